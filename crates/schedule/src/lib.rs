@@ -1,0 +1,18 @@
+//! Collectives as values: the records, the checker that proves them, and their cost.
+//!
+//! **What a schedule means.** A buffer is cut into `chunks`. A [`Send`] moves the value of one chunk
+//! from `src` to `dst`. Sends carry a `step`, and steps are read *as if* everybody moved in lockstep:
+//! a send of step `t` carries the value its source held before step `t` began, and all that arrives in
+//! step `t` takes effect together when the step ends. So, for the value of `(dst, chunk)`:
+//!
+//! * reductions that arrive in one step are summed **in rank order, the destination's own value taking
+//!   its place as rank `dst`**; the order of summation is therefore part of the schedule and does not
+//!   depend on timing;
+//! * a copy replaces the value, and is the only arrival of that chunk at that rank in its step.
+//!
+//! Nobody waits for a step to end when it runs: the executor (`tweed-proto`) derives from the steps what
+//! each send really waits for.
+
+mod record;
+
+pub use record::{Collective, Schedule, Send};
