@@ -1,0 +1,74 @@
+# Everything a developer types. `make` alone prints the list; the text after `##` is what it prints.
+#
+# Each target first brings .venv and the extension module up to date, and that costs nothing when they are.
+# PYTHON=python3.12 picks another interpreter, TORCH=cpu the CPU build of torch (both only when .venv is made).
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+export PYTHON ?= python3
+export TORCH ?=
+export VIRTUAL_ENV := $(CURDIR)/.venv
+export PATH := $(VIRTUAL_ENV)/bin:$(PATH)
+# One interpreter for every cargo call, or PyO3 is built anew whenever the caller's changes.
+export PYO3_PYTHON := $(VIRTUAL_ENV)/bin/python
+unexport CONDA_PREFIX PYTHONHOME PYTHONPATH
+
+RUST := $(shell find crates -name '*.rs' -o -name '*.toml') Cargo.toml Cargo.lock
+ENV := .venv/.env.stamp
+CORE := .venv/.core.stamp
+
+.PHONY: help demo test check bench torch-suite build lock format clean
+
+help: ## Print this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' Makefile
+
+demo: $(CORE) ## Train four workers over tweed beside DDP on Gloo, and write a report
+	tweed train --task fashion-mnist --workers 4 --strategy every_step --against ddp-gloo
+
+test: $(CORE) ## Run all tests: Rust, Python, and the quick part of torch's own suite
+	@tools/cargo-test.sh
+	pytest
+	python -m tests.torch_suite --quick
+
+check: $(CORE) ## Run every lint: format, clippy, ruff, mypy, stubs, imports
+	@cargo fmt --version >/dev/null && cargo clippy --version >/dev/null \
+		|| { echo "rustfmt or clippy is missing: rustup component add rustfmt clippy" >&2; exit 1; }
+	cargo fmt --all --check
+	cargo clippy --quiet --locked --workspace --all-targets -- -D warnings
+	ruff check
+	ruff format --check
+	mypy
+	MYPYPATH=python python -m mypy.stubtest tweed._core --concise
+	lint-imports
+
+bench: $(CORE) ## Measure tweed beside Gloo and rewrite docs/benchmarks.md
+	python -m bench
+
+torch-suite: $(CORE) ## Run torch's distributed_test over tweed and Gloo; rewrite docs/torch-suite.md
+	python -m tests.torch_suite
+
+build: $(CORE) ## Install what is needed and build the extension module
+
+lock: $(ENV) ## Renew requirements.lock from pyproject.toml
+	uv pip compile --quiet --upgrade --universal --python-version 3.11 --group dev \
+		--no-emit-index-url --no-emit-find-links --custom-compile-command 'make lock' \
+		pyproject.toml --output-file requirements.lock
+
+format: $(ENV) ## Put Rust and Python into the format that `make check` asks for
+	cargo fmt --all
+	ruff check --fix --quiet
+	ruff format --quiet
+
+clean: ## Remove what was built and installed (runs/ and downloaded data stay)
+	rm -rf .venv target .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
+	find python tests bench -name __pycache__ -prune -exec rm -rf {} +
+	rm -f python/tweed/_core*.so
+
+$(ENV): requirements.lock tools/venv.sh
+	tools/venv.sh
+	@touch $@
+
+$(CORE): $(ENV) $(RUST) pyproject.toml
+	maturin develop --release --locked
+	@touch $@
