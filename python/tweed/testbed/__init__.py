@@ -1,0 +1,7 @@
+"""Several ranks on one machine: started from a warm fork server, watched, killed on request."""
+
+from __future__ import annotations
+
+from tweed.testbed.ranks import Ended, Failed, RankFailed, Ranks, Said, preload, run_ranks, say
+
+__all__ = ["Ended", "Failed", "RankFailed", "Ranks", "Said", "preload", "run_ranks", "say"]

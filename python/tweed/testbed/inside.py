@@ -1,0 +1,164 @@
+"""The rank's side of `ranks.py`: what runs in a process between the fork and its end."""
+
+from __future__ import annotations
+
+import ctypes
+import faulthandler
+import importlib
+import os
+import pickle
+import signal
+import socket
+import sys
+import time
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from multiprocessing import forkserver
+from multiprocessing.connection import Connection
+from typing import Any, NoReturn
+
+from tweed.errors import UsageError
+
+_PR_SET_PDEATHSIG = 1  # linux/prctl.h
+_door: Connection | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Meeting:
+    """Where ranks meet: a store on this loopback `port`, whose `listener` goes to rank 0."""
+
+    backend: str
+    port: int
+    listener: socket.socket | None
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """What one rank is to do. `job` is the pickled function and arguments."""
+
+    rank: int
+    size: int
+    job: bytes
+    environment: dict[str, str]
+    meeting: Meeting | None
+
+
+@dataclass(frozen=True, slots=True)
+class Spoke:
+    """`say(value)` was called."""
+
+    value: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Returned:
+    """The function returned `value`."""
+
+    value: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Raised:
+    """The function raised: traceback, pickled exception (empty if it cannot be pickled), `time.monotonic()`."""
+
+    text: str
+    error: bytes
+    when: float
+
+
+Message = Spoke | Returned | Raised
+
+
+def say(value: Any) -> None:
+    """Sends `value` to the launcher. Raises UsageError in a process that is no rank."""
+    if _door is None:
+        raise UsageError("say() speaks to the launcher of a rank, and this process is no rank of `Ranks`")
+    _door.send_bytes(pickle.dumps(Spoke(value)))
+
+
+def enter(door: Connection, task: Task) -> NoReturn:
+    """Runs `task`, sends the outcome through `door` and ends the process."""
+    global _door
+    _door = door
+    _die_with_server()
+    os.setpgid(0, 0)
+    os.environ.clear()
+    os.environ.update(task.environment)
+    faulthandler.enable()
+    faulthandler.register(signal.SIGUSR1, all_threads=True)
+    door.send_bytes(_outcome(task))
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)  # the result is out; threads of libraries may not hold the process up
+
+
+def _die_with_server() -> None:
+    """Ties this process to the fork server, and lets the server leave when the launcher is gone.
+
+    The server leaves when nobody holds the write end of its pipe. multiprocessing hands that end to every
+    child, so that children can start children; a rank gives it back, else it would keep its server alive.
+    """
+    warm = sys.modules.get("tweed.testbed.warm")
+    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if warm is not None and os.getppid() != warm.PID:
+        os._exit(1)  # the server went before the line above
+    server: Any = vars(forkserver)["_forkserver"]
+    os.close(server._forkserver_alive_fd)
+    server._forkserver_alive_fd = None
+
+
+def _outcome(task: Task) -> bytes:
+    try:
+        fn, args = pickle.loads(task.job)
+        _check_server()
+        with _group(task):
+            return pickle.dumps(Returned(fn(task.rank, task.size, *args)))
+    except BaseException as error:  # noqa: BLE001 - whatever ended the function is the launcher's to judge
+        return pickle.dumps(Raised(traceback.format_exc(), _pickled(error), time.monotonic()))
+
+
+def _pickled(error: BaseException) -> bytes:
+    try:
+        return pickle.dumps(error)
+    except Exception:  # noqa: BLE001 - pickling runs foreign code
+        return b""
+
+
+def _check_server() -> None:
+    warm = importlib.import_module("tweed.testbed.warm")
+    count = warm.threads(os.getppid()) if warm.PID == os.getppid() else 1
+    if count != 1:
+        raise UsageError(f"the fork server has {count} threads: one of the modules named to preload() starts them")
+
+
+@contextmanager
+def _group(task: Task) -> Iterator[None]:
+    """Holds a default process group, if the task has a meeting. After an error it is left to the process's end."""
+    import torch
+
+    torch.set_num_threads(1)
+    if task.meeting is None:
+        yield
+        return
+    os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+    store = _store(task.meeting, task.size)
+    torch.distributed.init_process_group(task.meeting.backend, store=store, rank=task.rank, world_size=task.size)
+    yield
+    if torch.distributed.is_initialized():
+        torch.distributed.destroy_process_group()
+
+
+def _store(meeting: Meeting, size: int) -> Any:
+    import torch.distributed as dist
+
+    listener = meeting.listener
+    return dist.TCPStore(
+        "127.0.0.1",
+        meeting.port,
+        size,
+        is_master=listener is not None,
+        wait_for_workers=False,
+        master_listen_fd=None if listener is None else listener.detach(),
+    )

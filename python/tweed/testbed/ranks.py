@@ -1,0 +1,301 @@
+"""The launcher's side: start ranks, hear from them, kill one, and leave nothing behind.
+
+    launcher ── starts ──> fork server (torch imported, one thread) ── forks ──> rank 0 .. n-1
+
+The server leaves when the launcher is gone, however it went, and the kernel kills the ranks with the server.
+The launcher itself need not import torch.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import pickle
+import signal
+import socket
+import sys
+import time
+import weakref
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from multiprocessing import connection, forkserver
+from multiprocessing.context import ForkServerProcess
+from typing import Any, Self
+
+from tweed.errors import DeadlineExceeded, TweedError, UsageError
+from tweed.testbed import inside
+
+#: One thread per rank: several ranks share the cores, and a process with threads cannot be forked safely.
+ONE_THREAD = {name: "1" for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")}
+_preloads = ["tweed.testbed.warm"]
+
+
+class RankFailed(TweedError):
+    """A rank raised or died. The text gives its number and its traceback; `__cause__` is its error, if it had one."""
+
+    def __init__(self, failed: Failed) -> None:
+        super().__init__(failed.text)
+        self.rank = failed.rank
+        self.__cause__ = failed.error
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """Rank `rank` called `say(value)`."""
+
+    rank: int
+    value: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """The function of rank `rank` returned `value`."""
+
+    rank: int
+    value: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """Rank `rank` raised `error` or died (then `error` is None). `when` is in seconds of `time.monotonic`."""
+
+    rank: int
+    text: str
+    error: BaseException | None = None
+    when: float = field(default_factory=time.monotonic)
+
+
+Event = Said | Ended | Failed
+
+
+def preload(*modules: str) -> None:
+    """Names more modules that the fork server imports before its first fork, such as a test's own libraries.
+
+    Takes effect when the server starts, at the first rank. A module that starts threads is refused then.
+    """
+    _preloads.extend(name for name in modules if name not in _preloads)
+
+
+class Ranks:
+    """`size` processes that run `fn(rank, size, *args)`. A context manager: leaving it ends all of them.
+
+    Args:
+      fn: a module-level function. It, its arguments and its result are pickled.
+      size: number of ranks, 1 or more.
+      args: given to every rank after `rank` and `size`.
+      backend: if given, each rank is in a default process group of this torch backend while `fn` runs.
+
+    Each rank leads its own process group, so that Ctrl-C in the terminal reaches the launcher alone. It has the
+    launcher's environment, one thread for torch, and prints the stacks of its threads on SIGUSR1.
+
+    Cost: some 10 ms per rank; the first use in a process adds the start of the server, about four seconds.
+    """
+
+    def __init__(self, fn: Callable[..., Any], size: int, *args: Any, backend: str | None = None) -> None:
+        if size < 1:
+            raise UsageError(f"cannot start {size} ranks: at least one is needed")
+        self.size = size
+        self._open: dict[int, connection.Connection] = {}
+        _start_server()
+        context = multiprocessing.get_context("forkserver")
+        with _listener(backend) as listener:
+            self._processes = [
+                self._start(context, rank, (fn, args), _meeting(listener, backend, rank)) for rank in range(size)
+            ]
+        self._finalizer = weakref.finalize(self, _end, self._processes)
+
+    def _start(
+        self, context: multiprocessing.context.ForkServerContext, rank: int, job: Any, meeting: inside.Meeting | None
+    ) -> ForkServerProcess:
+        ours, theirs = context.Pipe(duplex=False)
+        task = inside.Task(rank, self.size, pickle.dumps(job), dict(os.environ) | ONE_THREAD, meeting)
+        process = context.Process(target=inside.enter, args=(theirs, task), name=f"rank {rank}")
+        process.start()
+        theirs.close()
+        self._open[rank] = ours
+        return process
+
+    def pid(self, rank: int) -> int:
+        """Process id of `rank`."""
+        pid = self._processes[rank].pid
+        assert pid is not None  # `_start` has started it
+        return pid
+
+    def running(self) -> list[int]:
+        """Ranks that have neither ended nor failed, as far as `poll` has told."""
+        return sorted(self._open)
+
+    def kill(self, rank: int, number: signal.Signals = signal.SIGKILL) -> None:
+        """Sends signal `number` to `rank`, if it still runs. `poll` tells of its end."""
+        if self._processes[rank].is_alive():
+            os.kill(self.pid(rank), number)
+
+    def poll(self, timeout: float | None = None) -> list[Event]:
+        """Waits until something happened, `timeout` seconds at most (None: without limit), and tells what.
+
+        Returns an empty list when time is up or no rank runs. Each rank's last event is `Ended` or `Failed`.
+        """
+        doors = {door: rank for rank, door in self._open.items()}
+        graves = {self._processes[rank].sentinel: rank for rank in self._open}
+        ready = connection.wait([*doors, *graves], timeout) if doors else []
+        ranks = {doors[r] if isinstance(r, connection.Connection) else graves[_number(r)] for r in ready}
+        return [event for rank in sorted(ranks) for event in self._hear(rank)]
+
+    def _hear(self, rank: int) -> Iterator[Event]:
+        door = self._open[rank]
+        dead = not self._processes[rank].is_alive()
+        try:
+            while door.poll():
+                event = _event(rank, self.size, pickle.loads(door.recv_bytes()))
+                if not isinstance(event, Said):
+                    self._close(rank)
+                    yield event
+                    return
+                yield event
+        except EOFError:
+            self._processes[rank].join()
+            dead = True
+        if dead:
+            self._close(rank)
+            yield Failed(rank, f"rank {rank} of {self.size} {_death(self._processes[rank].exitcode)}")
+
+    def _close(self, rank: int) -> None:
+        self._open.pop(rank).close()
+
+    def join(self, timeout: float | None = None) -> list[Any]:
+        """Waits for all ranks and returns what they returned, by rank. What ranks said before is dropped.
+
+        Raises:
+          RankFailed: the first failure; the other ranks were ended.
+          DeadlineExceeded: `timeout` seconds passed. Names the ranks that still ran; they printed their stacks to
+            the standard error stream and were ended.
+        """
+        end = None if timeout is None else time.monotonic() + timeout
+        results: dict[int, Any] = {}
+        while self._open:
+            events = self.poll(None if end is None else max(0.0, end - time.monotonic()))
+            failures = [event for event in events if isinstance(event, Failed)]
+            if failures:
+                raise RankFailed(self._first(failures))
+            if not events:
+                raise DeadlineExceeded(self._late(timeout))
+            results |= {event.rank: event.value for event in events if isinstance(event, Ended)}
+        return [results[rank] for rank in range(self.size)]
+
+    def _first(self, failures: list[Failed]) -> Failed:
+        """Ends all ranks; of `failures` and those in flight, picks the one that the others may follow from."""
+        failures += [event for event in self.poll(0.05) if isinstance(event, Failed)]
+        self.stop()
+        return min(failures, key=lambda failure: (failure.error is not None, failure.when))
+
+    def _late(self, timeout: float | None) -> str:
+        late = self.running()
+        for rank in late:
+            self.kill(rank, signal.SIGUSR1)
+            connection.wait([self._processes[rank].sentinel], 0.05)  # so that stacks do not mix
+        self.stop()
+        return f"ranks {late} of {self.size} still ran after {timeout} s; their stacks are on the error stream"
+
+    def stop(self) -> None:
+        """Kills every rank that still runs and waits for their end. May be called again."""
+        for rank in self.running():
+            self._close(rank)
+        self._finalizer()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+
+def run_ranks(
+    fn: Callable[..., Any], n: int, *args: Any, timeout: float = 60.0, backend: str | None = None
+) -> list[Any]:
+    """Runs `fn(rank, n, *args)` in `n` processes and returns their results by rank.
+
+    Args as in `Ranks`; `timeout` in seconds for the whole call.
+
+    Raises: RankFailed, DeadlineExceeded, as in `Ranks.join`. In each case no rank is left.
+    """
+    with Ranks(fn, n, *args, backend=backend) as ranks:
+        return ranks.join(timeout)
+
+
+def say(value: Any) -> None:
+    """Inside a rank: sends `value` to the launcher, where `Ranks.poll` gives it as `Said`.
+
+    Raises: UsageError outside a rank.
+    """
+    inside.say(value)
+
+
+def _event(rank: int, size: int, message: inside.Message) -> Event:
+    match message:
+        case inside.Spoke(value):
+            return Said(rank, value)
+        case inside.Returned(value):
+            return Ended(rank, value)
+        case inside.Raised(text, error, when):
+            return Failed(rank, f"rank {rank} of {size} failed:\n{text}", _revive(error), when)
+
+
+def _revive(error: bytes) -> BaseException | None:
+    try:
+        revived = pickle.loads(error)
+    except Exception:  # noqa: BLE001 - an exception's own constructor may raise anything
+        return None
+    return revived if isinstance(revived, BaseException) else None
+
+
+def _death(code: int | None) -> str:
+    if code is not None and code < 0:
+        return f"died of {signal.Signals(-code).name}"
+    return f"left with exit code {code} before its function returned; its output may say why"
+
+
+def _number(sentinel: Any) -> int:
+    return int(sentinel)
+
+
+def _end(processes: Iterable[ForkServerProcess]) -> None:
+    processes = list(processes)
+    for process in processes:
+        process.kill()
+    for process in processes:
+        process.join()
+
+
+def _start_server() -> None:
+    """Starts the fork server, if it does not run, with one thread and this process's import path."""
+    forkserver.set_forkserver_preload(_preloads)
+    with _environment(ONE_THREAD | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}):
+        forkserver.ensure_running()
+
+
+@contextmanager
+def _environment(changes: dict[str, str]) -> Iterator[None]:
+    before = {name: os.environ.get(name) for name in changes}
+    os.environ.update(changes)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            os.environ.pop(name) if value is None else os.environ.__setitem__(name, value)
+
+
+@contextmanager
+def _listener(backend: str | None) -> Iterator[socket.socket | None]:
+    """Opens the socket of the ranks' store here, so that it listens before any rank looks for it."""
+    if backend is None:
+        yield None
+        return
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        yield listener
+
+
+def _meeting(listener: socket.socket | None, backend: str | None, rank: int) -> inside.Meeting | None:
+    if listener is None or backend is None:
+        return None
+    return inside.Meeting(backend, listener.getsockname()[1], listener if rank == 0 else None)
