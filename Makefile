@@ -40,7 +40,7 @@ check: $(CORE) ## Run every lint: format, clippy, ruff, mypy, stubs, imports
 	ruff format --check
 	mypy
 	MYPYPATH=python python -m mypy.stubtest tweed._core --concise
-	lint-imports
+	lint-imports --no-logo
 
 bench: $(CORE) ## Measure tweed beside Gloo and rewrite docs/benchmarks.md
 	python -m bench
@@ -51,7 +51,7 @@ torch-suite: $(CORE) ## Run torch's distributed_test over tweed and Gloo; rewrit
 build: $(CORE) ## Install what is needed and build the extension module
 
 lock: $(ENV) ## Renew requirements.lock from pyproject.toml
-	uv pip compile --quiet --upgrade --universal --python-version 3.11 --group dev \
+	uv pip compile --quiet --upgrade --universal --python-version 3.11 --group tools \
 		--no-emit-index-url --no-emit-find-links --custom-compile-command 'make lock' \
 		pyproject.toml --output-file requirements.lock
 
@@ -70,5 +70,6 @@ $(ENV): requirements.lock tools/venv.sh
 	@touch $@
 
 $(CORE): $(ENV) $(RUST) pyproject.toml
-	maturin develop --release --locked
+	@echo "Building the extension module (about a minute the first time)"
+	@uv pip install --quiet --no-deps --no-build-isolation --reinstall-package tweed --editable .
 	@touch $@
