@@ -1,1 +1,17 @@
-//! placeholder
+//! State machines without sockets, clocks or threads.
+//!
+//! Here lives the [`Executor`]: it runs one rank's part of one collective. What happened goes in through
+//! `handle_*`, what to do comes out of [`Executor::poll`]; the caller moves the bytes. The live engine
+//! (`tweed-net`) and the simulator (`tweed-sim`) drive the very same code.
+//!
+//! The way in: a [`Schedule`](tweed_schedule::Schedule) is compiled to a [`Program`] for one rank; a
+//! [`Layout`] says how long the chunks are and into which slices they are cut; both make an `Executor`.
+
+mod executor;
+mod layout;
+mod program;
+mod slice;
+
+pub use executor::{Action, Arrival, Combine, Executor, Notice, Ready, Signal};
+pub use layout::{Layout, Reach};
+pub use program::{Input, Output, Program, Wait};

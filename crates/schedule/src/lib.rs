@@ -15,4 +15,4 @@
 
 mod record;
 
-pub use record::{Collective, Schedule, Send};
+pub use record::{Collective, Rank, Schedule, Send};

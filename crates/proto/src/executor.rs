@@ -1,0 +1,603 @@
+//! One rank's part of one collective, as a state machine.
+//!
+//! In: [`Executor::handle_ready`] (a peer's value can be read), [`Executor::handle_read`] (a peer has read ours),
+//! [`Executor::finished`] (the caller carried out an action). Out: [`Executor::poll`].
+//!
+//! Nobody waits for a step to end. An output leaves as soon as its value is there; an input is taken in as soon
+//! as all its arrivals are there, in rank order whatever the order of arrival; a value is overwritten once
+//! nobody needs the old one. Slices run through the same rules side by side, at most `window` of them.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use tweed_schedule::Rank;
+
+use crate::layout::{Layout, Reach};
+use crate::program::{Program, Wait};
+use crate::slice::Slice;
+
+/// A peer's value that can be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Arrival {
+    /// Where; only the caller knows what the number means.
+    pub at: u64,
+    /// The answer may be written there.
+    pub writable: bool,
+}
+
+/// What a `ready` signal says besides which piece it is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ready {
+    /// The value can be read there.
+    Readable(Arrival),
+    /// The value has been written into the receiver's buffer already.
+    Placed,
+}
+
+/// Something to tell a peer about one piece.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Signal {
+    /// Whom.
+    pub to: Rank,
+    /// Index of the send in the schedule.
+    pub send: u32,
+    /// Which piece.
+    pub slice: u32,
+    /// What.
+    pub what: Notice,
+}
+
+/// What a [`Signal`] says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Notice {
+    /// The value of that output can be read; the answer may be written over it if `writable`.
+    Readable {
+        /// The output that holds it.
+        output: u32,
+        /// See [`Arrival::writable`].
+        writable: bool,
+    },
+    /// The value is in the receiver's buffer.
+    Placed,
+    /// This rank has read the value it was sent.
+    Read,
+}
+
+/// Arithmetic on one piece: `own op arrivals..` in rank order, or a copy, into all targets at once.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Combine {
+    /// The input taken in.
+    pub input: u32,
+    /// Which piece.
+    pub slice: u32,
+    /// The output to stage in the same pass.
+    pub stage: Option<u32>,
+    /// `(position in the input's sends, index of the answering send)`: write the result there, too.
+    pub puts: Vec<(u32, u32)>,
+}
+
+/// What the caller must do. All but signals are answered with [`Executor::finished`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// Tell a peer.
+    Signal(Signal),
+    /// Take in an input.
+    Combine(Combine),
+    /// Copy an output's value to where peers on this host read it.
+    Stage {
+        /// Which output.
+        output: u32,
+        /// Which piece.
+        slice: u32,
+    },
+    /// Carry an output's value over a wire. Answer when the caller's memory is no longer read.
+    Transmit {
+        /// Index of the send in the schedule.
+        send: u32,
+        /// Whom.
+        to: Rank,
+        /// Which output.
+        output: u32,
+        /// Which piece.
+        slice: u32,
+    },
+}
+
+/// The state machine.
+#[derive(Clone, Debug)]
+pub struct Executor {
+    program: Arc<Program>,
+    layout: Layout,
+    total: u32,
+    /// The first slice that is not closed.
+    low: u32,
+    /// Slices from here on have not been opened.
+    next: u32,
+    slices: VecDeque<Slice>,
+    /// Slices in which the caller's memory is still in use.
+    busy: u32,
+    signals: VecDeque<Signal>,
+    combines: VecDeque<Combine>,
+    departures: VecDeque<Action>,
+}
+
+impl Executor {
+    /// Starts: outputs of the values at hand can be polled at once.
+    pub fn new(program: Arc<Program>, layout: Layout) -> Executor {
+        let touched = program
+            .inputs
+            .iter()
+            .map(|i| i.chunk)
+            .chain(program.outputs.iter().map(|o| o.chunk));
+        let total = touched.map(|chunk| layout.slices(chunk)).max().unwrap_or(0);
+        let mut executor = Executor {
+            program,
+            layout,
+            total,
+            low: 0,
+            next: 0,
+            slices: VecDeque::new(),
+            busy: total,
+            signals: VecDeque::new(),
+            combines: VecDeque::new(),
+            departures: VecDeque::new(),
+        };
+        executor.open_slices();
+        executor
+    }
+
+    /// The program it runs.
+    pub fn program(&self) -> &Program {
+        &self.program
+    }
+
+    /// The sizes it runs with.
+    pub fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
+    /// All inputs are taken in and the caller's memory is no longer read: the caller may go on.
+    pub fn is_finished(&self) -> bool {
+        self.busy == 0
+    }
+
+    /// Nothing is needed any more, by peers neither: what was staged may be freed.
+    pub fn is_closed(&self) -> bool {
+        self.low == self.total
+    }
+
+    /// A peer says that its value of `send` can be read, or has been placed. Errors name what was wrong with it.
+    pub fn handle_ready(
+        &mut self,
+        slice: u32,
+        send: u32,
+        ready: Ready,
+    ) -> Result<(), &'static str> {
+        let (input, position) = self
+            .program
+            .arrival(send)
+            .ok_or("a send that does not end at this rank")?;
+        self.reach_slice(slice)?;
+        let state = &mut self.slices[(slice - self.low) as usize].inputs[input as usize];
+        let arrivals = state
+            .arrivals
+            .get_mut(position)
+            .ok_or("a piece that this chunk does not have")?;
+        if arrivals.is_some() || state.done {
+            return Err("a piece that has arrived before");
+        }
+        match ready {
+            Ready::Readable(arrival) => {
+                *arrivals = Some(arrival);
+                state.missing -= 1;
+                self.try_input(slice, input);
+            }
+            Ready::Placed if self.may_be_placed(input) => self.take_placed(slice, input),
+            Ready::Placed => return Err("an answer written where none was allowed"),
+        }
+        self.close_slices();
+        Ok(())
+    }
+
+    /// A peer says that it has read this rank's value of `send`.
+    pub fn handle_read(&mut self, slice: u32, send: u32) -> Result<(), &'static str> {
+        let output = self
+            .program
+            .departure(send)
+            .ok_or("a send that does not start at this rank")?;
+        if slice < self.low || slice >= self.next {
+            return Err("a slice that is not under way");
+        }
+        self.acknowledge(slice, output)?;
+        self.close_slices();
+        Ok(())
+    }
+
+    /// The caller has carried out `action`.
+    pub fn finished(&mut self, action: &Action) {
+        match action {
+            Action::Signal(_) => {}
+            Action::Combine(combine) => self.finish_combine(combine),
+            Action::Stage { output, slice } => self.expose(*slice, *output, &[]),
+            Action::Transmit { output, slice, .. } => {
+                self.state(*slice).outputs[*output as usize].leaving -= 1;
+                self.try_release(*slice, *output);
+            }
+        }
+        self.close_slices();
+    }
+
+    /// What to do next: signals first, then arithmetic, then what leaves.
+    #[must_use]
+    pub fn poll(&mut self) -> Option<Action> {
+        if let Some(signal) = self.signals.pop_front() {
+            return Some(Action::Signal(signal));
+        }
+        if let Some(combine) = self.combines.pop_front() {
+            return Some(Action::Combine(combine));
+        }
+        self.departures.pop_front()
+    }
+
+    /// What has arrived for `input` of `slice`, by position in the input's sends.
+    pub fn arrivals(&self, slice: u32, input: u32) -> &[Option<Arrival>] {
+        &self.slices[(slice - self.low) as usize].inputs[input as usize].arrivals
+    }
+
+    /// At least so many `ready` signals must come in before anything can happen; `None` if a `read` would do.
+    pub fn missing(&self) -> Option<u32> {
+        let full = self.next < self.total || self.layout.in_place;
+        if full {
+            return None;
+        }
+        self.slices
+            .iter()
+            .flat_map(|s| &s.inputs)
+            .filter(|i| i.missing > 0)
+            .map(|i| i.missing)
+            .min()
+    }
+
+    /// The ranks whose signals this rank waits for, ascending, each once.
+    pub fn waits_for(&self) -> Vec<Rank> {
+        let mut ranks = Vec::new();
+        for slice in self.slices.iter().take((self.next - self.low) as usize) {
+            for (state, input) in slice
+                .inputs
+                .iter()
+                .zip(&self.program.inputs)
+                .filter(|(s, _)| s.missing > 0)
+            {
+                let absent = state
+                    .arrivals
+                    .iter()
+                    .zip(&input.sends)
+                    .filter(|(a, _)| a.is_none());
+                ranks.extend(absent.map(|(_, &(_, src))| src));
+            }
+        }
+        if ranks.is_empty() && self.busy > 0 {
+            ranks = self.readers();
+        }
+        ranks.sort_unstable();
+        ranks.dedup();
+        ranks
+    }
+
+    /// The ranks that could still be reading this rank's own memory.
+    fn readers(&self) -> Vec<Rank> {
+        let pending = self
+            .slices
+            .iter()
+            .flat_map(|s| s.outputs.iter().zip(&self.program.outputs));
+        pending
+            .filter(|(state, _)| !state.released)
+            .flat_map(|(_, o)| o.sends.iter().map(|&(_, dst)| dst))
+            .collect()
+    }
+
+    fn state(&mut self, slice: u32) -> &mut Slice {
+        &mut self.slices[(slice - self.low) as usize]
+    }
+
+    /// Makes the state of `slice`, which a faster peer may speak of before it is opened here.
+    fn reach_slice(&mut self, slice: u32) -> Result<(), &'static str> {
+        if slice < self.low || slice >= self.total {
+            return Err("a slice that is not under way");
+        }
+        while self.low + self.slices.len() as u32 <= slice {
+            let number = self.low + self.slices.len() as u32;
+            let layout = &self.layout;
+            self.slices.push_back(Slice::new(&self.program, |chunk| {
+                number < layout.slices(chunk)
+            }));
+        }
+        Ok(())
+    }
+
+    fn open_slices(&mut self) {
+        while self.next < self.total && self.next - self.low < self.layout.window {
+            let slice = self.next;
+            self.next += 1;
+            self.reach_slice(slice)
+                .expect("an open slice lies below the total");
+            for output in 0..self.program.outputs.len() as u32 {
+                self.try_output(slice, output);
+            }
+            for input in 0..self.program.inputs.len() as u32 {
+                self.try_input(slice, input);
+            }
+        }
+    }
+
+    fn close_slices(&mut self) {
+        while self
+            .slices
+            .front()
+            .is_some_and(|s| s.open == 0 && s.busy == 0)
+        {
+            self.slices.pop_front();
+            self.low += 1;
+        }
+        self.open_slices();
+    }
+
+    /// Queues an input if all it needs is there.
+    fn try_input(&mut self, slice: u32, index: u32) {
+        if slice >= self.next {
+            return;
+        }
+        let program = Arc::clone(&self.program);
+        let input = &program.inputs[index as usize];
+        let state = self.state(slice);
+        let before = input.previous.is_none_or(|p| state.inputs[p as usize].done);
+        let free = input
+            .overwrites
+            .iter()
+            .all(|&o| state.outputs[o as usize].released);
+        let ready = &state.inputs[index as usize];
+        if ready.queued || ready.missing > 0 || !before || !free {
+            return;
+        }
+        state.inputs[index as usize].queued = true;
+        let combine = self.plan_combine(slice, index);
+        self.combines.push_back(combine);
+    }
+
+    /// Decides what is done in the same pass over memory: staging the result, and writing answers in place.
+    fn plan_combine(&mut self, slice: u32, index: u32) -> Combine {
+        let program = Arc::clone(&self.program);
+        let input = &program.inputs[index as usize];
+        let mut combine = Combine {
+            input: index,
+            slice,
+            stage: None,
+            puts: Vec::new(),
+        };
+        let [feed] = input.feeds[..] else {
+            return combine;
+        };
+        let output = &program.outputs[feed as usize];
+        if !output.after.is_empty() {
+            return combine;
+        }
+        let arrivals = self.arrivals(slice, index);
+        for (position, &(_, src)) in input.sends.iter().enumerate() {
+            let answer = output.sends.iter().find(|&&(_, dst)| dst == src);
+            if let (Some(Arrival { writable: true, .. }), Some(&(send, _))) =
+                (arrivals[position], answer)
+            {
+                combine.puts.push((position as u32, send));
+            }
+        }
+        let put = |rank: Rank| {
+            combine
+                .puts
+                .iter()
+                .any(|&(p, _)| input.sends[p as usize].1 == rank)
+        };
+        let readers = output
+            .sends
+            .iter()
+            .any(|&(_, dst)| self.is_shared(dst) && !put(dst));
+        combine.stage = (readers && !self.layout.in_place).then_some(feed);
+        combine
+    }
+
+    fn finish_combine(&mut self, combine: &Combine) {
+        let program = Arc::clone(&self.program);
+        let input = &program.inputs[combine.input as usize];
+        for (position, &(send, src)) in input.sends.iter().enumerate() {
+            let put = combine.puts.iter().find(|&&(p, _)| p as usize == position);
+            let (send, what) = put.map_or((send, Notice::Read), |&(_, answer)| {
+                (answer, Notice::Placed)
+            });
+            self.signals.push_back(Signal {
+                to: src,
+                send,
+                slice: combine.slice,
+                what,
+            });
+        }
+        let placed: Vec<u32> = combine.puts.iter().map(|&(_, send)| send).collect();
+        self.mark_done(combine.slice, combine.input);
+        for &output in &input.feeds {
+            if combine.stage == Some(output) || !placed.is_empty() {
+                self.begin(combine.slice, output, &placed);
+                self.expose(combine.slice, output, &placed);
+            } else {
+                self.try_output(combine.slice, output);
+            }
+        }
+        self.follow(combine.slice, combine.input);
+    }
+
+    fn may_be_placed(&self, input: u32) -> bool {
+        let overwritten = &self.program.inputs[input as usize].overwrites;
+        let answered = overwritten
+            .iter()
+            .all(|&o| self.program.outputs[o as usize].answered_in_place);
+        self.layout.in_place && !overwritten.is_empty() && answered
+    }
+
+    /// The peer has written its answer over the value that this rank had exposed: both are settled.
+    fn take_placed(&mut self, slice: u32, index: u32) {
+        let overwritten = self.program.inputs[index as usize].overwrites.clone();
+        let state = &mut self.state(slice).inputs[index as usize];
+        state.missing = 0;
+        state.queued = true;
+        for output in overwritten {
+            // Placed answers a single unread send, so the acknowledgement cannot be refused.
+            let _ = self.acknowledge(slice, output);
+        }
+        self.mark_done(slice, index);
+        for output in self.program.inputs[index as usize].feeds.clone() {
+            self.try_output(slice, output);
+        }
+        self.follow(slice, index);
+    }
+
+    fn mark_done(&mut self, slice: u32, input: u32) {
+        let state = self.state(slice);
+        state.inputs[input as usize].done = true;
+        state.open -= 1;
+        self.less_busy(slice);
+    }
+
+    fn less_busy(&mut self, slice: u32) {
+        let state = self.state(slice);
+        state.busy -= 1;
+        if state.busy == 0 {
+            self.busy -= 1;
+        }
+    }
+
+    /// What may go on now that `input` is taken in.
+    fn follow(&mut self, slice: u32, input: u32) {
+        if let Some(next) = self.program.inputs[input as usize].next {
+            self.try_input(slice, next);
+        }
+        self.try_waiting(slice, Wait::Input(input));
+    }
+
+    /// Outputs whose explicit `after` names `done`.
+    fn try_waiting(&mut self, slice: u32, done: Wait) {
+        let outputs = self.program.outputs.iter().enumerate();
+        let waiting: Vec<u32> = outputs
+            .filter(|(_, o)| o.after.contains(&done))
+            .map(|(i, _)| i as u32)
+            .collect();
+        for output in waiting {
+            self.try_output(slice, output);
+        }
+    }
+
+    /// Starts an output if its value is there and nothing holds it back.
+    fn try_output(&mut self, slice: u32, index: u32) {
+        let program = Arc::clone(&self.program);
+        let output = &program.outputs[index as usize];
+        let state = self.state(slice);
+        let made = output.made_by.is_none_or(|i| state.inputs[i as usize].done);
+        let free = output.after.iter().all(|wait| match *wait {
+            Wait::Input(i) => state.inputs[i as usize].done,
+            Wait::Output(o) => state.outputs[o as usize].exposed,
+        });
+        if state.outputs[index as usize].begun || !made || !free {
+            return;
+        }
+        self.begin(slice, index, &[]);
+        let shared = output.sends.iter().any(|&(_, dst)| self.is_shared(dst));
+        if shared && !self.layout.in_place {
+            self.departures.push_back(Action::Stage {
+                output: index,
+                slice,
+            });
+        } else {
+            self.expose(slice, index, &[]);
+        }
+    }
+
+    /// Queues what goes over wires.
+    fn begin(&mut self, slice: u32, index: u32, placed: &[u32]) {
+        let program = Arc::clone(&self.program);
+        let sends = program.outputs[index as usize].sends.iter();
+        let wires: Vec<&(u32, Rank)> = sends
+            .filter(|(s, dst)| !self.is_shared(*dst) && !placed.contains(s))
+            .collect();
+        let state = &mut self.state(slice).outputs[index as usize];
+        state.begun = true;
+        state.leaving = wires.len() as u32;
+        for &&(send, to) in &wires {
+            self.departures.push_back(Action::Transmit {
+                send,
+                to,
+                output: index,
+                slice,
+            });
+        }
+    }
+
+    /// Peers on this host can read the output now: tell them.
+    fn expose(&mut self, slice: u32, index: u32, placed: &[u32]) {
+        let program = Arc::clone(&self.program);
+        let output = &program.outputs[index as usize];
+        self.state(slice).outputs[index as usize].exposed = true;
+        let writable = self.layout.in_place && output.answered_in_place;
+        let what = Notice::Readable {
+            output: index,
+            writable,
+        };
+        let readers = output
+            .sends
+            .iter()
+            .filter(|(s, dst)| self.is_shared(*dst) && !placed.contains(s));
+        let signals: Vec<Signal> = readers
+            .map(|&(send, to)| Signal {
+                to,
+                send,
+                slice,
+                what,
+            })
+            .collect();
+        self.signals.extend(signals);
+        for _ in placed {
+            // The answer lies in the peer's buffer, so nothing is left to read here.
+            let _ = self.acknowledge(slice, index);
+        }
+        self.try_release(slice, index);
+        self.try_waiting(slice, Wait::Output(index));
+    }
+
+    fn acknowledge(&mut self, slice: u32, index: u32) -> Result<(), &'static str> {
+        let state = self.state(slice);
+        let output = &mut state.outputs[index as usize];
+        output.unread = output
+            .unread
+            .checked_sub(1)
+            .ok_or("an acknowledgement too many")?;
+        if output.unread == 0 {
+            state.open -= 1;
+        }
+        self.try_release(slice, index);
+        Ok(())
+    }
+
+    /// Lets the value be overwritten once nobody reads it from the caller's memory.
+    fn try_release(&mut self, slice: u32, index: u32) {
+        let in_place = self.layout.in_place;
+        let state = &mut self.state(slice).outputs[index as usize];
+        let read = !in_place || state.unread == 0;
+        if state.released || !state.exposed || state.leaving > 0 || !read {
+            return;
+        }
+        state.released = true;
+        self.less_busy(slice);
+        if let Some(input) = self.program.outputs[index as usize].overwritten_by {
+            self.try_input(slice, input);
+        }
+    }
+
+    fn is_shared(&self, rank: Rank) -> bool {
+        self.layout.reach[rank as usize] == Reach::Shared
+    }
+}

@@ -1,0 +1,336 @@
+//! A schedule seen by one rank: what leaves it, what arrives, and what each of them waits for.
+
+use std::collections::BTreeMap;
+
+use tweed_schedule::{Collective, Rank, Schedule};
+
+/// All sends of one value of one chunk. Peers on this host read it from one place.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Output {
+    /// Which chunk.
+    pub chunk: u32,
+    /// How many arrivals this rank has taken in before: 0 is the value it started with.
+    pub version: u32,
+    /// `(index of the send in the schedule, receiver)`.
+    pub sends: Vec<(u32, Rank)>,
+    /// The input that makes this value; `None` for the one the rank started with.
+    pub made_by: Option<u32>,
+    /// The input that overwrites this value in the rank's buffer.
+    pub overwritten_by: Option<u32>,
+    /// This value goes to one rank only, and that rank alone sends what replaces it: it may write the answer in place.
+    pub answered_in_place: bool,
+    /// Inputs and outputs that the schedule's explicit `after` adds.
+    pub after: Vec<Wait>,
+}
+
+impl Output {
+    fn of(chunk: u32, version: u32) -> Output {
+        Output {
+            chunk,
+            version,
+            sends: Vec::new(),
+            made_by: None,
+            overwritten_by: None,
+            answered_in_place: false,
+            after: Vec::new(),
+        }
+    }
+}
+
+/// All arrivals of one chunk in one step.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Input {
+    /// Which chunk.
+    pub chunk: u32,
+    /// The value's version once this is taken in; at least 1.
+    pub version: u32,
+    /// Summed (`true`) or copied.
+    pub reduce: bool,
+    /// The rank's own value is one of the summands.
+    pub own: bool,
+    /// Every rank's contribution is in: what an average divides.
+    pub complete: bool,
+    /// `(index of the send in the schedule, sender)`, in rank order.
+    pub sends: Vec<(u32, Rank)>,
+    /// The input before this one on the same chunk.
+    pub previous: Option<u32>,
+    /// The input after this one on the same chunk.
+    pub next: Option<u32>,
+    /// Outputs of the value made here.
+    pub feeds: Vec<u32>,
+    /// Outputs that read the value overwritten here.
+    pub overwrites: Vec<u32>,
+}
+
+/// Something an output waits for beyond its value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wait {
+    /// That input has been taken in.
+    Input(u32),
+    /// That output has been exposed.
+    Output(u32),
+}
+
+/// One rank's part of a schedule.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Program {
+    /// Whose part.
+    pub rank: Rank,
+    /// How many take part.
+    pub ranks: u32,
+    /// Into how many chunks the buffer is cut.
+    pub chunks: u32,
+    /// What leaves, ordered by the step in which it first does.
+    pub outputs: Vec<Output>,
+    /// What arrives, ordered by step.
+    pub inputs: Vec<Input>,
+    /// Send index to `(input, position in its sends)`, ordered by send.
+    arrivals: Vec<(u32, u32, u32)>,
+    /// Send index to output, ordered by send.
+    departures: Vec<(u32, u32)>,
+}
+
+impl Program {
+    /// The part of `rank` in `schedule`. Cost: linear in the sends of the schedule.
+    pub fn compile(schedule: &Schedule, rank: Rank) -> Program {
+        let mut program = Program {
+            rank,
+            ranks: schedule.ranks(),
+            chunks: schedule.chunks(),
+            outputs: Vec::new(),
+            inputs: collect_inputs(schedule, rank),
+            arrivals: Vec::new(),
+            departures: Vec::new(),
+        };
+        program.link_inputs();
+        program.collect_outputs(schedule);
+        program.link_outputs();
+        program.index();
+        program.collect_afters(schedule);
+        program.mark_complete(schedule);
+        program
+    }
+
+    /// Where send number `send` arrives: `(input, position)`. `None` if it does not end here.
+    pub fn arrival(&self, send: u32) -> Option<(u32, usize)> {
+        let at = self.arrivals.binary_search_by_key(&send, |a| a.0).ok()?;
+        Some((self.arrivals[at].1, self.arrivals[at].2 as usize))
+    }
+
+    /// The output that send number `send` belongs to. `None` if it does not start here.
+    pub fn departure(&self, send: u32) -> Option<u32> {
+        let at = self.departures.binary_search_by_key(&send, |d| d.0).ok()?;
+        Some(self.departures[at].1)
+    }
+
+    /// The input that makes `version` of `chunk`.
+    fn maker(&self, chunk: u32, version: u32) -> Option<u32> {
+        let found = self
+            .inputs
+            .iter()
+            .position(|i| i.chunk == chunk && i.version == version)?;
+        Some(found as u32)
+    }
+
+    fn link_inputs(&mut self) {
+        let mut last: BTreeMap<u32, u32> = BTreeMap::new();
+        for index in 0..self.inputs.len() {
+            let previous = last.insert(self.inputs[index].chunk, index as u32);
+            self.inputs[index].previous = previous;
+            if let Some(p) = previous {
+                self.inputs[p as usize].next = Some(index as u32);
+            }
+        }
+    }
+
+    fn collect_outputs(&mut self, schedule: &Schedule) {
+        let steps = self.arrival_steps(schedule);
+        let mut places: BTreeMap<(u32, u32, &[u32]), usize> = BTreeMap::new();
+        for (index, send) in schedule
+            .sends()
+            .iter()
+            .enumerate()
+            .filter(|(_, s)| s.src == self.rank)
+        {
+            let arrived = steps
+                .get(&send.chunk)
+                .map_or(0, |s| s.partition_point(|&at| at < send.step));
+            let version = arrived as u32;
+            let place = *places
+                .entry((send.chunk, version, send.after.as_slice()))
+                .or_insert(self.outputs.len());
+            if place == self.outputs.len() {
+                self.outputs.push(Output::of(send.chunk, version));
+            }
+            self.outputs[place].sends.push((index as u32, send.dst));
+        }
+    }
+
+    /// Per chunk, the steps in which something arrives, ascending.
+    fn arrival_steps(&self, schedule: &Schedule) -> BTreeMap<u32, Vec<u32>> {
+        let mut steps: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
+        for input in &self.inputs {
+            let step = schedule.sends()[input.sends[0].0 as usize].step;
+            steps.entry(input.chunk).or_default().push(step);
+        }
+        steps
+    }
+
+    fn link_outputs(&mut self) {
+        let makers: BTreeMap<(u32, u32), u32> = self
+            .inputs
+            .iter()
+            .enumerate()
+            .map(|(i, x)| ((x.chunk, x.version), i as u32))
+            .collect();
+        let mut readers: BTreeMap<(u32, u32), u32> = BTreeMap::new();
+        for output in &self.outputs {
+            *readers.entry((output.chunk, output.version)).or_default() += 1;
+        }
+        for (index, output) in self.outputs.iter_mut().enumerate() {
+            let key = (output.chunk, output.version);
+            output.made_by = makers.get(&key).copied();
+            output.overwritten_by = makers.get(&(output.chunk, output.version + 1)).copied();
+            if let Some(input) = output.made_by {
+                self.inputs[input as usize].feeds.push(index as u32);
+            }
+            if let Some(input) = output.overwritten_by {
+                let input = &mut self.inputs[input as usize];
+                input.overwrites.push(index as u32);
+                let alone = output.sends.len() == 1 && readers[&key] == 1;
+                let answered = !input.reduce
+                    && input.sends.len() == 1
+                    && input.sends[0].1 == output.sends[0].1;
+                output.answered_in_place = alone && answered;
+            }
+        }
+    }
+
+    fn index(&mut self) {
+        for (i, input) in self.inputs.iter().enumerate() {
+            for (position, &(send, _)) in input.sends.iter().enumerate() {
+                self.arrivals.push((send, i as u32, position as u32));
+            }
+        }
+        for (o, output) in self.outputs.iter().enumerate() {
+            self.departures
+                .extend(output.sends.iter().map(|&(send, _)| (send, o as u32)));
+        }
+        self.arrivals.sort_unstable();
+        self.departures.sort_unstable();
+    }
+
+    fn collect_afters(&mut self, schedule: &Schedule) {
+        for o in 0..self.outputs.len() {
+            let first = self.outputs[o].sends[0].0 as usize;
+            let after = &schedule.sends()[first].after;
+            let waits = after.iter().filter_map(|&send| match self.arrival(send) {
+                Some((input, _)) => Some(Wait::Input(input)),
+                None => self.departure(send).map(Wait::Output),
+            });
+            self.outputs[o].after = waits.collect();
+        }
+    }
+
+    /// Marks the inputs after which every rank's contribution is in.
+    fn mark_complete(&mut self, schedule: &Schedule) {
+        let reducing = [
+            Collective::AllReduce,
+            Collective::ReduceScatter,
+            Collective::Reduce,
+        ];
+        if !reducing.contains(&schedule.collective()) {
+            return;
+        }
+        for (input, count) in contributions(schedule, self.rank) {
+            if let Some(index) = self.maker(input.0, input.1) {
+                self.inputs[index as usize].complete =
+                    count == self.ranks && self.inputs[index as usize].reduce;
+            }
+        }
+    }
+}
+
+/// The arrivals at `rank`, grouped by chunk and step, with senders in rank order.
+fn collect_inputs(schedule: &Schedule, rank: Rank) -> Vec<Input> {
+    let mut groups: BTreeMap<(u32, u32), Vec<(u32, Rank)>> = BTreeMap::new();
+    for (index, send) in schedule
+        .sends()
+        .iter()
+        .enumerate()
+        .filter(|(_, s)| s.dst == rank)
+    {
+        groups
+            .entry((send.step, send.chunk))
+            .or_default()
+            .push((index as u32, send.src));
+    }
+    let mut versions: BTreeMap<u32, u32> = BTreeMap::new();
+    let mut inputs = Vec::with_capacity(groups.len());
+    for ((_, chunk), mut sends) in groups {
+        sends.sort_unstable_by_key(|&(_, src)| src);
+        let version = versions.entry(chunk).or_default();
+        *version += 1;
+        let held = *version > 1 || holds(schedule, rank, chunk);
+        let reduce = schedule.sends()[sends[0].0 as usize].reduce;
+        inputs.push(Input {
+            chunk,
+            version: *version,
+            reduce,
+            own: reduce && held,
+            complete: false,
+            sends,
+            previous: None,
+            next: None,
+            feeds: Vec::new(),
+            overwrites: Vec::new(),
+        });
+    }
+    inputs
+}
+
+/// How many contributions each value at `rank` holds, by `(chunk, version)`; counts all ranks in lockstep.
+fn contributions(schedule: &Schedule, rank: Rank) -> Vec<((u32, u32), u32)> {
+    let width = schedule.chunks() as usize;
+    let mut count = vec![1u32; schedule.ranks() as usize * width];
+    let mut versions: BTreeMap<u32, u32> = BTreeMap::new();
+    let mut found = Vec::new();
+    let mut sends = schedule.sends();
+    while let Some(first) = sends.first() {
+        let (now, later) = sends.split_at(sends.partition_point(|s| s.step == first.step));
+        let carried: Vec<u32> = now
+            .iter()
+            .map(|s| count[s.src as usize * width + s.chunk as usize])
+            .collect();
+        let mut touched = Vec::new();
+        for (send, value) in now.iter().zip(carried) {
+            let slot = &mut count[send.dst as usize * width + send.chunk as usize];
+            *slot = if send.reduce { *slot + value } else { value };
+            if send.dst == rank {
+                touched.push(send.chunk);
+            }
+        }
+        touched.sort_unstable();
+        touched.dedup();
+        for chunk in touched {
+            let version = versions.entry(chunk).or_default();
+            *version += 1;
+            found.push((
+                (chunk, *version),
+                count[rank as usize * width + chunk as usize],
+            ));
+        }
+        sends = later;
+    }
+    found
+}
+
+fn holds(schedule: &Schedule, rank: Rank, chunk: u32) -> bool {
+    let (n, chunks) = (schedule.ranks(), schedule.chunks());
+    match schedule.collective() {
+        Collective::AllReduce | Collective::ReduceScatter | Collective::Reduce => true,
+        Collective::Broadcast | Collective::Scatter => rank == schedule.root(),
+        Collective::AllGather | Collective::Gather => chunk / (chunks / n) == rank,
+        Collective::AllToAll => chunk / (chunks / n) == rank,
+    }
+}
