@@ -12,7 +12,7 @@ import socket
 import sys
 import time
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing import forkserver
@@ -35,12 +35,27 @@ class Meeting:
 
 
 @dataclass(frozen=True, slots=True)
+class Job:
+    """Pickled function and arguments, and the folder from which the function's module is imported."""
+
+    root: str | None
+    call: bytes
+
+    def load(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+        """The function and its arguments."""
+        if self.root is not None and self.root not in sys.path:
+            sys.path.append(self.root)
+        fn, args = pickle.loads(self.call)
+        return fn, args
+
+
+@dataclass(frozen=True, slots=True)
 class Task:
-    """What one rank is to do. `job` is the pickled function and arguments."""
+    """What one rank is to do."""
 
     rank: int
     size: int
-    job: bytes
+    job: Job
     environment: dict[str, str]
     meeting: Meeting | None
 
@@ -61,7 +76,7 @@ class Returned:
 
 @dataclass(frozen=True, slots=True)
 class Raised:
-    """The function raised: traceback, pickled exception (empty if it cannot be pickled), `time.monotonic()`."""
+    """The function raised: traceback, pickled exception (empty if that failed), `time.monotonic()`."""
 
     text: str
     error: bytes
@@ -111,18 +126,18 @@ def _die_with_server() -> None:
 
 def _outcome(task: Task) -> bytes:
     try:
-        fn, args = pickle.loads(task.job)
+        fn, args = task.job.load()
         _check_server()
         with _group(task):
             return pickle.dumps(Returned(fn(task.rank, task.size, *args)))
-    except BaseException as error:  # noqa: BLE001 - whatever ended the function is the launcher's to judge
+    except BaseException as error:  # noqa: BLE001 whatever ended the function is the launcher's to judge
         return pickle.dumps(Raised(traceback.format_exc(), _pickled(error), time.monotonic()))
 
 
 def _pickled(error: BaseException) -> bytes:
     try:
         return pickle.dumps(error)
-    except Exception:  # noqa: BLE001 - pickling runs foreign code
+    except Exception:  # noqa: BLE001 pickling runs foreign code
         return b""
 
 
@@ -130,13 +145,14 @@ def _check_server() -> None:
     warm = importlib.import_module("tweed.testbed.warm")
     count = warm.threads(os.getppid()) if warm.PID == os.getppid() else 1
     if count != 1:
-        raise UsageError(f"the fork server has {count} threads: one of the modules named to preload() starts them")
+        raise UsageError(f"the fork server has {count} threads: a module named to preload() starts them")
 
 
 @contextmanager
 def _group(task: Task) -> Iterator[None]:
-    """Holds a default process group, if the task has a meeting. After an error it is left to the process's end."""
+    """Holds a default process group, if the task has a meeting. After an error the process's end ends it."""
     import torch
+    import torch.distributed as dist
 
     torch.set_num_threads(1)
     if task.meeting is None:
@@ -144,17 +160,17 @@ def _group(task: Task) -> Iterator[None]:
         return
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
     store = _store(task.meeting, task.size)
-    torch.distributed.init_process_group(task.meeting.backend, store=store, rank=task.rank, world_size=task.size)
+    dist.init_process_group(task.meeting.backend, store=store, rank=task.rank, world_size=task.size)
     yield
-    if torch.distributed.is_initialized():
-        torch.distributed.destroy_process_group()
+    if dist.is_initialized():
+        dist.destroy_process_group()
 
 
 def _store(meeting: Meeting, size: int) -> Any:
-    import torch.distributed as dist
+    from torch._C._distributed_c10d import TCPStore
 
     listener = meeting.listener
-    return dist.TCPStore(
+    return TCPStore(
         "127.0.0.1",
         meeting.port,
         size,

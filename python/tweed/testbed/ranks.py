@@ -12,27 +12,25 @@ import multiprocessing
 import os
 import pickle
 import signal
-import socket
 import sys
 import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
-from multiprocessing import connection, forkserver
+from multiprocessing import connection
 from multiprocessing.context import ForkServerProcess
+from pathlib import Path
 from typing import Any, Self
 
 from tweed.errors import DeadlineExceeded, TweedError, UsageError
-from tweed.testbed import inside
-
-#: One thread per rank: several ranks share the cores, and a process with threads cannot be forked safely.
-ONE_THREAD = {name: "1" for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")}
-_preloads = ["tweed.testbed.warm"]
+from tweed.testbed import inside, server
 
 
 class RankFailed(TweedError):
-    """A rank raised or died. The text gives its number and its traceback; `__cause__` is its error, if it had one."""
+    """A rank raised or died.
+
+    The text gives its number and its traceback; `rank` is the number, `__cause__` the error, if there is one.
+    """
 
     def __init__(self, failed: Failed) -> None:
         super().__init__(failed.text)
@@ -69,14 +67,6 @@ class Failed:
 Event = Said | Ended | Failed
 
 
-def preload(*modules: str) -> None:
-    """Names more modules that the fork server imports before its first fork, such as a test's own libraries.
-
-    Takes effect when the server starts, at the first rank. A module that starts threads is refused then.
-    """
-    _preloads.extend(name for name in modules if name not in _preloads)
-
-
 class Ranks:
     """`size` processes that run `fn(rank, size, *args)`. A context manager: leaving it ends all of them.
 
@@ -86,8 +76,8 @@ class Ranks:
       args: given to every rank after `rank` and `size`.
       backend: if given, each rank is in a default process group of this torch backend while `fn` runs.
 
-    Each rank leads its own process group, so that Ctrl-C in the terminal reaches the launcher alone. It has the
-    launcher's environment, one thread for torch, and prints the stacks of its threads on SIGUSR1.
+    Each rank leads its own process group, so that Ctrl-C in the terminal reaches the launcher alone. It has
+    the launcher's environment, one thread for torch, and prints the stacks of its threads on SIGUSR1.
 
     Cost: some 10 ms per rank; the first use in a process adds the start of the server, about four seconds.
     """
@@ -97,19 +87,16 @@ class Ranks:
             raise UsageError(f"cannot start {size} ranks: at least one is needed")
         self.size = size
         self._open: dict[int, connection.Connection] = {}
-        _start_server()
-        context = multiprocessing.get_context("forkserver")
-        with _listener(backend) as listener:
-            self._processes = [
-                self._start(context, rank, (fn, args), _meeting(listener, backend, rank)) for rank in range(size)
-            ]
+        server.start()
+        job = inside.Job(_import_root(fn), pickle.dumps((fn, args)))
+        with server.meetings(backend) as meeting:
+            self._processes = [self._start(rank, job, meeting(rank)) for rank in range(size)]
         self._finalizer = weakref.finalize(self, _end, self._processes)
 
-    def _start(
-        self, context: multiprocessing.context.ForkServerContext, rank: int, job: Any, meeting: inside.Meeting | None
-    ) -> ForkServerProcess:
+    def _start(self, rank: int, job: inside.Job, meeting: inside.Meeting | None) -> ForkServerProcess:
+        context = multiprocessing.get_context("forkserver")
         ours, theirs = context.Pipe(duplex=False)
-        task = inside.Task(rank, self.size, pickle.dumps(job), dict(os.environ) | ONE_THREAD, meeting)
+        task = inside.Task(rank, self.size, job, dict(os.environ) | server.ONE_THREAD, meeting)
         process = context.Process(target=inside.enter, args=(theirs, task), name=f"rank {rank}")
         process.start()
         theirs.close()
@@ -168,8 +155,8 @@ class Ranks:
 
         Raises:
           RankFailed: the first failure; the other ranks were ended.
-          DeadlineExceeded: `timeout` seconds passed. Names the ranks that still ran; they printed their stacks to
-            the standard error stream and were ended.
+          DeadlineExceeded: `timeout` seconds passed. Names the ranks that still ran; they have printed their
+            stacks to the standard error stream and were ended.
         """
         end = None if timeout is None else time.monotonic() + timeout
         results: dict[int, Any] = {}
@@ -184,7 +171,7 @@ class Ranks:
         return [results[rank] for rank in range(self.size)]
 
     def _first(self, failures: list[Failed]) -> Failed:
-        """Ends all ranks; of `failures` and those in flight, picks the one that the others may follow from."""
+        """Ends all ranks; picks the failure that the others may follow from, also of those in flight."""
         failures += [event for event in self.poll(0.05) if isinstance(event, Failed)]
         self.stop()
         return min(failures, key=lambda failure: (failure.error is not None, failure.when))
@@ -195,7 +182,8 @@ class Ranks:
             self.kill(rank, signal.SIGUSR1)
             connection.wait([self._processes[rank].sentinel], 0.05)  # so that stacks do not mix
         self.stop()
-        return f"ranks {late} of {self.size} still ran after {timeout} s; their stacks are on the error stream"
+        where = "their stacks are on the error stream"
+        return f"ranks {late} of {self.size} still ran after {timeout} s; {where}"
 
     def stop(self) -> None:
         """Kills every rank that still runs and waits for their end. May be called again."""
@@ -231,6 +219,12 @@ def say(value: Any) -> None:
     inside.say(value)
 
 
+def _import_root(fn: Callable[..., Any]) -> str | None:
+    """Folder from which `fn`'s module can be imported by its name. A test's module may be on no path here."""
+    path = getattr(sys.modules.get(fn.__module__), "__file__", None)
+    return str(Path(path).parents[fn.__module__.count(".")]) if path else None
+
+
 def _event(rank: int, size: int, message: inside.Message) -> Event:
     match message:
         case inside.Spoke(value):
@@ -244,7 +238,7 @@ def _event(rank: int, size: int, message: inside.Message) -> Event:
 def _revive(error: bytes) -> BaseException | None:
     try:
         revived = pickle.loads(error)
-    except Exception:  # noqa: BLE001 - an exception's own constructor may raise anything
+    except Exception:  # noqa: BLE001 an exception's own constructor may raise anything
         return None
     return revived if isinstance(revived, BaseException) else None
 
@@ -265,37 +259,3 @@ def _end(processes: Iterable[ForkServerProcess]) -> None:
         process.kill()
     for process in processes:
         process.join()
-
-
-def _start_server() -> None:
-    """Starts the fork server, if it does not run, with one thread and this process's import path."""
-    forkserver.set_forkserver_preload(_preloads)
-    with _environment(ONE_THREAD | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}):
-        forkserver.ensure_running()
-
-
-@contextmanager
-def _environment(changes: dict[str, str]) -> Iterator[None]:
-    before = {name: os.environ.get(name) for name in changes}
-    os.environ.update(changes)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            os.environ.pop(name) if value is None else os.environ.__setitem__(name, value)
-
-
-@contextmanager
-def _listener(backend: str | None) -> Iterator[socket.socket | None]:
-    """Opens the socket of the ranks' store here, so that it listens before any rank looks for it."""
-    if backend is None:
-        yield None
-        return
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        yield listener
-
-
-def _meeting(listener: socket.socket | None, backend: str | None, rank: int) -> inside.Meeting | None:
-    if listener is None or backend is None:
-        return None
-    return inside.Meeting(backend, listener.getsockname()[1], listener if rank == 0 else None)

@@ -1,0 +1,57 @@
+"""The fork server: a process that has torch imported and one thread, from which ranks are forked."""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from multiprocessing import forkserver
+
+from tweed.testbed.inside import Meeting
+
+#: One thread per rank: ranks share the cores, and a process with threads cannot be forked safely.
+ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+_preloads = ["tweed.testbed.warm"]
+
+
+def preload(*modules: str) -> None:
+    """Names more modules that the fork server imports before its first fork, such as a test's own libraries.
+
+    Takes effect when the server starts, at the first rank. A module that starts threads is refused then.
+    """
+    _preloads.extend(name for name in modules if name not in _preloads)
+
+
+def start() -> None:
+    """Starts the server, unless it runs, with this process's import path. It warms up in the background."""
+    forkserver.set_forkserver_preload(_preloads)
+    with _environment(ONE_THREAD | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}):
+        forkserver.ensure_running()
+
+
+@contextmanager
+def _environment(changes: dict[str, str]) -> Iterator[None]:
+    before = {name: os.environ[name] for name in changes if name in os.environ}
+    os.environ.update(changes)
+    try:
+        yield
+    finally:
+        for name in changes:
+            del os.environ[name]
+        os.environ.update(before)
+
+
+@contextmanager
+def meetings(backend: str | None) -> Iterator[Callable[[int], Meeting | None]]:
+    """Gives a function from a rank to its way into a process group of `backend`; None for no group.
+
+    The socket of the ranks' store is opened here, so that it listens before any rank looks for it.
+    """
+    if backend is None:
+        yield lambda rank: None
+        return
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+        yield lambda rank: Meeting(backend, port, listener if rank == 0 else None)

@@ -1,0 +1,26 @@
+"""What holds for every test: how examples are drawn, and from which seed."""
+
+from __future__ import annotations
+
+import os
+import random
+
+import pytest
+from hypothesis import settings
+
+# Examples may be slow on a busy machine, and that says nothing about the code: no deadlines.
+settings.register_profile("fast", max_examples=50, deadline=None, print_blob=True)
+settings.register_profile("thorough", settings.get_profile("fast"), max_examples=2000)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fast"))
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_configure(config: pytest.Config) -> None:
+    """Draws the seed of this run, unless the command line gave one; hypothesis reads it next."""
+    if config.option.hypothesis_seed is None:
+        config.option.hypothesis_seed = str(random.SystemRandom().getrandbits(32))
+
+
+def pytest_report_header(config: pytest.Config) -> str:
+    """Prints how to draw the same examples again."""
+    return f"to draw the same examples: pytest --hypothesis-seed={config.option.hypothesis_seed}"

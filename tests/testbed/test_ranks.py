@@ -1,0 +1,184 @@
+"""The fork server and its ranks: results, failures, and that nothing is left behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+from tweed.errors import DeadlineExceeded, UsageError
+from tweed.testbed import Ended, Failed, RankFailed, Ranks, Said, run_ranks, say
+
+
+def times(rank: int, size: int, factor: int) -> int:
+    return rank * size * factor
+
+
+def threads_of_parent(rank: int, size: int) -> int:
+    return len(os.listdir(f"/proc/{os.getppid()}/task"))
+
+
+def environment(rank: int, size: int) -> tuple[str | None, str | None]:
+    return os.environ.get("TWEED_TEST"), os.environ.get("OMP_NUM_THREADS")
+
+
+def torch_was_there(rank: int, size: int) -> bool:
+    return "torch" in sys.modules
+
+
+def reduce_sum(rank: int, size: int) -> float:
+    import torch
+    import torch.distributed as dist
+
+    total = torch.tensor([float(rank)])
+    dist.all_reduce(total)
+    return total.item()
+
+
+def one_raises(rank: int, size: int) -> None:
+    if rank == 1:
+        raise KeyError("the culprit")
+    signal.pause()
+
+
+def one_dies(rank: int, size: int) -> None:
+    if rank == 2:
+        os.kill(os.getpid(), signal.SIGSEGV)
+    signal.pause()
+
+
+def one_exits(rank: int, size: int) -> None:
+    os._exit(3)
+
+
+def unpicklable(rank: int, size: int) -> object:
+    return lambda: None
+
+
+def wait(rank: int, size: int) -> None:
+    signal.pause()
+
+
+def talk(rank: int, size: int) -> str:
+    say({"rank": rank})
+    say("more")
+    return "done"
+
+
+def gone(pids: list[int]) -> bool:
+    """Waits until no process of `pids` runs. A dead one that nobody has collected counts as gone."""
+    for _ in range(1000):
+        if not any(psutil.pid_exists(pid) and psutil.Process(pid).status() != "zombie" for pid in pids):
+            return True
+        time.sleep(0.01)
+    return False
+
+
+def test_results_come_by_rank() -> None:
+    assert run_ranks(times, 3, 5) == [0, 15, 30]
+
+
+def test_server_has_one_thread() -> None:
+    assert run_ranks(threads_of_parent, 1) == [1]
+
+
+def test_torch_is_there_before_the_fork() -> None:
+    assert run_ranks(torch_was_there, 1) == [True]
+
+
+def test_ranks_have_the_launchers_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TWEED_TEST", "now")
+    assert run_ranks(environment, 1) == [("now", "1")]
+
+
+def test_backend_gives_a_process_group() -> None:
+    assert run_ranks(reduce_sum, 3, backend="gloo") == [3.0] * 3
+
+
+def test_first_error_is_raised_with_rank_and_traceback() -> None:
+    with pytest.raises(RankFailed, match=r"(?s)rank 1 of 3.*one_raises.*the culprit") as caught:
+        run_ranks(one_raises, 3)
+    assert caught.value.rank == 1
+    assert isinstance(caught.value.__cause__, KeyError)
+
+
+def test_a_rank_that_dies_is_named_with_its_signal() -> None:
+    with pytest.raises(RankFailed, match="rank 2 of 3 died of SIGSEGV"):
+        run_ranks(one_dies, 3)
+
+
+def test_a_rank_that_exits_is_named_with_its_code() -> None:
+    with pytest.raises(RankFailed, match="exit code 3"):
+        run_ranks(one_exits, 1)
+
+
+def test_a_result_that_cannot_be_pickled_is_an_error_of_the_rank() -> None:
+    with pytest.raises(RankFailed, match=r"(?s)rank 0.*pickle"):
+        run_ranks(unpicklable, 1)
+
+
+def test_timeout_names_ranks_and_ends_them() -> None:
+    with pytest.raises(DeadlineExceeded, match=r"ranks \[0, 1\] of 2"):
+        run_ranks(wait, 2, timeout=0.01)
+
+
+def test_no_ranks_is_refused() -> None:
+    with pytest.raises(UsageError, match="cannot start 0 ranks"):
+        run_ranks(wait, 0)
+
+
+def test_poll_tells_what_ranks_said_and_how_they_ended() -> None:
+    with Ranks(talk, 1) as ranks:
+        events = []
+        while ranks.running():
+            events += ranks.poll()
+    assert events == [Said(0, {"rank": 0}), Said(0, "more"), Ended(0, "done")]
+
+
+def test_kill_ends_one_rank_and_stop_the_others() -> None:
+    with Ranks(wait, 2) as ranks:
+        pids = [ranks.pid(rank) for rank in range(2)]
+        ranks.kill(1)
+        (event,) = ranks.poll()
+        assert isinstance(event, Failed)
+        assert "rank 1 of 2 died of SIGKILL" in event.text
+        assert ranks.running() == [0]
+    assert gone(pids)
+
+
+def test_say_outside_a_rank_is_refused() -> None:
+    with pytest.raises(UsageError, match="no rank"):
+        say("hello")
+
+
+LAUNCHER = """
+import os, signal
+from multiprocessing import forkserver
+from tweed.testbed import Ranks, preload
+
+def wait(rank, size):
+    signal.pause()
+
+if __name__ == "__main__":
+    ranks = Ranks(wait, 2)
+    server = vars(forkserver)["_forkserver"]._forkserver_pid
+    print(server, *(ranks.pid(rank) for rank in range(2)), flush=True)
+    ranks.poll()
+"""
+
+
+def test_killed_launcher_leaves_nothing_behind(tmp_path: Path) -> None:
+    script = tmp_path / "launcher.py"
+    script.write_text(textwrap.dedent(LAUNCHER))
+    with subprocess.Popen([sys.executable, str(script)], stdout=subprocess.PIPE, text=True) as launcher:
+        assert launcher.stdout is not None
+        pids = [int(word) for word in launcher.stdout.readline().split()]
+        assert len(pids) == 3
+        launcher.kill()
+    assert gone(pids)
