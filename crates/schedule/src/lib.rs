@@ -11,8 +11,27 @@
 //! * a copy replaces the value, and is the only arrival of that chunk at that rank in its step.
 //!
 //! Nobody waits for a step to end when it runs: the executor (`tweed-proto`) derives from the steps what
-//! each send really waits for.
+//! each send really waits for; [`Waits`] is that derivation.
+//!
+//! **What it promises.** Each chunk starts at some ranks ([`Schedule::origin`]) and must end at some
+//! ranks ([`Schedule::destination`]) holding exactly one contribution of every rank it started at.
+//! That one rule covers all eight collectives. [`Schedule::new`] is the only way to make a schedule, and
+//! it proves the rule.
 
+mod check;
+mod collective;
+mod cost;
+mod cycle;
+mod digest;
+mod error;
 mod record;
+mod rotate;
+mod topology;
+mod waits;
 
-pub use record::{Collective, Rank, Schedule, Send};
+pub use collective::{Collective, Ranks};
+pub use cost::Cost;
+pub use error::{Hop, ScheduleError};
+pub use record::{Draft, Rank, Schedule, Send};
+pub use topology::{Link, Topology};
+pub use waits::{Arrival, Waits};

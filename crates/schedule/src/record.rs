@@ -1,6 +1,11 @@
-//! The records: [`Send`], [`Collective`], [`Schedule`].
+//! The records: [`Send`], [`Draft`], [`Schedule`].
 
 use std::sync::Arc;
+
+use crate::check::check;
+use crate::cycle::check_waits;
+use crate::digest::digest;
+use crate::{Collective, Hop, Ranks, ScheduleError, Topology};
 
 /// A rank's number within its group.
 pub type Rank = u32;
@@ -24,25 +29,45 @@ pub struct Send {
     pub after: Vec<u32>,
 }
 
-/// What a schedule promises to do.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Collective {
-    /// Every rank ends with the sum of all.
-    AllReduce,
-    /// Rank `r` ends with its part of the sum.
-    ReduceScatter,
-    /// Every rank ends with every rank's part.
-    AllGather,
-    /// Every rank ends with the root's buffer.
-    Broadcast,
-    /// The root ends with the sum of all.
-    Reduce,
-    /// The root ends with every rank's part.
-    Gather,
-    /// Rank `r` ends with its part of the root's buffer.
-    Scatter,
-    /// Rank `r` ends with part `r` of every rank's buffer.
-    AllToAll,
+impl Send {
+    /// A direct send that waits for nothing beyond what the steps imply.
+    pub fn new(step: u32, src: Rank, dst: Rank, chunk: u32, reduce: bool) -> Send {
+        let (route, after) = (Vec::new(), Vec::new());
+        Send {
+            step,
+            src,
+            dst,
+            chunk,
+            reduce,
+            route,
+            after,
+        }
+    }
+
+    /// The links it crosses, in order.
+    pub fn hops(&self) -> impl Iterator<Item = (u32, u32)> + '_ {
+        let from = std::iter::once(self.src).chain(self.route.iter().copied());
+        from.zip(self.route.iter().copied().chain(std::iter::once(self.dst)))
+    }
+}
+
+/// A schedule that nobody has checked yet: all that [`Schedule::new`] needs.
+#[derive(Clone, Debug)]
+pub struct Draft {
+    /// The builder's name, for people.
+    pub name: String,
+    /// What it promises.
+    pub collective: Collective,
+    /// The root of rooted collectives; 0 elsewhere.
+    pub root: Rank,
+    /// How many ranks take part.
+    pub ranks: u32,
+    /// Into how many chunks the buffer is cut; a multiple of [`Collective::chunk_unit`].
+    pub chunks: u32,
+    /// The transfers, in any order; `after` counts in this order.
+    pub sends: Vec<Send>,
+    /// The links there are; none: each rank has a direct link to each other.
+    pub topology: Option<Arc<Topology>>,
 }
 
 /// A frozen, proven collective.
@@ -54,10 +79,44 @@ pub struct Schedule {
     pub(crate) ranks: u32,
     pub(crate) chunks: u32,
     pub(crate) sends: Arc<[Send]>,
+    pub(crate) topology: Option<Arc<Topology>>,
     pub(crate) digest: u64,
 }
 
 impl Schedule {
+    /// Proves a draft and freezes it; the sends are ordered by step, those of one step as they came.
+    ///
+    /// # Errors
+    /// What the draft does wrong first, by step, link, rank and chunk.
+    ///
+    /// # Cost
+    /// `O(sends * ranks / 64)`: 0.1 s for a ring of 512 ranks (523,264 sends).
+    pub fn new(mut draft: Draft) -> Result<Schedule, ScheduleError> {
+        draft.sends = by_step(draft.sends)?;
+        check(&draft)?;
+        check_waits(&draft.sends)?;
+        let digest = digest(&draft);
+        let Draft {
+            name,
+            collective,
+            root,
+            ranks,
+            chunks,
+            sends,
+            topology,
+        } = draft;
+        Ok(Schedule {
+            name,
+            collective,
+            root,
+            ranks,
+            chunks,
+            sends: sends.into(),
+            topology,
+            digest,
+        })
+    }
+
     /// The builder's name, for people.
     pub fn name(&self) -> &str {
         &self.name
@@ -82,8 +141,114 @@ impl Schedule {
     pub fn sends(&self) -> &[Send] {
         &self.sends
     }
-    /// Equal for equal schedules on every machine.
+    /// The links it was checked against; none: each rank has a direct link to each other.
+    pub fn topology(&self) -> Option<&Arc<Topology>> {
+        self.topology.as_ref()
+    }
+    /// Equal on every machine for schedules that do the same; covers all but name and topology.
     pub fn digest(&self) -> u64 {
         self.digest
     }
+    /// Whose part `chunk` belongs to, where the buffer has one part per rank; else none.
+    pub fn owner(&self, chunk: u32) -> Option<Rank> {
+        self.collective.owner(chunk, self.ranks, self.chunks)
+    }
+    /// `(source, destination)` of `chunk` in an all-to-all; else none.
+    pub fn pair(&self, chunk: u32) -> Option<(Rank, Rank)> {
+        self.collective.pair(chunk, self.ranks, self.chunks)
+    }
+    /// Who holds `chunk` at the start, and so whose contributions make its result.
+    pub fn origin(&self, chunk: u32) -> Ranks {
+        self.promise().origin(chunk)
+    }
+    /// Who holds the result of `chunk` at the end.
+    pub fn destination(&self, chunk: u32) -> Ranks {
+        self.promise().destination(chunk)
+    }
+
+    fn promise(&self) -> Promise {
+        Promise {
+            collective: self.collective,
+            root: self.root,
+            ranks: self.ranks,
+            chunks: self.chunks,
+        }
+    }
+}
+
+/// Where each chunk starts and must end. Its numbers have been checked.
+#[derive(Clone, Copy)]
+pub(crate) struct Promise {
+    pub(crate) collective: Collective,
+    pub(crate) root: Rank,
+    pub(crate) ranks: u32,
+    pub(crate) chunks: u32,
+}
+
+impl Promise {
+    pub(crate) fn origin(self, chunk: u32) -> Ranks {
+        use Collective::{
+            AllGather, AllReduce, AllToAll, Broadcast, Gather, Reduce, ReduceScatter, Scatter,
+        };
+        match self.collective {
+            AllReduce | ReduceScatter | Reduce => Ranks::All,
+            Broadcast | Scatter => Ranks::One(self.root),
+            AllGather | Gather | AllToAll => Ranks::One(self.part(chunk).0),
+        }
+    }
+
+    pub(crate) fn destination(self, chunk: u32) -> Ranks {
+        use Collective::{
+            AllGather, AllReduce, AllToAll, Broadcast, Gather, Reduce, ReduceScatter, Scatter,
+        };
+        match self.collective {
+            AllReduce | AllGather | Broadcast => Ranks::All,
+            Reduce | Gather => Ranks::One(self.root),
+            ReduceScatter | Scatter | AllToAll => Ranks::One(self.part(chunk).1),
+        }
+    }
+
+    /// Source and destination of a chunk that belongs to a pair; both are its owner if it belongs to a rank.
+    fn part(self, chunk: u32) -> (Rank, Rank) {
+        match self.collective.pair(chunk, self.ranks, self.chunks) {
+            Some(pair) => pair,
+            None => {
+                let owner = chunk / (self.chunks / self.ranks);
+                (owner, owner)
+            }
+        }
+    }
+}
+
+/// Sorts by step and renumbers `after` to match.
+fn by_step(mut sends: Vec<Send>) -> Result<Vec<Send>, ScheduleError> {
+    for send in &sends {
+        if let Some(&index) = send
+            .after
+            .iter()
+            .find(|&&index| index as usize >= sends.len())
+        {
+            return Err(ScheduleError::AfterOutOfRange {
+                at: Hop::of(send),
+                index,
+                sends: sends.len(),
+            });
+        }
+    }
+    if sends.windows(2).all(|pair| pair[0].step <= pair[1].step) {
+        return Ok(sends);
+    }
+    let mut order: Vec<usize> = (0..sends.len()).collect();
+    order.sort_by_key(|&old| sends[old].step);
+    let mut place = vec![0u32; sends.len()];
+    for (new, &old) in order.iter().enumerate() {
+        place[old] = new as u32;
+    }
+    for send in &mut sends {
+        send.after
+            .iter_mut()
+            .for_each(|index| *index = place[*index as usize]);
+    }
+    sends.sort_by_key(|send| send.step);
+    Ok(sends)
 }
