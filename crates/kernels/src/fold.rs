@@ -40,8 +40,8 @@ impl Scale {
 /// Reduces `sources` element by element into every target.
 ///
 /// `into[j][i] = scale * (sources[0][i] op sources[1][i] op ...)` for all `i < numel`, strictly from the first
-/// source to the last. One source gives a scaled copy, which is also how a contribution to `PREMUL_SUM` is
-/// multiplied. `numel` counts elements of `dtype`.
+/// source to the last. `numel` counts elements of `dtype`. One source gives a scaled copy, which is also how a
+/// contribution to `PREMUL_SUM` is multiplied; without a scale it is [`copy`], bit for bit.
 ///
 /// * **f16, bf16** are computed in f32 and rounded once, at the end, to nearest even. Splitting one fold into
 ///   two therefore rounds twice; splitting its buffer changes nothing.
@@ -103,7 +103,9 @@ pub(crate) unsafe fn fold_with(
     if let Err(error) = op.supports(dtype) {
         panic!("{error}");
     }
-    let scale = scale.map(|factor| Scale::new(op, factor));
+    let scale = scale
+        .filter(|_| dtype != DType::Bool)
+        .map(|factor| Scale::new(op, factor));
     let job = Job {
         sources,
         targets: into,
@@ -132,23 +134,22 @@ pub(crate) unsafe fn copy_with(
     dst: &[Target],
     bytes: usize,
 ) {
-    match *dst {
+    if let [Target {
+        ptr,
+        streaming: false,
+    }] = *dst
+    {
         // The C library's copy is as good as ours. The two may be the same memory, hence no memcpy.
         // SAFETY: by contract.
-        [Target {
-            ptr,
-            streaming: false,
-        }] => unsafe { ptr.copy_from(src, bytes) },
-        _ => {
-            let job = Job {
-                sources: &[src],
-                targets: dst,
-                bytes,
-                element: dtype.size(),
-                scale: None,
-            };
-            // SAFETY: by contract.
-            unsafe { isa.kernel(DType::Bytes, ReduceOp::BitOr)(&job) }
-        }
+        return unsafe { ptr.copy_from(src, bytes) };
     }
+    let job = Job {
+        sources: &[src],
+        targets: dst,
+        bytes,
+        element: dtype.size(),
+        scale: None,
+    };
+    // SAFETY: by contract.
+    unsafe { isa.kernel(DType::Bytes, ReduceOp::BitOr)(&job) }
 }

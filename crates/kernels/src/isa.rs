@@ -37,7 +37,7 @@ impl Isa {
             [avx2.then_some(Self::Avx2), avx512.then_some(Self::Avx512)]
         };
         #[cfg(not(target_arch = "x86_64"))]
-        let more = [];
+        let more: [Option<Self>; 0] = [];
         std::iter::once(Self::Baseline).chain(more.into_iter().flatten())
     }
 
