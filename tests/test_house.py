@@ -1,0 +1,92 @@
+"""The rules of the house that no linter knows."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+HOUSE = Path(__file__).parents[1]
+CRATES = sorted(path.parent.name for path in HOUSE.glob("crates/*/Cargo.toml"))
+
+# Which crates a crate may use. Arrows point down only.
+ARROWS = {
+    "schedule": set(),
+    "kernels": set(),
+    "proto": {"schedule"},
+    "sim": {"schedule", "proto"},
+    "net": {"schedule", "proto", "kernels"},
+    "py": {"schedule", "proto", "kernels", "sim", "net"},
+}
+IMPURE = ["net", "py"]
+
+
+def _toml(name: str) -> dict[str, Any]:
+    return tomllib.loads((HOUSE / name).read_text())
+
+
+def _bare(requirement: str) -> str:
+    return re.split(r"[^A-Za-z0-9_.-]", requirement)[0]
+
+
+def _python_dependencies() -> set[str]:
+    project = _toml("pyproject.toml")
+    wanted = project["project"]["dependencies"] + project["dependency-groups"]["tools"]
+    return {_bare(requirement) for requirement in wanted}
+
+
+def _rust_dependencies() -> set[str]:
+    crates = [_toml(f"crates/{crate}/Cargo.toml") for crate in CRATES]
+    tables = ("dependencies", "dev-dependencies")
+    named = {name for crate in crates for table in tables for name in crate.get(table, {})}
+    return {name for name in named if not name.startswith("tweed-")}
+
+
+@pytest.mark.parametrize("crate", CRATES)
+def test_a_crate_uses_only_crates_below_it(crate: str) -> None:
+    wanted = _toml(f"crates/{crate}/Cargo.toml").get("dependencies", {})
+    inner = {name.removeprefix("tweed-") for name in wanted if name.startswith("tweed-")}
+    assert inner <= ARROWS[crate]
+
+
+def test_only_impure_crates_are_free_of_the_rules_for_pure_ones() -> None:
+    assert sorted(path.parent.name for path in HOUSE.glob("crates/*/clippy.toml")) == IMPURE
+
+
+@pytest.mark.parametrize("crate", CRATES)
+def test_a_crate_takes_the_lints_of_the_workspace(crate: str) -> None:
+    assert _toml(f"crates/{crate}/Cargo.toml")["lints"] == {"workspace": True}
+
+
+def test_the_lock_pins_every_python_dependency() -> None:
+    lock = (HOUSE / "requirements.lock").read_text()
+    pinned = {_bare(line) for line in lock.splitlines() if "==" in line}
+    assert _python_dependencies() <= pinned
+
+
+def test_the_lock_names_no_host() -> None:
+    assert "://" not in (HOUSE / "requirements.lock").read_text()
+
+
+def test_every_dependency_has_its_reason() -> None:
+    explained = set(re.findall(r"^\| `([^`]+)`", (HOUSE / "docs/dependencies.md").read_text(), re.MULTILINE))
+    used = _python_dependencies() | _rust_dependencies()
+    assert {"without a reason": used - explained, "no longer used": explained - used} == {
+        "without a reason": set(),
+        "no longer used": set(),
+    }
+
+
+def test_links_between_documents_lead_somewhere() -> None:
+    pages = [*HOUSE.glob("*.md"), *HOUSE.glob("docs/**/*.md")]
+    links = [(page, link) for page in pages for link in re.findall(r"\]\(([^)#\s]+)", page.read_text())]
+    inner = [(page, link) for page, link in links if "://" not in link]
+    assert [f"{page.name}: {link}" for page, link in inner if not (page.parent / link).exists()] == []
+
+
+def test_decisions_are_numbered_without_gaps() -> None:
+    numbers = [int(path.name[:4]) for path in sorted((HOUSE / "docs/decisions").glob("*.md"))]
+    assert numbers == list(range(1, len(numbers) + 1))
