@@ -75,23 +75,23 @@ impl Compile for Baseline {
     }
 }
 
-/// The loop over plain numbers; a block is 256 bytes or, computed in `f32`, 128 numbers.
+/// The loop over plain numbers. Blocks have 64 or more: shorter loops the compiler unrolls and does not vectorise.
 pub(crate) fn plain<C: Compile>(dtype: DType, op: ReduceOp) -> Kernel {
     match dtype {
         DType::F16 => arithmetic::<C, f16, 128>(op),
         DType::BF16 => arithmetic::<C, bf16, 128>(op),
         DType::F32 => arithmetic::<C, f32, 64>(op),
-        DType::F64 => arithmetic::<C, f64, 32>(op),
+        DType::F64 => arithmetic::<C, f64, 64>(op),
         DType::I8 => integer::<C, i8, 256>(op),
         DType::I16 => integer::<C, i16, 128>(op),
         DType::I32 => integer::<C, i32, 64>(op),
-        DType::I64 => integer::<C, i64, 32>(op),
+        DType::I64 => integer::<C, i64, 64>(op),
         DType::U8 => integer::<C, u8, 256>(op),
         DType::U16 => integer::<C, u16, 128>(op),
         DType::U32 => integer::<C, u32, 64>(op),
-        DType::U64 => integer::<C, u64, 32>(op),
+        DType::U64 => integer::<C, u64, 64>(op),
         DType::Bool => logic::<C, Flag, 256>(op),
-        DType::Bytes => C::run::<u64, Or, 32>,
+        DType::Bytes => C::run::<u64, Or, 64>,
     }
 }
 
