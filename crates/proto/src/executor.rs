@@ -123,7 +123,14 @@ pub struct Executor {
 
 impl Executor {
     /// Starts: outputs of the values at hand can be polled at once.
+    ///
+    /// # Panics
+    /// If `layout` works in place and the program does not allow it: the ranks would wait for each other for ever.
     pub fn new(program: Arc<Program>, layout: Layout) -> Executor {
+        assert!(
+            program.allows_in_place() || !layout.in_place,
+            "this program overwrites values while they are sent: set Layout::in_place to false"
+        );
         let touched = program
             .inputs
             .iter()

@@ -18,7 +18,8 @@ pub struct Layout {
     pub piece: u64,
     /// At most this many slices are under way at once.
     pub window: u32,
-    /// Peers read this rank's buffer itself, not a staged copy.
+    /// Peers read this rank's buffer itself, not a staged copy. Only where
+    /// [`Program::allows_in_place`](crate::Program::allows_in_place).
     pub in_place: bool,
     /// By rank.
     pub reach: Vec<Reach>,

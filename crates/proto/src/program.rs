@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use tweed_schedule::{Collective, Rank, Schedule};
+use tweed_schedule::{Collective, Rank, Schedule, Send};
 
 /// All sends of one value of one chunk. Peers on this host read it from one place.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -84,6 +84,7 @@ pub struct Program {
     pub outputs: Vec<Output>,
     /// What arrives, ordered by step.
     pub inputs: Vec<Input>,
+    in_place: bool,
     /// Send index to `(input, position in its sends)`, ordered by send.
     arrivals: Vec<(u32, u32, u32)>,
     /// Send index to output, ordered by send.
@@ -99,6 +100,10 @@ impl Program {
             chunks: schedule.chunks(),
             outputs: Vec::new(),
             inputs: collect_inputs(schedule, rank),
+            in_place: schedule
+                .sends()
+                .iter()
+                .all(|s| waits_for_no_later_step(schedule, s)),
             arrivals: Vec::new(),
             departures: Vec::new(),
         };
@@ -121,6 +126,15 @@ impl Program {
     pub fn departure(&self, send: u32) -> Option<u32> {
         let at = self.departures.binary_search_by_key(&send, |d| d.0).ok()?;
         Some(self.departures[at].1)
+    }
+
+    /// Peers may read this rank's buffer itself ([`Layout::in_place`](crate::Layout::in_place)).
+    ///
+    /// Not so where the rank sends a value in the very step in which it is overwritten. Two ranks that exchange
+    /// the same chunk do that: each would have to read the other's value before it may change its own.
+    /// Elsewhere an input waits only for reads of earlier steps, so no wait can be cyclic.
+    pub fn allows_in_place(&self) -> bool {
+        self.in_place
     }
 
     /// The input that makes `version` of `chunk`.
@@ -156,6 +170,8 @@ impl Program {
                 .get(&send.chunk)
                 .map_or(0, |s| s.partition_point(|&at| at < send.step));
             let version = arrived as u32;
+            let overwritten = steps.get(&send.chunk).and_then(|s| s.get(arrived));
+            self.in_place &= overwritten != Some(&send.step);
             let place = *places
                 .entry((send.chunk, version, send.after.as_slice()))
                 .or_insert(self.outputs.len());
@@ -251,6 +267,11 @@ impl Program {
     }
 }
 
+fn waits_for_no_later_step(schedule: &Schedule, send: &Send) -> bool {
+    let step = |&other: &u32| schedule.sends()[other as usize].step;
+    send.after.iter().all(|other| step(other) <= send.step)
+}
+
 /// The arrivals at `rank`, grouped by chunk and step, with senders in rank order.
 fn collect_inputs(schedule: &Schedule, rank: Rank) -> Vec<Input> {
     let mut groups: BTreeMap<(u32, u32), Vec<(u32, Rank)>> = BTreeMap::new();
@@ -271,7 +292,7 @@ fn collect_inputs(schedule: &Schedule, rank: Rank) -> Vec<Input> {
         sends.sort_unstable_by_key(|&(_, src)| src);
         let version = versions.entry(chunk).or_default();
         *version += 1;
-        let held = *version > 1 || holds(schedule, rank, chunk);
+        let held = *version > 1 || schedule.origin(chunk).contains(rank);
         let reduce = schedule.sends()[sends[0].0 as usize].reduce;
         inputs.push(Input {
             chunk,
@@ -323,14 +344,4 @@ fn contributions(schedule: &Schedule, rank: Rank) -> Vec<((u32, u32), u32)> {
         sends = later;
     }
     found
-}
-
-fn holds(schedule: &Schedule, rank: Rank, chunk: u32) -> bool {
-    let (n, chunks) = (schedule.ranks(), schedule.chunks());
-    match schedule.collective() {
-        Collective::AllReduce | Collective::ReduceScatter | Collective::Reduce => true,
-        Collective::Broadcast | Collective::Scatter => rank == schedule.root(),
-        Collective::AllGather | Collective::Gather => chunk / (chunks / n) == rank,
-        Collective::AllToAll => chunk / (chunks / n) == rank,
-    }
 }

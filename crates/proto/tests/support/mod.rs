@@ -1,0 +1,8 @@
+//! A cluster of executors in one process, and schedules to run on it.
+#![allow(dead_code, unreachable_pub)] // every test binary uses another part
+
+pub mod cluster;
+pub mod memory;
+pub mod reference;
+pub mod rng;
+pub mod schedules;
