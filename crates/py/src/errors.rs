@@ -1,0 +1,41 @@
+//! The one map from Rust errors to the Python classes of `tweed.errors`.
+
+use pyo3::prelude::*;
+use pyo3::types::PyType;
+use tweed_schedule::ScheduleError;
+
+/// The class for an error of the schedule crate, with the error's own text.
+pub(crate) fn schedule_error(py: Python<'_>, error: &ScheduleError) -> PyErr {
+    use ScheduleError as E;
+    let class = match error {
+        E::UnknownCollective { .. }
+        | E::Chunks { .. }
+        | E::TooManyRanks { .. }
+        | E::Root { .. }
+        | E::RankOutOfRange { .. }
+        | E::ChunkOutOfRange { .. }
+        | E::SendToSelf { .. }
+        | E::NoSuchLink { .. }
+        | E::NotHeld { .. }
+        | E::NothingToAddTo { .. }
+        | E::Collision { .. }
+        | E::Twice { .. }
+        | E::Missing { .. }
+        | E::AfterOutOfRange { .. }
+        | E::AfterUnseen { .. }
+        | E::CyclicWait { .. } => "ScheduleError",
+    };
+    raise(py, class, error.to_string())
+}
+
+/// An error of a class of `tweed.errors`; if the class cannot be had, the error that says why.
+fn raise(py: Python<'_>, class: &str, text: String) -> PyErr {
+    let found = py
+        .import("tweed.errors")
+        .and_then(|module| module.getattr(class))
+        .and_then(|class| Ok(class.cast_into::<PyType>()?));
+    match found {
+        Ok(class) => PyErr::from_type(class, text),
+        Err(error) => error,
+    }
+}
