@@ -1,0 +1,91 @@
+"""tweed trains PyTorch models across machines whose network is slow, lossy, uneven or untrusted.
+
+    import tweed, torch.distributed as dist
+    dist.init_process_group("tweed")                       # a backend: DDP, FSDP2, DTensor run unchanged
+    run = tweed.attach(model, optimizer, "every_step")     # one line in any training loop
+
+This is the public list. Importing it is light: torch and the extension module are loaded at the first use of a name
+that needs them.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from typing import TYPE_CHECKING
+
+from tweed.attach import attach
+from tweed.errors import (
+    Aborted,
+    DataError,
+    DeadlineExceeded,
+    ForkedProcess,
+    PeerLost,
+    ScheduleError,
+    ShapeMismatch,
+    StrategyError,
+    TweedError,
+    UsageError,
+)
+from tweed.strategy import Strategy, every_step, local_steps, named_strategies, named_strategy
+
+if TYPE_CHECKING:
+    from tweed.attach.run import Run
+    from tweed.attach.wire import Stats
+    from tweed.torch import Options, empty
+
+__all__ = [
+    "Aborted",
+    "DataError",
+    "DeadlineExceeded",
+    "ForkedProcess",
+    "Options",
+    "PeerLost",
+    "Run",
+    "ScheduleError",
+    "ShapeMismatch",
+    "Stats",
+    "Strategy",
+    "StrategyError",
+    "TweedError",
+    "UsageError",
+    "attach",
+    "empty",
+    "every_step",
+    "local_steps",
+    "named_strategies",
+    "named_strategy",
+]
+
+#: Public names that need torch or the extension module, and where they are.
+_LAZY = {
+    "Options": "tweed.torch",
+    "Run": "tweed.attach.run",
+    "Stats": "tweed.attach.wire",
+    "empty": "tweed.torch",
+}
+
+
+def __getattr__(name: str) -> object:
+    if name not in _LAZY:
+        raise AttributeError(f"module 'tweed' has no attribute {name!r}")
+    found: object = getattr(importlib.import_module(_LAZY[name]), name)
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    return __all__
+
+
+def _register_backend() -> None:
+    """Makes torch know the backend. Torch does it by itself when it is imported after this, unless told not to."""
+    autoload = os.environ.get("TORCH_DEVICE_BACKEND_AUTOLOAD", "1") == "1"
+    if "torch" in sys.modules or not autoload:
+        from tweed.torch import register
+
+        register()
+
+
+_register_backend()

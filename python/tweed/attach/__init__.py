@@ -1,0 +1,82 @@
+"""One line in a plain training loop: `tweed.attach(model, optimizer, strategy)`.
+
+bucket    several tensors side by side in one buffer
+wire      the process group, as the exchanges see it
+gradient  exchange of gradients during the backward pass
+model     exchange of models between steps
+checks    what must hold before ranks train together
+run       the hooks that tie these to a model and its optimizer, and feed the cadence
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tweed.strategy import Strategy, named_strategy
+
+if TYPE_CHECKING:
+    import torch.distributed as dist
+    from torch import nn
+    from torch.optim import Optimizer
+
+    from tweed.attach.run import Run
+
+__all__ = ["attach"]
+
+
+def attach(
+    model: nn.Module,
+    optimizer: Optimizer,
+    strategy: Strategy | str = "every_step",
+    *,
+    group: dist.ProcessGroup | None = None,
+    bucket_bytes: int = 25 * 2**20,
+    sync_buffers: bool = True,
+) -> Run:
+    """Lets the ranks of `group` train one model, each in its own plain loop.
+
+        run = tweed.attach(model, optimizer, "every_step")
+        for x, y in my_part_of_the_data:
+            loss(model(x), y).backward()
+            optimizer.step()
+            optimizer.zero_grad()
+
+    All ranks begin with the parameters and buffers of rank 0. What then happens is the strategy's:
+
+    * It exchanges gradients: after `backward()` gradients are the average of all ranks', as with torch's
+      DistributedDataParallel and with the same numbers (bit for bit at two ranks, to rounding above), so
+      clipping and gradient scaling work as always. The exchange overlaps with the backward pass. Each
+      `backward()` exchanges; a second one before the step adds to averages, which is right, and
+      `run.accumulate()` saves the exchange. Gradients become views into buckets. A parameter that this rank
+      did not use counts as zero; one that no rank used keeps `grad = None`. Buffers become rank 0's at each
+      step.
+    * It exchanges steps, differences or models: gradients stay local; when the cadence says so, parameters
+      and floating-point buffers become the average of all ranks' at the end of `optimizer.step()`. Optimizer
+      state and whole-number buffers stay local. Every rank must take the same number of steps; a gradient
+      scaler that skips one on one rank only breaks this.
+
+    Args:
+      model: a module with whole parameters (no DTensor), the same on every rank. Dtypes may be mixed.
+      optimizer: an optimizer of this model's parameters.
+      strategy: a `Strategy`, or the name of one as for `named_strategy`.
+      group: a torch process group of any backend; None is the default group. Under "tweed", buckets lie in
+        memory that peers on the same host read and write in place.
+      bucket_bytes: exchanges begin when so much has come together; the first one at 1 MiB.
+      sync_buffers: keep buffers (such as the statistics of batch norm) equal on all ranks, as said above.
+
+    Returns: the run; see `Run` for accumulation, statistics, checkpoints and `detach`.
+
+    Raises:
+      UsageError: no group runs, or the model and the optimizer do not belong together. Nothing was sent.
+      StrategyError: the strategy is unknown, or asks for a stage that `attach` does not drive. Nothing was
+        sent.
+      ShapeMismatch: ranks hold different models or settings; every rank raises, naming each rank's value.
+
+    Cost: a broadcast of the model now; then what the strategy says. Memory: one more copy of the model for
+      "gradient" and "model" (buckets; "gradient" needs no other memory for gradients), two for "step" and
+      "difference".
+    """
+    from tweed.attach.run import Run
+
+    chosen = named_strategy(strategy) if isinstance(strategy, str) else strategy
+    return Run(model, optimizer, chosen, group, bucket_bytes, sync_buffers)

@@ -1,0 +1,95 @@
+"""What must hold before ranks train together: checked once, at `attach`."""
+
+from __future__ import annotations
+
+from itertools import zip_longest
+from typing import Any
+from weakref import WeakSet
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.tensor import DTensor
+from torch.nn.parallel import DistributedDataParallel
+from torch.optim import Optimizer
+
+from tweed.errors import ShapeMismatch, StrategyError, UsageError
+from tweed.strategy import Strategy
+
+#: Models that a `Run` works on now.
+attached: WeakSet[nn.Module] = WeakSet()
+
+
+def check_group(group: dist.ProcessGroup | None) -> None:
+    """Raises UsageError unless this process is in a group that runs."""
+    if not (dist.is_available() and dist.is_initialized()):
+        raise UsageError('no process group runs: call torch.distributed.init_process_group("tweed") first')
+    if group is not None and dist.get_rank(group) < 0:
+        raise UsageError("this process is not a member of the group given to attach")
+
+
+def check_model(model: nn.Module, optimizer: Optimizer) -> None:
+    """Raises UsageError if the two cannot be trained with `attach`."""
+    _check_kinds(model, optimizer)
+    if isinstance(model, DistributedDataParallel):
+        raise UsageError("the model is in DistributedDataParallel, which exchanges gradients too: unwrap it")
+    if model in attached:
+        raise UsageError("the model is attached already; call detach() of that run first")
+    for name, tensor in model.named_parameters():
+        _check_parameter(name, tensor)
+    if not any(param.requires_grad for param in model.parameters()):
+        raise UsageError("the model has no parameter that requires a gradient: there is nothing to exchange")
+    trouble = "is not a parameter of the model; give attach the whole model"
+    check_covered(optimizer, set(model.parameters()), trouble)
+
+
+def _check_kinds(model: object, optimizer: object) -> None:
+    if not isinstance(model, nn.Module) or not isinstance(optimizer, Optimizer):
+        given = f"attach({type(model).__name__}, {type(optimizer).__name__})"
+        raise UsageError(f"{given}: attach takes a torch.nn.Module and then a torch.optim.Optimizer")
+
+
+def _check_parameter(name: str, param: nn.Parameter) -> None:
+    if nn.parameter.is_lazy(param):
+        raise UsageError(f"parameter {name!r} has no shape yet: run one forward pass before attach")
+    if param.is_meta:
+        raise UsageError(f"parameter {name!r} is on the meta device: give it memory before attach")
+    if isinstance(param, DTensor):
+        raise UsageError(f"parameter {name!r} is spread over ranks (DTensor); attach needs whole parameters")
+
+
+def check_covered(optimizer: Optimizer, params: set[nn.Parameter], trouble: str) -> None:
+    """Raises UsageError if the optimizer changes a parameter outside `params`."""
+    for number, group in enumerate(optimizer.param_groups):
+        for place, param in enumerate(group["params"]):
+            if param.requires_grad and param not in params:
+                which = f"parameter {place} in group {number} of the optimizer, of shape {list(param.shape)},"
+                raise UsageError(f"{which} {trouble}")
+
+
+def check_strategy(strategy: Strategy) -> None:
+    """Raises StrategyError if a stage is asked for that `attach` does not drive yet."""
+    for stage in ("compress", "order", "collective", "transport"):
+        part = getattr(strategy, stage)
+        if part is not None:
+            raise StrategyError(f"{stage}={part!r}: attach drives cadence and aggregate only, so far")
+
+
+def terms(model: nn.Module, strategy: Strategy, settings: dict[str, Any]) -> list[str]:
+    """All that ranks must agree on before they exchange anything, a line each."""
+    lines = [f"strategy {strategy!r}", *(f"{name} {value}" for name, value in settings.items())]
+    named = [*model.named_parameters(), *model.named_buffers()]
+    return lines + [_term(name, tensor) for name, tensor in named]
+
+
+def _term(name: str, tensor: torch.Tensor) -> str:
+    dtype = str(tensor.dtype).removeprefix("torch.")
+    return f"{name} {dtype}{list(tensor.shape)} requires_grad={tensor.requires_grad}"
+
+
+def check_agreement(by_rank: list[list[str]]) -> None:
+    """Raises ShapeMismatch for the first of the ranks' `terms` that differs; the text gives each rank's."""
+    for line in zip_longest(*by_rank, fillvalue="nothing"):
+        if len(set(line)) > 1:
+            each = "; ".join(f"rank {rank} has {term}" for rank, term in enumerate(line))
+            raise ShapeMismatch(f"attach: ranks do not hold the same model and settings: {each}")

@@ -1,0 +1,170 @@
+"""`Run`: one model, one optimizer and the ranks that train it, tied together by hooks."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, replace
+from typing import Any
+
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from tweed.attach import checks
+from tweed.attach.gradient import GradientExchange
+from tweed.attach.model import ModelExchange
+from tweed.attach.wire import Stats, Wire
+from tweed.cadence import Event, StepDone, Stop
+from tweed.errors import StrategyError, UsageError
+from tweed.strategy import Strategy
+
+
+class Run:
+    """What `tweed.attach` returns. See there.
+
+    Attributes:
+      strategy: the strategy that is carried out.
+      stats: counters, see `Stats`.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        optimizer: Optimizer,
+        strategy: Strategy,
+        group: dist.ProcessGroup | None,
+        bucket_bytes: int,
+        sync_buffers: bool,
+    ) -> None:
+        checks.check_group(group)
+        checks.check_model(model, optimizer)
+        checks.check_strategy(strategy)
+        self.strategy = strategy
+        self.stats = Stats()
+        self._model = model
+        self._params = {name: param for name, param in model.named_parameters() if param.requires_grad}
+        self._sync_buffers = sync_buffers
+        self._wire = Wire(group, strategy.aggregate, self.stats)
+        self._pace = strategy.cadence.start()
+        settings = {"bucket_bytes": bucket_bytes, "sync_buffers": sync_buffers}
+        checks.check_agreement(self._wire.gather(checks.terms(model, strategy, settings)))
+        self._wire.receive(self._wire.broadcast([*model.parameters(), *model.buffers()]))
+        self._exchange = self._make_exchange(bucket_bytes)
+        self._buffers_on_the_way: list[Any] = []
+        before = optimizer.register_step_pre_hook(self._before_step)
+        after = optimizer.register_step_post_hook(self._after_step)
+        self._hooks = [before, after]
+        checks.attached.add(model)
+
+    def _make_exchange(self, bucket_bytes: int) -> GradientExchange | ModelExchange:
+        if self.strategy.exchange == "gradient":
+            return GradientExchange(self._params, self._wire, bucket_bytes, self._decide)
+        anchored = self.strategy.exchange in ("step", "difference")
+        return ModelExchange(self._averaged, self._wire, bucket_bytes, anchored=anchored)
+
+    def _averaged(self) -> list[Tensor]:
+        buffers = self._model.buffers() if self._sync_buffers else ()
+        return [*self._params.values(), *(buffer for buffer in buffers if buffer.is_floating_point())]
+
+    def _tell(self, event: Event) -> None:
+        self._pace = self.strategy.cadence.handle(event, self._pace, time.monotonic())
+
+    def _decide(self) -> bool:
+        decision, self._pace = self.strategy.cadence.poll(self._pace, time.monotonic())
+        return decision.exchange
+
+    def _before_step(self, optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        trouble = "was added or began to require a gradient after attach; detach() and attach again"
+        checks.check_covered(optimizer, set(self._params.values()), trouble)
+        if not isinstance(self._exchange, GradientExchange):
+            return
+        closure = args[0] if args else kwargs.get("closure")
+        if closure is None:  # a closure has its backward passes still before it
+            self._exchange.before_step()
+        if self._sync_buffers:
+            self._buffers_on_the_way = self._wire.broadcast(list(self._model.buffers()))
+
+    def _after_step(self, optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        self.stats.steps += 1
+        self._tell(StepDone())
+        self._wire.receive(self._buffers_on_the_way)
+        self._buffers_on_the_way = []
+        if isinstance(self._exchange, ModelExchange) and self._decide():
+            self._exchange.exchange()
+
+    @contextmanager
+    def accumulate(self) -> Iterator[None]:
+        """Backward passes inside add to the gradients and exchange nothing, as in DDP's `no_sync`.
+
+        The next backward pass outside exchanges the sum; if none comes before `optimizer.step()`, that call
+        does. Nothing changes for a strategy that exchanges no gradients. Must be entered on all ranks alike.
+        """
+        if not isinstance(self._exchange, GradientExchange):
+            yield
+            return
+        before, self._exchange.paused = self._exchange.paused, True
+        try:
+            yield
+        finally:
+            self._exchange.paused = before
+
+    def finish(self) -> None:
+        """Makes the model equal on all ranks, if the strategy has let it differ. All ranks must call it.
+
+        Call it when training ends, and before one rank evaluates or stores the model for all. Training may go
+        on.
+        """
+        self._tell(Stop())
+        if isinstance(self._exchange, ModelExchange) and self._decide():
+            self._exchange.exchange()
+
+    def detach(self) -> None:
+        """Ends the run: no hook is left, gradients are ordinary tensors, the model can be attached again.
+
+        Exchanges nothing, so that it works after a failure; call `finish` first for one model on all ranks.
+        """
+        for hook in self._hooks:
+            hook.remove()
+        self._hooks = []
+        if isinstance(self._exchange, GradientExchange):
+            self._exchange.close()
+        checks.attached.discard(self._model)
+
+    def state_dict(self) -> dict[str, Any]:
+        """This rank's state, as plain values and tensors; store it beside the model's and the optimizer's.
+
+        Under a strategy with local steps each rank has its own model, optimizer state and run state between
+        exchanges: store all three per rank, or call `finish` first and accept that the round ends there.
+        """
+        anchor = self._exchange.anchor if isinstance(self._exchange, ModelExchange) else None
+        return {
+            "strategy": repr(self.strategy),
+            "cadence": asdict(self._pace),
+            "stats": asdict(self.stats),
+            "anchor": None if anchor is None else [tensor.clone() for tensor in anchor],
+            "plan": self._wire.plan(),
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Goes on where `state_dict` was taken. Load the model and the optimizer as well; the order does not
+        matter.
+
+        Raises:
+          StrategyError: the state is of another strategy; the text names both.
+          UsageError: the group runs other schedules than when the state was taken, so that sums could round
+            differently; or the state is of a model of other shapes.
+        """
+        if state["strategy"] != repr(self.strategy):
+            raise StrategyError(f"the state is of {state['strategy']}, but the run is of {self.strategy!r}")
+        if state["plan"] is not None and state["plan"] != self._wire.plan():
+            raise UsageError(
+                "the group runs other schedules than the stored run, so results would not be the same; "
+                "give the stored plan to the group when it is made, or drop state['plan'] to go on without"
+            )
+        self._pace = replace(self.strategy.cadence.start(), **state["cadence"])
+        for name, value in state["stats"].items():
+            setattr(self.stats, name, value)
+        if isinstance(self._exchange, ModelExchange) and state["anchor"] is not None:
+            self._exchange.load_anchor(state["anchor"])

@@ -1,0 +1,39 @@
+"""Exchange every step: plain synchronous training."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from tweed.cadence.base import Decision, Event, Stop
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """State of `EveryStep`: whether one model is wanted now."""
+
+    stopped: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class EveryStep:
+    """Exchanges every step.
+
+    Cost: one exchange per step.
+    Source: synchronous SGD; the cadence of torch's DistributedDataParallel.
+    """
+
+    exchanges: ClassVar[frozenset[str]] = frozenset({"gradient", "step", "difference", "model"})
+    reason: ClassVar[str] = "all that is exchanged is one step old"
+
+    def start(self) -> Pace:
+        """The state before the first step."""
+        return Pace()
+
+    def handle(self, event: Event, state: Pace, now: float) -> Pace:
+        """Notes that one model is wanted."""
+        return Pace(stopped=isinstance(event, Stop))
+
+    def poll(self, state: Pace, now: float) -> tuple[Decision, Pace]:
+        """To exchange; at `Stop` nothing is left to."""
+        return (Decision.AGREED if state.stopped else Decision.EVERY_STEP), Pace()

@@ -1,0 +1,141 @@
+"""A strategy: one part per stage of an update's way, and what is exchanged.
+
+    gradient -> cadence -> compress -> order -> collective -> transport -> aggregate -> optimizer
+
+A named strategy is one visible expression over parts. To make your own, write another:
+
+    Strategy(exchange="difference", cadence=LocalSteps(every=8))
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+from tweed.aggregate import Aggregate, Mean
+from tweed.cadence import Cadence, EveryStep, LocalSteps
+from tweed.errors import StrategyError, UsageError
+
+#: What ranks exchange: gradients before the optimizer's step; the step that each optimizer took; how far each
+#: model has moved since the last exchange; the models themselves.
+Exchange = Literal["gradient", "step", "difference", "model"]
+
+_EXCHANGES = get_args(Exchange)
+_EVERY_STEP = EveryStep()
+_MEAN = Mean()
+
+
+@dataclass(frozen=True)
+class Strategy:
+    """How ranks keep one model. A frozen value; equal strategies are equal values.
+
+    Args:
+      exchange: "gradient", "step", "difference" (of models since the last exchange) or "model".
+      cadence: when to talk. Default: every step.
+      compress: in which form numbers go. None: as they are.
+      order: which transfer goes first. None: first in, first out.
+      collective: along which path. None: what the group picks from size, ranks and measured links.
+      transport: on what. None: shared memory within a host, TCP between hosts.
+      aggregate: what the sum is and whom to believe. Default: the mean of all.
+
+    Raises: StrategyError if two parts do not fit together; the text names both.
+    """
+
+    exchange: Exchange = "gradient"
+    cadence: Cadence[Any] = _EVERY_STEP
+    compress: object | None = None
+    order: object | None = None
+    collective: object | None = None
+    transport: object | None = None
+    aggregate: Aggregate[Any] = _MEAN
+
+    def __post_init__(self) -> None:
+        if self.exchange not in _EXCHANGES:
+            raise StrategyError(f"exchange={self.exchange!r} is none of {', '.join(_EXCHANGES)}")
+        _check_part("cadence", self.cadence, Cadence)
+        _check_part("aggregate", self.aggregate, Aggregate)
+        self._check_cadence()
+
+    def _check_cadence(self) -> None:
+        if self.exchange not in self.cadence.exchanges:
+            fits = " or ".join(f'"{kind}"' for kind in _EXCHANGES if kind in self.cadence.exchanges)
+            raise StrategyError(
+                f'cadence={self.cadence!r} does not go with exchange="{self.exchange}": '
+                f"{self.cadence.reason}. Exchange {fits}, or take another cadence"
+            )
+
+
+def _check_part(stage: str, part: object, contract: type) -> None:
+    if isinstance(part, type) or not isinstance(part, contract):
+        raise StrategyError(f"{stage}={part!r} is no part of that stage; take one from tweed.{stage}")
+
+
+def every_step() -> Strategy:
+    """Averages gradients every step: the numbers of torch's DistributedDataParallel.
+
+    Cost: one all-reduce of the model's size per step, most of it during the backward pass.
+    """
+    return Strategy(exchange="gradient", cadence=EveryStep())
+
+
+def local_steps(every: int = 8) -> Strategy:
+    """Each rank takes `every` steps alone, then all average their models.
+
+    Cost: one all-reduce of the model's size per `every` steps.
+    Source: Stich, "Local SGD converges fast and communicates little", 2018.
+    """
+    return Strategy(exchange="model", cadence=LocalSteps(every))
+
+
+_NAMED: dict[str, Callable[..., Strategy]] = {named.__name__: named for named in (every_step, local_steps)}
+_CALL = re.compile(r"(?P<name>\w+)\s*(?:\((?P<inside>.*)\)|:(?P<after>.*))?")
+
+
+def named_strategies() -> list[str]:
+    """The names that `named_strategy` knows, each with its settings, such as "local_steps(every=8)"."""
+    return [f"{name}({_settings(make)})" for name, make in _NAMED.items()]
+
+
+def named_strategy(text: str) -> Strategy:
+    """The strategy that `text` names, for command lines and configuration files.
+
+    Args:
+      text: a name, with settings if wanted: "every_step", "local_steps", "local_steps:8", "local_steps(8)" or
+        "local_steps(every=8)". Settings are literals, parted by commas.
+
+    Raises: StrategyError for an unknown name or settings that do not fit it; the text lists what is known.
+    """
+    call = _CALL.fullmatch(text.strip())
+    if call is None or call["name"] not in _NAMED:
+        raise StrategyError(f"no strategy is named {text!r}. Known are: {', '.join(named_strategies())}")
+    make = _NAMED[call["name"]]
+    try:
+        args, kwargs = _literals(call["inside"] or call["after"] or "")
+        inspect.signature(make).bind(*args, **kwargs)
+    except (TypeError, ValueError, SyntaxError) as error:
+        raise StrategyError(f"{text!r}: {error}. Write {call['name']}({_settings(make)})") from error
+    return _made(text, make, args, kwargs)
+
+
+def _made(text: str, make: Callable[..., Strategy], args: list[Any], kwargs: dict[str, Any]) -> Strategy:
+    try:
+        return make(*args, **kwargs)
+    except UsageError as error:
+        raise StrategyError(f"{text!r}: {error}") from error
+
+
+def _settings(make: Callable[..., Strategy]) -> str:
+    settings = inspect.signature(make).parameters.values()
+    return ", ".join(str(setting.replace(annotation=setting.empty)) for setting in settings)
+
+
+def _literals(text: str) -> tuple[list[Any], dict[str, Any]]:
+    call = ast.parse(f"_({text})", mode="eval").body
+    if not isinstance(call, ast.Call):
+        raise ValueError("settings are values parted by commas")
+    args = [ast.literal_eval(arg) for arg in call.args]
+    return args, {str(word.arg): ast.literal_eval(word.value) for word in call.keywords}
