@@ -1,0 +1,98 @@
+"""How samples are dealt out to ranks. Pure: the same labels, number and seed give the same hands.
+
+Every sample goes to exactly one rank, and every rank gets at least one if there are enough.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tweed.errors import UsageError
+
+Indices = NDArray[np.int64]
+#: What `Partition.parse` reads, in words.
+KINDS = "iid, by_label and dirichlet:ALPHA, for example dirichlet:0.3"
+
+
+@dataclass(frozen=True, slots=True)
+class Partition:
+    """How to deal: `kind` is iid, dirichlet or by_label; `alpha` is for dirichlet only.
+
+    - iid: shuffled, then cut into equal parts.
+    - dirichlet: each label is cut in proportions drawn from a Dirichlet distribution with all parameters
+      `alpha`; small means uneven. Source: Hsu, Qi, Brown, "Measuring the effects of non-identical data
+      distribution", 2019.
+    - by_label: sorted by label, then cut into equal parts.
+    """
+
+    kind: str = "iid"
+    alpha: float = 1.0
+
+    @classmethod
+    def parse(cls, text: str) -> Partition:
+        """Reads "iid", "by_label" or "dirichlet:ALPHA", for example "dirichlet:0.3".
+
+        Raises: UsageError for anything else.
+        """
+        kind, _, rest = text.partition(":")
+        if kind in ("iid", "by_label") and not rest:
+            return cls(kind)
+        alpha = _number(rest) if kind == "dirichlet" else 0.0
+        if not 0.0 < alpha < np.inf:
+            raise UsageError(f"no partition {text!r}; there are {KINDS}")
+        return cls(kind, alpha)
+
+    def __str__(self) -> str:
+        return f"dirichlet:{self.alpha:g}" if self.kind == "dirichlet" else self.kind
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        return 0.0
+
+
+def deal(labels: Indices, ranks: int, partition: Partition, seed: int) -> list[Indices]:
+    """Deals samples out to `ranks` ranks.
+
+    Args:
+      labels: `[n]`, the label of each sample.
+      ranks: 1 or more, at most n.
+
+    Returns: for each rank the indices of its samples, ascending.
+
+    Raises: UsageError if there are fewer samples than ranks.
+    """
+    if not 1 <= ranks <= len(labels):
+        raise UsageError(f"cannot deal {len(labels)} samples out to {ranks} ranks")
+    random = np.random.default_rng([seed, ranks])
+    if partition.kind == "iid":
+        parts = np.array_split(random.permutation(len(labels)), ranks)
+    elif partition.kind == "by_label":
+        parts = np.array_split(np.argsort(labels, kind="stable"), ranks)
+    else:
+        parts = _dirichlet(labels, ranks, partition.alpha, random)
+    return [np.sort(part) for part in parts]
+
+
+def _dirichlet(labels: Indices, ranks: int, alpha: float, random: np.random.Generator) -> list[Indices]:
+    parts: list[list[Indices]] = [[] for _ in range(ranks)]
+    for label in np.unique(labels):
+        members = random.permutation(np.flatnonzero(labels == label))
+        cuts = np.cumsum(random.dirichlet([alpha] * ranks))[:-1] * len(members)
+        for part, share in zip(parts, np.split(members, np.rint(cuts).astype(np.int64)), strict=True):
+            part.append(share)
+    return _nobody_empty([np.concatenate(part) for part in parts])
+
+
+def _nobody_empty(parts: list[Indices]) -> list[Indices]:
+    """Gives each empty part one sample of the then largest part."""
+    for rank, part in enumerate(parts):
+        if len(part) == 0:
+            rich = max(range(len(parts)), key=lambda other: len(parts[other]))
+            parts[rank], parts[rich] = parts[rich][-1:], parts[rich][:-1]
+    return parts

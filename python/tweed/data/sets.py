@@ -1,0 +1,79 @@
+"""The table of data sets, and how one is found: in the cache, or at the first source that has it whole."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+
+from tweed.data import digits, fashion_mnist, shakespeare
+from tweed.data.arrays import Arrays
+from tweed.data.sources import FAILURES, Source, reason
+from tweed.data.store import cache, checksum, damage, keep, read
+from tweed.errors import DataError, UsageError
+
+#: A set is a module with `ABOUT`, `FILES` (name to known checksums), `SOURCES`, `ADVICE` and `arrays(files)`.
+SETS: dict[str, ModuleType] = {
+    "fashion-mnist": fashion_mnist,
+    "digits": digits,
+    "shakespeare": shakespeare,
+}
+
+
+def get(name: str, tell: Callable[[str], None] = lambda line: None) -> Path:
+    """Makes sure that a set is in the cache, whole and undamaged, and returns its folder there.
+
+    Args:
+      name: a key of `SETS`.
+      tell: called with one line for each place that is looked in.
+
+    Raises:
+      UsageError: no such set.
+      DataError: no source has it. Says where was looked, why that failed, and what to do without a network.
+
+    Cost: a checksum of the cached files, some 0.1 s; 31 MB are fetched for Fashion-MNIST the first time.
+    """
+    entry = _entry(name)
+    folder = cache() / "data" / name
+    wrong = damage(folder, entry.FILES)
+    if not wrong:
+        return folder
+    tries = [f"the cache {folder}: " + "; ".join(f"{file} is {what}" for file, what in wrong.items())]
+    tell(f"{name}: looked in {tries[0]}")
+    for source in entry.SOURCES:
+        outcome = _try(entry, source, folder)
+        tell(f"{name}: {'found in' if outcome is None else 'looked in'} {source.where}" + (outcome or ""))
+        if outcome is None:
+            return folder
+        tries.append(source.where + outcome)
+    looked = "".join(f"\n  - {line}" for line in tries)
+    raise DataError(
+        f"no source has the data set {name!r}. Looked in{looked}\n{entry.ADVICE.format(folder=folder)}"
+    )
+
+
+def _try(entry: ModuleType, source: Source, folder: Path) -> str | None:
+    """Fetches from `source` into the cache. Returns None, or why there is nothing good there."""
+    try:
+        contents = source.fetch()
+    except FAILURES as error:
+        return f": {reason(error)}"
+    bad = [file for file, known in entry.FILES.items() if checksum(contents.get(file, b"")) not in known]
+    if bad:
+        return f": {', '.join(bad)} came with a checksum that is not known for this set"
+    keep(folder, contents)
+    return None
+
+
+def load(name: str) -> Arrays:
+    """The arrays of a set, fetched first if need be. Raises as `get` does."""
+    folder = get(name)
+    entry = _entry(name)
+    arrays: Arrays = entry.arrays({file: read(folder / file) for file in entry.FILES})
+    return arrays
+
+
+def _entry(name: str) -> ModuleType:
+    if name not in SETS:
+        raise UsageError(f"there is no data set {name!r}; there are {', '.join(SETS)}")
+    return SETS[name]
