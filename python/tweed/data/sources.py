@@ -18,16 +18,9 @@ from pathlib import Path
 
 #: Seconds for one external command, or for one answer of a server.
 PATIENCE_S = 300.0
+_UNPACKING = (EOFError, ValueError, tarfile.TarError, zlib.error)
 #: What a source raises that has nothing, or nothing that can be unpacked.
-FAILURES = (
-    OSError,
-    EOFError,
-    ValueError,
-    ImportError,
-    subprocess.SubprocessError,
-    tarfile.TarError,
-    zlib.error,
-)
+FAILURES = (OSError, ImportError, subprocess.SubprocessError, *_UNPACKING)
 
 
 @dataclass(frozen=True, slots=True)
