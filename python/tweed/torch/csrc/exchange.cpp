@@ -15,8 +15,7 @@ const Kind kSparse{TWEED_ALL_TO_ALL, OpType::_ALLREDUCE_SPARSE, "tweed:sparse_al
 const Kind kSizes{TWEED_ALL_GATHER, OpType::_ALLREDUCE_SPARSE, "tweed:sparse_all_reduce"};
 
 constexpr uint32_t kAnyRank = std::numeric_limits<uint32_t>::max();
-constexpr uint64_t kOwnTags = uint64_t{1} << 40;  // torch's tags are 32 bits wide
-constexpr uint64_t kHere = kOwnTags + 1, kPassed = kOwnTags + 2;
+constexpr uint64_t kHere = 0xFFFF'FFF1, kPassed = 0xFFFF'FFF2;  // tags of users are not negative
 
 at::Tensor& one_contiguous(const char* title, TensorList& list) {
   if (list.size() != 1) misuse(title, "expected one tensor, got " + std::to_string(list.size()));

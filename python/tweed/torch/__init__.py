@@ -1,0 +1,44 @@
+"""The torch backend "tweed": `init_process_group("tweed")` is all a user needs, as torch finds `register`.
+
+Light on purpose: torch runs `register` while it is being imported, whether or not tweed is used later.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tweed.torch.memory import empty as empty
+    from tweed.torch.options import Options as Options
+
+__all__ = ["Options", "empty", "register"]
+
+
+def register() -> None:
+    """Makes the backend known to torch.distributed. Cheap, and harmless when repeated.
+
+    Called by torch itself through the entry point `torch.backends`, unless `TORCH_DEVICE_BACKEND_AUTOLOAD=0`.
+    """
+    import torch.distributed as dist
+
+    if not dist.is_available() or hasattr(dist.Backend, "TWEED"):
+        return
+    dist.Backend.register_backend("tweed", _create, extended_api=True, devices=["cpu", "cuda"])
+
+
+def _create(given: object, options: object) -> object:
+    from tweed.torch.backend import create
+
+    return create(given, options)
+
+
+def __getattr__(name: str) -> object:
+    if name == "Options":
+        from tweed.torch.options import Options
+
+        return Options
+    if name == "empty":
+        from tweed.torch.memory import empty
+
+        return empty
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,143 @@
+"""Compiles the C++ backend at first use, and keeps it.
+
+One shared object per torch version, Python version and digest of the sources lies in the user's cache
+directory (`TWEED_CACHE`, else `XDG_CACHE_HOME/tweed`, else `~/.cache/tweed`). It is written elsewhere and
+renamed when it is complete, so an interrupted compilation leaves nothing behind that could be loaded. Ranks
+that start together wait for the one that compiles.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import functools
+import hashlib
+import importlib.machinery
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import ModuleType
+
+import torch
+
+SOURCES = Path(__file__).parent / "csrc"
+NAME = "tweed_torch"
+_FLAGS = (
+    "-std=c++20",
+    "-O1",
+    "-fPIC",
+    "-shared",
+    "-fvisibility=hidden",
+    "-w",
+    f"-DTORCH_EXTENSION_NAME={NAME}",
+)
+_LIBRARIES = ("c10", "torch_cpu", "torch", "torch_python")
+
+
+class CannotCompile(Exception):
+    """There is no C++ backend here; the text says why. `tweed.torch` then takes the Python one."""
+
+
+@functools.cache
+def extension() -> ModuleType:
+    """The compiled backend, loaded; see `build`."""
+    return _load(build())
+
+
+def build() -> Path:
+    """Where the compiled backend lies. Compiles it (once per torch version, about 20 s) if it is not there.
+
+    Raises:
+      CannotCompile: no compiler, or it failed; says which and what to install.
+    """
+    target = cache_directory() / f"torch-{torch.__version__}-{_digest()}" / f"{NAME}.so"
+    if not target.exists():
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with _locked(target.with_suffix(".lock")):
+            if not target.exists():  # nobody did it while this process waited
+                _compile(target)
+    return target
+
+
+def cache_directory() -> Path:
+    """Where compiled backends lie; not made by this call."""
+    if given := os.environ.get("TWEED_CACHE"):
+        return Path(given) / "torch"
+    base = os.environ.get("XDG_CACHE_HOME")
+    return (Path(base) if base else Path.home() / ".cache") / "tweed" / "torch"
+
+
+def command(compiler: str, output: Path) -> list[str]:
+    """The compiler's command line."""
+    root = Path(torch.__file__).parent
+    include = root / "include"
+    return [
+        *(compiler, *_FLAGS, str(SOURCES / "module.cpp"), "-o", str(output)),
+        *(f"-I{include}", f"-I{include / 'torch' / 'csrc' / 'api' / 'include'}"),
+        f"-I{sysconfig.get_paths()['include']}",
+        *("-Wl,--no-as-needed", f"-L{root / 'lib'}", f"-Wl,-rpath,{root / 'lib'}"),
+        *(f"-l{name}" for name in _LIBRARIES),
+    ]
+
+
+def _digest() -> str:
+    """Changes with all that makes another binary: sources, flags, Python's and torch's interfaces."""
+    seen = hashlib.blake2b(digest_size=8)
+    python = sysconfig.get_config_var("SOABI") or sys.version
+    for part in (*_FLAGS, *_LIBRARIES, python, str(torch.version.git_version)):
+        seen.update(part.encode())
+    for path in sorted(SOURCES.iterdir()):
+        seen.update(path.name.encode())
+        seen.update(path.read_bytes())
+    return seen.hexdigest()
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """Holds the file's lock; the system lets go of it if this process dies."""
+    with path.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def _compile(target: Path) -> None:
+    compiler = _compiler()
+    print(
+        f"tweed: compiling the backend for torch {torch.__version__} with {compiler} (once, about 20 s) ...",
+        file=sys.stderr,
+        flush=True,
+    )
+    with tempfile.TemporaryDirectory(dir=target.parent) as scratch:
+        output = Path(scratch) / target.name
+        done = subprocess.run(command(compiler, output), capture_output=True, text=True, check=False)
+        if done.returncode != 0:
+            raise CannotCompile(f"{compiler} failed: {_first_error(done.stderr)}")
+        output.replace(target)
+
+
+def _compiler() -> str:
+    wanted = [os.environ["CXX"]] if os.environ.get("CXX") else ["c++", "g++", "clang++"]
+    for name in wanted:
+        if shutil.which(name):
+            return name
+    raise CannotCompile(f"no C++ compiler found (looked for {', '.join(wanted)}); install g++ or set CXX")
+
+
+def _first_error(text: str) -> str:
+    lines = text.strip().splitlines()
+    return next((line for line in lines if "error" in line.lower()), lines[-1] if lines else "no message")
+
+
+def _load(path: Path) -> ModuleType:
+    loader = importlib.machinery.ExtensionFileLoader(NAME, str(path))
+    spec = importlib.util.spec_from_loader(NAME, loader)
+    assert spec is not None  # spec_from_loader gives none only without a loader
+    module = importlib.util.module_from_spec(spec)
+    loader.exec_module(module)
+    return module

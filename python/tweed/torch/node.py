@@ -1,0 +1,56 @@
+"""The engine of this process: made at the first process group, shared by all later ones, left at exit."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from tweed.errors import ForkedProcess
+from tweed.torch.options import Options
+
+if TYPE_CHECKING:
+    from tweed._core import Node
+
+_nodes: dict[tuple[object, ...], Node] = {}
+_owner: int | None = None  # the process that started them
+
+
+def node(options: Options | None = None) -> Node:
+    """The engine with these settings; starts its threads and its listener at the first call.
+
+    Args:
+      options: `host`, `transport`, `streams` and `congestion` count; a process has one engine for each
+        combination it uses, which is one as a rule. `None`: those of the environment.
+
+    Raises:
+      ForkedProcess: the engine was started in a parent of this process, whose threads a fork does not copy.
+    """
+    global _owner
+    check_not_forked()
+    chosen = options or Options.resolve(None)
+    key = (chosen.host, chosen.transport, chosen.streams, chosen.congestion)
+    if key not in _nodes:
+        _owner = os.getpid()
+        _nodes[key] = _start(chosen)
+    return _nodes[key]
+
+
+def check_not_forked() -> None:
+    """Raises ForkedProcess in a child of the process that started the engine."""
+    if _owner is not None and _owner != os.getpid():
+        raise ForkedProcess(
+            f"the engine was started in process {_owner}, and this process {os.getpid()} is a fork of it; "
+            "a fork does not copy its threads. Start processes before the first process group, or with the "
+            "start method 'spawn' or 'forkserver'"
+        )
+
+
+def _start(options: Options) -> Node:
+    from tweed import _core
+
+    return _core.Node(
+        host=options.host,
+        transport=options.transport,
+        streams=options.streams,
+        congestion=options.congestion,
+    )

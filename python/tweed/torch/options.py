@@ -1,0 +1,92 @@
+"""What a user may set about the backend; everything has a default that works."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any, Literal
+
+from tweed.errors import UsageError
+
+Transport = Literal["auto", "shm", "tcp"]
+Binding = Literal["auto", "native", "python"]
+
+
+@dataclass(frozen=True)
+class Options:
+    """Settings of a process group: `init_process_group("tweed", pg_options=tweed.torch.Options(...))`.
+
+    What is not given here is taken from the environment (`TWEED_HOST`, `TWEED_TRANSPORT`, ...), then from the
+    default. All ranks should be given the same.
+
+    Args:
+      host: address that other hosts reach this one at; `None`: the interface towards the store.
+      transport: "shm" or "tcp" for every link; "auto": shared memory within a host, TCP between hosts.
+      streams: TCP connections per pair of ranks; `None`: the engine's default.
+      congestion: the kernel's congestion control for them, such as "bbr"; `None`: the system's.
+      schedule: overrules the chooser, by collective: `{"all_reduce": "ring"}`.
+      binding: "native" is the C++ backend, "python" the slower one that needs no compiler; "auto": native
+        if it can be had.
+    """
+
+    host: str | None = None
+    transport: Transport | None = None
+    streams: int | None = None
+    congestion: str | None = None
+    schedule: Mapping[str, str] = field(default_factory=dict)
+    binding: Binding | None = None
+
+    @classmethod
+    def resolve(cls, given: object, environment: Mapping[str, str] | None = None) -> Options:
+        """`given` if it is an `Options`, with its gaps filled from the environment.
+
+        Raises:
+          UsageError: a value that is not among the possible ones; names it.
+        """
+        chosen = given if isinstance(given, cls) else cls()
+        env = os.environ if environment is None else environment
+        values: dict[str, Any] = {}
+        for item in fields(cls):
+            value = getattr(chosen, item.name)
+            values[item.name] = value if value else _read(item.name, env)
+        return cls(**values).checked()
+
+    def checked(self) -> Options:
+        """Itself, when every value is possible."""
+        _one_of("transport", self.transport, ("auto", "shm", "tcp"))
+        _one_of("binding", self.binding, ("auto", "native", "python"))
+        if self.streams is not None and self.streams < 1:
+            raise UsageError(f"streams must be at least 1, not {self.streams}")
+        return self
+
+
+def _read(name: str, env: Mapping[str, str]) -> object:
+    text = env.get(f"TWEED_{name.upper()}")
+    if name == "schedule":
+        return _pairs(text or "")
+    if name in ("transport", "binding"):
+        return text or "auto"
+    if name == "streams" and text:
+        return _number(text)
+    return text or None
+
+
+def _number(text: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise UsageError(f"TWEED_STREAMS must be a whole number, not {text!r}") from None
+
+
+def _pairs(text: str) -> dict[str, str]:
+    """Reads "all_reduce=ring,broadcast=binomial"."""
+    pairs = [part.partition("=") for part in text.split(",") if part.strip()]
+    if any(not sign for _, sign, _ in pairs):
+        raise UsageError(f"TWEED_SCHEDULE must look like all_reduce=ring,broadcast=binomial, not {text!r}")
+    return {name.strip(): builder.strip() for name, _, builder in pairs}
+
+
+def _one_of(name: str, value: str | None, possible: tuple[str, ...]) -> None:
+    if value is not None and value not in possible:
+        raise UsageError(f"{name} must be one of {', '.join(possible)}, not {value!r}")

@@ -1,0 +1,102 @@
+"""How the ranks of a group find each other: through torch's Store, once.
+
+Every rank leaves its engine's address card. Rank 0 collects them, chooses the schedules, and leaves both with
+a fresh group id; the others take what rank 0 chose. Three requests to the store per rank; rank 0 makes `size` more.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from tweed.torch.options import Options
+
+if TYPE_CHECKING:
+    from torch.distributed import Store
+
+    from tweed._core import Group, Node
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where this process stands in the group that is being made."""
+
+    store: Store
+    name: str
+    rank: int
+    size: int
+    timeout: timedelta
+
+
+@dataclass(frozen=True)
+class Terms:
+    """What rank 0 has settled for all."""
+
+    group_id: int
+    cards: list[bytes]
+    plan: str
+    options: str
+
+    def encode(self) -> bytes:
+        """As bytes for the store."""
+        cards = [base64.b85encode(card).decode() for card in self.cards]
+        return json.dumps([self.group_id, cards, self.plan, self.options]).encode()
+
+    @classmethod
+    def decode(cls, data: bytes) -> Terms:
+        """The inverse of `encode`."""
+        group_id, cards, plan, options = json.loads(data)
+        return cls(group_id, [base64.b85decode(card) for card in cards], plan, options)
+
+
+def join(node: Node, place: Place, options: Options) -> tuple[Group, Terms]:
+    """Joins this process to the group. Returns when all members have their cards in.
+
+    Raises:
+      DistStoreError: a member did not turn up within the store's timeout (torch's error).
+      PeerLost, DeadlineExceeded: it turned up, and could not be reached.
+    """
+    from tweed.torch.plan import read
+
+    terms = settle(node.card(), place, options)
+    rows = read(terms.plan)
+    seconds = place.timeout.total_seconds()
+    group = node.join(place.name, terms.group_id, place.rank, terms.cards, rows, seconds)
+    return group, terms
+
+
+def settle(card: bytes, place: Place, options: Options) -> Terms:
+    """Exchanges cards for terms."""
+    store = place.store
+    # A store may outlive a group: torch reuses group names after destroy_process_group.
+    round_ = store.add(f"tweed/rounds/{place.rank}", 1)
+    store.set(f"tweed/{round_}/card/{place.rank}", card)
+    if place.rank != 0:
+        return Terms.decode(store.get(f"tweed/{round_}/terms"))
+    cards = [store.get(f"tweed/{round_}/card/{rank}") for rank in range(place.size)]
+    terms = _choose(cards, place, options)
+    store.set(f"tweed/{round_}/terms", terms.encode())
+    return terms
+
+
+def group_id(name: str, nonce: bytes) -> int:
+    """64 bits that no other group of any run has."""
+    return int.from_bytes(hashlib.blake2b(name.encode() + b"/" + nonce, digest_size=8).digest())
+
+
+def _choose(cards: Sequence[bytes], place: Place, options: Options) -> Terms:
+    from tweed.torch.plan import choose
+
+    plan = choose(cards, options)
+    return Terms(group_id(place.name, secrets.token_bytes(16)), list(cards), plan, "")
+
+
+def describe(cards: Sequence[bytes]) -> list[dict[str, Any]]:
+    """The cards, readable."""
+    return [json.loads(card) for card in cards]

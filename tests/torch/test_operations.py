@@ -1,0 +1,27 @@
+"""Operations x dtypes x bindings on real ranks, against a naive computation; the cases: `operations.py`."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from tests.torch.operations import TABLE, run_table
+from tweed.testbed import run_ranks
+
+PLACES = [("native", 2), ("native", 3), ("native", 4), ("python", 2), ("python", 3)]
+
+
+@pytest.fixture(scope="module", params=PLACES, ids=lambda place: f"{place[0]}-{place[1]}")
+def failures(request: pytest.FixtureRequest) -> list[dict[str, str]]:
+    """Each rank's failures by case; one start of ranks for the whole table."""
+    binding, size = request.param
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TWEED_BINDING", binding)
+        return run_ranks(run_table, size, backend="tweed")
+
+
+@pytest.mark.parametrize("name", TABLE)
+def test_operation(name: str, failures: list[dict[str, str]]) -> None:
+    failed = [f"rank {rank}:\n{found[name]}" for rank, found in enumerate(failures) if name in found]
+    assert not failed, os.linesep.join(failed)
