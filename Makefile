@@ -17,16 +17,17 @@ unexport CONDA_PREFIX PYTHONHOME PYTHONPATH
 RUST := $(shell find crates -name '*.rs' -o -name '*.toml') Cargo.toml Cargo.lock
 ENV := .venv/.env.stamp
 CORE := .venv/.core.stamp
+READY := .venv/.ready.stamp
 
 .PHONY: help demo test check bench torch-suite build lock format clean
 
 help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' Makefile
 
-demo: $(CORE) ## Train four workers over tweed beside DDP on Gloo, and write a report
+demo: $(READY) ## Train four workers over tweed beside DDP on Gloo, and write a report
 	tweed train --task fashion-mnist --workers 4 --strategy every_step --against ddp-gloo
 
-test: $(CORE) ## Run all tests: Rust, Python, and the quick part of torch's own suite
+test: $(READY) ## Run all tests: Rust, Python, and the quick part of torch's own suite
 	@tools/cargo-test.sh
 	pytest
 	python -m tests.torch_suite --quick
@@ -42,13 +43,13 @@ check: $(CORE) ## Run every lint: format, clippy, ruff, mypy, stubs, imports
 	MYPYPATH=python python -m mypy.stubtest tweed._core --concise
 	lint-imports --no-logo
 
-bench: $(CORE) ## Measure tweed beside Gloo and rewrite docs/benchmarks.md
+bench: $(READY) ## Measure tweed beside Gloo and rewrite docs/benchmarks.md
 	python -m bench
 
-torch-suite: $(CORE) ## Run torch's distributed_test over tweed and Gloo; rewrite docs/torch-suite.md
+torch-suite: $(READY) ## Run torch's distributed_test over tweed and Gloo; rewrite docs/torch-suite.md
 	python -m tests.torch_suite
 
-build: $(CORE) ## Install what is needed and build the extension module
+build: $(READY) ## Install what is needed and build the extension module
 
 lock: $(ENV) ## Renew requirements.lock from pyproject.toml
 	uv pip compile --quiet --upgrade --universal --python-version 3.11 --group tools \
@@ -72,4 +73,9 @@ $(ENV): requirements.lock tools/venv.sh
 $(CORE): $(ENV) $(RUST) pyproject.toml
 	@echo "Building the extension module (about a minute the first time)"
 	@uv pip install --quiet --no-deps --no-build-isolation --reinstall-package tweed --editable .
+	@touch $@
+
+# Without a C++ compiler the Python backend takes over, and says so.
+$(READY): $(CORE) $(wildcard python/tweed/torch/csrc/* python/tweed/torch/build.py)
+	@python -c 'from tweed.torch import build; build.build()' || echo "tweed goes on without its C++ backend" >&2
 	@touch $@
