@@ -87,6 +87,17 @@ def test_links_between_documents_lead_somewhere() -> None:
     assert [f"{page.name}: {link}" for page, link in inner if not (page.parent / link).exists()] == []
 
 
+def test_documents_name_only_targets_that_the_makefile_has() -> None:
+    targets = set(re.findall(r"^([a-z-]+):", (HOUSE / "Makefile").read_text(), re.MULTILINE))
+    pages = [*HOUSE.glob("*.md"), *HOUSE.glob("docs/**/*.md")]
+    named = {
+        name
+        for page in pages
+        for name in re.findall(r"(?:^|`)make ([a-z-]+)", page.read_text(), re.MULTILINE)
+    }
+    assert named <= targets
+
+
 def test_decisions_are_numbered_without_gaps() -> None:
     numbers = [int(path.name[:4]) for path in sorted((HOUSE / "docs/decisions").glob("*.md"))]
     assert numbers == list(range(1, len(numbers) + 1))

@@ -18,6 +18,10 @@ EOF
 }
 
 base=${PYTHON:-python3}
+if ! "$base" -c 'import sys; sys.exit(sys.version_info < (3, 11))'; then
+    echo "tweed needs Python 3.11 or later, and $base is $("$base" --version 2>&1): try make PYTHON=python3.11" >&2
+    exit 1
+fi
 if [ ! -x .venv/bin/python ]; then
     if has_torch "$base"; then shared=--system-site-packages; else shared=; fi
     "$base" -m venv $shared .venv
