@@ -199,7 +199,7 @@ impl Executor {
                 state.missing -= 1;
                 self.try_input(slice, input);
             }
-            Ready::Placed if self.may_be_placed(input) => self.take_placed(slice, input),
+            Ready::Placed if self.may_be_placed(slice, input) => self.take_placed(slice, input),
             Ready::Placed => return Err("an answer written where none was allowed"),
         }
         self.close_slices();
@@ -208,14 +208,15 @@ impl Executor {
 
     /// A peer says that it has read this rank's value of `send`.
     pub fn handle_read(&mut self, slice: u32, send: u32) -> Result<(), &'static str> {
-        let output = self
-            .program
-            .departure(send)
-            .ok_or("a send that does not start at this rank")?;
+        let place = self.program.place_of(send);
+        let (output, position) = place.ok_or("a send that does not start at this rank")?;
         if slice < self.low || slice >= self.next {
             return Err("a slice that is not under way");
         }
-        self.acknowledge(slice, output)?;
+        if !self.state(slice).outputs[output as usize].begun {
+            return Err("an acknowledgement of a value that has not left");
+        }
+        self.acknowledge(slice, output, position)?;
         self.close_slices();
         Ok(())
     }
@@ -309,7 +310,9 @@ impl Executor {
 
     /// Makes the state of `slice`, which a faster peer may speak of before it is opened here.
     fn reach_slice(&mut self, slice: u32) -> Result<(), &'static str> {
-        if slice < self.low || slice >= self.total {
+        // A peer that sends a chunk to this rank has all its earlier pieces taken in here before it goes on.
+        let end = self.next.saturating_add(self.layout.window).min(self.total);
+        if slice < self.low || slice >= end {
             return Err("a slice that is not under way");
         }
         while self.low + self.slices.len() as u32 <= slice {
@@ -357,7 +360,9 @@ impl Executor {
         let program = Arc::clone(&self.program);
         let input = &program.inputs[index as usize];
         let state = self.state(slice);
-        let before = input.previous.is_none_or(|p| state.inputs[p as usize].done);
+        let before = input
+            .previous
+            .map_or(true, |p| state.inputs[p as usize].done);
         let free = input
             .overwrites
             .iter()
@@ -397,16 +402,9 @@ impl Executor {
                 combine.puts.push((position as u32, send));
             }
         }
-        let put = |rank: Rank| {
-            combine
-                .puts
-                .iter()
-                .any(|&(p, _)| input.sends[p as usize].1 == rank)
-        };
-        let readers = output
-            .sends
-            .iter()
-            .any(|&(_, dst)| self.is_shared(dst) && !put(dst));
+        let put = |send: u32| combine.puts.iter().any(|&(_, answer)| answer == send);
+        let mut readers = output.sends.iter();
+        let readers = readers.any(|&(send, dst)| self.is_shared(dst) && !put(send));
         combine.stage = (readers && !self.layout.in_place).then_some(feed);
         combine
     }
@@ -439,12 +437,19 @@ impl Executor {
         self.follow(combine.slice, combine.input);
     }
 
-    fn may_be_placed(&self, input: u32) -> bool {
+    /// Every value it overwrites lies exposed to the one peer that may answer over it.
+    fn may_be_placed(&self, slice: u32, input: u32) -> bool {
+        let slice = &self.slices[(slice - self.low) as usize];
+        let given_away = |&o: &u32| {
+            let (output, state) = (
+                &self.program.outputs[o as usize],
+                &slice.outputs[o as usize],
+            );
+            let shared = self.is_shared(output.sends[0].1);
+            output.answered_in_place && shared && state.exposed && state.unread > 0
+        };
         let overwritten = &self.program.inputs[input as usize].overwrites;
-        let answered = overwritten
-            .iter()
-            .all(|&o| self.program.outputs[o as usize].answered_in_place);
-        self.layout.in_place && !overwritten.is_empty() && answered
+        self.layout.in_place && !overwritten.is_empty() && overwritten.iter().all(given_away)
     }
 
     /// The peer has written its answer over the value that this rank had exposed: both are settled.
@@ -454,8 +459,8 @@ impl Executor {
         state.missing = 0;
         state.queued = true;
         for output in overwritten {
-            // Placed answers a single unread send, so the acknowledgement cannot be refused.
-            let _ = self.acknowledge(slice, output);
+            // `may_be_placed` has seen that its one send is unread, so this cannot be refused.
+            let _ = self.acknowledge(slice, output, 0);
         }
         self.mark_done(slice, index);
         for output in self.program.inputs[index as usize].feeds.clone() {
@@ -484,17 +489,7 @@ impl Executor {
         if let Some(next) = self.program.inputs[input as usize].next {
             self.try_input(slice, next);
         }
-        self.try_waiting(slice, Wait::Input(input));
-    }
-
-    /// Outputs whose explicit `after` names `done`.
-    fn try_waiting(&mut self, slice: u32, done: Wait) {
-        let outputs = self.program.outputs.iter().enumerate();
-        let waiting: Vec<u32> = outputs
-            .filter(|(_, o)| o.after.contains(&done))
-            .map(|(i, _)| i as u32)
-            .collect();
-        for output in waiting {
+        for output in self.program.inputs[input as usize].awaited_by.clone() {
             self.try_output(slice, output);
         }
     }
@@ -504,7 +499,9 @@ impl Executor {
         let program = Arc::clone(&self.program);
         let output = &program.outputs[index as usize];
         let state = self.state(slice);
-        let made = output.made_by.is_none_or(|i| state.inputs[i as usize].done);
+        let made = output
+            .made_by
+            .map_or(true, |i| state.inputs[i as usize].done);
         let free = output.after.iter().all(|wait| match *wait {
             Wait::Input(i) => state.inputs[i as usize].done,
             Wait::Output(o) => state.outputs[o as usize].exposed,
@@ -567,21 +564,28 @@ impl Executor {
             })
             .collect();
         self.signals.extend(signals);
-        for _ in placed {
+        for (position, _) in (0..)
+            .zip(&output.sends)
+            .filter(|(_, s)| placed.contains(&s.0))
+        {
             // The answer lies in the peer's buffer, so nothing is left to read here.
-            let _ = self.acknowledge(slice, index);
+            let _ = self.acknowledge(slice, index, position);
         }
         self.try_release(slice, index);
-        self.try_waiting(slice, Wait::Output(index));
+        for &waiting in &output.awaited_by {
+            self.try_output(slice, waiting);
+        }
     }
 
-    fn acknowledge(&mut self, slice: u32, index: u32) -> Result<(), &'static str> {
+    fn acknowledge(&mut self, slice: u32, index: u32, position: usize) -> Result<(), &'static str> {
         let state = self.state(slice);
         let output = &mut state.outputs[index as usize];
-        output.unread = output
-            .unread
-            .checked_sub(1)
-            .ok_or("an acknowledgement too many")?;
+        let read = output.read.get_mut(position);
+        let read = read.ok_or("a piece that this chunk does not have")?;
+        if std::mem::replace(read, true) {
+            return Err("an acknowledgement that has come before");
+        }
+        output.unread -= 1;
         if output.unread == 0 {
             state.open -= 1;
         }

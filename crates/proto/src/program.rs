@@ -21,6 +21,8 @@ pub struct Output {
     pub answered_in_place: bool,
     /// Inputs and outputs that the schedule's explicit `after` adds.
     pub after: Vec<Wait>,
+    /// Outputs whose `after` names this one.
+    pub awaited_by: Vec<u32>,
 }
 
 impl Output {
@@ -33,6 +35,7 @@ impl Output {
             overwritten_by: None,
             answered_in_place: false,
             after: Vec::new(),
+            awaited_by: Vec::new(),
         }
     }
 }
@@ -60,6 +63,8 @@ pub struct Input {
     pub feeds: Vec<u32>,
     /// Outputs that read the value overwritten here.
     pub overwrites: Vec<u32>,
+    /// Outputs whose `after` names this one.
+    pub awaited_by: Vec<u32>,
 }
 
 /// Something an output waits for beyond its value.
@@ -87,8 +92,8 @@ pub struct Program {
     in_place: bool,
     /// Send index to `(input, position in its sends)`, ordered by send.
     arrivals: Vec<(u32, u32, u32)>,
-    /// Send index to output, ordered by send.
-    departures: Vec<(u32, u32)>,
+    /// Send index to `(output, position in its sends)`, ordered by send.
+    departures: Vec<(u32, u32, u32)>,
 }
 
 impl Program {
@@ -124,8 +129,13 @@ impl Program {
 
     /// The output that send number `send` belongs to. `None` if it does not start here.
     pub fn departure(&self, send: u32) -> Option<u32> {
+        self.place_of(send).map(|(output, _)| output)
+    }
+
+    /// Where send number `send` starts: `(output, position)`.
+    pub(crate) fn place_of(&self, send: u32) -> Option<(u32, usize)> {
         let at = self.departures.binary_search_by_key(&send, |d| d.0).ok()?;
-        Some(self.departures[at].1)
+        Some((self.departures[at].1, self.departures[at].2 as usize))
     }
 
     /// Peers may read this rank's buffer itself ([`Layout::in_place`](crate::Layout::in_place)).
@@ -229,8 +239,9 @@ impl Program {
             }
         }
         for (o, output) in self.outputs.iter().enumerate() {
-            self.departures
-                .extend(output.sends.iter().map(|&(send, _)| (send, o as u32)));
+            for (position, &(send, _)) in output.sends.iter().enumerate() {
+                self.departures.push((send, o as u32, position as u32));
+            }
         }
         self.arrivals.sort_unstable();
         self.departures.sort_unstable();
@@ -240,12 +251,22 @@ impl Program {
         for o in 0..self.outputs.len() {
             let first = self.outputs[o].sends[0].0 as usize;
             let after = &schedule.sends()[first].after;
-            let waits = after.iter().filter_map(|&send| match self.arrival(send) {
-                Some((input, _)) => Some(Wait::Input(input)),
-                None => self.departure(send).map(Wait::Output),
-            });
-            self.outputs[o].after = waits.collect();
+            let waits = after.iter().filter_map(|&send| self.wait_for(send));
+            let waits: Vec<Wait> = waits.collect();
+            for &wait in &waits {
+                match wait {
+                    Wait::Input(i) => self.inputs[i as usize].awaited_by.push(o as u32),
+                    Wait::Output(i) => self.outputs[i as usize].awaited_by.push(o as u32),
+                }
+            }
+            self.outputs[o].after = waits;
         }
+    }
+
+    /// How this rank sees send number `send`.
+    fn wait_for(&self, send: u32) -> Option<Wait> {
+        let input = self.arrival(send).map(|(input, _)| Wait::Input(input));
+        input.or_else(|| self.departure(send).map(Wait::Output))
     }
 
     /// Marks the inputs after which every rank's contribution is in.
@@ -305,6 +326,7 @@ fn collect_inputs(schedule: &Schedule, rank: Rank) -> Vec<Input> {
             next: None,
             feeds: Vec::new(),
             overwrites: Vec::new(),
+            awaited_by: Vec::new(),
         });
     }
     inputs

@@ -30,7 +30,9 @@ pub(crate) struct OutputState {
     pub(crate) exposed: bool,
     /// Sends over a wire whose bytes have not all left.
     pub(crate) leaving: u32,
-    /// Receivers that have not acknowledged.
+    /// Who has acknowledged, by position in the output's sends.
+    pub(crate) read: Vec<bool>,
+    /// How many have not.
     pub(crate) unread: u32,
     pub(crate) released: bool,
 }
@@ -79,6 +81,7 @@ impl OutputState {
     fn new(sends: usize, has_part: bool) -> OutputState {
         if has_part {
             return OutputState {
+                read: vec![false; sends],
                 unread: sends as u32,
                 ..OutputState::default()
             };

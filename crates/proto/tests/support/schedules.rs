@@ -137,6 +137,11 @@ fn star(n: u32) -> Vec<Send> {
         .collect()
 }
 
+/// The result once more: one value with two sends to the same rank.
+fn told_again(n: u32) -> Vec<Send> {
+    (1..n).map(|r| Send::new(2, 0, r, 0, false)).collect()
+}
+
 fn rounds(n: u32) -> u32 {
     n.next_power_of_two().trailing_zeros()
 }
