@@ -1,1 +1,35 @@
-//! placeholder
+//! The engine: sockets, shared memory, threads. The only crate that touches the world.
+//!
+//! A process has one [`Node`]; ranks that know each other's address cards join to a [`Group`]; a group runs
+//! [`Request`]s, each along the schedule that its plan names. The deciding is done by `tweed-proto`.
+//!
+//! The way of a call: `group` (which schedule) -> `engine` (the loop) -> `running` (memory, arithmetic) ->
+//! `links` (to whom) -> `ring` and `bell` in shared memory, or `stream` over a wire. `watch` brings in what
+//! comes over sockets, `meet` introduces processes to each other.
+
+mod arena;
+mod bell;
+mod card;
+mod ctable;
+mod engine;
+mod error;
+mod futex;
+mod group;
+mod links;
+mod meet;
+mod message;
+mod node;
+mod op;
+mod p2p;
+mod request;
+mod ring;
+mod running;
+mod stream;
+mod watch;
+
+pub use ctable::{Table, TABLE};
+pub use error::EngineError;
+pub use group::{Group, PlanRow, Tuning};
+pub use node::{GroupSpec, Node, NodeOptions};
+pub use op::Op;
+pub use request::{Operation, Request, Segment};

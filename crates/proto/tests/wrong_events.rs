@@ -119,6 +119,23 @@ fn an_answer_over_a_value_that_was_read_is_refused() {
 }
 
 #[test]
+fn an_answer_over_a_value_that_another_reads_is_refused() {
+    let both = [Send::new(0, 2, 0, 0, true), Send::new(0, 2, 1, 0, true)];
+    let rest = [
+        Send::new(0, 1, 0, 0, true),
+        Send::new(0, 0, 1, 0, true),
+        Send::new(1, 0, 2, 0, false),
+    ];
+    let sends = both.into_iter().chain(rest).collect();
+    let schedule = schedules::schedule("two hubs", Collective::AllReduce, 3, 1, sends);
+    let refused = Err("an answer written where none was allowed");
+    assert_eq!(
+        executor(&schedule, 2, true).handle_ready(0, 4, Ready::Placed),
+        refused
+    );
+}
+
+#[test]
 fn a_writable_value_is_answered_in_place() {
     let mut root = executor(&there_and_back(), 0, false);
     let ready = Ready::Readable(Arrival {

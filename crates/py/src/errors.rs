@@ -2,6 +2,7 @@
 
 use pyo3::prelude::*;
 use pyo3::types::PyType;
+use tweed_net::EngineError;
 use tweed_schedule::ScheduleError;
 
 /// The class for an error of the schedule crate, with the error's own text.
@@ -38,4 +39,23 @@ fn raise(py: Python<'_>, class: &str, text: String) -> PyErr {
         Ok(class) => PyErr::from_type(class, text),
         Err(error) => error,
     }
+}
+
+/// The class for an error of the engine, with the error's own text.
+pub(crate) fn engine_error(py: Python<'_>, error: &EngineError) -> PyErr {
+    use EngineError as E;
+    let class = match error {
+        E::Usage(_) => "UsageError",
+        E::ShapeMismatch(_) => "ShapeMismatch",
+        E::PeerLost(_) => "PeerLost",
+        E::Deadline(_) => "DeadlineExceeded",
+        E::Aborted(_) => "Aborted",
+        E::Forked(_) => "ForkedProcess",
+    };
+    raise(py, class, error.to_string())
+}
+
+/// A call that cannot be carried out as it stands.
+pub(crate) fn usage(py: Python<'_>, text: String) -> PyErr {
+    raise(py, "UsageError", text)
 }

@@ -1,4 +1,5 @@
 //! The extension module `tweed._core`: thin wrappers, no ideas.
+mod engine;
 mod errors;
 mod schedule;
 
@@ -6,6 +7,7 @@ use pyo3::prelude::*;
 
 #[pymodule(gil_used = false)]
 fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    engine::register(module)?;
     schedule::register(module)?;
     Ok(())
 }

@@ -1,5 +1,6 @@
 //! Ranks in one process: a queue per directed link, memory under watch, and an order of events drawn from a seed.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use tweed_proto::{Action, Arrival, Combine, Executor, Layout, Notice, Program, Ready, Signal};
@@ -41,6 +42,8 @@ struct Node {
     /// `ready` signals that must still come before anything can happen, as the executor said.
     missing: u32,
     taken: Option<Vec<Vec<f32>>>,
+    /// `(send, slice)` that this rank has taken in, or that have left it.
+    seen: BTreeSet<(u32, u32)>,
 }
 
 #[derive(Clone, Copy)]
@@ -147,6 +150,9 @@ impl Cluster {
             Action::Stage { output, slice } => self.begin_stage(rank, *output, *slice),
             Action::Transmit { output, slice, .. } => self.begin_transmit(rank, *output, *slice),
         };
+        if let Action::Stage { output, slice } | Action::Transmit { output, slice, .. } = &action {
+            self.nodes[rank].leaves(&self.schedule, *output, *slice);
+        }
         for &(owner, place, _) in &running.writes {
             self.memories[owner as usize].begin_write(place);
         }
@@ -289,7 +295,16 @@ impl Cluster {
         if !running.left {
             self.leave(rank, &mut running);
         }
-        self.nodes[rank].executor.finished(&running.action);
+        let node = &mut self.nodes[rank];
+        if let Action::Combine(combine) = &running.action {
+            node.arrives(combine.input, combine.slice);
+            if let (Some(output), _) | (None, Some(output)) =
+                (combine.stage, node.answered(combine))
+            {
+                node.leaves(&self.schedule, output, combine.slice);
+            }
+        }
+        node.executor.finished(&running.action);
         rank
     }
 
@@ -306,6 +321,10 @@ impl Cluster {
         let taken = match message {
             Message::Ready { slice, send, ready } => {
                 node.missing = node.missing.saturating_sub(1);
+                let input = node.executor.program().arrival(send);
+                if let (Ready::Placed, Some((input, _))) = (ready, input) {
+                    node.arrives(input, slice);
+                }
                 node.executor.handle_ready(slice, send, ready)
             }
             Message::Read { slice, send } => node.executor.handle_read(slice, send),
@@ -365,7 +384,37 @@ impl Node {
             may_poll: true,
             missing: 0,
             taken: None,
+            seen: BTreeSet::new(),
         }
+    }
+
+    /// An output leaves: all that its sends name in `after` must have been seen.
+    fn leaves(&mut self, schedule: &Schedule, output: u32, slice: u32) {
+        let output = &self.executor.program().outputs[output as usize];
+        for &(send, _) in &output.sends {
+            for &other in &schedule.sends()[send as usize].after {
+                let chunk = schedule.sends()[other as usize].chunk;
+                let exists = slice < self.executor.layout().slices(chunk);
+                assert!(
+                    !exists || self.seen.contains(&(other, slice)),
+                    "send {send} did not wait for {other}"
+                );
+            }
+        }
+        self.seen
+            .extend(output.sends.iter().map(|&(send, _)| (send, slice)));
+    }
+
+    /// The output that a combination wrote into peers' memory.
+    fn answered(&self, combine: &Combine) -> Option<u32> {
+        let &(_, answer) = combine.puts.first()?;
+        self.executor.program().departure(answer)
+    }
+
+    fn arrives(&mut self, input: u32, slice: u32) {
+        let input = &self.executor.program().inputs[input as usize];
+        self.seen
+            .extend(input.sends.iter().map(|&(send, _)| (send, slice)));
     }
 
     fn slices(&self) -> usize {

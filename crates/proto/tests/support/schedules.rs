@@ -137,6 +137,17 @@ fn star(n: u32) -> Vec<Send> {
         .collect()
 }
 
+/// Ranks 0 and 1 both hear everybody, and rank 0 answers: nobody may answer over a value that another reads.
+fn two_stars(n: u32) -> Vec<Send> {
+    let to = |hub| {
+        (0..n)
+            .filter(move |&r| r != hub)
+            .map(move |r| Send::new(0, r, hub, 0, true))
+    };
+    let answers = (2..n).map(|r| Send::new(1, 0, r, 0, false));
+    to(0).chain(to(1)).chain(answers).collect()
+}
+
 /// The result once more: one value with two sends to the same rank.
 fn told_again(n: u32) -> Vec<Send> {
     (1..n).map(|r| Send::new(2, 0, r, 0, false)).collect()

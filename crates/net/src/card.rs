@@ -1,0 +1,82 @@
+//! A process's address card: all that another needs to reach it. Cards travel through the launcher's store.
+
+use std::net::SocketAddr;
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::EngineError;
+
+/// Changes whenever two versions could not talk to each other.
+pub(crate) const PROTOCOL: u32 = 1;
+
+/// Who and where a process is.
+#[derive(Clone, Debug, Serialize, Deserialize, PartialEq, Eq)]
+pub(crate) struct Card {
+    pub(crate) protocol: u32,
+    /// Random; names the process for its lifetime.
+    pub(crate) uid: String,
+    pub(crate) host: String,
+    pub(crate) pid: u32,
+    /// Which boot of which machine.
+    pub(crate) boot: String,
+    /// Which network namespace; ranks of different ones never share memory.
+    pub(crate) network: String,
+    /// The name of its abstract socket, for peers that share memory.
+    pub(crate) local: String,
+    /// Where it listens for the others.
+    pub(crate) tcp: SocketAddr,
+    /// It refuses shared memory.
+    pub(crate) wire_only: bool,
+}
+
+impl Card {
+    /// Both may share memory: same boot, same network namespace, and both willing.
+    pub(crate) fn shares_memory_with(&self, other: &Card) -> bool {
+        let willing = !self.wire_only && !other.wire_only;
+        willing && self.boot == other.boot && self.network == other.network
+    }
+
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        serde_json::to_vec(self).expect("a card holds nothing that JSON cannot")
+    }
+
+    /// Reads rank `rank`'s card.
+    pub(crate) fn decode(rank: usize, bytes: &[u8]) -> Result<Card, EngineError> {
+        let card: Card = serde_json::from_slice(bytes)
+            .map_err(|e| EngineError::Usage(format!("the address card of rank {rank} cannot be read ({e}); do all ranks run the same tweed?")))?;
+        if card.protocol != PROTOCOL {
+            let theirs = card.protocol;
+            return Err(EngineError::Usage(format!(
+                "rank {rank} on {} speaks protocol {theirs}, this rank {PROTOCOL}; install the same tweed everywhere",
+                card.host
+            )));
+        }
+        Ok(card)
+    }
+}
+
+/// A name that no other process has.
+pub(crate) fn random_uid() -> std::io::Result<String> {
+    let mut bytes = [0u8; 16];
+    // SAFETY: the buffer is as long as said.
+    let got = unsafe { libc::getrandom(bytes.as_mut_ptr().cast(), bytes.len(), 0) };
+    if got != bytes.len() as isize {
+        return Err(std::io::Error::last_os_error());
+    }
+    Ok(bytes.iter().map(|b| format!("{b:02x}")).collect())
+}
+
+/// The kernel's name for this boot.
+pub(crate) fn boot_id() -> String {
+    std::fs::read_to_string("/proc/sys/kernel/random/boot_id").map_or_else(|_| String::new(), |s| s.trim().to_owned())
+}
+
+/// The kernel's name for this process's network namespace.
+pub(crate) fn network_id() -> String {
+    std::fs::read_link("/proc/self/ns/net").map_or_else(|_| String::new(), |p| p.display().to_string())
+}
+
+/// This machine's name.
+pub(crate) fn host_name() -> String {
+    std::fs::read_to_string("/proc/sys/kernel/hostname").map_or_else(|_| "unknown".into(), |s| s.trim().to_owned())
+}

@@ -1,0 +1,220 @@
+//! A group of ranks, and how it turns calls into operations.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, OnceLock};
+use std::time::{Duration, Instant};
+
+use tweed_proto::{Program, Reach};
+use tweed_schedule::{Collective, Draft as ScheduleDraft, Rank, Schedule, Send};
+
+use crate::engine::Event;
+use crate::error::EngineError;
+use crate::node::Inner;
+use crate::op::Op;
+use crate::request::{Operation, Request};
+use crate::running::Draft;
+
+/// Up to so many bytes, an asynchronous call sends its part on the caller's thread.
+const INLINE_BYTES: u64 = 64 << 10;
+
+/// A schedule and this rank's part of it.
+pub(crate) type Plan = (Arc<Schedule>, Arc<Program>);
+
+/// Into what pieces buffers are cut. All ranks of a group must hold the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tuning {
+    /// A slice of the whole buffer, over all chunks, has about so many bytes.
+    pub slice_bytes: u64,
+    /// So many slices are under way at once.
+    pub window: u32,
+}
+
+impl Tuning {
+    const LEAST_PIECE: u64 = 64 << 10;
+    const LARGEST_PIECE: u64 = 1 << 20;
+
+    /// For peers that share memory: a window of slices of all ranks stays in the cache.
+    pub const SHARED: Tuning = Tuning { slice_bytes: 2 << 20, window: 3 };
+    /// For wires: enough under way to fill a long link.
+    pub const WIRE: Tuning = Tuning { slice_bytes: 1 << 20, window: 16 };
+
+    /// Bytes of a piece and slices under way, for a buffer of `chunks` chunks.
+    pub(crate) fn cut(self, chunks: u32) -> (u64, u32) {
+        let piece = (self.slice_bytes / u64::from(chunks.max(1))).clamp(Self::LEAST_PIECE, Self::LARGEST_PIECE);
+        (piece.next_multiple_of(64), self.window)
+    }
+}
+
+/// Which schedule runs a collective up to which size.
+#[derive(Clone, Debug)]
+pub struct PlanRow {
+    /// For which collective.
+    pub collective: Collective,
+    /// Up to so many bytes of the whole buffer; `None`: any.
+    pub up_to_bytes: Option<u64>,
+    /// For root 0, where the collective has a root.
+    pub schedule: Arc<Schedule>,
+}
+
+/// Who takes part, seen from one rank.
+pub(crate) struct Membership {
+    pub(crate) number: u32,
+    pub(crate) name: String,
+    pub(crate) rank: Rank,
+    /// The process behind each rank; this rank's own entry leads nowhere.
+    pub(crate) peers: Vec<usize>,
+    pub(crate) reach: Vec<Reach>,
+    pub(crate) has_wires: bool,
+    pub(crate) tuning: Tuning,
+    pub(crate) timeout: Duration,
+}
+
+impl Membership {
+    pub(crate) fn ranks(&self) -> u32 {
+        self.peers.len() as u32
+    }
+
+    pub(crate) fn rank_of(&self, peer: usize) -> Option<Rank> {
+        self.peers.iter().position(|&p| p == peer).map(|r| r as Rank)
+    }
+
+    /// One value from one rank to another; `side` 0 sends, 1 receives.
+    pub(crate) fn single_send(&self, side: Rank) -> Plan {
+        static SCHEDULE: OnceLock<[Plan; 2]> = OnceLock::new();
+        let plans = SCHEDULE.get_or_init(|| {
+            let sends = vec![Send::new(0, 0, 1, 0, false)];
+            let (name, collective) = ("send".into(), Collective::Broadcast);
+            let draft = ScheduleDraft { name, collective, root: 0, ranks: 2, chunks: 1, sends, topology: None };
+            let schedule = Arc::new(Schedule::new(draft).expect("a single send is a broadcast of two"));
+            [0, 1].map(|side| (Arc::clone(&schedule), Arc::new(Program::compile(&schedule, side))))
+        });
+        plans[side as usize].clone()
+    }
+}
+
+/// A rank's handle on a group.
+pub struct Group {
+    pub(crate) inner: Arc<Inner>,
+    pub(crate) members: Arc<Membership>,
+    rows: Vec<PlanRow>,
+    plans: Mutex<BTreeMap<(usize, Rank), Plan>>,
+}
+
+impl Group {
+    pub(crate) fn new(inner: Arc<Inner>, members: Arc<Membership>, rows: Vec<PlanRow>) -> Group {
+        Group { inner, members, rows, plans: Mutex::default() }
+    }
+
+    /// This process's rank.
+    pub fn rank(&self) -> Rank {
+        self.members.rank
+    }
+
+    /// How many take part.
+    pub fn ranks(&self) -> u32 {
+        self.members.ranks()
+    }
+
+    /// How each rank is reached: `self`, `shm` or `tcp`.
+    pub fn links(&self) -> Vec<&'static str> {
+        let name = |(rank, reach): (usize, &Reach)| match reach {
+            _ if rank == self.members.rank as usize => "self",
+            Reach::Shared => "shm",
+            Reach::Wire => "tcp",
+        };
+        self.members.reach.iter().enumerate().map(name).collect()
+    }
+
+    /// How wires are set up, in words.
+    pub fn wire_settings(&self) -> String {
+        self.inner.wire_settings()
+    }
+
+    /// Starts an operation. What is wrong with the call is told by the operation.
+    ///
+    /// # Safety
+    /// The request's segments stay valid and unused by others until the operation has ended.
+    pub unsafe fn submit(&self, request: Request) -> Arc<Op> {
+        match self.draft(request) {
+            Ok(draft) => self.post(draft),
+            Err(error) => Arc::new(Op::failed(error)),
+        }
+    }
+
+    /// Waits until `op` has ended, a signal came in, or `limit` has passed. `false` in the latter cases.
+    pub fn wait(&self, op: &Op, limit: Option<Duration>) -> bool {
+        self.inner.wait(op, limit)
+    }
+
+    /// Ends all that is under way, here and at the others.
+    pub fn abort(&self, reason: &str) {
+        self.inner.post(Event::Abort(self.members.number, reason.to_owned()));
+    }
+
+    /// Shared memory that peers read and write in place.
+    pub fn alloc(&self, bytes: u64) -> Option<*mut u8> {
+        self.inner.alloc(bytes)
+    }
+
+    /// Gives back what `alloc` returned.
+    pub fn free(&self, address: *mut u8) {
+        self.inner.free(address);
+    }
+
+    fn draft(&self, request: Request) -> Result<Draft, EngineError> {
+        self.inner.check_process()?;
+        request.check(self.members.rank, self.ranks())?;
+        let plan = self.plan(&request)?;
+        let op = Arc::new(Op::new(Instant::now(), request.timeout.unwrap_or(self.members.timeout)));
+        Ok(Draft { op, group: Arc::clone(&self.members), request, plan })
+    }
+
+    fn post(&self, draft: Draft) -> Arc<Op> {
+        let op = Arc::clone(&draft.op);
+        let small = draft.request.whole_bytes(self.ranks()) <= INLINE_BYTES;
+        let blocking = draft.request.blocking;
+        self.inner.enqueue(Event::Submit(draft));
+        if !blocking {
+            self.inner.set_off(small);
+        }
+        op
+    }
+
+    fn plan(&self, request: &Request) -> Result<Option<Plan>, EngineError> {
+        let (what, root) = match request.operation {
+            Operation::Send { .. } => return Ok(Some(self.members.single_send(0))),
+            Operation::Receive { from: Some(_), .. } => return Ok(Some(self.members.single_send(1))),
+            Operation::Receive { from: None, .. } => return Ok(None),
+            Operation::Barrier => (Collective::AllReduce, 0),
+            Operation::Collective { what, root } => (what, if what.is_rooted() { root } else { 0 }),
+        };
+        let bytes = request.whole_bytes(self.ranks());
+        let fits = |row: &PlanRow| row.collective == what && row.up_to_bytes.is_none_or(|most| bytes <= most);
+        let row = self.rows.iter().position(fits).ok_or_else(|| {
+            let name = &self.members.name;
+            EngineError::Usage(format!("group {name:?} has no schedule for {} of {bytes} bytes; add a row to its plan", what.name()))
+        })?;
+        let mut plans = self.plans.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        if let Some(plan) = plans.get(&(row, root)) {
+            return Ok(Some(plan.clone()));
+        }
+        let plan = self.compile(&self.rows[row].schedule, root)?;
+        plans.insert((row, root), plan.clone());
+        Ok(Some(plan))
+    }
+
+    fn compile(&self, schedule: &Arc<Schedule>, root: Rank) -> Result<Plan, EngineError> {
+        let turned = match root {
+            0 => Arc::clone(schedule),
+            _ => Arc::new(schedule.rotated(root).map_err(|e| EngineError::Usage(e.to_string()))?),
+        };
+        let program = Arc::new(Program::compile(&turned, self.members.rank));
+        Ok((turned, program))
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        self.inner.close_group(self.members.number);
+    }
+}

@@ -1,0 +1,178 @@
+//! The peers of this process, and how messages reach them.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+use crate::arena::Mapping;
+use crate::bell::Bell;
+use crate::message::{Kind, Message};
+use crate::ring::Ring;
+use crate::stream::{Payload, Stream, Ticket};
+
+/// The memory of a peer on this host, and the two queues between us.
+pub(crate) struct Shared {
+    pub(crate) memory: Mapping,
+    /// In the peer's memory: ours to put into.
+    pub(crate) outgoing: *mut Ring,
+    /// In our memory: ours to take from.
+    pub(crate) incoming: *mut Ring,
+    /// In the peer's memory.
+    pub(crate) bell: *const Bell,
+}
+
+// SAFETY: the queues are used under the engine's lock only, one side each; the bell is atomic.
+unsafe impl Send for Shared {}
+
+/// Another process.
+pub(crate) struct Peer {
+    pub(crate) uid: String,
+    pub(crate) host: String,
+    pub(crate) shared: Option<Shared>,
+    pub(crate) streams: Vec<Arc<Stream>>,
+    /// Why it can no longer be reached.
+    pub(crate) lost: Option<String>,
+    /// Messages for which its queue had no room.
+    backlog: VecDeque<Message>,
+    ring: bool,
+    ring_for_read: bool,
+}
+
+impl Peer {
+    pub(crate) fn new(uid: String, host: String, shared: Option<Shared>, streams: Vec<Arc<Stream>>) -> Peer {
+        Peer { uid, host, shared, streams, lost: None, backlog: VecDeque::new(), ring: false, ring_for_read: false }
+    }
+
+    /// Puts what is queued for it into its memory, as far as there is room.
+    fn push_backlog(&mut self) {
+        let Some(shared) = &self.shared else { return };
+        while let Some(message) = self.backlog.front() {
+            // SAFETY: the queue is mapped while `shared` lives, and the engine's lock makes us the only putter.
+            if !unsafe { Ring::put(shared.outgoing, message) } {
+                break;
+            }
+            self.backlog.pop_front();
+        }
+    }
+
+    fn ring_bell(&mut self) {
+        let (ring, for_read) = (std::mem::take(&mut self.ring), std::mem::take(&mut self.ring_for_read));
+        // SAFETY: the bell lies in the peer's memory, which is mapped while `shared` lives.
+        let Some(bell) = self.shared.as_ref().map(|s| unsafe { &*s.bell }) else { return };
+        if ring {
+            bell.ring();
+        } else if for_read {
+            bell.ring_for_read();
+        }
+    }
+}
+
+/// All peers, and what has come in over wires and not been used yet.
+#[derive(Default)]
+pub(crate) struct Links {
+    pub(crate) peers: Vec<Peer>,
+    landed: BTreeMap<u64, Vec<u8>>,
+    next_landing: u64,
+    /// Payloads that left at once.
+    pub(crate) left: Vec<Ticket>,
+}
+
+impl Links {
+    /// The peer with that name.
+    pub(crate) fn find(&self, uid: &str) -> Option<usize> {
+        self.peers.iter().position(|p| p.uid == uid)
+    }
+
+    /// Sends a message without payload: through shared memory if there is any.
+    pub(crate) fn signal(&mut self, to: usize, message: &Message) {
+        if self.peers[to].shared.is_none() {
+            return self.carry(to, message, Payload::Nothing);
+        }
+        let peer = &mut self.peers[to];
+        if peer.lost.is_some() {
+            return;
+        }
+        // Each ring counts one message: the sleeper says how many it needs before it is worth waking.
+        if message.kind == Kind::Read {
+            peer.ring_for_read = true;
+        } else if std::mem::replace(&mut peer.ring, true) {
+            peer.ring_bell();
+            peer.ring = true;
+        }
+        peer.backlog.push_back(*message);
+        peer.push_backlog();
+    }
+
+    /// Sends a message over a stream; the slice says which.
+    pub(crate) fn carry(&mut self, to: usize, message: &Message, payload: Payload) {
+        let peer = &mut self.peers[to];
+        if peer.lost.is_some() || peer.streams.is_empty() {
+            return;
+        }
+        let stream = &peer.streams[message.slice as usize % peer.streams.len()];
+        match stream.send(message, payload) {
+            Ok(left) => self.left.extend(left),
+            // The watcher sees the same error and reports the peer.
+            Err(_) => stream.socket.shut_down(),
+        }
+    }
+
+    /// Takes one message from every queue in shared memory that has one.
+    pub(crate) fn take(&mut self, mut on_message: impl FnMut(&mut Links, usize, Message)) -> bool {
+        let mut any = false;
+        for index in 0..self.peers.len() {
+            // SAFETY: the queue lies in our memory, and the engine's lock makes us the only taker.
+            while let Some(message) = self.peers[index].shared.as_ref().and_then(|s| unsafe { Ring::take(s.incoming) }) {
+                any = true;
+                on_message(self, index, message);
+            }
+        }
+        any
+    }
+
+    /// Tells peers of what was put into their memory since the last time.
+    pub(crate) fn ring_bells(&mut self) {
+        for peer in &mut self.peers {
+            peer.push_backlog();
+            if peer.ring || peer.ring_for_read {
+                peer.ring_bell();
+            }
+        }
+    }
+
+    /// Some peer's queue is full.
+    pub(crate) fn is_congested(&self) -> bool {
+        self.peers.iter().any(|p| !p.backlog.is_empty() && p.lost.is_none())
+    }
+
+    /// Keeps what came in over a wire; the number stands for it until [`Links::drop_landed`].
+    pub(crate) fn land(&mut self, bytes: Vec<u8>) -> u64 {
+        self.next_landing += 1;
+        self.landed.insert(self.next_landing, bytes);
+        self.next_landing
+    }
+
+    /// Forgets what came in over a wire, once it is used.
+    pub(crate) fn drop_landed(&mut self, from: usize, at: u64) {
+        if self.peers[from].shared.is_none() {
+            self.landed.remove(&at);
+        }
+    }
+
+    /// The address of a value that `from` has told of; `None` if it does not lie in its memory.
+    pub(crate) fn resolve(&self, from: usize, at: u64, bytes: u64) -> Option<*mut u8> {
+        match &self.peers[from].shared {
+            Some(shared) => shared.memory.at(at, bytes),
+            None => {
+                let landed = self.landed.get(&at)?;
+                (landed.len() as u64 == bytes).then_some(landed.as_ptr().cast_mut())
+            }
+        }
+    }
+
+    /// Something lies in a queue of shared memory.
+    pub(crate) fn has_messages(&self) -> bool {
+        let mut shared = self.peers.iter().filter_map(|p| p.shared.as_ref());
+        // SAFETY: the queue lies in our mapped memory.
+        shared.any(|s| !unsafe { Ring::is_empty(s.incoming) })
+    }
+}

@@ -1,0 +1,109 @@
+//! What ranks tell each other: one record of fixed size, the same in shared memory and on a wire.
+
+/// Its size in bytes.
+pub(crate) const MESSAGE_BYTES: usize = 48;
+
+/// What a message is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Kind {
+    /// A value can be read, at an offset in the sender's arena.
+    Readable = 1,
+    /// As `Readable`, and the answer may be written there.
+    Writable = 2,
+    /// The value has been written into the receiver's buffer.
+    Placed = 3,
+    /// The sender of this message has read the value.
+    Read = 4,
+    /// A value follows as payload.
+    Carried = 5,
+    /// Text follows: what the sender called, because somebody called something else.
+    Describe = 6,
+    /// Text follows: why the operation failed at the sender.
+    Failed = 7,
+    /// The sender leaves in good order.
+    Bye = 8,
+}
+
+impl Kind {
+    fn from_byte(byte: u8) -> Option<Kind> {
+        use Kind::*;
+        [Readable, Writable, Placed, Read, Carried, Describe, Failed, Bye].into_iter().find(|&k| k as u8 == byte)
+    }
+
+    /// `bytes` of payload follow on a stream.
+    pub(crate) fn has_payload(self) -> bool {
+        matches!(self, Kind::Carried | Kind::Describe | Kind::Failed)
+    }
+}
+
+/// One message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Message {
+    pub(crate) kind: Kind,
+    /// The group's number.
+    pub(crate) group: u32,
+    /// The operation within the group.
+    pub(crate) op: u64,
+    /// Where the value lies.
+    pub(crate) at: u64,
+    /// Index of the send in the schedule.
+    pub(crate) send: u32,
+    /// Which piece.
+    pub(crate) slice: u32,
+    /// Length of the piece, or of the text.
+    pub(crate) bytes: u32,
+    /// Equal where ranks called the same thing.
+    pub(crate) signature: u32,
+}
+
+impl Message {
+    /// A message of `kind` on operation `op` of `group`, all else zero.
+    pub(crate) fn new(kind: Kind, group: u32, op: u64) -> Message {
+        Message { kind, group, op, at: 0, send: 0, slice: 0, bytes: 0, signature: 0 }
+    }
+
+    pub(crate) fn encode(&self) -> [u8; MESSAGE_BYTES] {
+        let mut out = [0; MESSAGE_BYTES];
+        out[0] = self.kind as u8;
+        out[4..8].copy_from_slice(&self.group.to_le_bytes());
+        out[8..16].copy_from_slice(&self.op.to_le_bytes());
+        out[16..24].copy_from_slice(&self.at.to_le_bytes());
+        for (place, value) in [(24, self.send), (28, self.slice), (32, self.bytes), (36, self.signature)] {
+            out[place..place + 4].copy_from_slice(&value.to_le_bytes());
+        }
+        out
+    }
+
+    /// `None` for a kind that this version does not know.
+    pub(crate) fn decode(bytes: &[u8; MESSAGE_BYTES]) -> Option<Message> {
+        let word = |at: usize| u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
+        let long = |at: usize| u64::from(word(at)) | u64::from(word(at + 4)) << 32;
+        Some(Message {
+            kind: Kind::from_byte(bytes[0])?,
+            group: word(4),
+            op: long(8),
+            at: long(16),
+            send: word(24),
+            slice: word(28),
+            bytes: word(32),
+            signature: word(36),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_message_survives_the_wire() {
+        let message = Message { at: 1 << 40, send: 7, slice: 9, bytes: 65536, signature: 3, ..Message::new(Kind::Placed, 5, 1 << 63) };
+        assert_eq!(Message::decode(&message.encode()), Some(message));
+    }
+
+    #[test]
+    fn an_unknown_kind_is_refused() {
+        assert_eq!(Message::decode(&[99; MESSAGE_BYTES]), None);
+    }
+}

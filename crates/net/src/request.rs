@@ -1,0 +1,275 @@
+//! What a caller asks for, and where each chunk of it lies in his memory.
+
+use std::ops::Range;
+
+use tweed_kernels::{DType, ReduceOp};
+use tweed_schedule::{Collective, Rank, Schedule};
+
+use crate::error::EngineError;
+
+/// A stretch of the caller's memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Segment {
+    /// Its first byte; may be null if it is empty.
+    pub data: *mut u8,
+    /// Its length.
+    pub bytes: u64,
+}
+
+// SAFETY: a segment is an address; the caller of `Group::submit` promises that it may be used from any thread.
+unsafe impl Send for Segment {}
+// SAFETY: as above.
+unsafe impl Sync for Segment {}
+
+/// What is to be done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Operation {
+    /// A collective; `root` counts where it has one.
+    Collective {
+        /// Which.
+        what: Collective,
+        /// From or to whom.
+        root: Rank,
+    },
+    /// An all-reduce of nothing.
+    Barrier,
+    /// One value to one rank.
+    Send {
+        /// To whom.
+        to: Rank,
+        /// Met by a receive with the same tag.
+        tag: u32,
+    },
+    /// One value from one rank, or from whoever sends first.
+    Receive {
+        /// From whom.
+        from: Option<Rank>,
+        /// See `Send`.
+        tag: u32,
+    },
+}
+
+/// One call of one rank. `inputs` and `outputs` are as `engine.h` says.
+#[derive(Clone, Debug)]
+pub struct Request {
+    /// What is to be done.
+    pub operation: Operation,
+    /// The type of an element.
+    pub dtype: DType,
+    /// How contributions are combined.
+    pub reduce_op: ReduceOp,
+    /// What contributions are multiplied with first, for `PremulSum`.
+    pub factor: f64,
+    /// Higher goes first.
+    pub priority: i32,
+    /// The caller waits at once.
+    pub blocking: bool,
+    /// Read from.
+    pub inputs: Vec<Segment>,
+    /// Written to.
+    pub outputs: Vec<Segment>,
+    /// For the texts of errors.
+    pub shape: String,
+    /// How long it may take; `None`: as long as the group says.
+    pub timeout: Option<std::time::Duration>,
+}
+
+/// Where a chunk lies at this rank. A null address means: nowhere.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Place {
+    /// Its value at the start.
+    pub(crate) initial: *mut u8,
+    /// Where its last value goes; without one, values on the way live in scratch memory.
+    pub(crate) result: *mut u8,
+    pub(crate) bytes: u64,
+}
+
+// SAFETY: as for `Segment`.
+unsafe impl Send for Place {}
+
+impl Place {
+    const NOWHERE: Place = Place { initial: std::ptr::null_mut(), result: std::ptr::null_mut(), bytes: 0 };
+}
+
+impl Request {
+    /// The name users know it by.
+    pub(crate) fn name(&self) -> &'static str {
+        match self.operation {
+            Operation::Collective { what, .. } => what.name(),
+            Operation::Barrier => "barrier",
+            Operation::Send { .. } => "send",
+            Operation::Receive { .. } => "recv",
+        }
+    }
+
+    /// What the rank called, in words that differ where calls differ.
+    pub(crate) fn describe(&self) -> String {
+        let reduction = if self.reduces() { format!(" {}", self.reduce_op) } else { String::new() };
+        let root = match self.operation {
+            Operation::Collective { what, root } if what.is_rooted() => format!(" root {root}"),
+            Operation::Send { to, tag } => format!(" to rank {to} tag {tag}"),
+            Operation::Receive { from: Some(from), tag } => format!(" from rank {from} tag {tag}"),
+            _ => String::new(),
+        };
+        format!("{}{reduction} {} {} ({} bytes){root}", self.name(), self.dtype, self.shape, self.common_bytes())
+    }
+
+    pub(crate) fn reduces(&self) -> bool {
+        let Operation::Collective { what, .. } = self.operation else { return false };
+        matches!(what, Collective::AllReduce | Collective::ReduceScatter | Collective::Reduce)
+    }
+
+    /// The length that all ranks of the call have in common: of the buffer, or of one rank's part of it.
+    pub(crate) fn common_bytes(&self) -> u64 {
+        let first = |segments: &[Segment]| segments.first().map_or(0, |s| s.bytes);
+        match self.operation {
+            Operation::Collective { what: Collective::AllToAll, .. } => 0,
+            Operation::Collective { what: Collective::ReduceScatter | Collective::Scatter, .. } => first(&self.outputs),
+            Operation::Receive { .. } => first(&self.outputs),
+            _ => first(&self.inputs),
+        }
+    }
+
+    /// Bytes of the whole buffer that the schedule cuts into chunks; what the plan chooses by.
+    pub(crate) fn whole_bytes(&self, ranks: u32) -> u64 {
+        match self.operation {
+            Operation::Collective { what, .. } if what.chunk_unit(ranks) == u64::from(ranks) => {
+                self.common_bytes() * u64::from(ranks)
+            }
+            // Ranks may differ in what they send to whom, so the choice must not depend on it.
+            Operation::Collective { what: Collective::AllToAll, .. } => u64::MAX,
+            _ => self.common_bytes(),
+        }
+    }
+
+    /// Refuses what cannot be carried out in a group of `ranks`.
+    pub(crate) fn check(&self, rank: Rank, ranks: u32) -> Result<(), EngineError> {
+        if self.reduces() {
+            self.reduce_op.supports(self.dtype).map_err(|e| EngineError::Usage(e.to_string()))?;
+        }
+        if let Some(peer) = self.peer().filter(|&p| p >= ranks) {
+            return Err(self.refuse(format!("there is no rank {peer} in a group of {ranks}")));
+        }
+        let (inputs, outputs) = self.expected_segments(rank, ranks);
+        if self.inputs.len() != inputs || self.outputs.len() != outputs {
+            let (i, o) = (self.inputs.len(), self.outputs.len());
+            return Err(self.refuse(format!("needs {inputs} inputs and {outputs} outputs here, got {i} and {o}")));
+        }
+        let element = self.dtype.size() as u64;
+        let all = self.inputs.iter().chain(&self.outputs);
+        match all.clone().find(|s| s.bytes % element != 0 || (s.bytes > 0 && s.data.is_null())) {
+            Some(odd) => Err(self.refuse(format!("a tensor of {} bytes holds no whole number of {}", odd.bytes, self.dtype))),
+            None => Ok(()),
+        }
+    }
+
+    fn refuse(&self, why: String) -> EngineError {
+        EngineError::Usage(format!("{}: {why}", self.name()))
+    }
+
+    fn peer(&self) -> Option<Rank> {
+        match self.operation {
+            Operation::Collective { root, .. } => Some(root),
+            Operation::Barrier => None,
+            Operation::Send { to, .. } => Some(to),
+            Operation::Receive { from, .. } => from,
+        }
+    }
+
+    fn expected_segments(&self, rank: Rank, ranks: u32) -> (usize, usize) {
+        let (n, one) = (ranks as usize, 1);
+        match self.operation {
+            Operation::Barrier => (0, 0),
+            Operation::Send { .. } => (1, 0),
+            Operation::Receive { .. } => (0, 1),
+            Operation::Collective { what, root } => {
+                let at_root = rank == root;
+                match what {
+                    Collective::AllReduce | Collective::Broadcast => (one, one),
+                    Collective::Reduce => (one, usize::from(at_root)),
+                    Collective::AllGather => (one, n),
+                    Collective::Gather => (one, if at_root { n } else { 0 }),
+                    Collective::ReduceScatter => (n, one),
+                    Collective::Scatter => (if at_root { n } else { 0 }, one),
+                    Collective::AllToAll => (n, n),
+                }
+            }
+        }
+    }
+
+    /// Where each chunk of `schedule` lies at `rank`.
+    pub(crate) fn places(&self, schedule: &Schedule, rank: Rank) -> Vec<Place> {
+        (0..schedule.chunks()).map(|chunk| self.place(schedule, rank, chunk)).collect()
+    }
+
+    fn place(&self, schedule: &Schedule, rank: Rank, chunk: u32) -> Place {
+        let (part_in, part_out, index, count) = self.part(schedule, rank, chunk);
+        let cut = |segment: Option<&Segment>| segment.map(|s| cut(s, index, count));
+        let (from, to) = (cut(part_in), cut(part_out));
+        let bytes = from.or(to).map_or_else(|| cut_len(self.common_bytes(), index, count), |s| s.bytes);
+        let held = schedule.origin(chunk).contains(rank);
+        let kept = schedule.destination(chunk).contains(rank);
+        let address = |segment: Option<Segment>, there: bool| segment.filter(|_| there).map_or(std::ptr::null_mut(), |s| s.data);
+        if schedule.pair(chunk).is_some() && !held && !kept {
+            return Place::NOWHERE;
+        }
+        Place { initial: address(from, held), result: address(to, kept), bytes }
+    }
+
+    /// The segments that `chunk` is part of, and which of how many parts of them it is.
+    fn part(&self, schedule: &Schedule, rank: Rank, chunk: u32) -> (Option<&Segment>, Option<&Segment>, u32, u32) {
+        if let Some((src, dst)) = schedule.pair(chunk) {
+            let count = schedule.chunks() / (schedule.ranks() * schedule.ranks());
+            let input = self.inputs.get(dst as usize).filter(|_| src == rank);
+            return (input, self.outputs.get(src as usize).filter(|_| dst == rank), chunk % count, count);
+        }
+        let Some(owner) = schedule.owner(chunk) else {
+            return (self.inputs.first(), self.outputs.first(), chunk, schedule.chunks());
+        };
+        let count = schedule.chunks() / schedule.ranks();
+        let pick = |segments: &'_ [Segment], whole: bool| -> Option<usize> {
+            let index = if whole { owner as usize } else { 0 };
+            (index < segments.len() && (whole || owner == rank)).then_some(index)
+        };
+        let spread_in = matches!(schedule.collective(), Collective::ReduceScatter | Collective::Scatter);
+        let spread_out = matches!(schedule.collective(), Collective::AllGather | Collective::Gather);
+        let input = pick(&self.inputs, spread_in).map(|i| &self.inputs[i]);
+        let output = pick(&self.outputs, spread_out).map(|i| &self.outputs[i]);
+        (input, output, chunk % count, count)
+    }
+}
+
+/// The `index`-th of `count` parts of `segment`.
+fn cut(segment: &Segment, index: u32, count: u32) -> Segment {
+    let part = cut_range(segment.bytes, index, count);
+    Segment { data: segment.data.wrapping_add(part.start as usize), bytes: part.end - part.start }
+}
+
+fn cut_len(bytes: u64, index: u32, count: u32) -> u64 {
+    let part = cut_range(bytes, index, count);
+    part.end - part.start
+}
+
+/// Parts are equal up to the last, and begin on cache lines.
+fn cut_range(bytes: u64, index: u32, count: u32) -> Range<u64> {
+    let part = bytes.div_ceil(u64::from(count)).next_multiple_of(64);
+    let start = (u64::from(index) * part).min(bytes);
+    start..(start + part).min(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_cover_the_buffer_once() {
+        for bytes in [0, 1, 63, 64, 1000, 4096] {
+            for count in [1, 2, 3, 7] {
+                let parts: Vec<Range<u64>> = (0..count).map(|i| cut_range(bytes, i, count)).collect();
+                assert_eq!(parts[0].start, 0);
+                assert_eq!(parts.last().map(|p| p.end), Some(bytes));
+                assert!(parts.windows(2).all(|w| w[0].end == w[1].start));
+            }
+        }
+    }
+}

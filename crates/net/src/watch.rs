@@ -1,0 +1,179 @@
+//! The thread that watches sockets: greets who calls, reads what comes over wires, and sees peers go.
+
+use std::collections::HashMap;
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::sync::{Arc, Mutex};
+
+use mio::unix::SourceFd;
+use mio::{Events, Interest, Poll, Token, Waker};
+
+use crate::engine::Event;
+use crate::node::Inner;
+use crate::stream::{Reader, Socket, Stream};
+
+const WAKE: Token = Token(0);
+const LOCAL: Token = Token(1);
+const WIRE: Token = Token(2);
+
+/// Something new to watch.
+pub(crate) enum Watch {
+    Stream(usize, Arc<Stream>),
+    /// The end of the process with that number.
+    Process(usize, u32),
+}
+
+enum Source {
+    Stream(usize, Arc<Stream>, Reader),
+    Process(usize, OwnedFd),
+}
+
+/// How other threads reach the watcher.
+pub(crate) struct Post {
+    added: Mutex<Vec<Watch>>,
+    waker: Waker,
+}
+
+impl Post {
+    pub(crate) fn watch(&self, watch: Watch) {
+        self.added.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push(watch);
+        let _ = self.waker.wake();
+    }
+
+    /// Wakes the thread, so that it sees that it is to stop.
+    pub(crate) fn wake(&self) {
+        let _ = self.waker.wake();
+    }
+}
+
+/// The watcher's own state.
+pub(crate) struct Watcher {
+    poll: Poll,
+    local: mio::net::UnixListener,
+    wire: mio::net::TcpListener,
+    sources: HashMap<Token, Source>,
+    next: usize,
+}
+
+impl Watcher {
+    /// Takes over the listeners.
+    pub(crate) fn new(local: std::os::unix::net::UnixListener, wire: std::net::TcpListener) -> io::Result<(Watcher, Post)> {
+        local.set_nonblocking(true)?;
+        wire.set_nonblocking(true)?;
+        let poll = Poll::new()?;
+        let waker = Waker::new(poll.registry(), WAKE)?;
+        let mut local = mio::net::UnixListener::from_std(local);
+        let mut wire = mio::net::TcpListener::from_std(wire);
+        poll.registry().register(&mut local, LOCAL, Interest::READABLE)?;
+        poll.registry().register(&mut wire, WIRE, Interest::READABLE)?;
+        let post = Post { added: Mutex::default(), waker };
+        Ok((Watcher { poll, local, wire, sources: HashMap::new(), next: 3 }, post))
+    }
+
+    /// Runs until the node stops.
+    pub(crate) fn run(mut self, node: &Arc<Inner>) {
+        let mut events = Events::with_capacity(64);
+        while !node.is_stopping() {
+            if self.poll.poll(&mut events, None).is_err() {
+                continue;
+            }
+            self.add_new(node);
+            let tokens: Vec<Token> = events.iter().map(mio::event::Event::token).collect();
+            for token in tokens {
+                match token {
+                    WAKE => {}
+                    LOCAL => self.accept_local(node),
+                    WIRE => self.accept_wire(node),
+                    token => self.attend(node, token),
+                }
+            }
+        }
+    }
+
+    fn accept_local(&self, node: &Arc<Inner>) {
+        while let Ok((socket, _)) = self.local.accept() {
+            node.greet_local(std::os::unix::net::UnixStream::from(OwnedFd::from(socket)));
+        }
+    }
+
+    fn accept_wire(&self, node: &Arc<Inner>) {
+        while let Ok((socket, _)) = self.wire.accept() {
+            node.greet_wire(std::net::TcpStream::from(OwnedFd::from(socket)));
+        }
+    }
+
+    fn add_new(&mut self, node: &Arc<Inner>) {
+        let added = std::mem::take(&mut *node.watcher.added.lock().unwrap_or_else(std::sync::PoisonError::into_inner));
+        for watch in added {
+            let token = Token(self.next);
+            self.next += 1;
+            if let Some(source) = self.register(token, watch) {
+                self.sources.insert(token, source);
+                // What had come in before the socket was watched makes no new event.
+                self.attend(node, token);
+            }
+        }
+    }
+
+    fn register(&self, token: Token, watch: Watch) -> Option<Source> {
+        let registry = self.poll.registry();
+        match watch {
+            Watch::Stream(peer, stream) => {
+                let fd = match &stream.socket {
+                    Socket::Local(s) => s.as_raw_fd(),
+                    Socket::Tcp(s) => s.as_raw_fd(),
+                };
+                let both = Interest::READABLE | Interest::WRITABLE;
+                registry.register(&mut SourceFd(&fd), token, both).ok()?;
+                Some(Source::Stream(peer, stream, Reader::default()))
+            }
+            Watch::Process(peer, pid) => {
+                let fd = open_process(pid)?;
+                registry.register(&mut SourceFd(&fd.as_raw_fd()), token, Interest::READABLE).ok()?;
+                Some(Source::Process(peer, fd))
+            }
+        }
+    }
+
+    fn attend(&mut self, node: &Arc<Inner>, token: Token) {
+        let gone = match self.sources.get_mut(&token) {
+            None => None,
+            Some(Source::Stream(peer, stream, reader)) => attend_stream(node, *peer, stream, reader),
+            Some(Source::Process(peer, fd)) => has_ended(fd).then(|| (*peer, "its process ended".to_owned())),
+        };
+        if let Some((peer, why)) = gone {
+            self.sources.remove(&token);
+            node.post(Event::Lost(peer, why));
+        }
+    }
+}
+
+/// Reads and writes what is possible; the peer and the reason if it is gone.
+fn attend_stream(node: &Arc<Inner>, peer: usize, stream: &Stream, reader: &mut Reader) -> Option<(usize, String)> {
+    let mut events = Vec::new();
+    let left = stream.flush();
+    let read = reader.read(&stream.socket, |message, body| events.push(Event::Message(peer, message, body)));
+    events.extend(left.as_ref().ok().into_iter().flatten().map(|&ticket| Event::Left(ticket)));
+    if !events.is_empty() {
+        node.post_all(events);
+    }
+    match (read, left) {
+        (Ok(true), Ok(_)) => None,
+        (Ok(false), _) => Some((peer, "its connection was closed".into())),
+        (Err(e), _) | (_, Err(e)) => Some((peer, e.to_string())),
+    }
+}
+
+/// A descriptor that becomes readable when the process ends; none if the kernel or the namespace forbids it.
+fn open_process(pid: u32) -> Option<OwnedFd> {
+    // SAFETY: a plain system call.
+    let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) };
+    // SAFETY: a new descriptor that nobody else owns.
+    (fd >= 0).then(|| unsafe { OwnedFd::from_raw_fd(fd as i32) })
+}
+
+fn has_ended(process: &OwnedFd) -> bool {
+    let mut poll = libc::pollfd { fd: process.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+    // SAFETY: one valid entry.
+    unsafe { libc::poll(&mut poll, 1, 0) == 1 }
+}

@@ -1,0 +1,126 @@
+//! `Node` and `Group` for Python, and the address of the C table: one field each.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use pyo3::prelude::*;
+use tweed_net::{Group, GroupSpec, Node, NodeOptions, PlanRow, TABLE};
+use tweed_schedule::Collective;
+
+use crate::errors::{engine_error, usage};
+use crate::schedule::PySchedule;
+
+pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_class::<PyNode>()?;
+    module.add_class::<PyGroup>()?;
+    module.add_function(wrap_pyfunction!(engine_table, module)?)
+}
+
+/// The address of the engine's table of C functions (`engine.h`).
+#[pyfunction]
+fn engine_table() -> usize {
+    (&raw const TABLE) as usize
+}
+
+type Row<'py> = (String, Option<u64>, PyRef<'py, PySchedule>);
+
+/// A process's place in the network: shared memory, listeners, two threads.
+#[pyclass(name = "Node", module = "tweed._core", frozen)]
+pub struct PyNode {
+    inner: Node,
+}
+
+#[pymethods]
+impl PyNode {
+    /// Opens the listeners on `host`. `transport` is "auto", "shm" or "tcp".
+    #[new]
+    #[pyo3(signature = (*, host="127.0.0.1", transport="auto", streams=4, congestion=None))]
+    fn new(py: Python<'_>, host: &str, transport: &str, streams: u32, congestion: Option<String>) -> PyResult<PyNode> {
+        let address: IpAddr = host.parse().map_err(|_| usage(py, format!("host {host:?} is not an IP address")))?;
+        let options = NodeOptions { host: address, streams, congestion, wire_only: transport == "tcp" };
+        let inner = py.detach(|| Node::start(options)).map_err(|e| engine_error(py, &e))?;
+        Ok(PyNode { inner })
+    }
+
+    /// The address card to give to the other ranks.
+    fn card(&self) -> Vec<u8> {
+        self.inner.card()
+    }
+
+    /// Meets the other ranks; all of them must call it. `plan` has rows (collective, up to bytes, schedule).
+    #[allow(clippy::too_many_arguments)]
+    fn join(
+        &self,
+        py: Python<'_>,
+        name: String,
+        group_id: u64,
+        rank: u32,
+        cards: Vec<Vec<u8>>,
+        plan: Vec<Row<'_>>,
+        timeout_s: f64,
+    ) -> PyResult<PyGroup> {
+        let rows = plan.iter().map(|row| plan_row(py, row)).collect::<PyResult<Vec<_>>>()?;
+        let number = (group_id ^ (group_id >> 32)) as u32;
+        let timeout = Duration::try_from_secs_f64(timeout_s).unwrap_or(Duration::MAX);
+        let spec = GroupSpec { name, number, rank, cards, rows, timeout };
+        let inner = py.detach(|| self.inner.join(spec)).map_err(|e| engine_error(py, &e))?;
+        Ok(PyGroup { inner: Arc::new(inner) })
+    }
+
+    /// The address of shared memory that peers on this host read and write in place.
+    fn alloc(&self, py: Python<'_>, bytes: u64) -> PyResult<usize> {
+        let address = self.inner.alloc(bytes).map(|p| p as usize);
+        address.ok_or_else(|| usage(py, format!("no room for {bytes} bytes in shared memory; free `tweed.empty` tensors first")))
+    }
+
+    /// Gives back what `alloc` returned.
+    fn free(&self, address: usize) {
+        self.inner.free(address as *mut u8);
+    }
+}
+
+fn plan_row(py: Python<'_>, (name, up_to_bytes, schedule): &Row<'_>) -> PyResult<PlanRow> {
+    let found = Collective::ALL.iter().find(|c| c.name() == name);
+    let collective = *found.ok_or_else(|| usage(py, format!("there is no collective {name:?}")))?;
+    Ok(PlanRow { collective, up_to_bytes: *up_to_bytes, schedule: Arc::new(schedule.inner.clone()) })
+}
+
+/// A rank's handle on a group. Operations go through the C table.
+#[pyclass(name = "Group", module = "tweed._core", frozen)]
+pub struct PyGroup {
+    inner: Arc<Group>,
+}
+
+#[pymethods]
+impl PyGroup {
+    /// This process's rank.
+    #[getter]
+    fn rank(&self) -> u32 {
+        self.inner.rank()
+    }
+
+    /// How many ranks take part.
+    #[getter]
+    fn size(&self) -> u32 {
+        self.inner.ranks()
+    }
+
+    /// How each rank is reached: "self", "shm" or "tcp".
+    #[getter]
+    fn links(&self) -> Vec<&'static str> {
+        self.inner.links()
+    }
+
+    /// The `tweed_group*` of the C table; valid as long as this object lives.
+    fn address(&self) -> usize {
+        Arc::as_ptr(&self.inner) as usize
+    }
+
+    /// How the ranks are reached, in words.
+    fn describe(&self) -> String {
+        let links = self.inner.links();
+        let count = |kind: &str| links.iter().filter(|l| **l == kind).count();
+        format!("{} by shared memory, {} by TCP ({})", count("shm"), count("tcp"), self.inner.wire_settings())
+    }
+}
