@@ -4,8 +4,8 @@
     dist.init_process_group("tweed")                       # a backend: DDP, FSDP2, DTensor run unchanged
     run = tweed.attach(model, optimizer, "every_step")     # one line in any training loop
 
-This is the public list. Importing it is light: torch and the extension module are loaded at the first use of a name
-that needs them.
+This is the public list. Importing it is light: torch and the extension module are loaded at the first use of
+a name that needs them.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def __dir__() -> list[str]:
 
 
 def _register_backend() -> None:
-    """Makes torch know the backend. Torch does it by itself when it is imported after this, unless told not to."""
+    """Makes torch know the backend, unless torch will do so by itself when it is imported."""
     autoload = os.environ.get("TORCH_DEVICE_BACKEND_AUTOLOAD", "1") == "1"
     if "torch" in sys.modules or not autoload:
         from tweed.torch import register

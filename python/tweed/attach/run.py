@@ -80,8 +80,8 @@ class Run:
         checks.check_covered(optimizer, set(self._params.values()), trouble)
         if not isinstance(self._exchange, GradientExchange):
             return
-        closure = args[0] if args else kwargs.get("closure")
-        if closure is None:  # a closure has its backward passes still before it
+        has_closure = any(callable(arg) for arg in (*args, *kwargs.values()))
+        if not has_closure:  # one has its backward passes still before it
             self._exchange.before_step()
         if self._sync_buffers:
             self._buffers_on_the_way = self._wire.broadcast(list(self._model.buffers()))

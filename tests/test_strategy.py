@@ -1,0 +1,99 @@
+"""Strategies: what fits together, what is refused, and what names mean."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tweed.aggregate import Mean
+from tweed.cadence import EveryStep, LocalSteps
+from tweed.errors import StrategyError
+from tweed.strategy import Strategy, every_step, local_steps, named_strategies, named_strategy
+
+
+def test_the_default_is_plain_synchronous_training() -> None:
+    assert Strategy() == every_step() == Strategy("gradient", EveryStep(), aggregate=Mean())
+
+
+def test_a_strategy_is_a_value() -> None:
+    assert local_steps(4) == local_steps(4) != local_steps(5)
+    assert len({local_steps(4), local_steps(4), every_step()}) == 2
+    assert eval(repr(local_steps(4)), {**globals()}) == local_steps(4)
+
+
+@pytest.mark.parametrize("exchange", ["gradient", "step", "difference", "model"])
+def test_every_step_can_exchange_anything(exchange: Any) -> None:
+    assert Strategy(exchange=exchange, cadence=EveryStep()).exchange == exchange
+
+
+@pytest.mark.parametrize("exchange", ["difference", "model"])
+def test_local_steps_exchange_what_many_steps_have_done(exchange: Any) -> None:
+    assert Strategy(exchange=exchange, cadence=LocalSteps(8)).cadence == LocalSteps(8)
+
+
+@pytest.mark.parametrize("exchange", ["gradient", "step"])
+def test_parts_that_do_not_fit_are_both_named(exchange: Any) -> None:
+    with pytest.raises(StrategyError) as refused:
+        Strategy(exchange=exchange, cadence=LocalSteps(8))
+    text = str(refused.value)
+    assert "cadence=LocalSteps(every=8)" in text and f'exchange="{exchange}"' in text
+    assert 'Exchange "difference" or "model"' in text
+
+
+def test_an_unknown_exchange_lists_the_known() -> None:
+    with pytest.raises(StrategyError, match="'weights' is none of gradient, step, difference, model"):
+        Strategy(exchange="weights")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("stage", ["cadence", "aggregate"])
+@pytest.mark.parametrize("part", [None, "every_step", EveryStep, Mean])
+def test_a_part_of_no_stage_is_refused(stage: str, part: Any) -> None:
+    with pytest.raises(StrategyError, match=f"{stage}=.* take one from tweed.{stage}"):
+        Strategy(**{stage: part})
+
+
+@pytest.mark.parametrize(
+    ("text", "strategy"),
+    [
+        ("every_step", every_step()),
+        ("every_step()", every_step()),
+        ("local_steps", local_steps(8)),
+        ("local_steps:4", local_steps(4)),
+        ("local_steps(4)", local_steps(4)),
+        (" local_steps( every = 4 ) ", local_steps(4)),
+        ("local_steps:every=4", local_steps(4)),
+    ],
+)
+def test_a_name_means_its_expression(text: str, strategy: Strategy) -> None:
+    assert named_strategy(text) == strategy
+
+
+@pytest.mark.parametrize("text", ["", "cser", "local steps", "local_steps[8]", "__import__('os')"])
+def test_an_unknown_name_lists_the_known(text: str) -> None:
+    with pytest.raises(StrategyError, match=r"Known are: every_step\(\), local_steps\(every=8\)"):
+        named_strategy(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "local_steps:x",
+        "local_steps(4, 5)",
+        "local_steps(some=4)",
+        "local_steps(4",
+        "every_step:8",
+        "local_steps(1))((",
+    ],
+)
+def test_settings_that_do_not_fit_are_refused_with_the_right_form(text: str) -> None:
+    with pytest.raises(StrategyError, match=r"every_step\(\)|local_steps\(every=8\)"):
+        named_strategy(text)
+
+
+def test_settings_out_of_range_are_refused_by_name() -> None:
+    with pytest.raises(StrategyError, match=r"'local_steps:0': .*give 1 or more"):
+        named_strategy("local_steps:0")
+
+
+def test_the_list_of_names_can_be_read_back() -> None:
+    assert [named_strategy(text) for text in named_strategies()] == [every_step(), local_steps()]
