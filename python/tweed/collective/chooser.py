@@ -1,0 +1,167 @@
+"""Which builder to use: from size, number of ranks and what the links can do."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from tweed._core import Schedule
+from tweed.collective.builder import Builder, Shape
+from tweed.collective.table import build, builders, find
+from tweed.errors import UsageError
+
+SMALL_BYTES = 32 * 1024
+"""In shared memory, a buffer up to this size is quicker read whole by everybody than in two steps."""
+
+SLICE_BYTES = 1 << 20
+"""On wires the engine forwards a buffer in slices of this size; of each chunk, at least `PIECE_BYTES`."""
+
+PIECE_BYTES = 64 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Links:
+    """What the links of a group can do, measured or assumed; of uneven links, the worst.
+
+    Attributes:
+      latency_s: seconds from a message's departure to its arrival.
+      bandwidth: bytes per second through one rank's port, in each direction.
+      message_s: seconds of a rank's own time to send or receive one message, whatever its size.
+      fan_in: how many ranks may send into one port at a time. More, and switches drop packets until
+        throughput collapses (Phanishayee et al., "Measurement and analysis of TCP throughput collapse in
+        cluster-based storage systems", FAST 2008: a few tens of senders with common switches).
+      shared_memory: all ranks share memory; the other figures do not matter then.
+    """
+
+    latency_s: float
+    bandwidth: float
+    message_s: float = 20e-6
+    fan_in: int = 16
+    shared_memory: bool = False
+
+
+ONE_HOST = Links(latency_s=20e-6, bandwidth=10e9, shared_memory=True)
+"""Ranks that share one host's memory."""
+
+NETWORK = Links(latency_s=200e-6, bandwidth=125e6)
+"""Assumed of a network that nobody has measured: 1 Gbit/s Ethernet within a building."""
+
+
+class Reason(Enum):
+    """Why a builder was chosen; the value is the text for people."""
+
+    ALONE = "a rank alone sends nothing"
+    ASKED = "asked for by name"
+    SHARED_SMALL = "shared memory, small buffer: one step, in which everybody reads everybody"
+    SHARED_LARGE = "shared memory: the ranks share the summing, each part in one pass"
+    SHARED_DIRECT = "shared memory: every rank reads straight from where the data is"
+    QUICKEST = "least estimated time of those that keep within the fan-in of the links"
+    ONLY = "the only kind there is; more ranks send into one port than the links take"
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """A builder for one size of one collective, and why.
+
+    Attributes:
+      collective: such as `all_reduce`.
+      ranks: the number of ranks.
+      builder: the builder's name.
+      reason: the kind of reason.
+      detail: figures behind it; may be empty.
+    """
+
+    collective: str
+    ranks: int
+    builder: str
+    reason: Reason
+    detail: str = ""
+
+    @property
+    def schedule(self) -> Schedule:
+        """The schedule itself, from the cache of `build`."""
+        return build(self.collective, self.builder, self.ranks)
+
+    @property
+    def why(self) -> str:
+        """Reason and detail in one line."""
+        return f"{self.reason.value} ({self.detail})" if self.detail else self.reason.value
+
+    def __str__(self) -> str:
+        return f"{self.collective} over {self.ranks} ranks: {self.builder}; {self.why}"
+
+
+def choose(collective: str, numbytes: int, ranks: int, links: Links, *, asked: str | None = None) -> Choice:
+    """Picks a builder.
+
+    Args:
+      collective: such as `all_reduce`.
+      numbytes: the whole buffer, all chunks together; for all_to_all, the buffers of all ranks together.
+      ranks: the number of ranks.
+      links: what the links can do.
+      asked: overrules the choice with this builder.
+
+    Raises:
+      UsageError: no such collective, or no such builder for it.
+
+    Cost: a few microseconds; no schedule is built before `Choice.schedule` is asked for.
+    """
+    if asked is not None:
+        return Choice(collective, ranks, find(collective, asked).name, Reason.ASKED)
+    if ranks == 1:
+        return Choice(collective, ranks, _known(collective)[0].name, Reason.ALONE)
+    if links.shared_memory:
+        return _shared(collective, numbytes, ranks)
+    return _quickest(collective, numbytes, ranks, links)
+
+
+def seconds(shape: Shape, chunks: int, numbytes: int, links: Links) -> float:
+    """The estimated time of a builder: latency, handling and bytes of the busiest rank, added up.
+
+    The bytes are the larger of what the busiest rank carries in all and what one slice takes over all
+    steps, as a step starts when the first slice of the one before has arrived.
+
+    Source: Hockney's model with a term per message, as in Thakur et al., 2005, section 3.
+    """
+    piece = min(numbytes / chunks, max(SLICE_BYTES / chunks, PIECE_BYTES))
+    carried = max(shape.volume * numbytes, shape.steps * piece)
+    return shape.steps * links.latency_s + shape.messages * links.message_s + carried / links.bandwidth
+
+
+def _shared(collective: str, numbytes: int, ranks: int) -> Choice:
+    if collective in ("broadcast", "gather", "scatter"):
+        return Choice(collective, ranks, "star", Reason.SHARED_DIRECT)
+    if collective in ("reduce_scatter", "all_gather", "all_to_all"):
+        return Choice(collective, ranks, "pairwise", Reason.SHARED_LARGE)
+    small = {"all_reduce": "exchange", "reduce": "star"}
+    if numbytes <= SMALL_BYTES and collective in small:
+        return Choice(collective, ranks, small[collective], Reason.SHARED_SMALL)
+    return Choice(collective, ranks, find(collective, "pairwise").name, Reason.SHARED_LARGE)
+
+
+def _quickest(collective: str, numbytes: int, ranks: int, links: Links) -> Choice:
+    shapes = _shapes(collective, ranks)
+    fitting = [row for row in shapes if row[1].fan_in <= links.fan_in]
+    timed = [
+        (seconds(shape, row.chunks(ranks), numbytes, links), row.name) for row, shape in fitting or shapes
+    ]
+    _, name = min(timed, key=lambda pair: pair[0])
+    reason = Reason.QUICKEST if fitting else Reason.ONLY
+    return Choice(collective, ranks, name, reason, f"at {numbytes} bytes: {_times_text(timed)}")
+
+
+def _shapes(collective: str, ranks: int) -> list[tuple[Builder, Shape]]:
+    return [(row, row.shape(ranks)) for row in _known(collective) if row.shape is not None]
+
+
+def _known(collective: str) -> tuple[Builder, ...]:
+    rows = builders(collective)
+    if not any(row.shape is not None for row in rows):
+        raise UsageError(
+            f"no builder for '{collective}' states its cost; name a collective and builder there are"
+        )
+    return rows
+
+
+def _times_text(timed: list[tuple[float, str]]) -> str:
+    return ", ".join(f"{name} {time * 1e3:.3g} ms" for time, name in sorted(timed))

@@ -1,0 +1,107 @@
+"""The chooser: always an answer, the best by its own estimate, with a reason."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tweed.collective import COLLECTIVES, NETWORK, ONE_HOST, Links, Reason, builders, choose, find
+from tweed.collective.chooser import seconds
+from tweed.errors import UsageError
+
+a_collective = st.sampled_from(COLLECTIVES)
+a_size = st.integers(0, 1 << 40)
+some_links = st.builds(
+    Links,
+    latency_s=st.floats(0, 1),
+    bandwidth=st.floats(1e3, 1e11),
+    message_s=st.floats(0, 1e-3),
+    fan_in=st.integers(1, 64),
+    shared_memory=st.booleans(),
+)
+
+
+@given(collective=a_collective, numbytes=a_size, ranks=st.integers(1, 40), links=some_links)
+def test_there_is_always_a_choice_that_builds(
+    collective: str, numbytes: int, ranks: int, links: Links
+) -> None:
+    choice = choose(collective, numbytes, ranks, links)
+    assert choice.schedule.collective == collective and choice.schedule.ranks == ranks
+    assert choice.why and choice.builder in str(choice)
+
+
+@given(collective=a_collective, numbytes=a_size, ranks=st.integers(2, 300), links=some_links)
+def test_on_a_network_nothing_that_fits_is_quicker(
+    collective: str, numbytes: int, ranks: int, links: Links
+) -> None:
+    choice = choose(collective, numbytes, ranks, links)
+    if choice.reason is not Reason.QUICKEST:
+        return
+    times = {}
+    for row in builders(collective):
+        shape = row.shape(ranks) if row.shape else None
+        if shape and shape.fan_in <= links.fan_in:
+            times[row.name] = seconds(shape, row.chunks(ranks), numbytes, links)
+    assert times[choice.builder] == min(times.values())
+
+
+@given(collective=a_collective, ranks=st.integers(2, 64), sizes=st.tuples(a_size, a_size), links=some_links)
+def test_more_bytes_never_take_less_time(
+    collective: str, ranks: int, sizes: tuple[int, int], links: Links
+) -> None:
+    small, large = sorted(sizes)
+    for row in builders(collective):
+        assert row.shape is not None
+        shape, chunks = row.shape(ranks), row.chunks(ranks)
+        assert seconds(shape, chunks, small, links) <= seconds(shape, chunks, large, links)
+
+
+@given(numbytes=a_size, ranks=st.integers(2, 64))
+def test_in_shared_memory_small_buffers_are_exchanged_and_large_ones_shared_out(
+    numbytes: int, ranks: int
+) -> None:
+    choice = choose("all_reduce", numbytes, ranks, ONE_HOST)
+    small = numbytes <= 32 * 1024
+    assert (choice.builder, choice.reason) == (
+        ("exchange", Reason.SHARED_SMALL) if small else ("pairwise", Reason.SHARED_LARGE)
+    )
+
+
+@pytest.mark.parametrize("collective", ["broadcast", "gather", "scatter"])
+def test_in_shared_memory_data_is_read_where_it_is(collective: str) -> None:
+    assert choose(collective, 1 << 30, 4, ONE_HOST).builder == "star"
+
+
+def test_a_rank_alone_sends_nothing() -> None:
+    choice = choose("all_reduce", 1 << 20, 1, NETWORK)
+    assert choice.reason is Reason.ALONE and len(choice.schedule) == 0
+
+
+def test_a_long_way_is_taken_seldom() -> None:
+    far = Links(latency_s=0.1, bandwidth=1e7)
+    assert choose("all_reduce", 1 << 24, 8, far).builder == "pairwise"
+
+
+def test_many_ranks_do_not_all_send_into_one_port() -> None:
+    choice = choose("all_reduce", 1 << 30, 256, NETWORK)
+    shape = find("all_reduce", choice.builder).shape
+    assert shape is not None and shape(256).fan_in <= NETWORK.fan_in
+
+
+def test_where_nothing_fits_the_reason_says_so() -> None:
+    narrow = Links(latency_s=1e-4, bandwidth=1e9, fan_in=0)
+    assert choose("all_reduce", 1 << 20, 4, narrow).reason is Reason.ONLY
+
+
+def test_a_choice_can_be_overruled() -> None:
+    choice = choose("all_reduce", 10, 4, ONE_HOST, asked="ring")
+    assert (choice.builder, choice.reason) == ("ring", Reason.ASKED)
+    with pytest.raises(UsageError, match="no builder 'rnig' for all_reduce; there are: exchange"):
+        choose("all_reduce", 10, 4, ONE_HOST, asked="rnig")
+
+
+@pytest.mark.parametrize("links", [ONE_HOST, NETWORK])
+def test_an_unknown_collective_is_refused(links: Links) -> None:
+    with pytest.raises(UsageError, match="all_sort"):
+        choose("all_sort", 10, 4, links)
