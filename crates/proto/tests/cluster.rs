@@ -44,6 +44,43 @@ fn drive(schedule: &Schedule, seed: u64) {
     Cluster::new(schedule, &layouts, seed).drive();
 }
 
+/// One host; bit `r` of `mask` says that rank `r` works in place, where its program allows it.
+fn one_host(schedule: &Schedule, mask: u32) -> Vec<Layout> {
+    let layout = |rank: u32| Layout {
+        chunk_bytes: vec![3; schedule.chunks() as usize],
+        piece: 2,
+        window: 1,
+        in_place: mask >> rank & 1 == 1 && Program::compile(schedule, rank).allows_in_place(),
+        reach: vec![Reach::Shared; schedule.ranks() as usize],
+    };
+    (0..schedule.ranks()).map(layout).collect()
+}
+
+#[test]
+fn every_mix_of_buffers_in_place_and_staged() {
+    for n in 2..4 {
+        for (schedule, mask) in schedules::all(n)
+            .iter()
+            .flat_map(|s| (0..1 << n).map(move |m| (s, m)))
+        {
+            println!(
+                "{} {} over {n}, in place {mask:b}",
+                schedule.name(),
+                schedule.collective()
+            );
+            (0..4).for_each(|seed| Cluster::new(schedule, &one_host(schedule, mask), seed).drive());
+        }
+    }
+}
+
+#[test]
+fn only_exchanges_are_kept_from_working_in_place() {
+    let allowed = |s: &Schedule| (0..s.ranks()).all(|r| Program::compile(s, r).allows_in_place());
+    let refused = schedules::all(4).into_iter().filter(|s| !allowed(s));
+    let names: Vec<String> = refused.map(|s| s.name().to_string()).collect();
+    assert_eq!(names, ["exchange", "two stars", "doubling"]);
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 

@@ -182,6 +182,7 @@ impl Cluster {
                 let place = self.memories[from].exposed(&self.nodes[from].executor, output, slice);
                 let stamp = (self.output(from, output).1, slice);
                 let at = self.source(Source::Peer(from as u32, place, stamp));
+                self.nodes[from].seen.insert((send, slice));
                 let ready = Ready::Readable(Arrival { at, writable });
                 Message::Ready { slice, send, ready }
             }

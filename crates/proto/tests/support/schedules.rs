@@ -28,68 +28,49 @@ pub fn all(n: u32) -> Vec<Schedule> {
     use Collective::{
         AllGather, AllReduce, AllToAll, Broadcast, Gather, Reduce, ReduceScatter, Scatter,
     };
-    let both = |mut first: Vec<Send>, second: Vec<Send>| {
-        first.extend(second);
-        first
-    };
-    let mut made = vec![
-        schedule(
+    let gather = (1..n).map(|r| Send::new(0, r, 0, r, false));
+    let scatter = (1..n).map(|r| Send::new(0, 0, r, r, false));
+    let there_and_back = [binomial_up(n, 3), binomial_down(n, 3)];
+    let mut table = vec![
+        (
             "ring",
             AllReduce,
             n,
-            n,
-            both(ring(n, 0, true), ring(n, n, false)),
+            [ring(n, 0, true), ring(n, n, false)].concat(),
         ),
-        schedule("ring", ReduceScatter, n, n, shift(ring(n, 0, true), n)),
-        schedule("ring", AllGather, n, n, shift(ring(n, n, false), n)),
-        schedule(
+        ("ring", ReduceScatter, n, shift(ring(n, 0, true), n)),
+        ("ring", AllGather, n, shift(ring(n, n, false), n)),
+        (
             "direct",
             AllReduce,
             n,
-            n,
-            both(direct(n, true), direct(n, false)),
+            [direct(n, true), direct(n, false)].concat(),
         ),
-        schedule("direct", ReduceScatter, n, n, direct(n, true)),
-        schedule("direct", AllGather, n, n, direct(n, false)),
-        schedule("exchange", AllReduce, n, 2, exchange(n, 2)),
-        schedule(
-            "binomial",
+        ("direct", ReduceScatter, n, direct(n, true)),
+        ("direct", AllGather, n, direct(n, false)),
+        ("exchange", AllReduce, 2, exchange(n, 2)),
+        ("binomial", AllReduce, 3, there_and_back.concat()),
+        ("binomial", Reduce, 3, binomial_up(n, 3)),
+        ("binomial", Broadcast, 3, binomial_down(n, 3)),
+        ("star", AllReduce, 1, star(n)),
+        (
+            "star, told twice",
             AllReduce,
-            n,
-            3,
-            both(binomial_up(n, 3), binomial_down(n, 3)),
+            1,
+            [star(n), told_again(n)].concat(),
         ),
-        schedule("binomial", Reduce, n, 3, binomial_up(n, 3)),
-        schedule("binomial", Broadcast, n, 3, binomial_down(n, 3)),
-        schedule("star", AllReduce, n, 1, star(n)),
-        schedule(
-            "star",
-            Gather,
-            n,
-            n,
-            (1..n).map(|r| Send::new(0, r, 0, r, false)).collect(),
-        ),
-        schedule(
-            "star",
-            Scatter,
-            n,
-            n,
-            (1..n).map(|r| Send::new(0, 0, r, r, false)).collect(),
-        ),
-        schedule("direct", AllToAll, n, n * n, all_to_all(n)),
-        schedule("bruck-like", AllToAll, n, n * n, all_to_all_by_relay(n)),
+        ("two stars", AllReduce, 1, two_stars(n)),
+        ("star", Gather, n, gather.collect()),
+        ("star", Scatter, n, scatter.collect()),
+        ("direct", AllToAll, n * n, all_to_all(n)),
+        ("relay", AllToAll, n * n, all_to_all_by_relay(n)),
     ];
     if n.is_power_of_two() {
-        made.push(schedule(
-            "halving-doubling",
-            AllReduce,
-            n,
-            n,
-            halving_doubling(n),
-        ));
-        made.push(schedule("doubling", AllReduce, n, 1, doubling(n)));
+        table.push(("halving-doubling", AllReduce, n, halving_doubling(n)));
+        table.push(("doubling", AllReduce, 1, doubling(n)));
     }
-    made
+    let make = |(name, collective, chunks, sends)| schedule(name, collective, n, chunks, sends);
+    table.into_iter().map(make).collect()
 }
 
 /// One turn of the ring: chunk `c` starts at rank `c` and visits all others.
