@@ -50,13 +50,14 @@ def keep(folder: Path, contents: Mapping[str, bytes]) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for name, content in contents.items():
-            _replace(folder / name, content)
+            write_whole(folder / name, content)
     except OSError as error:
         advice = "set TWEED_CACHE to a folder that can be written to"
         raise DataError(f"cannot write to the cache {folder}: {error}; {advice}") from error
 
 
-def _replace(path: Path, content: bytes) -> None:
+def write_whole(path: Path, content: bytes) -> None:
+    """Writes a file so that whoever looks sees the old content or the new one, even after a crash."""
     draft = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         with draft.open("wb") as file:
@@ -64,5 +65,15 @@ def _replace(path: Path, content: bytes) -> None:
             file.flush()
             os.fsync(file.fileno())
         draft.replace(path)
+        _sync(path.parent)
     finally:
         draft.unlink(missing_ok=True)
+
+
+def _sync(folder: Path) -> None:
+    """Makes the names in `folder` survive a crash."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tweed.testbed.ranks import Ended, Failed, RankFailed, Ranks, Said, run_ranks, say
+from tweed.testbed.ranks import Ended, Event, Failed, RankFailed, Ranks, Said, run_ranks, say
 from tweed.testbed.server import preload
 
-__all__ = ["Ended", "Failed", "RankFailed", "Ranks", "Said", "preload", "run_ranks", "say"]
+__all__ = ["Ended", "Event", "Failed", "RankFailed", "Ranks", "Said", "preload", "run_ranks", "say"]

@@ -99,6 +99,7 @@ def enter(door: Connection, task: Task) -> NoReturn:
     _door = door
     _die_with_server()
     os.setpgid(0, 0)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     os.environ.clear()
     os.environ.update(task.environment)
     faulthandler.enable()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import sys
 from collections.abc import Callable, Iterator
@@ -27,8 +28,18 @@ def preload(*modules: str) -> None:
 def start() -> None:
     """Starts the server, unless it runs, with this process's import path. It warms up in the background."""
     forkserver.set_forkserver_preload(_preloads)
-    with _environment(ONE_THREAD | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}):
+    with _no_interrupt(), _environment(ONE_THREAD | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}):
         forkserver.ensure_running()
+
+
+@contextmanager
+def _no_interrupt() -> Iterator[None]:
+    """Lets the server start with Ctrl-C held back: it is for the launcher. A rank lets it through again."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 @contextmanager

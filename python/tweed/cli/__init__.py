@@ -1,0 +1,39 @@
+"""The command `tweed`. Light to import: torch is loaded when a command needs it."""
+
+from __future__ import annotations
+
+import sys
+from importlib import metadata
+from typing import Annotated
+
+import typer
+
+from tweed.cli import data, train
+from tweed.errors import TweedError, UsageError
+
+app = typer.Typer(
+    help="Train PyTorch models across machines whose network is slow, lossy, uneven or untrusted.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    add_completion=False,
+)
+app.command("train")(train.train)
+app.add_typer(data.app, name="data")
+
+
+@app.callback()
+def _options(
+    version: Annotated[bool, typer.Option("--version", help="Print the version and leave.")] = False,
+) -> None:
+    if version:
+        typer.echo(f"tweed {metadata.version('tweed')}")
+        raise typer.Exit
+
+
+def main() -> None:
+    """Runs the command line. Errors of tweed's own kind are one message and an exit code, 2 for wrong use."""
+    try:
+        app()
+    except TweedError as error:
+        typer.echo(f"tweed: {error}", err=True)
+        sys.exit(2 if isinstance(error, UsageError) else 1)

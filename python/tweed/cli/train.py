@@ -1,0 +1,103 @@
+"""`tweed train`: one job, on this machine's processes or as a worker of torchrun."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+
+if TYPE_CHECKING:
+    from tweed.train.folder import RunFolder
+    from tweed.train.request import Request
+    from tweed.train.settings import Settings
+
+RUNS = Path("runs")
+
+
+def train(
+    task: Annotated[str | None, typer.Option(help="fashion-mnist (default), digits, shakespeare.")] = None,
+    workers: Annotated[int | None, typer.Option(help="Number of worker processes. Default: 4.")] = None,
+    strategy: Annotated[
+        str | None, typer.Option(help="every_step (default), local_steps:8 and so on.")
+    ] = None,
+    against: Annotated[str | None, typer.Option(help="Train a peer too, for comparison: ddp-gloo.")] = None,
+    steps: Annotated[int | None, typer.Option(help="Optimizer steps of each side.")] = None,
+    epochs: Annotated[float | None, typer.Option(help="Passes over the data, instead of --steps.")] = None,
+    batch_size: Annotated[int | None, typer.Option(help="Samples per worker and step.")] = None,
+    lr: Annotated[float | None, typer.Option(help="Learning rate at the start.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Decides model, partition and batches.")] = None,
+    partition: Annotated[str | None, typer.Option(help="iid (default), by_label or dirichlet:ALPHA.")] = None,
+    backend: Annotated[str | None, typer.Option(help="Torch backend of our side: tweed or gloo.")] = None,
+    name: Annotated[str | None, typer.Option(help="Name of the run; its folder is runs/NAME.")] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with the run called --name.")] = False,
+    fallback: Annotated[str | None, typer.Option(help="Task to take if the data is not to be had.")] = None,
+) -> None:
+    """Train a real model on several workers; write figures and a report to runs/NAME.
+
+    The workers are processes of this machine, or torchrun's if torchrun started this command.
+    """
+    from tweed.train.request import Request
+    from tweed.train.world import torchrun_size
+
+    options: dict[str, str | float | None] = {"task": task, "workers": workers, "strategy": strategy}
+    options |= {"against": against, "steps": steps, "batch_size": batch_size, "lr": lr, "seed": seed}
+    options |= {"partition": partition, "backend": backend}
+    given = {key: value for key, value in options.items() if value is not None}
+    request = Request(given, epochs, name, resume, fallback, ["tweed", *sys.argv[1:]])
+    size = torchrun_size()
+    if size is None:
+        _alone(request, Console())
+    else:
+        _under_torchrun(request.with_workers(size), Console())
+
+
+def _alone(request: Request, console: Console) -> None:
+    from tweed.train.display import display
+    from tweed.train.launch import launch, prepare
+    from tweed.train.request import begin
+
+    settings, folder = begin(request, RUNS, typer.echo)
+    _head(console, settings, folder)
+    try:
+        prepare()
+        with display(settings, console) as view:
+            launch(settings, folder, view.show)
+    except KeyboardInterrupt:
+        command = f"tweed train --name {folder.path.name} --resume"
+        typer.echo(f"Stopped; all workers are gone. To go on from the last checkpoint: {command}", err=True)
+        raise typer.Exit(130) from None
+    _finish(console, settings, folder)
+
+
+def _under_torchrun(request: Request, console: Console) -> None:
+    from tweed.train.display import display
+    from tweed.train.request import begin
+    from tweed.train.torchrun import take_part
+
+    def opened() -> tuple[Settings, RunFolder]:
+        settings, folder = begin(request, RUNS, typer.echo)
+        _head(console, settings, folder)
+        return settings, folder
+
+    settings, folder, rank = take_part(opened, lambda settings: display(settings, console))
+    if rank == 0:
+        _finish(console, settings, folder)
+
+
+def _head(console: Console, settings: Settings, folder: RunFolder) -> None:
+    sides = " against ".join(settings.sides.values())
+    words = (
+        f"{settings.task}, {settings.workers} workers, {settings.steps} steps: {sides}. Folder: {folder.path}"
+    )
+    console.print(words, soft_wrap=True, highlight=False)
+
+
+def _finish(console: Console, settings: Settings, folder: RunFolder) -> None:
+    from tweed import report
+    from tweed.train.display import summary
+
+    console.print(summary(settings, folder.figures()))
+    console.print(f"Report: {report.write(folder.path)}", soft_wrap=True, highlight=False)

@@ -1,0 +1,90 @@
+"""Plots of a run's figures, both sides together."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from matplotlib import rc_context
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+#: One side's figures in order, each as in `metrics.jsonl`.
+Side = Sequence[Mapping[str, Any]]
+
+#: Colour, line and marker by place: ours first. Told apart without colours too.
+STYLES = [("#0b6e6e", "-", "o"), ("#d1603d", "--", "s")]
+_LOOK: Any = {  # Any: the stubs want each key as a literal
+    "font.family": "sans-serif",
+    "font.size": 10,
+    "svg.fonttype": "none",  # text stays text: smaller, and in the page's own type
+    "svg.hashsalt": "tweed",  # the same figures give the same file
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.edgecolor": "#8a8a8a",
+    "axes.grid": True,
+    "grid.color": "#e6e6e6",
+    "axes.axisbelow": True,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Quantity:
+    """One column of the figures.
+
+    Attributes:
+      key: its name in `metrics.jsonl`.
+      label: its name and unit on an axis.
+      scale: shown value per stored value.
+    """
+
+    key: str
+    label: str
+    scale: float = 1.0
+
+
+TIME = Quantity("seconds", "training time (s)")
+BYTES = Quantity("bytes_per_worker", "sent per worker (MB, computed)", 1e-6)
+LOSS = Quantity("loss", "training loss")
+ACCURACY = Quantity("accuracy", "test accuracy (%)", 100.0)
+
+
+def points(side: Side, x: Quantity, y: Quantity) -> tuple[list[float], list[float]]:
+    """The points that have both quantities."""
+    both = [told for told in side if told[x.key] is not None and told[y.key] is not None]
+    return [told[x.key] * x.scale for told in both], [told[y.key] * y.scale for told in both]
+
+
+def draw(sides: Mapping[str, Side], x: Quantity, y: Quantity) -> Figure:
+    """One plot.
+
+    Args:
+      sides: figures by the side's title; at most two sides, ours first.
+    """
+    with rc_context(_LOOK):
+        figure = Figure(figsize=(5.6, 3.5), layout="constrained")
+        axes = figure.subplots()
+        for (title, side), style in zip(sides.items(), STYLES, strict=False):
+            _line(axes, points(side, x, y), title, style)
+        axes.set_xlabel(x.label)
+        axes.set_ylabel(y.label)
+        axes.set_xlim(left=0)
+        axes.legend(frameon=False)
+    return figure
+
+
+def _line(axes: Axes, xy: tuple[list[float], list[float]], title: str, style: tuple[str, str, str]) -> None:
+    colour, dashes, marker = style
+    marked = marker if len(xy[0]) <= 30 else ""
+    axes.plot(*xy, dashes, color=colour, marker=marked, markersize=4, linewidth=1.8, label=title)
+
+
+def svg(figure: Figure) -> str:
+    """The plot as an SVG element, to be put into a page."""
+    buffer = io.StringIO()
+    with rc_context(_LOOK):
+        figure.savefig(buffer, format="svg", metadata={"Date": None})
+    text = buffer.getvalue()
+    return text[text.index("<svg") :]

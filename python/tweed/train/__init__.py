@@ -1,0 +1,15 @@
+"""The training job behind `tweed train`: tasks on real data, the loop, checkpoints, and a comparison.
+
+settings    what a job is asked to do, as a plain value
+tasks/      one file per task
+batches     which samples a rank sees at which step
+sides       how ranks keep one model: tweed's `attach`, or the peer it is compared with
+loop        what each worker does
+checkpoint  a worker's state on disk
+folder      runs/NAME: settings, figures and checkpoints
+launch      starts the workers
+torchrun    takes part as a worker that torchrun has started
+display     the live view
+"""
+
+from __future__ import annotations

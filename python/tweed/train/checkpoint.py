@@ -1,0 +1,56 @@
+"""A worker's state on disk. A checkpoint is there whole, for all ranks, or it does not count.
+
+checkpoints/SIDE/latest                the step that counts, written last
+checkpoints/SIDE/step-00000200/rank-0  a rank's state after 200 steps
+"""
+
+from __future__ import annotations
+
+import io
+import shutil
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from tweed.data.store import write_whole
+from tweed.train.folder import LATEST, latest
+
+
+def _step_folder(folder: Path, step: int) -> Path:
+    return folder / f"step-{step:08d}"
+
+
+def save(folder: Path, step: int, state: dict[str, Any]) -> None:
+    """Stores every rank's `state` after `step` steps. All ranks call it; none returns before all are stored.
+
+    Cost: a barrier, and one write of the state to disk per rank.
+    """
+    rank = dist.get_rank()
+    here = _step_folder(folder, step)
+    here.mkdir(parents=True, exist_ok=True)
+    content = io.BytesIO()
+    torch.save(state, content)
+    write_whole(here / f"rank-{rank}", content.getvalue())
+    dist.barrier()
+    if rank == 0:
+        write_whole(folder / LATEST, str(step).encode())
+        _forget(folder, step)
+
+
+def _forget(folder: Path, step: int) -> None:
+    """Removes all checkpoints but that of `step`."""
+    for old in folder.glob("step-*"):
+        if old != _step_folder(folder, step):
+            shutil.rmtree(old, ignore_errors=True)
+
+
+def load(folder: Path) -> dict[str, Any] | None:
+    """This rank's state in the checkpoint that counts, or None if there is none."""
+    step = latest(folder)
+    if step == 0:
+        return None
+    path = _step_folder(folder, step) / f"rank-{dist.get_rank()}"
+    state: dict[str, Any] = torch.load(path, weights_only=False)
+    return state

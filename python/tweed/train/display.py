@@ -1,0 +1,143 @@
+"""What one sees while a job runs: one live row per side on a terminal, plain lines elsewhere."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol, Self
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+from rich.table import Table
+
+from tweed.train.settings import Settings
+
+
+class Display(Protocol):
+    """Shows figures as they come. A context manager."""
+
+    def show(self, figures: dict[str, Any]) -> None:
+        """Shows a line of figures, see `loop.Figures`."""
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(self, *_: object) -> None: ...
+
+
+def loss(told: dict[str, Any]) -> str:
+    """Training loss in words."""
+    return f"loss {told['loss']:.3f}"
+
+
+def accuracy(told: dict[str, Any]) -> str:
+    """Accuracy in words; nothing where there is none."""
+    return "" if told["accuracy"] is None else f"accuracy {told['accuracy']:.1%}"
+
+
+def speed(told: dict[str, Any]) -> str:
+    """Samples per second in words."""
+    return f"{told['samples_per_s']:,.0f} samples/s"
+
+
+def traffic(told: dict[str, Any]) -> str:
+    """Bytes per worker in words."""
+    return f"{told['bytes_per_worker'] / 1e6:,.1f} MB/worker"
+
+
+def waiting(told: dict[str, Any]) -> str:
+    """Time spent waiting on the network in words; nothing where the side does not tell."""
+    return "" if told["waiting_s"] is None else f"waited {told['waiting_s']:.1f} s"
+
+
+COLUMNS = {"loss": loss, "accuracy": accuracy, "speed": speed, "traffic": traffic, "waiting": waiting}
+
+
+class Live:
+    """A row per side with a bar and the latest figures; for terminals."""
+
+    def __init__(self, settings: Settings, console: Console) -> None:
+        texts = [TextColumn(f"{{task.fields[{name}]}}") for name in COLUMNS]
+        title = TextColumn("{task.description}", style="bold")
+        self._progress = Progress(
+            title, BarColumn(bar_width=20), MofNCompleteColumn(), *texts, console=console
+        )
+        empty: dict[str, Any] = dict.fromkeys(COLUMNS, "")
+        self._rows = {
+            label: self._progress.add_task(title, total=settings.steps, **empty)
+            for label, title in settings.sides.items()
+        }
+
+    def show(self, figures: dict[str, Any]) -> None:
+        """See `Display`. An accuracy stays until the next one."""
+        words = {name: say(figures) for name, say in COLUMNS.items()}
+        news: dict[str, Any] = {name: text for name, text in words.items() if text}
+        self._progress.update(self._rows[figures["side"]], completed=figures["step"], **news)
+
+    def __enter__(self) -> Self:
+        self._progress.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._progress.stop()
+
+
+class Plain:
+    """A line per evaluation; for files and pipes."""
+
+    def __init__(self, settings: Settings, console: Console) -> None:
+        self._settings, self._console = settings, console
+
+    def show(self, figures: dict[str, Any]) -> None:
+        """See `Display`."""
+        if figures["accuracy"] is None:
+            return
+        words = [say(figures) for say in COLUMNS.values()]
+        title = self._settings.sides[figures["side"]]
+        line = f"{title}: step {figures['step']}/{self._settings.steps}, {', '.join(filter(None, words))}"
+        self._console.print(line, soft_wrap=True, highlight=False)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+
+class Silent:
+    """Shows nothing; for workers other than rank 0."""
+
+    def show(self, figures: dict[str, Any]) -> None:
+        """See `Display`."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+
+def display(settings: Settings, console: Console) -> Display:
+    """The display that fits `console`."""
+    return (Live if console.is_terminal else Plain)(settings, console)
+
+
+def summary(settings: Settings, figures: list[dict[str, Any]]) -> Table:
+    """The last figures of each side, beside each other."""
+    table = Table(
+        "", "accuracy", "test loss", "training time", "samples/s", "sent per worker", "waited", box=None
+    )
+    last = {told["side"]: told for told in figures}
+    for label, title in settings.sides.items():
+        if told := last.get(label):
+            table.add_row(title, *_cells(told))
+    return table
+
+
+def _cells(told: dict[str, Any]) -> list[str]:
+    waited = "not told" if told["waiting_s"] is None else f"{told['waiting_s']:.1f} s"
+    return [
+        "" if told["accuracy"] is None else f"{told['accuracy']:.2%}",
+        "" if told["test_loss"] is None else f"{told['test_loss']:.4f}",
+        f"{told['seconds']:.1f} s",
+        f"{told['samples'] / max(told['seconds'], 1e-9):,.0f}",
+        f"{told['bytes_per_worker'] / 1e6:,.1f} MB",
+        waited,
+    ]

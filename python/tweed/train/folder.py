@@ -1,0 +1,136 @@
+"""`runs/NAME`: what was asked, what came out, and where to go on.
+
+run.json        settings, versions, machine, command line
+metrics.jsonl   one JSON object per line; `side` says whose
+checkpoints/    see `checkpoint`
+report.html     see `tweed.report`
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import shlex
+import sys
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from tweed.data.store import write_whole
+from tweed.errors import UsageError
+from tweed.train.settings import Settings, differences
+from tweed.train.world import torchrun_size
+
+#: File in a side's checkpoints that names the step that counts.
+LATEST = "latest"
+
+
+@dataclass(frozen=True, slots=True)
+class RunFolder:
+    """The folder of one run. `path` need not exist until `start`."""
+
+    path: Path
+
+    @property
+    def metrics(self) -> Path:
+        """The figures of all sides."""
+        return self.path / "metrics.jsonl"
+
+    def checkpoints(self, side: str) -> Path:
+        """Folder of a side's checkpoints."""
+        return self.path / "checkpoints" / side
+
+    def check_free(self) -> None:
+        """Raises UsageError if a run of this name is there already."""
+        if self._facts.exists():
+            advice = "--resume goes on with it, another --name starts anew"
+            raise UsageError(f"{self.path} is there already: {advice}")
+
+    def start(self, settings: Settings, argv: list[str]) -> None:
+        """Makes the folder for a new run. Raises: UsageError as `check_free`."""
+        self.check_free()
+        self.path.mkdir(parents=True, exist_ok=True)
+        facts: dict[str, Any] = {
+            "settings": settings.to_json(),
+            "sides": settings.sides,
+            "command": shlex.join(argv),
+        }
+        facts |= {"one_host": torchrun_size() is None, **machine()}
+        write_whole(self._facts, json.dumps(facts, indent=2).encode())
+        self.metrics.touch()
+
+    def resume(self, given: dict[str, Any]) -> Settings:
+        """Settings of the run that is here.
+
+        Args:
+          given: settings asked for by name; they must be those of the run.
+
+        Raises: UsageError if no run is here, or if it had other settings; names them.
+        """
+        if not self._facts.exists():
+            raise UsageError(f"there is no run to resume in {self.path}: leave --resume away to start it")
+        stored = Settings.from_json(self.facts()["settings"])
+        if other := differences(stored, given):
+            raise UsageError(f"cannot resume {self.path} with other settings: {'; '.join(other)}")
+        return stored
+
+    @property
+    def _facts(self) -> Path:
+        return self.path / "run.json"
+
+    def facts(self) -> dict[str, Any]:
+        """What `start` noted."""
+        facts: dict[str, Any] = json.loads(self._facts.read_text())
+        return facts
+
+    def figures(self) -> list[dict[str, Any]]:
+        """All figures told so far. A last line that was cut off by a crash is left out."""
+        lines = self.metrics.read_text().split("\n")[:-1] if self.metrics.exists() else []
+        return [json.loads(line) for line in lines]
+
+    def append(self, figures: dict[str, Any]) -> None:
+        """Adds a line to the figures."""
+        with self.metrics.open("a") as file:
+            file.write(json.dumps(figures) + "\n")
+
+    def cut(self, side: str, step: int) -> None:
+        """Drops figures of `side` after `step`: a resumed run tells them anew."""
+        kept = [told for told in self.figures() if told["side"] != side or told["step"] <= step]
+        write_whole(self.metrics, "".join(json.dumps(told) + "\n" for told in kept).encode())
+
+
+def latest(checkpoints: Path) -> int:
+    """The step of the checkpoint that counts in a side's folder; 0 if there is none."""
+    mark = checkpoints / LATEST
+    return int(mark.read_text()) if mark.exists() else 0
+
+
+def machine() -> dict[str, Any]:
+    """Facts about the software and the machine that figures depend on."""
+    versions = {name: _version(name) for name in ("tweed", "torch", "numpy")}
+    return {
+        "versions": versions | {"python": platform.python_version()},
+        "machine": {
+            "processor": _processor(),
+            "cores": len(os.sched_getaffinity(0)),
+            "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+            "kernel": platform.release(),
+        },
+        "started": datetime.now(UTC).isoformat(timespec="seconds"),
+    }
+
+
+def _version(package: str) -> str:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return "not installed"
+
+
+def _processor() -> str:
+    lines = Path("/proc/cpuinfo").read_text().splitlines() if sys.platform == "linux" else []
+    names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.machine()

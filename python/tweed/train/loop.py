@@ -1,0 +1,194 @@
+"""What each worker does: a plain training loop, evaluated and stored now and then."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from torch import Tensor
+
+from tweed.data import Arrays, Partition, Split, deal, load
+from tweed.train import checkpoint
+from tweed.train.batches import Batches
+from tweed.train.settings import Settings
+from tweed.train.sides import crossed, maker
+from tweed.train.tasks import row, task
+from tweed.train.tasks.base import targets
+
+#: Evaluations and checkpoints per side; figures are told ten times as often.
+STOPS = 12
+#: Test samples of an evaluation on the way. The last one takes all.
+SAMPLE = 2000
+_CHUNK = 250  # test samples at once
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """What is told of a side's state. All but `step` and `rank 0`'s clock are over all ranks.
+
+    Attributes:
+      side: label of the side.
+      step: steps done.
+      samples: samples seen, by all ranks together.
+      seconds: time in training steps so far, on rank 0; without evaluations and checkpoints.
+      loss: mean training loss since the last figures.
+      samples_per_s: since the last figures.
+      bytes_per_worker: see `sides.crossed`; computed, the same way for every side.
+      waiting_s: mean over ranks of the time spent waiting on the network; None if the side does not tell.
+      test_loss, accuracy: None between evaluations.
+    """
+
+    side: str
+    step: int
+    samples: int
+    seconds: float
+    loss: float
+    samples_per_s: float
+    bytes_per_worker: int
+    waiting_s: float | None
+    test_loss: float | None = None
+    accuracy: float | None = None
+
+
+Tell = Callable[[dict[str, Any]], None]
+
+
+def stops(steps: int) -> int:
+    """Steps between two evaluations, which are followed by a checkpoint."""
+    return max(1, steps // STOPS)
+
+
+class Worker:
+    """One rank of one side. Needs a default process group.
+
+    Args:
+      settings: the job.
+      label: which side of it.
+      folder: where this side's checkpoints are.
+      tell: called on rank 0 with each `Figures`, as a dict.
+    """
+
+    def __init__(self, settings: Settings, label: str, folder: Path, tell: Tell) -> None:
+        self._settings, self._label, self._folder, self._tell = settings, label, folder, tell
+        self._rank, self._size = dist.get_rank(), dist.get_world_size()
+        self._task = task(settings.task)
+        self._arrays = load(row(settings.task).data)
+        self._batches = self._deal(self._arrays)
+        torch.manual_seed(settings.seed)
+        self.model = self._task.model(self._arrays)
+        self._optimizer = self._task.optimizer(self.model.parameters(), settings.lr)
+        self._side = maker(label, settings)(self.model, self._optimizer)
+        torch.manual_seed(settings.seed * self._size + self._rank + 1)
+        self._step, self._seconds = 0, 0.0
+        self._losses: list[Tensor] = []
+        self._told_s = 0.0
+
+    def _deal(self, arrays: Arrays) -> Batches:
+        settings = self._settings
+        hands = deal(arrays.labels, self._size, Partition.parse(settings.partition), settings.seed)
+        return Batches(hands[self._rank], settings.batch_size, settings.seed, self._rank)
+
+    def run(self) -> None:
+        """Trains to the end, from the last checkpoint if there is one."""
+        state = checkpoint.load(self._folder)
+        if state is not None:
+            self._load_state(state)
+        every, steps = stops(self._settings.steps), self._settings.steps
+        while self._step < steps:
+            self._train_step()
+            if self._step == steps:
+                self._side.finish()
+            if self._step % every == 0 or self._step == steps:
+                self._report(self._evaluate(len(self._arrays.test) if self._step == steps else SAMPLE))
+                checkpoint.save(self._folder, self._step, self._state())
+            elif self._step % max(1, every // 10) == 0:
+                self._report({})
+
+    def _train_step(self) -> None:
+        began = time.monotonic()
+        picked = self._batches.at(self._step)
+        for group in self._optimizer.param_groups:
+            group["lr"] = self._settings.lr_at(self._step)
+        x, y = self._task.inputs(self._arrays.train.x[picked]), targets(self._arrays.train.y[picked])
+        loss = F.cross_entropy(self._side.module(x), y)
+        loss.backward()  # type: ignore[no-untyped-call]
+        self._optimizer.step()
+        self._optimizer.zero_grad()
+        self._losses.append(loss.detach())
+        self._step += 1
+        self._seconds += time.monotonic() - began
+
+    def _report(self, scores: dict[str, float]) -> None:
+        waiting = self._side.waiting()
+        loss, waited = self._mean([float(torch.stack(self._losses).mean()), waiting or 0.0])
+        batch, recent = self._settings.batch_size * self._size, self._seconds - self._told_s
+        figures = Figures(
+            side=self._label,
+            step=self._step,
+            samples=self._step * batch,
+            seconds=self._seconds,
+            loss=loss,
+            samples_per_s=len(self._losses) * batch / max(recent, 1e-9),
+            bytes_per_worker=crossed(self._side.exchanged()),
+            waiting_s=None if waiting is None else waited,
+            **scores,
+        )
+        self._losses, self._told_s = [], self._seconds
+        if self._rank == 0:
+            self._tell(asdict(figures))
+
+    def _mean(self, values: list[float]) -> list[float]:
+        total = torch.tensor(values, dtype=torch.float64)
+        dist.all_reduce(total)
+        means: list[float] = (total / self._size).tolist()
+        return means
+
+    @torch.no_grad()
+    def _evaluate(self, count: int) -> dict[str, float]:
+        """Test loss and accuracy of the first `count` test samples, of which each rank takes its share."""
+        test = self._arrays.test
+        mine = range(self._rank * _CHUNK, min(count, len(test)), self._size * _CHUNK)
+        sums = torch.zeros(3, dtype=torch.float64)
+        self.model.eval()
+        for start in mine:
+            end = min(start + _CHUNK, count)
+            sums += self._score(Split(test.x[start:end], test.y[start:end]))
+        self.model.train()
+        dist.all_reduce(sums)
+        return {"test_loss": float(sums[0] / sums[2]), "accuracy": float(sums[1] / sums[2])}
+
+    def _score(self, part: Split) -> Tensor:
+        """Sum of losses, number of right predictions, number of predictions."""
+        scores, y = self.model(self._task.inputs(part.x)), targets(part.y)
+        loss = F.cross_entropy(scores, y, reduction="sum").double()
+        right = (scores.argmax(1) == y).sum().double()
+        return torch.stack([loss, right, torch.tensor(float(y.numel()), dtype=torch.float64)])
+
+    def _state(self) -> dict[str, Any]:
+        return {
+            "step": self._step,
+            "seconds": self._seconds,
+            "model": self.model.state_dict(),
+            "optimizer": self._optimizer.state_dict(),
+            "side": self._side.state_dict(),
+            "random": (random.getstate(), np.random.get_state(), torch.get_rng_state()),
+        }
+
+    def _load_state(self, state: dict[str, Any]) -> None:
+        self._step, self._seconds = state["step"], state["seconds"]
+        self._told_s = self._seconds
+        self.model.load_state_dict(state["model"])
+        self._optimizer.load_state_dict(state["optimizer"])
+        self._side.load_state_dict(state["side"])
+        of_python, of_numpy, of_torch = state["random"]
+        random.setstate(of_python)
+        np.random.set_state(of_numpy)
+        torch.set_rng_state(of_torch)

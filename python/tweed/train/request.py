@@ -1,0 +1,127 @@
+"""From what somebody typed to the settings of a run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from tweed.data import get, load
+from tweed.errors import DataError, UsageError
+from tweed.train.folder import RunFolder
+from tweed.train.settings import Settings
+from tweed.train.tasks import row
+
+#: What a job takes where nothing is asked for; the task's row has steps, batch size and learning rate.
+DEFAULTS: dict[str, Any] = {
+    "task": "fashion-mnist",
+    "workers": 4,
+    "strategy": "every_step",
+    "against": None,
+    "seed": 0,
+    "partition": "iid",
+    "backend": "tweed",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What somebody asked for.
+
+    Attributes:
+      given: settings by name, as in `Settings`; those that are missing get their defaults.
+      epochs: passes over the data, instead of `given["steps"]`.
+      name: the run's; None to make one up.
+      resume: go on with the run of that name.
+      fallback: task to take if the data of the one asked for is not to be had.
+      argv: the command line.
+    """
+
+    given: dict[str, Any]
+    epochs: float | None = None
+    name: str | None = None
+    resume: bool = False
+    fallback: str | None = None
+    argv: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        if self.resume and self.name is None:
+            raise UsageError("--resume needs --name: which run is to go on?")
+        if self.epochs is not None and "steps" in self.given:
+            raise UsageError("--steps and --epochs say the same thing: give one of them")
+        if self.epochs is not None and self.epochs <= 0:
+            raise UsageError(f"epochs is {self.epochs}, but must be above 0")
+        if self.name is not None and (not self.name or "/" in self.name or self.name.startswith(".")):
+            raise UsageError(f"{self.name!r} cannot be the name of a run: it names a folder in runs/")
+
+    def with_workers(self, size: int) -> Request:
+        """The same for `size` workers that are there already.
+
+        Raises: UsageError if another number was asked for.
+        """
+        asked = self.given.get("workers", size)
+        if asked != size:
+            raise UsageError(f"--workers {asked}, but the launcher has started {size}: leave the option away")
+        return replace(self, given=self.given | {"workers": size})
+
+
+def begin(request: Request, runs: Path, tell: Callable[[str], None]) -> tuple[Settings, RunFolder]:
+    """Starts or reopens a run, and makes sure that its data is there.
+
+    Args:
+      runs: folder of all runs.
+      tell: called with lines about the search for data.
+
+    Raises:
+      UsageError: the request cannot be carried out; nothing was written.
+      DataError: the data is not to be had.
+    """
+    if request.resume:
+        folder = RunFolder(runs / str(request.name))
+        settings = folder.resume(request.given)
+        get(row(settings.task).data, tell)
+        return settings, folder
+    settings = fill(request.given)
+    folder = RunFolder(runs / (request.name or free_name(settings, runs)))
+    folder.check_free()
+    settings = _with_data(request, settings, tell)
+    folder.start(settings, request.argv)
+    return settings, folder
+
+
+def fill(given: dict[str, Any]) -> Settings:
+    """Settings with defaults where nothing is given. Raises: UsageError for what makes no sense."""
+    asked = DEFAULTS | given
+    task = row(asked["task"])
+    return Settings(**({"steps": task.steps, "batch_size": task.batch_size, "lr": task.lr} | asked))
+
+
+def _with_data(request: Request, settings: Settings, tell: Callable[[str], None]) -> Settings:
+    """Finds the data, falls back if asked to, and turns epochs into steps."""
+    try:
+        get(row(settings.task).data, tell)
+    except DataError as error:
+        if request.fallback is None:
+            raise
+        tell(f"{error}\nTraining {request.fallback} instead.")
+        settings = fill(request.given | {"task": request.fallback})
+        get(row(settings.task).data, tell)
+    if request.epochs is None:
+        return settings
+    samples = len(load(row(settings.task).data).train)
+    return fill(request.given | {"task": settings.task, "steps": steps_of(request.epochs, samples, settings)})
+
+
+def steps_of(epochs: float, samples: int, settings: Settings) -> int:
+    """Steps in which all workers together see `samples` samples `epochs` times, at least 1."""
+    return max(1, round(epochs * samples / (settings.workers * settings.batch_size)))
+
+
+def free_name(settings: Settings, runs: Path) -> str:
+    """A name that no run has, made of task and strategy."""
+    strategy = "".join(letter if letter.isalnum() else "_" for letter in settings.strategy).strip("_")
+    names = [f"{settings.task}-{strategy}"]
+    while (runs / names[-1]).exists():
+        names.append(f"{names[0]}-{len(names) + 1}")
+    return names[-1]

@@ -1,0 +1,87 @@
+"""What a job is asked to do, as one plain value that is stored with the run."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+from tweed.data import Partition
+from tweed.errors import UsageError
+from tweed.strategy import named_strategy
+
+#: Label of our own side in figures and folders.
+OURS = "tweed"
+#: What our side can be compared with, and how it is called in a report.
+OPPONENTS = {"ddp-gloo": "PyTorch DDP on Gloo"}
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """A job. Equal settings give equal numbers on equal software.
+
+    Attributes:
+      task: a name in `tasks.TASKS`.
+      workers: number of ranks.
+      strategy: as for `tweed.named_strategy`.
+      against: a name in `OPPONENTS`, or None to train our side alone.
+      steps: optimizer steps of each side.
+      batch_size: samples per worker and step.
+      lr: learning rate at the start; it falls to zero along half a cosine.
+      seed: of the model, the partition and the batches.
+      partition: as for `tweed.data.Partition.parse`.
+      backend: torch backend of our side.
+    """
+
+    task: str
+    workers: int
+    strategy: str
+    against: str | None
+    steps: int
+    batch_size: int
+    lr: float
+    seed: int
+    partition: str
+    backend: str
+
+    def __post_init__(self) -> None:
+        for name in ("workers", "steps", "batch_size"):
+            if getattr(self, name) < 1:
+                raise UsageError(f"{name} is {getattr(self, name)}, but must be at least 1")
+        if not 0 < self.lr < math.inf:
+            raise UsageError(f"lr is {self.lr}, but must be above 0")
+        if self.against is not None and self.against not in OPPONENTS:
+            raise UsageError(f"cannot compare with {self.against!r}; there is {', '.join(OPPONENTS)}")
+        Partition.parse(self.partition)
+        named_strategy(self.strategy)
+
+    @property
+    def sides(self) -> dict[str, str]:
+        """The sides in the order in which they run: label and title."""
+        over = "" if self.backend == "tweed" else f" over {self.backend}"
+        ours = {OURS: f"tweed {self.strategy}{over}"}
+        return ours if self.against is None else ours | {self.against: OPPONENTS[self.against]}
+
+    def lr_at(self, step: int) -> float:
+        """Learning rate of a step, counted from 0."""
+        return self.lr * 0.5 * (1.0 + math.cos(math.pi * step / self.steps))
+
+    def to_json(self) -> dict[str, Any]:
+        """As plain values."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> Settings:
+        """The inverse of `to_json`. Raises: UsageError if a value is missing or unknown."""
+        if set(values) != {item.name for item in fields(cls)}:
+            raise UsageError("the stored settings are those of another version of tweed; start a new run")
+        return cls(**values)
+
+
+def differences(stored: Settings, given: Mapping[str, Any]) -> list[str]:
+    """Says of each value in `given` that it is not as `stored` has it."""
+    values = stored.to_json()
+    return [
+        f"{name} was {values[name]}, not {value}" for name, value in given.items() if values[name] != value
+    ]

@@ -1,0 +1,107 @@
+"""How ranks keep one model: tweed's `attach`, or the peer that it is compared with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+from torch.optim import Optimizer
+
+import tweed
+from tweed.train.settings import OURS, Settings
+
+
+class Side(Protocol):
+    """A model that is trained together with the other ranks'.
+
+    Attributes:
+      module: what the loop calls; its gradients or parameters are kept equal by the side.
+    """
+
+    module: nn.Module
+
+    def exchanged(self) -> int:
+        """Bytes of this rank's buffers that have gone into all-reduces."""
+
+    def waiting(self) -> float | None:
+        """Seconds for which training stood still for the network; None if the side does not tell."""
+
+    def finish(self) -> None:
+        """Makes the model equal on all ranks, if it is not."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """The side's own state."""
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Goes on where `state_dict` was taken."""
+
+
+class Attached:
+    """Our side: a plain model with `tweed.attach`."""
+
+    def __init__(self, model: nn.Module, optimizer: Optimizer, strategy: str) -> None:
+        self.module = model
+        self._run = tweed.attach(model, optimizer, strategy)
+        self.finish = self._run.finish
+        self.state_dict = self._run.state_dict
+        self.load_state_dict = self._run.load_state_dict
+
+    def exchanged(self) -> int:
+        """See `Side`."""
+        return self._run.stats.bytes_exchanged
+
+    def waiting(self) -> float | None:
+        """See `Side`."""
+        return self._run.stats.waiting_s
+
+
+class Ddp:
+    """The peer: torch's DistributedDataParallel as it comes. It averages every gradient once per step."""
+
+    def __init__(self, model: nn.Module, optimizer: Optimizer) -> None:
+        self.module: nn.Module = DistributedDataParallel(model)
+        self._steps = 0
+        params = [param for param in model.parameters() if param.requires_grad]
+        self._bytes = sum(param.numel() * param.element_size() for param in params)
+        optimizer.register_step_post_hook(self._count)
+
+    def _count(self, *_: object) -> None:
+        self._steps += 1
+
+    def exchanged(self) -> int:
+        """See `Side`; computed from the number of steps, as DDP keeps no count."""
+        return self._steps * self._bytes
+
+    def waiting(self) -> float | None:
+        """See `Side`."""
+        return None
+
+    def finish(self) -> None:
+        """See `Side`: the model is equal after every step."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """See `Side`."""
+        return {"steps": self._steps}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """See `Side`."""
+        self._steps = state["steps"]
+
+
+def maker(label: str, settings: Settings) -> Callable[[nn.Module, Optimizer], Side]:
+    """What ties a model and its optimizer to the side called `label`."""
+    if label == OURS:
+        return lambda model, optimizer: Attached(model, optimizer, settings.strategy)
+    return Ddp
+
+
+def crossed(exchanged: int) -> int:
+    """Bytes that a rank must send for all-reduces of `exchanged` bytes: `2 (N - 1) / N` of them, at least.
+
+    The same reckoning for every side. It is computed, not measured; a ring sends exactly that much.
+    """
+    ranks = dist.get_world_size()
+    return exchanged * 2 * (ranks - 1) // ranks

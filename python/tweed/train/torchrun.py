@@ -1,0 +1,54 @@
+"""Takes part in a job as one worker that torchrun has started. Rank 0 writes and shows."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch._C._distributed_c10d import PrefixStore
+from torch.distributed.rendezvous import rendezvous
+
+from tweed.train.display import Display, Silent
+from tweed.train.folder import RunFolder, latest
+from tweed.train.launch import Show, backend_of
+from tweed.train.loop import Worker
+from tweed.train.settings import Settings
+
+#: Rank 0's part: opens the run. Called there only.
+Begin = Callable[[], tuple[Settings, RunFolder]]
+#: Rank 0's part: gives what shows figures.
+View = Callable[[Settings], Display]
+
+
+def take_part(begin: Begin, view: View) -> tuple[Settings, RunFolder, int]:
+    """Trains all sides as one of torchrun's workers.
+
+    Rank 0 calls `begin` and `view`, and its settings are everybody's.
+
+    Returns: settings, the run's folder, and this worker's rank.
+    """
+    torch.set_num_threads(1)
+    store, rank, size = next(rendezvous("env://"))
+    if rank == 0:
+        store.set("job", pickle.dumps(begin()))
+    settings, folder = pickle.loads(store.get("job"))
+    with view(settings) if rank == 0 else Silent() as shown:
+        for label in settings.sides:
+            join = {"store": PrefixStore(label, store), "rank": rank, "world_size": size}
+            dist.init_process_group(backend_of(label, settings), **join)
+            _train(settings, label, folder, shown.show)
+            dist.destroy_process_group()
+    return settings, folder, rank
+
+
+def _train(settings: Settings, label: str, folder: RunFolder, show: Show) -> None:
+    def tell(figures: dict[str, Any]) -> None:
+        folder.append(figures)
+        show(figures)
+
+    if dist.get_rank() == 0:
+        folder.cut(label, latest(folder.checkpoints(label)))
+    Worker(settings, label, folder.checkpoints(label), tell).run()

@@ -1,0 +1,12 @@
+"""Who started this process."""
+
+from __future__ import annotations
+
+import os
+
+
+def torchrun_size() -> int | None:
+    """Number of ranks if torchrun, or something like it, has started this process; else None."""
+    if "RANK" not in os.environ or "WORLD_SIZE" not in os.environ:
+        return None
+    return int(os.environ["WORLD_SIZE"])
