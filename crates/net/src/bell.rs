@@ -33,9 +33,9 @@ impl Bell {
         self.count.load(SeqCst)
     }
 
-    /// Rings from outside: a signal of a peer lies in the ring buffer.
-    pub(crate) fn ring(&self) {
-        let count = self.count.fetch_add(1, SeqCst).wrapping_add(1);
+    /// Rings from outside: so many more signals of a peer lie in the ring buffer.
+    pub(crate) fn ring(&self, signals: u32) {
+        let count = self.count.fetch_add(signals, SeqCst).wrapping_add(signals);
         let state = self.state.load(SeqCst);
         if state & WAITER != 0 {
             let due = count.wrapping_sub(self.wake_at.load(SeqCst)) as i32 >= 0;
@@ -52,15 +52,20 @@ impl Bell {
         let state = self.state.load(SeqCst);
         let wanted = if state & ATTENDED != 0 { WAITER_READS } else { BACKGROUND_READS };
         if state & wanted != 0 {
-            self.ring();
+            self.ring(1);
         }
     }
 
     /// Wakes whoever sleeps, from within the process.
     pub(crate) fn ring_all(&self) {
-        self.wake_at.store(self.count(), SeqCst);
-        self.count.fetch_add(1, SeqCst);
+        // More than any sleeper asks for.
+        self.count.fetch_add(1 << 16, SeqCst);
         futex::wake(&self.count, WAITER | BACKGROUND);
+    }
+
+    /// A waiter is driving.
+    pub(crate) fn is_attended(&self) -> bool {
+        self.state.load(SeqCst) & ATTENDED != 0
     }
 
     /// A waiter takes over, or leaves.

@@ -33,13 +33,14 @@ pub(crate) struct Peer {
     pub(crate) lost: Option<String>,
     /// Messages for which its queue had no room.
     backlog: VecDeque<Message>,
-    ring: bool,
-    ring_for_read: bool,
+    /// Signals put into its memory since its bell was last rung. The sleeper says how many are worth waking it.
+    unrung: u32,
+    unrung_reads: bool,
 }
 
 impl Peer {
     pub(crate) fn new(uid: String, host: String, shared: Option<Shared>, streams: Vec<Arc<Stream>>) -> Peer {
-        Peer { uid, host, shared, streams, lost: None, backlog: VecDeque::new(), ring: false, ring_for_read: false }
+        Peer { uid, host, shared, streams, lost: None, backlog: VecDeque::new(), unrung: 0, unrung_reads: false }
     }
 
     /// Puts what is queued for it into its memory, as far as there is room.
@@ -50,17 +51,21 @@ impl Peer {
             if !unsafe { Ring::put(shared.outgoing, message) } {
                 break;
             }
+            match message.kind {
+                Kind::Read => self.unrung_reads = true,
+                _ => self.unrung += 1,
+            }
             self.backlog.pop_front();
         }
     }
 
     fn ring_bell(&mut self) {
-        let (ring, for_read) = (std::mem::take(&mut self.ring), std::mem::take(&mut self.ring_for_read));
+        let (signals, reads) = (std::mem::take(&mut self.unrung), std::mem::take(&mut self.unrung_reads));
         // SAFETY: the bell lies in the peer's memory, which is mapped while `shared` lives.
         let Some(bell) = self.shared.as_ref().map(|s| unsafe { &*s.bell }) else { return };
-        if ring {
-            bell.ring();
-        } else if for_read {
+        if signals > 0 {
+            bell.ring(signals);
+        } else if reads {
             bell.ring_for_read();
         }
     }
@@ -90,13 +95,6 @@ impl Links {
         let peer = &mut self.peers[to];
         if peer.lost.is_some() {
             return;
-        }
-        // Each ring counts one message: the sleeper says how many it needs before it is worth waking.
-        if message.kind == Kind::Read {
-            peer.ring_for_read = true;
-        } else if std::mem::replace(&mut peer.ring, true) {
-            peer.ring_bell();
-            peer.ring = true;
         }
         peer.backlog.push_back(*message);
         peer.push_backlog();
@@ -133,9 +131,7 @@ impl Links {
     pub(crate) fn ring_bells(&mut self) {
         for peer in &mut self.peers {
             peer.push_backlog();
-            if peer.ring || peer.ring_for_read {
-                peer.ring_bell();
-            }
+            peer.ring_bell();
         }
     }
 

@@ -55,6 +55,16 @@ pub struct GroupSpec {
     pub timeout: Duration,
 }
 
+/// How the engine stands after it was driven.
+struct State {
+    /// See [`Engine::needs`].
+    needs: Option<u32>,
+    busy: bool,
+    deadline: Option<Instant>,
+    /// Some operation has ended.
+    ended: bool,
+}
+
 /// What the threads of a node have in common.
 pub(crate) struct Inner {
     options: NodeOptions,
@@ -215,17 +225,27 @@ impl Inner {
     pub(crate) fn set_off(&self, little: bool) {
         match self.engine.try_lock() {
             Ok(engine) if little => {
-                self.drive(engine);
+                self.drive_for_others(engine);
             }
             _ => self.ring(),
         }
     }
 
+    /// Drives the engine for somebody who does not attend: a caller who does is told of what has ended.
+    fn drive_for_others(&self, engine: MutexGuard<'_, Engine>) -> State {
+        let state = self.drive(engine);
+        if state.ended && self.bell().is_attended() {
+            self.ring();
+        }
+        state
+    }
+
     /// Drives the engine, then tells the callers of what has ended.
-    fn drive(&self, mut engine: MutexGuard<'_, Engine>) -> (Option<u32>, bool, Option<Instant>) {
+    fn drive(&self, mut engine: MutexGuard<'_, Engine>) -> State {
         engine.drive();
         let ended = engine.take_ended();
-        let state = (engine.needs(), engine.is_busy(), engine.next_deadline());
+        let (needs, busy, deadline) = (engine.needs(), engine.is_busy(), engine.next_deadline());
+        let state = State { needs, busy, deadline, ended: !ended.is_empty() };
         drop(engine);
         for (op, result) in ended {
             op.end(result);
@@ -236,7 +256,7 @@ impl Inner {
     fn drive_in_background(&self) {
         while !self.is_stopping() {
             let seen = self.bell().count();
-            let (needs, _, deadline) = self.drive(lock(&self.engine));
+            let State { needs, deadline, .. } = self.drive_for_others(lock(&self.engine));
             let timeout = deadline.map(|d| d.saturating_duration_since(Instant::now()));
             self.bell().sleep_in_background(seen, needs.is_none(), timeout, || self.has_messages());
         }
@@ -274,13 +294,13 @@ impl Inner {
         let mut busy = false;
         while go_on && !op.is_ended() {
             let seen = self.bell().count();
-            let (needs, others, deadline) = self.drive(lock(&self.engine));
-            busy = others;
+            let state = self.drive(lock(&self.engine));
+            busy = state.busy;
             if op.is_ended() {
                 break;
             }
-            let next = deadline.map_or(until, |d| d.min(until)).saturating_duration_since(Instant::now());
-            let undisturbed = self.bell().sleep_as_waiter(seen, needs, next, || self.has_messages());
+            let next = state.deadline.map_or(until, |d| d.min(until)).saturating_duration_since(Instant::now());
+            let undisturbed = self.bell().sleep_as_waiter(seen, state.needs, next, || self.has_messages());
             go_on = undisturbed && Instant::now() < until;
         }
         self.bell().attend(false);
@@ -314,7 +334,7 @@ impl Inner {
         let mut engine = lock(&self.engine);
         engine.drive();
         engine.close_group(number);
-        self.drive(engine);
+        self.drive_for_others(engine);
     }
 
     /// Refuses to work in a fork of the process that started the engine.
