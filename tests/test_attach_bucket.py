@@ -7,6 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
+
 from tweed.attach.bucket import Bucket, Item, assign, dense_strides, item, room
 
 items = st.lists(st.builds(Item, st.integers(0, 60), st.sampled_from(["f32", "f64", "bf16"])), max_size=40)
@@ -21,7 +22,7 @@ def test_each_item_is_in_one_bucket_of_its_kind(items: list[Item], limit: int, f
 
 
 @given(items=items, limit=limits, first=st.none() | limits)
-def test_buckets_come_in_the_order_in_which_they_fill(items: list[Item], limit: int, first: int | None) -> None:
+def test_buckets_come_in_the_order_they_fill_in(items: list[Item], limit: int, first: int | None) -> None:
     buckets = assign(items, limit, first)
     assert all(bucket == sorted(bucket) for bucket in buckets)
     assert [bucket[-1] for bucket in buckets] == sorted(bucket[-1] for bucket in buckets)

@@ -7,6 +7,7 @@ import sys
 from types import ModuleType
 
 import pytest
+
 import tweed
 import tweed.attach.run  # a submodule named like a public function must not hide it
 
@@ -33,6 +34,12 @@ def is_ours(value: object) -> bool:
 def test_each_public_name_is_there_and_documented(name: str) -> None:
     documentation = getattr(tweed, name).__doc__
     assert documentation and documentation[0].isupper()
+
+
+@pytest.mark.parametrize("folder", ["collective", "testbed", "torch"])
+def test_folders_need_no_import_of_their_own(folder: str) -> None:
+    program = f"import tweed; print(tweed.{folder}.__name__)"
+    assert run_python(program, PYTHONPATH=":".join(sys.path)) == f"tweed.{folder}"
 
 
 def test_an_unknown_name_is_an_attribute_error() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+
 from tweed.aggregate import Mean
 from tweed.cadence import EveryStep, LocalSteps
 from tweed.errors import StrategyError

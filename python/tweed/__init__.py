@@ -33,6 +33,7 @@ from tweed.strategy import Strategy, every_step, local_steps, named_strategies, 
 if TYPE_CHECKING:
     from tweed.attach.run import Run
     from tweed.attach.wire import Stats
+    from tweed.collective import Schedule, Send, Topology
     from tweed.torch import Options, empty
 
 __all__ = [
@@ -43,11 +44,14 @@ __all__ = [
     "Options",
     "PeerLost",
     "Run",
+    "Schedule",
     "ScheduleError",
+    "Send",
     "ShapeMismatch",
     "Stats",
     "Strategy",
     "StrategyError",
+    "Topology",
     "TweedError",
     "UsageError",
     "attach",
@@ -62,12 +66,20 @@ __all__ = [
 _LAZY = {
     "Options": "tweed.torch",
     "Run": "tweed.attach.run",
+    "Schedule": "tweed.collective",
+    "Send": "tweed.collective",
     "Stats": "tweed.attach.wire",
+    "Topology": "tweed.collective",
     "empty": "tweed.torch",
 }
 
+#: Folders that can be used without importing them by name: `tweed.collective.build(...)`.
+_FOLDERS = ("collective", "simulate", "testbed", "torch")
+
 
 def __getattr__(name: str) -> object:
+    if name in _FOLDERS:
+        return importlib.import_module(f"tweed.{name}")
     if name not in _LAZY:
         raise AttributeError(f"module 'tweed' has no attribute {name!r}")
     found: object = getattr(importlib.import_module(_LAZY[name]), name)

@@ -10,6 +10,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+
 from tweed.aggregate import Aggregate, Arrival, Mean, Reason, Verdict
 
 TABLE: list[Aggregate[Any]] = [Mean()]

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from tweed.cadence import Cadence, Decision, Event, EveryStep, LocalSteps, StepDone, Stop
 from tweed.errors import UsageError
 

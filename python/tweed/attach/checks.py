@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from itertools import zip_longest
 from typing import Any
 from weakref import WeakSet
@@ -9,7 +10,6 @@ from weakref import WeakSet
 import torch
 import torch.distributed as dist
 from torch import nn
-from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
@@ -54,8 +54,13 @@ def _check_parameter(name: str, param: nn.Parameter) -> None:
         raise UsageError(f"parameter {name!r} has no shape yet: run one forward pass before attach")
     if param.is_meta:
         raise UsageError(f"parameter {name!r} is on the meta device: give it memory before attach")
-    if isinstance(param, DTensor):
+    if _is_spread(param):
         raise UsageError(f"parameter {name!r} is spread over ranks (DTensor); attach needs whole parameters")
+
+
+def _is_spread(param: nn.Parameter) -> bool:
+    module = sys.modules.get("torch.distributed.tensor")  # imported here it would cost seconds
+    return module is not None and isinstance(param, module.DTensor)
 
 
 def check_covered(optimizer: Optimizer, params: set[nn.Parameter], trouble: str) -> None:
