@@ -113,6 +113,14 @@ def test_in_two_trees_nobody_is_inside_both(ranks: int) -> None:
     assert not inside[0] & inside[1]
 
 
+@each_row
+def test_who_hands_parts_on_says_so(row: Builder) -> None:
+    if row.collective == "all_to_all":
+        assert row.equal_parts == (not row.schedule(6).direct)
+    else:
+        assert not row.equal_parts
+
+
 def test_all_contributions_of_a_part_arrive_in_one_step() -> None:
     first = [send for send in build("all_reduce", "pairwise", 6) if send.step == 0]
     assert Counter(send.dst for send in first) == dict.fromkeys(range(6), 5)

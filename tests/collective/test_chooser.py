@@ -41,7 +41,7 @@ def test_on_a_network_nothing_that_fits_is_quicker(
     times = {}
     for row in builders(collective):
         shape = row.shape(ranks) if row.shape else None
-        if shape and shape.fan_in <= links.fan_in:
+        if shape and shape.fan_in <= links.fan_in and not row.equal_parts:
             times[row.name] = seconds(shape, row.chunks(ranks), numbytes, links)
     assert times[choice.builder] == min(times.values())
 
@@ -92,6 +92,11 @@ def test_many_ranks_do_not_all_send_into_one_port() -> None:
 def test_where_nothing_fits_the_reason_says_so() -> None:
     narrow = Links(latency_s=1e-4, bandwidth=1e9, fan_in=0)
     assert choose("all_reduce", 1 << 20, 4, narrow).reason is Reason.ONLY
+
+
+@given(ranks=st.integers(1, 40), numbytes=a_size, links=some_links)
+def test_parts_of_any_size_go_straight_to_their_ends(ranks: int, numbytes: int, links: Links) -> None:
+    assert choose("all_to_all", numbytes, ranks, links).schedule.direct
 
 
 def test_a_choice_can_be_overruled() -> None:

@@ -64,6 +64,11 @@ def test_overrules_hold_for_every_size() -> None:
         plan(4, NETWORK, {"gather": "ring"})
 
 
+def test_a_plan_hands_no_parts_on() -> None:
+    with pytest.raises(UsageError, match="builder 'star' hands parts of an all_to_all on"):
+        plan(4, NETWORK, {"all_to_all": "star"})
+
+
 def test_a_rank_that_builds_something_else_notices() -> None:
     made = plan(4, ONE_HOST)
     foreign = dataclasses.replace(made.picks[0], digest="0" * 16)

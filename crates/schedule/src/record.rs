@@ -166,6 +166,14 @@ impl Schedule {
         self.promise().destination(chunk)
     }
 
+    /// Does every send leave a rank that held the chunk from the start? An all-to-all of parts of different
+    /// sizes must be so: a rank in the middle would not know how large what it hands on is.
+    pub fn is_direct(&self) -> bool {
+        self.sends
+            .iter()
+            .all(|send| self.origin(send.chunk).contains(send.src))
+    }
+
     fn promise(&self) -> Promise {
         Promise {
             collective: self.collective,

@@ -228,3 +228,10 @@ fn collective_names_round_trip() {
     }
     assert!("allreduce".parse::<Collective>().is_err());
 }
+
+#[test]
+fn a_direct_schedule_hands_nothing_on() {
+    assert!(good(Gather, 3, 3, vec![copy(0, 1, 0, 1), copy(0, 2, 0, 2)]).is_direct());
+    let handed_on = vec![copy(0, 2, 1, 2), copy(1, 1, 0, 1), copy(1, 1, 0, 2)];
+    assert!(!good(Gather, 3, 3, handed_on).is_direct());
+}

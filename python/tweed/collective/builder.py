@@ -46,6 +46,8 @@ class Builder:
       chunks: the number of chunks for a number of ranks.
       sends: the generator.
       shape: the cost for a number of ranks (at least 2); None keeps the chooser from picking it by itself.
+      equal_parts: it works only where all parts are equally large, as ranks on the way hand on what is not
+        theirs. The parts of an all_to_all need not be, so plans leave such a builder out.
     """
 
     name: str
@@ -53,6 +55,7 @@ class Builder:
     chunks: Callable[[int], int]
     sends: Callable[[int], Iterable[Send]]
     shape: Callable[[int], Shape] | None = None
+    equal_parts: bool = False
 
     def __call__(self, ranks: int) -> Iterable[Send]:
         """The sends for `ranks` ranks."""
@@ -69,11 +72,12 @@ def builder(
     *,
     chunks: Callable[[int], int],
     shape: Callable[[int], Shape] | None = None,
+    equal_parts: bool = False,
 ) -> Callable[[Callable[[int], Iterable[Send]]], Builder]:
     """Makes a `Builder` of a generator: `@builder("ring", "all_reduce", chunks=per_rank, shape=...)`."""
 
     def made(sends: Callable[[int], Iterable[Send]]) -> Builder:
-        return Builder(name, collective, chunks, sends, shape)
+        return Builder(name, collective, chunks, sends, shape, equal_parts)
 
     return made
 

@@ -155,8 +155,8 @@ def _shapes(collective: str, ranks: int) -> list[tuple[Builder, Shape]]:
 
 
 def _known(collective: str) -> tuple[Builder, ...]:
-    rows = builders(collective)
-    if not any(row.shape is not None for row in rows):
+    rows = tuple(row for row in builders(collective) if row.shape is not None and not row.equal_parts)
+    if not rows:
         raise UsageError(
             f"no builder for '{collective}' states its cost; name a collective and builder there are"
         )

@@ -142,7 +142,7 @@ def broadcast(ranks: int) -> Iterator[Send]:
     yield from _spread(ranks, last_step=2 * levels(ranks) - 1)
 
 
-@builder("halving_doubling", "all_to_all", chunks=per_pair, shape=_forwarding)
+@builder("halving_doubling", "all_to_all", chunks=per_pair, shape=_forwarding, equal_parts=True)
 def all_to_all(ranks: int) -> Iterator[Send]:
     """Every part moves to its destination's half, then to its quarter, and so on.
 

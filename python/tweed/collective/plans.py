@@ -52,7 +52,7 @@ class Plan:
         """The rows as the engine takes them.
 
         Raises:
-          UsageError: a builder here makes something else than where the plan was made.
+          UsageError: a builder is missing here, or makes something else than where the plan was made.
 
         Cost: builds and checks each schedule once in a process.
         """
@@ -85,7 +85,7 @@ class Plan:
         return Plan(ranks, picks)
 
     def _schedule(self, pick: Pick) -> Schedule:
-        schedule = build(pick.collective, pick.builder, self.ranks)
+        schedule = _built(pick.collective, pick.builder, self.ranks)
         if _hex(schedule) != pick.digest:
             raise UsageError(
                 f"builder '{pick.builder}' makes another {pick.collective} here than where the plan was made "
@@ -103,7 +103,8 @@ def plan(ranks: int, links: Links, overrules: Mapping[str, str] | None = None) -
       overrules: builder by collective, such as `{"all_reduce": "ring"}`.
 
     Raises:
-      UsageError: an overrule names a builder or a collective that does not exist.
+      UsageError: an overrule names a builder or a collective that does not exist, or one for all_to_all
+        that hands parts on.
 
     Cost: about 1 ms for 8 ranks in shared memory, 5 ms on a network; builds and checks what it picks.
     """
@@ -120,7 +121,17 @@ def _picks(collective: str, ranks: int, links: Links, asked: str | None) -> Iter
         row = list(same)
         size, choice = row[-1][0], row[0][1]
         up_to = None if size == _SIZES[-1] else size
-        yield Pick(collective, up_to, builder, choice.why, _hex(choice.schedule))
+        yield Pick(collective, up_to, builder, choice.why, _hex(_built(collective, builder, ranks)))
+
+
+def _built(collective: str, builder: str, ranks: int) -> Schedule:
+    schedule = build(collective, builder, ranks)
+    if collective == "all_to_all" and not schedule.direct:
+        raise UsageError(
+            f"builder '{builder}' hands parts of an all_to_all on, but they may differ in size, which only "
+            "their two ends know; use a direct builder, such as 'pairwise'"
+        )
+    return schedule
 
 
 def _hex(schedule: Schedule) -> str:

@@ -115,7 +115,7 @@ def reduce_scatter(ranks: int) -> Iterator[Send]:
     yield from _parts(ranks, step=1)
 
 
-@builder("star", "all_to_all", chunks=per_pair, shape=_pairs)
+@builder("star", "all_to_all", chunks=per_pair, shape=_pairs, equal_parts=True)
 def all_to_all(ranks: int) -> Iterator[Send]:
     """Everything to the server, which hands it out.
 
