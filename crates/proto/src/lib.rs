@@ -11,7 +11,9 @@ mod executor;
 mod layout;
 mod program;
 mod slice;
+mod trace;
 
 pub use executor::{Action, Arrival, Combine, Executor, Notice, Ready, Signal};
 pub use layout::{Layout, Reach};
 pub use program::{Input, Output, Program, Wait};
+pub use trace::{Entry, Event, Recorder, Trace, TraceError};

@@ -3,7 +3,9 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use tweed_proto::{Action, Arrival, Combine, Executor, Layout, Notice, Program, Ready, Signal};
+use tweed_proto::{
+    Action, Arrival, Combine, Executor, Layout, Notice, Program, Ready, Recorder, Signal, Trace,
+};
 use tweed_schedule::{Rank, Schedule};
 
 use super::memory::{Memory, Place, Stamp};
@@ -36,7 +38,7 @@ struct Running {
 }
 
 struct Node {
-    executor: Executor,
+    executor: Recorder,
     running: Vec<Running>,
     may_poll: bool,
     /// `ready` signals that must still come before anything can happen, as the executor said.
@@ -75,7 +77,8 @@ impl Cluster {
             memories.map(|((rank, layout), values)| Memory::new(schedule, rank, layout, values));
         let nodes = (0..).zip(layouts).map(|(rank, layout)| {
             let program = Arc::new(Program::compile(schedule, rank));
-            Node::new(Executor::new(program, layout.clone()))
+            let executor = Executor::new(program, layout.clone());
+            Node::new(Recorder::recording(executor, schedule))
         });
         let mut rng = Rng::new(seed);
         Cluster {
@@ -358,6 +361,7 @@ impl Cluster {
             );
             assert!(node.executor.is_closed(), "rank {rank} is not closed");
             assert!(waits.is_empty(), "rank {rank} still waits for {waits:?}");
+            check_trace(node.executor.trace());
             let memory = &mut self.memories[rank];
             let taken = node
                 .taken
@@ -378,7 +382,7 @@ impl Cluster {
 }
 
 impl Node {
-    fn new(executor: Executor) -> Node {
+    fn new(executor: Recorder) -> Node {
         Node {
             executor,
             running: Vec::new(),
@@ -443,4 +447,11 @@ impl Running {
 
 fn bits(elements: &[f32]) -> Vec<u32> {
     elements.iter().map(|e| e.to_bits()).collect()
+}
+
+/// What was recorded replays, and so does what is read back from its text.
+fn check_trace(trace: Option<&Trace>) {
+    let trace = trace.expect("every executor records");
+    assert_eq!(trace.replay(), Ok(()));
+    assert_eq!(trace.to_string().parse().as_ref(), Ok(trace));
 }
