@@ -171,7 +171,8 @@ def all_gather_into_tensor(rank: int, size: int) -> None:
     for dtype in MOVED:
         output = blank((size * 5, 3), dtype)
         dist.all_gather_into_tensor(output, value(rank, (5, 3), dtype))
-        same(output, torch.cat(values(size, (5, 3), torch.complex128 if dtype.is_complex else torch.float64)))
+        for r in range(size):
+            same(output[r * 5 :][:5], value(r, (5, 3), dtype))
 
 
 @case

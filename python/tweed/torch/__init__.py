@@ -5,7 +5,7 @@ Light on purpose: torch runs `register` while it is being imported, whether or n
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tweed.torch.memory import empty as empty
@@ -26,7 +26,7 @@ def register() -> None:
     dist.Backend.register_backend("tweed", _create, extended_api=True, devices=["cpu", "cuda"])
 
 
-def _create(given: object, options: object) -> object:
+def _create(given: object, options: object) -> Any:
     from tweed.torch.backend import create
 
     return create(given, options)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import math
 import weakref
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import torch
@@ -16,7 +17,9 @@ if TYPE_CHECKING:
     from tweed._core import Node
 
 
-def empty(*size: int, dtype: torch.dtype | None = None, device: str | torch.device = "cpu") -> torch.Tensor:
+def empty(
+    *size: int | Sequence[int], dtype: torch.dtype | None = None, device: str | torch.device = "cpu"
+) -> torch.Tensor:
     """An uninitialised tensor in shared memory. Collectives on it skip a copy between ranks of one host.
 
     Args:
@@ -34,12 +37,17 @@ def empty(*size: int, dtype: torch.dtype | None = None, device: str | torch.devi
     """
     if torch.device(device).type != "cpu":
         raise UsageError(f"tweed.empty makes CPU tensors, not {device}; move it with .to() afterwards")
-    shape = size[0] if len(size) == 1 and not isinstance(size[0], int) else size
+    shape = _shape(size)
     dtype = dtype or torch.get_default_dtype()
     numel = math.prod(shape)
     if numel == 0:
         return torch.empty(shape, dtype=dtype)
     return _view(node(), numel * dtype.itemsize).view(dtype).view(shape)
+
+
+def _shape(size: tuple[int | Sequence[int], ...]) -> list[int]:
+    """`empty(3, 4)` and `empty((3, 4))` mean the same."""
+    return [n for item in size for n in ((item,) if isinstance(item, int) else item)]
 
 
 def _view(engine: Node, size_bytes: int) -> torch.Tensor:

@@ -11,6 +11,7 @@ from tweed.torch.options import Options
 if TYPE_CHECKING:
     from tweed._core import Node
 
+_STREAMS = 4  # enough to fill a long link whose window is small, few enough for a host of eight ranks
 _nodes: dict[tuple[object, ...], Node] = {}
 _owner: int | None = None  # the process that started them
 
@@ -49,8 +50,8 @@ def _start(options: Options) -> Node:
     from tweed import _core
 
     return _core.Node(
-        host=options.host,
-        transport=options.transport,
-        streams=options.streams,
+        host=options.host or "127.0.0.1",
+        transport=options.transport or "auto",
+        streams=options.streams or _STREAMS,
         congestion=options.congestion,
     )

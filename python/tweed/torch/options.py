@@ -21,9 +21,9 @@ class Options:
     default. All ranks should be given the same.
 
     Args:
-      host: address that other hosts reach this one at; `None`: the interface towards the store.
+      host: IP address at which other hosts reach this one; `None`: loopback, for ranks of one host only.
       transport: "shm" or "tcp" for every link; "auto": shared memory within a host, TCP between hosts.
-      streams: TCP connections per pair of ranks; `None`: the engine's default.
+      streams: TCP connections per pair of ranks; `None`: four.
       congestion: the kernel's congestion control for them, such as "bbr"; `None`: the system's.
       schedule: overrules the chooser, by collective: `{"all_reduce": "ring"}`.
       binding: "native" is the C++ backend, "python" the slower one that needs no compiler; "auto": native

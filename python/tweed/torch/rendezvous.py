@@ -1,7 +1,7 @@
 """How the ranks of a group find each other: through torch's Store, once.
 
 Every rank leaves its engine's address card. Rank 0 collects them, chooses the schedules, and leaves both with
-a fresh group id; the others take what rank 0 chose. Three requests to the store per rank; rank 0 makes `size` more.
+a fresh group id; the others take what rank 0 chose. Three requests to the store per rank, one more each by rank 0.
 """
 
 from __future__ import annotations
@@ -15,11 +15,10 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
+from tweed.collective import NETWORK, ONE_HOST, Plan, plan
 from tweed.torch.options import Options
 
 if TYPE_CHECKING:
-    from torch.distributed import Store
-
     from tweed._core import Group, Node
 
 
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
 class Place:
     """Where this process stands in the group that is being made."""
 
-    store: Store
+    store: Any
     name: str
     rank: int
     size: int
@@ -40,19 +39,18 @@ class Terms:
 
     group_id: int
     cards: list[bytes]
-    plan: str
-    options: str
+    plan: Plan
 
     def encode(self) -> bytes:
         """As bytes for the store."""
         cards = [base64.b85encode(card).decode() for card in self.cards]
-        return json.dumps([self.group_id, cards, self.plan, self.options]).encode()
+        return json.dumps([self.group_id, cards, self.plan.to_json()]).encode()
 
     @classmethod
     def decode(cls, data: bytes) -> Terms:
         """The inverse of `encode`."""
-        group_id, cards, plan, options = json.loads(data)
-        return cls(group_id, [base64.b85decode(card) for card in cards], plan, options)
+        group_id, cards, text = json.loads(data)
+        return cls(group_id, [base64.b85decode(card) for card in cards], Plan.from_json(text))
 
 
 def join(node: Node, place: Place, options: Options) -> tuple[Group, Terms]:
@@ -62,12 +60,9 @@ def join(node: Node, place: Place, options: Options) -> tuple[Group, Terms]:
       DistStoreError: a member did not turn up within the store's timeout (torch's error).
       PeerLost, DeadlineExceeded: it turned up, and could not be reached.
     """
-    from tweed.torch.plan import read
-
     terms = settle(node.card(), place, options)
-    rows = read(terms.plan)
     seconds = place.timeout.total_seconds()
-    group = node.join(place.name, terms.group_id, place.rank, terms.cards, rows, seconds)
+    group = node.join(place.name, terms.group_id, place.rank, terms.cards, terms.plan.rows(), seconds)
     return group, terms
 
 
@@ -90,13 +85,14 @@ def group_id(name: str, nonce: bytes) -> int:
     return int.from_bytes(hashlib.blake2b(name.encode() + b"/" + nonce, digest_size=8).digest())
 
 
+def one_host(cards: Sequence[bytes]) -> bool:
+    """All members share memory: one machine, one network namespace, and none of them refuses."""
+    known = [json.loads(card) for card in cards]
+    places = {(card["boot"], card["network"]) for card in known}
+    return len(places) == 1 and not any(card["wire_only"] for card in known)
+
+
 def _choose(cards: Sequence[bytes], place: Place, options: Options) -> Terms:
-    from tweed.torch.plan import choose
-
-    plan = choose(cards, options)
-    return Terms(group_id(place.name, secrets.token_bytes(16)), list(cards), plan, "")
-
-
-def describe(cards: Sequence[bytes]) -> list[dict[str, Any]]:
-    """The cards, readable."""
-    return [json.loads(card) for card in cards]
+    links = ONE_HOST if one_host(cards) else NETWORK
+    chosen = plan(len(cards), links, options.schedule)
+    return Terms(group_id(place.name, secrets.token_bytes(16)), list(cards), chosen)

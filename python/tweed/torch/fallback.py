@@ -1,0 +1,213 @@
+"""The backend where no C++ compiler is: a process group in Python over the same engine.
+
+It does what the C++ backend does, with some tens of microseconds more per call, and under the GIL. Methods
+have the names that torch calls: those of its C++ trampoline (`allreduce`), and of its Python side.
+"""
+# ruff: noqa: D102  methods that torch calls; torch describes them
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any, TypeVar
+
+import torch.distributed as dist
+from torch import Tensor
+
+from tweed.errors import UsageError
+from tweed.torch import exchange
+from tweed.torch.call import Call
+from tweed.torch.engine import ANY_RANK, Operation
+from tweed.torch.flight import Work
+from tweed.torch.names import NamedGroup
+
+Tensors = list[Tensor]
+T = TypeVar("T")
+
+
+class PythonGroup(NamedGroup):
+    """A process group over the engine's group. Made by `tweed.torch.backend.create`."""
+
+    def allreduce(self, tensors: Tensors, opts: Any) -> dist.Work:
+        tensor = _only(tensors)
+        if tensor.is_sparse:
+            return exchange.sparse_sum(self, tensor, opts.reduceOp)
+        call = Call(Operation.ALL_REDUCE).describe(tensor).reduce(opts.reduceOp, tensor).update(tensor)
+        return self._launch(call, opts)
+
+    def allreduce_coalesced(self, tensors: Tensors, opts: Any) -> dist.Work:
+        return _join([self.allreduce([tensor], opts) for tensor in tensors])
+
+    def broadcast(self, tensors: Tensors, opts: Any) -> dist.Work:
+        tensor = _only(tensors)
+        call = Call(Operation.BROADCAST, self._root(opts)).describe(tensor).update(tensor)
+        return self._launch(call, opts)
+
+    def reduce(self, tensors: Tensors, opts: Any) -> dist.Work:
+        tensor = _only(tensors)
+        call = Call(Operation.REDUCE, self._root(opts)).describe(tensor).reduce(opts.reduceOp, tensor)
+        return self._launch(call.update(tensor) if self._is_root(opts) else call.read(tensor), opts)
+
+    def allgather(self, outputs: list[Tensors], inputs: Tensors, opts: Any) -> dist.Work:
+        tensor = _only(inputs)
+        call = Call(Operation.ALL_GATHER).describe(tensor).read(tensor)
+        for part in self._one_each(_only(outputs), tensor):
+            call.write(part)
+        return self._launch(call, opts)
+
+    def all_gather_single(self, output: Tensor, tensor: Tensor, opts: Any) -> dist.Work:
+        self._check_whole(output, tensor)
+        call = Call(Operation.ALL_GATHER).describe(tensor).read(tensor).write(output, self._even())
+        return self._launch(call, opts)
+
+    def allgather_coalesced(self, outputs: list[Tensors], inputs: Tensors, opts: Any = None) -> dist.Work:
+        columns = [list(column) for column in zip(*outputs, strict=True)]
+        pairs = zip(columns, inputs, strict=True)
+        return _join([self.allgather([column], [tensor], opts) for column, tensor in pairs])
+
+    def all_gather_single_coalesced(self, outputs: Tensors, inputs: Tensors, opts: Any = None) -> dist.Work:
+        pairs = zip(outputs, inputs, strict=True)
+        return _join([self.all_gather_single(output, tensor, opts) for output, tensor in pairs])
+
+    def reduce_scatter(self, outputs: Tensors, inputs: list[Tensors], opts: Any) -> dist.Work:
+        tensor = _only(outputs)
+        call = Call(Operation.REDUCE_SCATTER).describe(tensor).reduce(opts.reduceOp, tensor)
+        for part in self._one_each(_only(inputs), tensor):
+            call.read(part)
+        return self._launch(call.write(tensor), opts)
+
+    def reduce_scatter_single(self, output: Tensor, tensor: Tensor, opts: Any) -> dist.Work:
+        self._check_whole(tensor, output)
+        call = Call(Operation.REDUCE_SCATTER).describe(output).reduce(opts.reduceOp, output)
+        return self._launch(call.read(tensor, self._even()).write(output), opts)
+
+    def reduce_scatter_single_coalesced(self, outputs: Tensors, inputs: Tensors, opts: Any) -> dist.Work:
+        pairs = zip(outputs, inputs, strict=True)
+        return _join([self.reduce_scatter_single(output, tensor, opts) for output, tensor in pairs])
+
+    def gather(self, outputs: list[Tensors], inputs: Tensors, opts: Any) -> dist.Work:
+        tensor = _only(inputs)
+        call = Call(Operation.GATHER, self._root(opts)).describe(tensor).read(tensor)
+        for part in self._one_each(_only(outputs), tensor) if self._is_root(opts) else []:
+            call.write(part)
+        return self._launch(call, opts)
+
+    def gather_single(self, output: Tensor, tensor: Tensor, opts: Any) -> dist.Work:
+        call = Call(Operation.GATHER, self._root(opts)).describe(tensor).read(tensor)
+        if self._is_root(opts):
+            self._check_whole(output, tensor)
+            call.write(output, self._even())
+        return self._launch(call, opts)
+
+    def scatter(self, outputs: Tensors, inputs: list[Tensors], opts: Any) -> dist.Work:
+        tensor = _only(outputs)
+        call = Call(Operation.SCATTER, self._root(opts)).describe(tensor)
+        for part in self._one_each(_only(inputs), tensor) if self._is_root(opts) else []:
+            call.read(part)
+        return self._launch(call.write(tensor), opts)
+
+    def alltoall(self, outputs: Tensors, inputs: Tensors, opts: Any) -> dist.Work:
+        if len(inputs) != self._size or len(outputs) != self._size:
+            raise UsageError(f"expected {self._size} inputs and outputs, one per rank")
+        call = Call(Operation.ALL_TO_ALL).describe(inputs[0])
+        for tensor, output in zip(inputs, outputs, strict=True):
+            call.read(tensor).write(output)
+        return self._launch(call, opts)
+
+    def all_to_all_single(
+        self, output: Tensor, tensor: Tensor, output_splits: list[int], input_splits: list[int], opts: Any
+    ) -> dist.Work:
+        call = Call(Operation.ALL_TO_ALL).describe(tensor)
+        call.read(tensor, self._splits(input_splits, tensor))
+        call.write(output, self._splits(output_splits, output))
+        return self._launch(call, opts)
+
+    def barrier(self, opts: Any = None) -> dist.Work:
+        return self._launch(Call(Operation.BARRIER), opts)
+
+    def monitored_barrier(self, timeout: timedelta | None = None, wait_all_ranks: bool = False) -> None:
+        exchange.monitored_barrier(self, timeout or self._timeout, wait_all_ranks)
+
+    # Point to point.
+
+    def send(self, tensors: Tensors, peer: int, tag: int = 0) -> dist.Work:
+        return self._point(Operation.SEND, _contiguous(tensors), peer, tag)
+
+    def recv(self, tensors: Tensors, peer: int, tag: int = 0) -> dist.Work:
+        return self._point(Operation.RECV, _contiguous(tensors), peer, tag)
+
+    def recvAnysource(self, tensors: Tensors, tag: int = 0) -> dist.Work:
+        return self._point(Operation.RECV, _contiguous(tensors), ANY_RANK, tag)
+
+    recv_anysource = recvAnysource
+
+    def _point(self, operation: Operation, tensor: Tensor, peer: int, tag: int) -> Work:
+        call = Call(operation, peer, tag).describe(tensor)
+        flight = self.submit(call.read(tensor) if operation == Operation.SEND else call.write(tensor))
+        if self._together is not None:
+            self._together.append(flight)
+        return Work([flight], self._sequence)
+
+    # What torch called these before 2.13.
+    _allgather_base = all_gather_single
+    _reduce_scatter_base = reduce_scatter_single
+    alltoall_base = all_to_all_single
+    allgather_into_tensor_coalesced = all_gather_single_coalesced
+    reduce_scatter_tensor_coalesced = reduce_scatter_single_coalesced
+    gather_into_tensor = gather_single
+
+    # Checks of what this rank alone can know.
+
+    def _root(self, opts: Any) -> int:
+        if not 0 <= opts.rootRank < self._size:
+            raise UsageError(
+                f"the root must be a rank of the group, 0 to {self._size - 1}, not {opts.rootRank}"
+            )
+        return int(opts.rootRank)
+
+    def _is_root(self, opts: Any) -> bool:
+        return bool(opts.rootRank == self._rank)
+
+    def _even(self) -> list[int]:
+        return [1] * self._size
+
+    def _splits(self, splits: list[int], tensor: Tensor) -> list[int]:
+        rows = tensor.shape[0] if tensor.dim() else 0
+        if not splits and rows % self._size == 0:
+            return [rows // self._size] * self._size
+        if len(splits) != self._size or sum(splits) != rows or min(splits) < 0:
+            raise UsageError(
+                f"the splits {splits} do not cut {rows} rows into one part for each of {self._size} ranks"
+            )
+        return splits
+
+    def _one_each(self, parts: Tensors, like: Tensor) -> Tensors:
+        if len(parts) != self._size or any(_differ(part, like) for part in parts):
+            raise UsageError(f"expected {self._size} tensors of {like.numel()} {like.dtype}, one per rank")
+        return parts
+
+    def _check_whole(self, whole: Tensor, part: Tensor) -> None:
+        if whole.dtype != part.dtype or whole.numel() != self._size * part.numel():
+            raise UsageError(
+                f"expected {self._size} times {part.numel()} elements of {part.dtype} in the larger tensor, "
+                f"got {whole.numel()} of {whole.dtype}"
+            )
+
+
+def _differ(one: Tensor, other: Tensor) -> bool:
+    return one.dtype != other.dtype or one.numel() != other.numel()
+
+
+def _only(items: list[T]) -> T:
+    if len(items) != 1:
+        raise UsageError(f"expected one tensor per process, got {len(items)}")
+    return items[0]
+
+
+def _contiguous(tensors: Tensors) -> Tensor:
+    if not _only(tensors).is_contiguous():
+        raise UsageError("input tensor has to be contiguous; pass tensor.contiguous()")
+    return tensors[0]
+
+
+def _join(works: list[Any]) -> Work:
+    return Work([flight for work in works for flight in work.flights], works[-1].sequence if works else 0)
