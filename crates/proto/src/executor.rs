@@ -360,9 +360,7 @@ impl Executor {
         let program = Arc::clone(&self.program);
         let input = &program.inputs[index as usize];
         let state = self.state(slice);
-        let before = input
-            .previous
-            .map_or(true, |p| state.inputs[p as usize].done);
+        let before = input.previous.is_none_or(|p| state.inputs[p as usize].done);
         let free = input
             .overwrites
             .iter()
@@ -499,9 +497,7 @@ impl Executor {
         let program = Arc::clone(&self.program);
         let output = &program.outputs[index as usize];
         let state = self.state(slice);
-        let made = output
-            .made_by
-            .map_or(true, |i| state.inputs[i as usize].done);
+        let made = output.made_by.is_none_or(|i| state.inputs[i as usize].done);
         let free = output.after.iter().all(|wait| match *wait {
             Wait::Input(i) => state.inputs[i as usize].done,
             Wait::Output(o) => state.outputs[o as usize].exposed,

@@ -1,6 +1,6 @@
 //! A schedule seen by one rank: what leaves it, what arrives, and what each of them waits for.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use tweed_schedule::{Collective, Rank, Schedule, Send};
 
@@ -99,25 +99,35 @@ pub struct Program {
 impl Program {
     /// The part of `rank` in `schedule`. Cost: linear in the sends of the schedule.
     pub fn compile(schedule: &Schedule, rank: Rank) -> Program {
+        let mut parts = collect_parts(schedule, |other| other == rank);
+        Program::link(schedule, rank, parts.swap_remove(rank as usize))
+    }
+
+    /// The parts of all ranks, in order. Cost: linear in the sends of the schedule, too.
+    pub fn compile_all(schedule: &Schedule) -> Vec<Program> {
+        let parts = collect_parts(schedule, |_| true);
+        let ranks = (0..).zip(parts);
+        ranks
+            .map(|(rank, part)| Program::link(schedule, rank, part))
+            .collect()
+    }
+
+    fn link(schedule: &Schedule, rank: Rank, part: Part) -> Program {
         let mut program = Program {
             rank,
             ranks: schedule.ranks(),
             chunks: schedule.chunks(),
             outputs: Vec::new(),
-            inputs: collect_inputs(schedule, rank),
-            in_place: schedule
-                .sends()
-                .iter()
-                .all(|s| waits_for_no_later_step(schedule, s)),
+            inputs: collect_inputs(schedule, rank, &part),
+            in_place: part.in_order,
             arrivals: Vec::new(),
             departures: Vec::new(),
         };
         program.link_inputs();
-        program.collect_outputs(schedule);
+        program.collect_outputs(schedule, &part.outgoing);
         program.link_outputs();
         program.index();
         program.collect_afters(schedule);
-        program.mark_complete(schedule);
         program
     }
 
@@ -147,15 +157,6 @@ impl Program {
         self.in_place
     }
 
-    /// The input that makes `version` of `chunk`.
-    fn maker(&self, chunk: u32, version: u32) -> Option<u32> {
-        let found = self
-            .inputs
-            .iter()
-            .position(|i| i.chunk == chunk && i.version == version)?;
-        Some(found as u32)
-    }
-
     fn link_inputs(&mut self) {
         let mut last: BTreeMap<u32, u32> = BTreeMap::new();
         for index in 0..self.inputs.len() {
@@ -167,15 +168,11 @@ impl Program {
         }
     }
 
-    fn collect_outputs(&mut self, schedule: &Schedule) {
+    fn collect_outputs(&mut self, schedule: &Schedule, outgoing: &[u32]) {
         let steps = self.arrival_steps(schedule);
         let mut places: BTreeMap<(u32, u32, &[u32]), usize> = BTreeMap::new();
-        for (index, send) in schedule
-            .sends()
-            .iter()
-            .enumerate()
-            .filter(|(_, s)| s.src == self.rank)
-        {
+        for &index in outgoing {
+            let send = &schedule.sends()[index as usize];
             let arrived = steps
                 .get(&send.chunk)
                 .map_or(0, |s| s.partition_point(|&at| at < send.step));
@@ -188,7 +185,7 @@ impl Program {
             if place == self.outputs.len() {
                 self.outputs.push(Output::of(send.chunk, version));
             }
-            self.outputs[place].sends.push((index as u32, send.dst));
+            self.outputs[place].sends.push((index, send.dst));
         }
     }
 
@@ -268,24 +265,49 @@ impl Program {
         let input = self.arrival(send).map(|(input, _)| Wait::Input(input));
         input.or_else(|| self.departure(send).map(Wait::Output))
     }
+}
 
-    /// Marks the inputs after which every rank's contribution is in.
-    fn mark_complete(&mut self, schedule: &Schedule) {
-        let reducing = [
-            Collective::AllReduce,
-            Collective::ReduceScatter,
-            Collective::Reduce,
-        ];
-        if !reducing.contains(&schedule.collective()) {
-            return;
+/// What of a schedule concerns one rank.
+#[derive(Clone, Default)]
+struct Part {
+    /// Sends that end here, by index.
+    incoming: Vec<u32>,
+    /// Sends that start here, by index.
+    outgoing: Vec<u32>,
+    /// `(chunk, version)` of values that hold every rank's contribution.
+    complete: BTreeSet<(u32, u32)>,
+    /// No send of the schedule waits for a later step.
+    in_order: bool,
+}
+
+/// By rank; the parts of ranks that are not wanted stay empty.
+fn collect_parts(schedule: &Schedule, wanted: impl Fn(Rank) -> bool) -> Vec<Part> {
+    let in_order = schedule
+        .sends()
+        .iter()
+        .all(|s| waits_for_no_later_step(schedule, s));
+    let part = Part {
+        in_order,
+        ..Part::default()
+    };
+    let mut parts = vec![part; schedule.ranks() as usize];
+    for (index, send) in (0..).zip(schedule.sends()) {
+        if wanted(send.dst) {
+            parts[send.dst as usize].incoming.push(index);
         }
-        for (input, count) in contributions(schedule, self.rank) {
-            if let Some(index) = self.maker(input.0, input.1) {
-                self.inputs[index as usize].complete =
-                    count == self.ranks && self.inputs[index as usize].reduce;
-            }
+        if wanted(send.src) {
+            parts[send.src as usize].outgoing.push(index);
         }
     }
+    use Collective::{AllReduce, Reduce, ReduceScatter};
+    if matches!(schedule.collective(), AllReduce | ReduceScatter | Reduce) {
+        find_complete(schedule, |rank, value| {
+            if wanted(rank) {
+                parts[rank as usize].complete.insert(value);
+            }
+        });
+    }
+    parts
 }
 
 fn waits_for_no_later_step(schedule: &Schedule, send: &Send) -> bool {
@@ -294,18 +316,12 @@ fn waits_for_no_later_step(schedule: &Schedule, send: &Send) -> bool {
 }
 
 /// The arrivals at `rank`, grouped by chunk and step, with senders in rank order.
-fn collect_inputs(schedule: &Schedule, rank: Rank) -> Vec<Input> {
+fn collect_inputs(schedule: &Schedule, rank: Rank, part: &Part) -> Vec<Input> {
     let mut groups: BTreeMap<(u32, u32), Vec<(u32, Rank)>> = BTreeMap::new();
-    for (index, send) in schedule
-        .sends()
-        .iter()
-        .enumerate()
-        .filter(|(_, s)| s.dst == rank)
-    {
-        groups
-            .entry((send.step, send.chunk))
-            .or_default()
-            .push((index as u32, send.src));
+    for &index in &part.incoming {
+        let send = &schedule.sends()[index as usize];
+        let group = groups.entry((send.step, send.chunk)).or_default();
+        group.push((index, send.src));
     }
     let mut versions: BTreeMap<u32, u32> = BTreeMap::new();
     let mut inputs = Vec::with_capacity(groups.len());
@@ -320,7 +336,7 @@ fn collect_inputs(schedule: &Schedule, rank: Rank) -> Vec<Input> {
             version: *version,
             reduce,
             own: reduce && held,
-            complete: false,
+            complete: reduce && part.complete.contains(&(chunk, *version)),
             sends,
             previous: None,
             next: None,
@@ -332,38 +348,29 @@ fn collect_inputs(schedule: &Schedule, rank: Rank) -> Vec<Input> {
     inputs
 }
 
-/// How many contributions each value at `rank` holds, by `(chunk, version)`; counts all ranks in lockstep.
-fn contributions(schedule: &Schedule, rank: Rank) -> Vec<((u32, u32), u32)> {
+/// Calls `found(rank, (chunk, version))` for each value that holds every rank's contribution; counts in lockstep.
+fn find_complete(schedule: &Schedule, mut found: impl FnMut(Rank, (u32, u32))) {
     let width = schedule.chunks() as usize;
-    let mut count = vec![1u32; schedule.ranks() as usize * width];
-    let mut versions: BTreeMap<u32, u32> = BTreeMap::new();
-    let mut found = Vec::new();
-    let mut sends = schedule.sends();
-    while let Some(first) = sends.first() {
-        let (now, later) = sends.split_at(sends.partition_point(|s| s.step == first.step));
-        let carried: Vec<u32> = now
-            .iter()
-            .map(|s| count[s.src as usize * width + s.chunk as usize])
-            .collect();
-        let mut touched = Vec::new();
-        for (send, value) in now.iter().zip(carried) {
-            let slot = &mut count[send.dst as usize * width + send.chunk as usize];
+    let cells = schedule.ranks() as usize * width;
+    let place = |rank: Rank, chunk: u32| rank as usize * width + chunk as usize;
+    // Per rank and chunk: contributions held, arrivals so far, and the step of the last one.
+    let (mut count, mut version, mut seen) =
+        (vec![1u32; cells], vec![0u32; cells], vec![None; cells]);
+    for step in schedule.sends().chunk_by(|a, b| a.step == b.step) {
+        let carried: Vec<u32> = step.iter().map(|s| count[place(s.src, s.chunk)]).collect();
+        for (send, value) in step.iter().zip(carried) {
+            let slot = &mut count[place(send.dst, send.chunk)];
             *slot = if send.reduce { *slot + value } else { value };
-            if send.dst == rank {
-                touched.push(send.chunk);
+        }
+        for send in step {
+            let at = place(send.dst, send.chunk);
+            if seen[at].replace(send.step) == Some(send.step) {
+                continue;
+            }
+            version[at] += 1;
+            if count[at] == schedule.ranks() {
+                found(send.dst, (send.chunk, version[at]));
             }
         }
-        touched.sort_unstable();
-        touched.dedup();
-        for chunk in touched {
-            let version = versions.entry(chunk).or_default();
-            *version += 1;
-            found.push((
-                (chunk, *version),
-                count[rank as usize * width + chunk as usize],
-            ));
-        }
-        sends = later;
     }
-    found
 }
