@@ -70,6 +70,10 @@ def render(name: str, facts: Mapping[str, Any], figures: Side) -> str:
     )
 
 
+def _told_by(label: str, figures: Side) -> Side:
+    return [told for told in figures if told["side"] == label]
+
+
 def result(title: str, side: Side) -> dict[str, str]:
     """A row of the table of results: the last figures of a side, in words."""
     last = side[-1]
@@ -93,20 +97,23 @@ def _or_dash(value: float | None, form: str) -> str:
 def notes(facts: Mapping[str, Any], sides: int) -> list[str]:
     """What to keep in mind when reading the figures."""
     settings, machine = facts["settings"], facts["machine"]
-    workers, cores = settings["workers"], machine["cores"]
     said = [
-        f"All {workers} workers ran on one host with {cores} cores"
-        + (" and so took turns" if workers > cores else "")
-        + ". Times hold for this machine at that hour; what else it did is in them."
-        if facts["one_host"]
-        else f"The {workers} workers were started by torchrun. Where they ran is not known to this page.",
-        "The network was not shaped: nothing here shows a slow link.",
+        _where(facts["one_host"], settings["workers"], machine["cores"]),
+        "The network was not shaped: no link was slow or lost anything.",
         "Training time is rank 0's, in training steps alone. Evaluations and checkpoints are left out.",
-        "Bytes sent are computed, by the same rule for every side: 2 (N − 1) / N of the buffers that went into "
-        "all-reduces, which is what a ring sends. Headers and retransmissions are not in them.",
-        "On the way, accuracy is that of the first 2,000 test samples; the last value is that of all.",
+        "Bytes sent are computed, by the same rule for every side: 2 (N − 1) / N of the buffers that went "
+        "into all-reduces, which is what a ring sends. Headers and retransmissions are not in them.",
+        f"Accuracy and test loss are over the first {facts['test_samples']:,} test samples.",
     ]
     if sides > 1:
         said.append("The sides ran one after the other, with the same seed, batches and learning rates.")
         said.append("DDP keeps no count of the time it waits on the network.")
     return said
+
+
+def _where(one_host: bool, workers: int, cores: int) -> str:
+    if not one_host:
+        return f"The {workers} workers were started by torchrun. Where they ran is not known to this page."
+    turns = " and so took turns" if workers > cores else ""
+    times = "Times hold for this machine at that hour, with whatever else it did"
+    return f"All {workers} workers ran on one host with {cores} cores{turns}. {times}."

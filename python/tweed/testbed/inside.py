@@ -13,7 +13,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from multiprocessing import forkserver
 from multiprocessing.connection import Connection
@@ -104,7 +104,9 @@ def enter(door: Connection, task: Task) -> NoReturn:
     os.environ.update(task.environment)
     faulthandler.enable()
     faulthandler.register(signal.SIGUSR1, all_threads=True)
-    door.send_bytes(_outcome(task))
+    outcome = _outcome(task)
+    with suppress(BrokenPipeError):  # the launcher is gone, or has heard enough
+        door.send_bytes(outcome)
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(0)  # the result is out; threads of libraries may not hold the process up

@@ -187,9 +187,9 @@ class Ranks:
 
     def stop(self) -> None:
         """Kills every rank that still runs and waits for their end. May be called again."""
+        self._finalizer()
         for rank in self.running():
             self._close(rank)
-        self._finalizer()
 
     def __enter__(self) -> Self:
         return self

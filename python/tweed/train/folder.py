@@ -22,6 +22,7 @@ from typing import Any
 from tweed.data.store import write_whole
 from tweed.errors import UsageError
 from tweed.train.settings import Settings, differences
+from tweed.train.tasks import row
 from tweed.train.world import torchrun_size
 
 #: File in a side's checkpoints that names the step that counts.
@@ -53,12 +54,12 @@ class RunFolder:
         """Makes the folder for a new run. Raises: UsageError as `check_free`."""
         self.check_free()
         self.path.mkdir(parents=True, exist_ok=True)
-        facts: dict[str, Any] = {
+        facts = machine() | {
             "settings": settings.to_json(),
             "sides": settings.sides,
             "command": shlex.join(argv),
         }
-        facts |= {"one_host": torchrun_size() is None, **machine()}
+        facts |= {"one_host": torchrun_size() is None, "test_samples": row(settings.task).test_samples}
         write_whole(self._facts, json.dumps(facts, indent=2).encode())
         self.metrics.touch()
 
@@ -119,7 +120,7 @@ def machine() -> dict[str, Any]:
             "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
             "kernel": platform.release(),
         },
-        "started": datetime.now(UTC).isoformat(timespec="seconds"),
+        "started": f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC",
     }
 
 

@@ -24,9 +24,7 @@ from tweed.train.tasks import row, task
 from tweed.train.tasks.base import targets
 
 #: Evaluations and checkpoints per side; figures are told ten times as often.
-STOPS = 12
-#: Test samples of an evaluation on the way. The last one takes all.
-SAMPLE = 2000
+STOPS = 8
 _CHUNK = 250  # test samples at once
 
 
@@ -66,6 +64,12 @@ def stops(steps: int) -> int:
     return max(1, steps // STOPS)
 
 
+def _seed_all(seed: int) -> None:
+    random.seed(seed)
+    np.random.seed(seed % 2**32)
+    torch.manual_seed(seed)
+
+
 class Worker:
     """One rank of one side. Needs a default process group.
 
@@ -82,11 +86,11 @@ class Worker:
         self._task = task(settings.task)
         self._arrays = load(row(settings.task).data)
         self._batches = self._deal(self._arrays)
-        torch.manual_seed(settings.seed)
+        _seed_all(settings.seed)
         self.model = self._task.model(self._arrays)
         self._optimizer = self._task.optimizer(self.model.parameters(), settings.lr)
         self._side = maker(label, settings)(self.model, self._optimizer)
-        torch.manual_seed(settings.seed * self._size + self._rank + 1)
+        _seed_all(settings.seed * self._size + self._rank + 1)
         self._step, self._seconds = 0, 0.0
         self._losses: list[Tensor] = []
         self._told_s = 0.0
@@ -107,7 +111,7 @@ class Worker:
             if self._step == steps:
                 self._side.finish()
             if self._step % every == 0 or self._step == steps:
-                self._report(self._evaluate(len(self._arrays.test) if self._step == steps else SAMPLE))
+                self._report(self._evaluate(row(self._settings.task).test_samples))
                 checkpoint.save(self._folder, self._step, self._state())
             elif self._step % max(1, every // 10) == 0:
                 self._report({})
