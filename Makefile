@@ -19,7 +19,7 @@ ENV := .venv/.env.stamp
 CORE := .venv/.core.stamp
 READY := .venv/.ready.stamp
 
-.PHONY: help demo test check bench torch-suite build lock format clean
+.PHONY: help demo test check check-rust check-python bench torch-suite build lock format clean
 
 help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' Makefile
@@ -32,11 +32,15 @@ test: $(READY) ## Run all tests: Rust, Python, and the quick part of torch's own
 	pytest
 	python -m tests.torch_suite --quick
 
-check: $(CORE) ## Run every lint: format, clippy, ruff, mypy, stubs, imports
+check: check-rust check-python ## Run every lint: format, clippy, ruff, mypy, stubs, imports
+
+check-rust: $(CORE)
 	@cargo fmt --version >/dev/null && cargo clippy --version >/dev/null \
 		|| { echo "rustfmt or clippy is missing: rustup component add rustfmt clippy" >&2; exit 1; }
 	cargo fmt --all --check
 	cargo clippy --quiet --locked --workspace --all-targets -- -D warnings
+
+check-python: $(CORE)
 	ruff check
 	ruff format --check
 	mypy
