@@ -1,1 +1,29 @@
-//! placeholder
+//! A virtual clock and a virtual network: runs the executor of `tweed-proto` for any number of ranks.
+//!
+//! [`run`] starts one real [`Executor`](tweed_proto::Executor) per rank, carries out what they ask for on a
+//! simulated network, and checks the result. Nothing sleeps: an hour of simulated time takes as long as its
+//! events. The same seed gives the same run, event by event.
+//!
+//! **The network.** A message takes the channels of its way one after the other: the links of its route, or,
+//! in a flat network ([`Topology::complete`](tweed_schedule::Topology::complete)), the port of its sender and
+//! the port of its receiver. A channel serves messages in the order in which they reach it, one at a time, each
+//! for `bytes / bandwidth`; the first byte reaches the end of a channel after its latency and goes on at once
+//! (cut-through). So a message alone takes the sum of the latencies plus its bytes over the slowest channel.
+//! Acknowledgements take the latency only.
+//!
+//! **The ranks.** Each does its arithmetic one piece at a time, at [`Setup::compute`] bytes per second.
+//! [`Setup`] also says who starts late, who is slow and who dies.
+
+mod clock;
+mod error;
+mod network;
+mod outcome;
+mod rank;
+mod rng;
+mod setup;
+mod world;
+
+pub use error::SimError;
+pub use outcome::{Crossing, End, Outcome};
+pub use setup::Setup;
+pub use world::run;
