@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass, field
@@ -14,9 +16,10 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.checkpoint import checkpoint
 
 import tweed
-from tweed.testbed import run_ranks
+from tweed.errors import PeerLost
+from tweed.testbed import Failed, Ranks, Said, run_ranks, say
 
-BACKENDS = ["gloo"]
+BACKENDS = ["gloo", "tweed"]
 STEPS = 3
 
 
@@ -324,3 +327,25 @@ def look_at_views(rank: int, size: int) -> None:
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_gradients_are_views_until_detach(backend: str) -> None:
     run_ranks(look_at_views, 2, backend=backend)
+
+
+def lose_rank_1(rank: int, size: int) -> None:
+    model = nn.Linear(3, 2)
+    tweed.attach(model, torch.optim.SGD(model.parameters(), lr=0.1))
+    if rank == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    try:
+        model(torch.ones(1, 3)).sum().backward()
+    except PeerLost as lost:
+        say(str(lost))
+
+
+def test_a_lost_rank_is_named_by_backward_on_every_survivor() -> None:
+    with Ranks(lose_rank_1, 3, backend="tweed") as ranks:
+        events = []
+        while ranks.running():
+            events += ranks.poll()
+    assert [event.rank for event in events if isinstance(event, Failed)] == [1]
+    said = {event.rank: event.value for event in events if isinstance(event, Said)}
+    assert sorted(said) == [0, 2]
+    assert all("rank 1" in text and "all_reduce" in text for text in said.values())

@@ -18,7 +18,7 @@ from tweed.errors import StrategyError, UsageError
 from tweed.strategy import Strategy, local_steps
 from tweed.testbed import run_ranks
 
-BACKENDS = ["gloo"]
+BACKENDS = ["gloo", "tweed"]
 STRATEGIES = {
     "model each step": Strategy(exchange="model", cadence=EveryStep()),
     "model every 3": local_steps(3),
