@@ -1,9 +1,47 @@
 """The extension module: schedules (crates/schedule) and the engine (crates/net)."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, ClassVar, final
 
-__all__ = ["Cost", "Schedule", "Send", "Topology"]
+__all__ = ["Cost", "Group", "Node", "Schedule", "Send", "Topology", "engine_table"]
+
+# The engine
+
+def engine_table() -> int: ...
+
+@final
+class Node:
+    def __new__(
+        cls,
+        *,
+        host: str = "127.0.0.1",
+        transport: str = "auto",
+        streams: int = 4,
+        congestion: str | None = None,
+    ) -> Node: ...
+    def card(self) -> bytes: ...
+    def join(
+        self,
+        name: str,
+        group_id: int,
+        rank: int,
+        cards: Sequence[bytes],
+        plan: Sequence[tuple[str, int | None, Schedule]],
+        timeout_s: float,
+    ) -> Group: ...
+    def alloc(self, bytes: int) -> int: ...
+    def free(self, address: int) -> None: ...
+
+@final
+class Group:
+    @property
+    def rank(self) -> int: ...
+    @property
+    def size(self) -> int: ...
+    @property
+    def links(self) -> list[str]: ...
+    def address(self) -> int: ...
+    def describe(self) -> str: ...
 
 # Schedules
 
