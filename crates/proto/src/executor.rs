@@ -131,11 +131,7 @@ impl Executor {
             program.allows_in_place() || !layout.in_place,
             "this program overwrites values while they are sent: set Layout::in_place to false"
         );
-        let touched = program
-            .inputs
-            .iter()
-            .map(|i| i.chunk)
-            .chain(program.outputs.iter().map(|o| o.chunk));
+        let touched = program.inputs.iter().map(|i| i.chunk).chain(program.outputs.iter().map(|o| o.chunk));
         let total = touched.map(|chunk| layout.slices(chunk)).max().unwrap_or(0);
         let mut executor = Executor {
             program,
@@ -174,22 +170,11 @@ impl Executor {
     }
 
     /// A peer says that its value of `send` can be read, or has been placed. Errors name what was wrong with it.
-    pub fn handle_ready(
-        &mut self,
-        slice: u32,
-        send: u32,
-        ready: Ready,
-    ) -> Result<(), &'static str> {
-        let (input, position) = self
-            .program
-            .arrival(send)
-            .ok_or("a send that does not end at this rank")?;
+    pub fn handle_ready(&mut self, slice: u32, send: u32, ready: Ready) -> Result<(), &'static str> {
+        let (input, position) = self.program.arrival(send).ok_or("a send that does not end at this rank")?;
         self.reach_slice(slice)?;
         let state = &mut self.slices[(slice - self.low) as usize].inputs[input as usize];
-        let arrivals = state
-            .arrivals
-            .get_mut(position)
-            .ok_or("a piece that this chunk does not have")?;
+        let arrivals = state.arrivals.get_mut(position).ok_or("a piece that this chunk does not have")?;
         if arrivals.is_some() || state.done {
             return Err("a piece that has arrived before");
         }
@@ -258,29 +243,16 @@ impl Executor {
         if full {
             return None;
         }
-        self.slices
-            .iter()
-            .flat_map(|s| &s.inputs)
-            .filter(|i| i.missing > 0)
-            .map(|i| i.missing)
-            .min()
+        self.slices.iter().flat_map(|s| &s.inputs).filter(|i| i.missing > 0).map(|i| i.missing).min()
     }
 
     /// The ranks whose signals this rank waits for, ascending, each once.
     pub fn waits_for(&self) -> Vec<Rank> {
         let mut ranks = Vec::new();
         for slice in self.slices.iter().take((self.next - self.low) as usize) {
-            for (state, input) in slice
-                .inputs
-                .iter()
-                .zip(&self.program.inputs)
-                .filter(|(s, _)| s.missing > 0)
+            for (state, input) in slice.inputs.iter().zip(&self.program.inputs).filter(|(s, _)| s.missing > 0)
             {
-                let absent = state
-                    .arrivals
-                    .iter()
-                    .zip(&input.sends)
-                    .filter(|(a, _)| a.is_none());
+                let absent = state.arrivals.iter().zip(&input.sends).filter(|(a, _)| a.is_none());
                 ranks.extend(absent.map(|(_, &(_, src))| src));
             }
         }
@@ -294,10 +266,7 @@ impl Executor {
 
     /// The ranks that could still be reading this rank's own memory.
     fn readers(&self) -> Vec<Rank> {
-        let pending = self
-            .slices
-            .iter()
-            .flat_map(|s| s.outputs.iter().zip(&self.program.outputs));
+        let pending = self.slices.iter().flat_map(|s| s.outputs.iter().zip(&self.program.outputs));
         pending
             .filter(|(state, _)| !state.released)
             .flat_map(|(_, o)| o.sends.iter().map(|&(_, dst)| dst))
@@ -318,9 +287,7 @@ impl Executor {
         while self.low + self.slices.len() as u32 <= slice {
             let number = self.low + self.slices.len() as u32;
             let layout = &self.layout;
-            self.slices.push_back(Slice::new(&self.program, |chunk| {
-                number < layout.slices(chunk)
-            }));
+            self.slices.push_back(Slice::new(&self.program, |chunk| number < layout.slices(chunk)));
         }
         Ok(())
     }
@@ -329,8 +296,7 @@ impl Executor {
         while self.next < self.total && self.next - self.low < self.layout.window {
             let slice = self.next;
             self.next += 1;
-            self.reach_slice(slice)
-                .expect("an open slice lies below the total");
+            self.reach_slice(slice).expect("an open slice lies below the total");
             for output in 0..self.program.outputs.len() as u32 {
                 self.try_output(slice, output);
             }
@@ -341,11 +307,7 @@ impl Executor {
     }
 
     fn close_slices(&mut self) {
-        while self
-            .slices
-            .front()
-            .is_some_and(|s| s.open == 0 && s.busy == 0)
-        {
+        while self.slices.front().is_some_and(|s| s.open == 0 && s.busy == 0) {
             self.slices.pop_front();
             self.low += 1;
         }
@@ -361,10 +323,7 @@ impl Executor {
         let input = &program.inputs[index as usize];
         let state = self.state(slice);
         let before = input.previous.is_none_or(|p| state.inputs[p as usize].done);
-        let free = input
-            .overwrites
-            .iter()
-            .all(|&o| state.outputs[o as usize].released);
+        let free = input.overwrites.iter().all(|&o| state.outputs[o as usize].released);
         let ready = &state.inputs[index as usize];
         if ready.queued || ready.missing > 0 || !before || !free {
             return;
@@ -378,12 +337,7 @@ impl Executor {
     fn plan_combine(&mut self, slice: u32, index: u32) -> Combine {
         let program = Arc::clone(&self.program);
         let input = &program.inputs[index as usize];
-        let mut combine = Combine {
-            input: index,
-            slice,
-            stage: None,
-            puts: Vec::new(),
-        };
+        let mut combine = Combine { input: index, slice, stage: None, puts: Vec::new() };
         let [feed] = input.feeds[..] else {
             return combine;
         };
@@ -394,9 +348,7 @@ impl Executor {
         let arrivals = self.arrivals(slice, index);
         for (position, &(_, src)) in input.sends.iter().enumerate() {
             let answer = output.sends.iter().find(|&&(_, dst)| dst == src);
-            if let (Some(Arrival { writable: true, .. }), Some(&(send, _))) =
-                (arrivals[position], answer)
-            {
+            if let (Some(Arrival { writable: true, .. }), Some(&(send, _))) = (arrivals[position], answer) {
                 combine.puts.push((position as u32, send));
             }
         }
@@ -412,15 +364,8 @@ impl Executor {
         let input = &program.inputs[combine.input as usize];
         for (position, &(send, src)) in input.sends.iter().enumerate() {
             let put = combine.puts.iter().find(|&&(p, _)| p as usize == position);
-            let (send, what) = put.map_or((send, Notice::Read), |&(_, answer)| {
-                (answer, Notice::Placed)
-            });
-            self.signals.push_back(Signal {
-                to: src,
-                send,
-                slice: combine.slice,
-                what,
-            });
+            let (send, what) = put.map_or((send, Notice::Read), |&(_, answer)| (answer, Notice::Placed));
+            self.signals.push_back(Signal { to: src, send, slice: combine.slice, what });
         }
         let placed: Vec<u32> = combine.puts.iter().map(|&(_, send)| send).collect();
         self.mark_done(combine.slice, combine.input);
@@ -439,10 +384,7 @@ impl Executor {
     fn may_be_placed(&self, slice: u32, input: u32) -> bool {
         let slice = &self.slices[(slice - self.low) as usize];
         let given_away = |&o: &u32| {
-            let (output, state) = (
-                &self.program.outputs[o as usize],
-                &slice.outputs[o as usize],
-            );
+            let (output, state) = (&self.program.outputs[o as usize], &slice.outputs[o as usize]);
             let shared = self.is_shared(output.sends[0].1);
             output.answered_in_place && shared && state.exposed && state.unread > 0
         };
@@ -508,10 +450,7 @@ impl Executor {
         self.begin(slice, index, &[]);
         let shared = output.sends.iter().any(|&(_, dst)| self.is_shared(dst));
         if shared && !self.layout.in_place {
-            self.departures.push_back(Action::Stage {
-                output: index,
-                slice,
-            });
+            self.departures.push_back(Action::Stage { output: index, slice });
         } else {
             self.expose(slice, index, &[]);
         }
@@ -521,19 +460,13 @@ impl Executor {
     fn begin(&mut self, slice: u32, index: u32, placed: &[u32]) {
         let program = Arc::clone(&self.program);
         let sends = program.outputs[index as usize].sends.iter();
-        let wires: Vec<&(u32, Rank)> = sends
-            .filter(|(s, dst)| !self.is_shared(*dst) && !placed.contains(s))
-            .collect();
+        let wires: Vec<&(u32, Rank)> =
+            sends.filter(|(s, dst)| !self.is_shared(*dst) && !placed.contains(s)).collect();
         let state = &mut self.state(slice).outputs[index as usize];
         state.begun = true;
         state.leaving = wires.len() as u32;
         for &&(send, to) in &wires {
-            self.departures.push_back(Action::Transmit {
-                send,
-                to,
-                output: index,
-                slice,
-            });
+            self.departures.push_back(Action::Transmit { send, to, output: index, slice });
         }
     }
 
@@ -543,27 +476,11 @@ impl Executor {
         let output = &program.outputs[index as usize];
         self.state(slice).outputs[index as usize].exposed = true;
         let writable = self.layout.in_place && output.answered_in_place;
-        let what = Notice::Readable {
-            output: index,
-            writable,
-        };
-        let readers = output
-            .sends
-            .iter()
-            .filter(|(s, dst)| self.is_shared(*dst) && !placed.contains(s));
-        let signals: Vec<Signal> = readers
-            .map(|&(send, to)| Signal {
-                to,
-                send,
-                slice,
-                what,
-            })
-            .collect();
+        let what = Notice::Readable { output: index, writable };
+        let readers = output.sends.iter().filter(|(s, dst)| self.is_shared(*dst) && !placed.contains(s));
+        let signals: Vec<Signal> = readers.map(|&(send, to)| Signal { to, send, slice, what }).collect();
         self.signals.extend(signals);
-        for (position, _) in (0..)
-            .zip(&output.sends)
-            .filter(|(_, s)| placed.contains(&s.0))
-        {
+        for (position, _) in (0..).zip(&output.sends).filter(|(_, s)| placed.contains(&s.0)) {
             // The answer lies in the peer's buffer, so nothing is left to read here.
             let _ = self.acknowledge(slice, index, position);
         }

@@ -107,9 +107,7 @@ impl Program {
     pub fn compile_all(schedule: &Schedule) -> Vec<Program> {
         let parts = collect_parts(schedule, |_| true);
         let ranks = (0..).zip(parts);
-        ranks
-            .map(|(rank, part)| Program::link(schedule, rank, part))
-            .collect()
+        ranks.map(|(rank, part)| Program::link(schedule, rank, part)).collect()
     }
 
     fn link(schedule: &Schedule, rank: Rank, part: Part) -> Program {
@@ -173,15 +171,12 @@ impl Program {
         let mut places: BTreeMap<(u32, u32, &[u32]), usize> = BTreeMap::new();
         for &index in outgoing {
             let send = &schedule.sends()[index as usize];
-            let arrived = steps
-                .get(&send.chunk)
-                .map_or(0, |s| s.partition_point(|&at| at < send.step));
+            let arrived = steps.get(&send.chunk).map_or(0, |s| s.partition_point(|&at| at < send.step));
             let version = arrived as u32;
             let overwritten = steps.get(&send.chunk).and_then(|s| s.get(arrived));
             self.in_place &= overwritten != Some(&send.step);
-            let place = *places
-                .entry((send.chunk, version, send.after.as_slice()))
-                .or_insert(self.outputs.len());
+            let place =
+                *places.entry((send.chunk, version, send.after.as_slice())).or_insert(self.outputs.len());
             if place == self.outputs.len() {
                 self.outputs.push(Output::of(send.chunk, version));
             }
@@ -200,12 +195,8 @@ impl Program {
     }
 
     fn link_outputs(&mut self) {
-        let makers: BTreeMap<(u32, u32), u32> = self
-            .inputs
-            .iter()
-            .enumerate()
-            .map(|(i, x)| ((x.chunk, x.version), i as u32))
-            .collect();
+        let makers: BTreeMap<(u32, u32), u32> =
+            self.inputs.iter().enumerate().map(|(i, x)| ((x.chunk, x.version), i as u32)).collect();
         let mut readers: BTreeMap<(u32, u32), u32> = BTreeMap::new();
         for output in &self.outputs {
             *readers.entry((output.chunk, output.version)).or_default() += 1;
@@ -221,9 +212,8 @@ impl Program {
                 let input = &mut self.inputs[input as usize];
                 input.overwrites.push(index as u32);
                 let alone = output.sends.len() == 1 && readers[&key] == 1;
-                let answered = !input.reduce
-                    && input.sends.len() == 1
-                    && input.sends[0].1 == output.sends[0].1;
+                let answered =
+                    !input.reduce && input.sends.len() == 1 && input.sends[0].1 == output.sends[0].1;
                 output.answered_in_place = alone && answered;
             }
         }
@@ -282,14 +272,8 @@ struct Part {
 
 /// By rank; the parts of ranks that are not wanted stay empty.
 fn collect_parts(schedule: &Schedule, wanted: impl Fn(Rank) -> bool) -> Vec<Part> {
-    let in_order = schedule
-        .sends()
-        .iter()
-        .all(|s| waits_for_no_later_step(schedule, s));
-    let part = Part {
-        in_order,
-        ..Part::default()
-    };
+    let in_order = schedule.sends().iter().all(|s| waits_for_no_later_step(schedule, s));
+    let part = Part { in_order, ..Part::default() };
     let mut parts = vec![part; schedule.ranks() as usize];
     for (index, send) in (0..).zip(schedule.sends()) {
         if wanted(send.dst) {
@@ -354,8 +338,7 @@ fn find_complete(schedule: &Schedule, mut found: impl FnMut(Rank, (u32, u32))) {
     let cells = schedule.ranks() as usize * width;
     let place = |rank: Rank, chunk: u32| rank as usize * width + chunk as usize;
     // Per rank and chunk: contributions held, arrivals so far, and the step of the last one.
-    let (mut count, mut version, mut seen) =
-        (vec![1u32; cells], vec![0u32; cells], vec![None; cells]);
+    let (mut count, mut version, mut seen) = (vec![1u32; cells], vec![0u32; cells], vec![None; cells]);
     for step in schedule.sends().chunk_by(|a, b| a.step == b.step) {
         let carried: Vec<u32> = step.iter().map(|s| count[place(s.src, s.chunk)]).collect();
         for (send, value) in step.iter().zip(carried) {

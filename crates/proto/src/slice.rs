@@ -40,57 +40,28 @@ pub(crate) struct OutputState {
 impl Slice {
     /// Slice number `slice`, in which the chunks that are shorter have no part.
     pub(crate) fn new(program: &Program, has_part: impl Fn(u32) -> bool) -> Slice {
-        let inputs: Vec<InputState> = program
-            .inputs
-            .iter()
-            .map(|i| InputState::new(i.sends.len(), has_part(i.chunk)))
-            .collect();
-        let outputs: Vec<OutputState> = program
-            .outputs
-            .iter()
-            .map(|o| OutputState::new(o.sends.len(), has_part(o.chunk)))
-            .collect();
-        let waiting = inputs.iter().filter(|i| !i.done).count()
-            + outputs.iter().filter(|o| !o.released).count();
-        Slice {
-            inputs,
-            outputs,
-            open: waiting as u32,
-            busy: waiting as u32,
-        }
+        let inputs: Vec<InputState> =
+            program.inputs.iter().map(|i| InputState::new(i.sends.len(), has_part(i.chunk))).collect();
+        let outputs: Vec<OutputState> =
+            program.outputs.iter().map(|o| OutputState::new(o.sends.len(), has_part(o.chunk))).collect();
+        let waiting =
+            inputs.iter().filter(|i| !i.done).count() + outputs.iter().filter(|o| !o.released).count();
+        Slice { inputs, outputs, open: waiting as u32, busy: waiting as u32 }
     }
 }
 
 impl InputState {
     fn new(sends: usize, has_part: bool) -> InputState {
-        let arrivals = if has_part {
-            vec![None; sends]
-        } else {
-            Vec::new()
-        };
-        InputState {
-            missing: arrivals.len() as u32,
-            arrivals,
-            queued: !has_part,
-            done: !has_part,
-        }
+        let arrivals = if has_part { vec![None; sends] } else { Vec::new() };
+        InputState { missing: arrivals.len() as u32, arrivals, queued: !has_part, done: !has_part }
     }
 }
 
 impl OutputState {
     fn new(sends: usize, has_part: bool) -> OutputState {
         if has_part {
-            return OutputState {
-                read: vec![false; sends],
-                unread: sends as u32,
-                ..OutputState::default()
-            };
+            return OutputState { read: vec![false; sends], unread: sends as u32, ..OutputState::default() };
         }
-        OutputState {
-            begun: true,
-            exposed: true,
-            released: true,
-            ..OutputState::default()
-        }
+        OutputState { begun: true, exposed: true, released: true, ..OutputState::default() }
     }
 }

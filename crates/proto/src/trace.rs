@@ -85,7 +85,9 @@ pub enum TraceError {
     #[error("the schedule in the trace is not valid: {0}")]
     Schedule(#[from] ScheduleError),
     /// The schedule that it holds is not the one that was run.
-    #[error("the trace was made with schedule {recorded:016x} but holds schedule {held:016x}; record it anew")]
+    #[error(
+        "the trace was made with schedule {recorded:016x} but holds schedule {held:016x}; record it anew"
+    )]
     Digest {
         /// The digest written down.
         recorded: u64,
@@ -130,10 +132,8 @@ impl Trace {
     /// That of the run itself, without the bytes.
     pub fn replay(&self) -> Result<(), TraceError> {
         let program = Arc::new(Program::compile(&self.schedule, self.rank));
-        let mut replay = Replay {
-            executor: Executor::new(program, self.layout.clone()),
-            under_way: Pending::default(),
-        };
+        let mut replay =
+            Replay { executor: Executor::new(program, self.layout.clone()), under_way: Pending::default() };
         for (entry, what) in (1..).zip(&self.entries) {
             match what {
                 Entry::In(event) => replay.take(entry, *event)?,
@@ -193,11 +193,7 @@ impl Replay {
         let replayed = self.executor.poll();
         if replayed.as_ref() != Some(recorded) {
             let recorded = Some(recorded.clone());
-            return Err(TraceError::Differs {
-                entry,
-                recorded,
-                replayed,
-            });
+            return Err(TraceError::Differs { entry, recorded, replayed });
         }
         self.under_way.add(recorded);
         Ok(())
@@ -205,18 +201,9 @@ impl Replay {
 
     /// A run that came to its end has nothing more to do.
     fn end(mut self, entry: usize) -> Result<(), TraceError> {
-        match self
-            .executor
-            .is_closed()
-            .then(|| self.executor.poll())
-            .flatten()
-        {
+        match self.executor.is_closed().then(|| self.executor.poll()).flatten() {
             None => Ok(()),
-            replayed => Err(TraceError::Differs {
-                entry,
-                recorded: None,
-                replayed,
-            }),
+            replayed => Err(TraceError::Differs { entry, recorded: None, replayed }),
         }
     }
 }

@@ -13,9 +13,7 @@ use tweed_schedule::Schedule;
 fn layouts(schedule: &Schedule, rng: &mut Rng) -> Vec<Layout> {
     let n = schedule.ranks() as usize;
     let (piece, window) = (1 + rng.below(4) as u64, 1 + rng.below(4) as u32);
-    let lengths: Vec<u64> = (0..schedule.chunks())
-        .map(|_| rng.below(9) as u64)
-        .collect();
+    let lengths: Vec<u64> = (0..schedule.chunks()).map(|_| rng.below(9) as u64).collect();
     let hosts = 1 + rng.below(3);
     let host: Vec<usize> = (0..n).map(|_| rng.below(hosts)).collect();
     let in_place = rng.below(3);
@@ -25,16 +23,7 @@ fn layouts(schedule: &Schedule, rng: &mut Rng) -> Vec<Layout> {
         piece,
         window,
         in_place: allowed(rank) && (in_place == 1 || (in_place == 2 && rng.coin())),
-        reach: host
-            .iter()
-            .map(|&h| {
-                if h == host[rank] {
-                    Reach::Shared
-                } else {
-                    Reach::Wire
-                }
-            })
-            .collect(),
+        reach: host.iter().map(|&h| if h == host[rank] { Reach::Shared } else { Reach::Wire }).collect(),
     };
     (0..n).map(|rank| layout(rank, rng)).collect()
 }
@@ -59,15 +48,8 @@ fn one_host(schedule: &Schedule, mask: u32) -> Vec<Layout> {
 #[test]
 fn every_mix_of_buffers_in_place_and_staged() {
     for n in 2..4 {
-        for (schedule, mask) in schedules::all(n)
-            .iter()
-            .flat_map(|s| (0..1 << n).map(move |m| (s, m)))
-        {
-            println!(
-                "{} {} over {n}, in place {mask:b}",
-                schedule.name(),
-                schedule.collective()
-            );
+        for (schedule, mask) in schedules::all(n).iter().flat_map(|s| (0..1 << n).map(move |m| (s, m))) {
+            println!("{} {} over {n}, in place {mask:b}", schedule.name(), schedule.collective());
             (0..4).for_each(|seed| Cluster::new(schedule, &one_host(schedule, mask), seed).drive());
         }
     }

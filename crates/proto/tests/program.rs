@@ -11,11 +11,7 @@ use tweed_schedule::{Ranks, Schedule};
 /// Per rank and chunk, the number of contributions after each arrival, counted in lockstep.
 fn counts(schedule: &Schedule) -> Vec<Vec<Vec<usize>>> {
     let held = |rank, chunk| usize::from(schedule.origin(chunk).contains(rank));
-    let of = |rank| {
-        (0..schedule.chunks())
-            .map(move |c| vec![held(rank, c)])
-            .collect()
-    };
+    let of = |rank| (0..schedule.chunks()).map(move |c| vec![held(rank, c)]).collect();
     let mut counts: Vec<Vec<Vec<usize>>> = (0..schedule.ranks()).map(of).collect();
     for step in schedule.sends().chunk_by(|a, b| a.step == b.step) {
         let before = counts.clone();
@@ -23,17 +19,9 @@ fn counts(schedule: &Schedule) -> Vec<Vec<Vec<usize>>> {
         sends.sort_by_key(|s| (s.dst, s.chunk));
         for group in sends.chunk_by(|a, b| (a.dst, a.chunk) == (b.dst, b.chunk)) {
             let chunk = group[0].chunk as usize;
-            let last = |rank: u32| {
-                *before[rank as usize][chunk]
-                    .last()
-                    .expect("it starts with one")
-            };
+            let last = |rank: u32| *before[rank as usize][chunk].last().expect("it starts with one");
             let arrived: usize = group.iter().map(|s| last(s.src)).sum();
-            let own = if group[0].reduce {
-                last(group[0].dst)
-            } else {
-                0
-            };
+            let own = if group[0].reduce { last(group[0].dst) } else { 0 };
             counts[group[0].dst as usize][chunk].push(arrived + own);
         }
     }
@@ -50,24 +38,10 @@ fn check(schedule: &Schedule) {
             let complete = reduces && input.reduce && count == schedule.ranks() as usize;
             assert_eq!(input.complete, complete, "{input:?}");
         }
-        let arriving = schedule
-            .sends()
-            .iter()
-            .filter(|s| s.dst == program.rank)
-            .count();
-        assert_eq!(
-            program.inputs.iter().map(|i| i.sends.len()).sum::<usize>(),
-            arriving
-        );
-        let leaving = schedule
-            .sends()
-            .iter()
-            .filter(|s| s.src == program.rank)
-            .count();
-        assert_eq!(
-            program.outputs.iter().map(|o| o.sends.len()).sum::<usize>(),
-            leaving
-        );
+        let arriving = schedule.sends().iter().filter(|s| s.dst == program.rank).count();
+        assert_eq!(program.inputs.iter().map(|i| i.sends.len()).sum::<usize>(), arriving);
+        let leaving = schedule.sends().iter().filter(|s| s.src == program.rank).count();
+        assert_eq!(program.outputs.iter().map(|o| o.sends.len()).sum::<usize>(), leaving);
     }
 }
 

@@ -29,10 +29,7 @@ fn recorded() -> Trace {
     };
     let executor = Executor::new(Arc::new(Program::compile(&schedule, 0)), layout);
     let mut recorder = Recorder::recording(executor, &schedule);
-    let ready = Ready::Readable(Arrival {
-        at: 77,
-        writable: false,
-    });
+    let ready = Ready::Readable(Arrival { at: 77, writable: false });
     recorder.handle_ready(0, 0, ready).expect("it is the first");
     while let Some(action) = recorder.poll() {
         recorder.finished(&action);
@@ -73,19 +70,13 @@ fn the_text_holds_all_that_a_replay_needs() {
 fn a_recorder_that_is_off_holds_nothing() {
     let trace = recorded();
     let program = Arc::new(Program::compile(&trace.schedule, 0));
-    assert_eq!(
-        Recorder::from(Executor::new(program, trace.layout)).trace(),
-        None
-    );
+    assert_eq!(Recorder::from(Executor::new(program, trace.layout)).trace(), None);
 }
 
 #[test]
 fn another_action_is_a_difference() {
     let mut trace = recorded();
-    let other = Action::Stage {
-        output: 0,
-        slice: 0,
-    };
+    let other = Action::Stage { output: 0, slice: 0 };
     trace.entries[1] = Entry::Out(other.clone());
     let error = trace.replay().expect_err("the executor combines");
     assert!(matches!(error, TraceError::Differs { entry: 2, recorded: Some(o), .. } if o == other));
@@ -96,17 +87,7 @@ fn an_action_that_was_never_recorded_is_a_difference() {
     let mut trace = recorded();
     trace.entries.remove(4);
     let error = trace.replay().expect_err("the signal is missing");
-    assert!(
-        matches!(
-            error,
-            TraceError::Differs {
-                entry: 6,
-                recorded: None,
-                replayed: Some(_)
-            }
-        ),
-        "{error}"
-    );
+    assert!(matches!(error, TraceError::Differs { entry: 6, recorded: None, replayed: Some(_) }), "{error}");
 }
 
 #[test]
@@ -127,49 +108,22 @@ fn impossible_events_are_named() {
         "entry 2: the executor refuses this event: a piece that has arrived before"
     );
     trace.entries[1] = Entry::In(Event::Finished(0));
-    assert_eq!(
-        trace.replay(),
-        Err(TraceError::NotUnderWay {
-            entry: 2,
-            number: 0
-        })
-    );
+    assert_eq!(trace.replay(), Err(TraceError::NotUnderWay { entry: 2, number: 0 }));
 }
 
 #[test]
 fn files_that_are_no_traces_are_refused_by_line() {
     let with = |from: &str, to: &str| TEXT.replace(from, to).parse::<Trace>().map(|_| ());
     let line = |line, expected| Err(TraceError::Line { line, expected });
-    assert!(matches!(
-        with("trace 1", "trace 2"),
-        Err(TraceError::Version { .. })
-    ));
-    assert!(matches!(
-        "".parse::<Trace>(),
-        Err(TraceError::Version { .. })
-    ));
-    assert!(matches!(
-        with("5fca", "0000"),
-        Err(TraceError::Digest { .. })
-    ));
-    assert!(matches!(
-        with("send 1 0 1 0 = - -\n", ""),
-        Err(TraceError::Schedule(_))
-    ));
+    assert!(matches!(with("trace 1", "trace 2"), Err(TraceError::Version { .. })));
+    assert!(matches!("".parse::<Trace>(), Err(TraceError::Version { .. })));
+    assert!(matches!(with("5fca", "0000"), Err(TraceError::Digest { .. })));
+    assert!(matches!(with("send 1 0 1 0 = - -\n", ""), Err(TraceError::Schedule(_))));
     assert_eq!(with("rank 0", "rank 2"), line(6, "a rank of the schedule"));
-    assert_eq!(
-        with("layout 100", "layout 0"),
-        line(8, "a layout that fits the schedule")
-    );
-    assert_eq!(
-        with("bytes 10", "bytes 10,10"),
-        line(8, "a layout that fits the schedule")
-    );
+    assert_eq!(with("layout 100", "layout 0"), line(8, "a layout that fits the schedule"));
+    assert_eq!(with("bytes 10", "bytes 10,10"), line(8, "a layout that fits the schedule"));
     assert_eq!(with("< read 0 1", "< read 0 x"), line(14, "a send"));
-    assert_eq!(
-        with("> combine 0 0 0 -", "> combine 0 0 0 1"),
-        line(10, "pairs of position and send")
-    );
+    assert_eq!(with("> combine 0 0 0 -", "> combine 0 0 0 1"), line(10, "pairs of position and send"));
 }
 
 proptest! {

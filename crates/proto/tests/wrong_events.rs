@@ -10,10 +10,7 @@ use support::schedules;
 use tweed_proto::{Action, Arrival, Executor, Layout, Notice, Program, Reach, Ready, Signal};
 use tweed_schedule::{Collective, Schedule, Send};
 
-const HERE: Ready = Ready::Readable(Arrival {
-    at: 0,
-    writable: false,
-});
+const HERE: Ready = Ready::Readable(Arrival { at: 0, writable: false });
 
 fn executor(schedule: &Schedule, rank: u32, in_place: bool) -> Executor {
     let program = Arc::new(Program::compile(schedule, rank));
@@ -36,18 +33,9 @@ fn there_and_back() -> Schedule {
 #[test]
 fn a_signal_about_a_foreign_send_is_refused() {
     let mut root = executor(&there_and_back(), 0, false);
-    assert_eq!(
-        root.handle_ready(0, 1, HERE),
-        Err("a send that does not end at this rank")
-    );
-    assert_eq!(
-        root.handle_read(0, 0),
-        Err("a send that does not start at this rank")
-    );
-    assert_eq!(
-        root.handle_ready(0, 99, HERE),
-        Err("a send that does not end at this rank")
-    );
+    assert_eq!(root.handle_ready(0, 1, HERE), Err("a send that does not end at this rank"));
+    assert_eq!(root.handle_read(0, 0), Err("a send that does not start at this rank"));
+    assert_eq!(root.handle_ready(0, 99, HERE), Err("a send that does not end at this rank"));
 }
 
 #[test]
@@ -65,29 +53,17 @@ fn a_second_arrival_is_refused_before_and_after_it_is_taken_in() {
 fn slices_far_ahead_take_no_memory() {
     let mut root = executor(&there_and_back(), 0, false);
     assert_eq!(root.handle_ready(3, 0, HERE), Ok(()));
-    assert_eq!(
-        root.handle_ready(4, 0, HERE),
-        Err("a slice that is not under way")
-    );
-    assert_eq!(
-        root.handle_ready(u32::MAX, 0, HERE),
-        Err("a slice that is not under way")
-    );
+    assert_eq!(root.handle_ready(4, 0, HERE), Err("a slice that is not under way"));
+    assert_eq!(root.handle_ready(u32::MAX, 0, HERE), Err("a slice that is not under way"));
 }
 
 #[test]
 fn a_value_is_not_read_before_it_leaves_nor_twice() {
     let mut leaf = executor(&there_and_back(), 1, false);
     let mut root = executor(&there_and_back(), 0, false);
-    assert_eq!(
-        root.handle_read(0, 1),
-        Err("an acknowledgement of a value that has not left")
-    );
+    assert_eq!(root.handle_read(0, 1), Err("an acknowledgement of a value that has not left"));
     assert_eq!(leaf.handle_read(0, 0), Ok(()));
-    assert_eq!(
-        leaf.handle_read(0, 0),
-        Err("an acknowledgement that has come before")
-    );
+    assert_eq!(leaf.handle_read(0, 0), Err("an acknowledgement that has come before"));
 }
 
 #[test]
@@ -96,18 +72,10 @@ fn an_answer_is_placed_only_over_a_value_that_was_given_away() {
     let mut staged = executor(&there_and_back(), 1, false);
     assert_eq!(staged.handle_ready(0, 1, Ready::Placed), refused);
     let mut leaf = executor(&there_and_back(), 1, true);
-    assert_eq!(
-        leaf.handle_ready(2, 1, Ready::Placed),
-        refused,
-        "slice 2 is not open"
-    );
+    assert_eq!(leaf.handle_ready(2, 1, Ready::Placed), refused, "slice 2 is not open");
     assert_eq!(leaf.handle_ready(0, 1, Ready::Placed), Ok(()));
     assert_eq!(leaf.handle_ready(1, 1, Ready::Placed), Ok(()));
-    assert_eq!(
-        leaf.handle_read(1, 0),
-        Err("a slice that is not under way"),
-        "it is closed"
-    );
+    assert_eq!(leaf.handle_read(1, 0), Err("a slice that is not under way"), "it is closed");
 }
 
 #[test]
@@ -121,27 +89,17 @@ fn an_answer_over_a_value_that_was_read_is_refused() {
 #[test]
 fn an_answer_over_a_value_that_another_reads_is_refused() {
     let both = [Send::new(0, 2, 0, 0, true), Send::new(0, 2, 1, 0, true)];
-    let rest = [
-        Send::new(0, 1, 0, 0, true),
-        Send::new(0, 0, 1, 0, true),
-        Send::new(1, 0, 2, 0, false),
-    ];
+    let rest = [Send::new(0, 1, 0, 0, true), Send::new(0, 0, 1, 0, true), Send::new(1, 0, 2, 0, false)];
     let sends = both.into_iter().chain(rest).collect();
     let schedule = schedules::schedule("two hubs", Collective::AllReduce, 3, 1, sends);
     let refused = Err("an answer written where none was allowed");
-    assert_eq!(
-        executor(&schedule, 2, true).handle_ready(0, 4, Ready::Placed),
-        refused
-    );
+    assert_eq!(executor(&schedule, 2, true).handle_ready(0, 4, Ready::Placed), refused);
 }
 
 #[test]
 fn a_writable_value_is_answered_in_place() {
     let mut root = executor(&there_and_back(), 0, false);
-    let ready = Ready::Readable(Arrival {
-        at: 7,
-        writable: true,
-    });
+    let ready = Ready::Readable(Arrival { at: 7, writable: true });
     root.handle_ready(0, 0, ready).expect("it is the first");
     let action = root.poll().expect("all has arrived");
     let Action::Combine(combine) = &action else {
@@ -149,12 +107,7 @@ fn a_writable_value_is_answered_in_place() {
     };
     assert_eq!((&combine.puts[..], combine.stage), (&[(0, 1)][..], None));
     root.finished(&action);
-    let placed = Signal {
-        to: 1,
-        send: 1,
-        slice: 0,
-        what: Notice::Placed,
-    };
+    let placed = Signal { to: 1, send: 1, slice: 0, what: Notice::Placed };
     assert_eq!(root.poll(), Some(Action::Signal(placed)));
     assert_eq!(root.poll(), None);
 }
@@ -166,13 +119,7 @@ fn an_exchange_cannot_run_in_place() {
     let exchange = schedules::schedule("exchange", Collective::AllReduce, 2, 1, sends);
     let layout = executor(&exchange, 0, true).layout().clone();
     let program = Arc::new(Program::compile(&exchange, 0));
-    let _ = Executor::new(
-        program,
-        Layout {
-            in_place: true,
-            ..layout
-        },
-    );
+    let _ = Executor::new(program, Layout { in_place: true, ..layout });
 }
 
 proptest! {

@@ -29,10 +29,7 @@ struct Due<E> {
 
 impl<E> Queue<E> {
     pub(crate) fn new() -> Queue<E> {
-        Queue {
-            heap: BinaryHeap::new(),
-            announced: 0,
-        }
+        Queue { heap: BinaryHeap::new(), announced: 0 }
     }
 
     /// Announces an event; one that is to happen [`NEVER`] does not.
@@ -40,10 +37,7 @@ impl<E> Queue<E> {
         if at == NEVER {
             return;
         }
-        self.heap.push(Reverse(Due {
-            key: (at, self.announced),
-            event,
-        }));
+        self.heap.push(Reverse(Due { key: (at, self.announced), event }));
         self.announced += 1;
     }
 

@@ -37,7 +37,9 @@ pub enum SimError {
         reason: &'static str,
     },
     /// A result lacks contributions or holds one twice: a defect of tweed.
-    #[error("rank {rank} ends with a wrong value in chunk {chunk}; this is a defect of tweed, please report it")]
+    #[error(
+        "rank {rank} ends with a wrong value in chunk {chunk}; this is a defect of tweed, please report it"
+    )]
     Wrong {
         /// Who.
         rank: Rank,

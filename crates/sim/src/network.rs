@@ -70,24 +70,14 @@ impl Network {
     }
 
     fn add_ports(&mut self, port: Link) {
-        let ports = |latency| {
-            (0..self.ranks).map(move |_| Channel {
-                link: port,
-                latency,
-                free: 0,
-            })
-        };
+        let ports = |latency| (0..self.ranks).map(move |_| Channel { link: port, latency, free: 0 });
         self.channels = ports(time(port.latency)).chain(ports(0)).collect();
     }
 
     fn add_links(&mut self, setup: &Setup) {
         for (nodes, link) in setup.topology.links() {
             self.of_link.insert(nodes, self.channels.len());
-            self.channels.push(Channel {
-                link,
-                latency: time(link.latency),
-                free: 0,
-            });
+            self.channels.push(Channel { link, latency: time(link.latency), free: 0 });
         }
     }
 
@@ -119,26 +109,17 @@ impl Network {
     /// The message's first byte reaches its next channel at `now`: takes it through.
     pub(crate) fn pass(&mut self, now: Time, send: &Send, message: &mut Message) -> Passage {
         let at = self.channel(send, message.hops);
-        let slow = if message.hops == 0 {
-            self.slow[send.src as usize]
-        } else {
-            1.0
-        };
+        let slow = if message.hops == 0 { self.slow[send.src as usize] } else { 1.0 };
         let channel = &mut self.channels[at];
         let start = now.max(channel.free);
         let busy = stretch(time(channel.link.busy(message.bytes)), slow);
         // The last byte cannot leave before it has come.
-        let end = start
-            .saturating_add(busy)
-            .max(now.saturating_add(message.behind));
+        let end = start.saturating_add(busy).max(now.saturating_add(message.behind));
         channel.free = end;
         message.hops += 1;
         message.behind = end - start;
         let later = |t: Time| t.saturating_add(channel.latency);
-        Passage {
-            enters: (start, end),
-            leaves: (later(start), later(end)),
-        }
+        Passage { enters: (start, end), leaves: (later(start), later(end)) }
     }
 
     fn channel(&self, send: &Send, hop: usize) -> usize {
@@ -148,10 +129,7 @@ impl Network {
                 _ => self.ranks + send.dst as usize,
             };
         }
-        let link = send
-            .hops()
-            .nth(hop)
-            .expect("a message takes no more hops than its send has");
+        let link = send.hops().nth(hop).expect("a message takes no more hops than its send has");
         self.of_link[&link]
     }
 }

@@ -70,15 +70,7 @@ impl Outcome {
 
 impl fmt::Display for Crossing {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Crossing {
-            send,
-            slice,
-            src,
-            dst,
-            bytes,
-            left,
-            arrived,
-        } = self;
+        let Crossing { send, slice, src, dst, bytes, left, arrived } = self;
         let (left, arrived) = (left.as_nanos(), arrived.as_nanos());
         write!(f, "{left} {arrived} {src} {dst} {send} {slice} {bytes}")
     }

@@ -30,14 +30,9 @@ impl Ground {
         let result = |chunk| {
             let origin = schedule.origin(chunk);
             let ranks = (0..schedule.ranks()).filter(|&r| origin.contains(r));
-            ranks.fold(0, |sum: u64, rank| {
-                sum.wrapping_add(contribution(rank, chunk))
-            })
+            ranks.fold(0, |sum: u64, rank| sum.wrapping_add(contribution(rank, chunk)))
         };
-        Ground {
-            first,
-            results: (0..schedule.chunks()).map(result).collect(),
-        }
+        Ground { first, results: (0..schedule.chunks()).map(result).collect() }
     }
 
     fn piece(&self, chunk: u32, slice: u32) -> usize {
@@ -64,12 +59,7 @@ pub(crate) struct SimRank {
 }
 
 impl SimRank {
-    pub(crate) fn new(
-        schedule: &Schedule,
-        program: Program,
-        setup: &Setup,
-        ground: &Ground,
-    ) -> SimRank {
+    pub(crate) fn new(schedule: &Schedule, program: Program, setup: &Setup, ground: &Ground) -> SimRank {
         let rank = program.rank;
         let executor = Executor::new(Arc::new(program), setup.layout(schedule, rank));
         let mut values = vec![0; *ground.first.last().unwrap_or(&0)];
@@ -128,14 +118,8 @@ impl SimRank {
     fn combine(&self, combine: &Combine, ground: &Ground) -> (u64, u64) {
         let input = &self.executor.program().inputs[combine.input as usize];
         let (_, bytes) = self.executor.layout().piece_of(input.chunk, combine.slice);
-        let own = input
-            .own
-            .then(|| self.values[ground.piece(input.chunk, combine.slice)]);
-        let arrived = self
-            .executor
-            .arrivals(combine.slice, combine.input)
-            .iter()
-            .flatten();
+        let own = input.own.then(|| self.values[ground.piece(input.chunk, combine.slice)]);
+        let arrived = self.executor.arrivals(combine.slice, combine.input).iter().flatten();
         let summands = own.into_iter().chain(arrived.map(|a| a.at));
         let (count, sum) = summands.fold((0, 0u64), |(n, sum), v| (n + 1, sum.wrapping_add(v)));
         (bytes * count, sum)
@@ -144,16 +128,10 @@ impl SimRank {
     /// Writes what an action made.
     pub(crate) fn store(&mut self, action: &Action, value: u64, ground: &Ground) {
         match action {
-            Action::Combine(Combine {
-                input,
-                slice,
-                stage,
-                ..
-            }) => {
+            Action::Combine(Combine { input, slice, stage, .. }) => {
                 let chunk = self.executor.program().inputs[*input as usize].chunk;
                 self.values[ground.piece(chunk, *slice)] = value;
-                self.staged
-                    .extend(stage.map(|output| ((output, *slice), value)));
+                self.staged.extend(stage.map(|output| ((output, *slice), value)));
             }
             Action::Stage { output, slice } => {
                 self.staged.insert(self.cell(*output, *slice), value);
@@ -168,9 +146,7 @@ impl SimRank {
         let mut kept = (0..schedule.chunks()).filter(|&c| schedule.destination(c).contains(rank));
         kept.find(|&c| {
             let pieces = &self.values[ground.first[c as usize]..ground.first[c as usize + 1]];
-            pieces
-                .iter()
-                .any(|&value| value != ground.results[c as usize])
+            pieces.iter().any(|&value| value != ground.results[c as usize])
         })
     }
 }

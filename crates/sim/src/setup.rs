@@ -72,33 +72,20 @@ impl Setup {
     /// Says what is wrong with it for `schedule`, if anything is.
     pub(crate) fn check(&self, schedule: &Schedule) -> Result<(), SimError> {
         let ranks = schedule.ranks();
-        let named = [&self.delays, &self.deaths]
-            .into_iter()
-            .flat_map(BTreeMap::keys);
+        let named = [&self.delays, &self.deaths].into_iter().flat_map(BTreeMap::keys);
         let mut named = named.chain(self.slow.keys()).chain(&self.record);
         let complain = |what: String| Err(SimError::Setup(what));
         if let Some(rank) = named.find(|&&rank| rank >= ranks) {
-            return complain(format!(
-                "the setup names rank {rank}, but there are only {ranks} ranks"
-            ));
+            return complain(format!("the setup names rank {rank}, but there are only {ranks} ranks"));
         }
         if self.piece == Some(0) || self.window == 0 || self.compute == Some(0) {
             return complain("piece, window and compute must be at least 1".into());
         }
         if !self.hosts.is_empty() && self.hosts.len() != ranks as usize {
-            return complain(format!(
-                "hosts has {} entries for {ranks} ranks",
-                self.hosts.len()
-            ));
+            return complain(format!("hosts has {} entries for {ranks} ranks", self.hosts.len()));
         }
-        if let Some((rank, factor)) = self
-            .slow
-            .iter()
-            .find(|(_, f)| !(f.is_finite() && **f > 0.0))
-        {
-            return complain(format!(
-                "rank {rank} cannot be {factor} times as slow; give a positive number"
-            ));
+        if let Some((rank, factor)) = self.slow.iter().find(|(_, f)| !(f.is_finite() && **f > 0.0)) {
+            return complain(format!("rank {rank} cannot be {factor} times as slow; give a positive number"));
         }
         Ok(())
     }
@@ -109,9 +96,7 @@ impl Setup {
 
     pub(crate) fn layout(&self, schedule: &Schedule, rank: Rank) -> Layout {
         let chunks = 0..schedule.chunks();
-        let chunk_bytes: Vec<u64> = chunks
-            .map(|c| schedule.chunk_bytes(c, self.bytes))
-            .collect();
+        let chunk_bytes: Vec<u64> = chunks.map(|c| schedule.chunk_bytes(c, self.bytes)).collect();
         let longest = chunk_bytes.iter().copied().max().unwrap_or(0);
         let reach = |other| {
             if self.is_local(rank, other) {

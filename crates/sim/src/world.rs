@@ -68,9 +68,7 @@ impl<'a> World<'a> {
     fn new(schedule: &'a Schedule, setup: &'a Setup) -> Result<World<'a>, SimError> {
         let ground = Ground::new(schedule, setup);
         let programs = Program::compile_all(schedule).into_iter();
-        let ranks = programs
-            .map(|p| SimRank::new(schedule, p, setup, &ground))
-            .collect();
+        let ranks = programs.map(|p| SimRank::new(schedule, p, setup, &ground)).collect();
         Ok(World {
             schedule,
             setup,
@@ -90,8 +88,7 @@ impl<'a> World<'a> {
         for rank in 0..self.schedule.ranks() {
             let drawn = self.rng.up_to(time(self.setup.late));
             let given = self.setup.delays.get(&rank).copied().unwrap_or_default();
-            self.queue
-                .push(drawn.saturating_add(time(given)), Event::Start(rank));
+            self.queue.push(drawn.saturating_add(time(given)), Event::Start(rank));
         }
         for (&rank, &at) in &self.setup.deaths {
             self.queue.push(time(at), Event::Dies(rank));
@@ -154,9 +151,7 @@ impl<'a> World<'a> {
     fn signal(&mut self, from: Rank, signal: Signal) {
         let latency = match self.setup.is_local(from, signal.to) {
             true => time(self.setup.local_latency),
-            false => self
-                .network
-                .latency(&self.schedule.sends()[signal.send as usize]),
+            false => self.network.latency(&self.schedule.sends()[signal.send as usize]),
         };
         let value = match signal.what {
             Notice::Readable { output, .. } => self.rank(from).staged(output, signal.slice),
@@ -171,36 +166,17 @@ impl<'a> World<'a> {
         let slow = self.setup.slow.get(&rank).copied().unwrap_or(1.0);
         let nanos = self.setup.compute.map_or(0, |speed| nanos(bytes, speed));
         let state = &mut self.ranks[rank as usize];
-        state.busy_until = state
-            .busy_until
-            .max(self.now)
-            .saturating_add(stretch(nanos, slow));
-        self.queue
-            .push(state.busy_until, Event::Done(rank, action, value));
+        state.busy_until = state.busy_until.max(self.now).saturating_add(stretch(nanos, slow));
+        self.queue.push(state.busy_until, Event::Done(rank, action, value));
     }
 
     fn transmit(&mut self, rank: Rank, action: Action) {
-        let Action::Transmit {
-            send,
-            to,
-            output,
-            slice,
-        } = action
-        else {
+        let Action::Transmit { send, to, output, slice } = action else {
             return;
         };
         let (value, bytes) = self.ranks[rank as usize].leaving(output, slice, &self.ground);
-        let message = Message {
-            send,
-            slice,
-            src: rank,
-            dst: to,
-            bytes,
-            value,
-            left: (0, 0),
-            behind: 0,
-            hops: 0,
-        };
+        let message =
+            Message { send, slice, src: rank, dst: to, bytes, value, left: (0, 0), behind: 0, hops: 0 };
         let left = self.forward(Box::new(message));
         self.queue.push(left, Event::Left(rank, action));
     }
@@ -218,23 +194,13 @@ impl<'a> World<'a> {
             self.queue.push(head, Event::Reaches(message));
         } else {
             let late = self.rng.up_to(time(self.setup.jitter));
-            self.queue
-                .push(tail.saturating_add(late), Event::Arrives(message));
+            self.queue.push(tail.saturating_add(late), Event::Arrives(message));
         }
         passage.enters.1
     }
 
     fn arrive(&mut self, message: &Message) -> Result<(), SimError> {
-        let &Message {
-            send,
-            slice,
-            src,
-            dst,
-            bytes,
-            value,
-            left,
-            ..
-        } = message;
+        let &Message { send, slice, src, dst, bytes, value, left, .. } = message;
         let cut_off = self.rank(src).died.is_some_and(|died| died < left.1);
         if cut_off || !self.rank(dst).is_active() {
             return Ok(());
@@ -244,26 +210,13 @@ impl<'a> World<'a> {
         }
         if self.setup.log {
             let (left, arrived) = (Duration::from_nanos(left.0), Duration::from_nanos(self.now));
-            self.log.push(Crossing {
-                send,
-                slice,
-                src,
-                dst,
-                bytes,
-                left,
-                arrived,
-            });
+            self.log.push(Crossing { send, slice, src, dst, bytes, left, arrived });
         }
         self.ready(dst, slice, send, value)
     }
 
     fn hear(&mut self, signal: Signal, value: u64) -> Result<(), SimError> {
-        let Signal {
-            to,
-            send,
-            slice,
-            what,
-        } = signal;
+        let Signal { to, send, slice, what } = signal;
         if !self.rank(to).is_active() {
             return Ok(());
         }
@@ -271,20 +224,13 @@ impl<'a> World<'a> {
             return self.ready(to, slice, send, value);
         }
         let heard = self.rank(to).executor.handle_read(slice, send);
-        heard.map_err(|reason| SimError::Refused {
-            rank: to,
-            send,
-            reason,
-        })?;
+        heard.map_err(|reason| SimError::Refused { rank: to, send, reason })?;
         self.drive(to)
     }
 
     fn ready(&mut self, rank: Rank, slice: u32, send: u32, value: u64) -> Result<(), SimError> {
         // The executor only hands the number back, so it can be the value itself.
-        let ready = Ready::Readable(Arrival {
-            at: value,
-            writable: false,
-        });
+        let ready = Ready::Readable(Arrival { at: value, writable: false });
         let heard = self.rank(rank).executor.handle_ready(slice, send, ready);
         heard.map_err(|reason| SimError::Refused { rank, send, reason })?;
         self.drive(rank)
@@ -326,20 +272,11 @@ impl<'a> World<'a> {
         let mut ends = Vec::with_capacity(self.ranks.len());
         let mut trace = None;
         for (rank, state) in (0..).zip(&self.ranks) {
-            let stalled = || SimError::Stalled {
-                rank,
-                waits_for: state.executor.waits_for(),
-            };
+            let stalled = || SimError::Stalled { rank, waits_for: state.executor.waits_for() };
             ends.push(state.end.ok_or_else(stalled)?);
             trace = trace.or_else(|| state.executor.trace().cloned());
         }
-        Ok(Outcome {
-            ends,
-            link_bytes: self.link_bytes,
-            log: self.log,
-            trace,
-            events: self.events,
-        })
+        Ok(Outcome { ends, link_bytes: self.link_bytes, log: self.log, trace, events: self.events })
     }
 }
 

@@ -17,10 +17,7 @@ use tweed_sim::{run, End, Outcome, Setup, SimError};
 
 const MB: u64 = 1_000_000;
 /// 1 MB per millisecond.
-const LINK: Link = Link {
-    bandwidth: 1000 * MB,
-    latency: Duration::from_micros(10),
-};
+const LINK: Link = Link { bandwidth: 1000 * MB, latency: Duration::from_micros(10) };
 
 fn ms(ms: u64) -> Duration {
     Duration::from_millis(ms)
@@ -37,8 +34,7 @@ fn flat(ranks: u32, bytes: u64) -> Setup {
 
 fn find(name: &str, collective: Collective, ranks: u32) -> Schedule {
     let mut all = schedules::all(ranks).into_iter();
-    all.find(|s| s.name() == name && s.collective() == collective)
-        .expect("it is in the list")
+    all.find(|s| s.name() == name && s.collective() == collective).expect("it is in the list")
 }
 
 fn ring(ranks: u32) -> Schedule {
@@ -64,10 +60,7 @@ fn a_ring_takes_its_steps_times_latency_and_bytes() {
 
 #[test]
 fn two_slices_of_a_ring_keep_both_ends_of_a_link_busy() {
-    let setup = Setup {
-        piece: Some(MB / 2),
-        ..flat(4, 4 * MB)
-    };
+    let setup = Setup { piece: Some(MB / 2), ..flat(4, 4 * MB) };
     // The first slice's latency hides behind the second slice's bytes, but in the first and last step.
     assert_eq!(finished(&ring(4), &setup), 6 * ms(1) + us(10));
 }
@@ -93,10 +86,7 @@ fn every_send_of_a_ring_is_in_the_log_and_on_its_link() {
 #[test]
 fn arithmetic_takes_time_where_it_is_said_to() {
     // Each of 3 reducing steps reads its own and the arrived megabyte; copies read one.
-    let setup = Setup {
-        compute: Some(2000 * MB),
-        ..flat(4, 4 * MB)
-    };
+    let setup = Setup { compute: Some(2000 * MB), ..flat(4, 4 * MB) };
     let expected = 3 * (us(1010) + ms(1)) + 3 * (us(1010) + us(500));
     assert_eq!(finished(&ring(4), &setup), expected);
 }
@@ -104,48 +94,28 @@ fn arithmetic_takes_time_where_it_is_said_to() {
 #[test]
 fn a_late_rank_delays_all_and_a_slow_one_too() {
     let on_time = finished(&ring(4), &flat(4, 4 * MB));
-    let late = Setup {
-        delays: BTreeMap::from([(2, ms(5))]),
-        ..flat(4, 4 * MB)
-    };
+    let late = Setup { delays: BTreeMap::from([(2, ms(5))]), ..flat(4, 4 * MB) };
     assert_eq!(finished(&ring(4), &late), on_time + ms(5));
-    let slow = Setup {
-        slow: BTreeMap::from([(2, 3.0)]),
-        ..flat(4, 4 * MB)
-    };
+    let slow = Setup { slow: BTreeMap::from([(2, 3.0)]), ..flat(4, 4 * MB) };
     assert!(finished(&ring(4), &slow) > on_time + ms(2));
 }
 
 #[test]
 fn ranks_of_one_host_use_no_network() {
-    let setup = Setup {
-        hosts: vec![0; 4],
-        local_latency: us(1),
-        ..flat(4, 4 * MB)
-    };
+    let setup = Setup { hosts: vec![0; 4], local_latency: us(1), ..flat(4, 4 * MB) };
     let outcome = outcome(&ring(4), &setup);
     assert_eq!(outcome.finished(), Some(6 * us(1)));
     assert!(outcome.link_bytes.is_empty());
-    let two = Setup {
-        hosts: vec![0, 0, 1, 1],
-        ..setup
-    };
+    let two = Setup { hosts: vec![0, 0, 1, 1], ..setup };
     let links = run(&ring(4), &two).expect("it runs").link_bytes;
     assert_eq!(links.into_keys().collect::<Vec<_>>(), [(1, 2), (3, 0)]);
 }
 
 #[test]
 fn survivors_name_the_dead_once_they_know() {
-    let setup = Setup {
-        deaths: BTreeMap::from([(1, us(1500))]),
-        detection: ms(100),
-        ..flat(4, 4 * MB)
-    };
+    let setup = Setup { deaths: BTreeMap::from([(1, us(1500))]), detection: ms(100), ..flat(4, 4 * MB) };
     let outcome = outcome(&ring(4), &setup);
-    let lost = End::PeerLost {
-        peer: 1,
-        at: ms(100) + us(1500),
-    };
+    let lost = End::PeerLost { peer: 1, at: ms(100) + us(1500) };
     assert_eq!(outcome.ends, [lost, End::Died(us(1500)), lost, lost]);
     assert_eq!(outcome.finished(), None);
     let from_dead = outcome.log.iter().filter(|c| c.src == 1);
@@ -154,40 +124,25 @@ fn survivors_name_the_dead_once_they_know() {
 
 #[test]
 fn a_death_after_the_end_harms_nobody() {
-    let setup = Setup {
-        deaths: BTreeMap::from([(1, ms(1000))]),
-        ..flat(4, 4 * MB)
-    };
+    let setup = Setup { deaths: BTreeMap::from([(1, ms(1000))]), ..flat(4, 4 * MB) };
     assert!(outcome(&ring(4), &setup).finished().is_some());
 }
 
 #[test]
 fn a_rank_that_has_its_result_before_it_learns_of_a_death_keeps_it() {
     let reduce = find("binomial", Collective::Reduce, 4);
-    let setup = Setup {
-        deaths: BTreeMap::from([(0, Duration::ZERO)]),
-        ..flat(4, 4 * MB)
-    };
+    let setup = Setup { deaths: BTreeMap::from([(0, Duration::ZERO)]), ..flat(4, 4 * MB) };
     let ends = outcome(&reduce, &setup).ends;
-    assert!(
-        matches!(ends[3], End::Finished(_)),
-        "rank 3 has sent all it had to: {ends:?}"
-    );
+    assert!(matches!(ends[3], End::Finished(_)), "rank 3 has sent all it had to: {ends:?}");
     assert!(matches!(ends[0], End::Died(_)));
 }
 
 /// 0 -> 1 over switch 2, whose second link is slower than the first.
 fn routed(bandwidths: [u64; 2]) -> (Schedule, Setup) {
-    let link = |bandwidth| Link {
-        bandwidth,
-        latency: us(10),
-    };
+    let link = |bandwidth| Link { bandwidth, latency: us(10) };
     let links = [((0, 2), link(bandwidths[0])), ((2, 1), link(bandwidths[1]))];
     let topology = Arc::new(Topology::from_links(2, links));
-    let send = Send {
-        route: vec![2],
-        ..Send::new(0, 0, 1, 0, false)
-    };
+    let send = Send { route: vec![2], ..Send::new(0, 0, 1, 0, false) };
     let draft = Draft {
         name: "routed".into(),
         collective: Collective::Broadcast,
@@ -207,65 +162,34 @@ fn a_route_costs_its_latencies_and_its_slowest_link() {
         let (schedule, setup) = routed(bandwidths);
         let outcome = outcome(&schedule, &setup);
         assert_eq!(outcome.ends[1], End::Finished(us(20) + ms(4)));
-        assert_eq!(
-            outcome.link_bytes,
-            BTreeMap::from([((0, 2), MB), ((2, 1), MB)])
-        );
+        assert_eq!(outcome.link_bytes, BTreeMap::from([((0, 2), MB), ((2, 1), MB)]));
     }
 }
 
 #[test]
 fn a_dead_link_is_a_stall_and_not_a_hang() {
     let (schedule, setup) = routed([1000 * MB, 0]);
-    let stalled = SimError::Stalled {
-        rank: 1,
-        waits_for: vec![0],
-    };
+    let stalled = SimError::Stalled { rank: 1, waits_for: vec![0] };
     assert_eq!(run(&schedule, &setup), Err(stalled));
 }
 
 #[test]
 fn a_missing_link_is_named() {
     let (_, setup) = routed([MB, MB]);
-    let missing = SimError::NoSuchLink {
-        send: 0,
-        from: 0,
-        to: 1,
-    };
+    let missing = SimError::NoSuchLink { send: 0, from: 0, to: 1 };
     assert_eq!(run(&ring(2), &setup), Err(missing));
 }
 
 #[test]
 fn setups_that_cannot_be_are_refused() {
     let check = |setup: Setup| matches!(run(&ring(4), &setup), Err(SimError::Setup(_)));
-    assert!(check(Setup {
-        window: 0,
-        ..flat(4, 1)
-    }));
-    assert!(check(Setup {
-        piece: Some(0),
-        ..flat(4, 1)
-    }));
-    assert!(check(Setup {
-        compute: Some(0),
-        ..flat(4, 1)
-    }));
-    assert!(check(Setup {
-        hosts: vec![0],
-        ..flat(4, 1)
-    }));
-    assert!(check(Setup {
-        record: Some(4),
-        ..flat(4, 1)
-    }));
-    assert!(check(Setup {
-        slow: BTreeMap::from([(0, -1.0)]),
-        ..flat(4, 1)
-    }));
-    assert!(check(Setup {
-        deaths: BTreeMap::from([(9, ms(1))]),
-        ..flat(4, 1)
-    }));
+    assert!(check(Setup { window: 0, ..flat(4, 1) }));
+    assert!(check(Setup { piece: Some(0), ..flat(4, 1) }));
+    assert!(check(Setup { compute: Some(0), ..flat(4, 1) }));
+    assert!(check(Setup { hosts: vec![0], ..flat(4, 1) }));
+    assert!(check(Setup { record: Some(4), ..flat(4, 1) }));
+    assert!(check(Setup { slow: BTreeMap::from([(0, -1.0)]), ..flat(4, 1) }));
+    assert!(check(Setup { deaths: BTreeMap::from([(9, ms(1))]), ..flat(4, 1) }));
 }
 
 /// All that a seed can vary.
@@ -278,11 +202,7 @@ fn rough(ranks: u32, seed: u64) -> Setup {
         jitter: us(rng.next() % 50),
         late: us(rng.next() % 500),
         compute: rng.coin().then_some(100 * MB),
-        hosts: if rng.coin() {
-            (0..ranks).map(|_| rng.below(2) as u32).collect()
-        } else {
-            Vec::new()
-        },
+        hosts: if rng.coin() { (0..ranks).map(|_| rng.below(2) as u32).collect() } else { Vec::new() },
         record: Some(rng.below(ranks as usize) as u32),
         ..flat(ranks, rng.next() % 40_000)
     }

@@ -15,11 +15,7 @@ impl FromStr for Trace {
     type Err = TraceError;
 
     fn from_str(text: &str) -> Result<Trace, TraceError> {
-        let mut reader = Reader {
-            lines: text.lines(),
-            line: 0,
-            words: "".split_whitespace(),
-        };
+        let mut reader = Reader { lines: text.lines(), line: 0, words: "".split_whitespace() };
         reader.version()?;
         let schedule = reader.schedule()?;
         let rank = reader.number("a rank")?;
@@ -31,12 +27,7 @@ impl FromStr for Trace {
         while reader.next_line() {
             entries.push(reader.entry()?);
         }
-        Ok(Trace {
-            schedule,
-            rank,
-            layout,
-            entries,
-        })
+        Ok(Trace { schedule, rank, layout, entries })
     }
 }
 
@@ -54,9 +45,7 @@ impl<'a> Reader<'a> {
         if first == format!("tweed trace {VERSION}") {
             return Ok(());
         }
-        Err(TraceError::Version {
-            found: first.chars().take(40).collect(),
-        })
+        Err(TraceError::Version { found: first.chars().take(40).collect() })
     }
 
     fn schedule(&mut self) -> Result<Schedule, TraceError> {
@@ -71,15 +60,7 @@ impl<'a> Reader<'a> {
         let recorded = u64::from_str_radix(digest, 16).map_err(|_| self.expected("a digest"))?;
         let sends = self.sends()?;
         let topology = links_of(&sends, ranks);
-        let schedule = Schedule::new(Draft {
-            name,
-            collective,
-            root,
-            ranks,
-            chunks,
-            sends,
-            topology,
-        })?;
+        let schedule = Schedule::new(Draft { name, collective, root, ranks, chunks, sends, topology })?;
         match schedule.digest() {
             held if held == recorded => Ok(schedule),
             held => Err(TraceError::Digest { recorded, held }),
@@ -104,15 +85,7 @@ impl<'a> Reader<'a> {
         let (dst, chunk) = (self.number("a destination")?, self.number("a chunk")?);
         let reduce = self.either("+", "=", "'+' or '='")?;
         let (route, after) = (self.list("a route")?, self.list("sends to wait for")?);
-        Ok(Send {
-            step,
-            src,
-            dst,
-            chunk,
-            reduce,
-            route,
-            after,
-        })
+        Ok(Send { step, src, dst, chunk, reduce, route, after })
     }
 
     fn layout(&mut self, schedule: &Schedule, rank: u32) -> Result<Layout, TraceError> {
@@ -120,9 +93,7 @@ impl<'a> Reader<'a> {
         let (piece, window) = (self.number("bytes of a piece")?, self.number("a window")?);
         let in_place = self.either("in_place", "staged", "'in_place' or 'staged'")?;
         let reach = self.word("how each rank is reached")?;
-        let reach = reach
-            .chars()
-            .map(|c| if c == 's' { Reach::Shared } else { Reach::Wire });
+        let reach = reach.chars().map(|c| if c == 's' { Reach::Shared } else { Reach::Wire });
         let reach: Vec<Reach> = reach.collect();
         self.line_of("bytes", "a line 'bytes ...'")?;
         let chunk_bytes: Vec<u64> = self.list("bytes of each chunk")?;
@@ -131,13 +102,7 @@ impl<'a> Reader<'a> {
         if piece == 0 || window == 0 || !allowed || (reach.len(), chunk_bytes.len()) != lengths {
             return Err(self.expected("a layout that fits the schedule"));
         }
-        Ok(Layout {
-            chunk_bytes,
-            piece,
-            window,
-            in_place,
-            reach,
-        })
+        Ok(Layout { chunk_bytes, piece, window, in_place, reach })
     }
 
     fn entry(&mut self) -> Result<Entry, TraceError> {
@@ -158,12 +123,7 @@ impl<'a> Reader<'a> {
             (">", "transmit") => {
                 let (send, to) = (self.number("a send")?, self.number("a rank")?);
                 let (output, slice) = (self.number("an output")?, self.number("a slice")?);
-                Entry::Out(Action::Transmit {
-                    send,
-                    to,
-                    output,
-                    slice,
-                })
+                Entry::Out(Action::Transmit { send, to, output, slice })
             }
             _ => return Err(self.expected("an event or an action")),
         })
@@ -175,10 +135,7 @@ impl<'a> Reader<'a> {
             "placed" => Ready::Placed,
             word => {
                 let writable = self.is_writable(word)?;
-                Ready::Readable(Arrival {
-                    at: self.number("a place")?,
-                    writable,
-                })
+                Ready::Readable(Arrival { at: self.number("a place")?, writable })
             }
         };
         Ok(Event::Ready { slice, send, ready })
@@ -192,18 +149,10 @@ impl<'a> Reader<'a> {
             "read" => Notice::Read,
             word => {
                 let writable = self.is_writable(word)?;
-                Notice::Readable {
-                    output: self.number("an output")?,
-                    writable,
-                }
+                Notice::Readable { output: self.number("an output")?, writable }
             }
         };
-        Ok(Signal {
-            to,
-            send,
-            slice,
-            what,
-        })
+        Ok(Signal { to, send, slice, what })
     }
 
     fn combine(&mut self) -> Result<Combine, TraceError> {
@@ -213,16 +162,8 @@ impl<'a> Reader<'a> {
         if puts.len() % 2 == 1 {
             return Err(self.expected("pairs of position and send"));
         }
-        let puts = puts
-            .chunks_exact(2)
-            .map(|pair| (pair[0], pair[1]))
-            .collect();
-        Ok(Combine {
-            input,
-            slice,
-            stage,
-            puts,
-        })
+        let puts = puts.chunks_exact(2).map(|pair| (pair[0], pair[1])).collect();
+        Ok(Combine { input, slice, stage, puts })
     }
 
     fn is_writable(&self, word: &str) -> Result<bool, TraceError> {
@@ -280,20 +221,14 @@ impl<'a> Reader<'a> {
     }
 
     fn expected(&self, expected: &'static str) -> TraceError {
-        TraceError::Line {
-            line: self.line,
-            expected,
-        }
+        TraceError::Line { line: self.line, expected }
     }
 }
 
 /// The links that routes use: figures do not matter to a replay, only that the links are there.
 fn links_of(sends: &[Send], ranks: u32) -> Option<Arc<Topology>> {
     let routed = sends.iter().any(|s| !s.route.is_empty());
-    let link = Link {
-        bandwidth: 0,
-        latency: std::time::Duration::ZERO,
-    };
+    let link = Link { bandwidth: 0, latency: std::time::Duration::ZERO };
     let hops = sends.iter().flat_map(Send::hops).map(|hop| (hop, link));
     routed.then(|| Arc::new(Topology::from_links(ranks, hops)))
 }

@@ -23,10 +23,7 @@ struct Log {
 impl From<Executor> for Recorder {
     /// Without a record.
     fn from(executor: Executor) -> Recorder {
-        Recorder {
-            executor,
-            log: None,
-        }
+        Recorder { executor, log: None }
     }
 }
 
@@ -48,10 +45,7 @@ impl Recorder {
             entries: Vec::new(),
         };
         let under_way = Pending::default();
-        Recorder {
-            executor,
-            log: Some(Box::new(Log { trace, under_way })),
-        }
+        Recorder { executor, log: Some(Box::new(Log { trace, under_way })) }
     }
 
     /// What was recorded so far; `None` if nothing is.
@@ -60,12 +54,7 @@ impl Recorder {
     }
 
     /// [`Executor::handle_ready`]. An event that is refused is not recorded.
-    pub fn handle_ready(
-        &mut self,
-        slice: u32,
-        send: u32,
-        ready: Ready,
-    ) -> Result<(), &'static str> {
+    pub fn handle_ready(&mut self, slice: u32, send: u32, ready: Ready) -> Result<(), &'static str> {
         self.executor.handle_ready(slice, send, ready)?;
         self.note(Event::Ready { slice, send, ready });
         Ok(())

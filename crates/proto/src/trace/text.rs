@@ -24,65 +24,30 @@ impl fmt::Display for Trace {
 }
 
 fn write_schedule(f: &mut fmt::Formatter<'_>, schedule: &Schedule) -> fmt::Result {
-    writeln!(
-        f,
-        "name {}",
-        schedule
-            .name()
-            .split_whitespace()
-            .collect::<Vec<_>>()
-            .join(" ")
-    )?;
+    writeln!(f, "name {}", schedule.name().split_whitespace().collect::<Vec<_>>().join(" "))?;
     let (collective, root) = (schedule.collective(), schedule.root());
     let (ranks, chunks) = (schedule.ranks(), schedule.chunks());
-    writeln!(
-        f,
-        "schedule {collective} {root} {ranks} {chunks} {:016x}",
-        schedule.digest()
-    )?;
+    writeln!(f, "schedule {collective} {root} {ranks} {chunks} {:016x}", schedule.digest())?;
     for s in schedule.sends() {
         let verb = if s.reduce { '+' } else { '=' };
         let (route, after) = (list(&s.route), list(&s.after));
-        writeln!(
-            f,
-            "send {} {} {} {} {verb} {route} {after}",
-            s.step, s.src, s.dst, s.chunk
-        )?;
+        writeln!(f, "send {} {} {} {} {verb} {route} {after}", s.step, s.src, s.dst, s.chunk)?;
     }
     Ok(())
 }
 
 fn write_layout(f: &mut fmt::Formatter<'_>, layout: &Layout) -> fmt::Result {
-    let place = if layout.in_place {
-        "in_place"
-    } else {
-        "staged"
-    };
-    let reach = layout
-        .reach
-        .iter()
-        .map(|r| if *r == Reach::Shared { 's' } else { 'w' });
+    let place = if layout.in_place { "in_place" } else { "staged" };
+    let reach = layout.reach.iter().map(|r| if *r == Reach::Shared { 's' } else { 'w' });
     let reach: String = reach.collect();
-    writeln!(
-        f,
-        "layout {} {} {place} {reach}",
-        layout.piece, layout.window
-    )?;
+    writeln!(f, "layout {} {} {place} {reach}", layout.piece, layout.window)?;
     writeln!(f, "bytes {}", list(&layout.chunk_bytes))
 }
 
 fn write_event(f: &mut fmt::Formatter<'_>, event: Event) -> fmt::Result {
     match event {
-        Event::Ready {
-            slice,
-            send,
-            ready: Ready::Placed,
-        } => writeln!(f, "< ready {slice} {send} placed"),
-        Event::Ready {
-            slice,
-            send,
-            ready: Ready::Readable(Arrival { at, writable }),
-        } => {
+        Event::Ready { slice, send, ready: Ready::Placed } => writeln!(f, "< ready {slice} {send} placed"),
+        Event::Ready { slice, send, ready: Ready::Readable(Arrival { at, writable }) } => {
             writeln!(f, "< ready {slice} {send} {} {at}", readable(writable))
         }
         Event::Read { slice, send } => writeln!(f, "< read {slice} {send}"),
@@ -92,12 +57,7 @@ fn write_event(f: &mut fmt::Formatter<'_>, event: Event) -> fmt::Result {
 
 fn write_action(f: &mut fmt::Formatter<'_>, action: &Action) -> fmt::Result {
     match action {
-        Action::Signal(Signal {
-            to,
-            send,
-            slice,
-            what,
-        }) => {
+        Action::Signal(Signal { to, send, slice, what }) => {
             write!(f, "> signal {to} {send} {slice} ")?;
             match what {
                 Notice::Readable { output, writable } => {
@@ -107,31 +67,13 @@ fn write_action(f: &mut fmt::Formatter<'_>, action: &Action) -> fmt::Result {
                 Notice::Read => writeln!(f, "read"),
             }
         }
-        Action::Combine(Combine {
-            input,
-            slice,
-            stage,
-            puts,
-        }) => {
+        Action::Combine(Combine { input, slice, stage, puts }) => {
             let stage: Vec<u32> = stage.iter().copied().collect();
-            let puts: Vec<u32> = puts
-                .iter()
-                .flat_map(|&(position, send)| [position, send])
-                .collect();
-            writeln!(
-                f,
-                "> combine {input} {slice} {} {}",
-                list(&stage),
-                list(&puts)
-            )
+            let puts: Vec<u32> = puts.iter().flat_map(|&(position, send)| [position, send]).collect();
+            writeln!(f, "> combine {input} {slice} {} {}", list(&stage), list(&puts))
         }
         Action::Stage { output, slice } => writeln!(f, "> stage {output} {slice}"),
-        Action::Transmit {
-            send,
-            to,
-            output,
-            slice,
-        } => {
+        Action::Transmit { send, to, output, slice } => {
             writeln!(f, "> transmit {send} {to} {output} {slice}")
         }
     }

@@ -73,8 +73,7 @@ impl Cluster {
         let lengths: Vec<usize> = layouts[0].chunk_bytes.iter().map(|&b| b as usize).collect();
         let start = reference::start(schedule, &lengths);
         let memories = (0..).zip(layouts).zip(&start);
-        let memories =
-            memories.map(|((rank, layout), values)| Memory::new(schedule, rank, layout, values));
+        let memories = memories.map(|((rank, layout), values)| Memory::new(schedule, rank, layout, values));
         let nodes = (0..).zip(layouts).map(|(rank, layout)| {
             let program = Arc::new(Program::compile(schedule, rank));
             let executor = Executor::new(program, layout.clone());
@@ -110,16 +109,10 @@ impl Cluster {
 
     fn choices(&self) -> Vec<Choice> {
         let nodes = self.nodes.iter().enumerate();
-        let polls = nodes
-            .clone()
-            .filter(|(_, n)| n.may_poll)
-            .map(|(rank, _)| Choice::Poll(rank));
-        let ends =
-            nodes.flat_map(|(rank, n)| (0..n.running.len()).map(move |i| Choice::Finish(rank, i)));
+        let polls = nodes.clone().filter(|(_, n)| n.may_poll).map(|(rank, _)| Choice::Poll(rank));
+        let ends = nodes.flat_map(|(rank, n)| (0..n.running.len()).map(move |i| Choice::Finish(rank, i)));
         let links = self.links.iter().enumerate();
-        let messages = links
-            .filter(|(_, l)| !l.is_empty())
-            .map(|(link, _)| Choice::Deliver(link));
+        let messages = links.filter(|(_, l)| !l.is_empty()).map(|(link, _)| Choice::Deliver(link));
         polls.chain(ends).chain(messages).collect()
     }
 
@@ -168,19 +161,10 @@ impl Cluster {
     }
 
     fn signal(&mut self, from: usize, signal: Signal) {
-        let Signal {
-            to,
-            send,
-            slice,
-            what,
-        } = signal;
+        let Signal { to, send, slice, what } = signal;
         let message = match what {
             Notice::Read => Message::Read { slice, send },
-            Notice::Placed => Message::Ready {
-                slice,
-                send,
-                ready: Ready::Placed,
-            },
+            Notice::Placed => Message::Ready { slice, send, ready: Ready::Placed },
             Notice::Readable { output, writable } => {
                 let place = self.memories[from].exposed(&self.nodes[from].executor, output, slice);
                 let stamp = (self.output(from, output).1, slice);
@@ -206,11 +190,7 @@ impl Cluster {
             parts.push((rank as u32, own));
         }
         if let Some(output) = combine.stage {
-            writes.push((
-                rank as u32,
-                self.memories[rank].cell(output, slice),
-                (input.version, slice),
-            ));
+            writes.push((rank as u32, self.memories[rank].cell(output, slice), (input.version, slice)));
         }
         let arrivals = self.nodes[rank].executor.arrivals(slice, combine.input);
         for (position, (&(_, src), arrival)) in input.sends.iter().zip(arrivals).enumerate() {
@@ -227,25 +207,16 @@ impl Cluster {
                 }
             }
         }
-        Running {
-            reads,
-            writes,
-            ..Running::new(reference::sum(parts))
-        }
+        Running { reads, writes, ..Running::new(reference::sum(parts)) }
     }
 
     /// Where an answer lands: over the value that the peer gave away, which is also where the peer will look for it.
     fn put(&self, peer: Rank, place: Place, answer: u32, slice: u32) -> (Rank, Place, Stamp) {
         let program = self.nodes[peer as usize].executor.program();
-        let (input, _) = program
-            .arrival(answer)
-            .expect("an answer goes to the asker");
+        let (input, _) = program.arrival(answer).expect("an answer goes to the asker");
         let input = &program.inputs[input as usize];
         let home = self.memories[peer as usize].home(input.chunk, input.version, slice);
-        assert_eq!(
-            place, home,
-            "an answer is written where nobody looks for it"
-        );
+        assert_eq!(place, home, "an answer is written where nobody looks for it");
         (peer, place, (input.version, slice))
     }
 
@@ -253,10 +224,7 @@ impl Cluster {
         let running = self.begin_transmit(rank, output, slice);
         let cell = self.memories[rank].cell(output, slice);
         let stamp = running.reads[0].2;
-        Running {
-            writes: vec![(rank as u32, cell, stamp)],
-            ..running
-        }
+        Running { writes: vec![(rank as u32, cell, stamp)], ..running }
     }
 
     fn begin_transmit(&mut self, rank: usize, output: u32, slice: u32) -> Running {
@@ -264,26 +232,17 @@ impl Cluster {
         let home = self.memories[rank].home(chunk, version, slice);
         let stamp = (version, slice);
         let result = self.memories[rank].read(home, stamp);
-        Running {
-            reads: vec![(rank as u32, home, stamp)],
-            ..Running::new(result)
-        }
+        Running { reads: vec![(rank as u32, home, stamp)], ..Running::new(result) }
     }
 
     /// Puts a transmitted value on its link, once.
     fn leave(&mut self, rank: usize, running: &mut Running) {
-        let Action::Transmit {
-            send, to, slice, ..
-        } = running.action
-        else {
+        let Action::Transmit { send, to, slice, .. } = running.action else {
             return;
         };
         let bytes = std::mem::take(&mut running.result);
         let at = self.source(Source::Bytes(bytes));
-        let ready = Ready::Readable(Arrival {
-            at,
-            writable: false,
-        });
+        let ready = Ready::Readable(Arrival { at, writable: false });
         self.push(rank, to, Message::Ready { slice, send, ready });
         running.left = true;
     }
@@ -302,9 +261,7 @@ impl Cluster {
         let node = &mut self.nodes[rank];
         if let Action::Combine(combine) = &running.action {
             node.arrives(combine.input, combine.slice);
-            if let (Some(output), _) | (None, Some(output)) =
-                (combine.stage, node.answered(combine))
-            {
+            if let (Some(output), _) | (None, Some(output)) = (combine.stage, node.answered(combine)) {
                 node.leaves(&self.schedule, output, combine.slice);
             }
         }
@@ -314,11 +271,7 @@ impl Cluster {
 
     fn deliver(&mut self, link: usize) -> usize {
         let queue = &mut self.links[link];
-        let index = if self.in_order {
-            0
-        } else {
-            self.rng.below(queue.len())
-        };
+        let index = if self.in_order { 0 } else { self.rng.below(queue.len()) };
         let message = queue.remove(index);
         let rank = link % self.nodes.len();
         let node = &mut self.nodes[rank];
@@ -355,23 +308,14 @@ impl Cluster {
     fn check_end(&mut self) {
         for (rank, node) in self.nodes.iter_mut().enumerate() {
             let waits = node.executor.waits_for();
-            assert!(
-                node.executor.is_finished(),
-                "rank {rank} waits for {waits:?}"
-            );
+            assert!(node.executor.is_finished(), "rank {rank} waits for {waits:?}");
             assert!(node.executor.is_closed(), "rank {rank} is not closed");
             assert!(waits.is_empty(), "rank {rank} still waits for {waits:?}");
             check_trace(node.executor.trace());
             let memory = &mut self.memories[rank];
-            let taken = node
-                .taken
-                .take()
-                .unwrap_or_else(|| memory.take_back(self.schedule.chunks()));
+            let taken = node.taken.take().unwrap_or_else(|| memory.take_back(self.schedule.chunks()));
             for (chunk, elements) in taken.iter().enumerate() {
-                let kept = self
-                    .schedule
-                    .destination(chunk as u32)
-                    .contains(rank as u32);
+                let kept = self.schedule.destination(chunk as u32).contains(rank as u32);
                 let expected = &self.expected[rank][chunk];
                 if let (true, Some(expected)) = (kept, expected) {
                     assert_eq!(bits(elements), bits(expected), "rank {rank}, chunk {chunk}");
@@ -383,14 +327,7 @@ impl Cluster {
 
 impl Node {
     fn new(executor: Recorder) -> Node {
-        Node {
-            executor,
-            running: Vec::new(),
-            may_poll: true,
-            missing: 0,
-            taken: None,
-            seen: BTreeSet::new(),
-        }
+        Node { executor, running: Vec::new(), may_poll: true, missing: 0, taken: None, seen: BTreeSet::new() }
     }
 
     /// An output leaves: all that its sends name in `after` must have been seen.
@@ -406,8 +343,7 @@ impl Node {
                 );
             }
         }
-        self.seen
-            .extend(output.sends.iter().map(|&(send, _)| (send, slice)));
+        self.seen.extend(output.sends.iter().map(|&(send, _)| (send, slice)));
     }
 
     /// The output that a combination wrote into peers' memory.
@@ -418,8 +354,7 @@ impl Node {
 
     fn arrives(&mut self, input: u32, slice: u32) {
         let input = &self.executor.program().inputs[input as usize];
-        self.seen
-            .extend(input.sends.iter().map(|&(send, _)| (send, slice)));
+        self.seen.extend(input.sends.iter().map(|&(send, _)| (send, slice)));
     }
 
     fn slices(&self) -> usize {
@@ -431,17 +366,8 @@ impl Node {
 
 impl Running {
     fn new(result: Vec<f32>) -> Running {
-        let action = Action::Stage {
-            output: 0,
-            slice: 0,
-        };
-        Running {
-            action,
-            reads: Vec::new(),
-            writes: Vec::new(),
-            result,
-            left: false,
-        }
+        let action = Action::Stage { output: 0, slice: 0 };
+        Running { action, reads: Vec::new(), writes: Vec::new(), result, left: false }
     }
 }
 

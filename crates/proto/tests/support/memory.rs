@@ -37,29 +37,17 @@ pub struct Memory {
 
 impl Memory {
     /// The caller's buffer, cut as `layout` says.
-    pub fn new(
-        schedule: &Schedule,
-        rank: u32,
-        layout: &Layout,
-        start: &[Option<Vec<f32>>],
-    ) -> Self {
+    pub fn new(schedule: &Schedule, rank: u32, layout: &Layout, start: &[Option<Vec<f32>>]) -> Self {
         let chunks = 0..schedule.chunks();
         let keeps = chunks.map(|c| schedule.destination(c).contains(rank));
-        let mut memory = Memory {
-            pieces: BTreeMap::new(),
-            window: layout.window,
-            keeps: keeps.collect(),
-        };
+        let mut memory = Memory { pieces: BTreeMap::new(), window: layout.window, keeps: keeps.collect() };
         for (chunk, elements) in (0..).zip(start) {
             for slice in 0..layout.slices(chunk) {
                 let (at, length) = layout.piece_of(chunk, slice);
                 let (at, end) = (at as usize, (at + length) as usize);
                 let elements = elements.as_ref().map(|e| e[at..end].to_vec());
-                let piece = Piece {
-                    stamp: (0, slice),
-                    elements: elements.unwrap_or_default(),
-                    being_written: false,
-                };
+                let piece =
+                    Piece { stamp: (0, slice), elements: elements.unwrap_or_default(), being_written: false };
                 memory.pieces.insert(Place::Buffer(chunk, slice), piece);
             }
         }
@@ -91,14 +79,8 @@ impl Memory {
     pub fn read(&self, place: Place, stamp: Stamp) -> Vec<f32> {
         let piece = self.pieces.get(&place);
         let piece = piece.unwrap_or_else(|| panic!("{place:?} is read before it was written"));
-        assert_eq!(
-            piece.stamp, stamp,
-            "{place:?} does not hold the value that was promised"
-        );
-        assert!(
-            !piece.being_written,
-            "{place:?} is read while it is written"
-        );
+        assert_eq!(piece.stamp, stamp, "{place:?} does not hold the value that was promised");
+        assert!(!piece.being_written, "{place:?} is read while it is written");
         piece.elements.clone()
     }
 
@@ -111,11 +93,7 @@ impl Memory {
     }
 
     pub fn write(&mut self, place: Place, stamp: Stamp, elements: Vec<f32>) {
-        let piece = Piece {
-            stamp,
-            elements,
-            being_written: false,
-        };
+        let piece = Piece { stamp, elements, being_written: false };
         self.pieces.insert(place, piece);
     }
 

@@ -42,8 +42,7 @@ pub fn run(schedule: &Schedule, lengths: &[usize]) -> Values {
 
 fn value(values: &Values, rank: Rank, chunk: usize) -> Vec<f32> {
     let held = &values[rank as usize][chunk];
-    held.clone()
-        .expect("the checker proved that a sender holds what it sends")
+    held.clone().expect("the checker proved that a sender holds what it sends")
 }
 
 /// The sum in rank order.
@@ -51,7 +50,5 @@ pub fn sum(mut parts: Vec<(Rank, Vec<f32>)>) -> Vec<f32> {
     parts.sort_by_key(|p| p.0);
     let parts = parts.into_iter().map(|p| p.1);
     let add = |a: Vec<f32>, b: Vec<f32>| a.iter().zip(&b).map(|(x, y)| x + y).collect();
-    parts
-        .reduce(add)
-        .expect("an input has at least one arrival")
+    parts.reduce(add).expect("an input has at least one arrival")
 }

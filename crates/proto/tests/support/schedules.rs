@@ -4,48 +4,22 @@ use tweed_schedule::{Collective, Draft, Rank, Schedule, Send};
 
 use super::rng::Rng;
 
-pub fn schedule(
-    name: &str,
-    collective: Collective,
-    ranks: u32,
-    chunks: u32,
-    sends: Vec<Send>,
-) -> Schedule {
-    let draft = Draft {
-        name: name.into(),
-        collective,
-        root: 0,
-        ranks,
-        chunks,
-        sends,
-        topology: None,
-    };
+pub fn schedule(name: &str, collective: Collective, ranks: u32, chunks: u32, sends: Vec<Send>) -> Schedule {
+    let draft = Draft { name: name.into(), collective, root: 0, ranks, chunks, sends, topology: None };
     Schedule::new(draft).unwrap_or_else(|error| panic!("{name} over {ranks}: {error}"))
 }
 
 /// Every ordinary schedule over `n` ranks.
 pub fn all(n: u32) -> Vec<Schedule> {
-    use Collective::{
-        AllGather, AllReduce, AllToAll, Broadcast, Gather, Reduce, ReduceScatter, Scatter,
-    };
+    use Collective::{AllGather, AllReduce, AllToAll, Broadcast, Gather, Reduce, ReduceScatter, Scatter};
     let gather = (1..n).map(|r| Send::new(0, r, 0, r, false));
     let scatter = (1..n).map(|r| Send::new(0, 0, r, r, false));
     let there_and_back = [binomial_up(n, 3), binomial_down(n, 3)];
     let mut table = vec![
-        (
-            "ring",
-            AllReduce,
-            n,
-            [ring(n, 0, true), ring(n, n, false)].concat(),
-        ),
+        ("ring", AllReduce, n, [ring(n, 0, true), ring(n, n, false)].concat()),
         ("ring", ReduceScatter, n, shift(ring(n, 0, true), n)),
         ("ring", AllGather, n, shift(ring(n, n, false), n)),
-        (
-            "direct",
-            AllReduce,
-            n,
-            [direct(n, true), direct(n, false)].concat(),
-        ),
+        ("direct", AllReduce, n, [direct(n, true), direct(n, false)].concat()),
         ("direct", ReduceScatter, n, direct(n, true)),
         ("direct", AllGather, n, direct(n, false)),
         ("exchange", AllReduce, 2, exchange(n, 2)),
@@ -53,12 +27,7 @@ pub fn all(n: u32) -> Vec<Schedule> {
         ("binomial", Reduce, 3, binomial_up(n, 3)),
         ("binomial", Broadcast, 3, binomial_down(n, 3)),
         ("star", AllReduce, 1, star(n)),
-        (
-            "star, told twice",
-            AllReduce,
-            1,
-            [star(n), told_again(n)].concat(),
-        ),
+        ("star, told twice", AllReduce, 1, [star(n), told_again(n)].concat()),
         ("two stars", AllReduce, 1, two_stars(n)),
         ("star", Gather, n, gather.collect()),
         ("star", Scatter, n, scatter.collect()),
@@ -107,24 +76,17 @@ fn direct(n: u32, reduce: bool) -> Vec<Send> {
 /// Every rank sends its whole buffer to all others, who reduce.
 fn exchange(n: u32, chunks: u32) -> Vec<Send> {
     let chunks = 0..chunks;
-    chunks
-        .flat_map(|c| pairs(n).map(move |(a, b)| Send::new(0, a, b, c, true)))
-        .collect()
+    chunks.flat_map(|c| pairs(n).map(move |(a, b)| Send::new(0, a, b, c, true))).collect()
 }
 
 fn star(n: u32) -> Vec<Send> {
     let up = (1..n).map(|r| Send::new(0, r, 0, 0, true));
-    up.chain((1..n).map(|r| Send::new(1, 0, r, 0, false)))
-        .collect()
+    up.chain((1..n).map(|r| Send::new(1, 0, r, 0, false))).collect()
 }
 
 /// Ranks 0 and 1 both hear everybody, and rank 0 answers: nobody may answer over a value that another reads.
 fn two_stars(n: u32) -> Vec<Send> {
-    let to = |hub| {
-        (0..n)
-            .filter(move |&r| r != hub)
-            .map(move |r| Send::new(0, r, hub, 0, true))
-    };
+    let to = |hub| (0..n).filter(move |&r| r != hub).map(move |r| Send::new(0, r, hub, 0, true));
     let answers = (2..n).map(|r| Send::new(1, 0, r, 0, false));
     to(0).chain(to(1)).chain(answers).collect()
 }
@@ -181,9 +143,7 @@ fn doubling(n: u32) -> Vec<Send> {
 }
 
 fn all_to_all(n: u32) -> Vec<Send> {
-    pairs(n)
-        .map(|(a, b)| Send::new(0, a, b, a * n + b, false))
-        .collect()
+    pairs(n).map(|(a, b)| Send::new(0, a, b, a * n + b, false)).collect()
 }
 
 /// Chunks for a rank that is not the next one go round by the next one.
@@ -193,10 +153,7 @@ fn all_to_all_by_relay(n: u32) -> Vec<Send> {
         let next = (a + 1) % n;
         match b == next {
             true => vec![Send::new(0, a, b, chunk, false)],
-            false => vec![
-                Send::new(0, a, next, chunk, false),
-                Send::new(1, next, b, chunk, false),
-            ],
+            false => vec![Send::new(0, a, next, chunk, false), Send::new(1, next, b, chunk, false)],
         }
     };
     pairs(n).flat_map(send).collect()
@@ -234,12 +191,7 @@ fn random_up(order: &[Rank], chunk: u32, rng: &mut Rng, sends: &mut Vec<Send>) -
     free[order.len() - 1]
 }
 
-fn random_down(
-    order: &[Rank],
-    (chunk, first): (u32, u32),
-    rng: &mut Rng,
-    sends: &mut Vec<Send>,
-) -> u32 {
+fn random_down(order: &[Rank], (chunk, first): (u32, u32), rng: &mut Rng, sends: &mut Vec<Send>) -> u32 {
     let mut free = vec![first; order.len()];
     for i in (0..order.len() - 1).rev() {
         let parent = i + 1 + rng.below(order.len() - i - 1);
