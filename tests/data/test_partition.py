@@ -68,9 +68,7 @@ def test_small_alpha_is_less_even_than_large() -> None:
     assert spread(0.1) > 5 * spread(1000.0)
 
 
-@pytest.mark.parametrize(
-    "text", ["", "iid:1", "dirichlet", "dirichlet:", "dirichlet:0", "dirichlet:nan"]
-)
+@pytest.mark.parametrize("text", ["", "iid:1", "dirichlet", "dirichlet:", "dirichlet:0", "dirichlet:nan"])
 def test_unknown_partition_is_refused(text: str) -> None:
     with pytest.raises(UsageError, match="no partition"):
         Partition.parse(text)

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+
 from tweed.errors import DeadlineExceeded, UsageError
 from tweed.testbed import Ended, Failed, RankFailed, Ranks, Said, run_ranks, say
 

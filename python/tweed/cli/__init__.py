@@ -21,19 +21,25 @@ app.command("train")(train.train)
 app.add_typer(data.app, name="data")
 
 
-@app.callback()
-def _options(
-    version: Annotated[bool, typer.Option("--version", help="Print the version and leave.")] = False,
-) -> None:
-    if version:
+def _print_version(asked: bool) -> None:
+    if asked:
         typer.echo(f"tweed {metadata.version('tweed')}")
         raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", help="Print it and leave.", is_eager=True, callback=_print_version)
+    ] = False,
+) -> None:
+    pass
 
 
 def main() -> None:
     """Runs the command line. Errors of tweed's own kind are one message and an exit code, 2 for wrong use."""
     try:
-        app()
+        app(prog_name="tweed")
     except TweedError as error:
         typer.echo(f"tweed: {error}", err=True)
         sys.exit(2 if isinstance(error, UsageError) else 1)

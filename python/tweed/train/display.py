@@ -56,9 +56,7 @@ class Live:
     def __init__(self, settings: Settings, console: Console) -> None:
         texts = [TextColumn(f"{{task.fields[{name}]}}") for name in COLUMNS]
         title = TextColumn("{task.description}", style="bold")
-        self._progress = Progress(
-            title, BarColumn(bar_width=20), MofNCompleteColumn(), *texts, console=console
-        )
+        self._progress = Progress(title, BarColumn(12), MofNCompleteColumn(), *texts, console=console)
         empty: dict[str, Any] = dict.fromkeys(COLUMNS, "")
         self._rows = {
             label: self._progress.add_task(title, total=settings.steps, **empty)
@@ -121,9 +119,9 @@ def display(settings: Settings, console: Console) -> Display:
 
 def summary(settings: Settings, figures: list[dict[str, Any]]) -> Table:
     """The last figures of each side, beside each other."""
-    table = Table(
-        "", "accuracy", "test loss", "training time", "samples/s", "sent per worker", "waited", box=None
-    )
+    table = Table(box=None, pad_edge=False)
+    for head in ("", "accuracy", "test loss", "time", "samples/s", "MB/worker", "waited"):
+        table.add_column(head, no_wrap=True, justify="right" if head else "left")
     last = {told["side"]: told for told in figures}
     for label, title in settings.sides.items():
         if told := last.get(label):
@@ -138,6 +136,6 @@ def _cells(told: dict[str, Any]) -> list[str]:
         "" if told["test_loss"] is None else f"{told['test_loss']:.4f}",
         f"{told['seconds']:.1f} s",
         f"{told['samples'] / max(told['seconds'], 1e-9):,.0f}",
-        f"{told['bytes_per_worker'] / 1e6:,.1f} MB",
+        f"{told['bytes_per_worker'] / 1e6:,.1f}",
         waited,
     ]

@@ -23,7 +23,7 @@ from tweed.data.store import write_whole
 from tweed.errors import UsageError
 from tweed.train.settings import Settings, differences
 from tweed.train.tasks import row
-from tweed.train.world import torchrun_size
+from tweed.train.world import one_host
 
 #: File in a side's checkpoints that names the step that counts.
 LATEST = "latest"
@@ -59,7 +59,7 @@ class RunFolder:
             "sides": settings.sides,
             "command": shlex.join(argv),
         }
-        facts |= {"one_host": torchrun_size() is None, "test_samples": row(settings.task).test_samples}
+        facts |= {"one_host": one_host(), "test_samples": row(settings.task).test_samples}
         write_whole(self._facts, json.dumps(facts, indent=2).encode())
         self.metrics.touch()
 

@@ -16,6 +16,9 @@ OURS = "tweed"
 #: What our side can be compared with, and how it is called in a report.
 OPPONENTS = {"ddp-gloo": "PyTorch DDP on Gloo"}
 
+#: Torch backends that our side may run on.
+BACKENDS = ("tweed", "gloo")
+
 
 @dataclass(frozen=True, slots=True)
 class Settings:
@@ -53,6 +56,10 @@ class Settings:
             raise UsageError(f"lr is {self.lr}, but must be above 0")
         if self.against is not None and self.against not in OPPONENTS:
             raise UsageError(f"cannot compare with {self.against!r}; there is {', '.join(OPPONENTS)}")
+        if self.backend not in BACKENDS:
+            raise UsageError(
+                f"workers cannot run on backend {self.backend!r}; there are {', '.join(BACKENDS)}"
+            )
         Partition.parse(self.partition)
         named_strategy(self.strategy)
 

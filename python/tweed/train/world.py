@@ -10,3 +10,9 @@ def torchrun_size() -> int | None:
     if "RANK" not in os.environ or "WORLD_SIZE" not in os.environ:
         return None
     return int(os.environ["WORLD_SIZE"])
+
+
+def one_host() -> bool:
+    """Whether all workers are known to run on this host."""
+    size = torchrun_size()
+    return size is None or os.environ.get("LOCAL_WORLD_SIZE") == str(size)

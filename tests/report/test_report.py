@@ -1,0 +1,161 @@
+"""The report: from a folder to one page that stands alone."""
+
+from __future__ import annotations
+
+import json
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tweed import report
+from tweed.errors import UsageError
+from tweed.report.page import notes, render, result
+from tweed.report.plots import ACCURACY, BYTES, LOSS, TIME, draw, points, svg
+
+FACTS: dict[str, Any] = {
+    "settings": {"task": "digits", "workers": 4, "strategy": "every_step", "against": "ddp-gloo", "lr": 0.05},
+    "sides": {"tweed": "tweed every_step", "ddp-gloo": "PyTorch DDP on Gloo"},
+    "command": "tweed train --name '<b>'",
+    "one_host": True,
+    "test_samples": 359,
+    "versions": {"tweed": "0.1.0", "torch": "2.15.0"},
+    "machine": {"processor": "a processor", "cores": 2, "memory_bytes": 2**34, "kernel": "6.1"},
+    "started": "2026-11-20 17:00 UTC",
+}
+
+
+def told(side: str, step: int, accuracy: float | None) -> dict[str, Any]:
+    return {
+        "side": side,
+        "step": step,
+        "samples": step * 64,
+        "seconds": step * 0.1,
+        "loss": 2.0 / step,
+        "samples_per_s": 640.0,
+        "bytes_per_worker": step * 1_000_000,
+        "waiting_s": 0.5 if side == "tweed" else None,
+        "test_loss": None if accuracy is None else 0.25,
+        "accuracy": accuracy,
+    }
+
+
+FIGURES = [
+    told(side, step, 0.9 if step % 2 == 0 else None) for side in FACTS["sides"] for step in (1, 2, 3, 4)
+]
+
+
+class Links(HTMLParser):
+    """Collects what a page would load from elsewhere, and its text."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.loads: list[str] = []
+        self.text = ""
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.loads += [str(value) for name, value in attrs if name in ("src", "href", "xlink:href")]
+
+    def handle_data(self, data: str) -> None:
+        self.text += data + " "
+
+
+@pytest.fixture(scope="module")
+def page() -> Links:
+    links = Links()
+    links.feed(render("demo", FACTS, FIGURES))
+    return links
+
+
+def test_page_loads_nothing_from_elsewhere(page: Links) -> None:
+    assert [link for link in page.loads if not link.startswith("#")] == []
+
+
+def test_page_has_four_plots_with_both_sides(page: Links) -> None:
+    for title in (
+        "Loss against time",
+        "Accuracy against time",
+        "Loss against bytes",
+        "Accuracy against bytes",
+    ):
+        assert title in page.text
+    assert page.text.count("PyTorch DDP on Gloo") == 1 + 4
+    assert page.text.count("sent per worker (MB, computed)") == 2
+
+
+def test_page_tells_settings_versions_machine_and_command(page: Links) -> None:
+    for words in (
+        "digits",
+        "every_step",
+        "2.15.0",
+        "a processor",
+        "16.0 GiB",
+        "6.1",
+        "tweed train --name '<b>'",
+    ):
+        assert words in page.text
+
+
+def test_the_same_figures_give_the_same_page() -> None:
+    assert render("demo", FACTS, FIGURES) == render("demo", FACTS, FIGURES)
+
+
+def test_result_is_a_sides_last_line() -> None:
+    ours = [line for line in FIGURES if line["side"] == "tweed"]
+    assert result("tweed", ours) == {
+        "side": "tweed",
+        "steps": "4",
+        "accuracy": "90.00%",
+        "test loss": "0.2500",
+        "training time": "0.4 s",
+        "samples/s": "640",
+        "sent per worker": "4.0 MB",
+        "waited on the network": "0.5 s",
+    }
+
+
+def test_what_is_not_known_is_said() -> None:
+    row = result("DDP", [told("ddp-gloo", 1, None)])
+    assert row["accuracy"] == "–"
+    assert row["waited on the network"] == "not told"
+
+
+def test_notes_are_honest_about_host_and_network() -> None:
+    words = " ".join(notes(FACTS, 2))
+    assert "one host with 2 cores and so took turns" in words
+    assert "not shaped" in words
+    assert "computed" in words
+    assert "one after the other" in words
+    alone = notes(FACTS | {"one_host": False}, 1)
+    assert "torchrun" in alone[0]
+    assert "one after the other" not in " ".join(alone)
+
+
+def test_points_need_both_quantities() -> None:
+    assert points(FIGURES[:4], TIME, ACCURACY) == ([0.2, 0.4], [90.0, 90.0])
+    assert points(FIGURES[:2], BYTES, LOSS) == ([1.0, 2.0], [2.0, 1.0])
+
+
+def test_plot_keeps_text_as_text() -> None:
+    text = svg(draw({"ours": FIGURES[:4]}, TIME, LOSS))
+    assert text.startswith("<svg")
+    assert re.search(r"<text[^>]*>training loss</text>", text)
+
+
+def test_a_run_without_figures_says_so() -> None:
+    assert "told no figures yet" in render("demo", FACTS, [])
+
+
+def test_write_makes_one_file(tmp_path: Path) -> None:
+    (tmp_path / "run.json").write_text(json.dumps(FACTS))
+    (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in FIGURES))
+    path = report.write(tmp_path)
+    assert path == tmp_path / "report.html"
+    assert "<svg" in path.read_text()
+
+
+def test_a_folder_without_a_run_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="no run in"):
+        report.write(tmp_path)
