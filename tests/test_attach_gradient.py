@@ -349,3 +349,23 @@ def test_a_lost_rank_is_named_by_backward_on_every_survivor() -> None:
     said = {event.rank: event.value for event in events if isinstance(event, Said)}
     assert sorted(said) == [0, 2]
     assert all("rank 1" in text and "all_reduce" in text for text in said.values())
+
+
+def train_wide(rank: int, size: int) -> list[int]:
+    torch.manual_seed(2)
+    model = nn.Sequential(*[nn.Linear(600, 600, bias=False) for _ in range(3)])
+    run = tweed.attach(model, torch.optim.SGD(model.parameters(), lr=0.1), bucket_bytes=2**21)
+    for _ in range(2):
+        model(torch.full((1, 600), float(rank + 1))).sum().backward()
+    alone = torch.nn.Sequential(*[nn.Linear(600, 600, bias=False) for _ in range(3)])
+    alone.load_state_dict(model.state_dict())
+    alone(torch.full((1, 600), (size + 1) / 2)).sum().mul(2).backward()
+    for mine, true in zip(model.parameters(), alone.parameters(), strict=True):
+        torch.testing.assert_close(mine.grad, true.grad, rtol=1e-4, atol=1e-4)
+    return [run.stats.exchanges, run.stats.bytes_exchanged]
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_buckets_of_megabytes_cross_as_well(backend: str) -> None:
+    first, second = run_ranks(train_wide, 2, backend=backend, timeout=20)
+    assert first == second == [2, 3 * 3 * 600 * 600 * 4 + 2 * 3 * 4]
