@@ -14,10 +14,7 @@ use tweed_kernels::{copy, fold, DType, ReduceOp, Target};
 const CACHED_BYTES: usize = 256 << 10;
 
 fn main() {
-    let megabytes: usize = std::env::args()
-        .nth(1)
-        .and_then(|text| text.parse().ok())
-        .unwrap_or(100);
+    let megabytes: usize = std::env::args().nth(1).and_then(|text| text.parse().ok()).unwrap_or(100);
     let total = megabytes << 20;
     let source = vec![1_u64; total / 8];
     let mut target = vec![1_u64; total / 8];
@@ -26,34 +23,19 @@ fn main() {
 
     println!("limits, {megabytes} MB");
     row("read (sum of u64)", total, || {
-        black_box(
-            black_box(&source)
-                .iter()
-                .fold(0_u64, |sum, x| sum.wrapping_add(*x)),
-        );
+        black_box(black_box(&source).iter().fold(0_u64, |sum, x| sum.wrapping_add(*x)));
     });
     // SAFETY: both buffers hold `total` bytes and are apart; the same in all calls below.
-    row("memcpy", 2 * total, || unsafe {
-        to.copy_from_nonoverlapping(black_box(from), total)
-    });
+    row("memcpy", 2 * total, || unsafe { to.copy_from_nonoverlapping(black_box(from), total) });
     for streaming in [false, true] {
         let into = [Target { ptr: to, streaming }];
         // SAFETY: as above.
-        row(
-            &format!("copy, streaming {streaming}"),
-            2 * total,
-            || unsafe { copy(black_box(from), &into, total) },
-        );
+        row(&format!("copy, streaming {streaming}"), 2 * total, || unsafe {
+            copy(black_box(from), &into, total)
+        });
     }
 
-    for dtype in [
-        DType::F32,
-        DType::F64,
-        DType::BF16,
-        DType::F16,
-        DType::I32,
-        DType::U8,
-    ] {
+    for dtype in [DType::F32, DType::F64, DType::BF16, DType::F16, DType::I32, DType::U8] {
         println!("\n{dtype} SUM");
         for sources in [2, 4, 8] {
             measure(dtype, sources, from, to, total);
@@ -70,35 +52,18 @@ fn measure(dtype: DType, sources: usize, from: *const u8, to: *mut u8, total: us
         ("memory, streaming", part, part, true),
         ("cached", cached, cached, false),
     ] {
-        let repeat = if bytes == cached {
-            total / CACHED_BYTES
-        } else {
-            1
-        };
+        let repeat = if bytes == cached { total / CACHED_BYTES } else { 1 };
         // SAFETY: `sources * stride <= total`.
-        let pointers: Vec<_> = (0..sources)
-            .map(|i| unsafe { from.add(i * stride) })
-            .collect();
+        let pointers: Vec<_> = (0..sources).map(|i| unsafe { from.add(i * stride) }).collect();
         let into = [Target { ptr: to, streaming }];
-        row(
-            &format!("{sources} sources, {name}"),
-            repeat * (sources + 1) * bytes,
-            || {
-                for _ in 0..repeat {
-                    // SAFETY: as above; `to` is another buffer.
-                    unsafe {
-                        fold(
-                            dtype,
-                            ReduceOp::Sum,
-                            black_box(&pointers),
-                            &into,
-                            bytes / dtype.size(),
-                            None,
-                        )
-                    };
-                }
-            },
-        );
+        row(&format!("{sources} sources, {name}"), repeat * (sources + 1) * bytes, || {
+            for _ in 0..repeat {
+                // SAFETY: as above; `to` is another buffer.
+                unsafe {
+                    fold(dtype, ReduceOp::Sum, black_box(&pointers), &into, bytes / dtype.size(), None)
+                };
+            }
+        });
     }
 }
 

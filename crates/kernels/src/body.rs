@@ -88,11 +88,7 @@ pub(crate) unsafe fn body<L: Lane, O: Op<L::Value>, const ROWS: usize>(job: &Job
     let head = job.head().min(job.bytes);
     let mut at = 0;
     while at < job.bytes {
-        let bytes = if at < head {
-            head
-        } else {
-            block_bytes.min(job.bytes - at)
-        };
+        let bytes = if at < head { head } else { block_bytes.min(job.bytes - at) };
         // SAFETY: `at + bytes <= job.bytes`, and all pointers are valid for that many bytes.
         unsafe {
             if bytes == block_bytes {
@@ -137,11 +133,7 @@ unsafe fn whole<L: Lane, O: Op<L::Value>, const ROWS: usize>(job: &Job<'_>, at: 
 ///
 /// `bytes` lie at `at` in every source and target; fewer than a block.
 #[inline(always)]
-unsafe fn part<L: Lane, O: Op<L::Value>, const ROWS: usize>(
-    job: &Job<'_>,
-    at: usize,
-    bytes: usize,
-) {
+unsafe fn part<L: Lane, O: Op<L::Value>, const ROWS: usize>(job: &Job<'_>, at: usize, bytes: usize) {
     let mut pad = Pad::zeroed();
     let pad = pad.start();
     // SAFETY: by contract; the pad holds a block.

@@ -144,16 +144,10 @@ impl ReduceOp {
         let scaled = matches!(self, Self::Avg | Self::PremulSum);
         let why = match dtype {
             DType::Bytes => "opaque bytes can be moved but not reduced",
-            DType::Bool if scaled => {
-                "a truth value cannot be scaled; use SUM (or) or PRODUCT (and)"
-            }
+            DType::Bool if scaled => "a truth value cannot be scaled; use SUM (or) or PRODUCT (and)",
             _ if dtype.is_float() && bitwise => "bitwise reductions need integers or bool",
             _ => return Ok(()),
         };
-        Err(Unsupported {
-            dtype,
-            op: self,
-            why,
-        })
+        Err(Unsupported { dtype, op: self, why })
     }
 }

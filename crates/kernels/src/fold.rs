@@ -30,10 +30,7 @@ impl Scale {
     /// `1 / n` as a double gives back `n` for every `n` up to 2^26; rank counts are far below.
     fn new(op: ReduceOp, factor: f64) -> Self {
         let divisor = (op == ReduceOp::Avg).then(|| NonZeroU64::new((1.0 / factor).round() as u64));
-        Self {
-            factor,
-            divisor: divisor.flatten(),
-        }
+        Self { factor, divisor: divisor.flatten() }
     }
 }
 
@@ -103,16 +100,8 @@ pub(crate) unsafe fn fold_with(
     if let Err(error) = op.supports(dtype) {
         panic!("{error}");
     }
-    let scale = scale
-        .filter(|_| dtype != DType::Bool)
-        .map(|factor| Scale::new(op, factor));
-    let job = Job {
-        sources,
-        targets: into,
-        bytes: numel * dtype.size(),
-        element: dtype.size(),
-        scale,
-    };
+    let scale = scale.filter(|_| dtype != DType::Bool).map(|factor| Scale::new(op, factor));
+    let job = Job { sources, targets: into, bytes: numel * dtype.size(), element: dtype.size(), scale };
     match (sources, scale) {
         ([], _) => panic!("a fold needs at least one source"),
         // SAFETY: by contract.
@@ -127,29 +116,13 @@ pub(crate) unsafe fn fold_with(
 /// # Safety
 ///
 /// As [`copy`], and the CPU must have `isa`.
-pub(crate) unsafe fn copy_with(
-    isa: Isa,
-    dtype: DType,
-    src: *const u8,
-    dst: &[Target],
-    bytes: usize,
-) {
-    if let [Target {
-        ptr,
-        streaming: false,
-    }] = *dst
-    {
+pub(crate) unsafe fn copy_with(isa: Isa, dtype: DType, src: *const u8, dst: &[Target], bytes: usize) {
+    if let [Target { ptr, streaming: false }] = *dst {
         // The C library's copy is as good as ours. The two may be the same memory, hence no memcpy.
         // SAFETY: by contract.
         return unsafe { ptr.copy_from(src, bytes) };
     }
-    let job = Job {
-        sources: &[src],
-        targets: dst,
-        bytes,
-        element: dtype.size(),
-        scale: None,
-    };
+    let job = Job { sources: &[src], targets: dst, bytes, element: dtype.size(), scale: None };
     // SAFETY: by contract.
     unsafe { isa.kernel(DType::Bytes, ReduceOp::BitOr)(&job) }
 }

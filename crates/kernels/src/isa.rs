@@ -96,9 +96,7 @@ pub(crate) fn plain<C: Compile>(dtype: DType, op: ReduceOp) -> Kernel {
 }
 
 /// The loop for numbers of any kind. What is not PRODUCT, MIN or MAX is a sum.
-pub(crate) fn arithmetic<C: Compile, L: Lane<Value: Number>, const ROWS: usize>(
-    op: ReduceOp,
-) -> Kernel {
+pub(crate) fn arithmetic<C: Compile, L: Lane<Value: Number>, const ROWS: usize>(op: ReduceOp) -> Kernel {
     match op {
         ReduceOp::Prod => C::run::<L, Prod, ROWS>,
         ReduceOp::Min => C::run::<L, Min, ROWS>,

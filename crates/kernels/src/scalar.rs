@@ -87,12 +87,9 @@ macro_rules! lane {
 }
 
 float!(f32, f64);
-lane!(f32, f32, |x: f32| x, |x: f32| x, |x, by| x * by.factor
-    as f32);
+lane!(f32, f32, |x: f32| x, |x: f32| x, |x, by| x * by.factor as f32);
 lane!(f64, f64, |x: f64| x, |x: f64| x, |x, by| x * by.factor);
-lane!(f16, f32, f16::to_f32, f16::from_f32, |x, by| x * by.factor
-    as f32);
-lane!(bf16, f32, bf16::to_f32, bf16::from_f32, |x, by| x
-    * by.factor as f32);
+lane!(f16, f32, f16::to_f32, f16::from_f32, |x, by| x * by.factor as f32);
+lane!(bf16, f32, bf16::to_f32, bf16::from_f32, |x, by| x * by.factor as f32);
 lane!(Flag, u8, |x: Flag| u8::from(x.0 != 0), Flag, |x, _| x);
 integer!(i8, i64; i16, i64; i32, i64; i64, i64; u8, u64; u16, u64; u32, u64; u64, u64);

@@ -17,12 +17,7 @@ pub(crate) unsafe fn lines(to: *mut u8, bytes: &[u8]) {
     use std::arch::x86_64::{_mm_loadu_si128, _mm_stream_si128};
     for at in (0..bytes.len()).step_by(16) {
         // SAFETY: within both ranges; SSE2 is part of x86-64.
-        unsafe {
-            _mm_stream_si128(
-                to.add(at).cast(),
-                _mm_loadu_si128(bytes.as_ptr().add(at).cast()),
-            )
-        };
+        unsafe { _mm_stream_si128(to.add(at).cast(), _mm_loadu_si128(bytes.as_ptr().add(at).cast())) };
     }
 }
 

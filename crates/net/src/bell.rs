@@ -79,7 +79,13 @@ impl Bell {
 
     /// The waiter sleeps until `need` more rings than `seen`; without a `need` also for acknowledgements, unless
     /// `pending` says that one has come. `false` if a signal interrupted it.
-    pub(crate) fn sleep_as_waiter(&self, seen: u32, need: Option<u32>, timeout: Duration, pending: impl Fn() -> bool) -> bool {
+    pub(crate) fn sleep_as_waiter(
+        &self,
+        seen: u32,
+        need: Option<u32>,
+        timeout: Duration,
+        pending: impl Fn() -> bool,
+    ) -> bool {
         let target = seen.wrapping_add(need.unwrap_or(1));
         self.wake_at.store(target, SeqCst);
         let flags = WAITER | if need.is_none() { WAITER_READS } else { 0 };
@@ -93,7 +99,13 @@ impl Bell {
     }
 
     /// The background thread sleeps until the count is no longer `seen`; with `reads` also for acknowledgements.
-    pub(crate) fn sleep_in_background(&self, seen: u32, reads: bool, timeout: Option<Duration>, pending: impl Fn() -> bool) {
+    pub(crate) fn sleep_in_background(
+        &self,
+        seen: u32,
+        reads: bool,
+        timeout: Option<Duration>,
+        pending: impl Fn() -> bool,
+    ) {
         let flags = BACKGROUND | if reads { BACKGROUND_READS } else { 0 };
         self.state.fetch_or(flags, SeqCst);
         if !(reads && pending()) {

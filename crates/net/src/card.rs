@@ -42,8 +42,11 @@ impl Card {
 
     /// Reads rank `rank`'s card.
     pub(crate) fn decode(rank: usize, bytes: &[u8]) -> Result<Card, EngineError> {
-        let card: Card = serde_json::from_slice(bytes)
-            .map_err(|e| EngineError::Usage(format!("the address card of rank {rank} cannot be read ({e}); do all ranks run the same tweed?")))?;
+        let card: Card = serde_json::from_slice(bytes).map_err(|e| {
+            EngineError::Usage(format!(
+                "the address card of rank {rank} cannot be read ({e}); do all ranks run the same tweed?"
+            ))
+        })?;
         if card.protocol != PROTOCOL {
             let theirs = card.protocol;
             return Err(EngineError::Usage(format!(
@@ -68,7 +71,8 @@ pub(crate) fn random_uid() -> std::io::Result<String> {
 
 /// The kernel's name for this boot.
 pub(crate) fn boot_id() -> String {
-    std::fs::read_to_string("/proc/sys/kernel/random/boot_id").map_or_else(|_| String::new(), |s| s.trim().to_owned())
+    std::fs::read_to_string("/proc/sys/kernel/random/boot_id")
+        .map_or_else(|_| String::new(), |s| s.trim().to_owned())
 }
 
 /// The kernel's name for this process's network namespace.
@@ -78,5 +82,6 @@ pub(crate) fn network_id() -> String {
 
 /// This machine's name.
 pub(crate) fn host_name() -> String {
-    std::fs::read_to_string("/proc/sys/kernel/hostname").map_or_else(|_| "unknown".into(), |s| s.trim().to_owned())
+    std::fs::read_to_string("/proc/sys/kernel/hostname")
+        .map_or_else(|_| "unknown".into(), |s| s.trim().to_owned())
 }

@@ -13,6 +13,7 @@ use crate::op::Op;
 use crate::request::{Operation, Request, Segment};
 
 const ABI: u32 = 1;
+const OK: u32 = 0;
 const PENDING: u32 = 1;
 
 /// `tweed_segment`.
@@ -90,13 +91,8 @@ pub static TABLE: Table = Table {
 fn status(op: &Op) -> u32 {
     match op.error() {
         _ if !op.is_ended() => PENDING,
-        None => 0,
-        Some(EngineError::Usage(_)) => 2,
-        Some(EngineError::ShapeMismatch(_)) => 3,
-        Some(EngineError::PeerLost(_)) => 4,
-        Some(EngineError::Deadline(_)) => 5,
-        Some(EngineError::Aborted(_)) => 6,
-        Some(EngineError::Forked(_)) => 7,
+        None => OK,
+        Some(error) => error.code(),
     }
 }
 
@@ -117,8 +113,9 @@ unsafe extern "C" fn submit(group: *const Group, request: *const CRequest) -> *m
         Arc::increment_strong_count(group);
         (Arc::from_raw(group), &*request)
     };
-    // SAFETY: as above; `engine.h` asks that the segments stay valid until the operation has ended.
+    // SAFETY: as above.
     let op = match unsafe { read_request(request) } {
+        // SAFETY: `engine.h` asks that the segments stay valid until the operation has ended.
         Ok(request) => unsafe { group.submit(request) },
         Err(error) => Arc::new(Op::failed(error)),
     };
@@ -200,16 +197,20 @@ unsafe fn read_request(request: &CRequest) -> Result<Request, EngineError> {
 
 fn operation(request: &CRequest) -> Result<Operation, EngineError> {
     use Collective::{AllGather, AllReduce, AllToAll, Broadcast, Gather, Reduce, ReduceScatter, Scatter};
-    const COLLECTIVES: [Collective; 8] = [AllReduce, ReduceScatter, AllGather, Broadcast, Reduce, Gather, Scatter, AllToAll];
+    const COLLECTIVES: [Collective; 8] =
+        [AllReduce, ReduceScatter, AllGather, Broadcast, Reduce, Gather, Scatter, AllToAll];
     if let Some(&what) = COLLECTIVES.get(request.operation as usize) {
         return Ok(Operation::Collective { what, root: request.root });
     }
-    let tag = u32::try_from(request.tag).map_err(|_| EngineError::Usage(format!("tag {} is above 2^32", request.tag)))?;
+    let tag = u32::try_from(request.tag)
+        .map_err(|_| EngineError::Usage(format!("tag {} is above 2^32", request.tag)))?;
     match request.operation {
         8 => Ok(Operation::Send { to: request.root, tag }),
         9 => Ok(Operation::Receive { from: (request.root != u32::MAX).then_some(request.root), tag }),
         10 => Ok(Operation::Barrier),
-        other => Err(EngineError::Usage(format!("there is no operation number {other}; was the torch shim built for another tweed?"))),
+        other => Err(EngineError::Usage(format!(
+            "there is no operation number {other}; was the torch shim built for another tweed?"
+        ))),
     }
 }
 

@@ -26,6 +26,28 @@ pub enum EngineError {
 }
 
 impl EngineError {
+    /// The number of its class: `tweed_status` in `engine.h`, and what peers tell each other.
+    pub(crate) fn code(&self) -> u32 {
+        match self {
+            EngineError::Usage(_) => 2,
+            EngineError::ShapeMismatch(_) => 3,
+            EngineError::PeerLost(_) => 4,
+            EngineError::Deadline(_) => 5,
+            EngineError::Aborted(_) => 6,
+            EngineError::Forked(_) => 7,
+        }
+    }
+
+    /// An error that a peer has told of.
+    pub(crate) fn from_peer(code: u32, text: String) -> EngineError {
+        match code {
+            3 => EngineError::ShapeMismatch(text),
+            4 => EngineError::PeerLost(text),
+            5 => EngineError::Deadline(text),
+            _ => EngineError::Aborted(text),
+        }
+    }
+
     /// Wraps a failure of the operating system during set-up.
     pub(crate) fn setup(what: &str, error: std::io::Error) -> EngineError {
         EngineError::Usage(format!("{what}: {error}"))

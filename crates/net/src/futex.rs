@@ -9,7 +9,9 @@ pub(crate) fn wait(word: &AtomicU32, expected: u32, bits: u32, timeout: Option<D
     let deadline = timeout.map(deadline_after);
     let pointer = deadline.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
     // SAFETY: `word` and the deadline outlive the call; the other arguments are plain numbers.
-    let result = unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAIT_BITSET, expected, pointer, 0, bits) };
+    let result = unsafe {
+        libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAIT_BITSET, expected, pointer, 0, bits)
+    };
     result == 0 || std::io::Error::last_os_error().kind() != std::io::ErrorKind::Interrupted
 }
 
@@ -28,5 +30,8 @@ fn deadline_after(timeout: Duration) -> libc::timespec {
     unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut now) };
     let nanos = now.tv_nsec as u64 + u64::from(timeout.subsec_nanos());
     let seconds = now.tv_sec.saturating_add(timeout.as_secs().min(1 << 40) as i64);
-    libc::timespec { tv_sec: seconds + (nanos / 1_000_000_000) as i64, tv_nsec: (nanos % 1_000_000_000) as i64 }
+    libc::timespec {
+        tv_sec: seconds + (nanos / 1_000_000_000) as i64,
+        tv_nsec: (nanos % 1_000_000_000) as i64,
+    }
 }

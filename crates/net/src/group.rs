@@ -40,7 +40,8 @@ impl Tuning {
 
     /// Bytes of a piece and slices under way, for a buffer of `chunks` chunks.
     pub(crate) fn cut(self, chunks: u32) -> (u64, u32) {
-        let piece = (self.slice_bytes / u64::from(chunks.max(1))).clamp(Self::LEAST_PIECE, Self::LARGEST_PIECE);
+        let piece =
+            (self.slice_bytes / u64::from(chunks.max(1))).clamp(Self::LEAST_PIECE, Self::LARGEST_PIECE);
         (piece.next_multiple_of(64), self.window)
     }
 }
@@ -84,7 +85,8 @@ impl Membership {
         let plans = SCHEDULE.get_or_init(|| {
             let sends = vec![Send::new(0, 0, 1, 0, false)];
             let (name, collective) = ("send".into(), Collective::Broadcast);
-            let draft = ScheduleDraft { name, collective, root: 0, ranks: 2, chunks: 1, sends, topology: None };
+            let draft =
+                ScheduleDraft { name, collective, root: 0, ranks: 2, chunks: 1, sends, topology: None };
             let schedule = Arc::new(Schedule::new(draft).expect("a single send is a broadcast of two"));
             [0, 1].map(|side| (Arc::clone(&schedule), Arc::new(Program::compile(&schedule, side))))
         });
@@ -192,7 +194,10 @@ impl Group {
         let fits = |row: &PlanRow| row.collective == what && row.up_to_bytes.is_none_or(|most| bytes <= most);
         let row = self.rows.iter().position(fits).ok_or_else(|| {
             let name = &self.members.name;
-            EngineError::Usage(format!("group {name:?} has no schedule for {} of {bytes} bytes; add a row to its plan", what.name()))
+            EngineError::Usage(format!(
+                "group {name:?} has no schedule for {} of {bytes} bytes; add a row to its plan",
+                what.name()
+            ))
         })?;
         let mut plans = self.plans.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         if let Some(plan) = plans.get(&(row, root)) {

@@ -5,15 +5,17 @@
 //!
 //! The way of a call: `group` (which schedule) -> `engine` (the loop) -> `running` (memory, arithmetic) ->
 //! `links` (to whom) -> `ring` and `bell` in shared memory, or `stream` over a wire. `watch` brings in what
-//! comes over sockets, `meet` introduces processes to each other.
+//! comes over sockets, `greet` and `meet` introduce processes to each other, `drive` says who runs the loop.
 
 mod arena;
 mod bell;
 mod card;
 mod ctable;
+mod drive;
 mod engine;
 mod error;
 mod futex;
+mod greet;
 mod group;
 mod links;
 mod meet;

@@ -40,7 +40,16 @@ pub(crate) struct Peer {
 
 impl Peer {
     pub(crate) fn new(uid: String, host: String, shared: Option<Shared>, streams: Vec<Arc<Stream>>) -> Peer {
-        Peer { uid, host, shared, streams, lost: None, backlog: VecDeque::new(), unrung: 0, unrung_reads: false }
+        Peer {
+            uid,
+            host,
+            shared,
+            streams,
+            lost: None,
+            backlog: VecDeque::new(),
+            unrung: 0,
+            unrung_reads: false,
+        }
     }
 
     /// Puts what is queued for it into its memory, as far as there is room.
@@ -119,7 +128,9 @@ impl Links {
         let mut any = false;
         for index in 0..self.peers.len() {
             // SAFETY: the queue lies in our memory, and the engine's lock makes us the only taker.
-            while let Some(message) = self.peers[index].shared.as_ref().and_then(|s| unsafe { Ring::take(s.incoming) }) {
+            while let Some(message) =
+                self.peers[index].shared.as_ref().and_then(|s| unsafe { Ring::take(s.incoming) })
+            {
                 any = true;
                 on_message(self, index, message);
             }

@@ -82,7 +82,12 @@ impl Home<'_> {
         socket.set_write_timeout(Some(PATIENCE))?;
         let ring = self.new_ring()?;
         send_descriptor(socket, self.arena.file())?;
-        let greeting = Greeting { arena_bytes: self.arena.bytes(), bell: self.bell, ring, ..Greeting::new(self.uid, self.host, 0, 1) };
+        let greeting = Greeting {
+            arena_bytes: self.arena.bytes(),
+            bell: self.bell,
+            ring,
+            ..Greeting::new(self.uid, self.host, 0, 1)
+        };
         send_greeting(socket, &greeting)?;
         let memory = receive_descriptor(socket)?;
         let theirs = receive_greeting(socket)?;
@@ -107,11 +112,16 @@ impl Home<'_> {
         let memory = Mapping::new(memory, theirs.arena_bytes)?;
         let outside = || invalid("an offset outside of the shared memory".into());
         let ring_bytes = size_of::<Ring>() as u64;
-        let aligned = theirs.ring % 64 == 0 && theirs.bell % 64 == 0;
+        let aligned = theirs.ring.is_multiple_of(64) && theirs.bell.is_multiple_of(64);
         let outgoing = memory.at(theirs.ring, ring_bytes).filter(|_| aligned).ok_or_else(outside)?;
         let bell = memory.at(theirs.bell, size_of::<Bell>() as u64).ok_or_else(outside)?;
         let incoming = self.arena.mapping().at(ring, ring_bytes).ok_or_else(outside)?;
-        Ok(Shared { memory, outgoing: outgoing.cast(), incoming: incoming.cast(), bell: bell.cast_const().cast() })
+        Ok(Shared {
+            memory,
+            outgoing: outgoing.cast(),
+            incoming: incoming.cast(),
+            bell: bell.cast_const().cast(),
+        })
     }
 }
 
@@ -164,7 +174,11 @@ fn send_descriptor(socket: &UnixStream, file: &OwnedFd) -> io::Result<()> {
             libc::sendmsg(socket.as_raw_fd(), header, libc::MSG_NOSIGNAL)
         }
     });
-    if sent == 1 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    if sent == 1 {
+        Ok(())
+    } else {
+        Err(io::Error::last_os_error())
+    }
 }
 
 fn receive_descriptor(socket: &UnixStream) -> io::Result<OwnedFd> {
@@ -176,7 +190,10 @@ fn receive_descriptor(socket: &UnixStream) -> io::Result<OwnedFd> {
                 return Err(io::Error::last_os_error());
             }
             let first = libc::CMSG_FIRSTHDR(header);
-            if first.is_null() || (*first).cmsg_level != libc::SOL_SOCKET || (*first).cmsg_type != libc::SCM_RIGHTS {
+            if first.is_null()
+                || (*first).cmsg_level != libc::SOL_SOCKET
+                || (*first).cmsg_type != libc::SCM_RIGHTS
+            {
                 return Err(invalid("a neighbour that does not pass its memory".into()));
             }
             Ok(OwnedFd::from_raw_fd(libc::CMSG_DATA(first).cast::<i32>().read_unaligned()))

@@ -28,7 +28,9 @@ pub(crate) enum Kind {
 impl Kind {
     fn from_byte(byte: u8) -> Option<Kind> {
         use Kind::*;
-        [Readable, Writable, Placed, Read, Carried, Describe, Failed, Bye].into_iter().find(|&k| k as u8 == byte)
+        [Readable, Writable, Placed, Read, Carried, Describe, Failed, Bye]
+            .into_iter()
+            .find(|&k| k as u8 == byte)
     }
 
     /// `bytes` of payload follow on a stream.
@@ -98,7 +100,14 @@ mod tests {
 
     #[test]
     fn a_message_survives_the_wire() {
-        let message = Message { at: 1 << 40, send: 7, slice: 9, bytes: 65536, signature: 3, ..Message::new(Kind::Placed, 5, 1 << 63) };
+        let message = Message {
+            at: 1 << 40,
+            send: 7,
+            slice: 9,
+            bytes: 65536,
+            signature: 3,
+            ..Message::new(Kind::Placed, 5, 1 << 63)
+        };
         assert_eq!(Message::decode(&message.encode()), Some(message));
     }
 

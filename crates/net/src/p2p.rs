@@ -36,7 +36,11 @@ impl Numbers {
     }
 
     /// A receive from anybody: the first sender among `early` whose turn it is.
-    pub(crate) fn find_sender<'a>(&mut self, draft: &Draft, early: impl Iterator<Item = &'a Key>) -> Option<Key> {
+    pub(crate) fn find_sender<'a>(
+        &mut self,
+        draft: &Draft,
+        early: impl Iterator<Item = &'a Key>,
+    ) -> Option<Key> {
         let Operation::Receive { from: None, tag } = draft.request.operation else { return None };
         let mine = early.filter(|k| k.group == draft.group.number);
         let due = |key: &&Key| {

@@ -111,7 +111,13 @@ impl Request {
             Operation::Receive { from: Some(from), tag } => format!(" from rank {from} tag {tag}"),
             _ => String::new(),
         };
-        format!("{}{reduction} {} {} ({} bytes){root}", self.name(), self.dtype, self.shape, self.common_bytes())
+        format!(
+            "{}{reduction} {} {} ({} bytes){root}",
+            self.name(),
+            self.dtype,
+            self.shape,
+            self.common_bytes()
+        )
     }
 
     pub(crate) fn reduces(&self) -> bool {
@@ -124,7 +130,9 @@ impl Request {
         let first = |segments: &[Segment]| segments.first().map_or(0, |s| s.bytes);
         match self.operation {
             Operation::Collective { what: Collective::AllToAll, .. } => 0,
-            Operation::Collective { what: Collective::ReduceScatter | Collective::Scatter, .. } => first(&self.outputs),
+            Operation::Collective { what: Collective::ReduceScatter | Collective::Scatter, .. } => {
+                first(&self.outputs)
+            }
             Operation::Receive { .. } => first(&self.outputs),
             _ => first(&self.inputs),
         }
@@ -153,12 +161,15 @@ impl Request {
         let (inputs, outputs) = self.expected_segments(rank, ranks);
         if self.inputs.len() != inputs || self.outputs.len() != outputs {
             let (i, o) = (self.inputs.len(), self.outputs.len());
-            return Err(self.refuse(format!("needs {inputs} inputs and {outputs} outputs here, got {i} and {o}")));
+            return Err(
+                self.refuse(format!("needs {inputs} inputs and {outputs} outputs here, got {i} and {o}"))
+            );
         }
         let element = self.dtype.size() as u64;
         let all = self.inputs.iter().chain(&self.outputs);
         match all.clone().find(|s| s.bytes % element != 0 || (s.bytes > 0 && s.data.is_null())) {
-            Some(odd) => Err(self.refuse(format!("a tensor of {} bytes holds no whole number of {}", odd.bytes, self.dtype))),
+            Some(odd) => Err(self
+                .refuse(format!("a tensor of {} bytes holds no whole number of {}", odd.bytes, self.dtype))),
             None => Ok(()),
         }
     }
@@ -209,7 +220,9 @@ impl Request {
         let bytes = from.or(to).map_or_else(|| cut_len(self.common_bytes(), index, count), |s| s.bytes);
         let held = schedule.origin(chunk).contains(rank);
         let kept = schedule.destination(chunk).contains(rank);
-        let address = |segment: Option<Segment>, there: bool| segment.filter(|_| there).map_or(std::ptr::null_mut(), |s| s.data);
+        let address = |segment: Option<Segment>, there: bool| {
+            segment.filter(|_| there).map_or(std::ptr::null_mut(), |s| s.data)
+        };
         if schedule.pair(chunk).is_some() && !held && !kept {
             return Place::NOWHERE;
         }
@@ -217,7 +230,12 @@ impl Request {
     }
 
     /// The segments that `chunk` is part of, and which of how many parts of them it is.
-    fn part(&self, schedule: &Schedule, rank: Rank, chunk: u32) -> (Option<&Segment>, Option<&Segment>, u32, u32) {
+    fn part(
+        &self,
+        schedule: &Schedule,
+        rank: Rank,
+        chunk: u32,
+    ) -> (Option<&Segment>, Option<&Segment>, u32, u32) {
         if let Some((src, dst)) = schedule.pair(chunk) {
             let count = schedule.chunks() / (schedule.ranks() * schedule.ranks());
             let input = self.inputs.get(dst as usize).filter(|_| src == rank);

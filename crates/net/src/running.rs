@@ -1,11 +1,12 @@
 //! One operation under way: the executor, the memory it works on, and the arithmetic.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
 
 use tweed_kernels::{copy, fold, ReduceOp, Target};
-use tweed_proto::{Action, Combine, Executor, Layout, Program, Reach};
+use tweed_proto::{Action, Combine, Executor, Layout, Program, Reach, Recorder};
 use tweed_schedule::{Rank, Schedule};
 
 use crate::arena::Arena;
@@ -55,6 +56,22 @@ pub(crate) struct Dispute {
     pub(crate) calls: BTreeMap<Rank, String>,
 }
 
+/// What operations need of their process.
+pub(crate) struct Home {
+    pub(crate) arena: Arc<Arena>,
+    /// Where to write down how they went.
+    pub(crate) traces: Option<PathBuf>,
+}
+
+impl Home {
+    fn executor(&self, schedule: &Schedule, executor: Executor) -> Recorder {
+        match self.traces {
+            Some(_) => Recorder::recording(executor, schedule),
+            None => Recorder::from(executor),
+        }
+    }
+}
+
 /// One operation.
 pub(crate) struct Running {
     pub(crate) op: Arc<Op>,
@@ -63,7 +80,9 @@ pub(crate) struct Running {
     pub(crate) run: u64,
     pub(crate) request: Request,
     pub(crate) signature: u32,
-    pub(crate) executor: Executor,
+    pub(crate) executor: Recorder,
+    /// Group ranks that have said anything about it.
+    pub(crate) heard: BTreeSet<Rank>,
     pub(crate) dispute: Dispute,
     /// The caller has been told.
     pub(crate) told: bool,
@@ -108,11 +127,15 @@ impl Drop for Cells {
 
 impl Running {
     /// Lays out the memory and starts the executor. `None` if the arena is full.
-    pub(crate) fn start(mut draft: Draft, key: Key, run: u64, arena: &Arc<Arena>) -> Option<Running> {
+    pub(crate) fn start(mut draft: Draft, key: Key, run: u64, home: &Home) -> Option<Running> {
+        let arena = &home.arena;
         let (schedule, program) = draft.plan.take().expect("the peer is known when an operation starts");
         let scaled = prescale(&mut draft.request);
         let places = draft.request.places(&schedule, program.rank);
-        let pair = key.peer.map(|peer| if program.rank == 0 { [draft.group.rank, peer] } else { [peer, draft.group.rank] });
+        let pair =
+            key.peer.map(
+                |peer| if program.rank == 0 { [draft.group.rank, peer] } else { [peer, draft.group.rank] },
+            );
         let layout = layout(&draft, &program, &places, pair, arena);
         let whole: u64 = places.iter().map(|p| p.bytes).sum();
         let memory = cells(&program, &places, &layout, arena)?;
@@ -124,7 +147,8 @@ impl Running {
             run,
             request: draft.request,
             signature,
-            executor: Executor::new(program, layout),
+            executor: home.executor(&schedule, Executor::new(program, layout)),
+            heard: BTreeSet::new(),
             dispute: Dispute::default(),
             told: false,
             pair,
@@ -181,6 +205,30 @@ impl Running {
         self.executor.waits_for().into_iter().map(|r| self.group_rank(r)).collect()
     }
 
+    /// Of those, the ones that have not even begun, if there are any: the others may be waiting for them.
+    pub(crate) fn culprits(&self) -> Vec<Rank> {
+        let waits = self.waits_for();
+        let silent: Vec<Rank> = waits.iter().copied().filter(|r| !self.heard.contains(r)).collect();
+        if silent.is_empty() {
+            waits
+        } else {
+            silent
+        }
+    }
+
+    /// Writes down how it went, if that is recorded.
+    pub(crate) fn save_trace(&self, home: &Home) {
+        if let (Some(folder), Some(trace)) = (&home.traces, self.executor.trace()) {
+            let Key { group, op, .. } = self.key;
+            let name = format!("{group:08x}-{op:06}-rank{}.trace", self.group.rank);
+            let saved = std::fs::create_dir_all(folder)
+                .and_then(|()| std::fs::write(folder.join(name), trace.to_string()));
+            if let Err(error) = saved {
+                eprintln!("tweed: a trace cannot be written to {}: {error}", folder.display());
+            }
+        }
+    }
+
     /// Where peers read an output, and whether they may write the answer there.
     pub(crate) fn exposed_at(&self, output: u32, slice: u32) -> Option<(u64, bool)> {
         let layout = self.executor.layout();
@@ -221,7 +269,8 @@ impl Running {
         let bytes = self.piece_bytes(input.chunk, combine.slice);
         let arrivals = self.executor.arrivals(combine.slice, combine.input);
         let mut sources: Vec<(Rank, *const u8)> = Vec::with_capacity(arrivals.len() + 1);
-        let mut targets = vec![self.target(self.value(input.chunk, input.version, combine.slice), self.streaming)];
+        let mut targets =
+            vec![self.target(self.value(input.chunk, input.version, combine.slice), self.streaming)];
         for (position, (&(_, src), arrival)) in input.sends.iter().zip(arrivals).enumerate() {
             let arrival = arrival.expect("an input is combined once all has arrived");
             let address = links.resolve(self.peer(src), arrival.at, bytes).ok_or(src)?;
@@ -238,7 +287,8 @@ impl Running {
         if let Some(output) = combine.stage {
             targets.push(self.target(self.memory.address(combine.slice, u64::from(output)), false));
         }
-        let scale = (self.request.reduce_op == ReduceOp::Avg && input.complete).then(|| 1.0 / f64::from(self.group.ranks()));
+        let scale = (self.request.reduce_op == ReduceOp::Avg && input.complete)
+            .then(|| 1.0 / f64::from(self.group.ranks()));
         self.fold(&sources, &targets, bytes as usize, scale);
         for (&(_, src), arrival) in input.sends.iter().zip(arrivals) {
             links.drop_landed(self.peer(src), arrival.map_or(0, |a| a.at));
@@ -314,10 +364,18 @@ fn prescale(request: &mut Request) -> Vec<Vec<u8>> {
 }
 
 /// The sizes of pieces and window: a function of what all ranks know, so that all come to the same.
-fn layout(draft: &Draft, program: &Program, places: &[Place], pair: Option<[Rank; 2]>, arena: &Arena) -> Layout {
+fn layout(
+    draft: &Draft,
+    program: &Program,
+    places: &[Place],
+    pair: Option<[Rank; 2]>,
+    arena: &Arena,
+) -> Layout {
     let group = &draft.group;
     let (piece, window) = group.tuning.cut(program.chunks);
-    let reach = (0..program.ranks).map(|rank| group.reach[pair.map_or(rank, |p| p[rank as usize]) as usize]).collect::<Vec<Reach>>();
+    let reach = (0..program.ranks)
+        .map(|rank| group.reach[pair.map_or(rank, |p| p[rank as usize]) as usize])
+        .collect::<Vec<Reach>>();
     let all_shared = reach.iter().all(|&r| r == Reach::Shared);
     let segments = || draft.request.inputs.iter().chain(&draft.request.outputs);
     let large = segments().map(|s| s.bytes).max().unwrap_or(0) >= IN_PLACE_FROM_BYTES;
@@ -327,7 +385,7 @@ fn layout(draft: &Draft, program: &Program, places: &[Place], pair: Option<[Rank
         chunk_bytes: places.iter().map(|p| p.bytes).collect(),
         piece,
         window,
-        in_place: all_shared && large && in_arena && !needs_scratch,
+        in_place: all_shared && large && in_arena && !needs_scratch && program.allows_in_place(),
         reach,
     }
 }

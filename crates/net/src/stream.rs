@@ -160,7 +160,11 @@ pub(crate) struct Reader {
 
 impl Reader {
     /// Reads all there is, handing on each whole message. `Ok(false)` at the end of the stream.
-    pub(crate) fn read(&mut self, socket: &Socket, mut on_message: impl FnMut(Message, Vec<u8>)) -> io::Result<bool> {
+    pub(crate) fn read(
+        &mut self,
+        socket: &Socket,
+        mut on_message: impl FnMut(Message, Vec<u8>),
+    ) -> io::Result<bool> {
         loop {
             if let Some(message) = self.message {
                 if self.filled == self.body.len() {
@@ -195,12 +199,16 @@ impl Reader {
 
     fn parse_head(&mut self) -> io::Result<()> {
         let Ok(head) = <&[u8; MESSAGE_BYTES]>::try_from(self.head.as_slice()) else { return Ok(()) };
-        let garbage = || io::Error::new(io::ErrorKind::InvalidData, "something that is not a message of tweed came in");
+        let garbage =
+            || io::Error::new(io::ErrorKind::InvalidData, "something that is not a message of tweed came in");
         let message = Message::decode(head).ok_or_else(garbage)?;
         self.head.clear();
         let bytes = if message.kind.has_payload() { message.bytes } else { 0 };
         if bytes > MAX_PAYLOAD {
-            return Err(io::Error::new(io::ErrorKind::InvalidData, format!("a message claims to carry {bytes} bytes")));
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidData,
+                format!("a message claims to carry {bytes} bytes"),
+            ));
         }
         self.body = vec![0; bytes as usize];
         self.filled = 0;

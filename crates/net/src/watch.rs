@@ -57,7 +57,10 @@ pub(crate) struct Watcher {
 
 impl Watcher {
     /// Takes over the listeners.
-    pub(crate) fn new(local: std::os::unix::net::UnixListener, wire: std::net::TcpListener) -> io::Result<(Watcher, Post)> {
+    pub(crate) fn new(
+        local: std::os::unix::net::UnixListener,
+        wire: std::net::TcpListener,
+    ) -> io::Result<(Watcher, Post)> {
         local.set_nonblocking(true)?;
         wire.set_nonblocking(true)?;
         let poll = Poll::new()?;
@@ -103,7 +106,9 @@ impl Watcher {
     }
 
     fn add_new(&mut self, node: &Arc<Inner>) {
-        let added = std::mem::take(&mut *node.watcher.added.lock().unwrap_or_else(std::sync::PoisonError::into_inner));
+        let added = std::mem::take(
+            &mut *node.watcher.added.lock().unwrap_or_else(std::sync::PoisonError::into_inner),
+        );
         for watch in added {
             let token = Token(self.next);
             self.next += 1;
@@ -149,7 +154,12 @@ impl Watcher {
 }
 
 /// Reads and writes what is possible; the peer and the reason if it is gone.
-fn attend_stream(node: &Arc<Inner>, peer: usize, stream: &Stream, reader: &mut Reader) -> Option<(usize, String)> {
+fn attend_stream(
+    node: &Arc<Inner>,
+    peer: usize,
+    stream: &Stream,
+    reader: &mut Reader,
+) -> Option<(usize, String)> {
     let mut events = Vec::new();
     let left = stream.flush();
     let read = reader.read(&stream.socket, |message, body| events.push(Event::Message(peer, message, body)));

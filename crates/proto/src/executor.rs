@@ -164,9 +164,9 @@ impl Executor {
         self.busy == 0
     }
 
-    /// Nothing is needed any more, by peers neither: what was staged may be freed.
+    /// Nothing is needed any more, by peers neither, and all signals have been polled: what was staged may be freed.
     pub fn is_closed(&self) -> bool {
-        self.low == self.total
+        self.low == self.total && self.signals.is_empty()
     }
 
     /// A peer says that its value of `send` can be read, or has been placed. Errors name what was wrong with it.

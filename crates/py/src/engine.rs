@@ -1,6 +1,7 @@
 //! `Node` and `Group` for Python, and the address of the C table: one field each.
 
 use std::net::IpAddr;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -35,10 +36,19 @@ pub struct PyNode {
 impl PyNode {
     /// Opens the listeners on `host`. `transport` is "auto", "shm" or "tcp".
     #[new]
-    #[pyo3(signature = (*, host="127.0.0.1", transport="auto", streams=4, congestion=None))]
-    fn new(py: Python<'_>, host: &str, transport: &str, streams: u32, congestion: Option<String>) -> PyResult<PyNode> {
-        let address: IpAddr = host.parse().map_err(|_| usage(py, format!("host {host:?} is not an IP address")))?;
-        let options = NodeOptions { host: address, streams, congestion, wire_only: transport == "tcp" };
+    #[pyo3(signature = (*, host="127.0.0.1", transport="auto", streams=4, congestion=None, traces=None))]
+    fn new(
+        py: Python<'_>,
+        host: &str,
+        transport: &str,
+        streams: u32,
+        congestion: Option<String>,
+        traces: Option<PathBuf>,
+    ) -> PyResult<PyNode> {
+        let address: IpAddr =
+            host.parse().map_err(|_| usage(py, format!("host {host:?} is not an IP address")))?;
+        let options =
+            NodeOptions { host: address, streams, congestion, wire_only: transport == "tcp", traces };
         let inner = py.detach(|| Node::start(options)).map_err(|e| engine_error(py, &e))?;
         Ok(PyNode { inner })
     }
@@ -71,7 +81,9 @@ impl PyNode {
     /// The address of shared memory that peers on this host read and write in place.
     fn alloc(&self, py: Python<'_>, bytes: u64) -> PyResult<usize> {
         let address = self.inner.alloc(bytes).map(|p| p as usize);
-        address.ok_or_else(|| usage(py, format!("no room for {bytes} bytes in shared memory; free `tweed.empty` tensors first")))
+        address.ok_or_else(|| {
+            usage(py, format!("no room for {bytes} bytes in shared memory; free `tweed.empty` tensors first"))
+        })
     }
 
     /// Gives back what `alloc` returned.

@@ -3,7 +3,9 @@
 use pyo3::prelude::*;
 use pyo3::types::PyType;
 use tweed_net::EngineError;
+use tweed_proto::TraceError;
 use tweed_schedule::ScheduleError;
+use tweed_sim::SimError;
 
 /// The class for an error of the schedule crate, with the error's own text.
 pub(crate) fn schedule_error(py: Python<'_>, error: &ScheduleError) -> PyErr {
@@ -58,4 +60,25 @@ pub(crate) fn engine_error(py: Python<'_>, error: &EngineError) -> PyErr {
 /// A call that cannot be carried out as it stands.
 pub(crate) fn usage(py: Python<'_>, text: String) -> PyErr {
     raise(py, "UsageError", text)
+}
+
+/// The class for an error of the simulator, with the error's own text.
+pub(crate) fn sim_error(py: Python<'_>, error: &SimError) -> PyErr {
+    use SimError as E;
+    let class = match error {
+        E::Setup(_) | E::Stalled { .. } => "UsageError",
+        E::NoSuchLink { .. } => "ScheduleError",
+        E::Refused { .. } | E::Wrong { .. } => "TweedError",
+    };
+    raise(py, class, error.to_string())
+}
+
+/// The class for an error of a replay, with the error's own text.
+pub(crate) fn trace_error(py: Python<'_>, error: &TraceError) -> PyErr {
+    use TraceError as E;
+    let class = match error {
+        E::Version { .. } | E::Line { .. } | E::Schedule(_) | E::Digest { .. } => "DataError",
+        E::Refused { .. } | E::NotUnderWay { .. } | E::Differs { .. } => "TweedError",
+    };
+    raise(py, class, error.to_string())
 }

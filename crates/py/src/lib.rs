@@ -2,6 +2,7 @@
 mod engine;
 mod errors;
 mod schedule;
+mod simulate;
 
 use pyo3::prelude::*;
 
@@ -9,5 +10,6 @@ use pyo3::prelude::*;
 fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     engine::register(module)?;
     schedule::register(module)?;
+    simulate::register(module)?;
     Ok(())
 }

@@ -1,6 +1,6 @@
 //! `Schedule` and `Send` for Python: one field each.
 
-mod topology;
+pub(crate) mod topology;
 
 use std::hash::{Hash, Hasher};
 use std::time::Duration;
@@ -34,13 +34,7 @@ type SendFields = (u32, u32, u32, u32, bool, Vec<u32>, Vec<u32>);
 impl PySend {
     #[classattr]
     #[pyo3(name = "__match_args__")]
-    fn match_args() -> (
-        &'static str,
-        &'static str,
-        &'static str,
-        &'static str,
-        &'static str,
-    ) {
+    fn match_args() -> (&'static str, &'static str, &'static str, &'static str, &'static str) {
         ("step", "src", "dst", "chunk", "reduce")
     }
 
@@ -55,17 +49,7 @@ impl PySend {
         route: Vec<u32>,
         after: Vec<u32>,
     ) -> PySend {
-        PySend {
-            inner: Send {
-                step,
-                src,
-                dst,
-                chunk,
-                reduce,
-                route,
-                after,
-            },
-        }
+        PySend { inner: Send { step, src, dst, chunk, reduce, route, after } }
     }
 
     #[getter]
@@ -98,15 +82,7 @@ impl PySend {
     }
 
     fn __repr__(&self) -> String {
-        let Send {
-            step,
-            src,
-            dst,
-            chunk,
-            reduce,
-            route,
-            after,
-        } = &self.inner;
+        let Send { step, src, dst, chunk, reduce, route, after } = &self.inner;
         let verb = if *reduce { "True" } else { "False" };
         let tail = if route.is_empty() && after.is_empty() {
             String::new()
@@ -117,19 +93,8 @@ impl PySend {
     }
 
     fn __reduce__(slf: &Bound<'_, Self>) -> (Py<PyAny>, SendFields) {
-        let Send {
-            step,
-            src,
-            dst,
-            chunk,
-            reduce,
-            route,
-            after,
-        } = slf.get().inner.clone();
-        (
-            slf.get_type().unbind().into_any(),
-            (step, src, dst, chunk, reduce, route, after),
-        )
+        let Send { step, src, dst, chunk, reduce, route, after } = slf.get().inner.clone();
+        (slf.get_type().unbind().into_any(), (step, src, dst, chunk, reduce, route, after))
     }
 }
 
@@ -151,15 +116,7 @@ impl Hash for PySchedule {
     }
 }
 
-type ScheduleFields = (
-    String,
-    &'static str,
-    u32,
-    u32,
-    Vec<PySend>,
-    u32,
-    Option<PyTopology>,
-);
+type ScheduleFields = (String, &'static str, u32, u32, Vec<PySend>, u32, Option<PyTopology>);
 
 #[pymethods]
 impl PySchedule {
@@ -235,13 +192,7 @@ impl PySchedule {
     /// The transfers, ordered by step.
     #[getter]
     fn sends(&self) -> Vec<PySend> {
-        self.inner
-            .sends()
-            .iter()
-            .map(|send| PySend {
-                inner: send.clone(),
-            })
-            .collect()
+        self.inner.sends().iter().map(|send| PySend { inner: send.clone() }).collect()
     }
 
     fn __len__(&self) -> usize {
@@ -255,35 +206,21 @@ impl PySchedule {
 
     /// Steps and bytes for a buffer of `numbytes` (all chunks together).
     fn cost(&self, numbytes: u64) -> PyCost {
-        PyCost {
-            inner: self.inner.cost(numbytes),
-        }
+        PyCost { inner: self.inner.cost(numbytes) }
     }
 
     /// Estimated seconds for a buffer of `numbytes` over `topology`, steps one after the other.
     ///
     /// Raises ScheduleError if a link that it uses is not there. A link of bandwidth 0 takes for ever (inf).
-    fn seconds(
-        &self,
-        py: Python<'_>,
-        numbytes: u64,
-        topology: &Bound<'_, PyTopology>,
-    ) -> PyResult<f64> {
+    fn seconds(&self, py: Python<'_>, numbytes: u64, topology: &Bound<'_, PyTopology>) -> PyResult<f64> {
         let time = self.inner.time(numbytes, &topology.get().inner);
         let time = time.map_err(|error| schedule_error(py, &error))?;
-        Ok(if time == Duration::MAX {
-            f64::INFINITY
-        } else {
-            time.as_secs_f64()
-        })
+        Ok(if time == Duration::MAX { f64::INFINITY } else { time.as_secs_f64() })
     }
 
     /// The same collective for another root; one without a root comes back as it is.
     fn rotated(&self, py: Python<'_>, root: u32) -> PyResult<PySchedule> {
-        let inner = self
-            .inner
-            .rotated(root)
-            .map_err(|error| schedule_error(py, &error))?;
+        let inner = self.inner.rotated(root).map_err(|error| schedule_error(py, &error))?;
         Ok(PySchedule { inner })
     }
 

@@ -13,10 +13,7 @@ const MOST_RANKS: u32 = 1 << 15;
 /// Proves that the draft, its sends ordered by step, does what it promises.
 pub(crate) fn check(draft: &Draft) -> Result<(), ScheduleError> {
     check_numbers(draft)?;
-    draft
-        .sends
-        .iter()
-        .try_for_each(|send| check_send(draft, send))?;
+    draft.sends.iter().try_for_each(|send| check_send(draft, send))?;
     let mut order: Vec<&Send> = draft.sends.iter().collect();
     order.sort_by_key(|send| send.chunk);
     let mut values = Values::new(draft);
@@ -30,35 +27,17 @@ pub(crate) fn check(draft: &Draft) -> Result<(), ScheduleError> {
 }
 
 fn check_numbers(draft: &Draft) -> Result<(), ScheduleError> {
-    let &Draft {
-        collective,
-        root,
-        ranks,
-        chunks,
-        ..
-    } = draft;
+    let &Draft { collective, root, ranks, chunks, .. } = draft;
     let unit = collective.chunk_unit(ranks);
     let name = collective.name();
     if ranks > MOST_RANKS {
-        return Err(ScheduleError::TooManyRanks {
-            ranks,
-            most: MOST_RANKS,
-        });
+        return Err(ScheduleError::TooManyRanks { ranks, most: MOST_RANKS });
     }
     if ranks == 0 || chunks == 0 || u64::from(chunks) % unit != 0 {
-        return Err(ScheduleError::Chunks {
-            collective: name,
-            ranks,
-            chunks,
-            unit,
-        });
+        return Err(ScheduleError::Chunks { collective: name, ranks, chunks, unit });
     }
     if root >= ranks || (root != 0 && !collective.is_rooted()) {
-        return Err(ScheduleError::Root {
-            collective: name,
-            root,
-            ranks,
-        });
+        return Err(ScheduleError::Root { collective: name, root, ranks });
     }
     Ok(())
 }
@@ -84,11 +63,7 @@ fn check_links(draft: &Draft, send: &Send) -> Result<(), ScheduleError> {
         None => from != to && from < draft.ranks && to < draft.ranks,
     };
     match send.hops().find(|hop| !real(hop)) {
-        Some((from, to)) => Err(ScheduleError::NoSuchLink {
-            at: Hop::of(send),
-            from,
-            to,
-        }),
+        Some((from, to)) => Err(ScheduleError::NoSuchLink { at: Hop::of(send), from, to }),
         None => Ok(()),
     }
 }
@@ -108,21 +83,10 @@ struct Values<'a> {
 
 impl<'a> Values<'a> {
     fn new(draft: &Draft) -> Self {
-        let &Draft {
-            collective,
-            root,
-            ranks,
-            chunks,
-            ..
-        } = draft;
+        let &Draft { collective, root, ranks, chunks, .. } = draft;
         let words = (ranks as usize).div_ceil(64);
         Values {
-            promise: Promise {
-                collective,
-                root,
-                ranks,
-                chunks,
-            },
+            promise: Promise { collective, root, ranks, chunks },
             words,
             bits: vec![0; ranks as usize * words],
             last: vec![None; ranks as usize],
@@ -162,8 +126,7 @@ impl<'a> Values<'a> {
                 return Err(ScheduleError::NotHeld { at: Hop::of(send) });
             }
             let from = send.src as usize * self.words;
-            self.carried
-                .extend_from_slice(&self.bits[from..from + self.words]);
+            self.carried.extend_from_slice(&self.bits[from..from + self.words]);
         }
         Ok(())
     }
@@ -172,10 +135,7 @@ impl<'a> Values<'a> {
         let hop = Hop::of(send);
         if let Some(other) = self.last[send.dst as usize].replace(send) {
             if other.step == send.step && !(other.reduce && send.reduce) {
-                return Err(ScheduleError::Collision {
-                    at: hop,
-                    other: other.src,
-                });
+                return Err(ScheduleError::Collision { at: hop, other: other.src });
             }
         }
         self.touched.push(send.dst);
@@ -190,10 +150,7 @@ impl<'a> Values<'a> {
             return Ok(());
         }
         if let Some(contributor) = first_bit(value.iter().zip(carried).map(|(a, b)| a & b)) {
-            return Err(ScheduleError::Twice {
-                at: hop,
-                contributor,
-            });
+            return Err(ScheduleError::Twice { at: hop, contributor });
         }
         value.iter_mut().zip(carried).for_each(|(a, b)| *a |= b);
         Ok(())
@@ -203,18 +160,10 @@ impl<'a> Values<'a> {
         let origin = self.promise.origin(chunk);
         for rank in self.ranks_of(self.promise.destination(chunk)) {
             let value = &self.bits[rank as usize * self.words..][..self.words];
-            let missing = value
-                .iter()
-                .enumerate()
-                .map(|(word, held)| self.wanted(origin, word) & !held);
+            let missing = value.iter().enumerate().map(|(word, held)| self.wanted(origin, word) & !held);
             if let Some(contributor) = first_bit(missing) {
                 let last = self.last[rank as usize].map(Hop::of);
-                return Err(ScheduleError::Missing {
-                    rank,
-                    chunk,
-                    contributor,
-                    last,
-                });
+                return Err(ScheduleError::Missing { rank, chunk, contributor, last });
             }
         }
         Ok(())
@@ -238,9 +187,7 @@ impl<'a> Values<'a> {
     }
 
     fn holds(&self, rank: Rank) -> bool {
-        self.bits[rank as usize * self.words..][..self.words]
-            .iter()
-            .any(|&word| word != 0)
+        self.bits[rank as usize * self.words..][..self.words].iter().any(|&word| word != 0)
     }
 
     fn value_mut(&mut self, rank: Rank) -> &mut [u64] {

@@ -47,10 +47,7 @@ impl Schedule {
         self.sends
             .chunk_by(|a, b| a.step == b.step)
             .map(|step| self.step_time(step, bytes, topology))
-            .try_fold(
-                Duration::ZERO,
-                |total, step| Ok(total.saturating_add(step?)),
-            )
+            .try_fold(Duration::ZERO, |total, step| Ok(total.saturating_add(step?)))
     }
 
     /// The bytes of one chunk when a buffer of `bytes` is cut as evenly as can be.
@@ -61,32 +58,21 @@ impl Schedule {
 
     fn cost_of(&self, sends: &[Send], bytes: u64) -> Cost {
         let idle = vec![0; self.ranks as usize];
-        let mut cost = Cost {
-            sent: idle.clone(),
-            received: idle,
-            ..Cost::default()
-        };
+        let mut cost = Cost { sent: idle.clone(), received: idle, ..Cost::default() };
         for send in sends {
             cost.add(send, self.chunk_bytes(send.chunk, bytes));
         }
         cost
     }
 
-    fn step_time(
-        &self,
-        step: &[Send],
-        bytes: u64,
-        topology: &Topology,
-    ) -> Result<Duration, ScheduleError> {
+    fn step_time(&self, step: &[Send], bytes: u64, topology: &Topology) -> Result<Duration, ScheduleError> {
         let cost = self.cost_of(step, bytes);
         let mut latency = Duration::ZERO;
         for send in step {
             latency = latency.max(route_latency(send, topology)?);
         }
-        let links = cost
-            .links
-            .iter()
-            .filter_map(|(&(from, to), &bytes)| Some(topology.link(from, to)?.busy(bytes)));
+        let links =
+            cost.links.iter().filter_map(|(&(from, to), &bytes)| Some(topology.link(from, to)?.busy(bytes)));
         let ends = cost.sent.iter().chain(&cost.received);
         let ports = ends.filter_map(|&bytes| Some(topology.port()?.busy(bytes)));
         Ok(latency.saturating_add(links.chain(ports).max().unwrap_or_default()))
@@ -95,11 +81,8 @@ impl Schedule {
 
 fn route_latency(send: &Send, topology: &Topology) -> Result<Duration, ScheduleError> {
     send.hops().try_fold(Duration::ZERO, |total, (from, to)| {
-        let link = topology.link(from, to).ok_or(ScheduleError::NoSuchLink {
-            at: Hop::of(send),
-            from,
-            to,
-        })?;
+        let link =
+            topology.link(from, to).ok_or(ScheduleError::NoSuchLink { at: Hop::of(send), from, to })?;
         Ok(total.saturating_add(link.latency))
     })
 }

@@ -14,10 +14,7 @@ pub(crate) fn check_waits(sends: &[Send]) -> Result<(), ScheduleError> {
         for &index in &send.after {
             let other = &sends[index as usize];
             if other.src != send.src && other.dst != send.src {
-                return Err(ScheduleError::AfterUnseen {
-                    at: Hop::of(send),
-                    other: Hop::of(other),
-                });
+                return Err(ScheduleError::AfterUnseen { at: Hop::of(send), other: Hop::of(other) });
             }
             backward |= other.step >= send.step;
         }
@@ -58,12 +55,7 @@ impl<'a> Search<'a> {
     fn new(sends: &'a [Send]) -> Self {
         let waits = Waits::new(sends);
         let marks = vec![Mark::New; sends.len() + waits.arrivals().len()];
-        Search {
-            sends,
-            waits,
-            marks,
-            path: Vec::new(),
-        }
+        Search { sends, waits, marks, path: Vec::new() }
     }
 
     fn run(mut self) -> Result<(), ScheduleError> {
@@ -106,21 +98,12 @@ impl<'a> Search<'a> {
     }
 
     fn awaited(&self, moment: Moment) -> Vec<Moment> {
-        let starts = |sends: &[u32]| {
-            sends
-                .iter()
-                .map(|&send| Moment::Start(send as usize))
-                .collect::<Vec<_>>()
-        };
+        let starts =
+            |sends: &[u32]| sends.iter().map(|&send| Moment::Start(send as usize)).collect::<Vec<_>>();
         match moment {
             Moment::Start(send) => {
-                let after = self.sends[send]
-                    .after
-                    .iter()
-                    .map(|&other| self.seen(send, other as usize));
-                after
-                    .chain(self.waits.carries(send).map(Moment::Effect))
-                    .collect()
+                let after = self.sends[send].after.iter().map(|&other| self.seen(send, other as usize));
+                after.chain(self.waits.carries(send).map(Moment::Effect)).collect()
             }
             Moment::Effect(arrival) => {
                 let mut all = starts(self.waits.members(arrival));
@@ -142,15 +125,8 @@ impl<'a> Search<'a> {
 
     fn cycle(&self, closing: Moment) -> ScheduleError {
         // The closing moment is open, so it is on the path.
-        let start = self
-            .path
-            .iter()
-            .position(|(moment, _)| *moment == closing)
-            .unwrap_or(0);
-        let mut hops: Vec<Hop> = self.path[start..]
-            .iter()
-            .map(|(moment, _)| self.hop(*moment))
-            .collect();
+        let start = self.path.iter().position(|(moment, _)| *moment == closing).unwrap_or(0);
+        let mut hops: Vec<Hop> = self.path[start..].iter().map(|(moment, _)| self.hop(*moment)).collect();
         hops.dedup();
         let at = hops.remove(0);
         ScheduleError::CyclicWait { at, via: hops }
@@ -160,9 +136,7 @@ impl<'a> Search<'a> {
     fn hop(&self, moment: Moment) -> Hop {
         match moment {
             Moment::Start(send) => Hop::of(&self.sends[send]),
-            Moment::Effect(arrival) => {
-                Hop::of(&self.sends[self.waits.members(arrival)[0] as usize])
-            }
+            Moment::Effect(arrival) => Hop::of(&self.sends[self.waits.members(arrival)[0] as usize]),
         }
     }
 }

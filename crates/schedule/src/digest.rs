@@ -20,13 +20,7 @@ struct Fnv(u64);
 
 impl Fnv {
     fn send(&mut self, send: &Send) {
-        for number in [
-            send.step,
-            send.src,
-            send.dst,
-            send.chunk,
-            u32::from(send.reduce),
-        ] {
+        for number in [send.step, send.src, send.dst, send.chunk, u32::from(send.reduce)] {
             self.number(number);
         }
         self.list(&send.route);

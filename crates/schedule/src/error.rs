@@ -19,30 +19,14 @@ pub struct Hop {
 
 impl Hop {
     pub(crate) fn of(send: &Send) -> Hop {
-        let &Send {
-            step,
-            src,
-            dst,
-            chunk,
-            ..
-        } = send;
-        Hop {
-            step,
-            src,
-            dst,
-            chunk,
-        }
+        let &Send { step, src, dst, chunk, .. } = send;
+        Hop { step, src, dst, chunk }
     }
 }
 
 impl fmt::Display for Hop {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Hop {
-            step,
-            src,
-            dst,
-            chunk,
-        } = self;
+        let Hop { step, src, dst, chunk } = self;
         write!(f, "step {step}, link {src} -> {dst}, chunk {chunk}")
     }
 }

@@ -33,15 +33,7 @@ impl Send {
     /// A direct send that waits for nothing beyond what the steps imply.
     pub fn new(step: u32, src: Rank, dst: Rank, chunk: u32, reduce: bool) -> Send {
         let (route, after) = (Vec::new(), Vec::new());
-        Send {
-            step,
-            src,
-            dst,
-            chunk,
-            reduce,
-            route,
-            after,
-        }
+        Send { step, src, dst, chunk, reduce, route, after }
     }
 
     /// The links it crosses, in order.
@@ -96,25 +88,8 @@ impl Schedule {
         check(&draft)?;
         check_waits(&draft.sends)?;
         let digest = digest(&draft);
-        let Draft {
-            name,
-            collective,
-            root,
-            ranks,
-            chunks,
-            sends,
-            topology,
-        } = draft;
-        Ok(Schedule {
-            name,
-            collective,
-            root,
-            ranks,
-            chunks,
-            sends: sends.into(),
-            topology,
-            digest,
-        })
+        let Draft { name, collective, root, ranks, chunks, sends, topology } = draft;
+        Ok(Schedule { name, collective, root, ranks, chunks, sends: sends.into(), topology, digest })
     }
 
     /// The builder's name, for people.
@@ -169,18 +144,11 @@ impl Schedule {
     /// Does every send leave a rank that held the chunk from the start? An all-to-all of parts of different
     /// sizes must be so: a rank in the middle would not know how large what it hands on is.
     pub fn is_direct(&self) -> bool {
-        self.sends
-            .iter()
-            .all(|send| self.origin(send.chunk).contains(send.src))
+        self.sends.iter().all(|send| self.origin(send.chunk).contains(send.src))
     }
 
     fn promise(&self) -> Promise {
-        Promise {
-            collective: self.collective,
-            root: self.root,
-            ranks: self.ranks,
-            chunks: self.chunks,
-        }
+        Promise { collective: self.collective, root: self.root, ranks: self.ranks, chunks: self.chunks }
     }
 }
 
@@ -195,9 +163,7 @@ pub(crate) struct Promise {
 
 impl Promise {
     pub(crate) fn origin(self, chunk: u32) -> Ranks {
-        use Collective::{
-            AllGather, AllReduce, AllToAll, Broadcast, Gather, Reduce, ReduceScatter, Scatter,
-        };
+        use Collective::{AllGather, AllReduce, AllToAll, Broadcast, Gather, Reduce, ReduceScatter, Scatter};
         match self.collective {
             AllReduce | ReduceScatter | Reduce => Ranks::All,
             Broadcast | Scatter => Ranks::One(self.root),
@@ -206,9 +172,7 @@ impl Promise {
     }
 
     pub(crate) fn destination(self, chunk: u32) -> Ranks {
-        use Collective::{
-            AllGather, AllReduce, AllToAll, Broadcast, Gather, Reduce, ReduceScatter, Scatter,
-        };
+        use Collective::{AllGather, AllReduce, AllToAll, Broadcast, Gather, Reduce, ReduceScatter, Scatter};
         match self.collective {
             AllReduce | AllGather | Broadcast => Ranks::All,
             Reduce | Gather => Ranks::One(self.root),
@@ -231,16 +195,8 @@ impl Promise {
 /// Sorts by step and renumbers `after` to match.
 fn by_step(mut sends: Vec<Send>) -> Result<Vec<Send>, ScheduleError> {
     for send in &sends {
-        if let Some(&index) = send
-            .after
-            .iter()
-            .find(|&&index| index as usize >= sends.len())
-        {
-            return Err(ScheduleError::AfterOutOfRange {
-                at: Hop::of(send),
-                index,
-                sends: sends.len(),
-            });
+        if let Some(&index) = send.after.iter().find(|&&index| index as usize >= sends.len()) {
+            return Err(ScheduleError::AfterOutOfRange { at: Hop::of(send), index, sends: sends.len() });
         }
     }
     if sends.windows(2).all(|pair| pair[0].step <= pair[1].step) {
@@ -253,9 +209,7 @@ fn by_step(mut sends: Vec<Send>) -> Result<Vec<Send>, ScheduleError> {
         place[old] = new as u32;
     }
     for send in &mut sends {
-        send.after
-            .iter_mut()
-            .for_each(|index| *index = place[*index as usize]);
+        send.after.iter_mut().for_each(|index| *index = place[*index as usize]);
     }
     sends.sort_by_key(|send| send.step);
     Ok(sends)

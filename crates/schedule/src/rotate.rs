@@ -14,11 +14,7 @@ impl Schedule {
     pub fn rotated(&self, root: Rank) -> Result<Schedule, ScheduleError> {
         let (collective, ranks) = (self.collective, self.ranks);
         if root >= ranks {
-            return Err(ScheduleError::Root {
-                collective: collective.name(),
-                root,
-                ranks,
-            });
+            return Err(ScheduleError::Root { collective: collective.name(), root, ranks });
         }
         if root == self.root || !collective.is_rooted() {
             return Ok(self.clone());
@@ -30,11 +26,7 @@ impl Schedule {
             root,
             ranks,
             chunks: self.chunks,
-            sends: self
-                .sends
-                .iter()
-                .map(|send| self.moved(send, shift))
-                .collect(),
+            sends: self.sends.iter().map(|send| self.moved(send, shift)).collect(),
             topology: self.topology.clone(),
         })
     }

@@ -19,9 +19,7 @@ impl Link {
             return Duration::ZERO;
         }
         let nanos = (u128::from(bytes) * 1_000_000_000).checked_div(u128::from(self.bandwidth));
-        nanos
-            .and_then(|nanos| nanos.try_into().ok())
-            .map_or(Duration::MAX, Duration::from_nanos)
+        nanos.and_then(|nanos| nanos.try_into().ok()).map_or(Duration::MAX, Duration::from_nanos)
     }
 }
 
@@ -44,18 +42,12 @@ impl Topology {
     /// A flat network: every rank reaches each other directly, and all it sends (or receives) at a time
     /// shares one port of `link.bandwidth`.
     pub fn complete(ranks: u32, link: Link) -> Topology {
-        Topology {
-            ranks,
-            links: Links::Complete(link),
-        }
+        Topology { ranks, links: Links::Complete(link) }
     }
 
     /// Exactly these directed links, each independent of the others. The last one given for a pair counts.
     pub fn from_links(ranks: u32, links: impl IntoIterator<Item = ((u32, u32), Link)>) -> Topology {
-        Topology {
-            ranks,
-            links: Links::Listed(links.into_iter().collect()),
-        }
+        Topology { ranks, links: Links::Listed(links.into_iter().collect()) }
     }
 
     /// How many nodes are ranks.
@@ -66,9 +58,7 @@ impl Topology {
     /// The directed link between two nodes, if there is one.
     pub fn link(&self, from: u32, to: u32) -> Option<Link> {
         match &self.links {
-            Links::Complete(link) => {
-                (from != to && from < self.ranks && to < self.ranks).then_some(*link)
-            }
+            Links::Complete(link) => (from != to && from < self.ranks && to < self.ranks).then_some(*link),
             Links::Listed(links) => links.get(&(from, to)).copied(),
         }
     }
@@ -83,12 +73,8 @@ impl Topology {
         match &self.links {
             Links::Listed(links) => links.iter().map(|(&nodes, &link)| (nodes, link)).collect(),
             Links::Complete(link) => {
-                let pairs =
-                    (0..self.ranks).flat_map(|from| (0..self.ranks).map(move |to| (from, to)));
-                pairs
-                    .filter(|(from, to)| from != to)
-                    .map(|nodes| (nodes, *link))
-                    .collect()
+                let pairs = (0..self.ranks).flat_map(|from| (0..self.ranks).map(move |to| (from, to)));
+                pairs.filter(|(from, to)| from != to).map(|nodes| (nodes, *link)).collect()
             }
         }
     }

@@ -78,8 +78,7 @@ impl Waits {
 
     /// The sends that must have arrived before this one starts, as the steps imply; `after` is not in it.
     pub fn before(&self, send: usize) -> &[u32] {
-        self.carries(send)
-            .map_or(&[], |arrival| self.members(arrival))
+        self.carries(send).map_or(&[], |arrival| self.members(arrival))
     }
 
     fn collect_arrivals(&mut self, sends: &[Send]) {
@@ -90,12 +89,9 @@ impl Waits {
         for group in self.members.chunk_by(together) {
             let (rank, chunk) = place(group[0]);
             let previous = self.arrivals.len().checked_sub(1);
-            let previous = previous.filter(|&last| {
-                (self.arrivals[last].rank, self.arrivals[last].chunk) == (rank, chunk)
-            });
-            group
-                .iter()
-                .for_each(|&send| self.part_of[send as usize] = self.arrivals.len() as u32);
+            let previous = previous
+                .filter(|&last| (self.arrivals[last].rank, self.arrivals[last].chunk) == (rank, chunk));
+            group.iter().for_each(|&send| self.part_of[send as usize] = self.arrivals.len() as u32);
             let members = start..start + group.len();
             start = members.end;
             self.arrivals.push(Arrival {
@@ -113,11 +109,10 @@ impl Waits {
         let arrivals = &mut self.arrivals;
         for (carried, send) in self.carries.iter_mut().zip(sends) {
             let place = (send.src, send.chunk);
-            let later = arrivals
-                .partition_point(|a| (a.rank, a.chunk, a.step) < (place.0, place.1, send.step));
-            let last = later
-                .checked_sub(1)
-                .filter(|&last| (arrivals[last].rank, arrivals[last].chunk) == place);
+            let later =
+                arrivals.partition_point(|a| (a.rank, a.chunk, a.step) < (place.0, place.1, send.step));
+            let last =
+                later.checked_sub(1).filter(|&last| (arrivals[last].rank, arrivals[last].chunk) == place);
             *carried = last.map(|last| last as u32);
         }
         let readers = &self.readers;
@@ -128,13 +123,7 @@ impl Waits {
             })
         };
         for index in 0..arrivals.len() {
-            let Arrival {
-                rank,
-                chunk,
-                step,
-                previous,
-                ..
-            } = arrivals[index].clone();
+            let Arrival { rank, chunk, step, previous, .. } = arrivals[index].clone();
             let start = match previous {
                 Some(previous) => up_to(rank, chunk, arrivals[previous].step),
                 None => readers.partition_point(|&reader| {

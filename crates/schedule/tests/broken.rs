@@ -10,12 +10,7 @@ use tweed_schedule::{Collective, Hop, Link, Schedule, ScheduleError, Send, Topol
 use Collective::{AllGather, AllReduce, AllToAll, Broadcast, Reduce};
 
 fn hop(step: u32, src: u32, dst: u32, chunk: u32) -> Hop {
-    Hop {
-        step,
-        src,
-        dst,
-        chunk,
-    }
+    Hop { step, src, dst, chunk }
 }
 
 fn fails(collective: Collective, ranks: u32, chunks: u32, sends: Vec<Send>) -> ScheduleError {
@@ -23,51 +18,30 @@ fn fails(collective: Collective, ranks: u32, chunks: u32, sends: Vec<Send>) -> S
 }
 
 fn after(send: Send, after: &[u32]) -> Send {
-    Send {
-        after: after.to_vec(),
-        ..send
-    }
+    Send { after: after.to_vec(), ..send }
 }
 
-const LINK: Link = Link {
-    bandwidth: 1_000_000,
-    latency: Duration::from_micros(10),
-};
+const LINK: Link = Link { bandwidth: 1_000_000, latency: Duration::from_micros(10) };
 
 #[test]
 fn no_ranks_or_no_chunks() {
-    let error = |ranks, chunks, unit| ScheduleError::Chunks {
-        collective: "all_gather",
-        ranks,
-        chunks,
-        unit,
-    };
+    let error = |ranks, chunks, unit| ScheduleError::Chunks { collective: "all_gather", ranks, chunks, unit };
     assert_eq!(fails(AllGather, 0, 4, vec![]), error(0, 4, 0));
     assert_eq!(fails(AllGather, 2, 0, vec![]), error(2, 0, 2));
     assert_eq!(fails(AllGather, 3, 4, vec![]), error(3, 4, 3));
-    assert!(matches!(
-        fails(AllToAll, 3, 3, vec![]),
-        ScheduleError::Chunks { unit: 9, .. }
-    ));
+    assert!(matches!(fails(AllToAll, 3, 3, vec![]), ScheduleError::Chunks { unit: 9, .. }));
 }
 
 #[test]
 fn too_many_ranks() {
-    assert!(matches!(
-        fails(AllReduce, u32::MAX, 1, vec![]),
-        ScheduleError::TooManyRanks { .. }
-    ));
+    assert!(matches!(fails(AllReduce, u32::MAX, 1, vec![]), ScheduleError::TooManyRanks { .. }));
 }
 
 #[test]
 fn a_root_that_does_not_exist() {
     let mut outside = draft(Broadcast, 2, 1, vec![copy(0, 0, 1, 0)]);
     outside.root = 2;
-    let error = |collective, root| ScheduleError::Root {
-        collective,
-        root,
-        ranks: 2,
-    };
+    let error = |collective, root| ScheduleError::Root { collective, root, ranks: 2 };
     assert_eq!(Schedule::new(outside).unwrap_err(), error("broadcast", 2));
     let mut rootless = draft(AllReduce, 2, 1, vec![]);
     rootless.root = 1;
@@ -79,11 +53,7 @@ fn a_rank_that_does_not_exist() {
     let at = hop(0, 0, 3, 0);
     assert_eq!(
         fails(AllReduce, 3, 1, vec![reduce(0, 0, 3, 0)]),
-        ScheduleError::RankOutOfRange {
-            at,
-            rank: 3,
-            ranks: 3
-        }
+        ScheduleError::RankOutOfRange { at, rank: 3, ranks: 3 }
     );
 }
 
@@ -100,25 +70,16 @@ fn a_chunk_that_does_not_exist() {
 fn a_rank_sends_to_itself() {
     assert_eq!(
         fails(AllReduce, 2, 1, vec![copy(0, 1, 1, 0)]),
-        ScheduleError::SendToSelf {
-            at: hop(0, 1, 1, 0)
-        }
+        ScheduleError::SendToSelf { at: hop(0, 1, 1, 0) }
     );
 }
 
 #[test]
 fn a_link_that_does_not_exist() {
-    let line = Topology::from_links(
-        3,
-        [(0, 1), (1, 0), (1, 2), (2, 1)].map(|nodes| (nodes, LINK)),
-    );
+    let line = Topology::from_links(3, [(0, 1), (1, 0), (1, 2), (2, 1)].map(|nodes| (nodes, LINK)));
     let mut far = draft(Broadcast, 3, 1, vec![copy(0, 0, 1, 0), copy(0, 0, 2, 0)]);
     far.topology = Some(Arc::new(line));
-    let missing = ScheduleError::NoSuchLink {
-        at: hop(0, 0, 2, 0),
-        from: 0,
-        to: 2,
-    };
+    let missing = ScheduleError::NoSuchLink { at: hop(0, 0, 2, 0), from: 0, to: 2 };
     assert_eq!(Schedule::new(far.clone()).unwrap_err(), missing);
     far.sends[1].route = vec![1];
     assert!(Schedule::new(far).is_ok());
@@ -126,15 +87,8 @@ fn a_link_that_does_not_exist() {
 
 #[test]
 fn a_route_over_a_node_that_does_not_exist() {
-    let send = Send {
-        route: vec![7],
-        ..copy(0, 0, 1, 0)
-    };
-    let missing = ScheduleError::NoSuchLink {
-        at: hop(0, 0, 1, 0),
-        from: 0,
-        to: 7,
-    };
+    let send = Send { route: vec![7], ..copy(0, 0, 1, 0) };
+    let missing = ScheduleError::NoSuchLink { at: hop(0, 0, 1, 0), from: 0, to: 7 };
     assert_eq!(fails(Broadcast, 2, 1, vec![send]), missing);
 }
 
@@ -142,69 +96,36 @@ fn a_route_over_a_node_that_does_not_exist() {
 fn a_value_that_is_not_there_yet() {
     // Step 1 reads what rank 1 holds before step 1; the copy to it arrives in that same step.
     let sends = vec![copy(1, 0, 1, 0), copy(1, 1, 2, 0)];
-    assert_eq!(
-        fails(Broadcast, 3, 1, sends),
-        ScheduleError::NotHeld {
-            at: hop(1, 1, 2, 0)
-        }
-    );
+    assert_eq!(fails(Broadcast, 3, 1, sends), ScheduleError::NotHeld { at: hop(1, 1, 2, 0) });
 }
 
 #[test]
 fn a_foreign_contribution() {
     // Chunk 1 of an all-gather is rank 1's; rank 0 has nothing of it to give.
     let sends = vec![copy(0, 0, 1, 0), copy(0, 0, 1, 1)];
-    assert_eq!(
-        fails(AllGather, 2, 2, sends),
-        ScheduleError::NotHeld {
-            at: hop(0, 0, 1, 1)
-        }
-    );
+    assert_eq!(fails(AllGather, 2, 2, sends), ScheduleError::NotHeld { at: hop(0, 0, 1, 1) });
 }
 
 #[test]
 fn a_reduction_into_nothing() {
     let sends = vec![reduce(0, 0, 1, 0)];
-    assert_eq!(
-        fails(Broadcast, 2, 1, sends),
-        ScheduleError::NothingToAddTo {
-            at: hop(0, 0, 1, 0)
-        }
-    );
+    assert_eq!(fails(Broadcast, 2, 1, sends), ScheduleError::NothingToAddTo { at: hop(0, 0, 1, 0) });
 }
 
 #[test]
 fn a_copy_and_another_arrival_in_one_step() {
     for (first, second) in [(true, false), (false, true), (false, false)] {
         let sends = vec![Send::new(0, 1, 0, 0, first), Send::new(0, 2, 0, 0, second)];
-        assert_eq!(
-            fails(Reduce, 3, 1, sends),
-            ScheduleError::Collision {
-                at: hop(0, 2, 0, 0),
-                other: 1
-            }
-        );
+        assert_eq!(fails(Reduce, 3, 1, sends), ScheduleError::Collision { at: hop(0, 2, 0, 0), other: 1 });
     }
 }
 
 #[test]
 fn a_contribution_that_comes_twice() {
     let sends = vec![reduce(0, 1, 0, 0), reduce(0, 2, 0, 0), reduce(1, 2, 0, 0)];
-    assert_eq!(
-        fails(Reduce, 3, 1, sends),
-        ScheduleError::Twice {
-            at: hop(1, 2, 0, 0),
-            contributor: 2
-        }
-    );
+    assert_eq!(fails(Reduce, 3, 1, sends), ScheduleError::Twice { at: hop(1, 2, 0, 0), contributor: 2 });
     let sends = vec![reduce(0, 2, 1, 0), reduce(1, 1, 0, 0), reduce(1, 2, 0, 0)];
-    assert_eq!(
-        fails(Reduce, 3, 1, sends),
-        ScheduleError::Twice {
-            at: hop(1, 2, 0, 0),
-            contributor: 2
-        }
-    );
+    assert_eq!(fails(Reduce, 3, 1, sends), ScheduleError::Twice { at: hop(1, 2, 0, 0), contributor: 2 });
 }
 
 #[test]
@@ -213,40 +134,22 @@ fn a_contribution_beyond_the_first_word_that_comes_twice() {
     sends.push(reduce(1, 129, 0, 0));
     assert_eq!(
         fails(Reduce, 130, 1, sends),
-        ScheduleError::Twice {
-            at: hop(1, 129, 0, 0),
-            contributor: 129
-        }
+        ScheduleError::Twice { at: hop(1, 129, 0, 0), contributor: 129 }
     );
 }
 
 #[test]
 fn a_contribution_that_is_missing() {
-    let missing = ScheduleError::Missing {
-        rank: 0,
-        chunk: 0,
-        contributor: 2,
-        last: Some(hop(0, 1, 0, 0)),
-    };
+    let missing = ScheduleError::Missing { rank: 0, chunk: 0, contributor: 2, last: Some(hop(0, 1, 0, 0)) };
     assert_eq!(fails(Reduce, 3, 1, vec![reduce(0, 1, 0, 0)]), missing);
-    let never = ScheduleError::Missing {
-        rank: 1,
-        chunk: 0,
-        contributor: 0,
-        last: None,
-    };
+    let never = ScheduleError::Missing { rank: 1, chunk: 0, contributor: 0, last: None };
     assert_eq!(fails(Broadcast, 2, 1, vec![]), never);
 }
 
 #[test]
 fn a_copy_that_loses_what_was_summed() {
     let sends = vec![reduce(0, 1, 0, 0), copy(1, 2, 0, 0)];
-    let missing = ScheduleError::Missing {
-        rank: 0,
-        chunk: 0,
-        contributor: 0,
-        last: Some(hop(1, 2, 0, 0)),
-    };
+    let missing = ScheduleError::Missing { rank: 0, chunk: 0, contributor: 0, last: Some(hop(1, 2, 0, 0)) };
     assert_eq!(fails(Reduce, 3, 1, sends), missing);
 }
 
@@ -254,10 +157,7 @@ fn a_copy_that_loses_what_was_summed() {
 fn a_ring_that_stops_one_send_early() {
     let mut sends = ring(5);
     sends.pop();
-    assert!(matches!(
-        fails(AllReduce, 5, 5, sends),
-        ScheduleError::Missing { rank: 0, .. }
-    ));
+    assert!(matches!(fails(AllReduce, 5, 5, sends), ScheduleError::Missing { rank: 0, .. }));
 }
 
 #[test]
@@ -265,54 +165,31 @@ fn after_names_no_send() {
     let sends = vec![after(copy(0, 0, 1, 0), &[1])];
     assert_eq!(
         fails(Broadcast, 2, 1, sends),
-        ScheduleError::AfterOutOfRange {
-            at: hop(0, 0, 1, 0),
-            index: 1,
-            sends: 1
-        }
+        ScheduleError::AfterOutOfRange { at: hop(0, 0, 1, 0), index: 1, sends: 1 }
     );
 }
 
 #[test]
 fn after_names_a_send_that_cannot_be_seen() {
-    let sends = vec![
-        copy(0, 0, 1, 0),
-        copy(1, 1, 2, 0),
-        after(copy(2, 0, 3, 0), &[1]),
-    ];
-    let unseen = ScheduleError::AfterUnseen {
-        at: hop(2, 0, 3, 0),
-        other: hop(1, 1, 2, 0),
-    };
+    let sends = vec![copy(0, 0, 1, 0), copy(1, 1, 2, 0), after(copy(2, 0, 3, 0), &[1])];
+    let unseen = ScheduleError::AfterUnseen { at: hop(2, 0, 3, 0), other: hop(1, 1, 2, 0) };
     assert_eq!(fails(Broadcast, 4, 1, sends), unseen);
 }
 
 #[test]
 fn sends_that_wait_for_each_other() {
     let sends = vec![after(copy(0, 0, 1, 0), &[1]), after(copy(0, 0, 2, 0), &[0])];
-    let cycle = ScheduleError::CyclicWait {
-        at: hop(0, 0, 1, 0),
-        via: vec![hop(0, 0, 2, 0)],
-    };
+    let cycle = ScheduleError::CyclicWait { at: hop(0, 0, 1, 0), via: vec![hop(0, 0, 2, 0)] };
     assert_eq!(fails(Broadcast, 3, 1, sends), cycle);
     let alone = vec![after(copy(0, 0, 1, 0), &[0])];
-    assert_eq!(
-        fails(Broadcast, 2, 1, alone),
-        ScheduleError::CyclicWait {
-            at: hop(0, 0, 1, 0),
-            via: vec![]
-        }
-    );
+    assert_eq!(fails(Broadcast, 2, 1, alone), ScheduleError::CyclicWait { at: hop(0, 0, 1, 0), via: vec![] });
 }
 
 #[test]
 fn a_send_that_waits_for_its_own_consequence() {
     // Rank 0 sends only when rank 1's answer has arrived, which carries what rank 0 sends.
     let sends = vec![after(reduce(0, 0, 1, 0), &[1]), copy(1, 1, 0, 0)];
-    let cycle = ScheduleError::CyclicWait {
-        at: hop(0, 0, 1, 0),
-        via: vec![hop(1, 1, 0, 0)],
-    };
+    let cycle = ScheduleError::CyclicWait { at: hop(0, 0, 1, 0), via: vec![hop(1, 1, 0, 0)] };
     assert_eq!(fails(AllReduce, 2, 1, sends), cycle);
 }
 
@@ -326,10 +203,8 @@ fn a_send_that_waits_for_the_end_of_the_value_it_carries() {
         reduce(0, 2, 0, 0),
         reduce(0, 2, 1, 0),
     ];
-    let cycle = ScheduleError::CyclicWait {
-        at: hop(0, 1, 0, 0),
-        via: vec![hop(1, 1, 2, 0), hop(0, 0, 1, 0)],
-    };
+    let cycle =
+        ScheduleError::CyclicWait { at: hop(0, 1, 0, 0), via: vec![hop(1, 1, 2, 0), hop(0, 0, 1, 0)] };
     assert_eq!(fails(AllReduce, 3, 1, sends), cycle);
 }
 

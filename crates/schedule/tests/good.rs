@@ -9,10 +9,7 @@ use common::{build, copy, draft, pairwise, reduce, ring};
 use tweed_schedule::{Collective, Link, Ranks, Schedule, Send, Topology, Waits};
 use Collective::{AllReduce, AllToAll, Broadcast, Gather, ReduceScatter, Scatter};
 
-const LINK: Link = Link {
-    bandwidth: 1_000_000,
-    latency: Duration::from_micros(10),
-};
+const LINK: Link = Link { bandwidth: 1_000_000, latency: Duration::from_micros(10) };
 
 fn good(collective: Collective, ranks: u32, chunks: u32, sends: Vec<Send>) -> Schedule {
     build(collective, ranks, chunks, sends).expect("the schedule is right")
@@ -36,10 +33,7 @@ fn sends_are_ordered_by_step_and_after_follows() {
 
 #[test]
 fn the_digest_is_the_same_on_every_machine() {
-    assert_eq!(
-        good(AllReduce, 4, 4, ring(4)).digest(),
-        0xccea_a1e6_5f8f_3be3
-    );
+    assert_eq!(good(AllReduce, 4, 4, ring(4)).digest(), 0xccea_a1e6_5f8f_3be3);
 }
 
 #[test]
@@ -48,74 +42,40 @@ fn the_digest_tells_schedules_apart_but_not_names() {
     let mut renamed = draft(AllReduce, 4, 4, ring(4));
     renamed.name = "other".into();
     assert_eq!(Schedule::new(renamed).unwrap().digest(), schedule.digest());
-    assert_ne!(
-        good(AllReduce, 4, 4, pairwise(4)).digest(),
-        schedule.digest()
-    );
-    assert_ne!(
-        good(AllReduce, 4, 8, [ring(4), upper(ring(4))].concat()).digest(),
-        schedule.digest()
-    );
+    assert_ne!(good(AllReduce, 4, 4, pairwise(4)).digest(), schedule.digest());
+    assert_ne!(good(AllReduce, 4, 8, [ring(4), upper(ring(4))].concat()).digest(), schedule.digest());
 }
 
 fn upper(sends: Vec<Send>) -> Vec<Send> {
-    sends
-        .into_iter()
-        .map(|send| Send {
-            chunk: send.chunk + 4,
-            ..send
-        })
-        .collect()
+    sends.into_iter().map(|send| Send { chunk: send.chunk + 4, ..send }).collect()
 }
 
 #[test]
 fn parts_are_contiguous() {
-    let sends = (1..3)
-        .flat_map(|dst| [2 * dst, 2 * dst + 1].map(|chunk| copy(0, 0, dst, chunk)))
-        .collect();
+    let sends = (1..3).flat_map(|dst| [2 * dst, 2 * dst + 1].map(|chunk| copy(0, 0, dst, chunk))).collect();
     let schedule = good(Scatter, 3, 6, sends);
-    assert_eq!(
-        [0, 1, 2, 5].map(|chunk| schedule.owner(chunk)),
-        [Some(0), Some(0), Some(1), Some(2)]
-    );
-    assert_eq!(
-        (schedule.origin(5), schedule.destination(5)),
-        (Ranks::One(0), Ranks::One(2))
-    );
+    assert_eq!([0, 1, 2, 5].map(|chunk| schedule.owner(chunk)), [Some(0), Some(0), Some(1), Some(2)]);
+    assert_eq!((schedule.origin(5), schedule.destination(5)), (Ranks::One(0), Ranks::One(2)));
     let schedule = good(
         AllToAll,
         2,
         8,
-        [2, 3]
-            .map(|c| copy(0, 0, 1, c))
-            .into_iter()
-            .chain([4, 5].map(|c| copy(0, 1, 0, c)))
-            .collect(),
+        [2, 3].map(|c| copy(0, 0, 1, c)).into_iter().chain([4, 5].map(|c| copy(0, 1, 0, c))).collect(),
     );
     assert_eq!(schedule.pair(3), Some((0, 1)));
-    assert_eq!(
-        (schedule.origin(5), schedule.destination(5)),
-        (Ranks::One(1), Ranks::One(0))
-    );
+    assert_eq!((schedule.origin(5), schedule.destination(5)), (Ranks::One(1), Ranks::One(0)));
     assert_eq!(schedule.owner(0), None);
 }
 
 #[test]
 fn rotation_moves_ranks_chunks_and_routes() {
-    let send = |rank, route| Send {
-        route,
-        ..copy(0, rank, 0, rank)
-    };
+    let send = |rank, route| Send { route, ..copy(0, rank, 0, rank) };
     let links = [(1, 3), (2, 3), (3, 0), (3, 1), (0, 3)].map(|nodes| (nodes, LINK));
     let mut gather = draft(Gather, 3, 3, vec![send(1, vec![3]), send(2, vec![3])]);
     gather.topology = Some(Arc::new(Topology::from_links(3, links)));
     let gather = Schedule::new(gather).unwrap();
     let rotated = gather.rotated(1).unwrap();
-    let hops: Vec<_> = rotated
-        .sends()
-        .iter()
-        .map(|s| (s.src, s.dst, s.chunk, s.route[0]))
-        .collect();
+    let hops: Vec<_> = rotated.sends().iter().map(|s| (s.src, s.dst, s.chunk, s.route[0])).collect();
     assert_eq!(hops, [(2, 1, 2, 3), (0, 1, 0, 3)]);
     assert_eq!(rotated.rotated(0).unwrap(), gather);
     assert!(gather.rotated(2).is_err(), "there is no link 3 -> 2");
@@ -127,12 +87,8 @@ fn a_send_waits_for_the_arrival_it_carries() {
     let schedule = good(AllReduce, 4, 4, pairwise(4));
     let waits = Waits::new(schedule.sends());
     for (index, send) in schedule.sends().iter().enumerate() {
-        let sources = |indices: &[u32]| {
-            indices
-                .iter()
-                .map(|&i| schedule.sends()[i as usize].src)
-                .collect::<Vec<_>>()
-        };
+        let sources =
+            |indices: &[u32]| indices.iter().map(|&i| schedule.sends()[i as usize].src).collect::<Vec<_>>();
         let others: Vec<u32> = (0..4).filter(|&rank| rank != send.src).collect();
         let expected = if send.step == 0 { vec![] } else { others };
         assert_eq!(sources(waits.before(index)), expected);
@@ -152,10 +108,7 @@ fn an_arrival_waits_for_the_readers_of_the_old_value() {
 #[test]
 fn an_after_that_points_ahead_is_fine_without_a_cycle() {
     let sends = vec![
-        Send {
-            after: vec![2],
-            ..copy(0, 0, 1, 0)
-        },
+        Send { after: vec![2], ..copy(0, 0, 1, 0) },
         copy(0, 0, 1, 1),
         copy(1, 0, 2, 1),
         copy(1, 0, 2, 0),
@@ -167,58 +120,30 @@ fn an_after_that_points_ahead_is_fine_without_a_cycle() {
 fn a_ring_costs_what_the_formula_says() {
     let cost = good(AllReduce, 5, 5, ring(5)).cost(1000);
     assert_eq!(cost.steps, 8);
-    assert!(cost
-        .sent
-        .iter()
-        .chain(&cost.received)
-        .all(|&bytes| bytes == 8 * 200));
+    assert!(cost.sent.iter().chain(&cost.received).all(|&bytes| bytes == 8 * 200));
     assert_eq!(cost.links.len(), 5);
 }
 
 #[test]
 fn uneven_chunks_add_up() {
     let schedule = good(AllReduce, 5, 5, ring(5));
-    assert_eq!(
-        (0..5)
-            .map(|chunk| schedule.chunk_bytes(chunk, 13))
-            .sum::<u64>(),
-        13
-    );
+    assert_eq!((0..5).map(|chunk| schedule.chunk_bytes(chunk, 13)).sum::<u64>(), 13);
 }
 
 #[test]
 fn time_is_latency_plus_the_busiest_port_or_link() {
     let star = good(Broadcast, 3, 1, vec![copy(0, 0, 1, 0), copy(0, 0, 2, 0)]);
     let flat = Topology::complete(3, LINK);
-    assert_eq!(
-        star.time(1_000_000, &flat).unwrap(),
-        Duration::from_secs(2) + LINK.latency
-    );
+    assert_eq!(star.time(1_000_000, &flat).unwrap(), Duration::from_secs(2) + LINK.latency);
     let wires = Topology::from_links(3, [(0, 1), (0, 2)].map(|nodes| (nodes, LINK)));
-    assert_eq!(
-        star.time(1_000_000, &wires).unwrap(),
-        Duration::from_secs(1) + LINK.latency
-    );
-    assert!(good(
-        ReduceScatter,
-        2,
-        2,
-        vec![reduce(0, 0, 1, 1), reduce(0, 1, 0, 0)]
-    )
-    .time(1, &wires)
-    .is_err());
+    assert_eq!(star.time(1_000_000, &wires).unwrap(), Duration::from_secs(1) + LINK.latency);
+    assert!(good(ReduceScatter, 2, 2, vec![reduce(0, 0, 1, 1), reduce(0, 1, 0, 0)]).time(1, &wires).is_err());
 }
 
 #[test]
 fn a_dead_link_takes_for_ever() {
-    let dead = Link {
-        bandwidth: 0,
-        ..LINK
-    };
-    assert_eq!(
-        (dead.busy(0), dead.busy(1)),
-        (Duration::ZERO, Duration::MAX)
-    );
+    let dead = Link { bandwidth: 0, ..LINK };
+    assert_eq!((dead.busy(0), dead.busy(1)), (Duration::ZERO, Duration::MAX));
 }
 
 #[test]

@@ -32,28 +32,13 @@ struct To {
 impl Case {
     /// One target that streams, all aligned.
     fn simple(dtype: DType, op: ReduceOp, numel: usize) -> Self {
-        let to = To {
-            offset: 0,
-            streaming: true,
-            in_place: false,
-        };
-        Self {
-            dtype,
-            op,
-            numel,
-            scale: None,
-            seed: numel as u64,
-            sources: vec![0; 3],
-            targets: vec![to],
-        }
+        let to = To { offset: 0, streaming: true, in_place: false };
+        Self { dtype, op, numel, scale: None, seed: numel as u64, sources: vec![0; 3], targets: vec![to] }
     }
 
     fn contents(&self) -> Vec<Vec<u8>> {
         let mut values = Values::new(self.seed);
-        self.sources
-            .iter()
-            .map(|_| values.elements(self.dtype, self.numel))
-            .collect()
+        self.sources.iter().map(|_| values.elements(self.dtype, self.numel)).collect()
     }
 
     /// What every target holds after folding the buffers cut at `cuts` (elements).
@@ -62,11 +47,7 @@ impl Case {
         let place = |(content, &offset): (&Vec<u8>, &usize)| Buffer::new(content, offset);
         let mut sources: Vec<_> = contents.iter().zip(&self.sources).map(place).collect();
         let empty = vec![0; self.numel * self.dtype.size()];
-        let mut targets: Vec<_> = self
-            .targets
-            .iter()
-            .map(|to| Buffer::new(&empty, to.offset))
-            .collect();
+        let mut targets: Vec<_> = self.targets.iter().map(|to| Buffer::new(&empty, to.offset)).collect();
         for piece in cuts.windows(2) {
             self.run_piece(isa, &mut sources, &mut targets, piece[0]..piece[1]);
         }
@@ -86,51 +67,23 @@ impl Case {
         piece: std::ops::Range<usize>,
     ) {
         let skip = piece.start * self.dtype.size();
-        let from: Vec<*mut u8> = sources
-            .iter_mut()
-            .map(|buffer| buffer.ptr().wrapping_add(skip))
-            .collect();
+        let from: Vec<*mut u8> = sources.iter_mut().map(|buffer| buffer.ptr().wrapping_add(skip)).collect();
         let into = |(index, (to, buffer)): (usize, (&To, &mut Buffer))| {
             let own = buffer.ptr().wrapping_add(skip);
-            let ptr = from
-                .get(index)
-                .copied()
-                .filter(|_| to.in_place)
-                .unwrap_or(own);
-            Target {
-                ptr,
-                streaming: to.streaming,
-            }
+            let ptr = from.get(index).copied().filter(|_| to.in_place).unwrap_or(own);
+            Target { ptr, streaming: to.streaming }
         };
-        let into: Vec<_> = self
-            .targets
-            .iter()
-            .zip(targets)
-            .enumerate()
-            .map(into)
-            .collect();
+        let into: Vec<_> = self.targets.iter().zip(targets).enumerate().map(into).collect();
         let from: Vec<_> = from.into_iter().map(<*mut u8>::cast_const).collect();
         // SAFETY: all buffers hold `numel` elements; they are apart, or the same at the same place.
-        unsafe {
-            fold_with(
-                isa,
-                (self.dtype, self.op),
-                &from,
-                &into,
-                piece.len(),
-                self.scale,
-            )
-        };
+        unsafe { fold_with(isa, (self.dtype, self.op), &from, &into, piece.len(), self.scale) };
     }
 
     fn check(&self) {
         let expected = model::fold(self.dtype, self.op, &self.contents(), self.scale);
         for isa in Isa::available() {
             for result in self.run(isa, &[0, self.numel]) {
-                assert!(
-                    model::same(self.dtype, &result, &expected),
-                    "{isa:?} {self:?}"
-                );
+                assert!(model::same(self.dtype, &result, &expected), "{isa:?} {self:?}");
             }
         }
     }
@@ -139,15 +92,8 @@ impl Case {
 fn cases() -> impl Strategy<Value = Case> {
     let offset = prop_oneof![Just(0_usize), (0..8_usize).prop_map(|x| x * 8), 0..64_usize];
     let to = (offset.clone(), any::<bool>(), any::<bool>());
-    let to = to.prop_map(|(offset, streaming, in_place)| To {
-        offset,
-        streaming,
-        in_place,
-    });
-    let scale = proptest::option::of(prop_oneof![
-        (1..200_u32).prop_map(|n| 1.0 / f64::from(n)),
-        -3.0..3.0
-    ]);
+    let to = to.prop_map(|(offset, streaming, in_place)| To { offset, streaming, in_place });
+    let scale = proptest::option::of(prop_oneof![(1..200_u32).prop_map(|n| 1.0 / f64::from(n)), -3.0..3.0]);
     (
         proptest::sample::select(pairs().collect::<Vec<_>>()),
         0..1200_usize,
@@ -162,15 +108,7 @@ fn cases() -> impl Strategy<Value = Case> {
             } else {
                 scale
             };
-            Case {
-                dtype,
-                op,
-                numel,
-                scale,
-                seed,
-                sources,
-                targets,
-            }
+            Case { dtype, op, numel, scale, seed, sources, targets }
         })
 }
 
@@ -225,12 +163,7 @@ fn every_pair_is_right_with_a_scale() {
     for (dtype, op) in pairs() {
         for sources in 1..=3 {
             let case = Case::simple(dtype, op, 777);
-            Case {
-                scale: Some(1.0 / 3.0),
-                sources: vec![1; sources],
-                ..case
-            }
-            .check();
+            Case { scale: Some(1.0 / 3.0), sources: vec![1; sources], ..case }.check();
         }
     }
 }
@@ -238,51 +171,27 @@ fn every_pair_is_right_with_a_scale() {
 #[test]
 fn a_source_that_is_also_a_target_is_overwritten_in_place() {
     for (dtype, op) in pairs() {
-        let to = |streaming| To {
-            offset: 0,
-            streaming,
-            in_place: true,
-        };
-        Case {
-            targets: vec![to(true), to(false)],
-            ..Case::simple(dtype, op, 1000)
-        }
-        .check();
+        let to = |streaming| To { offset: 0, streaming, in_place: true };
+        Case { targets: vec![to(true), to(false)], ..Case::simple(dtype, op, 1000) }.check();
     }
 }
 
 #[test]
 fn a_single_source_without_scale_keeps_every_bit() {
-    let nans: Vec<u8> = [0x7f80_0001_u32, 0xffff_ffff, 0x7fc1_2345]
-        .iter()
-        .flat_map(|x| x.to_le_bytes())
-        .collect();
+    let nans: Vec<u8> =
+        [0x7f80_0001_u32, 0xffff_ffff, 0x7fc1_2345].iter().flat_map(|x| x.to_le_bytes()).collect();
     let (mut source, mut target) = (Buffer::new(&nans, 0), Buffer::new(&[0; 12], 4));
-    let into = [Target {
-        ptr: target.ptr(),
-        streaming: true,
-    }];
+    let into = [Target { ptr: target.ptr(), streaming: true }];
     // SAFETY: both hold three elements and are apart.
     unsafe { crate::fold(DType::F32, ReduceOp::Sum, &[source.ptr()], &into, 3, None) };
     assert_eq!(target.content(), nans);
 }
 
 #[test]
-#[should_panic(
-    expected = "BAND of float32 is not supported: bitwise reductions need integers or bool"
-)]
+#[should_panic(expected = "BAND of float32 is not supported: bitwise reductions need integers or bool")]
 fn an_unsupported_pair_panics_before_touching_memory() {
     // SAFETY: nothing is read or written.
-    unsafe {
-        crate::fold(
-            DType::F32,
-            ReduceOp::BitAnd,
-            &[std::ptr::null()],
-            &[],
-            1,
-            None,
-        )
-    };
+    unsafe { crate::fold(DType::F32, ReduceOp::BitAnd, &[std::ptr::null()], &[], 1, None) };
 }
 
 #[test]

@@ -10,8 +10,6 @@ use crate::dtype::{DType, ReduceOp};
 
 /// Every pair that has a meaning.
 fn pairs() -> impl Iterator<Item = (DType, ReduceOp)> {
-    let all = DType::ALL
-        .iter()
-        .flat_map(|&dtype| ReduceOp::ALL.iter().map(move |&op| (dtype, op)));
+    let all = DType::ALL.iter().flat_map(|&dtype| ReduceOp::ALL.iter().map(move |&op| (dtype, op)));
     all.filter(|&(dtype, op)| op.supports(dtype).is_ok())
 }

@@ -10,35 +10,23 @@ pub(super) fn fold(dtype: DType, op: ReduceOp, sources: &[Vec<u8>], scale: Optio
         let elements = sources.iter().map(|source| &source[at..at + dtype.size()]);
         match dtype {
             DType::F64 => float64(op, elements.map(read_f64).collect(), scale),
-            _ if dtype.is_float() => write_f32(
-                dtype,
-                float32(op, elements.map(|x| read_f32(dtype, x)).collect(), scale),
-            ),
+            _ if dtype.is_float() => {
+                write_f32(dtype, float32(op, elements.map(|x| read_f32(dtype, x)).collect(), scale))
+            }
             DType::Bool if sources.len() > 1 => {
                 vec![u8::from(logic(op, elements.map(|x| x[0] != 0).collect()))]
             }
             DType::Bool => elements.flatten().copied().collect(),
-            _ => integer(
-                dtype,
-                op,
-                elements.map(|x| read_integer(dtype, x)).collect(),
-                scale,
-            ),
+            _ => integer(dtype, op, elements.map(|x| read_integer(dtype, x)).collect(), scale),
         }
     };
-    (0..sources[0].len())
-        .step_by(dtype.size())
-        .flat_map(element)
-        .collect()
+    (0..sources[0].len()).step_by(dtype.size()).flat_map(element).collect()
 }
 
 /// Whether two results agree: bit for bit, but for what a NaN carries.
 pub(super) fn same(dtype: DType, a: &[u8], b: &[u8]) -> bool {
     let equal = |(a, b): (&[u8], &[u8])| a == b || (is_nan(dtype, a) && is_nan(dtype, b));
-    a.len() == b.len()
-        && a.chunks(dtype.size())
-            .zip(b.chunks(dtype.size()))
-            .all(equal)
+    a.len() == b.len() && a.chunks(dtype.size()).zip(b.chunks(dtype.size())).all(equal)
 }
 
 fn is_nan(dtype: DType, element: &[u8]) -> bool {
@@ -70,10 +58,7 @@ macro_rules! float {
                 }
                 _ => a + b,
             };
-            values
-                .into_iter()
-                .reduce(combine)
-                .expect("a case has a source")
+            values.into_iter().reduce(combine).expect("a case has a source")
         }
     };
 }
@@ -88,10 +73,7 @@ fn float32(op: ReduceOp, values: Vec<f32>, scale: Option<f64>) -> f32 {
 
 fn float64(op: ReduceOp, values: Vec<f64>, scale: Option<f64>) -> Vec<u8> {
     let result = reduce_f64(op, values);
-    scale
-        .map_or(result, |scale| result * scale)
-        .to_le_bytes()
-        .to_vec()
+    scale.map_or(result, |scale| result * scale).to_le_bytes().to_vec()
 }
 
 fn logic(op: ReduceOp, values: Vec<bool>) -> bool {
@@ -113,10 +95,7 @@ fn integer(dtype: DType, op: ReduceOp, values: Vec<i128>, scale: Option<f64>) ->
         _ => a + b,
     };
     let wrap = |x: i128| read_integer(dtype, &x.to_le_bytes()[..dtype.size()]);
-    let result = values
-        .into_iter()
-        .reduce(|a, b| wrap(combine(a, b)))
-        .expect("a case has a source");
+    let result = values.into_iter().reduce(|a, b| wrap(combine(a, b))).expect("a case has a source");
     let (low, high) = range(dtype);
     let result = match scale {
         None => result,

@@ -85,10 +85,7 @@ unsafe fn widen(elements: __m256i) -> Pair<__m256> {
     // SAFETY: by contract.
     unsafe {
         let odd = _mm256_and_si256(elements, _mm256_set1_epi32(0xffff_0000_u32 as i32));
-        Pair {
-            even: _mm256_castsi256_ps(_mm256_slli_epi32::<16>(elements)),
-            odd: _mm256_castsi256_ps(odd),
-        }
+        Pair { even: _mm256_castsi256_ps(_mm256_slli_epi32::<16>(elements)), odd: _mm256_castsi256_ps(odd) }
     }
 }
 

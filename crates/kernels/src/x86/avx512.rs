@@ -86,10 +86,7 @@ unsafe fn widen(elements: __m512i) -> Pair<__m512> {
     // SAFETY: by contract.
     unsafe {
         let odd = _mm512_and_si512(elements, _mm512_set1_epi32(0xffff_0000_u32 as i32));
-        Pair {
-            even: _mm512_castsi512_ps(_mm512_slli_epi32::<16>(elements)),
-            odd: _mm512_castsi512_ps(odd),
-        }
+        Pair { even: _mm512_castsi512_ps(_mm512_slli_epi32::<16>(elements)), odd: _mm512_castsi512_ps(odd) }
     }
 }
 
@@ -101,10 +98,7 @@ unsafe fn narrow(value: Pair<__m512>) -> __m512i {
     // SAFETY: by contract.
     unsafe {
         let even = _mm512_srli_epi32::<16>(rounded(value.even));
-        let odd = _mm512_and_si512(
-            rounded(value.odd),
-            _mm512_set1_epi32(0xffff_0000_u32 as i32),
-        );
+        let odd = _mm512_and_si512(rounded(value.odd), _mm512_set1_epi32(0xffff_0000_u32 as i32));
         _mm512_or_si512(even, odd)
     }
 }

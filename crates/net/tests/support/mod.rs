@@ -8,12 +8,17 @@ use tweed_net::{Group, GroupSpec, Node, NodeOptions, Op, Operation, PlanRow, Req
 use tweed_schedule::{Collective, Draft, Schedule, Send};
 
 /// How the ranks of a test reach each other.
-pub fn options(wire_only: bool) -> NodeOptions {
-    NodeOptions { host: [127, 0, 0, 1].into(), streams: 2, congestion: None, wire_only }
+pub(crate) fn options(wire_only: bool) -> NodeOptions {
+    NodeOptions { host: [127, 0, 0, 1].into(), streams: 2, congestion: None, wire_only, traces: None }
 }
 
 /// Runs `body` on `ranks` threads that share a group with these schedules; returns what it returned, by rank.
-pub fn run<T: std::marker::Send>(ranks: u32, wire_only: bool, rows: Vec<PlanRow>, body: impl Fn(&Group, u32) -> T + Sync) -> Vec<T> {
+pub(crate) fn run<T: std::marker::Send>(
+    ranks: u32,
+    wire_only: bool,
+    rows: Vec<PlanRow>,
+    body: impl Fn(&Group, u32) -> T + Sync,
+) -> Vec<T> {
     let cards = Mutex::new(vec![Vec::new(); ranks as usize]);
     let barrier = Barrier::new(ranks as usize);
     let (cards, barrier, rows, body) = (&cards, &barrier, &rows, &body);
@@ -25,7 +30,14 @@ pub fn run<T: std::marker::Send>(ranks: u32, wire_only: bool, rows: Vec<PlanRow>
                     cards.lock().unwrap()[rank as usize] = node.card();
                     barrier.wait();
                     let cards = cards.lock().unwrap().clone();
-                    let spec = GroupSpec { name: "test".into(), number: 7, rank, cards, rows: rows.clone(), timeout: Duration::from_secs(20) };
+                    let spec = GroupSpec {
+                        name: "test".into(),
+                        number: 7,
+                        rank,
+                        cards,
+                        rows: rows.clone(),
+                        timeout: Duration::from_secs(20),
+                    };
                     let group = node.join(spec).expect("ranks meet");
                     let result = body(&group, rank);
                     barrier.wait();
@@ -38,13 +50,17 @@ pub fn run<T: std::marker::Send>(ranks: u32, wire_only: bool, rows: Vec<PlanRow>
 }
 
 /// One schedule for all sizes.
-pub fn row(collective: Collective, ranks: u32, chunks: u32, sends: Vec<Send>) -> PlanRow {
+pub(crate) fn row(collective: Collective, ranks: u32, chunks: u32, sends: Vec<Send>) -> PlanRow {
     let draft = Draft { name: "test".into(), collective, root: 0, ranks, chunks, sends, topology: None };
-    PlanRow { collective, up_to_bytes: None, schedule: Arc::new(Schedule::new(draft).expect("a right schedule")) }
+    PlanRow {
+        collective,
+        up_to_bytes: None,
+        schedule: Arc::new(Schedule::new(draft).expect("a right schedule")),
+    }
 }
 
 /// Reduce-scatter to the owners, then all-gather from them.
-pub fn pairwise(n: u32) -> PlanRow {
+pub(crate) fn pairwise(n: u32) -> PlanRow {
     let pairs = || (0..n).flat_map(move |a| (0..n).filter(move |&b| b != a).map(move |b| (a, b)));
     let to_owner = pairs().map(|(src, owner)| Send::new(0, src, owner, owner, true));
     let from_owner = pairs().map(|(owner, dst)| Send::new(1, owner, dst, owner, false));
@@ -52,13 +68,13 @@ pub fn pairwise(n: u32) -> PlanRow {
 }
 
 /// Everybody sends everything to everybody.
-pub fn exchange(n: u32) -> PlanRow {
+pub(crate) fn exchange(n: u32) -> PlanRow {
     let pairs = (0..n).flat_map(|a| (0..n).filter(move |&b| b != a).map(move |b| (a, b)));
     row(Collective::AllReduce, n, 1, pairs.map(|(a, b)| Send::new(0, a, b, 0, true)).collect())
 }
 
 /// Around a ring, twice.
-pub fn ring(n: u32) -> PlanRow {
+pub(crate) fn ring(n: u32) -> PlanRow {
     let send = move |step: u32, rank: u32| {
         let reduce = step < n - 1;
         let chunk = if reduce { rank + n - step } else { rank + 2 * n - step };
@@ -68,19 +84,40 @@ pub fn ring(n: u32) -> PlanRow {
 }
 
 /// A request for an all-reduce in place.
-pub fn all_reduce(data: &mut [f32], reduce_op: ReduceOp) -> Request {
+pub(crate) fn all_reduce(data: &mut [f32], reduce_op: ReduceOp) -> Request {
     let segment = Segment { data: data.as_mut_ptr().cast(), bytes: std::mem::size_of_val(data) as u64 };
-    request(Operation::Collective { what: Collective::AllReduce, root: 0 }, vec![segment], vec![segment], reduce_op)
+    request(
+        Operation::Collective { what: Collective::AllReduce, root: 0 },
+        vec![segment],
+        vec![segment],
+        reduce_op,
+    )
 }
 
 /// A request over f32.
-pub fn request(operation: Operation, inputs: Vec<Segment>, outputs: Vec<Segment>, reduce_op: ReduceOp) -> Request {
+pub(crate) fn request(
+    operation: Operation,
+    inputs: Vec<Segment>,
+    outputs: Vec<Segment>,
+    reduce_op: ReduceOp,
+) -> Request {
     let shape = format!("{:?}", inputs.iter().map(|s| s.bytes / 4).collect::<Vec<_>>());
-    Request { operation, dtype: DType::F32, reduce_op, factor: 1.0, priority: 0, blocking: true, inputs, outputs, shape, timeout: None }
+    Request {
+        operation,
+        dtype: DType::F32,
+        reduce_op,
+        factor: 1.0,
+        priority: 0,
+        blocking: true,
+        inputs,
+        outputs,
+        shape,
+        timeout: None,
+    }
 }
 
 /// Submits and waits.
-pub fn complete(group: &Group, request: Request) -> Result<(), tweed_net::EngineError> {
+pub(crate) fn complete(group: &Group, request: Request) -> Result<(), tweed_net::EngineError> {
     // SAFETY: tests keep their buffers until the operation has ended.
     let op: Arc<Op> = unsafe { group.submit(request) };
     while !group.wait(&op, Some(Duration::from_secs(30))) {}

@@ -32,9 +32,7 @@ impl PyTopology {
             .into_iter()
             .map(|(from, to, bandwidth, latency_s)| Ok(((from, to), link(bandwidth, latency_s)?)))
             .collect::<PyResult<_>>()?;
-        Ok(PyTopology {
-            inner: Arc::new(Topology::from_links(ranks, links)),
-        })
+        Ok(PyTopology { inner: Arc::new(Topology::from_links(ranks, links)) })
     }
 
     /// A flat network: every rank reaches each other, and all that one rank sends (or receives) at a time
@@ -42,9 +40,7 @@ impl PyTopology {
     #[staticmethod]
     fn complete(ranks: u32, bandwidth: u64, latency_s: f64) -> PyResult<PyTopology> {
         let link = link(bandwidth, latency_s)?;
-        Ok(PyTopology {
-            inner: Arc::new(Topology::complete(ranks, link)),
-        })
+        Ok(PyTopology { inner: Arc::new(Topology::complete(ranks, link)) })
     }
 
     /// How many nodes are ranks.
@@ -56,9 +52,8 @@ impl PyTopology {
     /// Every directed link as `(from, to, bytes per second, latency in seconds)`.
     #[getter]
     fn links(&self) -> Vec<LinkFields> {
-        let fields = |((from, to), link): ((u32, u32), Link)| {
-            (from, to, link.bandwidth, link.latency.as_secs_f64())
-        };
+        let fields =
+            |((from, to), link): ((u32, u32), Link)| (from, to, link.bandwidth, link.latency.as_secs_f64());
         self.inner.links().into_iter().map(fields).collect()
     }
 
@@ -68,16 +63,8 @@ impl PyTopology {
     }
 
     fn __repr__(&self) -> String {
-        let kind = if self.inner.port().is_some() {
-            "complete"
-        } else {
-            "listed"
-        };
-        format!(
-            "Topology({} ranks, {kind}, {} links)",
-            self.ranks(),
-            self.inner.links().len()
-        )
+        let kind = if self.inner.port().is_some() { "complete" } else { "listed" };
+        format!("Topology({} ranks, {kind}, {} links)", self.ranks(), self.inner.links().len())
     }
 
     fn __reduce__(slf: &Bound<'_, Self>) -> PyResult<(Py<PyAny>, Py<PyAny>)> {
@@ -86,17 +73,11 @@ impl PyTopology {
         Ok(match this.inner.port() {
             Some(port) => {
                 let fields = (this.ranks(), port.bandwidth, port.latency.as_secs_f64());
-                (
-                    class.getattr("complete")?.unbind(),
-                    fields.into_pyobject(py)?.into_any().unbind(),
-                )
+                (class.getattr("complete")?.unbind(), fields.into_pyobject(py)?.into_any().unbind())
             }
             None => {
                 let fields = (this.ranks(), this.links());
-                (
-                    class.unbind(),
-                    fields.into_pyobject(py)?.into_any().unbind(),
-                )
+                (class.unbind(), fields.into_pyobject(py)?.into_any().unbind())
             }
         })
     }
@@ -105,9 +86,7 @@ impl PyTopology {
 fn link(bandwidth: u64, latency_s: f64) -> PyResult<Link> {
     match Duration::try_from_secs_f64(latency_s) {
         Ok(latency) => Ok(Link { bandwidth, latency }),
-        Err(_) => Err(PyValueError::new_err(format!(
-            "a latency of {latency_s} s is not possible"
-        ))),
+        Err(_) => Err(PyValueError::new_err(format!("a latency of {latency_s} s is not possible"))),
     }
 }
 
@@ -143,12 +122,7 @@ impl PyCost {
 
     fn __repr__(&self) -> String {
         let most = |bytes: &[u64]| bytes.iter().copied().max().unwrap_or(0);
-        let Cost {
-            steps,
-            sent,
-            received,
-            links,
-        } = &self.inner;
+        let Cost { steps, sent, received, links } = &self.inner;
         format!(
             "Cost(steps={steps}, busiest rank sends {} and receives {} bytes, {} links)",
             most(sent),

@@ -1,0 +1,188 @@
+//! What goes wrong: peers that are gone, ranks that disagree, time that runs out.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Instant;
+
+use tweed_schedule::Rank;
+
+use super::{Engine, DISPUTE};
+use crate::error::EngineError;
+use crate::message::Kind;
+use crate::running::{Draft, Running};
+use crate::stream::Payload;
+
+impl Engine {
+    pub(super) fn handle_lost(&mut self, peer: usize, why: String) {
+        let peer_state = &mut self.links.peers[peer];
+        if peer_state.lost.is_some() {
+            return;
+        }
+        // What it had said before it went still counts.
+        self.take_messages();
+        while self.run_some() {}
+        self.links.peers[peer].lost = Some(why);
+        self.fail_for_lost(peer);
+    }
+
+    /// Ends the operations that wait for a peer that is gone. Its unread values need no acknowledgement any more.
+    pub(super) fn fail_for_lost(&mut self, peer: usize) {
+        let waits = |run: &Running| {
+            run.group.rank_of(peer).filter(|rank| !run.told && run.waits_for().contains(rank))
+        };
+        while let Some((index, rank)) =
+            self.runs.iter().enumerate().find_map(|(i, r)| waits(r).map(|rank| (i, rank)))
+        {
+            let error = self.lost_error(index, rank, peer);
+            self.fail(index, error, true);
+        }
+        self.runs.retain(|run| !(run.told && run.group.rank_of(peer).is_some()));
+        let clubs: Vec<u32> =
+            self.clubs.iter().filter(|(_, c)| c.members.rank_of(peer).is_some()).map(|(&n, _)| n).collect();
+        for number in clubs {
+            self.break_club(number, peer);
+        }
+    }
+
+    pub(super) fn lost_error(&self, index: usize, rank: Rank, peer: usize) -> EngineError {
+        let state = &self.links.peers[peer];
+        let (host, why) = (&state.host, state.lost.as_deref().unwrap_or("unknown"));
+        EngineError::PeerLost(format!(
+            "rank {rank} on {host} was lost during {} ({why}). Make the group anew without it, or restart it",
+            self.runs[index].label()
+        ))
+    }
+
+    pub(super) fn break_club(&mut self, number: u32, peer: usize) {
+        let state = &self.links.peers[peer];
+        let why = state.lost.clone().unwrap_or_default();
+        let host = state.host.clone();
+        if let Some(club) = self.clubs.get_mut(&number).filter(|c| c.broken.is_none()) {
+            let rank = club.members.rank_of(peer).unwrap_or(0);
+            let name = &club.members.name;
+            club.broken = Some(EngineError::PeerLost(format!(
+                "rank {rank} on {host} of group {name:?} is gone ({why}). Make the group anew without it, or restart it"
+            )));
+        }
+    }
+
+    /// Ends one operation badly. Its group cannot go on, unless it was point-to-point.
+    pub(super) fn fail(&mut self, index: usize, error: EngineError, tell_others: bool) {
+        let run = self.runs.remove(index);
+        for peer in &self.links.peers {
+            peer.streams.iter().for_each(|s| s.detach(run.run));
+        }
+        if tell_others {
+            self.tell_others(&run, &error);
+        }
+        if !run.told {
+            self.ended.push((Arc::clone(&run.op), Err(error.clone())));
+        }
+        if run.key.peer.is_none() {
+            self.fail_group(run.key.group, &error, false);
+        }
+    }
+
+    pub(super) fn fail_group(&mut self, number: u32, error: &EngineError, tell_others: bool) {
+        let Some(club) = self.clubs.get_mut(&number) else { return };
+        club.broken.get_or_insert_with(|| error.clone());
+        while let Some(index) = self.runs.iter().position(|r| r.key.group == number && !r.told) {
+            self.fail(index, error.clone(), tell_others);
+        }
+        let (gone, open) =
+            std::mem::take(&mut self.open).into_iter().partition(|d: &Draft| d.group.number == number);
+        self.open = open;
+        self.ended.extend(Vec::into_iter(gone).map(|d: Draft| (d.op, Err(error.clone()))));
+    }
+
+    pub(super) fn tell_others(&mut self, run: &Running, error: &EngineError) {
+        let text = error.to_string().into_bytes();
+        let mut message = run.message(Kind::Failed, error.code(), 0);
+        message.bytes = text.len() as u32;
+        for peer in run.concerned() {
+            self.links.carry(peer, &message, Payload::Text(text.clone()));
+        }
+    }
+
+    pub(super) fn handle_failure(&mut self, index: usize, code: u32, body: &[u8]) {
+        let error = EngineError::from_peer(code, String::from_utf8_lossy(body).into_owned());
+        self.fail(index, error, false);
+    }
+
+    pub(super) fn start_dispute(&mut self, index: usize) {
+        let call = self.runs[index].request.describe();
+        let run = &mut self.runs[index];
+        if run.dispute.since.is_some() {
+            return;
+        }
+        run.dispute.since = Some(Instant::now());
+        let own = run.group.rank;
+        run.dispute.calls.insert(own, call.clone());
+        let concerned = self.runs[index].concerned();
+        let mut message = self.runs[index].message(Kind::Describe, 0, 0);
+        message.bytes = call.len() as u32;
+        for peer in concerned {
+            self.links.carry(peer, &message, Payload::Text(call.clone().into_bytes()));
+        }
+    }
+
+    pub(super) fn handle_description(&mut self, index: usize, from: Rank, body: Vec<u8>) {
+        let call = String::from_utf8_lossy(&body).into_owned();
+        self.runs[index].dispute.calls.insert(from, call);
+        self.start_dispute(index);
+        let run = &self.runs[index];
+        if run.dispute.calls.len() == run.concerned().len() + 1 {
+            self.end_dispute(index);
+        }
+    }
+
+    pub(super) fn end_dispute(&mut self, index: usize) {
+        let run = &self.runs[index];
+        let ranks: BTreeSet<Rank> = match run.key.peer {
+            Some(peer) => [run.group.rank, peer].into(),
+            None => (0..run.group.ranks()).collect(),
+        };
+        let silent = "has not called it".to_owned();
+        let calls =
+            ranks.iter().map(|r| format!("\n  rank {r}: {}", run.dispute.calls.get(r).unwrap_or(&silent)));
+        let text = format!(
+            "{}: ranks disagree on what it is:{}\nMake every rank call the same operation with the same shape and dtype",
+            run.label(),
+            calls.collect::<String>()
+        );
+        self.fail(index, EngineError::ShapeMismatch(text), false);
+    }
+
+    /// Ends what has run out of time.
+    pub(super) fn expire(&mut self, now: Instant) {
+        while let Some(index) =
+            self.runs.iter().position(|r| r.dispute.since.is_some_and(|s| now >= s + DISPUTE))
+        {
+            self.end_dispute(index);
+        }
+        while let Some(index) = self.runs.iter().position(|r| !r.told && now >= r.op.deadline) {
+            let error = self.late_error(index, now);
+            self.fail(index, error, true);
+        }
+        while let Some(index) = self.open.iter().position(|d| now >= d.op.deadline) {
+            let draft = self.open.remove(index);
+            let text = format!("{}: nobody has sent in {:.1?}", draft.label(), now - draft.op.started);
+            self.ended.push((draft.op, Err(EngineError::Deadline(text))));
+        }
+    }
+
+    pub(super) fn late_error(&self, index: usize, now: Instant) -> EngineError {
+        let run = &self.runs[index];
+        let name = |rank: Rank| {
+            let peer = self.links.peers.get(run.group.peers[rank as usize]);
+            format!("rank {rank} on {}", peer.map_or("this host", |p| &p.host))
+        };
+        let late: Vec<String> = run.culprits().into_iter().map(name).collect();
+        EngineError::Deadline(format!(
+            "{}: still waiting for {} after {:.1?}. See what that rank does, or raise the group's timeout",
+            run.label(),
+            late.join(", "),
+            now - run.op.started
+        ))
+    }
+}

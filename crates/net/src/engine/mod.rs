@@ -1,0 +1,231 @@
+//! The engine: takes what has come in, runs the operations, passes on what they say.
+//!
+//! One lock guards it, and whoever holds the lock drives it: a caller that waits, or the background thread.
+
+mod faults;
+mod news;
+mod work;
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use crate::error::EngineError;
+use crate::group::Membership;
+use crate::links::Links;
+use crate::message::Message;
+use crate::op::Op;
+use crate::p2p::Numbers;
+use crate::running::{Draft, Home, Key, Running};
+use crate::stream::Ticket;
+
+/// How long the others may take to say what they have called, once ranks disagree.
+const DISPUTE: Duration = Duration::from_secs(1);
+/// After arithmetic on so many bytes, look for news first.
+const QUANTUM_BYTES: u64 = 64 << 10;
+
+/// Something that happened outside of the engine's lock.
+pub(crate) enum Event {
+    Submit(Draft),
+    Message(usize, Message, Vec<u8>),
+    Left(Ticket),
+    Lost(usize, String),
+    Abort(u32, String),
+}
+
+/// What waits for the engine's lock.
+pub(crate) type Inbox = Mutex<Vec<Event>>;
+
+/// What the engine knows of a group.
+struct Club {
+    members: Arc<Membership>,
+    next_op: u64,
+    numbers: Numbers,
+    /// Why it cannot be used any more.
+    broken: Option<EngineError>,
+}
+
+/// See the module's documentation.
+pub(crate) struct Engine {
+    pub(crate) links: Links,
+    home: Home,
+    inbox: Arc<Inbox>,
+    clubs: BTreeMap<u32, Club>,
+    runs: Vec<Running>,
+    next_run: u64,
+    /// Receives from anybody that nobody has answered.
+    open: Vec<Draft>,
+    /// Messages on operations that this rank has not come to yet.
+    early: BTreeMap<Key, Vec<(usize, Message, Vec<u8>)>>,
+    /// Operations that have ended; their callers are told once the lock is free.
+    ended: Vec<(Arc<Op>, Result<(), EngineError>)>,
+}
+
+impl Engine {
+    pub(crate) fn new(home: Home, inbox: Arc<Inbox>) -> Engine {
+        Engine {
+            links: Links::default(),
+            home,
+            inbox,
+            clubs: BTreeMap::new(),
+            runs: Vec::new(),
+            next_run: 0,
+            open: Vec::new(),
+            early: BTreeMap::new(),
+            ended: Vec::new(),
+        }
+    }
+
+    pub(crate) fn open_group(&mut self, members: Arc<Membership>) -> Result<(), EngineError> {
+        if self.clubs.contains_key(&members.number) {
+            let name = &members.name;
+            return Err(EngineError::Usage(format!(
+                "there is a group {name:?} with this number already; make the group anew"
+            )));
+        }
+        let club = Club { next_op: 0, numbers: Numbers::default(), broken: None, members };
+        self.clubs.insert(club.members.number, club);
+        Ok(())
+    }
+
+    pub(crate) fn close_group(&mut self, number: u32) {
+        let reason = EngineError::Aborted("the group was closed while the operation ran".into());
+        self.fail_group(number, &reason, false);
+        self.clubs.remove(&number);
+        self.early.retain(|key, _| key.group != number);
+    }
+
+    /// Does all there is to do.
+    pub(crate) fn drive(&mut self) {
+        loop {
+            let mut moved = self.take_inbox();
+            moved |= self.take_messages();
+            moved |= self.run_some();
+            if !moved {
+                break;
+            }
+        }
+        self.links.ring_bells();
+        self.expire(Instant::now());
+    }
+
+    /// Callers to be told, now that the lock is free.
+    pub(crate) fn take_ended(&mut self) -> Vec<(Arc<Op>, Result<(), EngineError>)> {
+        std::mem::take(&mut self.ended)
+    }
+
+    /// At least so many signals must come in before anything can happen; `None` if a mere acknowledgement would do.
+    pub(crate) fn needs(&self) -> Option<u32> {
+        match &self.runs[..] {
+            [] => Some(1),
+            [run] if self.links.is_congested() || run.group.has_wires => run.executor.missing().map(|_| 1),
+            [run] => run.executor.missing(),
+            runs => runs.iter().all(|r| r.told || r.executor.missing().is_some()).then_some(1),
+        }
+    }
+
+    /// Something could be done only later: who drives must come back by then.
+    pub(crate) fn next_deadline(&self) -> Option<Instant> {
+        let running = self.runs.iter().filter(|r| !r.told);
+        let disputes = self.runs.iter().filter_map(|r| r.dispute.since.map(|since| since + DISPUTE));
+        let congestion = self.links.is_congested().then(|| Instant::now() + Duration::from_millis(1));
+        let open = self.open.iter().map(|d| d.op.deadline);
+        running.map(|r| r.op.deadline).chain(disputes).chain(congestion).chain(open).min()
+    }
+
+    /// Some caller waits for something.
+    pub(crate) fn is_busy(&self) -> bool {
+        !self.open.is_empty() || self.runs.iter().any(|r| !r.told)
+    }
+
+    pub(super) fn take_inbox(&mut self) -> bool {
+        let events =
+            std::mem::take(&mut *self.inbox.lock().unwrap_or_else(std::sync::PoisonError::into_inner));
+        let any = !events.is_empty();
+        for event in events {
+            match event {
+                Event::Submit(draft) => self.admit(draft),
+                Event::Message(peer, message, body) => self.handle(peer, message, body),
+                Event::Left(ticket) => self.handle_left(ticket),
+                Event::Lost(peer, why) => self.handle_lost(peer, why),
+                Event::Abort(group, why) => self.fail_group(group, &EngineError::Aborted(why), true),
+            }
+        }
+        any
+    }
+
+    pub(super) fn take_messages(&mut self) -> bool {
+        let mut messages = Vec::new();
+        self.links.take(|_, peer, message| messages.push((peer, message)));
+        let any = !messages.is_empty();
+        for (peer, message) in messages {
+            self.handle(peer, message, Vec::new());
+        }
+        any
+    }
+
+    pub(super) fn admit(&mut self, draft: Draft) {
+        let Some(club) = self.clubs.get_mut(&draft.group.number) else {
+            let why =
+                format!("{}: the group {:?} has been closed; make it anew", draft.label(), draft.group.name);
+            return self.ended.push((draft.op, Err(EngineError::Aborted(why))));
+        };
+        if let Some(error) = club.broken.clone() {
+            return self.ended.push((draft.op, Err(error)));
+        }
+        if draft.plan.is_none() {
+            self.open.push(draft);
+            return self.answer_open();
+        }
+        let key = match club.numbers.take(&draft) {
+            Some(key) => key,
+            None => {
+                club.next_op += 1;
+                Key { group: draft.group.number, op: club.next_op - 1, peer: None }
+            }
+        };
+        self.begin(draft, key);
+    }
+
+    pub(super) fn begin(&mut self, draft: Draft, key: Key) {
+        self.next_run += 1;
+        let (op, group, label) = (Arc::clone(&draft.op), Arc::clone(&draft.group), draft.label());
+        let Some(run) = Running::start(draft, key, self.next_run, &self.home) else {
+            let why = format!(
+                "{label}: no room left in shared memory; use smaller buckets or free `tweed.empty` tensors"
+            );
+            return self.ended.push((op, Err(EngineError::Usage(why))));
+        };
+        let place = self.runs.partition_point(|r| r.request.priority >= run.request.priority);
+        self.runs.insert(place, run);
+        for (peer, message, body) in self.early.remove(&key).unwrap_or_default() {
+            self.handle(peer, message, body);
+        }
+        if let Some(&peer) =
+            group.peers.iter().find(|&&p| self.links.peers.get(p).is_some_and(|p| p.lost.is_some()))
+        {
+            self.fail_for_lost(peer);
+        }
+    }
+
+    /// Receives from anybody: looks whether somebody has sent.
+    pub(super) fn answer_open(&mut self) {
+        let mut index = 0;
+        while index < self.open.len() {
+            let draft = &self.open[index];
+            let found = self
+                .clubs
+                .get_mut(&draft.group.number)
+                .and_then(|c| c.numbers.find_sender(draft, self.early.keys()));
+            match found {
+                Some(key) => {
+                    let mut draft = self.open.remove(index);
+                    draft.op.set_source(key.peer.unwrap_or(0));
+                    draft.plan = Some(draft.group.single_send(1));
+                    self.begin(draft, key);
+                }
+                None => index += 1,
+            }
+        }
+    }
+}
