@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import traceback
 from collections.abc import Callable
+from datetime import timedelta
 
 import torch
 import torch.distributed as dist
@@ -77,9 +78,9 @@ def all_reduce_premul_sum(rank: int, size: int) -> None:
 
 @case
 def all_reduce_large(rank: int, size: int) -> None:
-    tensor = value(rank, (3_000_001,), torch.float32)
+    tensor = value(rank, (300_001,), torch.float32)
     dist.all_reduce(tensor)
-    same(tensor, reduced("sum", values(size, (3_000_001,), torch.float32)))
+    same(tensor, reduced("sum", values(size, (300_001,), torch.float32)))
 
 
 @case
@@ -305,12 +306,12 @@ def send_recv(rank: int, size: int) -> None:
 @case
 def recv_any_source(rank: int, size: int) -> None:
     if rank != 0:
-        dist.send(value(rank, (5,), torch.int64), 0)
+        dist.send(value(rank, (5,), torch.int64), 0, tag=9)
         return
     seen = set()
     for _ in range(size - 1):
         tensor = blank((5,), torch.int64)
-        source = dist.recv(tensor)
+        source = dist.recv(tensor, tag=9)
         same(tensor, value(source, (5,), torch.int64))
         seen.add(source)
     assert seen == set(range(1, size))
@@ -334,7 +335,9 @@ def batched_p2p(rank: int, size: int) -> None:
 def barriers(rank: int, size: int) -> None:
     dist.barrier()
     dist.barrier(async_op=True).wait()
-    dist.monitored_barrier(wait_all_ranks=True)
+    group = dist.group.WORLD
+    assert group is not None
+    group.monitored_barrier(timedelta(seconds=30), wait_all_ranks=True)
 
 
 @case

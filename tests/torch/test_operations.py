@@ -1,4 +1,4 @@
-"""Operations x dtypes x bindings on real ranks, against a naive computation; the cases: `operations.py`."""
+"""Operations x dtypes x bindings x transports on real ranks, against a naive computation."""
 
 from __future__ import annotations
 
@@ -9,15 +9,23 @@ import pytest
 from tests.torch.operations import TABLE, run_table
 from tweed.testbed import run_ranks
 
-PLACES = [("native", 2), ("native", 3), ("native", 4), ("python", 2), ("python", 3)]
+PLACES = [
+    ("native", 2, "auto"),
+    ("native", 3, "auto"),
+    ("native", 4, "auto"),
+    ("native", 3, "tcp"),
+    ("python", 2, "auto"),
+    ("python", 3, "tcp"),
+]
 
 
-@pytest.fixture(scope="module", params=PLACES, ids=lambda place: f"{place[0]}-{place[1]}")
+@pytest.fixture(scope="module", params=PLACES, ids=lambda place: "{}-{}-{}".format(*place))
 def failures(request: pytest.FixtureRequest) -> list[dict[str, str]]:
     """Each rank's failures by case; one start of ranks for the whole table."""
-    binding, size = request.param
+    binding, size, transport = request.param
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TWEED_BINDING", binding)
+        patch.setenv("TWEED_TRANSPORT", transport)
         return run_ranks(run_table, size, backend="tweed")
 
 

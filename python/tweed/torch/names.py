@@ -16,6 +16,7 @@ import torch.distributed as dist
 from tweed.torch import engine
 from tweed.torch.call import Call
 from tweed.torch.flight import Flight, Work
+from tweed.torch.memory import empty
 
 if TYPE_CHECKING:
     from tweed._core import Group
@@ -67,6 +68,12 @@ class NamedGroup(_ProcessGroup):  # type: ignore[misc]
     def _get_sequence_number_for_group(self) -> int:
         return self._sequence
 
+    def supports_tensor_alloc(self, device: torch.device) -> bool:
+        return device.type == "cpu"
+
+    def allocate_tensor(self, size: int, *, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+        return empty(size, dtype=dtype, device=device)
+
     def set_timeout(self, timeout: timedelta) -> None:
         self._timeout = timeout
 
@@ -108,6 +115,5 @@ class NamedGroup(_ProcessGroup):  # type: ignore[misc]
     name = getBackendName
     _set_group_name = setGroupName
     _set_group_desc = setGroupDesc
-    _device_types = (torch.device("cpu"), torch.device("cuda"))
     supports_coalescing = True
     supports_splitting = False

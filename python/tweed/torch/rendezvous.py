@@ -1,7 +1,7 @@
 """How the ranks of a group find each other: through torch's Store, once.
 
 Every rank leaves its engine's address card. Rank 0 collects them, chooses the schedules, and leaves both with
-a fresh group id; the others take what rank 0 chose. Three requests to the store per rank, one more each by rank 0.
+a fresh group id; the others take what rank 0 chose. Three requests per rank to the store, rank 0 `size` more.
 """
 
 from __future__ import annotations
