@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, ClassVar, final
 
-__all__ = ["Cost", "Group", "Node", "Schedule", "Send", "Topology", "engine_table"]
+__all__ = ["Cost", "Group", "Node", "Schedule", "Send", "Topology", "engine_table", "replay", "simulate"]
 
 # The engine
 
@@ -143,3 +143,16 @@ class Cost:
     def links(self) -> dict[tuple[int, int], int]: ...
     def __eq__(self, other: object, /) -> bool: ...
     def __ne__(self, other: object, /) -> bool: ...
+
+# The simulator
+
+def simulate(
+    schedule: Schedule, numbytes: int, topology: Topology, conditions: dict[str, Any]
+) -> tuple[
+    list[tuple[str, float, int | None]],
+    dict[tuple[int, int], int],
+    list[tuple[int, int, int, int, int, float, float]],
+    str | None,
+    int,
+]: ...
+def replay(text: str) -> tuple[Schedule, int, int]: ...

@@ -1,0 +1,17 @@
+"""Collectives on a virtual network: the executor that runs live, under a virtual clock.
+
+    schedule = tweed.collective.build("all_reduce", "ring", 64)
+    links = tweed.collective.Topology.complete(64, bandwidth=125_000_000, latency_s=50e-6)
+    tweed.simulate.run(schedule, 100_000_000, links).seconds
+    tweed.simulate.run(schedule, 100_000_000, links, deaths={3: 0.5}).lost     # who raised PeerLost, and when
+    tweed.simulate.replay("trace.txt")            # does a recorded live run replay, action by action?
+
+Nothing sleeps, and the same arguments give the same run.
+"""
+
+from __future__ import annotations
+
+from tweed.simulate.replays import Replay, replay
+from tweed.simulate.runs import Conditions, Crossing, Lost, Result, run
+
+__all__ = ["Conditions", "Crossing", "Lost", "Replay", "Result", "replay", "run"]
