@@ -86,8 +86,8 @@ class Result:
     """What came of a run. Times are in seconds since the start.
 
     `finished_s` has one entry per rank, None where it has no result. `died_s` says who died and when, `lost`
-    who gave up, about whom, and when. `link_bytes` are the bytes that arrived over each directed link. `events`
-    counts the simulator's own steps. `log` and `trace` are there if they were asked for.
+    who gave up, about whom, and when. `link_bytes` are the bytes that arrived over each directed link.
+    `events` counts the simulator's own steps. `log` and `trace` are there if they were asked for.
     """
 
     finished_s: tuple[float | None, ...]
