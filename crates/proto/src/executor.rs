@@ -166,7 +166,11 @@ impl Executor {
 
     /// Nothing is needed any more, by peers neither, and all signals have been polled: what was staged may be freed.
     pub fn is_closed(&self) -> bool {
-        self.low == self.total && self.signals.is_empty()
+        self.all_slices_closed() && self.signals.is_empty()
+    }
+
+    pub(crate) fn all_slices_closed(&self) -> bool {
+        self.low == self.total
     }
 
     /// A peer says that its value of `send` can be read, or has been placed. Errors name what was wrong with it.

@@ -201,7 +201,7 @@ impl Replay {
 
     /// A run that came to its end has nothing more to do.
     fn end(mut self, entry: usize) -> Result<(), TraceError> {
-        match self.executor.is_closed().then(|| self.executor.poll()).flatten() {
+        match self.executor.all_slices_closed().then(|| self.executor.poll()).flatten() {
             None => Ok(()),
             replayed => Err(TraceError::Differs { entry, recorded: None, replayed }),
         }
