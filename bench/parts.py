@@ -1,0 +1,28 @@
+"""The table of what can be measured. A new part is a function that gives rows, and a line here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from bench import collectives, memory, schedules, training
+from bench.run import Row
+
+Part = Callable[[], Iterable[Row]]
+
+FULL: dict[str, Part] = {
+    "all_reduce": lambda: collectives.all_reduces(collectives.FULL),
+    "others": lambda: collectives.others(collectives.FULL),
+    "tcp": lambda: collectives.over_tcp(collectives.FULL),
+    "training": lambda: training.steps(4, training.FULL),
+    "kernels": memory.kernels,
+    "schedules": lambda: schedules.built((8, 64, 256)),
+}
+
+#: The same in a minute, for a look; the kernels would have to be built.
+QUICK: dict[str, Part] = {
+    "all_reduce": lambda: collectives.all_reduces(collectives.QUICK),
+    "others": lambda: collectives.others(collectives.QUICK),
+    "tcp": lambda: collectives.over_tcp(collectives.QUICK),
+    "training": lambda: training.steps(4, training.QUICK),
+    "schedules": lambda: schedules.built((8, 64)),
+}

@@ -1,0 +1,66 @@
+"""Outside the ranks: starts them, and makes one row of what all of them measured."""
+
+from __future__ import annotations
+
+import math
+import statistics
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+from bench.race import Lap
+from tweed.testbed import run_ranks
+
+#: One line of the raw data. `part` says what else is in it.
+Row = dict[str, Any]
+_TIMEOUT_S = 200.0  # of all cases of one number of ranks; they take less than a minute
+
+
+class Heat(NamedTuple):
+    """One size of one piece of work, as one rank measured it: laps by side."""
+
+    part: str
+    size_bytes: int
+    laps: dict[str, list[Lap]]
+
+
+def timings(fn: Callable[..., list[Heat]], ranks: int, *args: object) -> Iterator[Row]:
+    """Runs `fn(rank, ranks, *args)` in a default group of tweed; gives a row for each heat and side."""
+    print(f"  {fn.__module__}.{fn.__name__}, {ranks} ranks", file=sys.stderr, flush=True)
+    results = run_ranks(fn, ranks, *args, backend="tweed", timeout=_TIMEOUT_S)
+    for heats in zip(*results, strict=True):
+        for side in heats[0].laps:
+            yield _row(heats, side)
+
+
+def _row(heats: Sequence[Heat], side: str) -> Row:
+    """A call lasts as long as on its slowest rank."""
+    heat, ranks = heats[0], len(heats)
+    blocks = list(zip(*(of_rank.laps[side] for of_rank in heats), strict=True))
+    calls_s = [[max(call) for call in zip(*(lap.calls_s for lap in laps), strict=True)] for laps in blocks]
+    every = sorted(call for block in calls_s for call in block)
+    lasted_s = sum(max(sum(lap.calls_s) for lap in laps) for laps in blocks)
+    cpu_s = sum(lap.cpu_s for laps in blocks for lap in laps)
+    return {
+        "part": heat.part,
+        "ranks": ranks,
+        "bytes": heat.size_bytes,
+        "side": side,
+        "calls": len(every),
+        "median_s": _short(statistics.median(every)),
+        "p99_s": _short(quantile(every, 0.99)),
+        "least_s": _short(every[0]),
+        "mean_s": _short(lasted_s / len(every)),
+        "cpu_s_per_call": _short(cpu_s / len(every)),
+        "block_medians_s": [_short(statistics.median(block)) for block in calls_s],
+    }
+
+
+def quantile(ordered: Sequence[float], share: float) -> float:
+    """The smallest value that is not below `share` of all; of few values, the largest."""
+    return ordered[max(0, math.ceil(share * len(ordered)) - 1)]
+
+
+def _short(value: float) -> float:
+    """Four digits: raw data are kept in the repository."""
+    return float(f"{value:.4g}")
