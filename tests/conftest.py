@@ -8,6 +8,11 @@ import random
 import pytest
 from hypothesis import settings
 
+from tweed.testbed import preload
+
+# Ranks import the module of the test that they run, and with it these: once, in the fork server.
+preload("pytest", "hypothesis")
+
 # Examples may be slow on a busy machine, and that says nothing about the code: no deadlines.
 settings.register_profile("fast", max_examples=50, deadline=None, print_blob=True)
 settings.register_profile("thorough", settings.get_profile("fast"), max_examples=2000)
