@@ -1,6 +1,7 @@
 """The extension module: schedules (crates/schedule) and the engine (crates/net)."""
 
 from collections.abc import Iterable, Iterator, Sequence
+from os import PathLike
 from typing import Any, ClassVar, final
 
 __all__ = ["Cost", "Group", "Node", "Schedule", "Send", "Topology", "engine_table", "replay", "simulate"]
@@ -18,6 +19,7 @@ class Node:
         transport: str = "auto",
         streams: int = 4,
         congestion: str | None = None,
+        traces: str | PathLike[str] | None = None,
     ) -> Node: ...
     def card(self) -> bytes: ...
     def join(

@@ -1,4 +1,4 @@
-"""What live ranks did over real links, the executor does again: action by action, from the files they leave."""
+"""What live ranks did over real links, the executor does again, from the files they leave."""
 
 from __future__ import annotations
 
