@@ -24,11 +24,6 @@ class Interrupted(Exception):
     """Stands for Ctrl-C: it leaves `launch` at a certain figure."""
 
 
-@pytest.fixture(autouse=True)
-def own_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TWEED_CACHE", str(tmp_path_factory.getbasetemp() / "cache"))
-
-
 def start(runs: Path, name: str, **given: Any) -> tuple[Settings, RunFolder]:
     asked = {"task": "digits", "workers": 2, "steps": STEPS, "backend": "gloo"} | given
     return begin(Request(asked, name=name), runs, lambda line: None)
@@ -83,8 +78,9 @@ def scores(folder: RunFolder) -> list[tuple[Any, ...]]:
     return [tuple(told[key] for key in keys) for told in folder.figures()]
 
 
-def test_both_sides_learn_the_same_at_two_ranks(tmp_path: Path) -> None:
-    settings, folder = start(tmp_path, "a", against="ddp-gloo")
+@pytest.mark.parametrize("backend", ["tweed", "gloo"])
+def test_both_sides_learn_the_same_at_two_ranks(tmp_path: Path, backend: str) -> None:
+    settings, folder = start(tmp_path, "a", backend=backend, against="ddp-gloo")
     launch(settings, folder, ignore)
     ours, theirs = (end_state(folder, side) for side in settings.sides)
     assert_equal([state["model"] for state in ours], [state["model"] for state in theirs])
@@ -94,11 +90,19 @@ def test_both_sides_learn_the_same_at_two_ranks(tmp_path: Path) -> None:
     assert last["samples"] == STEPS * 2 * 16
 
 
-@pytest.mark.parametrize("strategy", ["every_step", "local_steps:3"])
-def test_an_interrupted_run_ends_as_if_it_had_not_been(tmp_path: Path, strategy: str) -> None:
-    whole = start(tmp_path, "whole", strategy=strategy, against="ddp-gloo")
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"backend": "tweed", "workers": 3},
+        {"backend": "tweed", "strategy": "local_steps:3"},
+        {"backend": "gloo", "against": "ddp-gloo"},
+    ],
+    ids=lambda asked: " ".join(map(str, asked.values())),
+)
+def test_an_interrupted_run_ends_as_if_it_had_not_been(tmp_path: Path, asked: dict[str, Any]) -> None:
+    whole = start(tmp_path, "whole", **asked)
     launch(*whole, ignore)
-    _, folder = start(tmp_path, "broken", strategy=strategy, against="ddp-gloo")
+    _, folder = start(tmp_path, "broken", **asked)
     with pytest.raises(Interrupted):
         launch(*resume(tmp_path, "broken"), interrupt_at(7))
     assert latest(folder.checkpoints(OURS)) in (4, 6)
