@@ -25,7 +25,7 @@ help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' Makefile
 
 demo: $(READY) ## Train four workers over tweed beside DDP on Gloo, and write a report
-	tweed train --task fashion-mnist --workers 4 --strategy every_step --against ddp-gloo
+	tweed train --task fashion-mnist --workers 4 --strategy every_step --against ddp-gloo --fallback digits
 
 test: $(READY) ## Run all tests: Rust, Python, and the quick part of torch's own suite
 	@tools/cargo-test.sh
