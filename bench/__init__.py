@@ -2,9 +2,9 @@
 
 race        inside a rank: contenders take turns at the same work
 run         outside: starts ranks, makes rows of what they measured
-collectives, training, memory, schedules     what is measured; `parts` lists it
+parts       the list of what can be measured: collectives, training, memory, schedules, simulator
 machine     the machine it ran on
-table       rows to Markdown, `units` the figures in it
+table       rows to Markdown: compared, limits; of cases, with figures by units
 """
 
 from __future__ import annotations

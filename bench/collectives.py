@@ -12,12 +12,10 @@ from torch import Tensor
 
 import tweed
 from bench import memory
-from bench.race import Contender, Pace, race
+from bench.race import LOCKSTEP_BYTES, Contender, Pace, race
 from bench.run import Heat, Row, timings
 
 KB, MB = 1 << 10, 1 << 20
-#: From here on, ranks start each call together; below, calls follow each other at once.
-_LOCKSTEP_BYTES = 1 * MB
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +63,7 @@ def _all_reduce_of(size_bytes: int, gloo: Any, pace: Pace, with_memory: bool) ->
         Contender("tweed.empty", lambda: dist.all_reduce(shared)),
     ]
     probes = memory.probes(size_bytes) if with_memory else []
-    laps = race([*contenders, *probes], pace, lockstep=size_bytes >= _LOCKSTEP_BYTES)
+    laps = race([*contenders, *probes], pace, lockstep=size_bytes >= LOCKSTEP_BYTES)
     yield Heat("all_reduce", size_bytes, {one.side: laps[one.side] for one in contenders})
     if probes:
         yield Heat("memory", size_bytes, {one.side: laps[one.side] for one in probes})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from bench import collectives, memory, schedules, training
+from bench import collectives, memory, schedules, simulator, training
 from bench.run import Row
 
 Part = Callable[[], Iterable[Row]]
@@ -16,6 +16,7 @@ FULL: dict[str, Part] = {
     "training": lambda: training.steps(4, training.FULL),
     "kernels": memory.kernels,
     "schedules": lambda: schedules.built((8, 64, 256)),
+    "simulator": lambda: simulator.events((8, 64, 256)),
 }
 
 #: The same in a minute, for a look; the kernels would have to be built.
@@ -25,4 +26,5 @@ QUICK: dict[str, Part] = {
     "tcp": lambda: collectives.over_tcp(collectives.QUICK),
     "training": lambda: training.steps(4, training.QUICK),
     "schedules": lambda: schedules.built((8, 64)),
+    "simulator": lambda: simulator.events((8, 64)),
 }

@@ -13,6 +13,8 @@ from typing import NamedTuple
 import torch
 import torch.distributed as dist
 
+#: Calls of this many bytes and more are measured in lockstep; smaller ones follow each other at once.
+LOCKSTEP_BYTES = 1 << 20
 _WARM_CALLS = 3  # takes page faults, first connections and lazy imports out of the figures
 
 

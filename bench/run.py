@@ -39,7 +39,7 @@ def _row(heats: Sequence[Heat], side: str) -> Row:
     blocks = list(zip(*(of_rank.laps[side] for of_rank in heats), strict=True))
     calls_s = [[max(call) for call in zip(*(lap.calls_s for lap in laps), strict=True)] for laps in blocks]
     every = sorted(call for block in calls_s for call in block)
-    lasted_s = sum(max(sum(lap.calls_s) for lap in laps) for laps in blocks)
+    lasted_s = [max(sum(lap.calls_s) for lap in laps) / len(laps[0].calls_s) for laps in blocks]
     cpu_s = sum(lap.cpu_s for laps in blocks for lap in laps)
     return {
         "part": heat.part,
@@ -50,7 +50,8 @@ def _row(heats: Sequence[Heat], side: str) -> Row:
         "median_s": _short(statistics.median(every)),
         "p99_s": _short(quantile(every, 0.99)),
         "least_s": _short(every[0]),
-        "mean_s": _short(lasted_s / len(every)),
+        "mean_s": _short(statistics.mean(every)),
+        "in_a_row_s": _short(statistics.median(lasted_s)),
         "cpu_s_per_call": _short(cpu_s / len(every)),
         "block_medians_s": [_short(statistics.median(block)) for block in calls_s],
     }

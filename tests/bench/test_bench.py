@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bench import collectives, machine, memory, run, table, training, units
+from bench import collectives, machine, memory, run, schedules, simulator, table, training, units
 from bench.race import Contender, Lap, Pace, race
 from bench.run import Heat, Row
 
@@ -13,7 +13,7 @@ MB = 1 << 20
 
 
 def timed(part: str, ranks: int, size_bytes: int, side: str, seconds: float) -> Row:
-    spans = dict.fromkeys(("median_s", "p99_s", "least_s", "mean_s", "cpu_s_per_call"), seconds)
+    spans = dict.fromkeys(("median_s", "p99_s", "least_s", "mean_s", "in_a_row_s", "cpu_s_per_call"), seconds)
     return {"part": part, "ranks": ranks, "bytes": size_bytes, "side": side, "calls": 20, **spans}
 
 
@@ -36,7 +36,8 @@ def test_a_call_lasts_as_long_as_on_its_slowest_rank() -> None:
     second = Heat("all_reduce", 8, {"tweed": [Lap([3.0, 1.0], 1.0), Lap([2.0, 4.0], 2.0)]})
     row = run._row([first, second], "tweed")
     assert (row["calls"], row["least_s"], row["median_s"], row["p99_s"]) == (4, 2.0, 3.5, 5.0)
-    assert row["mean_s"] == 3.0  # blocks last 6 and 6 seconds on their slowest ranks
+    assert row["mean_s"] == 3.5
+    assert row["in_a_row_s"] == 3.0  # both blocks last 6 seconds on their slowest rank, and have two calls
     assert row["cpu_s_per_call"] == 1.0
     assert row["block_medians_s"] == [4.0, 3.0]
 
@@ -112,6 +113,13 @@ def test_the_kernels_example_is_read() -> None:
         ("limits, 100 MB", "read (sum of u64)", 16.5),
         ("float32 SUM", "2 sources, memory", 20.1),
     ]
+
+
+def test_schedules_and_simulator_have_their_tables() -> None:
+    page = table.page([*schedules.built((4,)), *simulator.events((4,))])
+    section = page.partition("## The simulator")[2]
+    assert lines(page, "| ring | 4 | 24 |")
+    assert lines(section, "ring", "| 4 |")
 
 
 def all_kinds(rank: int, ranks: int) -> list[Heat]:
