@@ -238,6 +238,7 @@ impl Inner {
 
     pub(crate) fn say_bye(&self) {
         let engine = lock(&self.engine);
+        engine.save_traces();
         for stream in engine.links.peers.iter().filter(|p| p.lost.is_none()).filter_map(|p| p.streams.first())
         {
             let _ = stream.send(&Message::new(Kind::Bye, 0, 0), Payload::Nothing);

@@ -123,16 +123,15 @@ impl Links {
         }
     }
 
-    /// Takes one message from every queue in shared memory that has one.
-    pub(crate) fn take(&mut self, mut on_message: impl FnMut(&mut Links, usize, Message)) -> bool {
+    /// Takes all messages that lie in queues of shared memory.
+    pub(crate) fn take(&mut self, mut on_message: impl FnMut(usize, Message)) -> bool {
         let mut any = false;
-        for index in 0..self.peers.len() {
+        for (index, peer) in self.peers.iter().enumerate() {
+            let Some(shared) = &peer.shared else { continue };
             // SAFETY: the queue lies in our memory, and the engine's lock makes us the only taker.
-            while let Some(message) =
-                self.peers[index].shared.as_ref().and_then(|s| unsafe { Ring::take(s.incoming) })
-            {
+            while let Some(message) = unsafe { Ring::take(shared.incoming) } {
                 any = true;
-                on_message(self, index, message);
+                on_message(index, message);
             }
         }
         any

@@ -190,6 +190,11 @@ impl Running {
         self.pair.map_or(rank, |p| p[rank as usize])
     }
 
+    /// The rank in the program of a process; `None` if it has no part.
+    pub(crate) fn program_rank(&self, peer: usize) -> Option<Rank> {
+        (0..self.executor.program().ranks).find(|&rank| self.peer(rank) == peer)
+    }
+
     /// The process behind a rank of the program.
     pub(crate) fn peer(&self, rank: Rank) -> usize {
         self.group.peers[self.group_rank(rank) as usize]
@@ -286,6 +291,10 @@ impl Running {
         }
         if let Some(output) = combine.stage {
             targets.push(self.target(self.memory.address(combine.slice, u64::from(output)), false));
+        }
+        // A line that was just read lies in the cache: writing it past the cache would only cost more.
+        for target in &mut targets {
+            target.streaming &= sources.iter().all(|&(_, source)| source != target.ptr.cast_const());
         }
         let scale = (self.request.reduce_op == ReduceOp::Avg && input.complete)
             .then(|| 1.0 / f64::from(self.group.ranks()));

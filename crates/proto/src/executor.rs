@@ -119,6 +119,8 @@ pub struct Executor {
     signals: VecDeque<Signal>,
     combines: VecDeque<Combine>,
     departures: VecDeque<Action>,
+    /// Ranks that will acknowledge nothing any more.
+    gone: Vec<Rank>,
 }
 
 impl Executor {
@@ -144,6 +146,7 @@ impl Executor {
             signals: VecDeque::new(),
             combines: VecDeque::new(),
             departures: VecDeque::new(),
+            gone: Vec::new(),
         };
         executor.open_slices();
         executor
@@ -208,6 +211,19 @@ impl Executor {
         self.acknowledge(slice, output, position)?;
         self.close_slices();
         Ok(())
+    }
+
+    /// `rank` is gone: what it has not read, it never will, and nobody waits for that.
+    pub fn handle_gone(&mut self, rank: Rank) {
+        self.gone.push(rank);
+        for slice in self.low..self.next {
+            for output in 0..self.program.outputs.len() as u32 {
+                if self.state(slice).outputs[output as usize].exposed {
+                    self.forgive(slice, output);
+                }
+            }
+        }
+        self.close_slices();
     }
 
     /// The caller has carried out `action`.
@@ -488,6 +504,7 @@ impl Executor {
             // The answer lies in the peer's buffer, so nothing is left to read here.
             let _ = self.acknowledge(slice, index, position);
         }
+        self.forgive(slice, index);
         self.try_release(slice, index);
         for &waiting in &output.awaited_by {
             self.try_output(slice, waiting);
@@ -508,6 +525,17 @@ impl Executor {
         }
         self.try_release(slice, index);
         Ok(())
+    }
+
+    /// Counts the ranks that are gone among those that have read.
+    fn forgive(&mut self, slice: u32, index: u32) {
+        let program = Arc::clone(&self.program);
+        for (position, &(_, dst)) in program.outputs[index as usize].sends.iter().enumerate() {
+            if self.gone.contains(&dst) {
+                // One that had read before it went is counted already.
+                let _ = self.acknowledge(slice, index, position);
+            }
+        }
     }
 
     /// Lets the value be overwritten once nobody reads it from the caller's memory.

@@ -38,6 +38,8 @@ pub enum Event {
         /// Index of the send in the schedule.
         send: u32,
     },
+    /// [`Executor::handle_gone`].
+    Gone(Rank),
     /// [`Executor::finished`], for the action of this number: those that want an answer count from 0.
     Finished(u32),
 }
@@ -179,6 +181,10 @@ impl Replay {
         let taken = match event {
             Event::Ready { slice, send, ready } => self.executor.handle_ready(slice, send, ready),
             Event::Read { slice, send } => self.executor.handle_read(slice, send),
+            Event::Gone(rank) => {
+                self.executor.handle_gone(rank);
+                Ok(())
+            }
             Event::Finished(number) => {
                 let action = self.under_way.take(number);
                 let action = action.ok_or(TraceError::NotUnderWay { entry, number })?;

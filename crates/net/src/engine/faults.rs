@@ -36,7 +36,11 @@ impl Engine {
             let error = self.lost_error(index, rank, peer);
             self.fail(index, error, true);
         }
-        self.runs.retain(|run| !(run.told && run.group.rank_of(peer).is_some()));
+        for run in &mut self.runs {
+            if let Some(rank) = run.program_rank(peer) {
+                run.executor.handle_gone(rank);
+            }
+        }
         let clubs: Vec<u32> =
             self.clubs.iter().filter(|(_, c)| c.members.rank_of(peer).is_some()).map(|(&n, _)| n).collect();
         for number in clubs {

@@ -95,6 +95,11 @@ impl Engine {
         self.early.retain(|key, _| key.group != number);
     }
 
+    /// Writes down how operations went that no peer has acknowledged in full; the process ends.
+    pub(crate) fn save_traces(&self) {
+        self.runs.iter().for_each(|run| run.save_trace(&self.home));
+    }
+
     /// Does all there is to do.
     pub(crate) fn drive(&mut self) {
         loop {
@@ -156,8 +161,7 @@ impl Engine {
 
     pub(super) fn take_messages(&mut self) -> bool {
         let mut messages = Vec::new();
-        self.links.take(|_, peer, message| messages.push((peer, message)));
-        let any = !messages.is_empty();
+        let any = self.links.take(|peer, message| messages.push((peer, message)));
         for (peer, message) in messages {
             self.handle(peer, message, Vec::new());
         }

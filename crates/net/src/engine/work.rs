@@ -115,7 +115,11 @@ impl Engine {
         let (data, bytes) = run.leaving(ticket.output, ticket.slice);
         let mut message = run.message(Kind::Carried, ticket.send, ticket.slice);
         message.bytes = bytes as u32;
-        self.links.carry(run.peer(ticket.to), &message, Payload::Memory(data, bytes, ticket));
+        let to = run.peer(ticket.to);
+        if self.links.peers[to].lost.is_some() {
+            return self.handle_left(ticket);
+        }
+        self.links.carry(to, &message, Payload::Memory(data, bytes, ticket));
         for ticket in std::mem::take(&mut self.links.left) {
             self.handle_left(ticket);
         }

@@ -113,6 +113,7 @@ impl<'a> Reader<'a> {
                 let (slice, send) = (self.number("a slice")?, self.number("a send")?);
                 Entry::In(Event::Read { slice, send })
             }
+            ("<", "gone") => Entry::In(Event::Gone(self.number("a rank")?)),
             ("<", "finished") => Entry::In(Event::Finished(self.number("an action")?)),
             (">", "signal") => Entry::Out(Action::Signal(self.signal()?)),
             (">", "combine") => Entry::Out(Action::Combine(self.combine()?)),

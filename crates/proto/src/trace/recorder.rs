@@ -2,7 +2,7 @@
 
 use std::ops::Deref;
 
-use tweed_schedule::Schedule;
+use tweed_schedule::{Rank, Schedule};
 
 use super::{Entry, Event, Pending, Trace};
 use crate::executor::{Action, Executor, Ready};
@@ -65,6 +65,12 @@ impl Recorder {
         self.executor.handle_read(slice, send)?;
         self.note(Event::Read { slice, send });
         Ok(())
+    }
+
+    /// [`Executor::handle_gone`].
+    pub fn handle_gone(&mut self, rank: Rank) {
+        self.executor.handle_gone(rank);
+        self.note(Event::Gone(rank));
     }
 
     /// [`Executor::finished`].

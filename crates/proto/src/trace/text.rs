@@ -51,6 +51,7 @@ fn write_event(f: &mut fmt::Formatter<'_>, event: Event) -> fmt::Result {
             writeln!(f, "< ready {slice} {send} {} {at}", readable(writable))
         }
         Event::Read { slice, send } => writeln!(f, "< read {slice} {send}"),
+        Event::Gone(rank) => writeln!(f, "< gone {rank}"),
         Event::Finished(number) => writeln!(f, "< finished {number}"),
     }
 }
