@@ -168,20 +168,27 @@ def test_the_monitored_barrier_names_who_is_missing(binding: str) -> None:
 
 
 def after_abort(rank: int, size: int) -> tuple[str, str]:
+    """Rank 2 does not call, so the others wait until rank 0 gives up."""
     group, store = dist.group.WORLD, dist.distributed_c10d._get_default_store()
     assert group is not None
-    work = dist.irecv(torch.ones(1), 1 - rank)
+    work = dist.all_reduce(torch.ones(1), async_op=True) if rank < 2 else None
+    if rank == 1:
+        store.set("1 has called", "")
     if rank == 0:
+        store.get("1 has called")
         group._get_backend(torch.device("cpu")).abort()
-        store.get("seen by 1")
-    error = caught(work.wait)
-    store.set(f"seen by {rank}", "")
+    error = caught(work.wait) if work else ("", "")
+    if rank == 2:
+        store.get("1 is done")
+    store.set(f"{rank} is done", "")
+    if rank == 0:  # the store is in this process
+        store.get("2 is done")
     return error
 
 
 def test_abort_ends_what_is_under_way_everywhere(binding: str) -> None:
-    kinds = [kind for kind, _ in run_ranks(after_abort, 2, backend="tweed")]
-    assert kinds == ["Aborted", "Aborted"]
+    kinds = [kind for kind, _ in run_ranks(after_abort, 3, backend="tweed")]
+    assert kinds == ["Aborted", "Aborted", ""]
 
 
 @pytest.fixture
