@@ -12,7 +12,7 @@ from tweed.train.tasks.base import Task, sgd
 
 
 def _model(arrays: Arrays) -> nn.Module:
-    return nn.Sequential(
+    layers = nn.Sequential(
         nn.Conv2d(1, 16, 3, padding=1),
         nn.ReLU(),
         nn.MaxPool2d(2),
@@ -24,6 +24,7 @@ def _model(arrays: Arrays) -> nn.Module:
         nn.ReLU(),
         nn.Linear(128, arrays.classes),
     )
+    return layers.to(memory_format=torch.channels_last)  # quicker on CPUs
 
 
 def _inputs(x: NDArray[np.uint8]) -> Tensor:
