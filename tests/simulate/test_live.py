@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -16,11 +15,9 @@ def reduce_and_gather(rank: int, size: int, transport: str, folder: str) -> None
     import torch
     import torch.distributed as dist
 
-    from tweed import _core
     from tweed.torch import Options
 
-    _core.Node = partial(_core.Node, traces=f"{folder}/traces")  # type: ignore[misc]
-    options = Options(transport=transport)  # type: ignore[arg-type]
+    options = Options(transport=transport, traces=f"{folder}/traces")  # type: ignore[arg-type]
     place = {"init_method": f"file://{folder}/store", "rank": rank, "world_size": size}
     dist.init_process_group("tweed", pg_options=options, **place)
     for numel in (3, 500_000):

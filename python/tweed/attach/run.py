@@ -161,7 +161,8 @@ class Run:
         if state["plan"] is not None and state["plan"] != self._wire.plan():
             raise UsageError(
                 "the group runs other schedules than the stored run, so results would not be the same; "
-                "give the stored plan to the group when it is made, or drop state['plan'] to go on without"
+                "give the stored plan to the group when it is made (tweed.torch.Options(plan=...)), "
+                "or drop state['plan'] to go on without"
             )
         self._pace = replace(self.strategy.cadence.start(), **state["cadence"])
         for name, value in state["stats"].items():

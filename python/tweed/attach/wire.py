@@ -14,6 +14,7 @@ from torch import Tensor
 from tweed.aggregate import Aggregate
 from tweed.attach.bucket import Bucket, assign, item, room
 from tweed.errors import StrategyError
+from tweed.torch import plan_json
 
 
 @dataclass(slots=True)
@@ -114,10 +115,9 @@ class Wire:
         dist.all_gather_object(values, value, group=self.group)
         return values
 
-    def plan(self) -> Any:
+    def plan(self) -> str | None:
         """The group's choice of schedules, if its backend makes one and tells it; else None."""
-        tell = getattr(self._backend(), "plan_json", None)
-        return None if tell is None else tell()
+        return plan_json(self.group)
 
     def _backend(self) -> Any:
         """What runs CPU tensors in the group; None if it cannot be told, as of a group written in Python."""

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from tweed.torch.memory import empty as empty
     from tweed.torch.options import Options as Options
+    from tweed.torch.plans import plan_json as plan_json
 
-__all__ = ["Options", "empty", "register"]
+__all__ = ["Options", "empty", "plan_json", "register"]
 
 
 def register() -> None:
@@ -41,4 +42,8 @@ def __getattr__(name: str) -> object:
         from tweed.torch.memory import empty
 
         return empty
+    if name == "plan_json":
+        from tweed.torch.plans import plan_json
+
+        return plan_json
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from tweed.torch.node import node
 from tweed.torch.options import Options
+from tweed.torch.plans import remember
 from tweed.torch.rendezvous import Place, Terms, join
 
 if TYPE_CHECKING:
@@ -33,6 +34,7 @@ def create(given: Any, pg_options: object) -> object:
     options = Options.resolve(pg_options)
     place = Place(given.store, given.group_id, given.group_rank, given.group_size, given.timeout)
     group, terms = join(node(options), place, options)
+    remember(place.name, terms.plan)
     if place.rank == 0:
         announce(place, group, terms)
     if options.binding == "python" or not _native(options):

@@ -20,8 +20,8 @@ def node(options: Options | None = None) -> Node:
     """The engine with these settings; starts its threads and its listener at the first call.
 
     Args:
-      options: `host`, `transport`, `streams` and `congestion` count; a process has one engine for each
-        combination it uses, which is one as a rule. `None`: those of the environment.
+      options: `host`, `transport`, `streams`, `congestion` and `traces` count; a process has one engine for
+        each combination it uses, which is one as a rule. `None`: those of the environment.
 
     Raises:
       ForkedProcess: the engine was started in a parent of this process, whose threads a fork does not copy.
@@ -29,7 +29,7 @@ def node(options: Options | None = None) -> Node:
     global _owner
     check_not_forked()
     chosen = options or Options.resolve(None)
-    key = (chosen.host, chosen.transport, chosen.streams, chosen.congestion)
+    key = (chosen.host, chosen.transport, chosen.streams, chosen.congestion, chosen.traces)
     if key not in _nodes:
         _owner = os.getpid()
         _nodes[key] = _start(chosen)
@@ -54,4 +54,5 @@ def _start(options: Options) -> Node:
         transport=options.transport or "auto",
         streams=options.streams or _STREAMS,
         congestion=options.congestion,
+        traces=options.traces,
     )

@@ -26,6 +26,9 @@ class Options:
       streams: TCP connections per pair of ranks; `None`: four.
       congestion: the kernel's congestion control for them, such as "bbr"; `None`: the system's.
       schedule: overrules the chooser, by collective: `{"all_reduce": "ring"}`.
+      plan: a stored plan, as `tweed.torch.plan_json` or a checkpoint gives it: rank 0 takes it instead of
+        choosing. It counts for groups of as many ranks as it was made for.
+      traces: a folder; every operation is recorded there, to be replayed by `tweed.simulate.replay`.
       binding: "native" is the C++ backend, "python" the slower one that needs no compiler; "auto": native
         if it can be had.
     """
@@ -35,6 +38,8 @@ class Options:
     streams: int | None = None
     congestion: str | None = None
     schedule: Mapping[str, str] = field(default_factory=dict)
+    plan: str | None = None
+    traces: str | None = None
     binding: Binding | None = None
 
     @classmethod

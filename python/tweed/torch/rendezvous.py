@@ -94,5 +94,7 @@ def one_host(cards: Sequence[bytes]) -> bool:
 
 def _choose(cards: Sequence[bytes], place: Place, options: Options) -> Terms:
     links = ONE_HOST if one_host(cards) else NETWORK
-    chosen = plan(len(cards), links, options.schedule)
+    stored = Plan.from_json(options.plan) if options.plan else None
+    fits = stored is not None and stored.ranks == len(cards)
+    chosen = stored if stored and fits else plan(len(cards), links, options.schedule)
     return Terms(group_id(place.name, secrets.token_bytes(16)), list(cards), chosen)
