@@ -153,6 +153,15 @@ def test_kill_ends_one_rank_and_stop_the_others() -> None:
     assert gone(pids)
 
 
+def test_a_death_is_blamed_before_the_errors_that_follow_from_it() -> None:
+    follower = Failed(0, "lost a peer", ValueError(), when=1.0)
+    death = Failed(1, "died", None, when=2.0)
+    first, second = Failed(0, "a", KeyError(), when=1.0), Failed(1, "b", KeyError(), when=2.0)
+    with Ranks(wait, 1) as ranks:
+        assert ranks.blame([follower, death]) is death
+        assert ranks.blame([second, first]) is first
+
+
 def test_say_outside_a_rank_is_refused() -> None:
     with pytest.raises(UsageError, match="no rank"):
         say("hello")

@@ -55,6 +55,7 @@ def train(
 
 
 def _alone(request: Request, console: Console) -> None:
+    from tweed.testbed import RankFailed
     from tweed.train.display import display
     from tweed.train.launch import launch, prepare
     from tweed.train.request import begin
@@ -66,10 +67,16 @@ def _alone(request: Request, console: Console) -> None:
         with display(settings, console) as view:
             launch(settings, folder, view.show)
     except KeyboardInterrupt:
-        command = f"tweed train --name {folder.path.name} --resume"
-        typer.echo(f"Stopped; all workers are gone. To go on from the last checkpoint: {command}", err=True)
+        typer.echo(f"Stopped; all workers are gone. {_advice(folder)}", err=True)
         raise typer.Exit(130) from None
+    except RankFailed:
+        typer.echo(f"A worker failed, and all others were ended. {_advice(folder)}", err=True)
+        raise
     _finish(console, settings, folder)
+
+
+def _advice(folder: RunFolder) -> str:
+    return f"To go on from the last checkpoint: tweed train --name {folder.path.name} --resume"
 
 
 def _under_torchrun(request: Request, console: Console) -> None:

@@ -164,15 +164,18 @@ class Ranks:
             events = self.poll(None if end is None else max(0.0, end - time.monotonic()))
             failures = [event for event in events if isinstance(event, Failed)]
             if failures:
-                raise RankFailed(self._first(failures))
+                raise RankFailed(self.blame(failures))
             if not events:
                 raise DeadlineExceeded(self._late(timeout))
             results |= {event.rank: event.value for event in events if isinstance(event, Ended)}
         return [results[rank] for rank in range(self.size)]
 
-    def _first(self, failures: list[Failed]) -> Failed:
-        """Ends all ranks; picks the failure that the others may follow from, also of those in flight."""
-        failures += [event for event in self.poll(0.05) if isinstance(event, Failed)]
+    def blame(self, failures: list[Failed]) -> Failed:
+        """Ends all ranks and picks the failure that the others may follow from.
+
+        That is a death, else the first error, of `failures` and of those that were on their way.
+        """
+        failures = failures + [event for event in self.poll(0.05) if isinstance(event, Failed)]
         self.stop()
         return min(failures, key=lambda failure: (failure.error is not None, failure.when))
 

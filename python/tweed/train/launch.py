@@ -35,19 +35,16 @@ def launch(settings: Settings, folder: RunFolder, show: Show) -> None:
         job = (settings, label, folder.path)
         with testbed.Ranks(_work, settings.workers, *job, backend=backend_of(label, settings)) as ranks:
             while ranks.running():
-                for event in ranks.poll():
-                    _handle(event, folder, show)
+                _handle(ranks, ranks.poll(), folder, show)
 
 
-def _handle(event: testbed.Event, folder: RunFolder, show: Show) -> None:
-    match event:
-        case testbed.Said(_, figures):
-            folder.append(figures)
-            show(figures)
-        case testbed.Failed():
-            raise testbed.RankFailed(event)
-        case testbed.Ended():
-            pass
+def _handle(ranks: testbed.Ranks, events: list[testbed.Event], folder: RunFolder, show: Show) -> None:
+    for event in events:
+        if isinstance(event, testbed.Said):
+            folder.append(event.value)
+            show(event.value)
+    if failures := [event for event in events if isinstance(event, testbed.Failed)]:
+        raise testbed.RankFailed(ranks.blame(failures))
 
 
 def _unfinished(settings: Settings, folder: RunFolder) -> list[str]:

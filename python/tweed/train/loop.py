@@ -23,8 +23,9 @@ from tweed.train.sides import crossed, maker
 from tweed.train.tasks import row, task
 from tweed.train.tasks.base import targets
 
-#: Evaluations and checkpoints per side; figures are told ten times as often.
+#: Evaluations and checkpoints per side, and steps between two at most. Figures come ten times as often.
 STOPS = 8
+APART = 500
 _CHUNK = 250  # test samples at once
 
 
@@ -61,7 +62,7 @@ Tell = Callable[[dict[str, Any]], None]
 
 def stops(steps: int) -> int:
     """Steps between two evaluations, which are followed by a checkpoint."""
-    return max(1, steps // STOPS)
+    return max(1, min(steps // STOPS, APART))
 
 
 def _seed_all(seed: int) -> None:
