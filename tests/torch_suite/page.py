@@ -10,7 +10,7 @@ from tests.torch_suite.verdict import EXCEPTIONS
 _ABOUT = """\
 `make torch-suite` runs `torch.testing._internal.distributed.distributed_test` of torch {torch} over Gloo
 and over tweed, with {ranks} ranks and CPU tensors. The tests are torch's, unchanged. That file knows a fixed
-set of backends, so it is told that it tests Gloo, and gets tweed whenever it asks for a process group of Gloo.
+set of backends, so it is told that it tests Gloo, and gets tweed when it asks for a process group of Gloo.
 Each test runs in freshly forked processes. The command fails if tweed does not pass what it passed before, or
 what Gloo passes.
 """

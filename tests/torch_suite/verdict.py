@@ -10,7 +10,9 @@ from pathlib import Path
 EXPECTED = Path(__file__).parent / "expected.json"
 
 # Tests that Gloo passes and tweed does not, each with its reason.
-EXCEPTIONS: dict[str, str] = {}
+EXCEPTIONS = {
+    "test_ddp_logging_data_cpu": "torch's DDP logs the name `custom` for every backend that is not its own",
+}
 
 
 @dataclass(frozen=True)

@@ -61,6 +61,10 @@ def monitored_barrier(group: PythonGroup, timeout: timedelta, all_ranks: bool) -
       DeadlineExceeded: on rank 0, naming who did not come; elsewhere: rank 0 did not let this one go.
     """
     seconds = timeout.total_seconds()
+    if seconds <= 0:
+        raise DeadlineExceeded(
+            f"Rank {group.rank()} timed out in monitoredBarrier after 0 ms: no time was given"
+        )
     if group.rank() != 0:
         _message(group, Operation.SEND, 0, _HERE).wait(seconds)
         _message(group, Operation.RECV, 0, _PASSED).wait(seconds)

@@ -125,7 +125,7 @@ class PythonGroup(NamedGroup):
         return self._launch(Call(Operation.BARRIER), opts)
 
     def monitored_barrier(self, timeout: timedelta | None = None, wait_all_ranks: bool = False) -> None:
-        exchange.monitored_barrier(self, timeout or self._timeout, wait_all_ranks)
+        exchange.monitored_barrier(self, self._timeout if timeout is None else timeout, wait_all_ranks)
 
     # Point to point.
 

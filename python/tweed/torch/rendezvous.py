@@ -11,11 +11,12 @@ import hashlib
 import json
 import secrets
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from tweed.collective import NETWORK, ONE_HOST, Plan, plan
+from tweed.torch.measure import agree
 from tweed.torch.options import Options
 
 if TYPE_CHECKING:
@@ -40,17 +41,19 @@ class Terms:
     group_id: int
     cards: list[bytes]
     plan: Plan
+    # The plan is for links that nobody has measured: it holds until the members have.
+    assumed: bool = False
 
     def encode(self) -> bytes:
         """As bytes for the store."""
         cards = [base64.b85encode(card).decode() for card in self.cards]
-        return json.dumps([self.group_id, cards, self.plan.to_json()]).encode()
+        return json.dumps([self.group_id, cards, self.plan.to_json(), self.assumed]).encode()
 
     @classmethod
     def decode(cls, data: bytes) -> Terms:
         """The inverse of `encode`."""
-        group_id, cards, text = json.loads(data)
-        return cls(group_id, [base64.b85decode(card) for card in cards], Plan.from_json(text))
+        group_id, cards, text, assumed = json.loads(data)
+        return cls(group_id, [base64.b85decode(card) for card in cards], Plan.from_json(text), assumed)
 
 
 def join(node: Node, place: Place, options: Options) -> tuple[Group, Terms]:
@@ -63,6 +66,8 @@ def join(node: Node, place: Place, options: Options) -> tuple[Group, Terms]:
     terms = settle(node.card(), place, options)
     seconds = place.timeout.total_seconds()
     group = node.join(place.name, terms.group_id, place.rank, terms.cards, terms.plan.rows(), seconds)
+    if terms.assumed:
+        terms = replace(terms, plan=agree(group, options.schedule), assumed=False)
     return group, terms
 
 
@@ -95,6 +100,7 @@ def one_host(cards: Sequence[bytes]) -> bool:
 def _choose(cards: Sequence[bytes], place: Place, options: Options) -> Terms:
     links = ONE_HOST if one_host(cards) else NETWORK
     stored = Plan.from_json(options.plan) if options.plan else None
-    fits = stored is not None and stored.ranks == len(cards)
-    chosen = stored if stored and fits else plan(len(cards), links, options.schedule)
-    return Terms(group_id(place.name, secrets.token_bytes(16)), list(cards), chosen)
+    taken = stored if stored and stored.ranks == len(cards) else None
+    chosen = taken or plan(len(cards), links, options.schedule)
+    assumed = taken is None and links is NETWORK
+    return Terms(group_id(place.name, secrets.token_bytes(16)), list(cards), chosen, assumed)

@@ -70,7 +70,7 @@ Flight Backend::submit(Call& call, Millis timeout, bool blocking) {
   request.n_inputs = call.inputs.size();
   request.outputs = call.outputs.data();
   request.n_outputs = call.outputs.size();
-  return {group_, group_->table->submit(group_->raw, &request), std::move(call.kept)};
+  return {group_, request, std::move(call.kept)};
 }
 
 void Backend::finish(Call& call, Millis timeout) {

@@ -60,6 +60,10 @@ WorkRef Backend::recvAnysource(TensorList& tensors, int tag) {
 // Rank 0 hears from everybody, then lets everybody go; so it can say who did not come.
 void Backend::monitoredBarrier(const c10d::BarrierOptions& opts, bool all_ranks) {
   const Millis timeout = opts.timeout == c10d::kUnsetTimeout ? options_->timeout : opts.timeout;
+  if (timeout <= kNoTimeout) {
+    throw Error(TWEED_DEADLINE, "tweed:monitored_barrier: Rank " + std::to_string(rank_) +
+                                    " timed out in monitoredBarrier after 0 ms: no time was given");
+  }
   const auto message = [] { return at::zeros({1}, at::kByte); };
   if (rank_ != 0) {
     at::Tensor here = message(), passed = message();

@@ -18,7 +18,7 @@ using Millis = std::chrono::milliseconds;
 // callback until then, so memory is never taken from under an operation.
 class Flight {
  public:
-  Flight(GroupRef group, tweed_op* op, Kept kept) : group_(std::move(group)), op_(op), kept_(std::move(kept)) {}
+  Flight(GroupRef group, const tweed_request& request, Kept kept);
   Flight(Flight&& other) noexcept;
   Flight& operator=(Flight&&) = delete;
   ~Flight();
@@ -34,9 +34,12 @@ class Flight {
   const Tensors& results() const { return kept_.results; }
 
  private:
+  std::string message(tweed_status status) const;
+
   GroupRef group_;
   tweed_op* op_;
   Kept kept_;
+  Millis timeout_;
 };
 
 // A Work over one operation.

@@ -1,0 +1,108 @@
+"""What the wires of a new group can do, measured by messages over them, and a plan that fits.
+
+Rank 0 exchanges a few messages with a few of the ranks that it reaches over wires, plans for the slowest, and
+sends the plan to all. A probe so short is coarse: it tells a long link from a short one, and 100 Mbit/s from 10.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from tweed.collective import Links, Plan, plan
+from tweed.torch import engine
+from tweed.torch.call import Call
+from tweed.torch.engine import Operation
+from tweed.torch.flight import Flight
+
+if TYPE_CHECKING:
+    from tweed._core import Group
+
+_PEERS = 4
+_SHORT, _LONG_BYTES = 5, 128 * 2**10  # round trips, and the bytes of the two that carry something
+_TAG = 2**32 - 1  # no tag of torch's
+
+
+@dataclass(frozen=True)
+class Probe:
+    """Round trips to one rank, in seconds: of empty messages, and with `_LONG_BYTES` on the way out."""
+
+    short_s: Sequence[float]
+    long_s: Sequence[float]
+
+
+def links_of(probes: Sequence[Probe]) -> Links:
+    """The slowest of the links that were probed."""
+    latencies = [median(probe.short_s) / 2 for probe in probes]
+    carried = [max(min(probe.long_s) - median(probe.short_s), 1e-6) for probe in probes]
+    return Links(latency_s=max(latencies), bandwidth=_LONG_BYTES / max(carried))
+
+
+def agree(group: Group, overrules: Mapping[str, str]) -> Plan:
+    """Measures, plans, and has all ranks of `group` run by the plan. All ranks must call it."""
+    chosen = _lead(group, overrules) if group.rank == 0 else _follow(group)
+    group.adopt(chosen.rows())
+    return chosen
+
+
+def _lead(group: Group, overrules: Mapping[str, str]) -> Plan:
+    wires = [rank for rank, link in enumerate(group.links) if link == "tcp"][:_PEERS]
+    probes = []
+    for rank in range(1, group.size):
+        _send(group, rank, torch.tensor([rank in wires]))
+        if rank in wires:
+            probes.append(_probe(group, rank))
+    chosen = plan(group.size, links_of(probes), overrules)
+    text = torch.frombuffer(bytearray(chosen.to_json().encode()), dtype=torch.uint8)
+    for rank in range(1, group.size):
+        _send(group, rank, torch.tensor([len(text)]))
+        _send(group, rank, text)
+    return chosen
+
+
+def _follow(group: Group) -> Plan:
+    if _receive(group, torch.empty(1, dtype=torch.bool)).item():
+        _echo(group)
+    length = int(_receive(group, torch.empty(1, dtype=torch.int64)).item())
+    text = _receive(group, torch.empty(length, dtype=torch.uint8))
+    return Plan.from_json(bytes(text.tolist()).decode())
+
+
+def _probe(group: Group, rank: int) -> Probe:
+    nothing, something = torch.empty(1), torch.empty(_LONG_BYTES, dtype=torch.uint8)
+    short = [_round_trip(group, rank, nothing) for _ in range(_SHORT)]
+    return Probe(short, [_round_trip(group, rank, something) for _ in range(2)])
+
+
+def _round_trip(group: Group, rank: int, message: Tensor) -> float:
+    began = time.monotonic()
+    _send(group, rank, message)
+    _receive(group, torch.empty(1), rank)
+    return time.monotonic() - began
+
+
+def _echo(group: Group) -> None:
+    for message in [torch.empty(1)] * _SHORT + [torch.empty(_LONG_BYTES, dtype=torch.uint8)] * 2:
+        _receive(group, message)
+        _send(group, 0, torch.empty(1))
+
+
+def _send(group: Group, rank: int, message: Tensor) -> None:
+    _run(group, Call(Operation.SEND, rank, _TAG).describe(message).read(message))
+
+
+def _receive(group: Group, message: Tensor, rank: int = 0) -> Tensor:
+    _run(group, Call(Operation.RECV, rank, _TAG).describe(message).write(message))
+    return message
+
+
+def _run(group: Group, call: Call) -> None:
+    from tweed import _core
+
+    Flight(engine.table(_core.engine_table()), group.address(), call).wait()

@@ -1,0 +1,73 @@
+"""`tweed.empty`: tensors in shared memory."""
+
+from __future__ import annotations
+
+import gc
+
+import pytest
+import torch
+import torch.distributed as dist
+
+import tweed
+from tests.torch.naive import FLOATS, SIGNED
+from tweed.errors import UsageError
+from tweed.testbed import run_ranks
+from tweed.torch import memory
+
+
+@pytest.mark.parametrize("dtype", [*FLOATS, *SIGNED, torch.bool])
+def test_is_an_ordinary_tensor(dtype: torch.dtype) -> None:
+    tensor = tweed.empty(3, 4, dtype=dtype)
+    assert (tensor.shape, tensor.dtype, tensor.device.type) == ((3, 4), dtype, "cpu")
+    assert tensor.is_contiguous()
+    assert tensor.data_ptr() % 64 == 0
+    tensor.zero_()
+    assert not tensor.any()
+
+
+def test_takes_sizes_as_torch_does() -> None:
+    assert tweed.empty((2, 3)).shape == tweed.empty(2, 3).shape == tweed.empty(torch.Size([2, 3])).shape
+    assert tweed.empty(0, 5).shape == (0, 5)
+    assert tweed.empty(()).shape == ()
+    assert tweed.empty(4).dtype == torch.get_default_dtype()
+
+
+def test_memory_is_given_back_with_the_last_view(monkeypatch: pytest.MonkeyPatch) -> None:
+    freed: list[int] = []
+
+    class Spy:
+        alloc = staticmethod(memory.node().alloc)
+
+        @staticmethod
+        def free(address: int) -> None:
+            freed.append(address)
+            memory.node().free(address)
+
+    engine = memory.node()
+    monkeypatch.setattr(memory, "node", lambda: Spy if not freed else engine)
+    tensor = tweed.empty(100)
+    address, view = tensor.data_ptr(), tensor[10:]
+    del tensor
+    gc.collect()
+    assert not freed
+    monkeypatch.setattr(memory, "node", lambda: engine)
+    del view
+    gc.collect()
+    assert freed == [address]
+
+
+def test_other_devices_are_refused() -> None:
+    with pytest.raises(UsageError, match="makes CPU tensors"):
+        tweed.empty(3, device="meta")
+
+
+def sums_in_place(rank: int, size: int) -> bool:
+    tensors = [tweed.empty(70_001).fill_(rank + 1), tweed.empty(3, dtype=torch.int64).fill_(rank)]
+    for tensor in tensors:
+        dist.all_reduce(tensor)
+    total = size * (size + 1) / 2
+    return bool((tensors[0] == total).all() and (tensors[1] == total - size).all())
+
+
+def test_collectives_on_it() -> None:
+    assert run_ranks(sums_in_place, 3, backend="tweed") == [True] * 3
