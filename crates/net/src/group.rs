@@ -1,6 +1,5 @@
 //! A group of ranks, and how it turns calls into operations.
 
-use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -9,16 +8,14 @@ use tweed_schedule::{Collective, Draft as ScheduleDraft, Rank, Schedule, Send};
 
 use crate::engine::Event;
 use crate::error::EngineError;
-use crate::node::Inner;
+use crate::node::{lock, Inner};
 use crate::op::Op;
+use crate::plans::{Plan, PlanRow, Plans};
 use crate::request::{Operation, Request};
 use crate::running::Draft;
 
 /// Up to so many bytes, an asynchronous call sends its part on the caller's thread.
 const INLINE_BYTES: u64 = 64 << 10;
-
-/// A schedule and this rank's part of it.
-pub(crate) type Plan = (Arc<Schedule>, Arc<Program>);
 
 /// Into what pieces buffers are cut. All ranks of a group must hold the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,17 +41,6 @@ impl Tuning {
             (self.slice_bytes / u64::from(chunks.max(1))).clamp(Self::LEAST_PIECE, Self::LARGEST_PIECE);
         (piece.next_multiple_of(64), self.window)
     }
-}
-
-/// Which schedule runs a collective up to which size.
-#[derive(Clone, Debug)]
-pub struct PlanRow {
-    /// For which collective.
-    pub collective: Collective,
-    /// Up to so many bytes of the whole buffer; `None`: any.
-    pub up_to_bytes: Option<u64>,
-    /// For root 0, where the collective has a root.
-    pub schedule: Arc<Schedule>,
 }
 
 /// Who takes part, seen from one rank.
@@ -98,13 +84,18 @@ impl Membership {
 pub struct Group {
     pub(crate) inner: Arc<Inner>,
     pub(crate) members: Arc<Membership>,
-    rows: Vec<PlanRow>,
-    plans: Mutex<BTreeMap<(usize, Rank), Plan>>,
+    plans: Mutex<Plans>,
 }
 
 impl Group {
-    pub(crate) fn new(inner: Arc<Inner>, members: Arc<Membership>, rows: Vec<PlanRow>) -> Group {
-        Group { inner, members, rows, plans: Mutex::default() }
+    pub(crate) fn new(inner: Arc<Inner>, members: Arc<Membership>, plans: Plans) -> Group {
+        Group { inner, members, plans: Mutex::new(plans) }
+    }
+
+    /// Runs later calls by these rows. All ranks must do so between the same two calls.
+    pub fn adopt(&self, rows: Vec<PlanRow>) -> Result<(), EngineError> {
+        *lock(&self.plans) = Plans::new(rows)?;
+        Ok(())
     }
 
     /// This process's rank.
@@ -191,30 +182,7 @@ impl Group {
             Operation::Collective { what, root } => (what, if what.is_rooted() { root } else { 0 }),
         };
         let bytes = request.whole_bytes(self.ranks());
-        let fits = |row: &PlanRow| row.collective == what && row.up_to_bytes.is_none_or(|most| bytes <= most);
-        let row = self.rows.iter().position(fits).ok_or_else(|| {
-            let name = &self.members.name;
-            EngineError::Usage(format!(
-                "group {name:?} has no schedule for {} of {bytes} bytes; add a row to its plan",
-                what.name()
-            ))
-        })?;
-        let mut plans = self.plans.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        if let Some(plan) = plans.get(&(row, root)) {
-            return Ok(Some(plan.clone()));
-        }
-        let plan = self.compile(&self.rows[row].schedule, root)?;
-        plans.insert((row, root), plan.clone());
-        Ok(Some(plan))
-    }
-
-    fn compile(&self, schedule: &Arc<Schedule>, root: Rank) -> Result<Plan, EngineError> {
-        let turned = match root {
-            0 => Arc::clone(schedule),
-            _ => Arc::new(schedule.rotated(root).map_err(|e| EngineError::Usage(e.to_string()))?),
-        };
-        let program = Arc::new(Program::compile(&turned, self.members.rank));
-        Ok((turned, program))
+        lock(&self.plans).find(what, root, bytes, self.members.rank).map(Some)
     }
 }
 

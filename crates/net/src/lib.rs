@@ -3,7 +3,7 @@
 //! A process has one [`Node`]; ranks that know each other's address cards join to a [`Group`]; a group runs
 //! [`Request`]s, each along the schedule that its plan names. The deciding is done by `tweed-proto`.
 //!
-//! The way of a call: `group` (which schedule) -> `engine` (the loop) -> `running` (memory, arithmetic) ->
+//! The way of a call: `group` and `plans` (which schedule) -> `engine` (the loop) -> `running` (memory, arithmetic) ->
 //! `links` (to whom) -> `ring` and `bell` in shared memory, or `stream` over a wire. `watch` brings in what
 //! comes over sockets, `greet` and `meet` introduce processes to each other, `drive` says who runs the loop.
 
@@ -23,6 +23,7 @@ mod message;
 mod node;
 mod op;
 mod p2p;
+mod plans;
 mod request;
 mod ring;
 mod running;
@@ -31,7 +32,8 @@ mod watch;
 
 pub use ctable::{Table, TABLE};
 pub use error::EngineError;
-pub use group::{Group, PlanRow, Tuning};
+pub use group::{Group, Tuning};
 pub use node::{GroupSpec, Node, NodeOptions};
 pub use op::Op;
+pub use plans::PlanRow;
 pub use request::{Operation, Request, Segment};

@@ -11,14 +11,13 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use tweed_schedule::Collective;
-
 use crate::arena::Arena;
 use crate::bell::Bell;
 use crate::card::{boot_id, host_name, network_id, random_uid, Card, PROTOCOL};
 use crate::engine::{Engine, Inbox};
 use crate::error::EngineError;
-use crate::group::{Group, PlanRow};
+use crate::group::Group;
+use crate::plans::{PlanRow, Plans};
 use crate::running::Home;
 use crate::watch::{Post, Watcher};
 
@@ -106,12 +105,12 @@ impl Node {
     /// Meets the other ranks. All of them must call it.
     pub fn join(&self, spec: GroupSpec) -> Result<Group, EngineError> {
         self.inner.check_process()?;
-        check_rows(&spec)?;
+        let plans = Plans::new(spec.rows.clone())?;
         let _one_at_a_time = lock(&self.inner.joining);
         let members = Arc::new(self.inner.meet_all(&spec)?);
         lock(&self.inner.engine).open_group(Arc::clone(&members))?;
         self.inner.ring();
-        Ok(Group::new(Arc::clone(&self.inner), members, spec.rows))
+        Ok(Group::new(Arc::clone(&self.inner), members, plans))
     }
 
     /// Shared memory that peers on this host read and write in place.
@@ -138,18 +137,6 @@ impl Drop for Node {
         for thread in self.threads.drain(..) {
             let _ = thread.join();
         }
-    }
-}
-
-/// Between two ranks of an all-to-all, nobody else has room for their part.
-fn check_rows(spec: &GroupSpec) -> Result<(), EngineError> {
-    let forwards = |row: &&PlanRow| row.collective == Collective::AllToAll && !row.schedule.is_direct();
-    match spec.rows.iter().find(forwards) {
-        None => Ok(()),
-        Some(row) => Err(EngineError::Usage(format!(
-            "schedule {:?} passes parts of an all_to_all through other ranks; the engine runs direct ones only, such as pairwise",
-            row.schedule.name()
-        ))),
     }
 }
 

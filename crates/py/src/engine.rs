@@ -124,6 +124,12 @@ impl PyGroup {
         self.inner.links()
     }
 
+    /// Runs later calls by this plan. All ranks must do so between the same two calls.
+    fn adopt(&self, py: Python<'_>, plan: Vec<Row<'_>>) -> PyResult<()> {
+        let rows = plan.iter().map(|row| plan_row(py, row)).collect::<PyResult<Vec<_>>>()?;
+        self.inner.adopt(rows).map_err(|e| engine_error(py, &e))
+    }
+
     /// The `tweed_group*` of the C table; valid as long as this object lives.
     fn address(&self) -> usize {
         Arc::as_ptr(&self.inner) as usize

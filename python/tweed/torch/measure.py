@@ -1,7 +1,7 @@
 """What the wires of a new group can do, measured by messages over them, and a plan that fits.
 
 Rank 0 exchanges a few messages with a few of the ranks that it reaches over wires, plans for the slowest, and
-sends the plan to all. A probe so short is coarse: it tells a long link from a short one, and 100 Mbit/s from 10.
+sends the plan to all. A probe so short is coarse: it tells a long link from a short one, 100 Mbit/s from 10.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ mod faults;
 mod news;
 mod work;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -57,6 +57,10 @@ pub(crate) struct Engine {
     open: Vec<Draft>,
     /// Messages on operations that this rank has not come to yet.
     early: BTreeMap<Key, Vec<(usize, Message, Vec<u8>)>>,
+    /// Messages on groups that this rank has not opened yet.
+    unopened: BTreeMap<u32, Vec<(usize, Message, Vec<u8>)>>,
+    /// Groups that this rank has left.
+    closed: BTreeSet<u32>,
     /// Operations that have ended; their callers are told once the lock is free.
     ended: Vec<(Arc<Op>, Result<(), EngineError>)>,
 }
@@ -72,6 +76,8 @@ impl Engine {
             next_run: 0,
             open: Vec::new(),
             early: BTreeMap::new(),
+            unopened: BTreeMap::new(),
+            closed: BTreeSet::new(),
             ended: Vec::new(),
         }
     }
@@ -84,7 +90,11 @@ impl Engine {
             )));
         }
         let club = Club { next_op: 0, numbers: Numbers::default(), broken: None, members };
-        self.clubs.insert(club.members.number, club);
+        let number = club.members.number;
+        self.clubs.insert(number, club);
+        for (peer, message, body) in self.unopened.remove(&number).unwrap_or_default() {
+            self.handle(peer, message, body);
+        }
         Ok(())
     }
 
@@ -92,6 +102,7 @@ impl Engine {
         let reason = EngineError::Aborted("the group was closed while the operation ran".into());
         self.fail_group(number, &reason, false);
         self.clubs.remove(&number);
+        self.closed.insert(number);
         self.early.retain(|key, _| key.group != number);
     }
 

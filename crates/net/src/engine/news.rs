@@ -11,14 +11,11 @@ use crate::stream::Ticket;
 
 impl Engine {
     pub(super) fn handle(&mut self, peer: usize, message: Message, body: Vec<u8>) {
-        let Some(key) = self.key_of(peer, &message) else { return };
         if message.kind == Kind::Bye {
             return self.handle_lost(peer, "it has left in good order".into());
         }
-        let Some(index) = self.runs.iter().position(|r| r.key == key) else {
-            return self.keep_early(key, peer, message, body);
-        };
-        let from = key.peer.or_else(|| self.runs[index].group.rank_of(peer)).unwrap_or(0);
+        let Some(index) = self.find_run(peer, &message) else { return self.keep_early(peer, message, body) };
+        let from = self.runs[index].group.rank_of(peer).unwrap_or(0);
         self.runs[index].heard.insert(from);
         match message.kind {
             Kind::Describe => return self.handle_description(index, from, body),
@@ -61,24 +58,30 @@ impl Engine {
         run.executor.handle_ready(message.slice, message.send, ready)
     }
 
-    /// The operation that a message is about, as this rank names it.
-    pub(super) fn key_of(&self, peer: usize, message: &Message) -> Option<Key> {
-        if message.kind == Kind::Bye || !Numbers::is_point_to_point(message.op) {
-            return Some(Key { group: message.group, op: message.op, peer: None });
-        }
-        let club = self.clubs.get(&message.group);
-        let rank = club.and_then(|c| c.members.rank_of(peer));
-        Some(Key { group: message.group, op: message.op, peer: rank.or(Some(u32::MAX)) })
+    /// The operation under way that a message of `peer` is about.
+    fn find_run(&self, peer: usize, message: &Message) -> Option<usize> {
+        self.runs.iter().position(|run| {
+            let Key { group, op, peer: pair } = run.key;
+            (group, op) == (message.group, message.op) && (pair.is_none() || run.group.rank_of(peer) == pair)
+        })
     }
 
-    pub(super) fn keep_early(&mut self, key: Key, peer: usize, message: Message, body: Vec<u8>) {
-        let next = self.clubs.get(&key.group).map_or(0, |c| c.next_op);
-        let past = key.peer.is_none() && key.op < next;
-        if past || matches!(message.kind, Kind::Read) {
+    /// Keeps what a faster peer says of an operation, or of a group, that this rank has not come to yet.
+    fn keep_early(&mut self, peer: usize, message: Message, body: Vec<u8>) {
+        let Some(club) = self.clubs.get(&message.group) else {
+            if !self.closed.contains(&message.group) {
+                self.unopened.entry(message.group).or_default().push((peer, message, body));
+            }
+            return;
+        };
+        let pair = if Numbers::is_point_to_point(message.op) { club.members.rank_of(peer) } else { None };
+        let past = pair.is_none() && message.op < club.next_op;
+        if past || message.kind == Kind::Read {
             return;
         }
+        let key = Key { group: message.group, op: message.op, peer: pair };
         self.early.entry(key).or_default().push((peer, message, body));
-        if key.peer.is_some() {
+        if pair.is_some() {
             self.answer_open();
         }
     }
