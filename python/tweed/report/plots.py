@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from matplotlib import rc_context
 from matplotlib.axes import Axes
@@ -38,17 +38,19 @@ class Quantity:
       key: its name in `metrics.jsonl`.
       label: its name and unit on an axis.
       scale: shown value per stored value.
+      corner: where its plot has room for names.
     """
 
     key: str
     label: str
     scale: float = 1.0
+    corner: Literal["upper right", "lower right"] = "upper right"
 
 
 TIME = Quantity("seconds", "training time (s)")
 BYTES = Quantity("bytes_per_worker", "sent per worker (MB, computed)", 1e-6)
 LOSS = Quantity("loss", "training loss")
-ACCURACY = Quantity("accuracy", "test accuracy (%)", 100.0)
+ACCURACY = Quantity("accuracy", "test accuracy (%)", 100.0, "lower right")
 
 
 def points(side: Side, x: Quantity, y: Quantity) -> tuple[list[float], list[float]]:
@@ -71,7 +73,7 @@ def draw(sides: Mapping[str, Side], x: Quantity, y: Quantity) -> Figure:
         axes.set_xlabel(x.label)
         axes.set_ylabel(y.label)
         axes.set_xlim(left=0)
-        axes.legend(frameon=False)
+        axes.legend(frameon=False, loc=y.corner)
     return figure
 
 

@@ -35,7 +35,7 @@ def _touch() -> None:
 
 
 def _warm() -> None:
-    for module in ("torch._dynamo", "tweed.torch", "tweed.attach"):
+    for module in ("torch._dynamo", "numpy.ma", "tweed.torch.backend", "tweed.attach.run"):
         with suppress(ImportError):
             importlib.import_module(module)
     _touch()
