@@ -187,6 +187,6 @@ class TestBegin:
         lines: list[str] = []
         settings, _ = begin(Request({}, fallback="digits"), tmp_path, lines.append)
         assert settings.task == "digits"
-        assert "Training digits instead." in "\n".join(lines)
+        assert "fashion-mnist is not to be had here: training digits instead." in "\n".join(lines)
         with pytest.raises(DataError, match="fashion-mnist"):
             begin(Request({}), tmp_path, lines.append)

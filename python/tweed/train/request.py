@@ -101,10 +101,10 @@ def _with_data(request: Request, settings: Settings, tell: Callable[[str], None]
     """Finds the data, falls back if asked to, and turns epochs into steps."""
     try:
         get(row(settings.task).data, tell)
-    except DataError as error:
+    except DataError:
         if request.fallback is None:
             raise
-        tell(f"{error}\nTraining {request.fallback} instead.")
+        tell(f"{settings.task} is not to be had here: training {request.fallback} instead.")
         settings = fill(request.given | {"task": request.fallback})
         get(row(settings.task).data, tell)
     if request.epochs is None:
