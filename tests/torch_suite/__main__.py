@@ -10,8 +10,8 @@ from pathlib import Path
 import torch
 
 from tests.torch_suite import case, page, verdict
-from tests.torch_suite.case import Outcome
-from tests.torch_suite.run import RANKS, outcomes
+from tests.torch_suite.case import RANKS, Outcome
+from tests.torch_suite.run import outcomes
 from tests.torch_suite.verdict import EXPECTED, Expected
 
 PAGE = Path(__file__).parents[2] / "docs" / "torch-suite.md"

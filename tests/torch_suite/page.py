@@ -11,8 +11,8 @@ _ABOUT = """\
 `make torch-suite` runs `torch.testing._internal.distributed.distributed_test` of torch {torch} over Gloo
 and over tweed, with {ranks} ranks and CPU tensors. The tests are torch's, unchanged. That file knows a fixed
 set of backends, so it is told that it tests Gloo, and gets tweed when it asks for a process group of Gloo.
-Each test runs in freshly forked processes. The command fails if tweed does not pass what it passed before, or
-what Gloo passes.
+Each test runs in freshly forked processes; also those that torch's CI gives to MPI alone, and those that it
+skips below 8 ranks. The command fails if tweed does not pass what it passed before, or what Gloo passes.
 """
 
 Results = Mapping[str, Mapping[str, Outcome]]

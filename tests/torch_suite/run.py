@@ -10,12 +10,11 @@ from pathlib import Path
 import pytest
 
 from tests.torch_suite import case
-from tests.torch_suite.case import Outcome
+from tests.torch_suite.case import RANKS, Outcome
 from tweed.errors import DeadlineExceeded
 from tweed.testbed import RankFailed, run_ranks
 from tweed.testbed.server import preload
 
-RANKS = 2
 _LIMIT_S = 60.0
 
 preload("tests.torch_suite.case")

@@ -66,8 +66,7 @@ def monitored_barrier(group: PythonGroup, timeout: timedelta, all_ranks: bool) -
             f"Rank {group.rank()} timed out in monitoredBarrier after 0 ms: no time was given"
         )
     if group.rank() != 0:
-        _message(group, Operation.SEND, 0, _HERE).wait(seconds)
-        _message(group, Operation.RECV, 0, _PASSED).wait(seconds)
+        _report(group, seconds)
         return
     others = range(1, group.size())
     arrivals = [_message(group, Operation.RECV, rank, _HERE) for rank in others]
@@ -86,6 +85,18 @@ def monitored_barrier(group: PythonGroup, timeout: timedelta, all_ranks: bool) -
         raise DeadlineExceeded(f"Ranks {names} failed to pass monitoredBarrier in {waited}")
     for rank in others:
         _message(group, Operation.SEND, rank, _PASSED).wait(seconds)
+
+
+def _report(group: PythonGroup, seconds: float) -> None:
+    """Tells rank 0 that this one is there, and waits until it lets this one go."""
+    try:
+        _message(group, Operation.SEND, 0, _HERE).wait(seconds)
+        _message(group, Operation.RECV, 0, _PASSED).wait(seconds)
+    except TweedError as error:
+        raise type(error)(
+            f"Rank {group.rank()} successfully reached monitoredBarrier, but received errors while waiting for "
+            f"send/recv from rank 0: {error}"
+        ) from error
 
 
 def _message(group: PythonGroup, operation: Operation, peer: int, tag: int) -> Flight:

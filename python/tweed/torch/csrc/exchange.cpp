@@ -67,8 +67,13 @@ void Backend::monitoredBarrier(const c10d::BarrierOptions& opts, bool all_ranks)
   const auto message = [] { return at::zeros({1}, at::kByte); };
   if (rank_ != 0) {
     at::Tensor here = message(), passed = message();
-    point_to_point(kSend, here, 0, kHere)->wait(timeout);
-    point_to_point(kRecv, passed, 0, kPassed)->wait(timeout);
+    try {
+      point_to_point(kSend, here, 0, kHere)->wait(timeout);
+      point_to_point(kRecv, passed, 0, kPassed)->wait(timeout);
+    } catch (Error& error) {
+      throw Error(error.status(), "Rank " + std::to_string(rank_) + " successfully reached monitoredBarrier, but " +
+                                      "received errors while waiting for send/recv from rank 0: " + error.what());
+    }
     return;
   }
   std::vector<WorkRef> arrivals;
