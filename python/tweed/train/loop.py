@@ -60,7 +60,7 @@ class Figures:
 Tell = Callable[[dict[str, Any]], None]
 
 
-def stops(steps: int) -> int:
+def interval(steps: int) -> int:
     """Steps between two evaluations, which are followed by a checkpoint."""
     return max(1, min(steps // STOPS, APART))
 
@@ -106,7 +106,7 @@ class Worker:
         state = checkpoint.load(self._folder)
         if state is not None:
             self._load_state(state)
-        every, steps = stops(self._settings.steps), self._settings.steps
+        every, steps = interval(self._settings.steps), self._settings.steps
         while self._step < steps:
             self._train_step()
             if self._step == steps:

@@ -34,7 +34,7 @@ class Row:
 TASKS = {
     "fashion-mnist": Row("a small CNN on pictures of clothes", "fashion-mnist", 500, 32, 0.05, 10_000),
     "digits": Row("a perceptron on small pictures of digits", "digits", 300, 16, 0.05, 359),
-    "shakespeare": Row("a small transformer on characters", "shakespeare", 600, 16, 0.003, 1_000),
+    "shakespeare": Row("a small transformer on characters", "shakespeare", 1_500, 16, 0.003, 1_000),
 }
 
 

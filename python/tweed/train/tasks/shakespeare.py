@@ -1,4 +1,4 @@
-"""Shakespeare: a transformer that predicts the next character, two layers, 110,000 parameters.
+"""Shakespeare: a transformer that predicts the next character, two layers, some 115,000 parameters.
 
 Shapes: B batch, L characters, D width, H heads.
 """
@@ -47,7 +47,9 @@ class _Model(nn.Module):
     def __init__(self, alphabet: int, length: int) -> None:
         super().__init__()
         self.letters = nn.Embedding(alphabet, WIDTH)
-        self.places = nn.Parameter(torch.zeros(length, WIDTH))
+        self.places = nn.Parameter(torch.empty(length, WIDTH))
+        for table in (self.letters.weight, self.places):
+            nn.init.normal_(table, std=0.02)
         self.blocks = nn.Sequential(*(_Block() for _ in range(LAYERS)), nn.LayerNorm(WIDTH))
         self.scores = nn.Linear(WIDTH, alphabet)
 
