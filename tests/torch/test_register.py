@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import io
 import json
+import logging
 import os
 import subprocess
 import sys
+from pathlib import Path
+from types import SimpleNamespace
 
+import pytest
 import torch
 import torch.distributed as dist
 
-from tweed.torch import register
+from tweed.errors import UsageError
+from tweed.testbed import run_ranks
+from tweed.torch import Options, _explain_torchcomms, register
+from tweed.torch.backend import check_links
 
 PROGRAM = """
 import json, sys
@@ -48,6 +56,45 @@ def test_register_may_be_repeated() -> None:
     register()
     assert dist.Backend._plugins["TWEED"] is before
     assert dist.Backend.backend_capability["tweed"] == ["cpu", "cuda"]
+
+
+def test_torchcomms_is_explained(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    monkeypatch.setenv("TORCH_DISTRIBUTED_USE_TORCHCOMMS", "1")
+    _explain_torchcomms(SimpleNamespace(distributed_c10d=SimpleNamespace(_torchcomms_handles_backend=None)))
+    assert not caplog.records
+    _explain_torchcomms(SimpleNamespace(distributed_c10d=SimpleNamespace()))
+    assert "Unset it to use tweed" in caplog.text
+
+
+def test_shared_memory_cannot_be_had_by_asking() -> None:
+    check_links(Options(transport="shm"), ["self", "shm"])
+    check_links(Options(transport="auto"), ["self", "tcp"])
+    with pytest.raises(UsageError, match=r"ranks \[1, 3\] do not share memory"):
+        check_links(Options(transport="shm"), ["self", "tcp", "shm", "tcp"])
+
+
+def no_compiler(rank: int, size: int) -> tuple[str, str, float]:
+    """Which kind of group is made, what it says, and whether it works."""
+    said = io.StringIO()
+    logging.getLogger("tweed").addHandler(logging.StreamHandler(said))
+    store = dist.FileStore(os.environ["TWEED_TEST_STORE"], size)
+    dist.init_process_group("tweed", store=store, rank=rank, world_size=size)
+    tensor = torch.ones(1)
+    dist.all_reduce(tensor)
+    return type(dist.group.WORLD).__name__, said.getvalue(), tensor.item()
+
+
+def test_without_a_compiler_the_python_group_takes_over_and_says_so(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("TWEED_TEST_STORE", str(tmp_path / "store"))
+    monkeypatch.setenv("TWEED_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    (first, said, total), (second, silent, _) = run_ranks(no_compiler, 2)
+    assert first == second == "PythonGroup"
+    assert "no C++ compiler found (looked for no-such-compiler)" in said
+    assert not silent
+    assert total == 2.0
 
 
 def test_default_group_of_one() -> None:

@@ -5,6 +5,8 @@ Light on purpose: torch runs `register` while it is being imported, whether or n
 
 from __future__ import annotations
 
+import logging
+import os
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -24,7 +26,18 @@ def register() -> None:
 
     if not dist.is_available() or hasattr(dist.Backend, "TWEED"):
         return
+    _explain_torchcomms(dist)
     dist.Backend.register_backend("tweed", _create, extended_api=True, devices=["cpu", "cuda"])
+
+
+def _explain_torchcomms(dist: Any) -> None:
+    """Says why this backend is never asked where TorchComms takes every name (torch 2.13 and thereabouts)."""
+    asked = os.environ.get("TORCH_DISTRIBUTED_USE_TORCHCOMMS", "0").lower() not in ("", "0", "false")
+    if asked and not hasattr(dist.distributed_c10d, "_torchcomms_handles_backend"):
+        logging.getLogger("tweed").warning(
+            "TORCH_DISTRIBUTED_USE_TORCHCOMMS is set: this torch gives all process groups to TorchComms, "
+            "which does not know the backend 'tweed'. Unset it to use tweed"
+        )
 
 
 def _create(given: object, options: object) -> Any:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import functools
 import logging
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from tweed.errors import UsageError
 from tweed.torch.node import node
 from tweed.torch.options import Options
 from tweed.torch.plans import remember
-from tweed.torch.rendezvous import Place, Terms, join
+from tweed.torch.rendezvous import Place, join
 
 if TYPE_CHECKING:
     from tweed._core import Group
@@ -34,14 +36,33 @@ def create(given: Any, pg_options: object) -> object:
     options = Options.resolve(pg_options)
     place = Place(given.store, given.group_id, given.group_rank, given.group_size, given.timeout)
     group, terms = join(node(options), place, options)
+    check_links(options, group.links)
     remember(place.name, terms.plan)
     if place.rank == 0:
-        announce(place, group, terms)
-    if options.binding == "python" or not _native(options):
+        log.info("group %s: %d ranks; %s", place.name, place.size, group.describe())
+    if options.binding == "python" or not _native(options, place):
         from tweed.torch.fallback import PythonGroup
 
         return PythonGroup(group, given)
     return _make_native(group, given)
+
+
+def check_links(options: Options, links: Sequence[str]) -> None:
+    """Refuses a group that does not have the links asked for.
+
+    Args:
+      options: `transport` counts.
+      links: how each rank is reached: "self", "shm" or "tcp".
+
+    Raises:
+      UsageError: shared memory was asked for, and some ranks are out of its reach; names them.
+    """
+    far = [rank for rank, link in enumerate(links) if link == "tcp"]
+    if options.transport == "shm" and far:
+        raise UsageError(
+            f"transport is 'shm', and ranks {far} do not share memory with this one: they are on another "
+            "host, in another network namespace, or refuse; use transport='auto'"
+        )
 
 
 def _make_native(group: Group, given: Any) -> object:
@@ -53,7 +74,7 @@ def _make_native(group: Group, given: Any) -> object:
     )
 
 
-def _native(options: Options) -> bool:
+def _native(options: Options, place: Place) -> bool:
     from tweed.torch.build import CannotCompile, extension
 
     try:
@@ -61,7 +82,8 @@ def _native(options: Options) -> bool:
     except CannotCompile as reason:
         if options.binding == "native":
             raise
-        _say_once(str(reason))
+        if place.rank == 0:
+            _say_once(str(reason))
         return False
     return True
 
@@ -69,8 +91,3 @@ def _native(options: Options) -> bool:
 @functools.cache
 def _say_once(reason: str) -> None:
     log.warning("using the Python process group, which is slower for small messages: %s", reason)
-
-
-def announce(place: Place, group: Group, terms: Terms) -> None:
-    """One line at the start, from rank 0."""
-    log.info("group %s: %d ranks; %s", place.name, place.size, group.describe())

@@ -94,8 +94,8 @@ def _report(group: PythonGroup, seconds: float) -> None:
         _message(group, Operation.RECV, 0, _PASSED).wait(seconds)
     except TweedError as error:
         raise type(error)(
-            f"Rank {group.rank()} successfully reached monitoredBarrier, but received errors while waiting for "
-            f"send/recv from rank 0: {error}"
+            f"Rank {group.rank()} successfully reached monitoredBarrier, but received errors while waiting "
+            f"for send/recv from rank 0: {error}"
         ) from error
 
 

@@ -21,13 +21,16 @@ def node(options: Options | None = None) -> Node:
 
     Args:
       options: `host`, `transport`, `streams`, `congestion` and `traces` count; a process has one engine for
-        each combination it uses, which is one as a rule. `None`: those of the environment.
+        each combination it uses, which is one as a rule. `None`: the engine that runs; if none does, the
+        environment's settings.
 
     Raises:
       ForkedProcess: the engine was started in a parent of this process, whose threads a fork does not copy.
     """
     global _owner
     check_not_forked()
+    if options is None and _nodes:
+        return next(iter(_nodes.values()))
     chosen = options or Options.resolve(None)
     key = (chosen.host, chosen.transport, chosen.streams, chosen.congestion, chosen.traces)
     if key not in _nodes:
