@@ -15,7 +15,7 @@ import signal
 import sys
 import time
 import weakref
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from multiprocessing import connection
 from multiprocessing.context import ForkServerProcess
@@ -87,21 +87,23 @@ class Ranks:
             raise UsageError(f"cannot start {size} ranks: at least one is needed")
         self.size = size
         self._open: dict[int, connection.Connection] = {}
+        self._processes: list[ForkServerProcess] = []
+        self._finalizer = weakref.finalize(self, _end, self._processes)
         server.start()
         job = inside.Job(_import_root(fn), pickle.dumps((fn, args)))
         with server.meetings(backend) as meeting:
-            self._processes = [self._start(rank, job, meeting(rank)) for rank in range(size)]
-        self._finalizer = weakref.finalize(self, _end, self._processes)
+            for rank in range(size):
+                self._start(rank, job, meeting(rank))
 
-    def _start(self, rank: int, job: inside.Job, meeting: inside.Meeting | None) -> ForkServerProcess:
+    def _start(self, rank: int, job: inside.Job, meeting: inside.Meeting | None) -> None:
         context = multiprocessing.get_context("forkserver")
         ours, theirs = context.Pipe(duplex=False)
         task = inside.Task(rank, self.size, job, dict(os.environ) | server.ONE_THREAD, meeting)
         process = context.Process(target=inside.enter, args=(theirs, task), name=f"rank {rank}")
         process.start()
         theirs.close()
+        self._processes.append(process)
         self._open[rank] = ours
-        return process
 
     def pid(self, rank: int) -> int:
         """Process id of `rank`."""
@@ -256,8 +258,7 @@ def _number(sentinel: Any) -> int:
     return int(sentinel)
 
 
-def _end(processes: Iterable[ForkServerProcess]) -> None:
-    processes = list(processes)
+def _end(processes: list[ForkServerProcess]) -> None:
     for process in processes:
         process.kill()
     for process in processes:

@@ -31,7 +31,7 @@ _CHUNK = 250  # test samples at once
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """What is told of a side's state. All but `step` and `rank 0`'s clock are over all ranks.
+    """What is told of a side's state, over all ranks where nothing else is said.
 
     Attributes:
       side: label of the side.
