@@ -44,7 +44,7 @@ check-python: $(CORE)
 	ruff check
 	ruff format --check
 	mypy
-	MYPYPATH=python python -m mypy.stubtest tweed._core --concise
+	python -m mypy.stubtest tweed._core --concise --mypy-config-file tools/stubtest.ini
 	lint-imports --no-logo
 
 bench: $(READY) ## Measure tweed beside Gloo and rewrite docs/benchmarks.md
