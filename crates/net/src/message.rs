@@ -3,6 +3,9 @@
 /// Its size in bytes.
 pub(crate) const MESSAGE_BYTES: usize = 48;
 
+/// In place of an operation's number: the message is about all of the group.
+pub(crate) const WHOLE_GROUP: u64 = u64::MAX;
+
 /// What a message is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]

@@ -104,6 +104,9 @@ impl Request {
 
     /// What the rank called, in words that differ where calls differ.
     pub(crate) fn describe(&self) -> String {
+        if self.operation == Operation::Barrier {
+            return "barrier".into();
+        }
         let reduction = if self.reduces() { format!(" {}", self.reduce_op) } else { String::new() };
         let root = match self.operation {
             Operation::Collective { what, root } if what.is_rooted() => format!(" root {root}"),

@@ -14,7 +14,7 @@ use crate::group::Membership;
 use crate::links::Links;
 use crate::message::{Kind, Message};
 use crate::op::Op;
-use crate::request::{Place, Request};
+use crate::request::{Operation, Place, Request};
 
 /// From here on results are written past the cache.
 const STREAM_FROM_BYTES: u64 = 8 << 20;
@@ -46,7 +46,10 @@ impl Draft {
 }
 
 fn label(request: &Request, group: &Membership) -> String {
-    format!("{} {} {} of group {:?}", request.name(), request.dtype, request.shape, group.name)
+    match request.operation {
+        Operation::Barrier => format!("barrier of group {:?}", group.name),
+        _ => format!("{} {} {} of group {:?}", request.name(), request.dtype, request.shape, group.name),
+    }
 }
 
 /// What ranks say they have called, once it is clear that they disagree.

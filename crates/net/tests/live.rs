@@ -144,6 +144,26 @@ fn a_group_that_is_aborted_ends_what_runs() {
 }
 
 #[test]
+fn an_abort_ends_what_the_aborter_has_no_part_in() {
+    let results = run(3, false, vec![], |group, rank| {
+        let mut value = [0f32];
+        let segment = vec![Segment { data: value.as_mut_ptr().cast(), bytes: 4 }];
+        match rank {
+            0 => complete(
+                group,
+                request(Operation::Receive { from: Some(2), tag: 1 }, vec![], segment, ReduceOp::Sum),
+            ),
+            1 => {
+                group.abort("a test says so");
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    });
+    assert_eq!(results[0], Err(EngineError::Aborted("a test says so".into())));
+}
+
+#[test]
 fn sends_meet_receives_of_their_tag_in_order() {
     for wire_only in [false, true] {
         let results = run(2, wire_only, vec![], |group, rank| {

@@ -8,7 +8,7 @@ use tweed_schedule::Rank;
 
 use super::{Engine, DISPUTE};
 use crate::error::EngineError;
-use crate::message::Kind;
+use crate::message::{Kind, Message, WHOLE_GROUP};
 use crate::running::{Draft, Running};
 use crate::stream::Payload;
 
@@ -83,20 +83,35 @@ impl Engine {
             self.ended.push((Arc::clone(&run.op), Err(error.clone())));
         }
         if run.key.peer.is_none() {
-            self.fail_group(run.key.group, &error, false);
+            self.fail_group(run.key.group, &error);
         }
     }
 
-    pub(super) fn fail_group(&mut self, number: u32, error: &EngineError, tell_others: bool) {
+    pub(super) fn fail_group(&mut self, number: u32, error: &EngineError) {
         let Some(club) = self.clubs.get_mut(&number) else { return };
         club.broken.get_or_insert_with(|| error.clone());
         while let Some(index) = self.runs.iter().position(|r| r.key.group == number && !r.told) {
-            self.fail(index, error.clone(), tell_others);
+            self.fail(index, error.clone(), false);
         }
         let (gone, open) =
             std::mem::take(&mut self.open).into_iter().partition(|d: &Draft| d.group.number == number);
         self.open = open;
         self.ended.extend(Vec::into_iter(gone).map(|d: Draft| (d.op, Err(error.clone()))));
+    }
+
+    /// Ends all operations of a group, here and at all its members.
+    pub(super) fn abort(&mut self, number: u32, why: String) {
+        let error = EngineError::Aborted(why);
+        let Some(club) = self.clubs.get(&number) else { return };
+        let members = Arc::clone(&club.members);
+        let text = error.to_string().into_bytes();
+        let bytes = text.len() as u32;
+        let message =
+            Message { send: error.code(), bytes, ..Message::new(Kind::Failed, number, WHOLE_GROUP) };
+        for &peer in members.peers.iter().filter(|&&p| p != usize::MAX) {
+            self.links.carry(peer, &message, Payload::Text(text.clone()));
+        }
+        self.fail_group(number, &error);
     }
 
     pub(super) fn tell_others(&mut self, run: &Running, error: &EngineError) {

@@ -100,7 +100,7 @@ impl Engine {
 
     pub(crate) fn close_group(&mut self, number: u32) {
         let reason = EngineError::Aborted("the group was closed while the operation ran".into());
-        self.fail_group(number, &reason, false);
+        self.fail_group(number, &reason);
         self.clubs.remove(&number);
         self.closed.insert(number);
         self.early.retain(|key, _| key.group != number);
@@ -164,7 +164,7 @@ impl Engine {
                 Event::Message(peer, message, body) => self.handle(peer, message, body),
                 Event::Left(ticket) => self.handle_left(ticket),
                 Event::Lost(peer, why) => self.handle_lost(peer, why),
-                Event::Abort(group, why) => self.fail_group(group, &EngineError::Aborted(why), true),
+                Event::Abort(group, why) => self.abort(group, why),
             }
         }
         any

@@ -4,7 +4,7 @@ use tweed_proto::{Action, Arrival, Ready};
 
 use super::Engine;
 use crate::error::EngineError;
-use crate::message::{Kind, Message};
+use crate::message::{Kind, Message, WHOLE_GROUP};
 use crate::p2p::Numbers;
 use crate::running::Key;
 use crate::stream::Ticket;
@@ -13,6 +13,10 @@ impl Engine {
     pub(super) fn handle(&mut self, peer: usize, message: Message, body: Vec<u8>) {
         if message.kind == Kind::Bye {
             return self.handle_lost(peer, "it has left in good order".into());
+        }
+        if message.op == WHOLE_GROUP && self.clubs.contains_key(&message.group) {
+            let error = EngineError::from_peer(message.send, String::from_utf8_lossy(&body).into_owned());
+            return self.fail_group(message.group, &error);
         }
         let Some(index) = self.find_run(peer, &message) else { return self.keep_early(peer, message, body) };
         let from = self.runs[index].group.rank_of(peer).unwrap_or(0);
