@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import logging
+import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -40,11 +41,19 @@ def create(given: Any, pg_options: object) -> object:
     remember(place.name, terms.plan)
     if place.rank == 0:
         log.info("group %s: %d ranks; %s", place.name, place.size, group.describe())
+        if "tcp" in group.links:
+            _print_once(f"{place.size} ranks, {group.describe()}")
     if options.binding == "python" or not _native(options, place):
         from tweed.torch.fallback import PythonGroup
 
         return PythonGroup(group, given)
     return _make_native(group, given)
+
+
+@functools.cache
+def _print_once(text: str) -> None:
+    """What decides how fast wires are must be seen without asking; sub-groups say nothing new."""
+    print(f"tweed: {text}", file=sys.stderr, flush=True)
 
 
 def check_links(options: Options, links: Sequence[str]) -> None:
