@@ -56,7 +56,7 @@ torch-suite: $(READY) ## Run torch's distributed_test over tweed and Gloo; rewri
 build: $(READY) ## Install what is needed and build the extension module
 
 lock: $(ENV) ## Renew requirements.lock from pyproject.toml
-	uv pip compile --quiet --upgrade --universal --python-version 3.11 --group tools \
+	uv pip compile --quiet --upgrade --universal --python-version 3.11 --group tools --extra metrics \
 		--no-emit-index-url --no-emit-find-links --custom-compile-command 'make lock' \
 		pyproject.toml --output-file requirements.lock
 

@@ -34,7 +34,8 @@ def _bare(requirement: str) -> str:
 
 def _python_dependencies() -> set[str]:
     project = _toml("pyproject.toml")
-    wanted = project["project"]["dependencies"] + project["dependency-groups"]["tools"]
+    extras = project["project"]["optional-dependencies"].values()
+    wanted = project["project"]["dependencies"] + project["dependency-groups"]["tools"] + sum(extras, [])
     return {_bare(requirement) for requirement in wanted}
 
 
