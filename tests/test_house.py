@@ -35,7 +35,11 @@ def _bare(requirement: str) -> str:
 def _python_dependencies() -> set[str]:
     project = _toml("pyproject.toml")
     extras = project["project"]["optional-dependencies"].values()
-    wanted = project["project"]["dependencies"] + project["dependency-groups"]["tools"] + sum(extras, [])
+    wanted = (
+        project["project"]["dependencies"]
+        + project["dependency-groups"]["tools"]
+        + [name for extra in extras for name in extra]
+    )
     return {_bare(requirement) for requirement in wanted}
 
 

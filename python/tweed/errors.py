@@ -4,7 +4,8 @@
     ├── UsageError                  you asked for something that cannot be done; nothing was sent
     │   ├── ScheduleError           a schedule does not do what it declares: names step, link, rank, chunk
     │   ├── StrategyError           parts that do not fit together: names both
-    │   └── ForkedProcess           the engine was started before a fork; start it in the child instead
+    │   ├── ForkedProcess           the engine was started before a fork; start it in the child instead
+    │   └── NoTestbed               no network of namespaces can be built on this machine: says what to do
     ├── ShapeMismatch               ranks disagree on operation, shape or dtype: names each rank's value
     ├── PeerLost                    a rank died or left: names rank and operation
     ├── DeadlineExceeded            nothing arrived in time: names who is waited for
@@ -36,6 +37,10 @@ class StrategyError(UsageError):
 
 class ForkedProcess(UsageError):
     """The engine was started in a parent of this process. Start ranks first, then the engine."""
+
+
+class NoTestbed(UsageError):
+    """A network of namespaces cannot be built on this machine. The text says what to install or to allow."""
 
 
 class ShapeMismatch(TweedError):

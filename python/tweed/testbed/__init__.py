@@ -1,8 +1,35 @@
-"""Several ranks on one machine: started from a warm fork server, watched, killed on request."""
+"""Several ranks on one machine, each in a network of its own if asked to; watched, killed on request.
+
+network     what a network is like, as a value
+star        the commands that build it, as values
+namespaces  holds namespaces and runs commands in them
+counters    what links have counted
+bed         a network that stands
+server      the fork server that ranks come from
+ranks       the launcher's side of ranks, `inside` their own
+"""
 
 from __future__ import annotations
 
+from tweed.testbed.bed import Bed, Host, opened
+from tweed.testbed.counters import Counters
+from tweed.testbed.network import Network
 from tweed.testbed.ranks import Ended, Event, Failed, RankFailed, Ranks, Said, run_ranks, say
 from tweed.testbed.server import preload
 
-__all__ = ["Ended", "Event", "Failed", "RankFailed", "Ranks", "Said", "preload", "run_ranks", "say"]
+__all__ = [
+    "Bed",
+    "Counters",
+    "Ended",
+    "Event",
+    "Failed",
+    "Host",
+    "Network",
+    "RankFailed",
+    "Ranks",
+    "Said",
+    "opened",
+    "preload",
+    "run_ranks",
+    "say",
+]

@@ -26,10 +26,19 @@ _door: Connection | None = None
 
 
 @dataclass(frozen=True, slots=True)
+class Home:
+    """Where a rank lives: the namespaces it enters, in this order, and what its environment says of that."""
+
+    namespaces: tuple[str, ...]
+    environment: dict[str, str]
+
+
+@dataclass(frozen=True, slots=True)
 class Meeting:
-    """Where ranks meet: a store on this loopback `port`, whose `listener` goes to rank 0."""
+    """Where ranks meet: a store at this address, made by rank 0 from `listener` if it is given."""
 
     backend: str
+    address: str
     port: int
     listener: socket.socket | None
 
@@ -57,6 +66,7 @@ class Task:
     size: int
     job: Job
     environment: dict[str, str]
+    home: Home | None
     meeting: Meeting | None
 
 
@@ -129,12 +139,36 @@ def _die_with_server() -> None:
 
 def _outcome(task: Task) -> bytes:
     try:
+        if task.home is not None:
+            _move_in(task.home)
         fn, args = task.job.load()
         _check_server()
         with _group(task):
             return pickle.dumps(Returned(fn(task.rank, task.size, *args)))
     except BaseException as error:  # noqa: BLE001 whatever ended the function is the launcher's to judge
         return pickle.dumps(Raised(traceback.format_exc(), _pickled(error), time.monotonic()))
+
+
+def _move_in(home: Home) -> None:
+    """Enters the namespaces of `home`. The kernel wants a process with one thread, as this one still is."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    for path in home.namespaces:
+        with _opened(path) as namespace:
+            if libc.setns(namespace, 0) != 0:
+                raise UsageError(f"cannot enter {path}: {os.strerror(ctypes.get_errno())}")
+    os.environ.update(home.environment)
+
+
+@contextmanager
+def _opened(path: str) -> Iterator[int]:
+    try:
+        descriptor = os.open(path, os.O_RDONLY)
+    except OSError as error:
+        raise UsageError(f"the testbed of this rank is gone: {error}") from error
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
 
 
 def _pickled(error: BaseException) -> bytes:
@@ -162,22 +196,48 @@ def _group(task: Task) -> Iterator[None]:
         yield
         return
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
-    store = _store(task.meeting, task.size)
+    store = _store(task.meeting, task)
     dist.init_process_group(task.meeting.backend, store=store, rank=task.rank, world_size=task.size)
     yield
     if dist.is_initialized():
         dist.destroy_process_group()
 
 
-def _store(meeting: Meeting, size: int) -> Any:
+def _store(meeting: Meeting, task: Task) -> Any:
     from torch._C._distributed_c10d import TCPStore
 
-    listener = meeting.listener
-    return TCPStore(
-        "127.0.0.1",
-        meeting.port,
-        size,
-        is_master=listener is not None,
-        wait_for_workers=False,
-        master_listen_fd=None if listener is None else listener.detach(),
-    )
+    listener, is_master = meeting.listener, task.rank == 0
+    if listener is None and not is_master:
+        _wait_for(meeting)
+    with _no_names():
+        return TCPStore(
+            meeting.address,
+            meeting.port,
+            task.size,
+            is_master=is_master,
+            wait_for_workers=False,
+            master_listen_fd=None if listener is None else listener.detach(),
+        )
+
+
+def _wait_for(meeting: Meeting) -> None:
+    """Returns when the store listens. Torch itself would only try again after a second."""
+    while True:
+        try:
+            socket.create_connection((meeting.address, meeting.port)).close()
+            return
+        except ConnectionRefusedError:
+            time.sleep(0.01)
+
+
+@contextmanager
+def _no_names() -> Iterator[None]:
+    """Keeps from the error stream torch's warning that an address has no name: in a testbed none has."""
+    before, nothing = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nothing, 2)
+    try:
+        yield
+    finally:
+        os.dup2(before, 2)
+        os.close(before)
+        os.close(nothing)

@@ -16,6 +16,7 @@ import sys
 import time
 import weakref
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from multiprocessing import connection
 from multiprocessing.context import ForkServerProcess
@@ -24,6 +25,8 @@ from typing import Any, Self
 
 from tweed.errors import DeadlineExceeded, TweedError, UsageError
 from tweed.testbed import inside, server
+from tweed.testbed.bed import Bed, opened
+from tweed.testbed.network import Network
 
 
 class RankFailed(TweedError):
@@ -75,6 +78,7 @@ class Ranks:
       size: number of ranks, 1 or more.
       args: given to every rank after `rank` and `size`.
       backend: if given, each rank is in a default process group of this torch backend while `fn` runs.
+      bed: if given, each rank lives in its namespace there; else all share this process's network.
 
     Each rank leads its own process group, so that Ctrl-C in the terminal reaches the launcher alone. It has
     the launcher's environment, one thread for torch, and prints the stacks of its threads on SIGUSR1.
@@ -82,23 +86,34 @@ class Ranks:
     Cost: some 10 ms per rank; the first use in a process adds the start of the server, about four seconds.
     """
 
-    def __init__(self, fn: Callable[..., Any], size: int, *args: Any, backend: str | None = None) -> None:
+    def __init__(
+        self,
+        fn: Callable[..., Any],
+        size: int,
+        *args: Any,
+        backend: str | None = None,
+        bed: Bed | None = None,
+    ) -> None:
         if size < 1:
             raise UsageError(f"cannot start {size} ranks: at least one is needed")
+        if bed is not None and bed.size < size:
+            raise UsageError(f"cannot start {size} ranks in a testbed that was opened for {bed.size}")
         self.size = size
+        self._bed = bed
         self._open: dict[int, connection.Connection] = {}
         self._processes: list[ForkServerProcess] = []
         self._finalizer = weakref.finalize(self, _end, self._processes)
         server.start()
         job = inside.Job(_import_root(fn), pickle.dumps((fn, args)))
-        with server.meetings(backend) as meeting:
+        with server.meetings(backend, bed) as meeting:
             for rank in range(size):
                 self._start(rank, job, meeting(rank))
 
     def _start(self, rank: int, job: inside.Job, meeting: inside.Meeting | None) -> None:
         context = multiprocessing.get_context("forkserver")
         ours, theirs = context.Pipe(duplex=False)
-        task = inside.Task(rank, self.size, job, dict(os.environ) | server.ONE_THREAD, meeting)
+        home = None if self._bed is None else self._bed.home(rank)
+        task = inside.Task(rank, self.size, job, dict(os.environ) | server.ONE_THREAD, home, meeting)
         process = context.Process(target=inside.enter, args=(theirs, task), name=f"rank {rank}")
         process.start()
         theirs.close()
@@ -204,15 +219,24 @@ class Ranks:
 
 
 def run_ranks(
-    fn: Callable[..., Any], n: int, *args: Any, timeout: float = 60.0, backend: str | None = None
+    fn: Callable[..., Any],
+    n: int,
+    *args: Any,
+    timeout: float = 60.0,
+    backend: str | None = None,
+    network: Network | None = None,
 ) -> list[Any]:
     """Runs `fn(rank, n, *args)` in `n` processes and returns their results by rank.
 
-    Args as in `Ranks`; `timeout` in seconds for the whole call.
+    Args as in `Ranks`; `timeout` in seconds, for all of them once they are started. With a `network`, they
+    run in a testbed that is built for this call.
 
-    Raises: RankFailed, DeadlineExceeded, as in `Ranks.join`. In each case no rank is left.
+    Raises:
+      RankFailed, DeadlineExceeded: as in `Ranks.join`. In each case no rank is left.
+      NoTestbed: the network cannot be built here.
     """
-    with Ranks(fn, n, *args, backend=backend) as ranks:
+    place = nullcontext() if network is None else opened(network, n)
+    with place as bed, Ranks(fn, n, *args, backend=backend, bed=bed) as ranks:
         return ranks.join(timeout)
 
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from multiprocessing import forkserver
 
+from tweed.testbed.bed import Bed
 from tweed.testbed.inside import Meeting
 
 #: One thread per rank: ranks share the cores, and a process with threads cannot be forked safely.
@@ -55,14 +56,18 @@ def _environment(changes: dict[str, str]) -> Iterator[None]:
 
 
 @contextmanager
-def meetings(backend: str | None) -> Iterator[Callable[[int], Meeting | None]]:
+def meetings(backend: str | None, bed: Bed | None) -> Iterator[Callable[[int], Meeting | None]]:
     """Gives a function from a rank to its way into a process group of `backend`; None for no group.
 
-    The socket of the ranks' store is opened here, so that it listens before any rank looks for it.
+    Without a bed the socket of the ranks' store is opened here, on the loopback interface, so that it listens
+    before any rank looks for it. In a bed, rank 0 opens it in its own namespace, and the others try again.
     """
     if backend is None:
         yield lambda rank: None
-        return
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port = listener.getsockname()[1]
-        yield lambda rank: Meeting(backend, port, listener if rank == 0 else None)
+    elif bed is not None:
+        meeting = Meeting(backend, bed.hosts[0].address, bed.store_port(), None)
+        yield lambda rank: meeting
+    else:
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            port = listener.getsockname()[1]
+            yield lambda rank: Meeting(backend, "127.0.0.1", port, listener if rank == 0 else None)
