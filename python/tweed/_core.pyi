@@ -20,6 +20,7 @@ class Node:
         streams: int = 4,
         congestion: str | None = None,
         traces: str | PathLike[str] | None = None,
+        deadline_s: float | None = None,
     ) -> Node: ...
     def card(self) -> bytes: ...
     def join(

@@ -31,6 +31,9 @@ def test_other_backends_options_are_ignored() -> None:
         ({"TWEED_STREAMS": "many"}, "TWEED_STREAMS must be a whole number, not 'many'"),
         ({"TWEED_STREAMS": "0"}, "streams must be at least 1"),
         ({"TWEED_SCHEDULE": "ring"}, "TWEED_SCHEDULE must look like"),
+        ({"TWEED_DEADLINE": "soon"}, "TWEED_DEADLINE must be a number of seconds, not 'soon'"),
+        ({"TWEED_DEADLINE": "0"}, "deadline must be a number of seconds above 0"),
+        ({"TWEED_DEADLINE": "nan"}, "deadline must be a number of seconds above 0"),
         ({"TWEED_BINDING": "rust"}, "binding must be one of"),
     ],
 )

@@ -18,6 +18,7 @@ use crate::message::{Kind, Message};
 use crate::node::{lock, GroupSpec, Inner};
 use crate::stream::{Payload, Socket, Stream};
 use crate::watch::Watch;
+use crate::whereabouts::Whereabouts;
 
 impl Inner {
     fn home(&self) -> Home<'_> {
@@ -64,6 +65,7 @@ impl Inner {
             rank: *rank,
             peers,
             reach,
+            whereabouts: cards.iter().map(|c| Whereabouts::of(c, &self.card)).collect(),
             has_wires,
             tuning,
             timeout: *timeout,

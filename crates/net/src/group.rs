@@ -3,6 +3,7 @@
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
+use tweed_proto::late::Limits;
 use tweed_proto::{Program, Reach};
 use tweed_schedule::{Collective, Draft as ScheduleDraft, Rank, Schedule, Send};
 
@@ -13,6 +14,7 @@ use crate::op::Op;
 use crate::plans::{Plan, PlanRow, Plans};
 use crate::request::{Operation, Request};
 use crate::running::Draft;
+use crate::whereabouts::Whereabouts;
 
 /// Up to so many bytes, an asynchronous call sends its part on the caller's thread.
 const INLINE_BYTES: u64 = 64 << 10;
@@ -52,6 +54,7 @@ pub(crate) struct Membership {
     /// The process behind each rank; this rank's own entry leads nowhere.
     pub(crate) peers: Vec<usize>,
     pub(crate) reach: Vec<Reach>,
+    pub(crate) whereabouts: Vec<Whereabouts>,
     pub(crate) has_wires: bool,
     pub(crate) tuning: Tuning,
     pub(crate) timeout: Duration,
@@ -122,6 +125,16 @@ impl Group {
     /// How wires are set up, in words.
     pub fn wire_settings(&self) -> String {
         self.inner.wire_settings()
+    }
+
+    /// How long what may take, in words.
+    pub fn limits(&self) -> String {
+        let deadline = self.inner.options.deadline;
+        let allowed = match deadline {
+            Some(deadline) => format!("a step may be {} s late", deadline.as_secs_f64()),
+            None => "no deadline is set (TWEED_DEADLINE), torch's timeout counts".into(),
+        };
+        format!("{allowed}: {}", Limits::derive(deadline, None, self.members.timeout))
     }
 
     /// Starts an operation. What is wrong with the call is told by the operation.

@@ -29,6 +29,7 @@ mod ring;
 mod running;
 mod stream;
 mod watch;
+mod whereabouts;
 
 pub use ctable::{Table, TABLE};
 pub use error::EngineError;

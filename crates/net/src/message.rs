@@ -26,19 +26,23 @@ pub(crate) enum Kind {
     Failed = 7,
     /// The sender leaves in good order.
     Bye = 8,
+    /// The sender waits in the operation: how does the receiver stand in it?
+    Ask = 9,
+    /// Text follows: the answer to `Ask`.
+    State = 10,
 }
 
 impl Kind {
     fn from_byte(byte: u8) -> Option<Kind> {
         use Kind::*;
-        [Readable, Writable, Placed, Read, Carried, Describe, Failed, Bye]
+        [Readable, Writable, Placed, Read, Carried, Describe, Failed, Bye, Ask, State]
             .into_iter()
             .find(|&k| k as u8 == byte)
     }
 
     /// `bytes` of payload follow on a stream.
     pub(crate) fn has_payload(self) -> bool {
-        matches!(self, Kind::Carried | Kind::Describe | Kind::Failed)
+        matches!(self, Kind::Carried | Kind::Describe | Kind::Failed | Kind::State)
     }
 }
 

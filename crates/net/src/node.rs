@@ -34,6 +34,8 @@ pub struct NodeOptions {
     pub wire_only: bool,
     /// Write how each operation went to a file in this folder, to be replayed in the simulator.
     pub traces: Option<PathBuf>,
+    /// How late a step may be; `None`: as late as the caller's timeout allows.
+    pub deadline: Option<Duration>,
 }
 
 /// What makes a group.
@@ -160,7 +162,7 @@ fn open(options: NodeOptions) -> io::Result<(Arc<Inner>, Watcher)> {
     let bell = arena.take(size_of::<Bell>() as u64).ok_or(io::ErrorKind::OutOfMemory)?;
     let (watcher, post) = Watcher::new(local, wire)?;
     let inbox = Arc::new(Inbox::default());
-    let home = Home { arena: Arc::clone(&arena), traces: options.traces.clone() };
+    let home = Home { arena: Arc::clone(&arena), traces: options.traces.clone(), deadline: options.deadline };
     let inner = Inner {
         options,
         card,

@@ -35,6 +35,12 @@ impl Numbers {
         Some(Key { group: draft.group.number, op, peer: Some(peer) })
     }
 
+    /// The operation that `peer` knows by that number has been called here, too.
+    pub(crate) fn is_past(&self, peer: Rank, op: u64) -> bool {
+        let count = op & ((1 << COUNT_BITS) - 1);
+        self.counts.get(&(peer, op - count)).is_some_and(|&called| called > count)
+    }
+
     /// A receive from anybody: the first sender among `early` whose turn it is.
     pub(crate) fn find_sender<'a>(
         &mut self,

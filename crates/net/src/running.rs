@@ -1,15 +1,16 @@
 //! One operation under way: the executor, the memory it works on, and the arithmetic.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use tweed_kernels::{copy, fold, ReduceOp, Target};
 use tweed_proto::{Action, Combine, Executor, Layout, Program, Reach, Recorder};
 use tweed_schedule::{Rank, Schedule};
 
 use crate::arena::Arena;
+use crate::engine::Lateness;
 use crate::group::Membership;
 use crate::links::Links;
 use crate::message::{Kind, Message};
@@ -64,6 +65,8 @@ pub(crate) struct Home {
     pub(crate) arena: Arc<Arena>,
     /// Where to write down how they went.
     pub(crate) traces: Option<PathBuf>,
+    /// How late a step may be, if the user has said.
+    pub(crate) deadline: Option<Duration>,
 }
 
 impl Home {
@@ -84,8 +87,7 @@ pub(crate) struct Running {
     pub(crate) request: Request,
     pub(crate) signature: u32,
     pub(crate) executor: Recorder,
-    /// Group ranks that have said anything about it.
-    pub(crate) heard: BTreeSet<Rank>,
+    pub(crate) late: Lateness,
     pub(crate) dispute: Dispute,
     /// The caller has been told.
     pub(crate) told: bool,
@@ -130,7 +132,13 @@ impl Drop for Cells {
 
 impl Running {
     /// Lays out the memory and starts the executor. `None` if the arena is full.
-    pub(crate) fn start(mut draft: Draft, key: Key, run: u64, home: &Home) -> Option<Running> {
+    pub(crate) fn start(
+        mut draft: Draft,
+        key: Key,
+        run: u64,
+        late: Lateness,
+        home: &Home,
+    ) -> Option<Running> {
         let arena = &home.arena;
         let (schedule, program) = draft.plan.take().expect("the peer is known when an operation starts");
         let scaled = prescale(&mut draft.request);
@@ -151,7 +159,7 @@ impl Running {
             request: draft.request,
             signature,
             executor: home.executor(&schedule, Executor::new(program, layout)),
-            heard: BTreeSet::new(),
+            late,
             dispute: Dispute::default(),
             told: false,
             pair,
@@ -213,15 +221,14 @@ impl Running {
         self.executor.waits_for().into_iter().map(|r| self.group_rank(r)).collect()
     }
 
-    /// Of those, the ones that have not even begun, if there are any: the others may be waiting for them.
-    pub(crate) fn culprits(&self) -> Vec<Rank> {
-        let waits = self.waits_for();
-        let silent: Vec<Rank> = waits.iter().copied().filter(|r| !self.heard.contains(r)).collect();
-        if silent.is_empty() {
-            waits
-        } else {
-            silent
-        }
+    /// By when ranks that disagree must have said what they called.
+    pub(crate) fn end_of_dispute(&self) -> Option<Instant> {
+        self.dispute.since.map(|since| since + self.late.vigil.limits().dispute)
+    }
+
+    /// When something is due because it is late.
+    pub(crate) fn next_step(&self) -> Instant {
+        self.op.started + self.late.vigil.next()
     }
 
     /// Writes down how it went, if that is recorded.

@@ -123,7 +123,7 @@ fn a_rank_that_never_comes_is_named() {
     });
     for error in results.into_iter().take(2) {
         let Err(EngineError::Deadline(text)) = error else { panic!("{error:?}") };
-        assert!(text.contains("waiting for rank 2"), "{text}");
+        assert!(text.contains("culprit: rank 2"), "{text}");
     }
 }
 

@@ -36,7 +36,8 @@ pub struct PyNode {
 impl PyNode {
     /// Opens the listeners on `host`. `transport` is "auto", "shm" or "tcp".
     #[new]
-    #[pyo3(signature = (*, host="127.0.0.1", transport="auto", streams=4, congestion=None, traces=None))]
+    #[allow(clippy::too_many_arguments)]
+    #[pyo3(signature = (*, host="127.0.0.1", transport="auto", streams=4, congestion=None, traces=None, deadline_s=None))]
     fn new(
         py: Python<'_>,
         host: &str,
@@ -44,11 +45,13 @@ impl PyNode {
         streams: u32,
         congestion: Option<String>,
         traces: Option<PathBuf>,
+        deadline_s: Option<f64>,
     ) -> PyResult<PyNode> {
         let address: IpAddr =
             host.parse().map_err(|_| usage(py, format!("host {host:?} is not an IP address")))?;
-        let options =
-            NodeOptions { host: address, streams, congestion, wire_only: transport == "tcp", traces };
+        let deadline = deadline_s.map(|s| Duration::try_from_secs_f64(s).unwrap_or(Duration::MAX));
+        let wire_only = transport == "tcp";
+        let options = NodeOptions { host: address, streams, congestion, wire_only, traces, deadline };
         let inner = py.detach(|| Node::start(options)).map_err(|e| engine_error(py, &e))?;
         Ok(PyNode { inner })
     }
@@ -135,10 +138,11 @@ impl PyGroup {
         Arc::as_ptr(&self.inner) as usize
     }
 
-    /// How the ranks are reached, in words.
+    /// How the ranks are reached, and how long what may take, in words.
     fn describe(&self) -> String {
         let links = self.inner.links();
         let count = |kind: &str| links.iter().filter(|l| **l == kind).count();
-        format!("{} by shared memory, {} by TCP ({})", count("shm"), count("tcp"), self.inner.wire_settings())
+        let (wires, limits) = (self.inner.wire_settings(), self.inner.limits());
+        format!("{} by shared memory, {} by TCP ({wires}); {limits}", count("shm"), count("tcp"))
     }
 }

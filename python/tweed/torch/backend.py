@@ -41,7 +41,7 @@ def create(given: Any, pg_options: object) -> object:
     remember(place.name, terms.plan)
     if place.rank == 0:
         log.info("group %s: %d ranks; %s", place.name, place.size, group.describe())
-        if "tcp" in group.links:
+        if "tcp" in group.links or options.deadline is not None:
             _print_once(f"{place.size} ranks, {group.describe()}")
     if options.binding == "python" or not _native(options, place):
         from tweed.torch.fallback import PythonGroup
@@ -52,7 +52,7 @@ def create(given: Any, pg_options: object) -> object:
 
 @functools.cache
 def _print_once(text: str) -> None:
-    """What decides how fast wires are must be seen without asking; sub-groups say nothing new."""
+    """What decides how fast wires are and when a call fails is to be seen; sub-groups say nothing new."""
     print(f"tweed: {text}", file=sys.stderr, flush=True)
 
 

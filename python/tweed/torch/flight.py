@@ -69,10 +69,7 @@ class Flight:
         status = self._engine.test(self._op)
         if status in (Status.OK, Status.PENDING):
             return None
-        text = self._engine.message(self._op).decode()
-        if status == Status.DEADLINE:  # only here is it known whose timeout it was
-            text += f" (the timeout given was {self.call.request.timeout_ms} ms)"
-        return ERRORS[status](text)
+        return ERRORS[status](self._engine.message(self._op).decode())
 
     def settle(self) -> None:
         """After the end, once: staged results reach the caller."""

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from tweed._core import Node
 
 _STREAMS = 4  # enough to fill a long link whose window is small, few enough for a host of eight ranks
+_SETTINGS = ("host", "transport", "streams", "congestion", "deadline", "traces")
 _nodes: dict[tuple[object, ...], Node] = {}
 _owner: int | None = None  # the process that started them
 
@@ -20,9 +21,9 @@ def node(options: Options | None = None) -> Node:
     """The engine with these settings; starts its threads and its listener at the first call.
 
     Args:
-      options: `host`, `transport`, `streams`, `congestion` and `traces` count; a process has one engine for
-        each combination it uses, which is one as a rule. `None`: the engine that runs; if none does, the
-        environment's settings.
+      options: `host`, `transport`, `streams`, `congestion`, `deadline` and `traces` count; a process has one
+        engine for each combination it uses, which is one as a rule. `None`: the engine that runs; if none
+        does, the environment's settings.
 
     Raises:
       ForkedProcess: the engine was started in a parent of this process, whose threads a fork does not copy.
@@ -32,7 +33,7 @@ def node(options: Options | None = None) -> Node:
     if options is None and _nodes:
         return next(iter(_nodes.values()))
     chosen = options or Options.resolve(None)
-    key = (chosen.host, chosen.transport, chosen.streams, chosen.congestion, chosen.traces)
+    key = tuple(getattr(chosen, name) for name in _SETTINGS)
     if key not in _nodes:
         _owner = os.getpid()
         _nodes[key] = _start(chosen)
@@ -57,5 +58,6 @@ def _start(options: Options) -> Node:
         transport=options.transport or "auto",
         streams=options.streams or _STREAMS,
         congestion=options.congestion,
+        deadline_s=options.deadline,
         traces=options.traces,
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
@@ -28,6 +29,9 @@ class Options:
       schedule: overrules the chooser, by collective: `{"all_reduce": "ring"}`.
       plan: a stored plan, as `tweed.torch.plan_json` or a checkpoint gives it: rank 0 takes it instead of
         choosing. It counts for groups of as many ranks as it was made for.
+      deadline: how late a step may be, in seconds: a call that ends so much later than is usual for its kind
+        fails, and its error names who held it up. All timeouts of the engine follow from it. `None`: as late
+        as torch's own timeout allows, which is the upper limit in any case.
       traces: a folder; every operation is recorded there, to be replayed by `tweed.simulate.replay`.
       binding: "native" is the C++ backend, "python" the slower one that needs no compiler; "auto": native
         if it can be had.
@@ -39,6 +43,7 @@ class Options:
     congestion: str | None = None
     schedule: Mapping[str, str] = field(default_factory=dict)
     plan: str | None = None
+    deadline: float | None = None
     traces: str | None = None
     binding: Binding | None = None
 
@@ -54,7 +59,7 @@ class Options:
         values: dict[str, Any] = {}
         for item in fields(cls):
             value = getattr(chosen, item.name)
-            values[item.name] = value if value else _read(item.name, env)
+            values[item.name] = value if value or value == 0 else _read(item.name, env)
         return cls(**values).checked()
 
     def checked(self) -> Options:
@@ -63,6 +68,8 @@ class Options:
         _one_of("binding", self.binding, ("auto", "native", "python"))
         if self.streams is not None and self.streams < 1:
             raise UsageError(f"streams must be at least 1, not {self.streams}")
+        if self.deadline is not None and not 0 < self.deadline < math.inf:
+            raise UsageError(f"deadline must be a number of seconds above 0, not {self.deadline}")
         return self
 
 
@@ -74,6 +81,8 @@ def _read(name: str, env: Mapping[str, str]) -> object:
         return text or "auto"
     if name == "streams" and text:
         return _number(text)
+    if name == "deadline" and text:
+        return _seconds(text)
     return text or None
 
 
@@ -82,6 +91,13 @@ def _number(text: str) -> int:
         return int(text)
     except ValueError:
         raise UsageError(f"TWEED_STREAMS must be a whole number, not {text!r}") from None
+
+
+def _seconds(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise UsageError(f"TWEED_DEADLINE must be a number of seconds, not {text!r}") from None
 
 
 def _pairs(text: str) -> dict[str, str]:

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use tweed_schedule::Rank;
 
-use super::{Engine, DISPUTE};
+use super::Engine;
 use crate::error::EngineError;
 use crate::message::{Kind, Message, WHOLE_GROUP};
 use crate::running::{Draft, Running};
@@ -175,33 +175,24 @@ impl Engine {
     /// Ends what has run out of time.
     pub(super) fn expire(&mut self, now: Instant) {
         while let Some(index) =
-            self.runs.iter().position(|r| r.dispute.since.is_some_and(|s| now >= s + DISPUTE))
+            self.runs.iter().position(|r| r.end_of_dispute().is_some_and(|end| now >= end))
         {
             self.end_dispute(index);
         }
-        while let Some(index) = self.runs.iter().position(|r| !r.told && now >= r.op.deadline) {
-            let error = self.late_error(index, now);
-            self.fail(index, error, true);
-        }
-        while let Some(index) = self.open.iter().position(|d| now >= d.op.deadline) {
+        self.tend(now);
+        while let Some(index) = self.open.iter().position(|d| now >= self.end_of(d)) {
             let draft = self.open.remove(index);
-            let text = format!("{}: nobody has sent in {:.1?}", draft.label(), now - draft.op.started);
+            let text = format!(
+                "{}: nobody has sent in {:.1?}. Which rank was to send, and with this tag?",
+                draft.label(),
+                now - draft.op.started
+            );
             self.ended.push((draft.op, Err(EngineError::Deadline(text))));
         }
     }
 
-    pub(super) fn late_error(&self, index: usize, now: Instant) -> EngineError {
-        let run = &self.runs[index];
-        let name = |rank: Rank| {
-            let peer = self.links.peers.get(run.group.peers[rank as usize]);
-            format!("rank {rank} on {}", peer.map_or("this host", |p| &p.host))
-        };
-        let late: Vec<String> = run.culprits().into_iter().map(name).collect();
-        EngineError::Deadline(format!(
-            "{}: still waiting for {} after {:.1?}. See what that rank does, or raise the group's timeout",
-            run.label(),
-            late.join(", "),
-            now - run.op.started
-        ))
+    /// When a receive from anybody has failed.
+    pub(super) fn end_of(&self, draft: &Draft) -> Instant {
+        draft.op.started + self.limits(draft, None).fail
     }
 }

@@ -3,12 +3,15 @@
 //! One lock guards it, and whoever holds the lock drives it: a caller that waits, or the background thread.
 
 mod faults;
+mod late;
 mod news;
 mod work;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
+
+use tweed_proto::late::History;
 
 use crate::error::EngineError;
 use crate::group::Membership;
@@ -19,8 +22,8 @@ use crate::p2p::Numbers;
 use crate::running::{Draft, Home, Key, Running};
 use crate::stream::Ticket;
 
-/// How long the others may take to say what they have called, once ranks disagree.
-const DISPUTE: Duration = Duration::from_secs(1);
+pub(crate) use late::Lateness;
+
 /// After arithmetic on so many bytes, look for news first.
 const QUANTUM_BYTES: u64 = 64 << 10;
 
@@ -41,6 +44,9 @@ struct Club {
     members: Arc<Membership>,
     next_op: u64,
     numbers: Numbers,
+    history: History,
+    /// The operation that ended last.
+    last_end: Option<(&'static str, Instant)>,
     /// Why it cannot be used any more.
     broken: Option<EngineError>,
 }
@@ -63,6 +69,9 @@ pub(crate) struct Engine {
     closed: BTreeSet<u32>,
     /// Operations that have ended; their callers are told once the lock is free.
     ended: Vec<(Arc<Op>, Result<(), EngineError>)>,
+    /// When it was last driven: near enough for what counts in milliseconds.
+    clock: Instant,
+    last_warning: Option<Instant>,
 }
 
 impl Engine {
@@ -79,6 +88,8 @@ impl Engine {
             unopened: BTreeMap::new(),
             closed: BTreeSet::new(),
             ended: Vec::new(),
+            clock: Instant::now(),
+            last_warning: None,
         }
     }
 
@@ -89,7 +100,14 @@ impl Engine {
                 "there is a group {name:?} with this number already; make the group anew"
             )));
         }
-        let club = Club { next_op: 0, numbers: Numbers::default(), broken: None, members };
+        let club = Club {
+            next_op: 0,
+            numbers: Numbers::default(),
+            history: History::default(),
+            last_end: None,
+            broken: None,
+            members,
+        };
         let number = club.members.number;
         self.clubs.insert(number, club);
         for (peer, message, body) in self.unopened.remove(&number).unwrap_or_default() {
@@ -113,6 +131,7 @@ impl Engine {
 
     /// Does all there is to do.
     pub(crate) fn drive(&mut self) {
+        self.clock = Instant::now();
         loop {
             let mut moved = self.take_inbox();
             moved |= self.take_messages();
@@ -143,10 +162,10 @@ impl Engine {
     /// Something could be done only later: who drives must come back by then.
     pub(crate) fn next_deadline(&self) -> Option<Instant> {
         let running = self.runs.iter().filter(|r| !r.told);
-        let disputes = self.runs.iter().filter_map(|r| r.dispute.since.map(|since| since + DISPUTE));
+        let disputes = self.runs.iter().filter_map(Running::end_of_dispute);
         let congestion = self.links.is_congested().then(|| Instant::now() + Duration::from_millis(1));
-        let open = self.open.iter().map(|d| d.op.deadline);
-        running.map(|r| r.op.deadline).chain(disputes).chain(congestion).chain(open).min()
+        let open = self.open.iter().map(|d| self.end_of(d));
+        running.map(Running::next_step).chain(disputes).chain(congestion).chain(open).min()
     }
 
     /// Some caller waits for something.
@@ -205,7 +224,8 @@ impl Engine {
     pub(super) fn begin(&mut self, draft: Draft, key: Key) {
         self.next_run += 1;
         let (op, group, label) = (Arc::clone(&draft.op), Arc::clone(&draft.group), draft.label());
-        let Some(run) = Running::start(draft, key, self.next_run, &self.home) else {
+        let late = self.watch_over(&draft);
+        let Some(run) = Running::start(draft, key, self.next_run, late, &self.home) else {
             let why = format!(
                 "{label}: no room left in shared memory; use smaller buckets or free `tweed.empty` tensors"
             );

@@ -18,9 +18,14 @@ impl Engine {
             let error = EngineError::from_peer(message.send, String::from_utf8_lossy(&body).into_owned());
             return self.fail_group(message.group, &error);
         }
+        match message.kind {
+            Kind::Ask => return self.answer(peer, &message),
+            Kind::State => return self.take_report(peer, &message, &body),
+            _ => {}
+        }
         let Some(index) = self.find_run(peer, &message) else { return self.keep_early(peer, message, body) };
         let from = self.runs[index].group.rank_of(peer).unwrap_or(0);
-        self.runs[index].heard.insert(from);
+        self.runs[index].late.hear(from, self.clock);
         match message.kind {
             Kind::Describe => return self.handle_description(index, from, body),
             Kind::Failed => return self.handle_failure(index, message.send, &body),
@@ -63,7 +68,7 @@ impl Engine {
     }
 
     /// The operation under way that a message of `peer` is about.
-    fn find_run(&self, peer: usize, message: &Message) -> Option<usize> {
+    pub(super) fn find_run(&self, peer: usize, message: &Message) -> Option<usize> {
         self.runs.iter().position(|run| {
             let Key { group, op, peer: pair } = run.key;
             (group, op) == (message.group, message.op) && (pair.is_none() || run.group.rank_of(peer) == pair)
@@ -82,6 +87,11 @@ impl Engine {
         let past = pair.is_none() && message.op < club.next_op;
         if past || message.kind == Kind::Read {
             return;
+        }
+        if message.kind == Kind::Failed && pair.is_none() {
+            // The group cannot go on anywhere: a rank that has not come so far learns it at its next call.
+            let error = EngineError::from_peer(message.send, String::from_utf8_lossy(&body).into_owned());
+            return self.fail_group(message.group, &error);
         }
         let key = Key { group: message.group, op: message.op, peer: pair };
         self.early.entry(key).or_default().push((peer, message, body));

@@ -1,9 +1,11 @@
 //! Carries out what the executors ask for.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use tweed_proto::{Action, Notice, Signal};
 
+use super::late::note_end;
 use super::{Engine, QUANTUM_BYTES};
 use crate::error::EngineError;
 use crate::message::Kind;
@@ -127,10 +129,11 @@ impl Engine {
 
     /// Tells callers whose operation is done, and forgets operations that nobody needs.
     pub(super) fn settle(&mut self) {
-        let (ended, home) = (&mut self.ended, &self.home);
+        let (ended, home, clubs) = (&mut self.ended, &self.home, &mut self.clubs);
         self.runs.retain_mut(|run| {
             if run.executor.is_finished() && !run.told {
                 run.told = true;
+                note_end(clubs, run, Instant::now());
                 ended.push((Arc::clone(&run.op), Ok(())));
             }
             let closed = run.executor.is_closed();

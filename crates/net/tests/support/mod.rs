@@ -9,7 +9,14 @@ use tweed_schedule::{Collective, Draft, Schedule, Send};
 
 /// How the ranks of a test reach each other.
 pub(crate) fn options(wire_only: bool) -> NodeOptions {
-    NodeOptions { host: [127, 0, 0, 1].into(), streams: 2, congestion: None, wire_only, traces: None }
+    NodeOptions {
+        host: [127, 0, 0, 1].into(),
+        streams: 2,
+        congestion: None,
+        wire_only,
+        traces: None,
+        deadline: None,
+    }
 }
 
 /// Runs `body` on `ranks` threads that share a group with these schedules; returns what it returned, by rank.

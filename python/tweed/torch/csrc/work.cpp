@@ -45,14 +45,12 @@ c10::intrusive_ptr<c10::ivalue::Future> tensors_future(const std::vector<at::Ten
 Flight::Flight(GroupRef group, const tweed_request& request, Kept kept)
     : group_(std::move(group)),
       op_(group_->table->submit(group_->raw, &request)),
-      kept_(std::move(kept)),
-      timeout_(request.timeout_ms) {}
+      kept_(std::move(kept)) {}
 
 Flight::Flight(Flight&& other) noexcept
     : group_(std::move(other.group_)),
       op_(std::exchange(other.op_, nullptr)),
-      kept_(std::move(other.kept_)),
-      timeout_(other.timeout_) {}
+      kept_(std::move(other.kept_)) {}
 
 Flight::~Flight() {
   if (op_ == nullptr) return;
@@ -90,7 +88,7 @@ std::exception_ptr Flight::settle(tweed_status status) {
   if (status != TWEED_OK) {
     kept_.back.clear();
     kept_.alive.clear();
-    return std::make_exception_ptr(Error(status, message(status)));
+    return std::make_exception_ptr(Error(status, group_->table->message(op_)));
   }
   try {
     kept_.settle();
@@ -98,13 +96,6 @@ std::exception_ptr Flight::settle(tweed_status status) {
     return std::current_exception();
   }
   return nullptr;
-}
-
-// The engine's words; only here is it known whose timeout it was.
-std::string Flight::message(tweed_status status) const {
-  std::string text = group_->table->message(op_);
-  if (status == TWEED_DEADLINE) text += " (the timeout given was " + std::to_string(timeout_.count()) + " ms)";
-  return text;
 }
 
 Operation::Operation(Flight flight, const Kind& kind, int rank, uint64_t sequence)

@@ -34,12 +34,9 @@ class Flight {
   const Tensors& results() const { return kept_.results; }
 
  private:
-  std::string message(tweed_status status) const;
-
   GroupRef group_;
   tweed_op* op_;
   Kept kept_;
-  Millis timeout_;
 };
 
 // A Work over one operation.

@@ -1,0 +1,214 @@
+//! Who is to blame: from what each rank answers to the rank, or the link, that all the others wait for.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use tweed_schedule::Rank;
+
+/// What a rank answers when it is asked how it stands in an operation. Ranks are those of the operation's group.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Report {
+    /// How it stands.
+    pub stand: Stand,
+    /// Whom it has heard on this operation since it asked.
+    pub heard: BTreeSet<Rank>,
+    /// Who owes it an answer.
+    pub missed: BTreeSet<Rank>,
+}
+
+/// How a rank stands in an operation.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Stand {
+    /// It has called it, and waits.
+    Inside {
+        /// For whom.
+        waits_for: Vec<Rank>,
+        /// How long nothing has come in.
+        quiet: Duration,
+    },
+    /// It has ended there.
+    Done,
+    /// It has not called it.
+    Elsewhere {
+        /// The operation of the group that ended there last, and how long ago.
+        last: Option<(String, Duration)>,
+        /// What it waits in instead.
+        call: Option<Call>,
+        /// What its main thread does.
+        activity: Activity,
+    },
+}
+
+/// A call that a rank waits in.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Call {
+    /// What was called.
+    pub label: String,
+    /// For how long it has waited.
+    pub since: Duration,
+    /// For whom; empty if it belongs to another group.
+    pub waits_for: Vec<Rank>,
+}
+
+/// What a process's main thread does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Activity {
+    /// It uses a core.
+    Computes,
+    /// It sleeps, or waits for another thread or process.
+    Sleeps,
+    /// It waits for a disk.
+    Disk,
+    /// The system does not say.
+    Unknown,
+}
+
+/// Why somebody is to blame.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Reason {
+    /// It answers nobody: it is stopped, or its host or link is down.
+    Silent,
+    /// It is alive and has not called the operation.
+    Elsewhere {
+        /// See [`Stand::Elsewhere`].
+        last: Option<(String, Duration)>,
+        /// See [`Stand::Elsewhere`].
+        call: Option<Call>,
+        /// See [`Stand::Elsewhere`].
+        activity: Activity,
+    },
+    /// It is alive, and nothing gets from it to that rank.
+    Link {
+        /// Who hears nothing.
+        to: Rank,
+    },
+    /// Values still flow, only slowly; that rank is furthest behind.
+    Slow {
+        /// Who waits for them.
+        to: Rank,
+    },
+}
+
+/// A rank and what is wrong with it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Culprit {
+    /// Who.
+    pub rank: Rank,
+    /// Why.
+    pub reason: Reason,
+}
+
+/// The outcome.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Blame {
+    /// Whom everything waits for, as far as it was found; ascending.
+    pub culprits: Vec<Culprit>,
+    /// Who waits for whom, as far as it leads from the rank that asked.
+    pub waits: BTreeMap<Rank, Vec<Rank>>,
+}
+
+impl Blame {
+    /// Follows the waits from rank `me` on. `reports` holds the asker's own; who is missing has not answered.
+    /// What has come in within `fresh` shows that values still flow.
+    pub fn find(me: Rank, reports: &BTreeMap<Rank, Report>, fresh: Duration) -> Blame {
+        let mut search = Search { reports, waits: BTreeMap::new(), culprits: BTreeMap::new() };
+        search.follow(me);
+        if search.culprits.is_empty() {
+            search.take_slowest(fresh);
+        }
+        let culprits = search.culprits.into_iter().map(|(rank, reason)| Culprit { rank, reason });
+        Blame { culprits: culprits.collect(), waits: search.waits }
+    }
+
+    /// Of the ranks that answered and wait, the first: one of all is enough to speak.
+    pub fn speaker(reports: &BTreeMap<Rank, Report>) -> Option<Rank> {
+        reports.iter().find(|(_, r)| matches!(r.stand, Stand::Inside { .. })).map(|(&rank, _)| rank)
+    }
+}
+
+struct Search<'a> {
+    reports: &'a BTreeMap<Rank, Report>,
+    waits: BTreeMap<Rank, Vec<Rank>>,
+    culprits: BTreeMap<Rank, Reason>,
+}
+
+impl Search<'_> {
+    fn follow(&mut self, me: Rank) {
+        let mut next = VecDeque::from([me]);
+        while let Some(rank) = next.pop_front() {
+            let awaited = self.reports.get(&rank).map(Report::waits_for).unwrap_or_default();
+            if awaited.is_empty() || self.waits.contains_key(&rank) {
+                continue;
+            }
+            for &other in &awaited {
+                match self.judge(rank, other) {
+                    Some(reason) => drop(self.culprits.insert(other, reason)),
+                    None => next.push_back(other),
+                }
+            }
+            self.waits.insert(rank, awaited);
+        }
+    }
+
+    /// What is wrong with `rank`, for which `waiter` waits; `None` if it waits itself.
+    fn judge(&self, waiter: Rank, rank: Rank) -> Option<Reason> {
+        let Some(report) = self.reports.get(&rank) else {
+            let heard = |r: &&Report| r.heard.contains(&rank);
+            let reached = self.reports.values().any(|r| heard(&r));
+            return Some(if reached { Reason::Link { to: waiter } } else { Reason::Silent });
+        };
+        let deaf = self.reports.get(&waiter).is_some_and(|r| r.missed.contains(&rank));
+        match &report.stand {
+            Stand::Done => Some(Reason::Link { to: waiter }),
+            _ if deaf => Some(Reason::Link { to: waiter }),
+            _ if !report.waits_for().is_empty() => None,
+            Stand::Inside { .. } => None,
+            Stand::Elsewhere { last, call, activity } => {
+                Some(Reason::Elsewhere { last: last.clone(), call: call.clone(), activity: *activity })
+            }
+        }
+    }
+
+    /// All have called it and wait in a circle: the link into the rank that has heard nothing for longest.
+    fn take_slowest(&mut self, fresh: Duration) {
+        let quiet = |rank: &Rank| match self.reports.get(rank).map(|r| &r.stand) {
+            Some(&Stand::Inside { quiet, .. }) => quiet,
+            _ => Duration::ZERO,
+        };
+        let flows = self.waits.keys().any(|rank| quiet(rank) < fresh);
+        let Some((&to, from)) = self.waits.iter().max_by_key(|(rank, _)| quiet(rank)) else { return };
+        let reason = if flows { Reason::Slow { to } } else { Reason::Link { to } };
+        self.culprits = from.iter().map(|&rank| (rank, reason.clone())).collect();
+    }
+}
+
+impl Report {
+    /// A report of a rank that has asked nobody.
+    pub fn of(stand: Stand) -> Report {
+        Report { stand, heard: BTreeSet::new(), missed: BTreeSet::new() }
+    }
+
+    /// The same, told `later`. What was quiet may have spoken since, so that stays as it was.
+    pub fn aged(mut self, later: Duration) -> Report {
+        if let Stand::Elsewhere { last, call, .. } = &mut self.stand {
+            last.iter_mut().for_each(|(_, ago)| *ago += later);
+            call.iter_mut().for_each(|call| call.since += later);
+        }
+        self
+    }
+
+    /// All ranks that it mentions.
+    pub fn ranks(&self) -> impl Iterator<Item = Rank> {
+        self.waits_for().into_iter().chain(self.heard.clone()).chain(self.missed.clone())
+    }
+
+    /// For whom it waits, in this operation or in another of the same group.
+    fn waits_for(&self) -> Vec<Rank> {
+        match &self.stand {
+            Stand::Inside { waits_for, .. } => waits_for.clone(),
+            Stand::Done => Vec::new(),
+            Stand::Elsewhere { call, .. } => call.as_ref().map_or(Vec::new(), |c| c.waits_for.clone()),
+        }
+    }
+}

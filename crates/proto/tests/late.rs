@@ -1,0 +1,262 @@
+//! What follows from the deadline: limits that fit together, a vigil that keeps its order, and blame that is just.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use proptest::prelude::*;
+use tweed_proto::late::{
+    Activity, Blame, Call, Culprit, History, Kind, Limits, Process, Reason, Report, Scene, Seat, Stand, Step,
+    Usual, Vigil,
+};
+
+const FRESH: Duration = Duration::from_millis(100);
+
+fn span() -> impl Strategy<Value = Duration> {
+    // From nothing to what saturates, each order of magnitude equally likely.
+    (0u32..64).prop_flat_map(|bits| 0..=(u64::MAX >> bits)).prop_map(Duration::from_micros)
+}
+
+fn usual() -> impl Strategy<Value = Option<Usual>> {
+    proptest::option::of((span(), span()).prop_map(|(median, spread)| Usual { median, spread }))
+}
+
+fn limits() -> impl Strategy<Value = Limits> {
+    (proptest::option::of(span()), usual(), span()).prop_map(|(d, u, most)| Limits::derive(d, u, most))
+}
+
+proptest! {
+    #[test]
+    fn limits_fit_together(deadline in proptest::option::of(span()), usual in usual(), most in span()) {
+        let limits = Limits::derive(deadline, usual, most);
+        prop_assert!(limits.answer <= limits.notice);
+        prop_assert!(limits.notice.saturating_add(limits.answer) <= limits.fail);
+        prop_assert!(limits.fail <= most);
+        prop_assert!(limits.dispute <= limits.fail);
+        prop_assert!(deadline.is_none_or(|d| limits.silence > d || d == Duration::MAX));
+    }
+
+    #[test]
+    fn what_is_as_quick_as_usual_is_not_looked_into(deadline in span(), usual in usual()) {
+        let limits = Limits::derive(Some(deadline), usual, Duration::MAX);
+        prop_assert!(limits.notice >= usual.map_or(Duration::ZERO, |u| u.median));
+        prop_assert!(limits.fail >= deadline);
+    }
+
+    #[test]
+    fn a_vigil_asks_warns_asks_and_fails(limits in limits(), steps in proptest::collection::vec(span(), 1..20)) {
+        let mut vigil = Vigil::new(limits);
+        let mut waited = Duration::ZERO;
+        let mut seen = Vec::new();
+        for step in steps {
+            waited = waited.saturating_add(step).max(vigil.next());
+            let due = vigil.poll(waited).expect("it is due");
+            seen.push(due);
+            if due == Step::Fail {
+                break;
+            }
+        }
+        let whole = [Step::Ask, Step::Warn, Step::Ask, Step::Fail];
+        prop_assert_eq!(&seen[..], &whole[..seen.len()]);
+    }
+
+    #[test]
+    fn nobody_is_judged_before_he_could_answer(limits in limits(), stopped in span()) {
+        let mut vigil = Vigil::new(limits);
+        let asked = vigil.next().saturating_add(stopped);
+        prop_assert_eq!(vigil.poll(asked), Some(Step::Ask));
+        let warned = vigil.next();
+        prop_assert!(warned >= asked.saturating_add(limits.answer));
+    }
+
+    #[test]
+    fn an_outlier_does_not_move_the_usual(values in proptest::collection::vec(1u64..1000, 9..64), outlier in 1u64..1 << 40) {
+        let kind = Kind::new("all_reduce", 4096);
+        let mut history = History::default();
+        values.iter().for_each(|&v| history.handle_end(kind, Duration::from_micros(v)));
+        history.handle_end(kind, Duration::from_micros(outlier));
+        let usual = history.usual(kind).expect("there are enough");
+        prop_assert!(usual.median <= Duration::from_micros(1000));
+        prop_assert!(usual.spread <= Duration::from_micros(1000));
+    }
+
+    #[test]
+    fn somebody_is_always_to_blame(reports in proptest::collection::btree_map(0u32..6, report(), 0..6), waits_for in waits()) {
+        let mut reports = reports;
+        reports.insert(0, inside(&waits_for, 0));
+        let blame = Blame::find(0, &reports, FRESH);
+        prop_assert!(!blame.culprits.is_empty());
+    }
+}
+
+fn waits() -> impl Strategy<Value = Vec<u32>> {
+    proptest::collection::vec(0u32..6, 1..4)
+}
+
+fn report() -> impl Strategy<Value = Report> {
+    prop_oneof![
+        (waits(), 0u64..1000).prop_map(|(w, quiet)| inside(&w, quiet)),
+        Just(Report::of(Stand::Done)),
+        Just(elsewhere()),
+    ]
+}
+
+fn inside(waits_for: &[u32], quiet_ms: u64) -> Report {
+    Report::of(Stand::Inside { waits_for: waits_for.to_vec(), quiet: Duration::from_millis(quiet_ms) })
+}
+
+fn elsewhere() -> Report {
+    Report::of(Stand::Elsewhere { last: None, call: None, activity: Activity::Computes })
+}
+
+fn find(me: u32, reports: &[(u32, Report)]) -> Vec<Culprit> {
+    let reports: BTreeMap<u32, Report> = reports.iter().cloned().collect();
+    Blame::find(me, &reports, FRESH).culprits
+}
+
+fn culprit(rank: u32, reason: Reason) -> Vec<Culprit> {
+    vec![Culprit { rank, reason }]
+}
+
+/// A ring of four in which rank 2 does not move: 3 waits for 2, 0 for 3, 1 for 0.
+fn ring(of_two: Option<Report>) -> Vec<(u32, Report)> {
+    let others = [(0, inside(&[3], 900)), (1, inside(&[0], 800)), (3, inside(&[2], 950))];
+    others.into_iter().chain(of_two.map(|r| (2, r))).collect()
+}
+
+#[test]
+fn the_silent_rank_is_named_by_those_that_wait_only_for_others() {
+    for me in [0, 1, 3] {
+        assert_eq!(find(me, &ring(None)), culprit(2, Reason::Silent));
+    }
+}
+
+#[test]
+fn a_rank_that_has_not_called_is_named() {
+    for me in [0, 1, 3] {
+        let found = find(me, &ring(Some(elsewhere())));
+        assert!(matches!(found[..], [Culprit { rank: 2, reason: Reason::Elsewhere { .. } }]), "{found:?}");
+    }
+}
+
+#[test]
+fn a_rank_that_waits_in_an_earlier_call_of_the_group_passes_the_blame_on() {
+    let call = Call { label: "barrier".into(), since: FRESH, waits_for: vec![4] };
+    let stuck = Stand::Elsewhere { last: None, call: Some(call), activity: Activity::Sleeps };
+    assert_eq!(find(1, &ring(Some(Report::of(stuck)))), culprit(4, Reason::Silent));
+}
+
+#[test]
+fn a_rank_that_has_ended_leaves_the_link() {
+    assert_eq!(find(1, &ring(Some(Report::of(Stand::Done)))), culprit(2, Reason::Link { to: 3 }));
+}
+
+#[test]
+fn a_rank_that_others_hear_is_not_stopped() {
+    let mut reports = ring(None);
+    reports[1].1.heard.insert(2);
+    assert_eq!(find(3, &reports), culprit(2, Reason::Link { to: 3 }));
+}
+
+#[test]
+fn a_rank_that_the_waiter_cannot_hear_leaves_the_link() {
+    let mut reports = ring(Some(inside(&[1], 700)));
+    reports[2].1.missed.insert(2);
+    assert_eq!(find(0, &reports), culprit(2, Reason::Link { to: 3 }));
+}
+
+#[test]
+fn in_a_circle_the_link_that_fell_silent_first_is_cut() {
+    assert_eq!(find(0, &ring(Some(inside(&[1], 700)))), culprit(2, Reason::Link { to: 3 }));
+}
+
+#[test]
+fn where_values_flow_nothing_is_cut() {
+    assert_eq!(find(0, &ring(Some(inside(&[1], 5)))), culprit(2, Reason::Slow { to: 3 }));
+}
+
+#[test]
+fn the_first_rank_that_waits_speaks() {
+    let reports: BTreeMap<u32, Report> =
+        [(0, elsewhere()), (1, inside(&[0], 1)), (2, inside(&[0], 1))].into();
+    assert_eq!(Blame::speaker(&reports), Some(1));
+}
+
+fn told(process: Process, reports: &[(u32, Report)]) -> (String, String) {
+    let link = "tcp 10.0.0.3:4000".to_owned();
+    let seats: Vec<Seat> = (0..4)
+        .map(|r| Seat { host: format!("host-{r}"), pid: 100 + r, link: link.clone(), process })
+        .collect();
+    let deadline = Some(Duration::from_secs(5));
+    let usual = Some(Usual { median: Duration::from_millis(20), spread: Duration::from_millis(2) });
+    let limits = Limits::derive(deadline, usual, Duration::from_secs(1800));
+    let label = "all_reduce float32 [8]";
+    let scene = Scene { label, waited: Duration::from_secs(2), limits, deadline, usual, seats: &seats };
+    let blame = Blame::find(0, &reports.iter().cloned().collect(), FRESH);
+    (scene.warning(&blame), scene.verdict(&blame))
+}
+
+#[test]
+fn the_words_say_who_where_since_when_and_what_to_type() {
+    let (warning, verdict) = told(Process::Stopped, &ring(None));
+    assert_eq!(
+        warning,
+        "tweed: all_reduce float32 [8] is 2.0 s late (usually 20 ms ± 2 ms): rank 2 on host-2 (process 102, tcp \
+         10.0.0.3:4000) is stopped (SIGSTOP, Ctrl-Z or a debugger) and answers nothing. It fails in 3.0 s. \
+         Look: on host-2: kill -CONT 102"
+    );
+    assert_eq!(
+        verdict,
+        "all_reduce float32 [8]: not ended after 2.0 s (usually 20 ms ± 2 ms)\
+         \n  culprit: rank 2 on host-2 (process 102, tcp 10.0.0.3:4000) is stopped (SIGSTOP, Ctrl-Z or a debugger) and \
+         answers nothing\
+         \n  next:    on host-2: kill -CONT 102\
+         \n  waiting: rank 0 for 3; 3 for 2\
+         \n  limit:   a step may be 5.0 s late (TWEED_DEADLINE, Options.deadline)"
+    );
+}
+
+#[test]
+fn each_reason_has_its_own_words_and_advice() {
+    let cases = [
+        (Process::Unseen, ring(None), "answers nothing: it is stopped, or its host", "kill -CONT 102"),
+        (
+            Process::Alive,
+            ring(None),
+            "runs, and its engine answers nothing",
+            "py-spy dump --native --pid 102",
+        ),
+        (
+            Process::Alive,
+            ring(Some(elsewhere())),
+            "has not called it: its main thread computes",
+            "py-spy dump --pid 102",
+        ),
+        (
+            Process::Alive,
+            ring(Some(Report::of(Stand::Done))),
+            "nothing from it reaches rank 3 on host-3",
+            "tweed doctor",
+        ),
+        (Process::Alive, ring(Some(inside(&[1], 5))), "values still flow", "tweed top"),
+    ];
+    for (process, reports, words, advice) in cases {
+        let (warning, verdict) = told(process, &reports);
+        for text in [warning, verdict] {
+            assert!(
+                text.contains(words) && text.contains(advice) && text.contains("rank 2 on host-2"),
+                "{text}"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_rank_that_comes_late_is_known_for_it() {
+    let mut history = History::default();
+    for late in [3, 4, 5, 4, 400] {
+        history.handle_arrival(1, Duration::from_millis(late));
+    }
+    let lateness = history.lateness(1).expect("it has come five times");
+    assert_eq!((lateness.median, lateness.spread), (Duration::from_millis(4), Duration::from_millis(1)));
+    assert_eq!(history.lateness(0), None);
+}
