@@ -5,24 +5,36 @@ use std::net::TcpStream;
 use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
+use tweed_proto::late::Limits;
 use tweed_proto::Reach;
 
 use crate::card::Card;
 use crate::error::EngineError;
 use crate::group::{Membership, Tuning};
 use crate::links::{Peer, Shared};
-use crate::meet::{dial_local, receive_greeting, send_greeting, Greeting, Home, PATIENCE};
-use crate::message::{Kind, Message};
+use crate::meet::{dial_local, receive_greeting, send_greeting, Greeting, Home};
 use crate::node::{lock, GroupSpec, Inner};
-use crate::stream::{Payload, Socket, Stream};
+use crate::silence::cut_after;
+use crate::stream::{Socket, Stream};
 use crate::watch::Watch;
 use crate::whereabouts::Whereabouts;
 
 impl Inner {
+    /// How long introductions and silent wires may take.
+    fn limits(&self) -> Limits {
+        self.options.limits(Duration::MAX)
+    }
+
     fn home(&self) -> Home<'_> {
-        Home { arena: &self.arena, bell: self.bell, uid: &self.card.uid, host: &self.card.host }
+        Home {
+            arena: &self.arena,
+            bell: self.bell,
+            uid: &self.card.uid,
+            host: &self.card.host,
+            patience: self.limits().greet,
+        }
     }
 
     pub(crate) fn meet_all(self: &Arc<Self>, spec: &GroupSpec) -> Result<Membership, EngineError> {
@@ -36,12 +48,12 @@ impl Inner {
         for card in cards.iter().filter(|c| self.card.uid < c.uid && self.find(&c.uid).is_none()) {
             self.dial(card).map_err(|e| self.unreachable(spec, &cards, card, &e.to_string()))?;
         }
-        let deadline = Instant::now() + spec.timeout;
+        let deadline = Instant::now() + self.options.limits(spec.timeout).fail;
         let mut peers = Vec::new();
         for card in &cards {
             let peer =
                 if card.uid == self.card.uid { Some(usize::MAX) } else { self.wait_for(&card.uid, deadline) };
-            let late = || self.unreachable(spec, &cards, card, "it did not call within the group's timeout");
+            let late = || self.unreachable(spec, &cards, card, "it did not call in time");
             peers.push(peer.ok_or_else(late)?);
         }
         let reach: Vec<Reach> = cards
@@ -128,7 +140,7 @@ impl Inner {
         }
         let mut sockets = Vec::new();
         for stream in 0..self.options.streams.max(1) {
-            let socket = TcpStream::connect_timeout(&card.tcp, PATIENCE)?;
+            let socket = TcpStream::connect_timeout(&card.tcp, self.limits().greet)?;
             self.prepare(&socket)?;
             send_greeting(
                 &socket,
@@ -218,8 +230,10 @@ impl Inner {
 
     fn prepare(&self, socket: &TcpStream) -> io::Result<()> {
         socket.set_nodelay(true)?;
-        socket.set_read_timeout(Some(PATIENCE))?;
-        socket.set_write_timeout(Some(PATIENCE))?;
+        let Limits { greet, silence, .. } = self.limits();
+        socket.set_read_timeout(Some(greet))?;
+        socket.set_write_timeout(Some(greet))?;
+        cut_after(silence, socket)?;
         let Some(name) = &self.options.congestion else { return Ok(()) };
         // SAFETY: the name's bytes are as long as said.
         let set = unsafe {
@@ -239,12 +253,9 @@ impl Inner {
     }
 
     pub(crate) fn say_bye(&self) {
-        let engine = lock(&self.engine);
+        let mut engine = lock(&self.engine);
         engine.save_traces();
-        for stream in engine.links.peers.iter().filter(|p| p.lost.is_none()).filter_map(|p| p.streams.first())
-        {
-            let _ = stream.send(&Message::new(Kind::Bye, 0, 0), Payload::Nothing);
-        }
+        engine.say_bye();
     }
 }
 

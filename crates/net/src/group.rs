@@ -3,7 +3,6 @@
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
-use tweed_proto::late::Limits;
 use tweed_proto::{Program, Reach};
 use tweed_schedule::{Collective, Draft as ScheduleDraft, Rank, Schedule, Send};
 
@@ -134,7 +133,7 @@ impl Group {
             Some(deadline) => format!("a step may be {} s late", deadline.as_secs_f64()),
             None => "no deadline is set (TWEED_DEADLINE), torch's timeout counts".into(),
         };
-        format!("{allowed}: {}", Limits::derive(deadline, None, self.members.timeout))
+        format!("{allowed}: {}", self.inner.options.limits(self.members.timeout))
     }
 
     /// Starts an operation. What is wrong with the call is told by the operation.

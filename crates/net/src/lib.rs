@@ -27,6 +27,7 @@ mod plans;
 mod request;
 mod ring;
 mod running;
+mod silence;
 mod stream;
 mod watch;
 mod whereabouts;

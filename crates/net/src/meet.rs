@@ -15,8 +15,6 @@ use crate::card::PROTOCOL;
 use crate::links::Shared;
 use crate::ring::Ring;
 
-/// A greeting that takes longer is given up.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
 const MAX_GREETING: usize = 4096;
 
 /// What each side says first.
@@ -73,13 +71,15 @@ pub(crate) struct Home<'a> {
     pub(crate) bell: u64,
     pub(crate) uid: &'a str,
     pub(crate) host: &'a str,
+    /// A greeting that takes longer is given up.
+    pub(crate) patience: Duration,
 }
 
 impl Home<'_> {
     /// Exchanges greetings and memory over a local socket; both sides call it.
     pub(crate) fn meet(&self, socket: &UnixStream) -> io::Result<(Greeting, Shared)> {
-        socket.set_read_timeout(Some(PATIENCE))?;
-        socket.set_write_timeout(Some(PATIENCE))?;
+        socket.set_read_timeout(Some(self.patience))?;
+        socket.set_write_timeout(Some(self.patience))?;
         let ring = self.new_ring()?;
         send_descriptor(socket, self.arena.file())?;
         let greeting = Greeting {

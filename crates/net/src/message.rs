@@ -30,12 +30,14 @@ pub(crate) enum Kind {
     Ask = 9,
     /// Text follows: the answer to `Ask`.
     State = 10,
+    /// The sender leaves the group.
+    Leave = 11,
 }
 
 impl Kind {
     fn from_byte(byte: u8) -> Option<Kind> {
         use Kind::*;
-        [Readable, Writable, Placed, Read, Carried, Describe, Failed, Bye, Ask, State]
+        [Readable, Writable, Placed, Read, Carried, Describe, Failed, Bye, Ask, State, Leave]
             .into_iter()
             .find(|&k| k as u8 == byte)
     }

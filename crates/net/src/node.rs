@@ -11,6 +11,8 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use tweed_proto::late::Limits;
+
 use crate::arena::Arena;
 use crate::bell::Bell;
 use crate::card::{boot_id, host_name, network_id, random_uid, Card, PROTOCOL};
@@ -36,6 +38,13 @@ pub struct NodeOptions {
     pub traces: Option<PathBuf>,
     /// How late a step may be; `None`: as late as the caller's timeout allows.
     pub deadline: Option<Duration>,
+}
+
+impl NodeOptions {
+    /// The timeouts of a call of which nothing is known, where the caller allows `most`.
+    pub(crate) fn limits(&self, most: Duration) -> Limits {
+        Limits::derive(self.deadline, None, most)
+    }
 }
 
 /// What makes a group.

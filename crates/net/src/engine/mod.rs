@@ -2,9 +2,11 @@
 //!
 //! One lock guards it, and whoever holds the lock drives it: a caller that waits, or the background thread.
 
+mod farewell;
 mod faults;
 mod late;
 mod news;
+mod stash;
 mod work;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -12,6 +14,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use tweed_proto::late::History;
+use tweed_schedule::Rank;
 
 use crate::error::EngineError;
 use crate::group::Membership;
@@ -23,6 +26,7 @@ use crate::running::{Draft, Home, Key, Running};
 use crate::stream::Ticket;
 
 pub(crate) use late::Lateness;
+use stash::Stash;
 
 /// After arithmetic on so many bytes, look for news first.
 const QUANTUM_BYTES: u64 = 64 << 10;
@@ -47,6 +51,8 @@ struct Club {
     history: History,
     /// The operation that ended last.
     last_end: Option<(&'static str, Instant)>,
+    /// Members that have left it.
+    left: BTreeSet<Rank>,
     /// Why it cannot be used any more.
     broken: Option<EngineError>,
 }
@@ -61,12 +67,14 @@ pub(crate) struct Engine {
     next_run: u64,
     /// Receives from anybody that nobody has answered.
     open: Vec<Draft>,
-    /// Messages on operations that this rank has not come to yet.
-    early: BTreeMap<Key, Vec<(usize, Message, Vec<u8>)>>,
-    /// Messages on groups that this rank has not opened yet.
-    unopened: BTreeMap<u32, Vec<(usize, Message, Vec<u8>)>>,
+    /// Messages on operations and groups that this rank has not come to yet.
+    stash: Stash,
     /// Groups that this rank has left.
     closed: BTreeSet<u32>,
+    /// Of those, the ones whose members have not been told yet.
+    leaving: Vec<Arc<Membership>>,
+    /// Over how many streams a peer has said that it leaves: all, or that group.
+    farewells: BTreeMap<(usize, u8, u32), usize>,
     /// Operations that have ended; their callers are told once the lock is free.
     ended: Vec<(Arc<Op>, Result<(), EngineError>)>,
     /// When it was last driven: near enough for what counts in milliseconds.
@@ -84,9 +92,10 @@ impl Engine {
             runs: Vec::new(),
             next_run: 0,
             open: Vec::new(),
-            early: BTreeMap::new(),
-            unopened: BTreeMap::new(),
+            stash: Stash::new(stash::MOST_BYTES),
             closed: BTreeSet::new(),
+            leaving: Vec::new(),
+            farewells: BTreeMap::new(),
             ended: Vec::new(),
             clock: Instant::now(),
             last_warning: None,
@@ -105,12 +114,13 @@ impl Engine {
             numbers: Numbers::default(),
             history: History::default(),
             last_end: None,
+            left: BTreeSet::new(),
             broken: None,
             members,
         };
         let number = club.members.number;
         self.clubs.insert(number, club);
-        for (peer, message, body) in self.unopened.remove(&number).unwrap_or_default() {
+        for (peer, message, body) in self.stash.take_group(number) {
             self.handle(peer, message, body);
         }
         Ok(())
@@ -119,9 +129,9 @@ impl Engine {
     pub(crate) fn close_group(&mut self, number: u32) {
         let reason = EngineError::Aborted("the group was closed while the operation ran".into());
         self.fail_group(number, &reason);
-        self.clubs.remove(&number);
+        self.leaving.extend(self.clubs.remove(&number).map(|club| club.members));
         self.closed.insert(number);
-        self.early.retain(|key, _| key.group != number);
+        self.stash.drop_group(number);
     }
 
     /// Writes down how operations went that no peer has acknowledged in full; the process ends.
@@ -140,6 +150,7 @@ impl Engine {
                 break;
             }
         }
+        self.say_leave();
         self.links.ring_bells();
         self.expire(Instant::now());
     }
@@ -233,7 +244,7 @@ impl Engine {
         };
         let place = self.runs.partition_point(|r| r.request.priority >= run.request.priority);
         self.runs.insert(place, run);
-        for (peer, message, body) in self.early.remove(&key).unwrap_or_default() {
+        for (peer, message, body) in self.stash.take(&key) {
             self.handle(peer, message, body);
         }
         if let Some(&peer) =
@@ -241,6 +252,7 @@ impl Engine {
         {
             self.fail_for_lost(peer);
         }
+        self.fail_for_left(key.group);
     }
 
     /// Receives from anybody: looks whether somebody has sent.
@@ -251,7 +263,7 @@ impl Engine {
             let found = self
                 .clubs
                 .get_mut(&draft.group.number)
-                .and_then(|c| c.numbers.find_sender(draft, self.early.keys()));
+                .and_then(|c| c.numbers.find_sender(draft, self.stash.keys()));
             match found {
                 Some(key) => {
                     let mut draft = self.open.remove(index);

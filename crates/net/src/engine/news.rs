@@ -2,6 +2,7 @@
 
 use tweed_proto::{Action, Arrival, Ready};
 
+use super::stash::MOST_BYTES;
 use super::Engine;
 use crate::error::EngineError;
 use crate::message::{Kind, Message, WHOLE_GROUP};
@@ -11,14 +12,15 @@ use crate::stream::Ticket;
 
 impl Engine {
     pub(super) fn handle(&mut self, peer: usize, message: Message, body: Vec<u8>) {
-        if message.kind == Kind::Bye {
-            return self.handle_lost(peer, "it has left in good order".into());
-        }
         if message.op == WHOLE_GROUP && self.clubs.contains_key(&message.group) {
             let error = EngineError::from_peer(message.send, String::from_utf8_lossy(&body).into_owned());
             return self.fail_group(message.group, &error);
         }
         match message.kind {
+            Kind::Bye => return self.hear_farewell(peer, message),
+            Kind::Leave if self.clubs.contains_key(&message.group) => {
+                return self.hear_farewell(peer, message)
+            }
             Kind::Ask => return self.answer(peer, &message),
             Kind::State => return self.take_report(peer, &message, &body),
             _ => {}
@@ -79,7 +81,8 @@ impl Engine {
     fn keep_early(&mut self, peer: usize, message: Message, body: Vec<u8>) {
         let Some(club) = self.clubs.get(&message.group) else {
             if !self.closed.contains(&message.group) {
-                self.unopened.entry(message.group).or_default().push((peer, message, body));
+                let fits = self.stash.keep_for_group((peer, message, body));
+                self.check_ahead(peer, fits);
             }
             return;
         };
@@ -94,9 +97,20 @@ impl Engine {
             return self.fail_group(message.group, &error);
         }
         let key = Key { group: message.group, op: message.op, peer: pair };
-        self.early.entry(key).or_default().push((peer, message, body));
+        let fits = self.stash.keep(key, (peer, message, body));
+        self.check_ahead(peer, fits);
         if pair.is_some() {
             self.answer_open();
+        }
+    }
+
+    /// Parts with a peer that waits for nobody, before it fills this rank's memory.
+    fn check_ahead(&mut self, peer: usize, fits: bool) {
+        if !fits {
+            let streams = std::mem::take(&mut self.links.peers[peer].streams);
+            streams.iter().for_each(|s| s.socket.shut_down());
+            let gib = MOST_BYTES >> 30;
+            self.handle_lost(peer, format!("it is more than {gib} GiB of messages ahead of this rank"));
         }
     }
 
