@@ -24,8 +24,9 @@ READY := .venv/.ready.stamp
 help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' Makefile
 
-demo: $(READY) ## Train four workers over tweed beside DDP on Gloo, and write a report
-	tweed train --task fashion-mnist --workers 4 --strategy every_step --against ddp-gloo --fallback digits
+demo: $(READY) ## Train four workers over a slow, lossy network, tweed beside DDP on Gloo; write a report
+	tweed train --task fashion-mnist --workers 4 --steps 300 --strategy local_steps:8 --against ddp-gloo \
+		--network rate=100mbit,loss=0.1% --or-unshaped --fallback digits
 
 test: $(READY) ## Run all tests: Rust, Python, and the quick part of torch's own suite
 	@tools/cargo-test.sh
@@ -70,7 +71,8 @@ clean: ## Remove what was built and installed (runs/ and downloaded data stay)
 	find python tests bench -name __pycache__ -prune -exec rm -rf {} +
 	rm -f python/tweed/_core*.so
 
-$(ENV): requirements.lock tools/venv.sh
+$(ENV): requirements.lock tools/venv.sh tools/system.sh
+	tools/system.sh
 	tools/venv.sh
 	@touch $@
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import asdict
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -14,12 +15,21 @@ from tweed import report
 from tweed.errors import UsageError
 from tweed.report.page import notes, render, result
 from tweed.report.plots import ACCURACY, BYTES, LOSS, TIME, draw, points, svg
+from tweed.testbed import Counters
 
 FACTS: dict[str, Any] = {
-    "settings": {"task": "digits", "workers": 4, "strategy": "every_step", "against": "ddp-gloo", "lr": 0.05},
+    "settings": {
+        "task": "digits",
+        "workers": 4,
+        "strategy": "every_step",
+        "against": "ddp-gloo",
+        "lr": 0.05,
+        "network": None,
+    },
     "sides": {"tweed": "tweed every_step", "ddp-gloo": "PyTorch DDP on Gloo"},
     "command": "tweed train --name '<b>'",
     "one_host": True,
+    "unshaped": None,
     "test_samples": 359,
     "versions": {"tweed": "0.1.0", "torch": "2.15.0"},
     "machine": {"processor": "a processor", "cores": 2, "memory_bytes": 2**34, "kernel": "6.1"},
@@ -36,15 +46,25 @@ def told(side: str, step: int, accuracy: float | None) -> dict[str, Any]:
         "loss": 2.0 / step,
         "samples_per_s": 640.0,
         "bytes_per_worker": step * 1_000_000,
+        "link_bytes_per_worker": step * 1_100_000,
         "waiting_s": 0.5 if side == "tweed" else None,
         "test_loss": None if accuracy is None else 0.25,
         "accuracy": accuracy,
     }
 
 
-FIGURES = [
+def without_links(told: dict[str, Any]) -> dict[str, Any]:
+    return told | {"link_bytes_per_worker": None}
+
+
+MEASURED = [
     told(side, step, 0.9 if step % 2 == 0 else None) for side in FACTS["sides"] for step in (1, 2, 3, 4)
 ]
+FIGURES = [without_links(line) for line in MEASURED]
+SHAPED = FACTS | {"settings": FACTS["settings"] | {"network": "rate=100mbit,loss=0.1%,congestion=cubic"}}
+UNSHAPED = FACTS | {"unshaped": "nft is missing: apt install nftables"}
+LINK = asdict(Counters(sent_bytes=9_000_000, sent_packets=6000, lost_packets=7, overflowed_packets=2))
+LINKS = [{"side": side, "counted": [LINK, LINK], "findings": []} for side in FACTS["sides"]]
 
 
 class Links(HTMLParser):
@@ -117,7 +137,7 @@ def test_result_is_a_sides_last_line() -> None:
 
 
 def test_what_is_not_known_is_said() -> None:
-    row = result("DDP", [told("ddp-gloo", 1, None)])
+    row = result("DDP", [without_links(told("ddp-gloo", 1, None))])
     assert row["accuracy"] == "–"
     assert row["waited on the network"] == "not told"
 
@@ -125,7 +145,7 @@ def test_what_is_not_known_is_said() -> None:
 def test_notes_are_honest_about_host_and_network() -> None:
     words = " ".join(notes(FACTS, 2))
     assert "one host with 2 cores and so took turns" in words
-    assert "not shaped" in words
+    assert "not shaped by tweed" in words
     assert "computed" in words
     assert "one after the other" in words
     alone = notes(FACTS | {"one_host": False}, 1)
@@ -139,9 +159,53 @@ def test_points_need_both_quantities() -> None:
 
 
 def test_plot_keeps_text_as_text() -> None:
-    text = svg(draw({"ours": FIGURES[:4]}, TIME, LOSS))
+    text = svg(draw({"ours": FIGURES[:4]}, TIME, LOSS, "a network"))
     assert text.startswith("<svg")
     assert re.search(r"<text[^>]*>training loss</text>", text)
+    assert re.search(r"<text[^>]*>a network</text>", text)
+
+
+def read(facts: dict[str, Any], figures: list[dict[str, Any]], links: list[dict[str, Any]]) -> str:
+    page = Links()
+    page.feed(render("demo", facts, figures, links))
+    return page.text
+
+
+def test_a_shaped_network_is_in_the_head_and_on_every_plot() -> None:
+    text = read(SHAPED, MEASURED, LINKS)
+    assert text.count("Network: 100 Mbit/s per worker, 0.1 % of packets lost, cubic") == 1 + 4
+
+
+def test_bytes_of_a_shaped_network_are_measured() -> None:
+    text = read(SHAPED, MEASURED, LINKS)
+    assert text.count("sent per worker (MB, measured at its link)") == 2
+    assert text.count("4.4 MB") == 2
+    assert "computed" not in text
+
+
+def test_what_the_links_dropped_is_told_by_side() -> None:
+    said = notes(SHAPED, 2, LINKS)
+    assert any(
+        note.startswith("PyTorch DDP on Gloo: of 12,000 packets, 14 were lost by chance and 4 to full")
+        for note in said
+    )
+    assert "nothing went round the links" in " ".join(said)
+
+
+def test_bytes_that_went_round_are_told() -> None:
+    wrong = [LINKS[0] | {"findings": ["all workers: the rest went round them"]}, LINKS[1]]
+    assert "NOT as it should be: all workers: the rest went round them" in " ".join(notes(SHAPED, 2, wrong))
+
+
+def test_a_run_that_went_on_unshaped_is_marked_everywhere() -> None:
+    text = read(UNSHAPED, FIGURES, [])
+    assert text.count("Network NOT shaped: none could be built here") == 1 + 4
+    assert "apt install nftables" in text
+
+
+def test_a_run_that_asked_for_no_network_says_so_on_every_plot() -> None:
+    assert read(FACTS, FIGURES, []).count("Network not shaped") == 1 + 4
+    assert read(FACTS | {"one_host": False}, FIGURES, []).count("Network not known") == 1 + 4
 
 
 def test_a_run_without_figures_says_so() -> None:

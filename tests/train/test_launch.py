@@ -112,6 +112,22 @@ def test_an_interrupted_run_ends_as_if_it_had_not_been(tmp_path: Path, asked: di
     assert scores(folder) == scores(whole[1])
 
 
+@pytest.mark.usefixtures("namespaces")
+def test_both_sides_cross_a_shaped_network_and_a_resumed_run_counts_on(tmp_path: Path) -> None:
+    network = "rate=1gbit,loss=0.1%"
+    settings, folder = start(tmp_path, "a", against="ddp-gloo", network=network)
+    with pytest.raises(Interrupted):
+        launch(settings, folder, interrupt_at(7))
+    launch(*resume(tmp_path, "a"), ignore)
+    for side in settings.sides:
+        told = [line for line in folder.figures() if line["side"] == side]
+        measured = [line["link_bytes_per_worker"] for line in told]
+        assert measured == sorted(measured)
+        assert measured[-1] > told[-1]["bytes_per_worker"]
+    assert folder.findings() == []
+    assert len(folder.links.read_text().splitlines()) == 2
+
+
 def test_a_finished_side_is_not_trained_again(tmp_path: Path) -> None:
     launch(*start(tmp_path, "a"), ignore)
     shown: list[dict[str, Any]] = []

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tweed.data import SETS
 from tweed.data.store import checksum
-from tweed.errors import DataError, StrategyError, UsageError
+from tweed.errors import DataError, NoTestbed, StrategyError, UsageError
 from tweed.train.batches import Batches
 from tweed.train.request import Request, begin, fill, free_name, steps_of
 from tweed.train.settings import OURS, Settings, differences
@@ -40,6 +40,7 @@ def test_what_is_given_wins() -> None:
         ({"lr": float("nan")}, "lr is nan"),
         ({"against": "nccl"}, "cannot compare with 'nccl'; there is ddp-gloo"),
         ({"partition": "half"}, "no partition 'half'"),
+        ({"network": "delay=1ms"}, "cannot read 'delay=1ms' of a network"),
     ],
 )
 def test_wrong_settings_are_refused_in_words(wrong: dict[str, Any], words: str) -> None:
@@ -60,6 +61,11 @@ def test_settings_survive_json() -> None:
 def test_settings_of_another_version_are_refused() -> None:
     with pytest.raises(UsageError, match="another version"):
         Settings.from_json({"task": "digits"})
+
+
+def test_a_network_is_kept_with_everything_said() -> None:
+    assert fill({"network": "rate=1000kbit"}).network == "rate=1mbit,congestion=cubic"
+    assert fill({}).links is None
 
 
 def test_sides_have_labels_and_titles_ours_first() -> None:
@@ -115,6 +121,7 @@ def test_ranks_and_seeds_shuffle_differently() -> None:
         ({"name": "a/b"}, "'a/b' cannot be the name"),
         ({"name": ".."}, "cannot be the name"),
         ({"name": ""}, "cannot be the name"),
+        ({"or_unshaped": True}, "give --network too"),
     ],
 )
 def test_wrong_requests_are_refused_in_words(request_: dict[str, Any], words: str) -> None:
@@ -126,6 +133,11 @@ def test_workers_are_the_launchers() -> None:
     assert Request({}).with_workers(3).given == {"workers": 3}
     with pytest.raises(UsageError, match="--workers 4, but the launcher has started 3"):
         Request({"workers": 4}).with_workers(3)
+
+
+def test_torchruns_workers_get_no_network() -> None:
+    with pytest.raises(UsageError, match="without torchrun"):
+        Request({"network": "rate=1mbit"}).with_workers(3)
 
 
 def test_steps_of_epochs() -> None:
@@ -178,6 +190,26 @@ class TestBegin:
     def test_resume_needs_a_run(self, tmp_path: Path) -> None:
         with pytest.raises(UsageError, match="no run to resume"):
             begin(Request({}, name="a", resume=True), tmp_path, lambda line: None)
+
+    def test_a_network_that_cannot_be_built_is_an_error_before_anything_is_written(
+        self, tmp_path: Path
+    ) -> None:
+        request = Request({"task": "digits", "network": "congestion=yelling"}, name="a")
+        with pytest.raises(NoTestbed, match="no congestion control 'yelling'"):
+            begin(request, tmp_path, lambda line: None)
+        assert not (tmp_path / "a").exists()
+
+    def test_or_unshaped_goes_on_aloud_and_notes_why(self, tmp_path: Path) -> None:
+        lines: list[str] = []
+        asked = {"task": "digits", "network": "congestion=yelling"}
+        settings, folder = begin(Request(asked, name="a", or_unshaped=True), tmp_path, lines.append)
+        assert settings.network is None
+        assert "no congestion control 'yelling'" in folder.facts()["unshaped"]
+        assert "The network is not shaped: no congestion control 'yelling'" in "\n".join(lines)
+
+    def test_or_unshaped_does_not_excuse_a_network_that_makes_no_sense(self, tmp_path: Path) -> None:
+        with pytest.raises(UsageError, match="below 1"):
+            begin(Request({"task": "digits", "network": "loss=2"}, or_unshaped=True), tmp_path, print)
 
     def test_fallback_is_taken_aloud_when_data_is_not_to_be_had(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -34,19 +34,27 @@ def train(
     name: Annotated[str | None, typer.Option(help="Name of the run; its folder is runs/NAME.")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the run called --name.")] = False,
     fallback: Annotated[str | None, typer.Option(help="Task to take if the data is not to be had.")] = None,
+    network: Annotated[
+        str | None, typer.Option(help="Put each worker behind a link like rate=100mbit,loss=0.1%.")
+    ] = None,
+    or_unshaped: Annotated[
+        bool, typer.Option("--or-unshaped", help="Go on without --network where it cannot be built.")
+    ] = False,
 ) -> None:
     """Train a real model on several workers; write figures and a report to runs/NAME.
 
     The workers are processes of this machine, or torchrun's if torchrun started this command.
     """
+    from tweed.testbed import Network
     from tweed.train.request import Request
     from tweed.train.world import torchrun_size
 
     options: dict[str, str | float | None] = {"task": task, "workers": workers, "strategy": strategy}
     options |= {"against": against, "steps": steps, "batch_size": batch_size, "lr": lr, "seed": seed}
     options |= {"partition": partition, "backend": backend}
+    options |= {"network": None if network is None else str(Network.parse(network))}
     given = {key: value for key, value in options.items() if value is not None}
-    request = Request(given, epochs, name, resume, fallback, ["tweed", *sys.argv[1:]])
+    request = Request(given, epochs, name, resume, fallback, or_unshaped, ["tweed", *sys.argv[1:]])
     size = torchrun_size()
     if size is None:
         _alone(request, Console())
@@ -96,10 +104,9 @@ def _under_torchrun(request: Request, console: Console) -> None:
 
 def _head(console: Console, settings: Settings, folder: RunFolder) -> None:
     sides = " against ".join(settings.sides.values())
-    words = (
-        f"{settings.task}, {settings.workers} workers, {settings.steps} steps: {sides}. Folder: {folder.path}"
-    )
-    console.print(words, soft_wrap=True, highlight=False)
+    job = f"{settings.task}, {settings.workers} workers, {settings.steps} steps: {sides}"
+    network = "" if settings.links is None else f" Network: {settings.links.words}."
+    console.print(f"{job}.{network} Folder: {folder.path}", soft_wrap=True, highlight=False)
 
 
 def _finish(console: Console, settings: Settings, folder: RunFolder) -> None:
@@ -107,4 +114,6 @@ def _finish(console: Console, settings: Settings, folder: RunFolder) -> None:
     from tweed.train.display import summary
 
     console.print(summary(settings, folder.figures()))
+    for finding in folder.findings():
+        console.print(f"Something is wrong with the network: {finding}", soft_wrap=True, highlight=False)
     console.print(f"Report: {report.write(folder.path)}", soft_wrap=True, highlight=False)

@@ -8,21 +8,15 @@ from pathlib import Path
 from typing import Any
 
 from tweed.errors import UsageError
-from tweed.report.plots import ACCURACY, BYTES, LOSS, TIME, Side, draw, svg
-
-PLOTS = {
-    "Loss against time": (TIME, LOSS),
-    "Accuracy against time": (TIME, ACCURACY),
-    "Loss against bytes": (BYTES, LOSS),
-    "Accuracy against bytes": (BYTES, ACCURACY),
-}
+from tweed.report import network
+from tweed.report.plots import ACCURACY, LOSS, TIME, Quantity, Side, draw, svg
 
 
 def write(folder: Path) -> Path:
     """Writes `report.html` into a run's folder.
 
     Args:
-      folder: has `run.json` and `metrics.jsonl`, as `tweed train` writes them.
+      folder: has `run.json`, `metrics.jsonl` and, of a testbed, `links.jsonl`, as `tweed train` writes them.
 
     Returns: the path of the report. It is one file, without links to others.
 
@@ -33,20 +27,25 @@ def write(folder: Path) -> Path:
     if not (folder / "run.json").exists():
         raise UsageError(f"there is no run in {folder}: it has no run.json")
     facts = json.loads((folder / "run.json").read_text())
-    lines = (folder / "metrics.jsonl").read_text().splitlines()
-    page = render(folder.name, facts, [json.loads(line) for line in lines])
+    figures, links = (_lines(folder / name) for name in ("metrics.jsonl", "links.jsonl"))
+    page = render(folder.name, facts, figures, links)
     path = folder / "report.html"
     path.write_text(page, encoding="utf-8")
     return path
 
 
-def render(name: str, facts: Mapping[str, Any], figures: Side) -> str:
+def _lines(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def render(name: str, facts: Mapping[str, Any], figures: Side, links: Side = ()) -> str:
     """The page as HTML.
 
     Args:
       name: of the run.
       facts: contents of `run.json`.
       figures: lines of `metrics.jsonl`.
+      links: lines of `links.jsonl`.
     """
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
@@ -65,13 +64,21 @@ def render(name: str, facts: Mapping[str, Any], figures: Side) -> str:
         name=name,
         facts=facts,
         results=[result(title, side) for title, side in sides.items()],
-        plots={title: svg(draw(sides, x, y)) for title, (x, y) in PLOTS.items()} if sides else {},
-        notes=notes(facts, len(sides)),
+        plots=_plots(facts, sides) if sides else {},
+        network=network.words(facts),
+        notes=notes(facts, len(sides), links),
     )
 
 
-def _told_by(label: str, figures: Side) -> Side:
-    return [told for told in figures if told["side"] == label]
+def _plots(facts: Mapping[str, Any], sides: Mapping[str, Side]) -> dict[str, str]:
+    sent = network.sent(facts)
+    plots: dict[str, tuple[Quantity, Quantity]] = {
+        "Loss against time": (TIME, LOSS),
+        "Accuracy against time": (TIME, ACCURACY),
+        "Loss against bytes": (sent, LOSS),
+        "Accuracy against bytes": (sent, ACCURACY),
+    }
+    return {title: svg(draw(sides, x, y, network.words(facts))) for title, (x, y) in plots.items()}
 
 
 def result(title: str, side: Side) -> dict[str, str]:
@@ -85,7 +92,7 @@ def result(title: str, side: Side) -> dict[str, str]:
         "test loss": _or_dash(last["test_loss"], "{:.4f}"),
         "training time": f"{last['seconds']:.1f} s",
         "samples/s": f"{last['samples'] / max(last['seconds'], 1e-9):,.0f}",
-        "sent per worker": f"{last['bytes_per_worker'] / 1e6:,.1f} MB",
+        "sent per worker": f"{network.sent_bytes(last) / 1e6:,.1f} MB",
         "waited on the network": "not told" if waited is None else f"{waited:.1f} s",
     }
 
@@ -94,15 +101,13 @@ def _or_dash(value: float | None, form: str) -> str:
     return "–" if value is None else form.format(value)
 
 
-def notes(facts: Mapping[str, Any], sides: int) -> list[str]:
+def notes(facts: Mapping[str, Any], sides: int, links: Side = ()) -> list[str]:
     """What to keep in mind when reading the figures."""
     settings, machine = facts["settings"], facts["machine"]
     said = [
         _where(facts["one_host"], settings["workers"], machine["cores"]),
-        "The network was not shaped: no link was slow or lost anything.",
+        *network.notes(facts, links),
         "Training time is rank 0's, in training steps alone. Evaluations and checkpoints are left out.",
-        "Bytes sent are computed, by the same rule for every side: 2 (N − 1) / N of the buffers that went "
-        "into all-reduces, which is what a ring sends. Headers and retransmissions are not in them.",
         f"Accuracy and test loss are over the first {facts['test_samples']:,} test samples.",
     ]
     if sides > 1:

@@ -49,6 +49,7 @@ class Quantity:
 
 TIME = Quantity("seconds", "training time (s)")
 BYTES = Quantity("bytes_per_worker", "sent per worker (MB, computed)", 1e-6)
+LINK_BYTES = Quantity("link_bytes_per_worker", "sent per worker (MB, measured at its link)", 1e-6)
 LOSS = Quantity("loss", "training loss")
 ACCURACY = Quantity("accuracy", "test accuracy (%)", 100.0, "lower right")
 
@@ -59,11 +60,12 @@ def points(side: Side, x: Quantity, y: Quantity) -> tuple[list[float], list[floa
     return [told[x.key] * x.scale for told in both], [told[y.key] * y.scale for told in both]
 
 
-def draw(sides: Mapping[str, Side], x: Quantity, y: Quantity) -> Figure:
+def draw(sides: Mapping[str, Side], x: Quantity, y: Quantity, network: str) -> Figure:
     """One plot.
 
     Args:
       sides: figures by the side's title; at most two sides, ours first.
+      network: the one that they ran over, in words.
     """
     with rc_context(_LOOK):
         figure = Figure(figsize=(5.6, 3.5), layout="constrained")
@@ -73,6 +75,7 @@ def draw(sides: Mapping[str, Side], x: Quantity, y: Quantity) -> Figure:
         axes.set_xlabel(x.label)
         axes.set_ylabel(y.label)
         axes.set_xlim(left=0)
+        axes.set_title(network, loc="left", fontsize=9, color="#667079")
         axes.legend(frameon=False, loc=y.corner)
     return figure
 

@@ -4,6 +4,7 @@ network     what a network is like, as a value
 star        the commands that build it, as values
 namespaces  holds namespaces and runs commands in them
 counters    what links have counted
+check       whether that fits what was to be sent
 bed         a network that stands
 server      the fork server that ranks come from
 ranks       the launcher's side of ranks, `inside` their own
@@ -12,7 +13,9 @@ ranks       the launcher's side of ranks, `inside` their own
 from __future__ import annotations
 
 from tweed.testbed.bed import Bed, Host, opened
+from tweed.testbed.check import findings
 from tweed.testbed.counters import Counters
+from tweed.testbed.inside import sent_bytes
 from tweed.testbed.network import Network
 from tweed.testbed.ranks import Ended, Event, Failed, RankFailed, Ranks, Said, run_ranks, say
 from tweed.testbed.server import preload
@@ -28,8 +31,10 @@ __all__ = [
     "RankFailed",
     "Ranks",
     "Said",
+    "findings",
     "opened",
     "preload",
     "run_ranks",
     "say",
+    "sent_bytes",
 ]

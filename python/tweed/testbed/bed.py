@@ -74,7 +74,8 @@ class Bed:
         for rank in range(self.size):
             text = Path(f"/proc/{self._namespaces.holder(rank)}/net/dev").read_text()
             full = overflowed.get(port(rank), 0) + self._overflowed(rank).get(INTERFACE, 0)
-            found.append(Counters(*counters.link(text), lost.get(port(rank), 0), full))
+            dropped = Counters(lost_packets=lost.get(port(rank), 0), overflowed_packets=full)
+            found.append(counters.link(text) + dropped)
         return found
 
     def _lost(self) -> dict[str, int]:

@@ -6,7 +6,7 @@ The figures are of the ranks' ends of the links: what left a rank after its queu
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 
 from tweed.testbed.star import INTERFACE
 
@@ -29,22 +29,18 @@ class Counters:
     lost_packets: int = 0
     overflowed_packets: int = 0
 
+    def __add__(self, other: Counters) -> Counters:
+        return Counters(*(mine + its for mine, its in zip(astuple(self), astuple(other), strict=True)))
+
     def __sub__(self, before: Counters) -> Counters:
-        return Counters(
-            self.sent_bytes - before.sent_bytes,
-            self.received_bytes - before.received_bytes,
-            self.sent_packets - before.sent_packets,
-            self.received_packets - before.received_packets,
-            self.lost_packets - before.lost_packets,
-            self.overflowed_packets - before.overflowed_packets,
-        )
+        return Counters(*(now - then for now, then in zip(astuple(self), astuple(before), strict=True)))
 
 
-def link(text: str) -> tuple[int, int, int, int]:
-    """Sent and received bytes, sent and received packets of the rank's interface in a `/proc/.../net/dev`."""
+def link(text: str) -> Counters:
+    """What a rank's `/proc/.../net/dev` says of its link: bytes and packets, but not what was dropped."""
     line = next(line for line in text.splitlines() if line.strip().startswith(f"{INTERFACE}:"))
     numbers = [int(word) for word in line.partition(":")[2].split()]
-    return numbers[8], numbers[0], numbers[9], numbers[1]
+    return Counters(numbers[8], numbers[0], numbers[9], numbers[1])
 
 
 def overflows(text: str) -> dict[str, int]:

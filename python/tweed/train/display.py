@@ -37,9 +37,15 @@ def speed(told: dict[str, Any]) -> str:
     return f"{told['samples_per_s']:,.0f} samples/s"
 
 
+def sent(told: dict[str, Any]) -> int:
+    """Bytes that each worker has sent: measured at its link where there is one, else computed."""
+    measured: int | None = told["link_bytes_per_worker"]
+    return int(told["bytes_per_worker"]) if measured is None else measured
+
+
 def traffic(told: dict[str, Any]) -> str:
     """Bytes per worker in words."""
-    return f"{told['bytes_per_worker'] / 1e6:,.1f} MB/worker"
+    return f"{sent(told) / 1e6:,.1f} MB/worker"
 
 
 def waiting(told: dict[str, Any]) -> str:
@@ -136,6 +142,6 @@ def _cells(told: dict[str, Any]) -> list[str]:
         "" if told["test_loss"] is None else f"{told['test_loss']:.4f}",
         f"{told['seconds']:.1f} s",
         f"{told['samples'] / max(told['seconds'], 1e-9):,.0f}",
-        f"{told['bytes_per_worker'] / 1e6:,.1f}",
+        f"{sent(told) / 1e6:,.1f}",
         waited,
     ]

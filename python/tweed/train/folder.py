@@ -2,6 +2,7 @@
 
 run.json        settings, versions, machine, command line
 metrics.jsonl   one JSON object per line; `side` says whose
+links.jsonl     in a testbed, the same for what links have counted since a side's workers were started
 checkpoints/    see `checkpoint`
 report.html     see `tweed.report`
 """
@@ -40,6 +41,11 @@ class RunFolder:
         """The figures of all sides."""
         return self.path / "metrics.jsonl"
 
+    @property
+    def links(self) -> Path:
+        """What links have counted."""
+        return self.path / "links.jsonl"
+
     def checkpoints(self, side: str) -> Path:
         """Folder of a side's checkpoints."""
         return self.path / "checkpoints" / side
@@ -50,14 +56,21 @@ class RunFolder:
             advice = "--resume goes on with it, another --name starts anew"
             raise UsageError(f"{self.path} is there already: {advice}")
 
-    def start(self, settings: Settings, argv: list[str]) -> None:
-        """Makes the folder for a new run. Raises: UsageError as `check_free`."""
+    def start(self, settings: Settings, argv: list[str], unshaped: str | None = None) -> None:
+        """Makes the folder for a new run.
+
+        Args:
+          unshaped: why the run goes on without the network that was asked for.
+
+        Raises: UsageError as `check_free`.
+        """
         self.check_free()
         self.path.mkdir(parents=True, exist_ok=True)
         facts = machine() | {
             "settings": settings.to_json(),
             "sides": settings.sides,
             "command": shlex.join(argv),
+            "unshaped": unshaped,
         }
         facts |= {"one_host": one_host(), "test_samples": row(settings.task).test_samples}
         write_whole(self._facts, json.dumps(facts, indent=2).encode())
@@ -96,6 +109,16 @@ class RunFolder:
         """Adds a line to the figures."""
         with self.metrics.open("a") as file:
             file.write(json.dumps(figures) + "\n")
+
+    def append_links(self, side: str, counted: list[dict[str, int]], findings: list[str]) -> None:
+        """Adds what the links of a side's workers have counted, by rank, and what is wrong with that."""
+        with self.links.open("a") as file:
+            file.write(json.dumps({"side": side, "counted": counted, "findings": findings}) + "\n")
+
+    def findings(self) -> list[str]:
+        """What was wrong with what links have counted."""
+        lines = self.links.read_text().splitlines() if self.links.exists() else []
+        return [finding for line in lines for finding in json.loads(line)["findings"]]
 
     def cut(self, side: str, step: int) -> None:
         """Drops figures of `side` after `step`: a resumed run tells them anew."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,8 @@ from tweed.train.folder import RunFolder, latest
 from tweed.train.settings import OURS, Settings
 from tweed.train.tasks import TASKS
 
+#: What each worker may send beside its all-reduces: the first model, a measurement of the links, scores.
+ASIDE_BYTES = 8 * 2**20
 #: Called with each line of figures, see `loop.Figures`.
 Show = Callable[[dict[str, Any]], None]
 
@@ -28,14 +32,44 @@ def launch(settings: Settings, folder: RunFolder, show: Show) -> None:
     Args:
       folder: a started run.
 
-    Raises: RankFailed if a worker fails; the others were ended.
+    Raises:
+      RankFailed: a worker failed; the others were ended.
+      NoTestbed: the network cannot be built.
     """
     for label in _unfinished(settings, folder):
         folder.cut(label, latest(folder.checkpoints(label)))
-        job = (settings, label, folder.path)
-        with testbed.Ranks(_work, settings.workers, *job, backend=backend_of(label, settings)) as ranks:
-            while ranks.running():
-                _handle(ranks, ranks.poll(), folder, show)
+        job, backend = (settings, label, folder.path), backend_of(label, settings)
+        before = _exchanged(folder, label)
+        with _bed(settings) as bed:
+            with testbed.Ranks(_work, settings.workers, *job, backend=backend, bed=bed) as ranks:
+                while ranks.running():
+                    _handle(ranks, ranks.poll(), folder, show)
+            if bed is not None:
+                _note_links(bed, folder, label, _exchanged(folder, label) - before)
+
+
+def _bed(settings: Settings) -> AbstractContextManager[testbed.Bed | None]:
+    """A fresh network for one side."""
+    links = settings.links
+    return nullcontext() if links is None else testbed.opened(links, settings.workers)
+
+
+def _exchanged(folder: RunFolder, label: str) -> int:
+    """Bytes that each worker of a side must have sent so far, as computed for its figures."""
+    told = [int(figures["bytes_per_worker"]) for figures in folder.figures() if figures["side"] == label]
+    return told[-1] if told else 0
+
+
+def _note_links(bed: testbed.Bed, folder: RunFolder, label: str, bytes_per_worker: int) -> None:
+    """Checks the links' own counters against the bytes computed, and keeps both.
+
+    Workers are taken together: a schedule need not have each send as much, but no all-reduce sends less.
+    """
+    counted = bed.counters()
+    total = {"all workers": sum(counted, testbed.Counters())}
+    expected = {"all workers": bytes_per_worker * bed.size}
+    found = testbed.findings(expected, total, ASIDE_BYTES * bed.size)
+    folder.append_links(label, [asdict(link) for link in counted], found)
 
 
 def _handle(ranks: testbed.Ranks, events: list[testbed.Event], folder: RunFolder, show: Show) -> None:

@@ -16,6 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from tweed.data import Arrays, Partition, Split, deal, load
+from tweed.testbed import sent_bytes
 from tweed.train import checkpoint
 from tweed.train.batches import Batches
 from tweed.train.settings import Settings
@@ -41,6 +42,8 @@ class Figures:
       loss: mean training loss since the last figures.
       samples_per_s: since the last figures.
       bytes_per_worker: see `sides.crossed`; computed, the same way for every side.
+      link_bytes_per_worker: in a testbed, mean over ranks of what their links have sent: all of it, with
+        headers, what was sent again, evaluations and checkpoints. None elsewhere.
       waiting_s: mean over ranks of the time spent waiting on the network; None if the side does not tell.
       test_loss, accuracy: None between evaluations.
     """
@@ -52,6 +55,7 @@ class Figures:
     loss: float
     samples_per_s: float
     bytes_per_worker: int
+    link_bytes_per_worker: int | None
     waiting_s: float | None
     test_loss: float | None = None
     accuracy: float | None = None
@@ -95,6 +99,7 @@ class Worker:
         self._step, self._seconds = 0, 0.0
         self._losses: list[Tensor] = []
         self._told_s = 0.0
+        self._link_bytes_before = 0  # by workers of this rank that ran before a resume
 
     def _deal(self, arrays: Arrays) -> Batches:
         settings = self._settings
@@ -132,8 +137,9 @@ class Worker:
         self._seconds += time.monotonic() - began
 
     def _report(self, scores: dict[str, float]) -> None:
-        waiting = self._side.waiting()
-        loss, waited = self._mean([float(torch.stack(self._losses).mean()), waiting or 0.0])
+        waiting, link_bytes = self._side.waiting(), self._link_bytes()
+        mean_loss = float(torch.stack(self._losses).mean())
+        loss, waited, over_links = self._mean([mean_loss, waiting or 0.0, link_bytes or 0])
         batch, recent = self._settings.batch_size * self._size, self._seconds - self._told_s
         figures = Figures(
             side=self._label,
@@ -143,12 +149,17 @@ class Worker:
             loss=loss,
             samples_per_s=len(self._losses) * batch / max(recent, 1e-9),
             bytes_per_worker=crossed(self._side.exchanged()),
+            link_bytes_per_worker=None if link_bytes is None else round(over_links),
             waiting_s=None if waiting is None else waited,
             **scores,
         )
         self._losses, self._told_s = [], self._seconds
         if self._rank == 0:
             self._tell(asdict(figures))
+
+    def _link_bytes(self) -> int | None:
+        sent = sent_bytes()
+        return None if sent is None else self._link_bytes_before + sent
 
     def _mean(self, values: list[float]) -> list[float]:
         total = torch.tensor(values, dtype=torch.float64)
@@ -181,6 +192,7 @@ class Worker:
         return {
             "step": self._step,
             "seconds": self._seconds,
+            "link_bytes": self._link_bytes(),
             "model": self.model.state_dict(),
             "optimizer": self._optimizer.state_dict(),
             "side": self._side.state_dict(),
@@ -190,6 +202,7 @@ class Worker:
     def _load_state(self, state: dict[str, Any]) -> None:
         self._step, self._seconds = state["step"], state["seconds"]
         self._told_s = self._seconds
+        self._link_bytes_before = state["link_bytes"] or 0
         self.model.load_state_dict(state["model"])
         self._optimizer.load_state_dict(state["optimizer"])
         self._side.load_state_dict(state["side"])

@@ -7,8 +7,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from tweed import testbed
 from tweed.data import get, load
-from tweed.errors import DataError, UsageError
+from tweed.errors import DataError, NoTestbed, UsageError
 from tweed.train.folder import RunFolder
 from tweed.train.settings import Settings
 from tweed.train.tasks import row
@@ -22,6 +23,7 @@ DEFAULTS: dict[str, Any] = {
     "seed": 0,
     "partition": "iid",
     "backend": "tweed",
+    "network": None,
 }
 
 
@@ -35,6 +37,7 @@ class Request:
       name: the run's; None to make one up.
       resume: go on with the run of that name.
       fallback: task to take if the data of the one asked for is not to be had.
+      or_unshaped: go on without a network of its own if the one asked for cannot be built.
       argv: the command line.
     """
 
@@ -43,6 +46,7 @@ class Request:
     name: str | None = None
     resume: bool = False
     fallback: str | None = None
+    or_unshaped: bool = False
     argv: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -54,12 +58,16 @@ class Request:
             raise UsageError(f"epochs is {self.epochs}, but must be above 0")
         if self.name is not None and (not self.name or "/" in self.name or self.name.startswith(".")):
             raise UsageError(f"{self.name!r} cannot be the name of a run: it names a folder in runs/")
+        if self.or_unshaped and self.given.get("network") is None:
+            raise UsageError("--or-unshaped says what to do if --network cannot be had: give --network too")
 
     def with_workers(self, size: int) -> Request:
         """The same for `size` workers that are there already.
 
-        Raises: UsageError if another number was asked for.
+        Raises: UsageError if another number was asked for, or a network, which only new workers can get.
         """
+        if self.given.get("network") is not None:
+            raise UsageError("--network starts its own workers: run `tweed train --network` without torchrun")
         asked = self.given.get("workers", size)
         if asked != size:
             raise UsageError(f"--workers {asked}, but the launcher has started {size}: leave the option away")
@@ -67,27 +75,51 @@ class Request:
 
 
 def begin(request: Request, runs: Path, tell: Callable[[str], None]) -> tuple[Settings, RunFolder]:
-    """Starts or reopens a run, and makes sure that its data is there.
+    """Starts or reopens a run, and makes sure that its data is there and its network can be built.
 
     Args:
       runs: folder of all runs.
-      tell: called with lines about the search for data.
+      tell: called with lines about the search for data, and about a network that cannot be had.
 
     Raises:
       UsageError: the request cannot be carried out; nothing was written.
+      NoTestbed: the network cannot be built.
       DataError: the data is not to be had.
     """
     if request.resume:
         folder = RunFolder(runs / str(request.name))
         settings = folder.resume(request.given)
+        _try_network(settings)
         get(row(settings.task).data, tell)
         return settings, folder
     settings = fill(request.given)
     folder = RunFolder(runs / (request.name or free_name(settings, runs)))
     folder.check_free()
-    settings = _with_data(request, settings, tell)
-    folder.start(settings, request.argv)
+    request, unshaped = _with_network(request, settings, tell)
+    settings = _with_data(request, fill(request.given), tell)
+    folder.start(settings, request.argv, unshaped)
     return settings, folder
+
+
+def _try_network(settings: Settings) -> None:
+    """Builds the network once, for nothing but the error that names what is missing. 20 ms per worker."""
+    if settings.links is not None:
+        with testbed.opened(settings.links, settings.workers):
+            pass
+
+
+def _with_network(
+    request: Request, settings: Settings, tell: Callable[[str], None]
+) -> tuple[Request, str | None]:
+    """The request, or one without network if that is allowed and has a reason; then the reason too."""
+    try:
+        _try_network(settings)
+    except NoTestbed as error:
+        if not request.or_unshaped:
+            raise
+        tell(f"The network is not shaped: {error}")
+        return replace(request, given=request.given | {"network": None}, or_unshaped=False), str(error)
+    return request, None
 
 
 def fill(given: dict[str, Any]) -> Settings:

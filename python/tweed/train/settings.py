@@ -10,6 +10,7 @@ from typing import Any
 from tweed.data import Partition
 from tweed.errors import UsageError
 from tweed.strategy import named_strategy
+from tweed.testbed import Network
 
 #: Label of our own side in figures and folders.
 OURS = "tweed"
@@ -35,6 +36,7 @@ class Settings:
       seed: of the model, the partition and the batches.
       partition: as for `tweed.data.Partition.parse`.
       backend: torch backend of our side.
+      network: as for `testbed.Network.parse`, for all sides; None: this host's own, not shaped.
     """
 
     task: str
@@ -47,6 +49,7 @@ class Settings:
     seed: int
     partition: str
     backend: str
+    network: str | None
 
     def __post_init__(self) -> None:
         for name in ("workers", "steps", "batch_size"):
@@ -60,6 +63,8 @@ class Settings:
             raise UsageError(
                 f"workers cannot run on backend {self.backend!r}; there are {', '.join(BACKENDS)}"
             )
+        if self.network is not None:
+            object.__setattr__(self, "network", str(Network.parse(self.network)))
         Partition.parse(self.partition)
         named_strategy(self.strategy)
 
@@ -69,6 +74,11 @@ class Settings:
         over = "" if self.backend == "tweed" else f" over {self.backend}"
         ours = {OURS: f"tweed {self.strategy}{over}"}
         return ours if self.against is None else ours | {self.against: OPPONENTS[self.against]}
+
+    @property
+    def links(self) -> Network | None:
+        """`network` as a value."""
+        return None if self.network is None else Network.parse(self.network)
 
     def lr_at(self, step: int) -> float:
         """Learning rate of a step, counted from 0."""
