@@ -11,7 +11,7 @@ use crate::node::{lock, Inner};
 use crate::op::Op;
 
 /// How the engine stands after it was driven.
-struct State {
+pub(crate) struct State {
     /// See [`Engine::needs`].
     needs: Option<u32>,
     busy: bool,
@@ -47,11 +47,6 @@ impl Inner {
         self.ring();
     }
 
-    pub(crate) fn post_all(&self, events: Vec<Event>) {
-        lock(&self.inbox).extend(events);
-        self.ring();
-    }
-
     /// Has what was enqueued begun: on this thread if it is little and the engine is free, else in the background.
     pub(crate) fn set_off(&self, little: bool) {
         match self.engine.try_lock() {
@@ -63,9 +58,11 @@ impl Inner {
     }
 
     /// Drives the engine for somebody who does not attend: a caller who does is told of what has ended.
-    fn drive_for_others(&self, engine: MutexGuard<'_, Engine>) -> State {
+    pub(crate) fn drive_for_others(&self, engine: MutexGuard<'_, Engine>) -> State {
+        // What a sleeping caller waits for may have changed under it where neighbours signal.
+        let neighbours = engine.links.has_neighbours();
         let state = self.drive(engine);
-        if state.ended && self.bell().is_attended() {
+        if (state.ended || neighbours) && self.bell().is_attended() {
             self.ring();
         }
         state

@@ -219,8 +219,8 @@ impl Inner {
         let index = engine.links.peers.len();
         engine.links.peers.push(Peer::new(uid.to_owned(), host.to_owned(), shared, streams.clone()));
         drop(engine);
-        for stream in streams {
-            self.watcher.watch(Watch::Stream(index, stream));
+        for (place, stream) in streams.into_iter().enumerate() {
+            self.watcher.watch(Watch::Stream(index, place, stream));
         }
         *lock(&self.meetings) += 1;
         self.met.notify_all();
@@ -256,6 +256,7 @@ impl Inner {
         let mut engine = lock(&self.engine);
         engine.save_traces();
         engine.say_bye();
+        engine.links.flush();
     }
 }
 

@@ -1,13 +1,17 @@
 //! The peers of this process, and how messages reach them.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use crate::arena::Mapping;
 use crate::bell::Bell;
 use crate::message::{Kind, Message};
 use crate::ring::Ring;
+use crate::stats::Traffic;
 use crate::stream::{Payload, Stream, Ticket};
+
+/// So many landing buffers are kept.
+const SPARE: usize = 64;
 
 /// The memory of a peer on this host, and the two queues between us.
 pub(crate) struct Shared {
@@ -33,6 +37,9 @@ pub(crate) struct Peer {
     pub(crate) lost: Option<String>,
     /// Messages for which its queue had no room.
     backlog: VecDeque<Message>,
+    pub(crate) traffic: Traffic,
+    /// Streams whose queue has not been flushed.
+    unflushed: BTreeSet<usize>,
     /// Signals put into its memory since its bell was last rung. The sleeper says how many are worth waking it.
     unrung: u32,
     unrung_reads: bool,
@@ -47,6 +54,8 @@ impl Peer {
             streams,
             lost: None,
             backlog: VecDeque::new(),
+            traffic: Traffic::default(),
+            unflushed: BTreeSet::new(),
             unrung: 0,
             unrung_reads: false,
         }
@@ -80,14 +89,26 @@ impl Peer {
     }
 }
 
-/// All peers, and what has come in over wires and not been used yet.
+/// What has come in over a wire and not been used yet.
+enum Landed {
+    Kept(Vec<u8>),
+    /// It lies where it belongs in the end.
+    Placed(*mut u8, u64),
+}
+
+// SAFETY: the address is used under the engine's lock only, while its operation lasts.
+unsafe impl Send for Landed {}
+
+/// All peers, and what has come in over wires.
 #[derive(Default)]
 pub(crate) struct Links {
     pub(crate) peers: Vec<Peer>,
-    landed: BTreeMap<u64, Vec<u8>>,
+    landed: BTreeMap<u64, Landed>,
     next_landing: u64,
-    /// Payloads that left at once.
-    pub(crate) left: Vec<Ticket>,
+    /// Buffers to land in, warm from their last use.
+    spare: Vec<Vec<u8>>,
+    /// Payloads that have left.
+    left: Vec<Ticket>,
 }
 
 impl Links {
@@ -105,22 +126,46 @@ impl Links {
         if peer.lost.is_some() {
             return;
         }
+        peer.traffic.sent(message);
         peer.backlog.push_back(*message);
         peer.push_backlog();
     }
 
-    /// Sends a message over a stream; the slice says which.
+    /// Sends a message over a stream; the slice says which. A value leaves at once, all else with the next flush.
     pub(crate) fn carry(&mut self, to: usize, message: &Message, payload: Payload) {
         let peer = &mut self.peers[to];
         if peer.lost.is_some() || peer.streams.is_empty() {
             return;
         }
-        let stream = &peer.streams[message.slice as usize % peer.streams.len()];
-        match stream.send(message, payload) {
+        let index = message.slice as usize % peer.streams.len();
+        let at_once = matches!(payload, Payload::Memory(..));
+        peer.traffic.sent(message);
+        peer.streams[index].queue(message, payload);
+        peer.unflushed.insert(index);
+        if at_once {
+            self.flush_stream(to, index);
+        }
+    }
+
+    /// Goes on where a socket had been full, or sends what is queued.
+    pub(crate) fn flush_stream(&mut self, to: usize, index: usize) {
+        let peer = &mut self.peers[to];
+        peer.unflushed.remove(&index);
+        match peer.streams[index].flush() {
             Ok(left) => self.left.extend(left),
             // The watcher sees the same error and reports the peer.
-            Err(_) => stream.socket.shut_down(),
+            Err(_) => peer.streams[index].socket.shut_down(),
         }
+    }
+
+    /// Sends what has been queued. Returns the tickets of the payloads that have left since the last time.
+    pub(crate) fn flush(&mut self) -> Vec<Ticket> {
+        for to in 0..self.peers.len() {
+            while let Some(&index) = self.peers[to].unflushed.first() {
+                self.flush_stream(to, index);
+            }
+        }
+        std::mem::take(&mut self.left)
     }
 
     /// Takes all messages that lie in queues of shared memory.
@@ -145,22 +190,48 @@ impl Links {
         }
     }
 
+    /// Some peers share memory with this process.
+    pub(crate) fn has_neighbours(&self) -> bool {
+        self.peers.iter().any(|p| p.shared.is_some() && p.lost.is_none())
+    }
+
     /// Some peer's queue is full.
     pub(crate) fn is_congested(&self) -> bool {
         self.peers.iter().any(|p| !p.backlog.is_empty() && p.lost.is_none())
     }
 
+    /// A buffer to land `bytes` bytes in; what it holds is of no account.
+    pub(crate) fn buffer(&mut self, bytes: usize) -> Vec<u8> {
+        let mut buffer = self.spare.pop().unwrap_or_default();
+        buffer.resize(bytes, 0);
+        buffer
+    }
+
     /// Keeps what came in over a wire; the number stands for it until [`Links::drop_landed`].
     pub(crate) fn land(&mut self, bytes: Vec<u8>) -> u64 {
+        self.note_landing(Landed::Kept(bytes))
+    }
+
+    /// As [`Links::land`], for what was written where it belongs.
+    pub(crate) fn land_in_place(&mut self, address: *mut u8, bytes: u64) -> u64 {
+        self.note_landing(Landed::Placed(address, bytes))
+    }
+
+    fn note_landing(&mut self, landed: Landed) -> u64 {
         self.next_landing += 1;
-        self.landed.insert(self.next_landing, bytes);
+        self.landed.insert(self.next_landing, landed);
         self.next_landing
     }
 
     /// Forgets what came in over a wire, once it is used.
     pub(crate) fn drop_landed(&mut self, from: usize, at: u64) {
-        if self.peers[from].shared.is_none() {
-            self.landed.remove(&at);
+        if self.peers[from].shared.is_some() {
+            return;
+        }
+        if let Some(Landed::Kept(buffer)) = self.landed.remove(&at) {
+            if self.spare.len() < SPARE {
+                self.spare.push(buffer);
+            }
         }
     }
 
@@ -169,8 +240,11 @@ impl Links {
         match &self.peers[from].shared {
             Some(shared) => shared.memory.at(at, bytes),
             None => {
-                let landed = self.landed.get(&at)?;
-                (landed.len() as u64 == bytes).then_some(landed.as_ptr().cast_mut())
+                let (address, length) = match self.landed.get(&at)? {
+                    Landed::Kept(buffer) => (buffer.as_ptr().cast_mut(), buffer.len() as u64),
+                    Landed::Placed(address, length) => (*address, *length),
+                };
+                (length == bytes).then_some(address)
             }
         }
     }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tweed_kernels::{copy, fold, ReduceOp, Target};
-use tweed_proto::{Action, Combine, Executor, Layout, Program, Reach, Recorder};
+use tweed_proto::{Action, Combine, Executor, Input, Layout, Program, Reach, Recorder};
 use tweed_schedule::{Rank, Schedule};
 
 use crate::arena::Arena;
@@ -263,6 +263,25 @@ impl Running {
         (self.value(out.chunk, out.version, slice), self.piece_bytes(out.chunk, slice) as usize)
     }
 
+    /// Where a value that comes over a wire may be written at once: it is the result, and nobody needs what lies there.
+    pub(crate) fn landing_place(&self, message: &Message) -> Option<*mut u8> {
+        let (index, _) = self.executor.program().arrival(message.send)?;
+        let input = self.executor.program().inputs.get(index as usize)?;
+        let alone = input.sends.len() == 1 && !input.own && self.scale(input).is_none();
+        let whole = self.piece_bytes(input.chunk, message.slice) == u64::from(message.bytes);
+        if !alone || !whole || !self.executor.may_land(message.slice, index) {
+            return None;
+        }
+        let place = self.value(input.chunk, input.version, message.slice);
+        (!place.is_null()).then_some(place)
+    }
+
+    /// What the values of an input are multiplied with once it is complete.
+    fn scale(&self, input: &Input) -> Option<f64> {
+        let averaged = self.request.reduce_op == ReduceOp::Avg && input.complete;
+        averaged.then(|| 1.0 / f64::from(self.group.ranks()))
+    }
+
     /// Carries out arithmetic or staging. `Err` if a peer told of memory that it does not have.
     pub(crate) fn compute(&mut self, action: &Action, links: &mut Links) -> Result<(), Rank> {
         match action {
@@ -306,9 +325,11 @@ impl Running {
         for target in &mut targets {
             target.streaming &= sources.iter().all(|&(_, source)| source != target.ptr.cast_const());
         }
-        let scale = (self.request.reduce_op == ReduceOp::Avg && input.complete)
-            .then(|| 1.0 / f64::from(self.group.ranks()));
-        self.fold(&sources, &targets, bytes as usize, scale);
+        if let [(_, landed)] = sources[..] {
+            // What came over a wire may lie in its place already.
+            targets.retain(|target| target.ptr.cast_const() != landed);
+        }
+        self.fold(&sources, &targets, bytes as usize, self.scale(input));
         for (&(_, src), arrival) in input.sends.iter().zip(arrivals) {
             links.drop_landed(self.peer(src), arrival.map_or(0, |a| a.at));
         }
@@ -317,7 +338,7 @@ impl Running {
 
     fn fold(&self, sources: &[(Rank, *const u8)], targets: &[Target], bytes: usize, scale: Option<f64>) {
         let (dtype, op) = (self.request.dtype, self.request.reduce_op);
-        if bytes == 0 {
+        if bytes == 0 || targets.is_empty() {
             return;
         }
         // SAFETY: `resolve` has checked that peers' values lie in their mapped memory; own values and targets are

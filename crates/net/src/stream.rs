@@ -1,13 +1,13 @@
 //! A connected socket that carries messages and their payload.
 
 use std::collections::VecDeque;
-use std::io::{self, IoSlice, Read, Write};
+use std::io::{self, IoSlice, IoSliceMut, Read, Write};
 use std::sync::Mutex;
 
 use crate::message::{Message, MESSAGE_BYTES};
 
-/// No honest peer sends more in one message.
-const MAX_PAYLOAD: u32 = 64 << 20;
+/// So many frames go to the kernel in one call.
+const FRAMES_AT_ONCE: usize = 16;
 
 /// A socket of either kind.
 pub(crate) enum Socket {
@@ -23,10 +23,10 @@ impl Socket {
         }
     }
 
-    fn read(&self, into: &mut [u8]) -> io::Result<usize> {
+    pub(crate) fn read(&self, into: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
         match self {
-            Socket::Local(s) => (&mut &*s).read(into),
-            Socket::Tcp(s) => (&mut &*s).read(into),
+            Socket::Local(s) => (&mut &*s).read_vectored(into),
+            Socket::Tcp(s) => (&mut &*s).read_vectored(into),
         }
     }
 
@@ -86,12 +86,12 @@ impl Frame {
         [IoSlice::new(&self.head[head..]), IoSlice::new(&body[self.written - head..])]
     }
 
-    fn is_written(&self) -> bool {
-        self.written == MESSAGE_BYTES + self.payload.bytes().len()
+    fn left(&self) -> usize {
+        MESSAGE_BYTES + self.payload.bytes().len() - self.written
     }
 }
 
-/// The sending side of a socket: writes at once what it takes, keeps the rest.
+/// The sending side of a socket: writes what it takes, keeps the rest.
 pub(crate) struct Stream {
     pub(crate) socket: Socket,
     queue: Mutex<VecDeque<Frame>>,
@@ -102,17 +102,25 @@ impl Stream {
         Stream { socket, queue: Mutex::default() }
     }
 
-    /// Sends or queues. Returns the tickets of payloads that have left.
-    pub(crate) fn send(&self, message: &Message, payload: Payload) -> io::Result<Vec<Ticket>> {
-        let frame = Frame { head: message.encode(), payload, written: 0 };
-        let mut queue = self.lock();
-        queue.push_back(frame);
-        flush(&self.socket, &mut queue)
+    /// Puts a message at the end of the queue; the next flush sends it.
+    pub(crate) fn queue(&self, message: &Message, payload: Payload) {
+        self.lock().push_back(Frame { head: message.encode(), payload, written: 0 });
     }
 
-    /// Goes on where the socket had been full.
+    /// Writes as much of the queue as the socket takes. Returns the tickets of payloads that have left.
     pub(crate) fn flush(&self) -> io::Result<Vec<Ticket>> {
-        flush(&self.socket, &mut self.lock())
+        let (mut queue, mut left) = (self.lock(), Vec::new());
+        while !queue.is_empty() {
+            let parts: Vec<IoSlice<'_>> =
+                queue.iter().take(FRAMES_AT_ONCE).flat_map(Frame::rest).filter(|p| !p.is_empty()).collect();
+            match self.socket.write(&parts) {
+                Ok(bytes) => settle(&mut queue, bytes, &mut left),
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => break,
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(e) => return Err(e),
+            }
+        }
+        Ok(left)
     }
 
     /// Stops reading the caller's memory on behalf of operation `run`: what has begun goes on from a copy.
@@ -131,88 +139,17 @@ impl Stream {
     }
 }
 
-fn flush(socket: &Socket, queue: &mut VecDeque<Frame>) -> io::Result<Vec<Ticket>> {
-    let mut left = Vec::new();
+/// Takes `bytes` written bytes off the queue.
+fn settle(queue: &mut VecDeque<Frame>, mut bytes: usize, left: &mut Vec<Ticket>) {
     while let Some(frame) = queue.front_mut() {
-        match socket.write(&frame.rest()) {
-            Ok(bytes) => frame.written += bytes,
-            Err(e) if e.kind() == io::ErrorKind::WouldBlock => break,
-            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-            Err(e) => return Err(e),
+        let step = bytes.min(frame.left());
+        frame.written += step;
+        bytes -= step;
+        if frame.left() > 0 {
+            return;
         }
-        if frame.is_written() {
-            if let Some(Frame { payload: Payload::Memory(_, _, ticket), .. }) = queue.pop_front() {
-                left.push(ticket);
-            }
+        if let Some(Frame { payload: Payload::Memory(_, _, ticket), .. }) = queue.pop_front() {
+            left.push(ticket);
         }
-    }
-    Ok(left)
-}
-
-/// The receiving side: puts messages together from what comes in.
-#[derive(Default)]
-pub(crate) struct Reader {
-    head: Vec<u8>,
-    message: Option<Message>,
-    body: Vec<u8>,
-    filled: usize,
-}
-
-impl Reader {
-    /// Reads all there is, handing on each whole message. `Ok(false)` at the end of the stream.
-    pub(crate) fn read(
-        &mut self,
-        socket: &Socket,
-        mut on_message: impl FnMut(Message, Vec<u8>),
-    ) -> io::Result<bool> {
-        loop {
-            if let Some(message) = self.message {
-                if self.filled == self.body.len() {
-                    self.message = None;
-                    self.filled = 0;
-                    on_message(message, std::mem::take(&mut self.body));
-                    continue;
-                }
-            }
-            match self.read_some(socket) {
-                Ok(0) => return Ok(false),
-                Ok(_) => self.parse_head()?,
-                Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Ok(true),
-                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-                Err(e) => return Err(e),
-            }
-        }
-    }
-
-    fn read_some(&mut self, socket: &Socket) -> io::Result<usize> {
-        if self.message.is_some() {
-            let got = socket.read(&mut self.body[self.filled..])?;
-            self.filled += got;
-            return Ok(got);
-        }
-        let mut head = [0; MESSAGE_BYTES];
-        let wanted = MESSAGE_BYTES - self.head.len();
-        let got = socket.read(&mut head[..wanted])?;
-        self.head.extend_from_slice(&head[..got]);
-        Ok(got)
-    }
-
-    fn parse_head(&mut self) -> io::Result<()> {
-        let Ok(head) = <&[u8; MESSAGE_BYTES]>::try_from(self.head.as_slice()) else { return Ok(()) };
-        let garbage =
-            || io::Error::new(io::ErrorKind::InvalidData, "something that is not a message of tweed came in");
-        let message = Message::decode(head).ok_or_else(garbage)?;
-        self.head.clear();
-        let bytes = if message.kind.has_payload() { message.bytes } else { 0 };
-        if bytes > MAX_PAYLOAD {
-            return Err(io::Error::new(
-                io::ErrorKind::InvalidData,
-                format!("a message claims to carry {bytes} bytes"),
-            ));
-        }
-        self.body = vec![0; bytes as usize];
-        self.filled = 0;
-        self.message = Some(message);
-        Ok(())
     }
 }

@@ -4,13 +4,15 @@ use std::collections::HashMap;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::sync::{Arc, Mutex};
+use std::time::Instant;
 
 use mio::unix::SourceFd;
 use mio::{Events, Interest, Poll, Token, Waker};
 
-use crate::engine::Event;
-use crate::node::Inner;
-use crate::stream::{Reader, Socket, Stream};
+use crate::engine::{Arrivals, Event};
+use crate::node::{lock, Inner};
+use crate::reader::Reader;
+use crate::stream::{Socket, Stream};
 
 const WAKE: Token = Token(0);
 const LOCAL: Token = Token(1);
@@ -18,13 +20,14 @@ const WIRE: Token = Token(2);
 
 /// Something new to watch.
 pub(crate) enum Watch {
-    Stream(usize, Arc<Stream>),
+    /// A peer's stream, by its place among them.
+    Stream(usize, usize, Arc<Stream>),
     /// The end of the process with that number.
     Process(usize, u32),
 }
 
 enum Source {
-    Stream(usize, Arc<Stream>, Reader),
+    Stream(usize, usize, Reader),
     Process(usize, OwnedFd),
 }
 
@@ -123,14 +126,14 @@ impl Watcher {
     fn register(&self, token: Token, watch: Watch) -> Option<Source> {
         let registry = self.poll.registry();
         match watch {
-            Watch::Stream(peer, stream) => {
+            Watch::Stream(peer, index, stream) => {
                 let fd = match &stream.socket {
                     Socket::Local(s) => s.as_raw_fd(),
                     Socket::Tcp(s) => s.as_raw_fd(),
                 };
                 let both = Interest::READABLE | Interest::WRITABLE;
                 registry.register(&mut SourceFd(&fd), token, both).ok()?;
-                Some(Source::Stream(peer, stream, Reader::default()))
+                Some(Source::Stream(peer, index, Reader::default()))
             }
             Watch::Process(peer, pid) => {
                 let fd = open_process(pid)?;
@@ -143,7 +146,7 @@ impl Watcher {
     fn attend(&mut self, node: &Arc<Inner>, token: Token) {
         let gone = match self.sources.get_mut(&token) {
             None => None,
-            Some(Source::Stream(peer, stream, reader)) => attend_stream(node, *peer, stream, reader),
+            Some(Source::Stream(peer, index, reader)) => attend_stream(node, *peer, *index, reader),
             Some(Source::Process(peer, fd)) => has_ended(fd).then(|| (*peer, "its process ended".to_owned())),
         };
         if let Some((peer, why)) = gone {
@@ -153,24 +156,23 @@ impl Watcher {
     }
 }
 
-/// Reads and writes what is possible; the peer and the reason if it is gone.
+/// Reads and writes what is possible, and has the engine go on with it; the peer and the reason if it is gone.
 fn attend_stream(
     node: &Arc<Inner>,
     peer: usize,
-    stream: &Stream,
+    index: usize,
     reader: &mut Reader,
 ) -> Option<(usize, String)> {
-    let mut events = Vec::new();
-    let left = stream.flush();
-    let read = reader.read(&stream.socket, |message, body| events.push(Event::Message(peer, message, body)));
-    events.extend(left.as_ref().ok().into_iter().flatten().map(|&ticket| Event::Left(ticket)));
-    if !events.is_empty() {
-        node.post_all(events);
-    }
-    match (read, left) {
-        (Ok(true), Ok(_)) => None,
-        (Ok(false), _) => Some((peer, "its connection was closed".into())),
-        (Err(e), _) | (_, Err(e)) => Some((peer, e.to_string())),
+    let mut arrivals = Arrivals { engine: lock(&node.engine), peer };
+    arrivals.engine.listen(Instant::now());
+    arrivals.engine.links.flush_stream(peer, index);
+    let stream = Arc::clone(arrivals.engine.links.peers[peer].streams.get(index)?);
+    let read = reader.read(&stream.socket, &mut arrivals);
+    node.drive_for_others(arrivals.engine);
+    match read {
+        Ok(true) => None,
+        Ok(false) => Some((peer, "its connection was closed".into())),
+        Err(e) => Some((peer, e.to_string())),
     }
 }
 

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use tweed_schedule::Rank;
 
 use crate::layout::{Layout, Reach};
-use crate::program::{Program, Wait};
+use crate::program::{Input, Program, Wait};
 use crate::slice::Slice;
 
 /// A peer's value that can be read.
@@ -198,6 +198,22 @@ impl Executor {
         Ok(())
     }
 
+    /// The value of `input` may be written where it belongs before [`Executor::handle_ready`]: it has not come yet,
+    /// and nothing that lies there is still needed.
+    pub fn may_land(&self, slice: u32, input: u32) -> bool {
+        let Some(state) = slice.checked_sub(self.low).and_then(|i| self.slices.get(i as usize)) else {
+            return false;
+        };
+        let (ready, spec) = (&state.inputs[input as usize], &self.program.inputs[input as usize]);
+        slice < self.next && ready.missing > 0 && !ready.done && Self::is_free(state, spec)
+    }
+
+    /// What `input` overwrites is needed no more.
+    fn is_free(state: &Slice, input: &Input) -> bool {
+        let before = input.previous.is_none_or(|p| state.inputs[p as usize].done);
+        before && input.overwrites.iter().all(|&o| state.outputs[o as usize].released)
+    }
+
     /// A peer says that it has read this rank's value of `send`.
     pub fn handle_read(&mut self, slice: u32, send: u32) -> Result<(), &'static str> {
         let place = self.program.place_of(send);
@@ -342,10 +358,9 @@ impl Executor {
         let program = Arc::clone(&self.program);
         let input = &program.inputs[index as usize];
         let state = self.state(slice);
-        let before = input.previous.is_none_or(|p| state.inputs[p as usize].done);
-        let free = input.overwrites.iter().all(|&o| state.outputs[o as usize].released);
+        let free = Self::is_free(state, input);
         let ready = &state.inputs[index as usize];
-        if ready.queued || ready.missing > 0 || !before || !free {
+        if ready.queued || ready.missing > 0 || !free {
             return;
         }
         state.inputs[index as usize].queued = true;

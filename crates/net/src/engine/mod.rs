@@ -2,6 +2,7 @@
 //!
 //! One lock guards it, and whoever holds the lock drives it: a caller that waits, or the background thread.
 
+mod arrivals;
 mod farewell;
 mod faults;
 mod late;
@@ -19,12 +20,11 @@ use tweed_schedule::Rank;
 use crate::error::EngineError;
 use crate::group::Membership;
 use crate::links::Links;
-use crate::message::Message;
 use crate::op::Op;
 use crate::p2p::Numbers;
 use crate::running::{Draft, Home, Key, Running};
-use crate::stream::Ticket;
 
+pub(crate) use arrivals::Arrivals;
 pub(crate) use late::Lateness;
 use stash::Stash;
 
@@ -34,8 +34,6 @@ const QUANTUM_BYTES: u64 = 64 << 10;
 /// Something that happened outside of the engine's lock.
 pub(crate) enum Event {
     Submit(Draft),
-    Message(usize, Message, Vec<u8>),
-    Left(Ticket),
     Lost(usize, String),
     Abort(u32, String),
 }
@@ -143,16 +141,20 @@ impl Engine {
     pub(crate) fn drive(&mut self) {
         self.clock = Instant::now();
         loop {
-            let mut moved = self.take_inbox();
-            moved |= self.take_messages();
-            moved |= self.run_some();
-            if !moved {
+            while self.take_inbox() | self.take_messages() | self.run_some() {}
+            self.say_leave();
+            self.expire(Instant::now());
+            if !self.flush_wires() {
                 break;
             }
         }
-        self.say_leave();
         self.links.ring_bells();
-        self.expire(Instant::now());
+    }
+
+    /// What `peer` sends is taken in next, at `now`.
+    pub(crate) fn listen(&mut self, now: Instant) {
+        self.clock = now;
+        self.take_inbox();
     }
 
     /// Callers to be told, now that the lock is free.
@@ -191,8 +193,6 @@ impl Engine {
         for event in events {
             match event {
                 Event::Submit(draft) => self.admit(draft),
-                Event::Message(peer, message, body) => self.handle(peer, message, body),
-                Event::Left(ticket) => self.handle_left(ticket),
                 Event::Lost(peer, why) => self.handle_lost(peer, why),
                 Event::Abort(group, why) => self.abort(group, why),
             }
@@ -204,7 +204,7 @@ impl Engine {
         let mut messages = Vec::new();
         let any = self.links.take(|peer, message| messages.push((peer, message)));
         for (peer, message) in messages {
-            self.handle(peer, message, Vec::new());
+            self.handle_new(peer, message, Vec::new());
         }
         any
     }

@@ -1,6 +1,7 @@
 //! What peers say, and to which operation it belongs.
 
 use tweed_proto::{Action, Arrival, Ready};
+use tweed_schedule::Rank;
 
 use super::stash::MOST_BYTES;
 use super::Engine;
@@ -11,6 +12,12 @@ use crate::running::Key;
 use crate::stream::Ticket;
 
 impl Engine {
+    /// A message that has just come.
+    pub(super) fn handle_new(&mut self, peer: usize, message: Message, body: Vec<u8>) {
+        self.links.peers[peer].traffic.received(&message);
+        self.handle(peer, message, body);
+    }
+
     pub(super) fn handle(&mut self, peer: usize, message: Message, body: Vec<u8>) {
         if message.op == WHOLE_GROUP && self.clubs.contains_key(&message.group) {
             let error = EngineError::from_peer(message.send, String::from_utf8_lossy(&body).into_owned());
@@ -26,8 +33,7 @@ impl Engine {
             _ => {}
         }
         let Some(index) = self.find_run(peer, &message) else { return self.keep_early(peer, message, body) };
-        let from = self.runs[index].group.rank_of(peer).unwrap_or(0);
-        self.runs[index].late.hear(from, self.clock);
+        let from = self.hear(index, peer);
         match message.kind {
             Kind::Describe => return self.handle_description(index, from, body),
             Kind::Failed => return self.handle_failure(index, message.send, &body),
@@ -45,12 +51,29 @@ impl Engine {
         }
     }
 
+    /// Notes that `peer` has said something about an operation. Returns its rank.
+    pub(super) fn hear(&mut self, index: usize, peer: usize) -> Rank {
+        let run = &mut self.runs[index];
+        let from = run.group.rank_of(peer).unwrap_or(0);
+        run.late.hear(from, self.clock);
+        from
+    }
+
     pub(super) fn deliver(
         &mut self,
         index: usize,
         message: Message,
         body: Vec<u8>,
     ) -> Result<(), &'static str> {
+        let at = match message.kind {
+            Kind::Carried => self.links.land(body),
+            _ => message.at,
+        };
+        self.hand_over(index, message, at)
+    }
+
+    /// Tells the executor that a value can be read at `at`.
+    pub(super) fn hand_over(&mut self, index: usize, message: Message, at: u64) -> Result<(), &'static str> {
         let run = &mut self.runs[index];
         if message.kind == Kind::Read {
             return run.executor.handle_read(message.slice, message.send);
@@ -63,8 +86,7 @@ impl Engine {
         }
         let ready = match message.kind {
             Kind::Placed => Ready::Placed,
-            Kind::Carried => Ready::Readable(Arrival { at: self.links.land(body), writable: false }),
-            kind => Ready::Readable(Arrival { at: message.at, writable: kind == Kind::Writable }),
+            kind => Ready::Readable(Arrival { at, writable: kind == Kind::Writable }),
         };
         run.executor.handle_ready(message.slice, message.send, ready)
     }

@@ -122,9 +122,13 @@ impl Engine {
             return self.handle_left(ticket);
         }
         self.links.carry(to, &message, Payload::Memory(data, bytes, ticket));
-        for ticket in std::mem::take(&mut self.links.left) {
-            self.handle_left(ticket);
-        }
+    }
+
+    /// Sends what is queued for wires; `false` if nothing came of it.
+    pub(super) fn flush_wires(&mut self) -> bool {
+        let left = self.links.flush();
+        left.iter().for_each(|&ticket| self.handle_left(ticket));
+        !left.is_empty()
     }
 
     /// Tells callers whose operation is done, and forgets operations that nobody needs.
