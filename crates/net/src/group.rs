@@ -1,5 +1,6 @@
 //! A group of ranks, and how it turns calls into operations.
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -13,10 +14,14 @@ use crate::op::Op;
 use crate::plans::{Plan, PlanRow, Plans};
 use crate::request::{Operation, Request};
 use crate::running::Draft;
+use crate::stats::LinkStats;
 use crate::whereabouts::Whereabouts;
 
 /// Up to so many bytes, an asynchronous call sends its part on the caller's thread.
 const INLINE_BYTES: u64 = 64 << 10;
+
+/// A note may have so many bytes.
+const MAX_NOTE: usize = 64 << 10;
 
 /// Into what pieces buffers are cut. All ranks of a group must hold the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -119,6 +124,26 @@ impl Group {
             Reach::Wire => "tcp",
         };
         self.members.reach.iter().enumerate().map(name).collect()
+    }
+
+    /// What went over the links to each rank, and how late each came.
+    pub fn stats(&self) -> Vec<LinkStats> {
+        lock(&self.inner.engine).stats(self.members.number)
+    }
+
+    /// Leaves a short text at rank 0, over the one left before.
+    pub fn leave_note(&self, text: &[u8]) -> Result<(), EngineError> {
+        if text.len() > MAX_NOTE {
+            let text = format!("a note of {} bytes; at most {MAX_NOTE} can be left", text.len());
+            return Err(EngineError::Usage(text));
+        }
+        lock(&self.inner.engine).leave_note(self.members.number, text.to_vec());
+        Ok(())
+    }
+
+    /// At rank 0: the latest text of each rank that has left one.
+    pub fn notes(&self) -> BTreeMap<Rank, Vec<u8>> {
+        lock(&self.inner.engine).notes(self.members.number)
     }
 
     /// How wires are set up, in words.

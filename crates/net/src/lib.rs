@@ -41,3 +41,4 @@ pub use node::{GroupSpec, Node, NodeOptions};
 pub use op::Op;
 pub use plans::PlanRow;
 pub use request::{Operation, Request, Segment};
+pub use stats::{LinkStats, Traffic, Wires};

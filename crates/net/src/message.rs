@@ -32,19 +32,21 @@ pub(crate) enum Kind {
     State = 10,
     /// The sender leaves the group.
     Leave = 11,
+    /// Text follows: figures of the sender, left at rank 0.
+    Note = 12,
 }
 
 impl Kind {
     fn from_byte(byte: u8) -> Option<Kind> {
         use Kind::*;
-        [Readable, Writable, Placed, Read, Carried, Describe, Failed, Bye, Ask, State, Leave]
+        [Readable, Writable, Placed, Read, Carried, Describe, Failed, Bye, Ask, State, Leave, Note]
             .into_iter()
             .find(|&k| k as u8 == byte)
     }
 
     /// `bytes` of payload follow on a stream.
     pub(crate) fn has_payload(self) -> bool {
-        matches!(self, Kind::Carried | Kind::Describe | Kind::Failed | Kind::State)
+        matches!(self, Kind::Carried | Kind::Describe | Kind::Failed | Kind::State | Kind::Note)
     }
 }
 

@@ -146,3 +146,99 @@ fn parse(head: &[u8; MESSAGE_BYTES]) -> io::Result<Message> {
     }
     Ok(message)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+    use std::os::unix::net::UnixStream;
+
+    use super::*;
+
+    /// Takes everything; payloads of even pieces go to a place of their own.
+    #[derive(Default)]
+    struct Desk {
+        place: Vec<u8>,
+        taken: Vec<(u32, Vec<u8>)>,
+        withdrawn: bool,
+    }
+
+    impl Sink for Desk {
+        fn place(&mut self, message: &Message) -> Body {
+            match message.slice % 2 {
+                0 => Body::Placed,
+                _ => Body::Owned(vec![0; message.bytes as usize]),
+            }
+        }
+
+        fn address(&mut self, message: &Message) -> Option<*mut u8> {
+            self.place.resize(message.bytes as usize, 0);
+            (!self.withdrawn).then(|| self.place.as_mut_ptr())
+        }
+
+        fn take(&mut self, message: Message, body: Body) {
+            match body {
+                Body::Owned(bytes) => self.taken.push((message.slice, bytes)),
+                Body::Placed => self.taken.push((message.slice, self.place.clone())),
+                Body::Unwanted(_) => self.taken.push((message.slice, b"unwanted".to_vec())),
+            }
+        }
+    }
+
+    fn frame(slice: u32, bytes: usize) -> (Vec<u8>, Vec<u8>) {
+        let payload: Vec<u8> = (0..bytes).map(|i| (i * 7 + slice as usize) as u8).collect();
+        let message = Message { slice, bytes: bytes as u32, ..Message::new(Kind::Carried, 1, 2) };
+        ([message.encode().to_vec(), payload.clone()].concat(), payload)
+    }
+
+    fn pair() -> (UnixStream, Socket) {
+        let (ours, theirs) = UnixStream::pair().expect("a pair of sockets");
+        theirs.set_nonblocking(true).expect("a socket may be nonblocking");
+        (ours, Socket::Local(mio::net::UnixStream::from_std(theirs)))
+    }
+
+    #[test]
+    fn messages_come_whole_however_they_are_cut() {
+        let sizes = [0, 1, 47, 100, AHEAD_BYTES - 10, AHEAD_BYTES + 10, 3, 0, 50_000];
+        let (frames, payloads): (Vec<_>, Vec<_>) =
+            sizes.iter().enumerate().map(|(i, &bytes)| frame(i as u32, bytes)).unzip();
+        let bytes = frames.concat();
+        for cut in [1, 13, 48, 49, 4096, bytes.len()] {
+            let (mut wire, socket) = pair();
+            let (mut reader, mut desk) = (Reader::default(), Desk::default());
+            for part in bytes.chunks(cut) {
+                wire.write_all(part).expect("the socket has room");
+                assert!(reader.read(&socket, &mut desk).expect("all is well-formed"), "cut to {cut}");
+            }
+            let expected: Vec<_> = (0..).zip(payloads.clone()).collect();
+            assert_eq!(desk.taken, expected, "cut to {cut}");
+        }
+    }
+
+    #[test]
+    fn a_place_that_is_withdrawn_is_not_written_any_more() {
+        let (mut wire, socket) = pair();
+        let (mut reader, mut desk) = (Reader::default(), Desk::default());
+        let (bytes, _) = frame(0, 1000);
+        wire.write_all(&bytes[..500]).expect("the socket has room");
+        reader.read(&socket, &mut desk).expect("well-formed so far");
+        desk.withdrawn = true;
+        let before = desk.place.clone();
+        wire.write_all(&bytes[500..]).expect("the socket has room");
+        reader.read(&socket, &mut desk).expect("well-formed");
+        assert_eq!(desk.place, before);
+        assert_eq!(desk.taken, [(0, b"unwanted".to_vec())]);
+    }
+
+    #[test]
+    fn a_length_beyond_reason_takes_no_memory() {
+        for (kind, bytes) in
+            [(Kind::Carried, u32::MAX), (Kind::Carried, MAX_PIECE + 1), (Kind::Failed, MAX_TEXT + 1)]
+        {
+            let (mut wire, socket) = pair();
+            let message = Message { bytes, ..Message::new(kind, 1, 2) };
+            wire.write_all(&message.encode()).expect("the socket has room");
+            let error = Reader::default().read(&socket, &mut Desk::default()).expect_err("too long");
+            assert!(error.to_string().contains("claims to carry"), "{error}");
+        }
+    }
+}

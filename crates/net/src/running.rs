@@ -89,6 +89,8 @@ pub(crate) struct Running {
     pub(crate) executor: Recorder,
     pub(crate) late: Lateness,
     pub(crate) dispute: Dispute,
+    /// All others had spoken of it before this rank came to it.
+    pub(crate) came_last: bool,
     /// The caller has been told.
     pub(crate) told: bool,
     /// Rank in the program to rank in the group, where they differ.
@@ -161,6 +163,7 @@ impl Running {
             executor: home.executor(&schedule, Executor::new(program, layout)),
             late,
             dispute: Dispute::default(),
+            came_last: false,
             told: false,
             pair,
             places,

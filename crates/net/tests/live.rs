@@ -183,3 +183,33 @@ fn sends_meet_receives_of_their_tag_in_order() {
         assert_eq!(results[1], [20.0, 10.0, 30.0]);
     }
 }
+
+#[test]
+fn links_are_counted_and_notes_reach_rank_zero() {
+    for wire_only in [false, true] {
+        let all = run(3, wire_only, vec![exchange(3)], |group, rank| {
+            let mut data = vec![0.0f32; 30_000];
+            complete(group, all_reduce(&mut data, ReduceOp::Sum)).expect("the sum is taken");
+            group.leave_note(format!("note of {rank}").as_bytes()).expect("it is short");
+            let stats = group.stats();
+            // A note may travel on another stream than what comes after it.
+            for _ in 0..100 {
+                complete(group, all_reduce(&mut data, ReduceOp::Sum)).expect("the sum is taken");
+            }
+            (stats, group.notes())
+        });
+        for (rank, (stats, _)) in all.iter().enumerate() {
+            for link in stats.iter().filter(|l| l.rank as usize != rank) {
+                assert!(link.traffic.bytes_out > 0 && link.traffic.bytes_in > 0, "{link:?}");
+                assert_eq!(link.link, if wire_only { "tcp" } else { "shm" });
+                assert_eq!(link.wires.rtt.is_some(), wire_only);
+            }
+            let times: u64 = stats.iter().map(|l| l.times_last).sum();
+            assert_eq!(times, 1, "somebody comes last to each operation: {stats:?}");
+        }
+        for rank in 0..3 {
+            assert_eq!(all[0].1[&rank], format!("note of {rank}").as_bytes());
+        }
+        assert!(all[1].1.is_empty(), "notes lie at rank 0 only");
+    }
+}

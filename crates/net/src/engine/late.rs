@@ -53,6 +53,11 @@ impl Lateness {
         self.last_news = now;
     }
 
+    /// When each rank said its first word on it.
+    pub(super) fn first_words(&self) -> impl Iterator<Item = (Rank, Instant)> + '_ {
+        self.first_words.iter().map(|(&rank, &at)| (rank, at))
+    }
+
     /// Begins a new round of questions.
     fn ask(&mut self, others: impl Iterator<Item = Rank>, now: Instant) {
         let reports = std::mem::take(&mut self.reports);
@@ -79,6 +84,7 @@ pub(super) fn note_end(clubs: &mut BTreeMap<u32, Club>, run: &Running, now: Inst
     let Some(club) = clubs.get_mut(&run.key.group) else { return };
     club.history.handle_end(sort(&run.request), now.saturating_duration_since(run.op.started));
     club.last_end = Some((run.request.name(), now));
+    club.count_arrivals(run);
     if let Some(&first) = run.late.first_words.values().min() {
         for (&rank, &at) in &run.late.first_words {
             club.history.handle_arrival(rank, at - first);

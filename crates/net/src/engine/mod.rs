@@ -5,6 +5,7 @@
 mod arrivals;
 mod farewell;
 mod faults;
+mod figures;
 mod late;
 mod news;
 mod stash;
@@ -25,6 +26,7 @@ use crate::p2p::Numbers;
 use crate::running::{Draft, Home, Key, Running};
 
 pub(crate) use arrivals::Arrivals;
+use figures::Punctuality;
 pub(crate) use late::Lateness;
 use stash::Stash;
 
@@ -47,6 +49,9 @@ struct Club {
     next_op: u64,
     numbers: Numbers,
     history: History,
+    punctuality: BTreeMap<Rank, Punctuality>,
+    /// At rank 0: the latest that each rank has left here.
+    notes: BTreeMap<Rank, Vec<u8>>,
     /// The operation that ended last.
     last_end: Option<(&'static str, Instant)>,
     /// Members that have left it.
@@ -111,6 +116,8 @@ impl Engine {
             next_op: 0,
             numbers: Numbers::default(),
             history: History::default(),
+            punctuality: BTreeMap::new(),
+            notes: BTreeMap::new(),
             last_end: None,
             left: BTreeSet::new(),
             broken: None,
@@ -246,6 +253,9 @@ impl Engine {
         self.runs.insert(place, run);
         for (peer, message, body) in self.stash.take(&key) {
             self.handle(peer, message, body);
+        }
+        if let Some(run) = self.runs.iter_mut().find(|r| r.key == key) {
+            run.came_last = run.waits_for().is_empty();
         }
         if let Some(&peer) =
             group.peers.iter().find(|&&p| self.links.peers.get(p).is_some_and(|p| p.lost.is_some()))

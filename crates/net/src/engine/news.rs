@@ -28,6 +28,7 @@ impl Engine {
             Kind::Leave if self.clubs.contains_key(&message.group) => {
                 return self.hear_farewell(peer, message)
             }
+            Kind::Note => return self.keep_note(peer, message.group, body),
             Kind::Ask => return self.answer(peer, &message),
             Kind::State => return self.take_report(peer, &message, &body),
             _ => {}

@@ -1,0 +1,93 @@
+//! Figures of a group: what went over its links and who came last; and the notes that members leave at rank 0.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use tweed_proto::Reach;
+use tweed_schedule::Rank;
+
+use super::{Club, Engine};
+use crate::card::host_name;
+use crate::message::{Kind, Message};
+use crate::running::Running;
+use crate::stats::{LinkStats, Wires};
+use crate::stream::Payload;
+
+/// How a rank came to the operations of a group.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Punctuality {
+    times_last: u64,
+    lateness: Duration,
+}
+
+impl Club {
+    /// Counts who came last to an operation that has ended well.
+    pub(super) fn count_arrivals(&mut self, run: &Running) {
+        let first = run.late.first_words().map(|(_, at)| at).min();
+        for (rank, at) in run.late.first_words() {
+            self.punctuality.entry(rank).or_default().lateness += first.map_or(Duration::ZERO, |f| at - f);
+        }
+        let last = match run.came_last {
+            true => Some(self.members.rank),
+            false => run.late.first_words().max_by_key(|&(_, at)| at).map(|(rank, _)| rank),
+        };
+        if let Some(rank) = last {
+            self.punctuality.entry(rank).or_default().times_last += 1;
+        }
+    }
+}
+
+impl Engine {
+    /// One row per rank of a group; none if it is closed.
+    pub(crate) fn stats(&self, group: u32) -> Vec<LinkStats> {
+        self.clubs.get(&group).map_or_else(Vec::new, |club| {
+            (0..club.members.ranks()).map(|rank| self.link_stats(club, rank)).collect()
+        })
+    }
+
+    fn link_stats(&self, club: &Club, rank: Rank) -> LinkStats {
+        let members = &club.members;
+        let Punctuality { times_last, lateness } = club.punctuality.get(&rank).copied().unwrap_or_default();
+        let peer = self.links.peers.get(members.peers[rank as usize]);
+        let link = match (peer, members.reach[rank as usize]) {
+            (None, _) => "self",
+            (Some(_), Reach::Shared) => "shm",
+            (Some(_), Reach::Wire) => "tcp",
+        };
+        LinkStats {
+            rank,
+            host: peer.map_or_else(host_name, |p| p.host.clone()),
+            link,
+            traffic: peer.map_or_else(Default::default, |p| p.traffic),
+            wires: peer.map_or_else(Wires::default, |p| Wires::of(&p.streams)),
+            times_last,
+            lateness,
+        }
+    }
+
+    /// Leaves a text at rank 0 of a group, over the one left before.
+    pub(crate) fn leave_note(&mut self, group: u32, text: Vec<u8>) {
+        let Some(club) = self.clubs.get_mut(&group) else { return };
+        let rank = club.members.rank;
+        if rank == 0 {
+            club.notes.insert(rank, text);
+            return;
+        }
+        let to = club.members.peers[0];
+        let message = Message { bytes: text.len() as u32, ..Message::new(Kind::Note, group, 0) };
+        self.links.carry(to, &message, Payload::Text(text));
+        self.flush_wires();
+    }
+
+    /// A member has left a note here.
+    pub(super) fn keep_note(&mut self, peer: usize, group: u32, text: Vec<u8>) {
+        if let Some(club) = self.clubs.get_mut(&group) {
+            club.notes.extend(club.members.rank_of(peer).map(|rank| (rank, text)));
+        }
+    }
+
+    /// The latest note of each rank that has left one.
+    pub(crate) fn notes(&self, group: u32) -> BTreeMap<Rank, Vec<u8>> {
+        self.clubs.get(&group).map(|club| club.notes.clone()).unwrap_or_default()
+    }
+}
