@@ -19,14 +19,14 @@ _PAGE = _HERE.parent / "docs" / "benchmarks.md"
 
 def main(
     quick: Annotated[
-        bool, typer.Option(help="A minute's look: few cases, few calls; writes nothing.")
+        bool, typer.Option(help="A look of two minutes: few cases, few calls; writes nothing.")
     ] = False,
     only: Annotated[
         list[str] | None, typer.Option(help="Measure this part alone; may be repeated; writes nothing.")
     ] = None,
     tables: Annotated[Path | None, typer.Option(help="Measure nothing: tables from this raw data.")] = None,
 ) -> None:
-    """Measures tweed beside Gloo; writes bench/results/ and the tables of docs/benchmarks.md."""
+    """Measures tweed beside its peers; writes bench/results/ and the tables of docs/benchmarks.md."""
     if tables is not None:
         _write_page([json.loads(line) for line in tables.read_text().splitlines()])
         return

@@ -1,4 +1,4 @@
-"""Collectives through torch's dispatch: Gloo, tweed, and tweed with tensors in shared memory."""
+"""Collectives on one host: Gloo, OpenMPI, tweed, and tweed with tensors in shared memory."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 import tweed
-from bench import memory
+from bench import memory, mpi
 from bench.race import LOCKSTEP_BYTES, Contender, Pace, race
 from bench.run import Heat, Row, timings
 
@@ -28,14 +28,15 @@ class Scope:
     pace: Pace
 
 
-FULL = Scope((2, 4, 8), (4 * KB, 64 * KB, 1 * MB, 25 * MB, 100 * MB), (4, 25 * MB), Pace(10, 1.5, 20, 4000))
+FULL = Scope((2, 4, 8), (4 * KB, 64 * KB, 1 * MB, 25 * MB, 100 * MB), (4, 25 * MB), Pace(10, 1.0, 20, 4000))
 QUICK = Scope((2, 4), (4 * KB, 25 * MB), (4, 4 * MB), Pace(4, 0.3, 4, 400))
 
 
 def all_reduces(scope: Scope) -> Iterator[Row]:
     """Every number of ranks and size; at the largest size, what memory can do as well."""
     for ranks in scope.ranks:
-        yield from timings(_all_reduce, ranks, scope.sizes, scope.pace)
+        yield mpi.about(ranks)
+        yield from timings(_all_reduce, ranks, scope.sizes, scope.pace, launch=mpi.launch)
 
 
 def others(scope: Scope) -> Iterator[Row]:
@@ -59,6 +60,7 @@ def _all_reduce_of(size_bytes: int, gloo: Any, pace: Pace, with_memory: bool) ->
     plain, shared = _plain(size_bytes), _shared(size_bytes)
     contenders = [
         Contender("gloo", lambda: dist.all_reduce(plain, group=gloo)),
+        Contender("openmpi", mpi.all_reduce(plain)),
         Contender("tweed", lambda: dist.all_reduce(plain)),
         Contender("tweed.empty", lambda: dist.all_reduce(shared)),
     ]

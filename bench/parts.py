@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from bench import collectives, memory, schedules, simulator, training
+from bench import collectives, footprint, memory, networks, schedules, simulator, training
 from bench.run import Row
 
 Part = Callable[[], Iterable[Row]]
@@ -13,18 +13,22 @@ FULL: dict[str, Part] = {
     "all_reduce": lambda: collectives.all_reduces(collectives.FULL),
     "others": lambda: collectives.others(collectives.FULL),
     "tcp": lambda: collectives.over_tcp(collectives.FULL),
+    "networks": lambda: networks.all_reduces(networks.FULL),
     "training": lambda: training.steps(4, training.FULL),
+    "memory": lambda: footprint.extra((25 << 20, 100 << 20)),
     "kernels": memory.kernels,
-    "schedules": lambda: schedules.built((8, 64, 256)),
-    "simulator": lambda: simulator.events((8, 64, 256)),
+    "schedules": lambda: schedules.built((8, 64, 512)),
+    "simulator": lambda: simulator.events((8, 64, 512)),
 }
 
-#: The same in a minute, for a look; the kernels would have to be built.
+#: The same in two minutes, for a look; the kernels would have to be built.
 QUICK: dict[str, Part] = {
     "all_reduce": lambda: collectives.all_reduces(collectives.QUICK),
     "others": lambda: collectives.others(collectives.QUICK),
     "tcp": lambda: collectives.over_tcp(collectives.QUICK),
+    "networks": lambda: networks.all_reduces(networks.QUICK),
     "training": lambda: training.steps(4, training.QUICK),
+    "memory": lambda: footprint.extra((25 << 20,)),
     "schedules": lambda: schedules.built((8, 64)),
     "simulator": lambda: simulator.events((8, 64)),
 }

@@ -13,9 +13,10 @@ from typing import NamedTuple
 import torch
 import torch.distributed as dist
 
+from tweed.testbed import sent_bytes
+
 #: Calls of this many bytes and more are measured in lockstep; smaller ones follow each other at once.
 LOCKSTEP_BYTES = 1 << 20
-_WARM_CALLS = 3  # takes page faults, first connections and lazy imports out of the figures
 
 
 class Contender(NamedTuple):
@@ -33,12 +34,14 @@ class Pace:
       rounds: blocks of calls for each contender; contenders alternate block by block.
       seconds: what all calls of one contender should take together.
       least, most: bounds on the number of those calls.
+      warm: calls before, twice; they keep page faults, first connections and lazy imports out of the figures.
     """
 
     rounds: int
     seconds: float
     least: int
     most: int
+    warm: int = 3
 
     def block(self, call_s: float) -> int:
         """Calls in a block, where a call takes `call_s` seconds."""
@@ -48,10 +51,17 @@ class Pace:
 
 @dataclass(frozen=True, slots=True)
 class Lap:
-    """One block of calls on one rank: seconds of each call, and CPU seconds of all threads for the block."""
+    """One block of calls on one rank.
+
+    Attributes:
+      calls_s: seconds of each call.
+      cpu_s: CPU seconds of all threads for the block.
+      sent_bytes: what the rank's link has sent meanwhile, headers included; None outside a testbed.
+    """
 
     calls_s: list[float]
     cpu_s: float
+    sent_bytes: int | None = None
 
 
 def race(contenders: Sequence[Contender], pace: Pace, *, lockstep: bool) -> dict[str, list[Lap]]:
@@ -64,7 +74,7 @@ def race(contenders: Sequence[Contender], pace: Pace, *, lockstep: bool) -> dict
 
     Returns: the laps of each side on this rank.
     """
-    counts = {contender.side: pace.block(_estimate(contender.call)) for contender in contenders}
+    counts = {contender.side: pace.block(_estimate(contender.call, pace.warm)) for contender in contenders}
     laps: dict[str, list[Lap]] = {contender.side: [] for contender in contenders}
     with _no_collector():
         for turn in range(pace.rounds):
@@ -78,10 +88,10 @@ def _rotated(contenders: Sequence[Contender], turn: int) -> Iterator[Contender]:
     return (contenders[(turn + i) % len(contenders)] for i in range(len(contenders)))
 
 
-def _estimate(call: Callable[[], object]) -> float:
+def _estimate(call: Callable[[], object], count: int) -> float:
     """Warms up, and gives every rank the same guess of seconds per call."""
-    _lap(call, _WARM_CALLS, lockstep=False)
-    guess = sum(_lap(call, _WARM_CALLS, lockstep=False).calls_s) / _WARM_CALLS
+    _lap(call, count, lockstep=False)
+    guess = sum(_lap(call, count, lockstep=False).calls_s) / count
     agreed = torch.tensor(guess, dtype=torch.float64)
     dist.all_reduce(agreed, dist.ReduceOp.MAX)
     return float(agreed)
@@ -90,14 +100,15 @@ def _estimate(call: Callable[[], object]) -> float:
 def _lap(call: Callable[[], object], count: int, lockstep: bool) -> Lap:
     calls_s = []
     dist.barrier()
-    cpu_s = time.process_time()
+    sent, cpu_s = sent_bytes(), time.process_time()
     for index in range(count):
         if lockstep and index:
             dist.barrier()
         began = time.perf_counter()
         call()
         calls_s.append(time.perf_counter() - began)
-    return Lap(calls_s, time.process_time() - cpu_s)
+    spent_s, sent_then = time.process_time() - cpu_s, sent_bytes()
+    return Lap(calls_s, spent_s, None if sent is None or sent_then is None else sent_then - sent)
 
 
 @contextmanager

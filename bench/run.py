@@ -6,6 +6,7 @@ import math
 import statistics
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 from bench.race import Lap
@@ -13,7 +14,11 @@ from tweed.testbed import run_ranks
 
 #: One line of the raw data. `part` says what else is in it.
 Row = dict[str, Any]
-_TIMEOUT_S = 200.0  # of all cases of one number of ranks; they take less than a minute
+TIMEOUT_S = 240.0  # of all cases of one start of ranks; they take about a minute
+
+#: Runs `fn(rank, ranks, *args)` on every rank in a default group of tweed, and gives what each returned.
+Launch = Callable[..., list[Any]]
+forked: Launch = partial(run_ranks, backend="tweed", timeout=TIMEOUT_S)
 
 
 class Heat(NamedTuple):
@@ -24,13 +29,15 @@ class Heat(NamedTuple):
     laps: dict[str, list[Lap]]
 
 
-def timings(fn: Callable[..., list[Heat]], ranks: int, *args: object) -> Iterator[Row]:
-    """Runs `fn(rank, ranks, *args)` in a default group of tweed; gives a row for each heat and side."""
+def timings(
+    fn: Callable[..., list[Heat]], ranks: int, *args: object, launch: Launch = forked, **marks: object
+) -> Iterator[Row]:
+    """Runs `fn(rank, ranks, *args)`; gives a row for each heat and side, with `marks` in it."""
     print(f"  {fn.__module__}.{fn.__name__}, {ranks} ranks", file=sys.stderr, flush=True)
-    results = run_ranks(fn, ranks, *args, backend="tweed", timeout=_TIMEOUT_S)
+    results = launch(fn, ranks, *args)
     for heats in zip(*results, strict=True):
         for side in heats[0].laps:
-            yield _row(heats, side)
+            yield _row(heats, side) | marks
 
 
 def _row(heats: Sequence[Heat], side: str) -> Row:
@@ -41,7 +48,7 @@ def _row(heats: Sequence[Heat], side: str) -> Row:
     every = sorted(call for block in calls_s for call in block)
     lasted_s = [max(sum(lap.calls_s) for lap in laps) / len(laps[0].calls_s) for laps in blocks]
     cpu_s = sum(lap.cpu_s for laps in blocks for lap in laps)
-    return {
+    row = {
         "part": heat.part,
         "ranks": ranks,
         "bytes": heat.size_bytes,
@@ -55,6 +62,8 @@ def _row(heats: Sequence[Heat], side: str) -> Row:
         "cpu_s_per_call": _short(cpu_s / len(every)),
         "block_medians_s": [_short(statistics.median(block)) for block in calls_s],
     }
+    sent = [lap.sent_bytes for laps in blocks for lap in laps if lap.sent_bytes is not None]
+    return row | ({"sent_bytes_per_call": round(sum(sent) / len(every) / ranks)} if sent else {})
 
 
 def quantile(ordered: Sequence[float], share: float) -> float:

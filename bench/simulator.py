@@ -11,6 +11,7 @@ from tweed.collective import Schedule, Topology, build
 
 _BYTES = 100 << 20
 _REPEATS = 3
+_LONG_S = 1.0  # a run as long as this is not repeated
 
 
 def events(counts: tuple[int, ...]) -> Iterator[Row]:
@@ -19,9 +20,7 @@ def events(counts: tuple[int, ...]) -> Iterator[Row]:
         topology = Topology.complete(ranks, bandwidth=125_000_000, latency_s=50e-6)
         for name in ("ring", "halving_doubling", "double_binary_tree"):
             schedule = build("all_reduce", name, ranks)
-            seconds, result = min(
-                (_timed(schedule, topology) for _ in range(_REPEATS)), key=lambda run: run[0]
-            )
+            seconds, result = _quickest(schedule, topology)
             yield {
                 "part": "simulator",
                 "side": name,
@@ -30,6 +29,13 @@ def events(counts: tuple[int, ...]) -> Iterator[Row]:
                 "virtual_s": result.seconds,
                 "least_s": round(seconds, 6),
             }
+
+
+def _quickest(schedule: Schedule, topology: Topology) -> tuple[float, simulate.Result]:
+    runs = [_timed(schedule, topology)]
+    while len(runs) < _REPEATS and runs[0][0] < _LONG_S:
+        runs.append(_timed(schedule, topology))
+    return min(runs, key=lambda run: run[0])
 
 
 def _timed(schedule: Schedule, topology: Topology) -> tuple[float, simulate.Result]:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from bench import compared, limits, machine
-from bench.cases import cases
+from bench import compared, goals, limits, linked, machine, tabled
+from bench.networks import PART
 from bench.run import Row
-from bench.units import digits, grid, seconds, size
+from bench.units import grid
 
 BEGIN = "<!-- tables: begin. Written by `python -m bench`, not by hand. -->"
 END = "<!-- tables: end -->"
@@ -37,48 +37,22 @@ def _machine(rows: Sequence[Row]) -> str:
     return f"## The machine\n\n{grid(('machine', ''), body)}{bold}"
 
 
-def _training(rows: Sequence[Row]) -> str:
-    body = [_step(row) for case in cases(rows, "training step") for row in case.sides.values()]
-    head = ("side", "ranks", "gradients", "median", "p99", "mean", "CPU per step, all ranks", "steps")
-    return f"## A training step\n\n{grid(head, body)}" if body else ""
-
-
-def _step(row: Row) -> Sequence[str]:
-    spans = (seconds(row[name]) for name in ("median_s", "p99_s", "mean_s", "cpu_s_per_call"))
-    return (row["side"], str(row["ranks"]), size(row["bytes"]), *spans, str(row["calls"]))
-
-
-def _schedules(rows: Sequence[Row]) -> str:
-    found = [row for row in rows if row["part"] == "schedule"]
-    body = [(row["side"], str(row["ranks"]), str(row["sends"]), seconds(row["least_s"])) for row in found]
-    head = ("builder of all_reduce", "ranks", "sends", "built and checked in")
-    return f"## Schedules\n\n{grid(head, body)}" if body else ""
-
-
-def _simulator(rows: Sequence[Row]) -> str:
-    body = [_simulated(row) for row in rows if row["part"] == "simulator"]
-    head = ("all_reduce of 100 MB", "ranks", "virtual time", "took", "events", "million events per second")
-    return f"## The simulator\n\n{grid(head, body)}" if body else ""
-
-
-def _simulated(row: Row) -> Sequence[str]:
-    rate = digits(row["events"] / row["least_s"] / 1e6)
-    spans = (seconds(row["virtual_s"]), seconds(row["least_s"]))
-    return (row["side"], str(row["ranks"]), *spans, str(row["events"]), rate)
-
-
 _OTHERS = ("reduce_scatter_tensor", "all_gather_into_tensor", "broadcast", "all_to_all_single")
 _SECTIONS = (
     _machine,
-    compared.goals,
+    goals.goals,
     compared.beside("All-reduce on one host", "all_reduce"),
+    compared.openmpi,
     compared.in_a_row,
     limits.distance,
     limits.bandwidths,
-    compared.cpu,
     compared.beside("Other collectives on one host", *_OTHERS),
-    compared.beside("Over TCP", "all_reduce over TCP"),
-    _training,
-    _schedules,
-    _simulator,
+    compared.beside("Over TCP, loopback", "all_reduce over TCP"),
+    linked.between_namespaces,
+    linked.beside_iperf3,
+    compared.cpu("all_reduce", "all_reduce over TCP", PART),
+    tabled.training,
+    tabled.memory,
+    tabled.schedules,
+    tabled.simulator,
 )

@@ -1,11 +1,11 @@
-"""Seconds per step of the small CNN: DDP on Gloo, DDP on tweed, `tweed.attach`, and no exchange at all."""
+"""Seconds per step of the three tasks: DDP and `tweed.attach` on Gloo and on tweed, and no exchange."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
-import torch
 import torch.distributed as dist
 import torch.nn.functional as F
 from torch import nn
@@ -13,43 +13,67 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
 import tweed
+from bench import networks
 from bench.race import Contender, Pace, race
-from bench.run import Heat, Row, timings
+from bench.run import Heat, Launch, Row, forked, timings
 from tweed.data import Arrays, Split
+from tweed.testbed import Bed, Network
 from tweed.train.tasks import row, task
+from tweed.train.tasks.base import targets
 
-_TASK = "fashion-mnist"
-FULL = Pace(10, 4.0, 50, 400)
-QUICK = Pace(3, 0.6, 6, 60)
+#: Shape of a sample and number of classes, by task. What is in a sample makes no difference to a step's time.
+SHAPES = {"fashion-mnist": ((28, 28), 10), "digits": ((8, 8), 10), "shakespeare": ((64,), 65)}
+PARTS = tuple(f"training step of {name}" for name in SHAPES)
+FULL = Pace(10, 2.0, 30, 400)
+QUICK = Pace(3, 0.3, 6, 60)
+_SLOW_NETWORK = "rate=1gbit"
+_SLOW_TASK = "fashion-mnist"
 
 
 def steps(ranks: int, pace: Pace) -> Iterator[Row]:
-    """Rows of one number of ranks; `bytes` is the size of the gradients."""
-    yield from timings(_steps, ranks, pace)
+    """Rows of all tasks on this host, and of one between namespaces; `bytes` is the size of the gradients."""
+    yield from _timed(ranks, tuple(SHAPES), pace, forked)
+    network = Network.parse(_SLOW_NETWORK)
+    yield from networks.on_network(network, lambda bed: _between(bed, pace))
 
 
-def _steps(rank: int, ranks: int, pace: Pace) -> list[Heat]:
+def _between(bed: Bed, pace: Pace) -> Iterator[Row]:
+    return _timed(bed.size, (_SLOW_TASK,), pace, networks.inside(bed))
+
+
+def _timed(ranks: int, tasks: tuple[str, ...], pace: Pace, launch: Launch) -> Iterator[Row]:
+    return timings(_steps, ranks, tasks, pace, launch=launch)
+
+
+def _steps(rank: int, ranks: int, tasks: tuple[str, ...], pace: Pace) -> list[Heat]:
     gloo = dist.new_group(backend="gloo")
+    return [_steps_of(name, gloo, pace) for name in tasks]
+
+
+def _steps_of(name: str, gloo: Any, pace: Pace) -> Heat:
     sides: dict[str, Callable[[nn.Module, Optimizer], nn.Module]] = {
         "no exchange": lambda model, optimizer: model,
         "DDP on Gloo": lambda model, optimizer: DistributedDataParallel(model, process_group=gloo),
+        "attach on Gloo": lambda model, optimizer: _attached(model, optimizer, gloo),
         "DDP on tweed": lambda model, optimizer: DistributedDataParallel(model),
-        "attach on tweed": _attached,
+        "attach on tweed": lambda model, optimizer: _attached(model, optimizer, None),
     }
-    contenders = [Contender(side, _stepper(tie)) for side, tie in sides.items()]
-    size_bytes = sum(4 * param.numel() for param in _model()[0].parameters())
-    return [Heat("training step", size_bytes, race(contenders, pace, lockstep=False))]
+    contenders = [Contender(side, _stepper(name, tie)) for side, tie in sides.items()]
+    size_bytes = sum(4 * param.numel() for param in task(name).model(_samples(name)).parameters())
+    return Heat(f"training step of {name}", size_bytes, race(contenders, pace, lockstep=False))
 
 
-def _attached(model: nn.Module, optimizer: Optimizer) -> nn.Module:
-    tweed.attach(model, optimizer)
+def _attached(model: nn.Module, optimizer: Optimizer, group: Any) -> nn.Module:
+    tweed.attach(model, optimizer, group=group)
     return model
 
 
-def _stepper(tie: Callable[[nn.Module, Optimizer], nn.Module]) -> Callable[[], None]:
-    model, optimizer = _model()
+def _stepper(name: str, tie: Callable[[nn.Module, Optimizer], nn.Module]) -> Callable[[], None]:
+    arrays = _samples(name)
+    model = task(name).model(arrays)
+    optimizer = task(name).optimizer(model.parameters(), 1e-3)
     tied = tie(model, optimizer)
-    x, y = torch.rand(row(_TASK).batch_size, 1, 28, 28), torch.arange(row(_TASK).batch_size) % 10
+    x, y = task(name).inputs(arrays.train.x), targets(arrays.train.y)
 
     def step() -> None:
         F.cross_entropy(tied(x), y).backward()
@@ -59,9 +83,11 @@ def _stepper(tie: Callable[[nn.Module, Optimizer], nn.Module]) -> Callable[[], N
     return step
 
 
-def _model() -> tuple[nn.Module, Optimizer]:
-    """The task's own, which asks the data for the number of classes only: none need be there."""
-    none = Split(np.empty(0, np.uint8), np.empty(0, np.uint8))
-    arrays = Arrays(none, none, np.empty(0, np.int64), classes=10)
-    model = task(_TASK).model(arrays)
-    return model, task(_TASK).optimizer(model.parameters(), 1e-3)
+def _samples(name: str) -> Arrays:
+    """One batch of the task's shapes, drawn by chance: no data need be there."""
+    shape, classes = SHAPES[name]
+    draw, count = np.random.default_rng(0), row(name).batch_size
+    x = draw.integers(0, classes, (count, *shape), dtype=np.uint8)
+    y = x if len(shape) == 1 else draw.integers(0, classes, count, dtype=np.uint8)
+    batch = Split(x, y)
+    return Arrays(batch, batch, np.zeros(count, np.int64), classes)

@@ -4,9 +4,28 @@ from __future__ import annotations
 
 import pytest
 
-from bench import collectives, machine, memory, run, schedules, simulator, table, training, units
+from bench import (
+    collectives,
+    footprint,
+    iperf,
+    linked,
+    machine,
+    memory,
+    mpi,
+    networks,
+    run,
+    schedules,
+    simulator,
+    table,
+    tabled,
+    training,
+    units,
+)
+from bench.cases import cases
 from bench.race import Contender, Lap, Pace, race
 from bench.run import Heat, Row
+from tweed.errors import NoTestbed
+from tweed.testbed import Bed, Network
 
 TINY = Pace(rounds=2, seconds=0.0, least=4, most=4)
 MB = 1 << 20
@@ -20,6 +39,21 @@ def timed(part: str, ranks: int, size_bytes: int, side: str, seconds: float) -> 
 def compared(part: str, ranks: int, size_bytes: int, *seconds: float) -> list[Row]:
     sides = ("gloo", "tweed", "tweed.empty")
     return [timed(part, ranks, size_bytes, *pair) for pair in zip(sides, seconds, strict=True)]
+
+
+def one_host(ranks: int, size_bytes: int, *seconds: float) -> list[Row]:
+    sides = ("gloo", "openmpi", "tweed", "tweed.empty")
+    return [timed("all_reduce", ranks, size_bytes, *pair) for pair in zip(sides, seconds, strict=True)]
+
+
+def between(network: str, gloo_s: float, tweed_s: float, sent_bytes: int = 40 * MB) -> list[Row]:
+    marks = {"network": network, "sent_bytes_per_call": sent_bytes}
+    pairs = (("gloo", gloo_s), ("tweed", tweed_s))
+    return [timed(networks.PART, 4, 25 * MB, *pair) | marks for pair in pairs]
+
+
+def flows(network: str, when: str, way: str, *rates: float) -> Row:
+    return {"part": "iperf3", "network": network, "when": when, "way": way, "bits_per_s": list(rates)}
 
 
 def lines(page: str, *words: str) -> list[str]:
@@ -60,14 +94,114 @@ def test_a_loss_is_bold() -> None:
 
 def test_goals_are_judged() -> None:
     page = table.page(compared("all_reduce", 2, 100 * MB, 0.08, 0.016, 0.01))
-    assert lines(page, "100 MB", "ordinary", "4x", "5.00x", "yes")
-    assert lines(page, "100 MB", "`tweed.empty`", "9x", "8.00x", "**no**")
+    assert lines(page, "100 MB", "ordinary", "4x Gloo", "5.00x Gloo", "yes")
+    assert lines(page, "100 MB", "`tweed.empty`", "9x Gloo", "8.00x Gloo", "**no**")
+    assert "OpenMPI" not in page
+
+
+def test_goals_beside_openmpi_are_judged_or_only_stated() -> None:
+    page = table.page([*one_host(4, 100 * MB, 0.4, 0.2, 0.08, 0.05), *one_host(4, 4096, 1.0, 0.01, 0.1, 0.1)])
+    goals = page.partition("## Goals")[2].partition("\n## ")[0]
+    assert lines(goals, "100 MB", "ordinary", "2x OpenMPI", "2.50x OpenMPI", "yes")
+    assert lines(goals, "100 MB", "`tweed.empty`", "5x OpenMPI", "4.00x OpenMPI", "**no**")
+    assert lines(goals, "4 KB", "0.100x OpenMPI", "only to be stated")
+
+
+def test_a_table_has_the_sides_that_were_measured() -> None:
+    page = table.page(one_host(2, MB, 0.004, 0.001, 0.002, 0.001))
+    assert lines(page, "Gloo", "OpenMPI", "tweed.empty, times OpenMPI")
+    assert lines(
+        page, "| 2 | 1 MB | 4.00 ms / 4.00 ms | 1.00 ms / 1.00 ms |", "2.00x | **0.500x** | 4.00x | 1.00x"
+    )
+
+
+def test_how_openmpi_ran_is_said() -> None:
+    about = {"part": "openmpi", "version": "5.0"}
+    page = table.page([about | {"ranks": ranks} | mpi.settings(ranks) for ranks in (1, 10_000)])
+    assert lines(page, "| 5.0 | 1 | ob1 | self,sm | cma | spin |")
+    assert lines(page, "| 5.0 | 10000 |", "give way")
+
+
+def test_networks_are_told_apart_and_judged_by_their_bound_and_by_iperf3() -> None:
+    slow, fast = "rate=1gbit,congestion=cubic", "congestion=cubic"
+    rows = [*between(slow, 0.35, 0.33), *between(fast, 0.09, 0.06)]
+    rows += [flows(slow, when, "one", rate) for when, rate in (("before", 9.7e8), ("after", 9.3e8))]
+    rows += [flows(slow, when, "both", 9.5e8, 9.3e8) for when in ("before", "after")]
+    found = cases(rows, networks.PART)
+    assert [case.network for case in found] == [slow, fast]
+    least = 1.5 * 25 * MB
+    assert linked.least_bytes(found[0]) == least
+    assert linked.against_iperf3(found[0], rows) == pytest.approx(least * 8 / 0.33 / 9.5e8)
+    assert linked.against_iperf3(found[1], rows) is None
+    page = table.page(rows)
+    assert lines(page, f"`{slow}`", "0.98 of iperf3", "1.003", "yes")
+    assert lines(page, f"`{fast}`", "2x Gloo", "1.50x Gloo", "**no**")
+    assert lines(page, slow, "315 ms", "41.9 MB, 1.067x", "20 / 20")
+    assert lines(page, slow, "each way at once", "950 Mbit/s, 930 Mbit/s")
+
+
+def test_where_no_testbed_can_be_had_the_page_says_why() -> None:
+    why = {"part": "no testbed", "why": "a network of namespaces needs nft: apt install nftables"}
+    page = table.page([why | {"network": "rate=1gbit"}, why | {"network": "rate=100mbit"}])
+    assert page.count("apt install nftables") == 1
+    assert "Goals" not in page
+
+
+def test_no_testbed_is_a_row_and_not_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    def closed(network: Network, size: int) -> Bed:
+        raise NoTestbed("not here")
+
+    monkeypatch.setattr(networks, "opened", closed)
+    rows = list(networks.all_reduces(networks.QUICK))
+    assert {row["why"] for row in rows} == {"not here"}
+    assert len(rows) == len(networks.QUICK)
+
+
+def test_the_rates_of_iperf3_are_of_what_arrived() -> None:
+    one = {"end": {"sum_sent": {"bits_per_second": 9.0}, "sum_received": {"bits_per_second": 8.0}}}
+    assert iperf.rates(one) == [8]
+    one["end"]["sum_received_bidir_reverse"] = {"bits_per_second": 7.0}
+    assert iperf.rates(one) == [8, 7]
+
+
+def test_bytes_on_the_wire_are_per_rank_and_call() -> None:
+    heats = [Heat("x", 8, {"tweed": [Lap([1.0, 1.0], 0.1, sent)]}) for sent in (100, 300)]
+    assert run._row(heats, "tweed")["sent_bytes_per_call"] == 100
+    heats = [Heat("x", 8, {"tweed": [Lap([1.0], 0.1)]})]
+    assert "sent_bytes_per_call" not in run._row(heats, "tweed")
+
+
+def test_extra_memory_is_that_of_the_rank_that_takes_most() -> None:
+    row = {"part": "extra memory", "side": "tweed, TCP", "ranks": 2, "bytes": 100 * MB}
+    row |= {"proportional_bytes": [MB, 50 * MB], "resident_bytes": [120 * MB, MB]}
+    assert (tabled.copies(row, "proportional_bytes"), tabled.copies(row, "resident_bytes")) == (0.5, 1.2)
+    page = table.page([row])
+    assert lines(page, "tweed, TCP | 2 | 100 MB | 50.0 MB | 0.50 | 120.0 MB | 1.20")
+    assert lines(page, "at most 1 more copy", "0.50", "yes")
+
+
+def test_the_kernels_figures_of_memory_are_read() -> None:
+    text = "VmPeak:\t  999 kB\nVmHWM:\t   123 kB\nVmRSS:\t    45 kB\n"
+    assert (footprint.kilobytes(text, "VmHWM"), footprint.kilobytes(text, "VmRSS")) == (123, 45)
+
+
+def test_attach_is_set_against_ddp_on_the_same_group() -> None:
+    took = {
+        "no exchange": 1.0,
+        "DDP on Gloo": 4.0,
+        "attach on Gloo": 3.0,
+        "DDP on tweed": 2.0,
+        "attach on tweed": 2.1,
+    }
+    page = table.page([timed("training step of digits", 4, 1024, *pair) for pair in took.items()])
+    assert lines(page, "| digits | this host | 2.00x | -25.0% | **+5.0%** |")
+    assert len(lines(page, "| digits | this host | 4 | 1 KB |")) == len(took)
 
 
 def test_cases_keep_their_sides_together() -> None:
     rows = compared("broadcast", 4, MB, 0.002, 0.004, 0.001)
     page = table.page(rows)
-    assert lines(page, "broadcast", "| 2.00 ms |", "**0.500x**", "2.00x", "20 / 20 / 20")
+    assert lines(page, "broadcast", "| 2.00 ms / 2.00 ms |", "**0.500x**", "2.00x", "20 / 20 / 20")
     assert "Goals" not in page
 
 
@@ -118,22 +252,60 @@ def test_the_kernels_example_is_read() -> None:
 def test_schedules_and_simulator_have_their_tables() -> None:
     page = table.page([*schedules.built((4,)), *simulator.events((4,))])
     section = page.partition("## The simulator")[2]
-    assert lines(page, "| ring | 4 | 24 |")
+    assert lines(page, "| ring | 4 | 24 |", "µs")
     assert lines(section, "ring", "| 4 |")
 
 
-def all_kinds(rank: int, ranks: int) -> list[Heat]:
-    reduced = collectives._all_reduce(rank, ranks, (4096, MB), TINY)
-    others = collectives._others(rank, ranks, 4096, TINY)
-    return [*reduced, *others, *training._steps(rank, ranks, TINY)]
+def others(rank: int, ranks: int) -> list[Heat]:
+    return [
+        *collectives._others(rank, ranks, 4096, TINY),
+        *training._steps(rank, ranks, ("digits", "shakespeare"), TINY),
+    ]
 
 
 def test_live_every_side_has_its_row() -> None:
-    rows = list(run.timings(all_kinds, 2))
+    rows = list(run.timings(others, 2))
     assert {row["calls"] for row in rows} == {4}
     page = table.page(rows)
-    for word in ("all_reduce", *collectives._OTHERS, "DDP on Gloo", "attach on tweed", "add in place"):
+    for word in (*collectives._OTHERS, "DDP on Gloo", "attach on Gloo", "attach on tweed"):
         assert word in page
+
+
+def test_live_openmpi_takes_its_turns_on_one_host() -> None:
+    sizes = (4096, MB)
+    rows = [mpi.about(2), *run.timings(collectives._all_reduce, 2, sizes, TINY, launch=mpi.launch)]
+    assert {row["calls"] for row in rows[1:]} == {4}
+    found = cases(rows, "all_reduce")
+    assert [set(case.sides) for case in found] == [{"gloo", "openmpi", "tweed", "tweed.empty"}] * 2
+    assert "add in place" in table.page(rows)
+
+
+def failing(rank: int, ranks: int) -> list[Heat]:
+    raise ValueError("this rank has had enough")
+
+
+def test_live_a_rank_of_mpirun_that_fails_is_heard() -> None:
+    with pytest.raises(RuntimeError, match="this rank has had enough"):
+        list(run.timings(failing, 1, launch=mpi.launch))
+
+
+def test_live_a_network_has_its_rows_or_says_why_not() -> None:
+    rows = list(networks.all_reduces((networks.Scope("congestion=cubic", MB, TINY),)))
+    if rows[0]["part"] == "no testbed":
+        assert rows[0]["why"]
+        return
+    (case,) = cases(rows, networks.PART)
+    assert set(case.sides) == {"gloo", "tweed"}
+    assert all(row["sent_bytes_per_call"] > linked.least_bytes(case) for row in case.sides.values())
+    assert rows[-1]["sent_packets"] > 0
+
+
+def test_live_memory_is_watched() -> None:
+    held: list[bytearray] = []
+    before = footprint._proportional()
+    with footprint._watched() as seen:
+        held.append(bytearray(b"x") * (32 * MB))
+    assert max(seen) - before > 16 * MB
 
 
 def counting(rank: int, ranks: int) -> list[Heat]:

@@ -1,0 +1,123 @@
+"""What tweed set out to reach, and what came of it. A goal is a line below; a kind of goal is a function."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from bench import linked, tabled
+from bench.cases import OURS, PEERS, cases
+from bench.networks import PART
+from bench.run import Row
+from bench.units import digits, grid, size
+
+KB, MB = 1 << 10, 1 << 20
+
+
+class Verdict(NamedTuple):
+    """A line of the table. `reached` is None where a figure is only to be stated."""
+
+    what: str
+    goal: str
+    measured: str
+    reached: bool | None
+
+
+class OneHost(NamedTuple):
+    """At least so many times as fast as a peer; a factor of 0 asks for the figure only."""
+
+    size_bytes: int
+    ranks: int
+    side: str
+    peer: str
+    factor: float
+
+
+class Between(NamedTuple):
+    """The same between namespaces, 4 ranks."""
+
+    network: str
+    size_bytes: int
+    factor: float
+
+
+ONE_HOST = (
+    OneHost(100 * MB, 2, "tweed", "gloo", 4.0),
+    OneHost(100 * MB, 4, "tweed", "gloo", 4.0),
+    OneHost(100 * MB, 8, "tweed", "gloo", 3.5),
+    OneHost(100 * MB, 2, "tweed.empty", "gloo", 9.0),
+    OneHost(100 * MB, 4, "tweed.empty", "gloo", 9.0),
+    OneHost(100 * MB, 8, "tweed.empty", "gloo", 7.0),
+    OneHost(4 * KB, 4, "tweed", "gloo", 30.0),
+    OneHost(4 * KB, 2, "tweed", "gloo", 1.0),
+    OneHost(100 * MB, 4, "tweed", "openmpi", 2.0),
+    OneHost(100 * MB, 4, "tweed.empty", "openmpi", 5.0),
+    OneHost(4 * KB, 2, "tweed", "openmpi", 0),
+    OneHost(4 * KB, 4, "tweed", "openmpi", 0),
+    OneHost(4 * KB, 8, "tweed", "openmpi", 0),
+)
+BETWEEN = (
+    Between("rate=1gbit,congestion=cubic", 25 * MB, 1.0),
+    Between("congestion=cubic", 25 * MB, 2.0),
+    Between("congestion=bbr", 25 * MB, 2.0),
+    *(
+        Between(f"rate=1gbit,loss={loss}%,congestion={congestion}", 25 * MB, 0)
+        for loss in ("0.1", "1")
+        for congestion in ("cubic", "bbr")
+    ),
+)
+SHARE_OF_IPERF3 = 0.98
+COPIES = 1.0
+
+
+def goals(rows: Sequence[Row]) -> str:
+    """Each goal for which there are rows; by medians."""
+    kinds = (_one_host, _beside_iperf3, _between, _memory)
+    body = [_line(verdict) for kind in kinds for verdict in kind(rows)]
+    return f"## Goals\n\n{grid(('of', 'goal', 'measured', 'reached'), body)}" if body else ""
+
+
+def _line(verdict: Verdict) -> Sequence[str]:
+    mark = {True: "yes", False: "**no**", None: "only to be stated"}[verdict.reached]
+    return (verdict.what, verdict.goal, verdict.measured, mark)
+
+
+def _factor(what: str, peer: str, goal: float, measured: float) -> Verdict:
+    reached = measured >= goal if goal else None
+    return Verdict(what, f"{goal:g}x {peer}" if goal else "", f"{digits(measured)}x {peer}", reached)
+
+
+def _one_host(rows: Sequence[Row]) -> Iterator[Verdict]:
+    found = {(case.size_bytes, case.ranks): case for case in cases(rows, "all_reduce")}
+    for goal in ONE_HOST:
+        case = found.get(goal[:2])
+        if case and goal.peer in case.sides:
+            what = f"all_reduce of {size(goal.size_bytes)}, {goal.ranks} ranks, {OURS[goal.side]} tensors"
+            yield _factor(what, PEERS[goal.peer], goal.factor, case.times(goal.side, goal.peer))
+
+
+def _between(rows: Sequence[Row]) -> Iterator[Verdict]:
+    found = {(case.network, case.size_bytes): case for case in cases(rows, PART)}
+    for goal in BETWEEN:
+        if case := found.get(goal[:2]):
+            what = f"all_reduce of {size(goal.size_bytes)} between {case.ranks} namespaces, `{goal.network}`"
+            yield _factor(what, "Gloo", goal.factor, case.times("tweed", "gloo"))
+
+
+def _beside_iperf3(rows: Sequence[Row]) -> Iterator[Verdict]:
+    for case in cases(rows, PART):
+        share = linked.against_iperf3(case, rows)
+        if share is not None:
+            what = f"all_reduce of {size(case.size_bytes)} between {case.ranks} namespaces, `{case.network}`"
+            goal = f"{SHARE_OF_IPERF3} of iperf3's four flows"
+            yield Verdict(what, goal, f"{share:.3f}", share >= SHARE_OF_IPERF3)
+
+
+def _memory(rows: Sequence[Row]) -> Iterator[Verdict]:
+    for row in rows:
+        if row["part"] == "extra memory" and row["side"].startswith("tweed"):
+            copies = tabled.copies(row, "proportional_bytes")
+            what = (
+                f"extra memory of an all_reduce of {size(row['bytes'])}, {row['ranks']} ranks, {row['side']}"
+            )
+            yield Verdict(what, "at most 1 more copy", f"{copies:.2f}", copies <= COPIES)
