@@ -48,7 +48,7 @@ check-python: $(CORE)
 	python -m mypy.stubtest tweed._core --concise --mypy-config-file tools/stubtest.ini
 	lint-imports --no-logo
 
-bench: $(READY) ## Measure tweed beside Gloo and rewrite docs/benchmarks.md
+bench: $(READY) ## Measure tweed beside Gloo, OpenMPI and iperf3, and rewrite docs/benchmarks.md
 	python -m bench
 
 torch-suite: $(READY) ## Run torch's distributed_test over tweed and Gloo; rewrite docs/torch-suite.md
