@@ -155,7 +155,7 @@ fn open(options: NodeOptions) -> io::Result<(Arc<Inner>, Watcher)> {
     let uid = random_uid()?;
     let local_name = format!("tweed-{uid}");
     let local = UnixListener::bind_addr(&SocketAddr::from_abstract_name(&local_name)?)?;
-    let wire = TcpListener::bind((options.host, 0))?;
+    let wire = TcpListener::bind((options.host, 0)).map_err(|e| not_ours(options.host, &e))?;
     let card = Card {
         protocol: PROTOCOL,
         uid,
@@ -189,6 +189,11 @@ fn open(options: NodeOptions) -> io::Result<(Arc<Inner>, Watcher)> {
         stopping: AtomicBool::new(false),
     };
     Ok((Arc::new(inner), watcher))
+}
+
+fn not_ours(host: IpAddr, error: &io::Error) -> io::Error {
+    let advice = "TWEED_HOST must be an address of this machine, and `ip -brief address` lists them";
+    io::Error::new(error.kind(), format!("it cannot listen on {host}: {error}. {advice}"))
 }
 
 /// A poisoned lock means that a thread panicked; what it guards is still whole enough to shut down.

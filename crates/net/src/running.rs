@@ -224,6 +224,11 @@ impl Running {
         self.executor.waits_for().into_iter().map(|r| self.group_rank(r)).collect()
     }
 
+    /// Its caller waits, and may still get what he called for. Ranks that disagree part: that is no loss.
+    pub(crate) fn is_alive(&self) -> bool {
+        !self.told && self.dispute.since.is_none()
+    }
+
     /// By when ranks that disagree must have said what they called.
     pub(crate) fn end_of_dispute(&self) -> Option<Instant> {
         self.dispute.since.map(|since| since + self.late.vigil.limits().dispute)

@@ -143,26 +143,42 @@ impl Watcher {
         }
     }
 
+    /// What a process said before it ended lies in its sockets.
+    fn hear_last_words(&mut self, node: &Arc<Inner>, peer: usize) {
+        let speaks = |source: &Source| matches!(source, Source::Stream(other, ..) if *other == peer);
+        let tokens: Vec<Token> = self.sources.iter().filter(|(_, s)| speaks(s)).map(|(&t, _)| t).collect();
+        tokens.into_iter().for_each(|token| self.attend(node, token));
+    }
+
     fn attend(&mut self, node: &Arc<Inner>, token: Token) {
         let gone = match self.sources.get_mut(&token) {
             None => None,
             Some(Source::Stream(peer, index, reader)) => attend_stream(node, *peer, *index, reader),
-            Some(Source::Process(peer, fd)) => has_ended(fd).then(|| (*peer, "its process ended".to_owned())),
+            Some(Source::Process(peer, fd)) => {
+                has_ended(fd).then(|| (*peer, Some("its process ended".to_owned())))
+            }
         };
         if let Some((peer, why)) = gone {
-            self.sources.remove(&token);
-            node.post(Event::Lost(peer, why));
+            if let Some(Source::Process(..)) = self.sources.remove(&token) {
+                self.hear_last_words(node, peer);
+            }
+            // What it said over its other streams before it went may still be on its way.
+            let speaks = |source: &Source| matches!(source, Source::Stream(other, ..) if *other == peer);
+            if why.is_some() || !self.sources.values().any(speaks) {
+                node.post(Event::Lost(peer, why.unwrap_or_else(|| "its connection was closed".into())));
+            }
         }
     }
 }
 
-/// Reads and writes what is possible, and has the engine go on with it; the peer and the reason if it is gone.
+/// Reads and writes what is possible, and has the engine go on with it. If the stream has ended: whose it was, and
+/// what was wrong with it.
 fn attend_stream(
     node: &Arc<Inner>,
     peer: usize,
     index: usize,
     reader: &mut Reader,
-) -> Option<(usize, String)> {
+) -> Option<(usize, Option<String>)> {
     let mut arrivals = Arrivals { engine: lock(&node.engine), peer };
     arrivals.engine.listen(Instant::now());
     arrivals.engine.links.flush_stream(peer, index);
@@ -171,8 +187,8 @@ fn attend_stream(
     node.drive_for_others(arrivals.engine);
     match read {
         Ok(true) => None,
-        Ok(false) => Some((peer, "its connection was closed".into())),
-        Err(e) => Some((peer, e.to_string())),
+        Ok(false) => Some((peer, None)),
+        Err(e) => Some((peer, Some(e.to_string()))),
     }
 }
 

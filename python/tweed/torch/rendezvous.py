@@ -1,7 +1,7 @@
 """How the ranks of a group find each other: through torch's Store, once.
 
 Every rank leaves its engine's address card. Rank 0 collects them, chooses the schedules, and leaves both with
-a fresh group id; the others take what rank 0 chose. Three requests per rank to the store, rank 0 `size` more.
+a fresh group id; the others take what rank 0 chose. Four requests per rank to the store, rank 0 `size` more.
 """
 
 from __future__ import annotations
@@ -9,13 +9,16 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import os
 import secrets
+import socket
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from tweed.collective import NETWORK, ONE_HOST, Plan, plan
+from tweed.errors import UsageError
 from tweed.torch.measure import agree
 from tweed.torch.options import Options
 
@@ -62,6 +65,7 @@ def join(node: Node, place: Place, options: Options) -> tuple[Group, Terms]:
     Raises:
       DistStoreError: a member did not turn up within the store's timeout (torch's error).
       PeerLost, DeadlineExceeded: it turned up, and could not be reached.
+      UsageError: another process has this one's rank; names both.
     """
     terms = settle(node.card(), place, options)
     seconds = place.timeout.total_seconds()
@@ -74,6 +78,7 @@ def join(node: Node, place: Place, options: Options) -> tuple[Group, Terms]:
 def settle(card: bytes, place: Place, options: Options) -> Terms:
     """Exchanges cards for terms."""
     store = place.store
+    _claim(place)
     # A store may outlive a group: torch reuses group names after destroy_process_group.
     round_ = store.add(f"tweed/rounds/{place.rank}", 1)
     store.set(f"tweed/{round_}/card/{place.rank}", card)
@@ -83,6 +88,19 @@ def settle(card: bytes, place: Place, options: Options) -> Terms:
     terms = _choose(cards, place, options)
     store.set(f"tweed/{round_}/terms", terms.encode())
     return terms
+
+
+def _claim(place: Place) -> None:
+    """The first process to name a rank has it. Two of them would wait for the missing one, for ever."""
+    if not 0 <= place.rank < place.size:
+        raise UsageError(f"there is no rank {place.rank} in a group of {place.size}: they count from 0")
+    me = f"process {os.getpid()} on {socket.gethostname()}"
+    holder = place.store.compare_set(f"tweed/holder/{place.rank}", "", me).decode()
+    if holder != me:
+        raise UsageError(
+            f"rank {place.rank} is taken: {holder} has it, and this is {me}. Give every process a RANK "
+            "of its own; a job that is started again needs a fresh store"
+        )
 
 
 def group_id(name: str, nonce: bytes) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 from collections.abc import Callable
 from typing import Any
@@ -11,6 +12,7 @@ import torch.distributed as dist
 from torch._C._distributed_c10d import PrefixStore
 from torch.distributed.rendezvous import rendezvous
 
+from tweed.errors import UsageError
 from tweed.train.display import Display, Silent
 from tweed.train.folder import RunFolder, latest
 from tweed.train.launch import Show, backend_of
@@ -31,7 +33,7 @@ def take_part(begin: Begin, view: View) -> tuple[Settings, RunFolder, int]:
     Returns: settings, the run's folder, and this worker's rank.
     """
     torch.set_num_threads(1)
-    store, rank, size = next(rendezvous("env://"))
+    store, rank, size = _meet()
     if rank == 0:
         store.set("job", pickle.dumps(begin()))
     settings, folder = pickle.loads(store.get("job"))
@@ -42,6 +44,19 @@ def take_part(begin: Begin, view: View) -> tuple[Settings, RunFolder, int]:
             _train(settings, label, folder, shown.show)
             dist.destroy_process_group()
     return settings, folder, rank
+
+
+def _meet() -> Any:
+    """Gives the store of torchrun's workers, this one's rank, and their number."""
+    try:
+        return next(rendezvous("env://"))
+    except dist.DistError as error:
+        host, port = os.environ.get("MASTER_ADDR"), os.environ.get("MASTER_PORT")
+        raise UsageError(
+            f"the workers cannot meet at {host}:{port}: {str(error).splitlines()[0]}\n"
+            f"If the port is in use, `ss -ltnp 'sport = :{port}'` shows by whom: stop that, or give torchrun "
+            "another --master-port. If the host cannot be reached, try `tweed doctor`"
+        ) from error
 
 
 def _train(settings: Settings, label: str, folder: RunFolder, show: Show) -> None:

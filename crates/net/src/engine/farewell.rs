@@ -71,7 +71,7 @@ impl Engine {
         let left = self.clubs.get(&number).map(|club| club.left.clone());
         let Some(left) = left.filter(|left| !left.is_empty()) else { return };
         let waits = |run: &Running| -> Option<Rank> {
-            let runs = run.key.group == number && !run.told;
+            let runs = run.key.group == number && run.is_alive();
             runs.then(|| run.waits_for())?.into_iter().find(|rank| left.contains(rank))
         };
         while let Some((index, rank)) =

@@ -22,13 +22,15 @@ impl Engine {
         self.take_messages();
         while self.run_some() {}
         self.links.peers[peer].lost = Some(why);
+        // It may hear of it over some other stream than the one that broke.
+        self.links.peers[peer].streams.iter().for_each(|s| s.socket.shut_down());
         self.fail_for_lost(peer);
     }
 
     /// Ends the operations that wait for a peer that is gone. Its unread values need no acknowledgement any more.
     pub(super) fn fail_for_lost(&mut self, peer: usize) {
         let waits = |run: &Running| {
-            run.group.rank_of(peer).filter(|rank| !run.told && run.waits_for().contains(rank))
+            run.group.rank_of(peer).filter(|rank| run.is_alive() && run.waits_for().contains(rank))
         };
         while let Some((index, rank)) =
             self.runs.iter().enumerate().find_map(|(i, r)| waits(r).map(|rank| (i, rank)))
@@ -64,9 +66,11 @@ impl Engine {
         if let Some(club) = self.clubs.get_mut(&number).filter(|c| c.broken.is_none()) {
             let rank = club.members.rank_of(peer).unwrap_or(0);
             let name = &club.members.name;
-            club.broken = Some(EngineError::PeerLost(format!(
+            let gone = EngineError::PeerLost(format!(
                 "rank {rank} on {host} of group {name:?} is gone ({why}). Make the group anew without it, or restart it"
-            )));
+            ));
+            // Whoever leaves because of a failure says why first.
+            club.broken = Some(club.verdict.clone().unwrap_or(gone));
         }
     }
 

@@ -56,6 +56,8 @@ struct Club {
     last_end: Option<(&'static str, Instant)>,
     /// Members that have left it.
     left: BTreeSet<Rank>,
+    /// Why a call failed elsewhere that this rank has not come to.
+    verdict: Option<EngineError>,
     /// Why it cannot be used any more.
     broken: Option<EngineError>,
 }
@@ -120,6 +122,7 @@ impl Engine {
             notes: BTreeMap::new(),
             last_end: None,
             left: BTreeSet::new(),
+            verdict: None,
             broken: None,
             members,
         };

@@ -102,7 +102,7 @@ impl Engine {
 
     /// Keeps what a faster peer says of an operation, or of a group, that this rank has not come to yet.
     fn keep_early(&mut self, peer: usize, message: Message, body: Vec<u8>) {
-        let Some(club) = self.clubs.get(&message.group) else {
+        let Some(club) = self.clubs.get_mut(&message.group) else {
             if !self.closed.contains(&message.group) {
                 let fits = self.stash.keep_for_group((peer, message, body));
                 self.check_ahead(peer, fits);
@@ -115,9 +115,8 @@ impl Engine {
             return;
         }
         if message.kind == Kind::Failed && pair.is_none() {
-            // The group cannot go on anywhere: a rank that has not come so far learns it at its next call.
             let error = EngineError::from_peer(message.send, String::from_utf8_lossy(&body).into_owned());
-            return self.fail_group(message.group, &error);
+            club.verdict.get_or_insert(error);
         }
         let key = Key { group: message.group, op: message.op, peer: pair };
         let fits = self.stash.keep(key, (peer, message, body));
@@ -130,8 +129,6 @@ impl Engine {
     /// Parts with a peer that waits for nobody, before it fills this rank's memory.
     fn check_ahead(&mut self, peer: usize, fits: bool) {
         if !fits {
-            let streams = std::mem::take(&mut self.links.peers[peer].streams);
-            streams.iter().for_each(|s| s.socket.shut_down());
             let gib = MOST_BYTES >> 30;
             self.handle_lost(peer, format!("it is more than {gib} GiB of messages ahead of this rank"));
         }

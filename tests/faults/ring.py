@@ -1,0 +1,64 @@
+"""What the tests of faults have in common: ranks that report how a call ended, and when."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch.distributed as dist
+
+from tweed.testbed import Ended, Failed, Ranks, Said
+
+
+class Outcome(NamedTuple):
+    """Class and text of the error, empty if there was none, and `time.monotonic()` at the end."""
+
+    kind: str
+    text: str
+    when: float
+
+
+def caught(action: Callable[[], object]) -> Outcome:
+    """What `action` raises. Pickled errors of other processes would lose their class."""
+    try:
+        action()
+    except Exception as error:  # noqa: BLE001 the test looks at the class
+        return Outcome(type(error).__name__, str(error), time.monotonic())
+    return Outcome("", "", time.monotonic())
+
+
+def store() -> Any:
+    """The store of the default group."""
+    return dist.distributed_c10d._get_default_store()
+
+
+def part(rank: int, size: int, meeting: Any = None) -> None:
+    """All ranks call it last: the store goes with rank 0, so that one waits for the others."""
+    meeting = meeting or store()
+    if rank != 0:
+        meeting.set(f"{rank} needs the store no more", "")
+        return
+    for other in range(1, size):
+        meeting.get(f"{other} needs the store no more")
+
+
+def hear_all(ranks: Ranks) -> None:
+    """Returns once every rank has said something."""
+    waiting = set(ranks.running())
+    while waiting:
+        events = ranks.poll(30)
+        assert events, f"ranks {sorted(waiting)} say nothing"
+        assert all(isinstance(event, Said) for event in events), events
+        waiting -= {event.rank for event in events}
+
+
+def endings(ranks: Ranks, number: int) -> dict[int, Any]:
+    """What the first `number` ranks that come to their end return."""
+    found: dict[int, Any] = {}
+    while len(found) < number:
+        events = ranks.poll(30)
+        assert events, f"no end of ranks {ranks.running()}"
+        assert not [event for event in events if isinstance(event, Failed) and event.error], events
+        found |= {event.rank: event.value for event in events if isinstance(event, Ended)}
+    return found

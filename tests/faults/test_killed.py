@@ -1,0 +1,108 @@
+"""A rank that dies, or leaves: every survivor is told who and where, at once."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable
+
+import pytest
+import torch
+import torch.distributed as dist
+
+from tests.faults.ring import Outcome, caught, endings, hear_all, part, store
+from tweed.testbed import Ranks, run_ranks, say
+
+SOON_S = 2.0  # what users are promised
+
+WAITS: dict[str, Callable[[torch.Tensor], object]] = {
+    "at_once": lambda tensor: dist.all_reduce(tensor),
+    "work": lambda tensor: dist.all_reduce(tensor, async_op=True).wait(),
+    "future": lambda tensor: dist.all_reduce(tensor, async_op=True).get_future().wait(),
+}
+
+
+def reduces_until_the_end(rank: int, size: int, how: str) -> Outcome:
+    """Nearly all of its time goes by within an all-reduce, so that is where the signal finds it."""
+    tensor = torch.zeros(1_000_000)
+    wait = WAITS[how]
+    wait(tensor)
+    say("under way")
+
+    def reduce() -> None:
+        while True:
+            wait(tensor)
+
+    return caught(reduce)
+
+
+@pytest.mark.parametrize("how", WAITS)
+def test_every_survivor_of_a_kill_names_rank_and_operation_soon(
+    how: str, way: str, around_a_ring: None
+) -> None:
+    with Ranks(reduces_until_the_end, 4, how, backend="tweed") as ranks:
+        hear_all(ranks)
+        killed = time.monotonic()
+        ranks.kill(2)
+        survivors = endings(ranks, 3)
+    assert sorted(survivors) == [0, 1, 3]
+    for kind, text, when in survivors.values():
+        assert "rank 2" in text
+        assert "all_reduce" in text
+        assert when - killed < SOON_S
+        # The future of a Python group passes through torch.futures, which keeps the text alone.
+        assert kind == "PeerLost" or (how == "future" and way == "python-shm" and "PeerLost" in text)
+
+
+def dies_in_backward(rank: int, size: int) -> Outcome:
+    model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(4, 4))
+    loss = model(torch.ones(2, 4)).sum()
+    if rank == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return caught(loss.backward)
+
+
+def test_a_killed_rank_ends_the_backward_pass() -> None:
+    with Ranks(dies_in_backward, 2, backend="tweed") as ranks:
+        kind, text, _ = endings(ranks, 1)[0]
+    assert kind == "PeerLost"
+    assert "rank 1" in text
+
+
+def leaves_early(rank: int, size: int) -> Outcome:
+    """Rank 2 makes one call less than the others, and lives on."""
+    tensor, meeting = torch.ones(100_000), store()
+    dist.all_reduce(tensor)
+    if rank == 2:
+        dist.destroy_process_group()
+        meeting.get("another has failed")
+    outcome = caught(lambda: dist.all_reduce(tensor)) if rank != 2 else caught(lambda: None)
+    meeting.set("another has failed", "")
+    part(rank, size, meeting)
+    return outcome
+
+
+def test_who_waits_for_a_rank_that_has_left_the_group_is_told(way: str, around_a_ring: None) -> None:
+    outcomes = run_ranks(leaves_early, 4, backend="tweed")
+    for kind, text, _ in (outcomes[rank] for rank in (0, 1, 3)):
+        assert kind == "PeerLost"
+        assert "rank 2" in text
+        assert "has left the group" in text
+
+
+def ends_at_once(rank: int, size: int) -> list[float]:
+    """All leave as soon as they have their own result: others may still be at it."""
+    sums = []
+    for number in range(20):
+        group = dist.new_group()
+        tensor = torch.full((50_000,), float(number))
+        dist.all_reduce(tensor, group=group)
+        dist.destroy_process_group(group)
+        sums.append(tensor[-1].item())
+    return sums
+
+
+def test_leaving_overtakes_no_values(way: str) -> None:
+    for sums in run_ranks(ends_at_once, 3, backend="tweed"):
+        assert sums == [3.0 * number for number in range(20)]

@@ -1,0 +1,144 @@
+"""A rank that stops, or does something else: the deadline fires, and all ranks name that one."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+import torch
+import torch.distributed as dist
+
+from tests.faults.ring import Outcome, caught, endings, part, store
+from tweed.testbed import Ranks, run_ranks
+
+
+@pytest.fixture(autouse=True)
+def deadline(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TWEED_DEADLINE", "1")
+
+
+def culprit_line(text: str) -> str:
+    (line,) = [line for line in text.splitlines() if line.strip().startswith("culprit:")]
+    return line
+
+
+def stops(rank: int, size: int) -> Outcome:
+    tensor = torch.zeros(100_000)
+    for _ in range(5):
+        dist.all_reduce(tensor)
+    if rank == 2:
+        os.kill(os.getpid(), signal.SIGSTOP)
+    return caught(lambda: dist.all_reduce(tensor))
+
+
+def test_a_stopped_rank_is_named_by_all_others(way: str, around_a_ring: None) -> None:
+    with Ranks(stops, 4, backend="tweed") as ranks:
+        survivors = endings(ranks, 3)
+        pid = ranks.pid(2)
+        ranks.kill(2, signal.SIGCONT)
+        (late,) = endings(ranks, 1).values()
+    assert sorted(survivors) == [0, 1, 3]
+    for kind, text, _ in survivors.values():
+        assert kind == "DeadlineExceeded"
+        assert f"(process {pid}, " in culprit_line(text)
+        assert "rank 2 on " in culprit_line(text)
+        assert "is stopped" in culprit_line(text)
+        assert f"kill -CONT {pid}" in text
+        assert "all_reduce float32 [100000]" in text
+        assert "3 for 2" in text
+    assert late.kind in ("DeadlineExceeded", "PeerLost")
+
+
+def stops_in_the_middle(rank: int, size: int) -> Outcome:
+    """The others' part of the second call is there already when it stops."""
+    tensor = torch.zeros(500_000)
+    dist.all_reduce(tensor)
+    if rank == 1:
+        works = [dist.all_reduce(torch.zeros(500_000), async_op=True) for _ in range(2)]
+        os.kill(os.getpid(), signal.SIGSTOP)
+        return caught(lambda: [work.wait() for work in works])
+
+    def reduce() -> None:
+        while True:
+            dist.all_reduce(tensor)
+
+    return caught(reduce)
+
+
+def test_a_rank_that_stops_within_a_call_is_named(way: str) -> None:
+    with Ranks(stops_in_the_middle, 3, backend="tweed") as ranks:
+        survivors = endings(ranks, 2)
+    assert sorted(survivors) == [0, 2]
+    for kind, text, _ in survivors.values():
+        assert kind == "DeadlineExceeded"
+        assert "rank 1 on " in culprit_line(text)
+        assert "is stopped" in culprit_line(text)
+
+
+def calls_something_else(rank: int, size: int) -> Outcome:
+    tensor = torch.zeros(4)
+    dist.all_reduce(tensor)
+    if rank == 1:
+        store().get("another has failed")
+    outcome = caught(lambda: dist.all_reduce(tensor))
+    store().set("another has failed", "")
+    part(rank, size)
+    return outcome
+
+
+def test_a_rank_that_never_calls_is_alive_and_elsewhere(way: str, around_a_ring: None) -> None:
+    with Ranks(calls_something_else, 4, backend="tweed") as ranks:
+        outcomes = endings(ranks, 4)
+        pid = ranks.pid(1)
+    for kind, text, _ in outcomes.values():
+        assert kind == "DeadlineExceeded"
+        assert "rank 1 on " in culprit_line(text)
+        assert "is alive and has not called it" in culprit_line(text)
+        assert "its last call here, all_reduce, ended" in culprit_line(text)
+        assert f"py-spy dump --pid {pid}" in text
+
+
+def waits_in_another_group(rank: int, size: int) -> Outcome:
+    """Rank 1 waits for rank 2 in a group of these two, and rank 2 waits for nobody."""
+    pair = dist.new_group([1, 2])
+    if rank == 2:
+        store().get("0 has failed")
+    outcome = caught(lambda: dist.barrier(group=pair if rank == 1 else None) if rank < 2 else None)
+    store().set(f"{rank} has failed", "")
+    part(rank, size)
+    return outcome
+
+
+def test_a_rank_that_waits_in_another_group_says_so() -> None:
+    with Ranks(waits_in_another_group, 3, backend="tweed") as ranks:
+        kind, text, _ = endings(ranks, 3)[0]
+    assert kind == "DeadlineExceeded"
+    assert "rank 1 on " in text
+    assert "it has waited in barrier of group" in text
+
+
+def prints(rank: int, size: int, port: int, folder: Path) -> None:
+    """Rank 1 does not call. What the process prints goes to a file, as engines print past Python."""
+    file = os.open(folder / str(rank), os.O_WRONLY | os.O_CREAT)
+    os.dup2(file, 2)
+    meeting = dist.TCPStore("127.0.0.1", port, is_master=False)
+    dist.init_process_group("tweed", store=meeting, rank=rank, world_size=size)
+    if rank == 1:
+        meeting.get("another has failed")
+    for _ in range(2):
+        caught(lambda: dist.all_reduce(torch.zeros(1)))
+    meeting.set("another has failed", "")
+
+
+def test_limits_are_printed_at_the_start_and_one_rank_warns_once(tmp_path: Path) -> None:
+    meeting = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    run_ranks(prints, 3, meeting.port, tmp_path)
+    said = "".join((tmp_path / str(rank)).read_text() for rank in range(3)).splitlines()
+    start, warning = [line for line in said if line.startswith("tweed: ")]
+    assert "3 ranks" in start
+    assert "a step may be 1 s late" in start
+    assert "all_reduce float32 [1]" in warning
+    assert "rank 1 on " in warning
+    assert "It fails in" in warning

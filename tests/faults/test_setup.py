@@ -1,0 +1,107 @@
+"""What goes wrong before the first call, said in words."""
+
+from __future__ import annotations
+
+import json
+import socket
+from collections.abc import Iterator
+from contextlib import closing
+from typing import Any
+
+import pytest
+import torch.distributed as dist
+
+from tests.faults.ring import Outcome, caught
+from tweed import _core
+from tweed.errors import PeerLost, UsageError
+from tweed.testbed import Ranks, run_ranks
+from tweed.torch import Options
+from tweed.train.torchrun import take_part
+
+NOT_OURS = "192.0.2.1"  # kept for documents: no machine has it
+
+
+@pytest.fixture
+def taken_port() -> Iterator[int]:
+    with closing(socket.create_server(("127.0.0.1", 0))) as listener:
+        yield listener.getsockname()[1]
+
+
+def test_a_port_that_is_taken(taken_port: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    place = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(taken_port), "RANK": "0", "WORLD_SIZE": "2"}
+    for name, value in place.items():
+        monkeypatch.setenv(name, value)
+
+    def never() -> Any:
+        raise AssertionError("there is no store to open a run in")
+
+    with pytest.raises(UsageError, match=f"cannot meet at 127.0.0.1:{taken_port}") as raised:
+        take_part(never, never)
+    assert f"ss -ltnp 'sport = :{taken_port}'" in str(raised.value)
+    assert "--master-port" in str(raised.value)
+
+
+def test_an_address_that_this_machine_does_not_have(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TWEED_SECRET", "a secret of some length, as other addresses than loopback need one")
+    with pytest.raises(UsageError, match=f"cannot listen on {NOT_OURS}") as raised:
+        dist.init_process_group(
+            "tweed", store=dist.HashStore(), rank=0, world_size=1, pg_options=Options(host=NOT_OURS)
+        )
+    assert "TWEED_HOST" in str(raised.value)
+    assert "ip -brief address" in str(raised.value)
+
+
+def card_of(node: _core.Node, **changes: object) -> bytes:
+    return json.dumps(json.loads(node.card()) | changes).encode()
+
+
+def test_an_address_that_cannot_be_reached() -> None:
+    node = _core.Node(transport="tcp")
+    with closing(socket.create_server(("127.0.0.1", 0))) as listener:
+        port = listener.getsockname()[1]
+    gone = card_of(node, uid="f" * 32, host="far-away", tcp=f"127.0.0.1:{port}")
+    with pytest.raises(PeerLost, match="rank 1 on far-away") as raised:
+        node.join("0", 1, 0, [node.card(), gone], [], 5.0)
+    assert f"(127.0.0.1:{port}) cannot be reached" in str(raised.value)
+    assert "firewall" in str(raised.value)
+
+
+def test_a_rank_that_does_not_call_back() -> None:
+    node = _core.Node(transport="tcp", deadline_s=0.1)
+    silent = card_of(node, uid="0" * 32, host="far-away")
+    with pytest.raises(PeerLost, match=r"rank 1 on far-away.*did not call in time"):
+        node.join("0", 1, 0, [node.card(), silent], [], 1800.0)
+
+
+def has_the_same_rank(rank: int, size: int, port: int) -> Outcome:
+    """Both are rank 0 of three, and whoever comes second is told."""
+    store = dist.TCPStore("127.0.0.1", port, is_master=False)
+    ranks = {0: 0, 1: 0, 2: 1}
+    return caught(lambda: dist.init_process_group("tweed", store=store, rank=ranks[rank], world_size=3))
+
+
+def test_two_processes_with_one_rank() -> None:
+    store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    with Ranks(has_the_same_rank, 3, store.port) as ranks:
+        (event,) = ranks.poll(30)
+        pids = {ranks.pid(rank) for rank in (0, 1)}
+    kind, text, _ = event.value
+    assert kind == "UsageError"
+    assert "rank 0 is taken" in text
+    assert all(f"process {pid} on " in text for pid in pids)
+
+
+def test_a_rank_that_the_group_does_not_have() -> None:
+    with pytest.raises(UsageError, match="there is no rank 2 in a group of 2"):
+        dist.init_process_group("tweed", store=dist.HashStore(), rank=2, world_size=2)
+
+
+def joins_twice(rank: int, size: int) -> None:
+    store = dist.distributed_c10d._get_default_store()
+    dist.destroy_process_group()
+    dist.init_process_group("tweed", store=store, rank=rank, world_size=size)
+    dist.barrier()  # the store goes with rank 0
+
+
+def test_groups_can_be_made_again_in_one_process() -> None:
+    run_ranks(joins_twice, 2, backend="tweed")
