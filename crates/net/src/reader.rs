@@ -172,7 +172,7 @@ mod tests {
 
         fn address(&mut self, message: &Message) -> Option<*mut u8> {
             self.place.resize(message.bytes as usize, 0);
-            (!self.withdrawn).then(|| self.place.as_mut_ptr())
+            (!self.withdrawn).then_some(self.place.as_mut_ptr())
         }
 
         fn take(&mut self, message: Message, body: Body) {

@@ -249,14 +249,3 @@ fn each_reason_has_its_own_words_and_advice() {
         }
     }
 }
-
-#[test]
-fn a_rank_that_comes_late_is_known_for_it() {
-    let mut history = History::default();
-    for late in [3, 4, 5, 4, 400] {
-        history.handle_arrival(1, Duration::from_millis(late));
-    }
-    let lateness = history.lateness(1).expect("it has come five times");
-    assert_eq!((lateness.median, lateness.spread), (Duration::from_millis(4), Duration::from_millis(1)));
-    assert_eq!(history.lateness(0), None);
-}

@@ -85,11 +85,6 @@ pub(super) fn note_end(clubs: &mut BTreeMap<u32, Club>, run: &Running, now: Inst
     club.history.handle_end(sort(&run.request), now.saturating_duration_since(run.op.started));
     club.last_end = Some((run.request.name(), now));
     club.count_arrivals(run);
-    if let Some(&first) = run.late.first_words.values().min() {
-        for (&rank, &at) in &run.late.first_words {
-            club.history.handle_arrival(rank, at - first);
-        }
-    }
 }
 
 fn sort(request: &crate::request::Request) -> Sort {

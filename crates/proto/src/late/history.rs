@@ -1,9 +1,7 @@
-//! How long operations usually take, and how late each rank usually comes to them.
+//! How long operations usually take.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
-
-use tweed_schedule::Rank;
 
 /// So many of the latest values count.
 const WINDOW: usize = 64;
@@ -39,7 +37,6 @@ pub struct Usual {
 #[derive(Clone, Debug, Default)]
 pub struct History {
     kinds: BTreeMap<Kind, Samples>,
-    ranks: BTreeMap<Rank, Samples>,
 }
 
 impl History {
@@ -48,19 +45,9 @@ impl History {
         self.kinds.entry(kind).or_default().push(took);
     }
 
-    /// The first word of `rank` on an operation came `late` after the first word of anybody.
-    pub fn handle_arrival(&mut self, rank: Rank, late: Duration) {
-        self.ranks.entry(rank).or_default().push(late);
-    }
-
     /// How long operations of that kind take; `None` as long as too few have been seen.
     pub fn usual(&self, kind: Kind) -> Option<Usual> {
         self.kinds.get(&kind)?.usual
-    }
-
-    /// How late `rank` comes; `None` as long as it has come too seldom.
-    pub fn lateness(&self, rank: Rank) -> Option<Usual> {
-        self.ranks.get(&rank)?.usual
     }
 }
 
