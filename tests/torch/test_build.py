@@ -82,7 +82,7 @@ def test_each_torch_and_each_change_has_its_own_place(
 ) -> None:
     monkeypatch.setenv("CXX", compiler(tmp_path, "echo binary > $out"))
     places = {building.build()}
-    monkeypatch.setattr("torch.__version__", "9.9.9")
+    monkeypatch.setattr(building.torch_version(), "__version__", "9.9.9")
     places.add(building.build())
     monkeypatch.setattr(building, "_FLAGS", (*building._FLAGS, "-g"))
     places.add(building.build())

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from tweed.cli import data, train
+from tweed.cli import data, doctor, train
 from tweed.errors import TweedError, UsageError
 
 app = typer.Typer(
@@ -18,6 +18,7 @@ app = typer.Typer(
     add_completion=False,
 )
 app.command("train")(train.train)
+app.command("doctor")(doctor.doctor)
 app.add_typer(data.app, name="data")
 
 

@@ -23,8 +23,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
-
-import torch
+from typing import Any
 
 SOURCES = Path(__file__).parent / "csrc"
 NAME = "tweed_torch"
@@ -37,6 +36,8 @@ _FLAGS = (
     "-w",
     f"-DTORCH_EXTENSION_NAME={NAME}",
 )
+#: Needs a C++20 compiler, its library, Python's headers and torch's.
+_TRIAL = "#include <Python.h>\n#include <span>\n#include <c10/macros/Macros.h>\nint main_() { return 0; }\n"
 _LIBRARIES = ("c10", "torch_cpu", "torch", "torch_python")
 
 
@@ -56,13 +57,18 @@ def build() -> Path:
     Raises:
       CannotCompile: no compiler, or it failed; says which and what to install.
     """
-    target = cache_directory() / f"torch-{torch.__version__}-{_digest()}" / f"{NAME}.so"
+    target = where()
     if not target.exists():
         target.parent.mkdir(parents=True, exist_ok=True)
         with _locked(target.with_suffix(".lock")):
             if not target.exists():  # nobody did it while this process waited
                 _compile(target)
     return target
+
+
+def where() -> Path:
+    """Where the backend of this torch and these sources lies once it is compiled. Does not import torch."""
+    return cache_directory() / f"torch-{torch_version().__version__}-{_digest()}" / f"{NAME}.so"
 
 
 def cache_directory() -> Path:
@@ -73,12 +79,50 @@ def cache_directory() -> Path:
     return (Path(base) if base else Path.home() / ".cache") / "tweed" / "torch"
 
 
-def command(compiler: str, output: Path) -> list[str]:
+@functools.cache
+def torch_version() -> Any:
+    """torch's module `torch.version`, alone: importing all of torch takes seconds.
+
+    Raises: ModuleNotFoundError where torch is not installed.
+    """
+    path = _torch_folder() / "version.py"
+    spec = importlib.util.spec_from_file_location("tweed_torch_version", path)
+    if spec is None or spec.loader is None:
+        raise ModuleNotFoundError(f"no module {path}")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def _torch_folder() -> Path:
+    spec = importlib.util.find_spec("torch")
+    if spec is None or spec.origin is None:
+        raise ModuleNotFoundError("torch is not installed")
+    return Path(spec.origin).parent
+
+
+def try_compiler(folder: Path) -> str:
+    """Compiles and links some lines as `build` does the backend, in `folder`; about a second.
+
+    Returns: the compiler's name.
+
+    Raises:
+      CannotCompile: as in `build`.
+    """
+    name, source = compiler(), folder / "try.cpp"
+    source.write_text(_TRIAL)
+    done = _run(command(name, folder / "try.so", source))
+    if done.returncode != 0:
+        raise CannotCompile(f"{name} failed: {_first_error(done.stderr)}")
+    return name
+
+
+def command(compiler: str, output: Path, source: Path = SOURCES / "module.cpp") -> list[str]:
     """The compiler's command line."""
-    root = Path(torch.__file__).parent
+    root = _torch_folder()
     include = root / "include"
     return [
-        *(compiler, *_FLAGS, str(SOURCES / "module.cpp"), "-o", str(output)),
+        *(compiler, *_FLAGS, str(source), "-o", str(output)),
         *(f"-I{include}", f"-I{include / 'torch' / 'csrc' / 'api' / 'include'}"),
         f"-I{sysconfig.get_paths()['include']}",
         *("-Wl,--no-as-needed", f"-L{root / 'lib'}", f"-Wl,-rpath,{root / 'lib'}"),
@@ -90,7 +134,7 @@ def _digest() -> str:
     """Changes with all that makes another binary: sources, flags, Python's and torch's interfaces."""
     seen = hashlib.blake2b(digest_size=8)
     python = sysconfig.get_config_var("SOABI") or sys.version
-    for part in (*_FLAGS, *_LIBRARIES, python, str(torch.version.git_version)):
+    for part in (*_FLAGS, *_LIBRARIES, python, str(torch_version().git_version)):
         seen.update(part.encode())
     for path in sorted(SOURCES.iterdir()):
         seen.update(path.name.encode())
@@ -107,21 +151,27 @@ def _locked(path: Path) -> Iterator[None]:
 
 
 def _compile(target: Path) -> None:
-    compiler = _compiler()
+    name = compiler()
     print(
-        f"tweed: compiling the backend for torch {torch.__version__} with {compiler} (once, about 20 s) ...",
+        f"tweed: compiling the backend for torch {torch_version().__version__} with {name} "
+        "(once, about 20 s) ...",
         file=sys.stderr,
         flush=True,
     )
     with tempfile.TemporaryDirectory(dir=target.parent) as scratch:
         output = Path(scratch) / target.name
-        done = subprocess.run(command(compiler, output), capture_output=True, text=True, check=False)
+        done = _run(command(name, output))
         if done.returncode != 0:
-            raise CannotCompile(f"{compiler} failed: {_first_error(done.stderr)}")
+            raise CannotCompile(f"{name} failed: {_first_error(done.stderr)}")
         output.replace(target)
 
 
-def _compiler() -> str:
+def _run(words: list[str]) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(words, capture_output=True, text=True, check=False)
+
+
+def compiler() -> str:
+    """Name of the C++ compiler that `build` takes. Raises CannotCompile if there is none."""
     wanted = [os.environ["CXX"]] if os.environ.get("CXX") else ["c++", "g++", "clang++"]
     for name in wanted:
         if shutil.which(name):

@@ -16,17 +16,13 @@ import torch
 from torch import Tensor
 
 from tweed.collective import Links, Plan, plan
-from tweed.torch import engine
-from tweed.torch.call import Call
-from tweed.torch.engine import Operation
-from tweed.torch.flight import Flight
+from tweed.torch.messages import receive, send
 
 if TYPE_CHECKING:
     from tweed._core import Group
 
 _PEERS = 4
 _SHORT, _LONG_BYTES = 5, 128 * 2**10  # round trips, and the bytes of the two that carry something
-_TAG = 2**32 - 1  # no tag of torch's
 
 
 @dataclass(frozen=True)
@@ -55,22 +51,22 @@ def _lead(group: Group, overrules: Mapping[str, str]) -> Plan:
     wires = [rank for rank, link in enumerate(group.links) if link == "tcp"][:_PEERS]
     probes = []
     for rank in range(1, group.size):
-        _send(group, rank, torch.tensor([rank in wires]))
+        send(group, rank, torch.tensor([rank in wires]))
         if rank in wires:
             probes.append(_probe(group, rank))
     chosen = plan(group.size, links_of(probes), overrules)
     text = torch.frombuffer(bytearray(chosen.to_json().encode()), dtype=torch.uint8)
     for rank in range(1, group.size):
-        _send(group, rank, torch.tensor([len(text)]))
-        _send(group, rank, text)
+        send(group, rank, torch.tensor([len(text)]))
+        send(group, rank, text)
     return chosen
 
 
 def _follow(group: Group) -> Plan:
-    if _receive(group, torch.empty(1, dtype=torch.bool)).item():
+    if receive(group, 0, torch.empty(1, dtype=torch.bool)).item():
         _echo(group)
-    length = int(_receive(group, torch.empty(1, dtype=torch.int64)).item())
-    text = _receive(group, torch.empty(length, dtype=torch.uint8))
+    length = int(receive(group, 0, torch.empty(1, dtype=torch.int64)).item())
+    text = receive(group, 0, torch.empty(length, dtype=torch.uint8))
     return Plan.from_json(bytes(text.tolist()).decode())
 
 
@@ -82,27 +78,12 @@ def _probe(group: Group, rank: int) -> Probe:
 
 def _round_trip(group: Group, rank: int, message: Tensor) -> float:
     began = time.monotonic()
-    _send(group, rank, message)
-    _receive(group, torch.empty(1), rank)
+    send(group, rank, message)
+    receive(group, rank, torch.empty(1))
     return time.monotonic() - began
 
 
 def _echo(group: Group) -> None:
     for message in [torch.empty(1)] * _SHORT + [torch.empty(_LONG_BYTES, dtype=torch.uint8)] * 2:
-        _receive(group, message)
-        _send(group, 0, torch.empty(1))
-
-
-def _send(group: Group, rank: int, message: Tensor) -> None:
-    _run(group, Call(Operation.SEND, rank, _TAG).describe(message).read(message))
-
-
-def _receive(group: Group, message: Tensor, rank: int = 0) -> Tensor:
-    _run(group, Call(Operation.RECV, rank, _TAG).describe(message).write(message))
-    return message
-
-
-def _run(group: Group, call: Call) -> None:
-    from tweed import _core
-
-    Flight(engine.table(_core.engine_table()), group.address(), call).wait()
+        receive(group, 0, message)
+        send(group, 0, torch.empty(1))
