@@ -23,7 +23,7 @@ BAD, GOOD = Finding(Level.ERROR, "what is bad", FIX, "udp"), Finding(Level.OK, "
 
 @pytest.fixture(autouse=True)
 def alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("RANK", "WORLD_SIZE", "TWEED_HOST"):
+    for name in ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "TWEED_HOST"):
         monkeypatch.delenv(name, raising=False)
 
 
@@ -79,6 +79,7 @@ def test_shows_what_was_measured(monkeypatch: pytest.MonkeyPatch) -> None:
         (["--network", "rate=1mbit"], "--network needs --ranks"),
         (["--ranks", "2", "--network", "rate=fast"], "rate"),
         (["--output", "no/such/folder/file"], "there is no folder no/such/folder"),
+        (["--output", "/"], "cannot write /: Is a directory"),
     ],
 )
 def test_wrong_use(words: list[str], error: str) -> None:
@@ -90,8 +91,19 @@ def test_wrong_use(words: list[str], error: str) -> None:
 def test_ranks_are_torchruns_under_torchrun(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RANK", "0")
     monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
+    monkeypatch.setenv("MASTER_PORT", "29500")
     done = run("--ranks", "2")
     assert "torchrun has started the ranks already" in str(done.exception)
+
+
+def test_half_an_environment_is_a_finding_and_no_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RANK", "0")
+    monkeypatch.setenv("WORLD_SIZE", "two")
+    done = run()
+    assert done.exit_code == 1
+    assert "RANK, WORLD_SIZE set without MASTER_ADDR, MASTER_PORT" in done.output
+    assert "WORLD_SIZE=two is no whole number" in done.output
 
 
 def test_ctrl_c_is_no_traceback(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,6 +6,7 @@ import json
 import os
 import socket
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +15,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tweed.collective import Topology
-from tweed.doctor import Level, estimate, verdict
-from tweed.doctor.estimate import Clock, Trip
+from tweed.doctor import Level, estimate, together, verdict
+from tweed.doctor.estimate import Clock, Piece, Trip
 from tweed.doctor.finding import Finding
 from tweed.doctor.matrix import Link, Matrix, Member
 from tweed.doctor.together import Measured, Report, Told, on_this_machine, under_torchrun
-from tweed.errors import NoTestbed
+from tweed.errors import NoTestbed, PeerLost
 from tweed.testbed import Network, opened, run_ranks
 
 OK, NOTE, WARNING, ERROR = Level
@@ -73,16 +74,23 @@ def test_percentiles() -> None:
 
 @given(rate=st.floats(1e3, 1e11), rtt=st.floats(1e-5, 2.0))
 def test_pieces_grow_until_one_is_long_enough_and_then_end(rate: float, rtt: float) -> None:
-    size: int | None = estimate.FIRST_BYTES
-    sent: list[tuple[int, float]] = []
-    while size is not None:
-        took = rtt + size / rate
-        sent.append((size, took))
-        size = estimate.next_bytes(size, took, rtt)
+    sent: list[Piece] = []
+    while size := estimate.next_bytes(sent, rtt):
+        sent.append(Piece(size, rtt + size / rate))
     # Else a megabit would keep a pair busy for minutes, and no pair may take long.
-    assert len(sent) < 14
-    assert sent[-1][0] == estimate.LAST_BYTES or estimate.carried_s(sent[-1][1], rtt) >= 0.15
-    assert sum(took for _, took in sent) < estimate.FIRST_BYTES / rate + 14 * rtt + 10 * max(0.15, 3 * rtt)
+    assert len(sent) < 15
+    assert sent[-1].size == estimate.LAST_BYTES or estimate.carried_s(sent[-1].took_s, rtt) >= 0.15
+    least = 2 * estimate.FIRST_BYTES / rate
+    assert sum(one.took_s for one in sent) < least + 15 * rtt + 20 * max(0.15, 3 * rtt)
+    if rtt < estimate.FIRST_BYTES / rate:
+        assert estimate.rate(sent, rtt) == pytest.approx(rate)
+
+
+def test_a_lost_packet_at_the_end_of_a_small_piece_is_no_rate() -> None:
+    stopped = [Piece(estimate.FIRST_BYTES, 0.21)]
+    assert estimate.next_bytes(stopped, 0.001) == estimate.FIRST_BYTES
+    again = [*stopped, Piece(estimate.FIRST_BYTES, 0.004)]
+    assert estimate.next_bytes(again, 0.001) == 8 * estimate.FIRST_BYTES
 
 
 # Verdicts
@@ -220,6 +228,34 @@ def as_torchrun(rank: int, size: int, port: int) -> Report | None:
     os.environ |= {"RANK": str(rank), "WORLD_SIZE": str(size), "LOCAL_RANK": str(rank)}
     os.environ |= {"LOCAL_WORLD_SIZE": str(size), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
     return under_torchrun()
+
+
+def test_ranks_that_do_not_meet_are_an_error_with_a_fix(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(together, "_WAIT", timedelta(seconds=1))
+    monkeypatch.setattr(together, "examine", lambda: [FOUND])
+    for name, value in {
+        "RANK": "1",
+        "WORLD_SIZE": "2",
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": "1",
+    }.items():
+        monkeypatch.setenv(name, value)
+    report = under_torchrun()
+    assert report is not None
+    assert FOUND in report.findings
+    assert "ranks do not meet at 127.0.0.1:1" in worst(report.findings).what
+
+
+def fails(rank: int, size: int, path: str) -> None:
+    raise PeerLost(f"rank {rank} is lost")
+
+
+def test_ranks_that_fail_leave_what_is_known_of_the_host(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(together, "_local", fails)
+    monkeypatch.setattr(together, "examine", lambda: [FOUND])
+    report = on_this_machine(2, None)
+    assert FOUND in report.findings
+    assert "could not be measured: PeerLost: rank" in worst(report.findings).what
 
 
 def test_under_torchrun_rank_0_reports_and_warns_of_the_store() -> None:

@@ -35,7 +35,7 @@ def doctor(
 
     if output is not None and not output.parent.is_dir():
         raise UsageError(f"cannot write {output}: there is no folder {output.parent}")
-    size = torchrun_size()
+    size = torchrun_size() if _whole() else None
     if size is not None and ranks is not None:
         raise UsageError("torchrun has started the ranks already; leave --ranks and --network away")
     if network is not None and ranks is None:
@@ -47,6 +47,14 @@ def doctor(
         raise typer.Exit(130) from None
     if report is not None:
         _tell(report, as_json, output)
+
+
+def _whole() -> bool:
+    """Whether the environment is fit for a rendezvous. If not, `examine` says why."""
+    from tweed.doctor import Level
+    from tweed.doctor.checks import environment
+
+    return all(finding.level < Level.ERROR for finding in environment.judge(environment.gather()))
 
 
 def _alone(ranks: int | None, network: str | None) -> Report:
@@ -61,12 +69,19 @@ def _alone(ranks: int | None, network: str | None) -> Report:
     return on_this_machine(ranks, None if network is None else Network.parse(network))
 
 
+def _write(output: Path, text: str) -> None:
+    try:
+        output.write_text(text + "\n")
+    except OSError as error:
+        raise UsageError(f"cannot write {output}: {error.strerror}") from None
+
+
 def _tell(report: Report, as_json: bool, output: Path | None) -> None:
     from tweed.doctor import Level, show
 
     text = json.dumps(report.plain(), indent=1)
     if output is not None:
-        output.write_text(text + "\n")
+        _write(output, text)
     if as_json:
         typer.echo(text)
     else:

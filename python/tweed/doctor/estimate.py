@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-#: Pieces grow from the first to the last size until one is long enough to be a measurement.
+#: Pieces grow from the first to the last size until they are long enough to be a measurement.
 FIRST_BYTES, LAST_BYTES = 16 * 2**10, 64 * 2**20
 _LONG_S = 0.15
 
@@ -18,6 +18,14 @@ class Trip:
     sent_s: float
     there_s: float
     back_s: float
+    took_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """So many bytes, and how long it took until the answer was back."""
+
+    size: int
     took_s: float
 
 
@@ -50,13 +58,26 @@ def carried_s(took_s: float, rtt_s: float) -> float:
     return max(took_s - rtt_s, took_s / 20, 1e-6)
 
 
-def next_bytes(size: int, took_s: float, rtt_s: float) -> int | None:
-    """Size of the next piece, after one of `size` bytes took `took_s`; None: that one was long enough.
+def next_bytes(pieces: Sequence[Piece], rtt_s: float) -> int | None:
+    """Size of the next piece after `pieces`; None: the last two were long enough, and give the rate.
 
-    It is long enough when it lasted `_LONG_S` and three round trips, in which TCP's window has opened.
+    A piece is long enough when it lasted `_LONG_S` and three round trips, in which TCP's window has opened,
+    or cannot grow. One alone is no proof: a lost packet at the end of a small piece stops it for 0.2 s.
     """
-    carried, wanted = carried_s(took_s, rtt_s), max(_LONG_S, 3 * rtt_s)
-    if carried >= wanted or size >= LAST_BYTES:
-        return None
-    factor = min(8.0, max(2.0, 1.2 * wanted / carried))
-    return min(LAST_BYTES, int(size * factor))
+    if not pieces:
+        return FIRST_BYTES
+    size = pieces[-1].size
+    if _enough(pieces[-1], rtt_s):
+        return None if len(pieces) > 1 and _enough(pieces[-2], rtt_s) else size
+    factor = 1.2 * max(_LONG_S, 3 * rtt_s) / carried_s(pieces[-1].took_s, rtt_s)
+    return min(LAST_BYTES, int(size * min(8.0, max(2.0, factor))))
+
+
+def rate(pieces: Sequence[Piece], rtt_s: float) -> float:
+    """Bytes per second of the last two pieces."""
+    last = pieces[-2:]
+    return sum(one.size for one in last) / sum(carried_s(one.took_s, rtt_s) for one in last)
+
+
+def _enough(piece: Piece, rtt_s: float) -> bool:
+    return piece.size >= LAST_BYTES or carried_s(piece.took_s, rtt_s) >= max(_LONG_S, 3 * rtt_s)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from tweed.doctor import estimate
-from tweed.doctor.estimate import Clock, Trip
+from tweed.doctor.estimate import Clock, Piece, Trip
 from tweed.doctor.matrix import Link
 from tweed.torch.messages import receive, send
 
@@ -80,20 +80,19 @@ def _answer_trips(group: Group, peer: int) -> None:
 
 
 def _outgoing(group: Group, peer: int, rtt_s: float) -> Way:
-    """From here to `peer`: pieces that grow until one is long enough; the rate is that one's."""
-    size: int | None = estimate.FIRST_BYTES
-    rate, carried, before = 0.0, 0, _again(group, peer)
-    while size is not None:
-        piece = torch.zeros(size, dtype=torch.uint8)
+    """From here to `peer`: pieces that grow until they are long enough."""
+    pieces: list[Piece] = []
+    before = _again(group, peer)
+    while size := estimate.next_bytes(pieces, rtt_s):
+        message = torch.zeros(size, dtype=torch.uint8)
         _say(group, peer, float(size))
         began = time.monotonic()
-        send(group, peer, piece)
+        send(group, peer, message)
         _hear(group, peer)
-        took = time.monotonic() - began
-        rate, carried = size / estimate.carried_s(took, rtt_s), carried + size
-        size = estimate.next_bytes(size, took, rtt_s)
+        pieces.append(Piece(size, time.monotonic() - began))
     _say(group, peer, 0.0)
-    way = Way(rate, carried, _again(group, peer) - before)
+    carried = sum(piece.size for piece in pieces)
+    way = Way(estimate.rate(pieces, rtt_s), carried, _again(group, peer) - before)
     for value in (way.rate, way.carried_bytes, way.again):
         _say(group, peer, value)
     return way

@@ -19,8 +19,8 @@ from tweed.doctor.estimate import Clock
 from tweed.doctor.finding import Finding, Level
 from tweed.doctor.matrix import Link, Matrix, Member
 from tweed.doctor.table import examine
-from tweed.errors import TweedError
-from tweed.testbed import Network, run_ranks
+from tweed.errors import DeadlineExceeded, TweedError
+from tweed.testbed import Network, RankFailed, run_ranks
 
 if TYPE_CHECKING:
     from tweed._core import Node
@@ -90,14 +90,21 @@ def on_this_machine(size: int, network: Network | None) -> Report:
 
     Raises:
       NoTestbed: the network cannot be built here.
-      RankFailed, DeadlineExceeded: a rank failed, or did not end.
     """
     own = examine()
     with tempfile.TemporaryDirectory(prefix="tweed-doctor-") as folder:
         path = str(Path(folder) / "store")
         limit_s = 60.0 + 10.0 * size * size
-        report: Report = run_ranks(_local, size, path, timeout=limit_s, network=network)[0]
+        try:
+            report: Report = run_ranks(_local, size, path, timeout=limit_s, network=network)[0]
+        except (RankFailed, DeadlineExceeded) as error:
+            report = Report((_broken(error.__cause__ or error),))
     return replace(report, findings=(*own, *report.findings))
+
+
+def _broken(error: BaseException) -> Finding:
+    what = f"links could not be measured: {type(error).__name__}: {error}"
+    return Finding(Level.ERROR, what, "mend what is found above first; then please report this line", "links")
 
 
 def _local(rank: int, size: int, path: str) -> Report | None:
@@ -114,8 +121,7 @@ def _local(rank: int, size: int, path: str) -> Report | None:
 def under_torchrun() -> Report | None:
     """Takes part as one of torchrun's ranks, one of which looks at each host. The report is rank 0's.
 
-    Raises:
-      DistStoreError: a rank did not turn up (torch's error).
+    Where they do not meet, each reports what it knows.
     """
     import torch
     from torch.distributed.rendezvous import rendezvous
@@ -123,9 +129,19 @@ def under_torchrun() -> Report | None:
     from tweed.torch.options import Options
 
     torch.set_num_threads(1)
-    store, rank, size = next(rendezvous("env://", timeout=_WAIT))
-    host = examine() if os.environ.get("LOCAL_RANK", "0") == "0" else []
-    return _meet(store, rank, size, Options.resolve(None), host)
+    try:
+        store, rank, size = next(rendezvous("env://", timeout=_WAIT))
+        host = examine() if os.environ.get("LOCAL_RANK", "0") == "0" else []
+        return _meet(store, rank, size, Options.resolve(None), host)
+    except torch.distributed.DistError as error:
+        return Report((*examine(), _apart(str(error).partition("\n")[0])))
+
+
+def _apart(why: str) -> Finding:
+    place = f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}"
+    what = f"ranks do not meet at {place} within {_WAIT.total_seconds():.0f} s: {why}"
+    fix = "start all ranks with one MASTER_PORT, and with MASTER_ADDR as the others see the host of rank 0"
+    return Finding(Level.ERROR, what, fix, "rendezvous")
 
 
 def _meet(store: Any, rank: int, size: int, options: Options, host: Sequence[Finding]) -> Report | None:
