@@ -103,7 +103,8 @@ unsafe impl Send for Landed {}
 #[derive(Default)]
 pub(crate) struct Links {
     pub(crate) peers: Vec<Peer>,
-    landed: BTreeMap<u64, Landed>,
+    /// By number, with the operation it is for.
+    landed: BTreeMap<u64, (u64, Landed)>,
     next_landing: u64,
     /// Buffers to land in, warm from their last use.
     spare: Vec<Vec<u8>>,
@@ -208,19 +209,24 @@ impl Links {
     }
 
     /// Keeps what came in over a wire; the number stands for it until [`Links::drop_landed`].
-    pub(crate) fn land(&mut self, bytes: Vec<u8>) -> u64 {
-        self.note_landing(Landed::Kept(bytes))
+    pub(crate) fn land(&mut self, run: u64, bytes: Vec<u8>) -> u64 {
+        self.note_landing(run, Landed::Kept(bytes))
     }
 
     /// As [`Links::land`], for what was written where it belongs.
-    pub(crate) fn land_in_place(&mut self, address: *mut u8, bytes: u64) -> u64 {
-        self.note_landing(Landed::Placed(address, bytes))
+    pub(crate) fn land_in_place(&mut self, run: u64, address: *mut u8, bytes: u64) -> u64 {
+        self.note_landing(run, Landed::Placed(address, bytes))
     }
 
-    fn note_landing(&mut self, landed: Landed) -> u64 {
+    fn note_landing(&mut self, run: u64, landed: Landed) -> u64 {
         self.next_landing += 1;
-        self.landed.insert(self.next_landing, landed);
+        self.landed.insert(self.next_landing, (run, landed));
         self.next_landing
+    }
+
+    /// Forgets all that came in for an operation that has failed.
+    pub(crate) fn drop_all_landed(&mut self, run: u64) {
+        self.landed.retain(|_, &mut (of, _)| of != run);
     }
 
     /// Forgets what came in over a wire, once it is used.
@@ -228,7 +234,7 @@ impl Links {
         if self.peers[from].shared.is_some() {
             return;
         }
-        if let Some(Landed::Kept(buffer)) = self.landed.remove(&at) {
+        if let Some((_, Landed::Kept(buffer))) = self.landed.remove(&at) {
             if self.spare.len() < SPARE {
                 self.spare.push(buffer);
             }
@@ -240,7 +246,7 @@ impl Links {
         match &self.peers[from].shared {
             Some(shared) => shared.memory.at(at, bytes),
             None => {
-                let (address, length) = match self.landed.get(&at)? {
+                let (address, length) = match &self.landed.get(&at)?.1 {
                     Landed::Kept(buffer) => (buffer.as_ptr().cast_mut(), buffer.len() as u64),
                     Landed::Placed(address, length) => (*address, *length),
                 };

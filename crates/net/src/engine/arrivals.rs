@@ -51,7 +51,7 @@ impl Engine {
         let Some(place) = self.landing_place(peer, &message) else { return };
         let Some(index) = self.find_run(peer, &message) else { return };
         self.links.peers[peer].traffic.received(&message);
-        let at = self.links.land_in_place(place, u64::from(message.bytes));
+        let at = self.links.land_in_place(self.runs[index].run, place, u64::from(message.bytes));
         self.hear(index, peer);
         if self.hand_over(index, message, at).is_err() {
             unreachable!("a value that may land may also be handed over");

@@ -77,6 +77,7 @@ impl Engine {
     /// Ends one operation badly. Its group cannot go on, unless it was point-to-point.
     pub(super) fn fail(&mut self, index: usize, error: EngineError, tell_others: bool) {
         let run = self.runs.remove(index);
+        self.links.drop_all_landed(run.run);
         for peer in &self.links.peers {
             peer.streams.iter().for_each(|s| s.detach(run.run));
         }

@@ -67,7 +67,7 @@ impl Engine {
         body: Vec<u8>,
     ) -> Result<(), &'static str> {
         let at = match message.kind {
-            Kind::Carried => self.links.land(body),
+            Kind::Carried => self.links.land(self.runs[index].run, body),
             _ => message.at,
         };
         self.hand_over(index, message, at)
