@@ -234,3 +234,62 @@ unsafe fn text(text: *const c_char) -> String {
     // SAFETY: by the contract.
     unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HEADER: &str = include_str!("../../../python/tweed/torch/csrc/engine.h");
+
+    /// The number that the header gives to a name.
+    fn number(name: &str) -> u32 {
+        let words: Vec<&str> = HEADER.split([' ', ',', '\n']).filter(|w| !w.is_empty()).collect();
+        let at = words.iter().position(|&w| w == name).unwrap_or_else(|| panic!("no {name} in engine.h"));
+        let text = if words[at + 1] == "=" { words[at + 2] } else { words[at + 1] };
+        text.trim_end_matches('u').parse().unwrap_or_else(|_| panic!("{name} is {text}"))
+    }
+
+    fn request(name: &str) -> CRequest {
+        // SAFETY: numbers and null pointers only.
+        let zero: CRequest = unsafe { std::mem::zeroed() };
+        CRequest { operation: number(name), ..zero }
+    }
+
+    #[test]
+    fn the_header_numbers_operations_as_this_file_does() {
+        for (name, what) in [
+            ("TWEED_ALL_REDUCE", Collective::AllReduce),
+            ("TWEED_REDUCE_SCATTER", Collective::ReduceScatter),
+            ("TWEED_ALL_GATHER", Collective::AllGather),
+            ("TWEED_BROADCAST", Collective::Broadcast),
+            ("TWEED_REDUCE", Collective::Reduce),
+            ("TWEED_GATHER", Collective::Gather),
+            ("TWEED_SCATTER", Collective::Scatter),
+            ("TWEED_ALL_TO_ALL", Collective::AllToAll),
+        ] {
+            assert_eq!(operation(&request(name)), Ok(Operation::Collective { what, root: 0 }), "{name}");
+        }
+        assert!(matches!(operation(&request("TWEED_SEND")), Ok(Operation::Send { .. })));
+        assert!(matches!(operation(&request("TWEED_RECV")), Ok(Operation::Receive { .. })));
+        assert_eq!(operation(&request("TWEED_BARRIER")), Ok(Operation::Barrier));
+    }
+
+    #[test]
+    fn the_header_numbers_ends_and_types_as_the_engine_does() {
+        let none = String::new;
+        for (name, error) in [
+            ("TWEED_USAGE", EngineError::Usage(none())),
+            ("TWEED_SHAPE_MISMATCH", EngineError::ShapeMismatch(none())),
+            ("TWEED_PEER_LOST", EngineError::PeerLost(none())),
+            ("TWEED_DEADLINE", EngineError::Deadline(none())),
+            ("TWEED_ABORTED", EngineError::Aborted(none())),
+            ("TWEED_FORKED", EngineError::Forked(none())),
+        ] {
+            assert_eq!(number(name), error.code(), "{name}");
+        }
+        assert_eq!([number("TWEED_ABI"), number("TWEED_OK"), number("TWEED_PENDING")], [ABI, OK, PENDING]);
+        assert_eq!(number("TWEED_BF16"), DType::BF16 as u32);
+        assert_eq!(number("TWEED_BOOL"), DType::Bool as u32);
+        assert_eq!(number("TWEED_PREMUL_SUM"), ReduceOp::PremulSum as u32);
+    }
+}
