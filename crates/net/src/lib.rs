@@ -4,8 +4,8 @@
 //! [`Request`]s, each along the schedule that its plan names. The deciding is done by `tweed-proto`.
 //!
 //! The way of a call: `group` and `plans` (which schedule) -> `engine` (the loop) -> `running` (memory, arithmetic) ->
-//! `links` (to whom) -> `ring` and `bell` in shared memory, or `stream` over a wire. `watch` brings in what
-//! comes over sockets, `greet` and `meet` introduce processes to each other, `drive` says who runs the loop.
+//! `links` (to whom) -> `ring` and `bell` in shared memory, or `stream` over a wire. `watch` and `reader` bring
+//! in what comes over sockets, `stats` counts it, `greet` and `meet` introduce processes to each other, `drive` says who runs the loop.
 
 mod arena;
 mod bell;

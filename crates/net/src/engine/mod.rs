@@ -1,6 +1,7 @@
 //! The engine: takes what has come in, runs the operations, passes on what they say.
 //!
-//! One lock guards it, and whoever holds the lock drives it: a caller that waits, or the background thread.
+//! One lock guards it, and whoever holds the lock drives it: a caller that waits, the thread that reads from
+//! sockets (for what it has just read), or the background thread.
 
 mod arrivals;
 mod farewell;
