@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
-import pickle
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -35,8 +36,8 @@ def take_part(begin: Begin, view: View) -> tuple[Settings, RunFolder, int]:
     torch.set_num_threads(1)
     store, rank, size = _meet()
     if rank == 0:
-        store.set("job", pickle.dumps(begin()))
-    settings, folder = pickle.loads(store.get("job"))
+        store.set("job", _to_json(*begin()))
+    settings, folder = _from_json(store.get("job"))
     with view(settings) if rank == 0 else Silent() as shown:
         for label in settings.sides:
             join = {"store": PrefixStore(label, store), "rank": rank, "world_size": size}
@@ -44,6 +45,16 @@ def take_part(begin: Begin, view: View) -> tuple[Settings, RunFolder, int]:
             _train(settings, label, folder, shown.show)
             dist.destroy_process_group()
     return settings, folder, rank
+
+
+def _to_json(settings: Settings, folder: RunFolder) -> bytes:
+    """A job for torchrun's store. Strangers can write there, so it is data, never code."""
+    return json.dumps({"settings": settings.to_json(), "folder": str(folder.path)}).encode()
+
+
+def _from_json(text: bytes) -> tuple[Settings, RunFolder]:
+    job = json.loads(text)
+    return Settings.from_json(job["settings"]), RunFolder(Path(job["folder"]))
 
 
 def _meet() -> Any:
