@@ -28,7 +28,7 @@ class Scope:
     pace: Pace
 
 
-FULL = Scope((2, 4, 8), (4 * KB, 64 * KB, 1 * MB, 25 * MB, 100 * MB), (4, 25 * MB), Pace(10, 1.0, 20, 4000))
+FULL = Scope((2, 4, 8), (4 * KB, 64 * KB, 1 * MB, 25 * MB, 100 * MB), (4, 25 * MB), Pace(10, 1.0, 10, 4000))
 QUICK = Scope((2, 4), (4 * KB, 25 * MB), (4, 4 * MB), Pace(4, 0.3, 4, 400))
 
 

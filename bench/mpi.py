@@ -5,10 +5,8 @@ launcher ── mpirun ──> python -m bench.mpi FOLDER, once per rank; job an
 
 from __future__ import annotations
 
-import ctypes
 import os
 import pickle
-import signal
 import subprocess
 import sys
 import tempfile
@@ -26,7 +24,8 @@ from tweed.testbed.server import ONE_THREAD
 _ROOT = Path(__file__).parents[1]
 #: What OpenMPI chooses within a host by itself. Said, so that it cannot quietly take something else.
 _TRANSPORT = {"pml": "ob1", "btl": "self,sm", "smsc": "cma"}
-_PR_SET_PDEATHSIG = 1  # linux/prctl.h
+#: Ends a program with the one that started it, however that ends: mpirun with us, ranks with mpirun.
+_TIED = ("setpriv", "--pdeathsig", "KILL")
 
 
 def launch(fn: Callable[..., Any], ranks: int, *args: object) -> list[Any]:
@@ -37,7 +36,7 @@ def launch(fn: Callable[..., Any], ranks: int, *args: object) -> list[Any]:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         (folder / "job").write_bytes(pickle.dumps((fn, args)))
-        _run(_command(ranks, folder))
+        _run(_command(ranks, folder), folder)
         return [pickle.loads((folder / str(rank)).read_bytes()) for rank in range(ranks)]
 
 
@@ -68,14 +67,19 @@ def _mpirun() -> Path:
 def _command(ranks: int, folder: Path) -> list[str]:
     parameters = [word for name, value in settings(ranks).items() for word in ("--mca", name, value)]
     placing = ["--allow-run-as-root", "--oversubscribe", "--bind-to", "none"]
-    start = [str(_mpirun()), *placing, *parameters, "-n", str(ranks)]
-    return [*start, sys.executable, "-m", "bench.mpi", str(folder)]
+    start = [*_TIED, str(_mpirun()), *placing, *parameters, "-n", str(ranks)]
+    return [*start, *_TIED, sys.executable, "-m", "bench.mpi", str(folder)]
 
 
-def _run(command: list[str]) -> None:
-    environment = os.environ | ONE_THREAD | {"GLOO_SOCKET_IFNAME": "lo"}
+def _run(command: list[str], folder: Path) -> None:
+    environment = os.environ | ONE_THREAD | {"GLOO_SOCKET_IFNAME": "lo", "TMPDIR": str(folder)}
     with subprocess.Popen(
-        command, cwd=_ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        command,
+        cwd=_ROOT,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
     ) as mpirun:
         try:
             said, _ = mpirun.communicate(timeout=TIMEOUT_S)
@@ -86,8 +90,7 @@ def _run(command: list[str]) -> None:
 
 
 def _rank(folder: Path) -> None:
-    """One rank's whole life. It ends with mpirun, however that ends."""
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    """One rank's whole life."""
     from mpi4py import MPI
 
     rank, size = MPI.COMM_WORLD.rank, MPI.COMM_WORLD.size
