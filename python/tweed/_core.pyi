@@ -21,8 +21,14 @@ class Node:
         congestion: str | None = None,
         traces: str | PathLike[str] | None = None,
         deadline_s: float | None = None,
+        secret: str | None = None,
+        secret_file: str | PathLike[str] | None = None,
+        key_file: str | PathLike[str] | None = None,
+        dial_only: bool = False,
+        testbed: str | None = None,
     ) -> Node: ...
     def card(self) -> bytes: ...
+    def refused(self) -> dict[str, int]: ...
     def join(
         self,
         name: str,

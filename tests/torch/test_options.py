@@ -34,9 +34,17 @@ def test_other_backends_options_are_ignored() -> None:
         ({"TWEED_DEADLINE": "soon"}, "TWEED_DEADLINE must be a number of seconds, not 'soon'"),
         ({"TWEED_DEADLINE": "0"}, "deadline must be a number of seconds above 0"),
         ({"TWEED_DEADLINE": "nan"}, "deadline must be a number of seconds above 0"),
+        ({"TWEED_DIAL_ONLY": "perhaps"}, "TWEED_DIAL_ONLY must be 0 or 1, not 'perhaps'"),
         ({"TWEED_BINDING": "rust"}, "binding must be one of"),
     ],
 )
 def test_impossible_values(env: dict[str, str], says: str) -> None:
     with pytest.raises(UsageError, match=says):
         Options.resolve(None, env)
+
+
+def test_a_secret_is_not_shown() -> None:
+    options = Options.resolve(None, {"TWEED_SECRET": "open sesame, open sesame", "TWEED_DIAL_ONLY": "1"})
+    assert options.secret == "open sesame, open sesame"
+    assert options.dial_only is True
+    assert "sesame" not in repr(options)

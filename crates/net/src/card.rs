@@ -5,9 +5,10 @@ use std::net::SocketAddr;
 use serde::{Deserialize, Serialize};
 
 use crate::error::EngineError;
+use crate::secure::{from_hex, Key};
 
 /// Changes whenever two versions could not talk to each other.
-pub(crate) const PROTOCOL: u32 = 1;
+pub(crate) const PROTOCOL: u32 = 2;
 
 /// Who and where a process is.
 #[derive(Clone, Debug, Serialize, Deserialize, PartialEq, Eq)]
@@ -23,8 +24,12 @@ pub(crate) struct Card {
     pub(crate) network: String,
     /// The name of its abstract socket, for peers that share memory.
     pub(crate) local: String,
-    /// Where it listens for the others.
-    pub(crate) tcp: SocketAddr,
+    /// Where it listens for the others; `None`: it only dials out.
+    pub(crate) tcp: Option<SocketAddr>,
+    /// The public key that it proves to have on sealed links, as hex digits.
+    pub(crate) key: Option<String>,
+    /// Shows who has the same secret that it has it too.
+    pub(crate) check: Option<String>,
     /// It refuses shared memory.
     pub(crate) wire_only: bool,
 }
@@ -33,7 +38,31 @@ impl Card {
     /// Both may share memory: same boot, same network namespace, and both willing.
     pub(crate) fn shares_memory_with(&self, other: &Card) -> bool {
         let willing = !self.wire_only && !other.wire_only;
-        willing && self.boot == other.boot && self.network == other.network
+        willing && !self.network_differs(other)
+    }
+
+    /// They run on different machines, or in different network namespaces.
+    pub(crate) fn network_differs(&self, other: &Card) -> bool {
+        self.boot != other.boot || self.network != other.network
+    }
+
+    /// Which of two that share no memory dials; `None` if neither can be dialled.
+    pub(crate) fn dials(&self, other: &Card) -> Option<bool> {
+        match (self.tcp, other.tcp) {
+            (None, None) => None,
+            (Some(_), Some(_)) => Some(self.uid < other.uid),
+            (own, _) => Some(own.is_none()),
+        }
+    }
+
+    /// Its public key.
+    pub(crate) fn key(&self) -> Option<Key> {
+        self.key.as_deref().and_then(from_hex)
+    }
+
+    /// Where it can be found, in words.
+    pub(crate) fn place(&self) -> String {
+        self.tcp.map_or_else(|| "dials out only".to_owned(), |address| address.to_string())
     }
 
     pub(crate) fn encode(&self) -> Vec<u8> {

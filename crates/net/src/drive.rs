@@ -144,7 +144,9 @@ impl Inner {
         let system =
             || std::fs::read_to_string("/proc/sys/net/ipv4/tcp_congestion_control").unwrap_or_default();
         let congestion = self.options.congestion.clone().unwrap_or_else(system);
-        format!("{} TCP streams per pair, congestion control {}", self.options.streams, congestion.trim())
+        let sealed = if self.keys.is_some() { "sealed" } else { "not sealed" };
+        let streams = self.options.streams;
+        format!("{streams} TCP streams per pair, {sealed}, congestion control {}", congestion.trim())
     }
 
     pub(crate) fn alloc(&self, bytes: u64) -> Option<*mut u8> {

@@ -1,7 +1,5 @@
-//! How a process comes to know the others: it calls those whose name is greater, and answers the rest.
+//! How a process comes to know the others: it calls some, the others call it, and of each pair one dials.
 
-use std::io;
-use std::net::TcpStream;
 use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, PoisonError};
@@ -11,19 +9,21 @@ use tweed_proto::late::Limits;
 use tweed_proto::Reach;
 
 use crate::card::Card;
+use crate::cards::Cards;
+use crate::doors::lobby::Caller;
+use crate::doors::Refusal;
 use crate::error::EngineError;
 use crate::group::{Membership, Tuning};
 use crate::links::{Peer, Shared};
-use crate::meet::{dial_local, receive_greeting, send_greeting, Greeting, Home};
+use crate::meet::{dial_local, Home};
 use crate::node::{lock, GroupSpec, Inner};
-use crate::silence::cut_after;
 use crate::stream::{Socket, Stream};
 use crate::watch::Watch;
 use crate::whereabouts::Whereabouts;
 
 impl Inner {
     /// How long introductions and silent wires may take.
-    fn limits(&self) -> Limits {
+    pub(crate) fn limits(&self) -> Limits {
         self.options.limits(Duration::MAX)
     }
 
@@ -44,17 +44,19 @@ impl Inner {
             .enumerate()
             .map(|(rank, bytes)| Card::decode(rank, bytes))
             .collect::<Result<Vec<_>, _>>()?;
-        self.check_cards(spec, &cards)?;
-        for card in cards.iter().filter(|c| self.card.uid < c.uid && self.find(&c.uid).is_none()) {
-            self.dial(card).map_err(|e| self.unreachable(spec, &cards, card, &e.to_string()))?;
-        }
+        let GroupSpec { name, number, rank, timeout, .. } = spec;
+        let known = Cards { group: name, rank: *rank, cards: &cards };
+        known.check(&self.card, self.keys.as_ref().map(|k| &k.secret))?;
+        self.dial_all(&known)?;
         let deadline = Instant::now() + self.options.limits(spec.timeout).fail;
         let mut peers = Vec::new();
         for card in &cards {
-            let peer =
-                if card.uid == self.card.uid { Some(usize::MAX) } else { self.wait_for(&card.uid, deadline) };
-            let late = || self.unreachable(spec, &cards, card, "it did not call in time");
-            peers.push(peer.ok_or_else(late)?);
+            if card.uid == self.card.uid {
+                peers.push(usize::MAX);
+            } else {
+                peers
+                    .push(self.wait_for(card, deadline).map_err(|why| self.unreachable(&known, card, &why))?);
+            }
         }
         let reach: Vec<Reach> = cards
             .iter()
@@ -70,7 +72,6 @@ impl Inner {
         let has_wires =
             cards.iter().any(|a| cards.iter().any(|b| a.uid != b.uid && !a.shares_memory_with(b)));
         let tuning = if has_wires { Tuning::WIRE } else { Tuning::SHARED };
-        let GroupSpec { name, number, rank, timeout, .. } = spec;
         Ok(Membership {
             number: *number,
             name: name.clone(),
@@ -84,34 +85,19 @@ impl Inner {
         })
     }
 
-    fn check_cards(&self, spec: &GroupSpec, cards: &[Card]) -> Result<(), EngineError> {
-        let own = cards.get(spec.rank as usize).is_some_and(|c| c.uid == self.card.uid);
-        if !own {
-            let text = format!(
-                "group {:?}: the card of rank {} is not this process's; do two processes have that rank?",
-                spec.name, spec.rank
-            );
-            return Err(EngineError::Usage(text));
+    fn unreachable(&self, cards: &Cards<'_>, card: &Card, why: &Refusal) -> EngineError {
+        let rank = cards.cards.iter().position(|c| c.uid == card.uid).unwrap_or(0);
+        let neighbour = self.card.shares_memory_with(card);
+        let place = if neighbour { format!("process {}", card.pid) } else { card.place() };
+        let text = format!(
+            "group {:?}: rank {rank} on {} ({place}) cannot be reached: {why}",
+            cards.group, card.host
+        );
+        if why.is_final() {
+            return EngineError::Usage(text);
         }
-        for (rank, card) in cards.iter().enumerate() {
-            if let Some(twin) = cards[..rank].iter().position(|c| c.uid == card.uid) {
-                let text = format!("group {:?}: ranks {twin} and {rank} are the same process", spec.name);
-                return Err(EngineError::Usage(text));
-            }
-        }
-        Ok(())
-    }
-
-    fn unreachable(&self, spec: &GroupSpec, cards: &[Card], card: &Card, why: &str) -> EngineError {
-        let rank = cards.iter().position(|c| c.uid == card.uid).unwrap_or(0);
-        let place = if self.card.shares_memory_with(card) {
-            format!("process {}", card.pid)
-        } else {
-            card.tcp.to_string()
-        };
         EngineError::PeerLost(format!(
-            "group {:?}: rank {rank} on {} ({place}) cannot be reached: {why}. Is it still running, and does a firewall let {place} through?",
-            spec.name, card.host
+            "{text}. Is it still running, and does a firewall let {place} through?"
         ))
     }
 
@@ -119,65 +105,83 @@ impl Inner {
         lock(&self.engine).links.find(uid)
     }
 
-    fn wait_for(&self, uid: &str, deadline: Instant) -> Option<usize> {
-        let mut meetings = lock(&self.meetings);
+    /// Waits until that process is a peer, or makes it one when it waits in the lobby.
+    fn wait_for(&self, card: &Card, deadline: Instant) -> Result<usize, Refusal> {
+        let caller = Caller { uid: card.uid.clone(), key: card.key() };
+        let mut lobby = lock(&self.lobby);
         loop {
-            if let Some(peer) = self.find(uid) {
-                return Some(peer);
+            if let Some(peer) = self.find(&card.uid) {
+                return Ok(peer);
+            }
+            if let Some(links) = lobby.take(&caller) {
+                drop(lobby);
+                return self.link(card, links);
             }
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
-                return None;
+                return Err(if lobby.has_impostor(&caller) { Refusal::Key } else { Refusal::Silent });
             }
-            meetings = self.met.wait_timeout(meetings, left).unwrap_or_else(PoisonError::into_inner).0;
+            lobby = self.met.wait_timeout(lobby, left).unwrap_or_else(PoisonError::into_inner).0;
         }
     }
 
-    fn dial(self: &Arc<Self>, card: &Card) -> io::Result<()> {
+    /// Calls those whom this process has to call, all at once: on a long link an introduction takes a while.
+    fn dial_all(self: &Arc<Self>, cards: &Cards<'_>) -> Result<(), EngineError> {
+        let calls = |c: &&Card| c.uid != self.card.uid && self.calls(c) && self.find(&c.uid).is_none();
+        let (near, far): (Vec<&Card>, Vec<_>) =
+            cards.cards.iter().filter(calls).partition(|c| self.card.shares_memory_with(c));
+        for card in near {
+            dial_local(&card.local)
+                .map_err(Refusal::from)
+                .and_then(|socket| self.admit_neighbour(&socket))
+                .map_err(|why| self.unreachable(cards, card, &why))?;
+        }
+        std::thread::scope(|scope| {
+            let dialled: Vec<_> =
+                far.into_iter().map(|c| (c, scope.spawn(move || self.dial_wire(c)))).collect();
+            dialled.into_iter().try_for_each(|(card, call)| {
+                let called = call.join().unwrap_or_else(|_| Err(Refusal::System("a thread panicked".into())));
+                called.map_err(|why| self.unreachable(cards, card, &why))
+            })
+        })
+    }
+
+    fn calls(&self, card: &Card) -> bool {
         if self.card.shares_memory_with(card) {
-            let socket = dial_local(&card.local)?;
-            return self.admit_neighbour(&socket);
+            return self.card.uid < card.uid;
         }
-        let mut sockets = Vec::new();
-        for stream in 0..self.options.streams.max(1) {
-            let socket = TcpStream::connect_timeout(&card.tcp, self.limits().greet)?;
-            self.prepare(&socket)?;
-            send_greeting(
-                &socket,
-                &Greeting::new(&self.card.uid, &self.card.host, stream, self.options.streams.max(1)),
-            )?;
-            receive_greeting(&socket)?;
-            sockets.push(socket);
-        }
-        self.add_peer(
-            &card.uid,
-            &card.host,
-            None,
-            sockets.into_iter().map(wire_stream).collect::<io::Result<_>>()?,
-        );
-        Ok(())
+        self.card.dials(card) == Some(true)
     }
 
-    /// Somebody called on the local socket.
+    /// Somebody called on the local socket. Introductions block, so each has a thread of its own.
     pub(crate) fn greet_local(self: &Arc<Self>, socket: UnixStream) {
-        self.greet(move |node| node.admit_neighbour(&socket));
-    }
-
-    /// Somebody called on the TCP socket.
-    pub(crate) fn greet_wire(self: &Arc<Self>, socket: TcpStream) {
-        self.greet(move |node| node.admit_wire(socket));
-    }
-
-    /// Greetings block, so each has a thread of its own. One that fails concerns nobody else.
-    fn greet(self: &Arc<Self>, meet: impl FnOnce(&Arc<Inner>) -> io::Result<()> + Send + 'static) {
+        if let Err(refusal) = check_user(&socket) {
+            return self.refuse("a process on this host", &refusal);
+        }
         let node = Arc::clone(self);
-        let _ = std::thread::Builder::new().name("tweed-greet".into()).spawn(move || meet(&node));
+        let greet = move || {
+            if let Err(refusal) = node.admit_neighbour(&socket) {
+                node.refuse("a process on this host", &refusal);
+            }
+        };
+        let _ = std::thread::Builder::new().name("tweed-greet".into()).spawn(greet);
     }
 
-    fn admit_neighbour(self: &Arc<Self>, socket: &UnixStream) -> io::Result<()> {
+    /// Counts a caller that was turned away, and says so now and then.
+    pub(crate) fn refuse(&self, who: &str, refusal: &Refusal) {
+        if self.is_stopping() {
+            return;
+        }
+        if let Some(line) = self.refusals.note(who, refusal, Instant::now()) {
+            eprintln!("{line}");
+        }
+    }
+
+    fn admit_neighbour(self: &Arc<Self>, socket: &UnixStream) -> Result<(), Refusal> {
+        check_user(socket)?;
         socket.set_nonblocking(false)?;
         let (theirs, shared) = self.home().meet(socket)?;
-        let pid = peer_process(socket);
+        let pid = credentials(socket).map(|c| c.pid as u32).filter(|&pid| pid > 0);
         let socket = socket.try_clone()?;
         socket.set_nonblocking(true)?;
         let stream = Stream::new(Socket::Local(mio::net::UnixStream::from_std(socket)));
@@ -188,32 +192,13 @@ impl Inner {
         Ok(())
     }
 
-    fn admit_wire(self: &Arc<Self>, socket: TcpStream) -> io::Result<()> {
-        socket.set_nonblocking(false)?;
-        self.prepare(&socket)?;
-        let theirs = receive_greeting(&socket)?;
-        if theirs.stream >= theirs.streams || theirs.streams > 64 {
-            return Err(io::ErrorKind::InvalidData.into());
-        }
-        send_greeting(
-            &socket,
-            &Greeting::new(&self.card.uid, &self.card.host, theirs.stream, theirs.streams),
-        )?;
-        let mut half = lock(&self.half);
-        let streams =
-            half.entry(theirs.uid.clone()).or_insert_with(|| (0..theirs.streams).map(|_| None).collect());
-        if let Some(place) = streams.get_mut(theirs.stream as usize) {
-            *place = Some(socket);
-        }
-        if streams.iter().all(Option::is_some) {
-            let sockets = half.remove(&theirs.uid).unwrap_or_default().into_iter().flatten();
-            let streams = sockets.map(wire_stream).collect::<io::Result<_>>()?;
-            self.add_peer(&theirs.uid, &theirs.host, None, streams);
-        }
-        Ok(())
-    }
-
-    fn add_peer(&self, uid: &str, host: &str, shared: Option<Shared>, streams: Vec<Stream>) -> usize {
+    pub(crate) fn add_peer(
+        &self,
+        uid: &str,
+        host: &str,
+        shared: Option<Shared>,
+        streams: Vec<Stream>,
+    ) -> usize {
         let streams: Vec<Arc<Stream>> = streams.into_iter().map(Arc::new).collect();
         let mut engine = lock(&self.engine);
         let index = engine.links.peers.len();
@@ -222,34 +207,10 @@ impl Inner {
         for (place, stream) in streams.into_iter().enumerate() {
             self.watcher.watch(Watch::Stream(index, place, stream));
         }
-        *lock(&self.meetings) += 1;
+        drop(lock(&self.lobby));
         self.met.notify_all();
         self.ring();
         index
-    }
-
-    fn prepare(&self, socket: &TcpStream) -> io::Result<()> {
-        socket.set_nodelay(true)?;
-        let Limits { greet, silence, .. } = self.limits();
-        socket.set_read_timeout(Some(greet))?;
-        socket.set_write_timeout(Some(greet))?;
-        cut_after(silence, socket)?;
-        let Some(name) = &self.options.congestion else { return Ok(()) };
-        // SAFETY: the name's bytes are as long as said.
-        let set = unsafe {
-            libc::setsockopt(
-                socket.as_raw_fd(),
-                libc::IPPROTO_TCP,
-                libc::TCP_CONGESTION,
-                name.as_ptr().cast(),
-                name.len() as u32,
-            )
-        };
-        if set == 0 {
-            Ok(())
-        } else {
-            Err(io::Error::last_os_error())
-        }
     }
 
     pub(crate) fn say_bye(&self) {
@@ -260,13 +221,18 @@ impl Inner {
     }
 }
 
-fn wire_stream(socket: TcpStream) -> io::Result<Stream> {
-    socket.set_nonblocking(true)?;
-    Ok(Stream::new(Socket::Tcp(mio::net::TcpStream::from_std(socket))))
+/// Only processes of this user may share memory with this one.
+fn check_user(socket: &UnixStream) -> Result<(), Refusal> {
+    // SAFETY: a plain question.
+    let own = unsafe { libc::geteuid() };
+    match credentials(socket) {
+        Some(c) if c.uid != own => Err(Refusal::User(c.uid)),
+        _ => Ok(()),
+    }
 }
 
-/// The process at the other end of a local socket; none if it is not visible from here.
-fn peer_process(socket: &UnixStream) -> Option<u32> {
+/// Process and user at the other end of a local socket; a number is 0 if it is not visible from here.
+fn credentials(socket: &UnixStream) -> Option<libc::ucred> {
     let mut credentials = libc::ucred { pid: 0, uid: 0, gid: 0 };
     let mut length = size_of::<libc::ucred>() as u32;
     let place = (&raw mut credentials).cast();
@@ -274,5 +240,5 @@ fn peer_process(socket: &UnixStream) -> Option<u32> {
     let got = unsafe {
         libc::getsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, libc::SO_PEERCRED, place, &mut length)
     };
-    (got == 0 && credentials.pid > 0).then_some(credentials.pid as u32)
+    (got == 0).then_some(credentials)
 }

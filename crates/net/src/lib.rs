@@ -5,12 +5,17 @@
 //!
 //! The way of a call: `group` and `plans` (which schedule) -> `engine` (the loop) -> `running` (memory, arithmetic) ->
 //! `links` (to whom) -> `ring` and `bell` in shared memory, or `stream` over a wire. `watch` and `reader` bring
-//! in what comes over sockets, `stats` counts it, `greet` and `meet` introduce processes to each other, `drive` says who runs the loop.
+//! in what comes over sockets, `stats` counts it, `drive` says who runs the loop.
+//!
+//! How processes come to know each other: `cards` says who they are, `greet` walks through them, `meet` introduces
+//! neighbours and `wire` the others, `doors` keeps strangers out, `secure` seals links.
 
 mod arena;
 mod bell;
 mod card;
+mod cards;
 mod ctable;
+mod doors;
 mod drive;
 mod engine;
 mod error;
@@ -23,22 +28,28 @@ mod message;
 mod node;
 mod op;
 mod p2p;
+#[doc(hidden)]
+pub mod parsers;
 mod plans;
 mod reader;
 mod request;
 mod ring;
 mod running;
+mod secure;
 mod silence;
 mod stats;
 mod stream;
 mod watch;
 mod whereabouts;
+mod wire;
 
 pub use ctable::{Table, TABLE};
+pub use doors::Doors;
 pub use error::EngineError;
 pub use group::{Group, Tuning};
 pub use node::{GroupSpec, Node, NodeOptions};
 pub use op::Op;
 pub use plans::PlanRow;
 pub use request::{Operation, Request, Segment};
+pub use secure::Secret;
 pub use stats::{LinkStats, Traffic, Wires};

@@ -15,7 +15,8 @@ use crate::card::PROTOCOL;
 use crate::links::Shared;
 use crate::ring::Ring;
 
-const MAX_GREETING: usize = 4096;
+/// No honest greeting is longer.
+pub(crate) const MAX_GREETING: usize = 4096;
 
 /// What each side says first.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -37,11 +38,29 @@ impl Greeting {
         let (uid, host) = (uid.to_owned(), host.to_owned());
         Greeting { protocol: PROTOCOL, uid, host, stream, streams, arena_bytes: 0, bell: 0, ring: 0 }
     }
+
+    /// As JSON.
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        serde_json::to_vec(self).expect("a greeting holds nothing that JSON cannot")
+    }
+
+    /// The inverse of `encode`, for this version only.
+    pub(crate) fn decode(text: &[u8]) -> io::Result<Greeting> {
+        let greeting: Greeting = serde_json::from_slice(text)?;
+        if greeting.protocol != PROTOCOL {
+            let theirs = greeting.protocol;
+            return Err(invalid(format!(
+                "{} speaks protocol {theirs}, this process {PROTOCOL}",
+                greeting.host
+            )));
+        }
+        Ok(greeting)
+    }
 }
 
 /// Writes a greeting: its length, then JSON.
 pub(crate) fn send_greeting(mut to: impl Write, greeting: &Greeting) -> io::Result<()> {
-    let text = serde_json::to_vec(greeting)?;
+    let text = greeting.encode();
     let mut bytes = (text.len() as u32).to_le_bytes().to_vec();
     bytes.extend(text);
     to.write_all(&bytes)
@@ -57,12 +76,7 @@ pub(crate) fn receive_greeting(mut from: impl Read) -> io::Result<Greeting> {
     }
     let mut text = vec![0; length];
     from.read_exact(&mut text)?;
-    let greeting: Greeting = serde_json::from_slice(&text)?;
-    if greeting.protocol != PROTOCOL {
-        let theirs = greeting.protocol;
-        return Err(invalid(format!("{} speaks protocol {theirs}, this process {PROTOCOL}", greeting.host)));
-    }
-    Ok(greeting)
+    Greeting::decode(&text)
 }
 
 /// What a process needs to meet a neighbour.

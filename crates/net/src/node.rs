@@ -1,8 +1,7 @@
 //! A process's place in the network: its memory, its listeners, its threads, and the engine between them.
 
-use std::collections::HashMap;
 use std::io;
-use std::net::{IpAddr, TcpListener, TcpStream};
+use std::net::IpAddr;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener};
 use std::path::PathBuf;
@@ -16,12 +15,17 @@ use tweed_proto::late::Limits;
 use crate::arena::Arena;
 use crate::bell::Bell;
 use crate::card::{boot_id, host_name, network_id, random_uid, Card, PROTOCOL};
+use crate::doors::lobby::Lobby;
+use crate::doors::porch::Porch;
+use crate::doors::{Doors, Keys, Refusals};
 use crate::engine::{Engine, Inbox};
 use crate::error::EngineError;
 use crate::group::Group;
 use crate::plans::{PlanRow, Plans};
 use crate::running::Home;
+use crate::secure::hex;
 use crate::watch::{Post, Watcher};
+use crate::wire::Link;
 
 /// How a node is set up.
 #[derive(Clone, Debug)]
@@ -38,6 +42,8 @@ pub struct NodeOptions {
     pub traces: Option<PathBuf>,
     /// How late a step may be; `None`: as late as the caller's timeout allows.
     pub deadline: Option<Duration>,
+    /// What it lets in.
+    pub doors: Doors,
 }
 
 impl NodeOptions {
@@ -77,10 +83,15 @@ pub(crate) struct Inner {
     pub(crate) attendant: Mutex<()>,
     /// Held while a group is joined.
     pub(crate) joining: Mutex<()>,
-    /// Streams of peers that have not opened all of theirs.
-    pub(crate) half: Mutex<HashMap<String, Vec<Option<TcpStream>>>>,
+    /// `None` without a secret.
+    pub(crate) keys: Option<Keys>,
+    /// `None` if it only dials out.
+    porch: Option<Arc<Porch>>,
+    /// Who has called and was not named by a group yet.
+    pub(crate) lobby: Mutex<Lobby<Link>>,
+    /// Somebody came into the lobby, or became a peer.
     pub(crate) met: Condvar,
-    pub(crate) meetings: Mutex<u64>,
+    pub(crate) refusals: Refusals,
     pub(crate) stopping: AtomicBool,
 }
 
@@ -91,18 +102,25 @@ pub struct Node {
 }
 
 impl Node {
-    /// Opens the listeners and starts two threads.
+    /// Opens the listeners and starts its threads.
     pub fn start(options: NodeOptions) -> Result<Node, EngineError> {
-        let (inner, watcher) =
-            open(options).map_err(|e| EngineError::setup("the engine cannot be started", e))?;
+        options.doors.check(options.host)?;
+        let porch = open_porch(&options)?;
+        let keys = options.doors.keys()?;
+        let (inner, watcher) = open(options, porch.clone(), keys)
+            .map_err(|e| EngineError::setup("the engine cannot be started", e))?;
         let (one, other) = (Arc::clone(&inner), Arc::clone(&inner));
         let spawn = |name: &str, run: Box<dyn FnOnce() + Send>| {
             std::thread::Builder::new().name(name.into()).spawn(run)
         };
-        let threads = [
+        let mut threads = vec![
             spawn("tweed-watch", Box::new(move || watcher.run(&one))),
             spawn("tweed-drive", Box::new(move || other.drive_in_background())),
         ];
+        if let Some(porch) = porch {
+            let node = Arc::clone(&inner);
+            threads.push(spawn("tweed-door", Box::new(move || porch.run(&node))));
+        }
         let threads = threads.into_iter().collect::<io::Result<Vec<_>>>();
         let threads = threads.map_err(|e| EngineError::setup("the engine's threads cannot be started", e))?;
         Ok(Node { inner, threads })
@@ -111,6 +129,11 @@ impl Node {
     /// The address card to give to the other ranks.
     pub fn card(&self) -> Vec<u8> {
         self.inner.card.encode()
+    }
+
+    /// How many callers were turned away, by reason.
+    pub fn refused(&self) -> Vec<(&'static str, u64)> {
+        self.inner.refusals.counts()
     }
 
     /// Meets the other ranks. All of them must call it.
@@ -143,6 +166,9 @@ impl Drop for Node {
         }
         self.inner.say_bye();
         self.inner.stopping.store(true, Ordering::Release);
+        if let Some(porch) = &self.inner.porch {
+            porch.close();
+        }
         self.inner.watcher.wake();
         self.inner.ring();
         for thread in self.threads.drain(..) {
@@ -151,25 +177,38 @@ impl Drop for Node {
     }
 }
 
-fn open(options: NodeOptions) -> io::Result<(Arc<Inner>, Watcher)> {
+fn open_porch(options: &NodeOptions) -> Result<Option<Arc<Porch>>, EngineError> {
+    if options.doors.dial_only {
+        return Ok(None);
+    }
+    let opened = Porch::open(options.host).map_err(|e| not_ours(options.host, &e));
+    opened.map(|p| Some(Arc::new(p))).map_err(|e| EngineError::setup("the engine cannot be started", e))
+}
+
+fn open(
+    options: NodeOptions,
+    porch: Option<Arc<Porch>>,
+    keys: Option<Keys>,
+) -> io::Result<(Arc<Inner>, Watcher)> {
     let uid = random_uid()?;
     let local_name = format!("tweed-{uid}");
     let local = UnixListener::bind_addr(&SocketAddr::from_abstract_name(&local_name)?)?;
-    let wire = TcpListener::bind((options.host, 0)).map_err(|e| not_ours(options.host, &e))?;
     let card = Card {
         protocol: PROTOCOL,
+        key: keys.as_ref().map(|k| hex(&k.identity.public)),
+        check: keys.as_ref().map(|k| k.secret.check(&uid)),
         uid,
         host: host_name(),
         pid: std::process::id(),
         boot: boot_id(),
         network: network_id(),
         local: local_name,
-        tcp: wire.local_addr()?,
+        tcp: porch.as_ref().map(|p| p.address()).transpose()?,
         wire_only: options.wire_only,
     };
     let arena = Arc::new(Arena::new()?);
     let bell = arena.take(size_of::<Bell>() as u64).ok_or(io::ErrorKind::OutOfMemory)?;
-    let (watcher, post) = Watcher::new(local, wire)?;
+    let (watcher, post) = Watcher::new(local)?;
     let inbox = Arc::new(Inbox::default());
     let home = Home { arena: Arc::clone(&arena), traces: options.traces.clone(), deadline: options.deadline };
     let inner = Inner {
@@ -183,9 +222,11 @@ fn open(options: NodeOptions) -> io::Result<(Arc<Inner>, Watcher)> {
         watcher: post,
         attendant: Mutex::default(),
         joining: Mutex::default(),
-        half: Mutex::default(),
+        keys,
+        porch,
+        lobby: Mutex::default(),
         met: Condvar::new(),
-        meetings: Mutex::default(),
+        refusals: Refusals::default(),
         stopping: AtomicBool::new(false),
     };
     Ok((Arc::new(inner), watcher))

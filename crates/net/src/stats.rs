@@ -88,6 +88,7 @@ fn tcp_info(socket: &Socket) -> Option<libc::tcp_info> {
     let fd = match socket {
         Socket::Local(_) => return None,
         Socket::Tcp(socket) => socket.as_raw_fd(),
+        Socket::Sealed(sealed) => sealed.socket.as_raw_fd(),
     };
     // SAFETY: all zero is a valid record to be filled in.
     let mut info: libc::tcp_info = unsafe { zeroed() };

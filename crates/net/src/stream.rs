@@ -5,6 +5,7 @@ use std::io::{self, IoSlice, IoSliceMut, Read, Write};
 use std::sync::Mutex;
 
 use crate::message::{Message, MESSAGE_BYTES};
+use crate::secure::Sealed;
 
 /// So many frames go to the kernel in one call.
 const FRAMES_AT_ONCE: usize = 16;
@@ -13,6 +14,7 @@ const FRAMES_AT_ONCE: usize = 16;
 pub(crate) enum Socket {
     Local(mio::net::UnixStream),
     Tcp(mio::net::TcpStream),
+    Sealed(Box<Sealed>),
 }
 
 impl Socket {
@@ -20,6 +22,7 @@ impl Socket {
         match self {
             Socket::Local(s) => (&mut &*s).write_vectored(parts),
             Socket::Tcp(s) => (&mut &*s).write_vectored(parts),
+            Socket::Sealed(s) => s.write(parts),
         }
     }
 
@@ -27,6 +30,7 @@ impl Socket {
         match self {
             Socket::Local(s) => (&mut &*s).read_vectored(into),
             Socket::Tcp(s) => (&mut &*s).read_vectored(into),
+            Socket::Sealed(s) => s.read(into),
         }
     }
 
@@ -36,7 +40,16 @@ impl Socket {
         let _ = match self {
             Socket::Local(s) => s.shutdown(both),
             Socket::Tcp(s) => s.shutdown(both),
+            Socket::Sealed(s) => s.socket.shutdown(both),
         };
+    }
+
+    /// Sends what was taken and has not left yet.
+    fn flush(&self) -> io::Result<()> {
+        match self {
+            Socket::Sealed(s) => s.flush(),
+            Socket::Local(_) | Socket::Tcp(_) => Ok(()),
+        }
     }
 }
 
@@ -110,6 +123,10 @@ impl Stream {
     /// Writes as much of the queue as the socket takes. Returns the tickets of payloads that have left.
     pub(crate) fn flush(&self) -> io::Result<Vec<Ticket>> {
         let (mut queue, mut left) = (self.lock(), Vec::new());
+        match self.socket.flush() {
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Ok(left),
+            flushed => flushed?,
+        }
         while !queue.is_empty() {
             let parts: Vec<IoSlice<'_>> =
                 queue.iter().take(FRAMES_AT_ONCE).flat_map(Frame::rest).filter(|p| !p.is_empty()).collect();

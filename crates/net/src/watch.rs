@@ -16,7 +16,6 @@ use crate::stream::{Socket, Stream};
 
 const WAKE: Token = Token(0);
 const LOCAL: Token = Token(1);
-const WIRE: Token = Token(2);
 
 /// Something new to watch.
 pub(crate) enum Watch {
@@ -53,27 +52,20 @@ impl Post {
 pub(crate) struct Watcher {
     poll: Poll,
     local: mio::net::UnixListener,
-    wire: mio::net::TcpListener,
     sources: HashMap<Token, Source>,
     next: usize,
 }
 
 impl Watcher {
-    /// Takes over the listeners.
-    pub(crate) fn new(
-        local: std::os::unix::net::UnixListener,
-        wire: std::net::TcpListener,
-    ) -> io::Result<(Watcher, Post)> {
+    /// Takes over the listener for neighbours.
+    pub(crate) fn new(local: std::os::unix::net::UnixListener) -> io::Result<(Watcher, Post)> {
         local.set_nonblocking(true)?;
-        wire.set_nonblocking(true)?;
         let poll = Poll::new()?;
         let waker = Waker::new(poll.registry(), WAKE)?;
         let mut local = mio::net::UnixListener::from_std(local);
-        let mut wire = mio::net::TcpListener::from_std(wire);
         poll.registry().register(&mut local, LOCAL, Interest::READABLE)?;
-        poll.registry().register(&mut wire, WIRE, Interest::READABLE)?;
         let post = Post { added: Mutex::default(), waker };
-        Ok((Watcher { poll, local, wire, sources: HashMap::new(), next: 3 }, post))
+        Ok((Watcher { poll, local, sources: HashMap::new(), next: 2 }, post))
     }
 
     /// Runs until the node stops.
@@ -89,7 +81,6 @@ impl Watcher {
                 match token {
                     WAKE => {}
                     LOCAL => self.accept_local(node),
-                    WIRE => self.accept_wire(node),
                     token => self.attend(node, token),
                 }
             }
@@ -99,12 +90,6 @@ impl Watcher {
     fn accept_local(&self, node: &Arc<Inner>) {
         while let Ok((socket, _)) = self.local.accept() {
             node.greet_local(std::os::unix::net::UnixStream::from(OwnedFd::from(socket)));
-        }
-    }
-
-    fn accept_wire(&self, node: &Arc<Inner>) {
-        while let Ok((socket, _)) = self.wire.accept() {
-            node.greet_wire(std::net::TcpStream::from(OwnedFd::from(socket)));
         }
     }
 
@@ -130,6 +115,7 @@ impl Watcher {
                 let fd = match &stream.socket {
                     Socket::Local(s) => s.as_raw_fd(),
                     Socket::Tcp(s) => s.as_raw_fd(),
+                    Socket::Sealed(s) => s.socket.as_raw_fd(),
                 };
                 let both = Interest::READABLE | Interest::WRITABLE;
                 registry.register(&mut SourceFd(&fd), token, both).ok()?;
@@ -182,13 +168,18 @@ fn attend_stream(
     let mut arrivals = Arrivals { engine: lock(&node.engine), peer };
     arrivals.engine.listen(Instant::now());
     arrivals.engine.links.flush_stream(peer, index);
-    let stream = Arc::clone(arrivals.engine.links.peers[peer].streams.get(index)?);
+    let streams = arrivals.engine.links.peers[peer].streams.clone();
+    let stream = streams.get(index)?;
     let read = reader.read(&stream.socket, &mut arrivals);
     node.drive_for_others(arrivals.engine);
     match read {
         Ok(true) => None,
         Ok(false) => Some((peer, None)),
-        Err(e) => Some((peer, Some(e.to_string()))),
+        Err(e) => {
+            // The other end would wait for answers.
+            streams.iter().for_each(|s| s.socket.shut_down());
+            Some((peer, Some(e.to_string())))
+        }
     }
 }
 

@@ -17,7 +17,7 @@ impl Whereabouts {
         let link = match card {
             _ if card.uid == own.uid => "self".to_owned(),
             _ if own.shares_memory_with(card) => "shm".to_owned(),
-            _ => format!("tcp {}", card.tcp),
+            _ => format!("tcp {}", card.place()),
         };
         let seat = Seat { host: card.host.clone(), pid: card.pid, link, process: Process::Unseen };
         Whereabouts { seat, network: card.network.clone(), same_boot: card.boot == own.boot }

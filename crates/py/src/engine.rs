@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
-use tweed_net::{Group, GroupSpec, LinkStats, Node, NodeOptions, PlanRow, TABLE};
+use tweed_net::{Doors, Group, GroupSpec, LinkStats, Node, NodeOptions, PlanRow, Secret, TABLE};
 use tweed_schedule::Collective;
 
 use crate::errors::{engine_error, usage};
@@ -27,7 +27,7 @@ fn engine_table() -> usize {
 
 type Row<'py> = (String, Option<u64>, PyRef<'py, PySchedule>);
 
-/// A process's place in the network: shared memory, listeners, two threads.
+/// A process's place in the network: shared memory, listeners, threads.
 #[pyclass(name = "Node", module = "tweed._core", frozen)]
 pub struct PyNode {
     inner: Node,
@@ -38,7 +38,8 @@ impl PyNode {
     /// Opens the listeners on `host`. `transport` is "auto", "shm" or "tcp".
     #[new]
     #[allow(clippy::too_many_arguments)]
-    #[pyo3(signature = (*, host="127.0.0.1", transport="auto", streams=4, congestion=None, traces=None, deadline_s=None))]
+    #[pyo3(signature = (*, host="127.0.0.1", transport="auto", streams=4, congestion=None, traces=None, deadline_s=None,
+        secret=None, secret_file=None, key_file=None, dial_only=false, testbed=None))]
     fn new(
         py: Python<'_>,
         host: &str,
@@ -47,12 +48,19 @@ impl PyNode {
         congestion: Option<String>,
         traces: Option<PathBuf>,
         deadline_s: Option<f64>,
+        secret: Option<&str>,
+        secret_file: Option<PathBuf>,
+        key_file: Option<PathBuf>,
+        dial_only: bool,
+        testbed: Option<String>,
     ) -> PyResult<PyNode> {
         let address: IpAddr =
             host.parse().map_err(|_| usage(py, format!("host {host:?} is not an IP address")))?;
         let deadline = deadline_s.map(|s| Duration::try_from_secs_f64(s).unwrap_or(Duration::MAX));
         let wire_only = transport == "tcp";
-        let options = NodeOptions { host: address, streams, congestion, wire_only, traces, deadline };
+        let secret = Secret::choose(secret, secret_file.as_deref()).map_err(|e| engine_error(py, &e))?;
+        let doors = Doors { secret, key_file, dial_only, testbed };
+        let options = NodeOptions { host: address, streams, congestion, wire_only, traces, deadline, doors };
         let inner = py.detach(|| Node::start(options)).map_err(|e| engine_error(py, &e))?;
         Ok(PyNode { inner })
     }
@@ -60,6 +68,11 @@ impl PyNode {
     /// The address card to give to the other ranks.
     fn card(&self) -> Vec<u8> {
         self.inner.card()
+    }
+
+    /// How many callers were turned away, by reason.
+    fn refused(&self) -> std::collections::BTreeMap<&'static str, u64> {
+        self.inner.refused().into_iter().collect()
     }
 
     /// Meets the other ranks; all of them must call it. `plan` has rows (collective, up to bytes, schedule).

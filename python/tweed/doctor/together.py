@@ -194,7 +194,7 @@ def _exchanged(place: Place, key: str, mine: dict[str, Any]) -> list[dict[str, A
 def _told(engine: Node, rank: int, host: Sequence[Finding]) -> Told:
     card = json.loads(engine.card())
     ours = (versions.installed("tweed") or "none", versions.torch() or "none")
-    return Told(Member(rank, card["host"], card["tcp"], *ours), card, tuple(host))
+    return Told(Member(rank, card["host"], card["tcp"] or "dials out only", *ours), card, tuple(host))
 
 
 def _not_told(rank: int, error: TweedError, host: Sequence[Finding]) -> Told:

@@ -126,8 +126,11 @@ def _mbits(bytes_per_s: float) -> str:
 
 
 def _loopback(place: str) -> bool:
-    """Whether an address with a port, "127.0.0.1:80" or "[::1]:80", is loopback's."""
-    return ipaddress.ip_address(place.rpartition(":")[0].strip("[]")).is_loopback
+    """Whether an address with a port, "127.0.0.1:80" or "[::1]:80", is loopback's. A rank that dials has none."""
+    try:
+        return ipaddress.ip_address(place.rpartition(":")[0].strip("[]")).is_loopback
+    except ValueError:
+        return False
 
 
 def _ranks(ranks: Sequence[int]) -> str:

@@ -12,7 +12,8 @@ if TYPE_CHECKING:
     from tweed._core import Node
 
 _STREAMS = 4  # enough to fill a long link whose window is small, few enough for a host of eight ranks
-_SETTINGS = ("host", "transport", "streams", "congestion", "deadline", "traces")
+_DOORS = ("secret", "secret_file", "key_file", "dial_only")
+_SETTINGS = ("host", "transport", "streams", "congestion", "deadline", "traces", *_DOORS)
 _nodes: dict[tuple[object, ...], Node] = {}
 _owner: int | None = None  # the process that started them
 
@@ -21,11 +22,11 @@ def node(options: Options | None = None) -> Node:
     """The engine with these settings; starts its threads and its listener at the first call.
 
     Args:
-      options: `host`, `transport`, `streams`, `congestion`, `deadline` and `traces` count; a process has one
-        engine for each combination it uses, which is one as a rule. `None`: the engine that runs; if none
-        does, the environment's settings.
+      options: what concerns links, doors and deadlines counts; a process has one engine for each combination
+        it uses, which is one as a rule. `None`: the engine that runs; if none does, the environment's settings.
 
     Raises:
+      UsageError: there is no secret, and `host` can be reached from other machines; or a secret is no good.
       ForkedProcess: the engine was started in a parent of this process, whose threads a fork does not copy.
     """
     global _owner
@@ -60,4 +61,9 @@ def _start(options: Options) -> Node:
         congestion=options.congestion,
         deadline_s=options.deadline,
         traces=options.traces,
+        secret=options.secret,
+        secret_file=options.secret_file,
+        key_file=options.key_file,
+        dial_only=bool(options.dial_only),
+        testbed=os.environ.get("TWEED_TESTBED"),
     )

@@ -22,7 +22,8 @@ class Options:
     default. All ranks should be given the same.
 
     Args:
-      host: IP address at which other hosts reach this one; `None`: loopback, for ranks of one host only.
+      host: IP address at which other hosts reach this one; `None`: loopback, for ranks of one host only. It needs
+        a secret.
       transport: "shm" or "tcp" for every link; "auto": shared memory within a host, TCP between hosts.
       streams: TCP connections per pair of ranks; `None`: four.
       congestion: the kernel's congestion control for them, such as "bbr"; `None`: the system's.
@@ -32,6 +33,12 @@ class Options:
       deadline: how late a step may be, in seconds: a call that ends so much later than is usual for its kind
         fails, and its error names who held it up. All timeouts of the engine follow from it. `None`: as late
         as torch's own timeout allows, which is the upper limit in any case.
+      secret: what admits to the run, and seals links between hosts: a text of 16 characters or more that all
+        ranks are given, and nobody else (make one with `openssl rand -hex 32`).
+      secret_file: a file that holds it, and that others cannot read.
+      key_file: keeps this member's key across restarts; it is made if it is not there. `None`: a new key for
+        each process.
+      dial_only: open no port; this rank calls the others, who must listen.
       traces: a folder; every operation is recorded there, to be replayed by `tweed.simulate.replay`.
       binding: "native" is the C++ backend, "python" the slower one that needs no compiler; "auto": native
         if it can be had.
@@ -44,6 +51,10 @@ class Options:
     schedule: Mapping[str, str] = field(default_factory=dict)
     plan: str | None = None
     deadline: float | None = None
+    secret: str | None = field(default=None, repr=False)
+    secret_file: str | None = None
+    key_file: str | None = None
+    dial_only: bool | None = None
     traces: str | None = None
     binding: Binding | None = None
 
@@ -83,6 +94,8 @@ def _read(name: str, env: Mapping[str, str]) -> object:
         return _number(text)
     if name == "deadline" and text:
         return _seconds(text)
+    if name == "dial_only" and text:
+        return _yes(text)
     return text or None
 
 
@@ -98,6 +111,12 @@ def _seconds(text: str) -> float:
         return float(text)
     except ValueError:
         raise UsageError(f"TWEED_DEADLINE must be a number of seconds, not {text!r}") from None
+
+
+def _yes(text: str) -> bool:
+    if text not in ("0", "1"):
+        raise UsageError(f"TWEED_DIAL_ONLY must be 0 or 1, not {text!r}")
+    return text == "1"
 
 
 def _pairs(text: str) -> dict[str, str]:

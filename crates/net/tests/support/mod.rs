@@ -1,11 +1,18 @@
-//! Ranks as threads of one process, each with a node of its own.
+//! Ranks as threads of one process, each with a node of its own. Each file of tests uses its part of this.
 
-use std::sync::{Arc, Barrier, Mutex};
+#![allow(dead_code)]
+
+use std::sync::{Arc, Barrier};
 use std::time::Duration;
 
 use tweed_kernels::{DType, ReduceOp};
-use tweed_net::{Group, GroupSpec, Node, NodeOptions, Op, Operation, PlanRow, Request, Segment};
+use tweed_net::{
+    Doors, EngineError, Group, GroupSpec, Node, NodeOptions, Op, Operation, PlanRow, Request, Segment,
+};
 use tweed_schedule::{Collective, Draft, Schedule, Send};
+
+/// How long a group may take.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
 /// How the ranks of a test reach each other.
 pub(crate) fn options(wire_only: bool) -> NodeOptions {
@@ -16,6 +23,7 @@ pub(crate) fn options(wire_only: bool) -> NodeOptions {
         wire_only,
         traces: None,
         deadline: None,
+        doors: Doors::default(),
     }
 }
 
@@ -26,32 +34,38 @@ pub(crate) fn run<T: std::marker::Send>(
     rows: Vec<PlanRow>,
     body: impl Fn(&Group, u32) -> T + Sync,
 ) -> Vec<T> {
-    let cards = Mutex::new(vec![Vec::new(); ranks as usize]);
+    let nodes: Vec<Node> =
+        (0..ranks).map(|_| Node::start(options(wire_only)).expect("a node starts")).collect();
+    let cards: Vec<Vec<u8>> = nodes.iter().map(Node::card).collect();
     let barrier = Barrier::new(ranks as usize);
-    let (cards, barrier, rows, body) = (&cards, &barrier, &rows, &body);
+    join(&nodes, &cards, &rows, PATIENCE, |group, rank| {
+        let group = group.expect("ranks meet");
+        let result = body(&group, rank);
+        barrier.wait();
+        result
+    })
+}
+
+/// Has each node join a group on a thread of its own, with these cards, and runs `body` on what came of it.
+pub(crate) fn join<T: std::marker::Send>(
+    nodes: &[Node],
+    cards: &[Vec<u8>],
+    rows: &[PlanRow],
+    patience: Duration,
+    body: impl Fn(Result<Group, EngineError>, u32) -> T + Sync,
+) -> Vec<T> {
+    let body = &body;
+    let spec = |rank| GroupSpec {
+        name: "test".into(),
+        number: 7,
+        rank,
+        cards: cards.to_vec(),
+        rows: rows.to_vec(),
+        timeout: patience,
+    };
     std::thread::scope(|scope| {
-        let spawned: Vec<_> = (0..ranks)
-            .map(|rank| {
-                scope.spawn(move || {
-                    let node = Node::start(options(wire_only)).expect("a node starts");
-                    cards.lock().unwrap()[rank as usize] = node.card();
-                    barrier.wait();
-                    let cards = cards.lock().unwrap().clone();
-                    let spec = GroupSpec {
-                        name: "test".into(),
-                        number: 7,
-                        rank,
-                        cards,
-                        rows: rows.clone(),
-                        timeout: Duration::from_secs(20),
-                    };
-                    let group = node.join(spec).expect("ranks meet");
-                    let result = body(&group, rank);
-                    barrier.wait();
-                    result
-                })
-            })
-            .collect();
+        let spawned: Vec<_> =
+            (0..).zip(nodes).map(|(r, n)| scope.spawn(move || body(n.join(spec(r)), r))).collect();
         spawned.into_iter().map(|t| t.join().expect("a rank ends well")).collect()
     })
 }

@@ -1,0 +1,99 @@
+//! The handshake: three messages, after which both sides know that the other has the secret, and who it is.
+
+use std::io::{Read, Write};
+use std::sync::Arc;
+
+use snow::{Builder, HandshakeState, StatelessTransportState};
+
+use super::record::{Opener, Sealer};
+use super::{resolver, Identity, Key, Secret, PATTERN};
+use crate::doors::frame::{self, Kind};
+use crate::doors::{preamble, Refusal};
+use crate::meet::MAX_GREETING;
+
+/// A handshake message carries keys, tags and at most a greeting.
+const MOST_BYTES: usize = 128 + MAX_GREETING;
+
+/// What a handshake leaves: a key for each direction, used once per connection, and the other side's identity.
+pub(crate) struct Session {
+    pub(super) sealer: Sealer,
+    pub(super) opener: Opener,
+    pub(crate) key: Key,
+}
+
+impl Session {
+    fn new(state: HandshakeState) -> Result<Session, Refusal> {
+        let key =
+            state.get_remote_static().and_then(|k| k.try_into().ok()).ok_or(Refusal::Garbled("a key"))?;
+        let state: Arc<StatelessTransportState> =
+            Arc::new(state.into_stateless_transport_mode().map_err(|_| Refusal::Garbled("a handshake"))?);
+        Ok(Session { sealer: Sealer::new(Arc::clone(&state)), opener: Opener::new(state), key })
+    }
+
+    /// A short text, sealed.
+    pub(crate) fn seal(&mut self, text: &[u8]) -> Vec<u8> {
+        let mut out = Vec::new();
+        self.sealer.seal_bare(text, &mut out);
+        out
+    }
+
+    /// The inverse of `seal`, at the other side. Opened by the wrong key, it is the secret that differs.
+    pub(crate) fn open(&mut self, sealed: &[u8]) -> Result<Vec<u8>, Refusal> {
+        let mut text = vec![0; sealed.len()];
+        let bytes = self.opener.open(sealed, &mut text).map_err(|_| Refusal::Secret)?;
+        text.truncate(bytes);
+        Ok(text)
+    }
+}
+
+/// What one side brings. `prologue` is bound in: both sides must hold the same.
+pub(crate) struct Party<'a> {
+    pub(crate) secret: &'a Secret,
+    pub(crate) identity: &'a Identity,
+    pub(crate) prologue: [u8; preamble::BYTES],
+}
+
+impl Party<'_> {
+    fn builder(&self) -> Result<Builder<'_>, Refusal> {
+        let pattern = PATTERN.parse().expect("a pattern that snow knows");
+        Builder::with_resolver(pattern, resolver())
+            .psk(3, self.secret.shared_key())
+            .and_then(|b| b.local_private_key(self.identity.private()))
+            .and_then(|b| b.prologue(&self.prologue))
+            .map_err(|_| Refusal::Garbled("a key"))
+    }
+}
+
+/// The side that dials. `text` goes with the last message; only who has the secret can read it.
+pub(crate) fn call(mut wire: impl Read + Write, party: &Party<'_>, text: &[u8]) -> Result<Session, Refusal> {
+    let mut state = party.builder()?.build_initiator().map_err(|_| Refusal::Garbled("a key"))?;
+    say(&mut wire, &mut state, &[])?;
+    hear(&mut wire, &mut state)?.map_err(|_| Refusal::Garbled("a handshake"))?;
+    say(&mut wire, &mut state, text)?;
+    Session::new(state)
+}
+
+/// The side that was dialled. Returns the caller's text too.
+pub(crate) fn answer(mut wire: impl Read + Write, party: &Party<'_>) -> Result<(Session, Vec<u8>), Refusal> {
+    let mut state = party.builder()?.build_responder().map_err(|_| Refusal::Garbled("a key"))?;
+    hear(&mut wire, &mut state)?.map_err(|_| Refusal::Garbled("a handshake"))?;
+    say(&mut wire, &mut state, &[])?;
+    // The secret enters with the third message.
+    let text = hear(&mut wire, &mut state)?.map_err(|_| Refusal::Secret)?;
+    Ok((Session::new(state)?, text))
+}
+
+fn say(wire: &mut impl Write, state: &mut HandshakeState, text: &[u8]) -> Result<(), Refusal> {
+    let mut message = [0; MOST_BYTES];
+    let bytes = state.write_message(text, &mut message).map_err(|_| Refusal::Garbled("a handshake"))?;
+    frame::write(wire, Kind::Step, &message[..bytes])
+}
+
+fn hear(wire: &mut impl Read, state: &mut HandshakeState) -> Result<Result<Vec<u8>, snow::Error>, Refusal> {
+    let message = frame::read(wire, Kind::Step, MOST_BYTES)?;
+    let mut text = vec![0; MOST_BYTES];
+    Ok(state.read_message(&message, &mut text).map(|bytes| {
+        text.truncate(bytes);
+        text
+    }))
+}

@@ -1,0 +1,76 @@
+//! Who a member is: a key pair of its own, made for this process or kept in a file.
+
+use std::path::Path;
+
+use snow::params::DHChoice;
+use snow::types::Dh;
+
+use super::{file, from_hex, hex, resolver};
+use crate::error::EngineError;
+
+/// The public half.
+pub(crate) type Key = [u8; 32];
+
+/// A key pair.
+pub(crate) struct Identity {
+    private: [u8; 32],
+    pub(crate) public: Key,
+}
+
+impl Identity {
+    /// The pair kept in `path`, which is made if it is not there; without a path, a new one.
+    pub(crate) fn open(path: Option<&Path>) -> Result<Identity, EngineError> {
+        let Some(path) = path else { return Identity::fresh() };
+        if !path.exists() {
+            let text = hex(&Identity::fresh()?.private) + "\n";
+            file::write_new(path, &text).map_err(|e| {
+                EngineError::setup(&format!("the key file {} cannot be made", path.display()), e)
+            })?;
+        }
+        let text = file::read(path, "key file")?;
+        let private = from_hex(&text).ok_or_else(|| {
+            EngineError::Usage(format!("{} is no key file: it must hold 64 hex digits", path.display()))
+        })?;
+        Ok(Identity::of(private))
+    }
+
+    fn fresh() -> Result<Identity, EngineError> {
+        let mut pair = curve();
+        let mut chance = resolver().resolve_rng().expect("ring has a source of randomness");
+        pair.generate(chance.as_mut()).map_err(|e| EngineError::Usage(format!("no key can be made: {e}")))?;
+        let private = pair.privkey().try_into().expect("a private key has 32 bytes");
+        Ok(Identity::of(private))
+    }
+
+    fn of(private: [u8; 32]) -> Identity {
+        let mut pair = curve();
+        pair.set(&private);
+        let public = pair.pubkey().try_into().expect("a public key has 32 bytes");
+        Identity { private, public }
+    }
+
+    pub(super) fn private(&self) -> &[u8; 32] {
+        &self.private
+    }
+}
+
+fn curve() -> Box<dyn Dh> {
+    resolver().resolve_dh(&DHChoice::Curve25519).expect("the default resolver has the curve")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_file_is_made_once_and_closed_to_others() {
+        use std::os::unix::fs::MetadataExt;
+        let path = std::env::temp_dir().join(format!("tweed-key-{}", std::process::id()));
+        let made = Identity::open(Some(&path)).unwrap().public;
+        let again = Identity::open(Some(&path)).unwrap().public;
+        let mode = std::fs::metadata(&path).unwrap().mode() & 0o777;
+        std::fs::remove_file(&path).unwrap();
+        assert_eq!((made, mode), (again, 0o600));
+        assert_ne!(made, Identity::open(None).unwrap().public);
+    }
+}

@@ -1,0 +1,188 @@
+//! A socket that does not block and whose bytes are sealed. It takes and gives plain bytes.
+
+use std::io::{self, IoSlice, IoSliceMut, Read, Write};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use mio::net::TcpStream;
+
+use super::record::{inside, split_record, Opener, Sealer, MOST_PLAIN, MOST_RECORD};
+use super::Session;
+
+/// Small pieces are gathered up to so many bytes, to make one record of them.
+const GATHER_BYTES: usize = 16 << 10;
+/// So much may be sealed and wait for the kernel; the caller keeps the rest.
+const PENDING_BYTES: usize = 2 * MOST_RECORD;
+const INCOMING_BYTES: usize = 2 * MOST_RECORD;
+
+struct Outgoing {
+    sealer: Sealer,
+    gathered: Vec<u8>,
+    pending: Vec<u8>,
+    /// How much of `pending` the kernel has.
+    sent: usize,
+}
+
+struct Incoming {
+    opener: Opener,
+    /// As it came in; `from..to` is unopened.
+    raw: Box<[u8]>,
+    from: usize,
+    to: usize,
+    /// Opened and not yet taken, from `taken` on.
+    plain: Vec<u8>,
+    taken: usize,
+}
+
+/// See the module's documentation.
+pub(crate) struct Sealed {
+    pub(crate) socket: TcpStream,
+    outgoing: Mutex<Outgoing>,
+    incoming: Mutex<Incoming>,
+}
+
+impl Sealed {
+    /// Over a connected socket that does not block.
+    pub(crate) fn new(socket: TcpStream, session: Session) -> Sealed {
+        let Session { sealer, opener, .. } = session;
+        let outgoing = Outgoing { sealer, gathered: Vec::new(), pending: Vec::new(), sent: 0 };
+        let raw = vec![0; INCOMING_BYTES].into();
+        let incoming = Incoming { opener, raw, from: 0, to: 0, plain: Vec::new(), taken: 0 };
+        Sealed { socket, outgoing: Mutex::new(outgoing), incoming: Mutex::new(incoming) }
+    }
+
+    /// Seals as much of `parts` as there is room for, and sends what the kernel takes. What it returns as taken is
+    /// copied: it may still have to be flushed.
+    pub(crate) fn write(&self, parts: &[IoSlice<'_>]) -> io::Result<usize> {
+        let mut outgoing = lock(&self.outgoing);
+        outgoing.send(&self.socket)?;
+        let taken = outgoing.take(parts);
+        match outgoing.send(&self.socket) {
+            Err(e) if e.kind() != io::ErrorKind::WouldBlock => Err(e),
+            _ => Ok(taken),
+        }
+    }
+
+    /// Sends what is sealed and waits; `WouldBlock` if the kernel does not take all.
+    pub(crate) fn flush(&self) -> io::Result<()> {
+        lock(&self.outgoing).send(&self.socket)
+    }
+
+    /// Fills `into` as far as whole records have come in; `WouldBlock` if there is none, 0 at the end.
+    pub(crate) fn read(&self, into: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
+        let mut incoming = lock(&self.incoming);
+        let mut filled = 0;
+        for place in into {
+            let mut rest: &mut [u8] = place;
+            while !rest.is_empty() {
+                match incoming.next(&self.socket, rest) {
+                    Ok(0) => return Ok(filled),
+                    Ok(bytes) => (filled, rest) = (filled + bytes, &mut rest[bytes..]),
+                    Err(e) if e.kind() == io::ErrorKind::WouldBlock && filled > 0 => return Ok(filled),
+                    Err(e) => return Err(e),
+                }
+            }
+        }
+        Ok(filled)
+    }
+}
+
+impl Outgoing {
+    fn take(&mut self, parts: &[IoSlice<'_>]) -> usize {
+        let mut taken = 0;
+        for part in parts {
+            let mut rest: &[u8] = part;
+            while !rest.is_empty() && self.pending.len() + self.gathered.len() < PENDING_BYTES {
+                let step = self.take_some(rest);
+                taken += step;
+                rest = &rest[step..];
+            }
+            if !rest.is_empty() {
+                break;
+            }
+        }
+        self.seal_gathered();
+        taken
+    }
+
+    /// A large piece is sealed where it lies, a small one gathered with its neighbours.
+    fn take_some(&mut self, rest: &[u8]) -> usize {
+        if rest.len() < GATHER_BYTES || !self.gathered.is_empty() {
+            let step = rest.len().min(GATHER_BYTES - self.gathered.len());
+            self.gathered.extend_from_slice(&rest[..step]);
+            if self.gathered.len() == GATHER_BYTES {
+                self.seal_gathered();
+            }
+            return step;
+        }
+        self.sealer.seal(&rest[..rest.len().min(MOST_PLAIN)], &mut self.pending)
+    }
+
+    fn seal_gathered(&mut self) {
+        if !self.gathered.is_empty() {
+            self.sealer.seal(&self.gathered, &mut self.pending);
+            self.gathered.clear();
+        }
+    }
+
+    fn send(&mut self, mut socket: &TcpStream) -> io::Result<()> {
+        while self.sent < self.pending.len() {
+            match socket.write(&self.pending[self.sent..]) {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Ok(bytes) => self.sent += bytes,
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(e) => return Err(e),
+            }
+        }
+        self.pending.clear();
+        self.sent = 0;
+        Ok(())
+    }
+}
+
+impl Incoming {
+    /// The next plain bytes: from what is opened, else from the next record.
+    fn next(&mut self, socket: &TcpStream, into: &mut [u8]) -> io::Result<usize> {
+        if self.taken == self.plain.len() {
+            let Some(end) = self.next_record(socket)? else { return Ok(0) };
+            let sealed = inside(&self.raw[self.from..self.from + end]);
+            self.from += end;
+            if into.len() >= sealed.len() {
+                return self.opener.open(sealed, into);
+            }
+            self.plain.resize(sealed.len(), 0);
+            let bytes = self.opener.open(sealed, &mut self.plain)?;
+            self.plain.truncate(bytes);
+            self.taken = 0;
+        }
+        let step = into.len().min(self.plain.len() - self.taken);
+        into[..step].copy_from_slice(&self.plain[self.taken..self.taken + step]);
+        self.taken += step;
+        Ok(step)
+    }
+
+    /// Reads until a whole record lies at `from`, and says how long it is; `None` at the end of the stream.
+    fn next_record(&mut self, mut socket: &TcpStream) -> io::Result<Option<usize>> {
+        loop {
+            if let Some(end) = split_record(&self.raw[self.from..self.to])? {
+                return Ok(Some(end));
+            }
+            if self.from == self.to {
+                (self.from, self.to) = (0, 0);
+            } else if self.raw.len() - self.from < MOST_RECORD {
+                self.raw.copy_within(self.from..self.to, 0);
+                (self.from, self.to) = (0, self.to - self.from);
+            }
+            match socket.read(&mut self.raw[self.to..]) {
+                Ok(0) if self.from == self.to => return Ok(None),
+                Ok(0) => return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "its connection was cut")),
+                Ok(bytes) => self.to += bytes,
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(e) => return Err(e),
+            }
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,106 @@
+//! What admits to a run: a text that all its ranks were given, and nobody else.
+
+use std::fmt;
+use std::path::Path;
+
+use snow::params::HashChoice;
+
+use super::{file, hex, resolver};
+use crate::error::EngineError;
+
+const DOMAIN: &[u8] = b"tweed secret v1";
+const LEAST_CHARACTERS: usize = 16;
+
+/// Keys made from the secret text. The text itself is not kept, and neither is ever printed.
+#[derive(Clone)]
+pub struct Secret {
+    shared_key: [u8; 32],
+    check_key: [u8; 32],
+}
+
+impl Secret {
+    /// From the text. One that is too short to be a secret is a usage error.
+    pub fn new(text: &str) -> Result<Secret, EngineError> {
+        let text = text.trim();
+        if text.chars().count() < LEAST_CHARACTERS {
+            return Err(EngineError::Usage(format!(
+                "the secret has less than {LEAST_CHARACTERS} characters and could be guessed; make one with: openssl rand -hex 32"
+            )));
+        }
+        let (mut shared_key, mut check_key) = ([0; 32], [0; 32]);
+        hash().hkdf(DOMAIN, text.as_bytes(), 2, &mut shared_key, &mut check_key, &mut []);
+        Ok(Secret { shared_key, check_key })
+    }
+
+    /// From a text or a file, whichever is given; both must say the same.
+    pub fn choose(text: Option<&str>, path: Option<&Path>) -> Result<Option<Secret>, EngineError> {
+        let given = text.map(Secret::new).transpose()?;
+        let stored = path.map(|p| file::read(p, "secret file").and_then(|t| Secret::new(&t))).transpose()?;
+        match (given, stored) {
+            (Some(a), Some(b)) if a.shared_key != b.shared_key => Err(EngineError::Usage(
+                "TWEED_SECRET and the secret file hold different secrets; give one of them".into(),
+            )),
+            (given, stored) => Ok(given.or(stored)),
+        }
+    }
+
+    /// What the handshake mixes in.
+    pub(crate) fn shared_key(&self) -> &[u8; 32] {
+        &self.shared_key
+    }
+
+    /// A text that tells who has the same secret that this one has it too. It gives nothing of the secret away.
+    pub(crate) fn check(&self, uid: &str) -> String {
+        let mut out = [0; 32];
+        hash().hmac(&self.check_key, uid.as_bytes(), &mut out);
+        hex(&out[..8])
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Secret(not shown)")
+    }
+}
+
+fn hash() -> Box<dyn snow::types::Hash> {
+    resolver().resolve_hash(&HashChoice::SHA256).expect("ring has SHA-256")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_secret_that_could_be_guessed_is_refused_and_not_repeated() {
+        let error = Secret::new("hunter2").unwrap_err().to_string();
+        assert!(error.contains("openssl rand -hex 32") && !error.contains("hunter2"), "{error}");
+    }
+
+    #[test]
+    fn the_check_differs_by_secret_and_by_process() {
+        let [a, b] = ["a secret of sixteen", "another of sixteen"].map(|t| Secret::new(t).unwrap());
+        assert_eq!(a.check("x"), Secret::new(" a secret of sixteen\n").unwrap().check("x"));
+        assert!(a.check("x") != b.check("x") && a.check("x") != a.check("y"));
+        assert!(!format!("{a:?}").contains("sixteen"));
+    }
+
+    #[test]
+    fn a_file_that_others_can_read_is_refused() {
+        use std::os::unix::fs::PermissionsExt;
+        let path = std::env::temp_dir().join(format!("tweed-secret-{}", std::process::id()));
+        std::fs::write(&path, "a secret of sixteen\n").unwrap();
+        let set = |mode| std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
+        set(0o644);
+        let open = Secret::choose(None, Some(&path)).unwrap_err().to_string();
+        set(0o600);
+        let (closed, other) = (
+            Secret::choose(Some("a secret of sixteen"), Some(&path)),
+            Secret::choose(Some("another of sixteen"), Some(&path)),
+        );
+        std::fs::remove_file(&path).unwrap();
+        assert!(open.contains("chmod 600"), "{open}");
+        assert!(closed.unwrap().is_some());
+        assert!(other.unwrap_err().to_string().contains("different secrets"));
+    }
+}

@@ -1,0 +1,134 @@
+"""Closed by default: what a secret opens, and what is refused without one."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+
+from tweed._core import Node
+from tweed.errors import TweedError, UsageError
+from tweed.testbed import run_ranks
+
+SECRET = "open sesame, open sesame"
+
+
+def total(rank: int, size: int, settings: list[dict[str, str]]) -> Any:
+    """The sum over the ranks, or the words of the error. Each rank has settings of its own."""
+    os.environ.update({"TWEED_TRANSPORT": "tcp"} | settings[rank])
+    store = dist.distributed_c10d._get_default_store() if dist.is_initialized() else None
+    assert store is None
+    file = settings[rank]["STORE"]
+    try:
+        dist.init_process_group("tweed", store=dist.FileStore(file, size), rank=rank, world_size=size)
+        tensor = torch.full((100_000,), float(rank + 1))
+        dist.all_reduce(tensor)
+        dist.barrier()
+        return set(tensor.tolist())
+    except TweedError as error:
+        return str(error)
+
+
+def totals(tmp_path: Path, *settings: dict[str, str]) -> list[Any]:
+    store = {"STORE": str(tmp_path / "store")}
+    return run_ranks(total, len(settings), [store | each for each in settings])
+
+
+def test_sums_are_right_with_a_secret(tmp_path: Path) -> None:
+    assert totals(tmp_path, *[{"TWEED_SECRET": SECRET}] * 3) == [{6.0}] * 3
+
+
+def test_a_rank_that_only_dials_out_is_a_full_member(tmp_path: Path) -> None:
+    dials = {"TWEED_SECRET": SECRET, "TWEED_DIAL_ONLY": "1"}
+    listens = {"TWEED_SECRET": SECRET}
+    assert totals(tmp_path, listens, dials, listens) == [{6.0}] * 3
+
+
+def test_a_wrong_secret_is_named_at_all_ranks(tmp_path: Path) -> None:
+    wrong = {"TWEED_SECRET": "another sesame, another"}
+    for rank, text in enumerate(totals(tmp_path, {"TWEED_SECRET": SECRET}, wrong, {"TWEED_SECRET": SECRET})):
+        assert "wrong secret" in text
+        assert f"rank {0 if rank == 1 else 1} on" in text
+        assert "sesame" not in text
+
+
+def test_two_that_only_dial_out_are_told_so(tmp_path: Path) -> None:
+    dials = {"TWEED_DIAL_ONLY": "1"}
+    for text in totals(tmp_path, {}, dials, dials):
+        assert "rank 1" in text
+        assert "rank 2" in text
+        assert "only dial out" in text
+
+
+def test_without_a_secret_only_loopback_is_open() -> None:
+    with pytest.raises(UsageError, match="without a secret nothing listens on 192.0.2.1.*TWEED_SECRET"):
+        Node(host="192.0.2.1")
+    with pytest.raises(UsageError, match="no address to call"):
+        Node(host="0.0.0.0", secret=SECRET)
+    with pytest.raises(UsageError, match="must be an address of this machine"):
+        Node(host="192.0.2.1", secret=SECRET)
+
+
+def test_the_namespace_of_a_testbed_is_open_too() -> None:
+    here = os.readlink("/proc/self/ns/net")
+    with pytest.raises(UsageError, match="must be an address of this machine"):
+        Node(host="192.0.2.1", testbed=here)
+    with pytest.raises(UsageError, match="without a secret"):
+        Node(host="192.0.2.1", testbed="net:[1]")
+
+
+def test_a_secret_that_is_no_good_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="openssl rand -hex 32"):
+        Node(secret="short")
+    file = tmp_path / "secret"
+    file.write_text(SECRET)
+    file.chmod(0o640)
+    with pytest.raises(UsageError, match="chmod 600"):
+        Node(secret_file=file)
+    file.chmod(0o600)
+    with pytest.raises(UsageError, match="different secrets"):
+        Node(secret_file=file, secret="another sesame, another")
+    assert SECRET.encode() not in Node(secret_file=file, secret=SECRET).card()
+
+
+def test_a_key_file_is_made_and_kept_to_oneself(tmp_path: Path) -> None:
+    file = tmp_path / "key"
+    cards = [Node(secret=SECRET, key_file=file).card() for _ in range(2)]
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert file.read_text().strip().encode() not in cards[0]
+    assert cards[0].split(b'"key":"')[1][:64] == cards[1].split(b'"key":"')[1][:64]
+
+
+def listeners() -> list[str]:
+    """Addresses on which this process listens, as the kernel writes them: hex, backwards."""
+    own = {os.readlink(f"/proc/self/fd/{fd}") for fd in os.listdir("/proc/self/fd") if _exists(fd)}
+    found = []
+    for table in ("tcp", "tcp6"):
+        for line in Path(f"/proc/self/net/{table}").read_text().splitlines()[1:]:
+            _, local, _, state, *_, inode = line.split()[:10]
+            if state == "0A" and f"socket:[{inode}]" in own:
+                found.append(local.rpartition(":")[0])
+    return found
+
+
+def _exists(fd: str) -> bool:
+    return Path(f"/proc/self/fd/{fd}").exists() or os.path.islink(f"/proc/self/fd/{fd}")
+
+
+def listening(rank: int, size: int) -> list[str]:
+    os.environ["TWEED_TRANSPORT"] = "tcp"
+    dist.all_reduce(torch.ones(8))
+    return listeners()
+
+
+def test_ranks_listen_on_loopback_only() -> None:
+    """The engine's port and the store's, which rank 0 keeps."""
+    loopback = {"0100007F", "0000000000000000FFFF00000100007F", "00000000000000000000000001000000"}
+    found = run_ranks(listening, 2, backend="tweed")
+    assert found[0], "rank 0 keeps the store"
+    assert all(set(addresses) <= loopback for addresses in found)
