@@ -44,7 +44,7 @@ def _python_dependencies() -> set[str]:
 
 
 def _rust_dependencies() -> set[str]:
-    crates = [_toml(f"crates/{crate}/Cargo.toml") for crate in CRATES]
+    crates = [_toml(f"crates/{crate}/Cargo.toml") for crate in CRATES] + [_toml("fuzz/Cargo.toml")]
     tables = ("dependencies", "dev-dependencies")
     named = {name for crate in crates for table in tables for name in crate.get(table, {})}
     return {name for name in named if not name.startswith("tweed-")}

@@ -66,7 +66,7 @@ def test_two_that_only_dial_out_are_told_so(tmp_path: Path) -> None:
 
 
 def test_without_a_secret_only_loopback_is_open() -> None:
-    with pytest.raises(UsageError, match="without a secret nothing listens on 192.0.2.1.*TWEED_SECRET"):
+    with pytest.raises(UsageError, match=r"without a secret nothing listens on 192\.0\.2\.1.*TWEED_SECRET"):
         Node(host="192.0.2.1")
     with pytest.raises(UsageError, match="no address to call"):
         Node(host="0.0.0.0", secret=SECRET)

@@ -126,7 +126,7 @@ def _mbits(bytes_per_s: float) -> str:
 
 
 def _loopback(place: str) -> bool:
-    """Whether an address with a port, "127.0.0.1:80" or "[::1]:80", is loopback's. A rank that dials has none."""
+    """Whether an address with a port, "127.0.0.1:80" or "[::1]:80", is loopback's. Who dials has none."""
     try:
         return ipaddress.ip_address(place.rpartition(":")[0].strip("[]")).is_loopback
     except ValueError:

@@ -23,7 +23,7 @@ def node(options: Options | None = None) -> Node:
 
     Args:
       options: what concerns links, doors and deadlines counts; a process has one engine for each combination
-        it uses, which is one as a rule. `None`: the engine that runs; if none does, the environment's settings.
+        it uses, which is one as a rule. `None`: the engine that runs; if none does, by the environment.
 
     Raises:
       UsageError: there is no secret, and `host` can be reached from other machines; or a secret is no good.

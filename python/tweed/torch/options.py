@@ -22,8 +22,8 @@ class Options:
     default. All ranks should be given the same.
 
     Args:
-      host: IP address at which other hosts reach this one; `None`: loopback, for ranks of one host only. It needs
-        a secret.
+      host: IP address at which other hosts reach this one; `None`: loopback, for ranks of one host only. Any
+        other address needs a secret.
       transport: "shm" or "tcp" for every link; "auto": shared memory within a host, TCP between hosts.
       streams: TCP connections per pair of ranks; `None`: four.
       congestion: the kernel's congestion control for them, such as "bbr"; `None`: the system's.

@@ -1,0 +1,301 @@
+//! Strangers, wrong secrets, bytes changed on the way: each ends in a clear error, and a run goes on unharmed.
+
+mod strangers;
+mod support;
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::time::Duration;
+
+use proptest::prelude::*;
+use strangers::{edit, field, flood, until, Between, Counting, LARGEST};
+use support::{all_reduce, complete, exchange, join, options, pairwise, ring, PATIENCE};
+use tweed_kernels::ReduceOp;
+use tweed_net::parsers::PARSERS;
+use tweed_net::{Doors, EngineError, Group, Node, NodeOptions, PlanRow, Secret};
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+/// For groups that cannot come about.
+const BRIEFLY: Duration = Duration::from_secs(2);
+const OURS: &str = "a secret of the tests";
+
+fn node(secret: Option<&str>) -> Node {
+    node_with(|doors| doors.secret = secret.map(|text| Secret::new(text).unwrap()))
+}
+
+fn node_with(change: impl FnOnce(&mut Doors)) -> Node {
+    let mut doors = Doors::default();
+    change(&mut doors);
+    Node::start(NodeOptions { doors, ..options(true) }).expect("a node starts")
+}
+
+fn cards(nodes: &[Node]) -> Vec<Vec<u8>> {
+    nodes.iter().map(Node::card).collect()
+}
+
+fn address(node: &Node) -> SocketAddr {
+    field(&node.card(), "tcp").parse().unwrap()
+}
+
+fn sum(group: Result<Group, EngineError>, rank: u32, numel: usize) -> Result<Vec<f32>, EngineError> {
+    let group = group?;
+    let mut data: Vec<f32> = (0..numel).map(|i| (rank as usize + i % 7) as f32).collect();
+    for _ in 0..2 {
+        data.iter_mut().enumerate().for_each(|(i, x)| *x = (rank as usize + i % 7) as f32);
+        complete(&group, all_reduce(&mut data, ReduceOp::Sum))?;
+    }
+    Ok(data)
+}
+
+/// The nodes form a group and take sums, all of which are right.
+fn check_sums(nodes: &[Node], row: PlanRow, numel: usize) {
+    let n = nodes.len();
+    for sums in
+        join(nodes, &cards(nodes), &[row], PATIENCE, |group, rank| sum(group, rank, numel).expect("a sum"))
+    {
+        let right = |(i, x): (usize, &f32)| *x == (n * (n - 1) / 2 + n * (i % 7)) as f32;
+        assert!(sums.iter().enumerate().all(right));
+    }
+}
+
+fn refused(node: &Node, reason: &str) -> u64 {
+    node.refused().iter().find(|(r, _)| *r == reason).map_or(0, |(_, count)| *count)
+}
+
+/// Says `bytes` to the node, and hears it out until it hangs up.
+fn say(node: &Node, bytes: &[u8]) -> Vec<u8> {
+    let mut socket = TcpStream::connect(address(node)).unwrap();
+    // The node may have hung up before all is said.
+    let _ = socket.write_all(bytes).and_then(|()| socket.shutdown(std::net::Shutdown::Write));
+    let mut heard = Vec::new();
+    let _ = socket.read_to_end(&mut heard);
+    heard
+}
+
+fn preamble(version: u8, sealed: bool) -> Vec<u8> {
+    let mut bytes = b"\x89tweed\r\n\0\0\0\0".to_vec();
+    (bytes[9], bytes[10]) = (version, u8::from(sealed));
+    bytes
+}
+
+#[test]
+fn sums_over_sealed_links() {
+    for (ranks, build) in [(2, pairwise as fn(u32) -> PlanRow), (3, ring), (3, exchange)] {
+        for numel in [0, 1, 1000, 300_000] {
+            let nodes: Vec<Node> = (0..ranks).map(|_| node(Some(OURS))).collect();
+            check_sums(&nodes, build(ranks), numel);
+        }
+    }
+}
+
+#[test]
+fn who_only_dials_out_is_a_full_member() {
+    for listener in 0..3 {
+        let nodes: Vec<Node> = (0..2)
+            .map(|rank| {
+                node_with(|doors| {
+                    doors.secret = Some(Secret::new(OURS).unwrap());
+                    doors.dial_only = rank != listener && listener < 2;
+                })
+            })
+            .collect();
+        check_sums(&nodes, pairwise(2), 1000);
+    }
+}
+
+#[test]
+fn two_that_only_dial_out_are_told_so() {
+    let nodes = [0, 1].map(|_| node_with(|doors| doors.dial_only = true));
+    for error in join(&nodes, &cards(&nodes), &[], BRIEFLY, |group, _| group.err().unwrap().to_string()) {
+        assert!(
+            error.contains("rank 0") && error.contains("rank 1") && error.contains("only dial out"),
+            "{error}"
+        );
+    }
+}
+
+#[test]
+fn a_member_with_another_secret_is_named_on_both_sides() {
+    for (secret, says) in [(Some("another secret entirely"), "another secret"), (None, "secret")] {
+        let nodes = [node(Some(OURS)), node(secret)];
+        let errors = join(&nodes, &cards(&nodes), &[], BRIEFLY, |group, _| group.err().unwrap());
+        for (rank, error) in errors.into_iter().enumerate() {
+            let EngineError::Usage(text) = error else { panic!("{error:?}") };
+            assert!(text.contains(&format!("rank {}", 1 - rank)) && text.contains(says), "{text}");
+        }
+    }
+}
+
+#[test]
+fn strangers_are_counted_by_reason_and_the_run_goes_on() {
+    let nodes = [node(Some(OURS)), node(Some(OURS))];
+    let protocol: u8 = field(&nodes[0].card(), "protocol").parse().unwrap();
+    let cases: [(&str, Vec<u8>); 7] = [
+        ("not tweed", b"GET / HTTP/1.1\r\n\r\n".to_vec()),
+        ("version", preamble(protocol + 1, true)),
+        ("sealed or not", preamble(protocol, false)),
+        ("hung up", Vec::new()),
+        ("hung up", preamble(protocol, true)),
+        ("garbled", [preamble(protocol, true), vec![1, 0xff, 0xff, 0]].concat()),
+        ("garbled", [preamble(protocol, true), vec![1, 0, 4, 1, 2, 3, 4]].concat()),
+    ];
+    for (reason, bytes) in cases {
+        let before = refused(&nodes[0], reason);
+        say(&nodes[0], &bytes);
+        until(reason, || refused(&nodes[0], reason) == before + 1);
+    }
+    check_sums(&nodes, pairwise(2), 1000);
+}
+
+#[test]
+fn who_does_not_speak_is_sent_away_in_time() {
+    let doors = Doors { secret: Some(Secret::new(OURS).unwrap()), ..Doors::default() };
+    // An introduction may then take three seconds, the least there is.
+    let deadline = Some(Duration::from_secs(1));
+    let node = Node::start(NodeOptions { doors, deadline, ..options(true) }).expect("a node starts");
+    let mut socket = TcpStream::connect(address(&node)).unwrap();
+    socket.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
+    // A byte now and then does not help: there is one limit for all.
+    let hung_up = |socket: &mut TcpStream| match socket.read(&mut [0; 64]) {
+        Ok(bytes) => bytes == 0,
+        Err(e) => e.kind() != std::io::ErrorKind::WouldBlock,
+    };
+    let slow = preamble(0, true).into_iter().take(8).chain(std::iter::repeat(0));
+    for byte in slow.take(9) {
+        socket.write_all(&[byte]).unwrap();
+        assert!(!hung_up(&mut socket));
+    }
+    while !hung_up(&mut socket) {}
+    until("late", || refused(&node, "late") == 1);
+}
+
+#[test]
+fn a_thousand_callers_at_once_are_outlived() {
+    let nodes = [node(Some(OURS)), node(Some(OURS))];
+    let flood = flood(address(&nodes[0]), 1000);
+    check_sums(&nodes, pairwise(2), 1000);
+    assert!(flood.len() == 1000 && refused(&nodes[0], "crowd") > 0);
+}
+
+#[test]
+fn what_was_recorded_cannot_be_said_again() {
+    let nodes = [node(Some(OURS)), node(Some(OURS))];
+    let between = nodes.each_ref().map(|n| Between::new(address(n), |_, _| {}));
+    let cards: Vec<_> =
+        nodes.iter().zip(&between).map(|(n, b)| edit(n.card(), "tcp", &b.address())).collect();
+    join(&nodes, &cards, &[pairwise(2)], PATIENCE, |group, rank| sum(group, rank, 1000).expect("a sum"));
+    let called = usize::from(!between[1].recorded().is_empty());
+    for recording in between[called].recorded() {
+        let before = refused(&nodes[called], "secret");
+        say(&nodes[called], &recording);
+        until("a replay", || refused(&nodes[called], "secret") == before + 1);
+    }
+}
+
+#[test]
+fn a_mirror_is_not_a_member() {
+    let nodes = [node(Some(OURS)), node(Some(OURS))];
+    let mirrors = nodes.each_ref().map(|_| strangers::mirror());
+    let cards: Vec<_> =
+        nodes.iter().zip(mirrors).map(|(n, m)| edit(n.card(), "tcp", &m.to_string())).collect();
+    let errors = join(&nodes, &cards, &[], BRIEFLY, |group, _| group.err().map(|e| e.to_string()));
+    assert!(errors.iter().flatten().any(|e| e.contains("what it sent is not")), "{errors:?}");
+}
+
+#[test]
+fn a_member_that_speaks_for_another_is_not_believed() {
+    let nodes = [node(Some(OURS)), node(Some(OURS)), node(Some(OURS))];
+    let [honest, victim, _] = nodes.each_ref().map(Node::card);
+    // The card of rank 1 leads to rank 2's door.
+    let forged = edit(victim, "tcp", &address(&nodes[2]).to_string());
+    let errors = join(
+        &nodes[..2],
+        &[edit(honest, "tcp", &address(&nodes[2]).to_string()), forged],
+        &[],
+        BRIEFLY,
+        |g, _| g.err().map(|e| e.to_string()),
+    );
+    assert!(errors.iter().flatten().any(|e| e.contains("its key is not the one on its card")), "{errors:?}");
+}
+
+#[test]
+fn a_bit_that_flips_on_the_way_ends_the_link_with_a_reason() {
+    // The first offset lies in the handshake, the others in records.
+    for offset in [40, 2000, 30_000] {
+        let patience = if offset < 100 { BRIEFLY } else { PATIENCE };
+        let nodes = [node(Some(OURS)), node(Some(OURS))];
+        let flip = move |at: usize, bytes: &mut [u8]| {
+            if let Some(byte) = offset_in(offset, at, bytes) {
+                *byte ^= 4;
+            }
+        };
+        let between = nodes.each_ref().map(|n| Between::new(address(n), flip));
+        let cards: Vec<_> =
+            nodes.iter().zip(&between).map(|(n, b)| edit(n.card(), "tcp", &b.address())).collect();
+        let results =
+            join(&nodes, &cards, &[pairwise(2)], patience, |group, rank| sum(group, rank, 100_000).err());
+        let texts: Vec<String> = results.iter().flatten().map(|e| e.to_string()).collect();
+        let clear = ["was lost during", "cannot be reached", "is gone"];
+        assert!(!texts.is_empty() && texts.iter().all(|t| clear.iter().any(|c| t.contains(c))), "{texts:?}");
+        if offset > 1000 {
+            assert!(texts.iter().any(|t| t.contains("has not sealed")), "{texts:?}");
+        }
+    }
+}
+
+fn offset_in(offset: usize, at: usize, bytes: &mut [u8]) -> Option<&mut u8> {
+    offset.checked_sub(at).and_then(|i| bytes.get_mut(i))
+}
+
+#[test]
+fn a_peer_that_sends_garbage_is_lost_with_a_reason() {
+    let mut giant = vec![5; 1];
+    giant.resize(48, 0);
+    giant[32..36].fill(0xff);
+    for (bytes, says) in
+        [(giant, "claims to carry 4294967295 bytes"), (vec![0xee; 48], "not a message of tweed")]
+    {
+        let real = node(None);
+        // A member that this test plays itself: it dials out only, so it is the one that calls.
+        let card = edit(real.card(), "uid", "impostor");
+        let card = strangers::forget(card, "tcp");
+        let cards = [card, real.card()];
+        let mut socket = TcpStream::connect(address(&real)).unwrap();
+        strangers::introduce(&mut socket, &real.card(), "impostor");
+        let spec = tweed_net::GroupSpec {
+            name: "test".into(),
+            number: 7,
+            rank: 1,
+            cards: cards.to_vec(),
+            rows: vec![pairwise(2)],
+            timeout: Duration::from_secs(20),
+        };
+        let group = real.join(spec).expect("the impostor is let in: there is no secret");
+        socket.write_all(&bytes).unwrap();
+        let mut data = [1f32; 4];
+        let error = complete(&group, all_reduce(&mut data, ReduceOp::Sum)).unwrap_err();
+        assert!(matches!(&error, EngineError::PeerLost(text) if text.contains(says)), "{error}");
+    }
+    let largest = LARGEST.load(std::sync::atomic::Ordering::Relaxed);
+    assert!(largest < 4 << 20, "somebody took {largest} bytes at once");
+}
+
+proptest! {
+    #[test]
+    fn no_bytes_make_a_parser_panic_or_take_much(bytes in proptest::collection::vec(any::<u8>(), 0..600)) {
+        for (_, parse) in PARSERS {
+            parse(&bytes);
+        }
+    }
+
+    #[test]
+    fn nor_do_bytes_that_begin_well(kind in 0u8..5, length in any::<u16>(), rest in proptest::collection::vec(any::<u8>(), 0..300)) {
+        let bytes = [vec![kind], length.to_be_bytes().to_vec(), rest].concat();
+        for (name, parse) in PARSERS {
+            let accepted = parse(&bytes);
+            prop_assert!(!accepted || !["call", "answer", "preamble"].contains(&name), "{name}");
+        }
+    }
+}

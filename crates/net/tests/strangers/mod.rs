@@ -1,0 +1,148 @@
+//! Callers of the worse kind, and what they need.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::io::{Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+/// The most bytes that anybody has taken at once.
+pub(crate) static LARGEST: AtomicUsize = AtomicUsize::new(0);
+
+/// The system's allocator, which remembers the largest request.
+pub(crate) struct Counting;
+
+// SAFETY: all is left to the system's allocator.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        LARGEST.fetch_max(layout.size(), Ordering::Relaxed);
+        // SAFETY: the caller keeps the contract.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, place: *mut u8, layout: Layout) {
+        // SAFETY: the caller keeps the contract.
+        unsafe { System.dealloc(place, layout) }
+    }
+}
+
+/// A field of a card, as text.
+pub(crate) fn field(card: &[u8], name: &str) -> String {
+    let card: Value = serde_json::from_slice(card).unwrap();
+    card[name].as_str().map_or_else(|| card[name].to_string(), str::to_owned)
+}
+
+/// The card with another value in a field.
+pub(crate) fn edit(card: Vec<u8>, name: &str, value: &str) -> Vec<u8> {
+    let mut card: Value = serde_json::from_slice(&card).unwrap();
+    card[name] = value.into();
+    serde_json::to_vec(&card).unwrap()
+}
+
+/// The card without a value in a field.
+pub(crate) fn forget(card: Vec<u8>, name: &str) -> Vec<u8> {
+    let mut card: Value = serde_json::from_slice(&card).unwrap();
+    card[name] = Value::Null;
+    serde_json::to_vec(&card).unwrap()
+}
+
+/// Waits for something that another thread brings about.
+pub(crate) fn until(what: &str, happened: impl Fn() -> bool) {
+    let end = Instant::now() + Duration::from_secs(20);
+    while !happened() {
+        assert!(Instant::now() < end, "{what} did not happen");
+        std::thread::yield_now();
+    }
+}
+
+/// So many connections that say nothing.
+pub(crate) fn flood(to: SocketAddr, callers: usize) -> Vec<mio::net::TcpStream> {
+    (0..callers).map(|_| mio::net::TcpStream::connect(to).unwrap()).collect()
+}
+
+/// Listens, and says back what it hears.
+pub(crate) fn mirror() -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    std::thread::spawn(move || {
+        for socket in listener.incoming().flatten() {
+            std::thread::spawn(move || std::io::copy(&mut &socket, &mut &socket));
+        }
+    });
+    address
+}
+
+/// Says the preamble and a greeting in the clear, and hears the answers.
+pub(crate) fn introduce(socket: &mut TcpStream, card: &[u8], uid: &str) {
+    let protocol: u32 = field(card, "protocol").parse().unwrap();
+    let mut preamble = b"\x89tweed\r\n\0\0\0\0".to_vec();
+    preamble[9] = protocol as u8;
+    let greeting = format!(
+        r#"{{"protocol":{protocol},"uid":"{uid}","host":"h","stream":0,"streams":1,"arena_bytes":0,"bell":0,"ring":0}}"#
+    );
+    let mut said = preamble;
+    said.push(3);
+    said.extend((greeting.len() as u16).to_be_bytes());
+    said.extend(greeting.bytes());
+    socket.write_all(&said).unwrap();
+    let mut head = [0; 15];
+    socket.read_exact(&mut head).unwrap();
+    let mut answer = vec![0; usize::from(u16::from_be_bytes([head[13], head[14]]))];
+    socket.read_exact(&mut answer).unwrap();
+}
+
+type Recording = Arc<Mutex<Vec<u8>>>;
+
+/// Somebody between two members, who hears all and may change what callers say.
+pub(crate) struct Between {
+    address: SocketAddr,
+    recordings: Arc<Mutex<Vec<Recording>>>,
+}
+
+impl Between {
+    /// Passes callers on to `to`; `change` gets what they say, with its offset in their stream.
+    pub(crate) fn new(to: SocketAddr, change: impl Fn(usize, &mut [u8]) + Clone + Send + 'static) -> Between {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let between = Between { address: listener.local_addr().unwrap(), recordings: Arc::default() };
+        let recordings = Arc::clone(&between.recordings);
+        std::thread::spawn(move || {
+            for caller in listener.incoming().flatten() {
+                let Ok(called) = TcpStream::connect(to) else { continue };
+                let recording = Recording::default();
+                recordings.lock().unwrap().push(Arc::clone(&recording));
+                let (back, forth) = (called.try_clone().unwrap(), caller.try_clone().unwrap());
+                let change = change.clone();
+                std::thread::spawn(move || pass(&caller, &called, &recording, change));
+                std::thread::spawn(move || pass(&back, &forth, &Recording::default(), |_, _| {}));
+            }
+        });
+        between
+    }
+
+    pub(crate) fn address(&self) -> String {
+        self.address.to_string()
+    }
+
+    /// What callers have said, one recording per connection.
+    pub(crate) fn recorded(&self) -> Vec<Vec<u8>> {
+        self.recordings.lock().unwrap().iter().map(|r| r.lock().unwrap().clone()).collect()
+    }
+}
+
+fn pass(mut from: &TcpStream, mut to: &TcpStream, recording: &Recording, change: impl Fn(usize, &mut [u8])) {
+    let mut bytes = [0; 4096];
+    let mut at = 0;
+    while let Ok(got @ 1..) = from.read(&mut bytes) {
+        change(at, &mut bytes[..got]);
+        at += got;
+        recording.lock().unwrap().extend(&bytes[..got]);
+        if to.write_all(&bytes[..got]).is_err() {
+            break;
+        }
+    }
+    let _ = to.shutdown(Shutdown::Write);
+    let _ = from.shutdown(Shutdown::Read);
+}
