@@ -16,7 +16,7 @@ pub(crate) use record::split_record;
 pub(crate) use sealed::Sealed;
 pub use secret::Secret;
 
-/// How every primitive is called in Noise's own way of naming. Picked by measurement: docs/decisions/0007.
+/// How every primitive is called in Noise's own way of naming. Picked by measurement: docs/decisions/0008.
 const PATTERN: &str = "Noise_XXpsk3_25519_AESGCM_SHA256";
 
 /// The primitives: *ring* where it has them, for its speed; the curve from *curve25519-dalek*.
