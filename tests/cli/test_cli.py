@@ -13,6 +13,7 @@ import pytest
 
 from tweed import testbed
 from tweed.cli import main
+from tweed.testbed import namespaces
 from tweed.train import launch
 from tweed.train.folder import RunFolder
 
@@ -66,7 +67,6 @@ def test_the_command_line_is_light() -> None:
         (["train", "--strategy", "yelling"], "no strategy is named 'yelling'"),
         (["train", "--backend", "nccl"], "cannot run on backend 'nccl'"),
         (["train", "--network", "fast"], "cannot read 'fast' of a network"),
-        (["train", "--task", "digits", "--network", "congestion=yelling"], "no congestion control 'yelling'"),
         (["train", "--or-unshaped"], "give --network too"),
         (["train", "--resume"], "--resume needs --name"),
         (["train", "--resume", "--name", "x"], "no run to resume in runs/x"),
@@ -80,6 +80,19 @@ def test_wrong_use_is_one_line_and_code_2(
     err = capsys.readouterr().err
     assert err.startswith("tweed: ")
     assert error in err
+    assert err.count("\n") == 1
+    assert not Path("runs").exists()
+
+
+def test_a_network_that_cannot_be_built_is_one_line_that_says_what_to_do(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(namespaces, "_PATH", os.devnull)
+    assert tweed(*DIGITS, "--network", "rate=1mbit") == 2
+    err = capsys.readouterr().err
+    assert err.startswith(
+        "tweed: a network of namespaces needs ip, nsenter, tc, unshare: apt install iproute2"
+    )
     assert err.count("\n") == 1
     assert not Path("runs").exists()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 from tweed.data import SETS
 from tweed.data.store import checksum
 from tweed.errors import DataError, NoTestbed, StrategyError, UsageError
+from tweed.testbed import namespaces
 from tweed.train.batches import Batches
 from tweed.train.request import Request, begin, fill, free_name, steps_of
 from tweed.train.settings import OURS, Settings, differences
@@ -192,20 +194,24 @@ class TestBegin:
             begin(Request({}, name="a", resume=True), tmp_path, lambda line: None)
 
     def test_a_network_that_cannot_be_built_is_an_error_before_anything_is_written(
-        self, tmp_path: Path
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        request = Request({"task": "digits", "network": "congestion=yelling"}, name="a")
-        with pytest.raises(NoTestbed, match="no congestion control 'yelling'"):
+        monkeypatch.setattr(namespaces, "_PATH", os.devnull)
+        request = Request({"task": "digits", "network": "rate=1mbit"}, name="a")
+        with pytest.raises(NoTestbed, match="apt install"):
             begin(request, tmp_path, lambda line: None)
         assert not (tmp_path / "a").exists()
 
-    def test_or_unshaped_goes_on_aloud_and_notes_why(self, tmp_path: Path) -> None:
+    def test_or_unshaped_goes_on_aloud_and_notes_why(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(namespaces, "_PATH", os.devnull)
         lines: list[str] = []
-        asked = {"task": "digits", "network": "congestion=yelling"}
+        asked = {"task": "digits", "network": "rate=1mbit"}
         settings, folder = begin(Request(asked, name="a", or_unshaped=True), tmp_path, lines.append)
         assert settings.network is None
-        assert "no congestion control 'yelling'" in folder.facts()["unshaped"]
-        assert "The network is not shaped: no congestion control 'yelling'" in "\n".join(lines)
+        assert "apt install" in folder.facts()["unshaped"]
+        assert "The network is not shaped: a network of namespaces needs" in "\n".join(lines)
 
     def test_or_unshaped_does_not_excuse_a_network_that_makes_no_sense(self, tmp_path: Path) -> None:
         with pytest.raises(UsageError, match="below 1"):

@@ -43,7 +43,7 @@ def launch(settings: Settings, folder: RunFolder, show: Show) -> None:
         with _bed(settings) as bed:
             with testbed.Ranks(_work, settings.workers, *job, backend=backend, bed=bed) as ranks:
                 while ranks.running():
-                    _handle(ranks, ranks.poll(), folder, show)
+                    _handle(ranks, ranks.poll(), show)
             if bed is not None:
                 _note_links(bed, folder, label, _exchanged(folder, label) - before)
 
@@ -72,10 +72,9 @@ def _note_links(bed: testbed.Bed, folder: RunFolder, label: str, bytes_per_worke
     folder.append_links(label, [asdict(link) for link in counted], found)
 
 
-def _handle(ranks: testbed.Ranks, events: list[testbed.Event], folder: RunFolder, show: Show) -> None:
+def _handle(ranks: testbed.Ranks, events: list[testbed.Event], show: Show) -> None:
     for event in events:
         if isinstance(event, testbed.Said):
-            folder.append(event.value)
             show(event.value)
     if failures := [event for event in events if isinstance(event, testbed.Failed)]:
         raise testbed.RankFailed(ranks.blame(failures))
@@ -91,7 +90,16 @@ def backend_of(label: str, settings: Settings) -> str:
 
 
 def _work(rank: int, size: int, settings: Settings, label: str, path: Path) -> None:
-    """What a rank of the fork server does."""
+    """What a rank of the fork server does.
+
+    It keeps its figures itself: those before a checkpoint are there, even if the launcher died meanwhile.
+    """
     from tweed.train.loop import Worker
 
-    Worker(settings, label, RunFolder(path).checkpoints(label), testbed.say).run()
+    folder = RunFolder(path)
+
+    def tell(figures: dict[str, Any]) -> None:
+        folder.append(figures)
+        testbed.say(figures)
+
+    Worker(settings, label, folder.checkpoints(label), tell).run()
