@@ -129,9 +129,9 @@ impl Watcher {
         }
     }
 
-    /// What a process said before it ended lies in its sockets.
-    fn hear_last_words(&mut self, node: &Arc<Inner>, peer: usize) {
-        let speaks = |source: &Source| matches!(source, Source::Stream(other, ..) if *other == peer);
+    /// What a process said before it ended lies in its sockets, and why it ended may lie in another's.
+    fn hear_last_words(&mut self, node: &Arc<Inner>) {
+        let speaks = |source: &Source| matches!(source, Source::Stream(..));
         let tokens: Vec<Token> = self.sources.iter().filter(|(_, s)| speaks(s)).map(|(&t, _)| t).collect();
         tokens.into_iter().for_each(|token| self.attend(node, token));
     }
@@ -145,9 +145,8 @@ impl Watcher {
             }
         };
         if let Some((peer, why)) = gone {
-            if let Some(Source::Process(..)) = self.sources.remove(&token) {
-                self.hear_last_words(node, peer);
-            }
+            self.sources.remove(&token);
+            self.hear_last_words(node);
             // What it said over its other streams before it went may still be on its way.
             let speaks = |source: &Source| matches!(source, Source::Stream(other, ..) if *other == peer);
             if why.is_some() || !self.sources.values().any(speaks) {

@@ -219,12 +219,7 @@ fn the_words_say_who_where_since_when_and_what_to_type() {
 fn each_reason_has_its_own_words_and_advice() {
     let cases = [
         (Process::Unseen, ring(None), "answers nothing: it is stopped, or its host", "kill -CONT 102"),
-        (
-            Process::Alive,
-            ring(None),
-            "runs, and its engine answers nothing",
-            "py-spy dump --native --pid 102",
-        ),
+        (Process::Alive, ring(None), "is running and does not answer", "py-spy dump --native --pid 102"),
         (
             Process::Alive,
             ring(Some(elsewhere())),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -37,6 +38,9 @@ def train(
     network: Annotated[
         str | None, typer.Option(help="Put each worker behind a link like rate=100mbit,loss=0.1%.")
     ] = None,
+    deadline: Annotated[
+        float | None, typer.Option(min=0.001, help="How late a step may be, in seconds (docs/deadlines.md).")
+    ] = None,
     or_unshaped: Annotated[
         bool, typer.Option("--or-unshaped", help="Go on without --network where it cannot be built.")
     ] = False,
@@ -53,6 +57,8 @@ def train(
     options |= {"against": against, "steps": steps, "batch_size": batch_size, "lr": lr, "seed": seed}
     options |= {"partition": partition, "backend": backend}
     options |= {"network": None if network is None else str(Network.parse(network))}
+    if deadline is not None:  # no part of the settings: it changes no number, and may change on --resume
+        os.environ["TWEED_DEADLINE"] = str(deadline)
     given = {key: value for key, value in options.items() if value is not None}
     request = Request(given, epochs, name, resume, fallback, or_unshaped, ["tweed", *sys.argv[1:]])
     size = torchrun_size()

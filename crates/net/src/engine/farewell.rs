@@ -20,6 +20,7 @@ impl Engine {
         for peer in 0..self.links.peers.len() {
             self.say_farewell(peer, Kind::Bye, 0);
         }
+        self.flush_wires();
     }
 
     /// Tells the members of groups that were closed here, once nothing of them is under way.

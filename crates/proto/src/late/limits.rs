@@ -42,11 +42,11 @@ impl Limits {
         let usually = usual.map_or(Duration::ZERO, |u| u.median);
         let fail = late.saturating_add(usually).min(most);
         let patience = (late / 4).min(MOST_PATIENCE);
-        let slack = usual.map_or(patience, |u| u.spread.saturating_mul(8).clamp(patience / 4, patience));
+        let slack = usual.map_or(patience, |u| u.spread.saturating_mul(8).clamp(patience / 2, patience));
         let notice = usually.saturating_add(slack).min(fail - late / 2);
         Limits {
             notice,
-            answer: (patience / 2).min(notice / 2),
+            answer: patience / 2,
             fail,
             dispute: patience.min(MOST_DISPUTE),
             greet: patience.max(LEAST_GREETING),

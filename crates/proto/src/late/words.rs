@@ -116,7 +116,7 @@ impl Scene<'_> {
                 Process::Stopped => {
                     format!("{who} is stopped (SIGSTOP, Ctrl-Z or a debugger) and answers nothing")
                 }
-                Process::Alive => format!("{who} runs, and its engine answers nothing"),
+                Process::Alive => format!("{who} is running and does not answer: its host is overloaded, or its engine hangs"),
                 Process::Unseen => {
                     format!("{who} answers nothing: it is stopped, or its host or the link to it is down")
                 }
