@@ -14,7 +14,7 @@ from tweed.testbed import run_ranks
 
 #: One line of the raw data. `part` says what else is in it.
 Row = dict[str, Any]
-TIMEOUT_S = 240.0  # of all cases of one start of ranks; they take about a minute
+TIMEOUT_S = 400.0  # of all cases of one start of ranks; on an idle machine they take about a minute
 
 #: Runs `fn(rank, ranks, *args)` on every rank in a default group of tweed, and gives what each returned.
 Launch = Callable[..., list[Any]]
