@@ -60,6 +60,13 @@ pub(crate) fn until(what: &str, happened: impl Fn() -> bool) {
 
 /// So many connections that say nothing.
 pub(crate) fn flood(to: SocketAddr, callers: usize) -> Vec<mio::net::TcpStream> {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: plain calls with a valid place. They allow this process as many descriptors as the system does.
+    unsafe {
+        libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit);
+        limit.rlim_cur = limit.rlim_max;
+        libc::setrlimit(libc::RLIMIT_NOFILE, &limit);
+    }
     (0..callers).map(|_| mio::net::TcpStream::connect(to).unwrap()).collect()
 }
 
