@@ -4,7 +4,18 @@ from collections.abc import Iterable, Iterator, Sequence
 from os import PathLike
 from typing import Any, ClassVar, final
 
-__all__ = ["Cost", "Group", "Node", "Schedule", "Send", "Topology", "engine_table", "replay", "simulate"]
+__all__ = [
+    "Cost",
+    "Figures",
+    "Group",
+    "Node",
+    "Schedule",
+    "Send",
+    "Topology",
+    "engine_table",
+    "replay",
+    "simulate",
+]
 
 # The engine
 
@@ -51,10 +62,18 @@ class Group:
     def links(self) -> list[str]: ...
     def adopt(self, plan: Sequence[tuple[str, int | None, Schedule]]) -> None: ...
     def address(self) -> int: ...
+    def figures(self) -> Figures: ...
+    def describe(self) -> str: ...
+
+@final
+class Figures:
+    @property
+    def rank(self) -> int: ...
+    @property
+    def size(self) -> int: ...
     def stats(self) -> list[dict[str, Any]]: ...
     def post(self, text: bytes) -> None: ...
     def posted(self) -> dict[int, bytes]: ...
-    def describe(self) -> str: ...
 
 # Schedules
 

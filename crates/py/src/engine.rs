@@ -6,16 +6,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyDict};
-use tweed_net::{Doors, Group, GroupSpec, LinkStats, Node, NodeOptions, PlanRow, Secret, TABLE};
+use tweed_net::{Doors, Group, GroupSpec, Node, NodeOptions, PlanRow, Secret, TABLE};
 use tweed_schedule::Collective;
 
 use crate::errors::{engine_error, usage};
+use crate::figures::PyFigures;
 use crate::schedule::PySchedule;
 
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<PyNode>()?;
     module.add_class::<PyGroup>()?;
+    module.add_class::<PyFigures>()?;
     module.add_function(wrap_pyfunction!(engine_table, module)?)
 }
 
@@ -152,24 +153,9 @@ impl PyGroup {
         Arc::as_ptr(&self.inner) as usize
     }
 
-    /// What went over the links to each rank, and how late each came: counters that only grow.
-    fn stats<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyDict>>> {
-        let stats = py.detach(|| self.inner.stats());
-        stats.iter().map(|link| stats_row(py, link)).collect()
-    }
-
-    /// Leaves a short text at rank 0, over the one left before.
-    fn post(&self, py: Python<'_>, text: &[u8]) -> PyResult<()> {
-        py.detach(|| self.inner.leave_note(text)).map_err(|e| engine_error(py, &e))
-    }
-
-    /// At rank 0: the latest text of each rank that has left one.
-    fn posted<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        let notes = PyDict::new(py);
-        for (rank, text) in py.detach(|| self.inner.notes()) {
-            notes.set_item(rank, PyBytes::new(py, &text))?;
-        }
-        Ok(notes)
+    /// What went over its links. Does not keep the group open.
+    fn figures(&self) -> PyFigures {
+        PyFigures::of(&self.inner)
     }
 
     /// How the ranks are reached, and how long what may take, in words.
@@ -179,20 +165,4 @@ impl PyGroup {
         let (wires, limits) = (self.inner.wire_settings(), self.inner.limits());
         format!("{} by shared memory, {} by TCP ({wires}); {limits}", count("shm"), count("tcp"))
     }
-}
-
-fn stats_row<'py>(py: Python<'py>, stats: &LinkStats) -> PyResult<Bound<'py, PyDict>> {
-    let row = PyDict::new(py);
-    row.set_item("rank", stats.rank)?;
-    row.set_item("host", &stats.host)?;
-    row.set_item("link", stats.link)?;
-    row.set_item("bytes_out", stats.traffic.bytes_out)?;
-    row.set_item("bytes_in", stats.traffic.bytes_in)?;
-    row.set_item("messages_out", stats.traffic.messages_out)?;
-    row.set_item("messages_in", stats.traffic.messages_in)?;
-    row.set_item("retransmissions", stats.wires.retransmissions)?;
-    row.set_item("rtt_s", stats.wires.rtt.map(|rtt| rtt.as_secs_f64()))?;
-    row.set_item("times_last", stats.times_last)?;
-    row.set_item("lateness_s", stats.lateness.as_secs_f64())?;
-    Ok(row)
 }

@@ -1,6 +1,7 @@
 //! The extension module `tweed._core`: thin wrappers, no ideas.
 mod engine;
 mod errors;
+mod figures;
 mod schedule;
 mod simulate;
 

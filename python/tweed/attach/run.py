@@ -12,6 +12,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from tweed import metrics
 from tweed.attach import checks
 from tweed.attach.gradient import GradientExchange
 from tweed.attach.model import ModelExchange
@@ -43,6 +44,7 @@ class Run:
         checks.check_strategy(strategy)
         self.strategy = strategy
         self.stats = Stats()
+        metrics.follow(self.stats)
         self._model = model
         self._params = {name: param for name, param in model.named_parameters() if param.requires_grad}
         self._sync_buffers = sync_buffers

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from tweed.cli import data, doctor, train
+from tweed.cli import data, doctor, top, train
 from tweed.errors import TweedError, UsageError
 
 app = typer.Typer(
@@ -19,6 +19,7 @@ app = typer.Typer(
 )
 app.command("train")(train.train)
 app.command("doctor")(doctor.doctor)
+app.command("top")(top.top)
 app.add_typer(data.app, name="data")
 
 

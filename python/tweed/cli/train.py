@@ -44,6 +44,9 @@ def train(
     or_unshaped: Annotated[
         bool, typer.Option("--or-unshaped", help="Go on without --network where it cannot be built.")
     ] = False,
+    tensorboard: Annotated[
+        bool, typer.Option("--tensorboard", help="Write figures of the links to runs/NAME/tensorboard.")
+    ] = False,
 ) -> None:
     """Train a real model on several workers; write figures and a report to runs/NAME.
 
@@ -63,12 +66,12 @@ def train(
     request = Request(given, epochs, name, resume, fallback, or_unshaped, ["tweed", *sys.argv[1:]])
     size = torchrun_size()
     if size is None:
-        _alone(request, Console())
+        _alone(request, tensorboard, Console())
     else:
-        _under_torchrun(request.with_workers(size), Console())
+        _under_torchrun(request.with_workers(size), tensorboard, Console())
 
 
-def _alone(request: Request, console: Console) -> None:
+def _alone(request: Request, tensorboard: bool, console: Console) -> None:
     from tweed.testbed import RankFailed
     from tweed.train.display import display
     from tweed.train.launch import launch, prepare
@@ -76,6 +79,8 @@ def _alone(request: Request, console: Console) -> None:
 
     settings, folder = begin(request, RUNS, typer.echo)
     _head(console, settings, folder)
+    if tensorboard:
+        _ask_for_events(folder)
     try:
         prepare()
         with display(settings, console) as view:
@@ -93,7 +98,16 @@ def _advice(folder: RunFolder) -> str:
     return f"To go on from the last checkpoint: tweed train --name {folder.path.name} --resume"
 
 
-def _under_torchrun(request: Request, console: Console) -> None:
+def _ask_for_events(folder: RunFolder) -> None:
+    """Tells this process, and those that it starts. Raises: UsageError if the package is missing."""
+    from tweed.metrics import Wishes
+
+    events = str(folder.path / "tensorboard")
+    Wishes(tensorboard=events)
+    os.environ["TWEED_TENSORBOARD"] = events
+
+
+def _under_torchrun(request: Request, tensorboard: bool, console: Console) -> None:
     from tweed.train.display import display
     from tweed.train.request import begin
     from tweed.train.torchrun import take_part
@@ -101,6 +115,8 @@ def _under_torchrun(request: Request, console: Console) -> None:
     def opened() -> tuple[Settings, RunFolder]:
         settings, folder = begin(request, RUNS, typer.echo)
         _head(console, settings, folder)
+        if tensorboard:
+            _ask_for_events(folder)
         return settings, folder
 
     settings, folder, rank = take_part(opened, lambda settings: display(settings, console))

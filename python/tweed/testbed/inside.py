@@ -20,6 +20,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, NoReturn
 
+from tweed import metrics
 from tweed.errors import UsageError
 from tweed.testbed import counters
 
@@ -124,6 +125,7 @@ def enter(door: Connection, task: Task) -> NoReturn:
     faulthandler.enable()
     faulthandler.register(signal.SIGUSR1, all_threads=True)
     outcome = _outcome(task)
+    metrics.stop()  # an exit like the one below runs nobody's last words
     with suppress(BrokenPipeError):  # the launcher is gone, or has heard enough
         door.send_bytes(outcome)
     sys.stdout.flush()

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from tweed import metrics
 from tweed.errors import UsageError
 from tweed.torch.node import node
 from tweed.torch.options import Options
@@ -39,6 +40,7 @@ def create(given: Any, pg_options: object) -> object:
     group, terms = join(node(options), place, options)
     check_links(options, group.links)
     remember(place.name, terms.plan)
+    metrics.publish(group.figures(), options.wishes())
     if place.rank == 0:
         log.info("group %s: %d ranks; %s", place.name, place.size, group.describe())
         if "tcp" in group.links or options.deadline is not None:

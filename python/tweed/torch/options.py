@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any, Literal
 
 from tweed.errors import UsageError
+from tweed.metrics.wishes import EVERY_S, Wishes
 
 Transport = Literal["auto", "shm", "tcp"]
 Binding = Literal["auto", "native", "python"]
@@ -40,6 +41,10 @@ class Options:
         each process.
       dial_only: open no port; this rank calls the others, who must listen.
       traces: a folder; every operation is recorded there, to be replayed by `tweed.simulate.replay`.
+      metrics: seconds between two looks at the links, for `tweed top` and the two below (docs/metrics.md);
+        `None`: one second; 0: none.
+      prometheus: "[HOST:]PORT" on which rank 0 serves figures for Prometheus; loopback if no host is given.
+      tensorboard: a folder into which rank 0 writes figures for TensorBoard.
       binding: "native" is the C++ backend, "python" the slower one that needs no compiler; "auto": native
         if it can be had.
     """
@@ -56,6 +61,9 @@ class Options:
     key_file: str | None = None
     dial_only: bool | None = None
     traces: str | None = None
+    metrics: float | None = None
+    prometheus: str | None = None
+    tensorboard: str | None = None
     binding: Binding | None = None
 
     @classmethod
@@ -81,7 +89,13 @@ class Options:
             raise UsageError(f"streams must be at least 1, not {self.streams}")
         if self.deadline is not None and not 0 < self.deadline < math.inf:
             raise UsageError(f"deadline must be a number of seconds above 0, not {self.deadline}")
+        self.wishes()
         return self
+
+    def wishes(self) -> Wishes:
+        """What it says of figures. Raises: UsageError for what cannot be, or if a package is missing."""
+        every_s = EVERY_S if self.metrics is None else self.metrics
+        return Wishes(every_s, self.prometheus, self.tensorboard)
 
 
 def _read(name: str, env: Mapping[str, str]) -> object:
@@ -92,8 +106,8 @@ def _read(name: str, env: Mapping[str, str]) -> object:
         return text or "auto"
     if name == "streams" and text:
         return _number(text)
-    if name == "deadline" and text:
-        return _seconds(text)
+    if name in ("deadline", "metrics") and text:
+        return _seconds(name, text)
     if name == "dial_only" and text:
         return _yes(text)
     return text or None
@@ -106,11 +120,11 @@ def _number(text: str) -> int:
         raise UsageError(f"TWEED_STREAMS must be a whole number, not {text!r}") from None
 
 
-def _seconds(text: str) -> float:
+def _seconds(name: str, text: str) -> float:
     try:
         return float(text)
     except ValueError:
-        raise UsageError(f"TWEED_DEADLINE must be a number of seconds, not {text!r}") from None
+        raise UsageError(f"TWEED_{name.upper()} must be a number of seconds, not {text!r}") from None
 
 
 def _yes(text: str) -> bool:

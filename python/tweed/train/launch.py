@@ -8,7 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from tweed import testbed
+from tweed import metrics, testbed
 from tweed.testbed import server
 from tweed.train.folder import RunFolder, latest
 from tweed.train.settings import OURS, Settings
@@ -96,6 +96,7 @@ def _work(rank: int, size: int, settings: Settings, label: str, path: Path) -> N
     """
     from tweed.train.loop import Worker
 
+    metrics.call(path.name)
     folder = RunFolder(path)
 
     def tell(figures: dict[str, Any]) -> None:

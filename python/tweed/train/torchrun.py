@@ -13,6 +13,7 @@ import torch.distributed as dist
 from torch._C._distributed_c10d import PrefixStore
 from torch.distributed.rendezvous import rendezvous
 
+from tweed import metrics
 from tweed.errors import UsageError
 from tweed.train.display import Display, Silent
 from tweed.train.folder import RunFolder, latest
@@ -38,6 +39,7 @@ def take_part(begin: Begin, view: View) -> tuple[Settings, RunFolder, int]:
     if rank == 0:
         store.set("job", _to_json(*begin()))
     settings, folder = _from_json(store.get("job"))
+    metrics.call(folder.path.name)
     with view(settings) if rank == 0 else Silent() as shown:
         for label in settings.sides:
             join = {"store": PrefixStore(label, store), "rank": rank, "world_size": size}

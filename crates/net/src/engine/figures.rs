@@ -1,7 +1,7 @@
 //! Figures of a group: what went over its links and who came last; and the notes that members leave at rank 0.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tweed_proto::Reach;
 use tweed_schedule::Rank;
@@ -21,11 +21,11 @@ pub(super) struct Punctuality {
 }
 
 impl Club {
-    /// Counts who came last to an operation that has ended well.
+    /// Counts who came last to an operation that has ended well, and how long after the first, who may be this rank.
     pub(super) fn count_arrivals(&mut self, run: &Running) {
-        let first = run.late.first_words().map(|(_, at)| at).min();
+        let first = run.late.first_words().map(|(_, at)| at).fold(run.op.started, Instant::min);
         for (rank, at) in run.late.first_words() {
-            self.punctuality.entry(rank).or_default().lateness += first.map_or(Duration::ZERO, |f| at - f);
+            self.punctuality.entry(rank).or_default().lateness += at - first;
         }
         let last = match run.came_last {
             true => Some(self.members.rank),

@@ -1,0 +1,83 @@
+//! A group's figures for Python: one field.
+
+use std::sync::{Arc, Weak};
+
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict};
+use tweed_net::{EngineError, Group, LinkStats};
+
+use crate::errors::engine_error;
+
+/// A look at a group that does not keep it open. When the group is gone, its methods raise `Aborted`.
+#[pyclass(name = "Figures", module = "tweed._core", frozen)]
+pub struct PyFigures {
+    inner: Weak<Group>,
+}
+
+impl PyFigures {
+    pub(crate) fn of(group: &Arc<Group>) -> PyFigures {
+        PyFigures { inner: Arc::downgrade(group) }
+    }
+
+    /// Without the interpreter's lock, as the last reference to the group may go in here.
+    fn with<T: Send>(
+        &self,
+        py: Python<'_>,
+        run: impl FnOnce(&Group) -> Result<T, EngineError> + Send,
+    ) -> PyResult<T> {
+        let gone = || EngineError::Aborted("the group is gone".into());
+        let outcome = py.detach(|| run(&*self.inner.upgrade().ok_or_else(gone)?));
+        outcome.map_err(|e| engine_error(py, &e))
+    }
+}
+
+#[pymethods]
+impl PyFigures {
+    /// This process's rank.
+    #[getter]
+    fn rank(&self, py: Python<'_>) -> PyResult<u32> {
+        self.with(py, |group| Ok(group.rank()))
+    }
+
+    /// How many ranks take part.
+    #[getter]
+    fn size(&self, py: Python<'_>) -> PyResult<u32> {
+        self.with(py, |group| Ok(group.ranks()))
+    }
+
+    /// What went over the links to each rank, and how late each came: counters that only grow.
+    fn stats<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyDict>>> {
+        let stats = self.with(py, |group| Ok(group.stats()))?;
+        stats.iter().map(|link| stats_row(py, link)).collect()
+    }
+
+    /// Leaves a short text at rank 0, over the one left before.
+    fn post(&self, py: Python<'_>, text: &[u8]) -> PyResult<()> {
+        self.with(py, |group| group.leave_note(text))
+    }
+
+    /// At rank 0: the latest text of each rank that has left one.
+    fn posted<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let notes = PyDict::new(py);
+        for (rank, text) in self.with(py, |group| Ok(group.notes()))? {
+            notes.set_item(rank, PyBytes::new(py, &text))?;
+        }
+        Ok(notes)
+    }
+}
+
+fn stats_row<'py>(py: Python<'py>, stats: &LinkStats) -> PyResult<Bound<'py, PyDict>> {
+    let row = PyDict::new(py);
+    row.set_item("rank", stats.rank)?;
+    row.set_item("host", &stats.host)?;
+    row.set_item("link", stats.link)?;
+    row.set_item("bytes_out", stats.traffic.bytes_out)?;
+    row.set_item("bytes_in", stats.traffic.bytes_in)?;
+    row.set_item("messages_out", stats.traffic.messages_out)?;
+    row.set_item("messages_in", stats.traffic.messages_in)?;
+    row.set_item("retransmissions", stats.wires.retransmissions)?;
+    row.set_item("rtt_s", stats.wires.rtt.map(|rtt| rtt.as_secs_f64()))?;
+    row.set_item("times_last", stats.times_last)?;
+    row.set_item("lateness_s", stats.lateness.as_secs_f64())?;
+    Ok(row)
+}

@@ -1,0 +1,162 @@
+"""The figures for Prometheus, through its usual client. Counters go as they are: it makes rates of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+
+from prometheus_client import CollectorRegistry, start_http_server
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily, Metric
+
+from tweed.errors import UsageError
+from tweed.metrics.snapshot import Link, Matrix, Row, Training, arrivals
+
+_PER_LINK: dict[str, tuple[str, Callable[[Link], float]]] = {
+    "tweed_link_retransmissions": (
+        "Segments that the kernel of `rank` has sent to `peer` again.",
+        lambda link: link.retransmissions,
+    ),
+    "tweed_link_last": (
+        "Operations in which `peer` was the last that `rank` heard of.",
+        lambda link: link.times_last,
+    ),
+    "tweed_link_lateness_seconds": (
+        "How much later than the first `rank` heard of `peer`, summed over operations.",
+        lambda link: link.lateness_s,
+    ),
+}
+_BOTH_WAYS: dict[str, tuple[str, Callable[[Link], tuple[int, int]]]] = {
+    "tweed_link_bytes": (
+        "Payload that `rank` has exchanged with `peer`.",
+        lambda link: (link.bytes_out, link.bytes_in),
+    ),
+    "tweed_link_messages": (
+        "Messages that `rank` has exchanged with `peer`.",
+        lambda link: (link.messages_out, link.messages_in),
+    ),
+}
+_TRAINING: dict[str, tuple[str, Callable[[Training], float]]] = {
+    "tweed_training_steps": ("Optimizer steps that `rank` has taken.", lambda told: told.steps),
+    "tweed_training_exchanges": ("Exchanges that `rank` has taken part in.", lambda told: told.exchanges),
+    "tweed_training_exchanged_bytes": (
+        "Bytes of `rank`'s buffers that went into exchanges.",
+        lambda told: told.bytes_exchanged,
+    ),
+    "tweed_training_waiting_seconds": (
+        "Time for which training of `rank` stood still for the network.",
+        lambda told: told.waiting_s,
+    ),
+}
+
+
+def families(matrix: Matrix) -> Iterator[Metric]:
+    """All metrics of a matrix. A rank that has told nothing yet is in none."""
+    about = InfoMetricFamily("tweed_run", "The run.")
+    about.add_metric([], {"run": matrix.run, "ranks": str(matrix.ranks)})
+    yield about
+    yield _places(matrix.rows)
+    yield from _links(matrix.rows)
+    yield from _ranks(matrix)
+    yield from _training(matrix.rows)
+
+
+def _places(rows: Iterable[Row]) -> Metric:
+    family = InfoMetricFamily("tweed_rank", "Where each rank runs.", labels=["rank"])
+    for row in rows:
+        family.add_metric([str(row.rank)], {"host": row.host, "pid": str(row.pid)})
+    return family
+
+
+def _links(rows: Iterable[Row]) -> Iterator[Metric]:
+    ends = [(str(row.rank), link) for row in rows for link in row.links]
+    for name, (text, both) in _BOTH_WAYS.items():
+        family = CounterMetricFamily(name, text, labels=["rank", "peer", "link", "direction"])
+        for rank, link in ends:
+            for direction, value in zip(("out", "in"), both(link), strict=True):
+                family.add_metric([rank, str(link.peer), link.kind, direction], value)
+        yield family
+    for name, (text, value_of) in _PER_LINK.items():
+        family = CounterMetricFamily(name, text, labels=["rank", "peer"])
+        for rank, link in ends:
+            family.add_metric([rank, str(link.peer)], value_of(link))
+        yield family
+    trip = GaugeMetricFamily(
+        "tweed_link_round_trip_seconds", "The kernel's estimate, now.", labels=["rank", "peer"]
+    )
+    for rank, link in ends:
+        if link.rtt_s is not None:
+            trip.add_metric([rank, str(link.peer)], link.rtt_s)
+    yield trip
+
+
+def _ranks(matrix: Matrix) -> Iterator[Metric]:
+    last = CounterMetricFamily(
+        "tweed_rank_last",
+        "Operations in which `rank` was last, as each rank, itself included, has counted.",
+        labels=["rank"],
+    )
+    late = CounterMetricFamily(
+        "tweed_rank_lateness_seconds", "How late the others heard of `rank`, summed.", labels=["rank"]
+    )
+    for arrival in arrivals(matrix):
+        last.add_metric([str(arrival.rank)], arrival.times_last)
+        late.add_metric([str(arrival.rank)], arrival.lateness_s)
+    silent = GaugeMetricFamily(
+        "tweed_rank_silent_seconds", "How long ago `rank` has told its figures.", labels=["rank"]
+    )
+    for row in matrix.rows:
+        silent.add_metric([str(row.rank)], row.silent_s)
+    yield from (last, late, silent)
+
+
+def _training(rows: Iterable[Row]) -> Iterator[Metric]:
+    told = [(str(row.rank), row.training) for row in rows if row.training is not None]
+    for name, (text, value_of) in _TRAINING.items() if told else ():
+        family = CounterMetricFamily(name, text, labels=["rank"])
+        for rank, training in told:
+            family.add_metric([rank], value_of(training))
+        yield family
+
+
+class Exporter:
+    """Serves the latest matrix over HTTP, from a thread of the client library.
+
+    Args:
+      address: host and port, as `parse` gives them.
+
+    Raises:
+      UsageError: the port cannot be had; says which.
+    """
+
+    def __init__(self, address: tuple[str, int]) -> None:
+        self._matrix: Matrix | None = None
+        registry = CollectorRegistry()
+        registry.register(self)
+        host, port = address
+        try:
+            self._server, self._thread = start_http_server(port, host, registry)
+        except OSError as error:
+            advice = "give another port in TWEED_PROMETHEUS=[HOST:]PORT"
+            raise UsageError(
+                f"cannot serve Prometheus on {host}:{port}: {error.strerror}; {advice}"
+            ) from error
+        self.port: int = self._server.server_port
+
+    def collect(self) -> Iterator[Metric]:
+        """Called by the client library at each scrape."""
+        return iter(()) if self._matrix is None else families(self._matrix)
+
+    def show(self, matrix: Matrix) -> None:
+        """What the next scrape finds."""
+        self._matrix = matrix
+
+    def close(self) -> None:
+        """Frees the port."""
+        self._server.shutdown()
+        self._thread.join()
+        self._server.server_close()
+
+    def disown(self) -> None:
+        """In a fork: lets go of the port, which is the parent's."""
+        with suppress(OSError):
+            self._server.socket.close()

@@ -1,0 +1,229 @@
+"""The thread that hands a process's figures on: to rank 0, and from there to whoever looks.
+
+One thread per process that is in a group of at least two ranks, asleep between rows. It follows one group at
+a time, the oldest that is left, which is the one of all ranks as a rule. It never takes the run down: what
+goes wrong here is a warning.
+"""
+
+from __future__ import annotations
+
+import atexit
+import functools
+import logging
+import os
+import select
+import threading
+import time
+from contextlib import suppress
+from typing import Protocol
+
+from tweed.errors import TweedError
+from tweed.metrics import job
+from tweed.metrics.live import Listener
+from tweed.metrics.snapshot import Matrix, Row
+from tweed.metrics.source import Source, row
+from tweed.metrics.wishes import Wishes, address
+
+log = logging.getLogger("tweed")
+
+_FIRST_S = 0.2  # groups that live no longer cost nothing
+
+
+class Outlet(Protocol):
+    """Where matrices go."""
+
+    def show(self, matrix: Matrix) -> None:
+        """Takes a new matrix."""
+
+    def close(self) -> None:
+        """The group has ended."""
+
+    def disown(self) -> None:
+        """In a fork: what the outlet holds is the parent's."""
+
+
+class Gathering:
+    """One group: this rank's row goes to rank 0, which lays all rows side by side.
+
+    Args:
+      source: the group.
+      began: now, in seconds of any clock that only grows; all later times must be of the same.
+    """
+
+    def __init__(self, source: Source, began: float) -> None:
+        self.source = source
+        self._began = began
+        self._heard: dict[int, tuple[bytes, float]] = {}
+
+    def tell(self, now: float) -> None:
+        """Posts this rank's row. Raises: TweedError when the group is gone."""
+        mine = row(self.source, os.getpid(), now - self._began, job.training())
+        self.source.post(mine.encode())
+
+    def matrix(self, now: float) -> Matrix:
+        """At rank 0: the rows that all have told so far. Raises: TweedError when the group is gone."""
+        for rank, text in self.source.posted().items():
+            if self._heard.get(rank, (b"", 0.0))[0] != text:
+                self._heard[rank] = (text, now)
+        rows = tuple(self._row(rank, now) for rank in sorted(self._heard))
+        return Matrix(job.name(), os.getpid(), self.source.size, now - self._began, rows)
+
+    def _row(self, rank: int, now: float) -> Row:
+        text, heard = self._heard[rank]
+        return Row.decode(text, silent_s=now - heard)
+
+
+class Publisher:
+    """See the module. The thread starts with the first group and ends with the last."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._waiting: list[tuple[Source, Wishes]] = []
+        self._thread: threading.Thread | None = None
+        self._outlets: list[Outlet] = []
+        self._bell = os.eventfd(0)
+        self._stopped = False
+
+    def follow(self, source: Source, wishes: Wishes) -> None:
+        """Hands on the figures of `source` until it is gone, once the groups before it are."""
+        with self._lock:
+            self._waiting.append((source, wishes))
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="tweed-metrics", daemon=True)
+                self._thread.start()
+
+    def stop(self) -> None:
+        """Hands on the last figures and ends the thread. For the end of the process."""
+        self._stopped = True
+        os.eventfd_write(self._bell, 1)
+        if (thread := self._thread) is not None:
+            thread.join()
+        os.close(self._bell)
+
+    def disown(self) -> None:
+        """In a fork, which has no such thread: closes what it has inherited."""
+        for outlet in self._outlets:
+            outlet.disown()
+        os.close(self._bell)
+
+    def _next(self) -> tuple[Source, Wishes] | None:
+        with self._lock:
+            if not self._waiting or self._stopped:
+                self._thread = None
+                return None
+            return self._waiting.pop(0)
+
+    def _run(self) -> None:
+        while (group := self._next()) is not None:
+            try:
+                self._serve(*group)
+            except Exception:
+                log.warning("the figures of this group are not told any further", exc_info=True)
+            finally:
+                self._close_outlets()
+
+    def _serve(self, source: Source, wishes: Wishes) -> None:
+        gathering = Gathering(source, time.monotonic())
+        self._rest(min(_FIRST_S, wishes.every_s))
+        if self._stopped:
+            return
+        if source.rank == 0:
+            self._open_outlets(wishes)
+        while self._tick(gathering) and not self._stopped:
+            self._rest(wishes.every_s)
+
+    def _tick(self, gathering: Gathering) -> bool:
+        """Whether the group is still there."""
+        try:
+            gathering.tell(time.monotonic())
+            if gathering.source.rank == 0:
+                matrix = gathering.matrix(time.monotonic())
+                for outlet in self._outlets:
+                    outlet.show(matrix)
+        except TweedError:
+            return False
+        return True
+
+    def _rest(self, seconds: float) -> None:
+        """Sleeps until it is time for the next row or to stop; lets clients of `tweed top` in meanwhile."""
+        end = time.monotonic() + seconds
+        doors = {each.fileno(): each for each in self._outlets if isinstance(each, Listener)}
+        while not self._stopped and (left := end - time.monotonic()) > 0:
+            ready, _, _ = select.select([self._bell, *doors], [], [], left)
+            for door in set(ready) & set(doors):
+                doors[door].admit()
+
+    def _open_outlets(self, wishes: Wishes) -> None:
+        for make in (_listener, _exporter, _board):
+            try:
+                outlet = make(wishes)
+            except (TweedError, OSError) as error:
+                log.warning("%s; the run goes on without", error)
+            else:
+                self._outlets += [outlet] if outlet is not None else []
+
+    def _close_outlets(self) -> None:
+        outlets, self._outlets = self._outlets, []
+        for outlet in outlets:
+            with suppress(OSError):
+                outlet.close()
+
+
+def _listener(wishes: Wishes) -> Outlet | None:
+    return Listener(str(os.getpid()))
+
+
+def _exporter(wishes: Wishes) -> Outlet | None:
+    if wishes.prometheus is None:
+        return None
+    from tweed.metrics.prometheus import Exporter
+
+    return Exporter(address(wishes.prometheus))
+
+
+def _board(wishes: Wishes) -> Outlet | None:
+    if wishes.tensorboard is None:
+        return None
+    from tweed.metrics.tensorboard import Board
+
+    return Board(wishes.tensorboard)
+
+
+_publisher: Publisher | None = None
+
+
+def publish(source: Source, wishes: Wishes) -> None:
+    """Hands on the figures of a group until it is gone or the process ends. Returns at once.
+
+    A group of one rank has no links, and nothing is started for it.
+    """
+    global _publisher
+    if not wishes.every_s or source.size < 2:
+        return
+    if wishes.tensorboard is not None and source.rank == 0:
+        import tweed.metrics.tensorboard  # noqa: F401 takes a second, which is no work for the thread
+    if _publisher is None:
+        _hook()
+        _publisher = Publisher()
+    _publisher.follow(source, wishes)
+
+
+def stop() -> None:
+    """Hands on the last figures and ends the thread, if there is one. It must not run when Python ends."""
+    global _publisher
+    publisher, _publisher = _publisher, None
+    if publisher is not None:
+        publisher.stop()
+
+
+@functools.cache
+def _hook() -> None:
+    atexit.register(stop)
+    os.register_at_fork(after_in_child=_forget)
+
+
+def _forget() -> None:
+    global _publisher
+    publisher, _publisher = _publisher, None
+    if publisher is not None:
+        publisher.disown()

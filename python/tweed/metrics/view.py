@@ -1,0 +1,188 @@
+"""How `tweed top` shows a run: a line on who arrives last, a table of ranks, the matrix of links."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from tweed.metrics.snapshot import Arrival, Link, Matrix, Row, arrivals, laggard, per_second
+
+_SILENT_S = 5.0  # a rank that has told nothing for longer is marked
+_HEAD, _CELL = 7, 9  # columns of the terminal for a row's head, and for each rank of the matrix
+_HOST = 16  # letters of a host's name
+_BUSIEST = 12  # links in the list that stands where the matrix would be too wide
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """Can be printed by rich, at any width.
+
+    Args:
+      now: the latest matrix; totals are taken from it.
+      window: the difference to an earlier one; rates, and who arrives last, are of this time.
+      note: what else is to be said, such as that the run has ended.
+    """
+
+    now: Matrix
+    window: Matrix
+    note: str = ""
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[RenderableType]:
+        yield Text(title(self.now), style="bold")
+        yield Text(progress(self.now, self.window))
+        yield Text(blame(self.window), style="yellow")
+        yield from (Text(words, style="red") for words in silences(self.now))
+        yield Text()
+        yield ranks(self.now, self.window)
+        yield Text()
+        yield from self._links(options.max_width)
+        if self.note:
+            yield Text(self.note, style="bold red")
+
+    def _links(self, width: int) -> Iterator[RenderableType]:
+        if _HEAD + _CELL * self.now.ranks <= width:
+            yield links(self.window, self.now.ranks)
+            yield Text("In the matrix: MB/s sent, +segments sent again; below, the round trip.", style="dim")
+            return
+        table = busiest(self.now, self.window)
+        yield table
+        count = sum(len(row.links) for row in self.window.rows)
+        yield Text(f"These are the {table.row_count} busiest of {count} links.", style="dim")
+
+
+def title(now: Matrix) -> str:
+    """Which run it is."""
+    missing = now.ranks - len(now.rows)
+    waiting = f", {missing} not heard of yet" if missing else ""
+    return f"{now.run}: {now.ranks} ranks{waiting}, up {duration(now.up_s)}, process {now.pid}"
+
+
+def progress(now: Matrix, window: Matrix) -> str:
+    """How far training is, by rank 0's count, and of what time the figures are."""
+    words = [f"figures of the last {duration(window.up_s)}"]
+    first, recent = now.row(0), window.row(0)
+    if first and recent and first.training and recent.training:
+        speed = per_second(recent.training.steps, recent.up_s)
+        waited = per_second(recent.training.waiting_s, recent.up_s)
+        words = [f"step {first.training.steps:,}", f"{speed:.1f} steps/s", f"{waited:.0%} waiting", *words]
+    return ", ".join(words)
+
+
+def blame(window: Matrix) -> str:
+    """Who arrives last, in a sentence."""
+    late = laggard(window)
+    row = window.row(late.rank) if late else None
+    if late is None or row is None:
+        return "Nobody arrives late."
+    often = f"in {late.share:.0%} of operations, by {milliseconds(late.late_s)}"
+    return f"Rank {late.rank} on {shortened(row.host)} arrives last: {often}."
+
+
+def silences(now: Matrix) -> Iterator[str]:
+    """Who has told nothing for long, in sentences."""
+    for row in now.rows:
+        if row.silent_s > _SILENT_S:
+            yield f"Rank {row.rank} has told nothing for {duration(row.silent_s)}."
+
+
+def ranks(now: Matrix, window: Matrix) -> Table:
+    """One line per rank."""
+    table = _table("rank", "host", "out MB/s", "in MB/s", "sent", "resent", "last", "late")
+    last = laggard(window)
+    for row, arrival in zip(window.rows, arrivals(window), strict=True):
+        style = "yellow" if last is not None and row.rank == last.rank else ""
+        table.add_row(*_cells(row, now.row(row.rank) or row, arrival), style=style)
+    return table
+
+
+def _cells(row: Row, total: Row, arrival: Arrival) -> tuple[str, ...]:
+    return (
+        str(row.rank),
+        shortened(row.host),
+        rate(row.rate("bytes_out")),
+        rate(row.rate("bytes_in")),
+        size(total.total("bytes_out")),
+        f"{total.total('retransmissions'):,.0f}",
+        f"{arrival.share:.0%}",
+        milliseconds(arrival.late_s),
+    )
+
+
+def links(window: Matrix, size: int) -> Table:
+    """The matrix: who sends to whom how fast, and what was sent again; below, the round trip."""
+    table = _table("from/to", *map(str, range(size)))
+    for row in window.rows:
+        table.add_row(str(row.rank), *(_link_cell(row, peer) for peer in range(size)))
+    return table
+
+
+def _link_cell(row: Row, peer: int) -> Text:
+    link = row.link(peer)
+    if link is None or peer == row.rank:
+        return Text("" if peer == row.rank else "·", style="dim")
+    cell = Text(rate(per_second(link.bytes_out, row.up_s)))
+    cell.append(f" +{link.retransmissions}" if link.retransmissions else "", style="red")
+    return cell.append(f"\n{_trip(link)}", style="dim")
+
+
+def busiest(now: Matrix, window: Matrix) -> Table:
+    """The links that carry most, for runs of many ranks."""
+    table = _table("from", "to", "MB/s", "round trip", "resent", "sent")
+    ends = [(row, link) for row in window.rows for link in row.links]
+    for row, link in sorted(ends, key=lambda end: -end[1].bytes_out)[:_BUSIEST]:
+        total = (now.row(row.rank) or row).link(link.peer) or link
+        speed = rate(per_second(link.bytes_out, row.up_s))
+        cells = (speed, _trip(link), str(link.retransmissions), size(total.bytes_out))
+        table.add_row(str(row.rank), str(link.peer), *cells)
+    return table
+
+
+def _trip(link: Link) -> str:
+    return link.kind if link.rtt_s is None else milliseconds(link.rtt_s)
+
+
+def _table(*heads: str) -> Table:
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    for head in heads:
+        table.add_column(head, no_wrap=True, justify="left" if head == "host" else "right")
+    return table
+
+
+def shortened(host: str) -> str:
+    """A host's name without its domain, and not too long."""
+    name = host.partition(".")[0] if not host.replace(".", "").isdigit() else host
+    return name if len(name) <= _HOST else name[: _HOST - 1] + "…"
+
+
+def rate(bytes_per_s: float) -> str:
+    """MB/s to about three digits."""
+    value = bytes_per_s / 1e6
+    digits = 0 if value >= 100 or value == 0 else 1 if value >= 10 else 2
+    return f"{value:,.{digits}f}"
+
+
+def size(count: float) -> str:
+    """Bytes with a unit."""
+    for unit in ("B", "kB", "MB", "GB"):
+        if count < 1000:
+            return f"{count:.0f} B" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1000
+    return f"{count:,.1f} TB"
+
+
+def milliseconds(seconds: float) -> str:
+    """Milliseconds to about two digits."""
+    value = seconds * 1e3
+    return f"{value:.2f} ms" if value < 10 else f"{value:,.0f} ms"
+
+
+def duration(seconds: float) -> str:
+    """Seconds in words; minutes and hours where there are any."""
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes} min {rest} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"

@@ -1,0 +1,58 @@
+"""What a user wants of the figures: how often, and where to besides `tweed top`."""
+
+from __future__ import annotations
+
+import importlib.util
+import math
+from dataclasses import dataclass
+
+from tweed.errors import UsageError
+
+#: Seconds between two rows of a rank, unless a user says otherwise.
+EVERY_S = 1.0
+
+_LOOPBACK = "127.0.0.1"
+
+
+@dataclass(frozen=True, slots=True)
+class Wishes:
+    """Checked when it is made.
+
+    Args:
+      every_s: seconds between two rows of a rank; 0 for no figures at all.
+      prometheus: "PORT" on loopback, or "HOST:PORT".
+      tensorboard: a folder for events.
+
+    Raises:
+      UsageError: what cannot be; or a client package is missing, then it says how to get it.
+    """
+
+    every_s: float = EVERY_S
+    prometheus: str | None = None
+    tensorboard: str | None = None
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.every_s < math.inf:
+            raise UsageError(f"metrics must be a number of seconds, or 0 for none, not {self.every_s}")
+        if not self.every_s and (self.prometheus or self.tensorboard):
+            raise UsageError(
+                "metrics is 0, so there are no figures for Prometheus or TensorBoard; leave one out"
+            )
+        if self.prometheus is not None:
+            address(self.prometheus)
+            _require("prometheus_client", "TWEED_PROMETHEUS")
+        if self.tensorboard is not None:
+            _require("tensorboard", "TWEED_TENSORBOARD")
+
+
+def address(text: str) -> tuple[str, int]:
+    """Host and port of "PORT", "HOST:PORT" or "[HOST]:PORT". Raises: UsageError for anything else."""
+    host, _, port = text.rpartition(":")
+    if not port.isdecimal() or not int(port) < 1 << 16:
+        raise UsageError(f"TWEED_PROMETHEUS must be PORT or HOST:PORT, not {text!r}")
+    return host.strip("[]") or _LOOPBACK, int(port)
+
+
+def _require(module: str, wish: str) -> None:
+    if importlib.util.find_spec(module) is None:
+        raise UsageError(f"{wish} needs the package {module}: pip install 'tweed[metrics]'")
