@@ -22,7 +22,9 @@ def test_it_says_which_run_how_far_and_who_is_late() -> None:
     lines = printed(View(NOW, WINDOW)).splitlines()
     assert lines[0] == "digits-every_step: 2 ranks, up 12.0 s, process 100"
     assert lines[1] == "step 15, 5.0 steps/s, 25% waiting, figures of the last 2.0 s"
-    assert lines[2] == ("Rank 1 on host1 arrives last: in 100% of operations, by 2.00 ms.")
+    assert lines[2] == (
+        "Rank 1 on host1 holds the others up most: last in 100% of operations, 2.00 ms late on average."
+    )
 
 
 def test_the_ranks_have_their_rates_totals_and_arrivals() -> None:
@@ -84,6 +86,7 @@ def test_a_run_without_attach_tells_no_steps() -> None:
         (size(2.5e12), "2.5 TB"),
         (milliseconds(0.00025), "0.25 ms"),
         (milliseconds(1.5), "1,500 ms"),
+        (milliseconds(0.000004), "4 µs"),
         (shortened("node17.cluster.example"), "node17"),
         (shortened("10.77.0.1"), "10.77.0.1"),
         (shortened("a" * 40), "a" * 15 + "…"),

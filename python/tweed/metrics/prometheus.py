@@ -68,7 +68,7 @@ def _places(rows: Iterable[Row]) -> Metric:
 
 
 def _links(rows: Iterable[Row]) -> Iterator[Metric]:
-    ends = [(str(row.rank), link) for row in rows for link in row.links]
+    ends = [(str(row.rank), link) for row in rows for link in row.links if link.peer != row.rank]
     for name, (text, both) in _BOTH_WAYS.items():
         family = CounterMetricFamily(name, text, labels=["rank", "peer", "link", "direction"])
         for rank, link in ends:

@@ -67,19 +67,19 @@ def progress(now: Matrix, window: Matrix) -> str:
     first, recent = now.row(0), window.row(0)
     if first and recent and first.training and recent.training:
         speed = per_second(recent.training.steps, recent.up_s)
-        waited = per_second(recent.training.waiting_s, recent.up_s)
+        waited = min(1.0, per_second(recent.training.waiting_s, recent.up_s))
         words = [f"step {first.training.steps:,}", f"{speed:.1f} steps/s", f"{waited:.0%} waiting", *words]
     return ", ".join(words)
 
 
 def blame(window: Matrix) -> str:
-    """Who arrives last, in a sentence."""
+    """Who costs the others most time, in a sentence."""
     late = laggard(window)
     row = window.row(late.rank) if late else None
     if late is None or row is None:
         return "Nobody arrives late."
-    often = f"in {late.share:.0%} of operations, by {milliseconds(late.late_s)}"
-    return f"Rank {late.rank} on {shortened(row.host)} arrives last: {often}."
+    often = f"last in {late.share:.0%} of operations, {milliseconds(late.late_s)} late on average"
+    return f"Rank {late.rank} on {shortened(row.host)} holds the others up most: {often}."
 
 
 def silences(now: Matrix) -> Iterator[str]:
@@ -175,8 +175,10 @@ def size(count: float) -> str:
 
 
 def milliseconds(seconds: float) -> str:
-    """Milliseconds to about two digits."""
+    """Milliseconds to about two digits; microseconds where that would be nothing."""
     value = seconds * 1e3
+    if 0 < value < 0.1:
+        return f"{value * 1e3:.0f} µs"
     return f"{value:.2f} ms" if value < 10 else f"{value:,.0f} ms"
 
 
