@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,13 @@ from tweed.metrics.publish import Gathering
 from tweed.metrics.wishes import address
 
 QUICK = Wishes(0.01)
+
+
+@pytest.fixture(autouse=True)
+def stopped() -> Iterator[None]:
+    """No thread of one test lives on in another."""
+    yield
+    stop()
 
 
 def metrics_threads() -> list[str]:
@@ -129,7 +137,7 @@ def test_what_goes_wrong_is_a_warning(caplog: pytest.LogCaptureFixture) -> None:
         def post(self, text: bytes) -> None:
             raise ValueError("a defect")
 
-    publish(Broken(0), QUICK)
+    publish(Broken(1), QUICK)
     publish(group := FakeGroup(0), QUICK)
     with watcher() as client:
         while client.next(10) is None:

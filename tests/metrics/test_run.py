@@ -114,7 +114,7 @@ def test_tweed_top_and_prometheus_look_at_a_run_from_outside(
         text = until_both_are_told(capsys)
         assert text.startswith("a test's run: 2 ranks, up ")
         assert "steps/s" in text
-        assert "holds the others up" in text
+        assert "holds up the others" in text
         assert "from/to" in text
         assert " ms" in text
         assert top("--json", "--once") == 0

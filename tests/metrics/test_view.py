@@ -22,9 +22,7 @@ def test_it_says_which_run_how_far_and_who_is_late() -> None:
     lines = printed(View(NOW, WINDOW)).splitlines()
     assert lines[0] == "digits-every_step: 2 ranks, up 12.0 s, process 100"
     assert lines[1] == "step 15, 5.0 steps/s, 25% waiting, figures of the last 2.0 s"
-    assert lines[2] == (
-        "Rank 1 on host1 holds the others up most: last in 100% of operations, 2.00 ms late on average."
-    )
+    assert lines[2] == "Rank 1 on host1 holds up the others: last in 100%, 2.00 ms late on average."
 
 
 def test_the_ranks_have_their_rates_totals_and_arrivals() -> None:

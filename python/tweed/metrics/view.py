@@ -78,8 +78,8 @@ def blame(window: Matrix) -> str:
     row = window.row(late.rank) if late else None
     if late is None or row is None:
         return "Nobody arrives late."
-    often = f"last in {late.share:.0%} of operations, {milliseconds(late.late_s)} late on average"
-    return f"Rank {late.rank} on {shortened(row.host)} holds the others up most: {often}."
+    much = f"last in {late.share:.0%}, {milliseconds(late.late_s)} late on average"
+    return f"Rank {late.rank} on {shortened(row.host)} holds up the others: {much}."
 
 
 def silences(now: Matrix) -> Iterator[str]:
