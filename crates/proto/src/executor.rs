@@ -302,11 +302,10 @@ impl Executor {
 
     /// The ranks that could still be reading this rank's own memory.
     fn readers(&self) -> Vec<Rank> {
-        let pending = self.slices.iter().flat_map(|s| s.outputs.iter().zip(&self.program.outputs));
-        pending
-            .filter(|(state, _)| !state.released)
-            .flat_map(|(_, o)| o.sends.iter().map(|&(_, dst)| dst))
-            .collect()
+        let outputs = self.slices.iter().flat_map(|s| s.outputs.iter().zip(&self.program.outputs));
+        let pending = outputs.filter(|(state, _)| !state.released);
+        let sends = pending.flat_map(|(state, output)| state.read.iter().zip(&output.sends));
+        sends.filter(|(&read, _)| !read).map(|(_, &(_, dst))| dst).collect()
     }
 
     fn state(&mut self, slice: u32) -> &mut Slice {

@@ -59,9 +59,7 @@ impl Engine {
     }
 
     fn handle_leave(&mut self, peer: usize, number: u32) {
-        // What it had said before it went still counts.
-        self.take_messages();
-        while self.run_some() {}
+        self.catch_up();
         let Some(club) = self.clubs.get_mut(&number) else { return };
         club.left.extend(club.members.rank_of(peer));
         self.fail_for_left(number);

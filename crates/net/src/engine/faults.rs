@@ -13,14 +13,17 @@ use crate::running::{Draft, Running};
 use crate::stream::Payload;
 
 impl Engine {
+    /// Takes in what has come already: what a peer had said, and taken, before it went still counts.
+    pub(super) fn catch_up(&mut self) {
+        while self.flush_wires() | self.take_messages() | self.run_some() {}
+    }
+
     pub(super) fn handle_lost(&mut self, peer: usize, why: String) {
         let peer_state = &mut self.links.peers[peer];
         if peer_state.lost.is_some() {
             return;
         }
-        // What it had said before it went still counts.
-        self.take_messages();
-        while self.run_some() {}
+        self.catch_up();
         self.links.peers[peer].lost = Some(why);
         // It may hear of it over some other stream than the one that broke.
         self.links.peers[peer].streams.iter().for_each(|s| s.socket.shut_down());
