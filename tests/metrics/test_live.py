@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.metrics.cases import BEFORE, NOW, matrix
+from tweed.cli import main
 from tweed.errors import UsageError
 from tweed.metrics.live import Listener, Watcher, watchers
 
@@ -78,6 +79,18 @@ def test_a_client_that_does_not_read_is_dropped_and_the_others_are_not(
             assert reader.next(5) == many
         assert len(listener._clients) == 1
         listener.close()
+
+
+def test_a_run_that_tells_nothing_is_not_called_absent(
+    room: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("tweed.cli.top._PATIENCE_S", 0.001)
+    monkeypatch.setattr("sys.argv", ["tweed", "top"])
+    listener = Listener("77")
+    with pytest.raises(SystemExit, match="1"):
+        main()
+    assert "rank 0 in process 77 tells nothing: it is stopped, or too busy" in capsys.readouterr().err
+    listener.close()
 
 
 def test_a_path_that_is_too_long_is_said(room: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -45,22 +45,28 @@ def top(
 
 
 def _runs() -> list[tuple[Watcher, Matrix]]:
-    """Every run, and the first that it tells. One that tells nothing is named on the error stream."""
+    """Every run that answers, and the first that it tells. Others are named on the error stream.
+
+    Raises: DeadlineExceeded if there are only others.
+    """
+    from tweed.errors import DeadlineExceeded
     from tweed.metrics.live import watchers
 
-    found = []
+    found, silent = [], []
     for watcher in watchers():
         try:
             matrix = watcher.next(_PATIENCE_S)
         except EOFError:
             continue
         if matrix is None:
-            silent = (
-                f"process {watcher.path.stem} has a run that tells nothing: it may be stopped, or too busy"
-            )
-            typer.echo(f"tweed: {silent}", err=True)
+            silent.append(watcher.path.stem)
         else:
             found.append((watcher, matrix))
+    words = f"rank 0 in process {', '.join(silent)} tells nothing: it is stopped, or too busy"
+    if silent and not found:
+        raise DeadlineExceeded(words)
+    if silent:
+        typer.echo(f"tweed: {words}", err=True)
     return found
 
 
