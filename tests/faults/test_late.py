@@ -16,7 +16,7 @@ from tweed.testbed import Ranks, run_ranks
 
 @pytest.fixture(autouse=True)
 def deadline(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TWEED_DEADLINE", "1")
+    monkeypatch.setenv("TWEED_DEADLINE", "2")  # ranks of a busy machine start a second apart
 
 
 def culprit_line(text: str) -> str:
@@ -41,7 +41,7 @@ def test_a_stopped_rank_is_named_by_all_others(way: str, around_a_ring: None) ->
         (late,) = endings(ranks, 1).values()
     assert sorted(survivors) == [0, 1, 3]
     for kind, text, _ in survivors.values():
-        assert kind == "DeadlineExceeded"
+        assert kind == "DeadlineExceeded", text
         assert f"(process {pid}, " in culprit_line(text)
         assert "rank 2 on " in culprit_line(text)
         assert "is stopped" in culprit_line(text)
@@ -72,7 +72,7 @@ def test_a_rank_that_stops_within_a_call_is_named(way: str) -> None:
         survivors = endings(ranks, 2)
     assert sorted(survivors) == [0, 2]
     for kind, text, _ in survivors.values():
-        assert kind == "DeadlineExceeded"
+        assert kind == "DeadlineExceeded", text
         assert "rank 1 on " in culprit_line(text)
         assert "is stopped" in culprit_line(text)
 
@@ -93,7 +93,7 @@ def test_a_rank_that_never_calls_is_alive_and_elsewhere(way: str, around_a_ring:
         outcomes = endings(ranks, 4)
         pid = ranks.pid(1)
     for kind, text, _ in outcomes.values():
-        assert kind == "DeadlineExceeded"
+        assert kind == "DeadlineExceeded", text
         assert "rank 1 on " in culprit_line(text)
         assert "is alive and has not called it" in culprit_line(text)
         assert "its last call here, all_reduce, ended" in culprit_line(text)
@@ -114,7 +114,7 @@ def waits_in_another_group(rank: int, size: int) -> Outcome:
 def test_a_rank_that_waits_in_another_group_says_so() -> None:
     with Ranks(waits_in_another_group, 3, backend="tweed") as ranks:
         kind, text, _ = endings(ranks, 3)[0]
-    assert kind == "DeadlineExceeded"
+    assert kind == "DeadlineExceeded", text
     assert "rank 1 on " in text
     assert "it has waited in barrier of group" in text
 
@@ -138,7 +138,7 @@ def test_limits_are_printed_at_the_start_and_one_rank_warns_once(tmp_path: Path)
     said = "".join((tmp_path / str(rank)).read_text() for rank in range(3)).splitlines()
     start, warning = [line for line in said if line.startswith("tweed: ")]
     assert "3 ranks" in start
-    assert "a step may be 1 s late" in start
+    assert "a step may be 2 s late" in start
     assert "all_reduce float32 [1]" in warning
     assert "rank 1 on " in warning
     assert "It fails in" in warning

@@ -83,7 +83,8 @@ impl Engine {
                  ranks make the same calls before they leave",
                 run.label()
             );
-            self.fail(index, EngineError::PeerLost(text), true);
+            let error = self.told_of(index).unwrap_or(EngineError::PeerLost(text));
+            self.fail(index, error, true);
         }
     }
 }

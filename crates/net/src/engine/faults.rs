@@ -38,7 +38,7 @@ impl Engine {
         while let Some((index, rank)) =
             self.runs.iter().enumerate().find_map(|(i, r)| waits(r).map(|rank| (i, rank)))
         {
-            let error = self.lost_error(index, rank, peer);
+            let error = self.told_of(index).unwrap_or_else(|| self.lost_error(index, rank, peer));
             self.fail(index, error, true);
         }
         for run in &mut self.runs {
@@ -51,6 +51,11 @@ impl Engine {
         for number in clubs {
             self.break_club(number, peer);
         }
+    }
+
+    /// Why a call failed elsewhere that comes after this one: whoever leaves because of it has said so first.
+    pub(super) fn told_of(&self, index: usize) -> Option<EngineError> {
+        self.clubs.get(&self.runs[index].key.group)?.verdict.clone()
     }
 
     pub(super) fn lost_error(&self, index: usize, rank: Rank, peer: usize) -> EngineError {
