@@ -1,4 +1,4 @@
-//! A wire whose other end has vanished: the kernel is told how long it may be silent.
+//! Times of a wire: how long its other end may be silent, and how soon what was lost is sent again.
 
 use std::io;
 use std::net::TcpStream;
@@ -14,6 +14,16 @@ pub(crate) fn cut_after(silence: Duration, socket: &TcpStream) -> io::Result<()>
     set(socket, libc::SOL_SOCKET, libc::SO_KEEPALIVE, 1)?;
     set(socket, libc::IPPROTO_TCP, libc::TCP_KEEPIDLE, probe)?;
     set(socket, libc::IPPROTO_TCP, libc::TCP_KEEPINTVL, probe)
+}
+
+/// Sends the lost end of a burst again after 20 ms and more, as the round trips want it, instead of 200 and more; the
+/// other end owes its acknowledgement within 8 ms instead of 40. Without it, one packet lost at the end of a value holds
+/// up all ranks for a quarter of a second. Kernels before 6.15 know no such settings and are left as they are.
+pub(crate) fn recover_soon(socket: &TcpStream) {
+    const TCP_RTO_MIN_US: i32 = 45;
+    const TCP_DELACK_MAX_US: i32 = 46;
+    let _ = set(socket, libc::IPPROTO_TCP, TCP_RTO_MIN_US, 20_000);
+    let _ = set(socket, libc::IPPROTO_TCP, TCP_DELACK_MAX_US, 5_000);
 }
 
 fn set(socket: &TcpStream, level: i32, option: i32, value: i32) -> io::Result<()> {

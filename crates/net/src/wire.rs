@@ -16,7 +16,7 @@ use crate::doors::{preamble, Keys, Refusal};
 use crate::meet::{Greeting, MAX_GREETING};
 use crate::node::{lock, Inner};
 use crate::secure::{answer, call, Party, Sealed, Session};
-use crate::silence::cut_after;
+use crate::silence::{cut_after, recover_soon};
 use crate::stream::{Socket, Stream};
 
 /// A call that was broken off is made so many times: the other side may have had no room.
@@ -130,6 +130,7 @@ impl Inner {
         socket.set_nodelay(true)?;
         let Limits { silence, .. } = self.limits();
         cut_after(silence, socket)?;
+        recover_soon(socket);
         let Some(name) = &self.options.congestion else { return Ok(()) };
         // SAFETY: the name's bytes are as long as said.
         let set = unsafe {
