@@ -1,7 +1,7 @@
 """How the ranks of a group find each other: through torch's Store, once.
 
 Every rank leaves its engine's address card. Rank 0 collects them, chooses the schedules, and leaves both with
-a fresh group id; the others take what rank 0 chose. Four requests per rank to the store, rank 0 `size` more.
+a fresh group id; the others take what rank 0 chose. Four requests per rank to the store at most, rank 0 `size` more.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
+
+import torch.distributed as dist
 
 from tweed.collective import NETWORK, ONE_HOST, Plan, plan
 from tweed.errors import UsageError
@@ -78,7 +80,8 @@ def join(node: Node, place: Place, options: Options) -> tuple[Group, Terms]:
 def settle(card: bytes, place: Place, options: Options) -> Terms:
     """Exchanges cards for terms."""
     store = place.store
-    _claim(place)
+    if not dist.is_initialized():  # later groups may share a name with groups of other ranks
+        _claim(place)
     # A store may outlive a group: torch reuses group names after destroy_process_group.
     round_ = store.add(f"tweed/rounds/{place.rank}", 1)
     store.set(f"tweed/{round_}/card/{place.rank}", card)
