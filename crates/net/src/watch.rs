@@ -149,8 +149,15 @@ impl Watcher {
             self.hear_last_words(node);
             // What it said over its other streams before it went may still be on its way.
             let speaks = |source: &Source| matches!(source, Source::Stream(other, ..) if *other == peer);
-            if why.is_some() || !self.sources.values().any(speaks) {
+            let broken = why.is_some();
+            if broken || !self.sources.values().any(speaks) {
                 node.post(Event::Lost(peer, why.unwrap_or_else(|| "its connection was closed".into())));
+            }
+            if broken {
+                // The other end would wait for answers. Not before the reason is known here: the end of the other
+                // streams is none.
+                let streams = lock(&node.engine).links.peers[peer].streams.clone();
+                streams.iter().for_each(|s| s.socket.shut_down());
             }
         }
     }
@@ -167,18 +174,13 @@ fn attend_stream(
     let mut arrivals = Arrivals { engine: lock(&node.engine), peer };
     arrivals.engine.listen(Instant::now());
     arrivals.engine.links.flush_stream(peer, index);
-    let streams = arrivals.engine.links.peers[peer].streams.clone();
-    let stream = streams.get(index)?;
+    let stream = Arc::clone(arrivals.engine.links.peers[peer].streams.get(index)?);
     let read = reader.read(&stream.socket, &mut arrivals);
     node.drive_for_others(arrivals.engine);
     match read {
         Ok(true) => None,
         Ok(false) => Some((peer, None)),
-        Err(e) => {
-            // The other end would wait for answers.
-            streams.iter().for_each(|s| s.socket.shut_down());
-            Some((peer, Some(e.to_string())))
-        }
+        Err(e) => Some((peer, Some(e.to_string()))),
     }
 }
 
