@@ -59,10 +59,8 @@ impl Inner {
 
     /// Drives the engine for somebody who does not attend: a caller who does is told of what has ended.
     pub(crate) fn drive_for_others(&self, engine: MutexGuard<'_, Engine>) -> State {
-        // What a sleeping caller waits for may have changed under it where neighbours signal.
-        let neighbours = engine.links.has_neighbours();
         let state = self.drive(engine);
-        if (state.ended || neighbours) && self.bell().is_attended() {
+        if state.ended && self.bell().is_attended() {
             self.ring();
         }
         state

@@ -176,7 +176,12 @@ fn attend_stream(
     arrivals.engine.links.flush_stream(peer, index);
     let stream = Arc::clone(arrivals.engine.links.peers[peer].streams.get(index)?);
     let read = reader.read(&stream.socket, &mut arrivals);
+    let neighbours = arrivals.engine.links.has_neighbours();
     node.drive_for_others(arrivals.engine);
+    if neighbours {
+        // What a sleeping caller waits for of them may have changed under it.
+        node.ring();
+    }
     match read {
         Ok(true) => None,
         Ok(false) => Some((peer, None)),

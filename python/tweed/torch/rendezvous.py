@@ -1,8 +1,8 @@
 """How the ranks of a group find each other: through torch's Store, once.
 
 Every rank leaves its engine's address card. Rank 0 collects them, chooses the schedules, and leaves both with
-a fresh group id; the others take what rank 0 chose. At most four requests per rank to the store, rank 0 `size`
-more.
+a fresh group id; the others take what rank 0 chose. At most four requests per rank to the store; rank 0 makes
+`size` more.
 """
 
 from __future__ import annotations
