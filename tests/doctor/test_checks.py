@@ -180,7 +180,7 @@ CASES: list[tuple[Any, Any, Level, str, str]] = [
     (versions, replace(VERSIONS, system="Darwin"), ERROR, "Darwin", "Linux"),
     (secret, secret.Facts(None), OK, "none is needed on one host", "TWEED_SECRET_FILE="),
     (secret, secret.Facts("127.0.0.1"), OK, "none is needed", ""),
-    (secret, secret.Facts("192.0.2.2"), ERROR, "anybody could join", "TWEED_SECRET_FILE="),
+    (secret, secret.Facts("192.0.2.2"), ERROR, "refuses to start", "TWEED_SECRET_FILE="),
     (secret, secret.Facts("192.0.2.2", testbed=True), OK, "none is needed", ""),
     (secret, secret.Facts("192.0.2.2", length=44), OK, "a secret is set", ""),
     (secret, secret.Facts("192.0.2.2", length=3), WARNING, "3 characters", "urandom"),
