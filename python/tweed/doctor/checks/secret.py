@@ -64,7 +64,7 @@ def judge(facts: Facts) -> Iterator[Finding]:
             Level.OK, "no secret is set, and none is needed on one host; several hosts need one", _MAKE
         )
     else:
-        what = f"TWEED_HOST={facts.host} would open tweed to other hosts: without a secret it refuses to start"
+        what = f"TWEED_HOST={facts.host} opens tweed to other hosts: without a secret it refuses to start"
         yield Finding(Level.ERROR, what, f"{_MAKE}  # and copy the file to every host")
 
 
