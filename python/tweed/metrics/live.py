@@ -36,11 +36,15 @@ class Listener:
     def __init__(self, name: str) -> None:
         self.path = _own_folder() / (name + _SUFFIX)
         self._server = socket.socket(socket.AF_UNIX)
+        # It gets its name once it listens: a socket that refuses connections is taken for a dead run's.
+        unborn = self.path.with_suffix(".new")
         try:
-            self._server.bind(str(self.path))
+            unborn.unlink(missing_ok=True)
+            self._server.bind(str(unborn))
+            self._server.listen()
+            unborn.rename(self.path)
         except OSError as error:
             raise UsageError(f"cannot open {self.path} for `tweed top`: {error}") from error
-        self._server.listen()
         self._server.setblocking(False)
         self._clients: list[socket.socket] = []
         self._lines: list[bytes] = []
