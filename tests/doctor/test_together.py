@@ -20,8 +20,8 @@ from tweed.doctor.estimate import Clock, Piece, Trip
 from tweed.doctor.finding import Finding
 from tweed.doctor.matrix import Link, Matrix, Member
 from tweed.doctor.together import Measured, Report, Told, on_this_machine, under_torchrun
-from tweed.errors import NoTestbed, PeerLost
-from tweed.testbed import Network, opened, run_ranks
+from tweed.errors import PeerLost
+from tweed.testbed import Network, run_ranks
 
 OK, NOTE, WARNING, ERROR = Level
 
@@ -209,13 +209,9 @@ def test_two_ranks_on_loopback() -> None:
     assert "versions" in {finding.subject for finding in report.findings}
 
 
+@pytest.mark.usefixtures("namespaces")
 def test_three_ranks_in_a_network_see_its_rate() -> None:
     network = Network(rate_bits=50e6)
-    try:
-        with opened(network, 2):
-            pass
-    except NoTestbed as reason:
-        pytest.skip(str(reason))
     measured = full(on_this_machine(3, network).matrix, 3)
     rates = [one.bandwidth * 8 for one in measured.links]
     # The kernel lets no more through than the rate; a bucket of 1 ms, against a piece of 150 ms, and the

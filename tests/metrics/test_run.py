@@ -6,7 +6,6 @@ import json
 import os
 import signal
 import socket
-import sys
 import threading
 from pathlib import Path
 from typing import Any
@@ -16,9 +15,9 @@ import torch
 import torch.distributed as dist
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-import tweed
+from tests.cli.test_cli import tweed
 from tests.metrics.test_outlets import scrape
-from tweed.cli import main
+from tweed import attach, metrics
 from tweed.errors import Aborted
 from tweed.metrics.live import watchers
 from tweed.testbed import Ranks, Said, run_ranks, say
@@ -37,14 +36,7 @@ def over_tcp(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def top(*words: str) -> int:
     """Runs `tweed top` in this process."""
-    before, sys.argv = sys.argv, ["tweed", "top", *words]
-    try:
-        main()
-    except SystemExit as end:
-        return int(end.code or 0)
-    finally:
-        sys.argv = before
-    return 0
+    return tweed("top", *words)
 
 
 def counts(rank: int, size: int) -> tuple[list[dict[str, Any]], str]:
@@ -83,10 +75,10 @@ def test_the_engine_counts_and_does_not_stay_open_for_its_figures() -> None:
 
 def trains(rank: int, size: int) -> None:
     """Trains until it is killed."""
-    tweed.metrics.call("a test's run")
+    metrics.call("a test's run")
     model = torch.nn.Linear(100, 100)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    tweed.attach(model, optimizer)
+    attach(model, optimizer)
     say("begun")
     while True:
         model(torch.ones(2, 100)).sum().backward()  # type: ignore[no-untyped-call]
