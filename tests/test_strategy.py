@@ -8,8 +8,10 @@ import pytest
 
 from tweed.aggregate import Mean
 from tweed.cadence import EveryStep, LocalSteps
-from tweed.errors import StrategyError
-from tweed.strategy import Strategy, every_step, local_steps, named_strategies, named_strategy
+from tweed.collective import Server
+from tweed.errors import StrategyError, UsageError
+from tweed.strategy import Strategy, every_step, local_steps, ltp, named_strategies, named_strategy
+from tweed.transport import Ltp
 
 
 def test_the_default_is_plain_synchronous_training() -> None:
@@ -46,11 +48,37 @@ def test_an_unknown_exchange_lists_the_known() -> None:
         Strategy(exchange="weights")  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("stage", ["cadence", "aggregate"])
-@pytest.mark.parametrize("part", [None, "every_step", EveryStep, Mean])
+@pytest.mark.parametrize("stage", ["cadence", "aggregate", "collective", "transport"])
+@pytest.mark.parametrize("part", [7, EveryStep, Mean, Server, Ltp])
 def test_a_part_of_no_stage_is_refused(stage: str, part: Any) -> None:
     with pytest.raises(StrategyError, match=f"{stage}=.* take one from tweed.{stage}"):
         Strategy(**{stage: part})
+
+
+def test_a_transport_may_be_named() -> None:
+    assert Strategy(transport="ltp") == Strategy(transport=Ltp()) == ltp()
+    with pytest.raises(StrategyError, match="'pigeon': there is no .* 'pigeon'; there are ltp"):
+        Strategy(transport="pigeon")
+
+
+def test_a_server_is_a_part_of_its_own() -> None:
+    assert Strategy(collective=Server(2), transport="ltp") == ltp(server=2)
+    with pytest.raises(UsageError, match="server: rank=-1 is no rank"):
+        Server(-1)
+
+
+def test_parameters_must_not_lose_parts() -> None:
+    with pytest.raises(StrategyError) as refused:
+        Strategy(exchange="model", transport="ltp")
+    text = str(refused.value)
+    assert f"transport={Ltp()!r}" in text and 'exchange="model"' in text and "lossless=True" in text
+    assert Strategy(exchange="model", transport=Ltp(lossless=True)).exchange == "model"
+
+
+@pytest.mark.parametrize("strategy", [Strategy(), local_steps(), Strategy(transport=Ltp(lossless=True))])
+def test_all_else_loses_nothing(strategy: Strategy) -> None:
+    assert not strategy.may_lose
+    assert ltp().may_lose
 
 
 @pytest.mark.parametrize(
@@ -63,6 +91,8 @@ def test_a_part_of_no_stage_is_refused(stage: str, part: Any) -> None:
         ("local_steps(4)", local_steps(4)),
         (" local_steps( every = 4 ) ", local_steps(4)),
         ("local_steps:every=4", local_steps(4)),
+        ("ltp", ltp()),
+        ("ltp(server=0, fraction=0.9)", ltp(0, 0.9)),
     ],
 )
 def test_a_name_means_its_expression(text: str, strategy: Strategy) -> None:
@@ -94,7 +124,9 @@ def test_settings_that_do_not_fit_are_refused_with_the_right_form(text: str) -> 
 def test_settings_out_of_range_are_refused_by_name() -> None:
     with pytest.raises(StrategyError, match=r"'local_steps:0': .*give 1 or more"):
         named_strategy("local_steps:0")
+    with pytest.raises(StrategyError, match=r"'ltp\(fraction=2\)': .*no share above 0"):
+        named_strategy("ltp(fraction=2)")
 
 
 def test_the_list_of_names_can_be_read_back() -> None:
-    assert [named_strategy(text) for text in named_strategies()] == [every_step(), local_steps()]
+    assert [named_strategy(text) for text in named_strategies()] == [every_step(), local_steps(), ltp()]

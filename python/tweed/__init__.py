@@ -28,7 +28,7 @@ from tweed.errors import (
     TweedError,
     UsageError,
 )
-from tweed.strategy import Strategy, every_step, local_steps, named_strategies, named_strategy
+from tweed.strategy import Strategy, every_step, local_steps, ltp, named_strategies, named_strategy
 
 if TYPE_CHECKING:
     from tweed.attach.run import Run
@@ -58,6 +58,7 @@ __all__ = [
     "empty",
     "every_step",
     "local_steps",
+    "ltp",
     "named_strategies",
     "named_strategy",
 ]

@@ -14,11 +14,17 @@ import inspect
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from tweed.aggregate import Aggregate, Mean
 from tweed.cadence import Cadence, EveryStep, LocalSteps
 from tweed.errors import StrategyError, UsageError
+from tweed.transport import Ltp, Transport
+from tweed.transport import named as named_transport
+from tweed.transport.ltp import DivideBy
+
+if TYPE_CHECKING:
+    from tweed.collective.server import Server
 
 #: What ranks exchange: gradients before the optimizer's step; the step that each optimizer took; how far each
 #: model has moved since the last exchange; the models themselves.
@@ -38,8 +44,10 @@ class Strategy:
       cadence: when to talk. Default: every step.
       compress: in which form numbers go. None: as they are.
       order: which transfer goes first. None: first in, first out.
-      collective: along which path. None: what the group picks from size, ranks and measured links.
-      transport: on what. None: shared memory within a host, TCP between hosts.
+      collective: along which path; so far a `Server`. None: what the group picks from size, ranks and
+        measured links.
+      transport: on what, a value or its name, such as "ltp". None: shared memory within a host, TCP between
+        hosts.
       aggregate: what the sum is and whom to believe. Default: the mean of all.
 
     Raises: StrategyError if two parts do not fit together; the text names both.
@@ -49,8 +57,8 @@ class Strategy:
     cadence: Cadence[Any] = _EVERY_STEP
     compress: object | None = None
     order: object | None = None
-    collective: object | None = None
-    transport: object | None = None
+    collective: Server | None = None
+    transport: Transport | str | None = None
     aggregate: Aggregate[Any] = _MEAN
 
     def __post_init__(self) -> None:
@@ -58,7 +66,13 @@ class Strategy:
             raise StrategyError(f"exchange={self.exchange!r} is none of {', '.join(_EXCHANGES)}")
         _check_part("cadence", self.cadence, Cadence)
         _check_part("aggregate", self.aggregate, Aggregate)
+        self._check_collective()
+        if isinstance(self.transport, str):
+            object.__setattr__(self, "transport", _transport(self.transport))
+        if self.transport is not None:
+            _check_part("transport", self.transport, Transport)
         self._check_cadence()
+        self._check_loss()
 
     def _check_cadence(self) -> None:
         if self.exchange not in self.cadence.exchanges:
@@ -67,6 +81,32 @@ class Strategy:
                 f'cadence={self.cadence!r} does not go with exchange="{self.exchange}": '
                 f"{self.cadence.reason}. Exchange {fits}, or take another cadence"
             )
+
+    def _check_collective(self) -> None:
+        if self.collective is not None:
+            from tweed.collective.server import Server  # loads the extension module
+
+            _check_part("collective", self.collective, Server)
+
+    @property
+    def may_lose(self) -> bool:
+        """Whether parts of a contribution may be missing from a sum."""
+        return isinstance(self.transport, Transport) and self.transport.may_lose
+
+    def _check_loss(self) -> None:
+        if self.may_lose and self.exchange == "model":
+            raise StrategyError(
+                f'transport={self.transport!r} does not go with exchange="model": it may lose parts of what '
+                'ranks contribute, and a model must not lose parameters. Exchange "gradient", "step" or '
+                '"difference", or lose nothing: Ltp(lossless=True)'
+            )
+
+
+def _transport(name: str) -> Transport:
+    try:
+        return named_transport(name)
+    except UsageError as error:
+        raise StrategyError(f"transport={name!r}: {error}") from error
 
 
 def _check_part(stage: str, part: object, contract: type) -> None:
@@ -91,7 +131,34 @@ def local_steps(every: int = 8) -> Strategy:
     return Strategy(exchange="model", cadence=LocalSteps(every))
 
 
-_NAMED: dict[str, Callable[..., Strategy]] = {named.__name__: named for named in (every_step, local_steps)}
+def ltp(
+    server: int | None = None,
+    fraction: float = 0.98,
+    slack_s: float = 0.03,
+    divide_by: DivideBy = "all",
+    return_lost: bool = True,
+) -> Strategy:
+    """Averages gradients every step and does not wait for the last packet; what is lost comes a step later.
+
+    Args:
+      server: the rank that sums, and has no data; None: every rank sums its part of the gradient.
+      fraction, slack_s, divide_by, return_lost: as in `tweed.transport.Ltp`.
+
+    Cost: one all-reduce of the model's size per step; with a server `P - 1` models into its link, and out.
+    Source: LTP, arXiv 2305.04279, 2023; see `tweed.systems.ltp`.
+    """
+    return Strategy(collective=_server(server), transport=Ltp(fraction, slack_s, divide_by, return_lost))
+
+
+def _server(rank: int | None) -> Server | None:
+    if rank is None:
+        return None
+    from tweed.collective.server import Server
+
+    return Server(rank)
+
+
+_NAMED: dict[str, Callable[..., Strategy]] = {make.__name__: make for make in (every_step, local_steps, ltp)}
 _CALL = re.compile(r"(?P<name>\w+)\s*(?:\((?P<inside>.*)\)|:(?P<after>.*))?")
 
 

@@ -22,6 +22,7 @@ from tweed._core import Cost, Schedule, Send, Topology
 from tweed.collective.builder import Builder, Shape, builder, schedule
 from tweed.collective.chooser import NETWORK, ONE_HOST, Choice, Links, Reason, choose
 from tweed.collective.plans import Pick, Plan, plan
+from tweed.collective.server import Server
 from tweed.collective.table import COLLECTIVES, build, builders, find, register
 
 __all__ = [
@@ -37,6 +38,7 @@ __all__ = [
     "Reason",
     "Schedule",
     "Send",
+    "Server",
     "Shape",
     "Topology",
     "build",
