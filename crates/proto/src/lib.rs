@@ -12,6 +12,7 @@
 mod executor;
 pub mod late;
 mod layout;
+pub mod ltp;
 mod program;
 mod slice;
 mod trace;

@@ -1,0 +1,4 @@
+//! The loss-tolerant transport: messages in UDP packets, of which a bounded share may stay lost.
+
+pub mod close;
+pub mod mtu;
