@@ -2,3 +2,4 @@
 
 pub mod close;
 pub mod mtu;
+pub mod rate;

@@ -1,0 +1,307 @@
+//! [`Rate`]: how fast to send, by the path's estimated bandwidth and round trip (in the manner of BBR).
+//!
+//! The sender keeps about as much under way as the path holds, and paces it at the rate at which the path delivers.
+//! Random loss changes neither. Loss clearly above the path's own bounds what may be in flight (in the manner of
+//! BBRv2), since a queue then overflows. Estimates outlive pauses: a message of some tens of milliseconds every
+//! second starts at the right rate.
+//! Sources: Cardwell et al. 2016 (BBR); draft-cardwell-iccrg-bbr-congestion-control (the bounds); own: what counts
+//! as the path's own loss (`loss.rs`), and the measurement of a first flight (`bandwidth.rs`).
+
+mod bandwidth;
+mod loss;
+mod pacing;
+mod phases;
+mod rtt;
+
+use std::time::Duration;
+
+pub use bandwidth::Mark;
+use bandwidth::{MaxFilter, Sampler};
+use loss::Watch;
+use pacing::Pacer;
+use phases::{Phase, View};
+use rtt::Rtt;
+
+/// Packets acknowledged by one arriving packet, and what that showed to be lost.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct AckedBatch {
+    /// Bytes newly acknowledged.
+    pub bytes: u64,
+    /// Mark of the newest packet among them; `None` if only losses were found.
+    pub newest: Option<Mark>,
+    /// Round trip of the largest packet number, if newly acknowledged, less the peer's stated delay.
+    pub rtt: Option<Duration>,
+    /// Bytes newly found lost.
+    pub lost: u64,
+    /// Bytes in flight after both.
+    pub in_flight: u64,
+}
+
+/// What one sender may hand to a later one on the same path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Memory {
+    /// Bytes per second.
+    pub bandwidth: u64,
+    /// Minimal round trip.
+    pub rtt_min: Duration,
+}
+
+/// The rate control of one direction of one link.
+#[derive(Clone, Debug)]
+pub struct Rate {
+    phase: Phase,
+    sampler: Sampler,
+    bandwidth: MaxFilter,
+    rtt: Rtt,
+    pacer: Pacer,
+    loss: Watch,
+    round: Round,
+    bounds: Bounds,
+    /// Largest packet so far.
+    packet: u64,
+    limits: Limits,
+}
+
+/// What follows from all of it; asked for each packet, computed for each acknowledgement.
+#[derive(Clone, Copy, Debug, Default)]
+struct Limits {
+    /// Most bytes in flight.
+    window: u64,
+    /// Bytes per second at which packets leave.
+    pace: u64,
+    /// Length of a burst at that pace.
+    burst: Duration,
+}
+
+/// One round trip, counted in packets: it ends when the first packet sent in it is acknowledged.
+#[derive(Clone, Copy, Debug, Default)]
+struct Round {
+    ends_at: u64,
+    began_at: u64,
+    /// Largest sample in it.
+    best: u64,
+}
+
+/// What loss has taught, beyond the estimates.
+#[derive(Clone, Copy, Debug, Default)]
+struct Bounds {
+    /// Most that may be in flight; grows while probing finds no loss.
+    in_flight: Option<u64>,
+    /// Most bytes per second until the next probe.
+    bandwidth: Option<u64>,
+    /// When the queue last overflowed.
+    overflow: Option<Duration>,
+}
+
+impl Rate {
+    /// Begins, with the estimates of an earlier sender if there are any.
+    pub fn new(initial: Option<Memory>) -> Rate {
+        let bandwidth = initial.map(|memory| memory.bandwidth);
+        let mut rate = Rate {
+            phase: initial.map_or(Phase::start_up(), |_| Phase::cycle(Duration::ZERO)),
+            sampler: Sampler::default(),
+            bandwidth: MaxFilter::starting_at(bandwidth),
+            rtt: Rtt::starting_at(initial.map(|memory| memory.rtt_min)),
+            pacer: Pacer::default(),
+            loss: Watch::new(),
+            round: Round::default(),
+            bounds: Bounds::default(),
+            packet: SMALLEST_PACKET,
+            limits: Limits::default(),
+        };
+        rate.set_limits(Duration::ZERO);
+        rate
+    }
+
+    /// The estimates, for a later sender.
+    pub fn memory(&self) -> Option<Memory> {
+        Some(Memory { bandwidth: self.bandwidth()?, rtt_min: self.rtt_min()? })
+    }
+
+    /// May a packet leave, with so many bytes in flight?
+    pub fn may_send(&self, now: Duration, in_flight: u64) -> bool {
+        in_flight < self.limits.window && self.pacer.may_send(now, self.limits.burst)
+    }
+
+    /// When the pacing lets the next packet go.
+    pub fn next_send(&self) -> Duration {
+        self.pacer.next_send(self.limits.burst)
+    }
+
+    /// Most bytes in flight.
+    pub fn window(&self) -> u64 {
+        self.limits.window
+    }
+
+    /// A packet leaves. The mark is to be kept with it.
+    pub fn sent(&mut self, now: Duration, bytes: u32, in_flight_before: u64) -> Mark {
+        if u64::from(bytes) > self.packet {
+            self.packet = bytes.into();
+            self.set_limits(now);
+        }
+        self.pacer.sent(now, time_for(bytes.into(), self.limits.pace), self.limits.burst);
+        if in_flight_before == 0 {
+            self.rtt.refresh(now);
+        }
+        self.sampler.sent(nanos(now), in_flight_before == 0)
+    }
+
+    /// Packets were acknowledged or found lost.
+    pub fn acked(&mut self, now: Duration, batch: &AckedBatch) {
+        self.loss.add(batch.bytes, batch.lost);
+        if let Some(rtt) = batch.rtt {
+            self.rtt.add(now, rtt);
+        }
+        if let Some(newest) = &batch.newest {
+            let enough = TRAIN_PACKETS * self.packet;
+            if let Some(sample) = self.sampler.acked(nanos(now), batch.bytes, newest, enough) {
+                self.round.best = self.round.best.max(sample.rate);
+                self.bandwidth.add(sample);
+            }
+            if newest.delivered >= self.round.ends_at {
+                self.end_round(now);
+            }
+        }
+        self.go_on(now, batch.in_flight);
+        self.set_limits(now);
+    }
+
+    /// There is nothing to send, with so many bytes in flight: what follows measures the sender, not the path.
+    pub fn idle(&mut self, in_flight: u64) {
+        self.sampler.limit(in_flight);
+    }
+
+    /// Bytes per second that the path delivers; `None` before the first acknowledgement.
+    pub fn bandwidth(&self) -> Option<u64> {
+        self.bandwidth.max().map(|most| self.bounds.bandwidth.map_or(most, |bound| bound.min(most)))
+    }
+
+    /// Smallest round trip of the last ten seconds in which there was any.
+    pub fn rtt_min(&self) -> Option<Duration> {
+        self.rtt.min()
+    }
+
+    /// Smoothed round trip (RFC 9002).
+    pub fn rtt_smoothed(&self) -> Option<Duration> {
+        self.rtt.smoothed()
+    }
+
+    /// Variation of the round trip (RFC 9002).
+    pub fn rtt_var(&self) -> Duration {
+        self.rtt.variation()
+    }
+
+    fn end_round(&mut self, now: Duration) {
+        let Round { began_at, best, .. } = self.round;
+        let delivered = self.sampler.delivered - began_at;
+        self.round = Round { ends_at: self.sampler.delivered, began_at: self.sampler.delivered, best: 0 };
+        if self.loss.end_round(self.packet) {
+            self.overflowed(now, delivered, best);
+        } else if self.phase.probes() {
+            self.bounds.in_flight = self.bounds.in_flight.map(|bound| bound + bound / 4);
+        }
+        self.phase.end_round(best);
+        self.bandwidth.end_round();
+    }
+
+    /// A queue overflowed in a round that delivered so many bytes, at `best` bytes per second.
+    fn overflowed(&mut self, now: Duration, delivered: u64, best: u64) {
+        let cut = |bound: u64| (bound as f64 * CUT) as u64;
+        let window = self.limits.window;
+        self.bounds.in_flight = Some(delivered.max(cut(window)).max(LEAST_WINDOW * self.packet));
+        self.bounds.bandwidth = self.bandwidth().map(|bandwidth| best.max(cut(bandwidth)));
+        self.bounds.overflow = Some(now);
+        self.phase.congested(now);
+    }
+
+    fn go_on(&mut self, now: Duration, in_flight: u64) {
+        let Some(bdp) = self.bdp() else { return };
+        if self.rtt.stale(now) && matches!(self.phase, Phase::Cycle { .. }) {
+            self.phase = Phase::Empty { until: None };
+            self.rtt.refresh(now);
+        }
+        let turn = self.rtt_min().unwrap_or_default().max(SHORTEST_TURN);
+        let empty_window = (bdp / 2).max(LEAST_WINDOW * self.packet);
+        if self.phase.go_on(View { now, in_flight, bdp, turn, empty_window }) {
+            self.bounds.bandwidth = None;
+        }
+    }
+
+    fn bdp(&self) -> Option<u64> {
+        Some(bytes_in(self.rtt_min()?, self.bandwidth()?))
+    }
+
+    fn set_limits(&mut self, now: Duration) {
+        let pace = self.pace();
+        let shallow = self.bounds.overflow.is_some_and(|at| now < at + SHALLOW_FOR);
+        let worth = bytes_in(if shallow { SHALLOW_BURST } else { BURST }, pace);
+        let burst = worth.min(LARGEST_BURST).max(2 * self.packet);
+        self.limits = Limits { window: self.window_for(burst), pace, burst: time_for(burst, pace) };
+    }
+
+    fn window_for(&self, burst: u64) -> u64 {
+        let Some(bdp) = self.bdp() else { return FIRST_FLIGHT * self.packet };
+        let least = if self.phase.starts_up() { FIRST_FLIGHT } else { LEAST_WINDOW } * self.packet;
+        let gained = (bdp as f64 * self.phase.window()) as u64;
+        match self.phase {
+            Phase::Empty { .. } => gained.max(least),
+            _ => (gained + 2 * burst).min(self.bounds.in_flight.unwrap_or(u64::MAX)).max(least),
+        }
+    }
+
+    fn pace(&self) -> u64 {
+        let Some(bandwidth) = self.bandwidth() else { return self.first_pace() };
+        let pace = (bandwidth as f64 * self.phase.pace()) as u64;
+        pace.max(if self.phase.starts_up() { self.first_pace() } else { 1 })
+    }
+
+    fn first_pace(&self) -> u64 {
+        let within = self.rtt_min().unwrap_or(FIRST_FLIGHT_WITHIN).max(Duration::from_micros(1));
+        (u128::from(FIRST_FLIGHT * self.packet) * 1_000_000_000 / within.as_nanos()) as u64
+    }
+}
+
+fn nanos(time: Duration) -> u64 {
+    time.as_nanos() as u64
+}
+
+fn bytes_in(time: Duration, rate: u64) -> u64 {
+    (u128::from(rate) * time.as_nanos() / 1_000_000_000) as u64
+}
+
+fn time_for(bytes: u64, rate: u64) -> Duration {
+    Duration::from_nanos((u128::from(bytes) * 1_000_000_000 / u128::from(rate.max(1))) as u64)
+}
+
+/// Packets that may leave before anything is known: fills 100 Mbit/s at 4 ms at once.
+const FIRST_FLIGHT: u64 = 32;
+
+/// The first flight is spread over so long, so as not to overrun a short queue more than it must.
+const FIRST_FLIGHT_WITHIN: Duration = Duration::from_millis(1);
+
+/// As BBR: with fewer packets in flight, a delayed acknowledgement stops the sender.
+const LEAST_WINDOW: u64 = 4;
+
+/// Packets that make a measurement of a first flight: the burst in which acknowledgements come is short against it.
+const TRAIN_PACKETS: u64 = 16;
+
+/// The part of window and rate that stays after an overflow, where the round delivered less (as BBRv2).
+const CUT: f64 = 0.7;
+
+/// Below this a turn has too few packets to say anything.
+const SHORTEST_TURN: Duration = Duration::from_millis(1);
+
+/// As long as a timer and a system call need to be cheap against it.
+const BURST: Duration = Duration::from_millis(1);
+
+/// Where a queue overflows, bursts must be short against it.
+const SHALLOW_BURST: Duration = Duration::from_micros(250);
+
+/// How long an overflow is remembered.
+const SHALLOW_FOR: Duration = Duration::from_secs(10);
+
+/// A few segmented system calls.
+const LARGEST_BURST: u64 = 256 * 1024;
+
+/// Before any packet was sent.
+const SMALLEST_PACKET: u64 = 1200;

@@ -1,0 +1,77 @@
+//! Round trip time: the minimum over ten seconds, and the smoothed value with its variation (RFC 9002, 5.3).
+
+use std::time::Duration;
+
+/// What is known about the path's round trip.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Rtt {
+    smoothed: Option<Duration>,
+    variation: Duration,
+    /// Minimum of the current half of the window, and of the one before.
+    halves: [Option<Duration>; 2],
+    half_since: Duration,
+    /// When a sample was last near the minimum.
+    empty_at: Duration,
+}
+
+impl Rtt {
+    pub(super) fn starting_at(min: Option<Duration>) -> Rtt {
+        Rtt { halves: [None, min], ..Rtt::default() }
+    }
+
+    pub(super) fn add(&mut self, now: Duration, sample: Duration) {
+        self.age(now);
+        let known = self.min();
+        self.halves[0] = Some(self.halves[0].map_or(sample, |half| half.min(sample)));
+        if known.is_none_or(|min| sample <= min + min / 16 + NOISE) {
+            self.empty_at = now;
+        }
+        self.smooth(sample);
+    }
+
+    pub(super) fn min(&self) -> Option<Duration> {
+        self.halves.into_iter().flatten().min()
+    }
+
+    pub(super) fn smoothed(&self) -> Option<Duration> {
+        self.smoothed
+    }
+
+    pub(super) fn variation(&self) -> Duration {
+        self.variation
+    }
+
+    /// For so long, no packet has seen an empty path: the minimum may be the queue's, or out of date.
+    pub(super) fn stale(&self, now: Duration) -> bool {
+        now.saturating_sub(self.empty_at) >= WINDOW
+    }
+
+    /// The path is being emptied, or was idle: the minimum counts as seen.
+    pub(super) fn refresh(&mut self, now: Duration) {
+        self.empty_at = now;
+    }
+
+    /// A half without samples is not begun: idle time must not make us forget.
+    fn age(&mut self, now: Duration) {
+        if now.saturating_sub(self.half_since) >= WINDOW / 2 && self.halves[0].is_some() {
+            self.halves = [None, self.halves[0]];
+            self.half_since = now;
+        }
+    }
+
+    fn smooth(&mut self, sample: Duration) {
+        let Some(smoothed) = self.smoothed else {
+            self.smoothed = Some(sample);
+            self.variation = sample / 2;
+            return;
+        };
+        self.variation = (self.variation * 3 + smoothed.abs_diff(sample)) / 4;
+        self.smoothed = Some((smoothed * 7 + sample) / 8);
+    }
+}
+
+/// As BBR: routes change rarely, and emptying the path costs throughput.
+const WINDOW: Duration = Duration::from_secs(10);
+
+/// What a scheduler adds to a round trip without any queue.
+const NOISE: Duration = Duration::from_micros(20);
