@@ -3,6 +3,7 @@
 
 pub mod cluster;
 pub mod memory;
+pub mod pair;
 pub mod reference;
 pub mod rng;
 pub mod schedules;

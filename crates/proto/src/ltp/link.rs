@@ -1,0 +1,281 @@
+//! One peer, both directions: what arrives goes in, what is to leave and what has happened come out.
+
+mod settle;
+mod transmit;
+
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::time::Duration;
+
+use super::close::Closing;
+use super::frame::{Frame, TAG_BYTES};
+use super::inbox::{Inbox, Most};
+use super::mtu::Search;
+use super::outbox::Outbox;
+use super::outgoing::Outgoing;
+use super::packet::{BadPacket, DataHead, Header, Kind, DATA_HEAD_BYTES, HEADER_BYTES};
+use super::rate::Rate;
+use super::seen::{Seen, Wish};
+use super::sent::{Log, Note, Settled};
+pub use transmit::Transmit;
+
+/// A message of one direction of one link; the sender counts them up from 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct MessageId(pub u32);
+
+/// What a link goes by. Both sides should have the same `most_bytes` and `most_open`.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Largest packet at first, in bytes of the UDP payload: header, body and what sealing adds. At least 1200.
+    pub payload: u32,
+    /// No larger packet is tried. With `payload` here, none but that.
+    pub payload_ceiling: u32,
+    /// Bytes that sealing adds to a packet.
+    pub seal: u32,
+    /// How long lossy messages are waited for.
+    pub closing: Closing,
+    /// Where first passes begin.
+    pub seed: u64,
+    /// Longest message that is taken, in bytes.
+    pub most_bytes: u32,
+    /// Most messages that are open at a time, in each direction.
+    pub most_open: usize,
+}
+
+impl Default for Settings {
+    /// Packets of 1200 bytes, larger ones if they arrive; no sealing; any length of messages, 256 of them open.
+    fn default() -> Settings {
+        Settings {
+            payload: LEAST_PAYLOAD,
+            payload_ceiling: 65_000,
+            seal: 0,
+            closing: Closing::default(),
+            seed: 0,
+            most_bytes: u32::MAX,
+            most_open: 256,
+        }
+    }
+}
+
+/// Any path carries it (RFC 9000, section 14), and the longest frame fits.
+const LEAST_PAYLOAD: u32 = 1200;
+
+/// Values that have arrived. To be copied before anything else is asked of the link.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// The message they belong to; its buffer is `total` bytes of zeros until then.
+    pub message: MessageId,
+    /// Length of the message in bytes.
+    pub total: u32,
+    /// Where they go in the message, in bytes.
+    pub offset: u32,
+    /// Where they begin in the body of the packet.
+    pub at: usize,
+    /// How many bytes they are.
+    pub len: u32,
+}
+
+/// What has happened.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// A message from the peer is closed. No [`Place`] of it follows.
+    Received {
+        /// The message; no `Place` has come before if nothing arrived, or it is empty.
+        message: MessageId,
+        /// As the sender gave it.
+        round: u32,
+        /// As the sender gave it.
+        tag: [u8; TAG_BYTES],
+        /// Length in bytes.
+        total: u32,
+        /// Ranges of bytes that have not arrived, ascending; the sender is told the same.
+        missing: Vec<Range<u32>>,
+    },
+    /// The peer has closed a message of ours; its memory is read no more.
+    Delivered {
+        /// The message.
+        message: MessageId,
+        /// Ranges of bytes that have not arrived, ascending; the receiver holds zeros there.
+        missing: Vec<Range<u32>>,
+    },
+    /// The peer has given up a message of which something had arrived. No [`Place`] of it follows.
+    Cancelled {
+        /// The message.
+        message: MessageId,
+    },
+}
+
+/// What a link has done and knows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Figures {
+    /// What the path to the peer delivers, in bytes per second; `None` before the first acknowledgement.
+    pub bandwidth: Option<u64>,
+    /// Smallest round trip of the last ten seconds; `None` before the first acknowledgement.
+    pub rtt_min: Option<Duration>,
+    /// Smoothed round trip.
+    pub rtt_smoothed: Option<Duration>,
+    /// Packets sent, of any kind.
+    pub sent_packets: u64,
+    /// Bytes of them, as UDP payload.
+    pub sent_bytes: u64,
+    /// Packets deemed lost on the way to the peer.
+    pub lost_packets: u64,
+    /// Bytes of them.
+    pub lost_bytes: u64,
+    /// Packets deemed lost that had arrived after all.
+    pub late_packets: u64,
+    /// Packets that have arrived, of any kind.
+    pub received_packets: u64,
+    /// Bytes of them.
+    pub received_bytes: u64,
+    /// Bytes that were sent and not yet acknowledged.
+    pub in_flight: u64,
+    /// Largest packet now, in bytes of the UDP payload.
+    pub payload: u32,
+    /// Early Close: the largest threshold that was measured.
+    pub threshold: Option<Duration>,
+    /// Early Close: the largest threshold after the next [`Link::end_epoch`]; the largest of these over all links
+    /// is what `end_epoch` wants.
+    pub coming_threshold: Option<Duration>,
+}
+
+/// The state of one link. No sockets, no clock: `now` counts from any fixed moment and never goes back.
+///
+/// After each call of `handle`, `handle_timeout`, `send` or `cancel`, the caller asks [`Link::poll_event`] and
+/// [`Link::poll_transmit`] until they have no more, and then [`Link::next_timeout`].
+#[derive(Debug)]
+pub struct Link {
+    seal: u32,
+    log: Log,
+    seen: Seen,
+    outbox: Outbox,
+    inbox: Inbox,
+    rate: Rate,
+    search: Search,
+    /// The size that is being tried.
+    probe: Option<u32>,
+    /// Frames of ours to be sent.
+    notes: VecDeque<Note>,
+    events: VecDeque<Event>,
+    /// How often nothing was heard in a row.
+    silences: u32,
+    /// One packet may leave even though the window is full.
+    credit: bool,
+    figures: Figures,
+    settled: Settled,
+}
+
+impl Link {
+    /// A link of which nothing is known. It asks for the round trip at once, so that a first message finds an estimate.
+    pub fn new(settings: Settings) -> Link {
+        let payload = settings.payload.max(LEAST_PAYLOAD);
+        let most = Most { bytes: settings.most_bytes, open: settings.most_open };
+        Link {
+            seal: settings.seal,
+            log: Log::new(),
+            seen: Seen::default(),
+            outbox: Outbox::new(settings.seed, settings.most_open),
+            inbox: Inbox::new(settings.closing, most),
+            rate: Rate::new(None),
+            search: Search::new(payload, settings.payload_ceiling.max(payload)),
+            probe: None,
+            notes: VecDeque::from([Note::Ping]),
+            events: VecDeque::new(),
+            silences: 0,
+            credit: false,
+            figures: Figures::default(),
+            settled: Settled::default(),
+        }
+    }
+
+    /// Queues a message. Its memory is read until [`Event::Delivered`], or until [`Link::cancel`] returns.
+    pub fn send(&mut self, _now: Duration, what: Outgoing) -> MessageId {
+        MessageId(self.outbox.push(what))
+    }
+
+    /// Gives a message of ours up: no packet of it leaves any more, and no event of it follows.
+    pub fn cancel(&mut self, id: MessageId) {
+        if self.outbox.cancel(id.0) {
+            self.notes.push_back(Note::Cancel(id.0));
+        }
+    }
+
+    /// Takes a packet in that was authenticated and has not come before (see [`Window`](super::replay::Window));
+    /// `body` is what follows its header. After an error, the peer breaks the protocol, and the link is to be given up.
+    pub fn handle(
+        &mut self,
+        now: Duration,
+        header: &Header,
+        body: &[u8],
+    ) -> Result<Option<Place>, BadPacket> {
+        let bytes = (HEADER_BYTES + body.len()) as u32 + self.seal;
+        self.figures.received_packets += 1;
+        self.figures.received_bytes += u64::from(bytes);
+        let (place, wish) = match header.kind {
+            Kind::Data => (self.data(now, header.critical, body)?, Wish::Soon),
+            Kind::Control => (None, self.control(now, body)?),
+        };
+        let wish = if header.prompt { Wish::Now } else { wish };
+        self.seen.note(now, header.number, bytes, wish);
+        Ok(place)
+    }
+
+    /// What has happened, oldest first.
+    #[must_use]
+    pub fn poll_event(&mut self) -> Option<Event> {
+        self.events.pop_front()
+    }
+
+    /// What the link has done and knows.
+    pub fn figures(&self) -> Figures {
+        Figures {
+            bandwidth: self.rate.bandwidth(),
+            rtt_min: self.rate.rtt_min(),
+            rtt_smoothed: self.rate.rtt_smoothed(),
+            in_flight: self.log.in_flight(),
+            payload: self.search.size(),
+            threshold: self.inbox.gate.slowest(),
+            coming_threshold: self.inbox.gate.coming(),
+            ..self.figures
+        }
+    }
+
+    /// An epoch ends: Early Close sets its thresholds anew. `slowest` is the largest
+    /// [`Figures::coming_threshold`] over all links, taken before any of them ended its epoch.
+    pub fn end_epoch(&mut self, slowest: Option<Duration>) {
+        self.inbox.end_epoch(slowest);
+    }
+
+    fn data(&mut self, now: Duration, critical: bool, body: &[u8]) -> Result<Option<Place>, BadPacket> {
+        let (head, len) = DataHead::decode(body)?;
+        let open = self.inbox.data(now, (&head, len), critical, &mut self.events)?;
+        let DataHead { message, offset, total, .. } = head;
+        Ok(open.then_some(Place { message: MessageId(message), total, offset, at: DATA_HEAD_BYTES, len }))
+    }
+
+    fn control(&mut self, now: Duration, body: &[u8]) -> Result<Wish, BadPacket> {
+        let mut wish = Wish::None;
+        for frame in Frame::decode(body)? {
+            if frame.elicits() && wish == Wish::None {
+                wish = Wish::Soon;
+            }
+            match frame {
+                Frame::Ping => wish = Wish::Now,
+                Frame::Ack(ack) => self.acked(now, &ack)?,
+                Frame::Open(open) => self.inbox.announce(now, open, self.rate.rtt_min(), &mut self.events)?,
+                Frame::Close(close) => {
+                    let message = MessageId(close.message);
+                    if let Some(missing) = self.outbox.close(close)? {
+                        self.events.push_back(Event::Delivered { message, missing });
+                    }
+                }
+                Frame::Cancel(message) => {
+                    if self.inbox.cancel(message)? {
+                        self.events.push_back(Event::Cancelled { message: MessageId(message) });
+                    }
+                }
+            }
+        }
+        Ok(wish)
+    }
+}

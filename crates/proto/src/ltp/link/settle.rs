@@ -1,0 +1,128 @@
+//! What became of the packets that were sent, and what time brings.
+
+use std::time::Duration;
+
+use super::Link;
+use crate::ltp::frame::Ack;
+use crate::ltp::packet::BadPacket;
+use crate::ltp::rate::AckedBatch;
+use crate::ltp::seen::DELAY;
+use crate::ltp::sent::{Note, Patience, Settled};
+
+/// What the round trip is taken for before it is known.
+const FIRST_RTT: Duration = Duration::from_millis(50);
+/// Timers of hosts are not finer (RFC 9002, 6.1.2).
+const GRANULARITY: Duration = Duration::from_millis(1);
+/// However long nothing is heard, the peer is asked so often: a path may come back.
+const LONGEST_SILENCE: Duration = Duration::from_millis(250);
+
+impl Link {
+    /// When [`Link::handle_timeout`] and [`Link::poll_transmit`] have something to do if nothing else happens.
+    pub fn next_timeout(&self) -> Option<Duration> {
+        let window_open = self.log.in_flight() < self.rate.window();
+        let pacing = (self.outbox.ready() && window_open).then(|| self.rate.next_send());
+        let silence = self.log.loss_time().or_else(|| self.silence_ends());
+        [pacing, silence, self.seen.due(), self.inbox.next_timeout()].into_iter().flatten().min()
+    }
+
+    /// Does what is due by `now`.
+    pub fn handle_timeout(&mut self, now: Duration) {
+        self.inbox.handle_timeout(now, &mut self.events);
+        match self.log.loss_time() {
+            Some(at) if at <= now => {
+                let mut settled = std::mem::take(&mut self.settled);
+                settled.clear();
+                self.settle(now, None, &mut settled);
+                self.settled = settled;
+            }
+            Some(_) => {}
+            None if self.silence_ends().is_some_and(|at| at <= now) => self.ask(now),
+            None => {}
+        }
+    }
+
+    pub(super) fn acked(&mut self, now: Duration, ack: &Ack) -> Result<(), BadPacket> {
+        let mut settled = std::mem::take(&mut self.settled);
+        settled.clear();
+        self.log.acked(&ack.ranges, &mut settled)?;
+        let delay = Duration::from_micros(ack.delay_us.into());
+        let rtt = settled.largest_sent.map(|sent| now.saturating_sub(sent).saturating_sub(delay));
+        if settled.newest.is_some() {
+            self.silences = 0;
+        }
+        self.settle(now, rtt, &mut settled);
+        self.settled = settled;
+        Ok(())
+    }
+
+    /// Finds losses, and does what follows from them and from what was acknowledged.
+    fn settle(&mut self, now: Duration, rtt: Option<Duration>, settled: &mut Settled) {
+        for &note in &settled.notes {
+            if let Note::Close { message, part } = note {
+                self.inbox.told(message, part);
+            }
+        }
+        for &load in &settled.late {
+            self.figures.late_packets += 1;
+            self.outbox.arrived_late(load);
+        }
+        self.log.find_lost(now, self.patience(rtt), settled);
+        let lost = settled.lost.iter().map(|&(_, bytes)| u64::from(bytes)).sum();
+        let (bytes, newest, in_flight) = (settled.acked_bytes, settled.newest, self.log.in_flight());
+        self.rate.acked(now, &AckedBatch { bytes, newest, rtt, lost, in_flight });
+        self.search.acked(settled.largest_bytes);
+        self.requeue(now, settled);
+    }
+
+    /// Queues anew what was lost, and takes note of sizes that did not arrive.
+    fn requeue(&mut self, now: Duration, settled: &Settled) {
+        for &(load, bytes) in &settled.lost {
+            self.figures.lost_packets += 1;
+            self.figures.lost_bytes += u64::from(bytes);
+            self.search.lost(now, bytes);
+            self.outbox.requeue(load);
+        }
+        for &note in &settled.lost_notes {
+            match note {
+                Note::Ping => {}
+                Note::Close { message, part } => self.inbox.requeue(message, part),
+                Note::Open(_) | Note::Cancel(_) => self.notes.push_back(note),
+            }
+        }
+        if let Some(arrived) = settled.probe {
+            self.probe = None;
+            if !arrived {
+                self.search.lost_probe(now);
+            }
+        }
+    }
+
+    /// Nothing was heard for too long: sends the newest packet under way again, or asks for a sign of life. Its
+    /// acknowledgement will tell what became of the others.
+    fn ask(&mut self, now: Duration) {
+        self.silences += 1;
+        let mut settled = std::mem::take(&mut self.settled);
+        settled.clear();
+        self.log.give_up_newest(now, &mut settled);
+        self.requeue(now, &settled);
+        self.settled = settled;
+        self.credit = true;
+        if self.notes.is_empty() && !self.inbox.has_notes() && !self.outbox.ready() {
+            self.notes.push_back(Note::Ping);
+        }
+    }
+
+    /// When something should have been heard: of a packet under way, or of a message that is not closed.
+    fn silence_ends(&self) -> Option<Duration> {
+        let waiting = self.log.in_flight() > 0 || !self.outbox.is_empty() && !self.outbox.ready();
+        let rtt = self.rate.rtt_smoothed().unwrap_or(FIRST_RTT);
+        let usual = rtt + (self.rate.rtt_var() * 4).max(GRANULARITY) + DELAY;
+        let patience = usual * (1 << self.silences.min(10));
+        waiting.then(|| self.log.last_sent() + patience.min(LONGEST_SILENCE.max(usual)))
+    }
+
+    fn patience(&self, latest: Option<Duration>) -> Patience {
+        let rtt = self.rate.rtt_smoothed().or(latest).unwrap_or(FIRST_RTT).max(latest.unwrap_or_default());
+        Patience { loss: (rtt * 9 / 8).max(GRANULARITY), memory: rtt * 4 + GRANULARITY }
+    }
+}

@@ -1,0 +1,173 @@
+//! What leaves next.
+
+use std::time::Duration;
+
+use super::{Link, MessageId};
+use crate::ltp::frame::Frame;
+use crate::ltp::packet::{DataHead, Header, Kind, DATA_HEAD_BYTES, HEADER_BYTES};
+use crate::ltp::sent::{Load, Note};
+
+/// A packet that is to leave now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Transmit {
+    /// A stretch of a message. Several in a row are mostly neighbours of equal length.
+    Data {
+        /// Number of the packet.
+        number: u64,
+        /// The values must arrive.
+        critical: bool,
+        /// Nothing follows for now.
+        prompt: bool,
+        /// The message.
+        message: MessageId,
+        /// Its round.
+        round: u32,
+        /// Where the values lie in it, in bytes.
+        offset: u32,
+        /// Its length, in bytes.
+        total: u32,
+        /// How many bytes of values.
+        len: u32,
+    },
+    /// Frames.
+    Control {
+        /// Number of the packet.
+        number: u64,
+        /// Everything after the header.
+        body: Vec<u8>,
+    },
+}
+
+impl Transmit {
+    /// The header of the packet; `link` is the number that the receiver chose.
+    pub fn header(&self, link: u32) -> [u8; HEADER_BYTES] {
+        let header = match *self {
+            Transmit::Data { number, critical, prompt, .. } => {
+                Header { kind: Kind::Data, critical, prompt, link, number }
+            }
+            Transmit::Control { number, .. } => {
+                Header { kind: Kind::Control, critical: false, prompt: false, link, number }
+            }
+        };
+        header.encode()
+    }
+
+    /// What stands between the header and the values of a DATA packet; `None` of a CONTROL packet.
+    pub fn data_head(&self) -> Option<[u8; DATA_HEAD_BYTES]> {
+        let Transmit::Data { message, round, offset, total, .. } = *self else { return None };
+        Some(DataHead { message: message.0, round, offset, total }.encode())
+    }
+}
+
+impl Link {
+    /// The next packet that may leave now.
+    #[must_use]
+    pub fn poll_transmit(&mut self, now: Duration) -> Option<Transmit> {
+        while let Some(message) = self.outbox.begin() {
+            self.notes.push_back(Note::Open(message));
+        }
+        if !self.notes.is_empty() || self.inbox.has_notes() || self.seen.due().is_some_and(|due| due <= now) {
+            if let Some(control) = self.next_control(now) {
+                return Some(control);
+            }
+        }
+        self.next_data(now).or_else(|| self.next_probe(now))
+    }
+
+    /// A packet of data may leave, as far as window and pacing are concerned.
+    pub(super) fn may_send(&self, now: Duration) -> bool {
+        self.credit || self.rate.may_send(now, self.log.in_flight())
+    }
+
+    /// Bytes of frames, or of values and what stands before them, that a packet takes.
+    fn body_bytes(&self) -> u32 {
+        self.search.size() - HEADER_BYTES as u32 - self.seal
+    }
+
+    fn next_data(&mut self, now: Duration) -> Option<Transmit> {
+        if !self.outbox.ready() {
+            if self.log.in_flight() < self.rate.window() {
+                self.rate.idle(self.log.in_flight());
+            }
+            return None;
+        }
+        if !self.may_send(now) {
+            return None;
+        }
+        let cut = self.outbox.take(self.body_bytes() - DATA_HEAD_BYTES as u32)?;
+        self.credit = false;
+        let (offset, len) = (cut.piece.range.start, cut.piece.range.end - cut.piece.range.start);
+        let (message, critical) = (cut.message, cut.piece.critical);
+        let number =
+            self.push(now, DATA_HEAD_BYTES as u32 + len, Load::Data { message, offset, len, critical });
+        let prompt = !self.outbox.ready();
+        let (message, round, total) = (MessageId(message), cut.round, cut.total);
+        Some(Transmit::Data { number, critical, prompt, message, round, offset, total, len })
+    }
+
+    /// Frames that wait, as many as fit; `None` if nothing is left to say.
+    fn next_control(&mut self, now: Duration) -> Option<Transmit> {
+        let most = self.body_bytes() as usize;
+        let mut body = Vec::with_capacity(64);
+        if self.seen.pending() {
+            self.seen.write(now, most / 2, &mut body);
+        }
+        let mut notes = Vec::new();
+        while let Some(note) = self.notes.pop_front().or_else(|| self.inbox.take_note()) {
+            let Some(frame) = self.frame(note) else { continue };
+            let before = body.len();
+            frame.encode(&mut body);
+            if body.len() > most {
+                body.truncate(before);
+                self.notes.push_front(note);
+                break;
+            }
+            notes.push(note);
+        }
+        if body.is_empty() {
+            return None;
+        }
+        let load = if notes.is_empty() { Load::Nothing } else { Load::Control };
+        if load == Load::Control {
+            self.log.attach(notes);
+        }
+        let number = self.push(now, body.len() as u32, load);
+        Some(Transmit::Control { number, body })
+    }
+
+    fn frame(&self, note: Note) -> Option<Frame> {
+        match note {
+            Note::Ping => Some(Frame::Ping),
+            Note::Open(message) => {
+                self.outbox.open(message, self.rate.bandwidth().unwrap_or(0)).map(Frame::Open)
+            }
+            Note::Close { message, part } => self.inbox.frame(message, part).map(Frame::Close),
+            Note::Cancel(message) => Some(Frame::Cancel(message)),
+        }
+    }
+
+    /// A padded packet that tries a larger size, once the round trip is known.
+    fn next_probe(&mut self, now: Duration) -> Option<Transmit> {
+        if self.probe.is_some() || self.rate.rtt_min().is_none() || !self.may_send(now) {
+            return None;
+        }
+        let size = self.search.probe(now)?;
+        let mut body = Vec::with_capacity(size as usize);
+        Frame::Ping.encode(&mut body);
+        body.resize(size as usize - HEADER_BYTES - self.seal as usize, 0);
+        self.probe = Some(size);
+        let number = self.push(now, body.len() as u32, Load::Probe);
+        Some(Transmit::Control { number, body })
+    }
+
+    /// Notes a packet with a body of so many bytes; returns its number.
+    fn push(&mut self, now: Duration, body: u32, load: Load) -> u64 {
+        let bytes = HEADER_BYTES as u32 + body + self.seal;
+        let number = self.log.next();
+        let mark = (load != Load::Nothing).then(|| self.rate.sent(now, bytes, self.log.in_flight()));
+        self.log.push(now, bytes, mark, load);
+        self.figures.sent_packets += 1;
+        self.figures.sent_bytes += u64::from(bytes);
+        number
+    }
+}

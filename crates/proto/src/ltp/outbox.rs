@@ -1,0 +1,165 @@
+//! All messages that are being sent on one link, and which of them goes next.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::ops::Range;
+
+use super::frame::{Close, Open};
+use super::outgoing::{Outgoing, Piece, Sending};
+use super::packet::BadPacket;
+use super::sent::Load;
+
+/// A piece of a message.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Cut {
+    pub(crate) message: u32,
+    pub(crate) round: u32,
+    pub(crate) total: u32,
+    pub(crate) piece: Piece,
+}
+
+/// Messages wait until the one before has left for the first time; so each has the link for itself, and the receiver
+/// can tell from its first packet how long it takes.
+#[derive(Debug)]
+pub(crate) struct Outbox {
+    seed: u64,
+    /// Most messages that are open at the receiver.
+    limit: usize,
+    next: u32,
+    waiting: VecDeque<(u32, Sending)>,
+    begun: BTreeMap<u32, Sending>,
+    /// The message that is in its first pass.
+    filling: Option<u32>,
+    /// Messages with critical bytes to send.
+    urgent: BTreeSet<u32>,
+    /// Messages with other bytes to send.
+    ready: BTreeSet<u32>,
+}
+
+impl Outbox {
+    pub(crate) fn new(seed: u64, limit: usize) -> Outbox {
+        Outbox {
+            seed,
+            limit,
+            next: 0,
+            waiting: VecDeque::new(),
+            begun: BTreeMap::new(),
+            filling: None,
+            urgent: BTreeSet::new(),
+            ready: BTreeSet::new(),
+        }
+    }
+
+    pub(crate) fn push(&mut self, what: Outgoing) -> u32 {
+        let message = self.next;
+        self.next = message.checked_add(1).expect("a link ends long before its four billionth message");
+        self.waiting.push_back((message, Sending::new(what, self.seed)));
+        message
+    }
+
+    /// Gives a message up. True if the receiver may know of it.
+    pub(crate) fn cancel(&mut self, message: u32) -> bool {
+        self.waiting.retain(|(waiting, _)| *waiting != message);
+        self.end(message)
+    }
+
+    /// Messages have begun that their receiver has not closed, or are waiting.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.begun.is_empty() && self.waiting.is_empty()
+    }
+
+    /// Begins the next message if it is its turn.
+    pub(crate) fn begin(&mut self) -> Option<u32> {
+        if self.filling.is_some() || self.begun.len() >= self.limit {
+            return None;
+        }
+        let (message, sending) = self.waiting.pop_front()?;
+        self.filling = Some(message);
+        self.begun.insert(message, sending);
+        self.sort(message);
+        Some(message)
+    }
+
+    /// What announces the message, unless that is over.
+    pub(crate) fn open(&self, message: u32, pace: u64) -> Option<Open> {
+        Some(self.begun.get(&message)?.open(message, pace))
+    }
+
+    /// Something is to be sent.
+    pub(crate) fn ready(&self) -> bool {
+        !self.urgent.is_empty() || !self.ready.is_empty()
+    }
+
+    /// Takes the next piece of at most `most` bytes: critical ones of all messages, then the oldest message's.
+    pub(crate) fn take(&mut self, most: u32) -> Option<Cut> {
+        let message = *self.urgent.first().or_else(|| self.ready.first())?;
+        let sending = self.begun.get_mut(&message)?;
+        let piece = sending.take(most)?;
+        let passed = self.filling == Some(message) && !sending.first_pass();
+        // Critical bytes leave first, so that nothing but the end of a queue changes what is to be done next.
+        let changed = passed || !sending.ready() || piece.critical != sending.urgent();
+        let cut = Cut { message, round: sending.round(), total: sending.total(), piece };
+        if changed {
+            self.sort(message);
+        }
+        Some(cut)
+    }
+
+    /// This was lost on its way.
+    pub(crate) fn requeue(&mut self, load: Load) {
+        self.change(load, Sending::requeue);
+    }
+
+    /// This was deemed lost and has arrived.
+    pub(crate) fn arrived_late(&mut self, load: Load) {
+        self.change(load, Sending::arrived_late);
+    }
+
+    /// The receiver closed a message, or said a part of it. `Some` once it is over.
+    pub(crate) fn close(&mut self, close: Close) -> Result<Option<Vec<Range<u32>>>, BadPacket> {
+        let message = close.message;
+        if message >= self.next {
+            return Err(BadPacket::Contradiction(message));
+        }
+        let Some(sending) = self.begun.get_mut(&message) else { return Ok(None) };
+        let missing = sending.close(close)?;
+        self.sort(message);
+        if missing.is_some() {
+            self.end(message);
+        }
+        Ok(missing)
+    }
+
+    fn change(&mut self, load: Load, change: impl FnOnce(&mut Sending, Piece)) {
+        let Load::Data { message, offset, len, critical } = load else { return };
+        if let Some(sending) = self.begun.get_mut(&message) {
+            change(sending, Piece { range: offset..offset + len, critical });
+            self.sort(message);
+        }
+    }
+
+    fn end(&mut self, message: u32) -> bool {
+        let known = self.begun.remove(&message).is_some();
+        self.sort(message);
+        known
+    }
+
+    /// Puts the message into the sets in which it belongs now.
+    fn sort(&mut self, message: u32) {
+        let sending = self.begun.get(&message);
+        set(&mut self.urgent, message, sending.is_some_and(Sending::urgent));
+        set(&mut self.ready, message, sending.is_some_and(Sending::ready));
+        if self.filling == Some(message)
+            && !sending.is_some_and(|sending| sending.urgent() || sending.first_pass())
+        {
+            self.filling = None;
+        }
+    }
+}
+
+fn set(set: &mut BTreeSet<u32>, message: u32, belongs: bool) {
+    if belongs {
+        set.insert(message);
+    } else {
+        set.remove(&message);
+    }
+}

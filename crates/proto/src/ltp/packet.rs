@@ -1,0 +1,158 @@
+//! What a packet begins with, and why one is refused.
+
+use thiserror::Error;
+
+/// Version of the wire format, in the upper half of a packet's first byte.
+pub const VERSION: u8 = 1;
+/// Length of [`Header`] on the wire.
+pub const HEADER_BYTES: usize = 16;
+/// Length of what stands before the values in the body of a DATA packet.
+pub const DATA_HEAD_BYTES: usize = 16;
+
+/// What the body of a packet is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A stretch of one message.
+    Data,
+    /// Frames.
+    Control,
+}
+
+/// The first 16 bytes of every packet. They travel in the clear; sealing authenticates them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Header {
+    /// What the body is.
+    pub kind: Kind,
+    /// The values in it must arrive. Only DATA.
+    pub critical: bool,
+    /// The sender has nothing more to send just now: it is to be acknowledged at once.
+    pub prompt: bool,
+    /// Which link of the receiver it belongs to; the receiver chose the number.
+    pub link: u32,
+    /// Counts up and is never used again: the nonce of sealing.
+    pub number: u64,
+}
+
+/// Packet numbers stay below: a sender does not come so far, and sums with them cannot overflow.
+const NUMBERS: u64 = 1 << 62;
+
+const CRITICAL: u8 = 1;
+const PROMPT: u8 = 2;
+
+impl Header {
+    /// As it stands on the wire.
+    pub fn encode(&self) -> [u8; HEADER_BYTES] {
+        let mut out = [0; HEADER_BYTES];
+        out[0] = VERSION << 4 | if self.kind == Kind::Data { 1 } else { 2 };
+        out[1] = if self.critical { CRITICAL } else { 0 } | if self.prompt { PROMPT } else { 0 };
+        out[4..8].copy_from_slice(&self.link.to_le_bytes());
+        out[8..].copy_from_slice(&self.number.to_le_bytes());
+        out
+    }
+
+    /// Reads the beginning of `packet`.
+    pub fn decode(packet: &[u8]) -> Result<Header, BadPacket> {
+        let bytes = packet.first_chunk::<HEADER_BYTES>().ok_or(BadPacket::Short)?;
+        let kind = match (bytes[0] >> 4, bytes[0] & 15) {
+            (VERSION, 1) => Kind::Data,
+            (VERSION, 2) => Kind::Control,
+            (VERSION, _) => return Err(BadPacket::Kind(bytes[0] & 15)),
+            (other, _) => return Err(BadPacket::Version(other)),
+        };
+        let critical = bytes[1] & CRITICAL != 0;
+        if bytes[1] & !(CRITICAL | PROMPT) != 0 || bytes[2..4] != [0, 0] || critical && kind == Kind::Control
+        {
+            return Err(BadPacket::Flags);
+        }
+        let (link, number) = (word(bytes, 4), u64::from(word(bytes, 8)) | u64::from(word(bytes, 12)) << 32);
+        if number >= NUMBERS {
+            return Err(BadPacket::Number);
+        }
+        Ok(Header { kind, critical, prompt: bytes[1] & PROMPT != 0, link, number })
+    }
+}
+
+/// What stands before the values of a DATA packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DataHead {
+    /// The message it belongs to.
+    pub message: u32,
+    /// The round that the sender gave the message.
+    pub round: u32,
+    /// Where the values begin in the message, in bytes.
+    pub offset: u32,
+    /// Length of the whole message, in bytes.
+    pub total: u32,
+}
+
+impl DataHead {
+    /// As it stands on the wire.
+    pub fn encode(&self) -> [u8; DATA_HEAD_BYTES] {
+        let mut out = [0; DATA_HEAD_BYTES];
+        for (at, value) in [self.message, self.round, self.offset, self.total].into_iter().enumerate() {
+            out[4 * at..4 * at + 4].copy_from_slice(&value.to_le_bytes());
+        }
+        out
+    }
+
+    /// Reads the body of a DATA packet: where its values lie in the message, and how many bytes they are.
+    pub fn decode(body: &[u8]) -> Result<(DataHead, u32), BadPacket> {
+        let bytes = body.first_chunk::<DATA_HEAD_BYTES>().ok_or(BadPacket::Short)?;
+        let head = DataHead {
+            message: word(bytes, 0),
+            round: word(bytes, 4),
+            offset: word(bytes, 8),
+            total: word(bytes, 12),
+        };
+        let len = u32::try_from(body.len() - DATA_HEAD_BYTES).map_err(|_| BadPacket::Bounds)?;
+        match head.offset.checked_add(len) {
+            Some(end) if end <= head.total && len > 0 => Ok((head, len)),
+            _ => Err(BadPacket::Bounds),
+        }
+    }
+}
+
+fn word(bytes: &[u8; 16], at: usize) -> u32 {
+    u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
+}
+
+/// Why a packet is refused. Of one that was authenticated it means that the peer breaks the protocol.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum BadPacket {
+    /// It ends in the middle of something.
+    #[error("the packet ends too early")]
+    Short,
+    /// Another version of the protocol.
+    #[error("the packet is of version {0} of the protocol, and this side speaks {VERSION}")]
+    Version(u8),
+    /// Neither DATA nor CONTROL.
+    #[error("{0} is no kind of packet")]
+    Kind(u8),
+    /// Bits that must be zero are not.
+    #[error("bits are set in the header that have no meaning")]
+    Flags,
+    /// No sender comes so far.
+    #[error("the packet's number is too large to be true")]
+    Number,
+    /// No such frame.
+    #[error("{0} is no type of frame")]
+    Frame(u8),
+    /// A stretch of a message reaches beyond its end, or is empty.
+    #[error("a stretch of a message is empty or reaches beyond its end")]
+    Bounds,
+    /// Ranges are not in order, or too many.
+    #[error("ranges are out of order, empty or too many")]
+    Ranges,
+    /// An acknowledgement of a packet that was never sent.
+    #[error("packet {0} is acknowledged, but was never sent")]
+    NeverSent(u64),
+    /// The message is larger than this side agreed to take.
+    #[error("a message of {0} bytes is larger than this side takes")]
+    TooLarge(u32),
+    /// The peer has more messages open than this side agreed to.
+    #[error("more messages are open than this side takes")]
+    TooMany,
+    /// What is said about a message contradicts what was said before.
+    #[error("packets of message {0} contradict each other")]
+    Contradiction(u32),
+}
