@@ -19,7 +19,8 @@ ARROWS = {
     "proto": {"schedule"},
     "sim": {"schedule", "proto"},
     "net": {"schedule", "proto", "kernels"},
-    "py": {"schedule", "proto", "kernels", "sim", "net"},
+    "emu": set(),
+    "py": {"schedule", "proto", "kernels", "sim", "net", "emu"},
 }
 IMPURE = ["net", "py"]
 

@@ -12,10 +12,15 @@ __all__ = [
     "Schedule",
     "Send",
     "Topology",
+    "emulate",
     "engine_table",
     "replay",
     "simulate",
 ]
+
+# The link emulator
+
+def emulate(settings: str, requests: int, answers: int) -> None: ...
 
 # The engine
 

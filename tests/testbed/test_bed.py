@@ -17,7 +17,8 @@ import torch.distributed as dist
 from tweed.collective import build
 from tweed.errors import NoTestbed, UsageError
 from tweed.testbed import Bed, Counters, Network, Ranks, findings, opened, run_ranks, sent_bytes
-from tweed.testbed.star import HUB, INTERFACE, Command, port
+from tweed.testbed.names import HUB, INTERFACE, port
+from tweed.testbed.star import Command
 
 NUMEL = 250_000  # one megabyte
 

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from tweed.errors import UsageError
 from tweed.testbed import Network
-from tweed.testbed.star import HUB, MOST_RANKS, commands
+from tweed.testbed.names import HUB, MOST_RANKS
+from tweed.testbed.star import commands
 
 networks = st.builds(
     Network,
@@ -40,9 +41,9 @@ def test_reads(text: str, network: Network) -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("", "the keys are rate, loss, congestion; for example rate=100mbit,loss=0.1%"),
+        ("", "the keys are rate, queue, delay, rtt, jitter, loss,"),
         ("rate", "cannot read 'rate'"),
-        ("delay=10ms", "cannot read 'delay=10ms' of a network: the keys are"),
+        ("latency=10ms", "cannot read 'latency=10ms' of a network: the keys are"),
         ("rate=100", "a rate has a unit, gbit, mbit, kbit, bit"),
         ("rate=fastmbit", "cannot read the number in 'fastmbit'"),
         ("rate=-1mbit", "between 10kbit and 100gbit"),
@@ -78,7 +79,7 @@ def of(network: Network, place: int, program: str) -> list[str]:
 def test_rate_is_set_at_both_ends_of_every_pair() -> None:
     network = Network(rate_bits=100e6)
     (hub,) = of(network, HUB, "tc")
-    assert hub.count("root tbf rate 100000000bit burst 12500 latency 50ms") == 3
+    assert hub.count("root tbf rate 100000000bit burst 12500 limit 637500") == 3
     assert all("dev tweed0 root tbf rate 100000000bit" in of(network, rank, "tc")[0] for rank in range(3))
 
 
@@ -95,8 +96,10 @@ def test_offloads_are_off_at_both_ends_only_where_packets_are_lost() -> None:
 
 def test_a_packet_meets_one_rule_of_loss_and_is_counted_by_sender() -> None:
     (rules,) = of(Network(loss=0.001), HUB, "nft")
-    assert rules.count("numgen random mod 1000000 < 1000 ") == 1
-    assert [f'iifname "rank{rank}" counter drop' in rules for rank in range(3)] == [True] * 3
+    assert rules.count("meta protocol ip numgen random mod 1000000 < 1000 ") == 1
+    assert [f'ip saddr 10.77.0.{rank + 1} counter name "lost{rank}" drop' in rules for rank in range(3)] == [
+        True
+    ] * 3
 
 
 def test_congestion_control_is_pinned_by_the_route() -> None:
@@ -105,9 +108,9 @@ def test_congestion_control_is_pinned_by_the_route() -> None:
 
 
 def test_each_rank_gets_an_end_in_its_own_namespace() -> None:
-    (words,) = of(Network(), HUB, "ip")
+    (words, joined) = of(Network(), HUB, "ip")
     assert "link add rank1 type veth peer name tweed0 netns 12" in words
-    assert "link set rank1 master hub" in words
+    assert "link set rank1 master hub" in joined
 
 
 def test_too_many_ranks_are_refused() -> None:

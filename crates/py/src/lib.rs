@@ -1,4 +1,5 @@
 //! The extension module `tweed._core`: thin wrappers, no ideas.
+mod emu;
 mod engine;
 mod errors;
 mod figures;
@@ -9,6 +10,7 @@ use pyo3::prelude::*;
 
 #[pymodule(gil_used = false)]
 fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    emu::register(module)?;
     engine::register(module)?;
     schedule::register(module)?;
     simulate::register(module)?;

@@ -51,7 +51,7 @@ def notes(facts: Mapping[str, Any], links: Side) -> list[str]:
 
 _HUB = (
     "The rate holds in each direction; each packet between two workers, acknowledgements too, is lost with "
-    "that probability. There is no added delay. All sides ran over equal networks, made anew for each."
+    "that probability. All sides ran over equal networks, made anew for each."
 )
 _COMPUTED = (
     "Bytes sent are computed, by the same rule for every side: 2 (N − 1) / N of the buffers that went "

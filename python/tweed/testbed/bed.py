@@ -5,16 +5,18 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from tweed.errors import NoTestbed, UsageError
-from tweed.testbed import counters
+from tweed.testbed import counters, rules
 from tweed.testbed.counters import Counters
+from tweed.testbed.emulator import Emulator
 from tweed.testbed.inside import Home
+from tweed.testbed.names import HUB, INTERFACE, address, port
 from tweed.testbed.namespaces import Namespaces, held, require
 from tweed.testbed.network import Network
-from tweed.testbed.star import HUB, INTERFACE, Command, address, commands, port
+from tweed.testbed.star import Command, check_size, commands, joined, shaped
 
 _FIRST_STORE_PORT = 29500
 
@@ -33,14 +35,24 @@ class Host:
     namespace: str
 
 
-@dataclass(frozen=True, slots=True)
 class Bed:
-    """A testbed: hosts by rank, and what their links have counted. Made by `opened`."""
+    """A testbed: hosts by rank, and what their links have counted. Made by `opened`.
 
-    network: Network
-    hosts: tuple[Host, ...]
-    _namespaces: Namespaces
-    _ports: Iterator[int] = field(default_factory=lambda: itertools.count(_FIRST_STORE_PORT))
+    Attributes:
+      network: what it is like now.
+      hosts: by rank.
+    """
+
+    def __init__(self, network: Network, namespaces: Namespaces, seed: int) -> None:
+        self.network = network
+        self.hosts = tuple(_host(rank, namespaces) for rank in range(len(namespaces.ranks)))
+        self._namespaces = namespaces
+        self._seed = seed
+        self._emulator = Emulator(namespaces, network, seed) if network.emulated else None
+        self._cut: set[int] = set()
+        self._ruled = network.lossy
+        self._past = [Counters()] * self.size
+        self._ports = itertools.count(_FIRST_STORE_PORT)
 
     @property
     def size(self) -> int:
@@ -66,37 +78,116 @@ class Bed:
         """`words` as a command that runs in the namespace of `rank`; for programs such as iperf3."""
         return self._namespaces.inside(rank, *words)
 
+    def change(self, network: Network) -> None:
+        """Makes the links those of `network`, while ranks run.
+
+        Packets on their way arrive as they were to; where the link emulator begins or ends its work, they are
+        lost. A new congestion control is for connections that are made afterwards.
+
+        Raises:
+          UsageError: a host that is none of the ranks.
+          NoTestbed: a program that is needed only now is missing, or what is asked for is not there.
+        """
+        check_size(network, self.size)
+        steps = shaped(network, self.size, self.network)
+        require([step.words[0] for step in steps])
+        before = self._passing()
+        self._run_emulator(network)
+        for step in steps:
+            _run(self._namespaces, step, network)
+        self.network = network
+        self._ruled |= network.lossy
+        if self._cut:
+            self._set_rules()
+        self._past = [
+            past + was.above(now) for past, was, now in zip(self._past, before, self._passing(), strict=True)
+        ]
+
+    def _run_emulator(self, network: Network) -> None:
+        """Starts, changes or ends the emulator; two cannot join the ports at once."""
+        again = self._emulator is not None and network.offload != self.network.offload
+        if self._emulator is not None and (again or not network.emulated):
+            self._emulator.stop()
+            self._emulator = None
+            if not network.emulated:
+                self._namespaces.run(joined(self.size))
+        elif self._emulator is not None:
+            self._emulator.change(network)
+        if self._emulator is None and network.emulated:
+            self._namespaces.run(joined(self.size, by_bridge=False))
+            self._emulator = Emulator(self._namespaces, network, self._seed)
+
+    def cut(self, rank: int) -> None:
+        """Loses every packet from and to `rank`, until it is healed. Its packets count as lost.
+
+        Raises: UsageError for a rank that is not there; NoTestbed if `nft` is missing.
+        """
+        if not 0 <= rank < self.size:
+            raise UsageError(f"there is no rank {rank} in a testbed of {self.size}")
+        require(["nft"])
+        self._cut.add(rank)
+        self._set_rules()
+
+    def heal(self, rank: int) -> None:
+        """Gives `rank` its link back."""
+        self._cut.discard(rank)
+        self._set_rules()
+
+    def _set_rules(self) -> None:
+        script = rules.losses(self.network, self.size, sorted(self._cut))
+        self._namespaces.run(Command(HUB, ("nft", "-f", "-"), script))
+        self._ruled = True
+
     def counters(self) -> list[Counters]:
         """By rank, what its link has counted since the bed was made. Cost: some milliseconds per rank."""
-        lost = self._lost()
-        overflowed = self._overflowed(HUB)
         found = []
-        for rank in range(self.size):
+        for rank, counted in enumerate(zip(self._past, self._passing(), self._lost(), strict=True)):
             text = Path(f"/proc/{self._namespaces.holder(rank)}/net/dev").read_text()
-            full = overflowed.get(port(rank), 0) + self._overflowed(rank).get(INTERFACE, 0)
-            dropped = Counters(lost_packets=lost.get(port(rank), 0), overflowed_packets=full)
-            found.append(counters.link(text) + dropped)
+            found.append(sum(counted, counters.link(text)))
         return found
 
-    def _lost(self) -> dict[str, int]:
-        if not self.network.loss:
-            return {}
-        words = ("nft", "-j", "list", "chain", "bridge", "tweed", "lost")
-        return counters.losses(self._namespaces.run(Command(HUB, words)))
+    def missed_packets(self) -> int:
+        """Packets that the link emulator did not keep up with. If there are some, it was not honest."""
+        return 0 if self._emulator is None else self._emulator.report().missed_packets
+
+    def _lost(self) -> list[Counters]:
+        if not self._ruled:
+            return [Counters()] * self.size
+        words = ("nft", "-j", "list", "counters", "table", "netdev", "tweed")
+        lost = counters.losses(self._namespaces.run(Command(HUB, words)), self.size)
+        return [Counters(lost_packets=packets) for packets in lost]
+
+    def _passing(self) -> list[Counters]:
+        """What is counted by things that may go before the bed does."""
+        emulated = [Counters()] * self.size if self._emulator is None else self._emulator.report().hosts
+        down = self._overflowed(HUB)
+        found = []
+        for rank, more in enumerate(emulated):
+            full = down.get(port(rank), 0) + self._overflowed(rank).get(INTERFACE, 0)
+            found.append(more + Counters(overflowed_packets=full))
+        return found
 
     def _overflowed(self, place: int) -> dict[str, int]:
-        if self.network.rate_bits is None:
+        if not self.network.slowed:
             return {}
         words = ("tc", "-s", "-j", "qdisc", "show")
         return counters.overflows(self._namespaces.run(Command(place, words)))
 
+    def stop(self) -> None:
+        """Ends what `opened` does not hold."""
+        if self._emulator is not None:
+            self._emulator.stop()
+
 
 @contextmanager
-def opened(network: Network, size: int) -> Iterator[Bed]:
+def opened(network: Network, size: int, seed: int = 0) -> Iterator[Bed]:
     """Builds `network` for `size` ranks, and takes it down at the end of the block.
 
+    Args:
+      seed: of what the link emulator draws.
+
     Raises:
-      UsageError: a size that makes no sense.
+      UsageError: a size that makes no sense, or a network that describes hosts beyond it.
       NoTestbed: it cannot be built here; says what to install or to allow. Nothing is left.
 
     Cost: some 20 ms per rank, and a process per rank that sleeps.
@@ -108,7 +199,11 @@ def opened(network: Network, size: int) -> Iterator[Bed]:
     with held(size) as namespaces:
         for command in commands(network, namespaces.ranks):
             _run(namespaces, command, network)
-        yield Bed(network, tuple(_host(rank, namespaces) for rank in range(size)), namespaces)
+        bed = Bed(network, namespaces, seed)
+        try:
+            yield bed
+        finally:
+            bed.stop()
 
 
 def _run(namespaces: Namespaces, command: Command, network: Network) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from dataclasses import astuple, dataclass
 
-from tweed.testbed.star import INTERFACE
+from tweed.testbed.names import INTERFACE, lost
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,9 +17,11 @@ class Counters:
 
     Attributes:
       sent_bytes, received_bytes: with Ethernet's headers.
-      sent_packets, received_packets: with offloads on (no loss asked for), several segments may count as one.
-      lost_packets: sent by this rank and dropped by chance at the hub.
+      sent_packets, received_packets: with offloads on (neither loss nor delay is asked for), several segments
+        may count as one.
+      lost_packets: sent by this rank and dropped by chance at the hub, or because a rank was cut off.
       overflowed_packets: dropped because a queue was full: this rank's own, or that towards it.
+      duplicated_packets, reordered_packets: sent by this rank, and come twice or been overtaken.
     """
 
     sent_bytes: int = 0
@@ -28,12 +30,18 @@ class Counters:
     received_packets: int = 0
     lost_packets: int = 0
     overflowed_packets: int = 0
+    duplicated_packets: int = 0
+    reordered_packets: int = 0
 
     def __add__(self, other: Counters) -> Counters:
         return Counters(*(mine + its for mine, its in zip(astuple(self), astuple(other), strict=True)))
 
     def __sub__(self, before: Counters) -> Counters:
         return Counters(*(now - then for now, then in zip(astuple(self), astuple(before), strict=True)))
+
+    def above(self, other: Counters) -> Counters:
+        """What each count has more than `other`'s; 0 where it has less."""
+        return Counters(*(max(0, mine) for mine in astuple(self - other)))
 
 
 def link(text: str) -> Counters:
@@ -48,7 +56,8 @@ def overflows(text: str) -> dict[str, int]:
     return {entry["dev"]: int(entry["drops"]) for entry in json.loads(text) if entry["kind"] == "tbf"}
 
 
-def losses(text: str) -> dict[str, int]:
-    """Packets lost by chance, by the sender's port, from `nft -j list chain`."""
-    rules = [entry["rule"]["expr"] for entry in json.loads(text)["nftables"] if "rule" in entry]
-    return {match["match"]["right"]: int(count["counter"]["packets"]) for match, count, _ in rules}
+def losses(text: str, size: int) -> list[int]:
+    """By rank, the packets from it that were lost by a rule, from `nft -j list counters`."""
+    entries = (entry["counter"] for entry in json.loads(text)["nftables"] if "counter" in entry)
+    packets = {entry["name"]: int(entry["packets"]) for entry in entries}
+    return [packets.get(lost(rank), 0) for rank in range(size)]

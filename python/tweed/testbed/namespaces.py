@@ -16,7 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tweed.errors import NoTestbed
-from tweed.testbed.star import HUB, Command
+from tweed.testbed.names import HUB
+from tweed.testbed.star import Command
 
 _PATH = os.pathsep.join([os.environ.get("PATH", os.defpath), "/usr/sbin", "/sbin"])
 _PACKAGES = {

@@ -2,123 +2,98 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from decimal import Decimal, InvalidOperation
+from collections.abc import Mapping
+from dataclasses import InitVar, dataclass, field
 
 from tweed.errors import UsageError
+from tweed.testbed import text
+from tweed.testbed.link import PPM, Link
+from tweed.testbed.way import Way, resolved
+from tweed.testbed.words import words
 
-_UNITS = {"gbit": 10**9, "mbit": 10**6, "kbit": 10**3, "bit": 1}
-_PPM = 10**6  # the finest loss that is told from none
-_EXAMPLE = "rate=100mbit,loss=0.1%,congestion=cubic"
+_NOTHING_IF_ZERO = ("delay_ms", "jitter_ms", "loss", "reorder", "duplicate")
 
 
-@dataclass(frozen=True, slots=True)
-class Network:
-    """Equal links from every worker to one hub.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Network(Link):
+    """Links from every worker to one hub: equal ones, but for `hosts`.
 
     Attributes:
-      rate_bits: bits per second of each link, in each direction, Ethernet headers included; None: as fast as
-        the machine can.
-      loss: probability that a packet is lost on its way from one worker to another, at the hub. It strikes
-        each IP packet once, data and acknowledgements alike, independently; whole parts per million.
       congestion: the kernel's congestion control of all TCP connections over the links.
+      offload: let packets cross as large as segmentation offloads make them, where they are delayed; faster,
+        but up to 64 KB are then one packet. Where none are delayed or lost, they cross so anyway.
+      hosts: by rank, what is different about its link.
+      rtt_ms: may be given instead of `delay_ms`: the round trip between two workers.
+
+    The rest is said at `Link`.
 
     Raises: UsageError for a value that makes no sense.
     """
 
-    rate_bits: float | None = None
-    loss: float = 0.0
     congestion: str = "cubic"
+    offload: bool = False
+    hosts: Mapping[int, Link] = field(default_factory=dict, hash=False)
+    rtt_ms: InitVar[float | None] = None
 
-    def __post_init__(self) -> None:
-        if self.rate_bits is not None and not 10**4 <= self.rate_bits <= 10**11:
-            raise UsageError(f"a rate of {self.rate_bits:g} bit/s is not between 10kbit and 100gbit")
-        if not 0 <= self.loss < 1:
-            raise UsageError(f"a loss of {self.loss:g} is not at least 0 and below 1 (write 0.1% or 0.001)")
-        if self.loss and self.loss * _PPM < 0.5:
-            raise UsageError(f"a loss of {self.loss:g} is too small: the least is one packet in a million")
+    def __post_init__(self, rtt_ms: float | None) -> None:
+        if rtt_ms is not None:
+            if self.delay_ms:
+                raise UsageError("a network has a delay or a round trip (twice the delay), not both")
+            self._set("delay_ms", rtt_ms / 2)
+        Link.__post_init__(self)
+        for name in _NOTHING_IF_ZERO:
+            self._set(name, getattr(self, name) or None)
+        if self.burst == 1:
+            self._set("burst", None)
         if not self.congestion.replace("_", "").isalnum():
             raise UsageError(f"{self.congestion!r} is no name of a congestion control, such as cubic or bbr")
-        if self.rate_bits is not None:
-            object.__setattr__(self, "rate_bits", round(self.rate_bits))
-        object.__setattr__(self, "loss", self.loss_ppm / _PPM)
+        if any(rank < 0 for rank in self.hosts):
+            raise UsageError(f"hosts are named by their ranks, not {min(self.hosts)}")
+        hosts = {rank: link for rank, link in sorted(self.hosts.items()) if link != Link()}
+        self._set("hosts", hosts)
+        self._check_ways()
+
+    def _check_ways(self) -> None:
+        for way in (self.way(rank, up) for rank in (*self.hosts, -1) for up in (True, False)):
+            if way.jitter_us > way.delay_us:
+                raise UsageError(f"a jitter of {way.jitter_us / 1000:g} ms is more than the delay")
+            if way.loss_ppm > (PPM - way.loss_ppm) * way.burst:
+                raise UsageError(f"a loss of {way.loss_ppm / PPM:g} needs longer bursts than {way.burst:g}")
+        if self.offload and self.lossy:
+            raise UsageError("offload goes with no loss: a drop would take up to 64 KB at once")
+
+    def way(self, rank: int, up: bool) -> Way:
+        """What the link of a rank does in one direction."""
+        return resolved(self.hosts.get(rank), self, up)
 
     @property
-    def loss_ppm(self) -> int:
-        """Packets lost of a million."""
-        return round(self.loss * _PPM)
+    def emulated(self) -> bool:
+        """Whether it needs the link emulator: for delay, jitter, reordering, duplicates or bursts of loss."""
+        return any(link.does_more for link in (self, *self.hosts.values()))
+
+    @property
+    def lossy(self) -> bool:
+        """Whether some packets are lost by chance."""
+        return any(link.loses for link in (self, *self.hosts.values()))
+
+    @property
+    def slowed(self) -> bool:
+        """Whether some link has a rate."""
+        return any(self.way(rank, up).rate_bits for rank in (*self.hosts, -1) for up in (True, False))
 
     @classmethod
-    def parse(cls, text: str) -> Network:
-        """Reads "rate=100mbit,loss=0.1%,congestion=bbr"; what is left away is as in `Network()`.
+    def parse(cls, line: str) -> Network:
+        """Reads "rate=100mbit,delay=20ms,loss=0.1%,0.rate=1gbit"; what is left away is as in `Network()`.
 
         Raises: UsageError; says what is wrong and how it should look.
         """
-        values: dict[str, float | str] = {}
-        for part in text.split(","):
-            key, sign, value = (word.strip() for word in part.partition("="))
-            if not sign or not value or key not in _KEYS:
-                raise UsageError(_unreadable(part, f"the keys are {', '.join(_KEYS)}"))
-            if key in values:
-                raise UsageError(_unreadable(part, f"{key} is there twice"))
-            values[key] = _KEYS[key](value)
-        rate, loss = values.get("rate"), values.get("loss", 0.0)
-        return cls(None if rate is None else float(rate), float(loss), str(values.get("congestion", "cubic")))
+        return cls(**text.parse(line))
 
     def __str__(self) -> str:
         """In the form that `parse` reads, with everything said."""
-        rate = [] if self.rate_bits is None else [f"rate={_in_units(int(self.rate_bits))}"]
-        loss = [f"loss={_plain(Decimal(self.loss_ppm) / 10**4)}%"] if self.loss_ppm else []
-        return ",".join([*rate, *loss, f"congestion={self.congestion}"])
+        return text.written(self, self.congestion, self.offload, dict(self.hosts))
 
     @property
     def words(self) -> str:
         """For people: "100 Mbit/s per worker, 0.1 % of packets lost, cubic"."""
-        rate = "not slowed" if self.rate_bits is None else f"{_spoken(int(self.rate_bits))} per worker"
-        loss = f"{_plain(Decimal(self.loss_ppm) / 10**4)} % of packets lost" if self.loss else "no loss"
-        return f"{rate}, {loss}, {self.congestion}"
-
-
-def _unreadable(part: str, why: str) -> str:
-    return f"cannot read {part.strip()!r} of a network: {why}; for example {_EXAMPLE}"
-
-
-def _rate(text: str) -> float:
-    number = text.lower().removesuffix("/s")
-    for unit, bits in _UNITS.items():
-        if number.endswith(unit):
-            return float(_number(number.removesuffix(unit), text, "rate=100mbit") * bits)
-    raise UsageError(_unreadable(f"rate={text}", f"a rate has a unit, {', '.join(_UNITS)}"))
-
-
-def _loss(text: str) -> float:
-    number = _number(text.removesuffix("%"), text, "loss=0.1%")
-    return float(number / 100 if text.endswith("%") else number)
-
-
-def _number(text: str, whole: str, example: str) -> Decimal:
-    try:
-        number = Decimal(text.strip())
-    except InvalidOperation:
-        number = Decimal("nan")
-    if not number.is_finite():
-        raise UsageError(f"cannot read the number in {whole!r} of a network; write it like {example}")
-    return number
-
-
-_KEYS: dict[str, Callable[[str], float | str]] = {"rate": _rate, "loss": _loss, "congestion": str}
-
-
-def _in_units(bits: int) -> str:
-    unit = next(unit for unit, size in _UNITS.items() if bits >= size)
-    return f"{_plain(Decimal(bits) / _UNITS[unit])}{unit}"
-
-
-def _spoken(bits: int) -> str:
-    number = _in_units(bits).rstrip("kmgbit")
-    return f"{number} {_in_units(bits).removeprefix(number).capitalize()}/s"
-
-
-def _plain(number: Decimal) -> str:
-    return f"{number.normalize():f}"
+        return words(self, self.hosts, self.congestion)

@@ -4,8 +4,9 @@
     rank 1 [tweed0] ── [rank1]┤ bridge     every pair of brackets is a pair of virtual Ethernet ends,
     rank 2 [tweed0] ── [rank2]┘ (hub)      the left one in the rank's namespace, the right one in the hub's
 
-The rate is that of a token bucket at both ends of a pair, so it holds in each direction. Loss is decided in
-the bridge: a packet from rank to rank meets exactly one such rule.
+The rate is that of a token bucket at both ends of a pair: the left one holds a rank's way up, the right one
+its way down. Loss is decided in the hub, before the right one. Where packets are delayed, the link emulator
+takes the bridge's place.
 """
 
 from __future__ import annotations
@@ -14,20 +15,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tweed.errors import UsageError
+from tweed.testbed import rules
+from tweed.testbed.names import HUB, INTERFACE, MOST_RANKS, SUBNET, address, ethernet, port
 from tweed.testbed.network import Network
+from tweed.testbed.way import Way
 
-#: The interface in each rank's namespace.
-INTERFACE = "tweed0"
-SUBNET = "10.77.0.0/24"
-MOST_RANKS = 253
-#: How long a byte waits at most in the queue before a link, and how much may leave at once after a pause.
-QUEUE_MS, BURST_MS = 50, 1
+#: How much may leave at once after a pause.
+BURST_MS = 1
 _LEAST_BURST_BYTES = 4096  # two packets
 #: Lets every packet cross as itself: else a drop takes up to 44 packets that travel as one.
 _NO_OFFLOADS = ("tso", "off", "gso", "off", "gro", "off", "tx-udp-segmentation", "off")
-
-#: The namespace of the bridge; those of the ranks are called by their numbers.
-HUB = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,83 +36,97 @@ class Command:
     text: str = ""
 
 
-def address(rank: int) -> str:
-    """IPv4 address of a rank."""
-    return f"10.77.0.{rank + 1}"
-
-
-def port(rank: int) -> str:
-    """The hub's end of a rank's pair."""
-    return f"rank{rank}"
-
-
 def commands(network: Network, holders: Sequence[int]) -> list[Command]:
-    """All commands in the order in which they are run.
+    """All commands in the order in which they are run. Bridge or emulator are not among them (`joined`).
 
     Args:
       holders: by rank, the id of a process in the rank's namespace.
 
-    Raises: UsageError for more than `MOST_RANKS`.
+    Raises: UsageError for more than `MOST_RANKS`, and for a host that is none of the ranks.
     """
     ranks = range(len(holders))
-    if len(holders) > MOST_RANKS:
-        raise UsageError(f"a testbed has room for {MOST_RANKS} ranks, not {len(holders)}")
+    check_size(network, len(holders))
     build = [Command(HUB, ("ip", "-batch", "-"), _hub(holders))]
     build += [Command(rank, ("ip", "-batch", "-"), _rank(rank, network)) for rank in ranks]
-    if network.loss:
+    if not network.emulated:
+        build.append(joined(len(holders)))
+    return build + shaped(network, len(holders))
+
+
+def check_size(network: Network, size: int) -> None:
+    """Raises UsageError if a testbed of `size` ranks cannot be such a network."""
+    if size > MOST_RANKS:
+        raise UsageError(f"a testbed has room for {MOST_RANKS} ranks, not {size}")
+    if strangers := [rank for rank in network.hosts if rank >= size]:
+        raise UsageError(f"the network describes rank {strangers[0]}, and there are only {size} ranks")
+
+
+def shaped(network: Network, size: int, before: Network | None = None) -> list[Command]:
+    """What gives links their rates, queues and losses; `before` is what they were given last."""
+    ranks = range(size)
+    build = []
+    if before is not None and network.congestion != before.congestion:
+        build += [Command(rank, ("ip", "-batch", "-"), _route(rank, network, "replace")) for rank in ranks]
+    if _packet_by_packet(network) and not (before and _packet_by_packet(before)):
         build += [Command(HUB, ("ethtool", "-K", port(rank), *_NO_OFFLOADS)) for rank in ranks]
         build += [Command(rank, ("ethtool", "-K", INTERFACE, *_NO_OFFLOADS)) for rank in ranks]
-        build.append(Command(HUB, ("nft", "-f", "-"), _losses(network, len(holders))))
-    if network.rate_bits is not None:
-        ports = "".join(f"{_bucket(port(rank), network.rate_bits)}\n" for rank in ranks)
-        build.append(Command(HUB, ("tc", "-batch", "-"), ports))
-        build += [Command(rank, ("tc", *_bucket(INTERFACE, network.rate_bits).split())) for rank in ranks]
+    if network.lossy or (before and before.lossy):
+        build.append(Command(HUB, ("nft", "-f", "-"), rules.losses(network, size)))
+    down = [_bucket(port(rank), *_ways(rank, False, network, before)) for rank in ranks]
+    if any(down):
+        build.append(Command(HUB, ("tc", "-batch", "-"), _lines([line for line in down if line])))
+    for rank in ranks:
+        if line := _bucket(INTERFACE, *_ways(rank, True, network, before)):
+            build.append(Command(rank, ("tc", *line.split())))
     return build
+
+
+def _ways(rank: int, up: bool, network: Network, before: Network | None) -> tuple[Way, Way | None]:
+    return network.way(rank, up), None if before is None else before.way(rank, up)
+
+
+def joined(size: int, by_bridge: bool = True) -> Command:
+    """Joins the hub's ports by the bridge, or takes them out of it."""
+    how = "master hub" if by_bridge else "nomaster"
+    return Command(
+        HUB, ("ip", "-batch", "-"), _lines([f"link set {port(rank)} {how}" for rank in range(size)])
+    )
+
+
+def _packet_by_packet(network: Network) -> bool:
+    return network.lossy or (network.emulated and not network.offload)
 
 
 def _hub(holders: Sequence[int]) -> str:
     lines = ["link add hub type bridge forward_delay 0 mcast_snooping 0", "link set hub addrgenmode none up"]
     for rank, holder in enumerate(holders):
         lines.append(f"link add {port(rank)} type veth peer name {INTERFACE} netns {holder}")
-        lines.append(f"link set {port(rank)} master hub addrgenmode none up")
+        lines.append(f"link set {port(rank)} addrgenmode none up")
     return _lines(lines)
 
 
 def _rank(rank: int, network: Network) -> str:
-    """The route pins the congestion control: a namespace may not choose its own default as it likes."""
-    own = address(rank)
     return _lines(
         [
             "link set lo up",
-            f"link set {INTERFACE} addrgenmode none up",
-            f"addr add {own}/24 dev {INTERFACE} noprefixroute",
-            f"route add {SUBNET} dev {INTERFACE} src {own} congctl {network.congestion}",
+            f"link set {INTERFACE} address {ethernet(rank)} addrgenmode none up",
+            f"addr add {address(rank)}/24 dev {INTERFACE} noprefixroute",
         ]
-    )
+    ) + _route(rank, network, "add")
 
 
-def _bucket(interface: str, rate_bits: float) -> str:
-    burst = max(round(rate_bits / 8 * BURST_MS / 1000), _LEAST_BURST_BYTES)
-    size = f"rate {round(rate_bits)}bit burst {burst} latency {QUEUE_MS}ms"
-    return f"qdisc add dev {interface} root tbf {size}"
+def _route(rank: int, network: Network, how: str) -> str:
+    """It pins the congestion control: a namespace may not choose its own default as it likes."""
+    way = f"{SUBNET} dev {INTERFACE} src {address(rank)}"
+    return f"route {how} {way} congctl {network.congestion}\n"
 
 
-def _losses(network: Network, size: int) -> str:
-    """Rules that pick packets by chance, and count them by sender. ARP gets through."""
-    senders = [f'    iifname "{port(rank)}" counter drop' for rank in range(size)]
-    return _lines(
-        [
-            "table bridge tweed {",
-            "  chain lost {",
-            *senders,
-            "  }",
-            "  chain crossing {",
-            "    type filter hook forward priority 0",
-            f"    ether type ip numgen random mod 1000000 < {network.loss_ppm} jump lost",
-            "  }",
-            "}",
-        ]
-    )
+def _bucket(interface: str, way: Way, before: Way | None) -> str:
+    if way.rate_bits is None or way.queue_bytes is None:
+        return f"qdisc del dev {interface} root" if before and before.rate_bits is not None else ""
+    burst = max(round(way.rate_bits / 8 * BURST_MS / 1000), _LEAST_BURST_BYTES)
+    size = f"rate {way.rate_bits}bit burst {burst} limit {way.queue_bytes + burst}"
+    return f"qdisc replace dev {interface} root tbf {size}"
 
 
 def _lines(lines: Sequence[str]) -> str:

@@ -1,0 +1,28 @@
+//! A link emulator for the testbed: delays, reorders, duplicates and loses what hosts send to each other.
+//!
+//! ```text
+//!     sender ── tbf ──> its port ──> packet socket ── decides, waits ──> the receiver's port ── tbf ──> receiver
+//! ```
+//!
+//! It takes the place of the hub's bridge. Rates and queues stay with the kernel's token buckets at both ends, so
+//! that what arrives from many meets in the receiver's queue, as behind a switch.
+//!
+//! What decides is pure: [`Links`] says what becomes of a packet and when it is due, [`Queue`] keeps it until then,
+//! `road` joins them. `socket` and the loop in `serve` are the only parts that look at the world (docs/decisions/0011).
+
+mod frame;
+mod links;
+mod queue;
+mod rng;
+mod road;
+mod serve;
+mod settings;
+mod socket;
+mod way;
+
+pub use frame::{target, Target, MAC_PREFIX};
+pub use links::{Fate, Links};
+pub use queue::Queue;
+pub use serve::serve;
+pub use settings::{Counts, Report, Request, Settings, Ways};
+pub use way::Way;

@@ -1,0 +1,85 @@
+//! All links of a testbed: what becomes of a packet from one host to another.
+
+use std::time::Duration;
+
+use crate::rng::Rng;
+use crate::settings::Ways;
+use crate::way::{Bursts, Way};
+
+/// A packet that is held back waits so much longer at most: some packets at 100 Mbit/s and more overtake it.
+const HELD_BACK: Duration = Duration::from_millis(2);
+
+/// What becomes of a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fate {
+    /// It is lost.
+    Lost,
+    /// It arrives.
+    Passes {
+        /// When it is due at the receiver's port.
+        at: Duration,
+        /// It was held back so that others may overtake it.
+        held_back: bool,
+        /// A copy of it arrives right behind it.
+        again: bool,
+    },
+}
+
+/// Decides about packets between hosts that are numbered from 0. Pure: seeded, and `now` is an argument.
+///
+/// Packets from one host to another keep their order, whatever the jitter and however the delay is changed, but
+/// for those that are held back. A packet meets the sender's way up and then the receiver's way down.
+#[derive(Clone, Debug)]
+pub struct Links {
+    ways: Ways,
+    losing_up: Vec<Bursts>,
+    losing_down: Vec<Bursts>,
+    /// By sender and receiver: when the last packet that was not held back is due.
+    due: Vec<Duration>,
+    rng: Rng,
+}
+
+impl Links {
+    /// Links of `ways.up.len()` hosts.
+    pub fn new(ways: Ways, seed: u64) -> Links {
+        let hosts = ways.up.len();
+        Links {
+            losing_up: vec![Bursts::default(); hosts],
+            losing_down: vec![Bursts::default(); hosts],
+            due: vec![Duration::ZERO; hosts * hosts],
+            rng: Rng::new(seed),
+            ways,
+        }
+    }
+
+    /// From now on links are like this; packets on their way are due as before. The number of hosts must be the same.
+    pub fn change(&mut self, ways: Ways) {
+        self.ways = ways;
+    }
+
+    /// What becomes of a packet that leaves the host `from` for `to` at `now`.
+    pub fn decide(&mut self, now: Duration, from: usize, to: usize) -> Fate {
+        let (up, down) = (self.ways.up[from], self.ways.down[to]);
+        // Both are asked, so that neither chain stands still because of the other.
+        let lost = self.losing_up[from].loses(&up, &mut self.rng);
+        if self.losing_down[to].loses(&down, &mut self.rng) || lost {
+            return Fate::Lost;
+        }
+        let again = self.either(&up, &down, |way| way.duplicate_ppm);
+        let held_back = self.either(&up, &down, |way| way.reorder_ppm);
+        let at = now + up.draw_delay(&mut self.rng) + down.draw_delay(&mut self.rng);
+        let due = &mut self.due[from * self.ways.up.len() + to];
+        let at = at.max(*due);
+        if held_back {
+            let more = Duration::from_nanos(self.rng.below(HELD_BACK.as_nanos() as u64));
+            return Fate::Passes { at: at + more, held_back, again };
+        }
+        *due = at;
+        Fate::Passes { at, held_back, again }
+    }
+
+    fn either(&mut self, up: &Way, down: &Way, ppm: impl Fn(&Way) -> u32) -> bool {
+        let above = self.rng.chance(f64::from(ppm(up)) / 1e6);
+        self.rng.chance(f64::from(ppm(down)) / 1e6) || above
+    }
+}

@@ -1,0 +1,88 @@
+//! Frames on their way: judged, copied and kept until they are due. Pure.
+
+use std::time::Duration;
+
+use crate::frame::{target, Target};
+use crate::links::{Fate, Links};
+use crate::queue::Queue;
+use crate::settings::Counts;
+use crate::socket::HEADER;
+
+/// What it holds at most, in bytes; what comes then is dropped and counted as overrun.
+const MOST_HELD: usize = 512 << 20;
+
+/// A frame for the port of a host, with its header.
+#[derive(Debug)]
+pub(crate) struct Parcel {
+    pub(crate) to: usize,
+    pub(crate) frame: Vec<u8>,
+}
+
+/// All frames that are on their way.
+pub(crate) struct Road {
+    pub(crate) links: Links,
+    /// By sender.
+    pub(crate) counts: Vec<Counts>,
+    /// Buffers to be used again.
+    pub(crate) spare: Vec<Vec<u8>>,
+    queue: Queue<Parcel>,
+    held: usize,
+}
+
+impl Road {
+    pub(crate) fn new(links: Links, hosts: usize) -> Road {
+        let counts = vec![Counts::default(); hosts];
+        Road { links, counts, spare: Vec::new(), queue: Queue::default(), held: 0 }
+    }
+
+    /// Takes a copy of a frame, behind its header, that came from a host at `now`.
+    pub(crate) fn admit(&mut self, now: Duration, from: usize, frame: &[u8]) {
+        let hosts = self.counts.len();
+        match target(frame.get(HEADER..).unwrap_or_default(), hosts) {
+            Target::Nobody => {}
+            Target::Host(to) => self.post(now, (from, to), frame),
+            Target::All => {
+                (0..hosts).filter(|to| *to != from).for_each(|to| self.post(now, (from, to), frame));
+            }
+            Target::Packet(to) => self.judge(now, (from, to), frame),
+        }
+    }
+
+    fn judge(&mut self, now: Duration, (from, to): (usize, usize), frame: &[u8]) {
+        let fate = self.links.decide(now, from, to);
+        let counts = &mut self.counts[from];
+        counts.packets += 1;
+        match fate {
+            Fate::Lost => counts.lost += 1,
+            Fate::Passes { at, held_back, again } => {
+                counts.reordered += u64::from(held_back);
+                counts.duplicated += u64::from(again);
+                (0..=u32::from(again)).for_each(|_| self.post(at, (from, to), frame));
+            }
+        }
+    }
+
+    fn post(&mut self, at: Duration, (from, to): (usize, usize), frame: &[u8]) {
+        if self.held > MOST_HELD {
+            self.counts[from].overrun += 1;
+            return;
+        }
+        let mut copy = self.spare.pop().unwrap_or_default();
+        copy.clear();
+        copy.extend_from_slice(frame);
+        self.held += copy.len();
+        self.queue.push(at, Parcel { to, frame: copy });
+    }
+
+    /// The next frame that is due at `now`. Its buffer should come back to `spare`.
+    pub(crate) fn pop(&mut self, now: Duration) -> Option<Parcel> {
+        let parcel = self.queue.pop(now)?;
+        self.held -= parcel.frame.len();
+        Some(parcel)
+    }
+
+    /// When the next frame is due.
+    pub(crate) fn next_timeout(&self) -> Option<Duration> {
+        self.queue.next_timeout()
+    }
+}

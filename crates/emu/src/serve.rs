@@ -1,0 +1,160 @@
+//! The loop: takes frames, asks [`Links`], waits, sends. One thread, busy only while there are frames.
+// This file drives what is pure: it has the clock and the files.
+#![allow(clippy::disallowed_methods, clippy::disallowed_types)]
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::os::fd::AsRawFd;
+use std::time::{Duration, Instant, SystemTime};
+
+use libc::c_int;
+
+use crate::links::Links;
+use crate::road::{Parcel, Road};
+use crate::settings::{Report, Request, Settings};
+use crate::socket::{hurry, interface, wait, Landing, Socket, BATCH};
+
+/// Largest frame: one Ethernet packet, or the most that segmentation offloads make of many.
+const WHOLE: usize = 2048;
+const OFFLOADED: usize = (1 << 16) + 256;
+/// A frame was never longer on its way to here: what the stamps say above that is a clock that was set.
+const MOST_LATE: Duration = Duration::from_millis(500);
+/// Batches that are taken before what is due is sent.
+const TURN: usize = 8;
+
+/// Emulates links between the ports of this network namespace, until `requests` ends.
+///
+/// `settings` is a JSON [`Settings`]. The first line of `answers` comes when it stands, and then one for each
+/// [`Request`]: a JSON [`Report`].
+///
+/// # Errors
+/// Settings or requests that cannot be read, an interface that is not there, a right that is missing.
+pub fn serve(settings: &str, requests: File, answers: File) -> io::Result<()> {
+    let settings: Settings = serde_json::from_str(settings)?;
+    let mut emulator = Emulator::open(settings)?;
+    let mut desk = Desk { requests, answers, read: Vec::new() };
+    hurry();
+    desk.answer(&emulator.report()?)?;
+    loop {
+        let limit = emulator.road.next_timeout().map(|at| at.saturating_sub(emulator.now()));
+        match wait(&emulator.listening, desk.requests.as_raw_fd(), limit) {
+            Ok(true) if !desk.serve(&mut emulator)? => return Ok(()),
+            Err(error) if error.kind() != io::ErrorKind::Interrupted => return Err(error),
+            _ => emulator.turn()?,
+        }
+    }
+}
+
+/// Where requests come in and answers go out.
+struct Desk {
+    requests: File,
+    answers: File,
+    /// What was read and is no whole line yet.
+    read: Vec<u8>,
+}
+
+impl Desk {
+    /// Reads once and answers every whole line; false at the end of requests.
+    fn serve(&mut self, emulator: &mut Emulator) -> io::Result<bool> {
+        let mut some = [0; 1 << 16];
+        let length = self.requests.read(&mut some)?;
+        self.read.extend_from_slice(&some[..length]);
+        while let Some(end) = self.read.iter().position(|byte| *byte == b'\n') {
+            let line: Vec<u8> = self.read.drain(..=end).collect();
+            match serde_json::from_slice(&line)? {
+                Request::Change(ways) => emulator.road.links.change(ways),
+                Request::Count => {}
+            }
+            self.answer(&emulator.report()?)?;
+        }
+        Ok(length > 0)
+    }
+
+    fn answer(&mut self, report: &Report) -> io::Result<()> {
+        let mut line = serde_json::to_vec(report)?;
+        line.push(b'\n');
+        self.answers.write_all(&line)
+    }
+}
+
+struct Emulator {
+    listening: Socket,
+    landing: Landing,
+    /// By host.
+    ports: Vec<Socket>,
+    /// The host behind each interface.
+    hosts: BTreeMap<c_int, usize>,
+    road: Road,
+    /// By host, what is due.
+    due: Vec<Vec<Vec<u8>>>,
+    missed: u64,
+    start: Instant,
+}
+
+impl Emulator {
+    fn open(settings: Settings) -> io::Result<Emulator> {
+        let Settings { ports, ways, seed, offload } = settings;
+        let size = ports.len();
+        if (ways.up.len(), ways.down.len()) != (size, size) {
+            return Err(io::Error::other("one way up and one down per port are needed"));
+        }
+        let indices: Vec<c_int> = ports.iter().map(|name| interface(name)).collect::<io::Result<_>>()?;
+        Ok(Emulator {
+            listening: Socket::listening()?,
+            landing: Landing::new(if offload { OFFLOADED } else { WHOLE }),
+            ports: indices.iter().map(|index| Socket::sending(*index)).collect::<io::Result<_>>()?,
+            hosts: indices.into_iter().zip(0..).collect(),
+            road: Road::new(Links::new(ways, seed), size),
+            due: (0..size).map(|_| Vec::new()).collect(),
+            missed: 0,
+            start: Instant::now(),
+        })
+    }
+
+    fn now(&self) -> Duration {
+        self.start.elapsed()
+    }
+
+    /// Takes what has come, and sends what is due.
+    fn turn(&mut self) -> io::Result<()> {
+        for _ in 0..TURN {
+            if self.take()? < BATCH {
+                break;
+            }
+        }
+        let now = self.now();
+        while let Some(Parcel { to, frame }) = self.road.pop(now) {
+            self.due[to].push(frame);
+        }
+        for (port, frames) in self.ports.iter().zip(&mut self.due) {
+            if !frames.is_empty() {
+                port.send(frames);
+                self.road.spare.append(frames);
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes a batch of frames; returns how many there were.
+    fn take(&mut self) -> io::Result<usize> {
+        let (now, clock) = (self.now(), SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default());
+        let Emulator { landing, listening, hosts, road, .. } = self;
+        landing.receive(listening, |frame| {
+            if let Some(from) = hosts.get(&frame.interface) {
+                road.admit(came(now, clock, frame.stamp), *from, frame.bytes);
+            }
+        })
+    }
+
+    fn report(&mut self) -> io::Result<Report> {
+        self.missed += self.listening.missed()?;
+        Ok(Report { hosts: self.road.counts.clone(), missed: self.missed })
+    }
+}
+
+/// When a frame came, by the clock of `now`: what it waited until it was read is no part of its delay.
+fn came(now: Duration, clock: Duration, stamp: Option<Duration>) -> Duration {
+    let late = stamp.map_or(Duration::ZERO, |stamp| clock.saturating_sub(stamp));
+    now.saturating_sub(if late > MOST_LATE { Duration::ZERO } else { late })
+}

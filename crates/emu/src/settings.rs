@@ -1,0 +1,63 @@
+//! What the emulator is told and what it answers: lines of JSON.
+
+use serde::{Deserialize, Serialize};
+
+use crate::way::Way;
+
+/// What links do, by host: on the way up from the host, and on the way down to it.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Ways {
+    /// By host, from the host to the hub.
+    pub up: Vec<Way>,
+    /// By host, from the hub to the host.
+    pub down: Vec<Way>,
+}
+
+/// What it begins with.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Settings {
+    /// By host, the name of the hub's interface towards it.
+    pub ports: Vec<String>,
+    /// What links do at first.
+    pub ways: Ways,
+    /// Seed of every draw.
+    pub seed: u64,
+    /// Packets may be as large as segmentation offloads make them.
+    pub offload: bool,
+}
+
+/// A line that it reads while it runs. Each is answered by a line with a [`Report`].
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "lowercase", deny_unknown_fields)]
+pub enum Request {
+    /// Links are like this from now on.
+    Change(Ways),
+    /// Only the answer is wanted.
+    Count,
+}
+
+/// What it has done to the packets of one sender.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Counts {
+    /// Packets that came to be decided upon.
+    pub packets: u64,
+    /// Lost in a burst.
+    pub lost: u64,
+    /// Sent twice.
+    pub duplicated: u64,
+    /// Held back.
+    pub reordered: u64,
+    /// Dropped because the emulator held more than it may. Then it is not honest.
+    pub overrun: u64,
+}
+
+/// What it has done.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Report {
+    /// By sender.
+    pub hosts: Vec<Counts>,
+    /// Frames of any sender that came faster than they could be taken. If there are some, it was not honest.
+    pub missed: u64,
+}

@@ -1,0 +1,130 @@
+"""The process of the link emulator (`crates/emu`): started, told, asked, ended.
+
+It runs in the hub's namespace and reads requests from a pipe. When the launcher closes the pipe or is gone,
+it leaves, as the processes do that hold namespaces.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from typing import Any
+
+from tweed.errors import NoTestbed
+from tweed.testbed.counters import Counters
+from tweed.testbed.names import HUB, port
+from tweed.testbed.namespaces import Namespaces
+from tweed.testbed.network import Network
+from tweed.testbed.way import Way
+
+_PROGRAM = "import sys; from tweed import _core; _core.emulate(sys.argv[1], 0, 1)"
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What the emulator has done.
+
+    Attributes:
+      hosts: by rank, lost, duplicated and reordered packets.
+      missed_packets: how many it did not keep up with. It was not honest then.
+    """
+
+    hosts: tuple[Counters, ...]
+    missed_packets: int
+
+
+class Emulator:
+    """A running emulator between the hub's ports.
+
+    Args:
+      seed: of every draw; the same packets at the same times have the same fate.
+
+    Raises: NoTestbed if it does not start; gives its words.
+    """
+
+    def __init__(self, namespaces: Namespaces, network: Network, seed: int) -> None:
+        self._size = len(namespaces.ranks)
+        settings = {
+            "ports": [port(rank) for rank in range(self._size)],
+            "ways": _ways(network, self._size),
+            "seed": seed,
+            "offload": network.offload,
+        }
+        words = namespaces.inside(HUB, sys.executable, "-c", _PROGRAM, json.dumps(settings))
+        pipe = subprocess.PIPE
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+        # A process group of its own: Ctrl-C is for the launcher.
+        self._process = subprocess.Popen(
+            words, stdin=pipe, stdout=pipe, stderr=pipe, text=True, process_group=0, env=environment
+        )
+        self._answer()
+
+    @property
+    def pid(self) -> int:
+        """Its process."""
+        return self._process.pid
+
+    def change(self, network: Network) -> None:
+        """Links are as in `network` from now on; packets on their way arrive as before."""
+        self._ask({"change": _ways(network, self._size)})
+
+    def report(self) -> Report:
+        """What it has done so far."""
+        return self._ask("count")
+
+    def stop(self) -> None:
+        """Ends it; packets on their way are lost. May be called again."""
+        if self._process.returncode is None:
+            self._process.communicate()
+
+    def _ask(self, request: Any) -> Report:
+        assert self._process.stdin
+        try:
+            self._process.stdin.write(json.dumps(request) + "\n")
+            self._process.stdin.flush()
+        except BrokenPipeError:
+            pass  # its last words say why
+        return self._answer()
+
+    def _answer(self) -> Report:
+        assert self._process.stdout
+        line = self._process.stdout.readline()
+        if not line:
+            said = self._process.communicate()[1].strip().rpartition("\n")[2]
+            raise NoTestbed(f"the link emulator is gone: {said or self._process.returncode}")
+        told = json.loads(line)
+        return Report(tuple(_counters(host) for host in told["hosts"]), _missed(told))
+
+
+def _ways(network: Network, size: int) -> dict[str, list[dict[str, float]]]:
+    return {
+        "up": [_way(network.way(rank, up=True)) for rank in range(size)],
+        "down": [_way(network.way(rank, up=False)) for rank in range(size)],
+    }
+
+
+def _way(way: Way) -> dict[str, float]:
+    in_bursts = way.loss_ppm - way.lost_by_rule_ppm
+    return {
+        "delay_us": way.delay_us,
+        "jitter_us": way.jitter_us,
+        "reorder_ppm": way.reorder_ppm,
+        "duplicate_ppm": way.duplicate_ppm,
+        "loss_ppm": in_bursts,
+        "burst": way.burst,
+    }
+
+
+def _counters(told: dict[str, int]) -> Counters:
+    return Counters(
+        lost_packets=told["lost"],
+        duplicated_packets=told["duplicated"],
+        reordered_packets=told["reordered"],
+    )
+
+
+def _missed(told: dict[str, Any]) -> int:
+    return int(told["missed"] + sum(host["overrun"] for host in told["hosts"]))

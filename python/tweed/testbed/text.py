@@ -1,0 +1,160 @@
+"""A network in one line: read and written. Pure.
+
+A line is a list of `key=value`. A key of one link alone has its rank before it, a key of one direction `up`
+or `down`: `rate=100mbit,0.rate=1gbit,0.down.loss=1%`. The name of a profile may stand first; what follows
+goes before what it says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+from tweed.testbed import units
+from tweed.testbed.link import Link
+from tweed.testbed.profiles import PROFILES
+
+
+class Place(NamedTuple):
+    """Whose a value is: of a rank's link or all links (None), in a direction or both (None)."""
+
+    rank: int | None
+    way: str | None
+
+
+Values = dict[tuple[Place, str], dict[str, Any]]
+
+
+def parse(line: str) -> dict[str, Any]:
+    """`line` as arguments of `Network`."""
+    first, comma, rest = line.partition(",")
+    if (profile := PROFILES.get(first.strip())) is not None:
+        return _arguments(_values(profile.text) | _values(rest)) if comma else parse(profile.text)
+    return _arguments(_values(line))
+
+
+def _values(line: str) -> Values:
+    found: Values = {}
+    for part in line.split(","):
+        place, slot, read = _part(part)
+        if (place, slot) in found:
+            raise units.unreadable(part, f"{slot} is there twice")
+        found[place, slot] = read
+    return found
+
+
+def _part(part: str) -> tuple[Place, str, dict[str, Any]]:
+    path, sign, value = (word.strip() for word in part.partition("="))
+    *before, key = path.split(".")
+    rank = int(before.pop(0)) if before and before[0].isdecimal() else None
+    way = before.pop(0) if before and before[0] in ("up", "down") else None
+    if not sign or not value or before or key not in _KEYS:
+        raise units.unreadable(part, _KNOWN)
+    if key in _ALL_ONLY and (rank, way) != (None, None):
+        raise units.unreadable(part, f"{key} holds for all links")
+    return Place(rank, way), "delay" if key == "rtt" else key, _KEYS[key](value)
+
+
+def _arguments(values: Values) -> dict[str, Any]:
+    ranks = sorted({place.rank for place, _ in values if place.rank is not None})
+    hosts = {rank: Link(**_link(values, rank)) for rank in ranks}
+    return _link(values, None) | ({"hosts": hosts} if hosts else {})
+
+
+def _link(values: Values, rank: int | None) -> dict[str, Any]:
+    found = _at(values, Place(rank, None))
+    for way in ("up", "down"):
+        if said := _at(values, Place(rank, way)):
+            found[way] = Link(**said)
+    return found
+
+
+def _at(values: Values, place: Place) -> dict[str, Any]:
+    found = (read for (where, _), read in values.items() if where == place)
+    return {name: value for read in found for name, value in read.items()}
+
+
+def written(network: Link, congestion: str, offload: bool, hosts: dict[int, Link]) -> str:
+    """The line that `parse` reads as such a network."""
+    own = [*_written(network, ""), *(part for rank in hosts for part in _written(hosts[rank], f"{rank}."))]
+    return ",".join([*own, *(["offload=yes"] if offload else []), f"congestion={congestion}"])
+
+
+def _written(link: Link, prefix: str) -> Iterator[str]:
+    for name, (key, write) in _WRITTEN.items():
+        if (value := getattr(link, name)) is not None:
+            yield f"{prefix}{key}={write(value)}"
+    for way in ("up", "down"):
+        if (there := getattr(link, way)) is not None:
+            yield from _written(there, f"{prefix}{way}.")
+
+
+def _ms(value: float) -> str:
+    return f"{units.plain(value)}ms"
+
+
+def _chance(value: float) -> str:
+    return f"{units.percent(value)}%"
+
+
+_WRITTEN: dict[str, tuple[str, Callable[[Any], str]]] = {
+    "rate_bits": ("rate", units.rate),
+    "queue_ms": ("queue", _ms),
+    "queue_bytes": ("queue", units.size),
+    "delay_ms": ("delay", _ms),
+    "jitter_ms": ("jitter", _ms),
+    "loss": ("loss", _chance),
+    "burst": ("burst", units.plain),
+    "reorder": ("reorder", _chance),
+    "duplicate": ("duplicate", _chance),
+}
+
+
+def _rate(value: str) -> dict[str, Any]:
+    return {"rate_bits": units.read(value, units.RATES, "rate", "100mbit")}
+
+
+def _queue(value: str) -> dict[str, Any]:
+    if value.lower().endswith("s"):
+        return {"queue_ms": units.read(value, units.TIMES, "queue", "20ms")}
+    return {"queue_bytes": round(units.read(value, units.SIZES | units.TIMES, "queue", "64kb"))}
+
+
+def _rtt(value: str) -> dict[str, Any]:
+    """Half of it is the way there."""
+    return {"delay_ms": units.read(value, units.TIMES, "rtt", "40ms") / 2}
+
+
+def _time(key: str) -> Callable[[str], dict[str, Any]]:
+    return lambda value: {f"{key}_ms": units.read(value, units.TIMES, key, "20ms")}
+
+
+def _probability(key: str) -> Callable[[str], dict[str, Any]]:
+    return lambda value: {key: units.chance(value, key)}
+
+
+def _burst(value: str) -> dict[str, Any]:
+    return {"burst": float(units.number_in(value, value, "burst=4"))}
+
+
+def _offload(value: str) -> dict[str, Any]:
+    if value not in ("yes", "no"):
+        raise units.unreadable(f"offload={value}", "it is yes or no")
+    return {"offload": value == "yes"}
+
+
+_KEYS: dict[str, Callable[[str], dict[str, Any]]] = {
+    "rate": _rate,
+    "queue": _queue,
+    "delay": _time("delay"),
+    "rtt": _rtt,
+    "jitter": _time("jitter"),
+    "loss": _probability("loss"),
+    "burst": _burst,
+    "reorder": _probability("reorder"),
+    "duplicate": _probability("duplicate"),
+    "offload": _offload,
+    "congestion": lambda value: {"congestion": value},
+}
+_ALL_ONLY = ("offload", "congestion")
+_KNOWN = f"the keys are {', '.join(_KEYS)}, the profiles {', '.join(PROFILES)}"
