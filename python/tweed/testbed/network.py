@@ -57,7 +57,7 @@ class Network(Link):
         for way in (self.way(rank, up) for rank in (*self.hosts, -1) for up in (True, False)):
             if way.jitter_us > way.delay_us:
                 raise UsageError(f"a jitter of {way.jitter_us / 1000:g} ms is more than the delay")
-            if way.loss_ppm > (PPM - way.loss_ppm) * way.burst:
+            if way.burst > 1 and way.loss_ppm > (PPM - way.loss_ppm) * way.burst:
                 raise UsageError(f"a loss of {way.loss_ppm / PPM:g} needs longer bursts than {way.burst:g}")
         if self.offload and self.lossy:
             raise UsageError("offload goes with no loss: a drop would take up to 64 KB at once")
