@@ -1,0 +1,128 @@
+//! How many packets of 1452 bytes two links handle in a second, sender and receiver together on one core.
+//!
+//! `cargo run --release -p tweed-proto --example ltp_speed [packets lost of 1000, default 0]`
+//!
+//! The network carries 25 Gbit/s with a round trip of 100 us. Its time is virtual, so that only what the links compute
+//! is measured; the values themselves are not copied.
+#![allow(clippy::disallowed_methods, reason = "a measurement needs the clock")]
+
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+use tweed_proto::ltp::replay::Window;
+use tweed_proto::ltp::{Event, Header, Link, Outgoing, Settings, Transmit};
+
+const MESSAGE_BYTES: u32 = 100_000_000;
+const MESSAGES: u32 = 20;
+const DELAY: Duration = Duration::from_micros(50);
+const PACKET: u32 = 1452;
+/// How long the network needs for a byte, in picoseconds.
+const BYTE_PS: u64 = 320;
+
+struct Packet {
+    at: Duration,
+    header: [u8; 16],
+    head: [u8; 16],
+    len: usize,
+    body: Option<Vec<u8>>,
+}
+
+struct End {
+    link: Link,
+    window: Window,
+    arriving: VecDeque<Packet>,
+    /// When the network has carried what is under way to here.
+    busy: Duration,
+}
+
+fn main() {
+    let loss: u64 =
+        std::env::args().nth(1).map_or(0, |share| share.parse().expect("losses per 1000 packets"));
+    let settings = Settings { payload: PACKET, payload_ceiling: PACKET, ..Settings::default() };
+    let end = || End {
+        link: Link::new(settings.clone()),
+        window: Window::new(),
+        arriving: VecDeque::new(),
+        busy: Duration::ZERO,
+    };
+    let mut ends = [end(), end()];
+    for round in 0..MESSAGES {
+        let what = Outgoing {
+            round,
+            tag: [0; 48],
+            bytes: MESSAGE_BYTES,
+            value: 4,
+            critical: Vec::new(),
+            lossy: false,
+        };
+        ends[0].link.send(Duration::ZERO, what);
+    }
+    let began = Instant::now();
+    let (mut now, mut delivered) = (Duration::ZERO, 0);
+    // Stands for the values, which nobody looks at.
+    let mut body = vec![0; PACKET as usize];
+    while delivered < MESSAGES {
+        for at in 0..2 {
+            leave(&mut ends, at, now, loss);
+        }
+        let arrivals = ends.iter().filter_map(|end| Some(end.arriving.front()?.at));
+        let timeouts = ends.iter().filter_map(|end| end.link.next_timeout());
+        now = arrivals.chain(timeouts).min().expect("something is under way").max(now);
+        for end in &mut ends {
+            delivered += arrive(end, now, &mut body);
+            end.link.handle_timeout(now);
+        }
+    }
+    report(&ends, began.elapsed(), now);
+}
+
+fn leave(ends: &mut [End; 2], from: usize, now: Duration, loss: u64) {
+    while let Some(transmit) = ends[from].link.poll_transmit(now) {
+        let header = transmit.header(1);
+        let head = transmit.data_head().unwrap_or_default();
+        let (len, body) = match transmit {
+            Transmit::Data { len, number, .. }
+                if number.wrapping_mul(0x9e37_79b9_7f4a_7c15) % 1000 >= loss =>
+            {
+                (16 + len as usize, None)
+            }
+            Transmit::Data { .. } => continue,
+            Transmit::Control { body, .. } => (body.len(), Some(body)),
+        };
+        let to = &mut ends[1 - from];
+        to.busy = to.busy.max(now) + Duration::from_nanos(len as u64 * BYTE_PS / 1000);
+        to.arriving.push_back(Packet { at: to.busy + DELAY, header, head, len, body });
+    }
+}
+
+fn arrive(end: &mut End, now: Duration, body: &mut [u8]) -> u32 {
+    while end.arriving.front().is_some_and(|packet| packet.at <= now) {
+        let packet = end.arriving.pop_front().expect("there is one");
+        let header = Header::decode(&packet.header).expect("it was encoded");
+        assert!(end.window.admit(header.number));
+        body[..16].copy_from_slice(&packet.head);
+        let body = packet.body.as_deref().unwrap_or(&body[..packet.len]);
+        end.link.handle(now, &header, body).expect("it is the other link's");
+    }
+    std::iter::from_fn(|| end.link.poll_event())
+        .filter(|event| matches!(event, Event::Delivered { .. }))
+        .count() as u32
+}
+
+fn report(ends: &[End; 2], took: Duration, virtual_time: Duration) {
+    let [forth, back] = [ends[0].link.figures(), ends[1].link.figures()];
+    let packets = forth.sent_packets + back.sent_packets;
+    println!(
+        "packets: {} to the receiver, {} back, {} lost",
+        forth.sent_packets, back.sent_packets, forth.lost_packets
+    );
+    println!(
+        "{:.2} million packets/s, {:.0} ns per packet",
+        packets as f64 / took.as_secs_f64() / 1e6,
+        took.as_nanos() as f64 / packets as f64
+    );
+    println!(
+        "virtual time {virtual_time:?}, in it {:.1} Gbit/s",
+        forth.sent_bytes as f64 * 8.0 / virtual_time.as_secs_f64() / 1e9
+    );
+}
