@@ -55,7 +55,7 @@ fn main() {
             critical: Vec::new(),
             lossy: false,
         };
-        ends[0].link.send(Duration::ZERO, what);
+        ends[0].link.send(what);
     }
     let began = Instant::now();
     let (mut now, mut delivered) = (Duration::ZERO, 0);

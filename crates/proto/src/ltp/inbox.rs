@@ -7,19 +7,11 @@ use super::close::{first_guess, Closing, Gate, Verdict};
 use super::frame::{Close, Open};
 use super::incoming::{Receiving, Telling};
 use super::link::Event;
+use super::most::{Most, Opened};
 use super::packet::{BadPacket, DataHead};
 use super::ranges::Ranges;
 use super::sent::Note;
 use super::MessageId;
-
-/// What this side takes at most.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Most {
-    /// Bytes of one message.
-    pub(crate) bytes: u32,
-    /// Messages that are open at a time.
-    pub(crate) open: usize,
-}
 
 /// A message is open from its first packet on, until it is closed here; then its sender is told until it knows; then
 /// only its number is remembered, so that a late packet never opens it again.
@@ -27,6 +19,7 @@ pub(crate) struct Most {
 pub(crate) struct Inbox {
     pub(crate) gate: Gate,
     most: Most,
+    opened: Opened,
     open: BTreeMap<u32, Receiving>,
     telling: BTreeMap<u32, Telling>,
     over: Ranges,
@@ -39,6 +32,7 @@ impl Inbox {
         Inbox {
             gate: Gate::new(closing),
             most,
+            opened: Opened::default(),
             open: BTreeMap::new(),
             telling: BTreeMap::new(),
             over: Ranges::new(),
@@ -86,8 +80,10 @@ impl Inbox {
 
     /// The sender gives a message up. True if it was open.
     pub(crate) fn cancel(&mut self, message: u32) -> Result<bool, BadPacket> {
-        self.end(message)?;
-        Ok(self.open.remove(&message).is_some())
+        if message == u32::MAX {
+            return Err(BadPacket::Contradiction(message));
+        }
+        Ok(self.end(message).is_some())
     }
 
     /// Closes what time closes.
@@ -149,15 +145,16 @@ impl Inbox {
         total: u32,
     ) -> Result<Option<&mut Receiving>, BadPacket> {
         if !self.open.contains_key(&message) {
+            if message == u32::MAX {
+                return Err(BadPacket::Contradiction(message));
+            }
             if self.over.contains(message) {
                 return Ok(None);
             }
-            if total > self.most.bytes || message == u32::MAX {
-                return Err(BadPacket::TooLarge(total));
+            if !self.opened.fits(total, &self.most) {
+                return Err(BadPacket::TooMuch(total));
             }
-            if self.open.len() >= self.most.open {
-                return Err(BadPacket::TooMany);
-            }
+            self.opened.add(total);
             self.open.insert(message, Receiving::new(now, round, total));
         }
         Ok(self.open.get_mut(&message))
@@ -183,12 +180,11 @@ impl Inbox {
     }
 
     fn close(&mut self, elapsed: Duration, message: u32, events: &mut VecDeque<Event>) {
-        let Some(receiving) = self.open.remove(&message) else { return };
+        let Some(receiving) = self.end(message) else { return };
         if receiving.lossy() {
             self.gate.note_closed(elapsed, receiving.progress().delivered, receiving.progress().total);
         }
         let Some(closed) = receiving.close() else { return };
-        self.over.insert(message..message + 1);
         self.telling.insert(message, Telling::new(closed.missing.clone()));
         self.tell_again(message);
         let (round, tag, total, missing) = (closed.round, closed.tag, closed.total, closed.missing);
@@ -206,10 +202,12 @@ impl Inbox {
         }
     }
 
-    fn end(&mut self, message: u32) -> Result<(), BadPacket> {
-        let after = message.checked_add(1).ok_or(BadPacket::Contradiction(message))?;
-        self.over.insert(message..after);
-        Ok(())
+    /// Never opens it again; returns what it was if it was open.
+    fn end(&mut self, message: u32) -> Option<Receiving> {
+        self.over.insert(message..message + 1);
+        let receiving = self.open.remove(&message)?;
+        self.opened.remove(receiving.progress().total);
+        Some(receiving)
     }
 
     /// Takes over what the gate knows by now.

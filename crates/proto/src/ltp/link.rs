@@ -9,7 +9,8 @@ use std::time::Duration;
 
 use super::close::Closing;
 use super::frame::{Frame, TAG_BYTES};
-use super::inbox::{Inbox, Most};
+use super::inbox::Inbox;
+use super::most::Most;
 use super::mtu::Search;
 use super::outbox::Outbox;
 use super::outgoing::Outgoing;
@@ -23,7 +24,7 @@ pub use transmit::Transmit;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct MessageId(pub u32);
 
-/// What a link goes by. Both sides should have the same `most_bytes` and `most_open`.
+/// What a link goes by. Both sides must have the same `most_open` and `most_bytes`: a sender keeps to them.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// Largest packet at first, in bytes of the UDP payload: header, body and what sealing adds. At least 1200.
@@ -36,14 +37,14 @@ pub struct Settings {
     pub closing: Closing,
     /// Where first passes begin.
     pub seed: u64,
-    /// Longest message that is taken, in bytes.
-    pub most_bytes: u32,
     /// Most messages that are open at a time, in each direction.
     pub most_open: usize,
+    /// Most bytes of all messages that are open at a time, in each direction.
+    pub most_bytes: u64,
 }
 
 impl Default for Settings {
-    /// Packets of 1200 bytes, larger ones if they arrive; no sealing; any length of messages, 256 of them open.
+    /// Packets of 1200 bytes, larger ones if they arrive; no sealing; 256 open messages of any length.
     fn default() -> Settings {
         Settings {
             payload: LEAST_PAYLOAD,
@@ -51,8 +52,8 @@ impl Default for Settings {
             seal: 0,
             closing: Closing::default(),
             seed: 0,
-            most_bytes: u32::MAX,
             most_open: 256,
+            most_bytes: u64::MAX,
         }
     }
 }
@@ -169,12 +170,12 @@ impl Link {
     /// A link of which nothing is known. It asks for the round trip at once, so that a first message finds an estimate.
     pub fn new(settings: Settings) -> Link {
         let payload = settings.payload.max(LEAST_PAYLOAD);
-        let most = Most { bytes: settings.most_bytes, open: settings.most_open };
+        let most = Most { messages: settings.most_open.max(1), bytes: settings.most_bytes };
         Link {
             seal: settings.seal,
             log: Log::new(),
             seen: Seen::default(),
-            outbox: Outbox::new(settings.seed, settings.most_open),
+            outbox: Outbox::new(settings.seed, most),
             inbox: Inbox::new(settings.closing, most),
             rate: Rate::new(None),
             search: Search::new(payload, settings.payload_ceiling.max(payload)),
@@ -189,7 +190,10 @@ impl Link {
     }
 
     /// Queues a message. Its memory is read until [`Event::Delivered`], or until [`Link::cancel`] returns.
-    pub fn send(&mut self, _now: Duration, what: Outgoing) -> MessageId {
+    ///
+    /// # Panics
+    /// If it is longer than [`Settings::most_bytes`].
+    pub fn send(&mut self, what: Outgoing) -> MessageId {
         MessageId(self.outbox.push(what))
     }
 

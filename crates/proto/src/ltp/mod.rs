@@ -8,6 +8,7 @@ pub mod frame;
 mod inbox;
 mod incoming;
 mod link;
+mod most;
 pub mod mtu;
 mod outbox;
 mod outgoing;

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Range;
 
 use super::frame::{Close, Open};
+use super::most::{Most, Opened};
 use super::outgoing::{Outgoing, Piece, Sending};
 use super::packet::BadPacket;
 use super::sent::Load;
@@ -22,11 +23,14 @@ pub(crate) struct Cut {
 #[derive(Debug)]
 pub(crate) struct Outbox {
     seed: u64,
-    /// Most messages that are open at the receiver.
-    limit: usize,
+    most: Most,
+    /// What may be open at the receiver.
+    opened: Opened,
     next: u32,
     waiting: VecDeque<(u32, Sending)>,
     begun: BTreeMap<u32, Sending>,
+    /// Lengths of messages that were given up, until the receiver knows.
+    leaving: BTreeMap<u32, u32>,
     /// The message that is in its first pass.
     filling: Option<u32>,
     /// Messages with critical bytes to send.
@@ -36,13 +40,15 @@ pub(crate) struct Outbox {
 }
 
 impl Outbox {
-    pub(crate) fn new(seed: u64, limit: usize) -> Outbox {
+    pub(crate) fn new(seed: u64, most: Most) -> Outbox {
         Outbox {
             seed,
-            limit,
+            most,
+            opened: Opened::default(),
             next: 0,
             waiting: VecDeque::new(),
             begun: BTreeMap::new(),
+            leaving: BTreeMap::new(),
             filling: None,
             urgent: BTreeSet::new(),
             ready: BTreeSet::new(),
@@ -50,6 +56,11 @@ impl Outbox {
     }
 
     pub(crate) fn push(&mut self, what: Outgoing) -> u32 {
+        assert!(
+            u64::from(what.bytes) <= self.most.bytes,
+            "a message of {} bytes was never agreed on",
+            what.bytes
+        );
         let message = self.next;
         self.next = message.checked_add(1).expect("a link ends long before its four billionth message");
         self.waiting.push_back((message, Sending::new(what, self.seed)));
@@ -59,7 +70,16 @@ impl Outbox {
     /// Gives a message up. True if the receiver may know of it.
     pub(crate) fn cancel(&mut self, message: u32) -> bool {
         self.waiting.retain(|(waiting, _)| *waiting != message);
-        self.end(message)
+        let Some(sending) = self.end(message) else { return false };
+        self.leaving.insert(message, sending.total());
+        true
+    }
+
+    /// The receiver knows that a message was given up.
+    pub(crate) fn cancelled(&mut self, message: u32) {
+        if let Some(total) = self.leaving.remove(&message) {
+            self.opened.remove(total);
+        }
     }
 
     /// Messages have begun that their receiver has not closed, or are waiting.
@@ -69,9 +89,11 @@ impl Outbox {
 
     /// Begins the next message if it is its turn.
     pub(crate) fn begin(&mut self) -> Option<u32> {
-        if self.filling.is_some() || self.begun.len() >= self.limit {
+        let next = self.waiting.front().filter(|_| self.filling.is_none())?.1.total();
+        if !self.opened.fits(next, &self.most) {
             return None;
         }
+        self.opened.add(next);
         let (message, sending) = self.waiting.pop_front()?;
         self.filling = Some(message);
         self.begun.insert(message, sending);
@@ -124,7 +146,8 @@ impl Outbox {
         let missing = sending.close(close)?;
         self.sort(message);
         if missing.is_some() {
-            self.end(message);
+            let total = self.end(message).map_or(0, |sending| sending.total());
+            self.opened.remove(total);
         }
         Ok(missing)
     }
@@ -137,10 +160,10 @@ impl Outbox {
         }
     }
 
-    fn end(&mut self, message: u32) -> bool {
-        let known = self.begun.remove(&message).is_some();
+    fn end(&mut self, message: u32) -> Option<Sending> {
+        let sending = self.begun.remove(&message);
         self.sort(message);
-        known
+        sending
     }
 
     /// Puts the message into the sets in which it belongs now.

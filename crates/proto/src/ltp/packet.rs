@@ -146,12 +146,9 @@ pub enum BadPacket {
     /// An acknowledgement of a packet that was never sent.
     #[error("packet {0} is acknowledged, but was never sent")]
     NeverSent(u64),
-    /// The message is larger than this side agreed to take.
-    #[error("a message of {0} bytes is larger than this side takes")]
-    TooLarge(u32),
-    /// The peer has more messages open than this side agreed to.
-    #[error("more messages are open than this side takes")]
-    TooMany,
+    /// With this message, more would be open than both sides agreed on.
+    #[error("with a message of {0} bytes, more is open than was agreed on")]
+    TooMuch(u32),
     /// What is said about a message contradicts what was said before.
     #[error("packets of message {0} contradict each other")]
     Contradiction(u32),

@@ -36,7 +36,7 @@ pub(crate) enum Note {
 struct Packet {
     sent: Duration,
     bytes: u32,
-    /// None of a packet that nobody acknowledges.
+    /// None of a packet that the rate control does not know of.
     mark: Option<Mark>,
     load: Load,
     /// Neither acknowledged nor lost.
@@ -53,6 +53,8 @@ struct Lost {
 /// What an acknowledgement or a timer settled. Kept and filled anew, so that it takes no memory each time.
 #[derive(Debug, Default)]
 pub(crate) struct Settled {
+    /// A packet was newly acknowledged.
+    pub(crate) anything: bool,
     pub(crate) acked_bytes: u64,
     /// Of the newest packet acknowledged.
     pub(crate) newest: Option<Mark>,
@@ -79,7 +81,7 @@ impl Settled {
         self.lost.clear();
         self.lost_notes.clear();
         (self.acked_bytes, self.largest_bytes) = (0, 0);
-        (self.newest, self.largest_sent, self.probe) = (None, None, None);
+        (self.newest, self.largest_sent, self.probe, self.anything) = (None, None, None, false);
     }
 }
 
@@ -102,6 +104,8 @@ pub(crate) struct Log {
     notes: BTreeMap<u64, Vec<Note>>,
     lost: BTreeMap<u64, Lost>,
     in_flight: u64,
+    /// Packets that were sent, are to be acknowledged and are neither acknowledged nor lost.
+    waiting: usize,
     largest_acked: Option<u64>,
     /// When a packet was sent last that is to be acknowledged.
     last_sent: Duration,
@@ -130,6 +134,11 @@ impl Log {
         self.in_flight
     }
 
+    /// An acknowledgement is waited for.
+    pub(crate) fn waits(&self) -> bool {
+        self.waiting > 0
+    }
+
     pub(crate) fn last_sent(&self) -> Duration {
         self.last_sent
     }
@@ -139,11 +148,12 @@ impl Log {
         self.loss_time
     }
 
-    /// A packet leaves now; it gets the number [`Log::next`].
+    /// A packet leaves now; it gets the number [`Log::next`]. `bytes` and `mark` are what the rate control knows of.
     pub(crate) fn push(&mut self, now: Duration, bytes: u32, mark: Option<Mark>, load: Load) {
         let open = load != Load::Nothing;
         if open {
             self.in_flight += u64::from(bytes);
+            self.waiting += 1;
             self.last_sent = now;
         }
         self.packets.push_back(Packet { sent: now, bytes, mark, load, open });
@@ -215,6 +225,8 @@ impl Log {
         if !std::mem::take(&mut packet.open) {
             return;
         }
+        self.waiting -= 1;
+        settled.anything = true;
         settled.acked_bytes += u64::from(packet.bytes);
         settled.largest_bytes = settled.largest_bytes.max(packet.bytes);
         self.in_flight -= u64::from(packet.bytes);
@@ -244,6 +256,7 @@ impl Log {
         let number = self.base + at as u64;
         let packet = &mut self.packets[at];
         packet.open = false;
+        self.waiting -= 1;
         self.in_flight -= u64::from(packet.bytes);
         match packet.load {
             Load::Control => settled.lost_notes.extend(self.notes.remove(&number).unwrap_or_default()),

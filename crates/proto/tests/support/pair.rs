@@ -77,7 +77,7 @@ impl Pair {
     pub fn send(&mut self, from: usize, what: Outgoing) -> MessageId {
         let data: Vec<u8> = (0..what.bytes).map(|at| (at % 251) as u8 + 1).collect();
         let end = &mut self.ends[from];
-        let id = end.link.send(self.now, what.clone());
+        let id = end.link.send(what.clone());
         end.given.insert(id, Given { what, data, cancelled: false, received: None, delivered: None });
         id
     }

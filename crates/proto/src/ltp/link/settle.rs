@@ -47,8 +47,8 @@ impl Link {
         self.log.acked(&ack.ranges, &mut settled)?;
         let delay = Duration::from_micros(ack.delay_us.into());
         let rtt = settled.largest_sent.map(|sent| now.saturating_sub(sent).saturating_sub(delay));
-        if settled.newest.is_some() {
-            self.silences = 0;
+        if settled.anything {
+            (self.silences, self.credit) = (0, false);
         }
         self.settle(now, rtt, &mut settled);
         self.settled = settled;
@@ -58,8 +58,10 @@ impl Link {
     /// Finds losses, and does what follows from them and from what was acknowledged.
     fn settle(&mut self, now: Duration, rtt: Option<Duration>, settled: &mut Settled) {
         for &note in &settled.notes {
-            if let Note::Close { message, part } = note {
-                self.inbox.told(message, part);
+            match note {
+                Note::Close { message, part } => self.inbox.told(message, part),
+                Note::Cancel(message) => self.outbox.cancelled(message),
+                Note::Ping | Note::Open(_) => {}
             }
         }
         for &load in &settled.late {
@@ -90,9 +92,9 @@ impl Link {
             }
         }
         if let Some(arrived) = settled.probe {
-            self.probe = None;
-            if !arrived {
-                self.search.lost_probe(now);
+            match self.probe.take().filter(|_| arrived) {
+                Some(size) => self.search.acked(size),
+                None => self.search.lost_probe(now),
             }
         }
     }
@@ -114,7 +116,7 @@ impl Link {
 
     /// When something should have been heard: of a packet under way, or of a message that is not closed.
     fn silence_ends(&self) -> Option<Duration> {
-        let waiting = self.log.in_flight() > 0 || !self.outbox.is_empty() && !self.outbox.ready();
+        let waiting = self.log.waits() || !self.outbox.is_empty() && !self.outbox.ready();
         let rtt = self.rate.rtt_smoothed().unwrap_or(FIRST_RTT);
         let usual = rtt + (self.rate.rtt_var() * 4).max(GRANULARITY) + DELAY;
         let patience = usual * (1 << self.silences.min(10));

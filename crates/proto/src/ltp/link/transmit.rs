@@ -164,8 +164,14 @@ impl Link {
     fn push(&mut self, now: Duration, body: u32, load: Load) -> u64 {
         let bytes = HEADER_BYTES as u32 + body + self.seal;
         let number = self.log.next();
-        let mark = (load != Load::Nothing).then(|| self.rate.sent(now, bytes, self.log.in_flight()));
-        self.log.push(now, bytes, mark, load);
+        match load {
+            Load::Data { .. } | Load::Control => {
+                let mark = self.rate.sent(now, bytes, self.log.in_flight());
+                self.log.push(now, bytes, Some(mark), load);
+            }
+            // A size that is tried says nothing about the rate, and is mostly lost.
+            Load::Probe | Load::Nothing => self.log.push(now, 0, None, load),
+        }
         self.figures.sent_packets += 1;
         self.figures.sent_bytes += u64::from(bytes);
         number
