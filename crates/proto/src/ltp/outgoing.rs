@@ -58,16 +58,17 @@ const UNIT: u32 = 16;
 impl Sending {
     /// `seed` and the round say where the first pass begins: what is sent last is what Early Close cuts, and that must
     /// not always be the same layers.
-    pub(crate) fn new(what: Outgoing, seed: u64) -> Sending {
+    pub(crate) fn new(mut what: Outgoing, seed: u64) -> Sending {
         let value = u32::from(what.value.max(1));
         let unit = if UNIT.is_multiple_of(value) { UNIT } else { value };
         let mut critical = Ranges::new();
-        for range in &what.critical {
+        for range in what.critical.iter().filter(|range| !range.is_empty()) {
             let end = range.end.div_ceil(unit).saturating_mul(unit).min(what.bytes);
             critical.insert(range.start / unit * unit..end);
         }
+        what.critical = critical.as_slice().to_vec();
         let mut fresh = Ranges::from(0..what.bytes);
-        for range in critical.as_slice() {
+        for range in &what.critical {
             fresh.remove(range.clone());
         }
         let places = u64::from(what.bytes / unit).max(1);

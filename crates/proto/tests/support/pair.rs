@@ -216,7 +216,8 @@ fn check(given: &Given, landed: &[u8], missing: &[Range<u32>]) {
         assert_eq!(range.start % u32::from(given.what.value), 0);
         assert!(range.end % u32::from(given.what.value) == 0 || range.end == given.what.bytes);
         let vital = |critical: &Range<u32>| critical.start < range.end && range.start < critical.end;
-        assert!(!given.what.critical.iter().any(vital), "critical bytes of {range:?} are missing");
+        let mut critical = given.what.critical.iter().filter(|critical| !critical.is_empty());
+        assert!(!critical.any(vital), "critical bytes of {range:?} are missing");
     }
     assert!(landed == expected, "other bytes than those that are said to be missing differ");
     assert!(given.what.lossy || missing.is_empty(), "a reliable message lacks {missing:?}");

@@ -252,7 +252,14 @@ impl Rate {
     fn pace(&self) -> u64 {
         let Some(bandwidth) = self.bandwidth() else { return self.first_pace() };
         let pace = (bandwidth as f64 * self.phase.pace()) as u64;
-        pace.max(if self.phase.starts_up() { self.first_pace() } else { 1 })
+        pace.max(if self.phase.starts_up() { self.first_pace() } else { self.least_pace() })
+    }
+
+    /// What the least window allows anyway. After an outage the estimate may be a few bytes per second, and at that pace
+    /// nothing would ever correct it.
+    fn least_pace(&self) -> u64 {
+        let within = self.rtt_smoothed().unwrap_or(FIRST_FLIGHT_WITHIN).max(Duration::from_micros(1));
+        (u128::from(LEAST_WINDOW * self.packet) * 1_000_000_000 / within.as_nanos()) as u64
     }
 
     fn first_pace(&self) -> u64 {
