@@ -7,6 +7,9 @@
 //! as all its arrivals are there, in rank order whatever the order of arrival; a value is overwritten once
 //! nobody needs the old one. Slices run through the same rules side by side, at most `window` of them.
 
+mod action;
+mod queries;
+
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -16,92 +19,7 @@ use crate::layout::{Layout, Reach};
 use crate::program::{Input, Program, Wait};
 use crate::slice::Slice;
 
-/// A peer's value that can be read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Arrival {
-    /// Where; only the caller knows what the number means.
-    pub at: u64,
-    /// The answer may be written there.
-    pub writable: bool,
-}
-
-/// What a `ready` signal says besides which piece it is about.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ready {
-    /// The value can be read there.
-    Readable(Arrival),
-    /// The value has been written into the receiver's buffer already.
-    Placed,
-}
-
-/// Something to tell a peer about one piece.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Signal {
-    /// Whom.
-    pub to: Rank,
-    /// Index of the send in the schedule.
-    pub send: u32,
-    /// Which piece.
-    pub slice: u32,
-    /// What.
-    pub what: Notice,
-}
-
-/// What a [`Signal`] says.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Notice {
-    /// The value of that output can be read; the answer may be written over it if `writable`.
-    Readable {
-        /// The output that holds it.
-        output: u32,
-        /// See [`Arrival::writable`].
-        writable: bool,
-    },
-    /// The value is in the receiver's buffer.
-    Placed,
-    /// This rank has read the value it was sent.
-    Read,
-}
-
-/// Arithmetic on one piece: `own op arrivals..` in rank order, or a copy, into all targets at once.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Combine {
-    /// The input taken in.
-    pub input: u32,
-    /// Which piece.
-    pub slice: u32,
-    /// The output to stage in the same pass.
-    pub stage: Option<u32>,
-    /// `(position in the input's sends, index of the answering send)`: write the result there, too.
-    pub puts: Vec<(u32, u32)>,
-}
-
-/// What the caller must do. All but signals are answered with [`Executor::finished`].
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Action {
-    /// Tell a peer.
-    Signal(Signal),
-    /// Take in an input.
-    Combine(Combine),
-    /// Copy an output's value to where peers on this host read it.
-    Stage {
-        /// Which output.
-        output: u32,
-        /// Which piece.
-        slice: u32,
-    },
-    /// Carry an output's value over a wire. Answer when the caller's memory is no longer read.
-    Transmit {
-        /// Index of the send in the schedule.
-        send: u32,
-        /// Whom.
-        to: Rank,
-        /// Which output.
-        output: u32,
-        /// Which piece.
-        slice: u32,
-    },
-}
+pub use action::{Action, Arrival, Combine, Notice, Ready, Signal};
 
 /// The state machine.
 #[derive(Clone, Debug)]
@@ -152,30 +70,6 @@ impl Executor {
         executor
     }
 
-    /// The program it runs.
-    pub fn program(&self) -> &Program {
-        &self.program
-    }
-
-    /// The sizes it runs with.
-    pub fn layout(&self) -> &Layout {
-        &self.layout
-    }
-
-    /// All inputs are taken in and the caller's memory is no longer read: the caller may go on.
-    pub fn is_finished(&self) -> bool {
-        self.busy == 0
-    }
-
-    /// Nothing is needed any more, by peers neither, and all signals have been polled: what was staged may be freed.
-    pub fn is_closed(&self) -> bool {
-        self.all_slices_closed() && self.signals.is_empty()
-    }
-
-    pub(crate) fn all_slices_closed(&self) -> bool {
-        self.low == self.total
-    }
-
     /// A peer says that its value of `send` can be read, or has been placed. Errors name what was wrong with it.
     pub fn handle_ready(&mut self, slice: u32, send: u32, ready: Ready) -> Result<(), &'static str> {
         let (input, position) = self.program.arrival(send).ok_or("a send that does not end at this rank")?;
@@ -196,16 +90,6 @@ impl Executor {
         }
         self.close_slices();
         Ok(())
-    }
-
-    /// The value of `input` may be written where it belongs before [`Executor::handle_ready`]: it has not come yet,
-    /// and nothing that lies there is still needed.
-    pub fn may_land(&self, slice: u32, input: u32) -> bool {
-        let Some(state) = slice.checked_sub(self.low).and_then(|i| self.slices.get(i as usize)) else {
-            return false;
-        };
-        let (ready, spec) = (&state.inputs[input as usize], &self.program.inputs[input as usize]);
-        slice < self.next && ready.missing > 0 && !ready.done && Self::is_free(state, spec)
     }
 
     /// What `input` overwrites is needed no more.
@@ -266,46 +150,6 @@ impl Executor {
             return Some(Action::Combine(combine));
         }
         self.departures.pop_front()
-    }
-
-    /// What has arrived for `input` of `slice`, by position in the input's sends.
-    pub fn arrivals(&self, slice: u32, input: u32) -> &[Option<Arrival>] {
-        &self.slices[(slice - self.low) as usize].inputs[input as usize].arrivals
-    }
-
-    /// At least so many `ready` signals must come in before anything can happen; `None` if a `read` would do.
-    pub fn missing(&self) -> Option<u32> {
-        let full = self.next < self.total || self.layout.in_place;
-        if full {
-            return None;
-        }
-        self.slices.iter().flat_map(|s| &s.inputs).filter(|i| i.missing > 0).map(|i| i.missing).min()
-    }
-
-    /// The ranks whose signals this rank waits for, ascending, each once.
-    pub fn waits_for(&self) -> Vec<Rank> {
-        let mut ranks = Vec::new();
-        for slice in self.slices.iter().take((self.next - self.low) as usize) {
-            for (state, input) in slice.inputs.iter().zip(&self.program.inputs).filter(|(s, _)| s.missing > 0)
-            {
-                let absent = state.arrivals.iter().zip(&input.sends).filter(|(a, _)| a.is_none());
-                ranks.extend(absent.map(|(_, &(_, src))| src));
-            }
-        }
-        if ranks.is_empty() && self.busy > 0 {
-            ranks = self.readers();
-        }
-        ranks.sort_unstable();
-        ranks.dedup();
-        ranks
-    }
-
-    /// The ranks that could still be reading this rank's own memory.
-    fn readers(&self) -> Vec<Rank> {
-        let outputs = self.slices.iter().flat_map(|s| s.outputs.iter().zip(&self.program.outputs));
-        let pending = outputs.filter(|(state, _)| !state.released);
-        let sends = pending.flat_map(|(state, output)| state.read.iter().zip(&output.sends));
-        sends.filter(|(&read, _)| !read).map(|(_, &(_, dst))| dst).collect()
     }
 
     fn state(&mut self, slice: u32) -> &mut Slice {

@@ -1,0 +1,90 @@
+//! What an executor asks for, and what it is told.
+
+use tweed_schedule::Rank;
+
+/// A peer's value that can be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Arrival {
+    /// Where; only the caller knows what the number means.
+    pub at: u64,
+    /// The answer may be written there.
+    pub writable: bool,
+}
+
+/// What a `ready` signal says besides which piece it is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ready {
+    /// The value can be read there.
+    Readable(Arrival),
+    /// The value has been written into the receiver's buffer already.
+    Placed,
+}
+
+/// Something to tell a peer about one piece.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Signal {
+    /// Whom.
+    pub to: Rank,
+    /// Index of the send in the schedule.
+    pub send: u32,
+    /// Which piece.
+    pub slice: u32,
+    /// What.
+    pub what: Notice,
+}
+
+/// What a [`Signal`] says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Notice {
+    /// The value of that output can be read; the answer may be written over it if `writable`.
+    Readable {
+        /// The output that holds it.
+        output: u32,
+        /// See [`Arrival::writable`].
+        writable: bool,
+    },
+    /// The value is in the receiver's buffer.
+    Placed,
+    /// This rank has read the value it was sent.
+    Read,
+}
+
+/// Arithmetic on one piece: `own op arrivals..` in rank order, or a copy, into all targets at once.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Combine {
+    /// The input taken in.
+    pub input: u32,
+    /// Which piece.
+    pub slice: u32,
+    /// The output to stage in the same pass.
+    pub stage: Option<u32>,
+    /// `(position in the input's sends, index of the answering send)`: write the result there, too.
+    pub puts: Vec<(u32, u32)>,
+}
+
+/// What the caller must do. All but signals are answered with [`Executor::finished`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// Tell a peer.
+    Signal(Signal),
+    /// Take in an input.
+    Combine(Combine),
+    /// Copy an output's value to where peers on this host read it.
+    Stage {
+        /// Which output.
+        output: u32,
+        /// Which piece.
+        slice: u32,
+    },
+    /// Carry an output's value over a wire. Answer when the caller's memory is no longer read.
+    Transmit {
+        /// Index of the send in the schedule.
+        send: u32,
+        /// Whom.
+        to: Rank,
+        /// Which output.
+        output: u32,
+        /// Which piece.
+        slice: u32,
+    },
+}

@@ -1,0 +1,83 @@
+//! How an executor stands: nothing here changes it.
+
+use tweed_schedule::Rank;
+
+use super::{Arrival, Executor};
+use crate::layout::Layout;
+use crate::program::Program;
+
+impl Executor {
+    /// The program it runs.
+    pub fn program(&self) -> &Program {
+        &self.program
+    }
+
+    /// The sizes it runs with.
+    pub fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
+    /// All inputs are taken in and the caller's memory is no longer read: the caller may go on.
+    pub fn is_finished(&self) -> bool {
+        self.busy == 0
+    }
+
+    /// Nothing is needed any more, by peers neither, and all signals have been polled: what was staged may be freed.
+    pub fn is_closed(&self) -> bool {
+        self.all_slices_closed() && self.signals.is_empty()
+    }
+
+    pub(crate) fn all_slices_closed(&self) -> bool {
+        self.low == self.total
+    }
+
+    /// The value of `input` may be written where it belongs before [`Executor::handle_ready`]: it has not come yet,
+    /// and nothing that lies there is still needed.
+    pub fn may_land(&self, slice: u32, input: u32) -> bool {
+        let Some(state) = slice.checked_sub(self.low).and_then(|i| self.slices.get(i as usize)) else {
+            return false;
+        };
+        let (ready, spec) = (&state.inputs[input as usize], &self.program.inputs[input as usize]);
+        slice < self.next && ready.missing > 0 && !ready.done && Self::is_free(state, spec)
+    }
+
+    /// What has arrived for `input` of `slice`, by position in the input's sends.
+    pub fn arrivals(&self, slice: u32, input: u32) -> &[Option<Arrival>] {
+        &self.slices[(slice - self.low) as usize].inputs[input as usize].arrivals
+    }
+
+    /// At least so many `ready` signals must come in before anything can happen; `None` if a `read` would do.
+    pub fn missing(&self) -> Option<u32> {
+        let full = self.next < self.total || self.layout.in_place;
+        if full {
+            return None;
+        }
+        self.slices.iter().flat_map(|s| &s.inputs).filter(|i| i.missing > 0).map(|i| i.missing).min()
+    }
+
+    /// The ranks whose signals this rank waits for, ascending, each once.
+    pub fn waits_for(&self) -> Vec<Rank> {
+        let mut ranks = Vec::new();
+        for slice in self.slices.iter().take((self.next - self.low) as usize) {
+            for (state, input) in slice.inputs.iter().zip(&self.program.inputs).filter(|(s, _)| s.missing > 0)
+            {
+                let absent = state.arrivals.iter().zip(&input.sends).filter(|(a, _)| a.is_none());
+                ranks.extend(absent.map(|(_, &(_, src))| src));
+            }
+        }
+        if ranks.is_empty() && self.busy > 0 {
+            ranks = self.readers();
+        }
+        ranks.sort_unstable();
+        ranks.dedup();
+        ranks
+    }
+
+    /// The ranks that could still be reading this rank's own memory.
+    fn readers(&self) -> Vec<Rank> {
+        let outputs = self.slices.iter().flat_map(|s| s.outputs.iter().zip(&self.program.outputs));
+        let pending = outputs.filter(|(state, _)| !state.released);
+        let sends = pending.flat_map(|(state, output)| state.read.iter().zip(&output.sends));
+        sends.filter(|(&read, _)| !read).map(|(_, &(_, dst))| dst).collect()
+    }
+}
