@@ -4,10 +4,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from os import PathLike
 from typing import Any, ClassVar, final
 
+from tweed.transport.ltp import Ltp
+
 __all__ = [
     "Cost",
+    "Delivery",
     "Figures",
     "Group",
+    "Losses",
     "Node",
     "Schedule",
     "Send",
@@ -53,6 +57,8 @@ class Node:
         cards: Sequence[bytes],
         plan: Sequence[tuple[str, int | None, Schedule]],
         timeout_s: float,
+        server: int | None = None,
+        ltp: Ltp | None = None,
     ) -> Group: ...
     def alloc(self, bytes: int) -> int: ...
     def free(self, address: int) -> None: ...
@@ -68,7 +74,26 @@ class Group:
     def adopt(self, plan: Sequence[tuple[str, int | None, Schedule]]) -> None: ...
     def address(self) -> int: ...
     def figures(self) -> Figures: ...
+    def losses(self) -> Losses: ...
     def describe(self) -> str: ...
+
+@final
+class Losses:
+    def keep_whole(self, address: int, bytes: int) -> None: ...
+    def take_deliveries(self) -> list[Delivery]: ...
+
+@final
+class Delivery:
+    @property
+    def operation(self) -> int: ...
+    @property
+    def sent_bytes(self) -> int: ...
+    @property
+    def lost_bytes(self) -> int: ...
+    @property
+    def by_rank(self) -> dict[int, tuple[int, int]]: ...
+    @property
+    def lost(self) -> list[tuple[int, bytes]]: ...
 
 @final
 class Figures:

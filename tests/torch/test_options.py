@@ -6,6 +6,7 @@ import pytest
 
 from tweed.errors import UsageError
 from tweed.torch import Options
+from tweed.transport import Ltp
 
 
 def test_defaults() -> None:
@@ -20,6 +21,22 @@ def test_environment_fills_gaps() -> None:
     assert options.schedule == {"all_reduce": "ring", "reduce": "tree"}
 
 
+def test_ltp_by_name_has_the_usual_settings() -> None:
+    assert Options.resolve(None, {"TWEED_TRANSPORT": "ltp"}).ltp == Ltp()
+    given = Options.resolve(Options(transport=Ltp(fraction=0.9), server=0), {"TWEED_SERVER": "2"})
+    assert given.ltp == Ltp(fraction=0.9)
+    assert given.server == 0
+    assert Options.resolve(None, {}).ltp is None
+
+
+def test_transport_and_server_decide_how_sums_are_taken() -> None:
+    assert Options.resolve(None, {}).overrules() == {}
+    assert Options.resolve(Options(transport="ltp"), {}).overrules()["all_reduce"] == "pairwise"
+    served = Options.resolve(Options(transport="ltp", server=1, schedule={"broadcast": "ring"}), {})
+    assert served.overrules()["all_reduce"] == "star"
+    assert served.overrules()["broadcast"] == "ring"
+
+
 def test_other_backends_options_are_ignored() -> None:
     assert Options.resolve(object(), {}) == Options.resolve(None, {})
 
@@ -27,8 +44,11 @@ def test_other_backends_options_are_ignored() -> None:
 @pytest.mark.parametrize(
     ("env", "says"),
     [
-        ({"TWEED_TRANSPORT": "udp"}, "transport must be one of auto, shm, tcp, not 'udp'"),
+        ({"TWEED_TRANSPORT": "udp"}, "transport must be one of auto, shm, tcp, ltp, not 'udp'"),
         ({"TWEED_STREAMS": "many"}, "TWEED_STREAMS must be a whole number, not 'many'"),
+        ({"TWEED_SERVER": "the first"}, "TWEED_SERVER must be a whole number, not 'the first'"),
+        ({"TWEED_SERVER": "-1"}, "server must be a rank of the group"),
+        ({"TWEED_WIRE_ONLY": "perhaps"}, "TWEED_WIRE_ONLY must be 0 or 1"),
         ({"TWEED_STREAMS": "0"}, "streams must be at least 1"),
         ({"TWEED_SCHEDULE": "ring"}, "TWEED_SCHEDULE must look like"),
         ({"TWEED_DEADLINE": "soon"}, "TWEED_DEADLINE must be a number of seconds, not 'soon'"),

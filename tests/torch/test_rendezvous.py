@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 
@@ -11,7 +12,8 @@ import torch.distributed as dist
 
 from tweed.errors import UsageError
 from tweed.torch import Options
-from tweed.torch.rendezvous import Place, Terms, group_id, one_host, settle
+from tweed.torch.rendezvous import Place, Terms, _conflict, group_id, one_host, settle
+from tweed.transport import Ltp
 
 
 def card(rank: int, *, boot: str = "b", network: str = "n", wire_only: bool = False) -> bytes:
@@ -56,6 +58,36 @@ def test_an_unknown_builder_is_refused() -> None:
             Place(dist.HashStore(), "0", 0, 1, timedelta(seconds=1)),
             Options(schedule={"all_reduce": "no such builder"}),
         )
+
+
+def test_ranks_that_were_told_otherwise_are_named() -> None:
+    store = dist.HashStore()
+    options = [Options(), Options(), Options(server=1)]
+
+    def rank(number: int) -> Terms:
+        place = Place(store, "0", number, 3, timedelta(seconds=10))
+        return settle(card(number), place, options[number])
+
+    with ThreadPoolExecutor(3) as pool:
+        for terms in pool.map(rank, range(3)):
+            assert terms.conflict.startswith("rank 0 was given server none, rank 2 rank 1")
+
+
+@pytest.mark.parametrize(
+    ("mine", "theirs", "says"),
+    [
+        (Options(transport=Ltp()), Options(), "transport 'ltp' with .*, rank 1 no 'ltp'"),
+        (
+            Options(transport=Ltp(fraction=0.5)),
+            Options(transport=Ltp()),
+            "n': 0.5, .*n': 0.98",
+        ),
+    ],
+)
+def test_transports_must_agree(mine: Options, theirs: Options, says: str) -> None:
+    texts = [json.dumps(options.terms()) for options in (mine, theirs)]
+    assert re.search(says, _conflict(texts))
+    assert _conflict(texts[:1] * 2) == ""
 
 
 def test_terms_survive_the_store() -> None:

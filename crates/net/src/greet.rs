@@ -71,7 +71,11 @@ impl Inner {
         // All ranks must cut buffers alike, so the slowest kind of link anywhere in the group decides.
         let has_wires =
             cards.iter().any(|a| cards.iter().any(|b| a.uid != b.uid && !a.shares_memory_with(b)));
-        let tuning = if has_wires { Tuning::WIRE } else { Tuning::SHARED };
+        let tuning = match &spec.terms.ltp {
+            _ if !has_wires => Tuning::SHARED,
+            Some(_) => Tuning::PACKETS,
+            None => Tuning::WIRE,
+        };
         Ok(Membership {
             number: *number,
             name: name.clone(),
@@ -82,6 +86,7 @@ impl Inner {
             has_wires,
             tuning,
             timeout: *timeout,
+            terms: spec.terms.clone(),
         })
     }
 

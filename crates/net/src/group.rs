@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use tweed_proto::{Program, Reach};
 use tweed_schedule::{Collective, Draft as ScheduleDraft, Rank, Schedule, Send};
 
+use crate::delivery::Delivery;
 use crate::engine::Event;
 use crate::error::EngineError;
 use crate::node::{lock, Inner};
@@ -15,6 +16,7 @@ use crate::plans::{Plan, PlanRow, Plans};
 use crate::request::{Operation, Request};
 use crate::running::Draft;
 use crate::stats::LinkStats;
+use crate::terms::Terms;
 use crate::whereabouts::Whereabouts;
 
 /// Up to so many bytes, an asynchronous call sends its part on the caller's thread.
@@ -42,9 +44,14 @@ impl Tuning {
     pub const SHARED: Tuning = Tuning { piece_bytes: 256 << 10, window: 2 };
     /// For wires: enough under way to fill a long link.
     pub const WIRE: Tuning = Tuning { piece_bytes: 256 << 10, window: 16 };
+    /// For packets: a chunk is one message, unless it is longer than a message can be.
+    pub const PACKETS: Tuning = Tuning { piece_bytes: 1 << 30, window: 2 };
 
     /// Bytes of a piece and slices under way, for a buffer of `chunks` chunks.
     pub(crate) fn cut(self, chunks: u32) -> (u64, u32) {
+        if self == Self::PACKETS {
+            return (self.piece_bytes, self.window);
+        }
         let most = (Self::SLICE_BYTES / u64::from(chunks.max(1))).max(Self::LEAST_PIECE);
         (self.piece_bytes.min(most).next_multiple_of(64), self.window)
     }
@@ -62,6 +69,7 @@ pub(crate) struct Membership {
     pub(crate) has_wires: bool,
     pub(crate) tuning: Tuning,
     pub(crate) timeout: Duration,
+    pub(crate) terms: Terms,
 }
 
 impl Membership {
@@ -102,7 +110,7 @@ impl Group {
 
     /// Runs later calls by these rows. All ranks must do so between the same two calls.
     pub fn adopt(&self, rows: Vec<PlanRow>) -> Result<(), EngineError> {
-        *lock(&self.plans) = Plans::new(rows)?;
+        *lock(&self.plans) = Plans::new(rows, &self.members.terms)?;
         Ok(())
     }
 
@@ -144,6 +152,16 @@ impl Group {
     /// At rank 0: the latest text of each rank that has left one.
     pub fn notes(&self) -> BTreeMap<Rank, Vec<u8>> {
         lock(&self.inner.engine).notes(self.members.number)
+    }
+
+    /// That memory of this rank loses no parts in any contribution to this group; of 0 bytes: it may again.
+    pub fn keep_whole(&self, address: usize, bytes: usize) {
+        lock(&self.inner.engine).keep_whole(self.members.number, address, bytes);
+    }
+
+    /// How operations were delivered that have ended since the last call, oldest first. Only a few thousand are kept.
+    pub fn take_deliveries(&self) -> Vec<Delivery> {
+        lock(&self.inner.engine).take_deliveries(self.members.number)
     }
 
     /// How wires are set up, in words.

@@ -1,17 +1,30 @@
 //! The peers of this process, and how messages reach them.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::ops::Range;
 use std::sync::Arc;
 
 use crate::arena::Mapping;
 use crate::bell::Bell;
 use crate::message::{Kind, Message};
 use crate::ring::Ring;
+use crate::spare::Spare;
 use crate::stats::Traffic;
 use crate::stream::{Payload, Stream, Ticket};
 
-/// So many landing buffers are kept.
-const SPARE: usize = 64;
+/// What followed a message over a wire.
+#[derive(Default)]
+pub(crate) struct Load {
+    pub(crate) bytes: Vec<u8>,
+    /// What of it did not arrive, and is zero.
+    pub(crate) missing: Vec<Range<u32>>,
+}
+
+impl From<Vec<u8>> for Load {
+    fn from(bytes: Vec<u8>) -> Load {
+        Load { bytes, missing: Vec::new() }
+    }
+}
 
 /// The memory of a peer on this host, and the two queues between us.
 pub(crate) struct Shared {
@@ -91,7 +104,7 @@ impl Peer {
 
 /// What has come in over a wire and not been used yet.
 enum Landed {
-    Kept(Vec<u8>),
+    Kept(Load),
     /// It lies where it belongs in the end.
     Placed(*mut u8, u64),
 }
@@ -106,8 +119,7 @@ pub(crate) struct Links {
     /// By number, with the operation it is for.
     landed: BTreeMap<u64, (u64, Landed)>,
     next_landing: u64,
-    /// Buffers to land in, warm from their last use.
-    spare: Vec<Vec<u8>>,
+    pub(crate) spare: Arc<Spare>,
     /// Payloads that have left.
     left: Vec<Ticket>,
 }
@@ -201,16 +213,9 @@ impl Links {
         self.peers.iter().any(|p| !p.backlog.is_empty() && p.lost.is_none())
     }
 
-    /// A buffer to land `bytes` bytes in; what it holds is of no account.
-    pub(crate) fn buffer(&mut self, bytes: usize) -> Vec<u8> {
-        let mut buffer = self.spare.pop().unwrap_or_default();
-        buffer.resize(bytes, 0);
-        buffer
-    }
-
     /// Keeps what came in over a wire; the number stands for it until [`Links::drop_landed`].
-    pub(crate) fn land(&mut self, run: u64, bytes: Vec<u8>) -> u64 {
-        self.note_landing(run, Landed::Kept(bytes))
+    pub(crate) fn land(&mut self, run: u64, load: Load) -> u64 {
+        self.note_landing(run, Landed::Kept(load))
     }
 
     /// As [`Links::land`], for what was written where it belongs.
@@ -234,10 +239,8 @@ impl Links {
         if self.peers[from].shared.is_some() {
             return;
         }
-        if let Some((_, Landed::Kept(buffer))) = self.landed.remove(&at) {
-            if self.spare.len() < SPARE {
-                self.spare.push(buffer);
-            }
+        if let Some((_, Landed::Kept(load))) = self.landed.remove(&at) {
+            self.spare.give(load.bytes);
         }
     }
 
@@ -247,11 +250,19 @@ impl Links {
             Some(shared) => shared.memory.at(at, bytes),
             None => {
                 let (address, length) = match &self.landed.get(&at)?.1 {
-                    Landed::Kept(buffer) => (buffer.as_ptr().cast_mut(), buffer.len() as u64),
+                    Landed::Kept(load) => (load.bytes.as_ptr().cast_mut(), load.bytes.len() as u64),
                     Landed::Placed(address, length) => (*address, *length),
                 };
                 (length == bytes).then_some(address)
             }
+        }
+    }
+
+    /// What is missing of a value that `from` has sent.
+    pub(crate) fn missing(&self, from: usize, at: u64) -> &[Range<u32>] {
+        match self.landed.get(&at) {
+            Some((_, Landed::Kept(load))) if self.peers[from].shared.is_none() => &load.missing,
+            _ => &[],
         }
     }
 

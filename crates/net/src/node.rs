@@ -24,6 +24,7 @@ use crate::group::Group;
 use crate::plans::{PlanRow, Plans};
 use crate::running::Home;
 use crate::secure::hex;
+use crate::terms::Terms;
 use crate::watch::{Post, Watcher};
 use crate::wire::Link;
 
@@ -67,6 +68,8 @@ pub struct GroupSpec {
     pub rows: Vec<PlanRow>,
     /// How long an operation may take unless it says otherwise.
     pub timeout: Duration,
+    /// Who contributes, and what may be lost.
+    pub terms: Terms,
 }
 
 /// What the threads of a node have in common.
@@ -139,7 +142,10 @@ impl Node {
     /// Meets the other ranks. All of them must call it.
     pub fn join(&self, spec: GroupSpec) -> Result<Group, EngineError> {
         self.inner.check_process()?;
-        let plans = Plans::new(spec.rows.clone())?;
+        if let Some(why) = spec.terms.objection(spec.cards.len() as u32) {
+            return Err(EngineError::Usage(format!("group {:?}: {why}", spec.name)));
+        }
+        let plans = Plans::new(spec.rows.clone(), &spec.terms)?;
         let _one_at_a_time = lock(&self.inner.joining);
         let members = Arc::new(self.inner.meet_all(&spec)?);
         lock(&self.inner.engine).open_group(Arc::clone(&members))?;

@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use tweed_proto::Program;
+use tweed_proto::{sums_directly, Program};
 use tweed_schedule::{Collective, Rank, Schedule};
 
 use crate::error::EngineError;
+use crate::terms::Terms;
 
 /// A schedule and this rank's part of it.
 pub(crate) type Plan = (Arc<Schedule>, Arc<Program>);
@@ -25,16 +26,21 @@ pub struct PlanRow {
 /// The rows of a group, and programs compiled from them when they were first needed.
 pub(crate) struct Plans {
     rows: Vec<PlanRow>,
+    /// The hub of reductions: their schedules are turned so that rank 0's place is its.
+    server: Rank,
     compiled: BTreeMap<(usize, Rank), Plan>,
 }
 
 impl Plans {
     /// Refuses rows that the engine cannot run.
-    pub(crate) fn new(rows: Vec<PlanRow>) -> Result<Plans, EngineError> {
+    pub(crate) fn new(rows: Vec<PlanRow>, terms: &Terms) -> Result<Plans, EngineError> {
+        check_sums(&rows, terms)?;
         // Between two ranks of an all-to-all, nobody else has room for their part.
         let forwards = |row: &&PlanRow| row.collective == Collective::AllToAll && !row.schedule.is_direct();
         match rows.iter().find(forwards) {
-            None => Ok(Plans { rows, compiled: BTreeMap::new() }),
+            None => {
+                Ok(Plans { rows, server: terms.server.unwrap_or(0), compiled: BTreeMap::new() })
+            }
             Some(row) => Err(EngineError::Usage(format!(
                 "schedule {:?} passes parts of an all_to_all through other ranks; the engine runs direct ones only, such as pairwise",
                 row.schedule.name()
@@ -57,19 +63,42 @@ impl Plans {
                 "the group has no schedule for {name} of {bytes} bytes; add a row to its plan"
             ))
         })?;
-        if let Some(plan) = self.compiled.get(&(row, root)) {
+        let turn = if what.is_rooted() { root } else { self.turn(what) };
+        if let Some(plan) = self.compiled.get(&(row, turn)) {
             return Ok(plan.clone());
         }
-        let plan = compile(&self.rows[row].schedule, root, rank)?;
-        self.compiled.insert((row, root), plan.clone());
+        let plan = compile(&self.rows[row].schedule, turn, rank)?;
+        self.compiled.insert((row, turn), plan.clone());
         Ok(plan)
+    }
+
+    /// By how much the ranks of a collective without a root are turned.
+    fn turn(&self, what: Collective) -> Rank {
+        if matches!(what, Collective::AllReduce | Collective::ReduceScatter) {
+            self.server
+        } else {
+            0
+        }
     }
 }
 
-fn compile(schedule: &Arc<Schedule>, root: Rank, rank: Rank) -> Result<Plan, EngineError> {
-    let turned = match root {
+/// Loss is told to whoever contributed, so nothing that was summed before may get lost, nor pass as a contribution.
+fn check_sums(rows: &[PlanRow], terms: &Terms) -> Result<(), EngineError> {
+    let lossy = terms.ltp.as_ref().is_some_and(|ltp| !ltp.lossless);
+    match rows.iter().find(|row| lossy && !sums_directly(&row.schedule)) {
+        None => Ok(()),
+        Some(row) => Err(EngineError::Usage(format!(
+            "schedule {:?} passes sums on, and transport 'ltp' loses parts of contributions only; use one in which \
+             every rank sends what it contributes straight to where it is summed: \"pairwise\" or \"star\"",
+            row.schedule.name()
+        ))),
+    }
+}
+
+fn compile(schedule: &Arc<Schedule>, turn: Rank, rank: Rank) -> Result<Plan, EngineError> {
+    let turned = match turn {
         0 => Arc::clone(schedule),
-        _ => Arc::new(schedule.rotated(root).map_err(|e| EngineError::Usage(e.to_string()))?),
+        _ => Arc::new(schedule.turned(turn).map_err(|e| EngineError::Usage(e.to_string()))?),
     };
     let program = Arc::new(Program::compile(&turned, rank));
     Ok((turned, program))

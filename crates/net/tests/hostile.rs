@@ -274,6 +274,7 @@ fn a_peer_that_sends_garbage_is_lost_with_a_reason() {
             cards: cards.to_vec(),
             rows: vec![pairwise(2)],
             timeout: Duration::from_secs(20),
+            terms: tweed_net::Terms::default(),
         };
         let group = real.join(spec).expect("the impostor is let in: there is no secret");
         socket.write_all(&bytes).unwrap();

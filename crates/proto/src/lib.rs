@@ -15,9 +15,11 @@ mod layout;
 pub mod ltp;
 mod program;
 mod slice;
+mod spans;
 mod trace;
 
 pub use executor::{Action, Arrival, Combine, Executor, Notice, Ready, Signal};
 pub use layout::{Layout, Reach};
-pub use program::{Input, Output, Program, Wait};
+pub use program::{sums_directly, Input, Output, Program, Wait};
+pub use spans::{spans, Span};
 pub use trace::{Entry, Event, Recorder, Trace, TraceError};

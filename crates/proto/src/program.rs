@@ -90,6 +90,8 @@ pub struct Program {
     /// What arrives, ordered by step.
     pub inputs: Vec<Input>,
     in_place: bool,
+    /// Sends from or to this rank that put one rank's contribution, and nothing else, into a sum; ascending.
+    alone: Vec<u32>,
     /// Send index to `(input, position in its sends)`, ordered by send.
     arrivals: Vec<(u32, u32, u32)>,
     /// Send index to `(output, position in its sends)`, ordered by send.
@@ -118,6 +120,7 @@ impl Program {
             outputs: Vec::new(),
             inputs: collect_inputs(schedule, rank, &part),
             in_place: part.in_order,
+            alone: part.alone.clone(),
             arrivals: Vec::new(),
             departures: Vec::new(),
         };
@@ -133,6 +136,11 @@ impl Program {
     pub fn arrival(&self, send: u32) -> Option<(u32, usize)> {
         let at = self.arrivals.binary_search_by_key(&send, |a| a.0).ok()?;
         Some((self.arrivals[at].1, self.arrivals[at].2 as usize))
+    }
+
+    /// Send number `send`, from or to this rank, puts the sender's own contribution into a sum, and nothing of others.
+    pub fn is_alone(&self, send: u32) -> bool {
+        self.alone.binary_search(&send).is_ok()
     }
 
     /// The output that send number `send` belongs to. `None` if it does not start here.
@@ -266,6 +274,8 @@ struct Part {
     outgoing: Vec<u32>,
     /// `(chunk, version)` of values that hold every rank's contribution.
     complete: BTreeSet<(u32, u32)>,
+    /// Sends that put one rank's contribution into a sum, by index.
+    alone: Vec<u32>,
     /// No send of the schedule waits for a later step.
     in_order: bool,
 }
@@ -285,11 +295,15 @@ fn collect_parts(schedule: &Schedule, wanted: impl Fn(Rank) -> bool) -> Vec<Part
     }
     use Collective::{AllReduce, Reduce, ReduceScatter};
     if matches!(schedule.collective(), AllReduce | ReduceScatter | Reduce) {
-        find_complete(schedule, |rank, value| {
-            if wanted(rank) {
-                parts[rank as usize].complete.insert(value);
+        for (rank, value) in find_complete(schedule).into_iter().filter(|(rank, _)| wanted(*rank)) {
+            parts[rank as usize].complete.insert(value);
+        }
+        for index in find_alone(schedule) {
+            let send = &schedule.sends()[index as usize];
+            for rank in [send.src, send.dst].into_iter().filter(|&rank| wanted(rank)) {
+                parts[rank as usize].alone.push(index);
             }
-        });
+        }
     }
     parts
 }
@@ -332,8 +346,29 @@ fn collect_inputs(schedule: &Schedule, rank: Rank, part: &Part) -> Vec<Input> {
     inputs
 }
 
-/// Calls `found(rank, (chunk, version))` for each value that holds every rank's contribution; counts in lockstep.
-fn find_complete(schedule: &Schedule, mut found: impl FnMut(Rank, (u32, u32))) {
+/// Every sum is formed from what the ranks contribute, and from nothing that was summed before.
+pub fn sums_directly(schedule: &Schedule) -> bool {
+    schedule.sends().iter().filter(|s| s.reduce).count() == find_alone(schedule).len()
+}
+
+/// The sends that put a value into a sum which its sender has held from the start, ascending.
+fn find_alone(schedule: &Schedule) -> Vec<u32> {
+    let width = schedule.chunks() as usize;
+    let place = |rank: Rank, chunk: u32| rank as usize * width + chunk as usize;
+    let mut touched = vec![false; schedule.ranks() as usize * width];
+    let (mut alone, mut index) = (Vec::new(), 0);
+    for step in schedule.sends().chunk_by(|a, b| a.step == b.step) {
+        let first = (index..).zip(step).filter(|(_, s)| s.reduce && !touched[place(s.src, s.chunk)]);
+        alone.extend(first.map(|(at, _)| at));
+        step.iter().for_each(|s| touched[place(s.dst, s.chunk)] = true);
+        index += step.len() as u32;
+    }
+    alone
+}
+
+/// `(rank, (chunk, version))` of each value that holds every rank's contribution; counts in lockstep.
+fn find_complete(schedule: &Schedule) -> Vec<(Rank, (u32, u32))> {
+    let mut found = Vec::new();
     let width = schedule.chunks() as usize;
     let cells = schedule.ranks() as usize * width;
     let place = |rank: Rank, chunk: u32| rank as usize * width + chunk as usize;
@@ -352,8 +387,9 @@ fn find_complete(schedule: &Schedule, mut found: impl FnMut(Rank, (u32, u32))) {
             }
             version[at] += 1;
             if count[at] == schedule.ranks() {
-                found(send.dst, (send.chunk, version[at]));
+                found.push((send.dst, (send.chunk, version[at])));
             }
         }
     }
+    found
 }

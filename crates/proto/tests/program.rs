@@ -38,10 +38,22 @@ fn check(schedule: &Schedule) {
             let complete = reduces && input.reduce && count == schedule.ranks() as usize;
             assert_eq!(input.complete, complete, "{input:?}");
         }
+        check_alone(schedule, &program, reduces);
         let arriving = schedule.sends().iter().filter(|s| s.dst == program.rank).count();
         assert_eq!(program.inputs.iter().map(|i| i.sends.len()).sum::<usize>(), arriving);
         let leaving = schedule.sends().iter().filter(|s| s.src == program.rank).count();
         assert_eq!(program.outputs.iter().map(|o| o.sends.len()).sum::<usize>(), leaving);
+    }
+}
+
+/// A send of a sum is one contribution alone if nothing had come for that chunk to its sender in an earlier step.
+fn check_alone(schedule: &Schedule, program: &Program, reduces: bool) {
+    for (index, send) in (0..).zip(schedule.sends()) {
+        let earlier =
+            |s: &&tweed_schedule::Send| s.dst == send.src && s.chunk == send.chunk && s.step < send.step;
+        let concerns = program.rank == send.src || program.rank == send.dst;
+        let first = schedule.sends().iter().find(earlier).is_none();
+        assert_eq!(program.is_alone(index), concerns && reduces && send.reduce && first, "{index}: {send:?}");
     }
 }
 

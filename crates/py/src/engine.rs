@@ -9,6 +9,7 @@ use pyo3::prelude::*;
 use tweed_net::{Doors, Group, GroupSpec, Node, NodeOptions, PlanRow, Secret, TABLE};
 use tweed_schedule::Collective;
 
+use crate::delivery::{terms, PyDelivery, PyLosses, PyLtp};
 use crate::errors::{engine_error, usage};
 use crate::figures::PyFigures;
 use crate::schedule::PySchedule;
@@ -17,6 +18,8 @@ pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<PyNode>()?;
     module.add_class::<PyGroup>()?;
     module.add_class::<PyFigures>()?;
+    module.add_class::<PyLosses>()?;
+    module.add_class::<PyDelivery>()?;
     module.add_function(wrap_pyfunction!(engine_table, module)?)
 }
 
@@ -76,8 +79,10 @@ impl PyNode {
         self.inner.refused().into_iter().collect()
     }
 
-    /// Meets the other ranks; all of them must call it. `plan` has rows (collective, up to bytes, schedule).
+    /// Meets the other ranks; all of them must call it. `plan` has rows (collective, up to bytes, schedule);
+    /// `server` and `ltp` (the attributes of `tweed.transport.Ltp`) must be the same at all.
     #[allow(clippy::too_many_arguments)]
+    #[pyo3(signature = (name, group_id, rank, cards, plan, timeout_s, server=None, ltp=None))]
     fn join(
         &self,
         py: Python<'_>,
@@ -87,11 +92,13 @@ impl PyNode {
         cards: Vec<Vec<u8>>,
         plan: Vec<Row<'_>>,
         timeout_s: f64,
+        server: Option<u32>,
+        ltp: Option<PyLtp>,
     ) -> PyResult<PyGroup> {
         let rows = plan.iter().map(|row| plan_row(py, row)).collect::<PyResult<Vec<_>>>()?;
         let number = (group_id ^ (group_id >> 32)) as u32;
         let timeout = Duration::try_from_secs_f64(timeout_s).unwrap_or(Duration::MAX);
-        let spec = GroupSpec { name, number, rank, cards, rows, timeout };
+        let spec = GroupSpec { name, number, rank, cards, rows, timeout, terms: terms(server, ltp) };
         let inner = py.detach(|| self.inner.join(spec)).map_err(|e| engine_error(py, &e))?;
         Ok(PyGroup { inner: Arc::new(inner) })
     }
@@ -156,6 +163,11 @@ impl PyGroup {
     /// What went over its links. Does not keep the group open.
     fn figures(&self) -> PyFigures {
         PyFigures::of(&self.inner)
+    }
+
+    /// What gets lost on its links, and what must not. Does not keep the group open.
+    fn losses(&self) -> PyLosses {
+        PyLosses::of(&self.inner)
     }
 
     /// How the ranks are reached, and how long what may take, in words.

@@ -1,4 +1,5 @@
 //! The extension module `tweed._core`: thin wrappers, no ideas.
+mod delivery;
 mod emu;
 mod engine;
 mod errors;

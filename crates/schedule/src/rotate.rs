@@ -19,14 +19,25 @@ impl Schedule {
         if root == self.root || !collective.is_rooted() {
             return Ok(self.clone());
         }
-        let shift = (root + ranks - self.root) % ranks;
+        self.turned((root + ranks - self.root) % ranks)
+    }
+
+    /// Every rank takes the place of the one `by` ranks before it; the root moves with them.
+    ///
+    /// The result is checked like any other, so keep it rather than asking again. Chunks of an all_to_all would
+    /// have to move with two ranks; it is refused where that matters.
+    ///
+    /// # Errors
+    /// The turned schedule needs a link that the topology lacks, or moves an all_to_all's chunks to other ranks.
+    pub fn turned(&self, by: Rank) -> Result<Schedule, ScheduleError> {
+        let root = if self.collective.is_rooted() { (self.root + by) % self.ranks } else { self.root };
         Schedule::new(Draft {
             name: self.name.clone(),
-            collective,
+            collective: self.collective,
             root,
-            ranks,
+            ranks: self.ranks,
             chunks: self.chunks,
-            sends: self.sends.iter().map(|send| self.moved(send, shift)).collect(),
+            sends: self.sends.iter().map(|send| self.moved(send, by)).collect(),
             topology: self.topology.clone(),
         })
     }

@@ -16,9 +16,13 @@ from tweed.torch.plans import remember
 from tweed.torch.rendezvous import Place, join
 
 if TYPE_CHECKING:
-    from tweed._core import Group
+    import torch.distributed as dist
+
+    from tweed._core import Group, Losses
 
 log = logging.getLogger("tweed")
+
+_losses: dict[str, Losses] = {}
 
 
 def create(given: Any, pg_options: object) -> object:
@@ -40,6 +44,7 @@ def create(given: Any, pg_options: object) -> object:
     group, terms = join(node(options), place, options)
     check_links(options, group.links)
     remember(place.name, terms.plan)
+    _losses[place.name] = group.losses()
     metrics.publish(group.figures(), options.wishes())
     if place.rank == 0:
         log.info("group %s: %d ranks; %s", place.name, place.size, group.describe())
@@ -50,6 +55,23 @@ def create(given: Any, pg_options: object) -> object:
 
         return PythonGroup(group, given)
     return _make_native(group, given)
+
+
+def engine_group(group: dist.ProcessGroup | None = None) -> Losses:
+    """The engine's side of a process group: what must stay whole, and what was lost.
+
+    Args:
+      group: of the backend "tweed"; `None`: the default group.
+
+    Raises:
+      UsageError: the group is of another backend.
+    """
+    import torch.distributed as dist
+
+    name = (group or dist.distributed_c10d._get_default_group()).group_name
+    if name not in _losses:
+        raise UsageError(f"group {name!r} is not of the backend 'tweed'; make it with backend=\"tweed\"")
+    return _losses[name]
 
 
 @functools.cache

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 _STREAMS = 4  # enough to fill a long link whose window is small, few enough for a host of eight ranks
 _DOORS = ("secret", "secret_file", "key_file", "dial_only")
-_SETTINGS = ("host", "transport", "streams", "congestion", "deadline", "traces", *_DOORS)
+_SETTINGS = ("host", "wires_alone", "streams", "congestion", "deadline", "traces", *_DOORS)
 _nodes: dict[tuple[object, ...], Node] = {}
 _owner: int | None = None  # the process that started them
 
@@ -56,7 +56,7 @@ def _start(options: Options) -> Node:
 
     return _core.Node(
         host=options.host or "127.0.0.1",
-        transport=options.transport or "auto",
+        transport="tcp" if options.wires_alone else "auto",
         streams=options.streams or _STREAMS,
         congestion=options.congestion,
         deadline_s=options.deadline,

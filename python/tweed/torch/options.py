@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Literal
 
 from tweed.errors import UsageError
 from tweed.metrics.wishes import EVERY_S, Wishes
+from tweed.transport.ltp import Ltp
 
-Transport = Literal["auto", "shm", "tcp"]
+Transport = Literal["auto", "shm", "tcp", "ltp"]
 Binding = Literal["auto", "native", "python"]
 
 
@@ -25,7 +26,12 @@ class Options:
     Args:
       host: IP address at which other hosts reach this one; `None`: loopback, for ranks of one host only. Any
         other address needs a secret.
-      transport: "shm" or "tcp" for every link; "auto": shared memory within a host, TCP between hosts.
+      transport: "shm" or "tcp" for every link; "auto": shared memory within a host, TCP between hosts;
+        "ltp", or an `Ltp` with settings: as "auto", but values cross between hosts in packets, and parts of a
+        contribution to a sum may be lost.
+      wire_only: share no memory, not even within a host.
+      server: this rank of the group sums what the others contribute, and contributes nothing itself; averages
+        divide by the others. `None`: all contribute.
       streams: TCP connections per pair of ranks; `None`: four.
       congestion: the kernel's congestion control for them, such as "bbr"; `None`: the system's.
       schedule: overrules the chooser, by collective: `{"all_reduce": "ring"}`.
@@ -50,7 +56,9 @@ class Options:
     """
 
     host: str | None = None
-    transport: Transport | None = None
+    transport: Transport | Ltp | None = None
+    wire_only: bool | None = None
+    server: int | None = None
     streams: int | None = None
     congestion: str | None = None
     schedule: Mapping[str, str] = field(default_factory=dict)
@@ -79,11 +87,16 @@ class Options:
         for item in fields(cls):
             value = getattr(chosen, item.name)
             values[item.name] = value if value or value == 0 else _read(item.name, env)
+        if values["transport"] == "ltp":
+            values["transport"] = Ltp()
         return cls(**values).checked()
 
     def checked(self) -> Options:
         """Itself, when every value is possible."""
-        _one_of("transport", self.transport, ("auto", "shm", "tcp"))
+        if not isinstance(self.transport, Ltp):
+            _one_of("transport", self.transport, ("auto", "shm", "tcp", "ltp"))
+        if self.server is not None and self.server < 0:
+            raise UsageError(f"server must be a rank of the group, 0 or more, not {self.server}")
         _one_of("binding", self.binding, ("auto", "native", "python"))
         if self.streams is not None and self.streams < 1:
             raise UsageError(f"streams must be at least 1, not {self.streams}")
@@ -91,6 +104,26 @@ class Options:
             raise UsageError(f"deadline must be a number of seconds above 0, not {self.deadline}")
         self.wishes()
         return self
+
+    @property
+    def ltp(self) -> Ltp | None:
+        """The settings of the loss-tolerant transport, if values travel by it."""
+        return self.transport if isinstance(self.transport, Ltp) else None
+
+    @property
+    def wires_alone(self) -> bool:
+        """Ranks share no memory, not even within a host."""
+        return self.transport == "tcp" or bool(self.wire_only)
+
+    def overrules(self) -> dict[str, str]:
+        """Builders by collective that are not chosen: asked for, or needed by server and transport."""
+        needed = "star" if self.server is not None else "pairwise" if self.ltp else None
+        reductions = ("all_reduce", "reduce_scatter", "reduce")
+        return {**({} if needed is None else dict.fromkeys(reductions, needed)), **self.schedule}
+
+    def terms(self) -> dict[str, Any]:
+        """What all ranks of a group must have been given alike, for comparison."""
+        return {"server": self.server, "ltp": None if self.ltp is None else asdict(self.ltp)}
 
     def wishes(self) -> Wishes:
         """What it says of figures. Raises: UsageError for what cannot be, or if a package is missing."""
@@ -104,20 +137,20 @@ def _read(name: str, env: Mapping[str, str]) -> object:
         return _pairs(text or "")
     if name in ("transport", "binding"):
         return text or "auto"
-    if name == "streams" and text:
-        return _number(text)
+    if name in ("streams", "server") and text:
+        return _number(name, text)
     if name in ("deadline", "metrics") and text:
         return _seconds(name, text)
-    if name == "dial_only" and text:
-        return _yes(text)
+    if name in ("dial_only", "wire_only") and text:
+        return _yes(name, text)
     return text or None
 
 
-def _number(text: str) -> int:
+def _number(name: str, text: str) -> int:
     try:
         return int(text)
     except ValueError:
-        raise UsageError(f"TWEED_STREAMS must be a whole number, not {text!r}") from None
+        raise UsageError(f"TWEED_{name.upper()} must be a whole number, not {text!r}") from None
 
 
 def _seconds(name: str, text: str) -> float:
@@ -127,9 +160,9 @@ def _seconds(name: str, text: str) -> float:
         raise UsageError(f"TWEED_{name.upper()} must be a number of seconds, not {text!r}") from None
 
 
-def _yes(text: str) -> bool:
+def _yes(name: str, text: str) -> bool:
     if text not in ("0", "1"):
-        raise UsageError(f"TWEED_DIAL_ONLY must be 0 or 1, not {text!r}")
+        raise UsageError(f"TWEED_{name.upper()} must be 0 or 1, not {text!r}")
     return text == "1"
 
 

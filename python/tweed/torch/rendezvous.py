@@ -49,17 +49,20 @@ class Terms:
     plan: Plan
     # The plan is for links that nobody has measured: it holds until the members have.
     assumed: bool = False
+    # Two ranks that were given different transports or servers, in words; empty: there are none.
+    conflict: str = ""
 
     def encode(self) -> bytes:
         """As bytes for the store."""
         cards = [base64.b85encode(card).decode() for card in self.cards]
-        return json.dumps([self.group_id, cards, self.plan.to_json(), self.assumed]).encode()
+        terms = [self.group_id, cards, self.plan.to_json(), self.assumed, self.conflict]
+        return json.dumps(terms).encode()
 
     @classmethod
     def decode(cls, data: bytes) -> Terms:
         """The inverse of `encode`."""
-        group_id, cards, text, assumed = json.loads(data)
-        return cls(group_id, [base64.b85decode(card) for card in cards], Plan.from_json(text), assumed)
+        group_id, cards, text, *rest = json.loads(data)
+        return cls(group_id, [base64.b85decode(card) for card in cards], Plan.from_json(text), *rest)
 
 
 def join(node: Node, place: Place, options: Options) -> tuple[Group, Terms]:
@@ -68,13 +71,25 @@ def join(node: Node, place: Place, options: Options) -> tuple[Group, Terms]:
     Raises:
       DistStoreError: a member did not turn up within the store's timeout (torch's error).
       PeerLost, DeadlineExceeded: it turned up, and could not be reached.
-      UsageError: another process has this one's rank; names both.
+      UsageError: another process has this one's rank, or ranks were given different transports or servers;
+        names both.
     """
     terms = settle(node.card(), place, options)
+    if terms.conflict:
+        raise UsageError(f"group {place.name!r}: {terms.conflict}")
     seconds = place.timeout.total_seconds()
-    group = node.join(place.name, terms.group_id, place.rank, terms.cards, terms.plan.rows(), seconds)
+    group = node.join(
+        place.name,
+        terms.group_id,
+        place.rank,
+        terms.cards,
+        terms.plan.rows(),
+        seconds,
+        server=options.server,
+        ltp=options.ltp,
+    )
     if terms.assumed:
-        terms = replace(terms, plan=agree(group, options.schedule), assumed=False)
+        terms = replace(terms, plan=agree(group, options.overrules()), assumed=False)
     return group, terms
 
 
@@ -85,11 +100,13 @@ def settle(card: bytes, place: Place, options: Options) -> Terms:
         _claim(place)
     # A store may outlive a group: torch reuses group names after destroy_process_group.
     round_ = store.add(f"tweed/rounds/{place.rank}", 1)
-    store.set(f"tweed/{round_}/card/{place.rank}", card)
+    asked = json.dumps(options.terms())
+    store.set(f"tweed/{round_}/card/{place.rank}", json.dumps([base64.b85encode(card).decode(), asked]))
     if place.rank != 0:
         return Terms.decode(store.get(f"tweed/{round_}/terms"))
-    cards = [store.get(f"tweed/{round_}/card/{rank}") for rank in range(place.size)]
-    terms = _choose(cards, place, options)
+    told = [json.loads(store.get(f"tweed/{round_}/card/{rank}")) for rank in range(place.size)]
+    terms = _choose([base64.b85decode(card) for card, _ in told], place, options)
+    terms = replace(terms, conflict=_conflict([asked for _, asked in told]))
     store.set(f"tweed/{round_}/terms", terms.encode())
     return terms
 
@@ -119,10 +136,30 @@ def one_host(cards: Sequence[bytes]) -> bool:
     return len(places) == 1 and not any(card["wire_only"] for card in known)
 
 
+def _conflict(asked: Sequence[str]) -> str:
+    """The first rank that was told something else than rank 0, and what both were told."""
+    odd = next((rank for rank, text in enumerate(asked) if text != asked[0]), None)
+    if odd is None:
+        return ""
+    pairs = zip(json.loads(asked[0]).items(), json.loads(asked[odd]).items(), strict=True)
+    name, first, second = next((key, a, b) for (key, a), (_, b) in pairs if a != b)
+    word = "transport" if name == "ltp" else name
+    return (
+        f"rank 0 was given {word} {_in_words(name, first)}, rank {odd} {_in_words(name, second)}; give all "
+        "ranks of a group the same"
+    )
+
+
+def _in_words(name: str, value: Any) -> str:
+    if name == "server":
+        return "none" if value is None else f"rank {value}"
+    return "no 'ltp'" if value is None else f"'ltp' with {value}"
+
+
 def _choose(cards: Sequence[bytes], place: Place, options: Options) -> Terms:
     links = ONE_HOST if one_host(cards) else NETWORK
     stored = Plan.from_json(options.plan) if options.plan else None
     taken = stored if stored and stored.ranks == len(cards) else None
-    chosen = taken or plan(len(cards), links, options.schedule)
+    chosen = taken or plan(len(cards), links, options.overrules())
     assumed = taken is None and links is NETWORK
     return Terms(group_id(place.name, secrets.token_bytes(16)), list(cards), chosen, assumed)

@@ -16,7 +16,7 @@ impl Sink for Arrivals<'_> {
     fn place(&mut self, message: &Message) -> Body {
         match message.kind {
             Kind::Carried if self.address(message).is_some() => Body::Placed,
-            Kind::Carried => Body::Owned(self.engine.links.buffer(message.bytes as usize)),
+            Kind::Carried => Body::Owned(self.engine.links.spare.take(message.bytes as usize)),
             kind if kind.has_payload() => Body::Owned(vec![0; message.bytes as usize]),
             _ => Body::Owned(Vec::new()),
         }
@@ -28,7 +28,7 @@ impl Sink for Arrivals<'_> {
 
     fn take(&mut self, message: Message, body: Body) {
         match body {
-            Body::Owned(bytes) => self.engine.handle_new(self.peer, message, bytes),
+            Body::Owned(bytes) => self.engine.handle_new(self.peer, message, bytes.into()),
             Body::Placed => self.engine.handle_placed(self.peer, message),
             Body::Unwanted(_) => {}
         }

@@ -19,9 +19,10 @@ use std::time::{Duration, Instant};
 use tweed_proto::late::History;
 use tweed_schedule::Rank;
 
+use crate::delivery::{Deliveries, Delivery};
 use crate::error::EngineError;
 use crate::group::Membership;
-use crate::links::Links;
+use crate::links::{Links, Load};
 use crate::op::Op;
 use crate::p2p::Numbers;
 use crate::running::{Draft, Home, Key, Running};
@@ -53,6 +54,10 @@ struct Club {
     punctuality: BTreeMap<Rank, Punctuality>,
     /// At rank 0: the latest that each rank has left here.
     notes: BTreeMap<Rank, Vec<u8>>,
+    /// How operations were delivered, until somebody asks.
+    deliveries: Deliveries,
+    /// Memory of which no contribution may lose a part: length by address.
+    whole: BTreeMap<usize, usize>,
     /// The operation that ended last.
     last_end: Option<(&'static str, Instant)>,
     /// Members that have left it.
@@ -121,6 +126,8 @@ impl Engine {
             history: History::default(),
             punctuality: BTreeMap::new(),
             notes: BTreeMap::new(),
+            deliveries: Deliveries::default(),
+            whole: BTreeMap::new(),
             last_end: None,
             left: BTreeSet::new(),
             verdict: None,
@@ -129,8 +136,8 @@ impl Engine {
         };
         let number = club.members.number;
         self.clubs.insert(number, club);
-        for (peer, message, body) in self.stash.take_group(number) {
-            self.handle(peer, message, body);
+        for (peer, message, load) in self.stash.take_group(number) {
+            self.handle(peer, message, load);
         }
         Ok(())
     }
@@ -141,6 +148,20 @@ impl Engine {
         self.leaving.extend(self.clubs.remove(&number).map(|club| club.members));
         self.closed.insert(number);
         self.stash.drop_group(number);
+    }
+
+    /// That memory of this rank loses no parts in any contribution to the group; of 0 bytes: it may again.
+    pub(crate) fn keep_whole(&mut self, group: u32, address: usize, bytes: usize) {
+        let Some(club) = self.clubs.get_mut(&group) else { return };
+        match bytes {
+            0 => club.whole.remove(&address),
+            _ => club.whole.insert(address, bytes),
+        };
+    }
+
+    /// How operations of a group were delivered since the last call.
+    pub(crate) fn take_deliveries(&mut self, group: u32) -> Vec<Delivery> {
+        self.clubs.get_mut(&group).map(|club| club.deliveries.take()).unwrap_or_default()
     }
 
     /// Writes down how operations went that no peer has acknowledged in full; the process ends.
@@ -215,7 +236,7 @@ impl Engine {
         let mut messages = Vec::new();
         let any = self.links.take(|peer, message| messages.push((peer, message)));
         for (peer, message) in messages {
-            self.handle_new(peer, message, Vec::new());
+            self.handle_new(peer, message, Load::default());
         }
         any
     }
@@ -255,8 +276,8 @@ impl Engine {
         };
         let place = self.runs.partition_point(|r| r.request.priority >= run.request.priority);
         self.runs.insert(place, run);
-        for (peer, message, body) in self.stash.take(&key) {
-            self.handle(peer, message, body);
+        for (peer, message, load) in self.stash.take(&key) {
+            self.handle(peer, message, load);
         }
         if let Some(run) = self.runs.iter_mut().find(|r| r.key == key) {
             run.came_last = run.waits_for().is_empty();

@@ -6,6 +6,7 @@ use tweed_schedule::Rank;
 use super::stash::MOST_BYTES;
 use super::Engine;
 use crate::error::EngineError;
+use crate::links::Load;
 use crate::message::{Kind, Message, WHOLE_GROUP};
 use crate::p2p::Numbers;
 use crate::running::Key;
@@ -13,14 +14,15 @@ use crate::stream::Ticket;
 
 impl Engine {
     /// A message that has just come.
-    pub(super) fn handle_new(&mut self, peer: usize, message: Message, body: Vec<u8>) {
+    pub(super) fn handle_new(&mut self, peer: usize, message: Message, load: Load) {
         self.links.peers[peer].traffic.received(&message);
-        self.handle(peer, message, body);
+        self.handle(peer, message, load);
     }
 
-    pub(super) fn handle(&mut self, peer: usize, message: Message, body: Vec<u8>) {
+    pub(super) fn handle(&mut self, peer: usize, message: Message, load: Load) {
         if message.op == WHOLE_GROUP && self.clubs.contains_key(&message.group) {
-            let error = EngineError::from_peer(message.send, String::from_utf8_lossy(&body).into_owned());
+            let error =
+                EngineError::from_peer(message.send, String::from_utf8_lossy(&load.bytes).into_owned());
             return self.fail_group(message.group, &error);
         }
         match message.kind {
@@ -28,22 +30,22 @@ impl Engine {
             Kind::Leave if self.clubs.contains_key(&message.group) => {
                 return self.hear_farewell(peer, message)
             }
-            Kind::Note => return self.keep_note(peer, message.group, body),
+            Kind::Note => return self.keep_note(peer, message.group, load.bytes),
             Kind::Ask => return self.answer(peer, &message),
-            Kind::State => return self.take_report(peer, &message, &body),
+            Kind::State => return self.take_report(peer, &message, &load.bytes),
             _ => {}
         }
-        let Some(index) = self.find_run(peer, &message) else { return self.keep_early(peer, message, body) };
+        let Some(index) = self.find_run(peer, &message) else { return self.keep_early(peer, message, load) };
         let from = self.hear(index, peer);
         match message.kind {
-            Kind::Describe => return self.handle_description(index, from, body),
-            Kind::Failed => return self.handle_failure(index, message.send, &body),
+            Kind::Describe => return self.handle_description(index, from, load.bytes),
+            Kind::Failed => return self.handle_failure(index, message.send, &load.bytes),
             _ => {}
         }
         if message.signature != self.runs[index].signature {
             return self.start_dispute(index);
         }
-        if let Err(what) = self.deliver(index, message, body) {
+        if let Err(what) = self.deliver(index, message, load) {
             let text = format!(
                 "{}: rank {from} sent {what}; do all ranks run the same tweed?",
                 self.runs[index].label()
@@ -60,14 +62,9 @@ impl Engine {
         from
     }
 
-    pub(super) fn deliver(
-        &mut self,
-        index: usize,
-        message: Message,
-        body: Vec<u8>,
-    ) -> Result<(), &'static str> {
+    pub(super) fn deliver(&mut self, index: usize, message: Message, load: Load) -> Result<(), &'static str> {
         let at = match message.kind {
-            Kind::Carried => self.links.land(self.runs[index].run, body),
+            Kind::Carried => self.links.land(self.runs[index].run, load),
             _ => message.at,
         };
         self.hand_over(index, message, at)
@@ -101,10 +98,10 @@ impl Engine {
     }
 
     /// Keeps what a faster peer says of an operation, or of a group, that this rank has not come to yet.
-    fn keep_early(&mut self, peer: usize, message: Message, body: Vec<u8>) {
+    fn keep_early(&mut self, peer: usize, message: Message, load: Load) {
         let Some(club) = self.clubs.get_mut(&message.group) else {
             if !self.closed.contains(&message.group) {
-                let fits = self.stash.keep_for_group((peer, message, body));
+                let fits = self.stash.keep_for_group((peer, message, load));
                 self.check_ahead(peer, fits);
             }
             return;
@@ -115,11 +112,12 @@ impl Engine {
             return;
         }
         if message.kind == Kind::Failed && pair.is_none() {
-            let error = EngineError::from_peer(message.send, String::from_utf8_lossy(&body).into_owned());
+            let error =
+                EngineError::from_peer(message.send, String::from_utf8_lossy(&load.bytes).into_owned());
             club.verdict.get_or_insert(error);
         }
         let key = Key { group: message.group, op: message.op, peer: pair };
-        let fits = self.stash.keep(key, (peer, message, body));
+        let fits = self.stash.keep(key, (peer, message, load));
         self.check_ahead(peer, fits);
         if pair.is_some() {
             self.answer_open();

@@ -2,11 +2,12 @@
 
 use std::collections::BTreeMap;
 
+use crate::links::Load;
 use crate::message::{Message, MESSAGE_BYTES};
 use crate::running::Key;
 
 /// A message, from whom, and what it carried.
-pub(super) type Held = (usize, Message, Vec<u8>);
+pub(super) type Held = (usize, Message, Load);
 
 /// A peer that is further ahead than this does not wait for anybody.
 pub(super) const MOST_BYTES: u64 = 1 << 30;
@@ -79,8 +80,8 @@ impl Stash {
     }
 }
 
-fn weight((_, _, body): &Held) -> u64 {
-    (MESSAGE_BYTES + body.len()) as u64
+fn weight((_, _, load): &Held) -> u64 {
+    (MESSAGE_BYTES + load.bytes.len() + size_of_val(&load.missing[..])) as u64
 }
 
 #[cfg(test)]
@@ -90,7 +91,7 @@ mod tests {
 
     fn held(peer: usize, op: u64, bytes: usize) -> (Key, Held) {
         let key = Key { group: 1, op, peer: None };
-        (key, (peer, Message::new(Kind::Carried, 1, op), vec![0; bytes]))
+        (key, (peer, Message::new(Kind::Carried, 1, op), vec![0; bytes].into()))
     }
 
     #[test]

@@ -138,6 +138,9 @@ impl Engine {
             if run.executor.is_finished() && !run.told {
                 run.told = true;
                 note_end(clubs, run, Instant::now());
+                if let Some(club) = clubs.get_mut(&run.key.group) {
+                    club.deliveries.keep(std::mem::take(&mut run.delivery));
+                }
                 ended.push((Arc::clone(&run.op), Ok(())));
             }
             let closed = run.executor.is_closed();

@@ -2,6 +2,7 @@
 
 mod arithmetic;
 mod cells;
+mod delivered;
 mod queries;
 
 use std::collections::BTreeMap;
@@ -13,6 +14,7 @@ use tweed_proto::{Executor, Program, Recorder};
 use tweed_schedule::{Rank, Schedule};
 
 use crate::arena::Arena;
+use crate::delivery::Delivery;
 use crate::engine::Lateness;
 use crate::group::Membership;
 use crate::op::Op;
@@ -93,6 +95,8 @@ pub(crate) struct Running {
     pub(crate) dispute: Dispute,
     /// All others had spoken of it before this rank came to it.
     pub(crate) came_last: bool,
+    /// How its contributions were delivered.
+    pub(crate) delivery: Delivery,
     /// The caller has been told.
     pub(crate) told: bool,
     /// Rank in the program to rank in the group, where they differ.
@@ -136,6 +140,7 @@ impl Running {
             late,
             dispute: Dispute::default(),
             came_last: false,
+            delivery: Delivery { operation: key.op, ..Delivery::default() },
             told: false,
             pair,
             places,

@@ -2,6 +2,8 @@
 
 use std::time::Instant;
 
+use tweed_kernels::ReduceOp;
+use tweed_proto::Reach;
 use tweed_schedule::Rank;
 
 use super::{label, Running};
@@ -17,6 +19,20 @@ impl Running {
     pub(crate) fn message(&self, kind: Kind, send: u32, slice: u32) -> Message {
         let signature = self.signature;
         Message { send, slice, signature, ..Message::new(kind, self.key.group, self.key.op) }
+    }
+
+    /// Send number `send`, to or from `other`, may lose parts: it carries what its sender contributes to a sum, and
+    /// nothing else.
+    pub(crate) fn is_lossy(&self, send: u32, other: Rank) -> bool {
+        let far = self.executor.layout().reach[other as usize] == Reach::Wire;
+        let lossy = far && self.group.terms.ltp.as_ref().is_some_and(|ltp| !ltp.lossless);
+        let sum = matches!(self.request.reduce_op, ReduceOp::Sum | ReduceOp::Avg);
+        lossy && sum && self.request.dtype.is_float() && self.executor.program().is_alone(send)
+    }
+
+    /// An average counts for each number only those whose contribution to it has come.
+    pub(super) fn divides_by_delivered(&self) -> bool {
+        self.group.terms.ltp.as_ref().is_some_and(|ltp| ltp.divide_by_delivered)
     }
 
     /// Bytes of the piece that `send` moves.
@@ -45,6 +61,16 @@ impl Running {
     /// The process behind a rank of the program.
     pub(crate) fn peer(&self, rank: Rank) -> usize {
         self.group.peers[self.group_rank(rank) as usize]
+    }
+
+    /// Contributes nothing to sums.
+    pub(super) fn is_server(&self, rank: Rank) -> bool {
+        self.group.terms.server == Some(self.group_rank(rank))
+    }
+
+    /// How many ranks contribute to a sum.
+    pub(super) fn contributors(&self) -> u32 {
+        self.group.terms.contributors(self.group.ranks())
     }
 
     /// Bytes of one piece of the chunk that an output or input is about.

@@ -62,6 +62,7 @@ pub(crate) fn join<T: std::marker::Send>(
         cards: cards.to_vec(),
         rows: rows.to_vec(),
         timeout: patience,
+        terms: tweed_net::Terms::default(),
     };
     std::thread::scope(|scope| {
         let spawned: Vec<_> =

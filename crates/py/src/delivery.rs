@@ -1,0 +1,107 @@
+//! What a group that may lose parts tells and is told: one field each.
+
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+use tweed_net::{Delivery, EngineError, Group, Ltp, Terms};
+
+use crate::errors::engine_error;
+
+/// `tweed.transport.Ltp`, or anything with its attributes.
+#[derive(FromPyObject)]
+pub(crate) struct PyLtp {
+    fraction: f64,
+    slack_s: f64,
+    lossless: bool,
+    divide_by: String,
+    return_lost: bool,
+    epoch_steps: u32,
+    cipher: String,
+}
+
+/// The terms of a group, from Python's words for them.
+pub(crate) fn terms(server: Option<u32>, ltp: Option<PyLtp>) -> Terms {
+    let ltp = ltp.map(|given| Ltp {
+        fraction: given.fraction,
+        slack: Duration::try_from_secs_f64(given.slack_s).unwrap_or(Duration::MAX),
+        lossless: given.lossless,
+        divide_by_delivered: given.divide_by == "delivered",
+        return_lost: given.return_lost,
+        epoch: given.epoch_steps,
+        cipher: given.cipher,
+    });
+    Terms { server, ltp }
+}
+
+/// A group that it does not keep open. When the group is gone, its methods raise `Aborted`.
+#[pyclass(name = "Losses", module = "tweed._core", frozen)]
+pub struct PyLosses {
+    inner: Weak<Group>,
+}
+
+impl PyLosses {
+    pub(crate) fn of(group: &Arc<Group>) -> PyLosses {
+        PyLosses { inner: Arc::downgrade(group) }
+    }
+
+    fn with<T: Send>(&self, py: Python<'_>, run: impl FnOnce(&Group) -> T + Send) -> PyResult<T> {
+        let gone = || EngineError::Aborted("the group is gone".into());
+        let outcome = py.detach(|| self.inner.upgrade().as_deref().map(run).ok_or_else(gone));
+        outcome.map_err(|e| engine_error(py, &e))
+    }
+}
+
+#[pymethods]
+impl PyLosses {
+    /// That memory of this rank loses no parts in any contribution; of 0 bytes: it may again.
+    fn keep_whole(&self, py: Python<'_>, address: usize, bytes: usize) -> PyResult<()> {
+        self.with(py, |group| group.keep_whole(address, bytes))
+    }
+
+    /// How operations were delivered that have ended since the last call, oldest first; some thousands are kept.
+    fn take_deliveries(&self, py: Python<'_>) -> PyResult<Vec<PyDelivery>> {
+        let taken = self.with(py, Group::take_deliveries)?;
+        Ok(taken.into_iter().map(|inner| PyDelivery { inner }).collect())
+    }
+}
+
+/// How the contributions to one operation were delivered.
+#[pyclass(name = "Delivery", module = "tweed._core", frozen)]
+pub struct PyDelivery {
+    inner: Delivery,
+}
+
+#[pymethods]
+impl PyDelivery {
+    /// The operation's number within the group.
+    #[getter]
+    fn operation(&self) -> u64 {
+        self.inner.operation
+    }
+
+    /// Bytes that this rank contributed in packets.
+    #[getter]
+    fn sent_bytes(&self) -> u64 {
+        self.inner.sent.bytes
+    }
+
+    /// Those of them that did not arrive.
+    #[getter]
+    fn lost_bytes(&self) -> u64 {
+        self.inner.sent.lost
+    }
+
+    /// Bytes contributed between this rank and each other one, both ways together, and how many were lost.
+    #[getter]
+    fn by_rank(&self) -> std::collections::BTreeMap<u32, (u64, u64)> {
+        self.inner.by_rank.iter().map(|(&rank, share)| (rank, (share.bytes, share.lost))).collect()
+    }
+
+    /// What of this rank's contributions did not arrive: address, and values as they were sent.
+    #[getter]
+    fn lost<'py>(&self, py: Python<'py>) -> Vec<(usize, Bound<'py, PyBytes>)> {
+        self.inner.lost.iter().map(|(address, values)| (*address, PyBytes::new(py, values))).collect()
+    }
+}
