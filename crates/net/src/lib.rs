@@ -15,6 +15,8 @@ mod bell;
 mod card;
 mod cards;
 mod ctable;
+#[doc(hidden)]
+pub mod datagram;
 mod delivery;
 mod doors;
 mod drive;

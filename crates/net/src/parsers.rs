@@ -6,6 +6,7 @@ use std::io::{self, Read, Write};
 use std::sync::OnceLock;
 
 use crate::card::Card;
+use crate::datagram;
 use crate::doors::frame::{self, Kind};
 use crate::doors::preamble;
 use crate::meet::{Greeting, MAX_GREETING};
@@ -16,13 +17,14 @@ use crate::secure::{answer, call, split_record, Identity, Party, Secret};
 pub type Parser = fn(&[u8]) -> bool;
 
 /// All of them, by name.
-pub const PARSERS: [(&str, Parser); 8] = [
+pub const PARSERS: [(&str, Parser); 9] = [
     ("preamble", |bytes| preamble::exchange(Script(bytes), true).is_ok()),
     ("frame", |bytes| frame::read(bytes, Kind::Greeting, MAX_GREETING).is_ok()),
     ("greeting", |bytes| Greeting::decode(bytes).is_ok()),
     ("card", |bytes| Card::decode(0, bytes).is_ok()),
     ("record", |bytes| split_record(bytes).is_ok_and(|end| end.is_some_and(|end| end <= bytes.len()))),
     ("message", |bytes| bytes.first_chunk::<MESSAGE_BYTES>().is_some_and(|b| Message::decode(b).is_some())),
+    ("invitation", datagram::is_invitation),
     ("call", |bytes| party(|party| call(Script(bytes), party, b"hello").is_ok())),
     ("answer", |bytes| party(|party| answer(Script(bytes), party).is_ok())),
 ];

@@ -1,0 +1,246 @@
+//! One peer: its link, the keys of both directions, messages under way.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tweed_proto::ltp::packet::Header;
+use tweed_proto::ltp::replay::Window;
+use tweed_proto::ltp::{BadPacket, Event, Figures, Link, MessageId, Outgoing, Place, Settings, Transmit};
+
+use super::burst::{packet_bytes, Burst, Remote};
+use super::invitation::Invitation;
+use super::landing::Landing;
+use super::peers::Refused;
+use super::seal::{Opener, Sealer};
+use super::socket::Socket;
+use super::Word;
+
+/// The caller's memory that a message is read from.
+pub(super) struct Body {
+    pub(super) data: *const u8,
+    pub(super) ticket: u64,
+}
+
+// SAFETY: the caller of `Datagrams::send` leaves the memory alone and valid until the ticket is given back.
+unsafe impl Send for Body {}
+
+impl Body {
+    /// # Safety
+    /// The range lies in the message, whose ticket has not been given back.
+    unsafe fn values(&self, offset: u32, len: u32) -> &[u8] {
+        // SAFETY: as above.
+        unsafe { std::slice::from_raw_parts(self.data.add(offset as usize), len as usize) }
+    }
+}
+
+/// See the module's documentation.
+pub(super) struct Peer {
+    link_number: u32,
+    opener: Opener,
+    window: Window,
+    /// Number of the newest packet: an older one does not say where the peer is now.
+    newest: Option<u64>,
+    /// `None` until the peer's invitation has come.
+    remote: Option<Remote>,
+    /// `None` until the peer's address is known: by its invitation, or by a packet that was faster.
+    link: Option<Link>,
+    /// For the link, once it is there.
+    settings: Settings,
+    socket: Arc<Socket>,
+    /// To be sent once the link is there.
+    waiting: Vec<(Outgoing, Body)>,
+    sending: BTreeMap<MessageId, Body>,
+    landing: Landing,
+    /// What did not fit into the last burst.
+    held: Option<Transmit>,
+}
+
+impl Peer {
+    /// A peer that is sent `invitation`.
+    pub(super) fn new(invitation: &Invitation, settings: Settings, socket: Arc<Socket>) -> Peer {
+        Peer {
+            link_number: invitation.link,
+            opener: Opener::new(invitation.cipher, &invitation.secret),
+            window: Window::new(),
+            newest: None,
+            remote: None,
+            link: None,
+            settings,
+            socket,
+            waiting: Vec::new(),
+            sending: BTreeMap::new(),
+            landing: Landing::default(),
+            held: None,
+        }
+    }
+
+    /// What its packets to us bear.
+    pub(super) fn link_number(&self) -> u32 {
+        self.link_number
+    }
+
+    /// Its packets are authenticated.
+    pub(super) fn is_sealed(&self) -> bool {
+        self.opener.is_sealed()
+    }
+
+    /// Its invitation has come. `address` holds until a packet of it comes from another.
+    pub(super) fn accept(
+        &mut self,
+        now: Duration,
+        address: SocketAddr,
+        invitation: &Invitation,
+    ) -> Result<(), String> {
+        if self.remote.is_some() {
+            return Err("it has come before, and this side has not invited its sender anew".into());
+        }
+        let Invitation { cipher, link, ref secret, .. } = *invitation;
+        self.remote = Some(Remote { address, link, cipher, sealer: Sealer::new(cipher, secret) });
+        self.meet(address);
+        for (what, body) in std::mem::take(&mut self.waiting) {
+            self.send(now, what, body);
+        }
+        Ok(())
+    }
+
+    /// Queues a message.
+    pub(super) fn send(&mut self, now: Duration, what: Outgoing, body: Body) {
+        match &mut self.link {
+            Some(link) => {
+                self.sending.insert(link.send(now, what), body);
+            }
+            None => self.waiting.push((what, body)),
+        }
+    }
+
+    /// Gives a message up; its memory is read no more.
+    pub(super) fn cancel(&mut self, ticket: u64) {
+        self.waiting.retain(|(_, body)| body.ticket != ticket);
+        let found = self.sending.iter().find(|(_, body)| body.ticket == ticket).map(|(&message, _)| message);
+        if let (Some(message), Some(link)) = (found, &mut self.link) {
+            self.sending.remove(&message);
+            link.cancel(message);
+        }
+    }
+
+    /// Opens a packet in place. Its body's length; `None`, and counted, if it is not to be taken.
+    pub(super) fn admit(
+        &mut self,
+        header: &Header,
+        from: SocketAddr,
+        packet: &mut [u8],
+        refused: &mut Refused,
+    ) -> Option<usize> {
+        let Some(plain) = self.opener.open(header.number, packet).map(<[u8]>::len) else {
+            refused.forged += 1;
+            return None;
+        };
+        if !self.window.admit(header.number) {
+            refused.replayed += 1;
+            return None;
+        }
+        if Some(header.number) > self.newest {
+            self.newest = Some(header.number);
+            self.follow(from);
+        }
+        Some(plain)
+    }
+
+    /// Tells the link of a packet that was admitted. `Some`: its values need memory first.
+    pub(super) fn handle(
+        &mut self,
+        now: Duration,
+        header: &Header,
+        body: &[u8],
+    ) -> Result<Option<Place>, BadPacket> {
+        let Some(link) = &mut self.link else { return Ok(None) };
+        let Some(place) = link.handle(now, header, body)? else { return Ok(None) };
+        Ok(if self.landing.put(&place, body) { None } else { Some(place) })
+    }
+
+    /// Gives a message memory, and puts in the first values.
+    pub(super) fn land(&mut self, place: &Place, memory: Vec<u8>, body: &[u8]) {
+        self.landing.begin(place, memory);
+        self.landing.put(place, body);
+    }
+
+    pub(super) fn handle_timeout(&mut self, now: Duration) {
+        if let (Some(link), true) = (&mut self.link, self.remote.is_some()) {
+            if link.next_timeout().is_some_and(|at| at <= now) {
+                link.handle_timeout(now);
+            }
+        }
+    }
+
+    pub(super) fn next_timeout(&self) -> Option<Duration> {
+        self.remote.as_ref().and(self.link.as_ref())?.next_timeout()
+    }
+
+    /// Puts its next packets together. `false` if none may leave now.
+    pub(super) fn fill(&mut self, now: Duration, burst: &mut Burst) -> bool {
+        let (Some(remote), Some(link)) = (&mut self.remote, &mut self.link) else { return false };
+        burst.begin(remote.address);
+        while let Some(what) = self.held.take().or_else(|| link.poll_transmit(now)) {
+            if !burst.fits(packet_bytes(&what, remote.cipher)) {
+                self.held = Some(what);
+                break;
+            }
+            let Transmit::Data { message, offset, len, .. } = what else {
+                burst.push(&what, &[], remote);
+                continue;
+            };
+            // What was held may have been cancelled since: then nothing is sent under this number.
+            let Some(body) = self.sending.get(&message) else { continue };
+            // SAFETY: the link cuts messages within their length, and the ticket is still with us.
+            let values = unsafe { body.values(offset, len) };
+            burst.push(&what, values, remote);
+        }
+        !burst.is_empty()
+    }
+
+    /// Adds what has happened.
+    pub(super) fn poll_events(&mut self, peer: usize, words: &mut Vec<Word>) {
+        let Some(link) = &mut self.link else { return };
+        while let Some(event) = link.poll_event() {
+            match event {
+                Event::Received { message, tag, total, missing, .. } => {
+                    let body = self.landing.end(message, &missing);
+                    words.push(Word::Received { peer, tag, total, body, missing });
+                }
+                Event::Delivered { message, missing } => {
+                    if let Some(Body { ticket, .. }) = self.sending.remove(&message) {
+                        words.push(Word::Delivered { peer, ticket, missing });
+                    }
+                }
+                Event::Cancelled { message } => drop(self.landing.end(message, &[])),
+            }
+        }
+    }
+
+    pub(super) fn figures(&self) -> Option<Figures> {
+        self.link.as_ref().map(Link::figures)
+    }
+
+    pub(super) fn end_epoch(&mut self, slowest: Option<Duration>) {
+        if let Some(link) = &mut self.link {
+            link.end_epoch(slowest);
+        }
+    }
+
+    /// A genuine packet, newer than any other, came from there. In the clear, anybody may have sent it.
+    fn follow(&mut self, from: SocketAddr) {
+        if let (Some(remote), true) = (&mut self.remote, self.opener.is_sealed()) {
+            remote.address = from;
+        }
+        self.meet(from);
+    }
+
+    fn meet(&mut self, address: SocketAddr) {
+        if self.link.is_none() {
+            let payload_ceiling = self.socket.largest_payload(address);
+            self.link = Some(Link::new(Settings { payload_ceiling, ..self.settings.clone() }));
+        }
+    }
+}

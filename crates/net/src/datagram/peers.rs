@@ -1,0 +1,170 @@
+//! Whose packet is it, and is it genuine? Everything that the driver knows of its peers.
+
+use std::collections::{BTreeMap, HashMap};
+use std::net::SocketAddr;
+use std::ops::RangeBounds;
+use std::time::Duration;
+
+use tweed_proto::ltp::packet::{Header, HEADER_BYTES};
+use tweed_proto::ltp::{BadPacket, Outgoing, Place};
+
+use super::burst::Burst;
+use super::peer::{Body, Peer};
+use super::Word;
+
+/// Packets that changed nothing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Refused {
+    /// No packet of this protocol and version.
+    pub malformed: u64,
+    /// For no link of ours.
+    pub strange: u64,
+    /// Not sealed by the peer it claims to be from, or changed on the way.
+    pub forged: u64,
+    /// Genuine, and had come before, or is too old to tell.
+    pub replayed: u64,
+    /// Of ours, refused by this host's kernel.
+    pub unsent: u64,
+}
+
+/// Values for which a message needs memory.
+pub(super) struct Want {
+    /// The link number that the packet bore.
+    link: u32,
+    place: Place,
+}
+
+impl Want {
+    /// Bytes of the whole message.
+    pub(super) fn total(&self) -> usize {
+        self.place.total as usize
+    }
+}
+
+/// All peers of a socket.
+#[derive(Default)]
+pub(super) struct Peers {
+    by_number: BTreeMap<usize, Peer>,
+    /// Which peer sends under this link number.
+    by_link: HashMap<u32, usize>,
+    /// Who was served last.
+    turn: usize,
+    pub(super) refused: Refused,
+}
+
+impl Peers {
+    pub(super) fn get(&self, peer: usize) -> Option<&Peer> {
+        self.by_number.get(&peer)
+    }
+
+    pub(super) fn get_mut(&mut self, peer: usize) -> Option<&mut Peer> {
+        self.by_number.get_mut(&peer)
+    }
+
+    /// Takes a peer in; what was known under its number is forgotten.
+    pub(super) fn insert(&mut self, number: usize, peer: Peer) {
+        self.remove(number);
+        self.by_link.insert(peer.link_number(), number);
+        self.by_number.insert(number, peer);
+    }
+
+    /// A link number that no peer has.
+    pub(super) fn is_free(&self, link: u32) -> bool {
+        !self.by_link.contains_key(&link)
+    }
+
+    pub(super) fn remove(&mut self, number: usize) {
+        if let Some(peer) = self.by_number.remove(&number) {
+            self.by_link.remove(&peer.link_number());
+        }
+    }
+
+    /// Queues a message to a peer, if there is one.
+    pub(super) fn send(&mut self, now: Duration, number: usize, what: Outgoing, body: Body) {
+        if let Some(peer) = self.get_mut(number) {
+            peer.send(now, what, body);
+        }
+    }
+
+    /// Takes a packet in. `Some`: its values need memory; see [`Peers::land`].
+    pub(super) fn take(
+        &mut self,
+        now: Duration,
+        from: SocketAddr,
+        packet: &mut [u8],
+        words: &mut Vec<Word>,
+    ) -> Option<Want> {
+        let Ok(header) = Header::decode(packet) else {
+            self.refused.malformed += 1;
+            return None;
+        };
+        let Some(&number) = self.by_link.get(&header.link) else {
+            self.refused.strange += 1;
+            return None;
+        };
+        let peer = self.by_number.get_mut(&number).expect("each link belongs to a peer");
+        let plain = peer.admit(&header, from, packet, &mut self.refused)?;
+        let place = match peer.handle(now, &header, &packet[HEADER_BYTES..][..plain]) {
+            Ok(place) => place?,
+            Err(bad) => {
+                self.give_up(number, &bad, words);
+                return None;
+            }
+        };
+        Some(Want { link: header.link, place })
+    }
+
+    /// A peer that breaks the protocol is forgotten. In the clear, anybody on this host may have sent that packet.
+    fn give_up(&mut self, number: usize, bad: &BadPacket, words: &mut Vec<Word>) {
+        if self.get(number).is_some_and(Peer::is_sealed) {
+            words.push(Word::Broken { peer: number, why: bad.to_string() });
+            self.remove(number);
+        } else {
+            self.refused.forged += 1;
+        }
+    }
+
+    /// Gives a message memory, and puts into it the values that wanted it.
+    pub(super) fn land(&mut self, want: &Want, memory: Vec<u8>, packet: &[u8]) {
+        let peer = self.by_link.get(&want.link).and_then(|number| self.by_number.get_mut(number));
+        if let Some(peer) = peer {
+            peer.land(&want.place, memory, &packet[HEADER_BYTES..]);
+        }
+    }
+
+    /// Does what is due by `now`.
+    pub(super) fn handle_timeouts(&mut self, now: Duration) {
+        self.by_number.values_mut().for_each(|peer| peer.handle_timeout(now));
+    }
+
+    /// When something is due next.
+    pub(super) fn next_timeout(&self) -> Option<Duration> {
+        self.by_number.values().filter_map(Peer::next_timeout).min()
+    }
+
+    /// Puts the next packets together, of one peer after the other. `false` if none may leave now.
+    pub(super) fn fill(&mut self, now: Duration, burst: &mut Burst) -> bool {
+        let turn = self.turn;
+        let next = self.fill_of(now, turn + 1.., burst).or_else(|| self.fill_of(now, ..=turn, burst));
+        self.turn = next.unwrap_or(turn);
+        next.is_some()
+    }
+
+    fn fill_of(&mut self, now: Duration, of: impl RangeBounds<usize>, burst: &mut Burst) -> Option<usize> {
+        self.by_number.range_mut(of).find_map(|(&number, peer)| peer.fill(now, burst).then_some(number))
+    }
+
+    /// What has happened, in order for each peer.
+    pub(super) fn poll_events(&mut self, words: &mut Vec<Word>) {
+        for (&number, peer) in &mut self.by_number {
+            peer.poll_events(number, words);
+        }
+    }
+
+    /// An epoch of Early Close ends, on all links.
+    pub(super) fn end_epoch(&mut self) {
+        let coming = |peer: &Peer| peer.figures().and_then(|figures| figures.coming_threshold);
+        let slowest = self.by_number.values().filter_map(coming).max();
+        self.by_number.values_mut().for_each(|peer| peer.end_epoch(slowest));
+    }
+}

@@ -1,0 +1,125 @@
+//! The loop: take packets in, let the links do what is due, send what may leave, tell what has happened, sleep.
+
+use std::os::fd::AsRawFd;
+use std::sync::atomic::Ordering::SeqCst;
+use std::time::Duration;
+
+use super::burst::Burst;
+use super::socket::Bins;
+use super::wait::sleep_exactly;
+use super::{Parcel, Shared, Word};
+
+/// So many bursts leave before packets are taken in again: acknowledgements must not wait long.
+const BURSTS: usize = 4;
+
+/// A sleep so short ends later than it should, by as much again; the socket is asked once more instead. Only where
+/// something is being sent: other timers are not so fine.
+const SPIN: Duration = Duration::from_micros(50);
+
+/// While the kernel takes no packets, those that wait for it are not asked about; timers still run.
+const BLOCKED: Duration = Duration::from_millis(1);
+
+/// What the thread works with.
+struct Loop<'a> {
+    shared: &'a Shared,
+    bins: Bins,
+    burst: Burst,
+    words: Vec<Word>,
+    /// When packets last left.
+    sent: Duration,
+}
+
+/// Runs until the socket is closed.
+pub(super) fn run(shared: &Shared) {
+    sleep_exactly();
+    let (bins, burst) = (Bins::new(), Burst::new());
+    let mut this = Loop { shared, bins, burst, words: Vec::new(), sent: Duration::ZERO };
+    while !shared.stopping.load(SeqCst) {
+        let more = this.receive();
+        let more = this.send() || more;
+        this.tell();
+        if !more {
+            this.sleep();
+        }
+    }
+}
+
+impl Loop<'_> {
+    /// Takes in what has come. True if there may be more.
+    fn receive(&mut self) -> bool {
+        // Nothing there, or an error of some peer's host that means nothing to the others.
+        let Ok(filled) = self.shared.socket.receive(&mut self.bins) else { return false };
+        let now = self.shared.now();
+        let mut peers = self.shared.lock();
+        for bin in 0..filled {
+            let (from, packets) = self.bins.packets(bin);
+            for packet in packets {
+                let Some(want) = peers.take(now, from, packet, &mut self.words) else { continue };
+                drop(peers);
+                let memory = self.shared.handler.buffer(want.total());
+                peers = self.shared.lock();
+                peers.land(&want, memory, packet);
+            }
+        }
+        true
+    }
+
+    /// Lets the links do what is due, and sends. True if there may be more.
+    fn send(&mut self) -> bool {
+        self.shared.lock().handle_timeouts(self.shared.now());
+        for _ in 0..BURSTS {
+            if !self.flush() {
+                return false;
+            }
+            let now = self.shared.now();
+            if !self.shared.lock().fill(now, &mut self.burst) {
+                return false;
+            }
+            self.sent = now;
+        }
+        self.flush()
+    }
+
+    /// `false` if the kernel takes no more for now.
+    fn flush(&mut self) -> bool {
+        if self.burst.is_empty() {
+            return true;
+        }
+        match self.shared.socket.send(&mut self.burst) {
+            Ok(0) => true,
+            Ok(unsent) => {
+                self.shared.lock().refused.unsent += unsent;
+                true
+            }
+            Err(_) => false,
+        }
+    }
+
+    fn tell(&mut self) {
+        self.shared.lock().poll_events(&mut self.words);
+        for word in self.words.drain(..) {
+            match word {
+                Word::Received { peer, tag, total, body, missing } => {
+                    let body = body.unwrap_or_else(|| vec![0; total as usize]);
+                    self.shared.handler.received(peer, Parcel { tag, body, missing });
+                }
+                Word::Delivered { peer, ticket, missing } => {
+                    self.shared.handler.delivered(peer, ticket, missing);
+                }
+                Word::Broken { peer, why } => self.shared.handler.broken(peer, why),
+            }
+        }
+    }
+
+    fn sleep(&self) {
+        let blocked = !self.burst.is_empty();
+        let next = self.shared.lock().next_timeout();
+        let now = self.shared.now();
+        let left = next.map(|at| at.saturating_sub(now));
+        let left = if blocked { left.map(|left| left.max(BLOCKED)) } else { left };
+        let sending = now.saturating_sub(self.sent) < SPIN;
+        if !(sending && left.is_some_and(|left| left < SPIN)) {
+            self.shared.waker.sleep(self.shared.socket.as_raw_fd(), blocked, left);
+        }
+    }
+}

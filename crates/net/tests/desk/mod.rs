@@ -1,0 +1,156 @@
+//! What the tests of the UDP driver share: a handler that keeps what it is told, and a pair of sides on loopback.
+
+#![allow(dead_code, reason = "each test binary uses its own part")]
+
+use std::collections::{BTreeMap, VecDeque};
+use std::net::{IpAddr, Ipv4Addr};
+use std::ops::Range;
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::Duration;
+
+use tweed_net::datagram::{DatagramOptions, Datagrams, Handler, Parcel};
+use tweed_proto::ltp::Outgoing;
+
+pub(crate) const HOST: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
+/// Only a hang takes so long.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// What a side was told, by peer.
+#[derive(Default)]
+struct Told {
+    parcels: BTreeMap<usize, VecDeque<Parcel>>,
+    delivered: BTreeMap<(usize, u64), Vec<Range<u32>>>,
+    broken: Vec<(usize, String)>,
+}
+
+/// A handler that keeps what it is told.
+#[derive(Default)]
+pub(crate) struct Desk {
+    told: Mutex<Told>,
+    news: Condvar,
+}
+
+impl Handler for Desk {
+    fn buffer(&self, bytes: usize) -> Vec<u8> {
+        // What was in it before must not show.
+        vec![0xee; bytes]
+    }
+
+    fn received(&self, peer: usize, parcel: Parcel) {
+        self.tell(|told| told.parcels.entry(peer).or_default().push_back(parcel));
+    }
+
+    fn delivered(&self, peer: usize, ticket: u64, missing: Vec<Range<u32>>) {
+        self.tell(|told| drop(told.delivered.insert((peer, ticket), missing)));
+    }
+
+    fn broken(&self, peer: usize, why: String) {
+        self.tell(|told| told.broken.push((peer, why)));
+    }
+}
+
+impl Desk {
+    fn tell(&self, change: impl FnOnce(&mut Told)) {
+        change(&mut self.told.lock().expect("no test panics with it"));
+        self.news.notify_all();
+    }
+
+    fn until<T>(&self, what: &str, mut look: impl FnMut(&mut Told) -> Option<T>) -> T {
+        let mut found = None;
+        let told = self.told.lock().expect("no test panics with it");
+        let (told, _) = self
+            .news
+            .wait_timeout_while(told, PATIENCE, |told| {
+                found = look(told);
+                found.is_none()
+            })
+            .expect("no test panics with it");
+        drop(told);
+        found.unwrap_or_else(|| panic!("waited in vain for {what}"))
+    }
+
+    /// The next message from a peer.
+    pub(crate) fn parcel(&self, peer: usize) -> Parcel {
+        self.until("a message", |told| told.parcels.get_mut(&peer)?.pop_front())
+    }
+
+    /// What the peer does not have of the message with this ticket.
+    pub(crate) fn delivered(&self, peer: usize, ticket: u64) -> Vec<Range<u32>> {
+        self.until("a delivery", |told| told.delivered.remove(&(peer, ticket)))
+    }
+
+    /// Whether the peer has closed the message with this ticket by now.
+    pub(crate) fn has_delivered(&self, peer: usize, ticket: u64) -> bool {
+        self.told.lock().expect("no test panics with it").delivered.contains_key(&(peer, ticket))
+    }
+
+    /// Why a peer was given up.
+    pub(crate) fn broken(&self) -> (usize, String) {
+        self.until("a peer that makes no sense", |told| told.broken.pop())
+    }
+}
+
+/// One end.
+pub(crate) struct Side {
+    pub(crate) desk: Arc<Desk>,
+    pub(crate) datagrams: Arc<Datagrams>,
+}
+
+impl Side {
+    pub(crate) fn open(options: &DatagramOptions) -> Side {
+        let desk = Arc::new(Desk::default());
+        let datagrams = Datagrams::open(HOST, options.clone(), desk.clone()).expect("a socket opens");
+        Side { desk, datagrams }
+    }
+
+    /// Sends `body`, which must live until it is delivered or cancelled.
+    pub(crate) fn send(&self, peer: usize, what: Outgoing, body: &[u8], ticket: u64) {
+        assert_eq!(what.bytes as usize, body.len());
+        // SAFETY: see above.
+        unsafe { self.datagrams.send(peer, what, body.as_ptr(), ticket) };
+    }
+}
+
+/// Two sides that know each other as peers 1 (of the first) and 0 (of the second).
+pub(crate) fn pair(options: &DatagramOptions) -> [Side; 2] {
+    let sides = [Side::open(options), Side::open(options)];
+    introduce(&sides[0], 1, &sides[1], 0);
+    sides
+}
+
+/// Makes two sides known to each other.
+pub(crate) fn introduce(one: &Side, other_number: usize, other: &Side, one_number: usize) {
+    let (to_one, to_other) = (one.datagrams.invite(other_number), other.datagrams.invite(one_number));
+    one.datagrams.accept(other_number, HOST, &to_other).expect("a good invitation");
+    other.datagrams.accept(one_number, HOST, &to_one).expect("a good invitation");
+}
+
+/// The same invitation with another port, as if the peer sat behind it.
+pub(crate) fn through(mut invitation: Vec<u8>, port: u16) -> Vec<u8> {
+    invitation[2..4].copy_from_slice(&port.to_le_bytes());
+    invitation
+}
+
+/// A message that must arrive whole.
+pub(crate) fn whole(tag: u8, body: &[u8]) -> Outgoing {
+    Outgoing {
+        round: 1,
+        tag: [tag; 48],
+        bytes: body.len() as u32,
+        value: 4,
+        critical: Vec::new(),
+        lossy: false,
+    }
+}
+
+/// `bytes` that are different at each place and for each seed.
+pub(crate) fn noise(seed: u64, bytes: usize) -> Vec<u8> {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let words = std::iter::repeat_with(|| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state.to_le_bytes()
+    });
+    words.flatten().take(bytes).collect()
+}
