@@ -13,6 +13,8 @@ use crate::ltp::sent::{Note, Patience, Settled};
 const FIRST_RTT: Duration = Duration::from_millis(50);
 /// Timers of hosts are not finer (RFC 9002, 6.1.2).
 const GRANULARITY: Duration = Duration::from_millis(1);
+/// After so many times in a row that nothing was heard, the path was interrupted.
+const OUTAGE: u32 = 2;
 /// However long nothing is heard, the peer is asked so often: a path may come back.
 const LONGEST_SILENCE: Duration = Duration::from_millis(250);
 
@@ -32,7 +34,7 @@ impl Link {
             Some(at) if at <= now => {
                 let mut settled = std::mem::take(&mut self.settled);
                 settled.clear();
-                self.settle(now, None, &mut settled);
+                self.settle(now, None, false, &mut settled);
                 self.settled = settled;
             }
             Some(_) => {}
@@ -47,16 +49,18 @@ impl Link {
         self.log.acked(&ack.ranges, &mut settled)?;
         let delay = Duration::from_micros(ack.delay_us.into());
         let rtt = settled.largest_sent.map(|sent| now.saturating_sub(sent).saturating_sub(delay));
+        // After an outage much is lost at once: that tells nothing about the rate.
+        let outage = self.silences >= OUTAGE;
         if settled.anything {
             (self.silences, self.credit) = (0, false);
         }
-        self.settle(now, rtt, &mut settled);
+        self.settle(now, rtt, outage, &mut settled);
         self.settled = settled;
         Ok(())
     }
 
     /// Finds losses, and does what follows from them and from what was acknowledged.
-    fn settle(&mut self, now: Duration, rtt: Option<Duration>, settled: &mut Settled) {
+    fn settle(&mut self, now: Duration, rtt: Option<Duration>, outage: bool, settled: &mut Settled) {
         for &note in &settled.notes {
             match note {
                 Note::Close { message, part } => self.inbox.told(message, part),
@@ -69,7 +73,7 @@ impl Link {
             self.outbox.arrived_late(load);
         }
         self.log.find_lost(now, self.patience(rtt), settled);
-        let lost = settled.lost.iter().map(|&(_, bytes)| u64::from(bytes)).sum();
+        let lost = if outage { 0 } else { settled.lost.iter().map(|&(_, bytes)| u64::from(bytes)).sum() };
         let (bytes, newest, in_flight) = (settled.acked_bytes, settled.newest, self.log.in_flight());
         self.rate.acked(now, &AckedBatch { bytes, newest, rtt, lost, in_flight });
         self.search.acked(settled.largest_bytes);
