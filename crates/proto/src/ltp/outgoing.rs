@@ -152,10 +152,11 @@ impl Sending {
         let Close { message, part, parts, missing } = close;
         // What arrived lies between any two ranges, at least one unit of it.
         let most = self.what.bytes / self.unit / 2 / CLOSE_RANGES as u32 + 1;
-        let expected = *self.expected.get_or_insert(parts);
-        if parts > most || parts != expected || !self.may_miss(&missing) {
+        let as_before = self.expected.is_none_or(|expected| expected == parts);
+        if parts > most || !as_before || !self.may_miss(&missing) {
             return Err(BadPacket::Contradiction(message));
         }
+        self.expected = Some(parts);
         self.critical.clear();
         self.fresh.clear();
         self.again.clear();
