@@ -73,20 +73,20 @@ pub struct DatagramOptions {
     pub cipher: Cipher,
     /// Where first passes over a message begin.
     pub seed: u64,
-    /// Longest message that is taken from a peer, in bytes.
-    pub most_bytes: u32,
+    /// Most bytes of messages under way, from a peer and to it; the same on all sides. No message is longer.
+    pub most_bytes: u64,
     /// Many packets per system call, where the kernel can.
     pub offload: bool,
 }
 
 impl Default for DatagramOptions {
-    /// Sealed by whatever is fastest here, messages of any length.
+    /// Sealed by whatever is fastest here; 4 GiB under way.
     fn default() -> DatagramOptions {
         DatagramOptions {
             closing: Closing::default(),
             cipher: Cipher::fastest(),
             seed: 0,
-            most_bytes: u32::MAX,
+            most_bytes: 1 << 32,
             offload: true,
         }
     }
@@ -183,10 +183,9 @@ impl Datagrams {
             return Err(refuse("one side seals its packets and the other does not".into()));
         }
         let address = SocketAddr::new(address, invitation.port);
-        let now = self.shared.now();
         let mut peers = self.shared.enter();
         let known = peers.get_mut(peer).ok_or_else(|| refuse("this side has not invited it".into()))?;
-        known.accept(now, address, &invitation).map_err(refuse)?;
+        known.accept(address, &invitation).map_err(refuse)?;
         drop(peers);
         self.shared.waker.wake();
         Ok(())
@@ -198,8 +197,7 @@ impl Datagrams {
     /// `data` points at `what.bytes` bytes that nobody changes until [`Handler::delivered`] has been called with
     /// `ticket`, or `cancel` or `drop_peer` has returned, or `close` has.
     pub unsafe fn send(&self, peer: usize, what: Outgoing, data: *const u8, ticket: u64) {
-        let now = self.shared.now();
-        self.shared.enter().send(now, peer, what, Body { data, ticket });
+        self.shared.enter().send(peer, what, Body { data, ticket });
         self.shared.waker.wake();
     }
 

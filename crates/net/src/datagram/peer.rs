@@ -87,12 +87,7 @@ impl Peer {
     }
 
     /// Its invitation has come. `address` holds until a packet of it comes from another.
-    pub(super) fn accept(
-        &mut self,
-        now: Duration,
-        address: SocketAddr,
-        invitation: &Invitation,
-    ) -> Result<(), String> {
+    pub(super) fn accept(&mut self, address: SocketAddr, invitation: &Invitation) -> Result<(), String> {
         if self.remote.is_some() {
             return Err("it has come before, and this side has not invited its sender anew".into());
         }
@@ -100,16 +95,16 @@ impl Peer {
         self.remote = Some(Remote { address, link, cipher, sealer: Sealer::new(cipher, secret) });
         self.meet(address);
         for (what, body) in std::mem::take(&mut self.waiting) {
-            self.send(now, what, body);
+            self.send(what, body);
         }
         Ok(())
     }
 
     /// Queues a message.
-    pub(super) fn send(&mut self, now: Duration, what: Outgoing, body: Body) {
+    pub(super) fn send(&mut self, what: Outgoing, body: Body) {
         match &mut self.link {
             Some(link) => {
-                self.sending.insert(link.send(now, what), body);
+                self.sending.insert(link.send(what), body);
             }
             None => self.waiting.push((what, body)),
         }

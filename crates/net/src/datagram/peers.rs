@@ -80,9 +80,9 @@ impl Peers {
     }
 
     /// Queues a message to a peer, if there is one.
-    pub(super) fn send(&mut self, now: Duration, number: usize, what: Outgoing, body: Body) {
+    pub(super) fn send(&mut self, number: usize, what: Outgoing, body: Body) {
         if let Some(peer) = self.get_mut(number) {
-            peer.send(now, what, body);
+            peer.send(what, body);
         }
     }
 
