@@ -1,9 +1,10 @@
 //! How many packets of 1452 bytes two links handle in a second, sender and receiver together on one core.
 //!
-//! `cargo run --release -p tweed-proto --example ltp_speed [packets lost of 1000, default 0]`
+//! `cargo run --release -p tweed-proto --example ltp_speed [LOST] [MBIT] [MICROS] [MB]`
 //!
-//! The network carries 25 Gbit/s with a round trip of 100 us. Its time is virtual, so that only what the links compute
-//! is measured; the values themselves are not copied.
+//! The network loses LOST of 1000 packets (default 0), carries MBIT Mbit/s (25,000) with a round trip of MICROS us (100),
+//! and its queue never overflows. 20 messages of MB megabytes (100) cross it. Its time is virtual, so that only what the
+//! links compute is measured; the values themselves are not copied.
 #![allow(clippy::disallowed_methods, reason = "a measurement needs the clock")]
 
 use std::collections::VecDeque;
@@ -12,12 +13,16 @@ use std::time::{Duration, Instant};
 use tweed_proto::ltp::replay::Window;
 use tweed_proto::ltp::{Event, Header, Link, Outgoing, Settings, Transmit};
 
-const MESSAGE_BYTES: u32 = 100_000_000;
 const MESSAGES: u32 = 20;
-const DELAY: Duration = Duration::from_micros(50);
 const PACKET: u32 = 1452;
-/// How long the network needs for a byte, in picoseconds.
-const BYTE_PS: u64 = 320;
+
+#[derive(Clone, Copy)]
+struct Network {
+    /// Packets of 1000.
+    lost: u64,
+    bits_per_us: u64,
+    delay: Duration,
+}
 
 struct Packet {
     at: Duration,
@@ -36,8 +41,11 @@ struct End {
 }
 
 fn main() {
-    let loss: u64 =
-        std::env::args().nth(1).map_or(0, |share| share.parse().expect("losses per 1000 packets"));
+    let argument =
+        |at, usual| std::env::args().nth(at).map_or(usual, |text| text.parse().expect("a whole number"));
+    let delay = Duration::from_micros(argument(3, 100) / 2);
+    let network = Network { lost: argument(1, 0), bits_per_us: argument(2, 25_000), delay };
+    let bytes = argument(4, 100) as u32 * 1_000_000;
     let settings = Settings { payload: PACKET, payload_ceiling: PACKET, ..Settings::default() };
     let end = || End {
         link: Link::new(settings.clone()),
@@ -47,14 +55,7 @@ fn main() {
     };
     let mut ends = [end(), end()];
     for round in 0..MESSAGES {
-        let what = Outgoing {
-            round,
-            tag: [0; 48],
-            bytes: MESSAGE_BYTES,
-            value: 4,
-            critical: Vec::new(),
-            lossy: false,
-        };
+        let what = Outgoing { round, tag: [0; 48], bytes, value: 4, critical: Vec::new(), lossy: false };
         ends[0].link.send(what);
     }
     let began = Instant::now();
@@ -63,7 +64,7 @@ fn main() {
     let mut body = vec![0; PACKET as usize];
     while delivered < MESSAGES {
         for at in 0..2 {
-            leave(&mut ends, at, now, loss);
+            leave(&mut ends, at, now, network);
         }
         let arrivals = ends.iter().filter_map(|end| Some(end.arriving.front()?.at));
         let timeouts = ends.iter().filter_map(|end| end.link.next_timeout());
@@ -76,23 +77,24 @@ fn main() {
     report(&ends, began.elapsed(), now);
 }
 
-fn leave(ends: &mut [End; 2], from: usize, now: Duration, loss: u64) {
+fn leave(ends: &mut [End; 2], from: usize, now: Duration, network: Network) {
     while let Some(transmit) = ends[from].link.poll_transmit(now) {
         let header = transmit.header(1);
         let head = transmit.data_head().unwrap_or_default();
         let (len, body) = match transmit {
-            Transmit::Data { len, number, .. }
-                if number.wrapping_mul(0x9e37_79b9_7f4a_7c15) % 1000 >= loss =>
-            {
-                (16 + len as usize, None)
-            }
-            Transmit::Data { .. } => continue,
+            Transmit::Data { number, .. } if draw(number) < network.lost => continue,
+            Transmit::Data { len, .. } => (16 + len as usize, None),
             Transmit::Control { body, .. } => (body.len(), Some(body)),
         };
         let to = &mut ends[1 - from];
-        to.busy = to.busy.max(now) + Duration::from_nanos(len as u64 * BYTE_PS / 1000);
-        to.arriving.push_back(Packet { at: to.busy + DELAY, header, head, len, body });
+        to.busy = to.busy.max(now) + Duration::from_nanos(len as u64 * 8000 / network.bits_per_us);
+        to.arriving.push_back(Packet { at: to.busy + network.delay, header, head, len, body });
     }
+}
+
+/// Below 1000, by chance.
+fn draw(number: u64) -> u64 {
+    (number.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) % 1000
 }
 
 fn arrive(end: &mut End, now: Duration, body: &mut [u8]) -> u32 {
