@@ -35,7 +35,7 @@ pub struct Settings {
     pub seal: u32,
     /// How long lossy messages are waited for.
     pub closing: Closing,
-    /// Where first passes begin.
+    /// Where first passes begin. Should differ between the links that send to one receiver, or all lose the same.
     pub seed: u64,
     /// Most messages that are open at a time, in each direction.
     pub most_open: usize,

@@ -25,7 +25,7 @@ pub struct Header {
     pub kind: Kind,
     /// The values in it must arrive. Only DATA.
     pub critical: bool,
-    /// The sender has nothing more to send just now: it is to be acknowledged at once.
+    /// The sender has nothing more to send, or may not: it is to be acknowledged at once.
     pub prompt: bool,
     /// Which link of the receiver it belongs to; the receiver chose the number.
     pub link: u32,

@@ -16,7 +16,7 @@ pub enum Transmit {
         number: u64,
         /// The values must arrive.
         critical: bool,
-        /// Nothing follows for now.
+        /// Nothing follows until it is acknowledged.
         prompt: bool,
         /// The message.
         message: MessageId,
@@ -100,7 +100,8 @@ impl Link {
         let (message, critical) = (cut.message, cut.piece.critical);
         let number =
             self.push(now, DATA_HEAD_BYTES as u32 + len, Load::Data { message, offset, len, critical });
-        let prompt = !self.outbox.ready();
+        // Nothing follows until an acknowledgement comes: it must not be held back for more packets.
+        let prompt = !self.outbox.ready() || self.log.in_flight() >= self.rate.window();
         let (message, round, total) = (MessageId(message), cut.round, cut.total);
         Some(Transmit::Data { number, critical, prompt, message, round, offset, total, len })
     }
