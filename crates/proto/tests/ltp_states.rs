@@ -184,6 +184,16 @@ fn what_comes_last_closes_it_after_the_limit() {
     assert_eq!(*missing, ranges(32..64));
 }
 
+#[test]
+fn a_peer_cannot_make_us_remember_more_and_more() {
+    let empty = |message| Frame::Open(Open { message, total: 0, critical: 0, ..OPEN });
+    for make in [&empty as &dyn Fn(u32) -> Frame, &|message| Frame::Cancel(2 * message)] {
+        let mut side = Side::new();
+        let refused = (0..100_000).find(|message| side.frame(&make(*message)).is_err());
+        assert!(refused.is_some_and(|message| message <= 65_536), "{refused:?}");
+    }
+}
+
 /// States at the sender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum From {

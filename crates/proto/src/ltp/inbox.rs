@@ -13,6 +13,11 @@ use super::ranges::Ranges;
 use super::sent::Note;
 use super::MessageId;
 
+/// Numbers are skipped where a message is given up before it begins.
+const MOST_HOLES: usize = 1 << 16;
+/// A sender begins no message before it knows of the end of an earlier one; we may only learn that later.
+const MOST_UNTOLD: usize = 1 << 16;
+
 /// A message is open from its first packet on, until it is closed here; then its sender is told until it knows; then
 /// only its number is remembered, so that a late packet never opens it again.
 #[derive(Debug)]
@@ -80,7 +85,7 @@ impl Inbox {
 
     /// The sender gives a message up. True if it was open.
     pub(crate) fn cancel(&mut self, message: u32) -> Result<bool, BadPacket> {
-        if message == u32::MAX {
+        if message == u32::MAX || self.is_full() {
             return Err(BadPacket::Contradiction(message));
         }
         Ok(self.end(message).is_some())
@@ -137,6 +142,11 @@ impl Inbox {
         }
     }
 
+    /// What is remembered of closed messages is more than any honest sender leaves behind.
+    fn is_full(&self) -> bool {
+        self.over.as_slice().len() >= MOST_HOLES || self.telling.len() >= MOST_UNTOLD
+    }
+
     fn enter(
         &mut self,
         now: Duration,
@@ -151,7 +161,7 @@ impl Inbox {
             if self.over.contains(message) {
                 return Ok(None);
             }
-            if !self.opened.fits(total, &self.most) {
+            if !self.opened.fits(total, &self.most) || self.is_full() {
                 return Err(BadPacket::TooMuch(total));
             }
             self.opened.add(total);
@@ -185,8 +195,9 @@ impl Inbox {
             self.gate.note_closed(elapsed, receiving.progress().delivered, receiving.progress().total);
         }
         let Some(closed) = receiving.close() else { return };
-        self.telling.insert(message, Telling::new(closed.missing.clone()));
-        self.tell_again(message);
+        let telling = Telling::new(closed.missing.clone());
+        self.notes.extend(telling.untold().map(|part| Note::Close { message, part }));
+        self.telling.insert(message, telling);
         let (round, tag, total, missing) = (closed.round, closed.tag, closed.total, closed.missing);
         events.push_back(Event::Received { message: MessageId(message), round, tag, total, missing });
     }
