@@ -74,10 +74,28 @@ def check_covered(optimizer: Optimizer, params: set[nn.Parameter], trouble: str)
 
 def check_strategy(strategy: Strategy) -> None:
     """Raises StrategyError if a stage is asked for that `attach` does not drive yet."""
-    for stage in ("compress", "order", "collective", "transport"):
+    for stage in ("compress", "order"):
         part = getattr(strategy, stage)
         if part is not None:
-            raise StrategyError(f"{stage}={part!r}: attach drives cadence and aggregate only, so far")
+            raise StrategyError(f"{stage}={part!r}: attach drives no such stage, so far")
+    if strategy.aggregate.in_network != "sum":
+        raise StrategyError(
+            f"aggregate={strategy.aggregate!r} must see each contribution alone, and attach exchanges by "
+            "collectives, which only pass on sums"
+        )
+
+
+def check_place(strategy: Strategy, model: nn.Module, size: int) -> None:
+    """Raises StrategyError if the strategy does not suit a group of `size`, or where the model lies."""
+    server = strategy.collective
+    if server is not None and not (server.rank < size and size >= 2):
+        raise StrategyError(f"collective={server!r}: among {size} ranks there is no such rank and a worker")
+    devices = {str(param.device) for param in model.parameters()} - {"cpu"}
+    if strategy.may_lose and devices:
+        raise StrategyError(
+            f"transport={strategy.transport!r} returns what was lost to memory of the host, and parameters "
+            f"are on {', '.join(sorted(devices))}: keep them on the CPU, or lose nothing: Ltp(lossless=True)"
+        )
 
 
 def terms(model: nn.Module, strategy: Strategy, settings: dict[str, Any]) -> list[str]:

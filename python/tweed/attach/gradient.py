@@ -125,7 +125,7 @@ class GradientExchange:
         self._started += 1
         load.bucket.marks.fill_(1)
         for index in load.missing():
-            load.bucket.marks[index] = 0
+            load.bucket.marks[index] = self._wire.owes(load.bucket, index)
         load.work = self._wire.start(load.bucket)
 
     def exchange(self) -> None:
@@ -139,7 +139,7 @@ class GradientExchange:
                 self._take(load)
         finally:
             self._reset()
-        self._wire.stats.exchanges += 1
+        self._wire.settle()
         self.fresh = True
 
     def _take(self, load: _Load) -> None:

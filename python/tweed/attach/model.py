@@ -48,7 +48,7 @@ class ModelExchange:
             self._wire.wait(work)
             for view, index in zip(bucket.views, members, strict=True):
                 self._unpack(view, tensors[index], index)
-        self._wire.stats.exchanges += 1
+        self._wire.settle()
 
     def _pack(self, view: Tensor, tensor: Tensor, index: int) -> None:
         moved = tensor if self.anchor is None else torch.sub(tensor, self.anchor[index], out=view)

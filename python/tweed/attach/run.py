@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from typing import Any
@@ -16,7 +16,8 @@ from tweed import metrics
 from tweed.attach import checks
 from tweed.attach.gradient import GradientExchange
 from tweed.attach.model import ModelExchange
-from tweed.attach.wire import Stats, Wire
+from tweed.attach.residual import Delivered
+from tweed.attach.wire import Stats, Wire, gather
 from tweed.cadence import Event, StepDone, Stop
 from tweed.errors import StrategyError, UsageError
 from tweed.strategy import Strategy
@@ -42,16 +43,18 @@ class Run:
         checks.check_group(group)
         checks.check_model(model, optimizer)
         checks.check_strategy(strategy)
+        checks.check_place(strategy, model, dist.get_world_size(group))
         self.strategy = strategy
         self.stats = Stats()
         metrics.follow(self.stats)
         self._model = model
+        self._optimizer = optimizer
         self._params = {name: param for name, param in model.named_parameters() if param.requires_grad}
         self._sync_buffers = sync_buffers
-        self._wire = Wire(group, strategy.aggregate, self.stats)
         self._pace = strategy.cadence.start()
         settings = {"bucket_bytes": bucket_bytes, "sync_buffers": sync_buffers}
-        checks.check_agreement(self._wire.gather(checks.terms(model, strategy, settings)))
+        checks.check_agreement(gather(group, checks.terms(model, strategy, settings)))
+        self._wire = Wire(group, strategy, self.stats)
         self._wire.receive(self._wire.broadcast([*model.parameters(), *model.buffers()]))
         self._exchange = self._make_exchange(bucket_bytes)
         self._buffers_on_the_way: list[Any] = []
@@ -96,6 +99,32 @@ class Run:
         if isinstance(self._exchange, ModelExchange) and self._decide():
             self._exchange.exchange()
 
+    @property
+    def serves(self) -> bool:
+        """Whether this rank is the strategy's server: it has no data, and calls `serve` instead of a loop."""
+        return self._wire.serves
+
+    def serve(self, steps: int = 1) -> None:
+        """The server's training loop: takes `steps` steps with what the workers contribute.
+
+        A step without a backward pass, `optimizer.step()` then `optimizer.zero_grad()`, contributes nothing
+        and takes the workers' average. So a server may as well go through the workers' own loop without data,
+        which is how it follows a learning rate that changes. Workers must exchange once per step: gradients
+        that are accumulated go under `accumulate`.
+
+        Raises: UsageError if this rank is no server.
+        """
+        if not self.serves:
+            raise UsageError(f"this rank is no server of {self.strategy!r}: it trains with data of its own")
+        for _ in range(steps):
+            self._optimizer.step()
+            self._optimizer.zero_grad()
+
+    @property
+    def delivered(self) -> Sequence[Delivered]:
+        """How much arrived in each of the last 10,000 exchanges. Empty where the transport loses nothing."""
+        return () if self._wire.losses is None else tuple(self._wire.losses.record)
+
     @contextmanager
     def accumulate(self) -> Iterator[None]:
         """Backward passes inside add to the gradients and exchange nothing, as in DDP's `no_sync`.
@@ -132,6 +161,7 @@ class Run:
         self._hooks = []
         if isinstance(self._exchange, GradientExchange):
             self._exchange.close()
+        self._wire.close()
         checks.attached.discard(self._model)
 
     def state_dict(self) -> dict[str, Any]:
@@ -146,6 +176,7 @@ class Run:
             "cadence": asdict(self._pace),
             "stats": asdict(self.stats),
             "anchor": None if anchor is None else [tensor.clone() for tensor in anchor],
+            "owed": [] if self._wire.losses is None else self._wire.losses.state(),
             "plan": self._wire.plan(),
         }
 
@@ -156,7 +187,7 @@ class Run:
         Raises:
           StrategyError: the state is of another strategy; the text names both.
           UsageError: the group runs other schedules than when the state was taken, so that sums could round
-            differently; or the state is of a model of other shapes.
+            differently; or the state is of a model or of buckets of other sizes.
         """
         if state["strategy"] != repr(self.strategy):
             raise StrategyError(f"the state is of {state['strategy']}, but the run is of {self.strategy!r}")
@@ -171,3 +202,5 @@ class Run:
             setattr(self.stats, name, value)
         if isinstance(self._exchange, ModelExchange) and state["anchor"] is not None:
             self._exchange.load_anchor(state["anchor"])
+        if self._wire.losses is not None:
+            self._wire.losses.load(state["owed"])

@@ -11,10 +11,12 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from tweed.aggregate import Aggregate
 from tweed.attach.bucket import Bucket, assign, item, room
-from tweed.errors import StrategyError
+from tweed.attach.lines import lossy, own_group, wants_own
+from tweed.attach.losses import Losses
+from tweed.strategy import Strategy
 from tweed.torch import plan_json
+from tweed.transport import Ltp
 
 
 @dataclass(slots=True)
@@ -25,39 +27,57 @@ class Stats:
       steps: optimizer steps taken.
       exchanges: how often ranks exchanged all they had to.
       bytes_exchanged: bytes of this rank's buffers that went into exchanges. How many crossed a link is up to
-        the
-        schedule: about twice as many for an all-reduce over a ring.
+        the schedule: about twice as many for an all-reduce over a ring.
       waiting_s: seconds in which training stood still for the network.
+      bytes_contributed: bytes of this rank's contributions that a transport sent which may lose parts.
+      bytes_lost: how many of them did not arrive.
     """
 
     steps: int = 0
     exchanges: int = 0
     bytes_exchanged: int = 0
     waiting_s: float = 0.0
+    bytes_contributed: int = 0
+    bytes_lost: int = 0
+
+
+def gather(group: dist.ProcessGroup | None, value: Any) -> list[Any]:
+    """`value` of every rank of `group`, by rank. For small things, seldom: it is pickled."""
+    values: list[Any] = [None] * dist.get_world_size(group)
+    dist.all_gather_object(values, value, group=group)
+    return values
 
 
 class Wire:
     """Averages and broadcasts over one process group.
 
     Args:
-      group: a torch process group; None is the default group.
-      aggregate: what a sum is; it must be one that a collective can form (`in_network`).
+      group: a torch process group; None is the default group. If the strategy names a transport or a server,
+        a group of its own is made over the same ranks.
+      strategy: aggregate, collective and transport count.
       stats: counts what goes over the wire.
 
     Attributes:
       factor: what a contribution is to be multiplied with before `start`.
+      losses: what the transport loses; None if it loses nothing.
     """
 
-    def __init__(self, group: dist.ProcessGroup | None, aggregate: Aggregate[Any], stats: Stats) -> None:
-        if aggregate.in_network != "sum":
-            raise StrategyError(
-                f"aggregate={aggregate!r} must see each contribution alone, and attach exchanges by "
-                "collectives, which only pass on sums"
-            )
-        self.group = group
+    def __init__(self, group: dist.ProcessGroup | None, strategy: Strategy, stats: Stats) -> None:
+        self._own = own_group(strategy, group) if wants_own(strategy) else None
+        self.group = group if self._own is None else self._own
         self.stats = stats
         self.size = dist.get_world_size(group)
-        self.factor = aggregate.factor(self.size)
+        server = None if strategy.collective is None else strategy.collective.rank
+        self.serves = server == dist.get_rank(group)
+        self._first = 1 if server == 0 else 0  # the first worker
+        contributors = self.size - (server is not None)
+        self.factor = strategy.aggregate.factor(contributors)
+        self._op = dist.ReduceOp.SUM
+        self.losses: Losses | None = None
+        if isinstance(strategy.transport, Ltp) and strategy.may_lose:
+            self.losses = Losses(lossy(self.group), returned=strategy.transport.return_lost)
+            if strategy.transport.divide_by == "delivered":
+                self._op, self.factor = dist.ReduceOp.AVG, self.factor * contributors
 
     def empty(self, numel: int, like: Tensor) -> Tensor:
         """A flat buffer of `numel` elements, where peers on this host can reach it if the backend can."""
@@ -68,29 +88,46 @@ class Wire:
         return torch.empty(numel, dtype=like.dtype, device=like.device)
 
     def bucket(self, tensors: Sequence[Tensor], *, marked: bool = False) -> Bucket:
-        """A bucket of `tensors`, which have one dtype and device."""
-        return Bucket(self.empty(room(tensors, marked=marked), tensors[0]), tensors, marked=marked)
+        """A bucket of `tensors`, which have one dtype and device, to be exchanged again and again."""
+        bucket = Bucket(self.empty(room(tensors, marked=marked), tensors[0]), tensors, marked=marked)
+        if self.losses is not None:
+            self.losses.add(bucket)
+        return bucket
+
+    def owes(self, bucket: Bucket, index: int) -> bool:
+        """Whether this rank has something to give for the tensor at `index` though it has no gradient."""
+        return self.losses is not None and self.losses.owes(bucket, index)
 
     def start(self, bucket: Bucket) -> dist.Work:
         """Begins to aggregate `bucket`, whose views hold contributions times `factor`.
 
         All ranks must start the same buckets in the same order.
         """
+        if self.losses is not None:
+            self.losses.give(bucket)
         self._count(bucket.flat)
-        return self._work(dist.all_reduce(bucket.flat, group=self.group, async_op=True))
+        return self._work(dist.all_reduce(bucket.flat, self._op, self.group, async_op=True))
+
+    def settle(self) -> None:
+        """Counts an exchange whose buckets have all been waited for, and takes back what was lost of them."""
+        if self.losses is not None:
+            contributed, lost = self.losses.settle(self.stats.steps)
+            self.stats.bytes_contributed += contributed
+            self.stats.bytes_lost += lost
+        self.stats.exchanges += 1
 
     def broadcast(self, tensors: Sequence[Tensor]) -> list[tuple[dist.Work, Bucket, list[Tensor]]]:
-        """Begins to send rank 0's `tensors` to everybody. Hand the result to `receive`."""
+        """Begins to send the first worker's `tensors` to everybody. Hand the result to `receive`."""
         tensors = [tensor for tensor in tensors if tensor.numel()]
         pending = []
         for members in assign([item(tensor) for tensor in tensors], limit_bytes=25 * 2**20):
             group = [tensors[index].detach() for index in members]
-            bucket = self.bucket(group)
+            bucket = Bucket(self.empty(room(group), group[0]), group)
             for view, tensor in zip(bucket.views, group, strict=True):
                 view.copy_(tensor)
             self._count(bucket.flat)
             as_bytes = bucket.flat.view(torch.uint8)  # backends need not know every dtype to pass it on
-            work = dist.broadcast(as_bytes, group=self.group, group_src=0, async_op=True)
+            work = dist.broadcast(as_bytes, group=self.group, group_src=self._first, async_op=True)
             pending.append((self._work(work), bucket, group))
         return pending
 
@@ -109,15 +146,17 @@ class Wire:
         finally:
             self.stats.waiting_s += time.monotonic() - began
 
-    def gather(self, value: Any) -> list[Any]:
-        """`value` of every rank, by rank. For small things, seldom: it is pickled."""
-        values: list[Any] = [None] * self.size
-        dist.all_gather_object(values, value, group=self.group)
-        return values
-
     def plan(self) -> str | None:
-        """The group's choice of schedules, if its backend makes one and tells it; else None."""
-        return plan_json(self.group)
+        """The group's choice of schedules, if its backend makes one and tells it; else None.
+
+        None for a group of the strategy's own too: transport and server leave no choice for sums.
+        """
+        return plan_json(self.group) if self._own is None else None
+
+    def close(self) -> None:
+        """Ends the group if it is the strategy's own."""
+        if self._own is not None:
+            dist.destroy_process_group(self._own)
 
     def _backend(self) -> Any:
         """What runs CPU tensors in the group; None if it cannot be told, as of a group written in Python."""
