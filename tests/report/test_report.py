@@ -48,6 +48,7 @@ def told(side: str, step: int, accuracy: float | None) -> dict[str, Any]:
         "bytes_per_worker": step * 1_000_000,
         "link_bytes_per_worker": step * 1_100_000,
         "waiting_s": 0.5 if side == "tweed" else None,
+        "delivered": None,
         "test_loss": None if accuracy is None else 0.25,
         "accuracy": accuracy,
     }
@@ -133,6 +134,7 @@ def test_result_is_a_sides_last_line() -> None:
         "samples/s": "640",
         "sent per worker": "4.0 MB",
         "waited on the network": "0.5 s",
+        "delivered": "all",
     }
 
 

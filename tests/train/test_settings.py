@@ -43,11 +43,26 @@ def test_what_is_given_wins() -> None:
         ({"against": "nccl"}, "cannot compare with 'nccl'; there is ddp-gloo"),
         ({"partition": "half"}, "no partition 'half'"),
         ({"network": "delay=1ms"}, "cannot read 'delay=1ms' of a network"),
+        (
+            {"workers": 2, "strategy": "ltp(server=3)"},
+            "2 workers and a server are 3 ranks, and none of them is rank 3",
+        ),
+        (
+            {"strategy": "ltp(server=0)", "against": "ddp-gloo"},
+            "a rank that is no worker, and ddp-gloo cannot",
+        ),
+        ({"strategy": "ltp(server=0)", "backend": "gloo"}, "a rank that is no worker, and gloo cannot"),
     ],
 )
 def test_wrong_settings_are_refused_in_words(wrong: dict[str, Any], words: str) -> None:
     with pytest.raises(UsageError, match=words):
         fill(wrong)
+
+
+def test_a_server_is_a_rank_beside_the_workers() -> None:
+    assert (fill({"workers": 3}).ranks, fill({"workers": 3}).server) == (3, None)
+    served = fill({"workers": 3, "strategy": "ltp(server=3)"})
+    assert (served.ranks, served.server) == (4, 3)
 
 
 def test_unknown_strategy_is_refused() -> None:

@@ -22,7 +22,7 @@ def train(
     task: Annotated[str | None, typer.Option(help="fashion-mnist (default), digits, shakespeare.")] = None,
     workers: Annotated[int | None, typer.Option(help="Number of worker processes. Default: 4.")] = None,
     strategy: Annotated[
-        str | None, typer.Option(help="every_step (default), local_steps:8 and so on.")
+        str | None, typer.Option(help="every_step (default), local_steps:8, ltp and so on.")
     ] = None,
     against: Annotated[str | None, typer.Option(help="Train a peer too, for comparison: ddp-gloo.")] = None,
     steps: Annotated[int | None, typer.Option(help="Optimizer steps of each side.")] = None,
@@ -126,7 +126,8 @@ def _under_torchrun(request: Request, tensorboard: bool, console: Console) -> No
 
 def _head(console: Console, settings: Settings, folder: RunFolder) -> None:
     sides = " against ".join(settings.sides.values())
-    job = f"{settings.task}, {settings.workers} workers, {settings.steps} steps: {sides}"
+    server = "" if settings.server is None else f" and a server (rank {settings.server})"
+    job = f"{settings.task}, {settings.workers} workers{server}, {settings.steps} steps: {sides}"
     network = "" if settings.links is None else f" Network: {settings.links.words}."
     console.print(f"{job}.{network} Folder: {folder.path}", soft_wrap=True, highlight=False)
 

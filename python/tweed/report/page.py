@@ -94,6 +94,7 @@ def result(title: str, side: Side) -> dict[str, str]:
         "samples/s": f"{last['samples'] / max(last['seconds'], 1e-9):,.0f}",
         "sent per worker": f"{network.sent_bytes(last) / 1e6:,.1f} MB",
         "waited on the network": "not told" if waited is None else f"{waited:.1f} s",
+        "delivered": "all" if last["delivered"] is None else f"{min(last['delivered']):.2%} or more per rank",
     }
 
 

@@ -41,7 +41,7 @@ def launch(settings: Settings, folder: RunFolder, show: Show) -> None:
         job, backend = (settings, label, folder.path), backend_of(label, settings)
         before = _exchanged(folder, label)
         with _bed(settings) as bed:
-            with testbed.Ranks(_work, settings.workers, *job, backend=backend, bed=bed) as ranks:
+            with testbed.Ranks(_work, settings.ranks, *job, backend=backend, bed=bed) as ranks:
                 while ranks.running():
                     _handle(ranks, ranks.poll(), show)
             if bed is not None:
@@ -51,7 +51,7 @@ def launch(settings: Settings, folder: RunFolder, show: Show) -> None:
 def _bed(settings: Settings) -> AbstractContextManager[testbed.Bed | None]:
     """A fresh network for one side."""
     links = settings.links
-    return nullcontext() if links is None else testbed.opened(links, settings.workers)
+    return nullcontext() if links is None else testbed.opened(links, settings.ranks)
 
 
 def _exchanged(folder: RunFolder, label: str) -> int:

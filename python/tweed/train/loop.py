@@ -45,6 +45,7 @@ class Figures:
       link_bytes_per_worker: in a testbed, mean over ranks of what their links have sent: all of it, with
         headers, what was sent again, evaluations and checkpoints. None elsewhere.
       waiting_s: mean over ranks of the time spent waiting on the network; None if the side does not tell.
+      delivered: by rank, the share of its contributions that arrived so far; None where none can be lost.
       test_loss, accuracy: None between evaluations.
     """
 
@@ -57,6 +58,7 @@ class Figures:
     bytes_per_worker: int
     link_bytes_per_worker: int | None
     waiting_s: float | None
+    delivered: list[float] | None
     test_loss: float | None = None
     accuracy: float | None = None
 
@@ -96,15 +98,18 @@ class Worker:
         self._optimizer = self._task.optimizer(self.model.parameters(), settings.lr)
         self._side = maker(label, settings)(self.model, self._optimizer)
         _seed_all(settings.seed * self._size + self._rank + 1)
-        self._step, self._seconds = 0, 0.0
+        self._step, self._told_step, self._seconds = 0, 0, 0.0
         self._losses: list[Tensor] = []
         self._told_s = 0.0
         self._link_bytes_before = 0  # by workers of this rank that ran before a resume
 
     def _deal(self, arrays: Arrays) -> Batches:
         settings = self._settings
-        hands = deal(arrays.labels, self._size, Partition.parse(settings.partition), settings.seed)
-        return Batches(hands[self._rank], settings.batch_size, settings.seed, self._rank)
+        hands = deal(arrays.labels, settings.workers, Partition.parse(settings.partition), settings.seed)
+        server = settings.server
+        worker = self._rank - (server is not None and server < self._rank)
+        hand = hands[min(worker, settings.workers - 1)]  # the server's own, which it does not look at
+        return Batches(hand, settings.batch_size, settings.seed, worker)
 
     def run(self) -> None:
         """Trains to the end, from the last checkpoint if there is one."""
@@ -124,36 +129,42 @@ class Worker:
 
     def _train_step(self) -> None:
         began = time.monotonic()
-        picked = self._batches.at(self._step)
         for group in self._optimizer.param_groups:
             group["lr"] = self._settings.lr_at(self._step)
-        x, y = self._task.inputs(self._arrays.train.x[picked]), targets(self._arrays.train.y[picked])
-        loss = F.cross_entropy(self._side.module(x), y)
-        loss.backward()  # type: ignore[no-untyped-call]
+        if not self._side.serves:
+            self._learn()
         self._optimizer.step()
         self._optimizer.zero_grad()
-        self._losses.append(loss.detach())
         self._step += 1
         self._seconds += time.monotonic() - began
 
+    def _learn(self) -> None:
+        picked = self._batches.at(self._step)
+        x, y = self._task.inputs(self._arrays.train.x[picked]), targets(self._arrays.train.y[picked])
+        loss = F.cross_entropy(self._side.module(x), y)
+        loss.backward()  # type: ignore[no-untyped-call]
+        self._losses.append(loss.detach())
+
     def _report(self, scores: dict[str, float]) -> None:
         waiting, link_bytes = self._side.waiting(), self._link_bytes()
-        mean_loss = float(torch.stack(self._losses).mean())
-        loss, waited, over_links = self._mean([mean_loss, waiting or 0.0, link_bytes or 0])
-        batch, recent = self._settings.batch_size * self._size, self._seconds - self._told_s
+        mean_loss = float(torch.stack(self._losses).mean()) if self._losses else 0.0
+        loss, waited, over_links = self._sum([mean_loss, waiting or 0.0, link_bytes or 0])
+        workers = self._settings.workers
+        batch, recent = self._settings.batch_size * workers, self._seconds - self._told_s
         figures = Figures(
             side=self._label,
             step=self._step,
             samples=self._step * batch,
             seconds=self._seconds,
-            loss=loss,
-            samples_per_s=len(self._losses) * batch / max(recent, 1e-9),
+            loss=loss / workers,
+            samples_per_s=(self._step - self._told_step) * batch / max(recent, 1e-9),
             bytes_per_worker=crossed(self._side.exchanged()),
-            link_bytes_per_worker=None if link_bytes is None else round(over_links),
-            waiting_s=None if waiting is None else waited,
+            link_bytes_per_worker=None if link_bytes is None else round(over_links / self._size),
+            waiting_s=None if waiting is None else waited / self._size,
+            delivered=self._delivered(),
             **scores,
         )
-        self._losses, self._told_s = [], self._seconds
+        self._losses, self._told_s, self._told_step = [], self._seconds, self._step
         if self._rank == 0:
             self._tell(asdict(figures))
 
@@ -161,11 +172,19 @@ class Worker:
         sent = sent_bytes()
         return None if sent is None else self._link_bytes_before + sent
 
-    def _mean(self, values: list[float]) -> list[float]:
+    def _delivered(self) -> list[float] | None:
+        mine = self._side.delivered()
+        if mine is None:
+            return None
+        return self._sum([mine if rank == self._rank else 0.0 for rank in range(self._size)])
+
+    @staticmethod
+    def _sum(values: list[float]) -> list[float]:
+        """Sums over all ranks."""
         total = torch.tensor(values, dtype=torch.float64)
         dist.all_reduce(total)
-        means: list[float] = (total / self._size).tolist()
-        return means
+        sums: list[float] = total.tolist()
+        return sums
 
     @torch.no_grad()
     def _evaluate(self, count: int) -> dict[str, float]:
@@ -201,7 +220,7 @@ class Worker:
 
     def _load_state(self, state: dict[str, Any]) -> None:
         self._step, self._seconds = state["step"], state["seconds"]
-        self._told_s = self._seconds
+        self._told_s, self._told_step = self._seconds, self._step
         self._link_bytes_before = state["link_bytes"] or 0
         self.model.load_state_dict(state["model"])
         self._optimizer.load_state_dict(state["optimizer"])

@@ -10,6 +10,7 @@ from typing import Any
 from tweed import testbed
 from tweed.data import get, load
 from tweed.errors import DataError, NoTestbed, UsageError
+from tweed.strategy import named_strategy
 from tweed.train.folder import RunFolder
 from tweed.train.settings import Settings
 from tweed.train.tasks import row
@@ -62,16 +63,17 @@ class Request:
             raise UsageError("--or-unshaped says what to do if --network cannot be had: give --network too")
 
     def with_workers(self, size: int) -> Request:
-        """The same for `size` workers that are there already.
+        """The same for `size` ranks that are there already; one of them may be the strategy's server.
 
         Raises: UsageError if another number was asked for, or a network, which only new workers can get.
         """
         if self.given.get("network") is not None:
             raise UsageError("--network starts its own workers: run `tweed train --network` without torchrun")
-        asked = self.given.get("workers", size)
-        if asked != size:
+        workers = size - (named_strategy(self.given.get("strategy", "every_step")).collective is not None)
+        asked = self.given.get("workers", workers)
+        if asked != workers:
             raise UsageError(f"--workers {asked}, but the launcher has started {size}: leave the option away")
-        return replace(self, given=self.given | {"workers": size})
+        return replace(self, given=self.given | {"workers": workers})
 
 
 def begin(request: Request, runs: Path, tell: Callable[[str], None]) -> tuple[Settings, RunFolder]:
@@ -104,7 +106,7 @@ def begin(request: Request, runs: Path, tell: Callable[[str], None]) -> tuple[Se
 def _try_network(settings: Settings) -> None:
     """Builds the network once, for nothing but the error that names what is missing. 20 ms per worker."""
     if settings.links is not None:
-        with testbed.opened(settings.links, settings.workers):
+        with testbed.opened(settings.links, settings.ranks):
             pass
 
 

@@ -27,7 +27,7 @@ class Settings:
 
     Attributes:
       task: a name in `tasks.TASKS`.
-      workers: number of ranks.
+      workers: number of ranks that have data.
       strategy: as for `tweed.named_strategy`.
       against: a name in `OPPONENTS`, or None to train our side alone.
       steps: optimizer steps of each side.
@@ -66,7 +66,27 @@ class Settings:
         if self.network is not None:
             object.__setattr__(self, "network", str(Network.parse(self.network)))
         Partition.parse(self.partition)
-        named_strategy(self.strategy)
+        self._check_server()
+
+    def _check_server(self) -> None:
+        server = self.server
+        if server is not None and server > self.workers:
+            ranks = f"{self.workers} workers and a server are {self.ranks} ranks"
+            raise UsageError(f"{ranks}, and none of them is rank {server}")
+        if server is not None and (self.against or self.backend != "tweed"):
+            other = self.against or self.backend
+            raise UsageError(f"{self.strategy} has a rank that is no worker, and {other} cannot have one")
+
+    @property
+    def server(self) -> int | None:
+        """The rank that has no data, if the strategy has one."""
+        part = named_strategy(self.strategy).collective
+        return None if part is None else part.rank
+
+    @property
+    def ranks(self) -> int:
+        """Number of processes: the workers, and the server if there is one."""
+        return self.workers + (self.server is not None)
 
     @property
     def sides(self) -> dict[str, str]:

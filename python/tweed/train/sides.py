@@ -19,15 +19,20 @@ class Side(Protocol):
 
     Attributes:
       module: what the loop calls; its gradients or parameters are kept equal by the side.
+      serves: this rank has no data, and takes steps without backward passes.
     """
 
     module: nn.Module
+    serves: bool
 
     def exchanged(self) -> int:
         """Bytes of this rank's buffers that have gone into all-reduces."""
 
     def waiting(self) -> float | None:
         """Seconds for which training stood still for the network; None if the side does not tell."""
+
+    def delivered(self) -> float | None:
+        """Share of this rank's contributions that arrived; None where none can be lost."""
 
     def finish(self) -> None:
         """Makes the model equal on all ranks, if it is not."""
@@ -45,6 +50,7 @@ class Attached:
     def __init__(self, model: nn.Module, optimizer: Optimizer, strategy: str) -> None:
         self.module = model
         self._run = tweed.attach(model, optimizer, strategy)
+        self.serves = self._run.serves
         self.finish = self._run.finish
         self.state_dict = self._run.state_dict
         self.load_state_dict = self._run.load_state_dict
@@ -57,9 +63,18 @@ class Attached:
         """See `Side`."""
         return self._run.stats.waiting_s
 
+    def delivered(self) -> float | None:
+        """See `Side`."""
+        stats = self._run.stats
+        if not self._run.strategy.may_lose:
+            return None
+        return 1 - stats.bytes_lost / max(stats.bytes_contributed, 1)
+
 
 class Ddp:
     """The peer: torch's DistributedDataParallel as it comes. It averages every gradient once per step."""
+
+    serves = False
 
     def __init__(self, model: nn.Module, optimizer: Optimizer) -> None:
         self.module: nn.Module = DistributedDataParallel(model)
@@ -76,6 +91,10 @@ class Ddp:
         return self._steps * self._bytes
 
     def waiting(self) -> float | None:
+        """See `Side`."""
+        return None
+
+    def delivered(self) -> float | None:
         """See `Side`."""
         return None
 
