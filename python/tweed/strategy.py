@@ -137,17 +137,19 @@ def ltp(
     slack_s: float = 0.03,
     divide_by: DivideBy = "all",
     return_lost: bool = True,
+    lossless: bool = False,
 ) -> Strategy:
     """Averages gradients every step and does not wait for the last packet; what is lost comes a step later.
 
     Args:
       server: the rank that sums, and has no data; None: every rank sums its part of the gradient.
-      fraction, slack_s, divide_by, return_lost: as in `tweed.transport.Ltp`.
+      fraction, slack_s, divide_by, return_lost, lossless: as in `tweed.transport.Ltp`.
 
     Cost: one all-reduce of the model's size per step; with a server `P - 1` models into its link, and out.
     Source: LTP, arXiv 2305.04279, 2023; see `tweed.systems.ltp`.
     """
-    return Strategy(collective=_server(server), transport=Ltp(fraction, slack_s, divide_by, return_lost))
+    transport = Ltp(fraction, slack_s, divide_by, return_lost, lossless)
+    return Strategy(collective=_server(server), transport=transport)
 
 
 def _server(rank: int | None) -> Server | None:

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from tweed.cli import data, doctor, top, train
+from tweed.cli import data, doctor, reproduce, top, train
 from tweed.errors import TweedError, UsageError
 
 app = typer.Typer(
@@ -18,6 +18,7 @@ app = typer.Typer(
     add_completion=False,
 )
 app.command("train")(train.train)
+app.command("reproduce")(reproduce.reproduce)
 app.command("doctor")(doctor.doctor)
 app.command("top")(top.top)
 app.add_typer(data.app, name="data")

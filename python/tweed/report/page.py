@@ -5,11 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tweed.errors import UsageError
 from tweed.report import network
 from tweed.report.plots import ACCURACY, LOSS, TIME, Quantity, Side, draw, svg
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
 
 
 def write(folder: Path) -> Path:
@@ -47,26 +50,34 @@ def render(name: str, facts: Mapping[str, Any], figures: Side, links: Side = ())
       figures: lines of `metrics.jsonl`.
       links: lines of `links.jsonl`.
     """
+    sides = {
+        title: [told for told in figures if told["side"] == label] for label, title in facts["sides"].items()
+    }
+    sides = {title: told for title, told in sides.items() if told}
+    return (
+        environment()
+        .get_template("report.html")
+        .render(
+            name=name,
+            facts=facts,
+            results=[result(title, side) for title, side in sides.items()],
+            plots=_plots(facts, sides) if sides else {},
+            network=network.words(facts),
+            notes=notes(facts, len(sides), links),
+        )
+    )
+
+
+def environment() -> Environment:
+    """Where templates are found, and how they are filled in."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
-    environment = Environment(
+    return Environment(
         loader=PackageLoader("tweed.report", "templates"),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
-    )
-    sides = {
-        title: [told for told in figures if told["side"] == label] for label, title in facts["sides"].items()
-    }
-    sides = {title: told for title, told in sides.items() if told}
-    return environment.get_template("report.html").render(
-        name=name,
-        facts=facts,
-        results=[result(title, side) for title, side in sides.items()],
-        plots=_plots(facts, sides) if sides else {},
-        network=network.words(facts),
-        notes=notes(facts, len(sides), links),
     )
 
 

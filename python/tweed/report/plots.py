@@ -16,7 +16,8 @@ Side = Sequence[Mapping[str, Any]]
 
 #: Colour, line and marker by place: ours first. Told apart without colours too.
 STYLES = [("#0b6e6e", "-", "o"), ("#d1603d", "--", "s")]
-_LOOK: Any = {  # Any: the stubs want each key as a literal
+#: How all plots look.
+LOOK: Any = {  # Any: the stubs want each key as a literal
     "font.family": "sans-serif",
     "font.size": 10,
     "svg.fonttype": "none",  # text stays text: smaller, and in the page's own type
@@ -67,7 +68,7 @@ def draw(sides: Mapping[str, Side], x: Quantity, y: Quantity, network: str) -> F
       sides: figures by the side's title; at most two sides, ours first.
       network: the one that they ran over, in words.
     """
-    with rc_context(_LOOK):
+    with rc_context(LOOK):
         figure = Figure(figsize=(5.6, 3.5), layout="constrained")
         axes = figure.subplots()
         for (title, side), style in zip(sides.items(), STYLES, strict=False):
@@ -89,7 +90,7 @@ def _line(axes: Axes, xy: tuple[list[float], list[float]], title: str, style: tu
 def svg(figure: Figure) -> str:
     """The plot as an SVG element, to be put into a page."""
     buffer = io.StringIO()
-    with rc_context(_LOOK):
+    with rc_context(LOOK):
         figure.savefig(buffer, format="svg", metadata={"Date": None})
     text = buffer.getvalue()
     return text[text.index("<svg") :]

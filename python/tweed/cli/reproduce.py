@@ -1,0 +1,65 @@
+"""`tweed reproduce`: a published system's experiment, measured here."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+RUNS = Path("runs")
+
+
+def reproduce(
+    name: Annotated[str, typer.Argument(help="A system, such as ltp.")],
+    quick: Annotated[bool, typer.Option("--quick", help="A look of a minute; not for figures.")] = False,
+    run: Annotated[str | None, typer.Option(help="Name of the run; its folder is runs/NAME.")] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with the run called --run.")] = False,
+    page: Annotated[
+        Path | None, typer.Option(help="A Markdown page whose marked part gets the figures, too.")
+    ] = None,
+) -> None:
+    """Measure a published system beside its peers; write figures and a report to runs/NAME."""
+    from tweed.systems import Notes, system
+
+    found = system(name)
+    folder = _folder(run or f"reproduce-{name}", resume, {"system": name, "quick": quick})
+    typer.echo(f"{found.title}. {found.paper}. Folder: {folder}")
+    notes = Notes(folder, typer.echo)
+    found.experiment(notes, quick)
+    typer.echo(f"Report: {_report(folder, notes, name, page)}")
+
+
+def _folder(name: str, resume: bool, settings: dict[str, object]) -> Path:
+    from tweed.data.store import write_whole
+    from tweed.errors import UsageError
+    from tweed.train.folder import machine
+
+    folder = RUNS / name
+    facts = folder / "run.json"
+    if resume:
+        if not facts.exists() or json.loads(facts.read_text())["settings"] != settings:
+            raise UsageError(f"there is no run of {settings} in {folder} to go on with")
+        return folder
+    if facts.exists():
+        raise UsageError(f"{folder} is there already: --resume goes on with it, another --run starts anew")
+    folder.mkdir(parents=True, exist_ok=True)
+    told = machine() | {"settings": settings, "command": shlex.join(["tweed", *sys.argv[1:]])}
+    write_whole(facts, json.dumps(told, indent=2).encode())
+    return folder
+
+
+def _report(folder: Path, notes: object, name: str, page: Path | None) -> Path:
+    from tweed.report import study
+    from tweed.systems import Notes, system
+
+    assert isinstance(notes, Notes)
+    found = system(name).study(notes.lines)
+    path = folder / "report.html"
+    path.write_text(study.page(found, json.loads((folder / "run.json").read_text())), encoding="utf-8")
+    if page is not None:
+        study.put_in(page, found)
+    return path

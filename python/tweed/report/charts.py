@@ -1,0 +1,103 @@
+"""Plots of experiments: many sides over many conditions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from matplotlib import rc_context
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from tweed.report.plots import LOOK
+
+#: Colour, line and marker of each side by place, ours first. Told apart without colours too.
+SIDES = [
+    ("#0b6e6e", "-", "o"),
+    ("#d1603d", "--", "s"),
+    ("#b8860b", "-.", "^"),
+    ("#3b6fb6", ":", "D"),
+    ("#8a5aa8", "--", "v"),
+    ("#5f6b73", "-.", "x"),
+]
+
+
+def over_conditions(
+    panels: Mapping[str, Mapping[str, Sequence[float | None]]], marks: Sequence[str], labels: tuple[str, str]
+) -> Figure:
+    """A panel per setting with a line per side over equal conditions; a logarithmic scale for all.
+
+    Args:
+      panels: by the panel's title, by side, a value per condition; None where there is none.
+      marks: the conditions, in words.
+      labels: of the axes, x and y.
+    """
+    with rc_context(LOOK):
+        figure = Figure(figsize=(3.4 * len(panels) + 0.6, 3.6), layout="constrained")
+        axes = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
+        for axis, (title, sides) in zip(axes, panels.items(), strict=True):
+            for (side, values), style in zip(sides.items(), SIDES, strict=False):
+                _line(axis, values, side, style)
+            axis.set_title(title, loc="left", fontsize=10)
+            axis.set_xticks(range(len(marks)), marks)
+            axis.set_xlabel(labels[0])
+            axis.set_yscale("log")
+            axis.yaxis.set_major_formatter("{x:g}")
+        axes[0].set_ylabel(labels[1])
+        handles, names = axes[0].get_legend_handles_labels()
+        figure.legend(handles, names, loc="outside lower center", ncols=len(names), frameon=False)
+    return figure
+
+
+def _line(axis: Axes, values: Sequence[float | None], side: str, style: tuple[str, str, str]) -> None:
+    colour, dashes, marker = style
+    there = [(place, value) for place, value in enumerate(values) if value is not None]
+    x, y = [place for place, _ in there], [value for _, value in there]
+    axis.plot(x, y, dashes, color=colour, marker=marker, markersize=5, linewidth=1.8, label=side)
+
+
+def distributions(sides: Mapping[str, Sequence[float]], label: str) -> Figure:
+    """Per side, the share of values that are at most so large.
+
+    Args:
+      sides: values, at least one each.
+      label: of the values, with their unit.
+    """
+    with rc_context(LOOK):
+        figure = Figure(figsize=(6.4, 3.6), layout="constrained")
+        axis = figure.subplots()
+        for (side, values), (colour, dashes, _) in zip(sides.items(), SIDES, strict=False):
+            ordered = sorted(values)
+            shares = [(place + 1) / len(ordered) for place in range(len(ordered))]
+            axis.step([ordered[0], *ordered], [0, *shares], dashes, color=colour, where="post", label=side)
+        axis.set_xlabel(label)
+        axis.set_ylabel("share of steps")
+        axis.set_xscale("log")
+        axis.xaxis.set_major_formatter("{x:g}")
+        axis.xaxis.set_minor_formatter("{x:g}")
+        axis.set_ylim(0, 1.02)
+        figure.legend(loc="outside right upper", frameon=False)
+    return figure
+
+
+def differences(rows: Mapping[str, Sequence[float]], label: str, margin: float) -> Figure:
+    """A row of dots per case, and the margin around zero within which they ought to be.
+
+    Args:
+      rows: by the case's name, a difference per seed.
+      label: of the differences, with their unit.
+      margin: in the same unit.
+    """
+    with rc_context(LOOK):
+        figure = Figure(figsize=(6.8, 0.34 * len(rows) + 1.1), layout="constrained")
+        axis = figure.subplots()
+        axis.axvspan(-margin, margin, color="#0b6e6e", alpha=0.12, linewidth=0)
+        axis.axvline(0, color="#8a8a8a", linewidth=1)
+        for place, values in enumerate(rows.values()):
+            axis.plot(values, [place] * len(values), "o", color="#3b6fb6", markersize=4, alpha=0.6)
+            mean = sum(values) / len(values)
+            axis.plot([mean], [place], "|", color="#0b6e6e", markersize=13, markeredgewidth=2.4)
+        axis.set_yticks(range(len(rows)), list(rows))
+        axis.invert_yaxis()
+        axis.set_xlabel(label)
+        axis.grid(axis="y", visible=False)
+    return figure

@@ -1,0 +1,57 @@
+"""Notes of an experiment that was never run, for reports and goals."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+from tweed.systems.ltp import GRID, SEEDS, SHALLOW, SIDES, STEPS, VARIANTS
+
+BOUND_S = 0.1
+
+
+def race(place: str, side: str, steps_s: list[float], lost: float = 0.0, failed: str | None = None) -> Any:
+    contributed = 1_000_000 if side == "ltp" else 0
+    return {
+        "kind": "race",
+        "place": place,
+        "words": "100 Mbit/s per worker",
+        "bound_s": BOUND_S,
+        "samples": 256,
+        "side": side,
+        "steps_s": steps_s,
+        "sync_s": [step - 0.01 for step in steps_s],
+        "contributed_bytes": contributed,
+        "lost_bytes": round(contributed * lost),
+        "failed": failed,
+    }
+
+
+def school(task: str, variant: str, seed: int, accuracy: float, lost: float = 0.0) -> Any:
+    return {
+        "kind": "school",
+        "task": task,
+        "variant": variant,
+        "seed": seed,
+        "accuracy": accuracy,
+        "lost": lost,
+        "words": "100 Mbit/s per worker",
+    }
+
+
+def everything(seed: int = 0) -> list[Any]:
+    """A line for all that the experiment measures, with figures out of a hat."""
+    chance = random.Random(seed)
+    lines: list[Any] = [
+        {"kind": "load", "task": "fashion-mnist", "shapes": [[10]], "compute_s": 0.01, "batch": 32}
+    ]
+    for place in [*(place.name for place in GRID), SHALLOW]:
+        for number, side in enumerate(SIDES):
+            slow = 1 + number * (40 if place.startswith("3 %, 40") else 0.2)
+            steps = [0.3 * slow * chance.uniform(0.9, 1.3) for _ in range(3 if slow > 9 else 20)]
+            lines.append(race(place, side, steps, 0.01))
+    for task in STEPS:
+        for variant in VARIANTS:
+            for each in SEEDS:
+                lines.append(school(task, variant, each, 0.9 + chance.uniform(-0.004, 0.004), 0.02))
+    return lines
