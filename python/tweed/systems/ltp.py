@@ -79,14 +79,13 @@ def side(label: str) -> Side:
 
 def experiment(notes: Notes, quick: bool) -> None:
     """Races over all networks, then whole trainings. Cost: some 20 minutes on two cores; quick: one."""
-    course = Course(seconds=0.5, rounds=1, steps=4) if quick else Course(seconds=2.0)
-    places = [Place("0", "0.1"), Place("1", "1")] if quick else GRID
-    load = _load(notes)
-    for place in places:
-        _race(notes, place.name, place.network(), load, course)
-    if not quick:
-        long = Course(seconds=25.0, rounds=5, steps=100)
-        _race(notes, SHALLOW, Network.parse(INCAST), load, long)
+    track = _Track(notes, _load(notes))
+    if quick:
+        track.race("1 %, 1 ms", Place("1", "1").network(), (OURS, "cubic"), Course(0.5, rounds=1, steps=4))
+    else:
+        for place in GRID:
+            track.race(place.name, place.network(), SIDES, Course(seconds=2.0))
+        track.race(SHALLOW, Network.parse(INCAST), SIDES, Course(seconds=25.0, rounds=5, steps=100))
     for lesson, seed in _lessons(quick):
         notes.tell(f"{lesson.task}, {lesson.variant}, seed {seed}")
         teach(notes, lesson, seed)
@@ -101,20 +100,28 @@ def _load(notes: Notes) -> Load:
     return Load(shapes, told["compute_s"], told["batch"])
 
 
-def _race(notes: Notes, place: str, network: Network, load: Load, course: Course) -> None:
-    if notes.has(kind="race", place=place):
-        return
-    notes.tell(f"{place}: {network.words}")
-    bound_s = WORKERS * load.gradient_bytes * 8 / SERVER_BITS
-    facts = {"kind": "race", "place": place, "network": str(network), "words": network.words}
-    facts |= {"bound_s": bound_s, "samples": WORKERS * load.batch}
-    for cell in race(network, WORKERS, [side(label) for label in SIDES], load, course):
-        notes.add(facts | asdict(cell))
+@dataclass(frozen=True, slots=True)
+class _Track:
+    """Where races are noted, and the load that all of them carry."""
+
+    notes: Notes
+    load: Load
+
+    def race(self, place: str, network: Network, labels: Sequence[str], course: Course) -> None:
+        """Races, unless the notes have it already."""
+        if self.notes.has(kind="race", place=place):
+            return
+        self.notes.tell(f"{place}: {network.words}")
+        bound_s = WORKERS * self.load.gradient_bytes * 8 / SERVER_BITS
+        facts = {"kind": "race", "place": place, "network": str(network), "words": network.words}
+        facts |= {"bound_s": bound_s, "samples": WORKERS * self.load.batch}
+        for cell in race(network, WORKERS, [side(label) for label in labels], self.load, course):
+            self.notes.add(facts | asdict(cell))
 
 
 #: By name in the report: settings of `ltp`; the paper's fraction, so that much is lost.
 VARIANTS = {
-    "reliable": None,
+    "reliable": ", lossless=True",
     "ltp": "",
     "lost is returned": ", fraction=0.8, slack_s=0.0",
     "lost is dropped": ", fraction=0.8, slack_s=0.0, return_lost=False",
@@ -127,10 +134,11 @@ LOSSY = "rate=100mbit,0.rate=500mbit,loss=10%"
 
 
 def _lessons(quick: bool) -> Iterator[tuple[Lesson, int]]:
-    for task in ["digits"] if quick else STEPS:
-        for variant, settings in VARIANTS.items():
-            strategy = "ltp(server=0, lossless=True)" if settings is None else f"ltp(server=0{settings})"
-            lesson = Lesson(task, variant, strategy, LOSSY, 16 if quick else STEPS[task])
+    tasks = {"digits": 16} if quick else STEPS
+    variants = ("reliable", "ltp") if quick else tuple(VARIANTS)
+    for task, steps in tasks.items():
+        for variant in variants:
+            lesson = Lesson(task, variant, f"ltp(server=0{VARIANTS[variant]})", LOSSY, steps)
             yield from ((lesson, seed) for seed in SEEDS[: 1 if quick else None])
 
 
