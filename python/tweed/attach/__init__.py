@@ -1,6 +1,9 @@
 """One line in a plain training loop: `tweed.attach(model, optimizer, strategy)`.
 
 bucket    several tensors side by side in one buffer
+lines     the process group that transport and server ask for
+residual  what was lost and is owed: the arithmetic
+losses    the same for all buckets of a run, and the record of it
 wire      the process group, as the exchanges see it
 gradient  exchange of gradients during the backward pass
 model     exchange of models between steps
@@ -41,7 +44,8 @@ def attach(
             optimizer.step()
             optimizer.zero_grad()
 
-    All ranks begin with the parameters and buffers of rank 0. What then happens is the strategy's:
+    All ranks begin with the parameters and buffers of rank 0, or of rank 1 if rank 0 is the strategy's server.
+    What then happens is the strategy's:
 
     * It exchanges gradients: after `backward()` gradients are the average of all ranks', as with torch's
       DistributedDataParallel and with the same numbers (bit for bit at two ranks, to rounding above), so
@@ -54,6 +58,10 @@ def attach(
       and floating-point buffers become the average of all ranks' at the end of `optimizer.step()`. Optimizer
       state and whole-number buffers stay local. Every rank must take the same number of steps; a gradient
       scaler that skips one on one rank only breaks this.
+
+    A strategy with a transport or a server gets a process group of its own, of backend "tweed", over the same
+    ranks. What a transport loses of this rank's contributions is added to its next ones. A server has no data:
+    see `Run.serve`.
 
     Args:
       model: a module with whole parameters (no DTensor), the same on every rank. Dtypes may be mixed.
