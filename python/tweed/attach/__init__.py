@@ -44,7 +44,7 @@ def attach(
             optimizer.step()
             optimizer.zero_grad()
 
-    All ranks begin with the parameters and buffers of rank 0, or of rank 1 if rank 0 is the strategy's server.
+    All ranks begin with the parameters and buffers of rank 0, or if that is the strategy's server, of rank 1.
     What then happens is the strategy's:
 
     * It exchanges gradients: after `backward()` gradients are the average of all ranks', as with torch's
@@ -59,9 +59,9 @@ def attach(
       state and whole-number buffers stay local. Every rank must take the same number of steps; a gradient
       scaler that skips one on one rank only breaks this.
 
-    A strategy with a transport or a server gets a process group of its own, of backend "tweed", over the same
-    ranks. What a transport loses of this rank's contributions is added to its next ones. A server has no data:
-    see `Run.serve`.
+    A strategy with a transport or a server gets a process group of its own, of backend "tweed", over the
+    same ranks. What a transport loses of this rank's contributions is added to its next ones. A server has no
+    data: see `Run.serve`.
 
     Args:
       model: a module with whole parameters (no DTensor), the same on every rank. Dtypes may be mixed.
