@@ -42,7 +42,7 @@ def test_what_is_given_wins() -> None:
         ({"lr": float("nan")}, "lr is nan"),
         ({"against": "nccl"}, "cannot compare with 'nccl'; there is ddp-gloo"),
         ({"partition": "half"}, "no partition 'half'"),
-        ({"network": "delay=1ms"}, "cannot read 'delay=1ms' of a network"),
+        ({"network": "distance=1km"}, "cannot read 'distance=1km' of a network"),
         (
             {"workers": 2, "strategy": "ltp(server=3)"},
             "are 3 ranks, and none of them is rank 3",

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Protocol, cast
 
 import torch.distributed as dist
 
 from tweed.attach.residual import Delivery
 from tweed.strategy import Strategy
 from tweed.torch import Options
+from tweed.transport import Ltp
 
 
 class Lossy(Protocol):
@@ -32,8 +33,8 @@ def own_group(strategy: Strategy, group: dist.ProcessGroup | None) -> dist.Proce
 
     All else is as the environment says, as for `tweed.torch.Options`. All ranks of `group` must call it.
     """
-    options: Any = Options(
-        transport=strategy.transport,
+    options = Options(
+        transport=cast(Ltp | None, strategy.transport),
         server=None if strategy.collective is None else strategy.collective.rank,
     )
     ranks = dist.get_process_group_ranks(group)
@@ -47,5 +48,4 @@ def lossy(group: dist.ProcessGroup | None) -> Lossy:
     """The engine's side of a group that `own_group` made."""
     from tweed.torch.backend import engine_group
 
-    found: Lossy = engine_group(group)
-    return found
+    return cast(Lossy, engine_group(group))

@@ -93,11 +93,12 @@ def experiment(notes: Notes, quick: bool) -> None:
 
 def _load(notes: Notes) -> Load:
     """The model's gradients and computing time, recorded once per run."""
-    if (told := sections.find(notes.lines, kind="load")) is None:
-        told = {"kind": "load", "task": TASK} | asdict(record(TASK, BATCH))
-        notes.add(told)
-    shapes = tuple(tuple(shape) for shape in told["shapes"])
-    return Load(shapes, told["compute_s"], told["batch"])
+    told = sections.find(notes.lines, kind="load")
+    if told is not None:
+        return Load(tuple(map(tuple, told["shapes"])), told["compute_s"], told["batch"])
+    load = record(TASK, BATCH)
+    notes.add({"kind": "load", "task": TASK} | asdict(load))
+    return load
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +114,8 @@ class _Track:
             return
         self.notes.tell(f"{place}: {network.words}")
         bound_s = WORKERS * self.load.gradient_bytes * 8 / SERVER_BITS
-        facts = {"kind": "race", "place": place, "network": str(network), "words": network.words}
+        facts: dict[str, object] = {"kind": "race", "place": place}
+        facts |= {"network": str(network), "words": network.words}
         facts |= {"bound_s": bound_s, "samples": WORKERS * self.load.batch}
         for cell in race(network, WORKERS, [side(label) for label in labels], self.load, course):
             self.notes.add(facts | asdict(cell))
