@@ -8,6 +8,7 @@
 use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 use std::time::Duration;
 
+use crate::arena::Arena;
 use crate::futex;
 
 const WAITER: u32 = 1;
@@ -28,6 +29,14 @@ pub(crate) struct Bell {
 }
 
 impl Bell {
+    /// The one at `offset` of an arena, where a block was taken for it.
+    pub(crate) fn of(arena: &Arena, offset: u64) -> &Bell {
+        let address =
+            arena.mapping().at(offset, size_of::<Bell>() as u64).expect("the bell lies in the arena");
+        // SAFETY: the block was taken for the bell, is zeroed by the kernel, and lives as long as the arena.
+        unsafe { &*address.cast::<Bell>() }
+    }
+
     /// How often it has rung.
     pub(crate) fn count(&self) -> u32 {
         self.count.load(SeqCst)

@@ -8,7 +8,7 @@ use crate::error::EngineError;
 use crate::secure::{from_hex, Key};
 
 /// Changes whenever two versions could not talk to each other.
-pub(crate) const PROTOCOL: u32 = 2;
+pub(crate) const PROTOCOL: u32 = 3;
 
 /// Who and where a process is.
 #[derive(Clone, Debug, Serialize, Deserialize, PartialEq, Eq)]

@@ -43,7 +43,6 @@ impl Share {
     }
 }
 
-#[allow(dead_code)] // the driver calls them
 impl Delivery {
     /// A contribution to `rank` is through.
     pub(crate) fn note_sent(&mut self, rank: Rank, share: Share) {

@@ -22,10 +22,7 @@ pub(crate) struct State {
 
 impl Inner {
     fn bell(&self) -> &Bell {
-        let address =
-            self.arena.mapping().at(self.bell, size_of::<Bell>() as u64).expect("the bell lies in the arena");
-        // SAFETY: the block was taken for the bell, is zeroed by the kernel, and lives as long as the arena.
-        unsafe { &*address.cast::<Bell>() }
+        Bell::of(&self.arena, self.bell)
     }
 
     pub(crate) fn ring(&self) {

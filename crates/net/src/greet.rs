@@ -14,6 +14,7 @@ use crate::doors::lobby::Caller;
 use crate::doors::Refusal;
 use crate::error::EngineError;
 use crate::group::{Membership, Tuning};
+use crate::lines::Company;
 use crate::links::{Peer, Shared};
 use crate::meet::{dial_local, Home};
 use crate::node::{lock, GroupSpec, Inner};
@@ -68,6 +69,8 @@ impl Inner {
                 }
             })
             .collect();
+        let company = Company { group: name, peers: &peers, reach: &reach, deadline };
+        let packets = spec.terms.ltp.as_ref().map(|ltp| self.link_packets(ltp, &company)).transpose()?;
         // All ranks must cut buffers alike, so the slowest kind of link anywhere in the group decides.
         let has_wires =
             cards.iter().any(|a| cards.iter().any(|b| a.uid != b.uid && !a.shares_memory_with(b)));
@@ -87,6 +90,7 @@ impl Inner {
             tuning,
             timeout: *timeout,
             terms: spec.terms.clone(),
+            packets,
         })
     }
 

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use tweed_proto::{Program, Reach};
 use tweed_schedule::{Collective, Draft as ScheduleDraft, Rank, Schedule, Send};
 
+use crate::datagram::Datagrams;
 use crate::delivery::Delivery;
 use crate::engine::Event;
 use crate::error::EngineError;
@@ -70,6 +71,8 @@ pub(crate) struct Membership {
     pub(crate) tuning: Tuning,
     pub(crate) timeout: Duration,
     pub(crate) terms: Terms,
+    /// What values cross wires by; `None`: streams.
+    pub(crate) packets: Option<Arc<Datagrams>>,
 }
 
 impl Membership {
@@ -79,6 +82,15 @@ impl Membership {
 
     pub(crate) fn rank_of(&self, peer: usize) -> Option<Rank> {
         self.peers.iter().position(|&p| p == peer).map(|r| r as Rank)
+    }
+
+    /// What values go by to ranks that share no memory with this one.
+    pub(crate) fn wire(&self) -> &'static str {
+        if self.terms.ltp.is_some() {
+            "ltp"
+        } else {
+            "tcp"
+        }
     }
 
     /// One value from one rank to another; `side` 0 sends, 1 receives.
@@ -124,12 +136,12 @@ impl Group {
         self.members.ranks()
     }
 
-    /// How each rank is reached: `self`, `shm` or `tcp`.
+    /// How each rank is reached: `self`, `shm`, `tcp` or `ltp`.
     pub fn links(&self) -> Vec<&'static str> {
         let name = |(rank, reach): (usize, &Reach)| match reach {
             _ if rank == self.members.rank as usize => "self",
             Reach::Shared => "shm",
-            Reach::Wire => "tcp",
+            Reach::Wire => self.members.wire(),
         };
         self.members.reach.iter().enumerate().map(name).collect()
     }

@@ -25,6 +25,7 @@ mod error;
 mod futex;
 mod greet;
 mod group;
+mod lines;
 mod links;
 mod meet;
 mod message;

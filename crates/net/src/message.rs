@@ -34,19 +34,27 @@ pub(crate) enum Kind {
     Leave = 11,
     /// Text follows: figures of the sender, left at rank 0.
     Note = 12,
+    /// Bytes follow: how to send packets to the sender, on the line whose number stands in `at`.
+    Invite = 13,
+    /// Bytes follow: ranges that the sender lacks of a value which came in packets.
+    Missing = 14,
 }
 
 impl Kind {
     fn from_byte(byte: u8) -> Option<Kind> {
         use Kind::*;
-        [Readable, Writable, Placed, Read, Carried, Describe, Failed, Bye, Ask, State, Leave, Note]
-            .into_iter()
-            .find(|&k| k as u8 == byte)
+        [
+            Readable, Writable, Placed, Read, Carried, Describe, Failed, Bye, Ask, State, Leave, Note,
+            Invite, Missing,
+        ]
+        .into_iter()
+        .find(|&k| k as u8 == byte)
     }
 
     /// `bytes` of payload follow on a stream.
     pub(crate) fn has_payload(self) -> bool {
-        matches!(self, Kind::Carried | Kind::Describe | Kind::Failed | Kind::State | Kind::Note)
+        use Kind::{Carried, Describe, Failed, Invite, Missing, Note, State};
+        matches!(self, Carried | Describe | Failed | State | Note | Invite | Missing)
     }
 }
 

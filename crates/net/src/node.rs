@@ -21,6 +21,7 @@ use crate::doors::{Doors, Keys, Refusals};
 use crate::engine::{Engine, Inbox};
 use crate::error::EngineError;
 use crate::group::Group;
+use crate::lines::Lines;
 use crate::plans::{PlanRow, Plans};
 use crate::running::Home;
 use crate::secure::hex;
@@ -81,6 +82,7 @@ pub(crate) struct Inner {
     pub(crate) bell: u64,
     pub(crate) engine: Mutex<Engine>,
     pub(crate) inbox: Arc<Inbox>,
+    pub(crate) lines: Arc<Lines>,
     pub(crate) watcher: Post,
     /// Held by the caller that drives while it waits.
     pub(crate) attendant: Mutex<()>,
@@ -171,6 +173,7 @@ impl Drop for Node {
             return std::mem::forget(std::mem::take(&mut self.threads));
         }
         self.inner.say_bye();
+        self.inner.lines.close();
         self.inner.stopping.store(true, Ordering::Release);
         if let Some(porch) = &self.inner.porch {
             porch.close();
@@ -216,7 +219,13 @@ fn open(
     let bell = arena.take(size_of::<Bell>() as u64).ok_or(io::ErrorKind::OutOfMemory)?;
     let (watcher, post) = Watcher::new(local)?;
     let inbox = Arc::new(Inbox::default());
-    let home = Home { arena: Arc::clone(&arena), traces: options.traces.clone(), deadline: options.deadline };
+    let lines = Arc::new(Lines::default());
+    let home = Home {
+        arena: Arc::clone(&arena),
+        traces: options.traces.clone(),
+        deadline: options.deadline,
+        lines: Arc::clone(&lines),
+    };
     let inner = Inner {
         options,
         card,
@@ -225,6 +234,7 @@ fn open(
         arena,
         bell,
         inbox,
+        lines,
         watcher: post,
         attendant: Mutex::default(),
         joining: Mutex::default(),

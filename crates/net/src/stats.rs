@@ -17,7 +17,7 @@ pub struct LinkStats {
     pub rank: Rank,
     /// Its host's name.
     pub host: String,
-    /// How it is reached: `self`, `shm` or `tcp`.
+    /// How it is reached: `self`, `shm`, `tcp` or `ltp`.
     pub link: &'static str,
     /// What went to and fro, in all groups.
     pub traffic: Traffic,

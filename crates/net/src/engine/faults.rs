@@ -27,7 +27,9 @@ impl Engine {
         self.links.peers[peer].lost = Some(why);
         // It may hear of it over some other stream than the one that broke.
         self.links.peers[peer].streams.iter().for_each(|s| s.socket.shut_down());
+        self.home.lines.drop_peer(peer);
         self.fail_for_lost(peer);
+        self.drop_flights(peer);
     }
 
     /// Ends the operations that wait for a peer that is gone. Its unread values need no acknowledgement any more.
@@ -86,6 +88,7 @@ impl Engine {
     pub(super) fn fail(&mut self, index: usize, error: EngineError, tell_others: bool) {
         let run = self.runs.remove(index);
         self.links.drop_all_landed(run.run);
+        self.cancel_flights(run.run);
         for peer in &self.links.peers {
             peer.streams.iter().for_each(|s| s.detach(run.run));
         }

@@ -52,7 +52,7 @@ impl Engine {
         let link = match (peer, members.reach[rank as usize]) {
             (None, _) => "self",
             (Some(_), Reach::Shared) => "shm",
-            (Some(_), Reach::Wire) => "tcp",
+            (Some(_), Reach::Wire) => members.wire(),
         };
         LinkStats {
             rank,

@@ -9,16 +9,19 @@ mod faults;
 mod figures;
 mod late;
 mod news;
+mod packets;
 mod stash;
 mod work;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use tweed_proto::late::History;
 use tweed_schedule::Rank;
 
+use crate::datagram::Parcel;
 use crate::delivery::{Deliveries, Delivery};
 use crate::error::EngineError;
 use crate::group::Membership;
@@ -30,6 +33,7 @@ use crate::running::{Draft, Home, Key, Running};
 pub(crate) use arrivals::Arrivals;
 use figures::Punctuality;
 pub(crate) use late::Lateness;
+use packets::Flights;
 use stash::Stash;
 
 /// After arithmetic on so many bytes, look for news first.
@@ -40,6 +44,10 @@ pub(crate) enum Event {
     Submit(Draft),
     Lost(usize, String),
     Abort(u32, String),
+    /// A peer's value has come in packets.
+    Received(usize, Parcel),
+    /// A value of ours has arrived but for these ranges, and is read no more.
+    Delivered(u64, Vec<Range<u32>>),
 }
 
 /// What waits for the engine's lock.
@@ -58,6 +66,8 @@ struct Club {
     deliveries: Deliveries,
     /// Memory of which no contribution may lose a part: length by address.
     whole: BTreeMap<usize, usize>,
+    /// How many operations of each signature have ended in this epoch of the packets.
+    of_a_kind: BTreeMap<u32, u32>,
     /// The operation that ended last.
     last_end: Option<(&'static str, Instant)>,
     /// Members that have left it.
@@ -78,6 +88,7 @@ pub(crate) struct Engine {
     next_run: u64,
     /// Receives from anybody that nobody has answered.
     open: Vec<Draft>,
+    flights: Flights,
     /// Messages on operations and groups that this rank has not come to yet.
     stash: Stash,
     /// Groups that this rank has left.
@@ -103,6 +114,7 @@ impl Engine {
             runs: Vec::new(),
             next_run: 0,
             open: Vec::new(),
+            flights: Flights::default(),
             stash: Stash::new(stash::MOST_BYTES),
             closed: BTreeSet::new(),
             leaving: Vec::new(),
@@ -128,6 +140,7 @@ impl Engine {
             notes: BTreeMap::new(),
             deliveries: Deliveries::default(),
             whole: BTreeMap::new(),
+            of_a_kind: BTreeMap::new(),
             last_end: None,
             left: BTreeSet::new(),
             verdict: None,
@@ -227,6 +240,8 @@ impl Engine {
                 Event::Submit(draft) => self.admit(draft),
                 Event::Lost(peer, why) => self.handle_lost(peer, why),
                 Event::Abort(group, why) => self.abort(group, why),
+                Event::Received(peer, parcel) => self.take_parcel(peer, parcel),
+                Event::Delivered(number, missing) => self.handle_delivered(number, &missing),
             }
         }
         any

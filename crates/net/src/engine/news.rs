@@ -30,6 +30,7 @@ impl Engine {
             Kind::Leave if self.clubs.contains_key(&message.group) => {
                 return self.hear_farewell(peer, message)
             }
+            Kind::Invite => return self.home.lines.keep(peer, message.at, load.bytes),
             Kind::Note => return self.keep_note(peer, message.group, load.bytes),
             Kind::Ask => return self.answer(peer, &message),
             Kind::State => return self.take_report(peer, &message, &load.bytes),
@@ -40,6 +41,8 @@ impl Engine {
         match message.kind {
             Kind::Describe => return self.handle_description(index, from, load.bytes),
             Kind::Failed => return self.handle_failure(index, message.send, &load.bytes),
+            Kind::Missing => return self.note_missing(index, peer, &message, &load.bytes),
+            Kind::Read => self.note_read(index, peer, &message),
             _ => {}
         }
         if message.signature != self.runs[index].signature {
@@ -108,7 +111,7 @@ impl Engine {
         };
         let pair = if Numbers::is_point_to_point(message.op) { club.members.rank_of(peer) } else { None };
         let past = pair.is_none() && message.op < club.next_op;
-        if past || message.kind == Kind::Read {
+        if past || matches!(message.kind, Kind::Read | Kind::Missing) {
             return;
         }
         if message.kind == Kind::Failed && pair.is_none() {

@@ -121,6 +121,9 @@ impl Engine {
         if self.links.peers[to].lost.is_some() {
             return self.handle_left(ticket);
         }
+        if bytes > 0 && run.group.packets.is_some() {
+            return self.dispatch(index, ticket, message);
+        }
         self.links.carry(to, &message, Payload::Memory(data, bytes, ticket));
     }
 
@@ -140,6 +143,7 @@ impl Engine {
                 note_end(clubs, run, Instant::now());
                 if let Some(club) = clubs.get_mut(&run.key.group) {
                     club.deliveries.keep(std::mem::take(&mut run.delivery));
+                    Engine::count_epoch(club, run);
                 }
                 ended.push((Arc::clone(&run.op), Ok(())));
             }

@@ -17,6 +17,7 @@ use crate::arena::Arena;
 use crate::delivery::Delivery;
 use crate::engine::Lateness;
 use crate::group::Membership;
+use crate::lines::Lines;
 use crate::op::Op;
 use crate::request::{Operation, Place, Request};
 
@@ -71,6 +72,7 @@ pub(crate) struct Home {
     pub(crate) traces: Option<PathBuf>,
     /// How late a step may be, if the user has said.
     pub(crate) deadline: Option<Duration>,
+    pub(crate) lines: Arc<Lines>,
 }
 
 impl Home {

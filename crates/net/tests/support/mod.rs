@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use tweed_kernels::{DType, ReduceOp};
 use tweed_net::{
-    Doors, EngineError, Group, GroupSpec, Node, NodeOptions, Op, Operation, PlanRow, Request, Segment,
+    Doors, EngineError, Group, GroupSpec, Ltp, Node, NodeOptions, Op, Operation, PlanRow, Request, Segment,
+    Terms,
 };
 use tweed_schedule::{Collective, Draft, Schedule, Send};
 
@@ -27,6 +28,19 @@ pub(crate) fn options(wire_only: bool) -> NodeOptions {
     }
 }
 
+/// Settings of the loss-tolerant transport that lose little.
+pub(crate) fn ltp() -> Ltp {
+    Ltp {
+        fraction: 0.98,
+        slack: Duration::from_millis(30),
+        lossless: false,
+        divide_by_delivered: false,
+        return_lost: true,
+        epoch: 100,
+        cipher: "auto".into(),
+    }
+}
+
 /// Runs `body` on `ranks` threads that share a group with these schedules; returns what it returned, by rank.
 pub(crate) fn run<T: std::marker::Send>(
     ranks: u32,
@@ -34,11 +48,22 @@ pub(crate) fn run<T: std::marker::Send>(
     rows: Vec<PlanRow>,
     body: impl Fn(&Group, u32) -> T + Sync,
 ) -> Vec<T> {
+    run_with(ranks, wire_only, rows, Terms::default(), body)
+}
+
+/// As [`run`], on other terms.
+pub(crate) fn run_with<T: std::marker::Send>(
+    ranks: u32,
+    wire_only: bool,
+    rows: Vec<PlanRow>,
+    terms: Terms,
+    body: impl Fn(&Group, u32) -> T + Sync,
+) -> Vec<T> {
     let nodes: Vec<Node> =
         (0..ranks).map(|_| Node::start(options(wire_only)).expect("a node starts")).collect();
     let cards: Vec<Vec<u8>> = nodes.iter().map(Node::card).collect();
     let barrier = Barrier::new(ranks as usize);
-    join(&nodes, &cards, &rows, PATIENCE, |group, rank| {
+    join_with(&nodes, &cards, &rows, (PATIENCE, terms), |group, rank| {
         let group = group.expect("ranks meet");
         let result = body(&group, rank);
         barrier.wait();
@@ -54,6 +79,16 @@ pub(crate) fn join<T: std::marker::Send>(
     patience: Duration,
     body: impl Fn(Result<Group, EngineError>, u32) -> T + Sync,
 ) -> Vec<T> {
+    join_with(nodes, cards, rows, (patience, Terms::default()), body)
+}
+
+fn join_with<T: std::marker::Send>(
+    nodes: &[Node],
+    cards: &[Vec<u8>],
+    rows: &[PlanRow],
+    (patience, terms): (Duration, Terms),
+    body: impl Fn(Result<Group, EngineError>, u32) -> T + Sync,
+) -> Vec<T> {
     let body = &body;
     let spec = |rank| GroupSpec {
         name: "test".into(),
@@ -62,7 +97,7 @@ pub(crate) fn join<T: std::marker::Send>(
         cards: cards.to_vec(),
         rows: rows.to_vec(),
         timeout: patience,
-        terms: tweed_net::Terms::default(),
+        terms: terms.clone(),
     };
     std::thread::scope(|scope| {
         let spawned: Vec<_> =

@@ -1,0 +1,142 @@
+//! Values that travel in packets, over loopback: ranks are threads with a node each, and share no memory.
+
+mod support;
+
+use std::time::Duration;
+
+use support::{all_reduce, complete, ltp, pairwise, request, ring, row, run_with};
+use tweed_kernels::{DType, ReduceOp};
+use tweed_net::{EngineError, Ltp, Operation, PlanRow, Request, Segment, Terms};
+use tweed_schedule::{Collective, Send};
+
+fn terms() -> Terms {
+    Terms { ltp: Some(ltp()), server: None }
+}
+
+fn value(rank: u32, index: usize) -> f32 {
+    (rank as usize * 31 + index % 97) as f32
+}
+
+/// Everything to rank 0, and the sum back.
+fn star(n: u32) -> PlanRow {
+    let there = (1..n).map(|rank| Send::new(0, rank, 0, 0, true));
+    let back = (1..n).map(|rank| Send::new(1, 0, rank, 0, false));
+    row(Collective::AllReduce, n, 1, there.chain(back).collect())
+}
+
+#[test]
+fn sums_are_those_of_streams() {
+    for (ranks, numel) in [(2, 1), (3, 1000), (3, 300_000), (4, 2_000_000)] {
+        let results = run_with(ranks, true, vec![pairwise(ranks)], terms(), |group, rank| {
+            let mut data: Vec<f32> = vec![0.0; numel];
+            for _ in 0..3 {
+                data.iter_mut().enumerate().for_each(|(i, x)| *x = value(rank, i));
+                complete(group, all_reduce(&mut data, ReduceOp::Sum)).expect("the sum is taken");
+            }
+            assert!(group
+                .links()
+                .iter()
+                .enumerate()
+                .all(|(r, l)| *l == if r as u32 == rank { "self" } else { "ltp" }));
+            (data, group.take_deliveries())
+        });
+        for (data, deliveries) in results {
+            let right = |(i, x): (usize, &f32)| *x == (0..ranks).map(|r| value(r, i)).sum::<f32>();
+            let lost: u64 = deliveries.iter().map(|d| d.by_rank.values().map(|s| s.lost).sum::<u64>()).sum();
+            assert!(lost > 0 || data.iter().enumerate().all(right), "{ranks} ranks, {numel} numbers");
+            assert!(numel < ranks as usize || deliveries.len() == 3);
+        }
+    }
+}
+
+#[test]
+fn a_server_averages_what_the_others_contribute() {
+    for server in [0, 2] {
+        let terms = Terms { server: Some(server), ..terms() };
+        let results = run_with(4, true, vec![star(4)], terms, |group, rank| {
+            let mut data = vec![rank as f32 * 6.0; 100_000];
+            complete(group, all_reduce(&mut data, ReduceOp::Avg)).expect("the average is taken");
+            (data, group.take_deliveries())
+        });
+        let expected = (0..4).filter(|&r| r != server).map(|r| r as f32 * 6.0).sum::<f32>() / 3.0;
+        for (rank, (data, deliveries)) in results.iter().enumerate() {
+            assert!(data.iter().all(|&x| x == expected), "server {server}, rank {rank}");
+            let serves = rank as u32 == server;
+            assert_eq!(deliveries[0].by_rank.len(), if serves { 3 } else { 1 });
+            assert_eq!(deliveries[0].sent.bytes, if serves { 0 } else { 400_000 });
+        }
+    }
+}
+
+#[test]
+fn ranks_that_disagree_are_told_what_each_called() {
+    let results = run_with(3, true, vec![pairwise(3)], terms(), |group, rank| {
+        let mut data = vec![0f32; 4 + rank as usize];
+        complete(group, all_reduce(&mut data, ReduceOp::Sum)).expect_err("shapes differ")
+    });
+    for error in results {
+        let EngineError::ShapeMismatch(text) = error else { panic!("{error:?}") };
+        assert!(text.contains("rank 2: all_reduce SUM float32 [6]"), "{text}");
+    }
+}
+
+#[test]
+fn a_rank_that_never_comes_is_named() {
+    let results = run_with(3, true, vec![pairwise(3)], terms(), |group, rank| {
+        let mut data = vec![0f32; 400];
+        let timeout = Some(Duration::from_millis(50));
+        let request = Request { timeout, ..all_reduce(&mut data, ReduceOp::Sum) };
+        if rank == 2 {
+            Ok(())
+        } else {
+            complete(group, request)
+        }
+    });
+    for error in results.into_iter().take(2) {
+        let Err(EngineError::Deadline(text)) = error else { panic!("{error:?}") };
+        assert!(text.contains("culprit: rank 2"), "{text}");
+    }
+}
+
+#[test]
+fn sends_meet_receives_of_their_tag_in_order() {
+    let results = run_with(2, true, vec![], terms(), |group, rank| {
+        let mut data = [[10f32], [20.0], [30.0]];
+        let tags = if rank == 0 { [1, 2, 1] } else { [2, 1, 1] };
+        for (value, tag) in data.iter_mut().zip(tags) {
+            let segment = vec![Segment { data: value.as_mut_ptr().cast(), bytes: 4 }];
+            let from = Some(0).filter(|_| tag != 2);
+            let sends = rank == 0;
+            let operation =
+                if sends { Operation::Send { to: 1, tag } } else { Operation::Receive { from, tag } };
+            let (inputs, outputs) = if sends { (segment, vec![]) } else { (vec![], segment) };
+            // A send ends when the packet is there; its receive may be called later.
+            complete(group, request(operation, inputs, outputs, ReduceOp::Sum)).expect("it arrives");
+        }
+        data.concat()
+    });
+    assert_eq!(results[1], [20.0, 10.0, 30.0]);
+}
+
+#[test]
+fn whole_numbers_lose_nothing_and_are_not_told_of() {
+    let results = run_with(3, true, vec![pairwise(3)], terms(), |group, rank| {
+        let mut data = vec![f32::from_bits(rank + 1); 50_000];
+        let request = Request { dtype: DType::I32, ..all_reduce(&mut data, ReduceOp::Sum) };
+        complete(group, request).expect("the sum is taken");
+        assert!(data.iter().all(|x| x.to_bits() == 6));
+        group.take_deliveries()
+    });
+    assert!(results.concat().is_empty());
+}
+
+#[test]
+fn a_schedule_that_passes_sums_on_is_refused_unless_nothing_gets_lost() {
+    let adopt = |ltp: Ltp| {
+        let terms = Terms { ltp: Some(ltp), server: None };
+        run_with(3, true, vec![], terms, |group, _| group.adopt(vec![ring(3)])).swap_remove(0)
+    };
+    let Err(EngineError::Usage(text)) = adopt(ltp()) else { panic!("a ring passes sums on") };
+    assert!(text.contains("passes sums on"), "{text}");
+    assert_eq!(adopt(Ltp { lossless: true, ..ltp() }), Ok(()));
+}
