@@ -16,6 +16,7 @@ PLACES = [
     ("native", 3, "tcp"),
     ("python", 2, "auto"),
     ("python", 3, "tcp"),
+    ("native", 3, "ltp"),
 ]
 
 
@@ -26,6 +27,7 @@ def failures(request: pytest.FixtureRequest) -> list[dict[str, str]]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TWEED_BINDING", binding)
         patch.setenv("TWEED_TRANSPORT", transport)
+        patch.setenv("TWEED_WIRE_ONLY", "1" if transport == "ltp" else "0")
         return run_ranks(run_table, size, backend="tweed")
 
 

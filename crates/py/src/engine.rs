@@ -143,7 +143,7 @@ impl PyGroup {
         self.inner.ranks()
     }
 
-    /// How each rank is reached: "self", "shm" or "tcp".
+    /// How each rank is reached: "self", "shm", "tcp" or "ltp".
     #[getter]
     fn links(&self) -> Vec<&'static str> {
         self.inner.links()
@@ -175,6 +175,8 @@ impl PyGroup {
         let links = self.inner.links();
         let count = |kind: &str| links.iter().filter(|l| **l == kind).count();
         let (wires, limits) = (self.inner.wire_settings(), self.inner.limits());
-        format!("{} by shared memory, {} by TCP ({wires}); {limits}", count("shm"), count("tcp"))
+        let (shared, tcp, ltp) = (count("shm"), count("tcp"), count("ltp"));
+        let packets = if ltp > 0 { format!(", {ltp} by LTP and TCP") } else { format!(", {tcp} by TCP") };
+        format!("{shared} by shared memory{packets} ({wires}); {limits}")
     }
 }

@@ -21,7 +21,7 @@ class Link:
 
     Attributes:
       peer: the other end.
-      kind: "self", "shm" or "tcp".
+      kind: "self", "shm", "tcp" or "ltp".
       bytes_out, bytes_in: payload that this rank has sent there, and that came from there.
       messages_out, messages_in: the engine's messages.
       retransmissions: segments that this end's kernel has sent again; always 0 without a wire.

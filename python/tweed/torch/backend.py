@@ -48,7 +48,7 @@ def create(given: Any, pg_options: object) -> object:
     metrics.publish(group.figures(), options.wishes())
     if place.rank == 0:
         log.info("group %s: %d ranks; %s", place.name, place.size, group.describe())
-        if "tcp" in group.links or options.deadline is not None:
+        if {"tcp", "ltp"} & set(group.links) or options.deadline is not None:
             _print_once(f"{place.size} ranks, {group.describe()}")
     if options.binding == "python" or not _native(options, place):
         from tweed.torch.fallback import PythonGroup
@@ -85,12 +85,12 @@ def check_links(options: Options, links: Sequence[str]) -> None:
 
     Args:
       options: `transport` counts.
-      links: how each rank is reached: "self", "shm" or "tcp".
+      links: how each rank is reached: "self", "shm", "tcp" or "ltp".
 
     Raises:
       UsageError: shared memory was asked for, and some ranks are out of its reach; names them.
     """
-    far = [rank for rank, link in enumerate(links) if link == "tcp"]
+    far = [rank for rank, link in enumerate(links) if link not in ("self", "shm")]
     if options.transport == "shm" and far:
         raise UsageError(
             f"transport is 'shm', and ranks {far} do not share memory with this one: they are on another "

@@ -48,7 +48,7 @@ def agree(group: Group, overrules: Mapping[str, str]) -> Plan:
 
 
 def _lead(group: Group, overrules: Mapping[str, str]) -> Plan:
-    wires = [rank for rank, link in enumerate(group.links) if link == "tcp"][:_PEERS]
+    wires = [rank for rank, link in enumerate(group.links) if link not in ("self", "shm")][:_PEERS]
     probes = []
     for rank in range(1, group.size):
         send(group, rank, torch.tensor([rank in wires]))
