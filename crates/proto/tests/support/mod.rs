@@ -4,6 +4,7 @@
 pub mod cluster;
 pub mod memory;
 pub mod pair;
+pub mod path;
 pub mod play;
 pub mod reference;
 pub mod rng;

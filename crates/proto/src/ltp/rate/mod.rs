@@ -8,6 +8,7 @@
 //! as the path's own loss (`loss.rs`), and the measurement of a first flight (`bandwidth.rs`).
 
 mod bandwidth;
+mod ceiling;
 mod loss;
 mod pacing;
 mod phases;
@@ -17,6 +18,7 @@ use std::time::Duration;
 
 pub use bandwidth::Mark;
 use bandwidth::{MaxFilter, Sampler};
+use ceiling::Ceiling;
 use loss::Watch;
 use pacing::Pacer;
 use phases::{Phase, View};
@@ -56,7 +58,7 @@ pub struct Rate {
     pacer: Pacer,
     loss: Watch,
     round: Round,
-    bounds: Bounds,
+    ceiling: Ceiling,
     /// Largest packet so far.
     packet: u64,
     limits: Limits,
@@ -77,20 +79,11 @@ struct Limits {
 #[derive(Clone, Copy, Debug, Default)]
 struct Round {
     ends_at: u64,
-    began_at: u64,
     /// Largest sample in it.
     best: u64,
-}
-
-/// What loss has taught, beyond the estimates.
-#[derive(Clone, Copy, Debug, Default)]
-struct Bounds {
-    /// Most that may be in flight; grows while probing finds no loss.
-    in_flight: Option<u64>,
-    /// Most bytes per second until the next probe.
-    bandwidth: Option<u64>,
-    /// When the queue last overflowed.
-    overflow: Option<Duration>,
+    /// Most in flight in it, and in the one before: whose losses are found now.
+    in_flight: u64,
+    in_flight_before: u64,
 }
 
 impl Rate {
@@ -105,7 +98,7 @@ impl Rate {
             pacer: Pacer::default(),
             loss: Watch::new(),
             round: Round::default(),
-            bounds: Bounds::default(),
+            ceiling: Ceiling::default(),
             packet: SMALLEST_PACKET,
             limits: Limits::default(),
         };
@@ -140,6 +133,7 @@ impl Rate {
             self.set_limits(now);
         }
         self.pacer.sent(now, time_for(bytes.into(), self.limits.pace), self.limits.burst);
+        self.round.in_flight = self.round.in_flight.max(in_flight_before + u64::from(bytes));
         if in_flight_before == 0 {
             self.rtt.refresh(now);
         }
@@ -173,7 +167,7 @@ impl Rate {
 
     /// Bytes per second that the path delivers; `None` before the first acknowledgement.
     pub fn bandwidth(&self) -> Option<u64> {
-        self.bandwidth.max().map(|most| self.bounds.bandwidth.map_or(most, |bound| bound.min(most)))
+        self.bandwidth.max()
     }
 
     /// Smallest round trip of the last ten seconds in which there was any.
@@ -192,26 +186,17 @@ impl Rate {
     }
 
     fn end_round(&mut self, now: Duration) {
-        let Round { began_at, best, .. } = self.round;
-        let delivered = self.sampler.delivered - began_at;
-        self.round = Round { ends_at: self.sampler.delivered, began_at: self.sampler.delivered, best: 0 };
-        if self.loss.end_round(self.packet) {
-            self.overflowed(now, delivered, best);
-        } else if self.phase.probes() {
-            self.bounds.in_flight = self.bounds.in_flight.map(|bound| bound + bound / 4);
+        let Round { best, in_flight, in_flight_before, .. } = self.round;
+        self.round =
+            Round { ends_at: self.sampler.delivered, in_flight_before: in_flight, ..Round::default() };
+        if let Some(excess) = self.loss.end_round(self.packet) {
+            self.ceiling.overflowed(now, in_flight.max(in_flight_before), excess, LEAST_WINDOW * self.packet);
+            self.phase.congested(now);
+        } else if in_flight >= self.limits.window {
+            self.ceiling.quiet_round(self.packet, self.model_window());
         }
         self.phase.end_round(best);
         self.bandwidth.end_round();
-    }
-
-    /// A queue overflowed in a round that delivered so many bytes, at `best` bytes per second.
-    fn overflowed(&mut self, now: Duration, delivered: u64, best: u64) {
-        let cut = |bound: u64| (bound as f64 * CUT) as u64;
-        let window = self.limits.window;
-        self.bounds.in_flight = Some(delivered.max(cut(window)).max(LEAST_WINDOW * self.packet));
-        self.bounds.bandwidth = self.bandwidth().map(|bandwidth| best.max(cut(bandwidth)));
-        self.bounds.overflow = Some(now);
-        self.phase.congested(now);
     }
 
     fn go_on(&mut self, now: Duration, in_flight: u64) {
@@ -222,9 +207,7 @@ impl Rate {
         }
         let turn = self.rtt_min().unwrap_or_default().max(SHORTEST_TURN);
         let empty_window = (bdp / 2).max(LEAST_WINDOW * self.packet);
-        if self.phase.go_on(View { now, in_flight, bdp, turn, empty_window }) {
-            self.bounds.bandwidth = None;
-        }
+        self.phase.go_on(View { now, in_flight, bdp, turn, empty_window });
     }
 
     fn bdp(&self) -> Option<u64> {
@@ -233,43 +216,55 @@ impl Rate {
 
     fn set_limits(&mut self, now: Duration) {
         let pace = self.pace();
-        let shallow = self.bounds.overflow.is_some_and(|at| now < at + SHALLOW_FOR);
-        let worth = bytes_in(if shallow { SHALLOW_BURST } else { BURST }, pace);
-        let burst = worth.min(LARGEST_BURST).max(2 * self.packet);
+        let shallow = self.ceiling.overflow_since(now, SHALLOW_FOR);
+        let (longest, least) = if shallow { (SHALLOW_BURST, 1) } else { (BURST, 2) };
+        let within = self.rtt_min().map_or(longest, |rtt| (rtt / 4).clamp(SHORTEST_BURST, longest));
+        let burst = bytes_in(within, pace).min(LARGEST_BURST).max(least * self.packet);
         self.limits = Limits { window: self.window_for(burst), pace, burst: time_for(burst, pace) };
     }
 
     fn window_for(&self, burst: u64) -> u64 {
-        let Some(bdp) = self.bdp() else { return FIRST_FLIGHT * self.packet };
         let least = if self.phase.starts_up() { FIRST_FLIGHT } else { LEAST_WINDOW } * self.packet;
-        let gained = (bdp as f64 * self.phase.window()) as u64;
+        let gained = self.model_window();
         match self.phase {
+            _ if gained == 0 => FIRST_FLIGHT * self.packet,
             Phase::Empty { .. } => gained.max(least),
-            _ => (gained + 2 * burst).min(self.bounds.in_flight.unwrap_or(u64::MAX)).max(least),
+            _ => (gained + burst).min(self.ceiling.window().unwrap_or(u64::MAX)).max(least),
         }
+    }
+
+    /// What the estimates ask for, before loss has its say.
+    fn model_window(&self) -> u64 {
+        self.bdp().map_or(0, |bdp| (bdp as f64 * self.phase.window()) as u64 + SPARE_PACKETS * self.packet)
     }
 
     fn pace(&self) -> u64 {
         let Some(bandwidth) = self.bandwidth() else { return self.first_pace() };
         let pace = (bandwidth as f64 * self.phase.pace()) as u64;
-        pace.max(if self.phase.starts_up() { self.first_pace() } else { self.least_pace() })
+        if self.phase.starts_up() {
+            return pace.max(self.first_pace());
+        }
+        let allowed = self.ceiling.window().zip(self.rtt_smoothed()).map(|(window, rtt)| rate(window, rtt));
+        allowed.map_or(pace, |allowed| pace.min(allowed + allowed / 8)).max(self.least_pace())
     }
 
-    /// What the least window allows anyway. After an outage the estimate may be a few bytes per second, and at that pace
-    /// nothing would ever correct it.
+    /// What the least window allows anyway. After an outage the estimate may be a few bytes per second, and at that
+    /// pace nothing would ever correct it.
     fn least_pace(&self) -> u64 {
-        let within = self.rtt_smoothed().unwrap_or(FIRST_FLIGHT_WITHIN).max(Duration::from_micros(1));
-        (u128::from(LEAST_WINDOW * self.packet) * 1_000_000_000 / within.as_nanos()) as u64
+        rate(LEAST_WINDOW * self.packet, self.rtt_smoothed().unwrap_or(FIRST_FLIGHT_WITHIN))
     }
 
     fn first_pace(&self) -> u64 {
-        let within = self.rtt_min().unwrap_or(FIRST_FLIGHT_WITHIN).max(Duration::from_micros(1));
-        (u128::from(FIRST_FLIGHT * self.packet) * 1_000_000_000 / within.as_nanos()) as u64
+        rate(FIRST_FLIGHT * self.packet, self.rtt_min().unwrap_or(FIRST_FLIGHT_WITHIN))
     }
 }
 
 fn nanos(time: Duration) -> u64 {
     time.as_nanos() as u64
+}
+
+fn rate(bytes: u64, time: Duration) -> u64 {
+    (u128::from(bytes) * 1_000_000_000 / time.as_nanos().max(1)) as u64
 }
 
 fn bytes_in(time: Duration, rate: u64) -> u64 {
@@ -292,9 +287,6 @@ const LEAST_WINDOW: u64 = 4;
 /// Packets that make a measurement of a first flight: the burst in which acknowledgements come is short against it.
 const TRAIN_PACKETS: u64 = 16;
 
-/// The part of window and rate that stays after an overflow, where the round delivered less (as BBRv2).
-const CUT: f64 = 0.7;
-
 /// Below this a turn has too few packets to say anything.
 const SHORTEST_TURN: Duration = Duration::from_millis(1);
 
@@ -303,6 +295,12 @@ const BURST: Duration = Duration::from_millis(1);
 
 /// Where a queue overflows, bursts must be short against it.
 const SHALLOW_BURST: Duration = Duration::from_micros(250);
+
+/// A timer cannot do much better.
+const SHORTEST_BURST: Duration = Duration::from_micros(100);
+
+/// The same for all senders into a queue: so those with less get more.
+const SPARE_PACKETS: u64 = 4;
 
 /// How long an overflow is remembered.
 const SHALLOW_FOR: Duration = Duration::from_secs(10);

@@ -59,10 +59,6 @@ impl Phase {
         }
     }
 
-    pub(super) fn probes(self) -> bool {
-        matches!(self, Phase::Cycle { turn: 0, .. })
-    }
-
     pub(super) fn starts_up(self) -> bool {
         matches!(self, Phase::StartUp { .. })
     }
@@ -89,8 +85,8 @@ impl Phase {
         }
     }
 
-    /// Goes on by time and by what is in flight. True if a new probe begins.
-    pub(super) fn go_on(&mut self, view: View) -> bool {
+    /// Goes on by time and by what is in flight
+    pub(super) fn go_on(&mut self, view: View) {
         let View { now, in_flight, bdp, turn: length, .. } = view;
         match *self {
             Phase::StartUp { .. } => {}
@@ -111,11 +107,9 @@ impl Phase {
                 if done {
                     let turn = (turn + 1) % TURNS;
                     *self = Phase::Cycle { turn, since: now };
-                    return turn == 0;
                 }
             }
         }
-        false
     }
 }
 
