@@ -9,6 +9,10 @@ use crate::way::{Bursts, Way};
 /// A packet that is held back waits so much longer at most: some packets at 100 Mbit/s and more overtake it.
 const HELD_BACK: Duration = Duration::from_millis(2);
 
+/// What decisions may be late by: a share of the shortest delay, and never more than this.
+const MOST_LATE: Duration = Duration::from_micros(100);
+const LATE_SHARE: u32 = 8;
+
 /// What becomes of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
@@ -37,6 +41,7 @@ pub struct Links {
     /// By sender and receiver: when the last packet that was not held back is due.
     due: Vec<Duration>,
     rng: Rng,
+    grain: Duration,
 }
 
 impl Links {
@@ -48,13 +53,21 @@ impl Links {
             losing_down: vec![Bursts::default(); hosts],
             due: vec![Duration::ZERO; hosts * hosts],
             rng: Rng::new(seed),
+            grain: grain(&ways),
             ways,
         }
     }
 
     /// From now on links are like this; packets on their way are due as before. The number of hosts must be the same.
     pub fn change(&mut self, ways: Ways) {
+        self.grain = grain(&ways);
         self.ways = ways;
+    }
+
+    /// By how much packets may be late without being told from those on time: no more than 100 µs, and an eighth of
+    /// the shortest delay between any two hosts.
+    pub fn grain(&self) -> Duration {
+        self.grain
     }
 
     /// What becomes of a packet that leaves the host `from` for `to` at `now`.
@@ -82,4 +95,10 @@ impl Links {
         let above = self.rng.chance(f64::from(ppm(up)) / 1e6);
         self.rng.chance(f64::from(ppm(down)) / 1e6) || above
     }
+}
+
+fn grain(ways: &Ways) -> Duration {
+    let least = |side: &[Way]| side.iter().map(|way| way.delay_us).min().unwrap_or(0);
+    let shortest = Duration::from_micros(least(&ways.up) + least(&ways.down));
+    (shortest / LATE_SHARE).min(MOST_LATE)
 }

@@ -13,13 +13,15 @@ use libc::c_int;
 use crate::links::Links;
 use crate::road::{Parcel, Road};
 use crate::settings::{Report, Request, Settings};
-use crate::socket::{hurry, interface, wait, Landing, Socket, BATCH};
+use crate::socket::{hurry, interface, wait, Landing, Port, Socket, BATCH};
 
 /// Largest frame: one Ethernet packet, or the most that segmentation offloads make of many.
 const WHOLE: usize = 2048;
 const OFFLOADED: usize = (1 << 16) + 256;
 /// A frame was never longer on its way to here: what the stamps say above that is a clock that was set.
 const MOST_LATE: Duration = Duration::from_millis(500);
+/// Sockets that all ports share, below what a process may open unasked.
+const MOST_SOCKETS: usize = 700;
 /// Batches that are taken before what is due is sent.
 const TURN: usize = 8;
 
@@ -38,6 +40,10 @@ pub fn serve(settings: &str, requests: File, answers: File) -> io::Result<()> {
     desk.answer(&emulator.report()?)?;
     loop {
         let limit = emulator.road.next_timeout().map(|at| at.saturating_sub(emulator.now()));
+        if emulator.moved {
+            // A wake-up for each packet would cost more than the packet: let some gather.
+            std::thread::sleep(emulator.road.links.grain());
+        }
         match wait(&emulator.listening, desk.requests.as_raw_fd(), limit) {
             Ok(true) if !desk.serve(&mut emulator)? => return Ok(()),
             Err(error) if error.kind() != io::ErrorKind::Interrupted => return Err(error),
@@ -82,13 +88,15 @@ struct Emulator {
     listening: Socket,
     landing: Landing,
     /// By host.
-    ports: Vec<Socket>,
+    ports: Vec<Port>,
     /// The host behind each interface.
     hosts: BTreeMap<c_int, usize>,
     road: Road,
     /// By host, what is due.
     due: Vec<Vec<Vec<u8>>>,
     missed: u64,
+    /// Packets came or went in the last turn.
+    moved: bool,
     start: Instant,
 }
 
@@ -100,14 +108,16 @@ impl Emulator {
             return Err(io::Error::other("one way up and one down per port are needed"));
         }
         let indices: Vec<c_int> = ports.iter().map(|name| interface(name)).collect::<io::Result<_>>()?;
+        let sockets = (MOST_SOCKETS / size.max(1)).max(1);
         Ok(Emulator {
             listening: Socket::listening()?,
             landing: Landing::new(if offload { OFFLOADED } else { WHOLE }),
-            ports: indices.iter().map(|index| Socket::sending(*index)).collect::<io::Result<_>>()?,
+            ports: indices.iter().map(|index| Port::open(*index, sockets)).collect::<io::Result<_>>()?,
             hosts: indices.into_iter().zip(0..).collect(),
             road: Road::new(Links::new(ways, seed), size),
             due: (0..size).map(|_| Vec::new()).collect(),
             missed: 0,
+            moved: false,
             start: Instant::now(),
         })
     }
@@ -118,16 +128,20 @@ impl Emulator {
 
     /// Takes what has come, and sends what is due.
     fn turn(&mut self) -> io::Result<()> {
+        self.moved = false;
         for _ in 0..TURN {
-            if self.take()? < BATCH {
+            let taken = self.take()?;
+            self.moved |= taken > 0;
+            if taken < BATCH {
                 break;
             }
         }
         let now = self.now();
         while let Some(Parcel { to, frame }) = self.road.pop(now) {
+            self.moved = true;
             self.due[to].push(frame);
         }
-        for (port, frames) in self.ports.iter().zip(&mut self.due) {
+        for (port, frames) in self.ports.iter_mut().zip(&mut self.due) {
             if !frames.is_empty() {
                 port.send(frames);
                 self.road.spare.append(frames);

@@ -17,6 +17,8 @@ pub(crate) const HEADER: usize = 10;
 pub(crate) const BATCH: usize = 64;
 /// Room that is asked for in the kernel, for what has come and for what waits in a port's token bucket.
 const ROOM: c_int = 64 << 20;
+/// Room that a port's sockets have together, if it takes several: what waits there seldom is more.
+const ENOUGH: usize = 16 << 20;
 const PACKET_VNET_HDR: c_int = 15;
 const PACKET_IGNORE_OUTGOING: c_int = 23;
 
@@ -35,7 +37,7 @@ impl Socket {
     }
 
     /// Sends frames out of the interface with this index, and hears nothing.
-    pub(crate) fn sending(interface: c_int) -> io::Result<Socket> {
+    fn sending(interface: c_int) -> io::Result<Socket> {
         let socket = Socket::open(0)?;
         // SAFETY: all zeroes are a valid address.
         let mut address: libc::sockaddr_ll = unsafe { zeroed() };
@@ -70,6 +72,17 @@ impl Socket {
         Ok(())
     }
 
+    /// Bytes that may wait in a port's token bucket, by the kernel's own reckoning.
+    fn room(&self) -> io::Result<usize> {
+        let (mut room, mut length): (c_int, u32) = (0, size_of::<c_int>() as u32);
+        let (level, option) = (libc::SOL_SOCKET, libc::SO_SNDBUF);
+        // SAFETY: the place is as long as is said.
+        check(unsafe {
+            libc::getsockopt(self.fd(), level, option, (&raw mut room).cast(), &raw mut length)
+        })?;
+        Ok(room as usize)
+    }
+
     pub(crate) fn fd(&self) -> c_int {
         self.0.as_raw_fd()
     }
@@ -87,25 +100,6 @@ impl Socket {
         Ok(u64::from(found.tp_drops))
     }
 
-    /// Sends `frames`, each with its header; returns how many the kernel did not take.
-    ///
-    /// One is not taken because the port's queue is full or because a rule lost it. It is not tried again: after
-    /// a partial success the kernel does not tell why, and a second try would undo the rule's loss.
-    pub(crate) fn send(&self, frames: &[Vec<u8>]) -> usize {
-        let mut refused = 0;
-        for batch in frames.chunks(BATCH) {
-            let mut done = 0;
-            while done < batch.len() {
-                done += self.send_some(&batch[done..]);
-                if done < batch.len() {
-                    refused += 1;
-                    done += 1;
-                }
-            }
-        }
-        refused
-    }
-
     fn send_some(&self, frames: &[Vec<u8>]) -> usize {
         // SAFETY: all zeroes are valid messages and pieces.
         let (mut pieces, mut messages): ([libc::iovec; BATCH], [libc::mmsghdr; BATCH]) = unsafe { zeroed() };
@@ -117,6 +111,42 @@ impl Socket {
         // SAFETY: the first messages point to pieces, these to frames, and all outlive the call, which only reads.
         let sent = unsafe { libc::sendmmsg(self.fd(), messages.as_mut_ptr(), frames.len() as u32, 0) };
         usize::try_from(sent).unwrap_or(0)
+    }
+}
+
+/// The way out of one interface.
+///
+/// What waits in the interface's queue takes up room of the socket that sent it, and a plain user's socket has
+/// little. So there are several, which take turns.
+#[derive(Debug)]
+pub(crate) struct Port {
+    sockets: Vec<Socket>,
+    next: usize,
+}
+
+impl Port {
+    /// With `most` sockets at most.
+    pub(crate) fn open(interface: c_int, most: usize) -> io::Result<Port> {
+        let mut sockets = vec![Socket::sending(interface)?];
+        let wanted = ENOUGH / sockets[0].room()?.max(1);
+        while sockets.len() < wanted.min(most) {
+            sockets.push(Socket::sending(interface)?);
+        }
+        Ok(Port { sockets, next: 0 })
+    }
+
+    /// Sends `frames`, each with its header.
+    ///
+    /// A frame that the kernel does not take, because the queue is full or because a rule lost it, is not tried
+    /// again: after a partial success the kernel does not tell why, and a second try would undo the rule's loss.
+    pub(crate) fn send(&mut self, frames: &[Vec<u8>]) {
+        for batch in frames.chunks(BATCH) {
+            let mut done = 0;
+            while done < batch.len() {
+                done += self.sockets[self.next].send_some(&batch[done..]) + 1;
+            }
+            self.next = (self.next + 1) % self.sockets.len();
+        }
     }
 }
 

@@ -60,6 +60,12 @@ def size(numbytes: int) -> str:
     return _in_units(numbytes, SIZES)
 
 
+def spoken_size(numbytes: int) -> str:
+    """ "64 KB"."""
+    number = size(numbytes).rstrip("mkb")
+    return f"{number} {size(numbytes).removeprefix(number).upper()}"
+
+
 def percent(probability: float) -> str:
     """ "0.1" for 0.001."""
     return plain(Decimal(round(probability * 10**6)) / 10**4)

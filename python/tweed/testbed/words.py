@@ -9,7 +9,7 @@ from tweed.testbed.link import Link
 
 
 def words(network: Link, hosts: Mapping[int, Link], congestion: str) -> str:
-    """ "100 Mbit/s per worker, 20 ms from worker to worker, 0.1 % of packets lost, cubic"."""
+    """ "100 Mbit/s per worker, 20 ms of delay, 0.1 % of packets lost, cubic"."""
     rate = "not slowed" if network.rate_bits is None else f"{units.spoken_rate(network.rate_bits)} per worker"
     said = [rate, *_rest(network)]
     if not network.loss:
@@ -29,10 +29,10 @@ def _rest(link: Link) -> Iterator[str]:
     if link.queue_ms is not None:
         yield f"queues of {units.plain(link.queue_ms)} ms"
     if link.queue_bytes is not None:
-        yield f"queues of {units.size(link.queue_bytes)}"
+        yield f"queues of {units.spoken_size(link.queue_bytes)}"
     if link.delay_ms is not None:
         jitter = f" ± {units.plain(link.jitter_ms)}" if link.jitter_ms else ""
-        yield f"{units.plain(link.delay_ms)}{jitter} ms later"
+        yield f"{units.plain(link.delay_ms)}{jitter} ms of delay"
     if link.loss is not None:
         bursts = f" in bursts of {units.plain(link.burst)}" if link.burst else ""
         yield f"{units.percent(link.loss)} % of packets lost{bursts}"
