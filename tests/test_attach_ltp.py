@@ -13,7 +13,7 @@ import tweed
 from tweed.collective import Server
 from tweed.errors import StrategyError, UsageError
 from tweed.strategy import Strategy, ltp
-from tweed.testbed import run_ranks
+from tweed.testbed import Network, run_ranks
 from tweed.transport import Ltp
 
 NUMEL = 300_000
@@ -87,6 +87,28 @@ def test_a_server_has_the_workers_model(strategy: Strategy) -> None:
     used = sum(rank + 2.0 * step for rank in workers for step in range(STEPS)) / 2
     assert results[0]["applied"][0].unique().tolist() == [used]
     assert results[0]["applied"][1].unique().tolist() == [1.0]
+
+
+@pytest.mark.usefixtures("namespaces")
+@pytest.mark.parametrize(
+    "strategy", [ltp(fraction=0.5, slack_s=0.0), ltp(0, 0.5, 0.0)], ids=["direct", "server"]
+)
+def test_what_was_lost_is_applied_later_or_owed(strategy: Strategy) -> None:
+    size = 2 + (strategy.collective is not None)
+    results = run_ranks(train, size, strategy, backend="tweed", network=Network(rate_bits=2e8, loss=0.1))
+    check_equal(results)
+    workers = range(size - 2, size)
+    expected = torch.full((NUMEL,), contributed(workers)[0])
+    owed = sum(flat for result in results for flat in result["owed"])
+    assert isinstance(owed, Tensor)
+    lost = sum(result["lost"] for result in results)
+    print(f"{lost} of {sum(result['contributed'] for result in results)} bytes lost")
+    rare, used = owed[:1000], owed[1000 : 1000 + NUMEL]  # buckets go backwards through the model
+    assert torch.equal(results[0]["applied"][0] + used, expected)
+    assert torch.equal(results[0]["applied"][1] + rare, torch.full((1000,), contributed(workers)[1]))
+    assert lost > 0
+    told = results[size - 2]["shares"]
+    assert len(told) == STEPS and all(0.5 <= share <= 1 for shares in told for share in shares.values())
 
 
 def refuse(rank: int, size: int) -> None:

@@ -41,11 +41,12 @@ def test_a_side_that_failed_keeps_the_steps_that_all_ended() -> None:
 
 @pytest.mark.usefixtures("namespaces")
 def test_sides_take_turns_over_one_network() -> None:
-    sides = [side(label) for label in ("cubic", "bbr ×4")]
+    sides = [side(label) for label in ("ltp", "cubic", "bbr ×4")]
     course = Course(seconds=0.05, rounds=2, steps=6)
     cells = race(Network(rate_bits=1e8, loss=0.001), 2, sides, LOAD, course)
-    assert [cell.side for cell in cells] == ["cubic", "bbr ×4"]
+    assert [cell.side for cell in cells] == ["ltp", "cubic", "bbr ×4"]
     for cell in cells:
         assert cell.failed is None
         assert 2 <= len(cell.steps_s) == len(cell.sync_s) <= 6
         assert all(LOAD.compute_s < step < SLOW_S for step in cell.steps_s)
+    assert [cell.contributed_bytes > 0 for cell in cells] == [True, False, False]
