@@ -1,0 +1,114 @@
+//! Messages over LTP.
+
+use std::io;
+use std::ops::Range;
+use std::sync::mpsc::{channel, Receiver, Sender};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tweed_net::datagram::{Cipher, DatagramOptions, Datagrams, Handler, Parcel};
+use tweed_proto::ltp::Outgoing;
+
+use crate::job::{cpu, timed, Far, Job, Near};
+use crate::{Control, Failure};
+
+/// What the driver tells; memory that has been used is used again.
+struct Post {
+    words: Sender<Word>,
+    memory: Mutex<Vec<Vec<u8>>>,
+}
+
+enum Word {
+    Received,
+    Delivered { missing_bytes: u64 },
+    Broken(String),
+}
+
+impl Handler for Post {
+    fn buffer(&self, bytes: usize) -> Vec<u8> {
+        let kept = self.memory.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        kept.filter(|memory| memory.len() == bytes).unwrap_or_else(|| vec![1; bytes])
+    }
+
+    fn received(&self, _peer: usize, parcel: Parcel) {
+        self.memory.lock().unwrap_or_else(PoisonError::into_inner).push(parcel.body);
+        // Nobody listens any more once the job is done.
+        let _ = self.words.send(Word::Received);
+    }
+
+    fn delivered(&self, _peer: usize, _ticket: u64, missing: Vec<Range<u32>>) {
+        let missing_bytes = missing.iter().map(|range| u64::from(range.end - range.start)).sum();
+        let _ = self.words.send(Word::Delivered { missing_bytes });
+    }
+
+    fn broken(&self, _peer: usize, why: String) {
+        let _ = self.words.send(Word::Broken(why));
+    }
+}
+
+pub(crate) fn send(job: &Job, control: &mut Control) -> Result<Near, Failure> {
+    let (datagrams, words) = open(job, control)?;
+    let body = vec![1u8; job.bytes as usize];
+    let mut missing_bytes = 0;
+    let (calls_s, cpu_s) = timed(job, |i| {
+        let what = Outgoing {
+            round: i as u32,
+            tag: [0; 48],
+            bytes: job.bytes,
+            value: 4,
+            critical: Vec::new(),
+            lossy: job.lossy,
+        };
+        // SAFETY: `body` outlives the driver, which is closed below.
+        unsafe { datagrams.send(0, what, body.as_ptr(), i as u64) };
+        match words.recv() {
+            Ok(Word::Delivered { missing_bytes: missing }) => {
+                missing_bytes += if i < job.warm { 0 } else { missing };
+                Ok(())
+            }
+            Ok(Word::Broken(why)) => Err(io::Error::other(why)),
+            Ok(Word::Received) | Err(_) => Err(io::Error::other("the driver said something else")),
+        }
+    })?;
+    let figures = datagrams.figures(0).unwrap_or_default();
+    datagrams.close();
+    control.say(&true)?;
+    let (sent_packets, lost_packets) = (figures.sent_packets, figures.lost_packets);
+    Ok(Near { calls_s, cpu_s, missing_bytes, sent_packets, lost_packets, packet_bytes: figures.payload })
+}
+
+pub(crate) fn receive(job: &Job, control: &mut Control) -> Result<Far, Failure> {
+    let (datagrams, words) = open(job, control)?;
+    let mut before = cpu();
+    for i in 0..job.warm + job.repeats {
+        if i == job.warm {
+            before = cpu();
+        }
+        if let Word::Broken(why) = words.recv()? {
+            return Err(why.into());
+        }
+    }
+    let cpu_s = (cpu() - before).as_secs_f64();
+    // Until the sender knows that the last message is here, the driver must go on.
+    let _done: bool = control.hear()?;
+    datagrams.close();
+    Ok(Far { cpu_s })
+}
+
+/// Opens a driver on the address of the control stream, and swaps invitations with the other side.
+fn open(job: &Job, control: &mut Control) -> Result<(Arc<Datagrams>, Receiver<Word>), Failure> {
+    let cipher = match job.cipher.as_str() {
+        "aes" => Cipher::Aes128Gcm,
+        "chacha" => Cipher::ChaCha20Poly1305,
+        "clear" => Cipher::Clear,
+        other => return Err(format!("there is no cipher {other:?}").into()),
+    };
+    let (words, heard) = channel();
+    let post = Arc::new(Post { words, memory: Mutex::default() });
+    let (near, far) = control.addresses()?;
+    let options = DatagramOptions { cipher, ..DatagramOptions::default() };
+    let datagrams = Datagrams::open(near, options, post)?;
+    control.say(&datagrams.invite(0))?;
+    let invitation: Vec<u8> = control.hear()?;
+    datagrams.accept(0, far, &invitation)?;
+    Ok((datagrams, heard))
+}
