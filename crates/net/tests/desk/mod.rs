@@ -2,8 +2,10 @@
 
 #![allow(dead_code, reason = "each test binary uses its own part")]
 
+pub(crate) mod relay;
+
 use std::collections::{BTreeMap, VecDeque};
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::ops::Range;
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
@@ -103,6 +105,10 @@ impl Side {
         Side { desk, datagrams }
     }
 
+    pub(crate) fn address(&self) -> SocketAddr {
+        SocketAddr::new(HOST, self.datagrams.port())
+    }
+
     /// Sends `body`, which must live until it is delivered or cancelled.
     pub(crate) fn send(&self, peer: usize, what: Outgoing, body: &[u8], ticket: u64) {
         assert_eq!(what.bytes as usize, body.len());
@@ -123,6 +129,23 @@ pub(crate) fn introduce(one: &Side, other_number: usize, other: &Side, one_numbe
     let (to_one, to_other) = (one.datagrams.invite(other_number), other.datagrams.invite(one_number));
     one.datagrams.accept(other_number, HOST, &to_other).expect("a good invitation");
     other.datagrams.accept(one_number, HOST, &to_one).expect("a good invitation");
+}
+
+/// Sends one message and checks that it comes whole.
+pub(crate) fn check(from: &Side, to_peer: usize, to: &Side, from_peer: usize, body: &[u8]) {
+    from.send(to_peer, whole(7, body), body, 7);
+    let parcel = to.desk.parcel(from_peer);
+    assert!(parcel.body == body && parcel.missing.is_empty() && parcel.tag == [7; 48], "a message differs");
+    assert_eq!(from.desk.delivered(to_peer, 7), []);
+}
+
+/// Waits until something holds that no handler is told of.
+pub(crate) fn until(what: &str, mut holds: impl FnMut() -> bool) {
+    let began = std::time::Instant::now();
+    while !holds() {
+        assert!(began.elapsed() < PATIENCE, "waited in vain until {what}");
+        std::thread::yield_now();
+    }
 }
 
 /// The same invitation with another port, as if the peer sat behind it.
