@@ -88,3 +88,19 @@ fn a_lossy_message_closes_early_and_both_sides_agree() {
     }
     assert!(cut > 0, "all of 200 messages arrived whole");
 }
+
+#[test]
+fn nothing_is_cut_where_nothing_is_lost() {
+    let mut pair = Pair::new(&settings());
+    for round in 0..100 {
+        // Each takes another time: estimates grow, phases change.
+        let id = pair.send(0, Outgoing { round, ..message(200_000) });
+        assert!(pair.run(LONG * (round + 1), &mut whole));
+        assert_eq!(pair.ends[0].given[&id].delivered, Some(Vec::new()), "round {round}");
+        if round % 10 == 9 {
+            let slowest = pair.ends[1].link.figures().coming_threshold;
+            assert!(slowest.is_some());
+            pair.ends[1].link.end_epoch(slowest);
+        }
+    }
+}

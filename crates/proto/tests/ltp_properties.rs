@@ -105,7 +105,7 @@ proptest! {
         data: bool, critical: bool, prompt: bool, link: u32, number in 0..1_u64 << 62, words: [u32; 2], offset in 0..1000_u32,
     ) {
         let kind = if data { Kind::Data } else { Kind::Control };
-        let header = Header { kind, critical: critical && data, prompt, link, number };
+        let header = Header { kind, critical: critical && data, last: prompt && data, prompt, link, number };
         prop_assert_eq!(Header::decode(&header.encode()), Ok(header));
         let head = DataHead { message: words[0], round: words[1], offset, total: offset + 8 };
         let body = [&head.encode()[..], &[0; 8]].concat();
@@ -123,7 +123,7 @@ proptest! {
         let mut bytes = vec![3, 2, 100, 200, 1, 9, 1, 1, 1];
         for (critical, number, frame) in packets {
             let kind = if critical { Kind::Data } else { Kind::Control };
-            let mut packet = Header { kind, critical, prompt: false, link: 0, number }.encode().to_vec();
+            let mut packet = Header { kind, critical, last: false, prompt: false, link: 0, number }.encode().to_vec();
             frame.encode(&mut packet);
             packet.truncate(255);
             bytes.push(packet.len() as u8);

@@ -29,7 +29,7 @@ impl Side {
     }
 
     fn handle(&mut self, kind: Kind, critical: bool, body: &[u8]) -> Result<bool, BadPacket> {
-        let header = Header { kind, critical, prompt: false, link: 0, number: self.number };
+        let header = Header { kind, critical, last: false, prompt: false, link: 0, number: self.number };
         self.number += 1;
         self.link.handle(self.now, &header, body).map(|place| place.is_some())
     }

@@ -8,7 +8,7 @@ use super::frame::{Close, Open};
 use super::incoming::{Receiving, Telling};
 use super::link::Event;
 use super::most::{Most, Opened};
-use super::packet::{BadPacket, DataHead};
+use super::packet::{BadPacket, DataHead, Header};
 use super::ranges::Ranges;
 use super::sent::Note;
 use super::MessageId;
@@ -49,14 +49,14 @@ impl Inbox {
     pub(crate) fn data(
         &mut self,
         now: Duration,
+        header: &Header,
         (head, len): (&DataHead, u32),
-        critical: bool,
         events: &mut VecDeque<Event>,
     ) -> Result<bool, BadPacket> {
         let Some(receiving) = self.enter(now, head.message, head.round, head.total)? else {
             return Ok(false);
         };
-        receiving.place(head, len, critical)?;
+        receiving.place(header, head, len)?;
         if receiving.whole() || receiving.early.is_some_and(|early| early <= now) {
             self.judge(now, head.message, events);
         }
@@ -174,9 +174,14 @@ impl Inbox {
     fn judge(&mut self, now: Duration, message: u32, events: &mut VecDeque<Event>) {
         let Some(receiving) = self.open.get_mut(&message) else { return };
         let elapsed = now.saturating_sub(receiving.began);
+        let limit = self.gate.limit(receiving.progress().total);
         let verdict = match (receiving.whole(), receiving.lossy()) {
             (true, _) => Verdict::Close,
             (false, false) => Verdict::Wait(None),
+            // What has not been sent yet is not lost: before the first pass has ended only the limit counts.
+            (false, true) if !receiving.passed() && limit.is_none_or(|limit| elapsed < limit) => {
+                Verdict::Wait(limit)
+            }
             (false, true) => self.gate.decide(elapsed, receiving.progress()),
         };
         match verdict {

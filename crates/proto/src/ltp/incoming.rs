@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::close::Progress;
 use super::frame::{Close, Open, CLOSE_RANGES, TAG_BYTES};
-use super::packet::{BadPacket, DataHead};
+use super::packet::{BadPacket, DataHead, Header};
 use super::ranges::Ranges;
 
 /// What has arrived of one open message.
@@ -19,6 +19,8 @@ pub(crate) struct Receiving {
     placed: Ranges,
     /// Of `placed`, what came as critical.
     critical: Ranges,
+    /// The sender has sent everything once.
+    passed: bool,
     /// From when on any packet may close it, and not only the last: the threshold, or the limit if that is earlier.
     pub(crate) early: Option<Duration>,
     /// When to look whether it is to be closed, if no packet comes.
@@ -34,6 +36,7 @@ impl Receiving {
             announced: None,
             placed: Ranges::new(),
             critical: Ranges::new(),
+            passed: false,
             early: None,
             check: None,
         }
@@ -49,13 +52,14 @@ impl Receiving {
         Ok(self.announced.replace(open).is_none())
     }
 
-    /// A DATA packet.
-    pub(crate) fn place(&mut self, head: &DataHead, len: u32, critical: bool) -> Result<(), BadPacket> {
+    /// A DATA packet with `len` bytes of values.
+    pub(crate) fn place(&mut self, header: &Header, head: &DataHead, len: u32) -> Result<(), BadPacket> {
         if (head.round, head.total) != (self.round, self.total) {
             return Err(BadPacket::Contradiction(head.message));
         }
         self.placed.insert(head.offset..head.offset + len);
-        if critical {
+        self.passed |= header.last;
+        if header.critical {
             self.critical.insert(head.offset..head.offset + len);
         }
         Ok(())
@@ -63,6 +67,11 @@ impl Receiving {
 
     pub(crate) fn lossy(&self) -> bool {
         self.announced.is_some_and(|open| open.lossy)
+    }
+
+    /// The sender has sent everything once.
+    pub(crate) fn passed(&self) -> bool {
+        self.passed
     }
 
     pub(crate) fn progress(&self) -> Progress {

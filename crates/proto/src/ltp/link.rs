@@ -216,7 +216,7 @@ impl Link {
         self.figures.received_packets += 1;
         self.figures.received_bytes += u64::from(bytes);
         let (place, wish) = match header.kind {
-            Kind::Data => (self.data(now, header.critical, body)?, Wish::Soon),
+            Kind::Data => (self.data(now, header, body)?, Wish::Soon),
             Kind::Control => (None, self.control(now, body)?),
         };
         let wish = if header.prompt { Wish::Now } else { wish };
@@ -250,9 +250,9 @@ impl Link {
         self.inbox.end_epoch(slowest);
     }
 
-    fn data(&mut self, now: Duration, critical: bool, body: &[u8]) -> Result<Option<Place>, BadPacket> {
+    fn data(&mut self, now: Duration, header: &Header, body: &[u8]) -> Result<Option<Place>, BadPacket> {
         let (head, len) = DataHead::decode(body)?;
-        let open = self.inbox.data(now, (&head, len), critical, &mut self.events)?;
+        let open = self.inbox.data(now, header, (&head, len), &mut self.events)?;
         let DataHead { message, offset, total, .. } = head;
         Ok(open.then_some(Place { message: MessageId(message), total, offset, at: DATA_HEAD_BYTES, len }))
     }

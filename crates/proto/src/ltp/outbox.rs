@@ -16,6 +16,8 @@ pub(crate) struct Cut {
     pub(crate) round: u32,
     pub(crate) total: u32,
     pub(crate) piece: Piece,
+    /// The first pass ends with it, or has ended.
+    pub(crate) last: bool,
 }
 
 /// Messages wait until the one before has left for the first time; so each has the link for itself, and the receiver
@@ -116,10 +118,11 @@ impl Outbox {
         let message = *self.urgent.first().or_else(|| self.ready.first())?;
         let sending = self.begun.get_mut(&message)?;
         let piece = sending.take(most)?;
-        let passed = self.filling == Some(message) && !sending.first_pass();
+        let last = !sending.first_pass();
         // Critical bytes leave first, so that nothing but the end of a queue changes what is to be done next.
-        let changed = passed || !sending.ready() || piece.critical != sending.urgent();
-        let cut = Cut { message, round: sending.round(), total: sending.total(), piece };
+        let changed =
+            last && self.filling == Some(message) || !sending.ready() || piece.critical != sending.urgent();
+        let cut = Cut { message, round: sending.round(), total: sending.total(), piece, last };
         if changed {
             self.sort(message);
         }

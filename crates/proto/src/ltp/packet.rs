@@ -25,6 +25,8 @@ pub struct Header {
     pub kind: Kind,
     /// The values in it must arrive. Only DATA.
     pub critical: bool,
+    /// The first pass of its message ends with it, or has ended: what is missing now was lost. Only DATA.
+    pub last: bool,
     /// The sender has nothing more to send, or may not: it is to be acknowledged at once.
     pub prompt: bool,
     /// Which link of the receiver it belongs to; the receiver chose the number.
@@ -38,13 +40,15 @@ const NUMBERS: u64 = 1 << 62;
 
 const CRITICAL: u8 = 1;
 const PROMPT: u8 = 2;
+const LAST: u8 = 4;
 
 impl Header {
     /// As it stands on the wire.
     pub fn encode(&self) -> [u8; HEADER_BYTES] {
         let mut out = [0; HEADER_BYTES];
         out[0] = VERSION << 4 | if self.kind == Kind::Data { 1 } else { 2 };
-        out[1] = if self.critical { CRITICAL } else { 0 } | if self.prompt { PROMPT } else { 0 };
+        let flags = [(self.critical, CRITICAL), (self.prompt, PROMPT), (self.last, LAST)];
+        out[1] = flags.into_iter().filter(|(set, _)| *set).map(|(_, bit)| bit).sum();
         out[4..8].copy_from_slice(&self.link.to_le_bytes());
         out[8..].copy_from_slice(&self.number.to_le_bytes());
         out
@@ -59,16 +63,16 @@ impl Header {
             (VERSION, _) => return Err(BadPacket::Kind(bytes[0] & 15)),
             (other, _) => return Err(BadPacket::Version(other)),
         };
-        let critical = bytes[1] & CRITICAL != 0;
-        if bytes[1] & !(CRITICAL | PROMPT) != 0 || bytes[2..4] != [0, 0] || critical && kind == Kind::Control
-        {
+        let allowed = if kind == Kind::Data { CRITICAL | PROMPT | LAST } else { PROMPT };
+        if bytes[1] & !allowed != 0 || bytes[2..4] != [0, 0] {
             return Err(BadPacket::Flags);
         }
         let (link, number) = (word(bytes, 4), u64::from(word(bytes, 8)) | u64::from(word(bytes, 12)) << 32);
         if number >= NUMBERS {
             return Err(BadPacket::Number);
         }
-        Ok(Header { kind, critical, prompt: bytes[1] & PROMPT != 0, link, number })
+        let flag = |bit| bytes[1] & bit != 0;
+        Ok(Header { kind, critical: flag(CRITICAL), prompt: flag(PROMPT), last: flag(LAST), link, number })
     }
 }
 

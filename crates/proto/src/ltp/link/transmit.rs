@@ -16,6 +16,8 @@ pub enum Transmit {
         number: u64,
         /// The values must arrive.
         critical: bool,
+        /// The first pass of the message ends with it, or has ended.
+        last: bool,
         /// Nothing follows until it is acknowledged.
         prompt: bool,
         /// The message.
@@ -42,11 +44,11 @@ impl Transmit {
     /// The header of the packet; `link` is the number that the receiver chose.
     pub fn header(&self, link: u32) -> [u8; HEADER_BYTES] {
         let header = match *self {
-            Transmit::Data { number, critical, prompt, .. } => {
-                Header { kind: Kind::Data, critical, prompt, link, number }
+            Transmit::Data { number, critical, last, prompt, .. } => {
+                Header { kind: Kind::Data, critical, last, prompt, link, number }
             }
             Transmit::Control { number, .. } => {
-                Header { kind: Kind::Control, critical: false, prompt: false, link, number }
+                Header { kind: Kind::Control, critical: false, last: false, prompt: false, link, number }
             }
         };
         header.encode()
@@ -97,13 +99,13 @@ impl Link {
         let cut = self.outbox.take(self.body_bytes() - DATA_HEAD_BYTES as u32)?;
         self.credit = false;
         let (offset, len) = (cut.piece.range.start, cut.piece.range.end - cut.piece.range.start);
-        let (message, critical) = (cut.message, cut.piece.critical);
+        let (message, critical, last) = (cut.message, cut.piece.critical, cut.last);
         let number =
             self.push(now, DATA_HEAD_BYTES as u32 + len, Load::Data { message, offset, len, critical });
         // Nothing follows until an acknowledgement comes: it must not be held back for more packets.
         let prompt = !self.outbox.ready() || self.log.in_flight() >= self.rate.window();
         let (message, round, total) = (MessageId(message), cut.round, cut.total);
-        Some(Transmit::Data { number, critical, prompt, message, round, offset, total, len })
+        Some(Transmit::Data { number, critical, last, prompt, message, round, offset, total, len })
     }
 
     /// Frames that wait, as many as fit; `None` if nothing is left to say.
