@@ -320,6 +320,22 @@ fn larger_packets_are_found_and_used() {
 }
 
 #[test]
+fn a_path_that_begins_to_drop_large_packets() {
+    let mut pair = Pair::new(&[Settings::default(), Settings::default()]);
+    warm(&mut pair);
+    assert!(pair.ends[0].link.figures().payload > 60_000);
+    pair.send(0, reliable(3_000_000));
+    let mut narrow = |_: usize, transmit: &Transmit| match transmit {
+        Transmit::Data { len, .. } if *len > 1400 => Fate::new(),
+        Transmit::Control { body, .. } if body.len() > 1400 => Fate::new(),
+        _ => vec![DELAY],
+    };
+    let began = pair.now;
+    assert!(pair.run(LONG, &mut narrow));
+    assert!(pair.now - began < Duration::from_secs(2), "it took {:?}", pair.now - began);
+}
+
+#[test]
 fn a_sender_keeps_to_what_was_agreed_on_and_a_receiver_holds_it() {
     let few = Settings { most_open: 1, ..settings() };
     let mut pair = Pair::new(&[few.clone(), few.clone()]);

@@ -53,7 +53,7 @@ pub(crate) struct Sending {
 }
 
 /// Packets are cut at multiples of this, where values allow it: 16 bytes hold whole values of 1, 2, 4, 8 and 16.
-const UNIT: u32 = 16;
+pub(crate) const UNIT: u32 = 16;
 
 impl Sending {
     /// `seed` and the round say where the first pass begins: what is sent last is what Early Close cuts, and that must

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::Link;
 use crate::ltp::frame::Ack;
+use crate::ltp::outgoing::UNIT;
 use crate::ltp::packet::BadPacket;
 use crate::ltp::rate::AckedBatch;
 use crate::ltp::seen::DELAY;
@@ -76,7 +77,7 @@ impl Link {
         let lost = if outage { 0 } else { settled.lost.iter().map(|&(_, bytes)| u64::from(bytes)).sum() };
         let (bytes, newest, in_flight) = (settled.acked_bytes, settled.newest, self.log.in_flight());
         self.rate.acked(now, &AckedBatch { bytes, newest, rtt, lost, in_flight });
-        self.search.acked(settled.largest_bytes);
+        self.search.acked(self.size_for(settled.largest_bytes));
         self.requeue(now, settled);
     }
 
@@ -85,7 +86,7 @@ impl Link {
         for &(load, bytes) in &settled.lost {
             self.figures.lost_packets += 1;
             self.figures.lost_bytes += u64::from(bytes);
-            self.search.lost(now, bytes);
+            self.search.lost(now, self.size_for(bytes));
             self.outbox.requeue(load);
         }
         for &note in &settled.lost_notes {
@@ -113,8 +114,20 @@ impl Link {
         self.requeue(now, &settled);
         self.settled = settled;
         self.credit = true;
-        if self.notes.is_empty() && !self.inbox.has_notes() && !self.outbox.ready() {
+        // A small packet too: the path may have begun to drop large ones.
+        let nothing = self.notes.is_empty() && !self.inbox.has_notes() && !self.outbox.ready();
+        if nothing || self.silences >= OUTAGE && !self.notes.contains(&Note::Ping) {
             self.notes.push_back(Note::Ping);
+        }
+    }
+
+    /// The packet size that a packet of so many bytes stands for: a full one is shorter by less than a unit.
+    fn size_for(&self, bytes: u32) -> u32 {
+        let size = self.search.size();
+        if (size - UNIT + 1..size).contains(&bytes) {
+            size
+        } else {
+            bytes
         }
     }
 
