@@ -16,6 +16,7 @@
 
 mod clock;
 mod error;
+pub mod ltp;
 mod network;
 mod outcome;
 mod rank;
