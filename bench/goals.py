@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from bench import linked, tabled
+from bench import emulated, linked, tabled
 from bench.cases import OURS, PEERS, cases
+from bench.emulator import LOSS, PING, RATE
 from bench.networks import PART
 from bench.run import Row
 from bench.units import digits, grid, size
@@ -72,7 +73,7 @@ COPIES = 1.0
 
 def goals(rows: Sequence[Row]) -> str:
     """Each goal for which there are rows; by medians."""
-    kinds = (_one_host, _beside_iperf3, _between, _memory)
+    kinds = (_one_host, _beside_iperf3, _between, _memory, _testbed)
     body = [_line(verdict) for kind in kinds for verdict in kind(rows)]
     return f"## Goals\n\n{grid(('of', 'goal', 'measured', 'reached'), body)}" if body else ""
 
@@ -121,3 +122,21 @@ def _memory(rows: Sequence[Row]) -> Iterator[Verdict]:
                 f"extra memory of an all_reduce of {size(row['bytes'])}, {row['ranks']} ranks, {row['side']}"
             )
             yield Verdict(what, "at most 1 more copy", f"{copies:.2f}", copies <= COPIES)
+
+
+def _testbed(rows: Sequence[Row]) -> Iterator[Verdict]:
+    for row in rows:
+        network = f"`{row.get('network')}`"
+        if row["part"] == PING:
+            off = emulated.delay_off_ms(row)
+            goal = f"within {emulated.DELAY_MS:g} ms"
+            yield Verdict(
+                f"median round trip, {network}", goal, f"{off:+.2f} ms", abs(off) <= emulated.DELAY_MS
+            )
+        if row["part"] == RATE:
+            off, most = emulated.rate_off(row), emulated.RATE_SHARE
+            yield Verdict(f"rate, {network}", f"within {most:.0%}", f"{off:+.1%}", abs(off) <= most)
+        if row["part"] == LOSS:
+            goal = f"within {emulated.DEVIATIONS:g} standard deviations"
+            reached = abs(row["off"]) <= emulated.DEVIATIONS
+            yield Verdict(f"loss, {network}", goal, f"{row['off']:+.1f}", reached)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from bench import collectives, footprint, memory, networks, schedules, simulator, training
+from bench import collectives, emulator, footprint, memory, networks, schedules, simulator, training
 from bench.run import Row
 
 Part = Callable[[], Iterable[Row]]
@@ -14,6 +14,7 @@ FULL: dict[str, Part] = {
     "others": lambda: collectives.others(collectives.FULL),
     "tcp": lambda: collectives.over_tcp(collectives.FULL),
     "networks": lambda: networks.all_reduces(networks.FULL),
+    "emulator": lambda: emulator.checks(emulator.FULL),
     "training": lambda: training.steps(4, training.FULL),
     "memory": lambda: footprint.extra((25 << 20, 100 << 20)),
     "kernels": memory.kernels,
@@ -27,6 +28,7 @@ QUICK: dict[str, Part] = {
     "others": lambda: collectives.others(collectives.QUICK),
     "tcp": lambda: collectives.over_tcp(collectives.QUICK),
     "networks": lambda: networks.all_reduces(networks.QUICK),
+    "emulator": lambda: emulator.checks(emulator.QUICK),
     "training": lambda: training.steps(4, training.QUICK),
     "memory": lambda: footprint.extra((25 << 20,)),
     "schedules": lambda: schedules.built((8, 64)),

@@ -4,7 +4,8 @@
 set -euo pipefail
 PATH=$PATH:/usr/sbin:/sbin
 
-declare -A package=([unshare]=util-linux [ip]=iproute2 [tc]=iproute2 [nft]=nftables [ethtool]=ethtool [iperf3]=iperf3)
+declare -A package=([unshare]=util-linux [ip]=iproute2 [tc]=iproute2 [nft]=nftables [ethtool]=ethtool [iperf3]=iperf3
+    [ping]=iputils-ping)
 
 missing() { # packages of the programs that are not there
     for program in "${!package[@]}"; do

@@ -6,6 +6,8 @@ import pytest
 
 from bench import (
     collectives,
+    emulated,
+    emulator,
     footprint,
     iperf,
     linked,
@@ -138,6 +140,28 @@ def test_networks_are_told_apart_and_judged_by_their_bound_and_by_iperf3() -> No
     assert lines(page, f"`{fast}`", "2x Gloo", "1.50x Gloo", "**no**")
     assert lines(page, slow, "315 ms", "41.9 MB, 1.067x", "20 / 20")
     assert lines(page, slow, "each way at once", "950 Mbit/s, 930 Mbit/s")
+
+
+def test_the_emulator_is_judged_by_what_was_asked_for() -> None:
+    ping = {"part": emulator.PING, "network": "rtt=40ms", "asked_ms": 40.0, "median_ms": 41.5, "p99_ms": 50.0}
+    rate = {"part": emulator.RATE, "network": "rate=1mbit", "asked_bits_per_s": 1e6, "bits_per_s": 0.98e6}
+    loss = {"part": emulator.LOSS, "network": "loss=1%", "asked": 0.01, "off": 3.2}
+    page = table.page([ping, rate, loss | {"sent_packets": 10_000, "lost_packets": 132}])
+    assert lines(page, "median round trip", "within 1 ms", "+1.50 ms", "**no**")
+    assert lines(page, "rate, `rate=1mbit`", "within 5%", "-2.0%", "yes")
+    assert lines(page, "within 3 standard deviations", "+3.2", "**no**")
+    assert lines(page, "1.320% of 10,000 packets")
+
+
+def test_an_emulator_that_was_late_or_missed_something_was_not_honest() -> None:
+    fine = {"part": emulator.LOAD, "network": "rtt=1ms", "hosts": 8, "rate_bits": 1e8, "share": 0.995}
+    fine |= {"asked_ms": 1.0, "median_ms": 1.3, "p99_ms": 2.0, "missed_packets": 0}
+    assert emulated.honest(fine)
+    assert not emulated.honest(fine | {"median_ms": 2.1})
+    assert not emulated.honest(fine | {"missed_packets": 1})
+    assert not emulated.honest(fine | {"share": 0.97})
+    cores = {"emulator_cores": 0.6, "machine_cores": 1.5}
+    assert lines(table.page([fine | cores]), "| 8 | 100 Mbit/s | no | 1 ms | 99.5% |", "0.60 / 1.50", "yes")
 
 
 def test_where_no_testbed_can_be_had_the_page_says_why() -> None:

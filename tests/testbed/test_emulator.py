@@ -236,7 +236,7 @@ from tweed.testbed import Network, opened
 
 if __name__ == "__main__":
     with opened(Network(rate_bits=1e9, delay_ms=5), 2) as bed:
-        print(bed._emulator.pid, *(host.namespace for host in bed.hosts), flush=True)
+        print(bed.emulator_pid, *(host.namespace for host in bed.hosts), flush=True)
         input()
 """
 

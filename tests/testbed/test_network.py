@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -127,6 +128,12 @@ def test_a_profile_is_a_network_with_a_reason(name: str) -> None:
     network = Network.parse(name)
     assert network == Network.parse(PROFILES[name].text)
     assert PROFILES[name].reason.endswith(".")
+
+
+def test_the_page_has_every_profile() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "testbed.md").read_text()
+    for name, profile in PROFILES.items():
+        assert f"| `{name}` | `{profile.text}` | {profile.reason} |" in page
 
 
 def test_what_stands_behind_a_profile_goes_before_it() -> None:

@@ -8,7 +8,7 @@
 //! that what arrives from many meets in the receiver's queue, as behind a switch.
 //!
 //! What decides is pure: [`Links`] says what becomes of a packet and when it is due, [`Queue`] keeps it until then,
-//! `road` joins them. `socket` and the loop in `serve` are the only parts that look at the world (docs/decisions/0011).
+//! `road` joins them. `socket` and the loop in `serve` are the only parts that look at the world (docs/decisions/0012).
 
 mod frame;
 mod links;

@@ -146,6 +146,11 @@ class Bed:
             found.append(sum(counted, counters.link(text)))
         return found
 
+    @property
+    def emulator_pid(self) -> int | None:
+        """The link emulator's process, where there is one."""
+        return None if self._emulator is None else self._emulator.pid
+
     def missed_packets(self) -> int:
         """Packets that the link emulator did not keep up with. If there are some, it was not honest."""
         return 0 if self._emulator is None else self._emulator.report().missed_packets
