@@ -164,7 +164,7 @@ def _under(load: Load, seconds: int) -> Iterator[Row]:
         before, ping = _spent(bed), _ping(bed, load.hosts + 1, load.hosts + 2, count=90 * seconds)
         rates = _flows(bed, senders, how, seconds)
         after, times_ms = _spent(bed), _ended(ping)
-        missed = bed.missed_packets()
+        links, missed = bed.counters(), bed.missed_packets()
     busy = [(now - then) / (after[0] - before[0]) for then, now in zip(before, after, strict=True)]
     yield {
         "part": LOAD,
@@ -172,7 +172,9 @@ def _under(load: Load, seconds: int) -> Iterator[Row]:
         "hosts": load.hosts,
         "rate_bits": rate,
         "asked_ms": _rtt_ms(load.network),
-        "share": round(sum(rates) / (load.hosts * payload), 4),
+        "offered": round(sum(rates) / (load.hosts * payload), 4),
+        "arrived": round(links[0].received_bytes / sum(links[rank].sent_bytes for rank in senders), 4),
+        "overflowed_packets": sum(link.overflowed_packets for link in links),
         **_spread(times_ms),
         "missed_packets": missed,
         "machine_cores": round(busy[1], 2),
