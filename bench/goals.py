@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from bench import emulated, linked, tabled
+from bench import emulated, linked, ltp, sent, tabled
 from bench.cases import OURS, PEERS, cases
 from bench.emulator import LOSS, PING, RATE
 from bench.networks import PART
@@ -67,13 +67,17 @@ BETWEEN = (
         for congestion in ("cubic", "bbr")
     ),
 )
+#: Gbit/s of LTP between two namespaces that are not slowed, at least.
+UNSHAPED = {"LTP in the clear": 15.0, "LTP, AES-128-GCM": 12.0, "LTP, ChaCha20-Poly1305": 6.0}
+#: Of one TCP stream's rate, at least; where nothing else limits them, it need not be reached with a seal.
+SHARE_OF_TCP = 0.95
 SHARE_OF_IPERF3 = 0.98
 COPIES = 1.0
 
 
 def goals(rows: Sequence[Row]) -> str:
     """Each goal for which there are rows; by medians."""
-    kinds = (_one_host, _beside_iperf3, _between, _memory, _testbed)
+    kinds = (_one_host, _beside_iperf3, _between, _messages, _memory, _testbed)
     body = [_line(verdict) for kind in kinds for verdict in kind(rows)]
     return f"## Goals\n\n{grid(('of', 'goal', 'measured', 'reached'), body)}" if body else ""
 
@@ -112,6 +116,18 @@ def _beside_iperf3(rows: Sequence[Row]) -> Iterator[Verdict]:
             what = f"all_reduce of {size(case.size_bytes)} between {case.ranks} namespaces, `{case.network}`"
             goal = f"{SHARE_OF_IPERF3} of iperf3's four flows"
             yield Verdict(what, goal, f"{share:.3f}", share >= SHARE_OF_IPERF3)
+
+
+def _messages(rows: Sequence[Row]) -> Iterator[Verdict]:
+    for case in cases(rows, ltp.PART):
+        for side in filter(UNSHAPED.__contains__, case.sides):
+            shaped = "rate=" in case.network
+            what = f"one message of {size(case.size_bytes)} between two namespaces, `{case.network}`, {side}"
+            if not shaped:
+                rate = sent.gbit_per_s(case, side)
+                yield Verdict(what, f"{UNSHAPED[side]:g} Gbit/s", f"{digits(rate)}", rate >= UNSHAPED[side])
+            goal = SHARE_OF_TCP if shaped else float(side == "LTP in the clear")
+            yield _factor(what, "one TCP stream", goal, case.times(side, "TCP"))
 
 
 def _memory(rows: Sequence[Row]) -> Iterator[Verdict]:

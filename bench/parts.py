@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from bench import collectives, emulator, footprint, memory, networks, schedules, simulator, training
+from bench import collectives, emulator, footprint, ltp, memory, networks, schedules, simulator, training
 from bench.run import Row
 
 Part = Callable[[], Iterable[Row]]
@@ -15,6 +15,7 @@ FULL: dict[str, Part] = {
     "tcp": lambda: collectives.over_tcp(collectives.FULL),
     "networks": lambda: networks.all_reduces(networks.FULL),
     "emulator": lambda: emulator.checks(emulator.FULL),
+    "ltp": lambda: ltp.messages(ltp.FULL),
     "training": lambda: training.steps(4, training.FULL),
     "memory": lambda: footprint.extra((25 << 20, 100 << 20)),
     "kernels": memory.kernels,
@@ -22,13 +23,14 @@ FULL: dict[str, Part] = {
     "simulator": lambda: simulator.events((8, 64, 512)),
 }
 
-#: The same in two minutes, for a look; the kernels would have to be built.
+#: The same in two minutes, for a look; the kernels and LTP's measuring program would have to be built.
 QUICK: dict[str, Part] = {
     "all_reduce": lambda: collectives.all_reduces(collectives.QUICK),
     "others": lambda: collectives.others(collectives.QUICK),
     "tcp": lambda: collectives.over_tcp(collectives.QUICK),
     "networks": lambda: networks.all_reduces(networks.QUICK),
     "emulator": lambda: emulator.checks(emulator.QUICK),
+    "ltp": lambda: ltp.messages(ltp.QUICK),
     "training": lambda: training.steps(4, training.QUICK),
     "memory": lambda: footprint.extra((25 << 20,)),
     "schedules": lambda: schedules.built((8, 64)),

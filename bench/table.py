@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from bench import compared, emulated, goals, limits, linked, machine, tabled
+from bench import compared, emulated, goals, limits, linked, machine, sent, tabled
 from bench.networks import PART
 from bench.run import Row
 from bench.units import grid
@@ -50,6 +50,7 @@ _SECTIONS = (
     compared.beside("Over TCP, loopback", "all_reduce over TCP"),
     linked.between_namespaces,
     linked.beside_iperf3,
+    sent.messages,
     emulated.accuracy,
     emulated.reach,
     compared.cpu("all_reduce", "all_reduce over TCP", PART),

@@ -11,6 +11,7 @@ from bench import (
     footprint,
     iperf,
     linked,
+    ltp,
     machine,
     memory,
     mpi,
@@ -343,3 +344,44 @@ def counting(rank: int, ranks: int) -> list[Heat]:
 
 def test_live_sides_take_turns() -> None:
     assert {row["side"] for row in run.timings(counting, 2)} == {"a", "b"}
+
+
+def message(side: str, network: str, seconds: float) -> Row:
+    return timed(ltp.PART, 2, 64 * MB, side, seconds) | {
+        "network": network,
+        "cpu_s_per_gb": {"sender": 0.3, "receiver": 0.25},
+        "sent_packets": 0 if side == "TCP" else 1000,
+        "lost_packets": 0 if side == "TCP" else 3,
+        "packet_bytes": 0 if side == "TCP" else 1472,
+    }
+
+
+def test_messages_over_ltp_stand_beside_tcp() -> None:
+    free, slow = "congestion=cubic", "rate=1gbit,congestion=cubic"
+    seconds = {
+        "TCP": 0.04,
+        "LTP in the clear": 0.03,
+        "LTP, AES-128-GCM": 0.05,
+        "LTP, ChaCha20-Poly1305": 0.08,
+    }
+    page = table.page(
+        [message(side, free, seconds[side]) for side in ltp.SIDES]
+        + [message(side, slow, 0.6 if side == "LTP in the clear" else 0.55) for side in ltp.SIDES]
+    )
+    assert lines(page, free, "LTP in the clear", "17.9", "1.33x", "0.300, 0.250", "3 / 1000", "1472")
+    assert lines(page, free, "AES-128-GCM", "12 Gbit/s", "10.7", "**no**")
+    assert lines(page, free, "ChaCha20-Poly1305", "6 Gbit/s", "6.71", "yes")
+    assert lines(page, free, "LTP in the clear", "1x one TCP stream", "1.33x one TCP stream", "yes")
+    assert lines(page, free, "AES-128-GCM", "0.800x one TCP stream", "only to be stated")
+    assert lines(page, slow, "LTP in the clear", "0.95x one TCP stream", "0.917x one TCP stream", "**no**")
+    assert lines(page, slow, "AES-128-GCM", "0.95x one TCP stream", "1.00x one TCP stream", "yes")
+
+
+def test_a_turn_of_ltp_becomes_a_row() -> None:
+    scope = ltp.Scope("congestion=cubic", MB, rounds=2, calls=2)
+    turn = {"calls_s": [0.1, 0.3], "median_s": 0.1, "cpu_s_per_gb": {"sender": 1.0, "receiver": 2.0}}
+    turn |= {"sent_packets": 10, "lost_packets": 1, "packet_bytes": 1472}
+    row = ltp.row(scope, "LTP in the clear", [turn, turn | {"calls_s": [0.2, 0.4], "median_s": 0.2}])
+    assert (row["calls"], row["median_s"], row["p99_s"]) == (4, 0.25, 0.4)
+    assert (row["sent_packets"], row["lost_packets"], row["block_medians_s"]) == (20, 2, [0.1, 0.2])
+    assert row["cpu_s_per_gb"] == {"sender": 1.0, "receiver": 2.0}

@@ -1,0 +1,130 @@
+"""One message after the other between two namespaces: LTP, in the clear and sealed, and a stream of TCP."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import statistics
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from bench.run import Row, quantile
+from tweed.errors import NoTestbed
+from tweed.testbed import Bed, Network, opened
+
+MB = 1 << 20
+PART = "one message between namespaces"
+#: What the measuring program is told, by side.
+SIDES = {
+    "TCP": {"transport": "tcp"},
+    "LTP in the clear": {"transport": "ltp", "cipher": "clear"},
+    "LTP, AES-128-GCM": {"transport": "ltp", "cipher": "aes"},
+    "LTP, ChaCha20-Poly1305": {"transport": "ltp", "cipher": "chacha"},
+}
+_ROOT = Path(__file__).parents[1]
+_BUILD = "cargo build --release --quiet --locked --package tweed-net --example ltp"
+_PROGRAM = str(_ROOT / "target/release/examples/ltp")
+_PORT = 7000
+_PATIENCE_S = 120
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """One network, and how to measure in it.
+
+    Attributes:
+      network: as `Network.parse` reads it.
+      size_bytes: of a message.
+      rounds: how often each side has its turn.
+      calls: messages in a turn, after three that are not counted.
+    """
+
+    network: str
+    size_bytes: int
+    rounds: int = 5
+    calls: int = 20
+
+
+FULL = (
+    Scope("congestion=cubic", 64 * MB),
+    Scope("rate=100mbit", 6 * MB, calls=5),
+    Scope("rate=1gbit", 32 * MB, calls=8),
+    Scope("rate=2.5gbit", 64 * MB, calls=8),
+)
+QUICK = (
+    Scope("congestion=cubic", 64 * MB, rounds=2, calls=5),
+    Scope("rate=1gbit", 32 * MB, rounds=1, calls=3),
+)
+
+
+def messages(scopes: tuple[Scope, ...]) -> Iterator[Row]:
+    """Rows of every network and side; where none can be built, one row that says why."""
+    if shutil.which("cargo") is None:
+        print("  no cargo here: LTP alone is not measured", file=sys.stderr)
+        return
+    subprocess.run(_BUILD.split(), cwd=_ROOT, check=True)
+    for scope in scopes:
+        network = Network.parse(scope.network)
+        try:
+            with opened(network, 2) as bed:
+                yield from (measured | {"network": str(network)} for measured in _measured(bed, scope))
+        except NoTestbed as error:
+            yield {"part": "no testbed", "network": str(network), "why": str(error)}
+
+
+def _measured(bed: Bed, scope: Scope) -> Iterator[Row]:
+    """The sides take turns, so that a drift of the machine meets all of them."""
+    print(f"  {PART}, {scope.network}", file=sys.stderr, flush=True)
+    turns: dict[str, list[dict[str, Any]]] = {side: [] for side in SIDES}
+    for _ in range(scope.rounds):
+        for side, words in SIDES.items():
+            turns[side].append(_turn(bed, words | {"bytes": scope.size_bytes, "repeats": scope.calls}))
+    yield from (row(scope, side, found) for side, found in turns.items())
+
+
+def row(scope: Scope, side: str, turns: list[dict[str, Any]]) -> Row:
+    """All turns of one side together."""
+    every = sorted(call for turn in turns for call in turn["calls_s"])
+    return {
+        "part": PART,
+        "side": side,
+        "ranks": 2,
+        "bytes": scope.size_bytes,
+        "calls": len(every),
+        "median_s": statistics.median(every),
+        "p99_s": quantile(every, 0.99),
+        "block_medians_s": [turn["median_s"] for turn in turns],
+        "cpu_s_per_gb": {
+            end: statistics.mean(turn["cpu_s_per_gb"][end] for turn in turns)
+            for end in ("sender", "receiver")
+        },
+        **{count: sum(turn[count] for turn in turns) for count in ("sent_packets", "lost_packets")},
+        "packet_bytes": turns[0]["packet_bytes"],
+    }
+
+
+def _turn(bed: Bed, job: dict[str, Any]) -> dict[str, Any]:
+    target = f"{bed.hosts[1].address}:{_PORT}"
+    with _receiver(bed, target):
+        words = bed.command(0, _PROGRAM, "send", target, json.dumps(job))
+        said = subprocess.run(words, check=True, stdout=subprocess.PIPE, text=True, timeout=_PATIENCE_S)
+    found: dict[str, Any] = json.loads(said.stdout)
+    return found
+
+
+@contextmanager
+def _receiver(bed: Bed, target: str) -> Iterator[None]:
+    """For one job. It ends by itself, whoever started it."""
+    words = bed.command(1, "timeout", str(_PATIENCE_S), _PROGRAM, "receive", target)
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as receiver:
+        assert receiver.stdout is not None
+        try:
+            next(line for line in receiver.stdout if "listening" in line)
+            yield
+        finally:
+            receiver.terminate()
