@@ -1,6 +1,6 @@
 //! Whose packet is it, and is it genuine? Everything that the driver knows of its peers.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::ops::RangeBounds;
 use std::time::Duration;
@@ -46,7 +46,7 @@ impl Want {
 pub(super) struct Peers {
     by_number: BTreeMap<usize, Peer>,
     /// Which peer sends under this link number.
-    by_link: HashMap<u32, usize>,
+    by_link: BTreeMap<u32, usize>,
     /// Who was served last.
     turn: usize,
     pub(super) refused: Refused,
@@ -166,5 +166,38 @@ impl Peers {
         let coming = |peer: &Peer| peer.figures().and_then(|figures| figures.coming_threshold);
         let slowest = self.by_number.values().filter_map(coming).max();
         self.by_number.values_mut().for_each(|peer| peer.end_epoch(slowest));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::IpAddr;
+    use std::sync::Arc;
+
+    use tweed_proto::ltp::packet::Kind;
+    use tweed_proto::ltp::Settings;
+
+    use super::super::invitation::Invitation;
+    use super::super::seal::{Cipher, Sealer};
+    use super::super::socket::Socket;
+    use super::*;
+
+    #[test]
+    fn a_peer_whose_genuine_packets_make_no_sense_is_given_up() {
+        let home = IpAddr::from([127, 0, 0, 1]);
+        let socket = Arc::new(Socket::open(home, true).expect("a socket opens"));
+        let invitation = Invitation::fresh(Cipher::Aes128Gcm, socket.port());
+        let (mut peers, mut words) = (Peers::default(), Vec::new());
+        peers.insert(3, Peer::new(&invitation, Settings::default(), socket));
+        let header =
+            Header { kind: Kind::Control, critical: false, prompt: false, link: invitation.link, number: 5 };
+        let mut packet = header.encode().to_vec();
+        packet.extend_from_slice(&[0xff; 40 + 16]);
+        Sealer::new(invitation.cipher, &invitation.secret).seal(5, &mut packet);
+        let from = SocketAddr::new(home, 9);
+        assert!(peers.take(Duration::ZERO, from, &mut packet, &mut words).is_none());
+        assert!(matches!(&words[..], [Word::Broken { peer: 3, why }] if why.contains("frame")));
+        assert!(peers.get(3).is_none() && peers.is_free(invitation.link));
+        assert_eq!(peers.refused, Refused::default());
     }
 }
