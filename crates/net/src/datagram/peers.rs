@@ -174,8 +174,7 @@ mod tests {
     use std::net::IpAddr;
     use std::sync::Arc;
 
-    use tweed_proto::ltp::packet::Kind;
-    use tweed_proto::ltp::Settings;
+    use tweed_proto::ltp::{Settings, Transmit};
 
     use super::super::invitation::Invitation;
     use super::super::seal::{Cipher, Sealer};
@@ -189,9 +188,8 @@ mod tests {
         let invitation = Invitation::fresh(Cipher::Aes128Gcm, socket.port());
         let (mut peers, mut words) = (Peers::default(), Vec::new());
         peers.insert(3, Peer::new(&invitation, Settings::default(), socket));
-        let header =
-            Header { kind: Kind::Control, critical: false, prompt: false, link: invitation.link, number: 5 };
-        let mut packet = header.encode().to_vec();
+        let what = Transmit::Control { number: 5, body: Vec::new() };
+        let mut packet = what.header(invitation.link).to_vec();
         packet.extend_from_slice(&[0xff; 40 + 16]);
         Sealer::new(invitation.cipher, &invitation.secret).seal(5, &mut packet);
         let from = SocketAddr::new(home, 9);
