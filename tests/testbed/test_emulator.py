@@ -231,6 +231,13 @@ def test_an_emulator_that_is_gone_is_told_with_its_last_words() -> None:
             bed.counters()
 
 
+def test_what_the_emulator_missed_is_doubtful(monkeypatch: pytest.MonkeyPatch) -> None:
+    with opened(Network(delay_ms=1), 1) as bed:
+        assert bed.doubts() == []
+        monkeypatch.setattr(bed, "missed_packets", lambda: 1234)
+        assert "did not keep up with 1,234 packets" in bed.doubts()[0]
+
+
 LAUNCHER = """
 from tweed.testbed import Network, opened
 

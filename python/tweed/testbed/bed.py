@@ -155,6 +155,12 @@ class Bed:
         """Packets that the link emulator did not keep up with. If there are some, it was not honest."""
         return 0 if self._emulator is None else self._emulator.report().missed_packets
 
+    def doubts(self) -> list[str]:
+        """Why what was measured here may not count; nothing if all is well. For reports."""
+        if not (missed := self.missed_packets()):
+            return []
+        return [f"the link emulator did not keep up with {missed:,} packets: the machine was too busy for it"]
+
     def _lost(self) -> list[Counters]:
         if not self._ruled:
             return [Counters()] * self.size

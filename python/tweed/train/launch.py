@@ -68,7 +68,7 @@ def _note_links(bed: testbed.Bed, folder: RunFolder, label: str, bytes_per_worke
     counted = bed.counters()
     total = {"all workers": sum(counted, testbed.Counters())}
     expected = {"all workers": bytes_per_worker * bed.size}
-    found = testbed.findings(expected, total, ASIDE_BYTES * bed.size)
+    found = testbed.findings(expected, total, ASIDE_BYTES * bed.size) + bed.doubts()
     folder.append_links(label, [asdict(link) for link in counted], found)
 
 
