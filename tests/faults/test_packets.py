@@ -11,6 +11,7 @@ import torch
 import torch.distributed as dist
 
 from tests.faults.ring import Outcome, caught, endings, hear_all, part
+from tests.faults.test_killed import ends_at_once
 from tests.torch.lossy import contribution, group_over_packets, reduce_round
 from tweed.testbed import Network, Ranks, opened, say
 from tweed.transport import Ltp
@@ -51,6 +52,12 @@ def test_every_survivor_of_a_kill_names_rank_and_operation(
         assert kind == "PeerLost"
         assert "rank 2" in text
         assert "all_reduce" in text
+
+
+def test_leaving_overtakes_no_values(over_packets: None) -> None:
+    with opened(LOSSY, 3) as bed, Ranks(ends_at_once, 3, bed=bed, backend="tweed") as ranks:
+        for sums in ranks.join(60):
+            assert sums == [3.0 * number for number in range(20)]
 
 
 def keeps_account(rank: int, size: int) -> int:

@@ -57,6 +57,9 @@ class FakeGroup:
         return {"rank": peer, "host": f"host{peer}", "link": "self" if own else "tcp"} | {
             **counters,
             "rtt_s": None if own else 0.001,
+            "packets": 0,
+            "packets_lost": 0,
+            "bandwidth": None,
             "lateness_s": 0.0,
         }
 

@@ -59,5 +59,5 @@ pub use op::Op;
 pub use plans::PlanRow;
 pub use request::{Operation, Request, Segment};
 pub use secure::Secret;
-pub use stats::{LinkStats, Traffic, Wires};
+pub use stats::{LinkStats, Packets, Traffic, Wires};
 pub use terms::{Ltp, Terms};

@@ -5,6 +5,7 @@ use std::os::fd::AsRawFd;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tweed_proto::ltp::Figures;
 use tweed_schedule::Rank;
 
 use crate::message::{Kind, Message};
@@ -23,6 +24,8 @@ pub struct LinkStats {
     pub traffic: Traffic,
     /// What the kernel says of its connections.
     pub wires: Wires,
+    /// What went in packets, in all groups with the same settings.
+    pub packets: Packets,
     /// In so many operations of the group it was the last to come, as seen from here.
     pub times_last: u64,
     /// How long after the call here, or the first news from anybody, its first news came: all operations together.
@@ -61,6 +64,26 @@ fn value_bytes(message: &Message) -> u64 {
     match message.kind {
         Kind::Readable | Kind::Writable | Kind::Placed | Kind::Carried => u64::from(message.bytes),
         _ => 0,
+    }
+}
+
+/// What is known of the packets to one peer; zero where values go by streams.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Packets {
+    /// All that were sent.
+    pub sent: u64,
+    /// Those deemed lost.
+    pub lost: u64,
+    /// Smoothed round trip; `None` before the first acknowledgement.
+    pub rtt: Option<Duration>,
+    /// What the path delivers, in bytes per second; `None` before the first acknowledgement.
+    pub bandwidth: Option<u64>,
+}
+
+impl From<Figures> for Packets {
+    fn from(figures: Figures) -> Packets {
+        let Figures { sent_packets, lost_packets, rtt_smoothed, bandwidth, .. } = figures;
+        Packets { sent: sent_packets, lost: lost_packets, rtt: rtt_smoothed, bandwidth }
     }
 }
 

@@ -4,9 +4,9 @@ mod support;
 
 use std::time::Duration;
 
-use support::{all_reduce, complete, ltp, pairwise, request, ring, row, run_with};
+use support::{all_reduce, complete, ltp, options, pairwise, request, ring, row, run_with, PATIENCE};
 use tweed_kernels::{DType, ReduceOp};
-use tweed_net::{EngineError, Ltp, Operation, PlanRow, Request, Segment, Terms};
+use tweed_net::{EngineError, GroupSpec, Ltp, Node, Operation, PlanRow, Request, Segment, Terms};
 use tweed_schedule::{Collective, Send};
 
 fn terms() -> Terms {
@@ -139,4 +139,53 @@ fn a_schedule_that_passes_sums_on_is_refused_unless_nothing_gets_lost() {
     let Err(EngineError::Usage(text)) = adopt(ltp()) else { panic!("a ring passes sums on") };
     assert!(text.contains("passes sums on"), "{text}");
     assert_eq!(adopt(Ltp { lossless: true, ..ltp() }), Ok(()));
+}
+
+#[test]
+fn a_server_that_is_started_again_serves_a_new_group() {
+    let start = || Node::start(options(true)).expect("a node starts");
+    let terms = Terms { server: Some(0), ..terms() };
+    let workers = [start(), start()];
+    let meet = |number: u32, server: Node, dies: bool| {
+        let cards = vec![server.card(), workers[0].card(), workers[1].card()];
+        let spec = |rank: u32| GroupSpec {
+            name: format!("group {number}"),
+            number,
+            rank,
+            cards: cards.clone(),
+            rows: vec![star(3)],
+            timeout: PATIENCE,
+            terms: terms.clone(),
+        };
+        std::thread::scope(|scope| {
+            let work = |rank: u32| {
+                let node = &workers[rank as usize - 1];
+                let spec = spec(rank);
+                scope.spawn(move || {
+                    let group = node.join(spec).expect("ranks meet");
+                    let mut data = vec![rank as f32; 500_000];
+                    let mut sum = || complete(&group, all_reduce(&mut data, ReduceOp::Sum));
+                    let first = sum();
+                    (first, if dies { sum() } else { Ok(()) }, data[7])
+                })
+            };
+            let spawned = [work(1), work(2)];
+            let group = server.join(spec(0)).expect("ranks meet");
+            let mut data = vec![9f32; 500_000];
+            complete(&group, all_reduce(&mut data, ReduceOp::Sum)).expect("the sum is taken");
+            drop(group);
+            if dies {
+                drop(server);
+            }
+            spawned.map(|thread| thread.join().expect("a worker ends well"))
+        })
+    };
+    for (first, second, _) in meet(1, start(), true) {
+        assert_eq!(first, Ok(()));
+        let Err(EngineError::PeerLost(text)) = second else { panic!("{second:?}") };
+        assert!(text.contains("rank 0"), "{text}");
+    }
+    for (first, _, value) in meet(2, start(), false) {
+        assert_eq!((first, value), (Ok(()), 3.0));
+    }
 }

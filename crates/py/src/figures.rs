@@ -76,7 +76,11 @@ fn stats_row<'py>(py: Python<'py>, stats: &LinkStats) -> PyResult<Bound<'py, PyD
     row.set_item("messages_out", stats.traffic.messages_out)?;
     row.set_item("messages_in", stats.traffic.messages_in)?;
     row.set_item("retransmissions", stats.wires.retransmissions)?;
-    row.set_item("rtt_s", stats.wires.rtt.map(|rtt| rtt.as_secs_f64()))?;
+    let rtt = stats.packets.rtt.or(stats.wires.rtt);
+    row.set_item("rtt_s", rtt.map(|rtt| rtt.as_secs_f64()))?;
+    row.set_item("packets", stats.packets.sent)?;
+    row.set_item("packets_lost", stats.packets.lost)?;
+    row.set_item("bandwidth", stats.packets.bandwidth)?;
     row.set_item("times_last", stats.times_last)?;
     row.set_item("lateness_s", stats.lateness.as_secs_f64())?;
     Ok(row)

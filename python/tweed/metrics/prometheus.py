@@ -16,6 +16,14 @@ _PER_LINK: dict[str, tuple[str, Callable[[Link], float]]] = {
         "Segments that the kernel of `rank` has sent to `peer` again.",
         lambda link: link.retransmissions,
     ),
+    "tweed_link_packets": (
+        "Packets that `rank` has sent to `peer` by LTP.",
+        lambda link: link.packets,
+    ),
+    "tweed_link_packets_lost": (
+        "Packets that `rank` has sent to `peer` by LTP and that got lost.",
+        lambda link: link.packets_lost,
+    ),
     "tweed_link_last": (
         "Operations in which `peer` was the last that `rank` heard of.",
         lambda link: link.times_last,
@@ -81,12 +89,21 @@ def _links(rows: Iterable[Row]) -> Iterator[Metric]:
             family.add_metric([rank, str(link.peer)], value_of(link))
         yield family
     trip = GaugeMetricFamily(
-        "tweed_link_round_trip_seconds", "The kernel's estimate, now.", labels=["rank", "peer"]
+        "tweed_link_round_trip_seconds", "The estimate of the kernel or of LTP, now.", labels=["rank", "peer"]
     )
     for rank, link in ends:
         if link.rtt_s is not None:
             trip.add_metric([rank, str(link.peer)], link.rtt_s)
     yield trip
+    speed = GaugeMetricFamily(
+        "tweed_link_bandwidth_bytes_per_second",
+        "What LTP finds the way to carry, now.",
+        labels=["rank", "peer"],
+    )
+    for rank, link in ends:
+        if link.bandwidth is not None:
+            speed.add_metric([rank, str(link.peer)], link.bandwidth)
+    yield speed
 
 
 def _ranks(matrix: Matrix) -> Iterator[Metric]:

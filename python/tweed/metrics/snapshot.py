@@ -27,7 +27,9 @@ class Link:
       retransmissions: segments that this end's kernel has sent again; always 0 without a wire.
       times_last: operations in which `peer` was the last that this rank heard of.
       lateness_s: sum over operations of how much later than the first `peer` was heard of.
-      rtt_s: the kernel's estimate of the round trip, at this moment; None without a wire.
+      rtt_s: the estimate of the round trip now, by the kernel or by "ltp"; None without a wire.
+      packets, packets_lost: packets of "ltp" that this end has sent there, and those that got lost.
+      bandwidth: bytes per second that "ltp" finds the way there to carry, at this moment; None without it.
     """
 
     peer: int
@@ -40,6 +42,9 @@ class Link:
     times_last: int = 0
     lateness_s: float = 0.0
     rtt_s: float | None = None
+    packets: int = 0
+    packets_lost: int = 0
+    bandwidth: int | None = None
 
     def since(self, before: Link | None) -> Link:
         """What was counted after `before`."""
@@ -68,6 +73,8 @@ _LINK_COUNTERS = (
     "retransmissions",
     "times_last",
     "lateness_s",
+    "packets",
+    "packets_lost",
 )
 _TRAINING_COUNTERS = tuple(item.name for item in fields(Training))
 

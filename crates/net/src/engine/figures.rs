@@ -10,7 +10,7 @@ use super::{Club, Engine};
 use crate::card::host_name;
 use crate::message::{Kind, Message};
 use crate::running::Running;
-use crate::stats::{LinkStats, Wires};
+use crate::stats::{LinkStats, Packets, Wires};
 use crate::stream::Payload;
 
 /// How a rank came to the operations of a group.
@@ -54,12 +54,15 @@ impl Engine {
             (Some(_), Reach::Shared) => "shm",
             (Some(_), Reach::Wire) => members.wire(),
         };
+        let far = members.packets.as_ref().filter(|_| link == "ltp");
+        let figures = far.and_then(|packets| packets.figures(members.peers[rank as usize]));
         LinkStats {
             rank,
             host: peer.map_or_else(host_name, |p| p.host.clone()),
             link,
             traffic: peer.map_or_else(Default::default, |p| p.traffic),
             wires: peer.map_or_else(Wires::default, |p| Wires::of(&p.streams)),
+            packets: figures.map(Packets::from).unwrap_or_default(),
             times_last,
             lateness,
         }
