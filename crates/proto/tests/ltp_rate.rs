@@ -79,6 +79,19 @@ fn a_message_every_second_starts_at_the_right_rate() {
 }
 
 #[test]
+fn short_messages_at_first_do_not_end_the_start_up() {
+    let mut world = World::new(path(100, ms(40), 0.0, 333), 1, vec![ltp()]);
+    for _ in 0..20 {
+        world.offer(0, 4);
+        finish(&mut world);
+    }
+    world.offer(0, 2000);
+    let took = finish(&mut world);
+    // 240 ms on the wire, and the round trips in which the rate doubles.
+    assert!(took < ms(240 + 6 * 40), "{took:?}");
+}
+
+#[test]
 fn messages_shorter_than_a_round_trip_do_not_lower_the_estimate() {
     let mut world = World::new(path(100, ms(40), 0.0, 333), 1, vec![ltp()]);
     world.offer(0, 2000);

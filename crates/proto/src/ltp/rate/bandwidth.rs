@@ -120,12 +120,14 @@ impl MaxFilter {
         self.measured |= !sample.limited;
     }
 
-    /// A round trip has passed; one that measured nothing does not count.
-    pub(super) fn end_round(&mut self) {
-        if std::mem::take(&mut self.measured) {
+    /// A round trip has passed. Did it measure the path? One that did not, does not count.
+    pub(super) fn end_round(&mut self) -> bool {
+        let measured = std::mem::take(&mut self.measured);
+        if measured {
             self.at = (self.at + 1) % ROUNDS;
             self.rounds[self.at] = 0;
         }
+        measured
     }
 
     /// Bytes per second; `None` before the first sample.

@@ -195,8 +195,9 @@ impl Rate {
         } else if in_flight >= self.limits.window {
             self.ceiling.quiet_round(self.packet, self.model_window());
         }
-        self.phase.end_round(best);
-        self.bandwidth.end_round();
+        if self.bandwidth.end_round() {
+            self.phase.end_round(best);
+        }
     }
 
     fn go_on(&mut self, now: Duration, in_flight: u64) {
