@@ -72,4 +72,4 @@ const HOLD: u32 = 16;
 
 /// Steps are an eighth of a packet at first, and twice as large after so many round trips without overflow: small
 /// where many senders share, and soon large where the others have gone.
-const DOUBLE_AFTER: u32 = 2;
+const DOUBLE_AFTER: u32 = 4;
