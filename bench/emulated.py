@@ -13,6 +13,8 @@ DELAY_MS, RATE_SHARE, DEVIATIONS = 1.0, 0.05, 3.0
 #: Of what left the senders' links, the least share that must arrive for the emulator to have kept up; and of
 #: what was asked of the senders, the least share that makes the load the one that it is called.
 _KEPT_UP, _OFFERED = 0.99, 0.97
+#: The largest share that may come more than a millisecond late.
+_LATE = 0.01
 
 
 def delay_off_ms(row: Row) -> float:
@@ -28,6 +30,7 @@ def rate_off(row: Row) -> float:
 def honest(row: Row) -> bool:
     """Whether what was sent got through in time: nothing missed, and delays of others as they should be."""
     in_time = abs(delay_off_ms(row)) <= DELAY_MS
+    in_time = in_time and row["late"] <= _LATE
     return bool(row["missed_packets"] == 0 and row["arrived"] >= _KEPT_UP and in_time)
 
 
@@ -71,7 +74,7 @@ def reach(rows: Sequence[Row]) -> str:
         "arrived",
         "ping of idle hosts, median / p99",
     )
-    head += ("missed", "cores: emulator / machine", "honest")
+    head += ("missed", "late", "cores: emulator / machine", "honest")
     return f"## The testbed: how far the emulator reaches\n\n{grid(head, body)}" if body else ""
 
 
@@ -85,6 +88,7 @@ def _load(row: Row) -> Sequence[str]:
         f"{row['arrived']:.1%}",
         f"{digits(row['median_ms'])} / {digits(row['p99_ms'])} ms",
         f"{row['missed_packets']:,}",
+        f"{row['late']:.1%}",
         f"{row['emulator_cores']:.2f} / {row['machine_cores']:.2f}",
         _verdict(row),
     )

@@ -164,7 +164,7 @@ def _under(load: Load, seconds: int) -> Iterator[Row]:
         before, ping = _spent(bed), _ping(bed, load.hosts + 1, load.hosts + 2, count=90 * seconds)
         rates = _flows(bed, senders, how, seconds)
         after, times_ms = _spent(bed), _ended(ping)
-        links, missed = bed.counters(), bed.missed_packets()
+        links, emulated = bed.counters(), bed.emulated()
     busy = [(now - then) / (after[0] - before[0]) for then, now in zip(before, after, strict=True)]
     yield {
         "part": LOAD,
@@ -176,7 +176,8 @@ def _under(load: Load, seconds: int) -> Iterator[Row]:
         "arrived": round(links[0].received_bytes / sum(links[rank].sent_bytes for rank in senders), 4),
         "overflowed_packets": sum(link.overflowed_packets for link in links),
         **_spread(times_ms),
-        "missed_packets": missed,
+        "missed_packets": emulated.missed_packets,
+        "late": round(emulated.late_packets / max(1, emulated.packets), 4),
         "machine_cores": round(busy[1], 2),
         "emulator_cores": round(busy[2], 2),
     }

@@ -156,11 +156,19 @@ def test_the_emulator_is_judged_by_what_was_asked_for() -> None:
 
 def test_an_emulator_that_was_late_or_missed_something_was_not_honest() -> None:
     fine = {"part": emulator.LOAD, "network": "rtt=1ms", "hosts": 8, "rate_bits": 1e8, "arrived": 0.995}
-    fine |= {"asked_ms": 1.0, "median_ms": 1.3, "p99_ms": 2.0, "missed_packets": 0, "offered": 0.98}
+    fine |= {
+        "asked_ms": 1.0,
+        "median_ms": 1.3,
+        "p99_ms": 2.0,
+        "missed_packets": 0,
+        "offered": 0.98,
+        "late": 0.001,
+    }
     assert emulated.honest(fine)
     assert not emulated.honest(fine | {"median_ms": 2.1})
     assert not emulated.honest(fine | {"missed_packets": 1})
     assert not emulated.honest(fine | {"arrived": 0.97})
+    assert not emulated.honest(fine | {"late": 0.02})
     cores = {"emulator_cores": 0.6, "machine_cores": 1.5}
     assert lines(table.page([fine | cores]), "| 8 | 100 Mbit/s | no | 1 ms | 98.0% | 99.5% |", "yes")
     assert lines(table.page([fine | cores | {"offered": 0.5}]), "yes, but the senders did not get there")

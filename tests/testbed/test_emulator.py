@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import socket
 import statistics
 import subprocess
@@ -20,6 +21,7 @@ import torch.distributed as dist
 from tests.testbed.test_namespaces import gone, living_in
 from tweed.errors import NoTestbed, UsageError
 from tweed.testbed import Bed, Link, Network, Ranks, opened, run_ranks
+from tweed.testbed.emulator import Report
 
 pytestmark = pytest.mark.usefixtures("namespaces")
 
@@ -231,11 +233,22 @@ def test_an_emulator_that_is_gone_is_told_with_its_last_words() -> None:
             bed.counters()
 
 
-def test_what_the_emulator_missed_is_doubtful(monkeypatch: pytest.MonkeyPatch) -> None:
-    with opened(Network(delay_ms=1), 1) as bed:
-        assert bed.doubts() == []
-        monkeypatch.setattr(bed, "missed_packets", lambda: 1234)
-        assert "did not keep up with 1,234 packets" in bed.doubts()[0]
+def test_what_was_missed_or_late_is_doubtful() -> None:
+    assert Report((), packets=1000, late_packets=10).doubts == []
+    missed, late = Report((), packets=1000, missed_packets=1, late_packets=11).doubts
+    assert "did not keep up with 1 packets" in missed
+    assert "11 of 1,000 packets by more than a millisecond" in late
+
+
+def test_an_emulator_that_stood_still_has_sent_late() -> None:
+    with opened(Network(delay_ms=1), 2) as bed, Ranks(echo_times_ms, 2, backend="gloo", bed=bed) as ranks:
+        ranks.poll(60)
+        assert bed.emulator_pid is not None
+        before = bed.emulated().late_packets
+        os.kill(bed.emulator_pid, signal.SIGSTOP)
+        assert not heard(bed, 1)
+        os.kill(bed.emulator_pid, signal.SIGCONT)
+        assert bed.emulated().late_packets > before
 
 
 LAUNCHER = """

@@ -11,6 +11,9 @@ use crate::socket::HEADER;
 /// What it holds at most, in bytes; what comes then is dropped and counted as overrun.
 const MOST_HELD: usize = 512 << 20;
 
+/// What is sent later than this after it was due counts as late.
+const LATE: Duration = Duration::from_millis(1);
+
 /// A frame for the port of a host, with its header.
 #[derive(Debug)]
 pub(crate) struct Parcel {
@@ -25,6 +28,8 @@ pub(crate) struct Road {
     pub(crate) counts: Vec<Counts>,
     /// Buffers to be used again.
     pub(crate) spare: Vec<Vec<u8>>,
+    /// How many were given back late.
+    pub(crate) late: u64,
     queue: Queue<Parcel>,
     held: usize,
 }
@@ -32,7 +37,7 @@ pub(crate) struct Road {
 impl Road {
     pub(crate) fn new(links: Links, hosts: usize) -> Road {
         let counts = vec![Counts::default(); hosts];
-        Road { links, counts, spare: Vec::new(), queue: Queue::default(), held: 0 }
+        Road { links, counts, spare: Vec::new(), late: 0, queue: Queue::default(), held: 0 }
     }
 
     /// Takes a copy of a frame, behind its header, that came from a host at `now`.
@@ -76,7 +81,9 @@ impl Road {
 
     /// The next frame that is due at `now`. Its buffer should come back to `spare`.
     pub(crate) fn pop(&mut self, now: Duration) -> Option<Parcel> {
+        let due = self.queue.next_timeout()?;
         let parcel = self.queue.pop(now)?;
+        self.late += u64::from(now > due + LATE);
         self.held -= parcel.frame.len();
         Some(parcel)
     }

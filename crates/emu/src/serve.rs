@@ -163,7 +163,7 @@ impl Emulator {
 
     fn report(&mut self) -> io::Result<Report> {
         self.missed += self.listening.missed()?;
-        Ok(Report { hosts: self.road.counts.clone(), missed: self.missed })
+        Ok(Report { hosts: self.road.counts.clone(), missed: self.missed, late: self.road.late })
     }
 }
 

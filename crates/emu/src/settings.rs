@@ -60,4 +60,6 @@ pub struct Report {
     pub hosts: Vec<Counts>,
     /// Frames of any sender that came faster than they could be taken. If there are some, it was not honest.
     pub missed: u64,
+    /// Frames that were sent more than a millisecond after they were due.
+    pub late: u64,
 }

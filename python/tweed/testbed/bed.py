@@ -11,7 +11,7 @@ from pathlib import Path
 from tweed.errors import NoTestbed, UsageError
 from tweed.testbed import counters, rules
 from tweed.testbed.counters import Counters
-from tweed.testbed.emulator import Emulator
+from tweed.testbed.emulator import Emulator, Report
 from tweed.testbed.inside import Home
 from tweed.testbed.names import HUB, INTERFACE, address, port
 from tweed.testbed.namespaces import Namespaces, held, require
@@ -151,15 +151,13 @@ class Bed:
         """The link emulator's process, where there is one."""
         return None if self._emulator is None else self._emulator.pid
 
-    def missed_packets(self) -> int:
-        """Packets that the link emulator did not keep up with. If there are some, it was not honest."""
-        return 0 if self._emulator is None else self._emulator.report().missed_packets
+    def emulated(self) -> Report:
+        """What the link emulator has done since it runs; nothing where there is none."""
+        return Report((Counters(),) * self.size) if self._emulator is None else self._emulator.report()
 
     def doubts(self) -> list[str]:
-        """Why what was measured here may not count; nothing if all is well. For reports."""
-        if not (missed := self.missed_packets()):
-            return []
-        return [f"the link emulator did not keep up with {missed:,} packets: the machine was too busy for it"]
+        """Why what was measured here may not count: the emulator did not keep up. Nothing if all is well."""
+        return self.emulated().doubts
 
     def _lost(self) -> list[Counters]:
         if not self._ruled:
@@ -170,10 +168,9 @@ class Bed:
 
     def _passing(self) -> list[Counters]:
         """What is counted by things that may go before the bed does."""
-        emulated = [Counters()] * self.size if self._emulator is None else self._emulator.report().hosts
         down = self._overflowed(HUB)
         found = []
-        for rank, more in enumerate(emulated):
+        for rank, more in enumerate(self.emulated().hosts):
             full = down.get(port(rank), 0) + self._overflowed(rank).get(INTERFACE, 0)
             found.append(more + Counters(overflowed_packets=full))
         return found

@@ -22,6 +22,9 @@ from tweed.testbed.way import Way
 
 _PROGRAM = "import sys; from tweed import _core; _core.emulate(sys.argv[1], 0, 1)"
 
+#: Of all packets, the share that may be late without a word.
+_MOST_LATE = 0.01
+
 
 @dataclass(frozen=True, slots=True)
 class Report:
@@ -29,11 +32,26 @@ class Report:
 
     Attributes:
       hosts: by rank, lost, duplicated and reordered packets.
-      missed_packets: how many it did not keep up with. It was not honest then.
+      packets: how many it has judged.
+      missed_packets: how many it did not keep up with.
+      late_packets: how many it sent more than a millisecond after they were due.
     """
 
     hosts: tuple[Counters, ...]
-    missed_packets: int
+    packets: int = 0
+    missed_packets: int = 0
+    late_packets: int = 0
+
+    @property
+    def doubts(self) -> list[str]:
+        """Why what was measured over it may not count."""
+        found = []
+        if self.missed_packets:
+            found.append(f"the link emulator did not keep up with {self.missed_packets:,} packets")
+        if self.late_packets > _MOST_LATE * self.packets:
+            late = f"{self.late_packets:,} of {self.packets:,} packets"
+            found.append(f"the link emulator delayed {late} by more than a millisecond too much")
+        return found
 
 
 class Emulator:
@@ -95,8 +113,7 @@ class Emulator:
         if not line:
             said = self._process.communicate()[1].strip().rpartition("\n")[2]
             raise NoTestbed(f"the link emulator is gone: {said or self._process.returncode}")
-        told = json.loads(line)
-        return Report(tuple(_counters(host) for host in told["hosts"]), _missed(told))
+        return _report(json.loads(line))
 
 
 def _ways(network: Network, size: int) -> dict[str, list[dict[str, float]]]:
@@ -126,5 +143,11 @@ def _counters(told: dict[str, int]) -> Counters:
     )
 
 
-def _missed(told: dict[str, Any]) -> int:
-    return int(told["missed"] + sum(host["overrun"] for host in told["hosts"]))
+def _report(told: dict[str, Any]) -> Report:
+    hosts = told["hosts"]
+    return Report(
+        hosts=tuple(_counters(host) for host in hosts),
+        packets=sum(host["packets"] for host in hosts),
+        missed_packets=told["missed"] + sum(host["overrun"] for host in hosts),
+        late_packets=told["late"],
+    )
