@@ -5,7 +5,8 @@
 //!
 //! The way of a call: `group` and `plans` (which schedule) -> `engine` (the loop) -> `running` (memory, arithmetic) ->
 //! `links` (to whom) -> `ring` and `bell` in shared memory, or `stream` over a wire. `watch` and `reader` bring
-//! in what comes over sockets, `stats` counts it, `drive` says who runs the loop.
+//! in what comes over sockets, `stats` counts it, `drive` says who runs the loop. With LTP, values go in packets:
+//! `datagram` is the driver of their sockets, `lines` opens these and invites peers.
 //!
 //! How processes come to know each other: `cards` says who they are, `greet` walks through them, `meet` introduces
 //! neighbours and `wire` the others, `doors` keeps strangers out, `secure` seals links.
