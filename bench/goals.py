@@ -11,6 +11,7 @@ from bench.emulator import LOSS, PING, RATE
 from bench.networks import PART
 from bench.run import Row
 from bench.units import digits, grid, size
+from tweed.testbed import Network
 
 KB, MB = 1 << 10, 1 << 20
 
@@ -72,6 +73,8 @@ UNSHAPED = {"LTP in the clear": 15.0, "LTP, AES-128-GCM": 12.0, "LTP, ChaCha20-P
 #: Of one TCP stream's rate, at least; where nothing else limits them, it need not be reached with a seal.
 SHARE_OF_TCP = 0.95
 SHARE_OF_IPERF3 = 0.98
+#: Of the link's rate, of values, where nothing may be missing and packets are lost on a long way.
+SHARE_OF_LONG = 0.85
 COPIES = 1.0
 
 
@@ -121,11 +124,15 @@ def _beside_iperf3(rows: Sequence[Row]) -> Iterator[Verdict]:
 def _messages(rows: Sequence[Row]) -> Iterator[Verdict]:
     for case in cases(rows, ltp.PART):
         for side in filter(UNSHAPED.__contains__, case.sides):
-            shaped = "rate=" in case.network
+            network = Network.parse(case.network)
+            shaped = network.rate_bits is not None
             what = f"one message of {size(case.size_bytes)} between two namespaces, `{case.network}`, {side}"
             if not shaped:
                 rate = sent.gbit_per_s(case, side)
                 yield Verdict(what, f"{UNSHAPED[side]:g} Gbit/s", f"{digits(rate)}", rate >= UNSHAPED[side])
+            if rate_bits := network.delay_ms and network.rate_bits:
+                share = sent.gbit_per_s(case, side) * 1e9 / rate_bits
+                yield Verdict(what, f"{SHARE_OF_LONG} of the link", f"{share:.3f}", share >= SHARE_OF_LONG)
             goal = SHARE_OF_TCP if shaped else float(side == "LTP in the clear")
             yield _factor(what, "one TCP stream", goal, case.times(side, "TCP"))
 

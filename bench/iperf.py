@@ -42,7 +42,7 @@ def _report(bed: Bed, seconds: int, option: list[str]) -> dict[str, Any]:
     words = ["iperf3", "--client", bed.hosts[1].address, "--parallel", str(_FLOWS), *option]
     words += ["--time", str(seconds), "--omit", str(_SLOW_START_S), "--json"]
     patience = seconds + _SLOW_START_S + _PATIENCE_S
-    with _server(bed, patience):
+    with server(bed, 1, patience):
         said = subprocess.run(
             bed.command(0, *words), check=True, capture_output=True, text=True, timeout=patience
         )
@@ -51,13 +51,13 @@ def _report(bed: Bed, seconds: int, option: list[str]) -> dict[str, Any]:
 
 
 @contextmanager
-def _server(bed: Bed, patience: int) -> Iterator[None]:
-    """A server for one client. It ends by itself after `patience` seconds, whoever started it."""
+def server(bed: Bed, rank: int, patience: int) -> Iterator[None]:
+    """A server at `rank` for one client. It ends by itself after `patience` seconds, whoever started it."""
     words = ["timeout", str(patience), "iperf3", "--server", "--one-off", "--forceflush"]
-    with subprocess.Popen(bed.command(1, *words), stdout=subprocess.PIPE, text=True) as server:
-        assert server.stdout is not None
+    with subprocess.Popen(bed.command(rank, *words), stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
         try:
-            next(line for line in server.stdout if "listening" in line)
+            next(line for line in process.stdout if "listening" in line)
             yield
         finally:
-            server.terminate()
+            process.terminate()

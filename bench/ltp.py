@@ -19,18 +19,19 @@ from tweed.testbed import Bed, Network, opened
 
 MB = 1 << 20
 PART = "one message between namespaces"
+SEALED = "LTP, AES-128-GCM"
 #: What the measuring program is told, by side.
 SIDES = {
     "TCP": {"transport": "tcp"},
     "LTP in the clear": {"transport": "ltp", "cipher": "clear"},
-    "LTP, AES-128-GCM": {"transport": "ltp", "cipher": "aes"},
+    SEALED: {"transport": "ltp", "cipher": "aes"},
     "LTP, ChaCha20-Poly1305": {"transport": "ltp", "cipher": "chacha"},
 }
 _ROOT = Path(__file__).parents[1]
 _BUILD = "cargo build --release --quiet --locked --package tweed-net --example ltp"
 _PROGRAM = str(_ROOT / "target/release/examples/ltp")
 _PORT = 7000
-_PATIENCE_S = 120
+PATIENCE_S = 240
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,20 +42,30 @@ class Scope:
       network: as `Network.parse` reads it.
       size_bytes: of a message.
       rounds: how often each side has its turn.
-      calls: messages in a turn, after three that are not counted.
+      calls: messages in a turn, after `warm` that are not counted.
+      sides: who takes turns.
     """
 
     network: str
     size_bytes: int
     rounds: int = 5
     calls: int = 20
+    warm: int = 3
+    sides: tuple[str, ...] = tuple(SIDES)
 
 
+#: One side each: a TCP that slows down for every loss needs half a minute for a message.
+LONG = tuple(
+    Scope(f"rate=100mbit,rtt=40ms,loss={loss},congestion={congestion}", 12 * MB, 1, 3, 0, ("TCP", SEALED))
+    for loss in ("0.1%", "1%")
+    for congestion in ("cubic", "bbr")
+)
 FULL = (
     Scope("congestion=cubic", 64 * MB),
     Scope("rate=100mbit", 6 * MB, calls=5),
     Scope("rate=1gbit", 32 * MB, calls=8),
     Scope("rate=2.5gbit", 64 * MB, calls=8),
+    *LONG,
 )
 QUICK = (
     Scope("congestion=cubic", 64 * MB, rounds=2, calls=5),
@@ -62,12 +73,19 @@ QUICK = (
 )
 
 
-def messages(scopes: tuple[Scope, ...]) -> Iterator[Row]:
-    """Rows of every network and side; where none can be built, one row that says why."""
+def built() -> bool:
+    """The measuring program is there; it is built if it can be."""
     if shutil.which("cargo") is None:
         print("  no cargo here: LTP alone is not measured", file=sys.stderr)
-        return
+        return False
     subprocess.run(_BUILD.split(), cwd=_ROOT, check=True)
+    return True
+
+
+def messages(scopes: tuple[Scope, ...]) -> Iterator[Row]:
+    """Rows of every network and side; where none can be built, one row that says why."""
+    if not built():
+        return
     for scope in scopes:
         network = Network.parse(scope.network)
         try:
@@ -80,10 +98,12 @@ def messages(scopes: tuple[Scope, ...]) -> Iterator[Row]:
 def _measured(bed: Bed, scope: Scope) -> Iterator[Row]:
     """The sides take turns, so that a drift of the machine meets all of them."""
     print(f"  {PART}, {scope.network}", file=sys.stderr, flush=True)
-    turns: dict[str, list[dict[str, Any]]] = {side: [] for side in SIDES}
+    turns: dict[str, list[dict[str, Any]]] = {side: [] for side in scope.sides}
+    job = {"bytes": scope.size_bytes, "repeats": scope.calls, "warm": scope.warm}
     for _ in range(scope.rounds):
-        for side, words in SIDES.items():
-            turns[side].append(_turn(bed, words | {"bytes": scope.size_bytes, "repeats": scope.calls}))
+        for side in scope.sides:
+            with sender(bed, (0, 1), SIDES[side] | job) as sending:
+                turns[side].append(json.loads(sending.communicate(timeout=PATIENCE_S)[0]))
     yield from (row(scope, side, found) for side, found in turns.items())
 
 
@@ -108,19 +128,23 @@ def row(scope: Scope, side: str, turns: list[dict[str, Any]]) -> Row:
     }
 
 
-def _turn(bed: Bed, job: dict[str, Any]) -> dict[str, Any]:
-    target = f"{bed.hosts[1].address}:{_PORT}"
-    with _receiver(bed, target):
-        words = bed.command(0, _PROGRAM, "send", target, json.dumps(job))
-        said = subprocess.run(words, check=True, stdout=subprocess.PIPE, text=True, timeout=_PATIENCE_S)
-    found: dict[str, Any] = json.loads(said.stdout)
-    return found
+@contextmanager
+def sender(bed: Bed, way: tuple[int, int], job: dict[str, Any]) -> Iterator[subprocess.Popen[str]]:
+    """The measuring program under way from one rank to another; it prints one line of JSON."""
+    target = f"{bed.hosts[way[1]].address}:{_PORT}"
+    with _receiver(bed, way[1], target):
+        words = bed.command(way[0], _PROGRAM, "send", target, json.dumps(job))
+        with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as sending:
+            try:
+                yield sending
+            finally:
+                sending.terminate()
 
 
 @contextmanager
-def _receiver(bed: Bed, target: str) -> Iterator[None]:
+def _receiver(bed: Bed, rank: int, target: str) -> Iterator[None]:
     """For one job. It ends by itself, whoever started it."""
-    words = bed.command(1, "timeout", str(_PATIENCE_S), _PROGRAM, "receive", target)
+    words = bed.command(rank, "timeout", str(PATIENCE_S), _PROGRAM, "receive", target)
     with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as receiver:
         assert receiver.stdout is not None
         try:

@@ -4,7 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from bench import collectives, emulator, footprint, ltp, memory, networks, schedules, simulator, training
+from bench import (
+    collectives,
+    emulator,
+    footprint,
+    ltp,
+    memory,
+    networks,
+    schedules,
+    shared,
+    simulator,
+    training,
+)
 from bench.run import Row
 
 Part = Callable[[], Iterable[Row]]
@@ -16,6 +27,7 @@ FULL: dict[str, Part] = {
     "networks": lambda: networks.all_reduces(networks.FULL),
     "emulator": lambda: emulator.checks(emulator.FULL),
     "ltp": lambda: ltp.messages(ltp.FULL),
+    "shared": lambda: shared.flows(shared.FULL),
     "training": lambda: training.steps(4, training.FULL),
     "memory": lambda: footprint.extra((25 << 20, 100 << 20)),
     "kernels": memory.kernels,
@@ -31,6 +43,7 @@ QUICK: dict[str, Part] = {
     "networks": lambda: networks.all_reduces(networks.QUICK),
     "emulator": lambda: emulator.checks(emulator.QUICK),
     "ltp": lambda: ltp.messages(ltp.QUICK),
+    "shared": lambda: shared.flows(shared.QUICK),
     "training": lambda: training.steps(4, training.QUICK),
     "memory": lambda: footprint.extra((25 << 20,)),
     "schedules": lambda: schedules.built((8, 64)),

@@ -8,7 +8,10 @@ from bench.cases import Case, cases
 from bench.compared import both
 from bench.ltp import PART
 from bench.run import Row
+from bench.shared import PART as SHARED
 from bench.units import digits, grid, size, times
+
+_SIDES = ("ltp_bits_per_s", "tcp_bits_per_s")
 
 
 def messages(rows: Sequence[Row]) -> str:
@@ -50,3 +53,18 @@ def _lines(case: Case) -> Iterator[Sequence[str]]:
             str(row["packet_bytes"] or ""),
             str(row["calls"]),
         )
+
+
+def shared(rows: Sequence[Row]) -> str:
+    """What LTP and a flow of TCP get of one link, when both send at once."""
+    found = [row for row in rows if row["part"] == SHARED]
+    body = [
+        (row["network"], *(f"{row[side] / row['rate_bits']:.1%}" for side in _SIDES), _lost(row))
+        for row in found
+    ]
+    head = ("network", "LTP's share of the link", "TCP's", "LTP's packets lost / sent")
+    return f"## LTP and TCP on one link at once\n\n{grid(head, body)}" if body else ""
+
+
+def _lost(row: Row) -> str:
+    return f"{row['ltp_lost_packets']} / {row['ltp_sent_packets']}"

@@ -51,6 +51,7 @@ _SECTIONS = (
     linked.between_namespaces,
     linked.beside_iperf3,
     sent.messages,
+    sent.shared,
     emulated.accuracy,
     emulated.reach,
     compared.cpu("all_reduce", "all_reduce over TCP", PART),

@@ -18,6 +18,7 @@ from bench import (
     networks,
     run,
     schedules,
+    shared,
     simulator,
     table,
     tabled,
@@ -354,8 +355,8 @@ def test_live_sides_take_turns() -> None:
     assert {row["side"] for row in run.timings(counting, 2)} == {"a", "b"}
 
 
-def message(side: str, network: str, seconds: float) -> Row:
-    return timed(ltp.PART, 2, 64 * MB, side, seconds) | {
+def message(side: str, network: str, seconds: float, size_bytes: int = 64 * MB) -> Row:
+    return timed(ltp.PART, 2, size_bytes, side, seconds) | {
         "network": network,
         "cpu_s_per_gb": {"sender": 0.3, "receiver": 0.25},
         "sent_packets": 0 if side == "TCP" else 1000,
@@ -383,6 +384,24 @@ def test_messages_over_ltp_stand_beside_tcp() -> None:
     assert lines(page, free, "AES-128-GCM", "0.800x one TCP stream", "only to be stated")
     assert lines(page, slow, "LTP in the clear", "0.95x one TCP stream", "0.917x one TCP stream", "**no**")
     assert lines(page, slow, "AES-128-GCM", "0.95x one TCP stream", "1.00x one TCP stream", "yes")
+
+
+def test_what_ltp_uses_of_a_long_lossy_link_is_a_goal() -> None:
+    scope = ltp.LONG[0]
+    network = str(Network.parse(scope.network))
+    bound_s = scope.size_bytes * 8 / 1e8
+    for seconds, mark in ((bound_s / 0.86, "yes"), (bound_s / 0.84, "**no**")):
+        times = zip(scope.sides, (9.0, seconds), strict=True)
+        page = table.page([message(side, network, s, scope.size_bytes) for side, s in times])
+        (line,) = lines(page, "0.85 of the link")
+        assert mark in line, line
+
+
+def test_shares_of_one_link() -> None:
+    assert shared.moved([1.0, 2.0, 2.0], 0.5, 4.0) == 0.5 + 1 + 0.5
+    row = {"part": shared.PART, "network": "rate=100mbit", "rate_bits": 1e8, "ltp_bits_per_s": 4e7}
+    row |= {"tcp_bits_per_s": 5e7, "ltp_lost_packets": 1, "ltp_sent_packets": 9}
+    assert lines(table.page([row]), "40.0%", "50.0%", "1 / 9")
 
 
 def test_a_turn_of_ltp_becomes_a_row() -> None:
