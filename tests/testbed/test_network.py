@@ -202,6 +202,10 @@ def test_a_slow_link_still_takes_two_packets_at_once() -> None:
     assert "burst 4096" in of(Network(rate_bits=1e6), 0, "tc")[0]
 
 
+def test_a_bucket_has_room_for_what_offloads_make() -> None:
+    assert "burst 72000" in of(Network(rate_bits=1e6, delay_ms=1, offload=True), 0, "tc")[0]
+
+
 def test_offloads_are_off_at_both_ends_only_where_packets_are_lost() -> None:
     off = "tso off gso off gro off tx-udp-segmentation off"
     assert [off in words for words in of(Network(loss=0.001), HUB, "ethtool")] == [True] * 3

@@ -82,7 +82,8 @@ class Bed:
         """Makes the links those of `network`, while ranks run.
 
         Packets on their way arrive as they were to; where the link emulator begins or ends its work, they are
-        lost. A new congestion control is for connections that are made afterwards.
+        lost. A new congestion control is for connections that are made afterwards. Segmentation offloads that
+        an earlier network has switched off stay off.
 
         Raises:
           UsageError: a host that is none of the ranks.

@@ -23,6 +23,9 @@ from tweed.testbed.way import Way
 #: How much may leave at once after a pause.
 BURST_MS = 1
 _LEAST_BURST_BYTES = 4096  # two packets
+_LEAST_OFFLOADED_BYTES = (
+    72_000  # one as large as offloads make them; a bucket that is smaller would cut it up
+)
 #: Lets every packet cross as itself: else a drop takes up to 44 packets that travel as one.
 _NO_OFFLOADS = ("tso", "off", "gso", "off", "gro", "off", "tx-udp-segmentation", "off")
 
@@ -72,11 +75,12 @@ def shaped(network: Network, size: int, before: Network | None = None) -> list[C
         build += [Command(rank, ("ethtool", "-K", INTERFACE, *_NO_OFFLOADS)) for rank in ranks]
     if network.lossy or (before and before.lossy):
         build.append(Command(HUB, ("nft", "-f", "-"), rules.losses(network, size)))
-    down = [_bucket(port(rank), *_ways(rank, False, network, before)) for rank in ranks]
+    least = _LEAST_OFFLOADED_BYTES if network.offload else _LEAST_BURST_BYTES
+    down = [_bucket(port(rank), least, *_ways(rank, False, network, before)) for rank in ranks]
     if any(down):
         build.append(Command(HUB, ("tc", "-batch", "-"), _lines([line for line in down if line])))
     for rank in ranks:
-        if line := _bucket(INTERFACE, *_ways(rank, True, network, before)):
+        if line := _bucket(INTERFACE, least, *_ways(rank, True, network, before)):
             build.append(Command(rank, ("tc", *line.split())))
     return build
 
@@ -121,10 +125,10 @@ def _route(rank: int, network: Network, how: str) -> str:
     return f"route {how} {way} congctl {network.congestion}\n"
 
 
-def _bucket(interface: str, way: Way, before: Way | None) -> str:
+def _bucket(interface: str, least: int, way: Way, before: Way | None) -> str:
     if way.rate_bits is None or way.queue_bytes is None:
         return f"qdisc del dev {interface} root" if before and before.rate_bits is not None else ""
-    burst = max(round(way.rate_bits / 8 * BURST_MS / 1000), _LEAST_BURST_BYTES)
+    burst = max(round(way.rate_bits / 8 * BURST_MS / 1000), least)
     size = f"rate {way.rate_bits}bit burst {burst} limit {way.queue_bytes + burst}"
     return f"qdisc replace dev {interface} root tbf {size}"
 
