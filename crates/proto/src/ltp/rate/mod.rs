@@ -221,16 +221,19 @@ impl Rate {
         let (longest, least) = if shallow { (SHALLOW_BURST, 1) } else { (BURST, 2) };
         let within = self.rtt_min().map_or(longest, |rtt| (rtt / 4).clamp(SHORTEST_BURST, longest));
         let burst = bytes_in(within, pace).min(LARGEST_BURST).max(least * self.packet);
-        self.limits = Limits { window: self.window_for(burst), pace, burst: time_for(burst, pace) };
+        let hosts = HOSTS.saturating_sub(self.rtt_min().unwrap_or(HOSTS));
+        let spare = if shallow { burst } else { burst.max(bytes_in(hosts, pace)) };
+        self.limits = Limits { window: self.window_for(spare), pace, burst: time_for(burst, pace) };
     }
 
-    fn window_for(&self, burst: u64) -> u64 {
+    /// `spare`: what may be under way beyond what the path holds.
+    fn window_for(&self, spare: u64) -> u64 {
         let least = if self.phase.starts_up() { FIRST_FLIGHT } else { LEAST_WINDOW } * self.packet;
         let gained = self.model_window();
         match self.phase {
             _ if gained == 0 => FIRST_FLIGHT * self.packet,
             Phase::Empty { .. } => gained.max(least),
-            _ => (gained + burst).min(self.ceiling.window().unwrap_or(u64::MAX)).max(least),
+            _ => (gained + spare).min(self.ceiling.window().unwrap_or(u64::MAX)).max(least),
         }
     }
 
@@ -293,6 +296,10 @@ const SHORTEST_TURN: Duration = Duration::from_millis(1);
 
 /// As long as a timer and a system call need to be cheap against it.
 const BURST: Duration = Duration::from_millis(1);
+
+/// How long an acknowledgement may wait in the hosts, for others and for a processor. A window of two round trips
+/// covers that on long paths; on one of 60 µs it would stop the sender.
+const HOSTS: Duration = Duration::from_millis(2);
 
 /// Where a queue overflows, bursts must be short against it.
 const SHALLOW_BURST: Duration = Duration::from_micros(250);
