@@ -55,7 +55,7 @@ impl Engine {
         }
     }
 
-    /// Why a call failed elsewhere that comes after this one: whoever leaves because of it has said so first.
+    /// Why another call failed elsewhere: whoever leaves because of it has said so first.
     pub(super) fn told_of(&self, index: usize) -> Option<EngineError> {
         self.clubs.get(&self.runs[index].key.group)?.verdict.clone()
     }

@@ -72,7 +72,7 @@ struct Club {
     last_end: Option<(&'static str, Instant)>,
     /// Members that have left it.
     left: BTreeSet<Rank>,
-    /// Why a call failed elsewhere that this rank has not come to.
+    /// Why a call failed elsewhere that this rank has not come to, or that ended well here.
     verdict: Option<EngineError>,
     /// Why it cannot be used any more.
     broken: Option<EngineError>,

@@ -110,14 +110,15 @@ impl Engine {
             return;
         };
         let pair = if Numbers::is_point_to_point(message.op) { club.members.rank_of(peer) } else { None };
-        let past = pair.is_none() && message.op < club.next_op;
-        if past || matches!(message.kind, Kind::Read | Kind::Missing) {
-            return;
-        }
         if message.kind == Kind::Failed && pair.is_none() {
+            // Even if the call ended well here: its sender may leave before this rank learns why by itself.
             let error =
                 EngineError::from_peer(message.send, String::from_utf8_lossy(&load.bytes).into_owned());
             club.verdict.get_or_insert(error);
+        }
+        let past = pair.is_none() && message.op < club.next_op;
+        if past || matches!(message.kind, Kind::Read | Kind::Missing) {
+            return;
         }
         let key = Key { group: message.group, op: message.op, peer: pair };
         let fits = self.stash.keep(key, (peer, message, load));
