@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from bench import machine, parts, table
+from bench import machine, parts, run, table
 from bench.run import Row
 
 _HERE = Path(__file__).parent
@@ -24,23 +24,26 @@ def main(
     only: Annotated[
         list[str] | None, typer.Option(help="Measure this part alone; may be repeated; writes nothing.")
     ] = None,
+    into: Annotated[Path | None, typer.Option(help="Put the measured parts into this raw data.")] = None,
     tables: Annotated[Path | None, typer.Option(help="Measure nothing: tables from this raw data.")] = None,
 ) -> None:
     """Measures tweed beside its peers; writes bench/results/ and the tables of docs/benchmarks.md."""
     if tables is not None:
-        _write_page([json.loads(line) for line in tables.read_text().splitlines()])
+        _write_page(_read(tables))
         return
     rows = list(_measured(parts.QUICK if quick else parts.FULL, only))
     print(table.page(rows))
-    if not quick and not only:
-        _write(rows)
+    if into is not None:
+        _write(run.replaced(_read(into), rows), into)
+    elif not quick and not only:
+        _write(rows, _HERE / "results" / machine.file_name(rows[0]))
 
 
 def _measured(chosen: dict[str, parts.Part], only: Iterable[str] | None) -> Iterator[Row]:
     names = list(only or chosen)
     if unknown := [name for name in names if name not in chosen]:
         raise typer.BadParameter(f"there is no part {unknown[0]!r}; there are {', '.join(chosen)}")
-    environment = machine.environment()
+    environment = machine.environment() | ({"only": ", ".join(only)} if only else {})
     if warning := machine.warning(environment):
         print(f"WARNING: {warning}", file=sys.stderr)
     yield environment
@@ -49,8 +52,11 @@ def _measured(chosen: dict[str, parts.Part], only: Iterable[str] | None) -> Iter
         yield from chosen[name]()
 
 
-def _write(rows: list[Row]) -> None:
-    path = _HERE / "results" / machine.file_name(rows[0])
+def _read(path: Path) -> list[Row]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def _write(rows: list[Row], path: Path) -> None:
     path.parent.mkdir(exist_ok=True)
     path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
     _write_page(rows)

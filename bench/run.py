@@ -66,6 +66,12 @@ def _row(heats: Sequence[Heat], side: str) -> Row:
     return row | ({"sent_bytes_per_call": round(sum(sent) / len(every) / ranks)} if sent else {})
 
 
+def replaced(rows: Sequence[Row], by: Sequence[Row]) -> list[Row]:
+    """`rows` with those parts that `by` has measured anew; each keeps the environment it was measured in."""
+    anew = {row["part"] for row in by} - {"environment", "no testbed"}
+    return [row for row in rows if row["part"] not in anew] + list(by)
+
+
 def quantile(ordered: Sequence[float], share: float) -> float:
     """The smallest value that is not below `share` of all; of few values, the largest."""
     return ordered[max(0, math.ceil(share * len(ordered)) - 1)]

@@ -28,13 +28,16 @@ def put(document: str, tables: str) -> str:
 
 
 def _machine(rows: Sequence[Row]) -> str:
-    env = next((row for row in rows if row["part"] == "environment"), None)
-    if env is None:
-        return ""
+    """The environment of the run, and of each later one that measured some parts anew."""
+    return "\n\n".join(_environment(row) for row in rows if row["part"] == "environment")
+
+
+def _environment(env: Row) -> str:
+    title = f"Measured anew: {env['only']}" if "only" in env else "The machine"
     body = [(name.replace("_", " "), str(value)) for name, value in env.items() if name != "part"]
     warning = machine.warning(env)
     bold = f"\n\n**{warning[0].upper()}{warning[1:]}.**" if warning else ""
-    return f"## The machine\n\n{grid(('machine', ''), body)}{bold}"
+    return f"## {title}\n\n{grid(('machine', ''), body)}{bold}"
 
 
 _OTHERS = ("reduce_scatter_tensor", "all_gather_into_tensor", "broadcast", "all_to_all_single")

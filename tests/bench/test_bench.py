@@ -386,6 +386,14 @@ def test_messages_over_ltp_stand_beside_tcp() -> None:
     assert lines(page, slow, "AES-128-GCM", "0.95x one TCP stream", "1.00x one TCP stream", "yes")
 
 
+def test_parts_measured_anew_stand_beside_the_others() -> None:
+    env = machine.environment()
+    before = [env, {"part": "a", "figure": 1}, {"part": "b", "figure": 1}]
+    rows = run.replaced(before, [env | {"only": "a"}, {"part": "a", "figure": 2}])
+    assert [row["figure"] for row in rows if "figure" in row] == [1, 2]
+    assert lines(table.page(rows), "## The machine") and lines(table.page(rows), "## Measured anew: a")
+
+
 def test_what_ltp_uses_of_a_long_lossy_link_is_a_goal() -> None:
     scope = ltp.LONG[0]
     network = str(Network.parse(scope.network))
