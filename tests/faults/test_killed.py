@@ -91,12 +91,12 @@ def test_who_waits_for_a_rank_that_has_left_the_group_is_told(way: str, around_a
         assert "has left the group" in text
 
 
-def ends_at_once(rank: int, size: int) -> list[float]:
+def ends_at_once(rank: int, size: int, numel: int = 50_000) -> list[float]:
     """All leave as soon as they have their own result: others may still be at it."""
     sums = []
     for number in range(20):
         group = dist.new_group()
-        tensor = torch.full((50_000,), float(number))
+        tensor = torch.full((numel,), float(number))
         dist.all_reduce(tensor, group=group)
         dist.destroy_process_group(group)
         sums.append(tensor[-1].item())

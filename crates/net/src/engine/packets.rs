@@ -67,6 +67,10 @@ impl Club {
     }
 }
 
+/// A shorter contribution travels whole: a single packet would be a large share of it, or all, and sums of a few
+/// numbers are seldom gradients.
+const LEAST_LOSSY_BYTES: usize = 16 << 10;
+
 impl Engine {
     /// Sends a value in packets.
     pub(super) fn dispatch(&mut self, index: usize, ticket: Ticket, message: Message) {
@@ -82,7 +86,7 @@ impl Engine {
             bytes: bytes as u32,
             value: run.request.dtype.size() as u8,
             critical: whole.map(|club| club.critical(data, bytes)).unwrap_or_default(),
-            lossy,
+            lossy: lossy && bytes >= LEAST_LOSSY_BYTES,
         };
         self.flights.next += 1;
         let number = self.flights.next;
