@@ -36,8 +36,10 @@ pub(super) fn run(shared: &Shared) {
     let mut this = Loop { shared, bins, burst, words: Vec::new(), sent: Duration::ZERO };
     while !shared.stopping.load(SeqCst) {
         let more = this.receive();
-        let more = this.send() || more;
+        this.shared.lock().handle_timeouts(this.shared.now());
+        // Before the peers are told: one of them may say farewell over its stream as soon as it knows.
         this.tell();
+        let more = this.send() || more;
         if !more {
             this.sleep();
         }
@@ -64,9 +66,8 @@ impl Loop<'_> {
         true
     }
 
-    /// Lets the links do what is due, and sends. True if there may be more.
+    /// Sends what may leave. True if there may be more.
     fn send(&mut self) -> bool {
-        self.shared.lock().handle_timeouts(self.shared.now());
         for _ in 0..BURSTS {
             if !self.flush() {
                 return false;

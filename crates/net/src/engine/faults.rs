@@ -15,7 +15,7 @@ use crate::stream::Payload;
 impl Engine {
     /// Takes in what has come already: what a peer had said, and taken, before it went still counts.
     pub(super) fn catch_up(&mut self) {
-        while self.flush_wires() | self.take_messages() | self.run_some() {}
+        while self.take_inbox() | self.flush_wires() | self.take_messages() | self.run_some() {}
     }
 
     pub(super) fn handle_lost(&mut self, peer: usize, why: String) {
