@@ -67,9 +67,13 @@ def _row(heats: Sequence[Heat], side: str) -> Row:
 
 
 def replaced(rows: Sequence[Row], by: Sequence[Row]) -> list[Row]:
-    """`rows` with those parts that `by` has measured anew; each keeps the environment it was measured in."""
-    anew = {row["part"] for row in by} - {"environment", "no testbed"}
-    return [row for row in rows if row["part"] not in anew] + list(by)
+    """`rows` with what `by` has measured anew; each keeps the environment that it was measured in."""
+    anew = {_which(row) for row in by if row["part"] not in ("environment", "no testbed")}
+    return [row for row in rows if _which(row) not in anew] + list(by)
+
+
+def _which(row: Row) -> tuple[object, ...]:
+    return tuple(row.get(name) for name in ("part", "network", "ranks", "bytes", "side", "when", "way"))
 
 
 def quantile(ordered: Sequence[float], share: float) -> float:
