@@ -17,7 +17,7 @@ fn ms(millis: u64) -> Duration {
 }
 
 fn ltp() -> Flow {
-    Flow::new(Box::new(Rate::new(None)))
+    Flow::new(Box::new(Rate::new()))
 }
 
 fn path(mbit: u64, rtt: Duration, loss: f64, queue: u64) -> Path {

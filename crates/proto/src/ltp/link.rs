@@ -177,7 +177,7 @@ impl Link {
             seen: Seen::default(),
             outbox: Outbox::new(settings.seed, most),
             inbox: Inbox::new(settings.closing, most),
-            rate: Rate::new(None),
+            rate: Rate::new(),
             search: Search::new(payload, settings.payload_ceiling.max(payload)),
             probe: None,
             notes: VecDeque::from([Note::Ping]),

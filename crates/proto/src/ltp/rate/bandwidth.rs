@@ -108,12 +108,6 @@ pub(super) struct MaxFilter {
 }
 
 impl MaxFilter {
-    pub(super) fn starting_at(rate: Option<u64>) -> MaxFilter {
-        let mut filter = MaxFilter::default();
-        filter.rounds[0] = rate.unwrap_or(0);
-        filter
-    }
-
     /// Takes a sample. A limited one never makes the estimate forget a larger one.
     pub(super) fn add(&mut self, sample: Sample) {
         self.rounds[self.at] = self.rounds[self.at].max(sample.rate);

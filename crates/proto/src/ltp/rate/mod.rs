@@ -39,15 +39,6 @@ pub struct AckedBatch {
     pub in_flight: u64,
 }
 
-/// What one sender may hand to a later one on the same path.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Memory {
-    /// Bytes per second.
-    pub bandwidth: u64,
-    /// Minimal round trip.
-    pub rtt_min: Duration,
-}
-
 /// The rate control of one direction of one link.
 #[derive(Clone, Debug)]
 pub struct Rate {
@@ -87,14 +78,14 @@ struct Round {
 }
 
 impl Rate {
-    /// Begins, with the estimates of an earlier sender if there are any.
-    pub fn new(initial: Option<Memory>) -> Rate {
-        let bandwidth = initial.map(|memory| memory.bandwidth);
+    /// Begins on an unknown path.
+    #[allow(clippy::new_without_default, reason = "the beginning of a link is no empty value")]
+    pub fn new() -> Rate {
         let mut rate = Rate {
-            phase: initial.map_or(Phase::start_up(), |_| Phase::cycle(Duration::ZERO)),
+            phase: Phase::start_up(),
             sampler: Sampler::default(),
-            bandwidth: MaxFilter::starting_at(bandwidth),
-            rtt: Rtt::starting_at(initial.map(|memory| memory.rtt_min)),
+            bandwidth: MaxFilter::default(),
+            rtt: Rtt::default(),
             pacer: Pacer::default(),
             loss: Watch::new(),
             round: Round::default(),
@@ -104,11 +95,6 @@ impl Rate {
         };
         rate.set_limits(Duration::ZERO);
         rate
-    }
-
-    /// The estimates, for a later sender.
-    pub fn memory(&self) -> Option<Memory> {
-        Some(Memory { bandwidth: self.bandwidth()?, rtt_min: self.rtt_min()? })
     }
 
     /// May a packet leave, with so many bytes in flight?

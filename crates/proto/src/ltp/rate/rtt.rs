@@ -15,10 +15,6 @@ pub(super) struct Rtt {
 }
 
 impl Rtt {
-    pub(super) fn starting_at(min: Option<Duration>) -> Rtt {
-        Rtt { halves: [None, min], ..Rtt::default() }
-    }
-
     pub(super) fn add(&mut self, now: Duration, sample: Duration) {
         self.age(now);
         let known = self.min();
