@@ -1,0 +1,219 @@
+"""The contract of the stage: in which form numbers go, and what becomes of those that do not.
+
+A *compressor* turns numbers into a packet and back. It is pure: settings only; the caller holds the state and
+says whose turn it is, from which all chance is drawn.
+
+    state = compressor.start(spec)
+    packet, state = compressor.encode(value, state, turn, error)    # error: what was left; then what is left
+    packet.add_to(out)                                              # out += what the packet says
+
+Conservation: the packet plus the new `error` is `value` plus the old `error`, number by number, to rounding.
+Where a packet says exactly what it was given (sparsifiers), so is the law.
+
+A *memory* wraps a compressor and decides what becomes of the error: it is fed back, or applied at once and
+reset
+later, or stepped ahead of. It is a coroutine without I/O. It yields what is to be averaged over ranks, and is
+sent the average; the live driver (`tweed.attach`) and the simulated one (`tweed.simulate`) walk the same
+code.
+
+    exchange = memory.exchange(value, state, turn)
+    ask = next(exchange)                     # an `Ask`: compress and average this
+    ask = exchange.send(mean)                # perhaps another
+    ...                                      # StopIteration: what is to be done to the model, a `Placed`
+
+Modules of this folder load torch inside functions only: a strategy is a plain value and costs no import.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar, runtime_checkable
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from tweed.compress.packet import Packet
+
+State = TypeVar("State")
+
+
+@dataclass(frozen=True, slots=True)
+class Spec:
+    """The buffer that is compressed again and again: tensors side by side.
+
+    Args:
+      shapes: of the tensors, in their order in the buffer.
+    """
+
+    shapes: tuple[tuple[int, ...], ...]
+
+    @property
+    def numel(self) -> int:
+        """Numbers in the buffer."""
+        return sum(self.sizes)
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """Numbers per tensor."""
+        return tuple(_product(shape) for shape in self.shapes)
+
+
+def _product(shape: tuple[int, ...]) -> int:
+    numel = 1
+    for length in shape:
+        numel *= length
+    return numel
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """Which exchange of which buffer this is, and whose. Equal turns draw equal chance on every machine.
+
+    Args:
+      spec: the buffer.
+      step: exchanges of it before this one; equal on all ranks.
+      slot: number of the buffer; equal on all ranks.
+      rank: of `size` ranks.
+    """
+
+    spec: Spec
+    step: int = 0
+    slot: int = 0
+    rank: int = 0
+    size: int = 1
+
+    def shared(self, seed: int) -> int:
+        """A 64-bit key, equal on all ranks, another one for each step and slot."""
+        return _mixed(_mixed(_mixed(seed) ^ self.step) ^ self.slot)
+
+    def own(self, seed: int) -> int:
+        """A 64-bit key, another one for each rank, step and slot."""
+        return _mixed(self.shared(seed) ^ (self.rank + 1))
+
+
+def _mixed(value: int) -> int:
+    """The finaliser of SplitMix64 (Steele, Lea, Flood 2014): every bit of the input moves every bit."""
+    mask = 2**64 - 1
+    value = (value + 0x9E3779B97F4A7C15) & mask
+    value = ((value ^ (value >> 30)) * 0xBF58476D1CE4E5B9) & mask
+    value = ((value ^ (value >> 27)) * 0x94D049BB133111EB) & mask
+    return value ^ (value >> 31)
+
+
+@runtime_checkable
+class Compressor(Protocol[State]):
+    """In which form numbers go. `State` is a dataclass of tensors and plain numbers, or None.
+
+    Attributes:
+      unbiased: the mean of what a packet says, over all chance, is the input.
+      sums: packets of ranks can be added number by number; the sum says the sum. Such packets are `Numbers`
+      and
+        travel by an ordinary all-reduce. Others go by ranges (`tweed.collective.ranges`).
+      back: what the owner of a range compresses the average with before telling all; None: it tells all
+      exactly,
+        as entries or in full, whichever is shorter.
+    """
+
+    @property
+    def unbiased(self) -> bool:
+        """See above."""
+
+    @property
+    def sums(self) -> bool:
+        """See above."""
+
+    @property
+    def back(self) -> Compressor[Any] | None:
+        """See above."""
+
+    def start(self, spec: Spec) -> State:
+        """The state before the first turn."""
+        ...
+
+    def encode(
+        self, value: Tensor, state: State, turn: Turn, error: Tensor | None = None
+    ) -> tuple[Packet, State]:
+        """Compresses `value`, or `value + error`; then `error` becomes what the packet does not say.
+
+        Args:
+          value: `[numel]` float32, contiguous, finite. It may be used as scratch memory.
+          state: from `start` or the turn before; consumed.
+          turn: see `Turn`.
+          error: as `value`, or None if nobody wants to know.
+        """
+        ...
+
+    def error_bound(self, spec: Spec) -> float:
+        """The mean of `|C(v) - v|² / |v|²` over all chance, for the worst `v`; some exceed 1."""
+        ...
+
+    def packet_bytes(self, spec: Spec) -> float:
+        """Bytes of one rank's packet with its header; where it varies, the mean for Gaussian values."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """Compress `value` (plus `error`, which becomes what is left) and average it over all ranks.
+
+    Args:
+      by: how.
+      value: `[numel]` float32. The driver may use it as scratch memory; the average comes in another buffer.
+      error: see `Compressor.encode`.
+      part: names the compressor's state in this memory.
+      silent: this rank has nothing to say: it contributes zeros, and `value` and `error` stay as they are.
+    """
+
+    by: Compressor[Any]
+    value: Tensor
+    error: Tensor | None = None
+    part: str = "main"
+    silent: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """What is to be done to the model after an exchange.
+
+    Args:
+      advance: `[numel]`, by how much this rank's reference point moves on; in an exchange of gradients
+        the gradient to be used.
+      shift: how far from that point the next gradient is to be taken; None: there.
+    """
+
+    advance: Tensor
+    shift: Tensor | None = None
+
+
+#: Yields `Ask`, is sent the mean over ranks (`[numel]`, valid until the next yield), returns `Placed`.
+Exchange = Generator[Ask, "Tensor", Placed]
+
+
+@runtime_checkable
+class Memory(Protocol[State]):
+    """What becomes of what a packet does not say. `State` is a dataclass of tensors, changed in place.
+
+    Attributes:
+      exchanges: what may be exchanged with it, of "gradient", "step", "difference" and "model".
+      reason: why nothing else; for the error text.
+      forks: ranks' models differ between exchanges, and only their average is the model (see `Run.averaged`).
+    """
+
+    exchanges: ClassVar[frozenset[str]]
+    reason: ClassVar[str]
+    forks: ClassVar[bool]
+
+    @property
+    def parts(self) -> Mapping[str, Compressor[Any]]:
+        """The compressors it asks for, by `Ask.part`."""
+        ...
+
+    def start(self, like: Tensor) -> State:
+        """The state before the first exchange; `like`, `[numel]` float32, gives size and device."""
+        ...
+
+    def exchange(self, value: Tensor, state: State, turn: Turn, silent: bool = False) -> Exchange:
+        """One exchange of `value`: `[numel]` float32, this rank's gradient, or how far it moved from its
+        reference point. `silent`: this rank has nothing to say this time."""
+        ...

@@ -1,0 +1,36 @@
+"""No memory: what a packet does not say is forgotten."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from tweed.compress.base import Ask, Compressor, Exchange, Placed, Turn
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class Direct:
+    """Compresses, averages, and forgets the rest: for compressors that are unbiased, or nearly exact."""
+
+    compressor: Compressor[Any]
+
+    exchanges: ClassVar[frozenset[str]] = frozenset({"gradient", "step", "difference"})
+    reason: ClassVar[str] = "a model that is compressed loses parameters"
+    forks: ClassVar[bool] = False
+
+    @property
+    def parts(self) -> Mapping[str, Compressor[Any]]:
+        """See `Memory`."""
+        return {"main": self.compressor}
+
+    def start(self, like: Tensor) -> None:
+        """Nothing to remember."""
+
+    def exchange(self, value: Tensor, state: None, turn: Turn, silent: bool = False) -> Exchange:
+        """See `Memory`."""
+        mean = yield Ask(self.compressor, value, silent=silent)
+        return Placed(mean)

@@ -1,0 +1,50 @@
+"""What was not said is said later."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from tweed.compress.base import Ask, Compressor, Exchange, Placed, Turn
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+@dataclass(slots=True)
+class Owed:
+    """State of `ErrorFeedback`: `[numel]`, what is still to be said."""
+
+    error: Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorFeedback:
+    """Adds what was left of the last exchange to the next.
+
+    Cost: memory for one more copy of what is exchanged.
+    Source: Karimireddy et al., "Error feedback fixes SignSGD and other gradient compression schemes", 2019.
+    """
+
+    compressor: Compressor[Any]
+
+    exchanges: ClassVar[frozenset[str]] = frozenset({"gradient", "step", "difference"})
+    reason: ClassVar[str] = "what was left of a model is no part of the next one"
+    forks: ClassVar[bool] = False
+
+    @property
+    def parts(self) -> Mapping[str, Compressor[Any]]:
+        """See `Memory`."""
+        return {"main": self.compressor}
+
+    def start(self, like: Tensor) -> Owed:
+        """Nothing is owed."""
+        return Owed(like.new_zeros(like.shape))
+
+    def exchange(self, value: Tensor, state: Owed, turn: Turn, silent: bool = False) -> Exchange:
+        """See `Memory`."""
+        if silent:
+            state.error.add_(value)
+        mean = yield Ask(self.compressor, value, state.error, silent=silent)
+        return Placed(mean)

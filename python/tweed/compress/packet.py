@@ -1,0 +1,140 @@
+"""What crosses the network, and the bytes that it is there: one class per form, one number per class on the
+wire.
+
+Numbers  values that ranks can add up (an ordinary all-reduce carries them), or values as they are
+Entries  single numbers and where they belong: see `entries`
+Codes    few bits per number and a scale per block: see `codes`
+
+Bytes begin with a header of 16: kind, coding, bits, scheme (a byte each), length, block, first (32 bits each,
+little
+endian). No bytes at all are a packet too: one that says nothing.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from tweed.errors import DataError
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+HEADER_BYTES = 16
+_HEADER = struct.Struct("<BBBBIII")
+
+
+class Packet(Protocol):
+    """What one rank says about `numel` numbers."""
+
+    @property
+    def numel(self) -> int:
+        """Numbers that it is about."""
+
+    def add_to(self, out: Tensor) -> None:
+        """Adds what is said to `out`, `[numel]` float32."""
+
+    def cut(self, bounds: Sequence[int]) -> Sequence[Packet]:
+        """What is said about the numbers between each two of `bounds`, which ascend from 0 to `numel`."""
+
+    def pack(self) -> Tensor:
+        """As bytes: `[bytes]` uint8, on the same device."""
+
+
+class Header(NamedTuple):
+    """The fields in front of a packet's bytes; `first`: places of the first number within its block."""
+
+    kind: int
+    coding: int = 0
+    bits: int = 0
+    scheme: int = 0
+    length: int = 0
+    block: int = 0
+    first: int = 0
+
+    def pack(self, like: Tensor) -> Tensor:
+        """`[16]` uint8 on the device of `like`."""
+        import torch
+
+        return torch.frombuffer(bytearray(_HEADER.pack(*self)), dtype=torch.uint8).to(like.device)
+
+
+def _everywhere(values: Tensor, out: Tensor) -> None:
+    out.add_(values)
+
+
+@dataclass(frozen=True, slots=True)
+class Numbers:
+    """Values of any floating dtype that can be added to those of other ranks, number by number.
+
+    Args:
+      values: `[count]`.
+      numel: of what they stand for.
+      place: `place(values, out)` adds what values stand for to `out`; by default they stand for themselves.
+    """
+
+    KIND = 1
+
+    values: Tensor
+    numel: int
+    place: Callable[[Tensor, Tensor], None] = _everywhere
+
+    def add_to(self, out: Tensor) -> None:
+        """See `Packet`."""
+        self.place(self.values, out)
+
+    def cut(self, bounds: Sequence[int]) -> Sequence[Numbers]:
+        """See `Packet`; only for values that stand for themselves."""
+        spans = pairwise(bounds)
+        return [replace(self, values=self.values[low:high], numel=high - low) for low, high in spans]
+
+    def pack(self) -> Tensor:
+        """See `Packet`: float32 after the header."""
+        import torch
+
+        header = Header(self.KIND, length=self.numel).pack(self.values)
+        return torch.cat([header, self.values.float().contiguous().view(torch.uint8)])
+
+
+def unpack(data: Tensor, numel: int) -> Packet | None:
+    """The packet that `data` is; None if it says nothing.
+
+    Args:
+      data: `[bytes]` uint8, from another rank.
+      numel: how many numbers it is to be about.
+
+    Raises: DataError if it is no packet, or one about something else.
+    """
+    from tweed.compress.entries import Entries
+
+    if data.numel() == 0:
+        return None
+    if data.numel() < HEADER_BYTES:
+        raise DataError(f"a packet of {data.numel()} bytes came in: no header fits into that")
+    header = Header(*_HEADER.unpack(bytes(data[:HEADER_BYTES].cpu().numpy())))
+    body = data[HEADER_BYTES:]
+    if header.kind == Numbers.KIND:
+        return _numbers(header, body, numel)
+    if header.kind == Entries.KIND:
+        return Entries.unpack(header, body, numel)
+    raise DataError(f"a packet of kind {header.kind} came in: do all ranks run the same version of tweed?")
+
+
+def _numbers(header: Header, body: Tensor, numel: int) -> Numbers:
+    import torch
+
+    check(header.length == numel and body.numel() == 4 * numel, header, body, numel)
+    return Numbers(_aligned(body).view(torch.float32), numel)
+
+
+def _aligned(body: Tensor) -> Tensor:
+    return body if body.storage_offset() % 4 == 0 else body.clone()
+
+
+def check(fits: bool, header: Header, body: Tensor, numel: int) -> None:
+    """Raises DataError unless `fits`."""
+    if not fits:
+        raise DataError(f"a packet came in that does not fit {numel} numbers: {header}, {body.numel()} bytes")

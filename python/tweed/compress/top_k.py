@@ -1,0 +1,66 @@
+"""The numbers of largest magnitude."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tweed.compress.base import Spec, Turn
+from tweed.compress.entries import Entries
+from tweed.compress.packet import HEADER_BYTES
+from tweed.errors import UsageError
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class TopK:
+    """Says the share `density` of all numbers that has the largest magnitude; ties go to the lowest index.
+
+    Args:
+      density: share of numbers, above 0 and at most 1; at least one number is said.
+
+    Raises: UsageError for another density.
+    Cost: one pass to select; 8 bytes per number that is said.
+    Source: Aji and Heafield, "Sparse communication for distributed gradient descent", 2017.
+    """
+
+    density: float
+
+    unbiased = False
+    sums = False
+    back = None
+
+    def __post_init__(self) -> None:
+        if not 0 < self.density <= 1:
+            raise UsageError(
+                f"top-k: density={self.density!r} is no share of numbers; give one above 0, at most 1"
+            )
+
+    def _count(self, numel: int) -> int:
+        return min(numel, max(1, round(self.density * numel)))
+
+    def start(self, spec: Spec) -> None:
+        """Nothing to remember."""
+
+    def encode(
+        self, value: Tensor, state: None, turn: Turn, error: Tensor | None = None
+    ) -> tuple[Entries, None]:
+        """See `Compressor`; numbers that are said are said exactly."""
+        if error is not None:
+            value = error.add_(value)
+        count = self._count(value.numel())
+        indices = value.abs().sort(descending=True, stable=True).indices[:count].sort().values
+        entries = Entries(indices.int(), value[indices], value.numel())
+        if error is not None:
+            error[indices] = 0
+        return entries, None
+
+    def error_bound(self, spec: Spec) -> float:
+        """All but the said share, where magnitudes are equal."""
+        return 1 - self._count(spec.numel) / spec.numel
+
+    def packet_bytes(self, spec: Spec) -> float:
+        """Eight per number that is said."""
+        return HEADER_BYTES + 8.0 * self._count(spec.numel)
