@@ -1,0 +1,9 @@
+"""Loops over many numbers, which compressors are made of: native for CPU tensors, torch's for all others.
+
+sparse  choosing numbers and coding where they belong
+quant   few bits per number
+
+Both ways give the same bits. Modules whose names end in `_torch` load torch; the others do when called.
+"""
+
+from __future__ import annotations

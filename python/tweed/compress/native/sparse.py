@@ -1,0 +1,216 @@
+"""Choosing numbers of a buffer, and coding where they belong.
+
+Numbers are `[numel]` float32, at most 2^31 - 1 of them; indices are int32. Magnitudes are compared as bits:
+the order is that of `|x|`, denormal numbers count, both zeros are equal, infinity comes next and NaN last.
+`error`, where it is given, is what was left of the last time: numbers are chosen from `x + error`, and what is
+not chosen stays in `error`.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from tweed.errors import DataError, UsageError
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+MOST = 2**31 - 1  # numbers of a buffer: an index is an int32
+BLOCK = 32  # gaps that share a width in `delta_encode`
+
+
+def top_k(x: Tensor, count: int, error: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """The `count` numbers of largest magnitude; of equal ones those of lowest index.
+
+    Args:
+      x: `[numel]` float32; not changed.
+      count: 0 to numel.
+      error: `[numel]` float32, other memory than `x`.
+
+    Returns: `[count]` indices, ascending, and `[count]` values.
+    Raises: UsageError.
+    Cost: one pass over `x`, and over `error`.
+    """
+    from tweed.compress.native import sparse_torch
+
+    _check(x, error)
+    _check_count(count, x)
+    return sparse_torch.top_k(x, count, error)
+
+
+def threshold(x: Tensor, tau: float, error: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """The numbers of magnitude `tau` and more.
+
+    Args:
+      x: `[numel]` float32; not changed.
+      tau: 0 or more; rounded to float32.
+      error: `[numel]` float32, other memory than `x`.
+
+    Returns: `[count]` indices, ascending, and `[count]` values.
+    Raises: UsageError.
+    Cost: one pass over `x`, and over `error`.
+    """
+    from tweed.compress.native import sparse_torch
+
+    _check(x, error)
+    if math.isnan(tau) or tau < 0:
+        raise UsageError(f"threshold: tau={tau!r} is no magnitude; give 0 or more")
+    return sparse_torch.threshold(x, tau, error)
+
+
+def kth_magnitude(x: Tensor, count: int) -> float:
+    """The least magnitude among the `count` numbers of largest magnitude; 1 to numel. Cost: as `top_k`."""
+    from tweed.compress.native import sparse_torch
+
+    _check(x)
+    _check_count(count, x, least=1)
+    return sparse_torch.kth_magnitude(x, count)
+
+
+def nonzero(x: Tensor) -> tuple[Tensor, Tensor]:
+    """Indices, ascending, and values of all numbers that are not zero. Cost: one pass."""
+    from tweed.compress.native import sparse_torch
+
+    _check(x)
+    return sparse_torch.nonzero(x)
+
+
+def scatter_add(out: Tensor, indices: Tensor, values: Tensor) -> None:
+    """Adds `values[i]` to `out[indices[i]]`.
+
+    Args:
+      out: `[numel]` float32.
+      indices: `[count]` int32, no two equal.
+      values: `[count]` float32.
+
+    Raises: UsageError, also for an index outside of `out`; then `out` is as it was.
+    Cost: the touched lines of `out`.
+    """
+    from tweed.compress.native import sparse_torch
+
+    _check(out)
+    _check(values)
+    _check_indices(indices, out.numel())
+    if len(indices) != len(values):
+        raise UsageError(
+            f"{len(indices)} indices came with {len(values)} values; give one of each per number"
+        )
+    sparse_torch.scatter_add(out, indices, values)
+
+
+def gather(x: Tensor, indices: Tensor) -> Tensor:
+    """`x[indices]`. Raises UsageError for an index outside of `x`. Cost: the touched lines of `x`."""
+    from tweed.compress.native import sparse_torch
+
+    _check(x)
+    _check_indices(indices, x.numel())
+    return sparse_torch.gather(x, indices)
+
+
+def delta_encode(indices: Tensor, numel: int) -> Tensor:
+    """Indices as the gaps between them, each block of 32 with as many bits per gap as its largest needs.
+
+    A gap is the number of indices left out. First come the widths, a byte per block; then the blocks' bits,
+    low ones first, each block at a whole byte.
+
+    Args:
+      indices: `[count]` int32, ascending, no two equal.
+      numel: they are below it.
+
+    Returns: `[bytes]` uint8; about `log2(numel / count) + 2.7` bits per index where they are spread evenly.
+    Raises: UsageError for indices that do not ascend from 0 to `numel - 1`.
+    Cost: one pass.
+    Source: binary packing of gaps in blocks, as in Lemire and Boytsov, "Decoding billions of integers per
+    second through vectorization", 2015.
+    """
+    from tweed.compress.native import indices_torch
+
+    _check_ascending(indices, numel)
+    return indices_torch.delta_encode(indices)
+
+
+def delta_decode(data: Tensor, count: int, numel: int) -> Tensor:
+    """The `count` indices below `numel` that `data` codes; the inverse. Raises DataError if there are none."""
+    from tweed.compress.native import indices_torch
+
+    _check_bytes(data)
+    indices = indices_torch.delta_decode(data, count)
+    if indices is None or (count and not int(indices[-1]) < numel):
+        raise DataError(f"{len(data)} bytes came in that are not {count} indices below {numel}")
+    return indices.int()
+
+
+def bitmap_encode(indices: Tensor, numel: int) -> Tensor:
+    """A bit per number, 1 for those that are said, low bits first.
+
+    Args: as `delta_encode`.
+    Returns: `[(numel + 7) // 8]` uint8.
+    Raises: UsageError for indices that do not ascend from 0 to `numel - 1`.
+    Cost: one pass over indices and bits.
+    """
+    from tweed.compress.native import indices_torch
+
+    _check_ascending(indices, numel)
+    return indices_torch.bitmap_encode(indices, numel)
+
+
+def bitmap_decode(data: Tensor, count: int, numel: int) -> Tensor:
+    """The `count` indices below `numel` that `data` codes; the inverse. Raises DataError if there are none."""
+    from tweed.compress.native import indices_torch
+
+    _check_bytes(data)
+    indices = indices_torch.bitmap_decode(data)
+    if len(data) != (numel + 7) // 8 or len(indices) != count or (count and not int(indices[-1]) < numel):
+        raise DataError(f"{len(data)} bytes came in that are no bits of {count} indices below {numel}")
+    return indices.int()
+
+
+def all_finite(x: Tensor) -> bool:
+    """Whether no number is infinite or NaN. Cost: one pass, or less if one is."""
+    from tweed.compress.native import sparse_torch
+
+    _check(x)
+    return sparse_torch.all_finite(x)
+
+
+def _check(*numbers: Tensor | None) -> None:
+    import torch
+
+    given = [x for x in numbers if x is not None]
+    for x in given:
+        if x.dtype != torch.float32 or x.dim() != 1 or x.numel() > MOST:
+            raise UsageError(
+                f"expected one row of at most {MOST} float32 numbers, not {x.dtype} of shape {list(x.shape)}"
+            )
+    if len({x.numel() for x in given}) > 1:
+        raise UsageError(f"the error has another length than the numbers: {[x.numel() for x in given]}")
+
+
+def _check_count(count: int, x: Tensor, least: int = 0) -> None:
+    if not least <= count <= x.numel():
+        raise UsageError(f"{count} of {x.numel()} numbers cannot be chosen")
+
+
+def _check_indices(indices: Tensor, numel: int) -> None:
+    import torch
+
+    if indices.dtype != torch.int32 or indices.dim() != 1:
+        raise UsageError(
+            f"expected one row of int32 indices, not {indices.dtype} of shape {list(indices.shape)}"
+        )
+    if len(indices) and not (0 <= int(indices.min()) and int(indices.max()) < numel):
+        raise UsageError(f"an index is outside of 0 to {numel - 1}")
+
+
+def _check_ascending(indices: Tensor, numel: int) -> None:
+    _check_indices(indices, numel)
+    if bool((indices[1:] <= indices[:-1]).any()):
+        raise UsageError("indices that are coded have to ascend, no two equal")
+
+
+def _check_bytes(data: Tensor) -> None:
+    import torch
+
+    if data.dtype != torch.uint8 or data.dim() != 1:
+        raise UsageError(f"expected one row of bytes, not {data.dtype} of shape {list(data.shape)}")

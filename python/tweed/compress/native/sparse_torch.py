@@ -1,0 +1,70 @@
+"""What `sparse` does, by torch's operators. Arguments have been checked."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+_MAGNITUDE = 0x7FFFFFFF  # all bits of a float32 but its sign; as integers they are in the order of magnitudes
+
+
+def top_k(x: Tensor, count: int, error: Tensor | None) -> tuple[Tensor, Tensor]:
+    """See `sparse.top_k`."""
+    if count == 0:
+        return _taken(x, torch.zeros_like(x, dtype=torch.bool), error)
+    keys = _keys(x if error is None else x + error)
+    least = _kth_key(keys, count)
+    chosen = keys > least
+    ties = (keys == least).nonzero().squeeze(1)
+    chosen[ties[: count - int(chosen.sum())]] = True
+    return _taken(x, chosen, error)
+
+
+def threshold(x: Tensor, tau: float, error: Tensor | None) -> tuple[Tensor, Tensor]:
+    """See `sparse.threshold`."""
+    least = _keys(torch.tensor(tau, dtype=torch.float32, device=x.device))
+    return _taken(x, _keys(x if error is None else x + error) >= least, error)
+
+
+def kth_magnitude(x: Tensor, count: int) -> float:
+    """See `sparse.kth_magnitude`."""
+    return float(_kth_key(_keys(x), count).view(torch.float32))
+
+
+def nonzero(x: Tensor) -> tuple[Tensor, Tensor]:
+    """See `sparse.nonzero`."""
+    return _taken(x, _keys(x) > 0, None)
+
+
+def scatter_add(out: Tensor, indices: Tensor, values: Tensor) -> None:
+    """See `sparse.scatter_add`."""
+    out.index_add_(0, indices, values)
+
+
+def gather(x: Tensor, indices: Tensor) -> Tensor:
+    """See `sparse.gather`."""
+    return x.index_select(0, indices)
+
+
+def all_finite(x: Tensor) -> bool:
+    """See `sparse.all_finite`."""
+    return bool(x.isfinite().all())
+
+
+def _keys(x: Tensor) -> Tensor:
+    return x.view(torch.int32) & _MAGNITUDE
+
+
+def _kth_key(keys: Tensor, count: int) -> Tensor:
+    return keys.kthvalue(keys.numel() - count + 1).values
+
+
+def _taken(x: Tensor, chosen: Tensor, error: Tensor | None) -> tuple[Tensor, Tensor]:
+    """The chosen numbers of `x + error`; the others stay in `error`."""
+    if error is not None:
+        x = error.add_(x)
+    indices = chosen.nonzero().squeeze(1)
+    values = x[indices]
+    if error is not None:
+        error[indices] = 0
+    return indices.int(), values
