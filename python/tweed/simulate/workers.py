@@ -1,0 +1,195 @@
+"""Virtual workers: a strategy's stages, walked for as many models as you like in one process.
+
+    workers = Workers(model, lambda params: torch.optim.SGD(params, lr=0.1), named_strategy("ef_sgd"), 8)
+    for step in range(300):
+        loss = workers.step(lambda rank, model: F.cross_entropy(model(x(rank, step)), y(rank, step)))
+    accuracy = score(workers.average())
+
+Cadence, compressors, memories and the flight of a buffer are those that run live. There is no network and no
+clock: what a worker gives to others is there at once, and for the cadence a step takes a second. Bytes are
+those of packets that were really packed.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from tweed.attach.flight import Luggage, flight, pack
+from tweed.cadence import Event, StepDone, Stop
+from tweed.compress import Compressor, Direct, Identity, Memory, Placed, Turn
+from tweed.errors import UsageError
+from tweed.simulate.flat import Flat
+from tweed.simulate.together import Traffic, together
+from tweed.strategy import Strategy
+
+#: The loss of a worker's next batch, by its rank, with its own model.
+Loss = Callable[[int, nn.Module], Tensor]
+#: Makes a worker's optimizer; it is given one parameter, which holds all of the model's numbers side by side.
+MakeOptimizer = Callable[[list[nn.Parameter]], Optimizer]
+
+
+@dataclass(slots=True)
+class Worker:
+    """One virtual worker.
+
+    Attributes:
+      model: its own.
+      flat: the model's numbers side by side.
+      optimizer: of those.
+      reference: `[numel]`, where it stood after the last exchange, without the shift.
+      shift: `[numel]`, how far from there its gradients are taken; None: there.
+      luggage: what memory and compressors keep.
+      pace: the cadence's state.
+    """
+
+    model: nn.Module
+    flat: Flat
+    optimizer: Optimizer
+    reference: Tensor
+    shift: Tensor | None
+    luggage: Luggage
+    pace: Any
+
+    def place(self, placed: Placed, exchange: str) -> None:
+        """Does what an exchange says to the gradient or to the model."""
+        if exchange == "gradient":
+            self.flat.grads.copy_(placed.advance)
+        elif exchange == "model":
+            self.flat.numbers.copy_(placed.advance)
+        else:
+            self.reference.add_(placed.advance)
+            self.shift = placed.shift
+            self.flat.numbers.copy_(self.reference)
+            if placed.shift is not None:
+                self.flat.numbers.add_(placed.shift)
+
+
+class Workers:
+    """`size` workers that begin as copies of `model` and keep to `strategy`.
+
+    Args:
+      model: float32, on any device; it becomes the first worker's. Buffers, such as those of batch norm, stay
+        each worker's own.
+      optimizer: makes a worker's optimizer. It must treat every number alike, as SGD and Adam do.
+      strategy: what is walked of it: what is exchanged, cadence and compress.
+      size: how many workers.
+
+    Raises: UsageError if the strategy chooses by what it measures: there is nothing to measure here.
+    Cost: per worker, memory for five models.
+    """
+
+    def __init__(self, model: nn.Module, optimizer: MakeOptimizer, strategy: Strategy, size: int) -> None:
+        self.strategy = strategy
+        self.traffic = Traffic(size)
+        self.exchanges = 0
+        self._memory = _memory(strategy.compress)
+        self.all = [self._worker(one, optimizer) for one in (model, *copies(model, size - 1))]
+        self._steps = 0
+        self._values = [torch.empty_like(worker.reference) for worker in self.all]
+        self._average: tuple[nn.Module, Flat] | None = None
+
+    def _worker(self, model: nn.Module, optimizer: MakeOptimizer) -> Worker:
+        flat = Flat(model)
+        luggage = pack(self._memory, flat.spec, flat.numbers)
+        start = self.strategy.cadence.start()
+        return Worker(model, flat, optimizer([flat.param]), flat.numbers.clone(), None, luggage, start)
+
+    def step(self, loss: Loss) -> float:
+        """One training step of every worker, with an exchange where the cadence wants one.
+
+        Returns: the mean of the workers' losses.
+        """
+        losses = [self._learn(rank, loss) for rank in range(len(self.all))]
+        if self.strategy.exchange == "gradient":
+            self._maybe_exchange()
+        for worker in self.all:
+            worker.optimizer.step()
+        self._steps += 1
+        self._tell(StepDone())
+        if self.strategy.exchange != "gradient":
+            self._maybe_exchange()
+        return sum(losses) / len(losses)
+
+    def _learn(self, rank: int, loss: Loss) -> float:
+        worker = self.all[rank]
+        worker.flat.grads.zero_()
+        value = loss(rank, worker.model)
+        value.backward()  # type: ignore[no-untyped-call]
+        return value.item()
+
+    def finish(self) -> None:
+        """Exchanges what the cadence has left open."""
+        self._tell(Stop())
+        if self.strategy.exchange != "gradient":
+            self._maybe_exchange()
+
+    def _tell(self, event: Event) -> None:
+        for worker in self.all:
+            worker.pace = self.strategy.cadence.handle(event, worker.pace, float(self._steps))
+
+    def _maybe_exchange(self) -> None:
+        decisions = []
+        for worker in self.all:
+            decision, worker.pace = self.strategy.cadence.poll(worker.pace, float(self._steps))
+            decisions.append(decision)
+        if decisions[0].exchange:
+            self._exchange()
+
+    @torch.no_grad()
+    def _exchange(self) -> None:
+        for worker, value in zip(self.all, self._values, strict=True):
+            if self.strategy.exchange in ("step", "difference"):
+                torch.sub(worker.flat.numbers, worker.reference, out=value)
+            else:
+                is_gradient = self.strategy.exchange == "gradient"
+                value.copy_(worker.flat.grads if is_gradient else worker.flat.numbers)
+        flights = [
+            flight(worker.luggage, value, self._turn(rank))
+            for rank, (worker, value) in enumerate(zip(self.all, self._values, strict=True))
+        ]
+        for worker, placed in zip(self.all, together(flights, self.traffic), strict=True):
+            worker.place(placed, self.strategy.exchange)
+        self.exchanges += 1
+
+    def _turn(self, rank: int) -> Turn:
+        return Turn(self.all[rank].flat.spec, self.exchanges, rank=rank, size=len(self.all))
+
+    @torch.no_grad()
+    def average(self) -> nn.Module:
+        """The average of all workers' models, without shifts: what a strategy with forks is judged by.
+
+        The model is made at the first call and overwritten by the next. Its buffers are the first worker's.
+        """
+        if self._average is None:
+            [model] = copies(self.all[0].model, 1)
+            self._average = (model, Flat(model))
+        model, flat = self._average
+        flat.numbers.zero_()
+        for worker in self.all:
+            flat.numbers.add_(worker.flat.numbers)
+            if worker.shift is not None:
+                flat.numbers.sub_(worker.shift)
+        flat.numbers.div_(len(self.all))
+        return model
+
+
+def _memory(compress: object) -> Memory[Any]:
+    if compress is None:
+        return Direct(Identity())
+    if isinstance(compress, Memory):
+        return compress
+    if isinstance(compress, Compressor):
+        return Direct(compress)
+    raise UsageError(f"compress={compress!r} decides by what it measures on a network, and here is none")
+
+
+def copies(model: nn.Module, count: int) -> list[nn.Module]:
+    """As many copies of a model, with parameters of their own."""
+    return [copy.deepcopy(model) for _ in range(count)]
