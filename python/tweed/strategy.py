@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from tweed.aggregate import Aggregate, Mean
 from tweed.cadence import Cadence, EveryStep, LocalSteps
+from tweed.compress import Compressor, Direct, Memory
 from tweed.errors import StrategyError, UsageError
 from tweed.transport import Ltp, Transport
 from tweed.transport import named as named_transport
@@ -42,7 +43,8 @@ class Strategy:
     Args:
       exchange: "gradient", "step", "difference" (of models since the last exchange) or "model".
       cadence: when to talk. Default: every step.
-      compress: in which form numbers go. None: as they are.
+      compress: in which form numbers go: a memory, such as `ErrorFeedback(TopK(0.01))`; or a compressor, with
+        nothing made good of what it leaves out: `Direct`. None: as they are.
       order: which transfer goes first. None: first in, first out.
       collective: along which path; so far a `Server`. None: what the group picks from size, ranks and
         measured links.
@@ -55,7 +57,7 @@ class Strategy:
 
     exchange: Exchange = "gradient"
     cadence: Cadence[Any] = _EVERY_STEP
-    compress: object | None = None
+    compress: Memory[Any] | Compressor[Any] | None = None
     order: object | None = None
     collective: Server | None = None
     transport: Transport | str | None = None
@@ -73,6 +75,8 @@ class Strategy:
             _check_part("transport", self.transport, Transport)
         self._check_cadence()
         self._check_loss()
+        if self.compress is not None:
+            self._check_compress()
 
     def _check_cadence(self) -> None:
         if self.exchange not in self.cadence.exchanges:
@@ -80,6 +84,30 @@ class Strategy:
             raise StrategyError(
                 f'cadence={self.cadence!r} does not go with exchange="{self.exchange}": '
                 f"{self.cadence.reason}. Exchange {fits}, or take another cadence"
+            )
+
+    @property
+    def memory(self) -> Memory[Any] | None:
+        """What `compress` says, as a memory; None if numbers go as they are."""
+        assert not isinstance(self.compress, Compressor)  # one was wrapped when the strategy was built
+        return self.compress
+
+    def _check_compress(self) -> None:
+        if isinstance(self.compress, Compressor) and not isinstance(self.compress, type):
+            object.__setattr__(self, "compress", Direct(self.compress))
+        _check_part("compress", self.compress, Memory)
+        assert isinstance(self.compress, Memory)
+        if self.exchange not in self.compress.exchanges:
+            fits = " or ".join(f'"{kind}"' for kind in _EXCHANGES if kind in self.compress.exchanges)
+            raise StrategyError(
+                f'compress={self.compress!r} does not go with exchange="{self.exchange}": '
+                f"{self.compress.reason}. Exchange {fits}, or compress nothing"
+            )
+        if self.may_lose or self.collective is not None:
+            other = self.collective if self.transport is None else self.transport
+            raise StrategyError(
+                f"compress={self.compress!r} does not go with {other!r}, which handles sums of plain numbers "
+                "on their way, and what is compressed is no such sum. Leave one of the two out"
             )
 
     def _check_collective(self) -> None:

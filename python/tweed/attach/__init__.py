@@ -7,6 +7,9 @@ losses    the same for all buckets of a run, and the record of it
 wire      the process group, as the exchanges see it
 gradient  exchange of gradients during the backward pass
 model     exchange of models between steps
+flight    the way of one buffer through compression and the network, `carry` over a group
+parcels   all buffers that go compressed
+packed    exchange of gradients, compressed; `moved` of how far parameters have moved
 checks    what must hold before ranks train together
 run       the hooks that tie these to a model and its optimizer, and feed the cadence
 """

@@ -74,10 +74,8 @@ def check_covered(optimizer: Optimizer, params: set[nn.Parameter], trouble: str)
 
 def check_strategy(strategy: Strategy) -> None:
     """Raises StrategyError if a stage is asked for that `attach` does not drive yet."""
-    for stage in ("compress", "order"):
-        part = getattr(strategy, stage)
-        if part is not None:
-            raise StrategyError(f"{stage}={part!r}: attach drives no such stage, so far")
+    if strategy.order is not None:
+        raise StrategyError(f"order={strategy.order!r}: attach drives no such stage, so far")
     if strategy.aggregate.in_network != "sum":
         raise StrategyError(
             f"aggregate={strategy.aggregate!r} must see each contribution alone, and attach exchanges by "

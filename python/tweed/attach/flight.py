@@ -91,9 +91,10 @@ def flight(luggage: Luggage, value: Tensor, turn: Turn, silent: bool = False) ->
 def _averaged(luggage: Luggage, ask: Ask, turn: Turn) -> Generator[Transfer, Any, None]:
     """Leaves the mean over ranks of what `ask` asks for in `luggage.mean`."""
     packet: Packet | None = None
-    if not ask.silent:
+    if ask.by.sums or not ask.silent:
+        value, error = (torch.zeros_like(ask.value), None) if ask.silent else (ask.value, ask.error)
         state = luggage.parts[ask.part]
-        packet, luggage.parts[ask.part] = ask.by.encode(ask.value, state, turn, ask.error)
+        packet, luggage.parts[ask.part] = ask.by.encode(value, state, turn, error)
     if ask.by.sums:
         assert isinstance(packet, Numbers)  # the contract of `sums`
         total = yield Sum(packet.values)

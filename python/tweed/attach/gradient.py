@@ -17,7 +17,7 @@ from tweed.errors import UsageError
 FIRST_BUCKET_BYTES = 2**20  # as DDP: small, so that the exchange begins early in the backward pass
 
 
-class _Load:
+class Load:
     """A bucket, its parameters, and how far it has come in this exchange."""
 
     def __init__(self, params: list[Parameter], bucket: Bucket) -> None:
@@ -29,6 +29,7 @@ class _Load:
 
     @property
     def full(self) -> bool:
+        """Whether all its gradients are there."""
         return len(self.placed) == len(self.params)
 
     def missing(self) -> list[int]:
@@ -61,6 +62,7 @@ class GradientExchange:
         self.fresh = False  # has there been an exchange since the last step?
         self._names = {param: name for name, param in params.items()}
         self._wire = wire
+        self._factor = wire.factor
         self._wanted = wanted
         late_first = list(params.values())[::-1]  # as a backward pass reaches them, more or less
         first_bytes = min(bucket_bytes, FIRST_BUCKET_BYTES)
@@ -77,8 +79,8 @@ class GradientExchange:
             for param in params.values()
         ]
 
-    def _load(self, params: list[Parameter]) -> _Load:
-        return _Load(params, self._wire.bucket(params, marked=True))
+    def _load(self, params: list[Parameter]) -> Load:
+        return Load(params, self._wire.bucket(params, marked=True))
 
     def _on_gradient(self, param: Tensor) -> None:
         assert isinstance(param, Parameter)  # hooks are on parameters only
@@ -104,7 +106,7 @@ class GradientExchange:
         if self._open and (not nested or self._started == len(self._loads)):
             self.exchange()
 
-    def _place(self, load: _Load, param: Parameter) -> None:
+    def _place(self, load: Load, param: Parameter) -> None:
         """Puts the gradient into its view, zero if there is none. `param.grad` becomes the view."""
         grad, view = param.grad, load.view_of[param]
         if grad is None:
@@ -112,7 +114,7 @@ class GradientExchange:
             return
         if grad.layout is not torch.strided:
             raise UsageError(f"the gradient of {self._names[param]!r} is sparse: make it dense for attach")
-        torch.mul(grad.detach(), self._wire.factor, out=view)
+        torch.mul(grad.detach(), self._factor, out=view)
         param.grad = view
         load.placed.add(param)
 
@@ -123,6 +125,9 @@ class GradientExchange:
     def _start_next(self) -> None:
         load = self._loads[self._started]
         self._started += 1
+        self._start(load)
+
+    def _start(self, load: Load) -> None:
         load.bucket.marks.fill_(1)
         for index in load.missing():
             load.bucket.marks[index] = self._wire.owes(load.bucket, index)
@@ -135,14 +140,17 @@ class GradientExchange:
                 for index in load.missing():
                     self._place(load, load.params[index])
                 self._start_next()
-            for load in self._loads:
-                self._take(load)
+            self._take_all()
         finally:
             self._reset()
         self._wire.settle()
         self.fresh = True
 
-    def _take(self, load: _Load) -> None:
+    def _take_all(self) -> None:
+        for load in self._loads:
+            self._take(load)
+
+    def _take(self, load: Load) -> None:
         assert load.work is not None  # `exchange` has started all
         self._wire.wait(load.work)
         missing = load.missing()

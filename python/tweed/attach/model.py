@@ -35,9 +35,14 @@ class ModelExchange:
         self._buckets = [wire.bucket([now[index] for index in members]) for members in self._members]
         self.anchor = [tensor.clone() for tensor in now] if anchored else None
 
-    @torch.no_grad()
     def exchange(self) -> None:
         """Makes the tensors equal on all ranks: the average. Waits for it."""
+        self.average()
+        self._wire.settle()
+
+    @torch.no_grad()
+    def average(self) -> None:
+        """As `exchange`, as a part of a greater one."""
         tensors = self._tensors()
         works = []
         for members, bucket in zip(self._members, self._buckets, strict=True):
@@ -48,7 +53,6 @@ class ModelExchange:
             self._wire.wait(work)
             for view, index in zip(bucket.views, members, strict=True):
                 self._unpack(view, tensors[index], index)
-        self._wire.settle()
 
     def _pack(self, view: Tensor, tensor: Tensor, index: int) -> None:
         moved = tensor if self.anchor is None else torch.sub(tensor, self.anchor[index], out=view)

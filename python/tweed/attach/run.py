@@ -16,11 +16,16 @@ from tweed import metrics
 from tweed.attach import checks
 from tweed.attach.gradient import GradientExchange
 from tweed.attach.model import ModelExchange
+from tweed.attach.moved import MovementExchange
+from tweed.attach.packed import PackedGradientExchange
 from tweed.attach.residual import Delivered
 from tweed.attach.wire import Stats, Wire, gather
 from tweed.cadence import Event, StepDone, Stop
+from tweed.compress import Memory
 from tweed.errors import StrategyError, UsageError
 from tweed.strategy import Strategy
+
+Exchange = GradientExchange | ModelExchange | MovementExchange
 
 
 class Run:
@@ -63,15 +68,28 @@ class Run:
         self._hooks = [before, after]
         checks.attached.add(model)
 
-    def _make_exchange(self, bucket_bytes: int) -> GradientExchange | ModelExchange:
+    def _make_exchange(self, bucket_bytes: int) -> Exchange:
+        if self.strategy.memory is not None:
+            return self._make_packed(self.strategy.memory, bucket_bytes)
         if self.strategy.exchange == "gradient":
             return GradientExchange(self._params, self._wire, bucket_bytes, self._decide)
         anchored = self.strategy.exchange in ("step", "difference")
         return ModelExchange(self._averaged, self._wire, bucket_bytes, anchored=anchored)
 
+    def _make_packed(self, memory: Memory[Any], bucket_bytes: int) -> Exchange:
+        if self.strategy.exchange == "gradient":
+            return PackedGradientExchange(self._params, self._wire, bucket_bytes, self._decide, memory)
+        rest = None
+        if self._buffers():
+            rest = ModelExchange(self._buffers, self._wire, bucket_bytes, anchored=False)
+        return MovementExchange(list(self._params.values()), rest, self._wire, bucket_bytes, memory)
+
     def _averaged(self) -> list[Tensor]:
+        return [*self._params.values(), *self._buffers()]
+
+    def _buffers(self) -> list[Tensor]:
         buffers = self._model.buffers() if self._sync_buffers else ()
-        return [*self._params.values(), *(buffer for buffer in buffers if buffer.is_floating_point())]
+        return [buffer for buffer in buffers if buffer.is_floating_point()]
 
     def _tell(self, event: Event) -> None:
         self._pace = self.strategy.cadence.handle(event, self._pace, time.monotonic())
@@ -96,7 +114,7 @@ class Run:
         self._tell(StepDone())
         self._wire.receive(self._buffers_on_the_way)
         self._buffers_on_the_way = []
-        if isinstance(self._exchange, ModelExchange) and self._decide():
+        if not isinstance(self._exchange, GradientExchange) and self._decide():
             self._exchange.exchange()
 
     @property
@@ -148,7 +166,7 @@ class Run:
         on.
         """
         self._tell(Stop())
-        if isinstance(self._exchange, ModelExchange) and self._decide():
+        if not isinstance(self._exchange, GradientExchange) and self._decide():
             self._exchange.exchange()
 
     def detach(self) -> None:
@@ -170,7 +188,7 @@ class Run:
         Under a strategy with local steps each rank has its own model, optimizer state and run state between
         exchanges: store all three per rank, or call `finish` first and accept that the round ends there.
         """
-        anchor = self._exchange.anchor if isinstance(self._exchange, ModelExchange) else None
+        anchor = None if isinstance(self._exchange, GradientExchange) else self._exchange.anchor
         return {
             "strategy": repr(self.strategy),
             "cadence": asdict(self._pace),
@@ -200,7 +218,7 @@ class Run:
         self._pace = replace(self.strategy.cadence.start(), **state["cadence"])
         for name, value in state["stats"].items():
             setattr(self.stats, name, value)
-        if isinstance(self._exchange, ModelExchange) and state["anchor"] is not None:
+        if not isinstance(self._exchange, GradientExchange) and state["anchor"] is not None:
             self._exchange.load_anchor(state["anchor"])
         if self._wire.losses is not None:
             self._wire.losses.load(state["owed"])

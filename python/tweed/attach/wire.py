@@ -28,6 +28,9 @@ class Stats:
       exchanges: how often ranks exchanged all they had to.
       bytes_exchanged: bytes of this rank's buffers that went into exchanges. How many crossed a link is up to
         the schedule: about twice as many for an all-reduce over a ring.
+      bytes_packed: bytes of the packets that this rank's contributions were compressed to; 0 without a
+        compressor.
+      bytes_answered: bytes of what this rank told all others about its ranges of the buffers, once each.
       waiting_s: seconds in which training stood still for the network.
       bytes_contributed: bytes of this rank's contributions that a transport sent which may lose parts.
       bytes_lost: how many of them did not arrive.
@@ -36,6 +39,8 @@ class Stats:
     steps: int = 0
     exchanges: int = 0
     bytes_exchanged: int = 0
+    bytes_packed: int = 0
+    bytes_answered: int = 0
     waiting_s: float = 0.0
     bytes_contributed: int = 0
     bytes_lost: int = 0
@@ -58,6 +63,7 @@ class Wire:
       stats: counts what goes over the wire.
 
     Attributes:
+      size, rank: of the group, and of this process in it.
       factor: what a contribution is to be multiplied with before `start`.
       losses: what the transport loses; None if it loses nothing.
     """
@@ -66,9 +72,9 @@ class Wire:
         self._own = own_group(strategy, group) if wants_own(strategy) else None
         self.group = group if self._own is None else self._own
         self.stats = stats
-        self.size = dist.get_world_size(group)
+        self.size, self.rank = dist.get_world_size(group), dist.get_rank(group)
         server = None if strategy.collective is None else strategy.collective.rank
-        self.serves = server == dist.get_rank(group)
+        self.serves = server == self.rank
         self._first = 1 if server == 0 else 0  # the first worker
         contributors = self.size - (server is not None)
         self.factor = strategy.aggregate.factor(contributors)
@@ -105,8 +111,13 @@ class Wire:
         """
         if self.losses is not None:
             self.losses.give(bucket)
-        self._count(bucket.flat)
-        return self._work(dist.all_reduce(bucket.flat, self._op, self.group, async_op=True))
+        self.count(bucket.flat)
+        return self.work(dist.all_reduce(bucket.flat, self._op, self.group, async_op=True))
+
+    def sum(self, values: Tensor) -> dist.Work:
+        """Begins to add `values` up over all ranks, in place."""
+        self.count(values)
+        return self.work(dist.all_reduce(values, group=self.group, async_op=True))
 
     def settle(self) -> None:
         """Counts an exchange whose buckets have all been waited for, and takes back what was lost of them."""
@@ -125,10 +136,10 @@ class Wire:
             bucket = Bucket(self.empty(room(group), group[0]), group)
             for view, tensor in zip(bucket.views, group, strict=True):
                 view.copy_(tensor)
-            self._count(bucket.flat)
+            self.count(bucket.flat)
             as_bytes = bucket.flat.view(torch.uint8)  # backends need not know every dtype to pass it on
             work = dist.broadcast(as_bytes, group=self.group, group_src=self._first, async_op=True)
-            pending.append((self._work(work), bucket, group))
+            pending.append((self.work(work), bucket, group))
         return pending
 
     def receive(self, pending: Iterable[tuple[dist.Work, Bucket, list[Tensor]]]) -> None:
@@ -167,10 +178,12 @@ class Wire:
         except RuntimeError:
             return None
 
-    def _count(self, flat: Tensor) -> None:
+    def count(self, flat: Tensor) -> None:
+        """Notes that `flat` goes into an exchange."""
         self.stats.bytes_exchanged += flat.numel() * flat.element_size()
 
     @staticmethod
-    def _work(work: dist.Work | None) -> dist.Work:
+    def work(work: dist.Work | None) -> dist.Work:
+        """What was begun with `async_op=True`."""
         assert work is not None  # async_op=True gives one to every member of the group
         return work
