@@ -39,7 +39,7 @@ def test_parts_that_do_not_fit_are_both_named(exchange: Any) -> None:
     with pytest.raises(StrategyError) as refused:
         Strategy(exchange=exchange, cadence=LocalSteps(8))
     text = str(refused.value)
-    assert "cadence=LocalSteps(every=8)" in text and f'exchange="{exchange}"' in text
+    assert "cadence=LocalSteps(every=8" in text and f'exchange="{exchange}"' in text
     assert 'Exchange "difference" or "model"' in text
 
 

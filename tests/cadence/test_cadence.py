@@ -8,21 +8,59 @@ from dataclasses import FrozenInstanceError, asdict, replace
 from typing import Any
 
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tweed.cadence import Cadence, Decision, Event, EveryStep, LocalSteps, StepDone, Stop
+from tweed.cadence import (
+    Cadence,
+    Decision,
+    Event,
+    EventTriggered,
+    EveryStep,
+    Intermittent,
+    Joined,
+    LocalSteps,
+    Moves,
+    Nesterov,
+    Opened,
+    Ordered,
+    Ready,
+    Referee,
+    StepDone,
+    Stop,
+)
 from tweed.errors import UsageError
 
-TABLE: list[Cadence[Any]] = [EveryStep(), LocalSteps(1), LocalSteps(2), LocalSteps(8)]
-EVENTS = st.lists(st.sampled_from([StepDone(), StepDone(norm=0.5), Stop()]), max_size=40)
+TABLE: list[Cadence[Any]] = [
+    EveryStep(),
+    LocalSteps(1),
+    LocalSteps(2),
+    LocalSteps(8),
+    LocalSteps(3, outer=Nesterov()),
+    Intermittent(),
+    Intermittent(probability=0.5, seed=3),
+    Intermittent(4, probability=0.1),
+    EventTriggered(Moves(rate=0.1)),
+    Ordered(Referee(history=Moves(rate=0.1))),
+    Ordered(Referee(share=0.9)),
+]
+KINDS: list[Event] = [
+    StepDone(norm=0.5),
+    StepDone(norm=2.0),
+    Ready(0.0),
+    Ready(1.5),
+    Stop(),
+    Opened(1.0, 1.0),
+]
+EVENTS = st.lists(st.sampled_from(KINDS), max_size=40)
 
 every_cadence = pytest.mark.parametrize("cadence", TABLE, ids=repr)
 
 
 def drive(cadence: Cadence[Any], events: Iterable[Event]) -> Iterator[Decision]:
     """What `cadence` decides after each event, a second apart."""
-    state = cadence.start()
+    state = cadence.handle(Joined(1, 4), cadence.start(), 0.0)
     for now, event in enumerate(events):
         state = cadence.handle(event, state, float(now))
         decision, state = cadence.poll(state, float(now))
@@ -38,14 +76,14 @@ def test_it_keeps_the_contract(cadence: Cadence[Any]) -> None:
 
 @every_cadence
 def test_a_decision_is_pure(cadence: Cadence[Any]) -> None:
-    state = cadence.handle(StepDone(), cadence.start(), 0.0)
+    state = cadence.handle(StepDone(norm=1.0), cadence.start(), 0.0)
     assert cadence.poll(state, 1.0) == cadence.poll(state, 1.0)
 
 
 @every_cadence
 @given(events=EVENTS)
 def test_its_state_survives_storage(cadence: Cadence[Any], events: list[Event]) -> None:
-    state, decisions = cadence.start(), []
+    state, decisions = cadence.handle(Joined(1, 4), cadence.start(), 0.0), []
     for now, event in enumerate(events):
         decision, state = cadence.poll(cadence.handle(event, state, float(now)), float(now))
         decisions.append(decision)
@@ -96,10 +134,103 @@ def test_every_step_exchanges_before_the_first_step() -> None:
 def test_each_decision_says_what_and_why() -> None:
     for decision in Decision:
         what, why = decision.value.split(": ")
-        assert decision.exchange == (what == "exchange") and why
+        assert decision.exchange == what.startswith("exchange") and why
+        assert decision.silent == (what == "exchange in silence")
 
 
 @pytest.mark.parametrize("every", [0, -1, 2.5, True, "8"])
 def test_a_round_has_a_whole_number_of_steps(every: Any) -> None:
     with pytest.raises(UsageError, match="give 1 or more"):
         LocalSteps(every)
+
+
+@pytest.mark.parametrize(("lr", "momentum"), [(0.7, 0.9), (1.0, 0.0), (0.3, 0.5)])
+def test_nesterov_is_that_of_torch(lr: float, momentum: float) -> None:
+    random = torch.Generator().manual_seed(7)
+    model = torch.zeros(5, dtype=torch.float64, requires_grad=True)
+    theirs = torch.optim.SGD([model], lr=lr, momentum=momentum, nesterov=momentum > 0)
+    outer = Nesterov(lr, momentum)
+    ours, state = model.detach().clone(), outer.start(model.detach())
+    for _ in range(6):
+        moved = torch.randn(5, generator=random, dtype=torch.float64)
+        model.grad = -moved
+        theirs.step()
+        ours += outer.advance(moved, state)
+        torch.testing.assert_close(ours, model.detach())
+
+
+@pytest.mark.parametrize("settings", [{"lr": 0.0}, {"momentum": 1.0}, {"momentum": -0.1}])
+def test_nesterov_refuses_settings_that_diverge(settings: dict[str, float]) -> None:
+    with pytest.raises(UsageError, match="lr is above 0"):
+        Nesterov(**settings)
+
+
+def test_an_outer_optimiser_takes_differences_only() -> None:
+    assert LocalSteps(8, outer=Nesterov()).exchanges == {"difference"}
+    with pytest.raises(UsageError, match="no outer optimiser"):
+        LocalSteps(8, outer=Nesterov)  # type: ignore[arg-type]
+
+
+def test_every_rank_meets_and_the_drawn_ones_speak() -> None:
+    cadence, spoke = Intermittent(2, probability=0.3, seed=5), 0
+    for rank in range(50):
+        state = cadence.handle(Joined(rank, 50), cadence.start(), 0.0)
+        for step in range(80):
+            decision, state = cadence.poll(cadence.handle(StepDone(), state, 0.0), 0.0)
+            assert decision.exchange == (step % 2 == 1)
+            spoke += decision is Decision.DRAWN
+    assert abs(spoke / 2000 - 0.3) < 4 * (0.3 * 0.7 / 2000) ** 0.5
+
+
+def test_ranks_and_seeds_draw_lots_of_their_own() -> None:
+    def lots(rank: int, seed: int) -> list[bool]:
+        cadence = Intermittent(probability=0.5, seed=seed)
+        state = cadence.handle(Joined(rank, 9), cadence.start(), 0.0)
+        drawn = []
+        for _ in range(64):
+            decision, state = cadence.poll(state, 0.0)
+            drawn.append(decision.silent)
+        return drawn
+
+    assert len({tuple(lots(rank, seed)) for rank in range(9) for seed in range(3)}) == 27
+    assert lots(1, 1) == lots(1, 1)
+
+
+def test_at_a_stop_all_speak_what_is_left_of_the_round() -> None:
+    decisions = list(drive(Intermittent(5, probability=0.01), [StepDone(), Stop(), StepDone(), StepDone()]))
+    assert decisions == [
+        Decision.ROUND_OPEN,
+        Decision.LAST_ROUND,
+        Decision.ROUND_OPEN,
+        Decision.ROUND_OPEN,
+    ]
+
+
+@given(
+    moved=st.lists(st.floats(0.0, 10.0), max_size=14),
+    news=st.floats(0.0, 100.0),
+    rate=st.floats(0.01, 2.0),
+    size=st.integers(1, 9),
+)
+def test_event_triggered_is_the_rule_of_lag(moved: list[float], news: float, rate: float, size: int) -> None:
+    cadence = EventTriggered(Moves(rate))
+    state = cadence.handle(Joined(0, size), cadence.start(), 0.0)
+    for norm in moved:
+        state = cadence.handle(StepDone(norm), state, 0.0)
+    decision, state = cadence.poll(cadence.handle(Ready(news), state, 0.0), 0.0)
+    threshold = 0.1 * sum(norm**2 for norm in moved[-10:]) / (rate * size) ** 2
+    if abs(news**2 - threshold) > 1e-9 * threshold:
+        assert decision is (Decision.NEWS if news**2 > threshold else Decision.NO_NEWS)
+    assert cadence.poll(state, 0.0)[0] is Decision.UNMEASURED
+
+
+def test_a_cadence_that_weighs_must_be_told_lengths() -> None:
+    cadence = EventTriggered(Moves(0.1))
+    with pytest.raises(UsageError, match="without its length"):
+        cadence.handle(StepDone(), cadence.start(), 0.0)
+
+
+@pytest.mark.parametrize("settings", [{"every": 0}, {"probability": 0.0}, {"probability": 1.5}])
+def test_intermittent_refuses_what_never_or_more_than_always_speaks(settings: dict[str, Any]) -> None:
+    with pytest.raises(UsageError, match="probability above 0"):
+        Intermittent(**settings)

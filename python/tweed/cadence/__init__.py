@@ -1,9 +1,53 @@
-"""Stage: talk now, or keep going alone? One file per method; the contract is in `base`."""
+"""Stage: talk now, or keep going alone? One file per method; the contract is in `base`.
+
+Beside the cadences: `outer` (what becomes of a round's mean movement), `moves` (how much may be left unsaid),
+`timers` and `referee` (the server's side of ordered transmission).
+"""
 
 from __future__ import annotations
 
-from tweed.cadence.base import Cadence, Decision, Event, StepDone, Stop
+from tweed.cadence.base import (
+    Cadence,
+    Decision,
+    Enough,
+    Event,
+    Heard,
+    Joined,
+    Opened,
+    Ready,
+    StepDone,
+    Stop,
+)
+from tweed.cadence.event_triggered import EventTriggered
 from tweed.cadence.every_step import EveryStep
+from tweed.cadence.intermittent import Intermittent
 from tweed.cadence.local_steps import LocalSteps
+from tweed.cadence.moves import Moves
+from tweed.cadence.ordered import Ordered
+from tweed.cadence.outer import Nesterov, Outer
+from tweed.cadence.referee import Referee, Verdict
+from tweed.cadence.timers import Timer
 
-__all__ = ["Cadence", "Decision", "Event", "EveryStep", "LocalSteps", "StepDone", "Stop"]
+__all__ = [
+    "Cadence",
+    "Decision",
+    "Enough",
+    "Event",
+    "EventTriggered",
+    "EveryStep",
+    "Heard",
+    "Intermittent",
+    "Joined",
+    "LocalSteps",
+    "Moves",
+    "Nesterov",
+    "Opened",
+    "Ordered",
+    "Outer",
+    "Ready",
+    "Referee",
+    "StepDone",
+    "Stop",
+    "Timer",
+    "Verdict",
+]

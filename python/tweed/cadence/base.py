@@ -4,23 +4,37 @@ A cadence is pure. It holds settings only; the caller holds the state and passes
 clock that never goes back. So the live driver (`tweed.attach`) and the simulated one run the same code.
 
     state = cadence.start()
-    state = cadence.handle(event, state, now)        # something happened
-    decision, state = cadence.poll(state, now)       # talk now, or keep going alone?
+    state = cadence.handle(Joined(rank, size), state, now)   # once: who this is
+    state = cadence.handle(event, state, now)                # something happened
+    decision, state = cadence.poll(state, now)               # talk now, or keep going alone?
 
-Call `poll` once after each `handle`, and once before each gradient that could be exchanged. A decision to
-exchange is final: the state that comes with it takes the exchange as done.
+Call `poll` once after each `handle` of an event that may change the decision, and once before each gradient
+that could be exchanged. A decision to exchange is final: the state that comes with it takes the exchange as
+done.
 
-Events so far are `StepDone` and `Stop`. A peer's message and a timer become events with the first cadence
-that listens to them; a cadence ignores events that mean nothing to it.
+All ranks exchange together, or none: `Decision.exchange` is equal on all. Whether this rank says something
+then is its own affair: a *silent* one takes part and contributes nothing.
+
+A cadence ignores events that mean nothing to it. One that `weighs` what there is to say must be told its
+length (`Ready`) before each poll, and how far the model moved (`StepDone.norm`). The parts of an ordered
+iteration (`Opened`, `Heard`, `Enough`) are for `ordered` and `referee`.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
-from typing import ClassVar, Protocol, TypeVar, runtime_checkable
+from typing import Protocol, TypeVar, runtime_checkable
 
 State = TypeVar("State")
+
+
+@dataclass(frozen=True, slots=True)
+class Joined:
+    """Training begins, and this rank is `rank` of `size` that have something to say."""
+
+    rank: int
+    size: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,11 +45,46 @@ class StepDone:
 
 
 @dataclass(frozen=True, slots=True)
+class Ready:
+    """All that this rank has to say is there, and its length is `norm`."""
+
+    norm: float
+
+
+@dataclass(frozen=True, slots=True)
 class Stop:
     """The caller needs one model on all ranks now: training ends, or an evaluation begins."""
 
 
-Event = StepDone | Stop
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """An ordered iteration begins. See `tweed.cadence.timers.Timer` for its two numbers."""
+
+    pace: float
+    shift: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """The server has heard from one more rank.
+
+    Args:
+      norm: length of what the rank said; None: it ended the iteration in silence.
+      total: length of the sum of what all ranks have said last, this one's included.
+    """
+
+    norm: float | None
+    total: float
+
+
+@dataclass(frozen=True, slots=True)
+class Enough:
+    """The server has heard enough: only what is longer than `level` must still be said."""
+
+    level: float
+
+
+Event = Joined | StepDone | Ready | Stop | Opened | Heard | Enough
 
 
 class Decision(Enum):
@@ -44,6 +93,16 @@ class Decision(Enum):
     EVERY_STEP = "exchange: this cadence exchanges every step"
     ROUND_FULL = "exchange: the round of local steps is full"
     LAST_ROUND = "exchange: the round is open, but one model is needed now"
+    NEWS = "exchange: what this rank has to say has changed enough"
+    DRAWN = "exchange: the lot fell on this rank"
+    RANG = "exchange: this rank's time has come"
+    ASKED = "exchange: the server has stopped, but this rank has more to say than it may leave out"
+    NO_NEWS = "exchange in silence: what this rank has to say has changed too little"
+    NOT_DRAWN = "exchange in silence: the lot fell on others"
+    NOTHING = "exchange in silence: this rank has nothing to say"
+    ENOUGH = "exchange in silence: the server has heard enough"
+    WAITING = "keep going: this rank's time has not come"
+    UNMEASURED = "keep going: what there is to say has not been measured"
     ROUND_OPEN = "keep going: the round of local steps is not full"
     AGREED = "keep going: nothing is new since the last exchange"
 
@@ -51,6 +110,11 @@ class Decision(Enum):
     def exchange(self) -> bool:
         """True: every rank exchanges now."""
         return self.value.startswith("exchange")
+
+    @property
+    def silent(self) -> bool:
+        """True: this rank takes part in the exchange and contributes nothing."""
+        return self.value.startswith("exchange in silence")
 
 
 @runtime_checkable
@@ -60,10 +124,20 @@ class Cadence(Protocol[State]):
     Attributes:
       exchanges: what this cadence can exchange, of "gradient", "step", "difference" and "model".
       reason: why it can exchange nothing else; for the error text.
+      weighs: it decides by the length of what there is to say.
     """
 
-    exchanges: ClassVar[frozenset[str]]
-    reason: ClassVar[str]
+    @property
+    def exchanges(self) -> frozenset[str]:
+        """See above."""
+
+    @property
+    def reason(self) -> str:
+        """See above."""
+
+    @property
+    def weighs(self) -> bool:
+        """See above."""
 
     def start(self) -> State:
         """The state before the first step."""

@@ -25,6 +25,7 @@ class EveryStep:
 
     exchanges: ClassVar[frozenset[str]] = frozenset({"gradient", "step", "difference", "model"})
     reason: ClassVar[str] = "all that is exchanged is one step old"
+    weighs: ClassVar[bool] = False
 
     def start(self) -> Pace:
         """The state before the first step."""

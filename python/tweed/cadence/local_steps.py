@@ -1,11 +1,12 @@
-"""Take several steps alone, then exchange: local SGD."""
+"""Take several steps alone, then exchange: local SGD, and with an outer optimiser DiLoCo."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from tweed.cadence.base import Decision, Event, StepDone, Stop
+from tweed.cadence.outer import Outer
 from tweed.errors import UsageError
 
 
@@ -23,20 +24,36 @@ class LocalSteps:
 
     Args:
       every: steps per round, 1 or more. Must be equal on all ranks.
+      outer: what becomes of the mean movement of a round; None: the model moves by it.
 
-    Raises: UsageError if `every` is less than 1.
+    Raises: UsageError if `every` is less than 1, or `outer` no outer optimiser.
     Cost: one exchange per `every` steps.
-    Source: Stich, "Local SGD converges fast and communicates little", 2018.
+    Source: Stich, "Local SGD converges fast and communicates little", 2018; with `outer=Nesterov()`: DiLoCo,
+      arXiv 2311.08105, 2023.
     """
 
     every: int
+    outer: Outer[Any] | None = None
 
-    exchanges: ClassVar[frozenset[str]] = frozenset({"difference", "model"})
-    reason: ClassVar[str] = "between exchanges the models differ, so gradients belong to different models"
+    weighs: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         if not _is_count(self.every):
             raise UsageError(f"local steps: every={self.every!r} is no number of steps; give 1 or more")
+        if self.outer is not None and (isinstance(self.outer, type) or not isinstance(self.outer, Outer)):
+            raise UsageError(f"local steps: outer={self.outer!r} is no outer optimiser; give Nesterov()")
+
+    @property
+    def exchanges(self) -> frozenset[str]:
+        """See `Cadence`."""
+        return frozenset({"difference", "model"} if self.outer is None else {"difference"})
+
+    @property
+    def reason(self) -> str:
+        """See `Cadence`."""
+        if self.outer is None:
+            return "between exchanges the models differ, so gradients belong to different models"
+        return "the outer optimiser works on how far models moved in a round"
 
     def start(self) -> Round:
         """The state before the first step."""

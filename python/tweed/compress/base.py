@@ -30,6 +30,8 @@ from collections.abc import Generator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar, runtime_checkable
 
+from tweed.chance import mixed
+
 if TYPE_CHECKING:
     from torch import Tensor
 
@@ -85,20 +87,11 @@ class Turn:
 
     def shared(self, seed: int) -> int:
         """A 64-bit key, equal on all ranks, another one for each step and slot."""
-        return _mixed(_mixed(_mixed(seed) ^ self.step) ^ self.slot)
+        return mixed(mixed(mixed(seed) ^ self.step) ^ self.slot)
 
     def own(self, seed: int) -> int:
         """A 64-bit key, another one for each rank, step and slot."""
-        return _mixed(self.shared(seed) ^ (self.rank + 1))
-
-
-def _mixed(value: int) -> int:
-    """The finaliser of SplitMix64 (Steele, Lea, Flood 2014): every bit of the input moves every bit."""
-    mask = 2**64 - 1
-    value = (value + 0x9E3779B97F4A7C15) & mask
-    value = ((value ^ (value >> 30)) * 0xBF58476D1CE4E5B9) & mask
-    value = ((value ^ (value >> 27)) * 0x94D049BB133111EB) & mask
-    return value ^ (value >> 31)
+        return mixed(self.shared(seed) ^ (self.rank + 1))
 
 
 @runtime_checkable

@@ -1,0 +1,72 @@
+"""Speak only when what there is to say has changed enough: censoring, as in LAG."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+from tweed.cadence.base import Decision, Event, Joined, Ready, StepDone, Stop
+from tweed.cadence.moves import Moves
+
+
+@dataclass(frozen=True, slots=True)
+class News:
+    """State of `EventTriggered`.
+
+    Attributes:
+      size: how many ranks may speak.
+      moved: squared lengths of the last steps, newest last.
+      norm: length of what there is to say; None: not measured since the last exchange.
+      stopped: one model is wanted now.
+    """
+
+    size: int = 1
+    moved: tuple[float, ...] = ()
+    norm: float | None = None
+    stopped: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class EventTriggered:
+    """All meet every step, and a rank speaks if what it has to say is longer than `moves` and the number of
+    ranks allow.
+
+    With `compress=LastSaid(...)`, what a silent rank said last still counts, as in LAG's rule for workers
+    (LAG-WK): speak if |news|² > (share · sum of the last `window` squared steps) / (rate · ranks)².
+
+    Args:
+      moves: what counts as enough.
+
+    Cost: per step the small messages that say "nothing"; and what is said.
+    Source: Chen, Giannakis, Sun, Yin, "LAG: lazily aggregated gradient for communication-efficient
+      distributed learning", 2018, rule of LAG-WK.
+    """
+
+    moves: Moves
+
+    exchanges: ClassVar[frozenset[str]] = frozenset({"gradient", "step", "difference"})
+    reason: ClassVar[str] = "a silent rank has no model to contribute"
+    weighs: ClassVar[bool] = True
+
+    def start(self) -> News:
+        """The state before the first step."""
+        return News()
+
+    def handle(self, event: Event, state: News, now: float) -> News:
+        """Keeps the lengths of steps and of what there is to say."""
+        if isinstance(event, Joined):
+            return replace(state, size=event.size)
+        if isinstance(event, StepDone):
+            return replace(state, moved=self.moves.after(state.moved, event.norm), stopped=False)
+        if isinstance(event, Ready):
+            return replace(state, norm=event.norm, stopped=False)
+        return replace(state, stopped=isinstance(event, Stop))
+
+    def poll(self, state: News, now: float) -> tuple[Decision, News]:
+        """To exchange whenever there is something to weigh; to speak if it weighs enough."""
+        if state.stopped:
+            return Decision.AGREED, replace(state, stopped=False, norm=None)
+        if state.norm is None:
+            return Decision.UNMEASURED, state
+        enough = state.norm > self.moves.allowed(state.moved) / state.size
+        return (Decision.NEWS if enough else Decision.NO_NEWS), replace(state, norm=None)

@@ -1,0 +1,125 @@
+"""Ordered transmission, the server's side: when has it heard enough? See `ordered`."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from enum import Enum
+
+from tweed.cadence.base import Event, Heard, Opened, StepDone
+from tweed.cadence.moves import Moves
+from tweed.cadence.timers import Timer, within
+from tweed.errors import UsageError
+
+
+class Verdict(Enum):
+    """Go on listening or stop, and why. The value is the text for people."""
+
+    LISTEN = "listen: what is unsaid may be too much"
+    ALL = "stop: all have ended the iteration"
+    SHORT = (
+        "stop: what is unsaid is short enough, for longer things would have been heard before the last one"
+    )
+    LATE = "stop: what is unsaid is short enough, for longer things would have been heard by now"
+
+    @property
+    def stop(self) -> bool:
+        """True: the server tells all that it has heard enough."""
+        return self.value.startswith("stop")
+
+
+@dataclass(frozen=True, slots=True)
+class Listening:
+    """State of `Referee`: an iteration, and how far the model moved in those before.
+
+    Attributes:
+      pace, shift: the iteration's timer.
+      began: when it was opened, in seconds.
+      ended: how many ranks have ended it.
+      shortest: length of the shortest that was said; infinite: nothing was.
+      total: length of the sum of what all ranks have said last.
+      moved: squared lengths of the last moves, newest last.
+    """
+
+    pace: float = 1.0
+    shift: float = 0.0
+    began: float = 0.0
+    ended: int = 0
+    shortest: float = math.inf
+    total: float = 0.0
+    moved: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Referee:
+    """Stops as soon as the length of all that is unsaid cannot exceed what is allowed. Give one test or the
+    other.
+
+    Args:
+      history: allows what the last moves of the model do (LAG's right-hand side); None: the other test.
+      share: allows so much of the length of the sum of what was said last, 0 or more; needs no history.
+      silence: count silence as knowledge: stop as soon as the timer of anything too long would have rung. An
+        iteration may then end with nothing said. False: judge only by the last that was heard.
+
+    Raises: UsageError unless exactly one test is given.
+    Source: as `Ordered`; the constants follow from the descent lemma for L-smooth functions: with steps alpha
+      on the sum, weights `history.share * history.window <= 1 - alpha L`, or `share² <= 1 - alpha L`.
+    """
+
+    history: Moves | None = None
+    share: float | None = None
+    silence: bool = True
+
+    def __post_init__(self) -> None:
+        if (self.history is None) == (self.share is None) or (self.share is not None and self.share < 0):
+            raise UsageError(f"{self!r}: give either history=Moves(...) or share, 0 or more")
+
+    def start(self) -> Listening:
+        """The state before the first iteration."""
+        return Listening()
+
+    def open(self, state: Listening, size: int, window_s: float) -> Opened:
+        """How the next iteration of `size` ranks is to be opened: its middle is a rank's mean part of the
+        last sum."""
+        timer = within(window_s, state.total / size if state.total else 1.0)
+        return Opened(timer.pace, timer.shift)
+
+    def handle(self, event: Event, state: Listening, now: float) -> Listening:
+        """Begins an iteration, counts who has ended it, and keeps the lengths of moves."""
+        if isinstance(event, Opened):
+            return Listening(event.pace, event.shift, now, 0, math.inf, state.total, state.moved)
+        if isinstance(event, Heard):
+            norm = math.inf if event.norm is None else event.norm
+            shortest = min(state.shortest, norm)
+            return replace(state, ended=state.ended + 1, shortest=shortest, total=event.total)
+        if isinstance(event, StepDone) and self.history is not None:
+            return replace(state, moved=self.history.after(state.moved, event.norm))
+        return state
+
+    def allowed(self, state: Listening) -> float:
+        """How long the sum of what is left unsaid may be."""
+        if self.history is not None:
+            return self.history.allowed(state.moved)
+        assert self.share is not None  # one of the two is given
+        return self.share * state.total
+
+    def level(self, state: Listening, size: int) -> float:
+        """How long each of the unsaid may be then; infinite if there are none."""
+        unsaid = size - state.ended
+        return self.allowed(state) / unsaid if unsaid else math.inf
+
+    def poll(self, state: Listening, size: int, now: float) -> Verdict:
+        """Whether the server of `size` ranks has heard enough at `now` (seconds)."""
+        if state.ended == size:
+            return Verdict.ALL
+        if state.shortest <= self.level(state, size):
+            return Verdict.SHORT
+        if now >= self.due(state, size):
+            return Verdict.LATE
+        return Verdict.LISTEN
+
+    def due(self, state: Listening, size: int) -> float:
+        """When `poll` decides otherwise though nothing is heard, in seconds; infinite: never."""
+        if not self.silence or state.ended == size:
+            return math.inf
+        return state.began + Timer(state.pace, state.shift).rings(self.level(state, size))

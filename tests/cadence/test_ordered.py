@@ -1,0 +1,118 @@
+"""Ordered transmission: both sides as state machines, by hand. Whole iterations are in tests/simulate."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tweed.cadence import (
+    Decision,
+    Enough,
+    Heard,
+    Moves,
+    Opened,
+    Ordered,
+    Ready,
+    Referee,
+    StepDone,
+    Timer,
+    Verdict,
+)
+from tweed.cadence.timers import within
+from tweed.errors import UsageError
+
+LENGTHS = st.floats(1e-6, 1e6)
+
+
+@given(lengths=st.tuples(LENGTHS, LENGTHS), pace=LENGTHS, shift=st.floats(0.0, 1e3))
+def test_longer_is_earlier(lengths: tuple[float, float], pace: float, shift: float) -> None:
+    timer = Timer(pace, shift)
+    short, long = sorted(lengths)
+    assert timer.rings(long) <= timer.rings(short)
+
+
+@given(length=LENGTHS, pace=LENGTHS, shift=st.floats(0.0, 1e3))
+def test_silence_says_how_long_the_unsaid_can_be(length: float, pace: float, shift: float) -> None:
+    timer = Timer(pace, shift)
+    level = timer.level(timer.rings(length))
+    assert math.isclose(level, length, rel_tol=1e-6, abs_tol=1e-9 * (1 + shift))
+
+
+def test_a_window_ends() -> None:
+    timer = within(0.05, 3.0)
+    assert math.isclose(timer.rings(0.0), 0.05)
+    assert math.isclose(timer.rings(3.0), 0.025)
+    assert timer.level(0.05) < 1e-12
+
+
+ORDERED = Ordered(Referee(share=0.5))
+
+
+def ready(norm: float) -> object:
+    state = ORDERED.handle(Opened(1.0, 1.0), ORDERED.start(), 0.0)
+    return ORDERED.handle(Ready(norm), state, 10.0)
+
+
+def test_a_rank_speaks_when_its_time_has_come() -> None:
+    state = ready(1.0)
+    assert ORDERED.due(state) == 10.5
+    assert ORDERED.poll(state, 10.4)[0] is Decision.WAITING
+    decision, after = ORDERED.poll(state, 10.5)
+    assert decision is Decision.RANG
+    assert ORDERED.poll(after, 11.0)[0] is Decision.UNMEASURED  # one message per iteration
+
+
+@pytest.mark.parametrize(("level", "expected"), [(1.0, Decision.ENOUGH), (0.9, Decision.ASKED)])
+def test_a_stop_spares_what_is_short_and_asks_for_what_is_long(level: float, expected: Decision) -> None:
+    state = ORDERED.handle(Enough(level), ready(1.0), 10.1)
+    assert ORDERED.poll(state, 10.1)[0] is expected
+
+
+def test_who_has_nothing_to_say_says_so_at_once() -> None:
+    decision, _ = ORDERED.poll(ready(0.0), 10.0)
+    assert decision is Decision.NOTHING and decision.silent
+
+
+def test_the_server_stops_at_the_first_message_that_shows_the_rest_is_short() -> None:
+    referee = Referee(share=0.5, silence=False)
+    state = referee.handle(Opened(1.0, 1.0), referee.start(), 0.0)
+    for norm, total in ((8.0, 8.0), (2.0, 9.0)):
+        assert referee.poll(state, 4, 1e9) is Verdict.LISTEN
+        state = referee.handle(Heard(norm, total), state, 1.0)
+    assert referee.level(state, 4) == 2.25
+    assert referee.poll(state, 4, 1.0) is Verdict.SHORT
+
+
+def test_the_server_knows_from_silence() -> None:
+    referee = Referee(share=0.5)
+    state = referee.handle(Opened(1.0), referee.start(), 5.0)
+    state = referee.handle(Heard(8.0, 8.0), state, 5.125)
+    assert referee.due(state, 3) == 5.5  # half of 8 over two ranks: 2 each, whose timer rings after 1/2
+    assert referee.poll(state, 3, 5.4) is Verdict.LISTEN
+    assert referee.poll(state, 3, 5.5) is Verdict.LATE
+
+
+def test_with_nothing_allowed_the_server_waits_for_all() -> None:
+    referee = Referee(history=Moves(0.1, share=0.0))
+    state = referee.handle(StepDone(3.0), referee.start(), 0.0)
+    state = referee.handle(Opened(1.0), state, 0.0)
+    for _ in range(3):
+        assert referee.due(state, 3) == math.inf
+        assert referee.poll(state, 3, 1e9) is Verdict.LISTEN
+        state = referee.handle(Heard(1e-9, 5.0), state, 1.0)
+    assert referee.poll(state, 3, 1.0) is Verdict.ALL
+
+
+def test_a_verdict_says_what_and_why() -> None:
+    for verdict in Verdict:
+        what, why = verdict.value.split(": ")
+        assert verdict.stop == (what == "stop") and why
+
+
+@pytest.mark.parametrize("settings", [{}, {"share": -1.0}, {"share": 0.5, "history": Moves(0.1)}])
+def test_a_referee_has_one_test(settings: dict[str, object]) -> None:
+    with pytest.raises(UsageError, match="either"):
+        Referee(**settings)  # type: ignore[arg-type]
