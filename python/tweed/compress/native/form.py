@@ -1,0 +1,72 @@
+"""In which form a few bits per number, and a scale per block, stand for numbers.
+
+    scheme    scale of a block       code of a number
+    sign      mean of |v|            1 where v is negative (its sign bit is set), else 0
+    uniform   largest |v|            q + levels, where v is near q * scale / levels
+    levels    l2 norm                the same
+
+A scale below 2^-120 counts as 0, and the block says zeros; one above 3e38 counts as 3e38. Hence nothing
+overflows. `q` is rounded to nearest, ties to even, or by chance: towards zero, and away from it by one if a
+uniform number is below what was cut off. All is computed in float32, sums in float64, in a fixed order
+(`quant_torch`).
+
+Codes are one stream of bits over all numbers, lowest bit of a byte first, without a gap between blocks.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tweed.errors import UsageError
+
+SCHEMES = ("sign", "uniform", "levels")
+#: Scales from here on count; smaller ones are 0.
+SMALLEST = 2.0**-120
+#: Scales up to here, so that no code stands for infinity.
+LARGEST = 3e38
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """How numbers are written.
+
+    Args:
+      scheme: "sign", "uniform" or "levels": see above.
+      bits: per number, 1 for "sign", else 2 to 8.
+      block: numbers that share a scale.
+      levels: steps from zero to the scale; 0 means as many as fit, `2^(bits - 1) - 1`.
+
+    Raises: UsageError for a form that there is not.
+    """
+
+    scheme: str
+    bits: int
+    block: int
+    levels: int = 0
+
+    def __post_init__(self) -> None:
+        fits = self.bits == 1 if self.scheme == "sign" else 2 <= self.bits <= 8
+        if self.scheme not in SCHEMES or not fits:
+            raise UsageError(f"there are no codes of {self.bits} bits of the scheme {self.scheme!r}")
+        if self.block < 1:
+            raise UsageError(f"block={self.block}: at least one number has to share a scale")
+        if not 0 <= self.levels <= self._most:
+            raise UsageError(f"{self.levels} levels and their signs do not fit into {self.bits} bits")
+        object.__setattr__(self, "levels", self.levels or self._most)
+
+    @classmethod
+    def of_levels(cls, levels: int, block: int) -> Form:
+        """QSGD's, with just as many bits as `levels` and a sign need. Source: Alistarh et al. 2017."""
+        return cls("levels", 1 + levels.bit_length(), block, levels)
+
+    @property
+    def _most(self) -> int:
+        return max(1, (1 << (self.bits - 1)) - 1)
+
+    def code_bytes(self, numel: int) -> int:
+        """Bytes of the codes of `numel` numbers."""
+        return -(-numel * self.bits // 8)
+
+    def scale_count(self, numel: int, first: int = 0) -> int:
+        """Scales of `numel` numbers, of which the first is at place `first` of its block."""
+        return -(-(first + numel) // self.block) if numel else 0

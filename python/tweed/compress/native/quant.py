@@ -1,0 +1,72 @@
+"""Numbers as codes of a few bits and a scale per block, and back."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tweed.compress.native.form import Form
+from tweed.errors import UsageError
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+__all__ = ["Form", "decode_add", "encode"]
+
+
+def encode(
+    x: Tensor, form: Form, key: int | None = None, error: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """Writes `x`, or `x + error`, in a few bits per number.
+
+    Args:
+      x: `[numel]` float32, contiguous, without NaN. Not modified.
+      form: see `Form`.
+      key: 64 bits, where chance comes from (`chance`); rounding by chance is unbiased. None: rounds to
+        nearest. Signs draw no chance.
+      error: as `x`; `x + error` is written, and `error` becomes what the codes do not say of it.
+
+    Returns:
+      scales, `[form.scale_count(numel)]` float32, and codes, `[form.code_bytes(numel)]` uint8.
+
+    Raises: UsageError for tensors of another kind.
+    Cost: reads `x` (and `error`) from memory once, writes the codes (and `error`), if a block stays in cache.
+    Source: Karimireddy et al. 2019 (sign with scale); Alistarh et al., "QSGD", 2017.
+    """
+    from tweed.compress.native import quant_torch
+
+    _check("x", x)
+    if error is not None:
+        _check("error", error)
+        if error.numel() != x.numel():
+            raise UsageError(f"error has {error.numel()} numbers and x has {x.numel()}; give equally many")
+    return quant_torch.encode(x, form, key, error)
+
+
+def decode_add(out: Tensor, scales: Tensor, codes: Tensor, form: Form, first: int = 0) -> None:
+    """Adds the numbers that codes stand for to `out`.
+
+    Args:
+      out: `[numel]` float32, contiguous.
+      scales, codes: from `encode`, or a piece of them, from the block and the byte of the first number on.
+      form: as it was then.
+      first: place of the first number within its block.
+
+    Raises: UsageError unless there are as many scales and codes as `out` needs.
+    Cost: reads the codes, reads and writes `out`, once.
+    """
+    from tweed.compress.native import quant_torch
+
+    _check("out", out)
+    need = (form.scale_count(out.numel(), first), form.code_bytes(out.numel()))
+    if not 0 <= first < form.block or (scales.numel(), codes.numel()) != need:
+        raise UsageError(
+            f"{out.numel()} numbers from place {first} of {form} need {need[0]} scales and {need[1]} bytes; "
+            f"there are {scales.numel()} and {codes.numel()}"
+        )
+    quant_torch.decode_add(out, scales, codes, form, first)
+
+
+def _check(name: str, tensor: Tensor) -> None:
+    if str(tensor.dtype) != "torch.float32" or not tensor.is_contiguous() or tensor.dim() != 1:
+        shape = list(tensor.shape)
+        raise UsageError(f"{name} is {tensor.dtype} {shape}; give float32 numbers in one contiguous row")

@@ -1,0 +1,196 @@
+"""Codes of a few bits: what they say, that nothing is lost beside them, and that chance is fair."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tweed.compress.native import chance, quant, quant_torch
+from tweed.compress.native.quant import Form
+from tweed.errors import UsageError
+
+KEY = 0x9E3779B97F4A7C15
+FORMS = [
+    Form("sign", 1, 64),
+    Form("sign", 1, 35),
+    Form("uniform", 8, 64),
+    Form("uniform", 4, 100),
+    Form("uniform", 2, 2048),
+    Form("uniform", 5, 7),
+    Form.of_levels(1, 35),
+    Form.of_levels(4, 128),
+    Form.of_levels(127, 1500),
+]
+INPUTS = {
+    "gaussian": lambda count: torch.randn(count, generator=torch.Generator().manual_seed(1)),
+    "zeros": torch.zeros,
+    "minus zeros": lambda count: -torch.zeros(count),
+    "denormal": lambda count: torch.full((count,), 1e-42),
+    "huge": lambda count: torch.full((count,), -1e38).index_fill_(0, torch.arange(0, count, 3), 3.4e38),
+    "one large": lambda count: torch.zeros(count).index_fill_(0, torch.arange(0, min(count, 1)), -5.0),
+}
+
+
+def decoded(scales: torch.Tensor, codes: torch.Tensor, form: Form, numel: int) -> torch.Tensor:
+    out = torch.zeros(numel)
+    quant.decode_add(out, scales, codes, form)
+    return out
+
+
+def same_bits(a: torch.Tensor, b: torch.Tensor) -> bool:
+    return a.shape == b.shape and bool((a.view(torch.uint8) == b.view(torch.uint8)).all())
+
+
+@pytest.mark.parametrize("form", FORMS, ids=str)
+@pytest.mark.parametrize("name", INPUTS)
+def test_what_is_said_and_what_is_left_is_what_was_given(name: str, form: Form) -> None:
+    for numel, key in itertools.product((0, 1, 63, 64, 100, 5000), (None, KEY)):
+        x, error = INPUTS[name](numel), 0.1 * torch.randn(numel, generator=torch.Generator().manual_seed(2))
+        given_x, given_error = x.clone(), error.clone()
+        scales, codes = quant.encode(x, form, key, error)
+        assert (scales.numel(), codes.numel()) == (form.scale_count(numel), form.code_bytes(numel))
+        assert same_bits(x, given_x)
+        assert same_bits(error, (given_error + x) - decoded(scales, codes, form, numel))
+        assert bool(error.isfinite().all()) and bool(scales.isfinite().all())
+
+
+@pytest.mark.parametrize("form", FORMS, ids=str)
+def test_scales_are_what_the_form_says(form: Form) -> None:
+    x = INPUTS["gaussian"](1000)
+    scales, _ = quant.encode(x, form, KEY)
+    blocks = x.double().split(form.block)
+    of = {
+        "sign": lambda v: v.abs().mean(),
+        "uniform": lambda v: v.abs().max(),
+        "levels": torch.linalg.vector_norm,
+    }
+    assert torch.allclose(
+        scales.double(), torch.stack([of[form.scheme](block) for block in blocks]), rtol=1e-6
+    )
+
+
+@pytest.mark.parametrize("form", [form for form in FORMS if form.scheme != "sign"], ids=str)
+@pytest.mark.parametrize("key", [None, KEY])
+def test_no_number_is_further_off_than_a_step(form: Form, key: int | None) -> None:
+    x = INPUTS["gaussian"](5000)
+    scales, codes = quant.encode(x, form, key)
+    step = (scales / form.levels).repeat_interleave(form.block)[: len(x)]
+    most = step * (0.5 if key is None else 1) * (1 + 1e-4)
+    assert bool(((x - decoded(scales, codes, form, len(x))).abs() <= most).all())
+
+
+@pytest.mark.parametrize("form", [form for form in FORMS if form.scheme != "sign"], ids=str)
+def test_chance_rounds_without_bias(form: Form) -> None:
+    x, draws = INPUTS["gaussian"](40), 5000
+    form = dataclasses.replace(form, block=40)
+    said = decoded(*quant.encode(x.repeat(draws), form, KEY), form, 40 * draws).view(draws, 40).double()
+    spread = said.std(0) / math.sqrt(draws)
+    off = (said.mean(0) - x).abs()
+    assert bool((off <= 4.5 * spread + 1e-6).all())
+
+
+@given(st.integers(1, 8), st.lists(st.integers(0, 255), max_size=70))
+def test_packing_keeps_codes(bits: int, numbers: list[int]) -> None:
+    whole = torch.tensor([number % 2**bits for number in numbers], dtype=torch.int64)
+    packed = quant_torch.pack(whole, bits)
+    assert packed.numel() == -(-len(numbers) * bits // 8)
+    assert quant_torch.unpack(packed, bits, len(numbers)).tolist() == whole.tolist()
+    stream = "".join(f"{code:0{bits}b}"[::-1] for code in whole.tolist())
+    assert "".join(f"{byte:08b}"[::-1] for byte in packed.tolist())[: len(stream)] == stream
+
+
+@pytest.mark.parametrize("form", FORMS, ids=str)
+def test_pieces_say_what_the_whole_says(form: Form) -> None:
+    x = INPUTS["gaussian"](1000)
+    scales, codes = quant.encode(x, form, KEY)
+    whole, pieces = decoded(scales, codes, form, 1000), torch.zeros(1000)
+    for low, high in ((0, 64), (64, 640), (640, 1000)):
+        block, first = divmod(low, form.block)
+        of_piece = scales[block : block + form.scale_count(high - low, first)]
+        bits = codes[low * form.bits // 8 : low * form.bits // 8 + form.code_bytes(high - low)]
+        quant.decode_add(pieces[low:high], of_piece, bits, form, first)
+    assert same_bits(whole, pieces)
+
+
+@pytest.mark.parametrize("form", FORMS, ids=str)
+def test_slabs_of_the_torch_path_leave_no_seam(form: Form, monkeypatch: pytest.MonkeyPatch) -> None:
+    x = INPUTS["gaussian"](20_000)
+    whole = quant_torch.encode(x, form, KEY, None)
+    said = torch.zeros_like(x)
+    quant_torch.decode_add(said, *whole, form, 0)
+    monkeypatch.setattr(quant_torch, "SLAB", 64)
+    assert all(map(same_bits, quant_torch.encode(x, form, KEY, None), whole))
+    again = torch.zeros_like(x)
+    quant_torch.decode_add(again, *whole, form, 0)
+    assert same_bits(said, again)
+
+
+def test_chance_is_fair_and_its_numbers_know_nothing_of_each_other() -> None:
+    """Seven tests of bits, bytes, neighbours and keys; the numbers are fixed, so the outcome is."""
+    count = 1 << 18
+    drawn = chance.chance(KEY, 0, count).numpy()
+    bits = (drawn[:, None] >> np.arange(32)) & 1
+    five = 5 * 0.5 / math.sqrt(count)
+    assert np.abs(bits.mean(0) - 0.5).max() < five  # each bit is set half of the time
+    assert np.abs((bits[1:] == bits[:-1]).mean(0) - 0.5).max() < five  # whatever it was one number before
+    assert np.abs(np.corrcoef(bits.T) - np.eye(32)).max() < 2 * five  # and whatever the other bits are
+    for shift in (0, 8, 16, 24):
+        seen = np.bincount((drawn >> shift) & 255, minlength=256)
+        chi2 = ((seen - count / 256) ** 2 / (count / 256)).sum()
+        assert abs(chi2 - 255) < 5 * math.sqrt(2 * 255)
+    pairs = np.bincount((drawn[1:] >> 26) * 64 + (drawn[:-1] >> 26), minlength=4096)
+    assert abs(((pairs - count / 4096) ** 2 / (count / 4096)).sum() - 4095) < 5 * math.sqrt(2 * 4095)
+    for bit in range(64):  # keys that differ in one bit draw different numbers
+        other = chance.chance(KEY ^ (1 << bit), 0, 4096).numpy()
+        changed = ((other ^ drawn[:4096])[:, None] >> np.arange(32)) & 1
+        assert abs(changed.mean() - 0.5) < 0.02
+        assert abs(np.corrcoef(other, drawn[:4096])[0, 1]) < 5 / math.sqrt(4096)
+    assert len(np.unique(drawn)) == count
+
+
+def test_chance_does_not_depend_on_cuts_and_stays_what_it_is() -> None:
+    whole = chance.chance(KEY, 0, 1000)
+    assert torch.equal(torch.cat([chance.chance(KEY, 0, 333), chance.chance(KEY, 333, 667)]), whole)
+    assert float(chance.uniform(KEY, 0, 100_000).max()) < 1
+    assert whole[:4].tolist() == EXPECTED
+
+
+#: The first four numbers of KEY.
+EXPECTED = [2196867347, 1197055370, 2333334464, 3553120042]
+
+
+@pytest.mark.parametrize(
+    ("form", "text"),
+    [
+        (("sign", 2, 64), "no codes of 2 bits"),
+        (("uniform", 9, 64), "no codes of 9 bits"),
+        (("other", 8, 64), "'other'"),
+        (("uniform", 8, 0), "block=0"),
+        (("levels", 2, 64, 2), "2 levels"),
+    ],
+)
+def test_a_form_that_there_is_not_is_refused(form: tuple[str, int, int], text: str) -> None:
+    with pytest.raises(UsageError, match=text):
+        Form(*form)
+
+
+def test_tensors_that_do_not_fit_are_refused() -> None:
+    form, x = Form("uniform", 8, 64), torch.ones(100)
+    scales, codes = quant.encode(x, form)
+    with pytest.raises(UsageError, match="float32"):
+        quant.encode(x.double(), form)
+    with pytest.raises(UsageError, match="contiguous"):
+        quant.encode(x[::2], form)
+    with pytest.raises(UsageError, match="equally many"):
+        quant.encode(x, form, error=torch.ones(99))
+    with pytest.raises(UsageError, match="need 2 scales and 100 bytes"):
+        quant.decode_add(x, scales[:1], codes, form)
+    with pytest.raises(UsageError, match="need 3 scales"):
+        quant.decode_add(x, scales, codes, form, first=64)
