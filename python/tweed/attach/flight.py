@@ -1,8 +1,7 @@
 """The way of one buffer through compression and the network, as a coroutine without I/O.
 
 It walks a memory's coroutine, compresses what that asks for, and yields what is to cross the network. The
-live
-driver does that with a process group, the simulated one for all workers of one process.
+live driver does that with a process group, the simulated one for all workers of one process.
 
     transfers = flight(luggage, value, turn)
     transfer = next(transfers)              # a `Sum`, `Swap` or `Share`
@@ -20,7 +19,19 @@ import torch
 from torch import Tensor
 
 from tweed.collective.ranges import bounds
-from tweed.compress import Ask, Compressor, Entries, Memory, Numbers, Packet, Placed, Spec, Turn, unpack
+from tweed.compress import (
+    Ask,
+    Compressor,
+    Entries,
+    Memory,
+    Numbers,
+    Packet,
+    Placed,
+    Rounds,
+    Spec,
+    Turn,
+    unpack,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +57,9 @@ class Share:
 
 
 Transfer = Sum | Swap | Share
+
+#: Added to the slot on the way back, so that it draws other lots: the same again would not be unbiased.
+_BACK = 2**32
 Flight = Generator[Transfer, Any, Placed]
 
 
@@ -90,18 +104,39 @@ def flight(luggage: Luggage, value: Tensor, turn: Turn, silent: bool = False) ->
 
 def _averaged(luggage: Luggage, ask: Ask, turn: Turn) -> Generator[Transfer, Any, None]:
     """Leaves the mean over ranks of what `ask` asks for in `luggage.mean`."""
+    if ask.silent and ask.by.sums:
+        ask = replace(ask, value=torch.zeros_like(ask.value), error=None, silent=False)
+    if isinstance(ask.by, Rounds):
+        yield from _in_rounds(luggage, ask, ask.by, turn)
+        return
+    assert isinstance(ask.by, Compressor)  # there is no third form
     packet: Packet | None = None
-    if ask.by.sums or not ask.silent:
-        value, error = (torch.zeros_like(ask.value), None) if ask.silent else (ask.value, ask.error)
+    if not ask.silent:
         state = luggage.parts[ask.part]
-        packet, luggage.parts[ask.part] = ask.by.encode(value, state, turn, error)
+        packet, luggage.parts[ask.part] = ask.by.encode(ask.value, state, turn, ask.error)
     if ask.by.sums:
         assert isinstance(packet, Numbers)  # the contract of `sums`
-        total = yield Sum(packet.values)
-        luggage.mean.zero_()
-        replace(packet, values=total / turn.size).add_to(luggage.mean)
+        yield from _summed(luggage, packet, turn)
     else:
         yield from _by_ranges(luggage, ask, packet, turn)
+
+
+def _summed(luggage: Luggage, packet: Numbers, turn: Turn) -> Generator[Transfer, Any, None]:
+    luggage.mean.zero_()
+    if packet.values.numel():
+        total = yield Sum(packet.values)
+        replace(packet, values=total.float().div_(turn.size)).add_to(luggage.mean)
+
+
+def _in_rounds(luggage: Luggage, ask: Ask, by: Rounds[Any], turn: Turn) -> Generator[Transfer, Any, None]:
+    rounds = by.rounds(ask.value, luggage.parts[ask.part], turn, luggage.mean, ask.error)
+    try:
+        values = next(rounds)
+        while True:
+            total = yield Sum(values)
+            values = rounds.send(total.float().div_(turn.size))
+    except StopIteration as end:
+        luggage.parts[ask.part] = end.value
 
 
 def _by_ranges(
@@ -139,15 +174,15 @@ def _answer(luggage: Luggage, ask: Ask, mean: Tensor, turn: Turn) -> Tensor:
     """What the owner of a range tells everybody: as few bytes as it exactly takes, or compressed too."""
     if not mean.numel():
         return _nothing(mean)
-    if ask.by.back is None:
+    back = ask.by.back
+    if back is None:
         return _shortest(mean).pack()
-    back: Compressor[Any] = ask.by.back
     spec = Spec(((mean.numel(),),))
     if ask.part not in luggage.ways_back:
         error = None if back.unbiased else torch.zeros_like(mean)
         luggage.ways_back[ask.part] = (back.start(spec), error)
     state, error = luggage.ways_back[ask.part]
-    packet, state = back.encode(mean, state, replace(turn, spec=spec), error)
+    packet, state = back.encode(mean, state, replace(turn, spec=spec, slot=_BACK + turn.slot), error)
     luggage.ways_back[ask.part] = (state, error)
     return packet.pack()
 

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from tweed.compress.base import Ask, Compressor, Memory, Placed, Spec, Turn
+from tweed.compress.base import Ask, Compressor, Memory, Method, Placed, Rounds, Spec, Turn
 from tweed.compress.direct import Direct
 from tweed.compress.entries import Entries
 from tweed.compress.error_feedback import ErrorFeedback
+from tweed.compress.error_reset import ErrorReset
+from tweed.compress.half import Half
 from tweed.compress.identity import Identity
+from tweed.compress.nothing import Nothing
 from tweed.compress.packet import Numbers, Packet, unpack
+from tweed.compress.random_blocks import RandomBlocks
+from tweed.compress.random_k import RandomK
+from tweed.compress.step_ahead import StepAhead
 from tweed.compress.top_k import TopK
 
 __all__ = [
@@ -16,12 +22,20 @@ __all__ = [
     "Direct",
     "Entries",
     "ErrorFeedback",
+    "ErrorReset",
+    "Half",
     "Identity",
     "Memory",
+    "Method",
+    "Nothing",
     "Numbers",
     "Packet",
     "Placed",
+    "RandomBlocks",
+    "RandomK",
+    "Rounds",
     "Spec",
+    "StepAhead",
     "TopK",
     "Turn",
     "unpack",

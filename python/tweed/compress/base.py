@@ -95,17 +95,15 @@ class Turn:
 
 
 @runtime_checkable
-class Compressor(Protocol[State]):
-    """In which form numbers go. `State` is a dataclass of tensors and plain numbers, or None.
+class Method(Protocol):
+    """In which form numbers go: what is known of it. It is a `Compressor` or goes in `Rounds`.
 
     Attributes:
       unbiased: the mean of what a packet says, over all chance, is the input.
       sums: packets of ranks can be added number by number; the sum says the sum. Such packets are `Numbers`
-      and
-        travel by an ordinary all-reduce. Others go by ranges (`tweed.collective.ranges`).
+        and travel by an ordinary all-reduce. Others go by ranges (`tweed.collective.ranges`).
       back: what the owner of a range compresses the average with before telling all; None: it tells all
-      exactly,
-        as entries or in full, whichever is shorter.
+        exactly, as entries or in full, whichever is shorter.
     """
 
     @property
@@ -119,6 +117,22 @@ class Compressor(Protocol[State]):
     @property
     def back(self) -> Compressor[Any] | None:
         """See above."""
+
+    def start(self, spec: Spec) -> Any:
+        """The state before the first turn."""
+
+    def error_bound(self, spec: Spec) -> float:
+        """The mean of `|C(v) - v|² / |v|²` over all chance, for the worst `v`; some exceed 1."""
+        ...
+
+    def packet_bytes(self, spec: Spec) -> float:
+        """Bytes of one rank's packet with its header; where it varies, the mean for Gaussian values."""
+        ...
+
+
+@runtime_checkable
+class Compressor(Method, Protocol[State]):
+    """A form with packets. `State` is a dataclass of tensors and plain numbers, or None."""
 
     def start(self, spec: Spec) -> State:
         """The state before the first turn."""
@@ -137,12 +151,27 @@ class Compressor(Protocol[State]):
         """
         ...
 
-    def error_bound(self, spec: Spec) -> float:
-        """The mean of `|C(v) - v|² / |v|²` over all chance, for the worst `v`; some exceed 1."""
+
+@runtime_checkable
+class Rounds(Method, Protocol[State]):
+    """A form whose average takes several sums, each of which rests on the one before. `sums` is true."""
+
+    def start(self, spec: Spec) -> State:
+        """The state before the first turn."""
         ...
 
-    def packet_bytes(self, spec: Spec) -> float:
-        """Bytes of one rank's packet with its header; where it varies, the mean for Gaussian values."""
+    def rounds(
+        self, value: Tensor, state: State, turn: Turn, out: Tensor, error: Tensor | None = None
+    ) -> Generator[Tensor, Tensor, State]:
+        """Averages `value`, or `value + error`, over ranks; `error` becomes what is left of this rank's.
+
+        Yields what is to be averaged, `[count]`, equal `count` on all ranks; is sent the average. Returns the
+        new state.
+
+        Args:
+          value, state, turn, error: as for `Compressor.encode`.
+          out: `[numel]`, becomes the average of what ranks say.
+        """
         ...
 
 
@@ -158,7 +187,7 @@ class Ask:
       silent: this rank has nothing to say: it contributes zeros, and `value` and `error` stay as they are.
     """
 
-    by: Compressor[Any]
+    by: Method
     value: Tensor
     error: Tensor | None = None
     part: str = "main"
@@ -198,7 +227,7 @@ class Memory(Protocol[State]):
     forks: ClassVar[bool]
 
     @property
-    def parts(self) -> Mapping[str, Compressor[Any]]:
+    def parts(self) -> Mapping[str, Method]:
         """The compressors it asks for, by `Ask.part`."""
         ...
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
-from tweed.compress.base import Ask, Compressor, Exchange, Placed, Turn
+from tweed.compress.base import Ask, Exchange, Method, Placed, Turn
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 class Direct:
     """Compresses, averages, and forgets the rest: for compressors that are unbiased, or nearly exact."""
 
-    compressor: Compressor[Any]
+    compressor: Method
 
     exchanges: ClassVar[frozenset[str]] = frozenset({"gradient", "step", "difference"})
     reason: ClassVar[str] = "a model that is compressed loses parameters"
     forks: ClassVar[bool] = False
 
     @property
-    def parts(self) -> Mapping[str, Compressor[Any]]:
+    def parts(self) -> Mapping[str, Method]:
         """See `Memory`."""
         return {"main": self.compressor}
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
-from tweed.compress.base import Ask, Compressor, Exchange, Placed, Turn
+from tweed.compress.base import Ask, Exchange, Method, Placed, Turn
+from tweed.compress.contract import check_contracts
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -23,18 +24,22 @@ class Owed:
 class ErrorFeedback:
     """Adds what was left of the last exchange to the next.
 
+    Raises: StrategyError for a compressor whose chance leaves more than it was given.
     Cost: memory for one more copy of what is exchanged.
     Source: Karimireddy et al., "Error feedback fixes SignSGD and other gradient compression schemes", 2019.
     """
 
-    compressor: Compressor[Any]
+    compressor: Method
 
     exchanges: ClassVar[frozenset[str]] = frozenset({"gradient", "step", "difference"})
     reason: ClassVar[str] = "what was left of a model is no part of the next one"
     forks: ClassVar[bool] = False
 
+    def __post_init__(self) -> None:
+        check_contracts("ErrorFeedback", self.compressor)
+
     @property
-    def parts(self) -> Mapping[str, Compressor[Any]]:
+    def parts(self) -> Mapping[str, Method]:
         """See `Memory`."""
         return {"main": self.compressor}
 

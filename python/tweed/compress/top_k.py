@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tweed.compress.base import Spec, Turn
+from tweed.compress.density import check_density, count_of
 from tweed.compress.entries import Entries
 from tweed.compress.packet import HEADER_BYTES
-from tweed.errors import UsageError
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -33,13 +33,7 @@ class TopK:
     back = None
 
     def __post_init__(self) -> None:
-        if not 0 < self.density <= 1:
-            raise UsageError(
-                f"top-k: density={self.density!r} is no share of numbers; give one above 0, at most 1"
-            )
-
-    def _count(self, numel: int) -> int:
-        return min(numel, max(1, round(self.density * numel)))
+        check_density("top-k", self.density)
 
     def start(self, spec: Spec) -> None:
         """Nothing to remember."""
@@ -50,7 +44,7 @@ class TopK:
         """See `Compressor`; numbers that are said are said exactly."""
         if error is not None:
             value = error.add_(value)
-        count = self._count(value.numel())
+        count = count_of(self.density, value.numel())
         indices = value.abs().sort(descending=True, stable=True).indices[:count].sort().values
         entries = Entries(indices.int(), value[indices], value.numel())
         if error is not None:
@@ -59,8 +53,8 @@ class TopK:
 
     def error_bound(self, spec: Spec) -> float:
         """All but the said share, where magnitudes are equal."""
-        return 1 - self._count(spec.numel) / spec.numel
+        return 1 - count_of(self.density, spec.numel) / max(1, spec.numel)
 
     def packet_bytes(self, spec: Spec) -> float:
         """Eight per number that is said."""
-        return HEADER_BYTES + 8.0 * self._count(spec.numel)
+        return HEADER_BYTES + 8.0 * count_of(self.density, spec.numel)
