@@ -14,9 +14,11 @@ import statistics
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from bench import iperf
 from bench.run import Row, quantile
 from tweed.errors import NoTestbed
 from tweed.testbed import Bed, Link, Network, opened
@@ -24,6 +26,7 @@ from tweed.testbed import Bed, Link, Network, opened
 #: Parts of the rows.
 PING, RATE, LOSS, LOAD = "emulated delay", "emulated rate", "emulated loss", "emulator under load"
 _PORT = 5300
+_PATIENCE_S = 60
 _PAYLOAD_BYTES, _HEADER_BYTES = 1400, 42  # a datagram in one packet; Ethernet, IP and UDP around it
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
@@ -194,27 +197,16 @@ def _spent(bed: Bed) -> list[float]:
 
 def _flows(bed: Bed, senders: list[int], how: list[str], seconds: int) -> list[float]:
     """Payload per second that host 0 got from each of `senders` at once."""
-    servers = [_server(bed, rank) for rank in senders]
     words = ["iperf3", "--client", bed.hosts[0].address, "--time", str(seconds), "--json"]
     words += ["--length", str(_PAYLOAD_BYTES), *how] if how else []
-    clients = [
-        subprocess.Popen(
-            bed.command(rank, *words, "--port", str(_PORT + rank)), stdout=subprocess.PIPE, text=True
-        )
-        for rank in senders
-    ]
-    reports = [json.loads(client.communicate()[0]) for client in clients]
-    for server in servers:
-        server.terminate()
-        server.wait()
+    with ExitStack() as servers:
+        for rank in senders:
+            servers.enter_context(iperf.server(bed, 0, _PATIENCE_S, "--port", str(_PORT + rank)))
+        clients = [
+            subprocess.Popen(
+                bed.command(rank, *words, "--port", str(_PORT + rank)), stdout=subprocess.PIPE, text=True
+            )
+            for rank in senders
+        ]
+        reports = [json.loads(client.communicate()[0]) for client in clients]
     return [float(report["end"]["sum_received"]["bits_per_second"]) for report in reports]
-
-
-def _server(bed: Bed, rank: int) -> subprocess.Popen[str]:
-    """A server for one client. It ends by itself, whoever started it."""
-    words = ["timeout", "60", "iperf3", "--server", "--one-off", "--forceflush", "--port", str(_PORT + rank)]
-    silent = subprocess.DEVNULL  # it complains when it is ended
-    server = subprocess.Popen(bed.command(0, *words), stdout=subprocess.PIPE, stderr=silent, text=True)
-    assert server.stdout is not None
-    next(line for line in server.stdout if "listening" in line)
-    return server

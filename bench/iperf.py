@@ -6,9 +6,10 @@ import json
 import shutil
 import subprocess
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from typing import Any
 
+from bench.listener import listening
 from bench.run import Row
 from tweed.testbed import Bed
 
@@ -50,14 +51,7 @@ def _report(bed: Bed, seconds: int, option: list[str]) -> dict[str, Any]:
     return found
 
 
-@contextmanager
-def server(bed: Bed, rank: int, patience: int) -> Iterator[None]:
-    """A server at `rank` for one client. It ends by itself after `patience` seconds, whoever started it."""
-    words = ["timeout", str(patience), "iperf3", "--server", "--one-off", "--forceflush"]
-    with subprocess.Popen(bed.command(rank, *words), stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        try:
-            next(line for line in process.stdout if "listening" in line)
-            yield
-        finally:
-            process.terminate()
+def server(bed: Bed, rank: int, patience_s: int, *options: str) -> AbstractContextManager[None]:
+    """A server at `rank` for one client."""
+    words = ("iperf3", "--server", "--one-off", "--forceflush", *options)
+    return listening(bed, rank, patience_s, *words)

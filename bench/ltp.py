@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from bench.listener import listening
 from bench.run import Row, quantile
 from tweed.errors import NoTestbed
 from tweed.testbed import Bed, Network, opened
@@ -132,23 +133,10 @@ def row(scope: Scope, side: str, turns: list[dict[str, Any]]) -> Row:
 def sender(bed: Bed, way: tuple[int, int], job: dict[str, Any]) -> Iterator[subprocess.Popen[str]]:
     """The measuring program under way from one rank to another; it prints one line of JSON."""
     target = f"{bed.hosts[way[1]].address}:{_PORT}"
-    with _receiver(bed, way[1], target):
+    with listening(bed, way[1], PATIENCE_S, _PROGRAM, "receive", target):
         words = bed.command(way[0], _PROGRAM, "send", target, json.dumps(job))
         with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as sending:
             try:
                 yield sending
             finally:
                 sending.terminate()
-
-
-@contextmanager
-def _receiver(bed: Bed, rank: int, target: str) -> Iterator[None]:
-    """For one job. It ends by itself, whoever started it."""
-    words = bed.command(rank, "timeout", str(PATIENCE_S), _PROGRAM, "receive", target)
-    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as receiver:
-        assert receiver.stdout is not None
-        try:
-            next(line for line in receiver.stdout if "listening" in line)
-            yield
-        finally:
-            receiver.terminate()

@@ -42,6 +42,7 @@ mod ring;
 mod running;
 mod secure;
 mod silence;
+mod sockopt;
 mod spare;
 mod stats;
 mod stream;

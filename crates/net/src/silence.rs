@@ -2,8 +2,9 @@
 
 use std::io;
 use std::net::TcpStream;
-use std::os::fd::AsRawFd;
 use std::time::Duration;
+
+use crate::sockopt::set;
 
 /// What was sent and is not acknowledged within `silence` ends the connection; so does an idle one whose other end
 /// answers no probe.
@@ -24,16 +25,4 @@ pub(crate) fn recover_soon(socket: &TcpStream) {
     const TCP_DELACK_MAX_US: i32 = 46;
     let _ = set(socket, libc::IPPROTO_TCP, TCP_RTO_MIN_US, 20_000);
     let _ = set(socket, libc::IPPROTO_TCP, TCP_DELACK_MAX_US, 5_000);
-}
-
-fn set(socket: &TcpStream, level: i32, option: i32, value: i32) -> io::Result<()> {
-    let bytes = size_of::<i32>() as u32;
-    // SAFETY: the value is as long as said.
-    let set =
-        unsafe { libc::setsockopt(socket.as_raw_fd(), level, option, (&raw const value).cast(), bytes) };
-    if set == 0 {
-        Ok(())
-    } else {
-        Err(io::Error::last_os_error())
-    }
 }

@@ -3,7 +3,6 @@
 
 use std::io;
 use std::net::TcpStream;
-use std::os::fd::AsRawFd;
 use std::sync::Arc;
 
 use tweed_proto::late::Limits;
@@ -17,6 +16,7 @@ use crate::meet::{Greeting, MAX_GREETING};
 use crate::node::{lock, Inner};
 use crate::secure::{answer, call, Party, Sealed, Session};
 use crate::silence::{cut_after, recover_soon};
+use crate::sockopt;
 use crate::stream::{Socket, Stream};
 
 /// A call that was broken off is made so many times: the other side may have had no room.
@@ -132,21 +132,7 @@ impl Inner {
         cut_after(silence, socket)?;
         recover_soon(socket);
         let Some(name) = &self.options.congestion else { return Ok(()) };
-        // SAFETY: the name's bytes are as long as said.
-        let set = unsafe {
-            libc::setsockopt(
-                socket.as_raw_fd(),
-                libc::IPPROTO_TCP,
-                libc::TCP_CONGESTION,
-                name.as_ptr().cast(),
-                name.len() as u32,
-            )
-        };
-        if set == 0 {
-            Ok(())
-        } else {
-            Err(io::Error::last_os_error())
-        }
+        sockopt::set_bytes(socket, libc::IPPROTO_TCP, libc::TCP_CONGESTION, name.as_bytes())
     }
 }
 

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use quinn_udp::{RecvMeta, Transmit, UdpSocketState};
 
 use super::burst::Burst;
+use crate::sockopt;
 
 /// Buffers that one call of [`Socket::receive`] fills.
 pub(super) const RECEIVED: usize = 8;
@@ -35,9 +36,9 @@ impl Socket {
         let socket = UdpSocket::bind((host, 0))?;
         let state = UdpSocketState::new((&socket).into())?;
         // quinn-udp asks for the time of each packet, which nobody here looks at.
-        set_option(&socket, libc::SOL_SOCKET, libc::SO_TIMESTAMPNS, 0)?;
+        sockopt::set(&socket, libc::SOL_SOCKET, libc::SO_TIMESTAMPNS, 0)?;
         if !offload && state.gro_segments() > 1 {
-            set_option(&socket, libc::SOL_UDP, libc::UDP_GRO, 0)?;
+            sockopt::set(&socket, libc::SOL_UDP, libc::UDP_GRO, 0)?;
         }
         enlarge(&socket);
         let address = socket.local_addr()?;
@@ -96,7 +97,7 @@ impl Socket {
             SocketAddr::V4(_) => (libc::IPPROTO_IP, libc::IP_MTU),
             SocketAddr::V6(_) => (libc::IPPROTO_IPV6, libc::IPV6_MTU),
         };
-        option(&asker, level, name).map(|mtu| u32::try_from(mtu).unwrap_or(0))
+        sockopt::get(&asker, level, name).map(|mtu| u32::try_from(mtu).unwrap_or(0))
     }
 
     fn segments(&self) -> bool {
@@ -168,39 +169,10 @@ fn complaint(limit: &str, got: usize) -> String {
 fn grow(socket: &UdpSocket, force: libc::c_int, ask: libc::c_int) -> usize {
     let wanted = KERNEL_BYTES as libc::c_int;
     // A refusal shows in what is read back.
-    let _ = set_option(socket, libc::SOL_SOCKET, force, wanted)
-        .or_else(|_| set_option(socket, libc::SOL_SOCKET, ask, wanted));
+    let _ = sockopt::set(socket, libc::SOL_SOCKET, force, wanted)
+        .or_else(|_| sockopt::set(socket, libc::SOL_SOCKET, ask, wanted));
     // The kernel doubles what it is asked for, for its bookkeeping.
-    option(socket, libc::SOL_SOCKET, ask).map_or(0, |bytes| bytes.max(0) as usize / 2)
-}
-
-fn set_option(
-    socket: &UdpSocket,
-    level: libc::c_int,
-    name: libc::c_int,
-    value: libc::c_int,
-) -> io::Result<()> {
-    let bytes = size_of::<libc::c_int>() as libc::socklen_t;
-    // SAFETY: the pointer and the length are those of `value`.
-    let rc = unsafe { libc::setsockopt(socket.as_raw_fd(), level, name, (&raw const value).cast(), bytes) };
-    if rc == 0 {
-        Ok(())
-    } else {
-        Err(io::Error::last_os_error())
-    }
-}
-
-fn option(socket: &UdpSocket, level: libc::c_int, name: libc::c_int) -> io::Result<libc::c_int> {
-    let mut value: libc::c_int = 0;
-    let mut bytes = size_of::<libc::c_int>() as libc::socklen_t;
-    // SAFETY: the pointer and the length are those of `value`.
-    let rc =
-        unsafe { libc::getsockopt(socket.as_raw_fd(), level, name, (&raw mut value).cast(), &raw mut bytes) };
-    if rc == 0 {
-        Ok(value)
-    } else {
-        Err(io::Error::last_os_error())
-    }
+    sockopt::get(socket, libc::SOL_SOCKET, ask).map_or(0, |bytes| bytes.max(0) as usize / 2)
 }
 
 #[cfg(test)]
