@@ -35,7 +35,7 @@ def test_a_row_is_a_system(name: str) -> None:
 
 
 def test_an_unknown_system_lists_the_known() -> None:
-    with pytest.raises(UsageError, match="no system 'ptl'; there are ltp"):
+    with pytest.raises(UsageError, match=r"no system 'ptl'; there are .*ltp"):
         system("ptl")
 
 

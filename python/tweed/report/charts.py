@@ -55,6 +55,27 @@ def _line(axis: Axes, values: Sequence[float | None], side: str, style: tuple[st
     axis.plot(x, y, dashes, color=colour, marker=marker, markersize=5, linewidth=1.8, label=side)
 
 
+def over_time(sides: Mapping[str, Sequence[tuple[float, float]]], labels: tuple[str, str]) -> Figure:
+    """A line per side through its points; a logarithmic scale of time.
+
+    Args:
+      sides: by name, time and value, with a time above 0.
+      labels: of the axes, x and y.
+    """
+    with rc_context(LOOK):
+        figure = Figure(figsize=(6.8, 4.0), layout="constrained")
+        axis = figure.subplots()
+        for (side, points), (colour, dashes, marker) in zip(sides.items(), SIDES, strict=False):
+            x, y = zip(*points, strict=True)
+            axis.plot(x, y, dashes, color=colour, marker=marker, markersize=4, linewidth=1.6, label=side)
+        axis.set_xscale("log")
+        axis.xaxis.set_major_formatter("{x:g}")
+        axis.set_xlabel(labels[0])
+        axis.set_ylabel(labels[1])
+        figure.legend(loc="outside lower center", ncols=3, frameon=False)
+    return figure
+
+
 def distributions(sides: Mapping[str, Sequence[float]], label: str) -> Figure:
     """Per side, the share of values that are at most so large.
 

@@ -5,6 +5,7 @@ race      how long steps take: sides in turns over one network
 runner    the ranks' part of that
 school    what is learned: whole trainings over seeds
 sections  parts of a report that many experiments have
+contest   real trainings of several sides, and laps in turns
 
 A new system is a file with a `SYSTEM`, and a row here. What it needs and is missing becomes a part of a
 stage.
@@ -20,7 +21,10 @@ from tweed.systems.base import Notes, System
 __all__ = ["SYSTEMS", "Notes", "System", "system"]
 
 #: Name and one line about it.
-SYSTEMS = {"ltp": "a loss-tolerant transport: gradients do not wait for the last packet"}
+SYSTEMS = {
+    "compression": "compressors, memories and cadences beside DDP on slow links",
+    "ltp": "a loss-tolerant transport: gradients do not wait for the last packet",
+}
 
 
 def system(name: str) -> System:

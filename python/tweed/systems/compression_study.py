@@ -1,0 +1,292 @@
+"""The report of the contest of compressors, memories and cadences, from the lines of its notes. Pure.
+
+Time to accuracy. The target is the mean over seeds of what DDP reaches in the end, less `TOLERANCE`. A side
+has reached it at its first evaluation with at least that. The steps that this takes come from whole trainings
+over one rate, the seconds per step from the race at each; their product is the time. Where models differ by
+design, the seconds that making them one takes are added.
+"""
+
+from __future__ import annotations
+
+import operator
+import statistics
+from collections.abc import Iterator, Sequence
+
+from tweed.report import charts
+from tweed.report.plots import svg
+from tweed.report.study import Plot, Section, Study, Table
+from tweed.systems import sections
+from tweed.systems.base import Line
+
+ALONE, DDP, DILOCO = "computing alone", "DDP on Gloo", "DiLoCo"
+PEERS = (DDP, "DDP, PowerSGD", DILOCO)
+#: Parts added one at a time.
+LADDER: tuple[str, ...] = ("every step", "local 16")
+#: In points of accuracy: about twice what seeds differ by.
+TOLERANCE = 0.5
+SEARCH_SEED = 100
+WORDS = {"10mbit": "10 Mbit/s", "100mbit": "100 Mbit/s", "1gbit": "1 Gbit/s"}
+
+
+def best_lr(lines: Sequence[Line], side: str, otherwise: float) -> float:
+    """The learning rate that reached most in the search; `otherwise` if there was none."""
+    found = [line for line in lines if line["kind"] == "search" and line["side"] == side]
+    return float(max(found, key=lambda line: line["accuracy"])["lr"]) if found else otherwise
+
+
+def trainings(lines: Sequence[Line], side: str, rate: str | None = None) -> list[Line]:
+    """Whole trainings of a side, one per seed: over `rate`, or over that which most were over."""
+    found = [line for line in lines if line["kind"] == "training" and line["side"] == side]
+    rate = rate or statistics.mode(line["rate"] for line in found) if found else None
+    return [line for line in found if line["rate"] == rate]
+
+
+def target(lines: Sequence[Line]) -> float | None:
+    """The accuracy that counts as reached; None before DDP has trained."""
+    reached = [line["curve"][-1][2] for line in trainings(lines, DDP)]
+    return statistics.fmean(reached) - TOLERANCE / 100 if reached else None
+
+
+def steps_to(training: Line, accuracy: float) -> int | None:
+    """Steps before the first evaluation with so much accuracy; None if there is none."""
+    return next((int(steps) for steps, _, got in training["curve"] if got >= accuracy), None)
+
+
+def step_s(lines: Sequence[Line], side: str, rate: str) -> float | None:
+    """Seconds per step of a race: the median over laps. None if there was none."""
+    line = sections.find(lines, kind="race", side=side, rate=rate)
+    if line is None:
+        return None
+    return float(statistics.median(map(operator.truediv, line["seconds"], line["steps"])))
+
+
+def possible(lines: Sequence[Line], rate: str) -> float | None:
+    """DDP's time per step over that of computing alone: what could be gained at most with as many steps."""
+    whole, alone = step_s(lines, DDP, rate), step_s(lines, ALONE, rate)
+    return None if whole is None or alone is None else whole / alone
+
+
+def time_to(lines: Sequence[Line], side: str, rate: str) -> float | None:
+    """Seconds of training to the target: the mean over seeds. None if a seed did not reach it."""
+    goal, each_s = target(lines), step_s(lines, side, rate)
+    if goal is None or each_s is None:
+        return None
+    steps = [steps_to(line, goal) for line in trainings(lines, side)]
+    reached = [count for count in steps if count is not None]
+    if not reached or len(reached) < len(steps):
+        return None
+    raced = sections.find(lines, kind="race", side=side, rate=rate)
+    assert raced is not None  # `each_s` is of it
+    return statistics.fmean(reached) * each_s + float(raced["finish_s"])
+
+
+def gain(lines: Sequence[Line], side: str, rate: str) -> float | None:
+    """How many times sooner than DDP a side reaches the target."""
+    theirs, ours = time_to(lines, DDP, rate), time_to(lines, side, rate)
+    return None if theirs is None or ours is None else theirs / ours
+
+
+def study(lines: Sequence[Line]) -> Study:
+    """The report of the notes' lines."""
+    rates = [rate for rate in WORDS if sections.find(lines, kind="race", rate=rate)]
+    parts = [Section("Goals", tables=[_verdicts(lines, rates)])]
+    if rates:
+        parts += [_times(lines, rates), _parts(lines, rates)]
+    if any(line["kind"] == "training" for line in lines):
+        parts += [_accuracies(lines), _bytes(lines, rates)]
+    parts += [_checked(lines), Section("To keep in mind", words=[*_words(lines)])]
+    lead = "Four workers on slow links: compressors, memories and cadences beside DDP on Gloo."
+    return Study("Say less, less often", lead, parts)
+
+
+def _sides(lines: Sequence[Line]) -> list[str]:
+    found = dict.fromkeys(line["side"] for line in lines if line["kind"] in ("training", "race"))
+    return [side for side in found if side != ALONE]
+
+
+def best(lines: Sequence[Line], rate: str) -> str | None:
+    """The side of ours that reaches the target first."""
+    times = {side: time_to(lines, side, rate) for side in _sides(lines) if not side.startswith("DDP")}
+    reached = {side: time for side, time in times.items() if time is not None}
+    return min(reached, key=lambda side: reached[side]) if reached else None
+
+
+def _verdicts(lines: Sequence[Line], rates: Sequence[str]) -> Table:
+    rows = []
+    for rate in rates:
+        side, most = best(lines, rate), possible(lines, rate)
+        got = None if side is None else gain(lines, side, rate)
+        if side is None or got is None or most is None:
+            rows.append([f"{WORDS[rate]}: the best at least 0.7 of the possible gain", "–", "–"])
+            continue
+        said = f"{got / most:.2f} ({side}: {got:.1f}× of {most:.1f}× possible)"
+        rows.append(
+            [f"{WORDS[rate]}: the best at least 0.7 of the possible gain", said, _met(got / most >= 0.7)]
+        )
+        if rate == "10mbit":
+            rows.append(["10 Mbit/s: at least 10× DDP on Gloo", f"{got:.1f}× ({side})", _met(got >= 10)])
+    for side in dict.fromkeys(filter(None, (best(lines, rate) for rate in rates))):
+        points = statistics.fmean(_apart(lines, side))
+        goal = f"{side}: final accuracy not below DDP's by more than {TOLERANCE} points"
+        rows.append(
+            [goal, f"{points:+.2f} over {len(_apart(lines, side))} seeds", _met(points >= -TOLERANCE)]
+        )
+    return Table("", ["goal", "measured", ""], rows)
+
+
+def _met(met: bool) -> str:
+    return "met" if met else "missed"
+
+
+def _times(lines: Sequence[Line], rates: Sequence[str]) -> Section:
+    goal = target(lines)
+    head = ["", "steps to it"]
+    head += [f"{WORDS[rate]}: {what}" for rate in rates for what in ("ms/step", "time (s)", "sooner")]
+    rows = []
+    for side in [*_sides(lines), ALONE]:
+        cells = [_steps(lines, side, goal)]
+        for rate in rates:
+            each_s, got = step_s(lines, side, rate), gain(lines, side, rate)
+            cells += [sections.number(None if each_s is None else 1000 * each_s)]
+            cells += [sections.number(time_to(lines, side, rate)), "–" if got is None else f"{got:.2f}×"]
+        rows.append([side, *cells])
+    words = [
+        *([f"The target is {goal:.2%}: DDP's mean over seeds, less {TOLERANCE} points."] if goal else []),
+        *(f"{WORDS[rate]}: possible gain {sections.number(possible(lines, rate))}×." for rate in rates),
+    ]
+    plots = [Plot("time", "Accuracy over time at the slowest rate, seed 0", _curves(lines, rates[0]))]
+    return Section("Time to DDP's accuracy", words, plots, [Table("", head, rows)])
+
+
+def _steps(lines: Sequence[Line], side: str, goal: float | None) -> str:
+    if goal is None or side == ALONE:
+        return "–"
+    found = [steps_to(line, goal) for line in trainings(lines, side)]
+    reached = [steps for steps in found if steps is not None]
+    missed = f" ({len(reached)} of {len(found)} seeds)" if len(reached) < len(found) else ""
+    return (f"{statistics.fmean(reached):.0f}" if reached else "never") + missed
+
+
+def _curves(lines: Sequence[Line], rate: str) -> str:
+    curves = {}
+    for side in _featured(lines):
+        each_s, first = step_s(lines, side, rate), trainings(lines, side)[:1]
+        if each_s is not None and first:
+            points = [(steps * each_s, 100 * accuracy) for steps, _, accuracy in first[0]["curve"]]
+            curves[side] = points
+    return svg(charts.over_time(curves, ("training time (s)", "test accuracy (%)")))
+
+
+def _featured(lines: Sequence[Line]) -> list[str]:
+    """As many sides as a plot can tell apart: the best at each rate, the peers, and steps on the way."""
+    first = [best(lines, rate) for rate in WORDS]
+    wanted = dict.fromkeys([*filter(None, first), *PEERS, *LADDER])
+    return [side for side in wanted if side in _sides(lines)][: len(charts.SIDES)]
+
+
+def _parts(lines: Sequence[Line], rates: Sequence[str]) -> Section:
+    rows, before = [], DDP
+    for side in LADDER:
+        cells = []
+        for rate in rates:
+            more, all_of_it = time_to(lines, side, rate), gain(lines, side, rate)
+            cells += [
+                sections.times(time_to(lines, before, rate), more),
+                "–" if all_of_it is None else f"{all_of_it:.2f}×",
+            ]
+        rows.append([side, _reached(lines, side), *cells])
+        before = side
+    head = ["", "accuracy"]
+    head += [f"{WORDS[rate]}: {what}" for rate in rates for what in ("this part", "all so far")]
+    words = ["One part is added per row. Factors are of the time to the target."]
+    return Section("Which part brought what", words, tables=[Table("", head, rows)])
+
+
+def _reached(lines: Sequence[Line], side: str) -> str:
+    found = [line["curve"][-1][2] for line in trainings(lines, side)]
+    return f"{statistics.fmean(found):.2%}" if found else "–"
+
+
+def _apart(lines: Sequence[Line], side: str) -> list[float]:
+    """Points by which a side's final accuracy is above DDP's, by seed."""
+    theirs = {line["seed"]: line["curve"][-1][2] for line in trainings(lines, DDP)}
+    mine = trainings(lines, side)
+    return [100 * (line["curve"][-1][2] - theirs[line["seed"]]) for line in mine if line["seed"] in theirs]
+
+
+def _accuracies(lines: Sequence[Line]) -> Section:
+    rows, dots = [], {}
+    for side in _sides(lines):
+        apart = _apart(lines, side)
+        points = f"{statistics.fmean(apart):+.2f} ({min(apart):+.2f} to {max(apart):+.2f})" if apart else "–"
+        first = (trainings(lines, side) or [{"lr": 0, "optimizer": "–"}])[0]
+        rate = f"{first['lr']:g} ({first['optimizer']})"
+        rows.append([side, str(len(trainings(lines, side))), _reached(lines, side), points, rate])
+        if side != DDP and apart:
+            dots[side] = apart
+    plots = []
+    if dots:
+        figure = charts.differences(dots, "final accuracy against DDP, points (bar: mean)", TOLERANCE)
+        plots = [Plot("accuracy", "Final accuracy against DDP of the same seed", svg(figure))]
+    head = ["", "seeds", "final accuracy", "against DDP, points", "learning rate"]
+    return Section("What is learned", plots=plots, tables=[Table("", head, rows)])
+
+
+def _bytes(lines: Sequence[Line], rates: Sequence[str]) -> Section:
+    rows = []
+    for side in _sides(lines):
+        found = trainings(lines, side)[:1]
+        packed, link = (found[0]["packed_bytes"], found[0]["link_bytes"]) if found else (None, None)
+        theirs = trainings(lines, DDP)[0]["link_bytes"] if trainings(lines, DDP) else None
+        less = sections.times(theirs, link) if link else "–"
+        rows.append([side, _kilobytes(packed), _kilobytes(link), less])
+    head = ["", "packed (KB/step)", "over its link (KB/step)", "less than DDP"]
+    words = [
+        "Packed: what a rank gives to the network, mean over ranks. Over its link: what left the rank, with "
+        "all headers, the answers to other ranks and acknowledgements."
+    ]
+    return Section("Bytes", words, tables=[Table("Per worker and step", head, rows)])
+
+
+def _kilobytes(count: float | None) -> str:
+    return "–" if count is None else sections.number(count / 1000)
+
+
+def _checked(lines: Sequence[Line]) -> Section:
+    """Whole trainings at each rate with one seed: what was computed, beside what was measured."""
+    rows, goal = [], target(lines)
+    for line in lines:
+        if line["kind"] != "training" or line["seed"] != 0 or goal is None:
+            continue
+        each_s = step_s(lines, line["side"], line["rate"])
+        steps, computed = line["curve"][-1][0], None if each_s is None else each_s * line["curve"][-1][0]
+        base = trainings(lines, line["side"])[0]["curve"][-1][2]
+        rows.append(
+            [
+                f"{line['side']}, {WORDS.get(line['rate'], line['rate'])}",
+                str(steps),
+                sections.number(line["curve"][-1][1]),
+                sections.number(computed),
+                f"{line['curve'][-1][2]:.2%}",
+                f"{100 * (line['curve'][-1][2] - base):+.2f}",
+            ]
+        )
+    head = ["seed 0", "steps", "measured (s)", "computed (s)", "accuracy", "against the faster rate"]
+    words = ["Time per step of the race, times steps, beside the time that whole trainings took."]
+    return Section("Computed beside measured", words, tables=[Table("", head, rows)])
+
+
+def _words(lines: Sequence[Line]) -> Iterator[str]:
+    yield (
+        "Times to the target are computed: steps of whole trainings over the fastest link, of each seed, "
+        "times the seconds per step of the race at each rate. Accuracy does not depend on the link: the "
+        "table above shows it with seed 0, and that the product is what whole trainings take."
+    )
+    yield (
+        "Learning rates are searched equally: three for each side, by the final accuracy with a seed that is "
+        "not used again. They fall to zero along half a cosine."
+    )
+    yield (
+        "Where models differ by design between exchanges, their average is evaluated, and the time that "
+        "making it takes at this rate is added once. Evaluations themselves are not timed."
+    )
