@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from tests.simulate.problem import SIZE, loss, numbers, perceptron, sgd
-from tweed.cadence import LocalSteps
+from tweed.cadence import Intermittent, LocalSteps, Nesterov
 from tweed.compress import ErrorFeedback, Identity, TopK
 from tweed.errors import UsageError
 from tweed.simulate.flat import Flat
@@ -131,9 +131,37 @@ def test_a_bare_compressor_has_no_memory() -> None:
     assert torch.equal(bare.all[0].flat.numbers, none.all[0].flat.numbers)
 
 
-def test_what_needs_a_network_is_refused() -> None:
-    with pytest.raises(UsageError, match="'auto' decides by what it measures"):
-        train(Strategy(compress="auto"))
+def test_an_outer_optimiser_turns_the_mean_movement_of_a_round() -> None:
+    workers = train(Strategy("difference", LocalSteps(4, outer=Nesterov(lr=1.0, momentum=0.0))))
+    assert torch.equal(
+        workers.all[0].flat.numbers, train(Strategy("difference", LocalSteps(4))).all[0].flat.numbers
+    )
+    further = train(Strategy("difference", LocalSteps(4, outer=Nesterov())), 8)
+    torch.testing.assert_close(further.all[1].flat.numbers, by_hand())
+
+
+def by_hand() -> torch.Tensor:
+    """Two rounds of DiLoCo."""
+    rounds = Workers(perceptron(), sgd, Strategy("difference", LocalSteps(4)), SIZE)
+    there, momentum = rounds.all[0].flat.numbers.clone(), torch.zeros_like(rounds.all[0].flat.numbers)
+    for step in range(8):
+        rounds.step(loss(step))
+        if (step + 1) % 4 == 0:
+            mean = rounds.all[0].flat.numbers - there
+            momentum = 0.9 * momentum + mean
+            there = there + 0.7 * (mean + 0.9 * momentum)
+            for worker in rounds.all:
+                worker.flat.numbers.copy_(there)
+                worker.reference.copy_(there)
+    return there
+
+
+def test_who_draws_no_lot_is_silent() -> None:
+    silent = train(Strategy(cadence=Intermittent(1, 0.5), compress=ErrorFeedback(TopK(0.1))))
+    always = train(Strategy(compress=ErrorFeedback(TopK(0.1))))
+    assert silent.exchanges == always.exchanges == STEPS
+    assert 0.2 < silent.traffic.up_bytes / always.traffic.up_bytes < 0.8
+    assert spread(silent) == 0
 
 
 def test_flat_numbers_are_the_model_in_its_own_memory_format() -> None:

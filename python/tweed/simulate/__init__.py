@@ -6,7 +6,7 @@
     tweed.simulate.run(schedule, 100_000_000, links, deaths={3: 0.5}).lost     # who raised PeerLost, and when
     tweed.simulate.replay("trace.txt")            # does a recorded live run replay, action by action?
 
-Training without a network is in `tweed.simulate.workers`: a strategy's stages, walked for N models of one process.
+Training without a network: `tweed.simulate.workers` walks a strategy's stages for N models of one process.
 
 Nothing sleeps, and the same arguments give the same run.
 """

@@ -13,7 +13,7 @@ those of packets that were really packed.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,9 +22,8 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from tweed.attach.flight import Luggage, flight, pack
-from tweed.cadence import Event, StepDone, Stop
-from tweed.compress import Compressor, Direct, Identity, Memory, Placed, Turn
-from tweed.errors import UsageError
+from tweed.cadence import Event, Joined, Outer, StepDone, Stop
+from tweed.compress import Direct, Identity, Placed, Turn
 from tweed.simulate.flat import Flat
 from tweed.simulate.together import Traffic, together
 from tweed.strategy import Strategy
@@ -47,6 +46,7 @@ class Worker:
       shift: `[numel]`, how far from there its gradients are taken; None: there.
       luggage: what memory and compressors keep.
       pace: the cadence's state.
+      outer: the cadence's outer optimizer and its state, if it has one.
     """
 
     model: nn.Module
@@ -56,6 +56,7 @@ class Worker:
     shift: Tensor | None
     luggage: Luggage
     pace: Any
+    outer: tuple[Outer[Any], Any] | None
 
     def place(self, placed: Placed, exchange: str) -> None:
         """Does what an exchange says to the gradient or to the model."""
@@ -64,7 +65,10 @@ class Worker:
         elif exchange == "model":
             self.flat.numbers.copy_(placed.advance)
         else:
-            self.reference.add_(placed.advance)
+            advance = placed.advance
+            if self.outer is not None:
+                advance = self.outer[0].advance(advance, self.outer[1])
+            self.reference.add_(advance)
             self.shift = placed.shift
             self.flat.numbers.copy_(self.reference)
             if placed.shift is not None:
@@ -81,7 +85,6 @@ class Workers:
       strategy: what is walked of it: what is exchanged, cadence and compress.
       size: how many workers.
 
-    Raises: UsageError if the strategy chooses by what it measures: there is nothing to measure here.
     Cost: per worker, memory for five models.
     """
 
@@ -89,17 +92,27 @@ class Workers:
         self.strategy = strategy
         self.traffic = Traffic(size)
         self.exchanges = 0
-        self._memory = _memory(strategy.compress)
-        self.all = [self._worker(one, optimizer) for one in (model, *copies(model, size - 1))]
         self._steps = 0
+        self.all = [self._worker(one, optimizer) for one in (model, *copies(model, size - 1))]
+        for rank in range(size):
+            self._tell(rank, Joined(rank, size))
         self._values = [torch.empty_like(worker.reference) for worker in self.all]
         self._average: tuple[nn.Module, Flat] | None = None
 
     def _worker(self, model: nn.Module, optimizer: MakeOptimizer) -> Worker:
         flat = Flat(model)
-        luggage = pack(self._memory, flat.spec, flat.numbers)
-        start = self.strategy.cadence.start()
-        return Worker(model, flat, optimizer([flat.param]), flat.numbers.clone(), None, luggage, start)
+        luggage = pack(self.strategy.memory or Direct(Identity()), flat.spec, flat.numbers)
+        outer = getattr(self.strategy.cadence, "outer", None)
+        return Worker(
+            model=model,
+            flat=flat,
+            optimizer=optimizer([flat.param]),
+            reference=flat.numbers.clone(),
+            shift=None,
+            luggage=luggage,
+            pace=self.strategy.cadence.start(),
+            outer=None if outer is None else (outer, outer.start(flat.numbers)),
+        )
 
     def step(self, loss: Loss) -> float:
         """One training step of every worker, with an exchange where the cadence wants one.
@@ -112,7 +125,7 @@ class Workers:
         for worker in self.all:
             worker.optimizer.step()
         self._steps += 1
-        self._tell(StepDone())
+        self._tell_all(StepDone())
         if self.strategy.exchange != "gradient":
             self._maybe_exchange()
         return sum(losses) / len(losses)
@@ -126,13 +139,17 @@ class Workers:
 
     def finish(self) -> None:
         """Exchanges what the cadence has left open."""
-        self._tell(Stop())
+        self._tell_all(Stop())
         if self.strategy.exchange != "gradient":
             self._maybe_exchange()
 
-    def _tell(self, event: Event) -> None:
-        for worker in self.all:
-            worker.pace = self.strategy.cadence.handle(event, worker.pace, float(self._steps))
+    def _tell_all(self, event: Event) -> None:
+        for rank in range(len(self.all)):
+            self._tell(rank, event)
+
+    def _tell(self, rank: int, event: Event) -> None:
+        worker = self.all[rank]
+        worker.pace = self.strategy.cadence.handle(event, worker.pace, float(self._steps))
 
     def _maybe_exchange(self) -> None:
         decisions = []
@@ -140,10 +157,10 @@ class Workers:
             decision, worker.pace = self.strategy.cadence.poll(worker.pace, float(self._steps))
             decisions.append(decision)
         if decisions[0].exchange:
-            self._exchange()
+            self._exchange([decision.silent for decision in decisions])
 
     @torch.no_grad()
-    def _exchange(self) -> None:
+    def _exchange(self, silent: Sequence[bool]) -> None:
         for worker, value in zip(self.all, self._values, strict=True):
             if self.strategy.exchange in ("step", "difference"):
                 torch.sub(worker.flat.numbers, worker.reference, out=value)
@@ -151,7 +168,7 @@ class Workers:
                 is_gradient = self.strategy.exchange == "gradient"
                 value.copy_(worker.flat.grads if is_gradient else worker.flat.numbers)
         flights = [
-            flight(worker.luggage, value, self._turn(rank))
+            flight(worker.luggage, value, self._turn(rank), silent[rank])
             for rank, (worker, value) in enumerate(zip(self.all, self._values, strict=True))
         ]
         for worker, placed in zip(self.all, together(flights, self.traffic), strict=True):
@@ -178,16 +195,6 @@ class Workers:
                 flat.numbers.sub_(worker.shift)
         flat.numbers.div_(len(self.all))
         return model
-
-
-def _memory(compress: object) -> Memory[Any]:
-    if compress is None:
-        return Direct(Identity())
-    if isinstance(compress, Memory):
-        return compress
-    if isinstance(compress, Compressor):
-        return Direct(compress)
-    raise UsageError(f"compress={compress!r} decides by what it measures on a network, and here is none")
 
 
 def copies(model: nn.Module, count: int) -> list[nn.Module]:
