@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from tweed.errors import UsageError
 
 if TYPE_CHECKING:
     from torch import Tensor
+    from torch import device as Device
 
 
 class Region(NamedTuple):
@@ -156,14 +158,10 @@ class RandomBlocks:
         return Numbers(said, value.numel(), drawn.add), None
 
     def _drawn(self, turn: Turn, value: Tensor) -> Regions | Blocks:
-        import torch
-
         key = turn.shared(self.seed)
         if self.block is None:
             return Regions([region for region in self._of_tensors(turn.spec, key) if region.numel])
-        count = -(-turn.spec.numel // self.block)
-        low, high = _part(count, self.ratio, mixed(key))
-        return Blocks(self.block, permuted(torch.arange(low, high, device=value.device), count, key))
+        return Blocks(self.block, _lots(-(-turn.spec.numel // self.block), self.ratio, key, value.device))
 
     def _of_tensors(self, spec: Spec, key: int) -> list[Region]:
         regions, offset = [], 0
@@ -185,6 +183,15 @@ class RandomBlocks:
     def packet_bytes(self, spec: Spec) -> float:
         """Four per number that is said, in the mean over lots."""
         return 4.0 * spec.numel / self.ratio
+
+
+@functools.lru_cache(maxsize=16)  # virtual workers of one process all draw the same
+def _lots(count: int, ratio: int, key: int, device: Device) -> Tensor:
+    """One block in `ratio` of `count`. Not to be changed."""
+    import torch
+
+    low, high = _part(count, ratio, mixed(key))
+    return permuted(torch.arange(low, high, device=device), count, key)
 
 
 def _part(length: int, parts: int, lot: int) -> tuple[int, int]:
