@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 from tweed.compress.base import Ask, Compressor, Memory, Method, Placed, Rounds, Spec, Turn
+from tweed.compress.codes import Codes
 from tweed.compress.direct import Direct
 from tweed.compress.entries import Entries
 from tweed.compress.error_feedback import ErrorFeedback
 from tweed.compress.error_reset import ErrorReset
 from tweed.compress.half import Half
 from tweed.compress.identity import Identity
+from tweed.compress.levels import Levels
 from tweed.compress.nothing import Nothing
 from tweed.compress.packet import Numbers, Packet, unpack
+from tweed.compress.quantise import Quantise
 from tweed.compress.random_blocks import RandomBlocks
 from tweed.compress.random_k import RandomK
+from tweed.compress.sign import Sign
 from tweed.compress.step_ahead import StepAhead
+from tweed.compress.threshold import Threshold
 from tweed.compress.top_k import TopK
 
 __all__ = [
     "Ask",
+    "Codes",
     "Compressor",
     "Direct",
     "Entries",
@@ -25,17 +31,21 @@ __all__ = [
     "ErrorReset",
     "Half",
     "Identity",
+    "Levels",
     "Memory",
     "Method",
     "Nothing",
     "Numbers",
     "Packet",
     "Placed",
+    "Quantise",
     "RandomBlocks",
     "RandomK",
     "Rounds",
+    "Sign",
     "Spec",
     "StepAhead",
+    "Threshold",
     "TopK",
     "Turn",
     "unpack",

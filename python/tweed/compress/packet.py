@@ -1,13 +1,11 @@
-"""What crosses the network, and the bytes that it is there: one class per form, one number per class on the
-wire.
+"""What crosses the network, and the bytes that it is there: one class per form, one number per class.
 
 Numbers  values that ranks can add up (an ordinary all-reduce carries them), or values as they are
 Entries  single numbers and where they belong: see `entries`
 Codes    few bits per number and a scale per block: see `codes`
 
 Bytes begin with a header of 16: kind, coding, bits, scheme (a byte each), length, block, first (32 bits each,
-little
-endian). No bytes at all are a packet too: one that says nothing.
+little endian). No bytes at all are a packet too: one that says nothing.
 """
 
 from __future__ import annotations
@@ -108,6 +106,7 @@ def unpack(data: Tensor, numel: int) -> Packet | None:
 
     Raises: DataError if it is no packet, or one about something else.
     """
+    from tweed.compress.codes import Codes
     from tweed.compress.entries import Entries
 
     if data.numel() == 0:
@@ -120,6 +119,8 @@ def unpack(data: Tensor, numel: int) -> Packet | None:
         return _numbers(header, body, numel)
     if header.kind == Entries.KIND:
         return Entries.unpack(header, body, numel)
+    if header.kind == Codes.KIND:
+        return Codes.unpack(header, body, numel)
     raise DataError(f"a packet of kind {header.kind} came in: do all ranks run the same version of tweed?")
 
 
@@ -127,10 +128,11 @@ def _numbers(header: Header, body: Tensor, numel: int) -> Numbers:
     import torch
 
     check(header.length == numel and body.numel() == 4 * numel, header, body, numel)
-    return Numbers(_aligned(body).view(torch.float32), numel)
+    return Numbers(aligned(body).view(torch.float32), numel)
 
 
-def _aligned(body: Tensor) -> Tensor:
+def aligned(body: Tensor) -> Tensor:
+    """`body`, or a copy of it where its bytes do not begin where a float32 may."""
     return body if body.storage_offset() % 4 == 0 else body.clone()
 
 

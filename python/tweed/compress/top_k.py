@@ -42,14 +42,10 @@ class TopK:
         self, value: Tensor, state: None, turn: Turn, error: Tensor | None = None
     ) -> tuple[Entries, None]:
         """See `Compressor`; numbers that are said are said exactly."""
-        if error is not None:
-            value = error.add_(value)
-        count = count_of(self.density, value.numel())
-        indices = value.abs().sort(descending=True, stable=True).indices[:count].sort().values
-        entries = Entries(indices.int(), value[indices], value.numel())
-        if error is not None:
-            error[indices] = 0
-        return entries, None
+        from tweed.compress.native import sparse
+
+        indices, values = sparse.top_k(value, count_of(self.density, value.numel()), error)
+        return Entries(indices, values, value.numel()), None
 
     def error_bound(self, spec: Spec) -> float:
         """All but the said share, where magnitudes are equal."""

@@ -1,0 +1,135 @@
+"""All numbers from a threshold on, which lives for many turns."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tweed.compress.base import Spec, Turn
+from tweed.compress.density import check_density, count_of
+from tweed.compress.entries import Entries
+from tweed.compress.packet import HEADER_BYTES, Numbers, Packet
+from tweed.errors import UsageError
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+_TINY = 2.0**-149  # the least float32 above zero
+
+
+@dataclass(frozen=True, slots=True)
+class Thresholds:
+    """State of `Threshold`.
+
+    Args:
+      taus: `[tensors]` float32 on the host, of each tensor; 0 says all of it.
+      until: the step at which they are to be found anew.
+    """
+
+    taus: Tensor
+    until: int
+
+
+@dataclass(frozen=True, slots=True)
+class Threshold:
+    """Says, of each tensor, the numbers of magnitude tau and more; tau is what a share `density` of it reaches.
+    It is found anew every `lifespan` turns; between, more or fewer numbers may be said.
+
+    Args:
+      density: share of numbers, above 0 and at most 1.
+      lifespan: turns that a threshold lives.
+      dense_below: of tensors with fewer numbers, all are said.
+      both_ways: the average goes back in the same form; what is left of it stays with the owner of the range.
+        Otherwise it goes back exactly.
+
+    Where entries would take more bytes than all numbers, all are said.
+    Raises: UsageError for other numbers.
+    Cost: 8 bytes per number that is said; one pass, and every `lifespan` turns a selection.
+    Source: DCT, arXiv 2010.08899, 2021.
+    """
+
+    density: float
+    lifespan: int = 1000
+    dense_below: int = 256
+    both_ways: bool = False
+
+    unbiased = False
+    sums = False
+
+    def __post_init__(self) -> None:
+        check_density("threshold", self.density)
+        if self.lifespan < 1:
+            raise UsageError(f"threshold: lifespan={self.lifespan!r} is to be 1 or more turns")
+
+    @property
+    def back(self) -> Threshold | None:
+        """See `both_ways`."""
+        return self if self.both_ways else None
+
+    def start(self, spec: Spec) -> Thresholds:
+        """Thresholds are found at the first turn."""
+        import torch
+
+        return Thresholds(torch.zeros(len(spec.shapes)), until=0)
+
+    def encode(
+        self, value: Tensor, state: Thresholds, turn: Turn, error: Tensor | None = None
+    ) -> tuple[Packet, Thresholds]:
+        """See `Compressor`; numbers that are said are said exactly."""
+        import torch
+
+        from tweed.compress.native import sparse
+
+        if turn.step >= state.until:
+            if error is not None:
+                value.add_(error)
+                error.zero_()
+            state = Thresholds(self._found(value, turn.spec), turn.step + self.lifespan)
+        indices, values, at = [], [], 0
+        for size, tau in zip(turn.spec.sizes, state.taus.tolist(), strict=True):
+            part = slice(at, at + size)
+            one = sparse.threshold(value[part], tau, None if error is None else error[part])
+            indices.append(one[0] + at)
+            values.append(one[1])
+            at += size
+        entries = Entries(torch.cat(indices), torch.cat(values), value.numel())
+        return _all_if_shorter(entries, value, error), state
+
+    def _found(self, value: Tensor, spec: Spec) -> Tensor:
+        import torch
+
+        from tweed.compress.native import sparse
+
+        taus, at = [], 0
+        for size in spec.sizes:
+            dense = size < self.dense_below or self.density == 1
+            count = count_of(self.density, size)
+            taus.append(0.0 if dense else max(_TINY, sparse.kth_magnitude(value[at : at + size], count)))
+            at += size
+        return torch.tensor(taus)
+
+    def error_bound(self, spec: Spec) -> float:
+        """One: all may have fallen below. At a turn that finds a threshold, all but the share."""
+        if self.lifespan > 1 and self.density < 1:
+            return 1.0
+        shares = [self._count(size) / size for size in spec.sizes if size]
+        return 1 - min(shares, default=1.0)
+
+    def packet_bytes(self, spec: Spec) -> float:
+        """Eight per number that is said, at a turn that finds a threshold."""
+        counts = sum(self._count(size) for size in spec.sizes)
+        return float(HEADER_BYTES + min(8 * counts, 4 * spec.numel))
+
+    def _count(self, size: int) -> int:
+        return size if size < self.dense_below else count_of(self.density, size)
+
+
+def _all_if_shorter(entries: Entries, value: Tensor, error: Tensor | None) -> Packet:
+    if 2 * len(entries.indices) < entries.numel:
+        return entries
+    if error is None:
+        return Numbers(value, entries.numel)
+    entries.add_to(error)
+    whole = Numbers(error.clone(), entries.numel)
+    error.zero_()
+    return whole
