@@ -15,7 +15,8 @@ import tweed
 from tweed.attach.run import Run
 from tweed.cadence import EveryStep, LocalSteps
 from tweed.errors import StrategyError, UsageError
-from tweed.strategy import Strategy, local_steps
+from tweed.named import local_steps
+from tweed.strategy import Strategy
 from tweed.testbed import run_ranks
 
 BACKENDS = ["gloo", "tweed"]

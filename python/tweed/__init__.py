@@ -28,7 +28,8 @@ from tweed.errors import (
     TweedError,
     UsageError,
 )
-from tweed.strategy import Strategy, every_step, local_steps, ltp, named_strategies, named_strategy
+from tweed.named import every_step, local_steps, ltp, named_strategies, named_strategy
+from tweed.strategy import Strategy
 
 if TYPE_CHECKING:
     from tweed.attach.run import Run

@@ -2,27 +2,22 @@
 
     gradient -> cadence -> compress -> order -> collective -> transport -> aggregate -> optimizer
 
-A named strategy is one visible expression over parts. To make your own, write another:
+A named strategy (`tweed.named`) is one visible expression over parts. To make your own, write another:
 
     Strategy(exchange="difference", cadence=LocalSteps(every=8))
 """
 
 from __future__ import annotations
 
-import ast
-import inspect
-import re
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from tweed.aggregate import Aggregate, Mean
-from tweed.cadence import Cadence, EveryStep, LocalSteps
+from tweed.cadence import Cadence, EveryStep
 from tweed.compress import Compressor, Direct, Memory
 from tweed.errors import StrategyError, UsageError
-from tweed.transport import Ltp, Transport
+from tweed.transport import Transport
 from tweed.transport import named as named_transport
-from tweed.transport.ltp import DivideBy
 
 if TYPE_CHECKING:
     from tweed.collective.server import Server
@@ -140,99 +135,3 @@ def _transport(name: str) -> Transport:
 def _check_part(stage: str, part: object, contract: type) -> None:
     if isinstance(part, type) or not isinstance(part, contract):
         raise StrategyError(f"{stage}={part!r} is no part of that stage; take one from tweed.{stage}")
-
-
-def every_step() -> Strategy:
-    """Averages gradients every step: the numbers of torch's DistributedDataParallel.
-
-    Cost: one all-reduce of the model's size per step, most of it during the backward pass.
-    """
-    return Strategy(exchange="gradient", cadence=EveryStep())
-
-
-def local_steps(every: int = 8) -> Strategy:
-    """Each rank takes `every` steps alone, then all average their models.
-
-    Cost: one all-reduce of the model's size per `every` steps.
-    Source: Stich, "Local SGD converges fast and communicates little", 2018.
-    """
-    return Strategy(exchange="model", cadence=LocalSteps(every))
-
-
-def ltp(
-    server: int | None = None,
-    fraction: float = 0.98,
-    slack_s: float = 0.03,
-    divide_by: DivideBy = "all",
-    return_lost: bool = True,
-    lossless: bool = False,
-) -> Strategy:
-    """Averages gradients every step and does not wait for the last packet; what is lost comes a step later.
-
-    Args:
-      server: the rank that sums, and has no data; None: every rank sums its part of the gradient.
-      fraction, slack_s, divide_by, return_lost, lossless: as in `tweed.transport.Ltp`.
-
-    Cost: one all-reduce of the model's size per step; with a server `P - 1` models into its link, and out.
-    Source: LTP, arXiv 2305.04279, 2023; see `tweed.systems.ltp`.
-    """
-    transport = Ltp(fraction, slack_s, divide_by, return_lost, lossless)
-    return Strategy(collective=_server(server), transport=transport)
-
-
-def _server(rank: int | None) -> Server | None:
-    if rank is None:
-        return None
-    from tweed.collective.server import Server
-
-    return Server(rank)
-
-
-_NAMED: dict[str, Callable[..., Strategy]] = {make.__name__: make for make in (every_step, local_steps, ltp)}
-_CALL = re.compile(r"(?P<name>\w+)\s*(?:\((?P<inside>.*)\)|:(?P<after>.*))?")
-
-
-def named_strategies() -> list[str]:
-    """The names that `named_strategy` knows, each with its settings, such as "local_steps(every=8)"."""
-    return [f"{name}({_settings(make)})" for name, make in _NAMED.items()]
-
-
-def named_strategy(text: str) -> Strategy:
-    """The strategy that `text` names, for command lines and configuration files.
-
-    Args:
-      text: a name, with settings if wanted: "every_step", "local_steps", "local_steps:8", "local_steps(8)" or
-        "local_steps(every=8)". Settings are literals, parted by commas.
-
-    Raises: StrategyError for an unknown name or settings that do not fit it; the text lists what is known.
-    """
-    call = _CALL.fullmatch(text.strip())
-    if call is None or call["name"] not in _NAMED:
-        raise StrategyError(f"no strategy is named {text!r}. Known are: {', '.join(named_strategies())}")
-    make = _NAMED[call["name"]]
-    try:
-        args, kwargs = _literals(call["inside"] or call["after"] or "")
-        inspect.signature(make).bind(*args, **kwargs)
-    except (TypeError, ValueError, SyntaxError) as error:
-        raise StrategyError(f"{text!r}: {error}. Write {call['name']}({_settings(make)})") from error
-    return _made(text, make, args, kwargs)
-
-
-def _made(text: str, make: Callable[..., Strategy], args: list[Any], kwargs: dict[str, Any]) -> Strategy:
-    try:
-        return make(*args, **kwargs)
-    except UsageError as error:
-        raise StrategyError(f"{text!r}: {error}") from error
-
-
-def _settings(make: Callable[..., Strategy]) -> str:
-    settings = inspect.signature(make).parameters.values()
-    return ", ".join(str(setting.replace(annotation=setting.empty)) for setting in settings)
-
-
-def _literals(text: str) -> tuple[list[Any], dict[str, Any]]:
-    call = ast.parse(f"_({text})", mode="eval").body
-    if not isinstance(call, ast.Call):
-        raise ValueError("settings are values parted by commas")
-    args = [ast.literal_eval(arg) for arg in call.args]
-    return args, {str(word.arg): ast.literal_eval(word.value) for word in call.keywords}

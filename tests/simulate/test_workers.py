@@ -13,9 +13,10 @@ from tests.simulate.problem import SIZE, loss, numbers, perceptron, sgd
 from tweed.cadence import Intermittent, LocalSteps, Nesterov
 from tweed.compress import ErrorFeedback, Identity, TopK
 from tweed.errors import UsageError
+from tweed.named import every_step, local_steps
 from tweed.simulate.flat import Flat
 from tweed.simulate.workers import Workers
-from tweed.strategy import Strategy, every_step, local_steps
+from tweed.strategy import Strategy
 
 STEPS = 12
 

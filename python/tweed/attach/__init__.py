@@ -18,7 +18,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tweed.strategy import Strategy, named_strategy
+from tweed.named import named_strategy
+from tweed.strategy import Strategy
 
 if TYPE_CHECKING:
     import torch.distributed as dist

@@ -16,10 +16,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 
 from tweed.collective import Server
+from tweed.named import ltp
 from tweed.report import charts
 from tweed.report.plots import svg
 from tweed.report.study import Plot, Section, Study, Table
-from tweed.strategy import Strategy, ltp
+from tweed.strategy import Strategy
 from tweed.systems import sections
 from tweed.systems.base import Line, Notes, System
 from tweed.systems.goals import verdicts

@@ -9,7 +9,7 @@ from typing import Any
 
 from tweed.data import Partition
 from tweed.errors import UsageError
-from tweed.strategy import named_strategy
+from tweed.named import named_strategy
 from tweed.testbed import Network
 
 #: Label of our own side in figures and folders.

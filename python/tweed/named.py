@@ -1,0 +1,196 @@
+"""Named strategies: each is one visible expression over parts. For command lines and configuration files."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from tweed.cadence import EveryStep, LocalSteps
+from tweed.compress import ErrorFeedback, ErrorReset, Nothing, RandomBlocks, StepAhead, TopK
+from tweed.errors import StrategyError, UsageError
+from tweed.strategy import Strategy
+from tweed.transport import Ltp
+from tweed.transport.ltp import DivideBy
+
+if TYPE_CHECKING:
+    from tweed.collective.server import Server
+
+
+def every_step() -> Strategy:
+    """Averages gradients every step: the numbers of torch's DistributedDataParallel.
+
+    Cost: one all-reduce of the model's size per step, most of it during the backward pass.
+    """
+    return Strategy(exchange="gradient", cadence=EveryStep())
+
+
+def local_steps(every: int = 8) -> Strategy:
+    """Each rank takes `every` steps alone, then all average their models.
+
+    Cost: one all-reduce of the model's size per `every` steps.
+    Source: Stich, "Local SGD converges fast and communicates little", 2018.
+    """
+    return Strategy(exchange="model", cadence=LocalSteps(every))
+
+
+def ltp(
+    server: int | None = None,
+    fraction: float = 0.98,
+    slack_s: float = 0.03,
+    divide_by: DivideBy = "all",
+    return_lost: bool = True,
+    lossless: bool = False,
+) -> Strategy:
+    """Averages gradients every step and does not wait for the last packet; what is lost comes a step later.
+
+    Args:
+      server: the rank that sums, and has no data; None: every rank sums its part of the gradient.
+      fraction, slack_s, divide_by, return_lost, lossless: as in `tweed.transport.Ltp`.
+
+    Cost: one all-reduce of the model's size per step; with a server `P - 1` models into its link, and out.
+    Source: LTP, arXiv 2305.04279, 2023; see `tweed.systems.ltp`.
+    """
+    transport = Ltp(fraction, slack_s, divide_by, return_lost, lossless)
+    return Strategy(collective=_server(server), transport=transport)
+
+
+def _server(rank: int | None) -> Server | None:
+    if rank is None:
+        return None
+    from tweed.collective.server import Server
+
+    return Server(rank)
+
+
+def cser(ratio: int = 512, reset_ratio: int = 16, every: int = 32) -> Strategy:
+    """Each rank applies all of its own step, but takes the average in a few blocks. Models fork; now and then
+    a few blocks of the fork are averaged.
+
+    Args:
+      ratio: one number in so many is averaged at each step.
+      reset_ratio: one number in so many of the fork is averaged every `every` steps.
+
+    Cost: bytes of the model times `1 / ratio + 1 / (every * reset_ratio)` per step.
+    Source: CSER, arXiv 2007.13221, 2020; see `tweed.systems.cser`.
+    """
+    memory = ErrorReset(_blocks(ratio), _blocks(reset_ratio), every)
+    return Strategy("step", compress=memory)
+
+
+def csea(ratio: int = 256) -> Strategy:
+    """As `cser`, but no steps are averaged, and one number in `ratio` of the fork at each step.
+
+    Cost: bytes of the model divided by `ratio` per step.
+    Source: CSER, arXiv 2007.13221, 2020, where it is called error assimilation.
+    """
+    return Strategy("step", compress=ErrorReset(Nothing(), _blocks(ratio)))
+
+
+def cser_pl(reset_ratio: int = 16, every: int = 16) -> Strategy:
+    """Local steps; every `every` of them, one number in `reset_ratio` of the models is averaged.
+
+    Cost: bytes of the model divided by `every * reset_ratio` per step.
+    Source: CSER, arXiv 2007.13221, 2020, where it is called partial local SGD.
+    """
+    return Strategy("difference", LocalSteps(every), ErrorReset(Nothing(), _blocks(reset_ratio)))
+
+
+def ef_sgd(ratio: int = 256) -> Strategy:
+    """Averages one number in `ratio` of each rank's step; the rest is fed back.
+
+    Cost: bytes of the model divided by `ratio` per step.
+    Source: Karimireddy et al., "Error feedback fixes SignSGD", 2019; the blocks are CSER's.
+    """
+    return Strategy("step", compress=ErrorFeedback(_blocks(ratio)))
+
+
+def qsparse_local(ratio: int = 32, every: int = 8) -> Strategy:
+    """Local steps; every `every` of them, one number in `ratio` of how far models moved is averaged, and the
+    rest fed back.
+
+    Cost: bytes of the model divided by `every * ratio` per step.
+    Source: Basu et al., "Qsparse-local-SGD", 2019; the blocks are CSER's.
+    """
+    return Strategy("difference", LocalSteps(every), ErrorFeedback(_blocks(ratio)))
+
+
+def saef(density: float = 0.05, fraction: float = 1.0, average_every: int = 20) -> Strategy:
+    """Averages the largest numbers of each rank's step; gradients are taken where the rest would lead.
+
+    Args:
+      density: share of numbers that is said.
+      fraction: of the rest that is stepped ahead; below 1 it is SA-PEF, at 0 error feedback.
+      average_every: steps from one averaging of all rests to the next; 0: never.
+
+    Cost: 8 bytes per number said; the model's size divided by `average_every` per step.
+    Source: SAEF, arXiv 2008.05823, 2021; SA-PEF, 2026; see `tweed.systems.saef`.
+    """
+    return Strategy("step", compress=StepAhead(TopK(density), fraction, average_every))
+
+
+def _blocks(ratio: int) -> RandomBlocks:
+    return RandomBlocks(ratio, block=16)  # a cache line: bytes come out even
+
+
+_MAKERS: tuple[Callable[..., Strategy], ...] = (
+    every_step,
+    local_steps,
+    ltp,
+    cser,
+    csea,
+    cser_pl,
+    ef_sgd,
+    qsparse_local,
+    saef,
+)
+_NAMED = {make.__name__: make for make in _MAKERS}
+_CALL = re.compile(r"(?P<name>\w+)\s*(?:\((?P<inside>.*)\)|:(?P<after>.*))?")
+
+
+def named_strategies() -> list[str]:
+    """The names that `named_strategy` knows, each with its settings, such as "local_steps(every=8)"."""
+    return [f"{name}({_settings(make)})" for name, make in _NAMED.items()]
+
+
+def named_strategy(text: str) -> Strategy:
+    """The strategy that `text` names, for command lines and configuration files.
+
+    Args:
+      text: a name, with settings if wanted: "every_step", "local_steps", "local_steps:8", "local_steps(8)" or
+        "local_steps(every=8)". Settings are literals, parted by commas.
+
+    Raises: StrategyError for an unknown name or settings that do not fit it; the text lists what is known.
+    """
+    call = _CALL.fullmatch(text.strip())
+    if call is None or call["name"] not in _NAMED:
+        raise StrategyError(f"no strategy is named {text!r}. Known are: {', '.join(named_strategies())}")
+    make = _NAMED[call["name"]]
+    try:
+        args, kwargs = _literals(call["inside"] or call["after"] or "")
+        inspect.signature(make).bind(*args, **kwargs)
+    except (TypeError, ValueError, SyntaxError) as error:
+        raise StrategyError(f"{text!r}: {error}. Write {call['name']}({_settings(make)})") from error
+    return _made(text, make, args, kwargs)
+
+
+def _made(text: str, make: Callable[..., Strategy], args: list[Any], kwargs: dict[str, Any]) -> Strategy:
+    try:
+        return make(*args, **kwargs)
+    except UsageError as error:
+        raise StrategyError(f"{text!r}: {error}") from error
+
+
+def _settings(make: Callable[..., Strategy]) -> str:
+    settings = inspect.signature(make).parameters.values()
+    return ", ".join(str(setting.replace(annotation=setting.empty)) for setting in settings)
+
+
+def _literals(text: str) -> tuple[list[Any], dict[str, Any]]:
+    call = ast.parse(f"_({text})", mode="eval").body
+    if not isinstance(call, ast.Call):
+        raise ValueError("settings are values parted by commas")
+    args = [ast.literal_eval(arg) for arg in call.args]
+    return args, {str(word.arg): ast.literal_eval(word.value) for word in call.keywords}
