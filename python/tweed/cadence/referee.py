@@ -61,6 +61,9 @@ class Referee:
       silence: count silence as knowledge: stop as soon as the timer of anything too long would have rung. An
         iteration may then end with nothing said. False: judge only by the last that was heard.
 
+      late_s: how long after its timer a message may come in: the way to a rank and back, differences of
+        clocks and of computing times. Too little costs savings, not truth: see `Ordered`.
+
     Raises: UsageError unless exactly one test is given.
     Source: as `Ordered`; the constants follow from the descent lemma for L-smooth functions: with steps alpha
       on the sum, weights `history.share * history.window <= 1 - alpha L`, or `share² <= 1 - alpha L`.
@@ -69,6 +72,7 @@ class Referee:
     history: Moves | None = None
     share: float | None = None
     silence: bool = True
+    late_s: float = 0.0
 
     def __post_init__(self) -> None:
         if (self.history is None) == (self.share is None) or (self.share is not None and self.share < 0):
@@ -122,4 +126,4 @@ class Referee:
         """When `poll` decides otherwise though nothing is heard, in seconds; infinite: never."""
         if not self.silence or state.ended == size:
             return math.inf
-        return state.began + Timer(state.pace, state.shift).rings(self.level(state, size))
+        return state.began + self.late_s + Timer(state.pace, state.shift).rings(self.level(state, size))
