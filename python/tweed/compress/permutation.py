@@ -1,30 +1,36 @@
-"""Chance that is equal everywhere: pure functions of a key and a place, in whole numbers."""
+"""Lots that are drawn alike everywhere: a permutation as a pure function of a key and a place."""
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    import torch
     from torch import Tensor
 
-_ROUNDS = 6
+_ROUNDS = 4
 _LOW = 2**32 - 1
 
 
-def permuted(places: Tensor, numel: int, key: int) -> Tensor:
-    """Where a permutation of `numel` numbers, drawn by `key`, takes `places`.
+@lru_cache(maxsize=16)
+def drawn(low: int, high: int, numel: int, key: int, device: torch.device | str = "cpu") -> Tensor:
+    """Where a permutation of `numel` numbers, drawn by `key`, takes the places from `low` to `high`.
 
     Args:
-      places: `[count]` int64, each below `numel`.
+      low, high: at most `numel`.
       key: 64 bits.
 
-    Returns: `[count]` int64, the same bits on every device.
-    Cost: two applications of a cipher per place in the mean, whatever `numel`.
+    Returns: `[high - low]` int64, the same on every device; not to be changed. Workers of one process, and a
+      sum that comes back, get the same tensor.
+    Cost: at most two applications of a cipher per place in the mean, whatever `numel`.
     Source: a Feistel network over the next power of two, walked until it comes back below `numel` (Black and
       Rogaway, "Ciphers with arbitrary finite domains", 2002).
     """
+    import torch
+
     bits = max(2, (numel - 1).bit_length())
-    out = _shuffled(places, bits, key)
+    out = _shuffled(torch.arange(low, high, device=device), bits, key)
     outside = (out >= numel).nonzero().squeeze(1)
     while outside.numel():
         out[outside] = _shuffled(out[outside], bits, key)

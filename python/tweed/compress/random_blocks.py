@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,12 +10,11 @@ from typing import TYPE_CHECKING, NamedTuple
 from tweed.chance import mixed
 from tweed.compress.base import Spec, Turn
 from tweed.compress.packet import Numbers
-from tweed.compress.permutation import permuted
+from tweed.compress.permutation import drawn
 from tweed.errors import UsageError
 
 if TYPE_CHECKING:
     from torch import Tensor
-    from torch import device as Device
 
 
 class Region(NamedTuple):
@@ -148,20 +146,21 @@ class RandomBlocks:
 
         if error is not None:
             value = error.add_(value)
-        drawn = self._drawn(turn, value)
-        said = drawn.of(value)
+        lots = self._drawn(turn, value)
+        said = lots.of(value)
         if self.scaled:
             limit = torch.finfo(said.dtype).max
             said = said.mul_(self.ratio).clamp_(-limit, limit)
         if error is not None:
-            drawn.add(-said, error)
-        return Numbers(said, value.numel(), drawn.add), None
+            lots.add(-said, error)
+        return Numbers(said, value.numel(), lots.add), None
 
     def _drawn(self, turn: Turn, value: Tensor) -> Regions | Blocks:
         key = turn.shared(self.seed)
         if self.block is None:
             return Regions([region for region in self._of_tensors(turn.spec, key) if region.numel])
-        return Blocks(self.block, _lots(-(-turn.spec.numel // self.block), self.ratio, key, value.device))
+        count = -(-turn.spec.numel // self.block)
+        return Blocks(self.block, drawn(*_part(count, self.ratio, mixed(key)), count, key, value.device))
 
     def _of_tensors(self, spec: Spec, key: int) -> list[Region]:
         regions, offset = [], 0
@@ -183,15 +182,6 @@ class RandomBlocks:
     def packet_bytes(self, spec: Spec) -> float:
         """Four per number that is said, in the mean over lots."""
         return 4.0 * spec.numel / self.ratio
-
-
-@functools.lru_cache(maxsize=16)  # virtual workers of one process all draw the same
-def _lots(count: int, ratio: int, key: int, device: Device) -> Tensor:
-    """One block in `ratio` of `count`. Not to be changed."""
-    import torch
-
-    low, high = _part(count, ratio, mixed(key))
-    return permuted(torch.arange(low, high, device=device), count, key)
 
 
 def _part(length: int, parts: int, lot: int) -> tuple[int, int]:

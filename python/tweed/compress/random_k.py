@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from tweed.compress.base import Spec, Turn
 from tweed.compress.density import check_density, count_of
 from tweed.compress.packet import Numbers
-from tweed.compress.permutation import permuted
+from tweed.compress.permutation import drawn
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -56,13 +56,10 @@ class RandomK:
         self, value: Tensor, state: None, turn: Turn, error: Tensor | None = None
     ) -> tuple[Numbers, None]:
         """See `Compressor`; numbers that are said unscaled are said exactly."""
-        import torch
-
         if error is not None:
             value = error.add_(value)
         count = count_of(self.density, value.numel())
-        lots = torch.arange(count, device=value.device)
-        indices = permuted(lots, value.numel(), turn.shared(self.seed))
+        indices = drawn(0, count, value.numel(), turn.shared(self.seed), value.device)
         said = value[indices]
         if self.scaled and count:
             said = said.mul_(value.numel() / count).clamp_(-_LARGEST, _LARGEST)

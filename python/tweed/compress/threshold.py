@@ -32,8 +32,8 @@ class Thresholds:
 
 @dataclass(frozen=True, slots=True)
 class Threshold:
-    """Says, of each tensor, the numbers of magnitude tau and more; tau is what a share `density` of it reaches.
-    It is found anew every `lifespan` turns; between, more or fewer numbers may be said.
+    """Says, of each tensor, the numbers of magnitude tau and more; tau is what a share `density` reaches. It
+    is found anew every `lifespan` turns; between, more or fewer numbers may be said.
 
     Args:
       density: share of numbers, above 0 and at most 1.
