@@ -1,4 +1,4 @@
-"""The extension module: schedules (crates/schedule) and the engine (crates/net)."""
+"""The extension module: schedules (crates/schedule), the engine (crates/net) and kernels (crates/kernels)."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from os import PathLike
@@ -16,11 +16,26 @@ __all__ = [
     "Schedule",
     "Send",
     "Topology",
+    "all_finite",
     "emulate",
     "engine_table",
+    "kth_magnitude",
+    "nonzero",
     "replay",
     "simulate",
+    "taken",
+    "threshold",
+    "top_k",
 ]
+
+# Kernels: numbers lie at addresses
+
+def top_k(address: int, numel: int, error: int | None, count: int) -> int: ...
+def threshold(address: int, numel: int, error: int | None, tau: float) -> int: ...
+def nonzero(address: int, numel: int) -> int: ...
+def kth_magnitude(address: int, numel: int, count: int) -> float: ...
+def taken(indices: int, values: int, count: int) -> None: ...
+def all_finite(address: int, numel: int) -> bool: ...
 
 # The link emulator
 

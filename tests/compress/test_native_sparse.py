@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -16,6 +16,15 @@ from tweed.compress.native import sparse
 from tweed.errors import DataError, UsageError
 
 HUGE, TINY = 3.0e38, 1.0e-45  # near the ends of float32: the latter is its least denormal number
+
+
+@pytest.fixture(params=["native", "torch"], scope="module", autouse=True)
+def way(request: pytest.FixtureRequest) -> Iterator[None]:
+    """All tests run both ways."""
+    with pytest.MonkeyPatch.context() as patch:
+        if request.param == "torch":
+            patch.setattr(sparse, "_native", lambda *tensors: False)
+        yield
 
 
 def _zeros(numel: int, seed: int) -> Tensor:

@@ -23,6 +23,7 @@ mod fold;
 mod isa;
 mod ops;
 mod scalar;
+pub mod sparse;
 mod stream;
 #[cfg(target_arch = "x86_64")]
 mod x86;

@@ -4,6 +4,7 @@ mod emu;
 mod engine;
 mod errors;
 mod figures;
+mod kernels;
 mod schedule;
 mod simulate;
 
@@ -13,6 +14,7 @@ use pyo3::prelude::*;
 fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     emu::register(module)?;
     engine::register(module)?;
+    kernels::register(module)?;
     schedule::register(module)?;
     simulate::register(module)?;
     Ok(())

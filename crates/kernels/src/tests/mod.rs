@@ -6,6 +6,8 @@ mod model;
 mod numbers;
 mod tables;
 
+pub(crate) use buffer::Values;
+
 use crate::dtype::{DType, ReduceOp};
 
 /// Every pair that has a meaning.

@@ -2,8 +2,8 @@
 
 Numbers are `[numel]` float32, at most 2^31 - 1 of them; indices are int32. Magnitudes are compared as bits:
 the order is that of `|x|`, denormal numbers count, both zeros are equal, infinity comes next and NaN last.
-`error`, where it is given, is what was left of the last time: numbers are chosen from `x + error`, and what is
-not chosen stays in `error`.
+`error`, where it is given, is what was left of the last time: numbers are chosen from `x + error`, and what
+is not chosen stays in `error`.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+from tweed import _core
 from tweed.errors import DataError, UsageError
 
 if TYPE_CHECKING:
@@ -36,7 +37,9 @@ def top_k(x: Tensor, count: int, error: Tensor | None = None) -> tuple[Tensor, T
 
     _check(x, error)
     _check_count(count, x)
-    return sparse_torch.top_k(x, count, error)
+    if not _native(x, error):
+        return sparse_torch.top_k(x, count, error)
+    return _taken(x, _core.top_k(x.data_ptr(), x.numel(), _address(error), count))
 
 
 def threshold(x: Tensor, tau: float, error: Tensor | None = None) -> tuple[Tensor, Tensor]:
@@ -56,7 +59,9 @@ def threshold(x: Tensor, tau: float, error: Tensor | None = None) -> tuple[Tenso
     _check(x, error)
     if math.isnan(tau) or tau < 0:
         raise UsageError(f"threshold: tau={tau!r} is no magnitude; give 0 or more")
-    return sparse_torch.threshold(x, tau, error)
+    if not _native(x, error):
+        return sparse_torch.threshold(x, tau, error)
+    return _taken(x, _core.threshold(x.data_ptr(), x.numel(), _address(error), tau))
 
 
 def kth_magnitude(x: Tensor, count: int) -> float:
@@ -65,7 +70,9 @@ def kth_magnitude(x: Tensor, count: int) -> float:
 
     _check(x)
     _check_count(count, x, least=1)
-    return sparse_torch.kth_magnitude(x, count)
+    if not _native(x):
+        return sparse_torch.kth_magnitude(x, count)
+    return _core.kth_magnitude(x.data_ptr(), x.numel(), count)
 
 
 def nonzero(x: Tensor) -> tuple[Tensor, Tensor]:
@@ -73,7 +80,9 @@ def nonzero(x: Tensor) -> tuple[Tensor, Tensor]:
     from tweed.compress.native import sparse_torch
 
     _check(x)
-    return sparse_torch.nonzero(x)
+    if not _native(x):
+        return sparse_torch.nonzero(x)
+    return _taken(x, _core.nonzero(x.data_ptr(), x.numel()))
 
 
 def scatter_add(out: Tensor, indices: Tensor, values: Tensor) -> None:
@@ -131,7 +140,7 @@ def delta_encode(indices: Tensor, numel: int) -> Tensor:
 
 
 def delta_decode(data: Tensor, count: int, numel: int) -> Tensor:
-    """The `count` indices below `numel` that `data` codes; the inverse. Raises DataError if there are none."""
+    """The `count` indices below `numel` that `data` codes: the inverse. Raises DataError if it codes none."""
     from tweed.compress.native import indices_torch
 
     _check_bytes(data)
@@ -156,7 +165,7 @@ def bitmap_encode(indices: Tensor, numel: int) -> Tensor:
 
 
 def bitmap_decode(data: Tensor, count: int, numel: int) -> Tensor:
-    """The `count` indices below `numel` that `data` codes; the inverse. Raises DataError if there are none."""
+    """The `count` indices below `numel` that `data` codes: the inverse. Raises DataError if it codes none."""
     from tweed.compress.native import indices_torch
 
     _check_bytes(data)
@@ -171,7 +180,27 @@ def all_finite(x: Tensor) -> bool:
     from tweed.compress.native import sparse_torch
 
     _check(x)
-    return sparse_torch.all_finite(x)
+    if not _native(x):
+        return sparse_torch.all_finite(x)
+    return _core.all_finite(x.data_ptr(), x.numel())
+
+
+def _native(*tensors: Tensor | None) -> bool:
+    """Whether the extension module can work on their memory."""
+    return all(x is None or (x.device.type == "cpu" and x.is_contiguous()) for x in tensors)
+
+
+def _address(x: Tensor | None) -> int | None:
+    return None if x is None else x.data_ptr()
+
+
+def _taken(x: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """What the last call took."""
+    import torch
+
+    indices, values = torch.empty(count, dtype=torch.int32), x.new_empty(count)
+    _core.taken(indices.data_ptr(), values.data_ptr(), count)
+    return indices, values
 
 
 def _check(*numbers: Tensor | None) -> None:

@@ -1,0 +1,178 @@
+//! Every instruction set against a model that is too simple to be wrong.
+
+use proptest::prelude::*;
+
+use super::choose::{threshold_with, top_k_with};
+use super::finite::all_finite_with;
+use super::lanes::MAGNITUDE;
+use super::{kth_magnitude, nonzero, Taken};
+use crate::isa::Isa;
+use crate::tests::Values;
+
+const KINDS: [&str; 9] =
+    ["any", "ordinary", "few", "constant", "zeros", "ascending", "descending", "late", "blocks"];
+
+/// Finite numbers of one kind.
+fn numbers(kind: &str, numel: usize, seed: u64) -> Vec<f32> {
+    let mut values = Values::new(seed);
+    let mut x: Vec<f32> = (0..numel).map(|at| number(kind, at * 2 < numel, values.next(), seed)).collect();
+    match kind {
+        "ascending" => x.sort_by(|a, b| a.abs().total_cmp(&b.abs())),
+        "descending" => x.sort_by(|a, b| b.abs().total_cmp(&a.abs())),
+        "blocks" => x.chunks_mut(16).for_each(|block| {
+            let first = block[0];
+            block.fill(first);
+        }),
+        _ => {}
+    }
+    x
+}
+
+fn number(kind: &str, early: bool, bits: u64, seed: u64) -> f32 {
+    let unit = (bits >> 40) as f32 / (1 << 24) as f32 - 0.5;
+    match kind {
+        "any" => finite(f32::from_bits(bits as u32)),
+        "few" => (unit * 8.0).round(),
+        "constant" => seed as f32,
+        "zeros" if !bits.is_multiple_of(200) => unit * 0.0,
+        "late" if early => f32::from_bits(1),
+        _ => unit / (bits as u32 as f32),
+    }
+}
+
+fn finite(x: f32) -> f32 {
+    if x.is_finite() {
+        x
+    } else {
+        1e38
+    }
+}
+
+fn magnitude(x: f32) -> u32 {
+    x.to_bits() & MAGNITUDE
+}
+
+fn bits(x: &[f32]) -> Vec<u32> {
+    x.iter().map(|x| x.to_bits()).collect()
+}
+
+/// Indices of the `count` largest, ascending.
+fn largest(x: &[f32], count: usize) -> Vec<i32> {
+    let mut order: Vec<i32> = (0..x.len() as i32).collect();
+    order.sort_by_key(|&at| (!magnitude(x[at as usize]), at));
+    order.truncate(count);
+    order.sort_unstable();
+    order
+}
+
+/// `taken` is what `x` has at `expected`; `rest` is `x` without it.
+fn check(what: &str, taken: &Taken, expected: &[i32], x: &[f32], rest: Option<&[f32]>) {
+    let values: Vec<f32> = expected.iter().map(|&at| x[at as usize]).collect();
+    assert_eq!(taken.indices(), expected, "{what}");
+    assert_eq!(bits(taken.values()), bits(&values), "{what}");
+    let Some(rest) = rest else { return };
+    let mut left = x.to_vec();
+    expected.iter().for_each(|&at| left[at as usize] = 0.0);
+    assert_eq!(bits(rest), bits(&left), "{what}: the rest");
+}
+
+fn sum(x: &[f32], error: &[f32]) -> Vec<f32> {
+    x.iter().zip(error).map(|(a, b)| a + b).collect()
+}
+
+fn check_top_k(what: &str, x: &[f32], error: &[f32], count: usize) {
+    let mut taken = Taken::default();
+    let both = sum(x, error);
+    let (expected, expected_of_both) = (largest(x, count), largest(&both, count));
+    for isa in Isa::available() {
+        let what = format!("{isa:?}, {what}, {count} of {}", x.len());
+        top_k_with(isa, x, None, count, &mut taken);
+        check(&what, &taken, &expected, x, None);
+        let mut rest = error.to_vec();
+        top_k_with(isa, x, Some(&mut rest), count, &mut taken);
+        check(&format!("{what}, fed"), &taken, &expected_of_both, &both, Some(&rest));
+    }
+}
+
+fn check_threshold(what: &str, x: &[f32], error: &[f32], tau: f32) {
+    let reach = |x: &[f32]| -> Vec<i32> {
+        (0..x.len() as i32).filter(|&at| magnitude(x[at as usize]) >= magnitude(tau)).collect()
+    };
+    let mut taken = Taken::default();
+    for isa in Isa::available() {
+        let what = format!("{isa:?}, {what}, {} numbers of {tau}", x.len());
+        threshold_with(isa, x, None, tau, &mut taken);
+        check(&what, &taken, &reach(x), x, None);
+        let (mut rest, both) = (error.to_vec(), sum(x, error));
+        threshold_with(isa, x, Some(&mut rest), tau, &mut taken);
+        check(&format!("{what}, fed"), &taken, &reach(&both), &both, Some(&rest));
+    }
+}
+
+proptest! {
+    #[test]
+    fn top_k_is_what_sorting_gives(
+        kind in proptest::sample::select(&KINDS[..]), numel in 0..2000_usize, share in 0.0..1.0_f64, seed: u64,
+    ) {
+        let (x, error) = (numbers(kind, numel, seed), numbers("ordinary", numel, !seed));
+        check_top_k(kind, &x, &error, (share * numel as f64).round() as usize);
+    }
+
+    #[test]
+    fn a_threshold_takes_what_reaches_it(
+        kind in proptest::sample::select(&KINDS[..]), numel in 0..2000_usize, at: usize, seed: u64,
+    ) {
+        let (x, error) = (numbers(kind, numel, seed), numbers("ordinary", numel, !seed));
+        check_threshold(kind, &x, &error, x.get(at % (numel + 1)).copied().unwrap_or(0.25));
+    }
+
+    #[test]
+    fn one_number_that_is_not_finite_is_found(numel in 1..2000_usize, at: usize, bad in 0..3_usize, seed: u64) {
+        let mut x = numbers("any", numel, seed);
+        for isa in Isa::available() {
+            prop_assert!(all_finite_with(isa, &x));
+        }
+        x[at % numel] = [f32::NAN, f32::INFINITY, f32::NEG_INFINITY][bad];
+        for isa in Isa::available() {
+            prop_assert!(!all_finite_with(isa, &x));
+        }
+    }
+}
+
+/// Enough numbers that a sample is drawn, that it misleads, and that candidates exceed their room.
+#[test]
+fn many_numbers_of_every_kind() {
+    for kind in KINDS {
+        let (x, error) = (numbers(kind, 40_007, 5), numbers("ordinary", 40_007, 6));
+        for count in [0, 1, 1000, 39_900] {
+            check_top_k(kind, &x, &error, count);
+        }
+    }
+}
+
+/// The sample sees small numbers only, and nearly all large ones lie between its rows.
+#[test]
+fn a_sample_that_misleads_costs_time_only() {
+    let numel = 1 << 20;
+    let mut x = vec![1.0_f32; numel];
+    x[..100].fill(3.0);
+    x[numel - 5000..].fill(2.0);
+    for count in [1000, 10_000] {
+        check_top_k("misleading", &x, &vec![0.5; numel], count);
+    }
+}
+
+#[test]
+fn the_least_of_the_largest_and_what_is_not_zero() {
+    let mut taken = Taken::default();
+    for kind in KINDS {
+        let x = numbers(kind, 5000, 3);
+        for count in [1, 50, 5000] {
+            let least = largest(&x, count).iter().map(|&at| x[at as usize].abs()).fold(f32::MAX, f32::min);
+            assert_eq!(kth_magnitude(&x, count, &mut taken), least, "{kind}");
+        }
+        nonzero(&x, &mut taken);
+        let expected: Vec<i32> = (0..5000).filter(|&at| magnitude(x[at as usize]) != 0).collect();
+        check(kind, &taken, &expected, &x, None);
+    }
+}
