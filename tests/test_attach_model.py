@@ -196,9 +196,7 @@ def load_what_does_not_fit(rank: int, size: int) -> None:
     model, optimizer = make()
     run = tweed.attach(model, optimizer, STRATEGIES["difference every 3"])
     state = run.state_dict()
-    with pytest.raises(
-        StrategyError, match=r"LocalSteps\(every=4\).* but the run is of .*LocalSteps\(every=3\)"
-    ):
+    with pytest.raises(StrategyError, match=r"LocalSteps\(every=4.* but the run is of .*LocalSteps\(every=3"):
         run.load_state_dict({**state, "strategy": repr(local_steps(4))})
     with pytest.raises(UsageError, match="other shapes"):
         run.load_state_dict({**state, "anchor": state["anchor"][1:]})

@@ -10,6 +10,7 @@
     ├── PeerLost                    a rank died or left: names rank and operation
     ├── DeadlineExceeded            nothing arrived in time: names who is waited for
     ├── Aborted                     the group was shut down while the operation ran
+    ├── NonFinite                       NaN or infinity where ranks exchange: names parameter and rank
     └── DataError                   a data set is missing or damaged: says where it was looked for
 
 All are `RuntimeError`s, so that code written for torch's own backends catches them.
@@ -63,6 +64,13 @@ class DeadlineExceeded(TweedError, TimeoutError):
 
 class Aborted(TweedError):
     """The group was shut down while the operation ran."""
+
+
+class NonFinite(TweedError):
+    """NaN or infinity in what was to be compressed and exchanged. The text names parameters and ranks.
+
+    Every rank raises it. Nothing was exchanged; memories of compression are as they were.
+    """
 
 
 class DataError(TweedError):

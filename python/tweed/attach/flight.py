@@ -179,12 +179,16 @@ def _answer(luggage: Luggage, ask: Ask, mean: Tensor, turn: Turn) -> Tensor:
         return _shortest(mean).pack()
     spec = Spec(((mean.numel(),),))
     if ask.part not in luggage.ways_back:
-        error = None if back.unbiased else torch.zeros_like(mean)
-        luggage.ways_back[ask.part] = (back.start(spec), error)
+        luggage.ways_back[ask.part] = way_back(back, mean)
     state, error = luggage.ways_back[ask.part]
     packet, state = back.encode(mean, state, replace(turn, spec=spec, slot=_BACK + turn.slot), error)
     luggage.ways_back[ask.part] = (state, error)
     return packet.pack()
+
+
+def way_back(back: Compressor[Any], mean: Tensor) -> tuple[Any, Tensor | None]:
+    """State and error before the first answer about a range like `mean`."""
+    return back.start(Spec(((mean.numel(),),))), None if back.unbiased else torch.zeros_like(mean)
 
 
 def _shortest(mean: Tensor) -> Packet:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from tweed.attach.carry import carry
-from tweed.attach.flight import flight, pack
+from tweed.attach.flight import Luggage, flight, pack
+from tweed.attach.stored import check_same, restored, stored
 from tweed.attach.wire import Wire
 from tweed.compress import Memory, Placed, Spec, Turn
 
@@ -21,21 +23,34 @@ class Parcels:
       memory: the strategy's.
       buffers: per buffer the tensors that lie in it side by side; their dtype does not matter.
       wire: the group.
-
-    Attributes:
-      turns: exchanges so far, equal on all ranks.
     """
 
     def __init__(self, memory: Memory[Any], buffers: Sequence[Sequence[Tensor]], wire: Wire) -> None:
-        self.turns = 0
+        self._memory = memory
+        self._turns = 0  # exchanges so far, equal on all ranks
         self._wire = wire
         self._specs = [Spec(tuple(tuple(tensor.shape) for tensor in tensors)) for tensors in buffers]
-        likes = [
-            tensors[0].new_empty(spec.numel, dtype=torch.float32)
-            for tensors, spec in zip(buffers, self._specs, strict=True)
+        devices = [tensors[0].device for tensors in buffers]
+        self._likes = [
+            torch.empty(spec.numel, device=device) for spec, device in zip(self._specs, devices, strict=True)
         ]
-        self._luggage = [pack(memory, spec, like) for spec, like in zip(self._specs, likes, strict=True)]
+        self._luggage = self._pack()
 
+    def _pack(self) -> list[Luggage]:
+        pairs = zip(self._specs, self._likes, strict=True)
+        return [pack(self._memory, spec, like) for spec, like in pairs]
+
+    def _each(self, values: Sequence[Tensor]) -> Iterator[tuple[Turn, Luggage, Tensor]]:
+        for slot, (spec, luggage, value) in enumerate(zip(self._specs, self._luggage, values, strict=True)):
+            yield Turn(spec, self._turns, slot, self._wire.rank, self._wire.size), luggage, value
+
+    def weigh(self, values: Sequence[Tensor]) -> float:
+        """Length of what this rank would say in `exchange`, as its memory has it."""
+        memory: Any = self._memory  # which can weigh: the strategy was checked
+        each = (memory.pending(value, luggage.state) for _, luggage, value in self._each(values))
+        return math.sqrt(sum(each))
+
+    @torch.no_grad()
     def exchange(self, values: Sequence[Tensor], *, silent: bool = False) -> list[Placed]:
         """Exchanges one value per buffer, `[numel]` float32; they are used as scratch memory.
 
@@ -43,9 +58,24 @@ class Parcels:
 
         Returns: what is to be done to the model, per buffer. It lies in memory that the next exchange reuses.
         """
-        flights = []
-        for slot, (luggage, spec, value) in enumerate(zip(self._luggage, self._specs, values, strict=True)):
-            turn = Turn(spec, self.turns, slot, self._wire.rank, self._wire.size)
-            flights.append(flight(luggage, value, turn, silent))
-        self.turns += 1
+        flights = [flight(luggage, value, turn, silent) for turn, luggage, value in self._each(values)]
+        self._turns += 1
         return carry(flights, self._wire)
+
+    def forget(self) -> None:
+        """Begins anew: nothing is remembered. The count of exchanges goes on."""
+        self._luggage = self._pack()
+
+    def state(self) -> dict[str, Any]:
+        """For a checkpoint: plain values and tensors."""
+        return {"turns": self._turns, "luggage": [stored(luggage) for luggage in self._luggage]}
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        """Goes on from the `state` of another run. Raises UsageError if its buffers were others."""
+        check_same(len(state["luggage"]) == len(self._luggage))
+        self._turns = state["turns"]
+        self.forget()
+        self._luggage = [
+            restored(luggage, kept, turn)
+            for (turn, luggage, _), kept in zip(self._each(self._likes), state["luggage"], strict=True)
+        ]

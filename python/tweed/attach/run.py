@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from typing import Any
 
 import torch.distributed as dist
@@ -14,14 +13,17 @@ from torch.optim import Optimizer
 
 from tweed import metrics
 from tweed.attach import checks
+from tweed.attach.averaged import means, replaced
 from tweed.attach.gradient import GradientExchange
 from tweed.attach.model import ModelExchange
 from tweed.attach.moved import MovementExchange
+from tweed.attach.pace import Pace
 from tweed.attach.packed import PackedGradientExchange
 from tweed.attach.residual import Delivered
+from tweed.attach.steps import StepLength
 from tweed.attach.wire import Stats, Wire, gather
-from tweed.cadence import Event, StepDone, Stop
-from tweed.compress import Memory
+from tweed.cadence import Outer, Ready, StepDone, Stop
+from tweed.compress import Direct, Identity, Memory
 from tweed.errors import StrategyError, UsageError
 from tweed.strategy import Strategy
 
@@ -56,33 +58,36 @@ class Run:
         self._optimizer = optimizer
         self._params = {name: param for name, param in model.named_parameters() if param.requires_grad}
         self._sync_buffers = sync_buffers
-        self._pace = strategy.cadence.start()
         settings = {"bucket_bytes": bucket_bytes, "sync_buffers": sync_buffers}
         checks.check_agreement(gather(group, checks.terms(model, strategy, settings)))
         self._wire = Wire(group, strategy, self.stats)
         self._wire.receive(self._wire.broadcast([*model.parameters(), *model.buffers()]))
+        self._pace = Pace(strategy.cadence, self._wire.contributor, self._wire.contributors)
+        self._length = StepLength(self._params.values()) if self._pace.weighs else None
         self._exchange = self._make_exchange(bucket_bytes)
         self._buffers_on_the_way: list[Any] = []
+        self._apart = False  # may ranks' models differ?
         before = optimizer.register_step_pre_hook(self._before_step)
         after = optimizer.register_step_post_hook(self._after_step)
         self._hooks = [before, after]
         checks.attached.add(model)
 
     def _make_exchange(self, bucket_bytes: int) -> Exchange:
-        if self.strategy.memory is not None:
-            return self._make_packed(self.strategy.memory, bucket_bytes)
+        memory, outer = self.strategy.memory, getattr(self.strategy.cadence, "outer", None)
+        if memory is not None or outer is not None:
+            return self._make_packed(memory or Direct(Identity()), outer, bucket_bytes)
         if self.strategy.exchange == "gradient":
-            return GradientExchange(self._params, self._wire, bucket_bytes, self._decide)
+            return GradientExchange(self._params, self._wire, bucket_bytes, self._pace.decide)
         anchored = self.strategy.exchange in ("step", "difference")
         return ModelExchange(self._averaged, self._wire, bucket_bytes, anchored=anchored)
 
-    def _make_packed(self, memory: Memory[Any], bucket_bytes: int) -> Exchange:
+    def _make_packed(self, memory: Memory[Any], outer: Outer[Any] | None, bucket_bytes: int) -> Exchange:
         if self.strategy.exchange == "gradient":
-            return PackedGradientExchange(self._params, self._wire, bucket_bytes, self._decide, memory)
+            return PackedGradientExchange(self._params, self._wire, bucket_bytes, self._pace, memory)
         rest = None
         if self._buffers():
             rest = ModelExchange(self._buffers, self._wire, bucket_bytes, anchored=False)
-        return MovementExchange(list(self._params.values()), rest, self._wire, bucket_bytes, memory)
+        return MovementExchange(self._params, rest, self._wire, bucket_bytes, memory, outer)
 
     def _averaged(self) -> list[Tensor]:
         return [*self._params.values(), *self._buffers()]
@@ -91,31 +96,45 @@ class Run:
         buffers = self._model.buffers() if self._sync_buffers else ()
         return [buffer for buffer in buffers if buffer.is_floating_point()]
 
-    def _tell(self, event: Event) -> None:
-        self._pace = self.strategy.cadence.handle(event, self._pace, time.monotonic())
-
-    def _decide(self) -> bool:
-        decision, self._pace = self.strategy.cadence.poll(self._pace, time.monotonic())
-        return decision.exchange
+    def _maybe_exchange(self) -> None:
+        """Exchanges models or movements if the cadence says so."""
+        if isinstance(self._exchange, GradientExchange) or not self._pace.decide():
+            return
+        if isinstance(self._exchange, MovementExchange):
+            self._exchange.exchange(silent=self._pace.silent)
+        else:
+            self._exchange.exchange()
+        self._apart = self.strategy.memory is not None and self.strategy.memory.forks
 
     def _before_step(self, optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         trouble = "was added or began to require a gradient after attach; detach() and attach again"
         checks.check_covered(optimizer, set(self._params.values()), trouble)
+        if self._length is not None:
+            self._length.begin()
         if not isinstance(self._exchange, GradientExchange):
             return
         has_closure = any(callable(arg) for arg in (*args, *kwargs.values()))
         if not has_closure:  # one has its backward passes still before it
             self._exchange.before_step()
+            self._check_finite()
         if self._sync_buffers:
             self._buffers_on_the_way = self._wire.broadcast(list(self._model.buffers()))
 
+    def _check_finite(self) -> None:
+        scaler_found = getattr(self._optimizer, "found_inf", None)  # then the step changes nothing
+        if isinstance(self._exchange, PackedGradientExchange) and not scaler_found:
+            self._exchange.check_finite()
+
     def _after_step(self, optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        self._check_finite()  # of the backward passes of a closure
         self.stats.steps += 1
-        self._tell(StepDone())
+        self._pace.tell(StepDone(self._length.measure() if self._length else None))
         self._wire.receive(self._buffers_on_the_way)
         self._buffers_on_the_way = []
-        if not isinstance(self._exchange, GradientExchange) and self._decide():
-            self._exchange.exchange()
+        if self._pace.weighs and isinstance(self._exchange, MovementExchange):
+            self._pace.tell(Ready(self._exchange.weigh()))
+        self._apart = not isinstance(self._exchange, GradientExchange)
+        self._maybe_exchange()
 
     @property
     def serves(self) -> bool:
@@ -159,15 +178,41 @@ class Run:
         finally:
             self._exchange.paused = before
 
+    @contextmanager
+    def averaged(self) -> Iterator[None]:
+        """Within, the model is the average of all ranks'; afterwards it is this rank's again.
+
+            with run.averaged():
+                accuracy = evaluate(model)
+
+        Where a memory lets ranks' models differ, or steps ahead, that average is what is trained. Nothing is
+        exchanged where models are equal anyhow. All ranks must call it. Do not train within.
+
+        Raises: UsageError where the strategy's transport may lose parts.
+        Cost: a copy of the model; an all-reduce of it where models differ.
+        """
+        tensors = self._averaged()
+        with replaced(tensors, self._average_of(tensors)):
+            yield
+
+    def _average_of(self, tensors: list[Tensor]) -> list[Tensor]:
+        if isinstance(self._exchange, MovementExchange):
+            references = self._exchange.references()
+            if references is not None:
+                return [*references, *tensors[len(references) :]]
+        return means(tensors, self._wire) if self._apart else tensors
+
     def finish(self) -> None:
         """Makes the model equal on all ranks, if the strategy has let it differ. All ranks must call it.
 
         Call it when training ends, and before one rank evaluates or stores the model for all. Training may go
         on.
         """
-        self._tell(Stop())
-        if not isinstance(self._exchange, GradientExchange) and self._decide():
-            self._exchange.exchange()
+        self._pace.tell(Stop())
+        self._maybe_exchange()
+        if isinstance(self._exchange, MovementExchange):
+            self._exchange.unite()
+        self._apart = False
 
     def detach(self) -> None:
         """Ends the run: no hook is left, gradients are ordinary tensors, the model can be attached again.
@@ -188,12 +233,16 @@ class Run:
         Under a strategy with local steps each rank has its own model, optimizer state and run state between
         exchanges: store all three per rank, or call `finish` first and accept that the round ends there.
         """
-        anchor = None if isinstance(self._exchange, GradientExchange) else self._exchange.anchor
+        anchor = self._exchange.anchor if isinstance(self._exchange, ModelExchange) else None
+        packed = None
+        if isinstance(self._exchange, PackedGradientExchange | MovementExchange):
+            packed = self._exchange.state()
         return {
             "strategy": repr(self.strategy),
-            "cadence": asdict(self._pace),
+            "cadence": self._pace.state(),
             "stats": asdict(self.stats),
             "anchor": None if anchor is None else [tensor.clone() for tensor in anchor],
+            "packed": packed,
             "owed": [] if self._wire.losses is None else self._wire.losses.state(),
             "plan": self._wire.plan(),
         }
@@ -215,10 +264,13 @@ class Run:
                 "give the stored plan to the group when it is made (tweed.torch.Options(plan=...)), "
                 "or drop state['plan'] to go on without"
             )
-        self._pace = replace(self.strategy.cadence.start(), **state["cadence"])
+        self._pace.load(state["cadence"])
         for name, value in state["stats"].items():
             setattr(self.stats, name, value)
-        if not isinstance(self._exchange, GradientExchange) and state["anchor"] is not None:
+        if isinstance(self._exchange, ModelExchange) and state["anchor"] is not None:
             self._exchange.load_anchor(state["anchor"])
+        if isinstance(self._exchange, PackedGradientExchange | MovementExchange):
+            self._exchange.load(state["packed"])
+        self._apart = not isinstance(self._exchange, GradientExchange)
         if self._wire.losses is not None:
             self._wire.losses.load(state["owed"])

@@ -64,6 +64,7 @@ class Wire:
 
     Attributes:
       size, rank: of the group, and of this process in it.
+      contributors, contributor: the same without a server.
       factor: what a contribution is to be multiplied with before `start`.
       losses: what the transport loses; None if it loses nothing.
     """
@@ -76,14 +77,15 @@ class Wire:
         server = None if strategy.collective is None else strategy.collective.rank
         self.serves = server == self.rank
         self._first = 1 if server == 0 else 0  # the first worker
-        contributors = self.size - (server is not None)
-        self.factor = strategy.aggregate.factor(contributors)
+        self.contributors = self.size - (server is not None)
+        self.contributor = self.rank - (server is not None and server < self.rank)
+        self.factor = strategy.aggregate.factor(self.contributors)
         self._op = dist.ReduceOp.SUM
         self.losses: Losses | None = None
         if isinstance(strategy.transport, Ltp) and strategy.may_lose:
             self.losses = Losses(lossy(self.group), returned=strategy.transport.return_lost)
             if strategy.transport.divide_by == "delivered":
-                self._op, self.factor = dist.ReduceOp.AVG, self.factor * contributors
+                self._op, self.factor = dist.ReduceOp.AVG, self.factor * self.contributors
 
     def empty(self, numel: int, like: Tensor) -> Tensor:
         """A flat buffer of `numel` elements, where peers on this host can reach it if the backend can."""
