@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tweed.compress.auto import Auto
 from tweed.compress.base import Ask, Compressor, Memory, Method, Placed, Rounds, Spec, Turn
 from tweed.compress.codes import Codes
 from tweed.compress.direct import Direct
@@ -23,6 +24,7 @@ from tweed.compress.top_k import TopK
 
 __all__ = [
     "Ask",
+    "Auto",
     "Codes",
     "Compressor",
     "Direct",
