@@ -7,8 +7,18 @@ from typing import Any
 import pytest
 
 from tweed.aggregate import Mean
-from tweed.cadence import EveryStep, LocalSteps
+from tweed.cadence import (
+    EventTriggered,
+    EveryStep,
+    Intermittent,
+    LocalSteps,
+    Moves,
+    Nesterov,
+    Ordered,
+    Referee,
+)
 from tweed.collective import Server
+from tweed.compress import ErrorFeedback, ErrorReset, StepAhead, TopK
 from tweed.errors import StrategyError, UsageError
 from tweed.named import every_step, local_steps, ltp, named_strategies, named_strategy
 from tweed.strategy import Strategy
@@ -133,3 +143,28 @@ def test_the_list_of_names_can_be_read_back() -> None:
     found = [named_strategy(text) for text in named_strategies()]
     assert found[:3] == [every_step(), local_steps(), ltp()]
     assert len(set(map(repr, found))) == len(found)
+
+
+def test_a_cadence_with_silent_ranks_needs_a_memory_that_says_what_they_count_for() -> None:
+    for cadence in (EventTriggered(Moves(0.1)), Intermittent(probability=0.5)):
+        with pytest.raises(StrategyError, match="what a silent rank"):
+            Strategy(cadence=cadence)
+    assert Strategy(cadence=Intermittent(probability=1.0)).compress is None
+
+
+def test_a_cadence_that_weighs_needs_a_memory_that_can() -> None:
+    with pytest.raises(StrategyError, match="cannot tell"):
+        Strategy("step", EventTriggered(Moves(1.0)), StepAhead(TopK(0.1)))
+
+
+def test_an_outer_optimiser_moves_one_model() -> None:
+    cadence = LocalSteps(8, outer=Nesterov())
+    with pytest.raises(StrategyError, match="no outer optimiser"):
+        Strategy("difference", cadence, ErrorReset(TopK(0.1), TopK(0.5)))
+    assert Strategy("difference", cadence, ErrorFeedback(TopK(0.1))).cadence == cadence
+
+
+def test_ordered_transmission_needs_a_server() -> None:
+    with pytest.raises(StrategyError, match="needs a server"):
+        Strategy(cadence=Ordered(Referee(share=0.5)))
+    assert named_strategy("ordered_gradient(server=1)").collective == Server(1)

@@ -8,8 +8,28 @@ import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from tweed.cadence import EveryStep, LocalSteps
-from tweed.compress import ErrorFeedback, ErrorReset, Nothing, RandomBlocks, StepAhead, TopK
+from tweed.cadence import (
+    EventTriggered,
+    EveryStep,
+    Intermittent,
+    LocalSteps,
+    Moves,
+    Nesterov,
+    Ordered,
+    Referee,
+)
+from tweed.compress import (
+    Direct,
+    ErrorFeedback,
+    ErrorReset,
+    Identity,
+    LastSaid,
+    Levels,
+    Nothing,
+    RandomBlocks,
+    StepAhead,
+    TopK,
+)
 from tweed.errors import StrategyError, UsageError
 from tweed.strategy import Strategy
 from tweed.transport import Ltp
@@ -131,6 +151,68 @@ def saef(density: float = 0.05, fraction: float = 1.0, average_every: int = 20) 
     return Strategy("step", compress=StepAhead(TopK(density), fraction, average_every))
 
 
+def diloco(every: int = 50, lr: float = 0.7, momentum: float = 0.9) -> Strategy:
+    """Each rank takes `every` steps alone; then the model moves by Nesterov's momentum over the mean
+    movements. The
+    inner optimizer is the one that is attached: AdamW in the paper, which takes some 500 steps per round.
+
+    Args:
+      every: steps per round.
+      lr, momentum: of the outer optimiser.
+
+    Cost: one all-reduce of the model's size per `every` steps; memory for three more copies of the model.
+    Source: DiLoCo, arXiv 2311.08105, 2023.
+    """
+    return Strategy("difference", LocalSteps(every, outer=Nesterov(lr, momentum)))
+
+
+def lag(lr: float = 0.1, ranks: int = 4, share: float = 0.1, window: int = 10) -> Strategy:
+    """A rank sends its gradient only if that has changed enough since it last did; otherwise the old one
+    counts.
+
+    Args:
+      lr: the optimizer's learning rate; a plain gradient step is assumed.
+      ranks: how many take part.
+      share, window: how much change is too little, see `tweed.cadence.Moves`.
+
+    Cost: per step, what ranks send whose gradients have changed; and the answer to all.
+    Source: LAG, Chen et al., 2018, rule LAG-WK.
+    """
+    cadence = EventTriggered(Moves(lr / ranks, share, window))
+    return Strategy("gradient", cadence, LastSaid(Identity(by_ranges=True)))
+
+
+def ofedqit(probability: float = 0.1, levels: int = 1, block: int = 256) -> Strategy:
+    """Each rank sends its gradient with some probability only, in a few bits per number. Rounds of several
+    batches
+    without a step are `run.accumulate()`.
+
+    Args:
+      probability: with which a rank sends; what it sends is divided by it.
+      levels, block: of the quantiser, see `tweed.compress.Levels`.
+
+    Cost: `probability * (1 + ceil(log2(levels + 1)) + 32 / block)` bits per number, rank and step; and the
+      answer.
+    Source: OFedQIT, arXiv 2205.06491, 2022; see `tweed.systems.ofedqit`.
+    """
+    memory = Direct(Levels(levels, block, both_ways=False), weight=1 / probability)
+    return Strategy("gradient", Intermittent(probability=probability), memory)
+
+
+def ordered_gradient(server: int = 0, share: float = 0.9, window_s: float = 0.05) -> Strategy:
+    """Ranks send gradients to a server in the order of how much they have changed, until the rest is short.
+
+    Args:
+      server: the rank that hears all; it has no data.
+      share: how long the unsaid may be, as a share of the sum's length.
+      window_s: seconds within which all would have sent.
+
+    Cost: per step, the gradients that are sent, one model to each rank, and up to `window_s` of waiting.
+    Source: Chen, Blum, Sadler, SPAWC 2020; see `tweed.systems.ordered_gradient`.
+    """
+    return Strategy("gradient", Ordered(Referee(share=share), window_s), collective=_server(server))
+
+
 def _blocks(ratio: int) -> RandomBlocks:
     return RandomBlocks(ratio, block=16)  # a cache line: bytes come out even
 
@@ -145,6 +227,10 @@ _MAKERS: tuple[Callable[..., Strategy], ...] = (
     ef_sgd,
     qsparse_local,
     saef,
+    diloco,
+    lag,
+    ofedqit,
+    ordered_gradient,
 )
 _NAMED = {make.__name__: make for make in _MAKERS}
 _CALL = re.compile(r"(?P<name>\w+)\s*(?:\((?P<inside>.*)\)|:(?P<after>.*))?")

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from tweed.aggregate import Aggregate, Mean
-from tweed.cadence import Cadence, EveryStep
-from tweed.compress import Compressor, Direct, Memory
+from tweed.cadence import Cadence, EveryStep, Ordered
+from tweed.compress import Compressor, Direct, ErrorFeedback, Memory, Weighed
 from tweed.errors import StrategyError, UsageError
 from tweed.transport import Transport
 from tweed.transport import named as named_transport
@@ -72,6 +72,11 @@ class Strategy:
         self._check_loss()
         if self.compress is not None:
             self._check_compress()
+        if isinstance(self.cadence, Ordered):
+            self._check_ordered()
+        else:
+            self._check_silence()
+        self._check_outer()
 
     def _check_cadence(self) -> None:
         if self.exchange not in self.cadence.exchanges:
@@ -79,6 +84,35 @@ class Strategy:
             raise StrategyError(
                 f'cadence={self.cadence!r} does not go with exchange="{self.exchange}": '
                 f"{self.cadence.reason}. Exchange {fits}, or take another cadence"
+            )
+
+    def _check_ordered(self) -> None:
+        if self.collective is None or self.transport is not None or self.compress is not None:
+            raise StrategyError(
+                f"cadence={self.cadence!r} needs a server that hears ranks one by one, and sends gradients "
+                "as they are: give collective=Server(0), and neither compress nor transport"
+            )
+
+    def _check_silence(self) -> None:
+        """A silent rank's part in an exchange is up to the memory; a plain sum has none for it."""
+        if self.cadence.may_be_silent and self.compress is None:
+            raise StrategyError(
+                f"cadence={self.cadence!r} does not go with compress=None: nothing says what a silent rank "
+                "counts for. Give a memory, such as LastSaid(Identity(by_ranges=True))"
+            )
+        if self.cadence.weighs and not isinstance(self.compress, Weighed):
+            raise StrategyError(
+                f"cadence={self.cadence!r} does not go with compress={self.compress!r}, which cannot tell "
+                "how much there is to say. Take Direct, ErrorFeedback or LastSaid, or another cadence"
+            )
+
+    def _check_outer(self) -> None:
+        outer = getattr(self.cadence, "outer", None)
+        if outer is not None and not isinstance(self.compress, Direct | ErrorFeedback | None):
+            raise StrategyError(
+                f"cadence={self.cadence!r} does not go with compress={self.compress!r}: {outer!r} moves "
+                "the one model that all ranks stand at, and with this memory they stand apart. Take Direct "
+                "or ErrorFeedback, or no outer optimiser"
             )
 
     @property

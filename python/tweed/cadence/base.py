@@ -125,6 +125,7 @@ class Cadence(Protocol[State]):
       exchanges: what this cadence can exchange, of "gradient", "step", "difference" and "model".
       reason: why it can exchange nothing else; for the error text.
       weighs: it decides by the length of what there is to say.
+      may_be_silent: a rank may take part in an exchange and contribute nothing.
     """
 
     @property
@@ -137,6 +138,10 @@ class Cadence(Protocol[State]):
 
     @property
     def weighs(self) -> bool:
+        """See above."""
+
+    @property
+    def may_be_silent(self) -> bool:
         """See above."""
 
     def start(self) -> State:

@@ -47,6 +47,7 @@ class EventTriggered:
     exchanges: ClassVar[frozenset[str]] = frozenset({"gradient", "step", "difference"})
     reason: ClassVar[str] = "a silent rank has no model to contribute"
     weighs: ClassVar[bool] = True
+    may_be_silent: ClassVar[bool] = True
 
     def start(self) -> News:
         """The state before the first step."""

@@ -26,6 +26,7 @@ class EveryStep:
     exchanges: ClassVar[frozenset[str]] = frozenset({"gradient", "step", "difference", "model"})
     reason: ClassVar[str] = "all that is exchanged is one step old"
     weighs: ClassVar[bool] = False
+    may_be_silent: ClassVar[bool] = False
 
     def start(self) -> Pace:
         """The state before the first step."""

@@ -50,6 +50,11 @@ class Intermittent:
             raise UsageError(f"{self!r}: every is 1 or more steps, probability above 0 and at most 1")
 
     @property
+    def may_be_silent(self) -> bool:
+        """See `Cadence`."""
+        return self.probability < 1
+
+    @property
     def exchanges(self) -> frozenset[str]:
         """See `Cadence`."""
         return frozenset({"difference"} if self.every > 1 else {"gradient", "step", "difference"})

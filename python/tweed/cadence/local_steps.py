@@ -36,6 +36,7 @@ class LocalSteps:
     outer: Outer[Any] | None = None
 
     weighs: ClassVar[bool] = False
+    may_be_silent: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         if not _is_count(self.every):

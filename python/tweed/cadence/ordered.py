@@ -60,6 +60,7 @@ class Ordered:
     exchanges: ClassVar[frozenset[str]] = frozenset({"gradient"})
     reason: ClassVar[str] = "it orders gradients by how much they have changed"
     weighs: ClassVar[bool] = True
+    may_be_silent: ClassVar[bool] = True
 
     def start(self) -> Turn:
         """The state before the first iteration."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tweed.compress.auto import Auto
-from tweed.compress.base import Ask, Compressor, Memory, Method, Placed, Rounds, Spec, Turn
+from tweed.compress.base import Ask, Compressor, Memory, Method, Placed, Rounds, Spec, Turn, Weighed
 from tweed.compress.codes import Codes
 from tweed.compress.direct import Direct
 from tweed.compress.entries import Entries
@@ -11,6 +11,7 @@ from tweed.compress.error_feedback import ErrorFeedback
 from tweed.compress.error_reset import ErrorReset
 from tweed.compress.half import Half
 from tweed.compress.identity import Identity
+from tweed.compress.last_said import LastSaid
 from tweed.compress.levels import Levels
 from tweed.compress.nothing import Nothing
 from tweed.compress.packet import Numbers, Packet, unpack
@@ -33,6 +34,7 @@ __all__ = [
     "ErrorReset",
     "Half",
     "Identity",
+    "LastSaid",
     "Levels",
     "Memory",
     "Method",
@@ -50,5 +52,6 @@ __all__ = [
     "Threshold",
     "TopK",
     "Turn",
+    "Weighed",
     "unpack",
 ]

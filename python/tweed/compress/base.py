@@ -239,3 +239,12 @@ class Memory(Protocol[State]):
         """One exchange of `value`: `[numel]` float32, this rank's gradient, or how far it moved from its
         reference point. `silent`: this rank has nothing to say this time."""
         ...
+
+
+@runtime_checkable
+class Weighed(Protocol):
+    """A memory that can tell how much there is to say, for cadences that decide by it."""
+
+    def pending(self, value: Tensor, state: Any) -> float:
+        """The squared length of what an exchange of `value` would have to say; changes nothing."""
+        ...

@@ -14,9 +14,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Direct:
-    """Compresses, averages, and forgets the rest: for compressors that are unbiased, or nearly exact."""
+    """Compresses, averages, and forgets the rest: for compressors that are unbiased, or nearly exact.
+
+    Args:
+      compressor: how.
+      weight: what is said is multiplied with it: 1 / p where a rank speaks with probability p.
+    """
 
     compressor: Method
+    weight: float = 1.0
 
     exchanges: ClassVar[frozenset[str]] = frozenset({"gradient", "step", "difference"})
     reason: ClassVar[str] = "a model that is compressed loses parameters"
@@ -30,7 +36,13 @@ class Direct:
     def start(self, like: Tensor) -> None:
         """Nothing to remember."""
 
+    def pending(self, value: Tensor, state: None) -> float:
+        """See `Weighed`."""
+        return float(value.square().sum())
+
     def exchange(self, value: Tensor, state: None, turn: Turn, silent: bool = False) -> Exchange:
         """See `Memory`."""
+        if self.weight != 1:
+            value.mul_(self.weight)
         mean = yield Ask(self.compressor, value, silent=silent)
         return Placed(mean)

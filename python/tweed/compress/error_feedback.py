@@ -47,6 +47,10 @@ class ErrorFeedback:
         """Nothing is owed."""
         return Owed(like.new_zeros(like.shape))
 
+    def pending(self, value: Tensor, state: Owed) -> float:
+        """See `Weighed`."""
+        return float((value + state.error).square().sum())
+
     def exchange(self, value: Tensor, state: Owed, turn: Turn, silent: bool = False) -> Exchange:
         """See `Memory`."""
         if silent:
