@@ -21,6 +21,8 @@ __all__ = [
     "engine_table",
     "kth_magnitude",
     "nonzero",
+    "quant_decode_add",
+    "quant_encode",
     "replay",
     "simulate",
     "taken",
@@ -30,6 +32,21 @@ __all__ = [
 
 # Kernels: numbers lie at addresses
 
+def quant_encode(
+    address: int,
+    numel: int,
+    error: int | None,
+    fields: tuple[str, int, int, int],
+    key: int | None,
+    written: tuple[int, int],
+) -> None: ...
+def quant_decode_add(
+    address: int,
+    numel: int,
+    written: tuple[int, int],
+    fields: tuple[str, int, int, int],
+    first: int,
+) -> None: ...
 def top_k(address: int, numel: int, error: int | None, count: int) -> int: ...
 def threshold(address: int, numel: int, error: int | None, tau: float) -> int: ...
 def nonzero(address: int, numel: int) -> int: ...

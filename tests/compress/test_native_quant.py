@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tweed.compress.native import chance, quant, quant_torch
-from tweed.compress.native.quant import Form
+from tweed.compress.native.form import SCHEMES, Form
 from tweed.errors import UsageError
 
 KEY = 0x9E3779B97F4A7C15
@@ -59,6 +59,34 @@ def test_what_is_said_and_what_is_left_is_what_was_given(name: str, form: Form) 
         assert same_bits(x, given_x)
         assert same_bits(error, (given_error + x) - decoded(scales, codes, form, numel))
         assert bool(error.isfinite().all()) and bool(scales.isfinite().all())
+
+
+@given(
+    st.sampled_from(SCHEMES),
+    st.integers(2, 8),
+    st.integers(1, 3000),
+    st.integers(0, 9000),
+    st.none() | st.integers(0, 2**64 - 1),
+    st.booleans(),
+    st.integers(0, 2**32 - 1),
+)
+def test_the_native_way_and_torchs_give_the_same_bits(
+    scheme: str, bits: int, block: int, numel: int, key: int | None, fed: bool, seed: int
+) -> None:
+    form = Form(scheme, 1 if scheme == "sign" else bits, block)
+    numbers = torch.Generator().manual_seed(seed)
+    x, error = (10 ** (3 * torch.randn(numel, generator=numbers)) for _ in range(2))
+    x *= torch.randn(numel, generator=numbers)
+    ours, theirs = (error.clone(), error.clone()) if fed else (None, None)
+    native, plain = quant.encode(x, form, key, ours), quant_torch.encode(x, form, key, theirs)
+    assert all(map(same_bits, native, plain))
+    assert not fed or same_bits(ours, theirs)
+    first = seed % block if numel < 100 else 0
+    scales = torch.rand(form.scale_count(numel, first), generator=numbers) if first else native[0]
+    ours, theirs = error.clone(), error.clone()
+    quant.decode_add(ours, scales, native[1], form, first)
+    quant_torch.decode_add(theirs, scales, native[1], form, first)
+    assert same_bits(ours, theirs)
 
 
 @pytest.mark.parametrize("form", FORMS, ids=str)
@@ -188,8 +216,9 @@ def test_tensors_that_do_not_fit_are_refused() -> None:
         quant.encode(x.double(), form)
     with pytest.raises(UsageError, match="contiguous"):
         quant.encode(x[::2], form)
-    with pytest.raises(UsageError, match="equally many"):
-        quant.encode(x, form, error=torch.ones(99))
+    for error in (torch.ones(99), x):
+        with pytest.raises(UsageError, match="give 100, other memory"):
+            quant.encode(x, form, error=error)
     with pytest.raises(UsageError, match="need 2 scales and 100 bytes"):
         quant.decode_add(x, scales[:1], codes, form)
     with pytest.raises(UsageError, match="need 3 scales"):

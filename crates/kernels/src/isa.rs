@@ -19,7 +19,7 @@ pub(crate) type Kernel = unsafe fn(&Job<'_>);
 pub(crate) enum Isa {
     /// What every CPU of the architecture has.
     Baseline,
-    /// AVX2, F16C and POPCNT: any x86-64 server since 2013.
+    /// AVX2, F16C, POPCNT and BMI2: any x86-64 server since 2013.
     #[cfg(target_arch = "x86_64")]
     Avx2,
     /// AVX-512 F, beside the above.
@@ -34,7 +34,8 @@ impl Isa {
         let more = {
             let avx2 = is_x86_feature_detected!("avx2")
                 && is_x86_feature_detected!("f16c")
-                && is_x86_feature_detected!("popcnt");
+                && is_x86_feature_detected!("popcnt")
+                && is_x86_feature_detected!("bmi2");
             let avx512 = avx2 && is_x86_feature_detected!("avx512f");
             [avx2.then_some(Self::Avx2), avx512.then_some(Self::Avx512)]
         };

@@ -22,6 +22,7 @@ mod dtype;
 mod fold;
 mod isa;
 mod ops;
+pub mod quant;
 mod scalar;
 pub mod sparse;
 mod stream;

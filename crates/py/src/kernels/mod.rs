@@ -1,10 +1,12 @@
 //! Loops over the numbers of tensors. Memory comes as addresses; `tweed.compress.native` has checked them.
 
+mod quant;
 mod sparse;
 
 use pyo3::prelude::*;
 
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    quant::register(module)?;
     sparse::register(module)
 }
 

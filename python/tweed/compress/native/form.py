@@ -63,6 +63,11 @@ class Form:
     def _most(self) -> int:
         return max(1, (1 << (self.bits - 1)) - 1)
 
+    @property
+    def fields(self) -> tuple[str, int, int, int]:
+        """Scheme, bits, block, levels."""
+        return self.scheme, self.bits, self.block, self.levels
+
     def code_bytes(self, numel: int) -> int:
         """Bytes of the codes of `numel` numbers."""
         return -(-numel * self.bits // 8)

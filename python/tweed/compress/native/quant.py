@@ -32,14 +32,35 @@ def encode(
     Cost: reads `x` (and `error`) from memory once, writes the codes (and `error`), if a block stays in cache.
     Source: Karimireddy et al. 2019 (sign with scale); Alistarh et al., "QSGD", 2017.
     """
-    from tweed.compress.native import quant_torch
-
     _check("x", x)
     if error is not None:
         _check("error", error)
-        if error.numel() != x.numel():
-            raise UsageError(f"error has {error.numel()} numbers and x has {x.numel()}; give equally many")
-    return quant_torch.encode(x, form, key, error)
+        if error.numel() != x.numel() or error.data_ptr() == x.data_ptr() != 0:
+            raise UsageError(f"error is {error.numel()} numbers; give {x.numel()}, other memory than x")
+    if x.device.type != "cpu":
+        from tweed.compress.native import quant_torch
+
+        return quant_torch.encode(x, form, key, error)
+    return _encode(x, form, key, error)
+
+
+def _encode(x: Tensor, form: Form, key: int | None, error: Tensor | None) -> tuple[Tensor, Tensor]:
+    import torch
+
+    from tweed import _core
+
+    numel = x.numel()
+    scales = torch.empty(form.scale_count(numel), dtype=torch.float32)
+    codes = torch.empty(form.code_bytes(numel), dtype=torch.uint8)
+    _core.quant_encode(
+        x.data_ptr(),
+        numel,
+        None if error is None else error.data_ptr(),
+        form.fields,
+        None if key is None else key & (2**64 - 1),
+        (scales.data_ptr(), codes.data_ptr()),
+    )
+    return scales, codes
 
 
 def decode_add(out: Tensor, scales: Tensor, codes: Tensor, form: Form, first: int = 0) -> None:
@@ -54,16 +75,24 @@ def decode_add(out: Tensor, scales: Tensor, codes: Tensor, form: Form, first: in
     Raises: UsageError unless there are as many scales and codes as `out` needs.
     Cost: reads the codes, reads and writes `out`, once.
     """
-    from tweed.compress.native import quant_torch
-
     _check("out", out)
+    _check("scales", scales)
     need = (form.scale_count(out.numel(), first), form.code_bytes(out.numel()))
-    if not 0 <= first < form.block or (scales.numel(), codes.numel()) != need:
+    fit = (scales.numel(), codes.numel()) == need and codes.is_contiguous() and codes.element_size() == 1
+    if not fit or not 0 <= first < form.block:
         raise UsageError(
             f"{out.numel()} numbers from place {first} of {form} need {need[0]} scales and {need[1]} bytes; "
             f"there are {scales.numel()} and {codes.numel()}"
         )
-    quant_torch.decode_add(out, scales, codes, form, first)
+    if out.device.type != "cpu":
+        from tweed.compress.native import quant_torch
+
+        quant_torch.decode_add(out, scales, codes, form, first)
+        return
+    from tweed import _core
+
+    written = (scales.data_ptr(), codes.data_ptr())
+    _core.quant_decode_add(out.data_ptr(), out.numel(), written, form.fields, first)
 
 
 def _check(name: str, tensor: Tensor) -> None:

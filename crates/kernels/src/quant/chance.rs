@@ -1,0 +1,58 @@
+//! Chance as a function: number `i` of a key.
+//!
+//! ```text
+//! k = mixed(key)                                   (the finaliser of SplitMix64; once)
+//! h = (i + low half of k) mod 2^32
+//! h ^= h >> 16;  h *= 0x7feb352d;  h ^= high half of k
+//! h ^= h >> 15;  h *= 0x846ca68b;  h ^= h >> 16
+//! ```
+//!
+//! Wellons' `lowbias32`, with the key put in twice: in front, and between its two rounds, so that the numbers of two
+//! keys are no shifted copies of each other. For one key it is a bijection. Statistical tests are in
+//! `tests/compress/test_native_quant.py`, of the same function in Python.
+//!
+//! Source: C. Wellons, "Prospecting for hash functions", 2018.
+
+use super::lanes::Lanes;
+
+/// Where chance comes from.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Key {
+    front: u32,
+    between: u32,
+}
+
+impl Key {
+    pub(super) fn new(key: u64) -> Self {
+        let k = mixed(key);
+        Self { front: k as u32, between: (k >> 32) as u32 }
+    }
+
+    /// Numbers `first` to `first + 16` of [0, 2^24), as floats.
+    ///
+    /// # Safety
+    ///
+    /// As [`Lanes`].
+    #[inline(always)]
+    pub(super) unsafe fn draw<L: Lanes>(self, first: u32) -> L::F {
+        // SAFETY: by contract.
+        unsafe {
+            let h = L::count_from(first.wrapping_add(self.front));
+            let h = L::xor(h, L::shift_right::<16>(h));
+            let h = L::mul_integers(h, L::splat_integer(0x7feb_352d));
+            let h = L::xor(h, L::splat_integer(self.between));
+            let h = L::xor(h, L::shift_right::<15>(h));
+            let h = L::mul_integers(h, L::splat_integer(0x846c_a68b));
+            let h = L::xor(h, L::shift_right::<16>(h));
+            L::float(L::shift_right::<8>(h))
+        }
+    }
+}
+
+/// The finaliser of SplitMix64 (Steele, Lea, Flood 2014).
+fn mixed(value: u64) -> u64 {
+    let value = value.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let value = (value ^ (value >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let value = (value ^ (value >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    value ^ (value >> 31)
+}

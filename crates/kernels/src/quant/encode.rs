@@ -1,0 +1,274 @@
+//! Numbers to codes.
+
+use super::chance::Key;
+use super::form::{Form, Scheme};
+use super::lanes::{Lanes, Work, LANES};
+use super::scale::Block;
+use super::stream::{Writer, CHUNK};
+
+/// Blocks up to so many numbers stay in the cache, and the next one is fetched meanwhile.
+const CACHED: usize = 1 << 14;
+
+/// See [`encode`](super::encode); slices fit the form.
+pub(super) struct Encode<'a> {
+    pub(super) x: &'a [f32],
+    pub(super) error: Option<&'a mut [f32]>,
+    pub(super) form: &'a Form,
+    pub(super) key: Option<u64>,
+    pub(super) scales: &'a mut [f32],
+    pub(super) codes: &'a mut [u8],
+}
+
+impl Work for Encode<'_> {
+    #[inline(always)]
+    unsafe fn run<L: Lanes>(self) {
+        // SAFETY: by contract.
+        unsafe {
+            if self.error.is_some() {
+                self.by_scheme::<L, true>();
+            } else {
+                self.by_scheme::<L, false>();
+            }
+        }
+    }
+}
+
+impl Encode<'_> {
+    /// # Safety
+    ///
+    /// As [`Lanes`]; `FED` tells whether there is an error.
+    #[inline(always)]
+    unsafe fn by_scheme<L: Lanes, const FED: bool>(mut self) {
+        let (codes, form) = (std::mem::take(&mut self.codes), self.form);
+        // SAFETY: by contract.
+        unsafe {
+            match (form.scheme(), self.key) {
+                (Scheme::Sign, _) => self.blocks::<L, Signs, FED>(Signs { codes, word: 0, count: 0 }),
+                (_, Some(key)) => self.blocks::<L, _, FED>(Grid::new(codes, form, Key::new(key))),
+                (_, None) => self.blocks::<L, _, FED>(Grid::new(codes, form, Nearest)),
+            }
+        }
+    }
+
+    /// # Safety
+    ///
+    /// As `by_scheme`.
+    #[inline(always)]
+    unsafe fn blocks<L: Lanes, C: Codes, const FED: bool>(mut self, mut codes: C) {
+        let (x, block) = (self.x.as_ptr(), self.form.block());
+        let error = self.error.as_mut().map_or(std::ptr::null_mut(), |error| error.as_mut_ptr());
+        let ahead = if block <= CACHED { block } else { 0 };
+        for (number, scale) in self.scales.iter_mut().enumerate() {
+            let start = number * block;
+            let numel = block.min(self.x.len() - start);
+            // SAFETY: the block lies within `x`, and within `error` where that is read.
+            unsafe {
+                let here = Block { x: x.add(start), error: error.wrapping_add(start), numel };
+                *scale = here.scale::<L, FED>(self.form.scheme());
+                codes.write::<L, FED>(&Part { here, start, ahead, scale: *scale });
+            }
+        }
+        // SAFETY: by contract.
+        unsafe { codes.finish::<L>() };
+    }
+}
+
+/// A block whose scale is known. With `FED`, `error` holds the numbers that are written, and then what is left.
+struct Part {
+    here: Block,
+    /// The first number's place in the whole.
+    start: usize,
+    /// How far ahead memory is asked for.
+    ahead: usize,
+    scale: f32,
+}
+
+impl Part {
+    /// Calls `on` for each row between two places: with the numbers, where they are, and how many count. It gives
+    /// what they are said to be.
+    ///
+    /// # Safety
+    ///
+    /// As [`Lanes`]; the places lie in the block.
+    #[inline(always)]
+    unsafe fn rows<L: Lanes, const FED: bool>(
+        &self,
+        from: usize,
+        to: usize,
+        mut on: impl FnMut(L::F, usize, usize) -> L::F,
+    ) {
+        let numbers = if FED { self.here.error.cast_const() } else { self.here.x };
+        let mut at = from;
+        // SAFETY: by contract; addresses ahead are not touched.
+        unsafe {
+            while at + LANES <= to {
+                let v = L::load(numbers.add(at));
+                let said = on(v, at, LANES);
+                if FED {
+                    L::store(self.here.error.add(at), L::sub(v, said));
+                    L::prefetch(self.here.error.wrapping_add(at + self.ahead));
+                }
+                L::prefetch(self.here.x.wrapping_add(at + self.ahead));
+                at += LANES;
+            }
+            if at < to {
+                let mut pad = [0.0; LANES];
+                pad.as_mut_ptr().copy_from_nonoverlapping(numbers.add(at), to - at);
+                let v = L::load(pad.as_ptr());
+                let said = on(v, at, to - at);
+                if FED {
+                    L::store(pad.as_mut_ptr(), L::sub(v, said));
+                    self.here.error.add(at).copy_from_nonoverlapping(pad.as_ptr(), to - at);
+                }
+            }
+        }
+    }
+}
+
+/// Writes the codes of one block after the other.
+trait Codes {
+    /// # Safety
+    ///
+    /// As [`Lanes`]; the part's block is valid.
+    unsafe fn write<L: Lanes, const FED: bool>(&mut self, part: &Part);
+
+    /// # Safety
+    ///
+    /// As [`Lanes`].
+    unsafe fn finish<L: Lanes>(self);
+}
+
+/// A bit per number. Bits that fill no word wait for more.
+struct Signs<'a> {
+    codes: &'a mut [u8],
+    word: u64,
+    count: usize,
+}
+
+impl Signs<'_> {
+    #[inline(always)]
+    fn push(&mut self, bits: u32, count: usize) {
+        self.word |= u64::from(bits) << self.count;
+        self.count += count;
+        if self.count >= 32 {
+            let (now, later) = std::mem::take(&mut self.codes).split_at_mut(4);
+            now.copy_from_slice(&(self.word as u32).to_le_bytes());
+            self.codes = later;
+            self.word >>= 32;
+            self.count -= 32;
+        }
+    }
+}
+
+impl Codes for Signs<'_> {
+    #[inline(always)]
+    unsafe fn write<L: Lanes, const FED: bool>(&mut self, part: &Part) {
+        // SAFETY: by contract.
+        unsafe {
+            let scale = L::splat(part.scale);
+            part.rows::<L, FED>(
+                0,
+                part.here.numel,
+                #[inline(always)]
+                |v, _, count| {
+                    let bits = L::signs(v);
+                    self.push(bits & (u32::MAX >> (32 - count)), count);
+                    L::turn(scale, bits)
+                },
+            );
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn finish<L: Lanes>(self) {
+        let last = self.word.to_le_bytes();
+        self.codes.copy_from_slice(&last[..self.codes.len()]);
+    }
+}
+
+/// Several bits per number.
+struct Grid<'a, R> {
+    codes: Writer<'a>,
+    levels: u32,
+    rounding: R,
+}
+
+impl<'a, R> Grid<'a, R> {
+    fn new(codes: &'a mut [u8], form: &Form, rounding: R) -> Self {
+        Self { codes: Writer::new(codes, form.bits()), levels: form.levels(), rounding }
+    }
+}
+
+impl<R: Rounding> Codes for Grid<'_, R> {
+    #[inline(always)]
+    unsafe fn write<L: Lanes, const FED: bool>(&mut self, part: &Part) {
+        let levels = self.levels as f32;
+        let inverse = if part.scale > 0.0 { levels / part.scale } else { 0.0 };
+        // SAFETY: by contract; a chunk has room for its codes and a row more.
+        unsafe {
+            let [most, inverse, step] = [levels, inverse, part.scale / levels].map(|number| L::splat(number));
+            let middle = L::splat_integer(self.levels);
+            for from in (0..part.here.numel).step_by(CHUNK) {
+                let to = (from + CHUNK).min(part.here.numel);
+                let room = self.codes.room();
+                part.rows::<L, FED>(
+                    from,
+                    to,
+                    #[inline(always)]
+                    |v, at, _| {
+                        let place = (part.start + at) as u32;
+                        let q = self.rounding.round::<L>(L::mul(v, inverse), most, place);
+                        L::store_bytes(room.add(at - from), L::add_integers(q, middle));
+                        L::mul(L::float(q), step)
+                    },
+                );
+                self.codes.took::<L>(to - from);
+            }
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn finish<L: Lanes>(self) {
+        // SAFETY: by contract.
+        unsafe { self.codes.finish::<L>() }
+    }
+}
+
+/// Which of the two nearest integers stands for a number.
+trait Rounding: Copy {
+    /// Integers of magnitude `most` at most, for the numbers from `place` on.
+    ///
+    /// # Safety
+    ///
+    /// As [`Lanes`].
+    unsafe fn round<L: Lanes>(self, t: L::F, most: L::F, place: u32) -> L::I;
+}
+
+/// Ties to even.
+#[derive(Clone, Copy)]
+struct Nearest;
+
+impl Rounding for Nearest {
+    #[inline(always)]
+    unsafe fn round<L: Lanes>(self, t: L::F, most: L::F, _place: u32) -> L::I {
+        // SAFETY: by contract.
+        unsafe {
+            let size = L::nearest(L::min(L::abs(t), most));
+            L::negative_like(size, t)
+        }
+    }
+}
+
+impl Rounding for Key {
+    #[inline(always)]
+    unsafe fn round<L: Lanes>(self, t: L::F, most: L::F, place: u32) -> L::I {
+        // SAFETY: by contract.
+        unsafe {
+            let size = L::min(L::abs(t), most);
+            let low = L::truncated(size);
+            let cut_off = L::sub(size, L::float(low));
+            let up = L::up_where_less(low, self.draw::<L>(place), L::mul(cut_off, L::splat(16_777_216.0)));
+            L::negative_like(up, t)
+        }
+    }
+}
