@@ -22,8 +22,8 @@ from tweed.collective.ranges import bounds
 from tweed.compress import (
     Ask,
     Compressor,
-    Entries,
     Memory,
+    Nonzero,
     Numbers,
     Packet,
     Placed,
@@ -176,7 +176,7 @@ def _answer(luggage: Luggage, ask: Ask, mean: Tensor, turn: Turn) -> Tensor:
         return _nothing(mean)
     back = ask.by.back
     if back is None:
-        return _shortest(mean).pack()
+        return Nonzero().encode(mean, None, turn)[0].pack()
     spec = Spec(((mean.numel(),),))
     if ask.part not in luggage.ways_back:
         luggage.ways_back[ask.part] = way_back(back, mean)
@@ -189,11 +189,3 @@ def _answer(luggage: Luggage, ask: Ask, mean: Tensor, turn: Turn) -> Tensor:
 def way_back(back: Compressor[Any], mean: Tensor) -> tuple[Any, Tensor | None]:
     """State and error before the first answer about a range like `mean`."""
     return back.start(Spec(((mean.numel(),),))), None if back.unbiased else torch.zeros_like(mean)
-
-
-def _shortest(mean: Tensor) -> Packet:
-    """Entries while they are few; when the sum has filled up, all numbers."""
-    indices = mean.nonzero().squeeze(1)
-    if 2 * len(indices) >= mean.numel():
-        return Numbers(mean, mean.numel())
-    return Entries(indices.int(), mean[indices], mean.numel())

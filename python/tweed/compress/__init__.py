@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tweed.compress.auto import Auto
 from tweed.compress.base import Ask, Compressor, Memory, Method, Placed, Rounds, Spec, Turn, Weighed
+from tweed.compress.chain import Chain
 from tweed.compress.codes import Codes
 from tweed.compress.direct import Direct
 from tweed.compress.entries import Entries
@@ -13,6 +14,8 @@ from tweed.compress.half import Half
 from tweed.compress.identity import Identity
 from tweed.compress.last_said import LastSaid
 from tweed.compress.levels import Levels
+from tweed.compress.low_rank import LowRank
+from tweed.compress.nonzero import Nonzero
 from tweed.compress.nothing import Nothing
 from tweed.compress.packet import Numbers, Packet, unpack
 from tweed.compress.quantise import Quantise
@@ -26,6 +29,7 @@ from tweed.compress.top_k import TopK
 __all__ = [
     "Ask",
     "Auto",
+    "Chain",
     "Codes",
     "Compressor",
     "Direct",
@@ -36,8 +40,10 @@ __all__ = [
     "Identity",
     "LastSaid",
     "Levels",
+    "LowRank",
     "Memory",
     "Method",
+    "Nonzero",
     "Nothing",
     "Numbers",
     "Packet",

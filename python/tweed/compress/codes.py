@@ -55,6 +55,19 @@ class Codes:
         codes = self.codes[low * bits // 8 :][: self.form.code_bytes(high - low)]
         return Codes(scales, codes, self.form, high - low, first)
 
+    def cut_anywhere(self, bounds: Sequence[int]) -> Sequence[Codes]:
+        """As `cut`, at any bounds. Cost: codes are unpacked and packed anew."""
+        from tweed.compress.native import quant_torch
+
+        whole = quant_torch.unpack(self.codes, self.form.bits, self.numel)
+        pieces = []
+        for low, high in pairwise(bounds):
+            begin, first = divmod(self.first + low, self.form.block)
+            scales = self.scales[begin : begin + self.form.scale_count(high - low, first)]
+            codes = quant_torch.pack(whole[low:high], self.form.bits)
+            pieces.append(Codes(scales, codes, self.form, high - low, first))
+        return pieces
+
     def pack(self) -> Tensor:
         """See `Packet`: scales, then codes."""
         import torch

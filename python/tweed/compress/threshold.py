@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from tweed.compress.base import Spec, Turn
 from tweed.compress.density import check_density, count_of
-from tweed.compress.entries import Entries
+from tweed.compress.entries import Entries, joined, parted
 from tweed.compress.packet import HEADER_BYTES, Numbers, Packet
 from tweed.errors import UsageError
 
@@ -76,8 +76,6 @@ class Threshold:
         self, value: Tensor, state: Thresholds, turn: Turn, error: Tensor | None = None
     ) -> tuple[Packet, Thresholds]:
         """See `Compressor`; numbers that are said are said exactly."""
-        import torch
-
         from tweed.compress.native import sparse
 
         if turn.step >= state.until:
@@ -85,15 +83,10 @@ class Threshold:
                 value.add_(error)
                 error.zero_()
             state = Thresholds(self._found(value, turn.spec), turn.step + self.lifespan)
-        indices, values, at = [], [], 0
-        for size, tau in zip(turn.spec.sizes, state.taus.tolist(), strict=True):
-            part = slice(at, at + size)
-            one = sparse.threshold(value[part], tau, None if error is None else error[part])
-            indices.append(one[0] + at)
-            values.append(one[1])
-            at += size
-        entries = Entries(torch.cat(indices), torch.cat(values), value.numel())
-        return _all_if_shorter(entries, value, error), state
+        sizes = turn.spec.sizes
+        tensors = zip(parted(value, error, sizes), state.taus.tolist(), strict=True)
+        parts = [sparse.threshold(mine, tau, left) for (mine, left), tau in tensors]
+        return _all_if_shorter(joined(parts, sizes), value, error), state
 
     def _found(self, value: Tensor, spec: Spec) -> Tensor:
         import torch
@@ -112,16 +105,18 @@ class Threshold:
         """One: all may have fallen below. At a turn that finds a threshold, all but the share."""
         if self.lifespan > 1 and self.density < 1:
             return 1.0
-        shares = [self._count(size) / size for size in spec.sizes if size]
-        return 1 - min(shares, default=1.0)
+        return 1 - min((count / size for count, size in self.counts(spec) if size), default=1.0)
 
     def packet_bytes(self, spec: Spec) -> float:
         """Eight per number that is said, at a turn that finds a threshold."""
-        counts = sum(self._count(size) for size in spec.sizes)
-        return float(HEADER_BYTES + min(8 * counts, 4 * spec.numel))
+        count = sum(count for count, _ in self.counts(spec))
+        return float(HEADER_BYTES + min(8 * count, 4 * spec.numel))
 
-    def _count(self, size: int) -> int:
-        return size if size < self.dense_below else count_of(self.density, size)
+    def counts(self, spec: Spec) -> list[tuple[int, int]]:
+        """How many numbers are said of each tensor, of how many, at a turn that finds a threshold."""
+        return [
+            (size if size < self.dense_below else count_of(self.density, size), size) for size in spec.sizes
+        ]
 
 
 def _all_if_shorter(entries: Entries, value: Tensor, error: Tensor | None) -> Packet:

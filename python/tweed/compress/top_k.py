@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from tweed.compress.base import Spec, Turn
 from tweed.compress.density import check_density, count_of
-from tweed.compress.entries import Entries
+from tweed.compress.entries import Entries, joined, parted
 from tweed.compress.packet import HEADER_BYTES
 
 if TYPE_CHECKING:
@@ -20,6 +20,9 @@ class TopK:
 
     Args:
       density: share of numbers, above 0 and at most 1; at least one number is said.
+      per_tensor: choose from each tensor alone.
+      both_ways: the average goes back in the same form; what is left of it stays with the owner of the range.
+        Otherwise it goes back exactly.
 
     Raises: UsageError for another density.
     Cost: one pass to select; 8 bytes per number that is said.
@@ -27,13 +30,19 @@ class TopK:
     """
 
     density: float
+    per_tensor: bool = False
+    both_ways: bool = False
 
     unbiased = False
     sums = False
-    back = None
 
     def __post_init__(self) -> None:
         check_density("top-k", self.density)
+
+    @property
+    def back(self) -> TopK | None:
+        """See `both_ways`."""
+        return self if self.both_ways else None
 
     def start(self, spec: Spec) -> None:
         """Nothing to remember."""
@@ -44,13 +53,21 @@ class TopK:
         """See `Compressor`; numbers that are said are said exactly."""
         from tweed.compress.native import sparse
 
-        indices, values = sparse.top_k(value, count_of(self.density, value.numel()), error)
-        return Entries(indices, values, value.numel()), None
+        counts = self.counts(turn.spec)
+        sizes = [size for _, size in counts]
+        tensors = zip(parted(value, error, sizes), counts, strict=True)
+        parts = [sparse.top_k(mine, count, left) for (mine, left), (count, _) in tensors]
+        return joined(parts, sizes), None
+
+    def counts(self, spec: Spec) -> list[tuple[int, int]]:
+        """How many numbers are said of each part that is chosen from alone, of how many."""
+        sizes = spec.sizes if self.per_tensor else [spec.numel]
+        return [(count_of(self.density, size), size) for size in sizes]
 
     def error_bound(self, spec: Spec) -> float:
         """All but the said share, where magnitudes are equal."""
-        return 1 - count_of(self.density, spec.numel) / max(1, spec.numel)
+        return 1 - min((count / size for count, size in self.counts(spec) if size), default=1.0)
 
     def packet_bytes(self, spec: Spec) -> float:
         """Eight per number that is said."""
-        return HEADER_BYTES + 8.0 * count_of(self.density, spec.numel)
+        return HEADER_BYTES + 8.0 * sum(count for count, _ in self.counts(spec))
