@@ -61,7 +61,7 @@ class PackedGradientExchange(GradientExchange):
         else:
             self._spoil(told)
         for load, anybody in zip(self._loads, told.given, strict=True):
-            _show(load, anybody)
+            show(load, anybody)
 
     def _exchange_values(self) -> None:
         values = [load.bucket.flat.float() for load in self._loads]
@@ -94,7 +94,7 @@ class PackedGradientExchange(GradientExchange):
             raise trouble
 
 
-def _show(load: Load, given: list[bool]) -> None:
+def show(load: Load, given: list[bool]) -> None:
     """Gives a gradient to parameters that had none here, if others gave one or something was still owed."""
     for index in load.missing():
         view = load.bucket.views[index]

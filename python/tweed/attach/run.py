@@ -17,17 +17,20 @@ from tweed.attach.averaged import means, replaced
 from tweed.attach.gradient import GradientExchange
 from tweed.attach.model import ModelExchange
 from tweed.attach.moved import MovementExchange
+from tweed.attach.ordered import OrderedGradientExchange
 from tweed.attach.pace import Pace
 from tweed.attach.packed import PackedGradientExchange
 from tweed.attach.residual import Delivered
 from tweed.attach.steps import StepLength
 from tweed.attach.wire import Stats, Wire, gather
-from tweed.cadence import Outer, Ready, StepDone, Stop
+from tweed.cadence import Ordered, Outer, Ready, StepDone, Stop
 from tweed.compress import Direct, Identity, Memory
 from tweed.errors import StrategyError, UsageError
 from tweed.strategy import Strategy
 
 Exchange = GradientExchange | ModelExchange | MovementExchange
+#: Exchanges that have more to keep than the model.
+_STATEFUL = PackedGradientExchange | MovementExchange | OrderedGradientExchange
 
 
 class Run:
@@ -73,6 +76,10 @@ class Run:
         checks.attached.add(model)
 
     def _make_exchange(self, bucket_bytes: int) -> Exchange:
+        cadence, server = self.strategy.cadence, self.strategy.collective
+        if isinstance(cadence, Ordered):
+            assert server is not None  # the strategy was checked
+            return OrderedGradientExchange(self._params, self._wire, bucket_bytes, cadence, server.rank)
         memory, outer = self.strategy.memory, getattr(self.strategy.cadence, "outer", None)
         if memory is not None or outer is not None:
             return self._make_packed(memory or Direct(Identity()), outer, bucket_bytes)
@@ -122,13 +129,17 @@ class Run:
 
     def _check_finite(self) -> None:
         scaler_found = getattr(self._optimizer, "found_inf", None)  # then the step changes nothing
-        if isinstance(self._exchange, PackedGradientExchange) and not scaler_found:
+        known = PackedGradientExchange | OrderedGradientExchange
+        if isinstance(self._exchange, known) and not scaler_found:
             self._exchange.check_finite()
 
     def _after_step(self, optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         self._check_finite()  # of the backward passes of a closure
         self.stats.steps += 1
-        self._pace.tell(StepDone(self._length.measure() if self._length else None))
+        norm = self._length.measure() if self._length else None
+        self._pace.tell(StepDone(norm))
+        if isinstance(self._exchange, OrderedGradientExchange):
+            self._exchange.moved(norm)
         self._wire.receive(self._buffers_on_the_way)
         self._buffers_on_the_way = []
         if self._pace.weighs and isinstance(self._exchange, MovementExchange):
@@ -235,7 +246,7 @@ class Run:
         """
         anchor = self._exchange.anchor if isinstance(self._exchange, ModelExchange) else None
         packed = None
-        if isinstance(self._exchange, PackedGradientExchange | MovementExchange):
+        if isinstance(self._exchange, _STATEFUL):
             packed = self._exchange.state()
         return {
             "strategy": repr(self.strategy),
@@ -269,7 +280,7 @@ class Run:
             setattr(self.stats, name, value)
         if isinstance(self._exchange, ModelExchange) and state["anchor"] is not None:
             self._exchange.load_anchor(state["anchor"])
-        if isinstance(self._exchange, PackedGradientExchange | MovementExchange):
+        if isinstance(self._exchange, _STATEFUL):
             self._exchange.load(state["packed"])
         self._apart = not isinstance(self._exchange, GradientExchange)
         if self._wire.losses is not None:

@@ -14,7 +14,7 @@ from typing import ClassVar
 
 from tweed.cadence.base import Decision, Enough, Event, Opened, Ready, Stop
 from tweed.cadence.referee import Referee
-from tweed.cadence.timers import Timer
+from tweed.cadence.timers import Timer, within
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +65,13 @@ class Ordered:
     def start(self) -> Turn:
         """The state before the first iteration."""
         return Turn()
+
+    def opened(self, total: float, size: int) -> Opened:
+        """How an iteration of `size` ranks begins: what is as long as a rank's part of the last sum, of
+        length `total`,
+        is said in the middle of the window."""
+        timer = within(self.window_s, total / size if total else 1.0)
+        return Opened(timer.pace, timer.shift)
 
     def handle(self, event: Event, state: Turn, now: float) -> Turn:
         """Keeps the iteration's timer, when this rank was ready, and what the server spares."""

@@ -8,7 +8,7 @@ from enum import Enum
 
 from tweed.cadence.base import Event, Heard, Opened, StepDone
 from tweed.cadence.moves import Moves
-from tweed.cadence.timers import Timer, within
+from tweed.cadence.timers import Timer
 from tweed.errors import UsageError
 
 
@@ -81,12 +81,6 @@ class Referee:
     def start(self) -> Listening:
         """The state before the first iteration."""
         return Listening()
-
-    def open(self, state: Listening, size: int, window_s: float) -> Opened:
-        """How the next iteration of `size` ranks is to be opened: its middle is a rank's mean part of the
-        last sum."""
-        timer = within(window_s, state.total / size if state.total else 1.0)
-        return Opened(timer.pace, timer.shift)
 
     def handle(self, event: Event, state: Listening, now: float) -> Listening:
         """Begins an iteration, counts who has ended it, and keeps the lengths of moves."""

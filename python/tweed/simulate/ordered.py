@@ -101,7 +101,7 @@ class Cell:
 
     def iterate(self, norms: Sequence[float], hear: Hear) -> Iteration:
         """One iteration, in which each rank has something of length `norms[rank]` to say."""
-        opened = self.cadence.referee.open(self.server, self.size, self.cadence.window_s)
+        opened = self.cadence.opened(self.server.total, self.size)
         self.server = self.cadence.referee.handle(opened, self.server, self.now)
         self.ranks = [self.cadence.handle(opened, state, self.now) for state in self.ranks]
         return _Course(self, norms, hear).run()
