@@ -10,6 +10,7 @@ model     exchange of models between steps
 flight    the way of one buffer through compression and the network, `carry` over a group
 parcels   all buffers that go compressed
 packed    exchange of gradients, compressed; `moved` of how far parameters have moved
+ordered   exchange of gradients, single messages in the order of news; over `mail`
 checks    what must hold before ranks train together
 run       the hooks that tie these to a model and its optimizer, and feed the cadence
 """
