@@ -29,7 +29,9 @@ pub(super) fn threshold_with(isa: Isa, x: &[f32], error: Option<&mut [f32]>, tau
     let (mut at, numel) = (0, x.len());
     taken.len = 0;
     while at < numel {
-        taken.reserve((taken.len + BLOCK).max(2 * taken.room()).min(numel + BLOCK));
+        if taken.room() < taken.len + BLOCK {
+            taken.reserve((2 * taken.len + BLOCK).min(numel + BLOCK));
+        }
         at = sieve(isa, &mut input, at, above, taken);
     }
 }

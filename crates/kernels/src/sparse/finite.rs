@@ -29,12 +29,16 @@ impl Work for AllFinite<'_> {
     unsafe fn run<L: Lanes>(self) -> bool {
         let blocks = self.0.chunks_exact(ROWS * L::WIDTH);
         let rest = blocks.remainder();
-        let finite = |block: &[f32]| {
-            // SAFETY: a block has `ROWS` rows.
-            let above =
-                |row: usize| unsafe { L::above(L::load(block.as_ptr().add(row * L::WIDTH)), LARGEST) };
-            (0..ROWS).fold(0, |any, row| any | above(row)) == 0
-        };
-        blocks.into_iter().all(finite) && rest.iter().all(|x| x.is_finite())
+        for block in blocks {
+            let mut above = 0;
+            for row in 0..ROWS {
+                // SAFETY: a block has `ROWS` rows.
+                above |= unsafe { L::above(L::load(block.as_ptr().add(row * L::WIDTH)), LARGEST) };
+            }
+            if above != 0 {
+                return false;
+            }
+        }
+        rest.iter().all(|x| x.is_finite())
     }
 }

@@ -1,4 +1,4 @@
-//! Choosing numbers of a buffer.
+//! Choosing numbers of a buffer, and coding where they belong.
 //!
 //! What a call takes stays in memory of its thread until [`taken`] fetches it.
 
@@ -8,6 +8,7 @@ use pyo3::prelude::*;
 use tweed_kernels::sparse::{self, Taken};
 
 use super::{slice, slice_mut};
+use crate::errors::usage;
 
 thread_local! {
     static TAKEN: RefCell<Taken> = RefCell::default();
@@ -19,7 +20,14 @@ pub(super) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(nonzero, module)?)?;
     module.add_function(wrap_pyfunction!(kth_magnitude, module)?)?;
     module.add_function(wrap_pyfunction!(taken, module)?)?;
-    module.add_function(wrap_pyfunction!(all_finite, module)?)
+    module.add_function(wrap_pyfunction!(all_finite, module)?)?;
+    module.add_function(wrap_pyfunction!(scatter_add, module)?)?;
+    module.add_function(wrap_pyfunction!(gather, module)?)?;
+    module.add_function(wrap_pyfunction!(gaps_room, module)?)?;
+    module.add_function(wrap_pyfunction!(encode_gaps, module)?)?;
+    module.add_function(wrap_pyfunction!(decode_gaps, module)?)?;
+    module.add_function(wrap_pyfunction!(encode_bitmap, module)?)?;
+    module.add_function(wrap_pyfunction!(decode_bitmap, module)?)
 }
 
 /// Calls `take` without the interpreter's lock; gives how many numbers it took.
@@ -85,4 +93,73 @@ fn taken(py: Python<'_>, indices: usize, values: usize, count: usize) {
 fn all_finite(py: Python<'_>, address: usize, numel: usize) -> bool {
     // SAFETY: by the contract of `kernels`.
     py.detach(|| sparse::all_finite(unsafe { slice(address, numel) }))
+}
+
+/// Adds `count` float32 at `values` to those of `numel` at `out` that `count` int32 at `indices` lead to.
+#[pyfunction]
+fn scatter_add(
+    py: Python<'_>,
+    out: usize,
+    numel: usize,
+    indices: usize,
+    values: usize,
+    count: usize,
+) -> PyResult<()> {
+    // SAFETY: by the contract of `kernels`; `out` is memory of its own.
+    let (out, indices, values) =
+        unsafe { (slice_mut(out, numel), slice(indices, count), slice(values, count)) };
+    py.detach(|| sparse::scatter_add(out, indices, values)).map_err(|error| usage(py, error.to_string()))
+}
+
+/// Copies those of `numel` float32 at `address` that `count` int32 at `indices` lead to, to `out`.
+#[pyfunction]
+fn gather(
+    py: Python<'_>,
+    address: usize,
+    numel: usize,
+    indices: usize,
+    count: usize,
+    out: usize,
+) -> PyResult<()> {
+    // SAFETY: by the contract of `kernels`; `out` is memory of its own.
+    let (x, indices, out) = unsafe { (slice(address, numel), slice(indices, count), slice_mut(out, count)) };
+    py.detach(|| sparse::gather(x, indices, out)).map_err(|error| usage(py, error.to_string()))
+}
+
+/// The most bytes that `encode_gaps` writes for `count` indices.
+#[pyfunction]
+fn gaps_room(count: usize) -> usize {
+    sparse::gaps_room(count)
+}
+
+/// Codes `count` int32 at `indices`, and gives the bytes; None unless they ascend from 0 to `numel - 1`.
+#[pyfunction]
+fn encode_gaps(py: Python<'_>, indices: usize, count: usize, numel: usize, out: usize) -> Option<usize> {
+    // SAFETY: by the contract of `kernels`; there is `gaps_room(count)` at `out`.
+    let (indices, out) = unsafe { (slice(indices, count), slice_mut(out, sparse::gaps_room(count))) };
+    py.detach(|| sparse::encode_gaps(indices, numel, out))
+}
+
+/// Decodes `count` int32 to `out`; false if the `bytes` at `data` do not code so many, all below `numel`.
+#[pyfunction]
+fn decode_gaps(py: Python<'_>, data: usize, bytes: usize, count: usize, numel: usize, out: usize) -> bool {
+    // SAFETY: by the contract of `kernels`; `out` is memory of its own.
+    let (data, out) = unsafe { (slice(data, bytes), slice_mut(out, count)) };
+    py.detach(|| sparse::decode_gaps(data, numel, out))
+}
+
+/// Sets the bits of `count` int32 at `indices` in `numel` bits at `out`; false unless they ascend below `numel`.
+#[pyfunction]
+fn encode_bitmap(py: Python<'_>, indices: usize, count: usize, numel: usize, out: usize) -> bool {
+    // SAFETY: by the contract of `kernels`; `out` is memory of its own.
+    let (indices, out) = unsafe { (slice(indices, count), slice_mut(out, numel.div_ceil(8))) };
+    py.detach(|| sparse::encode_bitmap(indices, numel, out))
+}
+
+/// Decodes `count` int32 to `out`; false if the `bytes` at `data` do not code just so many, all below `numel`.
+#[pyfunction]
+fn decode_bitmap(py: Python<'_>, data: usize, bytes: usize, count: usize, numel: usize, out: usize) -> bool {
+    // SAFETY: by the contract of `kernels`; `out` is memory of its own.
+    let (data, out) = unsafe { (slice(data, bytes), slice_mut(out, count)) };
+    py.detach(|| sparse::decode_bitmap(data, numel, out))
 }

@@ -44,11 +44,11 @@ def _places(widths: Tensor, count: int) -> tuple[Tensor, Tensor]:
     return 8 * (ends - sizes)[block] + widths[block] * (number % BLOCK), ends
 
 
-def delta_decode(data: Tensor, count: int) -> Tensor | None:
-    """See `sparse.delta_decode`: `[count]` int64, not compared with `numel`; None: the length is wrong."""
+def delta_decode(data: Tensor, count: int, numel: int) -> Tensor | None:
+    """See `sparse.delta_decode`; None if there are no such indices."""
     blocks = -(-count // BLOCK)
     widths = data[:blocks].long()
-    if len(widths) < blocks or bool((widths > 31).any()):
+    if not 0 <= count <= numel or len(widths) < blocks or bool((widths > 31).any()):
         return None
     at, ends = _places(widths, count)
     if blocks + (int(ends[-1]) if blocks else 0) != len(data):
@@ -56,7 +56,11 @@ def delta_decode(data: Tensor, count: int) -> Tensor | None:
     packed = torch.cat([data[blocks:], data.new_zeros(_SPAN_BYTES)]).long()
     spans = sum((packed[at // 8 + byte] << (8 * byte) for byte in range(_SPAN_BYTES)), torch.zeros_like(at))
     gaps = (spans >> (at % 8)) & ((1 << widths[torch.arange(count, device=data.device) // BLOCK]) - 1)
-    return (gaps + 1).cumsum(0) - 1
+    return _below((gaps + 1).cumsum(0) - 1, numel)
+
+
+def _below(indices: Tensor, numel: int) -> Tensor | None:
+    return None if len(indices) and int(indices[-1]) >= numel else indices.int()
 
 
 def bitmap_encode(indices: Tensor, numel: int) -> Tensor:
@@ -66,9 +70,12 @@ def bitmap_encode(indices: Tensor, numel: int) -> Tensor:
     return (marks.view(-1, 8) << _bits(indices)).sum(1, dtype=torch.uint8)
 
 
-def bitmap_decode(data: Tensor) -> Tensor:
-    """See `sparse.bitmap_decode`; `[count]` int64."""
-    return ((data[:, None] >> _bits(data)) & 1).view(-1).nonzero().squeeze(1)
+def bitmap_decode(data: Tensor, count: int, numel: int) -> Tensor | None:
+    """See `sparse.bitmap_decode`; None if there are no such indices."""
+    indices = ((data[:, None] >> _bits(data)) & 1).view(-1).nonzero().squeeze(1)
+    if len(data) != (numel + 7) // 8 or len(indices) != count:
+        return None
+    return _below(indices, numel)
 
 
 def _bits(like: Tensor) -> Tensor:

@@ -9,6 +9,7 @@ is not chosen stays in `error`.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from tweed import _core
@@ -100,12 +101,16 @@ def scatter_add(out: Tensor, indices: Tensor, values: Tensor) -> None:
 
     _check(out)
     _check(values)
-    _check_indices(indices, out.numel())
+    _check_indices(indices)
     if len(indices) != len(values):
         raise UsageError(
             f"{len(indices)} indices came with {len(values)} values; give one of each per number"
         )
-    sparse_torch.scatter_add(out, indices, values)
+    if _native(out, indices, values):
+        _core.scatter_add(out.data_ptr(), out.numel(), indices.data_ptr(), values.data_ptr(), len(indices))
+    else:
+        _check_range(indices, out.numel())
+        sparse_torch.scatter_add(out, indices, values)
 
 
 def gather(x: Tensor, indices: Tensor) -> Tensor:
@@ -113,8 +118,13 @@ def gather(x: Tensor, indices: Tensor) -> Tensor:
     from tweed.compress.native import sparse_torch
 
     _check(x)
-    _check_indices(indices, x.numel())
-    return sparse_torch.gather(x, indices)
+    _check_indices(indices)
+    if not _native(x, indices):
+        _check_range(indices, x.numel())
+        return sparse_torch.gather(x, indices)
+    out = x.new_empty(len(indices))
+    _core.gather(x.data_ptr(), x.numel(), indices.data_ptr(), len(indices), out.data_ptr())
+    return out
 
 
 def delta_encode(indices: Tensor, numel: int) -> Tensor:
@@ -133,21 +143,25 @@ def delta_encode(indices: Tensor, numel: int) -> Tensor:
     Source: binary packing of gaps in blocks, as in Lemire and Boytsov, "Decoding billions of integers per
     second through vectorization", 2015.
     """
+    import torch
+
     from tweed.compress.native import indices_torch
 
-    _check_ascending(indices, numel)
-    return indices_torch.delta_encode(indices)
+    _check_indices(indices)
+    if not _native(indices):
+        return indices_torch.delta_encode(_ascending(indices, numel))
+    data = torch.empty(_core.gaps_room(len(indices)), dtype=torch.uint8)
+    length = _core.encode_gaps(indices.data_ptr(), len(indices), numel, data.data_ptr())
+    if length is None:
+        raise _cannot_be_coded(numel)
+    return data[:length]
 
 
 def delta_decode(data: Tensor, count: int, numel: int) -> Tensor:
     """The `count` indices below `numel` that `data` codes: the inverse. Raises DataError if it codes none."""
     from tweed.compress.native import indices_torch
 
-    _check_bytes(data)
-    indices = indices_torch.delta_decode(data, count)
-    if indices is None or (count and not int(indices[-1]) < numel):
-        raise DataError(f"{len(data)} bytes came in that are not {count} indices below {numel}")
-    return indices.int()
+    return _decoded(data, count, numel, (_core.decode_gaps, indices_torch.delta_decode))
 
 
 def bitmap_encode(indices: Tensor, numel: int) -> Tensor:
@@ -158,21 +172,24 @@ def bitmap_encode(indices: Tensor, numel: int) -> Tensor:
     Raises: UsageError for indices that do not ascend from 0 to `numel - 1`.
     Cost: one pass over indices and bits.
     """
+    import torch
+
     from tweed.compress.native import indices_torch
 
-    _check_ascending(indices, numel)
-    return indices_torch.bitmap_encode(indices, numel)
+    _check_indices(indices)
+    if not _native(indices):
+        return indices_torch.bitmap_encode(_ascending(indices, numel), numel)
+    data = torch.empty((numel + 7) // 8, dtype=torch.uint8)
+    if not _core.encode_bitmap(indices.data_ptr(), len(indices), numel, data.data_ptr()):
+        raise _cannot_be_coded(numel)
+    return data
 
 
 def bitmap_decode(data: Tensor, count: int, numel: int) -> Tensor:
     """The `count` indices below `numel` that `data` codes: the inverse. Raises DataError if it codes none."""
     from tweed.compress.native import indices_torch
 
-    _check_bytes(data)
-    indices = indices_torch.bitmap_decode(data)
-    if len(data) != (numel + 7) // 8 or len(indices) != count or (count and not int(indices[-1]) < numel):
-        raise DataError(f"{len(data)} bytes came in that are no bits of {count} indices below {numel}")
-    return indices.int()
+    return _decoded(data, count, numel, (_core.decode_bitmap, indices_torch.bitmap_decode))
 
 
 def all_finite(x: Tensor) -> bool:
@@ -187,7 +204,11 @@ def all_finite(x: Tensor) -> bool:
 
 def _native(*tensors: Tensor | None) -> bool:
     """Whether the extension module can work on their memory."""
-    return all(x is None or (x.device.type == "cpu" and x.is_contiguous()) for x in tensors)
+    return all(x is None or (x.device.type == "cpu" and x.is_contiguous() and _aligned(x)) for x in tensors)
+
+
+def _aligned(x: Tensor) -> bool:
+    return x.data_ptr() % x.element_size() == 0
 
 
 def _address(x: Tensor | None) -> int | None:
@@ -221,25 +242,48 @@ def _check_count(count: int, x: Tensor, least: int = 0) -> None:
         raise UsageError(f"{count} of {x.numel()} numbers cannot be chosen")
 
 
-def _check_indices(indices: Tensor, numel: int) -> None:
+def _check_indices(indices: Tensor) -> None:
     import torch
 
     if indices.dtype != torch.int32 or indices.dim() != 1:
         raise UsageError(
             f"expected one row of int32 indices, not {indices.dtype} of shape {list(indices.shape)}"
         )
+
+
+def _check_range(indices: Tensor, numel: int) -> None:
     if len(indices) and not (0 <= int(indices.min()) and int(indices.max()) < numel):
-        raise UsageError(f"an index is outside of 0 to {numel - 1}")
+        raise UsageError(f"an index is outside of 0 to {numel} - 1")
 
 
-def _check_ascending(indices: Tensor, numel: int) -> None:
-    _check_indices(indices, numel)
-    if bool((indices[1:] <= indices[:-1]).any()):
-        raise UsageError("indices that are coded have to ascend, no two equal")
+def _ascending(indices: Tensor, numel: int) -> Tensor:
+    inside = not len(indices) or (int(indices[0]) >= 0 and int(indices[-1]) < numel)
+    if not inside or bool((indices[1:] <= indices[:-1]).any()):
+        raise _cannot_be_coded(numel)
+    return indices
 
 
-def _check_bytes(data: Tensor) -> None:
+def _cannot_be_coded(numel: int) -> UsageError:
+    return UsageError(f"indices that are coded have to ascend from 0 to {numel} - 1, no two equal")
+
+
+#: The native way, which writes indices and says whether there are any; and torch's, which gives them.
+_Decoders = tuple[Callable[[int, int, int, int, int], bool], Callable[["Tensor", int, int], "Tensor | None"]]
+
+
+def _decoded(data: Tensor, count: int, numel: int, ways: _Decoders) -> Tensor:
     import torch
 
     if data.dtype != torch.uint8 or data.dim() != 1:
         raise UsageError(f"expected one row of bytes, not {data.dtype} of shape {list(data.shape)}")
+    native, otherwise = ways
+    indices: Tensor | None = None
+    if not _native(data):
+        indices = otherwise(data, count, numel)
+    elif 0 <= count <= numel:
+        out = torch.empty(count, dtype=torch.int32)
+        coded = native(data.data_ptr(), data.numel(), count, numel, out.data_ptr())
+        indices = out if coded else None
+    if indices is None:
+        raise DataError(f"{len(data)} bytes came in that do not code {count} indices below {numel}")
+    return indices
