@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from tweed.aggregate import Aggregate, Mean
 from tweed.cadence import Cadence, EveryStep, Ordered
-from tweed.compress import Compressor, Direct, ErrorFeedback, Memory, Weighed
+from tweed.compress import Direct, ErrorFeedback, Memory, Method, Weighed
 from tweed.errors import StrategyError, UsageError
 from tweed.transport import Transport
 from tweed.transport import named as named_transport
@@ -52,7 +52,7 @@ class Strategy:
 
     exchange: Exchange = "gradient"
     cadence: Cadence[Any] = _EVERY_STEP
-    compress: Memory[Any] | Compressor[Any] | None = None
+    compress: Memory[Any] | Method | None = None
     order: object | None = None
     collective: Server | None = None
     transport: Transport | str | None = None
@@ -118,11 +118,11 @@ class Strategy:
     @property
     def memory(self) -> Memory[Any] | None:
         """What `compress` says, as a memory; None if numbers go as they are."""
-        assert not isinstance(self.compress, Compressor)  # one was wrapped when the strategy was built
+        assert not isinstance(self.compress, Method)  # one was wrapped when the strategy was built
         return self.compress
 
     def _check_compress(self) -> None:
-        if isinstance(self.compress, Compressor) and not isinstance(self.compress, type):
+        if isinstance(self.compress, Method) and not isinstance(self.compress, type):
             object.__setattr__(self, "compress", Direct(self.compress))
         _check_part("compress", self.compress, Memory)
         assert isinstance(self.compress, Memory)

@@ -23,9 +23,13 @@ class Parcels:
       memory: the strategy's.
       buffers: per buffer the tensors that lie in it side by side; their dtype does not matter.
       wire: the group.
+      first_slot: number of the first buffer.
     """
 
-    def __init__(self, memory: Memory[Any], buffers: Sequence[Sequence[Tensor]], wire: Wire) -> None:
+    def __init__(
+        self, memory: Memory[Any], buffers: Sequence[Sequence[Tensor]], wire: Wire, first_slot: int = 0
+    ) -> None:
+        self._first_slot = first_slot
         self._memory = memory
         self._turns = 0  # exchanges so far, equal on all ranks
         self._wire = wire
@@ -41,8 +45,10 @@ class Parcels:
         return [pack(self._memory, spec, like) for spec, like in pairs]
 
     def _each(self, values: Sequence[Tensor]) -> Iterator[tuple[Turn, Luggage, Tensor]]:
-        for slot, (spec, luggage, value) in enumerate(zip(self._specs, self._luggage, values, strict=True)):
-            yield Turn(spec, self._turns, slot, self._wire.rank, self._wire.size), luggage, value
+        rank, size = self._wire.rank, self._wire.size
+        buffers = zip(self._specs, self._luggage, values, strict=True)
+        for slot, (spec, luggage, value) in enumerate(buffers, start=self._first_slot):
+            yield Turn(spec, self._turns, slot, rank, size), luggage, value
 
     def weigh(self, values: Sequence[Tensor]) -> float:
         """Length of what this rank would say in `exchange`, as its memory has it."""

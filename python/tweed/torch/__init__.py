@@ -10,11 +10,13 @@ import os
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from tweed.torch.hooks import compression as compression
     from tweed.torch.memory import empty as empty
     from tweed.torch.options import Options as Options
     from tweed.torch.plans import plan_json as plan_json
+    from tweed.torch.sharded import sharded_compression as sharded_compression
 
-__all__ = ["Options", "empty", "plan_json", "register"]
+__all__ = ["Options", "compression", "empty", "plan_json", "register", "sharded_compression"]
 
 
 def register() -> None:
@@ -59,4 +61,12 @@ def __getattr__(name: str) -> object:
         from tweed.torch.plans import plan_json
 
         return plan_json
+    if name == "compression":
+        from tweed.torch.hooks import compression
+
+        return compression
+    if name == "sharded_compression":
+        from tweed.torch.sharded import sharded_compression
+
+        return sharded_compression
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
