@@ -92,5 +92,6 @@ def wire_bytes(method: Method, spec: Spec, ranks: int) -> float:
     packet, others = method.packet_bytes(spec), (ranks - 1) / ranks
     if method.sums:
         return 2 * others * packet
-    answer = min(4.0 * spec.numel, ranks * packet) if method.back is None else packet
+    exact = method.back is None or method.back.error_bound(spec) == 0
+    answer = min(4.0 * spec.numel, ranks * packet) if exact else packet
     return others * (packet + answer)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from tweed.compress.base import Ask, Exchange, Method, Placed, Turn
+from tweed.compress.base import Ask, Exchange, Method, Placed, Spec, Turn
 from tweed.errors import StrategyError
 
 if TYPE_CHECKING:
@@ -25,8 +25,7 @@ class Standing:
 @dataclass(frozen=True, slots=True)
 class LastSaid:
     """Says how its value differs from what it said last. All use the mean of what was said last, so a silent
-    rank counts
-    with an old value instead of none.
+    rank counts with an old value instead of none.
 
     What the compressor leaves out of a difference is in the next one. Without a cadence that is silent now
     and then this is compression of differences.
@@ -44,7 +43,8 @@ class LastSaid:
     forks: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
-        if self.compressor.back is not None:
+        back = self.compressor.back
+        if back is not None and back.error_bound(Spec(((1024,),))) > 0:
             raise StrategyError(
                 f"LastSaid does not go with {self.compressor!r}: what the way back loses of a difference "
                 "would be missing for good. Take both_ways=False"
