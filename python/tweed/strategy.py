@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from tweed.aggregate import Aggregate, Mean
 from tweed.cadence import Cadence, EveryStep, Ordered
-from tweed.compress import Direct, ErrorFeedback, Memory, Method, Weighed
+from tweed.compress import Auto, Direct, ErrorFeedback, Memory, Method, Weighed
 from tweed.errors import StrategyError, UsageError
 from tweed.transport import Transport
 from tweed.transport import named as named_transport
@@ -39,7 +39,7 @@ class Strategy:
       exchange: "gradient", "step", "difference" (of models since the last exchange) or "model".
       cadence: when to talk. Default: every step.
       compress: in which form numbers go: a memory, such as `ErrorFeedback(TopK(0.01))`; or a compressor, with
-        nothing made good of what it leaves out: `Direct`. None: as they are.
+        nothing made good of what it leaves out: `Direct`. "auto": see `compress.Auto`. None: as they are.
       order: which transfer goes first. None: first in, first out.
       collective: along which path; so far a `Server`. None: what the group picks from size, ranks and
         measured links.
@@ -52,7 +52,7 @@ class Strategy:
 
     exchange: Exchange = "gradient"
     cadence: Cadence[Any] = _EVERY_STEP
-    compress: Memory[Any] | Method | None = None
+    compress: Memory[Any] | Method | Literal["auto"] | None = None
     order: object | None = None
     collective: Server | None = None
     transport: Transport | str | None = None
@@ -118,10 +118,12 @@ class Strategy:
     @property
     def memory(self) -> Memory[Any] | None:
         """What `compress` says, as a memory; None if numbers go as they are."""
-        assert not isinstance(self.compress, Method)  # one was wrapped when the strategy was built
+        assert not isinstance(self.compress, Method | str)  # made a memory when the strategy was built
         return self.compress
 
     def _check_compress(self) -> None:
+        if self.compress == "auto":
+            object.__setattr__(self, "compress", Auto())
         if isinstance(self.compress, Method) and not isinstance(self.compress, type):
             object.__setattr__(self, "compress", Direct(self.compress))
         _check_part("compress", self.compress, Memory)

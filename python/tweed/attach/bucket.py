@@ -55,6 +55,7 @@ class Bucket:
     Attributes:
       views: one per tensor, in its shape. Strides are the tensor's too if it is dense, so that optimizers
         that go through both at once stay quick.
+      numbers: `[count]`, all that the views show, side by side.
       marks: `[len(tensors)]`, or `[0]` without marks.
     """
 
@@ -66,6 +67,7 @@ class Bucket:
             at = flat.storage_offset() + offset
             self.views.append(flat.as_strided(tensor.shape, dense_strides(tensor), at))
             offset += tensor.numel()
+        self.numbers = flat[:offset]
         self.marks = flat[offset : offset + len(tensors) * marked]
 
 

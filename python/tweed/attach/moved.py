@@ -11,7 +11,7 @@ from torch import Tensor
 from tweed.attach.bucket import Bucket, assign, item, room
 from tweed.attach.finite import tell
 from tweed.attach.model import ModelExchange
-from tweed.attach.parcels import Parcels
+from tweed.attach.pilot import make_parcels
 from tweed.attach.stored import filled, plain
 from tweed.attach.wire import Wire
 from tweed.cadence import Outer
@@ -54,7 +54,7 @@ class MovementExchange:
         self._rest = rest
         self._wire = wire
         self._memory = memory
-        self._parcels = Parcels(memory, self._params, wire)
+        self._parcels = make_parcels(memory, self._params, wire)
         self._outer = outer
         self._outer_states = [outer.start(stood.flat) if outer else None for stood in self._stood]
         for group, stood in zip(self._params, self._stood, strict=True):

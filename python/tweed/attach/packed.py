@@ -13,7 +13,7 @@ from tweed.attach.bucket import Bucket, room
 from tweed.attach.finite import Told, tell
 from tweed.attach.gradient import GradientExchange, Load
 from tweed.attach.pace import Pace
-from tweed.attach.parcels import Parcels
+from tweed.attach.pilot import make_parcels
 from tweed.attach.wire import Wire
 from tweed.cadence import Ready
 from tweed.compress import Memory
@@ -42,7 +42,7 @@ class PackedGradientExchange(GradientExchange):
         super().__init__(params, wire, bucket_bytes, lambda: pace.weighs or pace.decide())
         self._factor = wire.factor * wire.size  # a flight divides by the number of ranks
         self._pace = pace
-        self._parcels = Parcels(memory, [load.params for load in self._loads], wire)
+        self._parcels = make_parcels(memory, [load.params for load in self._loads], wire)
         self._trouble: NonFinite | None = None
 
     def _load(self, params: list[Parameter]) -> Load:
@@ -64,17 +64,17 @@ class PackedGradientExchange(GradientExchange):
             show(load, anybody)
 
     def _exchange_values(self) -> None:
-        values = [load.bucket.flat.float() for load in self._loads]
+        values = [load.bucket.numbers.float() for load in self._loads]
         if self._pace.weighs:
             self._pace.tell(Ready(self._parcels.weigh(values)))
             self._pace.decide()
         placed = self._parcels.exchange(values, silent=self._pace.silent)
         for load, one in zip(self._loads, placed, strict=True):
-            load.bucket.flat.copy_(one.advance)
+            load.bucket.numbers.copy_(one.advance)
 
     def _spoil(self, told: Told) -> None:
         for load, bad in zip(self._loads, told.bad, strict=True):
-            load.bucket.flat.zero_()
+            load.bucket.numbers.zero_()
             for view, rank in zip(load.bucket.views, bad, strict=True):
                 if rank is not None:
                     view.fill_(math.nan)
@@ -90,7 +90,7 @@ class PackedGradientExchange(GradientExchange):
     def check_finite(self) -> None:
         """Raises NonFinite if gradients of the last exchange were not finite, and still are not."""
         trouble, self._trouble = self._trouble, None
-        if trouble is not None and not all(load.bucket.flat.isfinite().all() for load in self._loads):
+        if trouble is not None and not all(load.bucket.numbers.isfinite().all() for load in self._loads):
             raise trouble
 
 

@@ -13,6 +13,7 @@ from torch.optim import Optimizer
 
 from tweed import metrics
 from tweed.attach import checks
+from tweed.attach.auto import AutoGradientExchange
 from tweed.attach.averaged import means, replaced
 from tweed.attach.gradient import GradientExchange
 from tweed.attach.model import ModelExchange
@@ -23,8 +24,8 @@ from tweed.attach.packed import PackedGradientExchange
 from tweed.attach.residual import Delivered
 from tweed.attach.steps import StepLength
 from tweed.attach.wire import Stats, Wire, gather
-from tweed.cadence import Ordered, Outer, Ready, StepDone, Stop
-from tweed.compress import Direct, Identity, Memory
+from tweed.cadence import EveryStep, Ordered, Outer, Ready, StepDone, Stop
+from tweed.compress import Auto, Direct, Identity, Memory
 from tweed.errors import StrategyError, UsageError
 from tweed.strategy import Strategy
 
@@ -90,7 +91,9 @@ class Run:
 
     def _make_packed(self, memory: Memory[Any], outer: Outer[Any] | None, bucket_bytes: int) -> Exchange:
         if self.strategy.exchange == "gradient":
-            return PackedGradientExchange(self._params, self._wire, bucket_bytes, self._pace, memory)
+            overlaps = isinstance(memory, Auto) and isinstance(self.strategy.cadence, EveryStep)
+            kind = AutoGradientExchange if overlaps else PackedGradientExchange
+            return kind(self._params, self._wire, bucket_bytes, self._pace, memory)
         rest = None
         if self._buffers():
             rest = ModelExchange(self._buffers, self._wire, bucket_bytes, anchored=False)

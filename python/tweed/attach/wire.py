@@ -34,6 +34,10 @@ class Stats:
       waiting_s: seconds in which training stood still for the network.
       bytes_contributed: bytes of this rank's contributions that a transport sent which may lose parts.
       bytes_lost: how many of them did not arrive.
+      chosen: what `compress="auto"` takes; None elsewhere, and before it has chosen.
+      gain: seconds of an exchange without compression over those of that choice.
+      break_even_bits: bits per second of a link above which nothing compressed pays; where compression is
+        off, of the best candidate. Infinite if compressing takes no time.
     """
 
     steps: int = 0
@@ -44,6 +48,9 @@ class Stats:
     waiting_s: float = 0.0
     bytes_contributed: int = 0
     bytes_lost: int = 0
+    chosen: str | None = None
+    gain: float | None = None
+    break_even_bits: float | None = None
 
 
 def gather(group: dist.ProcessGroup | None, value: Any) -> list[Any]:

@@ -233,13 +233,17 @@ class _Trainer:
 
     @contextmanager
     def _one_model(self) -> Iterator[None]:
-        """The average of all ranks' models, where they differ by design."""
-        with self._run.averaged() if self._forks else nullcontext():
+        """Within, the average of all ranks' models, where they differ by design."""
+        with nullcontext() if self._run is None else self._run.averaged():
             yield
 
     @property
     def _forks(self) -> bool:
-        return self._run is not None and bool(getattr(self._run.strategy.compress, "forks", False))
+        return (
+            self._run is not None
+            and self._run.strategy.memory is not None
+            and self._run.strategy.memory.forks
+        )
 
     def finish(self) -> float:
         """Makes one model of all. Returns the seconds that this took."""
