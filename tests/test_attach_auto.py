@@ -85,6 +85,6 @@ def test_what_was_owed_goes_when_it_is_turned_off(exchange: str) -> None:
     [plain, _] = run_ranks(trained, 2, None, exchange, None, backend="tweed")
     by_rank = run_ranks(trained, 2, Auto((Half(), TopK(0.1))), exchange, ways, backend="tweed")
     assert all(map(torch.equal, by_rank[0]["params"], by_rank[1]["params"]))
-    for mine, theirs in zip(by_rank[0]["params"], plain["params"], strict=True):
-        assert float((mine - theirs).norm()) < 0.2 * float(theirs.norm())
+    mine, theirs = (nn.utils.parameters_to_vector(one["params"]) for one in (by_rank[0], plain))
+    assert float((mine - theirs).norm()) < 0.1 * float(theirs.norm())
     assert by_rank[0]["chosen"] == "Identity()"

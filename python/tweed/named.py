@@ -56,6 +56,19 @@ def local_steps(every: int = 8) -> Strategy:
     return Strategy(exchange="model", cadence=LocalSteps(every))
 
 
+def auto(every: int = 1) -> Strategy:
+    """Exchanges in the form that is quickest on this link, of several that keep the accuracy, or as it is.
+
+    Args:
+      every: steps between exchanges; 1 exchanges gradients.
+
+    Cost: see `compress.Auto`.
+    """
+    if every == 1:
+        return Strategy(compress="auto")
+    return Strategy("difference", LocalSteps(every), "auto")
+
+
 def ltp(
     server: int | None = None,
     fraction: float = 0.98,
@@ -218,6 +231,7 @@ def _blocks(ratio: int) -> RandomBlocks:
 
 
 _MAKERS: tuple[Callable[..., Strategy], ...] = (
+    auto,
     every_step,
     local_steps,
     ltp,

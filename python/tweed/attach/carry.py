@@ -80,6 +80,6 @@ def _their_sizes(sizes: Tensor, wire: Wire) -> list[list[int]]:
 def _all_to_all(
     incoming: Tensor, outgoing: Tensor, in_sizes: list[int], out_sizes: list[int], wire: Wire
 ) -> None:
-    wire.count(outgoing)
+    wire.count(outgoing, crossings=1)
     work = dist.all_to_all_single(incoming, outgoing, in_sizes, out_sizes, group=wire.group, async_op=True)
     wire.wait(wire.work(work))

@@ -26,8 +26,9 @@ class Stats:
     Attributes:
       steps: optimizer steps taken.
       exchanges: how often ranks exchanged all they had to.
-      bytes_exchanged: bytes of this rank's buffers that went into exchanges. How many crossed a link is up to
-        the schedule: about twice as many for an all-reduce over a ring.
+      bytes_exchanged: bytes of this rank's buffers that went into sums. How many crossed a link is up to the
+        schedule: about twice as many for an all-reduce over a ring. Pieces of packets cross once, and so
+        count half.
       bytes_packed: bytes of the packets that this rank's contributions were compressed to; 0 without a
         compressor.
       bytes_answered: bytes of what this rank told all others about its ranges of the buffers, once each.
@@ -187,9 +188,9 @@ class Wire:
         except RuntimeError:
             return None
 
-    def count(self, flat: Tensor) -> None:
-        """Notes that `flat` goes into an exchange."""
-        self.stats.bytes_exchanged += flat.numel() * flat.element_size()
+    def count(self, flat: Tensor, crossings: int = 2) -> None:
+        """Notes that `flat` goes into an exchange, in which a number crosses links so often."""
+        self.stats.bytes_exchanged += flat.numel() * flat.element_size() * crossings // 2
 
     @staticmethod
     def work(work: dist.Work | None) -> dist.Work:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -63,7 +64,7 @@ def render(name: str, facts: Mapping[str, Any], figures: Side, links: Side = ())
             results=[result(title, side) for title, side in sides.items()],
             plots=_plots(facts, sides) if sides else {},
             network=network.words(facts),
-            notes=notes(facts, len(sides), links),
+            notes=[*notes(facts, len(sides), links), *filter(None, map(compression, sides.values()))],
         )
     )
 
@@ -126,6 +127,17 @@ def notes(facts: Mapping[str, Any], sides: int, links: Side = ()) -> list[str]:
         said.append("The sides ran one after the other, with the same seed, batches and learning rates.")
         said.append("DDP keeps no count of the time it waits on the network.")
     return said
+
+
+def compression(side: Side) -> str | None:
+    """What a side's own choice of a compressor came to, in a sentence; None if there was none to make."""
+    told = side[-1].get("compression")
+    if told is None:
+        return None
+    below, pays = told["break_even_bits"] / 1e6, told["gain"] > 1
+    where = "on any link" if below == math.inf else f"on links below {below:,.0f} Mbit/s per rank"
+    brings = f"An exchange took 1/{told['gain']:.1f} of the time of all numbers" if pays else "It did not pay"
+    return f'compress="auto" took {told["chosen"]}. {brings}; by what was measured it pays {where}.'
 
 
 def _where(one_host: bool, workers: int, cores: int) -> str:

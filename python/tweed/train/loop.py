@@ -46,6 +46,7 @@ class Figures:
         headers, what was sent again, evaluations and checkpoints. None elsewhere.
       waiting_s: mean over ranks of the time spent waiting on the network; None if the side does not tell.
       delivered: by rank, the share of its contributions that arrived so far; None where none can be lost.
+      compression: what `compress="auto"` has chosen here and what that brings; None where nothing is chosen.
       test_loss, accuracy: None between evaluations.
     """
 
@@ -59,6 +60,7 @@ class Figures:
     link_bytes_per_worker: int | None
     waiting_s: float | None
     delivered: list[float] | None
+    compression: dict[str, Any] | None
     test_loss: float | None = None
     accuracy: float | None = None
 
@@ -122,7 +124,9 @@ class Worker:
             if self._step == steps:
                 self._side.finish()
             if self._step % every == 0 or self._step == steps:
-                self._report(self._evaluate(row(self._settings.task).test_samples))
+                with self._side.averaged():
+                    scores = self._evaluate(row(self._settings.task).test_samples)
+                self._report(scores)
                 checkpoint.save(self._folder, self._step, self._state())
             elif self._step % max(1, every // 10) == 0:
                 self._report({})
@@ -162,6 +166,7 @@ class Worker:
             link_bytes_per_worker=None if link_bytes is None else round(over_links / self._size),
             waiting_s=None if waiting is None else waited / self._size,
             delivered=self._delivered(),
+            compression=self._side.compression(),
             **scores,
         )
         self._losses, self._told_s, self._told_step = [], self._seconds, self._step

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Protocol
 
 import torch.distributed as dist
@@ -33,6 +34,12 @@ class Side(Protocol):
 
     def delivered(self) -> float | None:
         """Share of this rank's contributions that arrived; None where none can be lost."""
+
+    def compression(self) -> dict[str, Any] | None:
+        """What `compress="auto"` has chosen and what that brings, as in `Stats`."""
+
+    def averaged(self) -> AbstractContextManager[None]:
+        """Within, the model is what is trained, where ranks' own models differ by design."""
 
     def finish(self) -> None:
         """Makes the model equal on all ranks, if it is not."""
@@ -70,6 +77,17 @@ class Attached:
             return None
         return 1 - stats.bytes_lost / max(stats.bytes_contributed, 1)
 
+    def compression(self) -> dict[str, Any] | None:
+        """See `Side`."""
+        stats = self._run.stats
+        if stats.chosen is None:
+            return None
+        return {"chosen": stats.chosen, "gain": stats.gain, "break_even_bits": stats.break_even_bits}
+
+    def averaged(self) -> AbstractContextManager[None]:
+        """See `Side`."""
+        return nullcontext() if self._run.strategy.memory is None else self._run.averaged()
+
 
 class Ddp:
     """The peer: torch's DistributedDataParallel as it comes. It averages every gradient once per step."""
@@ -97,6 +115,14 @@ class Ddp:
     def delivered(self) -> float | None:
         """See `Side`."""
         return None
+
+    def compression(self) -> dict[str, Any] | None:
+        """See `Side`."""
+        return None
+
+    def averaged(self) -> AbstractContextManager[None]:
+        """See `Side`."""
+        return nullcontext()
 
     def finish(self) -> None:
         """See `Side`: the model is equal after every step."""
