@@ -231,10 +231,10 @@ def _blocks(ratio: int) -> RandomBlocks:
 
 
 _MAKERS: tuple[Callable[..., Strategy], ...] = (
-    auto,
     every_step,
     local_steps,
     ltp,
+    auto,
     cser,
     csea,
     cser_pl,
