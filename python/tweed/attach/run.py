@@ -24,7 +24,7 @@ from tweed.attach.packed import PackedGradientExchange
 from tweed.attach.residual import Delivered
 from tweed.attach.steps import StepLength
 from tweed.attach.wire import Stats, Wire, gather
-from tweed.cadence import EveryStep, Ordered, Outer, Ready, StepDone, Stop
+from tweed.cadence import Ordered, Outer, Ready, StepDone, Stop
 from tweed.compress import Auto, Direct, Identity, Memory
 from tweed.errors import StrategyError, UsageError
 from tweed.strategy import Strategy
@@ -91,7 +91,7 @@ class Run:
 
     def _make_packed(self, memory: Memory[Any], outer: Outer[Any] | None, bucket_bytes: int) -> Exchange:
         if self.strategy.exchange == "gradient":
-            overlaps = isinstance(memory, Auto) and isinstance(self.strategy.cadence, EveryStep)
+            overlaps = isinstance(memory, Auto) and not self.strategy.cadence.may_be_silent
             kind = AutoGradientExchange if overlaps else PackedGradientExchange
             return kind(self._params, self._wire, bucket_bytes, self._pace, memory)
         rest = None
