@@ -118,7 +118,7 @@ SPARSE: dict[str, Callable[[], Strategy]] = {
     "difference": lambda: Strategy(
         exchange="difference", cadence=LocalSteps(2), compress=ErrorFeedback(TopK(0.1))
     ),
-    "forgetful": lambda: Strategy(exchange="step", cadence=EveryStep(), compress=TopK(0.1)),
+    "forgetful": lambda: Strategy(exchange="step", cadence=EveryStep(), compress=Direct(TopK(0.1))),
 }
 
 

@@ -18,7 +18,19 @@ from tweed.cadence import (
     Referee,
 )
 from tweed.collective import Server
-from tweed.compress import ErrorFeedback, ErrorReset, StepAhead, TopK
+from tweed.compress import (
+    Direct,
+    ErrorFeedback,
+    ErrorReset,
+    Half,
+    LowRank,
+    Method,
+    Quantise,
+    RandomBlocks,
+    Sign,
+    StepAhead,
+    TopK,
+)
 from tweed.errors import StrategyError, UsageError
 from tweed.named import every_step, local_steps, ltp, named_strategies, named_strategy
 from tweed.strategy import Strategy
@@ -168,3 +180,34 @@ def test_ordered_transmission_needs_a_server() -> None:
     with pytest.raises(StrategyError, match="needs a server"):
         Strategy(cadence=Ordered(Referee(share=0.5)))
     assert named_strategy("ordered_gradient(server=1)").collective == Server(1)
+
+
+@pytest.mark.parametrize("method", [Half(), Quantise(4), RandomBlocks(8, scaled=True)], ids=repr)
+def test_a_compressor_that_needs_no_memory_may_come_alone(method: Method) -> None:
+    assert Strategy(compress=method) == Strategy(compress=Direct(method))
+
+
+@pytest.mark.parametrize("method", [TopK(0.1), Sign(), LowRank(2), RandomBlocks(8)], ids=repr)
+def test_a_compressor_that_needs_a_memory_may_not(method: Method) -> None:
+    with pytest.raises(StrategyError) as refused:
+        Strategy(compress=method)
+    assert f"compress={method!r}" in str(refused.value) and f"ErrorFeedback({method!r})" in str(refused.value)
+    assert Strategy(compress=Direct(method)).memory == Direct(method)
+
+
+@pytest.mark.parametrize("other", [{"collective": Server(0)}, {"transport": "ltp"}], ids=repr)
+def test_what_is_compressed_takes_no_path_that_changes_sums(other: dict[str, Any]) -> None:
+    with pytest.raises(StrategyError, match="no such sum") as refused:
+        Strategy(compress=ErrorFeedback(Quantise(8, nearest=True)), **other)
+    assert "ErrorFeedback" in str(refused.value) and ("Server" in str(refused.value)) != (
+        "Ltp" in str(refused.value)
+    )
+
+
+def test_short_names_of_compression() -> None:
+    assert named_strategy("top_k:0.01") == Strategy(compress=ErrorFeedback(TopK(0.01)))
+    assert named_strategy("quantised:8").memory == ErrorFeedback(Quantise(8, nearest=True))
+    assert named_strategy("powersgd:2").memory == ErrorFeedback(LowRank(2))
+    assert named_strategy("half").memory == Direct(Half())
+    with pytest.raises(StrategyError, match="density=7"):
+        named_strategy("top_k:7")

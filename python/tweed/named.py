@@ -19,17 +19,23 @@ from tweed.cadence import (
     Referee,
 )
 from tweed.compress import (
+    Chain,
     Direct,
     ErrorFeedback,
     ErrorReset,
+    Half,
     Identity,
     LastSaid,
     Levels,
+    LowRank,
     Nothing,
+    Quantise,
     RandomBlocks,
+    Sign,
     StepAhead,
     TopK,
 )
+from tweed.compress.half import HalfType
 from tweed.errors import StrategyError, UsageError
 from tweed.strategy import Strategy
 from tweed.transport import Ltp
@@ -150,6 +156,60 @@ def qsparse_local(ratio: int = 32, every: int = 8) -> Strategy:
     return Strategy("difference", LocalSteps(every), ErrorFeedback(_blocks(ratio)))
 
 
+def half(dtype: HalfType = "bfloat16") -> Strategy:
+    """Averages gradients every step, in 16 bits per number.
+
+    Cost: half the bytes of `every_step`.
+    """
+    return Strategy(compress=Half(dtype))
+
+
+def quantised(bits: int = 8, block: int = 256) -> Strategy:
+    """Averages gradients every step, in `bits` bits per number both ways; what rounding leaves is fed back.
+
+    Cost: `bits / 8 + 4 / block` bytes per number, in two all-to-alls.
+    Source: see `tweed.compress.Quantise`.
+    """
+    return Strategy(compress=ErrorFeedback(Quantise(bits, block, nearest=True)))
+
+
+def sign(block: int = 4096) -> Strategy:
+    """Averages gradients every step, in one bit per number both ways; what that leaves is fed back.
+
+    Cost: `1 / 8 + 4 / block` bytes per number, in two all-to-alls.
+    Source: see `tweed.compress.Sign`.
+    """
+    return Strategy(compress=ErrorFeedback(Sign(block)))
+
+
+def top_k(density: float = 0.01) -> Strategy:
+    """Averages the largest numbers of each rank's gradient every step, exactly; the rest is fed back.
+
+    Cost: 8 bytes per number said, and as many per number that any rank has said, in two all-to-alls.
+    Source: see `tweed.compress.TopK`.
+    """
+    return Strategy(compress=ErrorFeedback(TopK(density)))
+
+
+def sparse(density: float = 0.01, bits: int = 8) -> Strategy:
+    """As `top_k`, with `bits` bits per number said, its place coded, and the same on the way back.
+
+    Cost: `bits / 8 + (log2(1 / density) + 3) / 8` bytes per number said, about, in two all-to-alls.
+    Source: see `tweed.compress.Chain`.
+    """
+    chain = Chain(TopK(density), Quantise(bits, nearest=True), both_ways=True)
+    return Strategy(compress=ErrorFeedback(chain))
+
+
+def powersgd(rank: int = 2) -> Strategy:
+    """Averages each matrix of the gradient as a product of `rank` columns and rows; the rest is fed back.
+
+    Cost: `4 rank (rows + columns)` bytes per matrix, in two all-reduces.
+    Source: see `tweed.compress.LowRank`.
+    """
+    return Strategy(compress=ErrorFeedback(LowRank(rank)))
+
+
 def saef(density: float = 0.05, fraction: float = 1.0, average_every: int = 20) -> Strategy:
     """Averages the largest numbers of each rank's step; gradients are taken where the rest would lead.
 
@@ -239,6 +299,12 @@ _MAKERS: tuple[Callable[..., Strategy], ...] = (
     csea,
     cser_pl,
     ef_sgd,
+    half,
+    quantised,
+    sign,
+    top_k,
+    sparse,
+    powersgd,
     qsparse_local,
     saef,
     diloco,

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from tweed.aggregate import Aggregate, Mean
 from tweed.cadence import Cadence, EveryStep, Ordered
-from tweed.compress import Auto, Direct, ErrorFeedback, Memory, Method, Weighed
+from tweed.compress import Auto, Direct, ErrorFeedback, Memory, Method, Spec, Weighed
 from tweed.errors import StrategyError, UsageError
 from tweed.transport import Transport
 from tweed.transport import named as named_transport
@@ -29,6 +29,8 @@ Exchange = Literal["gradient", "step", "difference", "model"]
 _EXCHANGES = get_args(Exchange)
 _EVERY_STEP = EveryStep()
 _MEAN = Mean()
+_MATRIX = Spec(((1024, 1024),))
+_NEARLY_EXACT = 1e-3  # of the squared length; rounding to 16 bits leaves less
 
 
 @dataclass(frozen=True)
@@ -38,8 +40,9 @@ class Strategy:
     Args:
       exchange: "gradient", "step", "difference" (of models since the last exchange) or "model".
       cadence: when to talk. Default: every step.
-      compress: in which form numbers go: a memory, such as `ErrorFeedback(TopK(0.01))`; or a compressor, with
-        nothing made good of what it leaves out: `Direct`. "auto": see `compress.Auto`. None: as they are.
+      compress: in which form numbers go: a memory, such as `ErrorFeedback(TopK(0.01))`; or a compressor that
+        needs none, being unbiased or nearly exact, which then means `Direct`; or "auto": see
+        `compress.Auto`. None: as they are.
       order: which transfer goes first. None: first in, first out.
       collective: along which path; so far a `Server`. None: what the group picks from size, ranks and
         measured links.
@@ -125,7 +128,7 @@ class Strategy:
         if self.compress == "auto":
             object.__setattr__(self, "compress", Auto())
         if isinstance(self.compress, Method) and not isinstance(self.compress, type):
-            object.__setattr__(self, "compress", Direct(self.compress))
+            object.__setattr__(self, "compress", _direct(self.compress))
         _check_part("compress", self.compress, Memory)
         assert isinstance(self.compress, Memory)
         if self.exchange not in self.compress.exchanges:
@@ -166,6 +169,15 @@ def _transport(name: str) -> Transport:
         return named_transport(name)
     except UsageError as error:
         raise StrategyError(f"transport={name!r}: {error}") from error
+
+
+def _direct(method: Method) -> Direct:
+    if not method.unbiased and method.error_bound(_MATRIX) > _NEARLY_EXACT:
+        raise StrategyError(
+            f"compress={method!r} is biased, and nothing makes good what it leaves out: give "
+            f"ErrorFeedback({method!r}), or, if it may be lost, Direct({method!r})"
+        )
+    return Direct(method)
 
 
 def _check_part(stage: str, part: object, contract: type) -> None:

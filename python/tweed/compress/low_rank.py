@@ -30,10 +30,10 @@ class Part(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Warm:
-    """State of `LowRank`: `[count]`, right factors of all matrices one after another; empty before the first
+    """State of `LowRank`: `[count]`, right factors of all matrices one after another; None before the first
     turn. Equal on all ranks."""
 
-    right: Tensor
+    right: Tensor | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,9 +83,7 @@ class LowRank:
 
     def start(self, spec: Spec) -> Warm:
         """Factors are drawn at the first turn."""
-        import torch
-
-        return Warm(torch.empty(0))
+        return Warm()
 
     def rounds(
         self, value: Tensor, state: Warm, turn: Turn, out: Tensor, error: Tensor | None = None
@@ -121,10 +119,11 @@ class LowRank:
 
         count = sum(part.columns * part.rank for part in matrices)
         lots = uniform(turn.shared(self.seed), 0, count, like.device).sub_(0.5)
-        if not (self.warm and state.right.numel()):
+        if not self.warm or state.right is None:
             return lots
+        right = state.right.to(like.device)
         # A factor of zeros, of a matrix that was zero, would lead nowhere: lots lead everywhere.
-        return torch.where(state.right == 0, lots * 1e-12, state.right)
+        return torch.where(right == 0, lots * 1e-12, right)
 
     def error_bound(self, spec: Spec) -> float:
         """Of the first turn, where singular values are equal: all but the share of directions."""

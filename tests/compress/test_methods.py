@@ -1,0 +1,226 @@
+"""What single methods promise beyond the contract."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+from tests.compress.table import SPEC, Speaker, gaussian
+from tests.compress.together import Together
+from tweed.chance import mixed
+from tweed.compress import (
+    Chain,
+    Entries,
+    ErrorFeedback,
+    ErrorReset,
+    Half,
+    Levels,
+    LowRank,
+    Nothing,
+    Quantise,
+    RandomBlocks,
+    RandomK,
+    Sign,
+    Spec,
+    Threshold,
+    TopK,
+)
+from tweed.compress.permutation import drawn
+from tweed.errors import StrategyError, UsageError
+
+
+@pytest.mark.parametrize("numel", [1, 2, 3, 5, 100, 1000, 4097])
+def test_lots_are_a_permutation(numel: int) -> None:
+    for key in range(20):
+        assert sorted(drawn(0, numel, numel, mixed(key)).tolist()) == list(range(numel))
+
+
+def test_every_pair_of_lots_is_drawn_equally_often() -> None:
+    numel, count, turns = 50, 10, 3_000
+    pairs = torch.zeros(numel, numel)
+    for key in range(turns):
+        lots = drawn(0, count, numel, mixed(key))
+        pairs[lots[:, None], lots[None]] += 1
+    mean = turns * count * (count - 1) / (numel * (numel - 1))
+    misses = (pairs[~torch.eye(numel, dtype=torch.bool)] - mean) / mean**0.5
+    assert 0.9 < float(misses.std()) < 1.1 and float(misses.abs().max()) < 5
+
+
+@pytest.mark.parametrize(
+    "method",
+    [
+        RandomBlocks(8),
+        RandomBlocks(8, tensors=2),
+        RandomBlocks(8, tensors=2, columns=2),
+        RandomBlocks(64),
+        RandomBlocks(8, block=48),
+        RandomK(1 / 8),
+    ],
+    ids=repr,
+)
+def test_every_number_is_drawn_equally_often(method: RandomBlocks | RandomK) -> None:
+    turns, ones = 500, torch.ones(SPEC.numel)
+    speaker, said = Speaker(method), torch.zeros(SPEC.numel)
+    for _ in range(turns):
+        said += speaker.says(ones)
+    share = 1 / method.ratio if isinstance(method, RandomBlocks) else method.density
+    misses = (said - turns * share) / (turns * share * (1 - share)) ** 0.5
+    assert float(misses.abs().max()) < 5
+
+
+def test_whole_blocks_are_said() -> None:
+    said = Speaker(RandomBlocks(4, columns=2)).says(torch.ones(SPEC.numel))
+    matrix = said[:2000].view(40, 50)
+    assert matrix.sum() == 20 * 25
+    assert sorted(matrix.sum(0).unique().tolist()) == [0, 20]
+    assert sorted(matrix.sum(1).unique().tolist()) == [0, 25]
+
+
+def test_the_byte_budget_of_cser() -> None:
+    """`1 / R1 + 1 / (H R2)` of the model per step."""
+    memory = ErrorReset(RandomBlocks(16, block=1), RandomBlocks(4, block=1), every=8)
+    group, spec = Together(memory, SPEC, 2), SPEC.numel
+    said = 0.0
+    for step in range(160):
+        group.exchange([gaussian(seed=step), gaussian(seed=step + 1)])
+        said += group.said_bytes[0] / 160
+    assert said == pytest.approx(4 * spec * (1 / 16 + 1 / (8 * 4)), rel=0.01)
+
+
+def test_ties_go_to_the_lowest_index() -> None:
+    speaker = Speaker(TopK(0.1), Spec(((100,),)))
+    assert speaker.says(torch.full((100,), -2.0)).nonzero().squeeze(1).tolist() == list(range(10))
+
+
+def test_top_k_of_each_tensor() -> None:
+    value = torch.cat([gaussian()[:-700] * 1e6, gaussian()[-700:]])
+    said = Speaker(TopK(0.1, per_tensor=True)).says(value)
+    assert [int(part.count_nonzero()) for part in said.split(SPEC.sizes)] == [200, 3, 58, 70]
+
+
+def test_a_threshold_is_exact_when_it_is_found_and_says_small_tensors_whole() -> None:
+    spec = Spec(((1000,), (10,), (4000,)))
+    speaker = Speaker(Threshold(0.02, lifespan=100, dense_below=256), spec)
+    counts = []
+    for step in range(20):
+        said = speaker.says(gaussian(spec, seed=step))
+        counts.append([int(part.count_nonzero()) for part in said.split(spec.sizes)])
+    assert counts[0] == [20, 10, 80]
+    assert all(count[1] == 10 and 5 < count[0] < 60 and 40 < count[2] < 160 for count in counts)
+
+
+def test_a_threshold_that_became_too_low_says_all_as_it_is() -> None:
+    speaker, error = Speaker(Threshold(0.02, lifespan=100)), torch.zeros(SPEC.numel)
+    speaker.says(gaussian(), error)
+    whole = 1e6 * gaussian(seed=1) + error
+    assert torch.equal(speaker.says(1e6 * gaussian(seed=1), error), whole)
+    assert not error.any() and speaker.said_bytes == 16 + 4 * SPEC.numel
+
+
+def test_a_threshold_of_zeros_says_what_is_not_zero() -> None:
+    speaker = Speaker(Threshold(0.02, lifespan=100))
+    speaker.says(torch.zeros(SPEC.numel))
+    assert speaker.said_bytes == 16 + 8 * 30  # the small tensor
+    value = torch.zeros(SPEC.numel)
+    value[::10] = 1e-42
+    assert torch.equal(speaker.says(value), value)
+
+
+def test_low_rank_says_matrices_of_low_rank_exactly() -> None:
+    spec = Spec(((60, 80),))
+    value = (gaussian(Spec(((60, 2),))).view(60, 2) @ gaussian(Spec(((2, 80),)), 1).view(2, 80)).view(-1)
+    assert torch.allclose(Speaker(LowRank(2), spec).says(value), value, atol=1e-4)
+
+
+def test_a_warm_start_finds_the_largest_directions() -> None:
+    spec, count = Spec(((60, 80),)), 60
+    left, right = (
+        torch.linalg.qr(gaussian(spec).view(60, 80)).Q,
+        torch.linalg.qr(gaussian(spec, 1).view(80, 60)).Q,
+    )
+    sizes = 0.8 ** torch.arange(count)
+    value = (left * sizes @ right.T).reshape(-1)
+    best = float(sizes[2:].square().sum())
+    misses = {}
+    for warm in (True, False):
+        speaker = Speaker(LowRank(2, warm=warm), spec)
+        misses[warm] = [float((speaker.says(value) - value).square().sum()) for _ in range(40)]
+    assert misses[True][-1] == pytest.approx(best, rel=0.01)
+    assert sum(misses[False]) / 40 > 1.2 * best
+
+
+def test_low_rank_comes_back_from_zeros() -> None:
+    spec = Spec(((60, 80),))
+    speaker = Speaker(LowRank(2), spec)
+    speaker.says(torch.zeros(spec.numel))
+    value = torch.zeros(60, 80)
+    value[30:, 40:] = 1.0
+    assert torch.allclose(speaker.says(value.view(-1)), value.view(-1), atol=1e-5)
+
+
+def test_error_feedback_of_low_rank_says_everything_in_the_end() -> None:
+    group, value = Together(ErrorFeedback(LowRank(2)), SPEC, 2), gaussian()
+    said = torch.zeros(SPEC.numel)
+    for _ in range(200):
+        said += group.exchange([value, value])[0].advance / 200
+    assert float((said - value).norm() / value.norm()) < 0.1
+
+
+def test_the_shortest_coding_of_indices() -> None:
+    spec = Spec(((100_000,),))
+    coded = {}
+    for density, coding in ((0.001, "delta"), (0.5, "bitmap")):
+        sizes = {}
+        for indices in ("raw", "delta", "bitmap", "shortest"):
+            speaker = Speaker(Chain(TopK(density), indices=indices), spec)  # type: ignore[arg-type]
+            speaker.says(gaussian(spec))
+            sizes[indices] = speaker.said_bytes
+        assert sizes["shortest"] == min(sizes.values()) == sizes[coding]
+        coded[coding] = sizes["raw"] / sizes[coding]
+    assert coded["delta"] > 1.4
+
+
+def test_a_chain_of_one_per_cent_in_four_bits_is_two_hundred_times_shorter() -> None:
+    spec = Spec(((100_000,),))
+    speaker = Speaker(Chain(TopK(0.01), Quantise(4, nearest=True)), spec)
+    speaker.says(gaussian(spec))
+    assert isinstance(speaker.packet, Entries)
+    assert 4 * spec.numel / speaker.said_bytes > 200
+
+
+SENSELESS: list[Callable[[], Any]] = [
+    lambda: TopK(0.0),
+    lambda: TopK(1.5),
+    lambda: RandomK(-0.1),
+    lambda: Threshold(0.1, lifespan=0),
+    lambda: Threshold(7),
+    lambda: RandomBlocks(0),
+    lambda: RandomBlocks(6, tensors=4),
+    lambda: RandomBlocks(8, columns=2, block=64),
+    lambda: Half("int8"),  # type: ignore[arg-type]
+    lambda: Quantise(1),
+    lambda: Quantise(9),
+    lambda: Levels(0),
+    lambda: Levels(200),
+    lambda: LowRank(0),
+    lambda: Chain(TopK(0.1), indices="morse"),  # type: ignore[arg-type]
+]
+
+
+@pytest.mark.parametrize("make", SENSELESS)
+def test_settings_that_make_no_sense_are_refused(make: Callable[[], Any]) -> None:
+    with pytest.raises(UsageError):
+        make()
+
+
+def test_chains_name_the_parts_that_do_not_fit() -> None:
+    with pytest.raises(StrategyError, match=r"Chain does not go with sparse=RandomK"):
+        Chain(RandomK(0.1))  # type: ignore[arg-type]
+    with pytest.raises(StrategyError, match=r"Chain does not go with values=Nothing"):
+        Chain(TopK(0.1), Nothing())  # type: ignore[arg-type]
+    with pytest.raises(StrategyError, match=r"Chain does not go with Quantise\(bits=2"):
+        Chain(TopK(0.1), Quantise(2))
+    assert Chain(TopK(0.1), Sign()).back is not None
