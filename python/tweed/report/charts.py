@@ -76,6 +76,39 @@ def over_time(sides: Mapping[str, Sequence[tuple[float, float]]], labels: tuple[
     return figure
 
 
+def curves(
+    panels: Mapping[str, Mapping[str, Sequence[tuple[float, float]]]],
+    labels: tuple[str, str],
+    log_x: bool = False,
+    log_y: bool = False,
+) -> Figure:
+    """A panel per setting with a line per side through points.
+
+    Args:
+      panels: by the panel's title, by side, points (x, y); at most as many sides as `SIDES`.
+      labels: of the axes, x and y.
+    """
+    with rc_context(LOOK):
+        figure = Figure(figsize=(3.6 * len(panels) + 1.6, 3.6), layout="constrained")
+        axes = figure.subplots(1, len(panels), squeeze=False)[0]
+        for axis, (title, sides) in zip(axes, panels.items(), strict=True):
+            for (side, points), (colour, dashes, marker) in zip(sides.items(), SIDES, strict=False):
+                marked = marker if len(points) <= 12 else ""
+                x, y = [point[0] for point in points], [point[1] for point in points]
+                axis.plot(x, y, dashes, color=colour, marker=marked, markersize=5, linewidth=1.6, label=side)
+            axis.set_title(title, loc="left", fontsize=10)
+            axis.set_xlabel(labels[0])
+            if log_x:
+                axis.set_xscale("log", base=2)
+                axis.xaxis.set_major_formatter("{x:g}")
+            if log_y:
+                axis.set_yscale("log")
+        axes[0].set_ylabel(labels[1])
+        handles, names = axes[0].get_legend_handles_labels()
+        figure.legend(handles, names, loc="outside lower center", ncols=min(3, len(names)), frameon=False)
+    return figure
+
+
 def distributions(sides: Mapping[str, Sequence[float]], label: str) -> Figure:
     """Per side, the share of values that are at most so large.
 

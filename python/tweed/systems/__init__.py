@@ -23,7 +23,9 @@ __all__ = ["SYSTEMS", "Notes", "System", "system"]
 #: Name and one line about it.
 SYSTEMS = {
     "compression": "compressors, memories and cadences beside DDP on slow links",
+    "cser": "what is not said is applied at once, alone, and averaged later",
     "ltp": "a loss-tolerant transport: gradients do not wait for the last packet",
+    "saef": "gradients are taken where the rest would lead, had it been said",
 }
 
 

@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from tweed.data import Arrays, Partition, Split, deal, load
-from tweed.simulate.workers import Workers
+from tweed.simulate.flat import Flat
+from tweed.simulate.workers import Workers, copies
 from tweed.strategy import Strategy
 from tweed.train.batches import Batches
 from tweed.train.tasks import row, task
@@ -55,7 +56,7 @@ class Rehearsal:
     seed: int
     workers: int = 8
     partition: str = "iid"
-    test_samples: int = 5_000
+    test_samples: int = 2_500
     falling: bool = True
 
     def lr_at(self, step: int) -> float:
@@ -84,17 +85,19 @@ class Outcome:
     diverged: bool = False
 
 
-#: Called before each step, with its number.
-Watch = Callable[[int, Workers], None]
+def rehearse(lesson: Rehearsal, watch: Callable[[int, Room], None] = lambda step, room: None) -> Outcome:
+    """Trains and evaluates.
 
+    Args:
+      watch: called before each step, with its number.
 
-def rehearse(lesson: Rehearsal, watch: Watch = lambda step, workers: None) -> Outcome:
-    """Trains and evaluates. Cost: backward passes of all workers, one after the other, on one thread."""
+    Cost: backward passes of all workers, one after the other, on one thread.
+    """
     torch.set_num_threads(1)
     room = Room(lesson)
     outcome, recent = Outcome(), []
     for step in range(lesson.steps):
-        watch(step, room.workers)
+        watch(step, room)
         loss = room.step(step)
         if not loss < FAR:
             outcome.diverged = True
@@ -140,6 +143,19 @@ class Room:
     def _loss(self, model: nn.Module, picked: NDArray[np.int64]) -> Tensor:
         train = self._arrays.train
         return F.cross_entropy(model(self._task.inputs(train.x[picked])), targets(train.y[picked]))
+
+    def gradient(self, numbers: Tensor) -> Tensor:
+        """`[numel]`, the gradient of the loss over the first 256 samples, at a point."""
+        model, flat = self._probe
+        flat.numbers.copy_(numbers)
+        flat.grads.zero_()
+        self._loss(model, np.arange(min(256, len(self._arrays.train)))).backward()  # type: ignore[no-untyped-call]
+        return flat.grads.clone()
+
+    @functools.cached_property
+    def _probe(self) -> tuple[nn.Module, Flat]:
+        [model] = copies(self.workers.all[0].model, 1)
+        return model, Flat(model)
 
     @torch.no_grad()
     def score(self, model: nn.Module) -> tuple[float, float]:
