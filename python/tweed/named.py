@@ -33,6 +33,7 @@ from tweed.compress import (
     RandomBlocks,
     Sign,
     StepAhead,
+    Threshold,
     TopK,
 )
 from tweed.compress.half import HalfType
@@ -224,6 +225,19 @@ def saef(density: float = 0.05, fraction: float = 1.0, average_every: int = 20) 
     return Strategy("step", compress=StepAhead(TopK(density), fraction, average_every))
 
 
+def dct(sparsity: float = 0.99, life_span: int = 1000) -> Strategy:
+    """Averages the largest gradients of each tensor, told by a threshold that lives for many steps.
+
+    Args:
+      sparsity: share of numbers that is not said.
+      life_span: steps from one search for thresholds to the next.
+
+    Cost: 8 bytes per number said; one pass over the gradient, and a selection every `life_span` steps.
+    Source: DCT, arXiv 2010.08899, 2021; see `tweed.systems.dct`.
+    """
+    return Strategy(compress=ErrorFeedback(Threshold(round(1 - sparsity, 9), life_span)))
+
+
 def diloco(every: int = 50, lr: float = 0.7, momentum: float = 0.9) -> Strategy:
     """Each rank takes `every` steps alone; then the model moves by Nesterov's momentum over the mean
     movements. The
@@ -307,6 +321,7 @@ _MAKERS: tuple[Callable[..., Strategy], ...] = (
     powersgd,
     qsparse_local,
     saef,
+    dct,
     diloco,
     lag,
     ofedqit,

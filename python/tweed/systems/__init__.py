@@ -24,6 +24,7 @@ __all__ = ["SYSTEMS", "Notes", "System", "system"]
 SYSTEMS = {
     "compression": "compressors, memories and cadences beside DDP on slow links",
     "cser": "what is not said is applied at once, alone, and averaged later",
+    "dct": "a threshold tells which numbers are said, and lives for many steps",
     "ltp": "a loss-tolerant transport: gradients do not wait for the last packet",
     "saef": "gradients are taken where the rest would lead, had it been said",
 }

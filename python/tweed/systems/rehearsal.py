@@ -149,7 +149,8 @@ class Room:
         model, flat = self._probe
         flat.numbers.copy_(numbers)
         flat.grads.zero_()
-        self._loss(model, np.arange(min(256, len(self._arrays.train)))).backward()  # type: ignore[no-untyped-call]
+        loss = self._loss(model, np.arange(min(256, len(self._arrays.train))))
+        loss.backward()  # type: ignore[no-untyped-call]
         return flat.grads.clone()
 
     @functools.cached_property

@@ -1,0 +1,123 @@
+"""What must hold for SAEF, on virtual workers; and its report."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+from tests.simulate.problem import SIZE, loss, perceptron, sgd
+from tweed.compress import ErrorFeedback, Identity, RandomBlocks, StepAhead, TopK
+from tweed.named import saef
+from tweed.simulate.workers import Workers
+from tweed.strategy import Strategy
+from tweed.systems import Notes, system
+from tweed.systems.saef import BUDGET, FRACTIONS, MISMATCH, federated
+
+STEPS = 12
+
+
+def workers_of(memory: object | None) -> Workers:
+    torch.set_num_threads(1)
+    return Workers(perceptron(), sgd, Strategy("step", compress=memory), SIZE)  # type: ignore[arg-type]
+
+
+def train(memory: object | None, steps: int = STEPS) -> Workers:
+    workers = workers_of(memory)
+    for step in range(steps):
+        workers.step(loss(step))
+    return workers
+
+
+def ahead(workers: Workers) -> Tensor:
+    """Where the mean of all would stand, had all been said."""
+    return sum(worker.reference + worker.luggage.state.error for worker in workers.all) / SIZE
+
+
+@pytest.mark.parametrize("fraction", [0.0, 0.5, 1.0])
+def test_where_all_is_said_it_is_sgd_to_the_bit(fraction: float) -> None:
+    plain = train(None).all[0].flat.numbers
+    assert torch.equal(train(StepAhead(Identity(), fraction)).all[0].flat.numbers, plain)
+    assert torch.equal(train(ErrorFeedback(Identity())).all[0].flat.numbers, plain)
+
+
+@pytest.mark.parametrize("compressor", [TopK(0.05), RandomBlocks(8, block=16)], ids=repr)
+def test_errors_averaged_each_step_follow_the_uncompressed_path(compressor: TopK | RandomBlocks) -> None:
+    compressed, plain = workers_of(StepAhead(compressor, average_every=1)), workers_of(None)
+    for step in range(STEPS):
+        compressed.step(loss(step))
+        plain.step(loss(step))
+        torch.testing.assert_close(ahead(compressed), plain.all[0].flat.numbers, rtol=0, atol=2e-6)
+
+
+def test_gradients_are_taken_at_one_point_only_if_errors_are_averaged_each_step() -> None:
+    for every, equal in ((1, True), (0, False), (STEPS + 1, False)):
+        workers = train(StepAhead(TopK(0.05), average_every=every))
+        points = [worker.flat.numbers for worker in workers.all]
+        assert all(torch.allclose(point, points[0], atol=1e-7) for point in points) == equal
+        assert torch.equal(workers.all[0].reference, workers.all[1].reference)
+
+
+def test_a_fraction_of_none_is_error_feedback_to_the_bit() -> None:
+    none, feedback = train(StepAhead(TopK(0.1), fraction=0.0)), train(ErrorFeedback(TopK(0.1)))
+    assert torch.equal(none.all[0].flat.numbers, feedback.all[0].flat.numbers)
+    assert torch.equal(none.all[3].luggage.state.error, feedback.all[3].luggage.state.error)
+
+
+def test_half_the_values_and_an_average_now_and_then_are_as_many_values() -> None:
+    """With indices, 8 bytes per entry, the average costs less than the entries that it replaces."""
+    numel = workers_of(None).all[0].flat.numbers.numel()
+    often, rare = (train(memory, 40).traffic.up_bytes for memory in (ErrorFeedback(TopK(0.1)), saef().memory))
+    headers = 40 * SIZE * 16
+    assert often == pytest.approx(40 * 8 * round(0.1 * numel), abs=headers)
+    assert rare == pytest.approx(40 * 8 * round(0.05 * numel) + 2 * 4 * numel, abs=headers)
+
+
+def test_strategies_are_what_their_names_say() -> None:
+    assert BUDGET["SAEF, top 5 %, P = 20"].memory == StepAhead(TopK(0.05), 1.0, 20)
+    assert MISMATCH["SAEF, top 1 %, P = 1"].memory == StepAhead(TopK(0.01), 1.0, 1)
+    assert [federated(fraction).memory.fraction for fraction in FRACTIONS] == list(FRACTIONS)  # type: ignore[union-attr]
+
+
+def training(method: str, lr: float, seed: int, accuracy: float, losses: list[float]) -> dict[str, object]:
+    shares = {"up_share": 0.2 if "EF, top 10" in method else 0.15, "down_share": 0.3}
+    facts = {
+        "kind": "budget",
+        "method": method,
+        "lr": lr,
+        "seed": seed,
+        "accuracy": accuracy,
+        "losses": losses,
+    }
+    return facts | shares
+
+
+def goals(lines: list[dict[str, object]]) -> dict[str, list[str]]:
+    return {row[0]: list(row[1:]) for row in system("saef").study(lines).sections[0].tables[0].rows}
+
+
+def test_goals_say_what_was_met() -> None:
+    lines = [training("dense", 0.1, 0, 0.8, [1.0, 0.5]), training("EF, top 10 %", 0.1, 0, 0.79, [1.0, 0.6])]
+    lines += [training("SAEF, top 5 %, P = 20", 0.1, 0, 0.797, [0.9, 0.6])]
+    lines += [{"kind": "stall", "fraction": a, "seed": 0, "curve": [2, 2, 2, end], "accuracy": 0.5}
+              for a, end in ((0.0, 0.5), (0.9, 0.4), (1.0, 0.6))]  # fmt: skip
+    found = goals(lines)
+    assert found["accuracy of SAEF at least that of EF"] == ["+0.70 points over 1 seeds", "met"]
+    assert found["accuracy of SAEF within 0.2 points of dense"][1] == "missed"
+    assert found["training loss of SAEF below that of EF all along"] == ["at 1 of 2 points", "missed"]
+    said = found["values said by SAEF, top 5 % and P = 20, as many as by EF, top 10 %, within 1 %"]
+    assert said == ["10.00% against 10.00% of all", "met"]
+    assert found["sorted by label: a whole step ahead stalls above error feedback"][1] == "met"
+    assert found["sorted by label: a fraction between 0 and 1 ends below both"] == ["0.400 at best", "met"]
+
+
+def test_a_quick_look_goes_from_measurements_to_a_report(tmp_path: Path) -> None:
+    notes = Notes(tmp_path)
+    system("saef").experiment(notes, True)
+    system("saef").experiment(notes, True)
+    assert len(notes.lines) == 3
+    found = goals(list(notes.lines))
+    exact = "errors averaged every step: all gradients are taken at the point that analysis follows"
+    assert found[exact][1] == "met"
