@@ -51,6 +51,7 @@ def small(finish_s: float = 0.0, reached: int = 80) -> list[Any]:
 
 def test_evaluations_come_after_whole_periods_and_more_often_later() -> None:
     course = Course(steps=384, every=16)
+    assert Course(steps=384, every=16, stop=80).next_stop(64, 1) == 80
     assert [course.next_stop(0, 1), course.next_stop(192, 1), course.next_stop(192, 32)] == [64, 208, 224]
     assert [course.next_stop(376, 16), course.next_stop(0, 24)] == [384, 72]
     assert Course(steps=100, every=0).next_stop(0, 7) == 100
@@ -109,7 +110,7 @@ def test_sides_are_told_apart_and_the_named_ones_are_there() -> None:
     )
 
 
-def test_periods_are_those_of_the_cadence() -> None:
+def test_periods_are_whole_rounds_of_the_cadence() -> None:
     for side in entrants():
         if isinstance(side.how, Strategy):
-            assert side.period == getattr(side.how.cadence, "every", 1)
+            assert side.period % getattr(side.how.cadence, "every", 1) == 0

@@ -12,45 +12,75 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from tweed import testbed
-from tweed.cadence import LocalSteps, Nesterov
-from tweed.compress import ErrorFeedback, TopK
+from tweed.cadence import LocalSteps
+from tweed.compress import Chain, ErrorFeedback, LowRank, Quantise, Sign, Threshold, TopK
+from tweed.named import named_strategy
 from tweed.strategy import Strategy
 from tweed.systems import compression_study, contest
 from tweed.systems.base import Notes, System
-from tweed.systems.compression_study import ALONE, DDP, DILOCO, LADDER, SEARCH_SEED
+from tweed.systems.compression_study import ALONE, DDP, DILOCO, EVERY, FED, FEW, LADDER, LOCAL, SEARCH_SEED
 from tweed.systems.contest import Course, Entrant
 from tweed.testbed import Network
 
 WORKERS = 4
 RATES = ("10mbit", "100mbit", "1gbit")
+AUTO = "local 8, auto"
 #: Whole trainings of all seeds are over this one; that accuracy does not depend on it is shown with seed 0.
 FAST = "1gbit"
 SEEDS = (0, 1, 2)
-#: Learning rates that every side is searched over, by the accuracy in the end with a seed of its own.
+#: Learning rates that every side is searched over, by the accuracy after so many steps with another seed.
 LRS = (0.05, 0.1, 0.2)
+SEARCHED = 384
 LRS_ADAMW = (0.001, 0.002, 0.004)
+
+
+def _few(density: float) -> Chain:
+    """The largest numbers in 4 bits each, their places coded; the answer likewise."""
+    return Chain(TopK(density), Quantise(bits=4, nearest=True), both_ways=True)
+
+
+def _moved(every: int, compress: Any = None) -> Strategy:
+    return Strategy("difference", LocalSteps(every), compress)
 
 
 def _strategies() -> dict[str, tuple[Strategy, int]]:
     """By label: a strategy, and its period in steps."""
     return {
-        "every step": (Strategy(), 1),
+        EVERY: (Strategy(), 1),
+        "8 bits": (Strategy(compress=ErrorFeedback(Quantise(bits=8, nearest=True))), 1),
+        "sign": (Strategy(compress=ErrorFeedback(Sign())), 1),
         "top-k 1 %": (Strategy(compress=ErrorFeedback(TopK(0.01))), 1),
-        "local 16": (Strategy(exchange="difference", cadence=LocalSteps(16)), 16),
-        DILOCO: (Strategy(exchange="difference", cadence=LocalSteps(32, outer=Nesterov())), 32),
+        "low rank 4": (Strategy(compress=ErrorFeedback(LowRank(4))), 1),
+        "DCT": (Strategy(compress=ErrorFeedback(Threshold(0.01))), 1),
+        "CSER": (named_strategy("cser(ratio=256, reset_ratio=16, every=32)"), 32),
+        "SAEF": (named_strategy("saef(density=0.01, average_every=32)"), 32),
+        LOCAL: (_moved(8), 8),
+        FEW: (_moved(8, _few(0.05)), 8),
+        FED: (_moved(8, ErrorFeedback(_few(0.05))), 8),
+        "local 16, top-k 10 %, memory": (_moved(16, ErrorFeedback(_few(0.1))), 16),
+        AUTO: (named_strategy("auto(every=8)"), 8),
+        DILOCO: (named_strategy("diloco(every=32)"), 32),
     }
+
+
+#: What is special about a side: DiLoCo's inner optimizer, and the exchanges in which "auto" tries its ways.
+_OTHERWISE: dict[str, dict[str, Any]] = {
+    DILOCO: {"optimizer": "adamw", "lr": LRS_ADAMW[0]},
+    AUTO: {"warm": 8 * 20},
+}
 
 
 def entrants() -> list[Entrant]:
     """All sides, peers first. `ALONE` exchanges nothing and is no side: it says what computing takes."""
-    peers = [Entrant(ALONE, "alone"), Entrant(DDP, "ddp"), Entrant("DDP, PowerSGD", "powersgd")]
+    peers = [Entrant(ALONE, "alone"), Entrant(DDP, "ddp"), Entrant("DDP, PowerSGD", "powersgd", warm=4)]
     ours = [Entrant(label, how, period) for label, (how, period) in _strategies().items()]
-    adamw = replace(next(side for side in ours if side.label == DILOCO), optimizer="adamw", lr=LRS_ADAMW[0])
-    return peers + [adamw if side.label == DILOCO else side for side in ours]
+    return peers + [replace(side, **_OTHERWISE.get(side.label, {})) for side in ours]
 
 
 #: Sides that train in full at every rate with seed 0: the measured times beside the computed ones.
-FULL = (DDP, "DDP, PowerSGD", *LADDER)
+FULL = (DDP, "DDP, PowerSGD", LOCAL, FED, DILOCO)
+#: Except that DDP stops early at the slowest, where a step of it takes a second.
+EARLY = 128
 
 
 def experiment(notes: Notes, quick: bool) -> None:
@@ -70,8 +100,10 @@ def experiment(notes: Notes, quick: bool) -> None:
         _train(notes, tuned[1:], Course(seed=seed), FAST)
     for rate in RATES:
         _race(notes, tuned, Course(), rate, (1.0, 5))
-    for rate in RATES:
-        _train(notes, [side for side in tuned if side.label in FULL], Course(), rate)
+    for rate in RATES[:-1]:
+        for side in [side for side in tuned if side.label in FULL]:
+            slow = (side.label, rate) == (DDP, RATES[0])
+            _train(notes, [side], Course(stop=EARLY if slow else None), rate)
 
 
 def _search(notes: Notes, side: Entrant) -> None:
@@ -79,7 +111,7 @@ def _search(notes: Notes, side: Entrant) -> None:
         facts = {"kind": "search", "side": side.label, "lr": lr}
         if not notes.has(**facts):
             notes.tell(f"learning rate {lr:g}: {side.label}")
-            course = Course(seed=SEARCH_SEED, every=0)
+            course = Course(steps=SEARCHED, seed=SEARCH_SEED, every=0)
             learned = _ran(contest.learn, FAST, replace(side, lr=lr), course)
             notes.add(facts | {"accuracy": learned.curve[-1][2]})
 

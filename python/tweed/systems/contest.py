@@ -38,6 +38,7 @@ class Entrant:
       period: steps after which it is where it began: exchange and local steps. Laps and evaluations come
         after whole periods.
       optimizer, lr: "sgd" has a momentum of 0.9. The rate falls to zero along half a cosine.
+      warm: steps at least before its laps begin.
     """
 
     label: str
@@ -45,6 +46,11 @@ class Entrant:
     period: int = 1
     optimizer: Literal["sgd", "adamw"] = "sgd"
     lr: float = 0.05
+    warm: int = 0
+
+    def periods(self, steps: int) -> int:
+        """About so many steps, in whole periods: at least one."""
+        return max(1, steps // self.period) * self.period
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,18 +64,25 @@ class Course:
       every: steps between evaluations in the second half, a quarter as many in the first; fewer where periods
         ask for it. 0: at the end alone.
       seed: of model, partition and batches.
+      stop: steps after which it ends early; None: it does not.
     """
 
     task: str = "fashion-mnist"
     batch: int = 32
-    steps: int = 384
-    every: int = 16
+    steps: int = 768
+    every: int = 32
     seed: int = 0
+    stop: int | None = None
+
+    @property
+    def last(self) -> int:
+        """Steps that are made."""
+        return self.stop or self.steps
 
     def next_stop(self, done: int, period: int) -> int:
         """Steps after which the model is evaluated next, when `done` were made."""
         every = self.every * (4 if 2 * done < self.steps else 1) or self.steps
-        return min(self.steps, done + -(-every // period) * period)
+        return min(self.last, done + -(-every // period) * period)
 
 
 @dataclass(slots=True)
@@ -109,7 +122,7 @@ def learn(rank: int, size: int, entrant: Entrant, course: Course) -> Learned:
     trainer = _Trainer(entrant, course)
     learned, links = Learned(), 0
     seconds = 0.0
-    while trainer.done < course.steps:
+    while trainer.done < course.last:
         before = _sent()
         seconds += trainer.stretch(course.next_stop(trainer.done, entrant.period) - trainer.done)
         links += _sent() - before
@@ -127,15 +140,16 @@ def race(
 
     Args:
       lap_s: seconds of a lap, about; it has at least one period.
-      laps: of each, after one that is not counted.
+      laps: of each, after a warm-up.
     """
     trainers = [_Trainer(entrant, course) for entrant in entrants]
+    for trainer in trainers:
+        trainer.stretch(trainer.entrant.periods(trainer.entrant.warm))
     pace = [trainer.stretch(trainer.entrant.period) / trainer.entrant.period for trainer in trainers]
     raced = [Raced() for _ in entrants]
     for _ in range(laps):
         for trainer, noted, step_s in zip(trainers, raced, pace, strict=True):
-            periods = max(1, int(lap_s / step_s / trainer.entrant.period))
-            before, steps = _sent(), periods * trainer.entrant.period
+            before, steps = _sent(), trainer.entrant.periods(int(lap_s / step_s))
             noted.seconds.append(trainer.stretch(steps))
             noted.steps.append(steps)
             noted.link_bytes += _mean(_sent() - before)
