@@ -30,7 +30,7 @@ FAST = "1gbit"
 SEEDS = (0, 1, 2)
 #: Learning rates that every side is searched over, by the accuracy after so many steps with another seed.
 LRS = (0.05, 0.1, 0.2)
-SEARCHED = 384
+SEARCHED = 256
 LRS_ADAMW = (0.001, 0.002, 0.004)
 
 
@@ -55,9 +55,10 @@ def _strategies() -> dict[str, tuple[Strategy, int]]:
         "CSER": (named_strategy("cser(ratio=256, reset_ratio=16, every=32)"), 32),
         "SAEF": (named_strategy("saef(density=0.01, average_every=32)"), 32),
         LOCAL: (_moved(8), 8),
-        FEW: (_moved(8, _few(0.05)), 8),
-        FED: (_moved(8, ErrorFeedback(_few(0.05))), 8),
-        "local 16, top-k 10 %, memory": (_moved(16, ErrorFeedback(_few(0.1))), 16),
+        FEW: (_moved(8, _few(0.1)), 8),
+        FED: (_moved(8, ErrorFeedback(_few(0.1))), 8),
+        "local 8, 4 bits, memory": (_moved(8, ErrorFeedback(Quantise(bits=4, nearest=True))), 8),
+        "local 4, top-k 5 %, memory": (_moved(4, ErrorFeedback(_few(0.05))), 4),
         AUTO: (named_strategy("auto(every=8)"), 8),
         DILOCO: (named_strategy("diloco(every=32)"), 32),
     }

@@ -21,7 +21,7 @@ from tweed.systems.base import Line
 ALONE, DDP, DILOCO = "computing alone", "DDP on Gloo", "DiLoCo"
 PEERS = (DDP, "DDP, PowerSGD", DILOCO)
 #: Parts added one at a time.
-EVERY, LOCAL, FEW = "every step", "local 8", "local 8, top-k 5 %"
+EVERY, LOCAL, FEW = "every step", "local 8", "local 8, top-k 10 %"
 FED = f"{FEW}, memory"
 LADDER = (EVERY, LOCAL, FEW, FED)
 #: In points of accuracy: about twice what seeds differ by.
