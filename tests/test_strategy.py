@@ -211,3 +211,21 @@ def test_short_names_of_compression() -> None:
     assert named_strategy("half").memory == Direct(Half())
     with pytest.raises(StrategyError, match="density=7"):
         named_strategy("top_k:7")
+
+
+MISFITS: list[tuple[dict[str, Any], str]] = [
+    ({"compress": ErrorReset(TopK(0.1), TopK(0.1))}, 'exchange="gradient": .* a gradient moves none'),
+    ({"exchange": "model", "compress": Half()}, 'exchange="model": a model that is compressed'),
+    (
+        {"exchange": "difference", "cadence": LocalSteps(8, outer=Nesterov()), "transport": "ltp"},
+        r"cadence=LocalSteps\(.* does not go with Ltp\(",
+    ),
+    ({"compress": TopK}, "compress=.* take one from tweed.compress"),
+    ({"compress": 7}, "compress=7 is no part"),
+]
+
+
+@pytest.mark.parametrize(("parts", "words"), MISFITS)
+def test_compression_that_does_not_fit_is_refused_with_the_reason(parts: dict[str, Any], words: str) -> None:
+    with pytest.raises(StrategyError, match=words):
+        Strategy(**parts)

@@ -117,6 +117,12 @@ class Strategy:
                 "the one model that all ranks stand at, and with this memory they stand apart. Take Direct "
                 "or ErrorFeedback, or no outer optimiser"
             )
+        if outer is not None and (self.may_lose or self.collective is not None):
+            other = self.collective if self.transport is None else self.transport
+            raise StrategyError(
+                f"cadence={self.cadence!r} does not go with {other!r}: {outer!r} needs the exact average of "
+                "all ranks' movements. Leave one of the two out"
+            )
 
     @property
     def memory(self) -> Memory[Any] | None:

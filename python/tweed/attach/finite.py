@@ -12,10 +12,10 @@ from dataclasses import dataclass
 
 import torch
 import torch.distributed as dist
-from torch import Tensor
 
 from tweed.attach.bucket import Bucket
 from tweed.attach.wire import Wire
+from tweed.compress.native.sparse import all_finite
 from tweed.errors import NonFinite
 
 _NOTHING, _GIVEN, _FIRST_RANK = 0, 1, 2  # the greatest word of all ranks counts
@@ -75,12 +75,8 @@ def tell(buckets: Sequence[Bucket], given: Sequence[Sequence[bool]], wire: Wire)
 
 def _words(bucket: Bucket, given: Sequence[bool], rank: int) -> list[int]:
     words = [_GIVEN if gives else _NOTHING for gives in given]
-    if not _finite(bucket.flat):
+    if not all_finite(bucket.numbers.float()):
         for index, view in enumerate(bucket.views):
-            if not _finite(view):
+            if not view.float().isfinite().all():
                 words[index] = _FIRST_RANK + rank
     return words
-
-
-def _finite(values: Tensor) -> bool:
-    return bool(torch.isfinite(values.float()).all())

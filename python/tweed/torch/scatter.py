@@ -16,6 +16,7 @@ from tweed.attach.carry import swap
 from tweed.attach.stored import filled, plain
 from tweed.attach.wire import Stats, Wire
 from tweed.compress import Direct, ErrorFeedback, Numbers, Packet, Spec, Turn, unpack
+from tweed.compress.native.sparse import all_finite
 from tweed.errors import UsageError
 from tweed.strategy import Strategy
 
@@ -76,7 +77,7 @@ class PackedReduceScatter:
             self._turns, self._stored = self._stored["turns"], None
 
     def _is_bad(self, shards: Tensor, wire: Wire) -> bool:
-        word = torch.tensor(0 if shards.isfinite().all() else 1 + wire.rank, device=shards.device)
+        word = torch.tensor(0 if all_finite(shards.view(-1)) else 1 + wire.rank, device=shards.device)
         wire.wait(wire.work(dist.all_reduce(word, dist.ReduceOp.MAX, wire.group, async_op=True)))
         rank = int(word) - 1
         if rank >= 0:
