@@ -202,7 +202,7 @@ def refuse(rank: int, size: int) -> None:
             with pytest.raises(StrategyError, match=words):
                 compress(with_ddp(None), memory)
     with pytest.raises(UsageError, match="fully_shard"):
-        tweed.torch.sharded_compression(make(), TopK(0.1))
+        tweed.torch.sharded_compression(make(), Half())
 
 
 def test_what_cannot_be_done_is_refused_with_the_reason() -> None:
