@@ -191,6 +191,7 @@ def test_ddp_resumes_with_what_was_stored() -> None:
 
 
 REFUSED: list[tuple[Any, str]] = [
+    (TopK(0.1), "nothing makes good"),
     (StepAhead(TopK(0.1)), "a gradient moves none"),
     (ErrorReset(TopK(0.1), Identity()), "a gradient moves none"),
 ]

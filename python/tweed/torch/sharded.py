@@ -35,7 +35,7 @@ def sharded_compression(model: nn.Module, memory: Memory[Any] | Method) -> Shard
 
     Args:
       model: sharded over one group, of any backend.
-      memory: `ErrorFeedback` or `Direct`; a compressor stands for `Direct` of it.
+      memory: `ErrorFeedback` or `Direct`; a compressor that needs none stands for `Direct` of it.
 
     Returns: what is remembered and counted; see `ShardedCompression`.
     Raises:
