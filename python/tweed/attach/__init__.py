@@ -8,8 +8,12 @@ wire      the process group, as the exchanges see it
 gradient  exchange of gradients during the backward pass
 model     exchange of models between steps
 flight    the way of one buffer through compression and the network, `carry` over a group
+finite    who gives something, and is it finite: told before anything is compressed
 parcels   all buffers that go compressed
 packed    exchange of gradients, compressed; `moved` of how far parameters have moved
+stored    states of memories and compressors in checkpoints
+averaged  the average model, to be evaluated
+pace      the cadence in real time; `steps` measures steps for it
 ordered   exchange of gradients, single messages in the order of news; over `mail`
 checks    what must hold before ranks train together
 run       the hooks that tie these to a model and its optimizer, and feed the cadence
@@ -64,6 +68,11 @@ def attach(
       state and whole-number buffers stay local. Every rank must take the same number of steps; a gradient
       scaler that skips one on one rank only breaks this.
 
+    * It compresses: the same, with what the memory makes of it. Gradients are then exchanged when the backward
+      pass has ended. Numbers that are not finite are never said nor remembered: gradients become NaN on all
+      ranks, which a gradient scaler skips; a step that is taken raises `NonFinite`. Evaluate within
+      `run.averaged()`. See docs/compression.md.
+
     A strategy with a transport or a server gets a process group of its own, of backend "tweed", over the
     same ranks. What a transport loses of this rank's contributions is added to its next ones. A server has no
     data: see `Run.serve`.
@@ -87,7 +96,7 @@ def attach(
 
     Cost: a broadcast of the model now; then what the strategy says. Memory: one more copy of the model for
       "gradient" and "model" (buckets; "gradient" needs no other memory for gradients), two for "step" and
-      "difference".
+      "difference"; with compression two or three more, see there.
     """
     from tweed.attach.run import Run
 
