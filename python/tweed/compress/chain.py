@@ -9,7 +9,6 @@ from tweed.compress.base import Compressor, Spec, Turn
 from tweed.compress.contract import check_contracts
 from tweed.compress.entries import Coding, Entries
 from tweed.compress.levels import Levels
-from tweed.compress.native.sparse import BLOCK
 from tweed.compress.nonzero import Nonzero
 from tweed.compress.packet import HEADER_BYTES, Packet
 from tweed.compress.quantise import Quantise
@@ -122,5 +121,7 @@ class Chain:
 
 def _gap_bytes(density: float) -> float:
     """Mean bytes per index of `delta_encode`: the gaps are geometric, and the largest of a block counts."""
+    from tweed.compress.native.sparse import BLOCK  # loads the extension module
+
     widths: float = sum(1 - (1 - (1 - density) ** 2**width) ** BLOCK for width in range(31))
     return (1 + BLOCK * widths / 8) / BLOCK
