@@ -159,8 +159,9 @@ def test_the_reset_of_everything_makes_models_equal() -> None:
         path = path + mean(values(step))
         if step % 3 < 2:
             assert all(torch.equal(*pair) for pair in zip(moved, values(step), strict=True))
-            assert local_sgd.said_bytes == [0] * SIZE
+            assert local_sgd.traffic.bytes == 0
         else:
+            local_sgd.traffic.up_bytes = local_sgd.traffic.down_bytes = 0
             assert all(torch.allclose(model, path, atol=1e-5) for model in models)
 
 

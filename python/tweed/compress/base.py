@@ -8,13 +8,13 @@ says whose turn it is, from which all chance is drawn.
     packet.add_to(out)                                              # out += what the packet says
 
 Conservation: the packet plus the new `error` is `value` plus the old `error`, number by number, to rounding.
-Where a packet says exactly what it was given (sparsifiers), so is the law.
+Where a packet says exactly what it was given (sparsifiers), so is the law. What is finite, up to 3e38, leaves
+a finite packet and a finite error; that nothing else comes in is the driver's part.
 
 A *memory* wraps a compressor and decides what becomes of the error: it is fed back, or applied at once and
-reset
-later, or stepped ahead of. It is a coroutine without I/O. It yields what is to be averaged over ranks, and is
-sent the average; the live driver (`tweed.attach`) and the simulated one (`tweed.simulate`) walk the same
-code.
+reset later, or stepped ahead of. It is a coroutine without I/O. It yields what is to be averaged over ranks,
+and is sent the average; the live driver (`tweed.attach`) and the simulated one (`tweed.simulate`) walk the
+same code.
 
     exchange = memory.exchange(value, state, turn)
     ask = next(exchange)                     # an `Ask`: compress and average this

@@ -38,7 +38,7 @@ def compression(model: DistributedDataParallel, memory: Memory[Any] | Method) ->
 
     Args:
       model: over a process group of any backend. It must have no other communication hook.
-      memory: for gradients; a compressor stands for `Direct` of it.
+      memory: for gradients; a compressor that needs none stands for `Direct` of it.
 
     Returns: what is remembered and counted; see `Compression`.
     Raises: StrategyError for a memory that is not for gradients.
