@@ -15,10 +15,13 @@ from tweed.compress import (
     ErrorReset,
     Half,
     Identity,
+    LowRank,
     Method,
+    Quantise,
     RandomBlocks,
     RandomK,
     StepAhead,
+    Threshold,
     TopK,
 )
 from tweed.compress.base import Spec
@@ -32,6 +35,10 @@ TWO = LocalSteps(2)
 STRATEGIES: dict[str, Strategy] = {
     "gradient, error feedback": Strategy(compress=ErrorFeedback(TopK(0.1))),
     "gradient, chance": Strategy(compress=ErrorFeedback(RandomK(0.1))),
+    "gradient, both ways": Strategy(compress=ErrorFeedback(TopK(0.1, both_ways=True))),
+    "gradient, 8 bits": Strategy(compress=ErrorFeedback(Quantise(8, nearest=True))),
+    "gradient, low rank": Strategy(compress=ErrorFeedback(LowRank(2))),
+    "gradient, threshold": Strategy(compress=ErrorFeedback(Threshold(0.1, lifespan=3))),
     "gradient, silent ranks": Strategy(
         cadence=Intermittent(probability=0.5), compress=ErrorFeedback(TopK(0.1))
     ),

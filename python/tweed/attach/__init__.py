@@ -68,10 +68,10 @@ def attach(
       state and whole-number buffers stay local. Every rank must take the same number of steps; a gradient
       scaler that skips one on one rank only breaks this.
 
-    * It compresses: the same, with what the memory makes of it. Gradients are then exchanged when the backward
-      pass has ended. Numbers that are not finite are never said nor remembered: gradients become NaN on all
-      ranks, which a gradient scaler skips; a step that is taken raises `NonFinite`. Evaluate within
-      `run.averaged()`. See docs/compression.md.
+    * It compresses: the same, with what the memory makes of it. Gradients are then exchanged when the
+      backward pass has ended. Numbers that are not finite are never said nor remembered: gradients become
+      NaN on all ranks, which a gradient scaler skips; a step that is taken raises `NonFinite`. Evaluate
+      within `run.averaged()`. See docs/compression.md.
 
     A strategy with a transport or a server gets a process group of its own, of backend "tweed", over the
     same ranks. What a transport loses of this rank's contributions is added to its next ones. A server has no
