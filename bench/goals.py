@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from bench import emulated, linked, ltp, sent, tabled
+from bench import emulated, linked, ltp, sent, sparse, tabled
 from bench.cases import OURS, PEERS, cases
 from bench.emulator import LOSS, PING, RATE
 from bench.networks import PART
@@ -76,11 +76,16 @@ SHARE_OF_IPERF3 = 0.98
 #: Of the link's rate, of values, where nothing may be missing and packets are lost on a long way.
 SHARE_OF_LONG = 0.85
 COPIES = 1.0
+#: Times torch.topk, on each input.
+TOP_K = {"tweed": 30.0, "kernel, Avx512": 30.0, "kernel, Avx2": 20.0}
+#: Of the rate of a copy past the cache.
+SHARE_OF_COPY = 0.55
+_JUDGED = ("threshold", "threshold, fed", "top-k, fed", "add", "gaps, encode", "gaps, decode")
 
 
 def goals(rows: Sequence[Row]) -> str:
     """Each goal for which there are rows; by medians."""
-    kinds = (_one_host, _beside_iperf3, _between, _messages, _memory, _testbed)
+    kinds = (_one_host, _beside_iperf3, _between, _messages, _memory, _testbed, _top_k, _sparse)
     body = [_line(verdict) for kind in kinds for verdict in kind(rows)]
     return f"## Goals\n\n{grid(('of', 'goal', 'measured', 'reached'), body)}" if body else ""
 
@@ -163,3 +168,18 @@ def _testbed(rows: Sequence[Row]) -> Iterator[Verdict]:
             goal = f"within {emulated.DEVIATIONS:g} standard deviations"
             reached = abs(row["off"]) <= emulated.DEVIATIONS
             yield Verdict(f"loss, {network}", goal, f"{row['off']:+.1f}", reached)
+
+
+def _top_k(rows: Sequence[Row]) -> Iterator[Verdict]:
+    for kind, sides in sparse.beside_torch(rows).items():
+        for side, factor in sides.items():
+            yield _factor(f"top-k, {kind}, {side}", "torch.topk", TOP_K.get(side, 0), factor)
+
+
+def _sparse(rows: Sequence[Row]) -> Iterator[Verdict]:
+    for row in rows:
+        if row["part"] == sparse.KERNELS and row["side"] in _JUDGED and row["of"] != "Baseline":
+            share = sparse.of_copy(row, rows)
+            goal = f"{SHARE_OF_COPY} of a streaming copy"
+            what = f"{row['side']}, {row['of']}"
+            yield Verdict(what, goal, f"{share:.2f}", share >= SHARE_OF_COPY)

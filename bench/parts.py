@@ -14,6 +14,7 @@ from bench import (
     schedules,
     shared,
     simulator,
+    sparse,
     training,
 )
 from bench.run import Row
@@ -31,6 +32,7 @@ FULL: dict[str, Part] = {
     "training": lambda: training.steps(4, training.FULL),
     "memory": lambda: footprint.extra((25 << 20, 100 << 20)),
     "kernels": memory.kernels,
+    "sparse": sparse.rows,
     "schedules": lambda: schedules.built((8, 64, 512)),
     "simulator": lambda: simulator.events((8, 64, 512)),
 }

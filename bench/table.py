@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from bench import compared, emulated, goals, limits, linked, machine, sent, tabled
+from bench import compared, emulated, goals, limits, linked, machine, sent, sparse, tabled
 from bench.networks import PART
 from bench.run import Row
 from bench.units import grid
@@ -58,6 +58,8 @@ _SECTIONS = (
     emulated.accuracy,
     emulated.reach,
     compared.cpu("all_reduce", "all_reduce over TCP", PART),
+    sparse.top_k,
+    sparse.kernels,
     tabled.training,
     tabled.memory,
     tabled.schedules,

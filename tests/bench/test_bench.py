@@ -20,6 +20,7 @@ from bench import (
     schedules,
     shared,
     simulator,
+    sparse,
     table,
     tabled,
     training,
@@ -420,3 +421,24 @@ def test_a_turn_of_ltp_becomes_a_row() -> None:
     assert (row["calls"], row["median_s"], row["p99_s"]) == (4, 0.25, 0.4)
     assert (row["sent_packets"], row["lost_packets"], row["block_medians_s"]) == (20, 2, [0.1, 0.2])
     assert row["cpu_s_per_gb"] == {"sender": 1.0, "receiver": 2.0}
+
+
+def test_kernels_that_choose_numbers_are_judged_by_the_copy_and_by_torch() -> None:
+    output = """limits, 25 numbers
+  copy, streaming                 30.0 GB/s      6.00 ms
+
+Avx2
+  top-k, constant                 20.0 GB/s      5.00 ms
+  threshold                       15.0 GB/s      7.00 ms
+  threshold, fed                  18.0 GB/s      9.00 ms
+"""
+    spans = {"torch.topk": 0.2, "tweed": 0.008}
+    beside = [
+        {"part": sparse.TOP_K, "input": "constant", "side": side, "least_s": s} for side, s in spans.items()
+    ]
+    page = table.page([*beside, *sparse.read_example(output)])
+    assert lines(page, "top-k, constant, tweed", "30x torch.topk", "25.0x torch.topk", "**no**")
+    assert lines(page, "top-k, constant, kernel, Avx2", "20x torch.topk", "40.0x torch.topk", "yes")
+    assert lines(page, "| threshold, Avx2 |", "0.50", "**no**")
+    assert lines(page, "| threshold, fed, Avx2 |", "0.60", "yes")
+    assert lines(page, "| Avx2 | threshold, fed | 9.00 ms | 18.0 | 0.60 |")

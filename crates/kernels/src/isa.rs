@@ -1,5 +1,7 @@
 //! Which code runs where: the choice of a kernel from instruction set, dtype and reduction.
 
+use std::fmt;
+
 use half::{bf16, f16};
 
 use crate::body::{body, Job, Lane};
@@ -25,6 +27,29 @@ pub(crate) enum Isa {
     /// AVX-512 F, beside the above.
     #[cfg(target_arch = "x86_64")]
     Avx512,
+}
+
+impl Default for Isa {
+    fn default() -> Self {
+        Self::best()
+    }
+}
+
+/// An instruction set that this CPU has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct InstructionSet(pub(crate) Isa);
+
+impl InstructionSet {
+    /// All that there is code for, the best one last.
+    pub fn available() -> impl DoubleEndedIterator<Item = Self> {
+        Isa::available().map(Self)
+    }
+}
+
+impl fmt::Display for InstructionSet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&self.0, f)
+    }
 }
 
 impl Isa {

@@ -1,4 +1,4 @@
-//! Arithmetic over raw memory: the reductions that collectives are made of.
+//! Arithmetic over raw memory: the reductions that collectives are made of, and what compression is made of.
 //!
 //! The engine sums straight from the shared memory of other processes, so everything here takes raw
 //! pointers. Two operations are enough:
@@ -31,6 +31,7 @@ mod x86;
 
 pub use dtype::{DType, ReduceOp, UnknownNumber, Unsupported};
 pub use fold::{copy, fold, Target};
+pub use isa::InstructionSet;
 
 #[cfg(test)]
 mod tests;

@@ -4,11 +4,12 @@ use super::lanes::MAGNITUDE;
 use super::select::{keep, least, put_back};
 use super::sieve::{sieve, Input, BLOCK};
 use super::taken::Taken;
-use crate::isa::Isa;
 
 /// Rows of memory that a sample is drawn from, at most, and the numbers of each.
-const SAMPLE_ROWS: usize = 16384;
+const SAMPLE_ROWS: usize = 4096;
 const SAMPLE_ROW: usize = 16;
+/// Rows that memory is asked for ahead of them.
+const SAMPLE_AHEAD: usize = 16;
 /// Fewer numbers than this per sampled one are not worth a sample.
 const SAMPLE_EVERY: usize = 8;
 
@@ -20,10 +21,6 @@ const SAMPLE_EVERY: usize = 8;
 ///
 /// If `error` has another length.
 pub fn threshold(x: &[f32], error: Option<&mut [f32]>, tau: f32, taken: &mut Taken) {
-    threshold_with(Isa::best(), x, error, tau, taken);
-}
-
-pub(super) fn threshold_with(isa: Isa, x: &[f32], error: Option<&mut [f32]>, tau: f32, taken: &mut Taken) {
     let above = (tau.to_bits() & MAGNITUDE) as i32 - 1;
     let mut input = input(x, error);
     let (mut at, numel) = (0, x.len());
@@ -32,7 +29,7 @@ pub(super) fn threshold_with(isa: Isa, x: &[f32], error: Option<&mut [f32]>, tau
         if taken.room() < taken.len + BLOCK {
             taken.reserve((2 * taken.len + BLOCK).min(numel + BLOCK));
         }
-        at = sieve(isa, &mut input, at, above, taken);
+        at = sieve(&mut input, at, above, taken);
     }
 }
 
@@ -53,22 +50,18 @@ pub fn nonzero(x: &[f32], taken: &mut Taken) {
 ///
 /// If `error` has another length, or there are fewer numbers than `count`.
 pub fn top_k(x: &[f32], error: Option<&mut [f32]>, count: usize, taken: &mut Taken) {
-    top_k_with(Isa::best(), x, error, count, taken);
-}
-
-pub(super) fn top_k_with(isa: Isa, x: &[f32], error: Option<&mut [f32]>, count: usize, taken: &mut Taken) {
     assert!(count <= x.len(), "{count} of {} numbers", x.len());
     let mut input = input(x, error);
     taken.reserve((2 * count + 2 * SAMPLE_ROWS).min(x.len()) + BLOCK);
     for attempt in 0.. {
         let above = guess(&input, count, attempt, taken);
-        candidates(isa, &mut input, count, above, taken);
+        candidates(&mut input, count, above, taken);
         if taken.len >= count {
             break;
         }
         input = restored(input, taken);
     }
-    keep_if_any(isa, taken, count, &mut input);
+    keep_if_any(taken, count, &mut input);
 }
 
 /// The least magnitude among the `count` numbers of largest magnitude. Cost: as [`top_k`].
@@ -78,7 +71,7 @@ pub(super) fn top_k_with(isa: Isa, x: &[f32], error: Option<&mut [f32]>, count: 
 /// If `count` is 0, or there are fewer numbers.
 pub fn kth_magnitude(x: &[f32], count: usize, taken: &mut Taken) -> f32 {
     top_k(x, None, count, taken);
-    f32::from_bits(least(taken.values(), count).magnitude)
+    f32::from_bits(least(taken, count).magnitude)
 }
 
 fn input<'a>(x: &'a [f32], error: Option<&'a mut [f32]>) -> Input<'a> {
@@ -89,18 +82,18 @@ fn input<'a>(x: &'a [f32], error: Option<&'a mut [f32]>) -> Input<'a> {
 }
 
 /// Takes all that may be among the `count` largest, if `above` was not too high.
-fn candidates(isa: Isa, input: &mut Input<'_>, count: usize, mut above: i32, taken: &mut Taken) {
+fn candidates(input: &mut Input<'_>, count: usize, mut above: i32, taken: &mut Taken) {
     taken.len = 0;
     let (mut at, numel) = (0, input.numel());
     while at < numel {
-        at = sieve(isa, input, at, above, taken);
+        at = sieve(input, at, above, taken);
         if at < numel {
-            above = keep_if_any(isa, taken, count, input);
+            above = keep_if_any(taken, count, input);
         }
     }
 }
 
-fn keep_if_any(isa: Isa, taken: &mut Taken, count: usize, input: &mut Input<'_>) -> i32 {
+fn keep_if_any(taken: &mut Taken, count: usize, input: &mut Input<'_>) -> i32 {
     if count == 0 {
         taken.len = 0;
         return MAGNITUDE as i32;
@@ -109,7 +102,7 @@ fn keep_if_any(isa: Isa, taken: &mut Taken, count: usize, input: &mut Input<'_>)
         Input::Plain(_) => None,
         Input::Fed(_, error) | Input::Again(error) => Some(&mut **error),
     };
-    keep(isa, taken, count, error)
+    keep(taken, count, error)
 }
 
 /// As it was before numbers were taken, but for the sum that `error` holds now.
@@ -145,18 +138,19 @@ fn guess(input: &Input<'_>, count: usize, attempt: u32, taken: &mut Taken) -> i3
     taken.reserve(drawn);
     taken.len = drawn;
     sample(input, rows, taken);
-    least(taken.values(), rank as usize).magnitude as i32 - 1
+    least(taken, rank as usize).magnitude as i32 - 1
 }
 
 /// Draws `rows` rows of neighbours, each from its own part of the numbers.
 fn sample(input: &Input<'_>, rows: usize, taken: &mut Taken) {
     let part = input.numel() / rows;
-    for row in 0..rows {
+    let first = |row: usize| {
         // Fibonacci hashing: no stride of the data meets that of the sample.
         let within = (row as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
-        let first = row * part + ((within as usize * (part - SAMPLE_ROW)) >> 32);
-        for place in 0..SAMPLE_ROW {
-            taken.values_mut()[row * SAMPLE_ROW + place] = input.at(first + place);
-        }
+        row * part + ((within as usize * (part - SAMPLE_ROW)) >> 32)
+    };
+    for (row, drawn) in taken.values_mut().chunks_exact_mut(SAMPLE_ROW).enumerate() {
+        input.expect(first((row + SAMPLE_AHEAD).min(rows - 1)));
+        input.copy(first(row), drawn);
     }
 }

@@ -7,6 +7,8 @@ mod bitmap;
 mod choose;
 mod finite;
 mod gaps;
+#[cfg(target_arch = "x86_64")]
+mod gaps_x86;
 mod lanes;
 mod places;
 mod select;

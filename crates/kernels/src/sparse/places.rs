@@ -37,13 +37,10 @@ fn check(indices: &[i32], numel: usize) -> Result<(), Outside> {
 pub fn scatter_add(out: &mut [f32], indices: &[i32], values: &[f32]) -> Result<(), Outside> {
     assert_eq!(indices.len(), values.len(), "a value per index");
     check(indices, out.len())?;
-    let out = out.as_mut_ptr();
     for (i, (&index, value)) in indices.iter().zip(values).enumerate() {
+        prefetch(out, indices[(i + AHEAD).min(indices.len() - 1)] as usize);
         // SAFETY: all indices have been checked.
-        unsafe {
-            prefetch(out, indices, i + AHEAD);
-            *out.add(index as usize) += value;
-        }
+        unsafe { *out.get_unchecked_mut(index as usize) += value };
     }
     Ok(())
 }
@@ -62,30 +59,23 @@ pub fn scatter_add(out: &mut [f32], indices: &[i32], values: &[f32]) -> Result<(
 pub fn gather(x: &[f32], indices: &[i32], out: &mut [f32]) -> Result<(), Outside> {
     assert_eq!(indices.len(), out.len(), "a value per index");
     check(indices, x.len())?;
-    let x = x.as_ptr();
     for (i, (&index, out)) in indices.iter().zip(out).enumerate() {
+        prefetch(x, indices[(i + AHEAD).min(indices.len() - 1)] as usize);
         // SAFETY: all indices have been checked.
-        unsafe {
-            prefetch(x, indices, i + AHEAD);
-            *out = *x.add(index as usize);
-        }
+        *out = unsafe { *x.get_unchecked(index as usize) };
     }
     Ok(())
 }
 
-/// Asks for the line that `indices[at]` leads to, if there is one.
-///
-/// # Safety
-///
-/// All indices lie within the numbers at `x`.
+/// Asks memory for the line that a number lies in, if there is that number.
 #[inline(always)]
-unsafe fn prefetch(x: *const f32, indices: &[i32], at: usize) {
+pub(super) fn prefetch(x: &[f32], index: usize) {
     #[cfg(target_arch = "x86_64")]
-    if let Some(&index) = indices.get(at) {
+    if let Some(number) = x.get(index) {
         use std::arch::x86_64::{_mm_prefetch, _MM_HINT_T0};
-        // SAFETY: by contract; SSE is part of x86-64.
-        unsafe { _mm_prefetch::<_MM_HINT_T0>(x.add(index as usize).cast()) };
+        // SAFETY: SSE is part of x86-64.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(std::ptr::from_ref(number).cast()) };
     }
     #[cfg(not(target_arch = "x86_64"))]
-    let _ = (x, indices, at);
+    let _ = (x, index);
 }

@@ -2,7 +2,6 @@
 
 use super::lanes::{Lanes, Work, MAGNITUDE};
 use super::taken::Taken;
-use crate::isa::Isa;
 
 const BUCKETS_LOG: u32 = 11;
 
@@ -15,24 +14,48 @@ pub(super) struct Least {
     pub(super) ties: usize,
 }
 
-/// Finds the least of the `count` largest magnitudes of `numbers`; `count` is 1 to their number.
+/// Finds the least of the `count` largest magnitudes of what was taken; `count` is 1 to its number.
 ///
-/// Cost: a pass for the range, and up to three for buckets of ever finer magnitudes.
-pub(super) fn least(numbers: &[f32], count: usize) -> Least {
-    let magnitudes = || numbers.iter().map(|x| x.to_bits() & MAGNITUDE);
-    let (mut low, mut high) = magnitudes().fold((MAGNITUDE, 0), |(low, high), x| (low.min(x), high.max(x)));
-    let mut ties = count;
-    while low < high {
-        let shift = (u32::BITS - (high - low).leading_zeros()).saturating_sub(BUCKETS_LOG);
-        let mut buckets = [0_u32; 1 << BUCKETS_LOG];
-        for x in magnitudes().map(|x| x.wrapping_sub(low)).filter(|&x| x <= high - low) {
-            buckets[(x >> shift) as usize] += 1;
+/// Cost: two passes for the range, and up to three for buckets of ever finer magnitudes.
+pub(super) fn least(taken: &Taken, count: usize) -> Least {
+    // SAFETY: the instruction set is one of this CPU's.
+    unsafe { taken.isa.run(FindLeast { numbers: taken.values(), count }) }
+}
+
+struct FindLeast<'a> {
+    numbers: &'a [f32],
+    count: usize,
+}
+
+impl Work for FindLeast<'_> {
+    type Output = Least;
+
+    #[inline(always)]
+    unsafe fn run<L: Lanes>(self) -> Least {
+        let (mut low, mut high) = (MAGNITUDE, 0);
+        for x in self.numbers {
+            low = low.min(x.to_bits() & MAGNITUDE);
+            high = high.max(x.to_bits() & MAGNITUDE);
         }
-        let bucket = descend(&buckets, &mut ties);
-        low += bucket << shift;
-        high = high.min(low + ((1 << shift) - 1));
+        let above_low = self.numbers.iter().filter(|x| x.to_bits() & MAGNITUDE > low).count();
+        if above_low < self.count {
+            return Least { magnitude: low, ties: self.count - above_low };
+        }
+        let mut ties = self.count;
+        while low < high {
+            let shift = (u32::BITS - (high - low).leading_zeros()).saturating_sub(BUCKETS_LOG);
+            let mut buckets = [0_u32; 1 << BUCKETS_LOG];
+            for x in self.numbers {
+                let above = (x.to_bits() & MAGNITUDE).wrapping_sub(low);
+                if above <= high - low {
+                    buckets[(above >> shift) as usize] += 1;
+                }
+            }
+            low += descend(&buckets, &mut ties) << shift;
+            high = high.min(low + ((1 << shift) - 1));
+        }
+        Least { magnitude: low, ties }
     }
-    Least { magnitude: low, ties }
 }
 
 /// The bucket that the number `left`, counted from above, lies in; then `left` counts within it.
@@ -48,14 +71,15 @@ fn descend(buckets: &[u32], left: &mut usize) -> u32 {
 /// Keeps the `count` largest of what was taken, those of lowest index among equal ones. Gives their least magnitude.
 ///
 /// The others go back into `error`.
-pub(super) fn keep(isa: Isa, taken: &mut Taken, count: usize, error: Option<&mut [f32]>) -> i32 {
-    let least = least(taken.values(), count);
+pub(super) fn keep(taken: &mut Taken, count: usize, error: Option<&mut [f32]>) -> i32 {
+    let least = least(taken, count);
     let magnitude = least.magnitude as i32;
     let ties_end = end_of_ties(taken.values(), least);
     if let Some(error) = error {
         put_back(taken, error, 0..ties_end, magnitude - 1);
         put_back(taken, error, ties_end..taken.len, magnitude);
     }
+    let isa = taken.isa;
     // SAFETY: `isa` is one of this CPU's; the second range lies behind what the first leaves.
     unsafe {
         let (until, len) = (ties_end, taken.len);

@@ -1,8 +1,8 @@
 //! The one pass in which numbers are chosen: by their magnitude, with what was left of the last time.
 
 use super::lanes::{Lanes, Work, MAGNITUDE};
+use super::places::prefetch;
 use super::taken::Taken;
-use crate::isa::Isa;
 
 /// Numbers between two looks at whether there is room for as many.
 pub(super) const BLOCK: usize = 128;
@@ -25,19 +25,35 @@ impl Input<'_> {
         }
     }
 
-    /// The number at a place.
-    pub(super) fn at(&self, index: usize) -> f32 {
+    /// Copies the numbers from a place on.
+    pub(super) fn copy(&self, first: usize, to: &mut [f32]) {
+        let range = first..first + to.len();
         match self {
-            Self::Plain(x) => x[index],
-            Self::Fed(x, error) => x[index] + error[index],
-            Self::Again(error) => error[index],
+            Self::Plain(x) => to.copy_from_slice(&x[range]),
+            Self::Again(error) => to.copy_from_slice(&error[range]),
+            Self::Fed(x, error) => {
+                to.copy_from_slice(&x[range.clone()]);
+                to.iter_mut().zip(&error[range]).for_each(|(sum, error)| *sum += error);
+            }
+        }
+    }
+
+    /// Asks memory for the numbers at a place.
+    pub(super) fn expect(&self, index: usize) {
+        match self {
+            Self::Plain(x) => prefetch(x, index),
+            Self::Again(error) => prefetch(error, index),
+            Self::Fed(x, error) => {
+                prefetch(x, index);
+                prefetch(error, index);
+            }
         }
     }
 }
 
 /// Takes all numbers from `start` on whose magnitude is above `above`, until the end or until there is no room for
 /// another block. Returns how far it came.
-pub(super) fn sieve(isa: Isa, input: &mut Input<'_>, start: usize, above: i32, taken: &mut Taken) -> usize {
+pub(super) fn sieve(input: &mut Input<'_>, start: usize, above: i32, taken: &mut Taken) -> usize {
     let numel = input.numel();
     let (x, error) = match input {
         Input::Plain(x) => (x.as_ptr(), std::ptr::null_mut()),
@@ -47,6 +63,7 @@ pub(super) fn sieve(isa: Isa, input: &mut Input<'_>, start: usize, above: i32, t
         }
         Input::Again(error) => (std::ptr::null(), error.as_mut_ptr()),
     };
+    let isa = taken.isa;
     // SAFETY: `isa` is one of this CPU's; both pointers are null or those of `numel` numbers.
     unsafe { isa.run(Sieve { x, error, numel, start, above, taken }) }
 }

@@ -1,5 +1,7 @@
 //! Numbers that were chosen.
 
+use crate::isa::{InstructionSet, Isa};
+
 /// Indices, ascending, and values of chosen numbers; memory that calls reuse.
 ///
 /// It grows to what was ever needed: about twice what [`top_k`](super::top_k) gives.
@@ -8,9 +10,15 @@ pub struct Taken {
     indices: Vec<i32>,
     values: Vec<f32>,
     pub(super) len: usize,
+    pub(super) isa: Isa,
 }
 
 impl Taken {
+    /// For calls that are to use another instruction set than the best one.
+    pub fn by(set: InstructionSet) -> Self {
+        Self { isa: set.0, ..Self::default() }
+    }
+
     /// Where they belong.
     pub fn indices(&self) -> &[i32] {
         &self.indices[..self.len]

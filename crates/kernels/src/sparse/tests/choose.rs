@@ -2,11 +2,10 @@
 
 use proptest::prelude::*;
 
-use super::super::choose::{threshold_with, top_k_with};
 use super::super::finite::all_finite_with;
-use super::super::{kth_magnitude, nonzero, Taken};
+use super::super::{kth_magnitude, nonzero, threshold, top_k, Taken};
 use super::{bits, magnitude, numbers, KINDS};
-use crate::isa::Isa;
+use crate::isa::{InstructionSet, Isa};
 
 /// Indices of the `count` largest, ascending.
 fn largest(x: &[f32], count: usize) -> Vec<i32> {
@@ -33,15 +32,15 @@ fn sum(x: &[f32], error: &[f32]) -> Vec<f32> {
 }
 
 fn check_top_k(what: &str, x: &[f32], error: &[f32], count: usize) {
-    let mut taken = Taken::default();
     let both = sum(x, error);
     let (expected, expected_of_both) = (largest(x, count), largest(&both, count));
-    for isa in Isa::available() {
+    for isa in InstructionSet::available() {
+        let mut taken = Taken::by(isa);
         let what = format!("{isa:?}, {what}, {count} of {}", x.len());
-        top_k_with(isa, x, None, count, &mut taken);
+        top_k(x, None, count, &mut taken);
         check(&what, &taken, &expected, x, None);
         let mut rest = error.to_vec();
-        top_k_with(isa, x, Some(&mut rest), count, &mut taken);
+        top_k(x, Some(&mut rest), count, &mut taken);
         check(&format!("{what}, fed"), &taken, &expected_of_both, &both, Some(&rest));
     }
 }
@@ -50,13 +49,13 @@ fn check_threshold(what: &str, x: &[f32], error: &[f32], tau: f32) {
     let reach = |x: &[f32]| -> Vec<i32> {
         (0..x.len() as i32).filter(|&at| magnitude(x[at as usize]) >= magnitude(tau)).collect()
     };
-    let mut taken = Taken::default();
-    for isa in Isa::available() {
+    for isa in InstructionSet::available() {
+        let mut taken = Taken::by(isa);
         let what = format!("{isa:?}, {what}, {} numbers of {tau}", x.len());
-        threshold_with(isa, x, None, tau, &mut taken);
+        threshold(x, None, tau, &mut taken);
         check(&what, &taken, &reach(x), x, None);
         let (mut rest, both) = (error.to_vec(), sum(x, error));
-        threshold_with(isa, x, Some(&mut rest), tau, &mut taken);
+        threshold(x, Some(&mut rest), tau, &mut taken);
         check(&format!("{what}, fed"), &taken, &reach(&both), &both, Some(&rest));
     }
 }

@@ -3,8 +3,9 @@
 use proptest::prelude::*;
 
 use super::super::bitmap::decode_bitmap_with;
+use super::super::gaps::{decode_gaps_with, encode_gaps_with};
 use super::super::{
-    decode_bitmap, decode_gaps, encode_bitmap, encode_gaps, gaps_room, gather, scatter_add, Outside, GAPS,
+    decode_bitmap, decode_gaps, encode_bitmap, gaps_room, gather, scatter_add, Outside, GAPS,
 };
 use super::{bits, numbers};
 use crate::isa::Isa;
@@ -27,10 +28,15 @@ fn ascending(widths: &[u32], seed: u64) -> (Vec<i32>, usize) {
 }
 
 fn gaps_of(indices: &[i32], numel: usize) -> Option<Vec<u8>> {
-    let mut out = vec![0xa5; gaps_room(indices.len())];
-    let bytes = encode_gaps(indices, numel, &mut out)?;
-    out.truncate(bytes);
-    Some(out)
+    let encoded = |isa| {
+        let mut out = vec![0xa5; gaps_room(indices.len())];
+        let bytes = encode_gaps_with(isa, indices, numel, &mut out)?;
+        out.truncate(bytes);
+        Some(out)
+    };
+    let all: Vec<_> = Isa::available().map(encoded).collect();
+    assert!(all.iter().all(|data| data == &all[0]), "all instruction sets give the same bytes");
+    all.into_iter().next().flatten()
 }
 
 /// Bit by bit.
@@ -82,9 +88,11 @@ proptest! {
         let (indices, numel) = ascending(&widths, seed);
         let data = gaps_of(&indices, numel).expect("they ascend");
         prop_assert_eq!(&data, &plain_gaps(&indices));
-        let mut out = vec![-1; indices.len()];
-        prop_assert!(decode_gaps(&data, numel, &mut out));
-        prop_assert_eq!(out, indices);
+        for isa in Isa::available() {
+            let mut out = vec![-1; indices.len()];
+            prop_assert!(decode_gaps_with(isa, &data, numel, &mut out));
+            prop_assert_eq!(&out, &indices);
+        }
     }
 
     #[test]
@@ -108,7 +116,10 @@ proptest! {
         data in proptest::collection::vec(any::<u8>(), 0..100), count in 0..100_usize, numel in 0..800_usize,
     ) {
         let mut out = vec![-1; count];
-        if decode_gaps(&data, numel, &mut out) {
+        let accepted: Vec<bool> =
+            Isa::available().map(|isa| decode_gaps_with(isa, &data, numel, &mut out)).collect();
+        prop_assert!(accepted.iter().all(|&one| one == accepted[0]));
+        if accepted[0] {
             prop_assert!(gaps_of(&out, numel).is_some());
         }
         if decode_bitmap(&data, numel, &mut out) {

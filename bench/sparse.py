@@ -1,0 +1,137 @@
+"""Choosing numbers: top-k beside `torch.topk`, and every kernel beside a copy past the cache. One core."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from bench.run import Row
+from bench.units import digits, grid, seconds
+from tweed.compress.native import sparse
+
+TOP_K, KERNELS = "top-k", "sparse kernels"
+NUMEL, SHARE = 25_000_000, 0.01
+#: The limit that rates are compared with: it moves what a kernel must move, and does nothing else.
+COPY = "copy, streaming"
+_ROOT = Path(__file__).parents[1]
+_EXAMPLE = "cargo run --release --quiet --locked --package tweed-kernels --example sparse"
+_FIGURE = re.compile(r"  (?P<name>\S.*?) +(?P<gb_per_s>[\d.]+) GB/s +(?P<ms>[\d.]+) ms")
+_CALLS = {"torch.topk": 3, "tweed": 9}
+
+
+def _gaussian(seed: int) -> Tensor:
+    return torch.randn(NUMEL, generator=torch.Generator().manual_seed(seed))
+
+
+def _zeros() -> Tensor:
+    return _gaussian(1) * (torch.rand(NUMEL, generator=torch.Generator().manual_seed(2)) < 0.005)
+
+
+INPUTS: dict[str, Callable[[], Tensor]] = {
+    "Gaussian": lambda: _gaussian(1),
+    "heavy-tailed": lambda: _gaussian(1) * _gaussian(2).mul_(2).exp_(),
+    "99.5 % zero": _zeros,
+    "constant": lambda: torch.full((NUMEL,), 1.5),
+    "sorted": lambda: _gaussian(1).sort().values,
+}
+
+
+def rows() -> Iterator[Row]:
+    """Both measurements; the second needs cargo."""
+    yield from _beside_torch()
+    if shutil.which("cargo") is None:
+        print("  no cargo here: the kernels are not measured", file=sys.stderr)
+        return
+    print("  the kernels' example, one process", file=sys.stderr, flush=True)
+    result = subprocess.run(_EXAMPLE.split(), cwd=_ROOT, check=True, capture_output=True, text=True)
+    yield from read_example(result.stdout)
+
+
+def _beside_torch() -> Iterator[Row]:
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    count = int(NUMEL * SHARE)
+    for kind, make in INPUTS.items():
+        print(f"  top-k, {kind}", file=sys.stderr, flush=True)
+        x = make()
+        magnitudes = x.abs()  # which torch.topk is given for nothing
+        sides: dict[str, Callable[[], Any]] = {
+            "torch.topk": partial(torch.topk, magnitudes, count, sorted=False),
+            "tweed": partial(sparse.top_k, x, count),
+        }
+        for side, call in sides.items():
+            yield {"part": TOP_K, "input": kind, "side": side, "least_s": _least_s(call, _CALLS[side])}
+    torch.set_num_threads(threads)
+
+
+def _least_s(call: Callable[[], Any], calls: int) -> float:
+    """The best of some calls, after one for page faults."""
+    spans = []
+    for _ in range(calls + 1):
+        began = time.perf_counter()
+        call()
+        spans.append(time.perf_counter() - began)
+    return round(min(spans[1:]), 6)
+
+
+def read_example(output: str) -> Iterator[Row]:
+    """A row per line, `of` the title above it."""
+    for block in output.split("\n\n"):
+        title, *lines = block.splitlines()
+        for found in filter(None, map(_FIGURE.match, lines)):
+            figures = {"gb_per_s": float(found["gb_per_s"]), "least_s": float(found["ms"]) / 1e3}
+            yield {"part": KERNELS, "of": title, "side": found["name"]} | figures
+
+
+def kernels(rows: Sequence[Row]) -> str:
+    """Rates, and what share of the copy's they are."""
+    found = [row for row in rows if row["part"] == KERNELS]
+    body = [
+        (row["of"], row["side"], seconds(row["least_s"]), digits(row["gb_per_s"]), f"{share:.2f}")
+        for row in found
+        if (share := of_copy(row, rows)) is not None
+    ]
+    head = ("of", "work", "best call", "GB/s", "of the copy's rate")
+    return f"## Kernels that choose numbers\n\n{grid(head, body)}" if body else ""
+
+
+def of_copy(row: Row, rows: Sequence[Row]) -> float | None:
+    """The rate of a kernel, over that of the copy in the same run."""
+    copies = [other for other in rows if other["part"] == KERNELS and other["side"] == COPY]
+    return row["gb_per_s"] / copies[-1]["gb_per_s"] if copies else None
+
+
+def top_k(rows: Sequence[Row]) -> str:
+    """By input: torch's time, and how many times as fast the others are."""
+    found = beside_torch(rows)
+    sides = list(dict.fromkeys(side for times in found.values() for side in times))
+    body = [(kind, *(f"{digits(times[side])}x" for side in sides)) for kind, times in found.items()]
+    head = ("input", *sides)
+    return f"## Exact top-k, times torch.topk\n\n{grid(head, body)}" if body else ""
+
+
+def beside_torch(rows: Sequence[Row]) -> dict[str, dict[str, float]]:
+    """By input and side, how many times as fast as `torch.topk`.
+
+    Sides are the call from Python, and the kernel alone with each instruction set, on numbers drawn alike.
+    """
+    least = {(row["input"], row["side"]): row["least_s"] for row in rows if row["part"] == TOP_K}
+    found: dict[str, dict[str, float]] = {}
+    for (kind, side), least_s in least.items():
+        if side != "torch.topk":
+            found[kind] = {side: least[kind, "torch.topk"] / least_s}
+    for row in rows:
+        kind = row.get("side", "").removeprefix("top-k, ")
+        if row["part"] == KERNELS and kind in found:
+            found[kind][f"kernel, {row['of']}"] = least[kind, "torch.topk"] / row["least_s"]
+    return found
