@@ -13,7 +13,7 @@ from typing import Any
 
 from tweed import testbed
 from tweed.cadence import LocalSteps
-from tweed.compress import Chain, ErrorFeedback, LowRank, Quantise, Sign, Threshold, TopK
+from tweed.compress import Chain, Direct, ErrorFeedback, LowRank, Quantise, Sign, Threshold, TopK
 from tweed.named import named_strategy
 from tweed.strategy import Strategy
 from tweed.systems import compression_study, contest
@@ -55,10 +55,11 @@ def _strategies() -> dict[str, tuple[Strategy, int]]:
         "CSER": (named_strategy("cser(ratio=256, reset_ratio=16, every=32)"), 32),
         "SAEF": (named_strategy("saef(density=0.01, average_every=32)"), 32),
         LOCAL: (_moved(8), 8),
-        FEW: (_moved(8, _few(0.1)), 8),
-        FED: (_moved(8, ErrorFeedback(_few(0.1))), 8),
+        FEW: (_moved(8, Direct(_few(0.1))), 8),
+        FED: (named_strategy("local_top_k(every=8, density=0.1)"), 8),
         "local 8, 4 bits, memory": (_moved(8, ErrorFeedback(Quantise(bits=4, nearest=True))), 8),
-        "local 4, top-k 5 %, memory": (_moved(4, ErrorFeedback(_few(0.05))), 4),
+        "local 4, 4 bits, memory": (_moved(4, ErrorFeedback(Quantise(bits=4, nearest=True))), 4),
+        "local 4, top-k 5 %, memory": (named_strategy("local_top_k(every=4, density=0.05)"), 4),
         AUTO: (named_strategy("auto(every=8)"), 8),
         DILOCO: (named_strategy("diloco(every=32)"), 32),
     }
