@@ -18,13 +18,26 @@ from tweed.named import named_strategy
 from tweed.strategy import Strategy
 from tweed.systems import compression_study, contest
 from tweed.systems.base import Notes, System
-from tweed.systems.compression_study import ALONE, DDP, DILOCO, EVERY, FED, FEW, LADDER, LOCAL, SEARCH_SEED
+from tweed.systems.compression_study import (
+    ALONE,
+    DDP,
+    DILOCO,
+    EVERY,
+    FED,
+    FEW,
+    LADDER,
+    LOCAL,
+    OFF,
+    SEARCH_SEED,
+)
 from tweed.systems.contest import Course, Entrant
 from tweed.testbed import Network
 
 WORKERS = 4
 RATES = ("10mbit", "100mbit", "1gbit")
 AUTO = "local 8, auto"
+#: Where nothing that is compressed pays.
+FASTEST = "10gbit"
 #: Whole trainings of all seeds are over this one; that accuracy does not depend on it is shown with seed 0.
 FAST = "1gbit"
 SEEDS = (0, 1, 2)
@@ -58,6 +71,7 @@ def _strategies() -> dict[str, tuple[Strategy, int]]:
         FEW: (_moved(8, Direct(_few(0.1))), 8),
         FED: (named_strategy("local_top_k(every=8, density=0.1)"), 8),
         "local 8, 4 bits, memory": (_moved(8, ErrorFeedback(Quantise(bits=4, nearest=True))), 8),
+        "local 8, sign, memory": (_moved(8, ErrorFeedback(Sign())), 8),
         "local 4, 4 bits, memory": (_moved(4, ErrorFeedback(Quantise(bits=4, nearest=True))), 4),
         "local 4, top-k 5 %, memory": (named_strategy("local_top_k(every=4, density=0.05)"), 4),
         AUTO: (named_strategy("auto(every=8)"), 8),
@@ -98,6 +112,7 @@ def experiment(notes: Notes, quick: bool) -> None:
     for side in sides[1:]:
         _search(notes, side)
     tuned = [replace(side, lr=compression_study.best_lr(notes.lines, side.label, side.lr)) for side in sides]
+    _race(notes, [_plain(EVERY), _plain(OFF)], Course(), FASTEST, (0.3, 40))
     for seed in SEEDS:
         _train(notes, tuned[1:], Course(seed=seed), FAST)
     for rate in RATES:
@@ -106,6 +121,11 @@ def experiment(notes: Notes, quick: bool) -> None:
         for side in [side for side in tuned if side.label in FULL]:
             slow = (side.label, rate) == (DDP, RATES[0])
             _train(notes, [side], Course(stop=EARLY if slow else None), rate)
+
+
+def _plain(label: str) -> Entrant:
+    """A side of the race that asks whether compression does harm where it does not pay."""
+    return Entrant(label, named_strategy("auto" if label == OFF else "every_step"), warm=24)
 
 
 def _search(notes: Notes, side: Entrant) -> None:

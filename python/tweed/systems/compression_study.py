@@ -24,6 +24,8 @@ PEERS = (DDP, "DDP, PowerSGD", DILOCO)
 EVERY, LOCAL, FEW = "every step", "local 8", "local 8, top-k 10 %"
 FED = f"{FEW}, memory"
 LADDER = (EVERY, LOCAL, FEW, FED)
+#: The side that tries compression and turns it off.
+OFF = "every step, auto"
 #: In points of accuracy: about twice what seeds differ by.
 TOLERANCE = 0.5
 SEARCH_SEED = 100
@@ -104,8 +106,7 @@ def study(lines: Sequence[Line]) -> Study:
 
 
 def _sides(lines: Sequence[Line]) -> list[str]:
-    found = dict.fromkeys(line["side"] for line in lines if line["kind"] in ("training", "race"))
-    return [side for side in found if side != ALONE]
+    return list(dict.fromkeys(line["side"] for line in lines if line["kind"] == "training"))
 
 
 def best(lines: Sequence[Line], rate: str) -> str | None:
@@ -135,7 +136,34 @@ def _verdicts(lines: Sequence[Line], rates: Sequence[str]) -> Table:
         rows.append(
             [goal, f"{points:+.2f} over {len(_apart(lines, side))} seeds", _met(points >= -TOLERANCE)]
         )
+    rows += [*_harm(lines), *_formulas(lines)]
     return Table("", ["goal", "measured", ""], rows)
+
+
+def _harm(lines: Sequence[Line]) -> Iterator[list[str]]:
+    """Compression that was turned off beside none, lap by lap."""
+    off = sections.find(lines, kind="race", side=OFF)
+    plain = None if off is None else sections.find(lines, kind="race", side=EVERY, rate=off["rate"])
+    if off is None or plain is None:
+        return
+    mine, theirs = (map(operator.truediv, line["seconds"], line["steps"]) for line in (off, plain))
+    ratios = [ours / other for ours, other in zip(mine, theirs, strict=True)]
+    ratio = statistics.median(ratios)
+    said = f"{ratio:.3f}× of {len(ratios)} pairs of laps; it took {off['chosen']}"
+    yield ["where auto turns compression off: within 2 % of the plain run", said, _met(ratio <= 1.02)]
+
+
+def _formulas(lines: Sequence[Line]) -> Iterator[list[str]]:
+    """Bytes packed against the compressors' formulas: the side that is furthest off."""
+    apart = {
+        line["side"]: line["packed_bytes"] / line["formula_bytes"] - 1
+        for line in lines
+        if line["kind"] == "training" and line.get("formula_bytes")
+    }
+    if apart:
+        worst = max(apart, key=lambda side: abs(apart[side]))
+        said = f"{apart[worst]:+.2%} ({worst}), of {len(apart)} sides"
+        yield ["bytes as the compressor's formula says, within 1 %", said, _met(abs(apart[worst]) <= 0.01)]
 
 
 def _met(met: bool) -> str:
@@ -243,8 +271,9 @@ def _bytes(lines: Sequence[Line], rates: Sequence[str]) -> Section:
         packed, link = (found[0]["packed_bytes"], found[0]["link_bytes"]) if found else (None, None)
         theirs = trainings(lines, DDP)[0]["link_bytes"] if trainings(lines, DDP) else None
         less = sections.times(theirs, link) if link else "–"
-        rows.append([side, _kilobytes(packed), _kilobytes(link), less])
-    head = ["", "packed (KB/step)", "over its link (KB/step)", "less than DDP"]
+        formula = found[0].get("formula_bytes") if found else None
+        rows.append([side, _kilobytes(packed), _kilobytes(formula), _kilobytes(link), less])
+    head = ["", "packed (KB/step)", "formula (KB/step)", "over its link (KB/step)", "less than DDP"]
     words = [
         "Packed: what a rank gives to the network, mean over ranks. Over its link: what left the rank, with "
         "all headers, the answers to other ranks and acknowledgements."

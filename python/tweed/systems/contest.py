@@ -92,12 +92,14 @@ class Learned:
     Attributes:
       curve: steps done, seconds of training, accuracy on all test samples.
       packed_bytes: mean over ranks of what each gave to the network per step; None if it is not told.
+      formula_bytes: what the compressor's formula says to that; None where there is none.
       link_bytes: mean over ranks of what each link sent per step, with headers; None outside a testbed.
       finish_s: seconds that it took in the end to make one model of all; 0 where all have one.
     """
 
     curve: list[tuple[int, float, float]] = field(default_factory=list)
     packed_bytes: float | None = None
+    formula_bytes: float | None = None
     link_bytes: float | None = None
     finish_s: float = 0.0
 
@@ -109,12 +111,14 @@ class Raced:
     Attributes:
       link_bytes: mean over ranks of what each link sent in all laps, with headers.
       finish_s: as in `Learned`.
+      chosen: what `compress="auto"` took in the end.
     """
 
     steps: list[int] = field(default_factory=list)
     seconds: list[float] = field(default_factory=list)
     link_bytes: float = 0.0
     finish_s: float = 0.0
+    chosen: str | None = None
 
 
 def learn(rank: int, size: int, entrant: Entrant, course: Course) -> Learned:
@@ -129,6 +133,7 @@ def learn(rank: int, size: int, entrant: Entrant, course: Course) -> Learned:
         learned.curve.append((trainer.done, seconds, trainer.accuracy()))
     learned.link_bytes = _mean(links) / trainer.done or None
     learned.packed_bytes = trainer.packed_bytes()
+    learned.formula_bytes = trainer.formula_bytes()
     learned.finish_s = trainer.finish()
     return learned
 
@@ -154,7 +159,7 @@ def race(
             noted.steps.append(steps)
             noted.link_bytes += _mean(_sent() - before)
     for trainer, noted in zip(trainers, raced, strict=True):
-        noted.finish_s = trainer.finish()
+        noted.finish_s, noted.chosen = trainer.finish(), trainer.chosen
     return raced
 
 
@@ -269,6 +274,21 @@ class _Trainer:
         began = time.monotonic()
         self._run.finish()
         return _slowest(time.monotonic() - began)
+
+    @property
+    def chosen(self) -> str | None:
+        """See `Raced`."""
+        return None if self._run is None else self._run.stats.chosen
+
+    def formula_bytes(self) -> float | None:
+        """See `Learned`."""
+        from tweed.compress import Spec
+
+        how = self.entrant.how
+        if not isinstance(how, Strategy) or how.memory is None or set(how.memory.parts) != {"main"}:
+            return None
+        spec = Spec(tuple(tuple(param.shape) for param in self._model.parameters()))
+        return how.memory.parts["main"].packet_bytes(spec) / getattr(how.cadence, "every", 1)
 
     def packed_bytes(self) -> float | None:
         """See `Learned`."""
