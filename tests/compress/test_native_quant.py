@@ -100,7 +100,7 @@ def test_scales_are_what_the_form_says(form: Form) -> None:
         "levels": torch.linalg.vector_norm,
     }
     assert torch.allclose(
-        scales.double(), torch.stack([of[form.scheme](block) for block in blocks]), rtol=1e-6
+        scales.double(), torch.stack([of[form.scheme](block) for block in blocks]), rtol=1e-5
     )
 
 
@@ -161,7 +161,7 @@ def test_slabs_of_the_torch_path_leave_no_seam(form: Form, monkeypatch: pytest.M
 
 
 def test_chance_is_fair_and_its_numbers_know_nothing_of_each_other() -> None:
-    """Seven tests of bits, bytes, neighbours and keys; the numbers are fixed, so the outcome is."""
+    """Bits, bytes, distances and keys, at five deviations; the numbers are fixed, so the outcome is."""
     count = 1 << 18
     drawn = chance.chance(KEY, 0, count).numpy()
     bits = (drawn[:, None] >> np.arange(32)) & 1
@@ -173,8 +173,10 @@ def test_chance_is_fair_and_its_numbers_know_nothing_of_each_other() -> None:
         seen = np.bincount((drawn >> shift) & 255, minlength=256)
         chi2 = ((seen - count / 256) ** 2 / (count / 256)).sum()
         assert abs(chi2 - 255) < 5 * math.sqrt(2 * 255)
-    pairs = np.bincount((drawn[1:] >> 26) * 64 + (drawn[:-1] >> 26), minlength=4096)
-    assert abs(((pairs - count / 4096) ** 2 / (count / 4096)).sum() - 4095) < 5 * math.sqrt(2 * 4095)
+    for apart in (1, 2, 3, 5, 7, 38, 48, 100, *(1 << power for power in range(3, 15))):  # nor at a distance
+        pairs = np.bincount((drawn[apart:] >> 26) * 64 + (drawn[:-apart] >> 26), minlength=4096)
+        expected = (count - apart) / 4096
+        assert abs(((pairs - expected) ** 2 / expected).sum() - 4095) < 5 * math.sqrt(2 * 4095)
     for bit in range(64):  # keys that differ in one bit draw different numbers
         other = chance.chance(KEY ^ (1 << bit), 0, 4096).numpy()
         changed = ((other ^ drawn[:4096])[:, None] >> np.arange(32)) & 1
@@ -191,7 +193,7 @@ def test_chance_does_not_depend_on_cuts_and_stays_what_it_is() -> None:
 
 
 #: The first four numbers of KEY.
-EXPECTED = [2196867347, 1197055370, 2333334464, 3553120042]
+EXPECTED = [2307067465, 1981887653, 3772253522, 1017617151]
 
 
 @pytest.mark.parametrize(

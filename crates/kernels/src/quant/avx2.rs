@@ -22,17 +22,6 @@ struct Avx2;
 #[derive(Clone, Copy)]
 struct Two<V>(V, V);
 
-impl<V: Copy> Two<V> {
-    /// # Safety
-    ///
-    /// As `f`.
-    #[inline(always)]
-    unsafe fn map<W>(self, f: unsafe fn(V) -> W) -> Two<W> {
-        // SAFETY: by contract.
-        unsafe { Two(f(self.0), f(self.1)) }
-    }
-}
-
 /// The same intrinsic for both.
 macro_rules! both {
     ($intrinsic:ident($($arg:expr),*)) => { Two($intrinsic($($arg.0),*), $intrinsic($($arg.1),*)) };
@@ -68,16 +57,16 @@ lanes! { Avx2:
     }
 
     fn zeros() -> [__m256d; 4] { [_mm256_setzero_pd(); 4] }
-    fn sum(sums: [__m256d; 4], a: Floats) -> [__m256d; 4] {
-        let wide = widened(a);
-        std::array::from_fn(#[inline(always)] |part| _mm256_add_pd(sums[part], wide[part]))
-    }
+    fn widened(a: Floats) -> [__m256d; 4] { widened(a) }
     fn sum_squares(sums: [__m256d; 4], a: Floats) -> [__m256d; 4] {
         let wide = widened(a);
         std::array::from_fn(
             #[inline(always)]
             |part| _mm256_add_pd(sums[part], _mm256_mul_pd(wide[part], wide[part])),
         )
+    }
+    fn add_sums(a: [__m256d; 4], b: [__m256d; 4]) -> [__m256d; 4] {
+        std::array::from_fn(#[inline(always)] |part| _mm256_add_pd(a[part], b[part]))
     }
     fn total(sums: [__m256d; 4]) -> f64 {
         let eight = [_mm256_add_pd(sums[0], sums[2]), _mm256_add_pd(sums[1], sums[3])];
@@ -100,19 +89,11 @@ lanes! { Avx2:
     }
 
     fn nearest(a: Floats) -> Integers { both!(_mm256_cvtps_epi32(a)) }
-    fn truncated(a: Floats) -> Integers { both!(_mm256_cvttps_epi32(a)) }
+    fn floor(a: Floats) -> Integers {
+        let low = both!(_mm256_floor_ps(a));
+        both!(_mm256_cvttps_epi32(low))
+    }
     fn float(a: Integers) -> Floats { both!(_mm256_cvtepi32_ps(a)) }
-    fn up_where_less(a: Integers, x: Floats, y: Floats) -> Integers {
-        let less = Two(_mm256_cmp_ps::<_CMP_LT_OQ>(x.0, y.0), _mm256_cmp_ps::<_CMP_LT_OQ>(x.1, y.1));
-        let less = less.map(_mm256_castps_si256);
-        both!(_mm256_sub_epi32(a, less))
-    }
-    fn negative_like(a: Integers, x: Floats) -> Integers {
-        let x = x.map(_mm256_castps_si256);
-        let signs = Two(_mm256_srai_epi32::<31>(x.0), _mm256_srai_epi32::<31>(x.1));
-        let turned = both!(_mm256_xor_si256(a, signs));
-        both!(_mm256_sub_epi32(turned, signs))
-    }
 
     fn splat_integer(value: u32) -> Integers {
         Two(_mm256_set1_epi32(value as i32), _mm256_set1_epi32(value as i32))

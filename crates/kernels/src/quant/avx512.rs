@@ -36,13 +36,13 @@ lanes! { Avx512:
     fn largest(a: __m512) -> f32 { _mm512_reduce_max_ps(a) }
 
     fn zeros() -> [__m512d; 2] { [_mm512_setzero_pd(); 2] }
-    fn sum(sums: [__m512d; 2], a: __m512) -> [__m512d; 2] {
-        let wide = widened(a);
-        [_mm512_add_pd(sums[0], wide[0]), _mm512_add_pd(sums[1], wide[1])]
-    }
+    fn widened(a: __m512) -> [__m512d; 2] { widened(a) }
     fn sum_squares(sums: [__m512d; 2], a: __m512) -> [__m512d; 2] {
         let wide = widened(a);
         [_mm512_fmadd_pd(wide[0], wide[0], sums[0]), _mm512_fmadd_pd(wide[1], wide[1], sums[1])]
+    }
+    fn add_sums(a: [__m512d; 2], b: [__m512d; 2]) -> [__m512d; 2] {
+        [_mm512_add_pd(a[0], b[0]), _mm512_add_pd(a[1], b[1])]
     }
     fn total(sums: [__m512d; 2]) -> f64 {
         let eight = _mm512_add_pd(sums[0], sums[1]);
@@ -60,15 +60,10 @@ lanes! { Avx512:
     }
 
     fn nearest(a: __m512) -> __m512i { _mm512_cvtps_epi32(a) }
-    fn truncated(a: __m512) -> __m512i { _mm512_cvttps_epi32(a) }
+    fn floor(a: __m512) -> __m512i {
+        _mm512_cvt_roundps_epi32::<{ _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC }>(a)
+    }
     fn float(a: __m512i) -> __m512 { _mm512_cvtepi32_ps(a) }
-    fn up_where_less(a: __m512i, x: __m512, y: __m512) -> __m512i {
-        _mm512_mask_add_epi32(a, _mm512_cmp_ps_mask::<_CMP_LT_OQ>(x, y), a, _mm512_set1_epi32(1))
-    }
-    fn negative_like(a: __m512i, x: __m512) -> __m512i {
-        let zero = _mm512_setzero_si512();
-        _mm512_mask_sub_epi32(a, _mm512_cmplt_epi32_mask(_mm512_castps_si512(x), zero), zero, a)
-    }
 
     fn splat_integer(value: u32) -> __m512i { _mm512_set1_epi32(value as i32) }
     fn count_from(first: u32) -> __m512i {

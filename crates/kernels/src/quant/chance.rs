@@ -2,18 +2,22 @@
 //!
 //! ```text
 //! k = mixed(key)                                   (the finaliser of SplitMix64; once)
-//! h = (i + low half of k) mod 2^32
-//! h ^= h >> 16;  h *= 0x7feb352d;  h ^= high half of k
-//! h ^= h >> 15;  h *= 0x846ca68b;  h ^= h >> 16
+//! h = (i * 0x9e3779b1 + low half of k) mod 2^32
+//! h ^= h >> 16;  h *= 0x21f0aaad;  h ^= high half of k
+//! h ^= h >> 15;  h *= 0xd35a2d97;  h ^= h >> 15
 //! ```
 //!
-//! Wellons' `lowbias32`, with the key put in twice: in front, and between its two rounds, so that the numbers of two
-//! keys are no shifted copies of each other. For one key it is a bijection. Statistical tests are in
+//! Two rounds of an integer hash over a Weyl sequence (without that, numbers some power of two apart are related), with
+//! the key put in twice: in front, and between the rounds, so that the numbers of two keys are no shifted copies of
+//! each other. For one key it is a bijection. Statistical tests are in
 //! `tests/compress/test_native_quant.py`, of the same function in Python.
 //!
-//! Source: C. Wellons, "Prospecting for hash functions", 2018.
+//! Source: C. Wellons, "Prospecting for hash functions", 2018, and its list of constants.
 
 use super::lanes::Lanes;
+
+/// 2^32 over the golden ratio, made odd.
+const WEYL: u32 = 0x9e37_79b1;
 
 /// Where chance comes from.
 #[derive(Clone, Copy, Debug)]
@@ -37,13 +41,15 @@ impl Key {
     pub(super) unsafe fn draw<L: Lanes>(self, first: u32) -> L::F {
         // SAFETY: by contract.
         unsafe {
-            let h = L::count_from(first.wrapping_add(self.front));
+            let lanes = L::mul_integers(L::count_from(0), L::splat_integer(WEYL));
+            let h = L::splat_integer(first.wrapping_mul(WEYL).wrapping_add(self.front));
+            let h = L::add_integers(h, lanes);
             let h = L::xor(h, L::shift_right::<16>(h));
-            let h = L::mul_integers(h, L::splat_integer(0x7feb_352d));
+            let h = L::mul_integers(h, L::splat_integer(0x21f0_aaad));
             let h = L::xor(h, L::splat_integer(self.between));
             let h = L::xor(h, L::shift_right::<15>(h));
-            let h = L::mul_integers(h, L::splat_integer(0x846c_a68b));
-            let h = L::xor(h, L::shift_right::<16>(h));
+            let h = L::mul_integers(h, L::splat_integer(0xd35a_2d97));
+            let h = L::xor(h, L::shift_right::<15>(h));
             L::float(L::shift_right::<8>(h))
         }
     }

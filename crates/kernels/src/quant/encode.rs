@@ -97,23 +97,21 @@ impl Part {
         to: usize,
         mut on: impl FnMut(L::F, usize, usize) -> L::F,
     ) {
-        let numbers = if FED { self.here.error.cast_const() } else { self.here.x };
         let mut at = from;
-        // SAFETY: by contract; addresses ahead are not touched.
+        // SAFETY: by contract.
         unsafe {
-            while at + LANES <= to {
-                let v = L::load(numbers.add(at));
-                let said = on(v, at, LANES);
-                if FED {
-                    L::store(self.here.error.add(at), L::sub(v, said));
-                    L::prefetch(self.here.error.wrapping_add(at + self.ahead));
-                }
-                L::prefetch(self.here.x.wrapping_add(at + self.ahead));
+            while at + 2 * LANES <= to {
+                self.row::<L, FED>(at, &mut on);
+                self.row::<L, FED>(at + LANES, &mut on);
+                at += 2 * LANES;
+            }
+            if at + LANES <= to {
+                self.row::<L, FED>(at, &mut on);
                 at += LANES;
             }
             if at < to {
                 let mut pad = [0.0; LANES];
-                pad.as_mut_ptr().copy_from_nonoverlapping(numbers.add(at), to - at);
+                pad.as_mut_ptr().copy_from_nonoverlapping(self.numbers::<FED>().add(at), to - at);
                 let v = L::load(pad.as_ptr());
                 let said = on(v, at, to - at);
                 if FED {
@@ -121,6 +119,35 @@ impl Part {
                     self.here.error.add(at).copy_from_nonoverlapping(pad.as_ptr(), to - at);
                 }
             }
+        }
+    }
+
+    /// # Safety
+    ///
+    /// As `rows`; a whole row lies at `at`.
+    #[inline(always)]
+    unsafe fn row<L: Lanes, const FED: bool>(
+        &self,
+        at: usize,
+        on: &mut impl FnMut(L::F, usize, usize) -> L::F,
+    ) {
+        // SAFETY: by contract; addresses ahead are not touched.
+        unsafe {
+            let v = L::load(self.numbers::<FED>().add(at));
+            let said = on(v, at, LANES);
+            if FED {
+                L::store(self.here.error.add(at), L::sub(v, said));
+                L::prefetch(self.here.error.wrapping_add(at + self.ahead));
+            }
+            L::prefetch(self.here.x.wrapping_add(at + self.ahead));
+        }
+    }
+
+    fn numbers<const FED: bool>(&self) -> *const f32 {
+        if FED {
+            self.here.error
+        } else {
+            self.here.x
         }
     }
 }
@@ -146,36 +173,42 @@ struct Signs<'a> {
 }
 
 impl Signs<'_> {
+    /// Takes up to 64 bits; those above `count` are zero.
     #[inline(always)]
-    fn push(&mut self, bits: u32, count: usize) {
-        self.word |= u64::from(bits) << self.count;
-        self.count += count;
-        if self.count >= 32 {
-            let (now, later) = std::mem::take(&mut self.codes).split_at_mut(4);
-            now.copy_from_slice(&(self.word as u32).to_le_bytes());
+    fn push(&mut self, bits: u64, count: usize) {
+        self.word |= bits << self.count;
+        if self.count + count >= 64 {
+            let (now, later) = std::mem::take(&mut self.codes).split_at_mut(8);
+            now.copy_from_slice(&self.word.to_le_bytes());
             self.codes = later;
-            self.word >>= 32;
-            self.count -= 32;
+            self.word = bits >> 1 >> (63 - self.count);
         }
+        self.count = (self.count + count) % 64;
     }
 }
 
 impl Codes for Signs<'_> {
     #[inline(always)]
     unsafe fn write<L: Lanes, const FED: bool>(&mut self, part: &Part) {
+        const WORD: usize = 64;
         // SAFETY: by contract.
         unsafe {
             let scale = L::splat(part.scale);
-            part.rows::<L, FED>(
-                0,
-                part.here.numel,
-                #[inline(always)]
-                |v, _, count| {
-                    let bits = L::signs(v);
-                    self.push(bits & (u32::MAX >> (32 - count)), count);
-                    L::turn(scale, bits)
-                },
-            );
+            for from in (0..part.here.numel).step_by(WORD) {
+                let to = (from + WORD).min(part.here.numel);
+                let mut word = 0;
+                part.rows::<L, FED>(
+                    from,
+                    to,
+                    #[inline(always)]
+                    |v, at, count| {
+                        let bits = L::signs(v);
+                        word |= u64::from(bits & (u32::MAX >> (32 - count))) << (at - from);
+                        L::turn(scale, bits)
+                    },
+                );
+                self.push(word, to - from);
+            }
         }
     }
 
@@ -206,8 +239,9 @@ impl<R: Rounding> Codes for Grid<'_, R> {
         let inverse = if part.scale > 0.0 { levels / part.scale } else { 0.0 };
         // SAFETY: by contract; a chunk has room for its codes and a row more.
         unsafe {
-            let [most, inverse, step] = [levels, inverse, part.scale / levels].map(|number| L::splat(number));
-            let middle = L::splat_integer(self.levels);
+            let [most, least] = [L::splat(levels), L::splat(-levels)];
+            let [inverse, step] = [L::splat(inverse), L::splat(part.scale / levels)];
+            let (middle, rounding) = (L::splat_integer(self.levels), self.rounding);
             for from in (0..part.here.numel).step_by(CHUNK) {
                 let to = (from + CHUNK).min(part.here.numel);
                 let room = self.codes.room();
@@ -217,7 +251,8 @@ impl<R: Rounding> Codes for Grid<'_, R> {
                     #[inline(always)]
                     |v, at, _| {
                         let place = (part.start + at) as u32;
-                        let q = self.rounding.round::<L>(L::mul(v, inverse), most, place);
+                        let moved = rounding.moved::<L>(L::mul(v, inverse), place);
+                        let q = R::integer::<L>(L::min(L::max(moved, least), most));
                         L::store_bytes(room.add(at - from), L::add_integers(q, middle));
                         L::mul(L::float(q), step)
                     },
@@ -236,12 +271,17 @@ impl<R: Rounding> Codes for Grid<'_, R> {
 
 /// Which of the two nearest integers stands for a number.
 trait Rounding: Copy {
-    /// Integers of magnitude `most` at most, for the numbers from `place` on.
+    /// For numbers from `place` on, before they are limited.
     ///
     /// # Safety
     ///
     /// As [`Lanes`].
-    unsafe fn round<L: Lanes>(self, t: L::F, most: L::F, place: u32) -> L::I;
+    unsafe fn moved<L: Lanes>(self, t: L::F, place: u32) -> L::F;
+
+    /// # Safety
+    ///
+    /// As [`Lanes`].
+    unsafe fn integer<L: Lanes>(t: L::F) -> L::I;
 }
 
 /// Ties to even.
@@ -250,25 +290,28 @@ struct Nearest;
 
 impl Rounding for Nearest {
     #[inline(always)]
-    unsafe fn round<L: Lanes>(self, t: L::F, most: L::F, _place: u32) -> L::I {
+    unsafe fn moved<L: Lanes>(self, t: L::F, _place: u32) -> L::F {
+        t
+    }
+
+    #[inline(always)]
+    unsafe fn integer<L: Lanes>(t: L::F) -> L::I {
         // SAFETY: by contract.
-        unsafe {
-            let size = L::nearest(L::min(L::abs(t), most));
-            L::negative_like(size, t)
-        }
+        unsafe { L::nearest(t) }
     }
 }
 
+/// Up by a number of [0, 1), then down to an integer.
 impl Rounding for Key {
     #[inline(always)]
-    unsafe fn round<L: Lanes>(self, t: L::F, most: L::F, place: u32) -> L::I {
+    unsafe fn moved<L: Lanes>(self, t: L::F, place: u32) -> L::F {
         // SAFETY: by contract.
-        unsafe {
-            let size = L::min(L::abs(t), most);
-            let low = L::truncated(size);
-            let cut_off = L::sub(size, L::float(low));
-            let up = L::up_where_less(low, self.draw::<L>(place), L::mul(cut_off, L::splat(16_777_216.0)));
-            L::negative_like(up, t)
-        }
+        unsafe { L::add(t, L::mul(self.draw::<L>(place), L::splat(1.0 / 16_777_216.0))) }
+    }
+
+    #[inline(always)]
+    unsafe fn integer<L: Lanes>(t: L::F) -> L::I {
+        // SAFETY: by contract.
+        unsafe { L::floor(t) }
     }
 }

@@ -57,10 +57,10 @@ pub(super) trait Lanes {
     unsafe fn largest(a: Self::F) -> f32;
 
     unsafe fn zeros() -> Self::D;
-    /// `sums + a`.
-    unsafe fn sum(sums: Self::D, a: Self::F) -> Self::D;
+    unsafe fn widened(a: Self::F) -> Self::D;
     /// `sums + a * a`; the product is exact.
     unsafe fn sum_squares(sums: Self::D, a: Self::F) -> Self::D;
+    unsafe fn add_sums(a: Self::D, b: Self::D) -> Self::D;
     /// The sum of the sixteen: 8 and 8, 4 and 4, 2 and 2, 1 and 1.
     unsafe fn total(sums: Self::D) -> f64;
 
@@ -71,13 +71,9 @@ pub(super) trait Lanes {
 
     /// Rounded to nearest, ties to even. Magnitudes are below 2^22.
     unsafe fn nearest(a: Self::F) -> Self::I;
-    /// Rounded towards zero. Magnitudes are below 2^22.
-    unsafe fn truncated(a: Self::F) -> Self::I;
+    /// Rounded down. Magnitudes are below 2^22.
+    unsafe fn floor(a: Self::F) -> Self::I;
     unsafe fn float(a: Self::I) -> Self::F;
-    /// One more where `x < y`.
-    unsafe fn up_where_less(a: Self::I, x: Self::F, y: Self::F) -> Self::I;
-    /// The negative where the sign of `x` is set.
-    unsafe fn negative_like(a: Self::I, x: Self::F) -> Self::I;
 
     unsafe fn splat_integer(value: u32) -> Self::I;
     /// `first`, `first + 1`, ...

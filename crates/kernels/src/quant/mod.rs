@@ -7,8 +7,8 @@
 //! | levels | l2 norm | the same |
 //!
 //! A scale below [`SMALLEST`] counts as 0, and the block says zeros; one above [`LARGEST`] counts as that. `q` is
-//! rounded to nearest, ties to even; or, with a key, by chance: towards zero, and away from it by one if a number of
-//! the key ([`Key`]) is below what was cut off. Then its mean is the number itself.
+//! rounded to nearest, ties to even; or, with a key, by chance: a number of [0, 1) is added (see [`chance`]), and the
+//! sum is rounded down. Then the mean is the number itself. In both cases `q` is limited to `levels`.
 //!
 //! Codes are one stream of bits over all numbers, lowest bit of a byte first, without a gap between blocks.
 //!

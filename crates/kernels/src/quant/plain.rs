@@ -36,8 +36,9 @@ lanes! { Plain:
     fn largest(a: Floats) -> f32 { a.into_iter().fold(0.0, f32::max) }
 
     fn zeros() -> Sums { [0.0; LANES] }
-    fn sum(sums: Sums, a: Floats) -> Sums { zip(sums, a, |sum, a| sum + f64::from(a)) }
+    fn widened(a: Floats) -> Sums { a.map(f64::from) }
     fn sum_squares(sums: Sums, a: Floats) -> Sums { zip(sums, a, |sum, a| sum + f64::from(a) * f64::from(a)) }
+    fn add_sums(a: Sums, b: Sums) -> Sums { zip(a, b, |a, b| a + b) }
     fn total(sums: Sums) -> f64 {
         let mut sums = sums;
         for half in [8, 4, 2, 1] {
@@ -56,14 +57,8 @@ lanes! { Plain:
     }
 
     fn nearest(a: Floats) -> Integers { a.map(|a| ((a + ROUNDER) - ROUNDER) as i32 as u32) }
-    fn truncated(a: Floats) -> Integers { a.map(|a| a as i32 as u32) }
+    fn floor(a: Floats) -> Integers { a.map(|a| a.floor() as i32 as u32) }
     fn float(a: Integers) -> Floats { a.map(|a| a as i32 as f32) }
-    fn up_where_less(a: Integers, x: Floats, y: Floats) -> Integers {
-        zip(a, zip(x, y, |x, y| u32::from(x < y)), u32::wrapping_add)
-    }
-    fn negative_like(a: Integers, x: Floats) -> Integers {
-        zip(a, x, |a, x| if x.is_sign_negative() { a.wrapping_neg() } else { a })
-    }
 
     fn splat_integer(value: u32) -> Integers { [value; LANES] }
     fn count_from(first: u32) -> Integers { std::array::from_fn(|lane| first.wrapping_add(lane as u32)) }

@@ -1,8 +1,8 @@
 //! The scale of a block.
 //!
-//! Sums are taken in float64, in this order. The block is cut into runs of 1024 numbers, the last filled up with
-//! zeros. In a run, lane `j` of 16 adds up the numbers `j`, `j + 16`, `j + 32` and so on. Then lanes are added in
-//! halves: 8 and 8, 4 and 4, 2 and 2, 1 and 1. Then runs are added in pairs of neighbours, pairs of pairs, and so on.
+//! Sums are taken in this order. The block is cut into runs of 1024 numbers, the last filled up with
+//! zeros. In a run, lane `j` of 32 adds up the numbers `j`, `j + 32`, `j + 64` and so on: their
+//! squares, in float64; or their magnitudes over 4096, in float32. Then, in float64, lanes are added in halves: 16 and 16, 8 and 8, 4 and 4, 2 and 2, 1 and 1. Then runs are added in pairs of neighbours, pairs of pairs, and so on.
 
 use super::form::Scheme;
 use super::lanes::{Lanes, LANES};
@@ -31,9 +31,11 @@ impl Block {
         // SAFETY: by contract.
         let scale = unsafe {
             match scheme {
-                Scheme::Sign => (self.sum::<L, FED, false>() / self.numel as f64) as f32,
+                Scheme::Sign => {
+                    (self.sum::<L, Magnitudes, FED>() * Magnitudes::PARTS / self.numel as f64) as f32
+                }
                 Scheme::Uniform => self.largest::<L, FED>(),
-                Scheme::Levels => self.sum::<L, FED, true>().sqrt() as f32,
+                Scheme::Levels => self.sum::<L, Squares, FED>().sqrt() as f32,
             }
         };
         if scale < SMALLEST {
@@ -65,25 +67,33 @@ impl Block {
         }
     }
 
+    /// The sum of one run after the other.
+    ///
     /// # Safety
     ///
     /// As [`Block::scale`].
     #[inline(always)]
-    unsafe fn sum<L: Lanes, const FED: bool, const SQUARES: bool>(&self) -> f64 {
+    unsafe fn sum<L: Lanes, T: Terms, const FED: bool>(&self) -> f64 {
         let mut runs = Pairs::new();
         for start in (0..self.numel).step_by(RUN) {
             let end = (start + RUN).min(self.numel);
-            let whole = start + (end - start) / LANES * LANES;
-            // SAFETY: by contract; `at + LANES <= end` for whole rows.
+            // SAFETY: by contract; whole rows end before `end`.
             unsafe {
-                let mut sums = L::zeros();
-                for at in (start..whole).step_by(LANES) {
-                    sums = add::<L, SQUARES>(sums, self.row::<L, FED>(at));
+                let (mut even, mut odd) = (T::none::<L>(), T::none::<L>());
+                let mut at = start;
+                while at + 2 * LANES <= end {
+                    even = T::add::<L>(even, self.row::<L, FED>(at));
+                    odd = T::add::<L>(odd, self.row::<L, FED>(at + LANES));
+                    at += 2 * LANES;
                 }
-                if whole < end {
-                    sums = add::<L, SQUARES>(sums, self.any_row::<L, FED>(whole));
+                if at < end {
+                    even = T::add::<L>(even, self.any_row::<L, FED>(at));
+                    at += LANES;
                 }
-                runs.push(L::total(sums));
+                if at < end {
+                    odd = T::add::<L>(odd, self.any_row::<L, FED>(at));
+                }
+                runs.push(L::total(L::add_sums(T::wide::<L>(even), T::wide::<L>(odd))));
             }
         }
         runs.total()
@@ -130,18 +140,69 @@ impl Block {
     }
 }
 
+/// What is added up of each number in a run, by lanes.
+///
 /// # Safety
 ///
 /// As [`Lanes`].
-#[inline(always)]
-unsafe fn add<L: Lanes, const SQUARES: bool>(sums: L::D, row: L::F) -> L::D {
-    // SAFETY: by contract.
-    unsafe {
-        if SQUARES {
-            L::sum_squares(sums, row)
-        } else {
-            L::sum(sums, L::abs(row))
-        }
+trait Terms {
+    type Sums<L: Lanes>: Copy;
+
+    unsafe fn none<L: Lanes>() -> Self::Sums<L>;
+    unsafe fn add<L: Lanes>(sums: Self::Sums<L>, row: L::F) -> Self::Sums<L>;
+    unsafe fn wide<L: Lanes>(sums: Self::Sums<L>) -> L::D;
+}
+
+/// Magnitudes over 4096, in float32: they do not overflow, and most of the work is in half the registers.
+struct Magnitudes;
+
+impl Magnitudes {
+    const PARTS: f64 = 4096.0;
+}
+
+impl Terms for Magnitudes {
+    type Sums<L: Lanes> = L::F;
+
+    #[inline(always)]
+    unsafe fn none<L: Lanes>() -> L::F {
+        // SAFETY: by contract.
+        unsafe { L::splat(0.0) }
+    }
+
+    #[inline(always)]
+    unsafe fn add<L: Lanes>(sums: L::F, row: L::F) -> L::F {
+        // SAFETY: by contract.
+        unsafe { L::add(sums, L::mul(L::abs(row), L::splat(1.0 / Self::PARTS as f32))) }
+    }
+
+    #[inline(always)]
+    unsafe fn wide<L: Lanes>(sums: L::F) -> L::D {
+        // SAFETY: by contract.
+        unsafe { L::widened(sums) }
+    }
+}
+
+/// Squares, in float64, where they are exact and neither overflow nor vanish.
+struct Squares;
+
+impl Terms for Squares {
+    type Sums<L: Lanes> = L::D;
+
+    #[inline(always)]
+    unsafe fn none<L: Lanes>() -> L::D {
+        // SAFETY: by contract.
+        unsafe { L::zeros() }
+    }
+
+    #[inline(always)]
+    unsafe fn add<L: Lanes>(sums: L::D, row: L::F) -> L::D {
+        // SAFETY: by contract.
+        unsafe { L::sum_squares(sums, row) }
+    }
+
+    #[inline(always)]
+    unsafe fn wide<L: Lanes>(sums: L::D) -> L::D {
+        sums
     }
 }
 

@@ -26,6 +26,8 @@ fn encoded(isa: Isa, x: &[f32], error: Option<&[f32]>, form: &Form, key: Option<
 }
 
 mod model {
+    use std::iter::Sum;
+
     use super::*;
 
     pub(super) fn encoded(x: &[f32], error: Option<&[f32]>, form: &Form, key: Option<u64>) -> Written {
@@ -70,15 +72,11 @@ mod model {
             return u64::from(v.is_sign_negative());
         }
         let t = v * if scale > 0.0 { levels / scale } else { 0.0 };
-        let size = t.abs().min(levels);
-        let size = match key {
-            None => size.round_ties_even(),
-            Some(key) => {
-                let up = (chance(key, place as u32) >> 8) as f32 / 16_777_216.0 < size - size.floor();
-                size.floor() + f32::from(u8::from(up))
-            }
+        let q = match key {
+            None => t.round_ties_even(),
+            Some(key) => (t + (chance(key, place as u32) >> 8) as f32 / 16_777_216.0).floor(),
         };
-        (size.copysign(t) + levels) as u64
+        (q.clamp(-levels, levels) + levels) as u64
     }
 
     fn chance(key: u64, i: u32) -> u32 {
@@ -86,18 +84,21 @@ mod model {
         let k = (k ^ (k >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         let k = (k ^ (k >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
         let k = k ^ (k >> 31);
-        let h = i.wrapping_add(k as u32);
-        let h = (h ^ (h >> 16)).wrapping_mul(0x7feb_352d) ^ (k >> 32) as u32;
-        let h = (h ^ (h >> 15)).wrapping_mul(0x846c_a68b);
-        h ^ (h >> 16)
+        let h = i.wrapping_mul(0x9e37_79b1).wrapping_add(k as u32);
+        let h = (h ^ (h >> 16)).wrapping_mul(0x21f0_aaad) ^ (k >> 32) as u32;
+        let h = (h ^ (h >> 15)).wrapping_mul(0xd35a_2d97);
+        h ^ (h >> 15)
     }
 
     fn scale(block: &[f32], form: &Form) -> f32 {
-        let of = |f: fn(f64) -> f64| block.iter().map(|&v| f(f64::from(v))).collect::<Vec<_>>();
+        let squares = || block.iter().map(|&v| f64::from(v) * f64::from(v)).collect::<Vec<_>>();
         let scale = match form.scheme() {
-            Scheme::Sign => (sum(&of(f64::abs)) / block.len() as f64) as f32,
+            Scheme::Sign => {
+                let parts: Vec<f32> = block.iter().map(|v| v.abs() * (1.0 / 4096.0)).collect();
+                (sum(&parts) * 4096.0 / block.len() as f64) as f32
+            }
             Scheme::Uniform => block.iter().fold(0.0, |most, v| v.abs().max(most)),
-            Scheme::Levels => sum(&of(|v| v * v)).sqrt() as f32,
+            Scheme::Levels => sum(&squares()).sqrt() as f32,
         };
         if scale < 2_f32.powi(-120) {
             0.0
@@ -106,9 +107,9 @@ mod model {
         }
     }
 
-    fn sum(terms: &[f64]) -> f64 {
-        let lane = |run: &[f64], lane: usize| run.iter().skip(lane).step_by(16).sum::<f64>();
-        let run = |run: &[f64]| halves((0..16).map(|j| lane(run, j)).collect());
+    fn sum<T: Copy + Sum + Into<f64>>(terms: &[T]) -> f64 {
+        let lane = |run: &[T], lane: usize| run.iter().skip(lane).step_by(32).copied().sum::<T>().into();
+        let run = |run: &[T]| halves((0..32).map(|j| lane(run, j)).collect());
         neighbours(terms.chunks(1024).map(run).collect())
     }
 

@@ -1,16 +1,17 @@
 """Chance as a function: number `i` of a key, the same on every machine, device and instruction set.
 
     k = mixed(key)                                   (`tweed.chance`; once)
-    h = (i + low half of k) mod 2^32
-    h ^= h >> 16;  h *= 0x7feb352d;  h ^= high half of k
-    h ^= h >> 15;  h *= 0x846ca68b;  h ^= h >> 16
+    h = (i * 0x9e3779b1 + low half of k) mod 2^32
+    h ^= h >> 16;  h *= 0x21f0aaad;  h ^= high half of k
+    h ^= h >> 15;  h *= 0xd35a2d97;  h ^= h >> 15
 
-This is Wellons' `lowbias32` with the key put in twice: in front, and between its two rounds, so that the
-numbers of two keys are no shifted copies of each other. For one key it is a bijection of 32 bits: it repeats
-after 2^32 numbers. `tests/compress/test_native_quant.py` looks at single bits, pairs of bits, bytes,
-neighbours, and keys that differ in one bit.
+Two rounds of an integer hash over a Weyl sequence (without that, numbers some power of two apart are
+related), with the key put in twice: in front, and between the rounds, so that the numbers of two keys are no
+shifted copies of each other. For one key it is a bijection of 32 bits: it repeats after 2^32 numbers.
+`tests/compress/test_native_quant.py` looks at single bits, pairs of bits, bytes, numbers at 20 distances, and
+keys that differ in one bit.
 
-Source: C. Wellons, "Prospecting for hash functions", 2018 (constants and shifts).
+Source: C. Wellons, "Prospecting for hash functions", 2018, and its list of constants.
 """
 
 from __future__ import annotations
@@ -38,11 +39,11 @@ def chance(key: int, start: int, count: int, device: torch.device | str = "cpu")
 
     key = mixed(key)
     h = torch.arange(start, start + count, dtype=torch.int64, device=device)
-    h = h.add_(key & _MASK).bitwise_and_(_MASK)
-    h = h.bitwise_xor_(h >> 16).mul_(0x7FEB352D).bitwise_and_(_MASK)
+    h = h.mul_(0x9E3779B1).add_(key & _MASK).bitwise_and_(_MASK)
+    h = h.bitwise_xor_(h >> 16).mul_(0x21F0AAAD).bitwise_and_(_MASK)
     h = h.bitwise_xor_(key >> 32)
-    h = h.bitwise_xor_(h >> 15).mul_(0x846CA68B).bitwise_and_(_MASK)
-    return h.bitwise_xor_(h >> 16)
+    h = h.bitwise_xor_(h >> 15).mul_(0xD35A2D97).bitwise_and_(_MASK)
+    return h.bitwise_xor_(h >> 15)
 
 
 def uniform(key: int, start: int, count: int, device: torch.device | str = "cpu") -> Tensor:

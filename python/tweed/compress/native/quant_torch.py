@@ -1,9 +1,10 @@
 """Codes of a few bits in plain torch, for any device; bit for bit what the native kernels do.
 
-Sums of a block are taken in float64, in this order. The block is cut into runs of 1024 numbers, the rest
-filled up with zeros. In a run, 16 lanes: lane `j` adds up the numbers `j`, `j + 16`, `j + 32` and so on. Then
-lanes are added in halves: 8 and 8, 4 and 4, 2 and 2, 1 and 1. Then runs are added in pairs of neighbours,
-pairs of pairs, and so on. (Squares of float32 are exact in float64: a fused multiplication changes nothing.)
+Sums of a block are taken in this order. The block is cut into runs of 1024 numbers, the rest filled up with
+zeros. In a run, 32 lanes: lane `j` adds up the numbers `j`, `j + 32`, `j + 64` and so on: their squares, in
+float64 (where they are exact: a fused multiplication changes nothing); or their magnitudes over 4096, in
+float32 (where they do not overflow). Then, in float64, lanes are added in halves: 16 and 16, 8 and 8, 4 and
+4, 2 and 2, 1 and 1. Then runs are added in pairs of neighbours, pairs of pairs, and so on.
 
 Divisions are of tensors by tensors: torch multiplies by the inverse where one side is a Python number.
 """
@@ -20,7 +21,7 @@ from tweed.compress.native.form import LARGEST, SMALLEST, Form
 if TYPE_CHECKING:
     from torch import Tensor
 
-LANES, RUN = 16, 1024
+LANES, RUN = 32, 1024
 #: About so many numbers at a time: what is between is several times as large as they are.
 SLAB = 1 << 22
 
@@ -46,9 +47,8 @@ def _encode(
     else:
         inverse = torch.where(scales > 0, torch.full_like(scales, form.levels) / scales, 0.0)
         t = v * _spread(inverse, form, 0, len(v))
-        whole = form.levels + (
-            _nearest(t, form) if key is None else _by_chance(t, form, uniform(key, start, len(t), t.device))
-        )
+        q = t.round() if key is None else (t + uniform(key, start, len(t), t.device)).floor()
+        whole = form.levels + q.clamp(-form.levels, form.levels).long()
     if error is not None:
         error.sub_(_said(whole, scales, form, 0))
     return scales, pack(whole, form.bits)
@@ -77,17 +77,6 @@ def _spread(scales: Tensor, form: Form, first: int, count: int) -> Tensor:
     return scales[: form.scale_count(count, first)].repeat_interleave(form.block)[first : first + count]
 
 
-def _nearest(t: Tensor, form: Form) -> Tensor:
-    return t.clamp(-form.levels, form.levels).round().long()
-
-
-def _by_chance(t: Tensor, form: Form, chance: Tensor) -> Tensor:
-    size = t.abs().clamp_(max=form.levels)
-    low = size.floor()
-    whole = low.long() + (chance < size - low)
-    return torch.where(torch.signbit(t), -whole, whole)
-
-
 def _scales(v: Tensor, form: Form) -> Tensor:
     blocks = form.scale_count(len(v))
     short = blocks * form.block - len(v)
@@ -99,7 +88,7 @@ def _scales(v: Tensor, form: Form) -> Tensor:
     else:
         counts = torch.full((blocks,), form.block, dtype=torch.float64, device=v.device)
         counts[-1:] -= short
-        scales = (_sums(rows.double()) / counts).float()
+        scales = (_sums(rows * (1 / 4096)) * 4096 / counts).float()
     return torch.where(scales < SMALLEST, 0.0, scales.clamp(max=LARGEST))
 
 
@@ -111,7 +100,8 @@ def _sums(rows: Tensor) -> Tensor:
     lanes = rows[:, :, 0].clone()
     for row in range(1, run // LANES):
         lanes += rows[:, :, row]
-    for half in (8, 4, 2, 1):
+    lanes = lanes.double()
+    for half in (16, 8, 4, 2, 1):
         lanes = lanes[..., :half] + lanes[..., half:]
     runs = lanes[..., 0]
     while runs.shape[1] > 1:
