@@ -11,6 +11,7 @@ from bench import (
     ltp,
     memory,
     networks,
+    quant,
     schedules,
     shared,
     simulator,
@@ -33,6 +34,7 @@ FULL: dict[str, Part] = {
     "memory": lambda: footprint.extra((25 << 20, 100 << 20)),
     "kernels": memory.kernels,
     "sparse": sparse.rows,
+    "quantise": quant.rows,
     "schedules": lambda: schedules.built((8, 64, 512)),
     "simulator": lambda: simulator.events((8, 64, 512)),
 }

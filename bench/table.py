@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from bench import compared, emulated, goals, limits, linked, machine, sent, sparse, tabled
+from bench import compared, emulated, goals, limits, linked, machine, quant, sent, sparse, tabled
 from bench.networks import PART
 from bench.run import Row
 from bench.units import grid
@@ -49,6 +49,8 @@ _SECTIONS = (
     compared.in_a_row,
     limits.distance,
     limits.bandwidths,
+    quant.kernels,
+    quant.beside,
     compared.beside("Other collectives on one host", *_OTHERS),
     compared.beside("Over TCP, loopback", "all_reduce over TCP"),
     linked.between_namespaces,
