@@ -19,7 +19,7 @@ from tweed.report.study import Study
 from tweed.strategy import Strategy
 from tweed.systems import dct_report
 from tweed.systems.base import Line, Notes, System
-from tweed.systems.overhead import encoding
+from tweed.systems.overhead import encoding, selection
 from tweed.systems.rehearsal import POINT, Rehearsal, Room, rehearse
 
 SEEDS = (0, 1, 2)
@@ -60,6 +60,7 @@ def experiment(notes: Notes, quick: bool) -> None:
     """What encoding takes, then trainings. Cost: some 8 minutes on one quiet core; quick: seconds."""
     for life_span in LIFE_SPANS:
         _time(notes, life_span, NUMEL // (100 if quick else 1))
+    _time_torch(notes, NUMEL // (100 if quick else 1))
     for course in QUICK if quick else COURSES:
         for seed in course.seeds:
             for label in SIDES:
@@ -74,6 +75,13 @@ def _time(notes: Notes, life_span: int, numel: int) -> None:
         )
         line = {"kind": "encoding", "life_span": life_span, "numel": numel}
         notes.add(line | {"found_s": found_s, "kept_s": kept_s})
+
+
+def _time_torch(notes: Notes, numel: int) -> None:
+    """What finding the same numbers takes torch. Life span 0: it finds them and forgets which they were."""
+    if not notes.has(kind="encoding", life_span=0):
+        seconds = selection(numel // 100, numel)
+        notes.add({"kind": "encoding", "life_span": 0, "numel": numel, "found_s": seconds, "kept_s": seconds})
 
 
 def _train(notes: Notes, course: Course, label: str, seed: int) -> None:

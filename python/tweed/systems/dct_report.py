@@ -23,7 +23,8 @@ WORDS = (
     "Accuracy is in the mean over seeds; ± half of the range. One learning rate for all sides.",
     "Bytes are those of packets that were packed: 8 per entry, 4 of them its value, and tensors of fewer "
     "than 256 numbers in full. The paper counts values alone; a wire carries indices too.",
-    "Encoding was timed on one thread, over Gaussian numbers, with error feedback, with the native kernels.",
+    "Encoding was timed on one thread over Gaussian numbers, with error feedback and the native kernels, and "
+    "the fastest of nine times counts.",
     "No network takes part in the trainings: workers are virtual, and walk the code that runs live.",
 )
 
@@ -84,11 +85,14 @@ def per_step(encodings: dict[int, Line], life_span: int) -> float:
 
 def _overhead(encodings: dict[int, Line]) -> Iterator[Row]:
     goal = "encoding at a life span of 1,000 takes at most 1/500 of that at 1"
-    if not {1, 1000} <= set(encodings):
+    if not {0, 1, 1000} <= set(encodings):
         yield [goal, "–", "–"]
         return
     each, rare = per_step(encodings, 1), per_step(encodings, 1000)
-    yield _verdict(goal, f"1/{each / rare:.2f}: the pass over all numbers stays", each / rare >= 500)
+    yield _verdict(goal, f"1/{each / rare:.1f}: the pass over all numbers stays", each / rare >= 500)
+    goal = "the same, beside torch.topk at each step"
+    beside = float(encodings[0]["found_s"]) / rare
+    yield _verdict(goal, f"1/{beside:.0f}", beside >= 500)
     line = encodings[1000]
     chosen = max(line["found_s"] - line["kept_s"], 0.0)
     goal = "the search for the threshold takes at most 1 % of encoding at a life span of 1,000"
@@ -142,6 +146,9 @@ def _learned(lines: Sequence[Line], tasks: Sequence[str]) -> Section:
 def _encoding(encodings: dict[int, Line]) -> Section:
     rows = []
     for life_span, line in sorted(encodings.items()):
+        if life_span == 0:
+            rows.append(["torch.topk each step", *["–"] * 2, f"{1e3 * line['found_s']:.2f}"])
+            continue
         mean = per_step(encodings, life_span)
         times = (line["found_s"], line["kept_s"], mean)
         rows.append([f"{life_span:,}", *(f"{1e3 * seconds:.2f}" for seconds in times)])
