@@ -94,6 +94,11 @@ def training(method: str, lr: float, seed: int, accuracy: float, losses: list[fl
     return facts | shares
 
 
+def stall(fraction: float, end: float) -> dict[str, object]:
+    facts = {"kind": "stall", "partition": "by_label", "fraction": fraction, "seed": 0}
+    return facts | {"curve": [2.0, 2.0, 2.0, end], "accuracy": 0.5}
+
+
 def goals(lines: list[dict[str, object]]) -> dict[str, list[str]]:
     return {row[0]: list(row[1:]) for row in system("saef").study(lines).sections[0].tables[0].rows}
 
@@ -101,16 +106,16 @@ def goals(lines: list[dict[str, object]]) -> dict[str, list[str]]:
 def test_goals_say_what_was_met() -> None:
     lines = [training("dense", 0.1, 0, 0.8, [1.0, 0.5]), training("EF, top 10 %", 0.1, 0, 0.79, [1.0, 0.6])]
     lines += [training("SAEF, top 5 %, P = 20", 0.1, 0, 0.797, [0.9, 0.6])]
-    lines += [{"kind": "stall", "fraction": a, "seed": 0, "curve": [2, 2, 2, end], "accuracy": 0.5}
-              for a, end in ((0.0, 0.5), (0.9, 0.4), (1.0, 0.6))]  # fmt: skip
+    lines += [stall(fraction, end) for fraction, end in ((0.0, 0.5), (0.9, 0.4), (1.0, 0.6))]
     found = goals(lines)
     assert found["accuracy of SAEF at least that of EF"] == ["+0.70 points over 1 seeds", "met"]
     assert found["accuracy of SAEF within 0.2 points of dense"][1] == "missed"
     assert found["training loss of SAEF below that of EF all along"] == ["at 1 of 2 points", "missed"]
     said = found["values said by SAEF, top 5 % and P = 20, as many as by EF, top 10 %, within 1 %"]
     assert said == ["10.00% against 10.00% of all", "met"]
-    assert found["sorted by label: a whole step ahead stalls above error feedback"][1] == "met"
-    assert found["sorted by label: a fraction between 0 and 1 ends below both"] == ["0.400 at best", "met"]
+    assert found["by_label: a whole step ahead ends behind error feedback"][1] == "met"
+    assert found["by_label: a whole step ahead is ahead of error feedback at step 100"][1] == "missed"
+    assert found["by_label: a fraction between 0 and 1 ends below both"] == ["0.400 at best", "met"]
 
 
 def test_a_quick_look_goes_from_measurements_to_a_report(tmp_path: Path) -> None:

@@ -43,6 +43,8 @@ MISMATCH = {
     "SAEF, sign, P = 20": Strategy("step", compress=StepAhead(Sign(both_ways=False), 1.0, 20)),
 }
 FRACTIONS = (0.0, 0.5, 0.9, 1.0)
+#: Data that differ between workers, and learning rates.
+APART = {"by_label": 0.01, "dirichlet:0.3": 0.003}
 
 
 def federated(fraction: float) -> Strategy:
@@ -64,9 +66,10 @@ def experiment(notes: Notes, quick: bool) -> None:
         rate = saef_report.best_rate(notes.lines, label)
         for seed in SEEDS[1:]:
             _train(notes, label, rate, seed)
-    for seed in SEEDS[:2]:
-        for fraction in FRACTIONS:
-            _stall(notes, fraction, seed)
+    for partition in APART:
+        for seed in SEEDS[:2]:
+            for fraction in FRACTIONS:
+                _stall(notes, partition, fraction, seed)
 
 
 def _train(notes: Notes, label: str, lr: float, seed: int) -> None:
@@ -114,8 +117,8 @@ def _measure_mismatch(notes: Notes, label: str, task: str, steps: int) -> None:
     notes.add({"kind": "mismatch", "method": label, "apart": watch.apart, "losses": outcome.losses})
 
 
-def _stall(notes: Notes, fraction: float, seed: int) -> None:
-    which = {"kind": "stall", "fraction": fraction, "seed": seed}
+def _stall(notes: Notes, partition: str, fraction: float, seed: int) -> None:
+    which = {"kind": "stall", "partition": partition, "fraction": fraction, "seed": seed}
     if notes.has(**which):
         return
     curve: list[float] = []
@@ -125,11 +128,11 @@ def _stall(notes: Notes, fraction: float, seed: int) -> None:
             curve.append(room.score(room.workers.average())[0])
 
     lesson = Rehearsal(
-        "digits", federated(fraction), 1000, 8, 0.01, seed, 10, partition="by_label", falling=False
+        "digits", federated(fraction), 1000, 8, APART[partition], seed, 10, partition, falling=False
     )
     outcome = rehearse(lesson, watch)
     curve.append(outcome.test_loss if outcome.test_loss is not None else float("inf"))
-    notes.tell(f"sorted by label, fraction {fraction}, seed {seed}: test loss {curve[-1]:.3f}")
+    notes.tell(f"{partition}, fraction {fraction}, seed {seed}: test loss {curve[-1]:.3f}")
     notes.add(which | {"curve": curve, "accuracy": outcome.accuracy})
 
 
