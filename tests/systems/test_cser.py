@@ -180,6 +180,7 @@ def test_goals_are_judged_at_each_methods_best_rate() -> None:
     assert best_rate(lines, "digits", "CSER", 32) == 0.1
     goals = {row[0]: row[1:] for row in system("cser").study(lines).sections[0].tables[0].rows}
     assert goals["digits, 32×: CSER at least as good as CSEA"] == ["-0.60 points over 2 seeds", "missed"]
+    assert goals["bytes within 1 % of 1 / ratio + 1 / (every × reset ratio), for every method"][1] == "met"
     assert goals["digits, 32×: CSEA at least as good as QSparse-local-SGD"] == ["–", "–"]
     assert goals["digits, 32×: the average of CSER's models is better than one of them"][1] == "met"
 

@@ -34,6 +34,7 @@ def sections(chosen: Sequence[Line], lines: Sequence[Line]) -> list[Section]:
     """Goals, accuracies, bytes, and what is to be kept in mind; `chosen` are those at the best rates."""
     tasks = list(dict.fromkeys(line["task"] for line in lines))
     goals = [row for task in tasks for row in _goals([line for line in chosen if line["task"] == task], task)]
+    goals.append(_formula(lines))
     parts = [Section("Goals", tables=[Table("", ["goal", "measured", ""], goals)])]
     for task in tasks:
         parts.append(_learned([line for line in chosen if line["task"] == task], task))
@@ -74,6 +75,17 @@ def _forked(lines: Sequence[Line], ratio: int, task: str) -> list[str]:
         return [goal, "–", "–"]
     points = statistics.fmean(100 * (line["accuracy"] - line["local_accuracy"]) for line in mine)
     return [goal, f"{points:+.2f} points", "met" if points > 0 else "missed"]
+
+
+def _formula(lines: Sequence[Line]) -> list[str]:
+    goal = "bytes within 1 % of 1 / ratio + 1 / (every × reset ratio), for every method"
+    shares = [
+        line["up_share"] * line["ratio"] for line in lines if line["ratio"] > 1 and not line["diverged"]
+    ]
+    if not shares:
+        return [goal, "–", "–"]
+    worst = max(abs(share - 1) for share in shares)
+    return [goal, f"at most {worst:.2%} off", "met" if worst <= 0.01 else "missed"]
 
 
 def _learned(lines: Sequence[Line], task: str) -> Section:
