@@ -13,7 +13,7 @@ from tests.simulate.problem import SIZE, loss, numbers, perceptron, sgd
 from tweed.cadence import Intermittent, LocalSteps, Nesterov
 from tweed.compress import ErrorFeedback, Identity, TopK
 from tweed.errors import UsageError
-from tweed.named import every_step, local_steps
+from tweed.named import every_step, lag, local_steps, ordered_gradient
 from tweed.simulate.flat import Flat
 from tweed.simulate.workers import Workers
 from tweed.strategy import Strategy
@@ -163,6 +163,18 @@ def test_who_draws_no_lot_is_silent() -> None:
     assert silent.exchanges == always.exchanges == STEPS
     assert 0.2 < silent.traffic.up_bytes / always.traffic.up_bytes < 0.8
     assert spread(silent) == 0
+
+
+def test_a_cadence_that_weighs_is_told_what_there_is_to_say() -> None:
+    workers = train(lag(0.1, SIZE), 30)
+    dense = train(Strategy(compress=Identity(by_ranges=True)), 30)
+    assert 0 < workers.traffic.up_bytes < dense.traffic.up_bytes
+    assert spread(workers) == 0
+
+
+def test_a_server_is_refused() -> None:
+    with pytest.raises(UsageError, match="virtual workers have no server"):
+        train(ordered_gradient())
 
 
 def test_flat_numbers_are_the_model_in_its_own_memory_format() -> None:

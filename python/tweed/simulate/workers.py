@@ -22,8 +22,9 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from tweed.attach.flight import Luggage, flight, pack
-from tweed.cadence import Event, Joined, Outer, StepDone, Stop
-from tweed.compress import Direct, Identity, Placed, Turn
+from tweed.cadence import Event, Joined, Outer, Ready, StepDone, Stop
+from tweed.compress import Direct, Identity, Placed, Turn, Weighed
+from tweed.errors import UsageError
 from tweed.simulate.flat import Flat
 from tweed.simulate.together import Traffic, together
 from tweed.strategy import Strategy
@@ -47,6 +48,7 @@ class Worker:
       luggage: what memory and compressors keep.
       pace: the cadence's state.
       outer: the cadence's outer optimizer and its state, if it has one.
+      before: `[numel]`, where it stood before its last step, if the cadence weighs that.
     """
 
     model: nn.Module
@@ -57,6 +59,11 @@ class Worker:
     luggage: Luggage
     pace: Any
     outer: tuple[Outer[Any], Any] | None
+    before: Tensor | None = None
+
+    def moved(self) -> float | None:
+        """Length of its last step, if the cadence weighs that."""
+        return None if self.before is None else float((self.flat.numbers - self.before).norm())
 
     def place(self, placed: Placed, exchange: str) -> None:
         """Does what an exchange says to the gradient or to the model."""
@@ -85,10 +92,13 @@ class Workers:
       strategy: what is walked of it: what is exchanged, cadence and compress.
       size: how many workers.
 
+    Raises: UsageError if the strategy has a server.
     Cost: per worker, memory for five models.
     """
 
     def __init__(self, model: nn.Module, optimizer: MakeOptimizer, strategy: Strategy, size: int) -> None:
+        if strategy.collective is not None:
+            raise UsageError(f"virtual workers have no server: {strategy.collective!r} is not walked here")
         self.strategy = strategy
         self.traffic = Traffic(size)
         self.exchanges = 0
@@ -123,9 +133,11 @@ class Workers:
         if self.strategy.exchange == "gradient":
             self._maybe_exchange()
         for worker in self.all:
+            worker.before = worker.flat.numbers.clone() if self.strategy.cadence.weighs else None
             worker.optimizer.step()
         self._steps += 1
-        self._tell_all(StepDone())
+        for rank, worker in enumerate(self.all):
+            self._tell(rank, StepDone(worker.moved()))
         if self.strategy.exchange != "gradient":
             self._maybe_exchange()
         return sum(losses) / len(losses)
@@ -151,7 +163,10 @@ class Workers:
         worker = self.all[rank]
         worker.pace = self.strategy.cadence.handle(event, worker.pace, float(self._steps))
 
+    @torch.no_grad()
     def _maybe_exchange(self) -> None:
+        if self.strategy.cadence.weighs:
+            self._weigh()
         decisions = []
         for worker in self.all:
             decision, worker.pace = self.strategy.cadence.poll(worker.pace, float(self._steps))
@@ -159,14 +174,24 @@ class Workers:
         if decisions[0].exchange:
             self._exchange([decision.silent for decision in decisions])
 
-    @torch.no_grad()
-    def _exchange(self, silent: Sequence[bool]) -> None:
+    def _weigh(self) -> None:
+        self._gather()
+        for rank, (worker, value) in enumerate(zip(self.all, self._values, strict=True)):
+            memory = worker.luggage.memory
+            assert isinstance(memory, Weighed)  # Strategy refuses others
+            self._tell(rank, Ready(memory.pending(value, worker.luggage.state) ** 0.5))
+
+    def _gather(self) -> None:
+        """Leaves what each worker has to say in `_values`."""
         for worker, value in zip(self.all, self._values, strict=True):
             if self.strategy.exchange in ("step", "difference"):
                 torch.sub(worker.flat.numbers, worker.reference, out=value)
             else:
                 is_gradient = self.strategy.exchange == "gradient"
                 value.copy_(worker.flat.grads if is_gradient else worker.flat.numbers)
+
+    def _exchange(self, silent: Sequence[bool]) -> None:
+        self._gather()
         flights = [
             flight(worker.luggage, value, self._turn(rank), silent[rank])
             for rank, (worker, value) in enumerate(zip(self.all, self._values, strict=True))
