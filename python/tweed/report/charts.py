@@ -105,7 +105,7 @@ def curves(
                 axis.set_yscale("log")
         axes[0].set_ylabel(labels[1])
         handles, names = axes[0].get_legend_handles_labels()
-        figure.legend(handles, names, loc="outside lower center", ncols=min(3, len(names)), frameon=False)
+        figure.legend(handles, names, loc="outside lower center", ncols=1 + len(panels), frameon=False)
     return figure
 
 

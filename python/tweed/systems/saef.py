@@ -110,7 +110,7 @@ def followed(room: Room) -> Tensor:
 def _measure_mismatch(notes: Notes, label: str, task: str, steps: int) -> None:
     if notes.has(kind="mismatch", method=label):
         return
-    watch = Mismatch(10, [])
+    watch = Mismatch(saef_report.APART, [])
     lesson = Rehearsal(task, MISMATCH[label], steps, BATCH, 0.01, 0, WORKERS, test_samples=250)
     outcome = rehearse(lesson, watch)
     notes.tell(f"mismatch of {label}: {watch.apart[0]:.3g} at first")
