@@ -170,7 +170,9 @@ class _Course:
             assert self.level is not None  # the server has stopped
             state = cadence.handle(Enough(self.level), state, now)
         elif self._busy():
-            self._push(self._slotted(self.busy_until), _Kind.WAKE, rank)
+            # in slots: as long after the message as it rang after its beginning, or all would collide
+            apart = now - self.busy_until + self.cell.air.send_s if self.cell.air.slot_s else 0.0
+            self._push(self._slotted(self.busy_until + apart), _Kind.WAKE, rank)
             return
         decision, self.cell.ranks[rank] = cadence.poll(state, now)
         if decision.silent:
