@@ -26,8 +26,8 @@ from tweed.attach.wire import Wire
 from tweed.cadence import Decision, Enough, Heard, Ordered, Ready, StepDone, Timer
 from tweed.errors import NonFinite
 
-#: How fast the server forgets how late messages have come.
-_FORGET = 0.9
+#: How much one message counts in the server's estimate of how late they come.
+_NEW = 0.2
 
 
 class _Kind(IntEnum):
@@ -209,7 +209,6 @@ class _Server:
         opened = self._cadence.opened(self._state.total, len(self._workers))
         self._opened_at = time.monotonic()
         self._state = self._referee.handle(opened, self._state, self._opened_at + self._late_s)
-        self._late_s *= _FORGET
         self._broken = None
         for place, rank in enumerate(self._workers):
             self._mail.expect(("head", place), self._heads[place], rank)
@@ -257,7 +256,8 @@ class _Server:
         """How late messages come after their timers: computing, the way here, clocks."""
         if kind == _Kind.RANG:
             rings = Timer(self._state.pace, self._state.shift).rings(norm)
-            self._late_s = max(self._late_s, time.monotonic() - self._opened_at - rings)
+            late_s = time.monotonic() - self._opened_at - rings
+            self._late_s += _NEW * (late_s - self._late_s)
 
     def _close(self) -> tuple[Tensor, int | None]:
         """Sums in the order of ranks, so that the result does not depend on who came first."""

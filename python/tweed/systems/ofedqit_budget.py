@@ -1,14 +1,15 @@
 """How to spend a budget of bytes in OFedQIT: which p, L, s and b. Pure.
 
-The regret of online gradient descent grows as the square root of the summed squared lengths of the gradients that are
-used. With N clients, mean gradient g, variance V of one client's gradient per slot, rounds of L slots, probability p,
-and a quantiser that makes squared lengths 1 + w times as large on average, that is per slot
+The regret of online gradient descent grows as the square root of the summed squared lengths of the gradients
+that are used. With N clients, mean gradient g, variance V of one client's gradient per slot, rounds of L
+slots, probability p, and a quantiser that makes squared lengths 1 + w times as large on average, that is per
+slot
 
     L |g|² + ((1 + w) (V + L |g|²) / p - L |g|²) / N.
 
-A budget of B bits per number and slot, at c bits per number of a message, gives p = B L / c. So the quantiser that is
-best is that with the least (1 + w) c, whatever the rest; and the best round has L = sqrt((1 + w) c V / (B N)) / |g|
-slots. Own derivation.
+A budget of B bits per number and slot, at c bits per number of a message, gives p = B L / c. So the quantiser
+that is best is that with the least (1 + w) c, whatever the rest; and the best round has L = sqrt((1 + w) c V
+/ (B N)) / |g| slots. Own derivation.
 """
 
 from __future__ import annotations
@@ -38,7 +39,8 @@ class Score:
 
 
 def growth(gradients: Tensor, levels: int, block: int) -> float:
-    """1 + w: how much longer squared the quantised `gradients`, `[count, numel]`, are than themselves, on average."""
+    """1 + w: how much longer squared the quantised `gradients`, `[count, numel]`, are than themselves, on
+    average."""
     short = -gradients.shape[1] % block
     blocks = torch.nn.functional.pad(gradients, (0, short)).reshape(len(gradients), -1, block)
     norms = blocks.norm(dim=2, keepdim=True)
@@ -61,7 +63,9 @@ def choose(share: float, clients: int, gradients: Tensor) -> Score:
     """
     scores = list(_scores(share, clients, gradients))
     if not scores:
-        raise UsageError(f"no split of OFedQIT has {share:.2%} of the full traffic: that is below a bit per round")
+        raise UsageError(
+            f"no split of OFedQIT has {share:.2%} of the full traffic: that is below a bit per round"
+        )
     return min(scores, key=lambda score: score.cost)
 
 

@@ -75,10 +75,11 @@ MakeOptimizer = Callable[[list[Tensor]], Optimizer]
 
 
 def learn(learner: Learner, stream: Stream, split: Split, make: MakeOptimizer, seed: int = 0) -> Told:
-    """Clients predict, suffer, and accumulate gradients; at the end of a round those that are drawn send them.
+    """Clients predict, suffer, and accumulate gradients; at the end of a round those that are drawn send
+    them.
 
-    Who is not drawn forgets. The server sums, divides by the number of clients, and takes one step. All clients then have
-    its model; that broadcast is not counted, as in the paper.
+    Who is not drawn forgets. The server sums, divides by the number of clients, and takes one step. All
+    clients then have its model; that broadcast is not counted, as in the paper.
     """
     server = _Server(learner, split, make, stream.y.shape[1], seed)
     told = Told()
@@ -97,7 +98,9 @@ class _Server:
         self._optimizer = make([self.params])
         self._cadence = Intermittent(probability=split.probability, seed=seed)
         start = self._cadence.start()
-        self._paces: list[Any] = [self._cadence.handle(Joined(rank, clients), start, 0.0) for rank in range(clients)]
+        self._paces: list[Any] = [
+            self._cadence.handle(Joined(rank, clients), start, 0.0) for rank in range(clients)
+        ]
         self._spec = Spec(learner.shapes)
         self._compressor = _compressor(split, self._spec.numel, seed)
         self._rounds = 0

@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-#: Outputs `[clients, outputs]` of samples `[clients, ...]`, each with its client's own parameters `[clients, numel]`.
+#: Outputs `[clients, outputs]`, of each client's parameters `[clients, numel]` and its sample `[clients, ...]`.
 Outputs = Callable[[Tensor, Tensor], Tensor]
 #: The loss of each client: `[clients]`, of outputs and targets.
 Losses = Callable[[Tensor, Tensor], Tensor]
@@ -46,7 +46,8 @@ def _entropy(outputs: Tensor, y: Tensor) -> Tensor:
 def _split(params: Tensor, shapes: tuple[tuple[int, ...], ...]) -> list[Tensor]:
     """Each client's tensors: `[clients, *shape]`."""
     sizes = [int(np.prod(shape)) for shape in shapes]
-    return [part.reshape(-1, *shape) for part, shape in zip(params.split(sizes, dim=1), shapes, strict=True)]
+    parts = torch.split(params, sizes, dim=1)
+    return [part.reshape(-1, *shape) for part, shape in zip(parts, shapes, strict=True)]
 
 
 def _start(shapes: tuple[tuple[int, ...], ...], seed: int) -> Tensor:
@@ -116,7 +117,8 @@ class Stream:
 
 
 def pictures(clients: int, slots: int, seed: int) -> Stream:
-    """Fashion-MNIST, shuffled; every picture comes once, as long as they last. Not MNIST, on which the paper reports."""
+    """Fashion-MNIST, shuffled; every picture comes once, as long as they last. Not MNIST, on which the paper
+    reports."""
     from tweed.data import load
 
     train = load("fashion-mnist").train
@@ -126,7 +128,8 @@ def pictures(clients: int, slots: int, seed: int) -> Stream:
 
 
 def lines(clients: int, slots: int, numel: int, seed: int) -> Stream:
-    """Linear targets with noise; every client sees its own part of space, so that gradients differ. No drift."""
+    """Linear targets with noise; every client sees its own part of space, so that gradients differ. No
+    drift."""
     random = torch.Generator().manual_seed(seed)
     truth = torch.randn(numel, generator=random)
     scales = 0.2 + torch.rand(clients, numel, generator=random)
