@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-#: Outputs `[clients, outputs]`, of each client's parameters `[clients, numel]` and its sample `[clients, ...]`.
+#: Outputs `[clients, outputs]` of each client's parameters `[clients, numel]` and sample `[clients, ...]`.
 Outputs = Callable[[Tensor, Tensor], Tensor]
 #: The loss of each client: `[clients]`, of outputs and targets.
 Losses = Callable[[Tensor, Tensor], Tensor]
