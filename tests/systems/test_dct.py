@@ -87,6 +87,8 @@ def test_goals_say_what_was_met() -> None:
     assert found["digits: DCT ahead of DCT without error feedback by 0.5 points"][1] == "met"
     assert found["digits: values said, 100× fewer"] == ["100.0×", "met"]
     assert found["digits: bytes said, 100× fewer"] == ["50.0×; 80.0× with indices coded", "missed"]
+    drift = found["digits: DCT says within 2× of what was asked for"]
+    assert drift == ["1.00× to 1.50×, in the mean over 10 steps", "met"]
     overhead = found["encoding at a life span of 1,000 takes at most 1/500 of that at 1"]
     assert overhead == ["1/5.0: the pass over all numbers stays", "missed"]
     assert found["the same, beside torch.topk at each step"] == ["1/598", "met"]
@@ -97,6 +99,6 @@ def test_a_quick_look_goes_from_measurements_to_a_report(tmp_path: Path) -> None
     system("dct").experiment(notes, True)
     count = len(notes.lines)
     system("dct").experiment(notes, True)
-    assert len(notes.lines) == count == 5 + 5
+    assert len(notes.lines) == count == 5 + 6
     titles = [section.title for section in system("dct").study(notes.lines).sections]
     assert titles == ["Goals", "What is learned and said", "Encoding", "To keep in mind"]

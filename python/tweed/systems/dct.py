@@ -31,6 +31,7 @@ NUMEL = 10_000_000
 SIDES = {
     "dense": Strategy(),
     "DCT": dct(0.99, 1000),
+    "DCT, life span 100": dct(0.99, 100),
     "top-k each step": dct(0.99, 1),
     "DCT, nothing fed back": Strategy(compress=Direct(Threshold(0.01, 1000))),
     "DCT, indices coded": Strategy(compress=ErrorFeedback(Chain(Threshold(0.01, 1000)))),
@@ -51,7 +52,7 @@ class Course:
 COURSES = (
     Course("digits", 2000, 8, 0.03),
     Course("fashion-mnist", 400, 8, 0.03),
-    Course("shakespeare", 300, 4, 0.003, (0, 1)),
+    Course("shakespeare", 300, 4, 0.003, (0,)),
 )
 QUICK = (Course("digits", 60, 8, 0.03, (0,)),)
 

@@ -13,16 +13,18 @@ from tweed.systems.rehearsal import POINT
 
 Row = list[str]
 _DENSE, _DCT, _EACH, _NO_MEMORY = "dense", "DCT", "top-k each step", "DCT, nothing fed back"
-_CODED = "DCT, indices coded"
+_SHORT, _CODED = "DCT, life span 100", "DCT, indices coded"
 #: A difference in points that counts as none.
 POINTS = 0.5
-#: Within this factor of the share asked for, the numbers said may drift while a threshold lives.
+#: So many times the numbers asked for may be said while a threshold lives.
 DRIFT = 2.0
 
 WORDS = (
     "Accuracy is in the mean over seeds; ± half of the range. One learning rate for all sides.",
     "Bytes are those of packets that were packed: 8 per entry, 4 of them its value, and tensors of fewer "
     "than 256 numbers in full. The paper counts values alone; a wire carries indices too.",
+    "The first threshold is that of the first gradient, when nothing has been left yet; with what is fed "
+    "back more numbers reach it. The paper's trainings are so long that this does not show; these are not.",
     "Encoding was timed on one thread over Gaussian numbers, with error feedback and the native kernels, and "
     "the fastest of nine times counts.",
     "No network takes part in the trainings: workers are virtual, and walk the code that runs live.",
@@ -51,6 +53,7 @@ def _verdict(goal: str, said: str, met: bool) -> Row:
 def _quality(lines: Sequence[Line], task: str) -> Iterator[Row]:
     goals = (
         (f"{task}: DCT within {POINTS} points of dense", _DCT, _DENSE, -POINTS),
+        (f"{task}: the same with a life span of 100", _SHORT, _DENSE, -POINTS),
         (f"{task}: DCT within {POINTS} points of top-k each step", _DCT, _EACH, -POINTS),
         (f"{task}: DCT ahead of DCT without error feedback by {POINTS} points", _DCT, _NO_MEMORY, POINTS),
     )
@@ -59,13 +62,19 @@ def _quality(lines: Sequence[Line], task: str) -> Iterator[Row]:
         points = statistics.fmean(seeds) if seeds else 0.0
         words = f"{points:+.2f} points over {len(seeds)} seeds"
         yield _verdict(goal, words, points >= least) if seeds else [goal, "–", "–"]
-    said = [share for line in lines if line["method"] == _DCT for share in line["said"]]
-    if said:
-        goal = f"{task}: while a threshold lives, numbers said stay within {DRIFT:g}× of their mean"
-        mean = statistics.fmean(said)
-        most, least_share = max(said) / mean, min(said) / mean
-        words = f"{least_share:.2f}× to {most:.2f}×, in the mean over {POINT} steps"
-        yield _verdict(goal, words, most <= DRIFT and least_share >= 1 / DRIFT)
+    for label in (_DCT, _SHORT):
+        yield _drift(lines, task, label)
+
+
+def _drift(lines: Sequence[Line], task: str, label: str) -> Row:
+    goal = f"{task}: {label} says within {DRIFT:g}× of what was asked for"
+    asked = [line["up_share"] for line in lines if line["method"] == _EACH]
+    said = [share for line in lines if line["method"] == label for share in line["said"]]
+    if not asked or not said:
+        return [goal, "–", "–"]
+    least, most = (extreme(said) / statistics.fmean(asked) for extreme in (min, max))
+    words = f"{least:.2f}× to {most:.2f}×, in the mean over {POINT} steps"
+    return _verdict(goal, words, most <= DRIFT and least >= 1 / DRIFT)
 
 
 def _differences(lines: Sequence[Line], mine: str, theirs: str) -> list[float]:
@@ -133,7 +142,7 @@ def _learned(lines: Sequence[Line], tasks: Sequence[str]) -> Section:
             curve = [
                 statistics.fmean(shares) for shares in zip(*(line["said"] for line in mine), strict=False)
             ]
-            if label in (_DCT, _EACH, _NO_MEMORY):
+            if label in (_DCT, _SHORT, _EACH, _NO_MEMORY):
                 panels[task][label] = [
                     (POINT * (place + 1.0), 100 * share) for place, share in enumerate(curve)
                 ]
