@@ -13,7 +13,7 @@ from typing import Any
 
 from tweed import testbed
 from tweed.cadence import LocalSteps
-from tweed.compress import Chain, Direct, ErrorFeedback, LowRank, Quantise, Sign, Threshold, TopK
+from tweed.compress import Chain, Direct, ErrorFeedback, LowRank, Quantise, Sign, TopK
 from tweed.named import named_strategy
 from tweed.strategy import Strategy
 from tweed.systems import compression_study, contest
@@ -64,7 +64,7 @@ def _strategies() -> dict[str, tuple[Strategy, int]]:
         "sign": (Strategy(compress=ErrorFeedback(Sign())), 1),
         "top-k 1 %": (Strategy(compress=ErrorFeedback(TopK(0.01))), 1),
         "low rank 4": (Strategy(compress=ErrorFeedback(LowRank(4))), 1),
-        "DCT": (Strategy(compress=ErrorFeedback(Threshold(0.01))), 1),
+        "DCT": (named_strategy("dct(sparsity=0.99, life_span=64)"), 1),
         "CSER": (named_strategy("cser(ratio=256, reset_ratio=16, every=32)"), 32),
         "SAEF": (named_strategy("saef(density=0.01, average_every=32)"), 32),
         LOCAL: (_moved(8), 8),

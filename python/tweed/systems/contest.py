@@ -92,7 +92,8 @@ class Learned:
     Attributes:
       curve: steps done, seconds of training, accuracy on all test samples.
       packed_bytes: mean over ranks of what each gave to the network per step; None if it is not told.
-      formula_bytes: what the compressor's formula says to that; None where there is none.
+      formula_bytes: what the compressor's formula says to that; None where there is none, and for a
+        threshold, which as many numbers exceed as it happens.
       link_bytes: mean over ranks of what each link sent per step, with headers; None outside a testbed.
       finish_s: seconds that it took in the end to make one model of all; 0 where all have one.
     """
@@ -282,13 +283,16 @@ class _Trainer:
 
     def formula_bytes(self) -> float | None:
         """See `Learned`."""
-        from tweed.compress import Spec
+        from tweed.compress import Spec, Threshold
 
         how = self.entrant.how
         if not isinstance(how, Strategy) or how.memory is None or set(how.memory.parts) != {"main"}:
             return None
+        method = how.memory.parts["main"]
+        if isinstance(method, Threshold):
+            return None
         spec = Spec(tuple(tuple(param.shape) for param in self._model.parameters()))
-        return how.memory.parts["main"].packet_bytes(spec) / getattr(how.cadence, "every", 1)
+        return method.packet_bytes(spec) / getattr(how.cadence, "every", 1)
 
     def packed_bytes(self) -> float | None:
         """See `Learned`."""
