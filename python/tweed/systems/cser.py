@@ -61,7 +61,10 @@ class Course:
     ratios: tuple[int, ...] = (256, 1024, 32)  # in the order in which they are trained
 
 
-COURSES = (Course("fashion-mnist", 320, 4, (0.003, 0.01, 0.03)),)
+COURSES = (
+    Course("fashion-mnist", 320, 4, (0.003, 0.01, 0.03)),
+    Course("shakespeare", 160, 4, (0.001, 0.003), (0,), (32,)),
+)
 QUICK = (Course("digits", 64, 4, (0.03,), (0,), (256,)),)
 
 
