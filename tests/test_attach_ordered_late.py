@@ -12,10 +12,17 @@ from tweed.attach.ordered import _Kind, _Server, _Worker
 from tweed.cadence import Ordered, Referee
 
 
+#: What the server sends at the end of an iteration.
+CLOSING: list[tuple[Hashable, Tensor]] = [
+    ("closing", torch.tensor([5.0, -1.0], dtype=torch.float64)),
+    ("mean", torch.tensor([3.0, 4.0])),
+]
+
+
 class Script:
     """Stands in for `Mail`: what is expected comes in the order of the script, with the values it gives."""
 
-    def __init__(self, script: list[tuple[Hashable, Tensor] | None]) -> None:
+    def __init__(self, script: list[tuple[Hashable, Tensor]]) -> None:
         self._script: Iterator[Any] = iter(script)
         self._into: dict[Hashable, Tensor] = {}
         self.log: list[tuple[str, int, list[float]]] = []
@@ -26,11 +33,9 @@ class Script:
     def expect(self, name: Hashable, tensor: Tensor, rank: int) -> None:
         self._into[name] = tensor
 
-    def next(self, until: float) -> Hashable | None:
-        came = next(self._script)
-        if came is None:
-            return None
-        name, value = came
+    def next(self, until: float) -> Hashable:
+        name: Hashable
+        name, value = next(self._script)
         self._into.pop(name).copy_(value)
         self.log.append((str(name), -1, value.tolist()))
         return name
@@ -65,13 +70,9 @@ def test_the_server_counts_a_longer_gradient_that_comes_after_its_stop() -> None
 
 
 def test_a_worker_with_more_than_the_server_spares_sends_at_once() -> None:
-    closing = [
-        ("closing", torch.tensor([5.0, -1.0], dtype=torch.float64)),
-        ("mean", torch.tensor([3.0, 4.0])),
-    ]
     for level, kind in ((1.0, _Kind.ASKED), (50.0, _Kind.SILENT)):
         stop = ("stop", torch.tensor([level, 0.0], dtype=torch.float64))
-        mail = Script([stop, *closing])
+        mail = Script([stop, *CLOSING])
         worker = _Worker(Ordered(Referee(share=0.9), window_s=3600.0), mail, server=0, size=4, numel=2)  # type: ignore[arg-type]
         mean, _ = worker.iterate(torch.tensor([6.0, 8.0]))
         sent = [entry[2] for entry in mail.log if entry[0] == "sent"]
@@ -83,12 +84,8 @@ def test_a_worker_with_more_than_the_server_spares_sends_at_once() -> None:
 
 def test_a_worker_whose_time_comes_first_sends_before_the_stop() -> None:
     stop = ("stop", torch.tensor([1.0, 0.0], dtype=torch.float64))
-    closing = [
-        ("closing", torch.tensor([5.0, -1.0], dtype=torch.float64)),
-        ("mean", torch.tensor([3.0, 4.0])),
-    ]
-    mail = Script([None, stop, *closing])
-    worker = _Worker(Ordered(Referee(share=0.9), window_s=1e-9), mail, server=0, size=4, numel=2)  # type: ignore[arg-type]
+    mail = Script([stop, *CLOSING])
+    worker = _Worker(Ordered(Referee(share=0.9), window_s=1e-15), mail, server=0, size=4, numel=2)  # type: ignore[arg-type]
     worker.iterate(torch.tensor([6.0, 8.0]))
     first = [entry[0] for entry in mail.log].index("sent")
     assert mail.log[first][2] == [float(_Kind.RANG), 10.0]
