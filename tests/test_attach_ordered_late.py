@@ -11,7 +11,6 @@ from torch import Tensor
 from tweed.attach.ordered import _Kind, _Server, _Worker
 from tweed.cadence import Ordered, Referee
 
-
 #: What the server sends at the end of an iteration.
 CLOSING: list[tuple[Hashable, Tensor]] = [
     ("closing", torch.tensor([5.0, -1.0], dtype=torch.float64)),
