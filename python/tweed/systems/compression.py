@@ -43,7 +43,7 @@ FAST = "1gbit"
 SEEDS = (0, 1, 2)
 #: Learning rates that every side is searched over, by the accuracy after so many steps with another seed.
 LRS = (0.05, 0.1, 0.2)
-SEARCHED = 256
+SEARCHED = 128
 LRS_ADAMW = (0.001, 0.002, 0.004)
 
 

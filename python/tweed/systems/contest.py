@@ -69,7 +69,7 @@ class Course:
 
     task: str = "fashion-mnist"
     batch: int = 32
-    steps: int = 768
+    steps: int = 512
     every: int = 32
     seed: int = 0
     stop: int | None = None
