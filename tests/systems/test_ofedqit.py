@@ -107,14 +107,14 @@ def test_the_growth_of_squares_is_what_the_quantiser_does() -> None:
 @pytest.mark.parametrize("share", [0.3, 0.05, 0.01])
 def test_a_choice_stays_within_its_budget(share: float) -> None:
     gradients = torch.randn(50, 3_000, generator=torch.Generator().manual_seed(6)) + 0.1
-    score = choose(share, 100, gradients)
+    score = choose(share, 100, gradients, 1_000)
     assert score.split.share(3_000) <= share * (1 + 1e-9)
     assert score.split.levels is not None and score.split.levels > 1
 
 
 def test_a_budget_of_next_to_nothing_is_refused() -> None:
     with pytest.raises(UsageError, match="no split"):
-        choose(1e-5, 100, torch.randn(20, 100, generator=torch.Generator().manual_seed(7)))
+        choose(1e-5, 100, torch.randn(20, 100, generator=torch.Generator().manual_seed(7)), 1_000)
 
 
 def test_the_report_of_nothing_has_goals_all_the_same() -> None:

@@ -41,7 +41,7 @@ MUCH, LITTLE, HUNDREDTH = 0.046, 0.0046, 0.01
 #: By name: the model, slots, and how many seeds.
 LEARNERS: dict[str, tuple[Callable[[], Learner], int, int]] = {
     "perceptron": (perceptron, 600, 2),
-    "convolutions": (convolutions, 200, 1),
+    "convolutions": (convolutions, 400, 1),
 }
 
 
@@ -100,7 +100,7 @@ def _points(notes: Notes, name: str, learner: Learner, slots: int, seed: int) ->
     for label, same in (budgets | {"chosen, 1 %": None}).items():
         if not notes.has(kind="point", learner=name, label=label, seed=seed):
             share = HUNDREDTH if same is None else same.share(learner.start.numel())
-            split = choose(share, CLIENTS, _first(learner, stream)).split
+            split = choose(share, CLIENTS, _first(learner, stream), slots).split
             _run(notes, ("point", name, label, seed), learner, stream, split)
 
 
