@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
-import re
-import shutil
-import subprocess
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 import torch
 
+from bench import example
 from bench.race import Contender
 from bench.run import Row
 
 #: Buffers of the size S that a probe reads and writes in one call.
 PASSES = {"read two": 2, "copy": 2, "add in place": 3}
-_ROOT = Path(__file__).parents[1]
-_EXAMPLE = "cargo run --release --quiet --locked --package tweed-kernels --example bandwidth"
-_FIGURE = re.compile(r"  (?P<name>\S.*?) +(?P<gb_per_s>[\d.]+) GB/s")
 _FOLDS = "float32 SUM"
 
 
@@ -53,23 +46,11 @@ def bandwidth(probe: Row) -> float:
 
 def kernels() -> Iterator[Row]:
     """What one core does with the engine's own sums: the example of crates/kernels, built if need be."""
-    if shutil.which("cargo") is None:
-        print("  no cargo here: the kernels are not measured", file=sys.stderr)
-        return
-    print("  the kernels' example, one process", file=sys.stderr, flush=True)
-    result = subprocess.run(_EXAMPLE.split(), cwd=_ROOT, check=True, capture_output=True, text=True)
-    yield from read_example(result.stdout)
+    yield from rows(example.output("bandwidth"))
 
 
-def read_example(output: str) -> Iterator[Row]:
+def rows(output: str) -> Iterator[Row]:
     """The rows about limits and about sums of float32."""
-    for block in output.split("\n\n"):
-        title, *lines = block.splitlines()
-        if title.startswith("limits") or title == _FOLDS:
-            for found in filter(None, map(_FIGURE.match, lines)):
-                yield {
-                    "part": "kernels",
-                    "of": title,
-                    "side": found["name"],
-                    "gb_per_s": float(found["gb_per_s"]),
-                }
+    for figure in example.figures(output):
+        if figure.of.startswith("limits") or figure.of == _FOLDS:
+            yield figure.row("kernels")

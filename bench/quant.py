@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import math
-import re
-import shutil
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from pathlib import Path
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 from torch.distributed.algorithms.ddp_comm_hooks import powerSGD_hook
 
+from bench import example
 from bench.run import Row
 from bench.units import digits, grid, seconds
 from tweed.compress.base import Spec, Turn
@@ -28,9 +25,6 @@ GOAL = 0.55
 PEERS, KERNELS = "quantising beside others", "quantising kernels"
 NUMEL, BLOCK = 25_000_000, 1024
 COPY = "copy, streaming"
-_ROOT = Path(__file__).parents[1]
-_EXAMPLE = "cargo run --release --quiet --locked --package tweed-kernels --example quant"
-_FIGURE = re.compile(r"  (?P<name>\S.*?) +(?P<gb_per_s>[\d.]+) GB/s +(?P<ms>[\d.]+) ms")
 
 
 def rows() -> Iterator[Row]:
@@ -39,12 +33,7 @@ def rows() -> Iterator[Row]:
     torch.set_num_threads(1)
     yield from _peers()
     torch.set_num_threads(threads)
-    if shutil.which("cargo") is None:
-        print("  no cargo here: the kernels are not measured", file=sys.stderr)
-        return
-    print("  the kernels' example, one process", file=sys.stderr, flush=True)
-    result = subprocess.run(_EXAMPLE.split(), cwd=_ROOT, check=True, capture_output=True, text=True)
-    yield from read_example(result.stdout)
+    yield from (figure.row(KERNELS) for figure in example.figures(example.output("quant")))
 
 
 class Side(NamedTuple):
@@ -156,15 +145,6 @@ class Hook:
         torch.bmm(tensor.transpose(1, 2), p, out=self._q)
         torch.bmm(p, self._q.transpose(1, 2), out=tensor)
         self._error = given.sub_(tensor)
-
-
-def read_example(output: str) -> Iterator[Row]:
-    """A row per line, `of` the title above it."""
-    for block in output.strip().split("\n\n"):
-        title, *lines = block.splitlines()
-        for found in filter(None, map(_FIGURE.match, lines)):
-            figures = {"gb_per_s": float(found["gb_per_s"]), "least_s": float(found["ms"]) / 1e3}
-            yield {"part": KERNELS, "of": title, "side": found["name"]} | figures
 
 
 def kernels(rows: Sequence[Row]) -> str:

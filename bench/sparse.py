@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import re
-import shutil
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from bench import example
 from bench.run import Row
 from bench.units import digits, grid, seconds
 from tweed.compress.native import sparse
@@ -23,9 +20,6 @@ TOP_K, KERNELS = "top-k", "sparse kernels"
 NUMEL, SHARE = 25_000_000, 0.01
 #: The limit that rates are compared with: it moves what a kernel must move, and does nothing else.
 COPY = "copy, streaming"
-_ROOT = Path(__file__).parents[1]
-_EXAMPLE = "cargo run --release --quiet --locked --package tweed-kernels --example sparse"
-_FIGURE = re.compile(r"  (?P<name>\S.*?) +(?P<gb_per_s>[\d.]+) GB/s +(?P<ms>[\d.]+) ms")
 _CALLS = {"torch.topk": 3, "tweed": 9}
 
 
@@ -49,12 +43,7 @@ INPUTS: dict[str, Callable[[], Tensor]] = {
 def rows() -> Iterator[Row]:
     """Both measurements; the second needs cargo."""
     yield from _beside_torch()
-    if shutil.which("cargo") is None:
-        print("  no cargo here: the kernels are not measured", file=sys.stderr)
-        return
-    print("  the kernels' example, one process", file=sys.stderr, flush=True)
-    result = subprocess.run(_EXAMPLE.split(), cwd=_ROOT, check=True, capture_output=True, text=True)
-    yield from read_example(result.stdout)
+    yield from (figure.row(KERNELS) for figure in example.figures(example.output("sparse")))
 
 
 def _beside_torch() -> Iterator[Row]:
@@ -82,15 +71,6 @@ def _least_s(call: Callable[[], Any], calls: int) -> float:
         call()
         spans.append(time.perf_counter() - began)
     return round(min(spans[1:]), 6)
-
-
-def read_example(output: str) -> Iterator[Row]:
-    """A row per line, `of` the title above it."""
-    for block in output.split("\n\n"):
-        title, *lines = block.splitlines()
-        for found in filter(None, map(_FIGURE.match, lines)):
-            figures = {"gb_per_s": float(found["gb_per_s"]), "least_s": float(found["ms"]) / 1e3}
-            yield {"part": KERNELS, "of": title, "side": found["name"]} | figures
 
 
 def kernels(rows: Sequence[Row]) -> str:

@@ -8,6 +8,7 @@ from bench import (
     collectives,
     emulated,
     emulator,
+    example,
     footprint,
     iperf,
     linked,
@@ -278,7 +279,7 @@ def test_the_kernels_example_is_read() -> None:
         "float32 SUM\n  2 sources, memory               20.1 GB/s      7.00 ms\n\n"
         "uint8 SUM\n  2 sources, memory               20.1 GB/s      7.00 ms\n"
     )
-    rows = list(memory.read_example(output))
+    rows = list(memory.rows(output))
     assert [(row["of"], row["side"], row["gb_per_s"]) for row in rows] == [
         ("limits, 100 MB", "read (sum of u64)", 16.5),
         ("float32 SUM", "2 sources, memory", 20.1),
@@ -436,7 +437,7 @@ Avx2
     beside = [
         {"part": sparse.TOP_K, "input": "constant", "side": side, "least_s": s} for side, s in spans.items()
     ]
-    page = table.page([*beside, *sparse.read_example(output)])
+    page = table.page([*beside, *(figure.row(sparse.KERNELS) for figure in example.figures(output))])
     assert lines(page, "top-k, constant, tweed", "30x torch.topk", "25.0x torch.topk", "**no**")
     assert lines(page, "top-k, constant, kernel, Avx2", "20x torch.topk", "40.0x torch.topk", "yes")
     assert lines(page, "| threshold, Avx2 |", "0.50", "**no**")

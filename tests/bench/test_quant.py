@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from bench import quant
+from bench import example, quant
 
 EXAMPLE = """sign, 1 bits
   copy, streaming                         30.0 GB/s      5.00 ms
@@ -19,7 +19,7 @@ uniform, 8 bits
 
 
 def test_each_kernel_is_set_against_the_copy_before_it() -> None:
-    rows = list(quant.read_example(EXAMPLE))
+    rows = [figure.row(quant.KERNELS) for figure in example.figures(EXAMPLE)]
     table = quant.kernels(rows)
     assert "| sign, 1 bits | encode | 9.00 ms | 15.0 | 0.50 | **no** |" in table
     assert "| uniform, 8 bits | decode, added | 4.00 ms | 30.0 | 1.50 | yes |" in table
