@@ -10,7 +10,7 @@ from torch import nn
 
 import tweed
 from tweed.attach import pilot
-from tweed.compress import Auto, Half, TopK
+from tweed.compress import Auto, Half, Identity, TopK
 from tweed.compress.trial import Lap, Phase, Reason, Record
 from tweed.strategy import Strategy
 from tweed.testbed import run_ranks
@@ -87,4 +87,4 @@ def test_what_was_owed_goes_when_it_is_turned_off(exchange: str) -> None:
     assert all(map(torch.equal, by_rank[0]["params"], by_rank[1]["params"]))
     mine, theirs = (nn.utils.parameters_to_vector(one["params"]) for one in (by_rank[0], plain))
     assert float((mine - theirs).norm()) < 0.1 * float(theirs.norm())
-    assert by_rank[0]["chosen"] == "Identity()"
+    assert by_rank[0]["chosen"] == repr(Identity())

@@ -323,3 +323,7 @@ def _words(lines: Sequence[Line]) -> Iterator[str]:
         "Where models differ by design between exchanges, their average is evaluated, and the time that "
         "making it takes at this rate is added once. Evaluations themselves are not timed."
     )
+    for line in lines:
+        if line.get("diverged"):
+            done = line["curve"][-1][0]
+            yield f"{line['side']} diverged with seed {line['seed']}, at {line['rate']}, after {done} steps."

@@ -12,6 +12,7 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
+from tweed.errors import NonFinite
 from tweed.strategy import Strategy
 
 if TYPE_CHECKING:
@@ -96,6 +97,7 @@ class Learned:
         threshold, which as many numbers exceed as it happens.
       link_bytes: mean over ranks of what each link sent per step, with headers; None outside a testbed.
       finish_s: seconds that it took in the end to make one model of all; 0 where all have one.
+      diverged: numbers were no longer finite; the curve ends there.
     """
 
     curve: list[tuple[int, float, float]] = field(default_factory=list)
@@ -103,6 +105,7 @@ class Learned:
     formula_bytes: float | None = None
     link_bytes: float | None = None
     finish_s: float = 0.0
+    diverged: bool = False
 
 
 @dataclass(slots=True)
@@ -127,12 +130,13 @@ def learn(rank: int, size: int, entrant: Entrant, course: Course) -> Learned:
     trainer = _Trainer(entrant, course)
     learned, links = Learned(), 0
     seconds = 0.0
-    while trainer.done < course.last:
+    while trainer.done < course.last and not trainer.diverged:
         before = _sent()
         seconds += trainer.stretch(course.next_stop(trainer.done, entrant.period) - trainer.done)
         links += _sent() - before
         learned.curve.append((trainer.done, seconds, trainer.accuracy()))
-    learned.link_bytes = _mean(links) / trainer.done or None
+    learned.diverged = trainer.diverged
+    learned.link_bytes = _mean(links) / max(1, trainer.done) or None
     learned.packed_bytes = trainer.packed_bytes()
     learned.formula_bytes = trainer.formula_bytes()
     learned.finish_s = trainer.finish()
@@ -156,7 +160,10 @@ def race(
     for _ in range(laps):
         for trainer, noted, step_s in zip(trainers, raced, pace, strict=True):
             before, steps = _sent(), trainer.entrant.periods(int(lap_s / step_s))
-            noted.seconds.append(trainer.stretch(steps))
+            lap = trainer.stretch(steps)
+            if trainer.diverged:
+                continue
+            noted.seconds.append(lap)
             noted.steps.append(steps)
             noted.link_bytes += _mean(_sent() - before)
     for trainer, noted in zip(trainers, raced, strict=True):
@@ -185,7 +192,7 @@ class _Trainer:
         self._model = self._task.model(self._arrays)
         make = {"sgd": sgd, "adamw": adamw}[entrant.optimizer]
         self._optimizer = make(self._model.parameters(), entrant.lr)
-        self.done = 0
+        self.done, self.diverged = 0, False
         self._run: Any = None
         self._module = self._tied(entrant.how)
 
@@ -208,13 +215,16 @@ class _Trainer:
         return module
 
     def stretch(self, steps: int) -> float:
-        """Takes `steps` steps. Returns seconds, those of the slowest rank."""
+        """Takes `steps` steps, or fewer if it diverges. Returns seconds, those of the slowest rank."""
         import torch.distributed as dist
 
         dist.barrier()
         began = time.monotonic()
-        for _ in range(steps):
-            self._step()
+        try:
+            for _ in range(0 if self.diverged else steps):
+                self._step()
+        except NonFinite:  # on all ranks at the same step
+            self.diverged = True
         return _slowest(time.monotonic() - began)
 
     def _step(self) -> None:
@@ -269,7 +279,7 @@ class _Trainer:
         """Makes one model of all. Returns the seconds that this took."""
         import torch.distributed as dist
 
-        if not self._forks:
+        if not self._forks or self.diverged:
             return 0.0
         dist.barrier()
         began = time.monotonic()
