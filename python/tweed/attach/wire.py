@@ -27,8 +27,8 @@ class Stats:
       steps: optimizer steps taken.
       exchanges: how often ranks exchanged all they had to.
       bytes_exchanged: bytes of this rank's buffers that went into sums. How many crossed a link is up to the
-        schedule: about twice as many for an all-reduce over a ring. Pieces of packets cross once, and so
-        count half.
+        schedule: about twice as many for an all-reduce over a ring. Pieces of packets, and what is sent to
+        all, cross once and so count half.
       bytes_packed: bytes of the packets that this rank's contributions were compressed to; 0 without a
         compressor.
       bytes_answered: bytes of what this rank told all others about its ranges of the buffers, once each.
@@ -146,7 +146,7 @@ class Wire:
             bucket = Bucket(self.empty(room(group), group[0]), group)
             for view, tensor in zip(bucket.views, group, strict=True):
                 view.copy_(tensor)
-            self.count(bucket.flat)
+            self.count(bucket.flat, crossings=1)
             as_bytes = bucket.flat.view(torch.uint8)  # backends need not know every dtype to pass it on
             work = dist.broadcast(as_bytes, group=self.group, group_src=self._first, async_op=True)
             pending.append((self.work(work), bucket, group))
