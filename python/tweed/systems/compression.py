@@ -29,6 +29,7 @@ from tweed.systems.compression_study import (
     LOCAL,
     OFF,
     SEARCH_SEED,
+    SIGNED,
 )
 from tweed.systems.contest import Course, Entrant
 from tweed.testbed import Network
@@ -71,7 +72,7 @@ def _strategies() -> dict[str, tuple[Strategy, int]]:
         FEW: (_moved(8, Direct(_few(0.1))), 8),
         FED: (named_strategy("local_top_k(every=8, density=0.1)"), 8),
         "local 8, 4 bits, memory": (_moved(8, ErrorFeedback(Quantise(bits=4, nearest=True))), 8),
-        "local 8, sign, memory": (_moved(8, ErrorFeedback(Sign())), 8),
+        SIGNED: (named_strategy("local_sign:8"), 8),
         "local 4, 4 bits, memory": (_moved(4, ErrorFeedback(Quantise(bits=4, nearest=True))), 4),
         "local 4, top-k 5 %, memory": (named_strategy("local_top_k(every=4, density=0.05)"), 4),
         AUTO: (named_strategy("auto(every=8)"), 8),
@@ -94,7 +95,7 @@ def entrants() -> list[Entrant]:
 
 
 #: Sides that train in full at every rate with seed 0: the measured times beside the computed ones.
-FULL = (DDP, "DDP, PowerSGD", LOCAL, FED, DILOCO)
+FULL = (DDP, "DDP, PowerSGD", LOCAL, SIGNED, DILOCO)
 #: Except that DDP stops early at the slowest, where a step of it takes a second.
 EARLY = 128
 

@@ -23,7 +23,8 @@ PEERS = (DDP, "DDP, PowerSGD", DILOCO)
 #: Parts added one at a time.
 EVERY, LOCAL, FEW = "every step", "local 8", "local 8, top-k 10 %"
 FED = f"{FEW}, memory"
-LADDER = (EVERY, LOCAL, FEW, FED)
+SIGNED = f"{LOCAL}, sign, memory"
+LADDER = (EVERY, LOCAL, SIGNED)
 #: The side that tries compression and turns it off.
 OFF = "every step, auto"
 #: In points of accuracy: about twice what seeds differ by.
@@ -110,7 +111,7 @@ def _sides(lines: Sequence[Line]) -> list[str]:
 
 def best(lines: Sequence[Line], rate: str) -> str | None:
     """The side of ours that reaches the target first."""
-    times = {side: time_to(lines, side, rate) for side in _sides(lines) if not side.startswith("DDP")}
+    times = {side: time_to(lines, side, rate) for side in _sides(lines) if side not in PEERS}
     reached = {side: time for side, time in times.items() if time is not None}
     return min(reached, key=lambda side: reached[side]) if reached else None
 
@@ -220,16 +221,13 @@ def _parts(lines: Sequence[Line], rates: Sequence[str]) -> Section:
     for side in LADDER:
         cells = []
         for rate in rates:
-            more, all_of_it = time_to(lines, side, rate), gain(lines, side, rate)
-            cells += [
-                sections.times(time_to(lines, before, rate), more),
-                "–" if all_of_it is None else f"{all_of_it:.2f}×",
-            ]
+            each_s = step_s(lines, side, rate)
+            cells += [sections.times(step_s(lines, one, rate), each_s) for one in (before, DDP)]
         rows.append([side, _reached(lines, side), *cells])
         before = side
     head = ["", "accuracy"]
     head += [f"{WORDS[rate]}: {what}" for rate in rates for what in ("this part", "all so far")]
-    words = ["One part is added per row. Factors are of the time to the target."]
+    words = ["One part is added per row. Factors are of the time per step; what it costs stands before them."]
     return Section("Which part brought what", words, tables=[Table("", head, rows)])
 
 
