@@ -25,7 +25,7 @@ help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' Makefile
 
 demo: $(READY) ## Train four workers behind home uplinks of 10 Mbit/s, tweed beside DDP on Gloo; write a report
-	tweed train --task fashion-mnist --workers 4 --steps 64 --strategy local_sign:8 --against ddp-gloo \
+	tweed train --task fashion-mnist --workers 4 --steps 64 --strategy local_top_k:8 --against ddp-gloo \
 		--network rate=10mbit --or-unshaped --fallback digits
 
 test: $(READY) ## Run all tests: Rust, Python, and the quick part of torch's own suite
