@@ -17,7 +17,7 @@ import tweed
 from tweed.aggregate import Mean
 from tweed.attach import checks
 from tweed.errors import ShapeMismatch, StrategyError, UsageError
-from tweed.named import every_step
+from tweed.recipes import every_step
 from tweed.strategy import Strategy
 from tweed.testbed import run_ranks
 

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 import tweed
 from tweed.collective import Server
 from tweed.errors import StrategyError, UsageError
-from tweed.named import ltp
+from tweed.recipes import ltp
 from tweed.strategy import Strategy
 from tweed.testbed import Network, run_ranks
 from tweed.transport import Ltp

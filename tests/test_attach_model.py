@@ -15,7 +15,7 @@ import tweed
 from tweed.attach.run import Run
 from tweed.cadence import EveryStep, LocalSteps
 from tweed.errors import StrategyError, UsageError
-from tweed.named import local_steps
+from tweed.recipes import local_steps
 from tweed.strategy import Strategy
 from tweed.testbed import run_ranks
 

@@ -32,7 +32,8 @@ from tweed.compress import (
     TopK,
 )
 from tweed.errors import StrategyError, UsageError
-from tweed.named import every_step, local_steps, ltp, named_strategies, named_strategy
+from tweed.named import named_strategies, named_strategy
+from tweed.recipes import every_step, local_steps, ltp
 from tweed.strategy import Strategy
 from tweed.transport import Ltp
 

@@ -28,7 +28,8 @@ from tweed.errors import (
     TweedError,
     UsageError,
 )
-from tweed.named import every_step, local_steps, ltp, named_strategies, named_strategy
+from tweed.named import named_strategies, named_strategy
+from tweed.recipes import every_step, local_steps, ltp
 from tweed.strategy import Strategy
 
 if TYPE_CHECKING:

@@ -2,7 +2,7 @@
 
     gradient -> cadence -> compress -> order -> collective -> transport -> aggregate -> optimizer
 
-A named strategy (`tweed.named`) is one visible expression over parts. To make your own, write another:
+A named strategy (`tweed.recipes`) is one visible expression over parts. To make your own, write another:
 
     Strategy(exchange="difference", cadence=LocalSteps(every=8))
 """

@@ -16,6 +16,8 @@ from tweed.compress.native import quant, quant_torch, sparse
 
 BIG = Spec(((200, 150), (32, 16, 3, 3), (500,), (900, 25)))
 every_method = pytest.mark.parametrize("method", TABLE, ids=repr)
+#: Those that say what they say in a packet; the others, in several sums, are in test_memories.
+PACKED = [method for method in TABLE if not isinstance(method, Rounds)]
 
 
 def worst(method: Method) -> list[Tensor]:
@@ -90,10 +92,8 @@ def test_what_is_said_and_what_is_left_is_all(method: Method) -> None:
         error.mul_(0.5)  # keeps those that leave more than they were given from growing
 
 
-@pytest.mark.parametrize("method", [method for method in TABLE if method.sums], ids=repr)
+@pytest.mark.parametrize("method", [method for method in PACKED if method.sums], ids=repr)
 def test_sums_of_packets_say_sums(method: Method) -> None:
-    if isinstance(method, Rounds):
-        pytest.skip("has no packets; see test_memories")
     speakers = [Speaker(method, rank=rank, size=3) for rank in range(3)]
     said = [speaker.says(gaussian(seed=rank)) for rank, speaker in enumerate(speakers)]
     packets = [speaker.packet for speaker in speakers]
@@ -160,10 +160,8 @@ def test_equal_turns_say_the_same_bits(method: Method) -> None:
     assert torch.equal(first.says(gaussian()), second.says(gaussian()))
 
 
-@every_method
+@pytest.mark.parametrize("method", PACKED, ids=repr)
 def test_native_and_torch_say_the_same_bits(method: Method, monkeypatch: pytest.MonkeyPatch) -> None:
-    if isinstance(method, Rounds):
-        pytest.skip("has no kernel of its own")
     native, errors = Speaker(method), (gaussian(seed=5), gaussian(seed=5))
     said = native.says(gaussian(), errors[0])
     monkeypatch.setattr(sparse, "_native", lambda *_: False)

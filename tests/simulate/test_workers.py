@@ -13,7 +13,7 @@ from tests.simulate.problem import SIZE, loss, numbers, perceptron, sgd
 from tweed.cadence import Intermittent, LocalSteps, Nesterov
 from tweed.compress import ErrorFeedback, Identity, TopK
 from tweed.errors import UsageError
-from tweed.named import every_step, lag, local_steps, ordered_gradient
+from tweed.recipes import every_step, lag, local_steps, ordered_gradient
 from tweed.simulate.flat import Flat
 from tweed.simulate.workers import Workers
 from tweed.strategy import Strategy

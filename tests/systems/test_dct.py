@@ -9,7 +9,7 @@ import torch
 
 from tests.simulate.problem import SIZE, loss, perceptron, sgd
 from tweed.compress import Entries, Spec, Threshold, Turn
-from tweed.named import dct, every_step
+from tweed.recipes import dct, every_step
 from tweed.simulate.workers import Workers
 from tweed.strategy import Strategy
 from tweed.systems import Notes, system

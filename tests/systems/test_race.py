@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tweed.named import ltp
+from tweed.recipes import ltp
 from tweed.systems.ltp import side
 from tweed.systems.race import _cell, race
 from tweed.systems.runner import SLOW_S, Course, Lapped, Load, Side

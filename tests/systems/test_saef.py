@@ -10,7 +10,7 @@ from torch import Tensor
 
 from tests.simulate.problem import SIZE, loss, perceptron, sgd
 from tweed.compress import ErrorFeedback, Identity, RandomBlocks, StepAhead, TopK
-from tweed.named import saef
+from tweed.recipes import saef
 from tweed.simulate.workers import Workers
 from tweed.strategy import Strategy
 from tweed.systems import Notes, system

@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass
 from itertools import pairwise
 
 from tweed.compress import Chain, Direct, ErrorFeedback, Threshold
-from tweed.named import dct
+from tweed.recipes import dct
 from tweed.report.study import Study
 from tweed.strategy import Strategy
 from tweed.systems import dct_report

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 
 from tweed.collective import Server
-from tweed.named import ltp
+from tweed.recipes import ltp
 from tweed.report import charts
 from tweed.report.plots import svg
 from tweed.report.study import Plot, Section, Study, Table

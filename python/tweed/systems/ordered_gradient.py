@@ -19,7 +19,7 @@ import numpy as np
 
 from tweed.cadence import Moves, Ordered, Referee
 from tweed.collective import Server
-from tweed.named import every_step, lag
+from tweed.recipes import every_step, lag
 from tweed.simulate.ordered import Air
 from tweed.strategy import Strategy
 from tweed.systems.base import Notes, System

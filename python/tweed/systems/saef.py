@@ -18,7 +18,7 @@ from torch import Tensor
 
 from tweed.cadence import LocalSteps
 from tweed.compress import ErrorFeedback, Sign, StepAhead, TopK
-from tweed.named import saef
+from tweed.recipes import saef
 from tweed.report.study import Study
 from tweed.strategy import Strategy
 from tweed.systems import saef_report

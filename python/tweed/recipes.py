@@ -1,0 +1,356 @@
+"""Strategies that have a name: each is one visible expression over parts.
+
+A new one is a function, and a row in the table at the end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from tweed.cadence import (
+    EventTriggered,
+    EveryStep,
+    Intermittent,
+    LocalSteps,
+    Moves,
+    Nesterov,
+    Ordered,
+    Referee,
+)
+from tweed.compress import (
+    Chain,
+    Direct,
+    ErrorFeedback,
+    ErrorReset,
+    Half,
+    Identity,
+    LastSaid,
+    Levels,
+    LowRank,
+    Nothing,
+    Quantise,
+    RandomBlocks,
+    Sign,
+    StepAhead,
+    Threshold,
+    TopK,
+)
+from tweed.compress.half import HalfType
+from tweed.strategy import Strategy
+from tweed.transport import Ltp
+from tweed.transport.ltp import DivideBy
+
+if TYPE_CHECKING:
+    from tweed.collective.server import Server
+
+
+def every_step() -> Strategy:
+    """Averages gradients every step: the numbers of torch's DistributedDataParallel.
+
+    Cost: one all-reduce of the model's size per step, most of it during the backward pass.
+    """
+    return Strategy(exchange="gradient", cadence=EveryStep())
+
+
+def local_steps(every: int = 8) -> Strategy:
+    """Each rank takes `every` steps alone, then all average their models.
+
+    Cost: one all-reduce of the model's size per `every` steps.
+    Source: Stich, "Local SGD converges fast and communicates little", 2018.
+    """
+    return Strategy(exchange="model", cadence=LocalSteps(every))
+
+
+def auto(every: int = 1) -> Strategy:
+    """Exchanges in the form that is quickest on this link, of several that keep the accuracy, or as it is.
+
+    Args:
+      every: steps between exchanges; 1 exchanges gradients.
+
+    Cost: see `compress.Auto`.
+    """
+    if every == 1:
+        return Strategy(compress="auto")
+    return Strategy("difference", LocalSteps(every), "auto")
+
+
+def local_sign(every: int = 8) -> Strategy:
+    """Each rank takes `every` steps alone, then says of each number of its movement the sign, and how large
+    numbers are in the mean. The average goes back likewise. The rest is said later.
+
+    Cost: a 32nd of an all-reduce of the model's size per `every` steps.
+    Source: Karimireddy et al., "Error feedback fixes SignSGD", 2019, of movements.
+    """
+    return Strategy("difference", LocalSteps(every), ErrorFeedback(Sign()))
+
+
+def local_top_k(every: int = 8, density: float = 0.1, bits: int = 4) -> Strategy:
+    """Each rank takes `every` steps alone, then says the largest numbers of its movement in few bits each.
+
+    Args:
+      every: steps per round.
+      density: share of numbers that is said; the average goes back likewise. The rest is said later.
+      bits: per number said; their places take some five more.
+
+    Cost: some `density * (bits + 5) / 32` of an all-reduce of the model's size per `every` steps.
+    Source: SparseLoCo, arXiv 2508.15706, 2025, without its outer optimizer.
+    """
+    few = Chain(TopK(density), Quantise(bits, nearest=True), both_ways=True)
+    return Strategy("difference", LocalSteps(every), ErrorFeedback(few))
+
+
+def ltp(
+    server: int | None = None,
+    fraction: float = 0.98,
+    slack_s: float = 0.03,
+    divide_by: DivideBy = "all",
+    return_lost: bool = True,
+    lossless: bool = False,
+) -> Strategy:
+    """Averages gradients every step and does not wait for the last packet; what is lost comes a step later.
+
+    Args:
+      server: the rank that sums, and has no data; None: every rank sums its part of the gradient.
+      fraction, slack_s, divide_by, return_lost, lossless: as in `tweed.transport.Ltp`.
+
+    Cost: one all-reduce of the model's size per step; with a server `P - 1` models into its link, and out.
+    Source: LTP, arXiv 2305.04279, 2023; see `tweed.systems.ltp`.
+    """
+    transport = Ltp(fraction, slack_s, divide_by, return_lost, lossless)
+    return Strategy(collective=_server(server), transport=transport)
+
+
+def _server(rank: int | None) -> Server | None:
+    if rank is None:
+        return None
+    from tweed.collective.server import Server
+
+    return Server(rank)
+
+
+def cser(ratio: int = 512, reset_ratio: int = 16, every: int = 32) -> Strategy:
+    """Each rank applies all of its own step, but takes the average in a few blocks. Models fork; now and then
+    a few blocks of the fork are averaged.
+
+    Args:
+      ratio: one number in so many is averaged at each step.
+      reset_ratio: one number in so many of the fork is averaged every `every` steps.
+
+    Cost: bytes of the model times `1 / ratio + 1 / (every * reset_ratio)` per step.
+    Source: CSER, arXiv 2007.13221, 2020; see `tweed.systems.cser`.
+    """
+    memory = ErrorReset(_blocks(ratio), _blocks(reset_ratio), every)
+    return Strategy("step", compress=memory)
+
+
+def csea(ratio: int = 256) -> Strategy:
+    """As `cser`, but no steps are averaged, and one number in `ratio` of the fork at each step.
+
+    Cost: bytes of the model divided by `ratio` per step.
+    Source: CSER, arXiv 2007.13221, 2020, where it is called error assimilation.
+    """
+    return Strategy("step", compress=ErrorReset(Nothing(), _blocks(ratio)))
+
+
+def cser_pl(reset_ratio: int = 16, every: int = 16) -> Strategy:
+    """Local steps; every `every` of them, one number in `reset_ratio` of the models is averaged.
+
+    Cost: bytes of the model divided by `every * reset_ratio` per step.
+    Source: CSER, arXiv 2007.13221, 2020, where it is called partial local SGD.
+    """
+    return Strategy("difference", LocalSteps(every), ErrorReset(Nothing(), _blocks(reset_ratio)))
+
+
+def ef_sgd(ratio: int = 256) -> Strategy:
+    """Averages one number in `ratio` of each rank's step; the rest is fed back.
+
+    Cost: bytes of the model divided by `ratio` per step.
+    Source: Karimireddy et al., "Error feedback fixes SignSGD", 2019; the blocks are CSER's.
+    """
+    return Strategy("step", compress=ErrorFeedback(_blocks(ratio)))
+
+
+def qsparse_local(ratio: int = 32, every: int = 8) -> Strategy:
+    """Local steps; every `every` of them, one number in `ratio` of how far models moved is averaged, and the
+    rest fed back.
+
+    Cost: bytes of the model divided by `every * ratio` per step.
+    Source: Basu et al., "Qsparse-local-SGD", 2019; the blocks are CSER's.
+    """
+    return Strategy("difference", LocalSteps(every), ErrorFeedback(_blocks(ratio)))
+
+
+def half(dtype: HalfType = "bfloat16") -> Strategy:
+    """Averages gradients every step, in 16 bits per number.
+
+    Cost: half the bytes of `every_step`.
+    """
+    return Strategy(compress=Half(dtype))
+
+
+def quantised(bits: int = 8, block: int = 256) -> Strategy:
+    """Averages gradients every step, in `bits` bits per number both ways; what rounding leaves is fed back.
+
+    Cost: `bits / 8 + 4 / block` bytes per number, in two all-to-alls.
+    Source: see `tweed.compress.Quantise`.
+    """
+    return Strategy(compress=ErrorFeedback(Quantise(bits, block, nearest=True)))
+
+
+def sign(block: int = 4096) -> Strategy:
+    """Averages gradients every step, in one bit per number both ways; what that leaves is fed back.
+
+    Cost: `1 / 8 + 4 / block` bytes per number, in two all-to-alls.
+    Source: see `tweed.compress.Sign`.
+    """
+    return Strategy(compress=ErrorFeedback(Sign(block)))
+
+
+def top_k(density: float = 0.01) -> Strategy:
+    """Averages the largest numbers of each rank's gradient every step, exactly; the rest is fed back.
+
+    Cost: 8 bytes per number said, and as many per number that any rank has said, in two all-to-alls.
+    Source: see `tweed.compress.TopK`.
+    """
+    return Strategy(compress=ErrorFeedback(TopK(density)))
+
+
+def sparse(density: float = 0.01, bits: int = 8) -> Strategy:
+    """As `top_k`, with `bits` bits per number said, its place coded, and the same on the way back.
+
+    Cost: `bits / 8 + (log2(1 / density) + 3) / 8` bytes per number said, about, in two all-to-alls.
+    Source: see `tweed.compress.Chain`.
+    """
+    chain = Chain(TopK(density), Quantise(bits, nearest=True), both_ways=True)
+    return Strategy(compress=ErrorFeedback(chain))
+
+
+def powersgd(rank: int = 2) -> Strategy:
+    """Averages each matrix of the gradient as a product of `rank` columns and rows; the rest is fed back.
+
+    Cost: `4 rank (rows + columns)` bytes per matrix, in two all-reduces.
+    Source: see `tweed.compress.LowRank`.
+    """
+    return Strategy(compress=ErrorFeedback(LowRank(rank)))
+
+
+def saef(density: float = 0.05, fraction: float = 1.0, average_every: int = 20) -> Strategy:
+    """Averages the largest numbers of each rank's step; gradients are taken where the rest would lead.
+
+    Args:
+      density: share of numbers that is said.
+      fraction: of the rest that is stepped ahead; below 1 it is SA-PEF, at 0 error feedback.
+      average_every: steps from one averaging of all rests to the next; 0: never.
+
+    Cost: 8 bytes per number said; the model's size divided by `average_every` per step.
+    Source: SAEF, arXiv 2008.05823, 2021; SA-PEF, 2026; see `tweed.systems.saef`.
+    """
+    return Strategy("step", compress=StepAhead(TopK(density), fraction, average_every))
+
+
+def dct(sparsity: float = 0.99, life_span: int = 1000) -> Strategy:
+    """Averages the largest gradients of each tensor, told by a threshold that lives for many steps.
+
+    Args:
+      sparsity: share of numbers that is not said.
+      life_span: steps from one search for thresholds to the next.
+
+    Cost: 8 bytes per number said; one pass over the gradient, and a selection every `life_span` steps.
+    Source: DCT, arXiv 2010.08899, 2021; see `tweed.systems.dct`.
+    """
+    return Strategy(compress=ErrorFeedback(Threshold(round(1 - sparsity, 9), life_span)))
+
+
+def diloco(every: int = 50, lr: float = 0.7, momentum: float = 0.9) -> Strategy:
+    """Each rank takes `every` steps alone; then the model moves by Nesterov's momentum over the mean
+    movements. The
+    inner optimizer is the one that is attached: AdamW in the paper, which takes some 500 steps per round.
+
+    Args:
+      every: steps per round.
+      lr, momentum: of the outer optimiser.
+
+    Cost: one all-reduce of the model's size per `every` steps; memory for three more copies of the model.
+    Source: DiLoCo, arXiv 2311.08105, 2023.
+    """
+    return Strategy("difference", LocalSteps(every, outer=Nesterov(lr, momentum)))
+
+
+def lag(lr: float = 0.1, ranks: int = 4, share: float = 0.1, window: int = 10) -> Strategy:
+    """A rank sends its gradient only if that has changed enough since it last did; otherwise the old one
+    counts.
+
+    Args:
+      lr: the optimizer's learning rate; a plain gradient step is assumed.
+      ranks: how many take part.
+      share, window: how much change is too little, see `tweed.cadence.Moves`.
+
+    Cost: per step, what ranks send whose gradients have changed; and the answer to all.
+    Source: LAG, Chen et al., 2018, rule LAG-WK.
+    """
+    cadence = EventTriggered(Moves(lr / ranks, share, window))
+    return Strategy("gradient", cadence, LastSaid(Identity(by_ranges=True)))
+
+
+def ofedqit(probability: float = 0.1, levels: int = 1, block: int = 256) -> Strategy:
+    """Each rank sends its gradient with some probability only, in a few bits per number. Rounds of several
+    batches
+    without a step are `run.accumulate()`.
+
+    Args:
+      probability: with which a rank sends; what it sends is divided by it.
+      levels, block: of the quantiser, see `tweed.compress.Levels`.
+
+    Cost: `probability * (1 + ceil(log2(levels + 1)) + 32 / block)` bits per number, rank and step; and the
+      answer.
+    Source: OFedQIT, arXiv 2205.06491, 2022; see `tweed.systems.ofedqit`.
+    """
+    memory = Direct(Levels(levels, block, both_ways=False), weight=1 / probability)
+    return Strategy("gradient", Intermittent(probability=probability), memory)
+
+
+def ordered_gradient(server: int = 0, share: float = 0.9, window_s: float = 0.05) -> Strategy:
+    """Ranks send gradients to a server in the order of how much they have changed, until the rest is short.
+
+    Args:
+      server: the rank that hears all; it has no data.
+      share: how long the unsaid may be, as a share of the sum's length.
+      window_s: seconds within which all would have sent.
+
+    Cost: per step, the gradients that are sent, one model to each rank, and up to `window_s` of waiting.
+    Source: Chen, Blum, Sadler, SPAWC 2020; see `tweed.systems.ordered_gradient`.
+    """
+    return Strategy("gradient", Ordered(Referee(share=share), window_s), collective=_server(server))
+
+
+def _blocks(ratio: int) -> RandomBlocks:
+    return RandomBlocks(ratio, block=16)  # a cache line: bytes come out even
+
+
+#: All of them, in the order in which they are listed.
+RECIPES: tuple[Callable[..., Strategy], ...] = (
+    every_step,
+    local_steps,
+    ltp,
+    auto,
+    local_sign,
+    local_top_k,
+    cser,
+    csea,
+    cser_pl,
+    ef_sgd,
+    half,
+    quantised,
+    sign,
+    top_k,
+    sparse,
+    powersgd,
+    qsparse_local,
+    saef,
+    dct,
+    diloco,
+    lag,
+    ofedqit,
+    ordered_gradient,
+)
