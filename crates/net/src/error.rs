@@ -48,6 +48,20 @@ impl EngineError {
         }
     }
 
+    /// The same, about the operation `label` if it names none yet.
+    pub(crate) fn about(mut self, label: &str) -> EngineError {
+        let (EngineError::Usage(text)
+        | EngineError::ShapeMismatch(text)
+        | EngineError::PeerLost(text)
+        | EngineError::Deadline(text)
+        | EngineError::Aborted(text)
+        | EngineError::Forked(text)) = &mut self;
+        if !text.contains(label) {
+            *text = format!("{label}: {text}");
+        }
+        self
+    }
+
     /// Wraps a failure of the operating system during set-up.
     pub(crate) fn setup(what: &str, error: std::io::Error) -> EngineError {
         EngineError::Usage(format!("{what}: {error}"))

@@ -17,6 +17,9 @@ use crate::stream::Payload;
 impl Engine {
     /// Tells all peers that this process leaves.
     pub(crate) fn say_bye(&mut self) {
+        for number in self.clubs.keys().copied().collect::<Vec<_>>() {
+            self.say_why(number);
+        }
         for peer in 0..self.links.peers.len() {
             self.say_farewell(peer, Kind::Bye, 0);
         }
@@ -35,6 +38,19 @@ impl Engine {
             for &peer in members.peers.iter().filter(|&&p| p != usize::MAX) {
                 self.say_farewell(peer, Kind::Leave, members.number);
             }
+        }
+    }
+
+    /// Tells the members of a group that cannot go on here why not. Else one that has not seen the cause yet would
+    /// take the rank that leaves because of it for the cause.
+    pub(super) fn say_why(&mut self, number: u32) {
+        let Some(club) = self.clubs.get(&number) else { return };
+        let Some(error) = &club.broken else { return };
+        let text = error.to_string().into_bytes();
+        let next = Message::new(Kind::Failed, number, club.next_op);
+        let message = Message { send: error.code(), bytes: text.len() as u32, ..next };
+        for &peer in club.members.peers.iter().filter(|&&p| p != usize::MAX) {
+            self.links.carry(peer, &message, Payload::Text(text.clone()));
         }
     }
 

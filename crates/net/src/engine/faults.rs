@@ -57,7 +57,8 @@ impl Engine {
 
     /// Why another call failed elsewhere: whoever leaves because of it has said so first.
     pub(super) fn told_of(&self, index: usize) -> Option<EngineError> {
-        self.clubs.get(&self.runs[index].key.group)?.verdict.clone()
+        let run = &self.runs[index];
+        Some(self.clubs.get(&run.key.group)?.verdict.clone()?.about(&run.label()))
     }
 
     pub(super) fn lost_error(&self, index: usize, rank: Rank, peer: usize) -> EngineError {
@@ -141,6 +142,7 @@ impl Engine {
 
     pub(super) fn handle_failure(&mut self, index: usize, code: u32, body: &[u8]) {
         let error = EngineError::from_peer(code, String::from_utf8_lossy(body).into_owned());
+        let error = error.about(&self.runs[index].label());
         self.fail(index, error, false);
     }
 

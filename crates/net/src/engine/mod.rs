@@ -156,6 +156,7 @@ impl Engine {
     }
 
     pub(crate) fn close_group(&mut self, number: u32) {
+        self.say_why(number);
         let reason = EngineError::Aborted("the group was closed while the operation ran".into());
         self.fail_group(number, &reason);
         self.leaving.extend(self.clubs.remove(&number).map(|club| club.members));
@@ -263,6 +264,7 @@ impl Engine {
             return self.ended.push((draft.op, Err(EngineError::Aborted(why))));
         };
         if let Some(error) = club.broken.clone() {
+            let error = error.about(&draft.label());
             return self.ended.push((draft.op, Err(error)));
         }
         if draft.plan.is_none() {

@@ -5,6 +5,7 @@ use tweed_schedule::Rank;
 use super::{Arrival, Executor};
 use crate::layout::Layout;
 use crate::program::Program;
+use crate::slice::OutputState;
 
 impl Executor {
     /// The program it runs.
@@ -66,17 +67,21 @@ impl Executor {
             }
         }
         if ranks.is_empty() && self.busy > 0 {
-            ranks = self.readers();
+            ranks = self.readers(|output| !output.released);
+        }
+        if ranks.is_empty() && self.next < self.total {
+            // What is staged for them fills the window, so the next slice cannot begin.
+            ranks = self.readers(|_| true);
         }
         ranks.sort_unstable();
         ranks.dedup();
         ranks
     }
 
-    /// The ranks that could still be reading this rank's own memory.
-    fn readers(&self) -> Vec<Rank> {
+    /// The ranks that have not read yet what lies ready for them, in outputs that are `meant`.
+    fn readers(&self, meant: impl Fn(&OutputState) -> bool) -> Vec<Rank> {
         let outputs = self.slices.iter().flat_map(|s| s.outputs.iter().zip(&self.program.outputs));
-        let pending = outputs.filter(|(state, _)| !state.released);
+        let pending = outputs.filter(|(state, _)| meant(state));
         let sends = pending.flat_map(|(state, output)| state.read.iter().zip(&output.sends));
         sends.filter(|(&read, _)| !read).map(|(_, &(_, dst))| dst).collect()
     }
