@@ -180,7 +180,7 @@ def test_what_is_told_survives_json() -> None:
 def test_a_topology_can_be_made_of_it() -> None:
     topology = Topology(3, matrix(3).topology())
     assert topology.has_link(2, 0)
-    assert topology.links[0] == (0, 1, 10**7, 1e-4)
+    assert topology.links[0] == (0, 1, 10**7, 1e-4, 1)
 
 
 # Live

@@ -1,6 +1,7 @@
 //! `Schedule` and `Send` for Python: one field each.
 
 pub(crate) mod topology;
+mod trees;
 
 use std::hash::{Hash, Hasher};
 use std::time::Duration;
@@ -14,6 +15,7 @@ use topology::{PyCost, PyTopology};
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<PySend>()?;
     module.add_class::<PySchedule>()?;
+    trees::register(module)?;
     topology::register(module)
 }
 
@@ -49,6 +51,7 @@ impl PySend {
         route: Vec<u32>,
         after: Vec<u32>,
     ) -> PySend {
+        let (route, after) = (route.into(), after.into());
         PySend { inner: Send { step, src, dst, chunk, reduce, route, after } }
     }
 
@@ -74,11 +77,11 @@ impl PySend {
     }
     #[getter]
     fn route(&self) -> Vec<u32> {
-        self.inner.route.clone()
+        self.inner.route.to_vec()
     }
     #[getter]
     fn after(&self) -> Vec<u32> {
-        self.inner.after.clone()
+        self.inner.after.to_vec()
     }
 
     fn __repr__(&self) -> String {
@@ -94,7 +97,7 @@ impl PySend {
 
     fn __reduce__(slf: &Bound<'_, Self>) -> (Py<PyAny>, SendFields) {
         let Send { step, src, dst, chunk, reduce, route, after } = slf.get().inner.clone();
-        (slf.get_type().unbind().into_any(), (step, src, dst, chunk, reduce, route, after))
+        (slf.get_type().unbind().into_any(), (step, src, dst, chunk, reduce, route.to_vec(), after.to_vec()))
     }
 }
 

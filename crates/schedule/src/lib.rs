@@ -27,11 +27,15 @@ mod error;
 mod record;
 mod rotate;
 mod topology;
+mod trees;
 mod waits;
 
 pub use collective::{Collective, Ranks};
 pub use cost::Cost;
 pub use error::{Hop, ScheduleError};
+pub use thin_vec::ThinVec;
+
 pub use record::{Draft, Rank, Schedule, Send};
-pub use topology::{Link, Topology};
+pub use topology::{Grid, Link, Topology, Traits};
+pub use trees::{Edge, Tree, Trees};
 pub use waits::{Arrival, Waits};

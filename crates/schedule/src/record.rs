@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use thin_vec::ThinVec;
+
 use crate::check::check;
 use crate::cycle::check_waits;
 use crate::digest::digest;
@@ -24,15 +26,15 @@ pub struct Send {
     /// Added to the value at `dst` (`true`) or put in its place (`false`).
     pub reduce: bool,
     /// Nodes between `src` and `dst`, in order; empty for a direct link.
-    pub route: Vec<u32>,
+    pub route: ThinVec<u32>,
     /// Indices of sends that this one waits for, beyond what the steps imply. Each must start or end at `src`.
-    pub after: Vec<u32>,
+    pub after: ThinVec<u32>,
 }
 
 impl Send {
     /// A direct send that waits for nothing beyond what the steps imply.
     pub fn new(step: u32, src: Rank, dst: Rank, chunk: u32, reduce: bool) -> Send {
-        let (route, after) = (Vec::new(), Vec::new());
+        let (route, after) = (ThinVec::new(), ThinVec::new());
         Send { step, src, dst, chunk, reduce, route, after }
     }
 

@@ -18,10 +18,10 @@ fn fails(collective: Collective, ranks: u32, chunks: u32, sends: Vec<Send>) -> S
 }
 
 fn after(send: Send, after: &[u32]) -> Send {
-    Send { after: after.to_vec(), ..send }
+    Send { after: after.into(), ..send }
 }
 
-const LINK: Link = Link { bandwidth: 1_000_000, latency: Duration::from_micros(10) };
+const LINK: Link = Link { bandwidth: 1_000_000, latency: Duration::from_micros(10), count: 1 };
 
 #[test]
 fn no_ranks_or_no_chunks() {
@@ -81,13 +81,13 @@ fn a_link_that_does_not_exist() {
     far.topology = Some(Arc::new(line));
     let missing = ScheduleError::NoSuchLink { at: hop(0, 0, 2, 0), from: 0, to: 2 };
     assert_eq!(Schedule::new(far.clone()).unwrap_err(), missing);
-    far.sends[1].route = vec![1];
+    far.sends[1].route = [1].into();
     assert!(Schedule::new(far).is_ok());
 }
 
 #[test]
 fn a_route_over_a_node_that_does_not_exist() {
-    let send = Send { route: vec![7], ..copy(0, 0, 1, 0) };
+    let send = Send { route: [7].into(), ..copy(0, 0, 1, 0) };
     let missing = ScheduleError::NoSuchLink { at: hop(0, 0, 1, 0), from: 0, to: 7 };
     assert_eq!(fails(Broadcast, 2, 1, vec![send]), missing);
 }

@@ -9,7 +9,7 @@ use common::{build, copy, draft, pairwise, reduce, ring};
 use tweed_schedule::{Collective, Link, Ranks, Schedule, Send, Topology, Waits};
 use Collective::{AllReduce, AllToAll, Broadcast, Gather, ReduceScatter, Scatter};
 
-const LINK: Link = Link { bandwidth: 1_000_000, latency: Duration::from_micros(10) };
+const LINK: Link = Link { bandwidth: 1_000_000, latency: Duration::from_micros(10), count: 1 };
 
 fn good(collective: Collective, ranks: u32, chunks: u32, sends: Vec<Send>) -> Schedule {
     build(collective, ranks, chunks, sends).expect("the schedule is right")
@@ -25,7 +25,7 @@ fn one_rank_needs_no_sends() {
 #[test]
 fn sends_are_ordered_by_step_and_after_follows() {
     let mut late = copy(1, 0, 2, 0);
-    late.after = vec![1];
+    late.after = [1].into();
     let schedule = good(Broadcast, 3, 1, vec![late, copy(0, 0, 1, 0)]);
     assert_eq!(schedule.sends()[0], copy(0, 0, 1, 0));
     assert_eq!(schedule.sends()[1].after, [0]);
@@ -71,7 +71,7 @@ fn parts_are_contiguous() {
 fn rotation_moves_ranks_chunks_and_routes() {
     let send = |rank, route| Send { route, ..copy(0, rank, 0, rank) };
     let links = [(1, 3), (2, 3), (3, 0), (3, 1), (0, 3)].map(|nodes| (nodes, LINK));
-    let mut gather = draft(Gather, 3, 3, vec![send(1, vec![3]), send(2, vec![3])]);
+    let mut gather = draft(Gather, 3, 3, vec![send(1, [3].into()), send(2, [3].into())]);
     gather.topology = Some(Arc::new(Topology::from_links(3, links)));
     let gather = Schedule::new(gather).unwrap();
     let rotated = gather.rotated(1).unwrap();
@@ -108,7 +108,7 @@ fn an_arrival_waits_for_the_readers_of_the_old_value() {
 #[test]
 fn an_after_that_points_ahead_is_fine_without_a_cycle() {
     let sends = vec![
-        Send { after: vec![2], ..copy(0, 0, 1, 0) },
+        Send { after: [2].into(), ..copy(0, 0, 1, 0) },
         copy(0, 0, 1, 1),
         copy(1, 0, 2, 1),
         copy(1, 0, 2, 0),

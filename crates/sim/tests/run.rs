@@ -17,7 +17,7 @@ use tweed_sim::{run, End, Outcome, Setup, SimError};
 
 const MB: u64 = 1_000_000;
 /// 1 MB per millisecond.
-const LINK: Link = Link { bandwidth: 1000 * MB, latency: Duration::from_micros(10) };
+const LINK: Link = Link { bandwidth: 1000 * MB, latency: Duration::from_micros(10), count: 1 };
 
 fn ms(ms: u64) -> Duration {
     Duration::from_millis(ms)
@@ -139,10 +139,10 @@ fn a_rank_that_has_its_result_before_it_learns_of_a_death_keeps_it() {
 
 /// 0 -> 1 over switch 2, whose second link is slower than the first.
 fn routed(bandwidths: [u64; 2]) -> (Schedule, Setup) {
-    let link = |bandwidth| Link { bandwidth, latency: us(10) };
+    let link = |bandwidth| Link::new(bandwidth, us(10));
     let links = [((0, 2), link(bandwidths[0])), ((2, 1), link(bandwidths[1]))];
     let topology = Arc::new(Topology::from_links(2, links));
-    let send = Send { route: vec![2], ..Send::new(0, 0, 1, 0, false) };
+    let send = Send { route: [2].into(), ..Send::new(0, 0, 1, 0, false) };
     let draft = Draft {
         name: "routed".into(),
         collective: Collective::Broadcast,

@@ -85,7 +85,7 @@ impl<'a> Reader<'a> {
         let (dst, chunk) = (self.number("a destination")?, self.number("a chunk")?);
         let reduce = self.either("+", "=", "'+' or '='")?;
         let (route, after) = (self.list("a route")?, self.list("sends to wait for")?);
-        Ok(Send { step, src, dst, chunk, reduce, route, after })
+        Ok(Send { step, src, dst, chunk, reduce, route: route.into(), after: after.into() })
     }
 
     fn layout(&mut self, schedule: &Schedule, rank: u32) -> Result<Layout, TraceError> {
@@ -229,7 +229,7 @@ impl<'a> Reader<'a> {
 /// The links that routes use: figures do not matter to a replay, only that the links are there.
 fn links_of(sends: &[Send], ranks: u32) -> Option<Arc<Topology>> {
     let routed = sends.iter().any(|s| !s.route.is_empty());
-    let link = Link { bandwidth: 0, latency: std::time::Duration::ZERO };
+    let link = Link::new(0, std::time::Duration::ZERO);
     let hops = sends.iter().flat_map(Send::hops).map(|hop| (hop, link));
     routed.then(|| Arc::new(Topology::from_links(ranks, hops)))
 }

@@ -1,0 +1,44 @@
+"""The table of builders for networks. A new one is a file and its row here."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from tweed._core import Schedule, Topology
+from tweed.collective.fitted.base import Fitted
+from tweed.collective.fitted.multitree import multitree
+from tweed.collective.fitted.routed import on_a_network
+from tweed.errors import UsageError
+
+_ROWS = (
+    on_a_network("ring", "all_reduce", "reduce_scatter", "all_gather"),
+    on_a_network("halving_doubling", "all_reduce", "reduce_scatter", "all_gather"),
+    on_a_network("double_binary_tree", "all_reduce"),
+    multitree,
+)
+
+_TABLE = {row.name: row for row in _ROWS}
+
+
+def fitting(collective: str, topology: Topology) -> tuple[Fitted, ...]:
+    """Every builder that makes `collective` on this network."""
+    return tuple(row for row in _ROWS if collective in row.collectives and not row.refuses(topology))
+
+
+def find(name: str) -> Fitted:
+    """The builder `name`; raises UsageError with those there are."""
+    row = _TABLE.get(name)
+    if row is None:
+        raise UsageError(f"no builder '{name}' for networks; there are: {', '.join(_TABLE)}")
+    return row
+
+
+@lru_cache(maxsize=256)
+def fit(collective: str, name: str, topology: Topology, pieces: int = 1) -> Schedule:
+    """The schedule of a builder from the table, built and checked once in a process.
+
+    Raises:
+      UsageError: there is no such builder, or it has no schedule for this network.
+      ScheduleError: the builder is wrong.
+    """
+    return find(name).schedule(collective, topology, pieces)
