@@ -7,7 +7,31 @@ topology.write(torus, "torus.json")                # the documented file, read b
 from __future__ import annotations
 
 from tweed._core import Topology
-from tweed.collective.topology.base import GIGABIT, Wire
+from tweed.collective.topology.base import GIGABIT, NVLINK, Cable, Wire
+from tweed.collective.topology.dgx import dgx1, dgx2
+from tweed.collective.topology.dragonfly import dragonfly
 from tweed.collective.topology.grids import hypercube, line, mesh, ring, torus
+from tweed.collective.topology.random_regular import random_regular
+from tweed.collective.topology.sites import sites
+from tweed.collective.topology.switched import bigraph, fat_tree, star
 
-__all__ = ["GIGABIT", "Topology", "Wire", "hypercube", "line", "mesh", "ring", "torus"]
+__all__ = [
+    "GIGABIT",
+    "NVLINK",
+    "Cable",
+    "Topology",
+    "Wire",
+    "bigraph",
+    "dgx1",
+    "dgx2",
+    "dragonfly",
+    "fat_tree",
+    "hypercube",
+    "line",
+    "mesh",
+    "random_regular",
+    "ring",
+    "sites",
+    "star",
+    "torus",
+]

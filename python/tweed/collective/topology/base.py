@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+from tweed.errors import UsageError
+
 
 @dataclass(frozen=True, slots=True)
 class Wire:
@@ -24,12 +26,26 @@ class Wire:
 GIGABIT = Wire(125_000_000, 50e-6)
 """Gigabit Ethernet within a building."""
 
+NVLINK = Wire(25_000_000_000, 1e-6)
+"""A second generation NVLink between two GPUs of one machine."""
+
+Cable = Wire | tuple[Wire, Wire]
+"""What joins two nodes: the same both ways, or `(there, back)`; with switches, "there" is up."""
+
 Fields = tuple[int, int, int, float, int]
 """A link as `Topology` takes it: from, to, and the three of a wire."""
 
 
-def both_ways(pairs: Iterable[tuple[int, int]], wire: Wire) -> Iterator[Fields]:
+def both_ways(pairs: Iterable[tuple[int, int]], cable: Cable) -> Iterator[Fields]:
     """A link in each direction between the nodes of every pair."""
+    there, back = (cable, cable) if isinstance(cable, Wire) else cable
     for a, b in pairs:
-        yield a, b, wire.bandwidth, wire.latency_s, wire.count
-        yield b, a, wire.bandwidth, wire.latency_s, wire.count
+        yield a, b, there.bandwidth, there.latency_s, there.count
+        yield b, a, back.bandwidth, back.latency_s, back.count
+
+
+def at_least(least: int, **given: int) -> None:
+    """Raises UsageError with the name of the first number that is too small."""
+    for name, number in given.items():
+        if number < least:
+            raise UsageError(f"{name} is {number}; give {least} or more")

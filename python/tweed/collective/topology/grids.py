@@ -13,12 +13,12 @@ from tweed.errors import UsageError
 
 def line(ranks: int, wire: Wire = GIGABIT) -> Topology:
     """Each rank is linked with the next."""
-    return mesh(ranks, wire=wire)
+    return _grid("line", [ranks], wrap=False, wire=wire)
 
 
 def ring(ranks: int, wire: Wire = GIGABIT) -> Topology:
     """Each rank is linked with the next, and the last with the first."""
-    return torus(ranks, wire=wire)
+    return _grid("ring", [ranks], wrap=True, wire=wire)
 
 
 def mesh(*sides: int, wire: Wire = GIGABIT) -> Topology:
