@@ -14,6 +14,7 @@ from tweed.collective.topology.grids import hypercube, line, mesh, ring, torus
 from tweed.collective.topology.random_regular import random_regular
 from tweed.collective.topology.sites import sites
 from tweed.collective.topology.switched import bigraph, fat_tree, star
+from tweed.collective.topology.text import from_plain, plain, read, write
 
 __all__ = [
     "GIGABIT",
@@ -26,12 +27,16 @@ __all__ = [
     "dgx2",
     "dragonfly",
     "fat_tree",
+    "from_plain",
     "hypercube",
     "line",
     "mesh",
+    "plain",
     "random_regular",
+    "read",
     "ring",
     "sites",
     "star",
     "torus",
+    "write",
 ]
