@@ -8,18 +8,22 @@ namespaces  holds namespaces and runs commands in them
 emulator    the process that delays packets
 counters    what links have counted
 check       whether that fits what was to be sent
+ground      where ranks live in any of them
 bed         a network that stands
+wires       the commands that build one whose links are those of a topology; `linked` is that network
 server      the fork server that ranks come from
 ranks       the launcher's side of ranks, `inside` their own
 """
 
 from __future__ import annotations
 
-from tweed.testbed.bed import Bed, Host, opened
+from tweed.testbed.bed import Bed, opened
 from tweed.testbed.check import findings
 from tweed.testbed.counters import Counters
+from tweed.testbed.ground import Ground, Host
 from tweed.testbed.inside import sent_bytes
 from tweed.testbed.link import Link
+from tweed.testbed.linked import LinkedBed, linked
 from tweed.testbed.network import Network
 from tweed.testbed.ranks import Ended, Event, Failed, RankFailed, Ranks, Said, run_ranks, say
 from tweed.testbed.server import preload
@@ -30,13 +34,16 @@ __all__ = [
     "Ended",
     "Event",
     "Failed",
+    "Ground",
     "Host",
     "Link",
+    "LinkedBed",
     "Network",
     "RankFailed",
     "Ranks",
     "Said",
     "findings",
+    "linked",
     "opened",
     "preload",
     "run_ranks",

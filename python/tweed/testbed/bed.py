@@ -2,40 +2,22 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 from tweed.errors import NoTestbed, UsageError
 from tweed.testbed import counters, rules
 from tweed.testbed.counters import Counters
-from tweed.testbed.emulator import Emulator, Report
-from tweed.testbed.inside import Home
-from tweed.testbed.names import HUB, INTERFACE, address, port
+from tweed.testbed.emulator import Emulator, Report, roads
+from tweed.testbed.ground import Ground
+from tweed.testbed.names import HUB, INTERFACE, port
 from tweed.testbed.namespaces import Namespaces, held, require
 from tweed.testbed.network import Network
 from tweed.testbed.star import Command, check_size, commands, joined, shaped
 
-_FIRST_STORE_PORT = 29500
 
-
-@dataclass(frozen=True, slots=True)
-class Host:
-    """Where one rank lives.
-
-    Attributes:
-      address: its IPv4 address.
-      namespace: its network namespace as the kernel names it, "net:[4026532273]".
-    """
-
-    rank: int
-    address: str
-    namespace: str
-
-
-class Bed:
+class Bed(Ground):
     """A testbed: hosts by rank, and what their links have counted. Made by `opened`.
 
     Attributes:
@@ -44,39 +26,19 @@ class Bed:
     """
 
     def __init__(self, network: Network, namespaces: Namespaces, seed: int) -> None:
+        super().__init__(namespaces, len(namespaces.ranks))
         self.network = network
-        self.hosts = tuple(_host(rank, namespaces) for rank in range(len(namespaces.ranks)))
-        self._namespaces = namespaces
         self._seed = seed
-        self._emulator = Emulator(namespaces, network, seed) if network.emulated else None
+        links = roads(network, self.size)
+        self._emulator = Emulator(namespaces, links, seed) if network.emulated else None
         self._cut: set[int] = set()
         self._ruled = network.lossy
         self._past = [Counters()] * self.size
-        self._ports = itertools.count(_FIRST_STORE_PORT)
 
     @property
-    def size(self) -> int:
-        """Number of hosts."""
-        return len(self.hosts)
-
-    def home(self, rank: int) -> Home:
-        """What a process needs to become rank `rank`'s."""
-        host = self.hosts[rank]
-        environment = {
-            "TWEED_HOST": host.address,
-            "TWEED_TESTBED": host.namespace,
-            "TWEED_CONGESTION": self.network.congestion,
-            "GLOO_SOCKET_IFNAME": INTERFACE,
-        }
-        return Home(self._namespaces.paths(rank), environment)
-
-    def store_port(self) -> int:
-        """A port that no earlier group of ranks has used for its store."""
-        return next(self._ports)
-
-    def command(self, rank: int, *words: str) -> list[str]:
-        """`words` as a command that runs in the namespace of `rank`; for programs such as iperf3."""
-        return self._namespaces.inside(rank, *words)
+    def congestion(self) -> str:
+        """The kernel's congestion control of connections that are made now."""
+        return self.network.congestion
 
     def change(self, network: Network) -> None:
         """Makes the links those of `network`, while ranks run.
@@ -113,10 +75,10 @@ class Bed:
             if not network.emulated:
                 self._namespaces.run(joined(self.size))
         elif self._emulator is not None:
-            self._emulator.change(network)
+            self._emulator.change(roads(network, self.size))
         if self._emulator is None and network.emulated:
             self._namespaces.run(joined(self.size, by_bridge=False))
-            self._emulator = Emulator(self._namespaces, network, self._seed)
+            self._emulator = Emulator(self._namespaces, roads(network, self.size), self._seed)
 
     def cut(self, rank: int) -> None:
         """Loses every packet from and to `rank`, until it is healed. Its packets count as lost.
@@ -223,8 +185,3 @@ def _run(namespaces: Namespaces, command: Command, network: Network) -> None:
             raise
         offered = Path("/proc/sys/net/ipv4/tcp_available_congestion_control").read_text().strip()
         raise NoTestbed(f"no congestion control {network.congestion!r} here; there are {offered}") from error
-
-
-def _host(rank: int, namespaces: Namespaces) -> Host:
-    path = Path(f"/proc/{namespaces.holder(rank)}/ns/net")
-    return Host(rank, address(rank), str(path.readlink()))

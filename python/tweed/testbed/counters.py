@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from dataclasses import astuple, dataclass
 
-from tweed.testbed.names import INTERFACE, lost
+from tweed.testbed.names import lost
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +45,14 @@ class Counters:
 
 
 def link(text: str) -> Counters:
-    """What a rank's `/proc/.../net/dev` says of its link: bytes and packets, but not what was dropped."""
-    line = next(line for line in text.splitlines() if line.strip().startswith(f"{INTERFACE}:"))
+    """What a rank's `/proc/.../net/dev` says of its link, of all if it has several; not what was dropped."""
+    names = [line.partition(":")[0].strip() for line in text.splitlines()[2:]]
+    return sum((interface(text, name) for name in names if name != "lo"), Counters())
+
+
+def interface(text: str, name: str) -> Counters:
+    """What it says of one interface: bytes and packets."""
+    line = next(line for line in text.splitlines() if line.strip().startswith(f"{name}:"))
     numbers = [int(word) for word in line.partition(":")[2].split()]
     return Counters(numbers[8], numbers[0], numbers[9], numbers[1])
 

@@ -10,6 +10,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,6 +25,28 @@ _PROGRAM = "import sys; from tweed import _core; _core.emulate(sys.argv[1], 0, 1
 
 #: Of all packets, the share that may be late without a word.
 _MOST_LATE = 0.01
+
+
+@dataclass(frozen=True, slots=True)
+class Roads:
+    """What an emulator joins.
+
+    Attributes:
+      ports: interfaces in the hub's namespace; the address of a frame ends with its port, plus one.
+      up, down: by port, what strikes packets from its host and to it.
+      offload: see `Network`.
+    """
+
+    ports: Sequence[str]
+    up: Sequence[Way]
+    down: Sequence[Way]
+    offload: bool = False
+
+
+def roads(network: Network, size: int) -> Roads:
+    """From every host to every other, through one hub."""
+    up, down = ([network.way(rank, up) for rank in range(size)] for up in (True, False))
+    return Roads([port(rank) for rank in range(size)], up, down, network.offload)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,13 +86,12 @@ class Emulator:
     Raises: NoTestbed if it does not start; gives its words.
     """
 
-    def __init__(self, namespaces: Namespaces, network: Network, seed: int) -> None:
-        self._size = len(namespaces.ranks)
+    def __init__(self, namespaces: Namespaces, roads: Roads, seed: int) -> None:
         settings = {
-            "ports": [port(rank) for rank in range(self._size)],
-            "ways": _ways(network, self._size),
+            "ports": roads.ports,
+            "ways": _ways(roads),
             "seed": seed,
-            "offload": network.offload,
+            "offload": roads.offload,
         }
         words = namespaces.inside(HUB, sys.executable, "-c", _PROGRAM, json.dumps(settings))
         pipe = subprocess.PIPE
@@ -85,9 +107,9 @@ class Emulator:
         """Its process."""
         return self._process.pid
 
-    def change(self, network: Network) -> None:
-        """Links are as in `network` from now on; packets on their way arrive as before."""
-        self._ask({"change": _ways(network, self._size)})
+    def change(self, roads: Roads) -> None:
+        """Links are as in `roads` from now on; packets on their way arrive as before. Ports stay the same."""
+        self._ask({"change": _ways(roads)})
 
     def report(self) -> Report:
         """What it has done so far."""
@@ -116,11 +138,8 @@ class Emulator:
         return _report(json.loads(line))
 
 
-def _ways(network: Network, size: int) -> dict[str, list[dict[str, float]]]:
-    return {
-        "up": [_way(network.way(rank, up=True)) for rank in range(size)],
-        "down": [_way(network.way(rank, up=False)) for rank in range(size)],
-    }
+def _ways(roads: Roads) -> dict[str, list[dict[str, float]]]:
+    return {"up": [_way(way) for way in roads.up], "down": [_way(way) for way in roads.down]}
 
 
 def _way(way: Way) -> dict[str, float]:

@@ -26,6 +26,11 @@ def port(rank: int) -> str:
     return f"rank{rank}"
 
 
+def toward(node: int) -> str:
+    """Where links are those of a topology: a node's interface towards its neighbour `node`."""
+    return f"to{node}"
+
+
 def lost(rank: int) -> str:
     """The counter of packets from a rank that were lost by a rule."""
     return f"lost{rank}"

@@ -25,7 +25,8 @@ from typing import Any, Self
 
 from tweed.errors import DeadlineExceeded, TweedError, UsageError
 from tweed.testbed import inside, server
-from tweed.testbed.bed import Bed, opened
+from tweed.testbed.bed import opened
+from tweed.testbed.ground import Ground
 from tweed.testbed.network import Network
 
 
@@ -92,7 +93,7 @@ class Ranks:
         size: int,
         *args: Any,
         backend: str | None = None,
-        bed: Bed | None = None,
+        bed: Ground | None = None,
     ) -> None:
         if size < 1:
             raise UsageError(f"cannot start {size} ranks: at least one is needed")

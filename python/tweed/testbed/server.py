@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from multiprocessing import forkserver
 
-from tweed.testbed.bed import Bed
+from tweed.testbed.ground import Ground
 from tweed.testbed.inside import Meeting
 
 #: One thread per rank: ranks share the cores, and a process with threads cannot be forked safely.
@@ -56,7 +56,7 @@ def _environment(changes: dict[str, str]) -> Iterator[None]:
 
 
 @contextmanager
-def meetings(backend: str | None, bed: Bed | None) -> Iterator[Callable[[int], Meeting | None]]:
+def meetings(backend: str | None, bed: Ground | None) -> Iterator[Callable[[int], Meeting | None]]:
     """Gives a function from a rank to its way into a process group of `backend`; None for no group.
 
     Without a bed the socket of the ranks' store is opened here, on the loopback interface, so that it listens

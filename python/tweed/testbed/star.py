@@ -11,7 +11,7 @@ takes the bridge's place.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from tweed.errors import UsageError
@@ -27,7 +27,7 @@ _LEAST_OFFLOADED_BYTES = (
     72_000  # one as large as offloads make them; a bucket that is smaller would cut it up
 )
 #: Lets every packet cross as itself: else a drop takes up to 44 packets that travel as one.
-_NO_OFFLOADS = ("tso", "off", "gso", "off", "gro", "off", "tx-udp-segmentation", "off")
+NO_OFFLOADS = ("tso", "off", "gso", "off", "gro", "off", "tx-udp-segmentation", "off")
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,14 +71,14 @@ def shaped(network: Network, size: int, before: Network | None = None) -> list[C
     if before is not None and network.congestion != before.congestion:
         build += [Command(rank, ("ip", "-batch", "-"), _route(rank, network, "replace")) for rank in ranks]
     if _packet_by_packet(network) and not (before and _packet_by_packet(before)):
-        build += [Command(HUB, ("ethtool", "-K", port(rank), *_NO_OFFLOADS)) for rank in ranks]
-        build += [Command(rank, ("ethtool", "-K", INTERFACE, *_NO_OFFLOADS)) for rank in ranks]
+        build += [Command(HUB, ("ethtool", "-K", port(rank), *NO_OFFLOADS)) for rank in ranks]
+        build += [Command(rank, ("ethtool", "-K", INTERFACE, *NO_OFFLOADS)) for rank in ranks]
     if network.lossy or (before and before.lossy):
         build.append(Command(HUB, ("nft", "-f", "-"), rules.losses(network, size)))
     least = _LEAST_OFFLOADED_BYTES if network.offload else _LEAST_BURST_BYTES
     down = [_bucket(port(rank), least, *_ways(rank, False, network, before)) for rank in ranks]
     if any(down):
-        build.append(Command(HUB, ("tc", "-batch", "-"), _lines([line for line in down if line])))
+        build.append(Command(HUB, ("tc", "-batch", "-"), batch([line for line in down if line])))
     for rank in ranks:
         if line := _bucket(INTERFACE, least, *_ways(rank, True, network, before)):
             build.append(Command(rank, ("tc", *line.split())))
@@ -93,7 +93,7 @@ def joined(size: int, by_bridge: bool = True) -> Command:
     """Joins the hub's ports by the bridge, or takes them out of it."""
     how = "master hub" if by_bridge else "nomaster"
     return Command(
-        HUB, ("ip", "-batch", "-"), _lines([f"link set {port(rank)} {how}" for rank in range(size)])
+        HUB, ("ip", "-batch", "-"), batch([f"link set {port(rank)} {how}" for rank in range(size)])
     )
 
 
@@ -106,11 +106,11 @@ def _hub(holders: Sequence[int]) -> str:
     for rank, holder in enumerate(holders):
         lines.append(f"link add {port(rank)} type veth peer name {INTERFACE} netns {holder}")
         lines.append(f"link set {port(rank)} addrgenmode none up")
-    return _lines(lines)
+    return batch(lines)
 
 
 def _rank(rank: int, network: Network) -> str:
-    return _lines(
+    return batch(
         [
             "link set lo up",
             f"link set {INTERFACE} address {ethernet(rank)} addrgenmode none up",
@@ -133,5 +133,6 @@ def _bucket(interface: str, least: int, way: Way, before: Way | None) -> str:
     return f"qdisc replace dev {interface} root tbf {size}"
 
 
-def _lines(lines: Sequence[str]) -> str:
-    return "".join(f"{line}\n" for line in lines)
+def batch(commands: Iterable[str]) -> str:
+    """What a program reads that takes commands by lines."""
+    return "".join(f"{command}\n" for command in commands)

@@ -21,14 +21,14 @@ class Way:
       burst: mean number lost in a row; at 1, each is lost for itself.
     """
 
-    rate_bits: int | None
-    queue_bytes: int | None
-    loss_ppm: int
-    burst: float
-    delay_us: int
-    jitter_us: int
-    reorder_ppm: int
-    duplicate_ppm: int
+    rate_bits: int | None = None
+    queue_bytes: int | None = None
+    loss_ppm: int = 0
+    burst: float = 1
+    delay_us: int = 0
+    jitter_us: int = 0
+    reorder_ppm: int = 0
+    duplicate_ppm: int = 0
 
     @property
     def lost_by_rule_ppm(self) -> int:

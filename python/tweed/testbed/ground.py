@@ -1,0 +1,75 @@
+"""What all networks that stand have in common: where ranks live in them."""
+
+from __future__ import annotations
+
+import itertools
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from pathlib import Path
+
+from tweed.testbed.inside import Home
+from tweed.testbed.names import INTERFACE, address
+from tweed.testbed.namespaces import Namespaces
+
+_FIRST_STORE_PORT = 29500
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """Where one rank lives.
+
+    Attributes:
+      address: its IPv4 address.
+      namespace: its network namespace as the kernel names it, "net:[4026532273]".
+    """
+
+    rank: int
+    address: str
+    namespace: str
+
+
+class Ground(ABC):
+    """Hosts by rank, for `Ranks` to live in.
+
+    Attributes:
+      hosts: by rank.
+    """
+
+    def __init__(self, namespaces: Namespaces, size: int) -> None:
+        self.hosts = tuple(_host(rank, namespaces) for rank in range(size))
+        self._namespaces = namespaces
+        self._ports = itertools.count(_FIRST_STORE_PORT)
+
+    @property
+    @abstractmethod
+    def congestion(self) -> str:
+        """The kernel's congestion control of connections that are made now."""
+
+    @property
+    def size(self) -> int:
+        """Number of hosts."""
+        return len(self.hosts)
+
+    def home(self, rank: int) -> Home:
+        """What a process needs to become rank `rank`'s."""
+        host = self.hosts[rank]
+        environment = {
+            "TWEED_HOST": host.address,
+            "TWEED_TESTBED": host.namespace,
+            "TWEED_CONGESTION": self.congestion,
+            "GLOO_SOCKET_IFNAME": INTERFACE,
+        }
+        return Home(self._namespaces.paths(rank), environment)
+
+    def store_port(self) -> int:
+        """A port that no earlier group of ranks has used for its store."""
+        return next(self._ports)
+
+    def command(self, rank: int, *words: str) -> list[str]:
+        """`words` as a command that runs in the namespace of `rank`; for programs such as iperf3."""
+        return self._namespaces.inside(rank, *words)
+
+
+def _host(rank: int, namespaces: Namespaces) -> Host:
+    path = Path(f"/proc/{namespaces.holder(rank)}/ns/net")
+    return Host(rank, address(rank), str(path.readlink()))

@@ -1,0 +1,161 @@
+"""The commands that build a network whose links are those of a `Topology`. Pure: values, run by `namespaces`.
+
+    [rank 0: to1] ──────────── [to0: rank 1]            a link that is as late as the machine itself
+    [rank 0: to2] ── [p0] emulator [p1] ── [to0: rank 2]    one with a delay: both its ends are in the hub
+
+Every node, switches included, has a namespace, and in it one interface per neighbour and no other. A token
+bucket at the sending end holds each direction's bandwidth. Nodes hand on what is not for them, along fixed
+ways: those with the fewest links, of equals the lowest (`fitted.routed.routes`). So stores and handshakes
+reach everybody, and what goes between ranks that are no neighbours takes the links of a routed schedule.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from tweed.collective.fitted.routed import routes
+from tweed.collective.topology import Topology
+from tweed.errors import UsageError
+from tweed.testbed.link import QUEUE_MS
+from tweed.testbed.names import HUB, INTERFACE, MOST_RANKS, address, toward
+from tweed.testbed.star import NO_OFFLOADS, Command, batch
+
+#: Shorter latencies are not emulated: the machine's own is about as long.
+LEAST_DELAY_S = 500e-6
+#: How much of a link's time may pass at once after a pause; two packets at least.
+_BURST_S, _LEAST_BURST_BYTES = 100e-6, 4096
+_LEAST_QUEUE_BYTES = 64 << 10
+_IPV4_FORWARDING = "/proc/sys/net/ipv4/ip_forward"
+
+
+@dataclass(frozen=True)
+class Wires:
+    """A topology as a testbed sees it.
+
+    Raises: UsageError for what cannot be built: a one-way link, too many nodes, a flat network without links.
+    """
+
+    topology: Topology
+
+    def __post_init__(self) -> None:
+        if self.topology.is_complete:
+            raise UsageError("a flat network has no links of its own to build; use Network(rate_bits=...)")
+        if self.topology.nodes > MOST_RANKS:
+            raise UsageError(f"a testbed has room for {MOST_RANKS} nodes, not {self.topology.nodes}")
+        for a, b in self.latency_s:
+            if (b, a) not in self.latency_s:
+                raise UsageError(f"the link from {a} to {b} has no way back, which TCP needs: add {b} to {a}")
+
+    @cached_property
+    def latency_s(self) -> Mapping[tuple[int, int], float]:
+        """By directed link."""
+        return {(a, b): latency_s for a, b, _, latency_s, _ in self.topology.links}
+
+    @cached_property
+    def bandwidth(self) -> Mapping[tuple[int, int], int]:
+        """Bytes per second by directed link; of links side by side, all together."""
+        return {(a, b): bandwidth * count for a, b, bandwidth, _, count in self.topology.links}
+
+    @cached_property
+    def neighbours(self) -> Mapping[int, Sequence[int]]:
+        """Of every node, by number."""
+        found: dict[int, list[int]] = {node: [] for node in range(self.topology.nodes)}
+        for a, b in self.latency_s:
+            found[a].append(b)
+        return found
+
+    @cached_property
+    def ports(self) -> Mapping[tuple[int, int], int]:
+        """By end of a link with a delay, the number of its port in the hub."""
+        late = {pair for pair, latency_s in self.latency_s.items() if latency_s >= LEAST_DELAY_S}
+        ends = (pair for a, b in sorted(self.latency_s) if a < b for pair in ((a, b), (b, a)))
+        kept = [pair for pair in ends if pair in late or pair[::-1] in late]
+        if len(kept) > MOST_RANKS:
+            raise UsageError(f"a testbed can delay {MOST_RANKS // 2} links, not {len(kept) // 2}")
+        return {pair: number for number, pair in enumerate(kept)}
+
+
+def commands(wires: Wires, holders: Sequence[int], congestion: str) -> list[Command]:
+    """All commands in the order in which they are run.
+
+    Args:
+      holders: by node, the id of a process in its namespace.
+      congestion: the kernel's congestion control of all TCP connections.
+    """
+    nodes = range(wires.topology.nodes)
+    build = [Command(HUB, ("ip", "-batch", "-"), _delayed(wires, holders))] if wires.ports else []
+    plain = ((node, _plain(wires, node, holders)) for node in nodes)
+    build += [Command(node, ("ip", "-batch", "-"), text) for node, text in plain if text]
+    if wires.ports:
+        build.append(Command(HUB, ("ip", "-batch", "-"), _raised(wires)))
+    build += [Command(node, ("ip", "-batch", "-"), _node(wires, node, congestion)) for node in nodes]
+    build += [Command(node, ("tee", _IPV4_FORWARDING), "1") for node in nodes]
+    build += [Command(HUB, ("ethtool", "-K", port(number), *NO_OFFLOADS)) for number in wires.ports.values()]
+    build += [Command(a, ("ethtool", "-K", toward(b), *NO_OFFLOADS)) for a, b in wires.ports]
+    return build + [Command(node, ("tc", "-batch", "-"), _buckets(wires, node)) for node in nodes]
+
+
+def port(number: int) -> str:
+    """The hub's interface behind one end of a link with a delay."""
+    return f"p{number}"
+
+
+def ethernet(wires: Wires, node: int, neighbour: int) -> str:
+    """Address of a node's end of a link. The emulator knows ports by it (`crates/emu/src/frame.rs`)."""
+    number = wires.ports.get((node, neighbour))
+    if number is None:
+        return f"02:74:77:00:{node:02x}:{neighbour:02x}"
+    return f"02:74:77:65:64:{number + 1:02x}"
+
+
+def _delayed(wires: Wires, holders: Sequence[int]) -> str:
+    return batch(
+        f"link add {port(number)} type veth peer name {toward(b)} netns {holders[a]}"
+        for (a, b), number in wires.ports.items()
+    )
+
+
+def _raised(wires: Wires) -> str:
+    return batch(f"link set {port(number)} addrgenmode none up" for number in wires.ports.values())
+
+
+def _plain(wires: Wires, node: int, holders: Sequence[int]) -> str:
+    """Links to later neighbours that go past the hub."""
+    later = (b for b in wires.neighbours[node] if b > node and (node, b) not in wires.ports)
+    return batch(f"link add {toward(b)} type veth peer name {toward(node)} netns {holders[b]}" for b in later)
+
+
+def _node(wires: Wires, node: int, congestion: str) -> str:
+    """The node's address, its interfaces, whom they lead to, and by which of them it reaches whom.
+
+    The address is that of a bridge without ports: it belongs to no link. Neighbours are told, not asked for:
+    a question of ARP would reach all ends of links with a delay.
+    """
+    said = ["link set lo up", f"link add name {INTERFACE} type bridge"]
+    said += [f"link set {INTERFACE} addrgenmode none up", f"addr add {address(node)}/32 dev {INTERFACE}"]
+    for other in wires.neighbours[node]:
+        way = toward(other)
+        said.append(f"link set {way} address {ethernet(wires, node, other)} addrgenmode none up")
+        mac = ethernet(wires, other, node)
+        said.append(f"neigh add {address(other)} lladdr {mac} nud permanent dev {way}")
+    return batch([*said, *_routes(wires, node, congestion)])
+
+
+def _routes(wires: Wires, node: int, congestion: str) -> Iterator[str]:
+    for other, between in sorted(routes(wires.topology, node).items()):
+        if other != node:
+            after = (*between, other)[0]
+            way = f"via {address(after)} dev {toward(after)} onlink"
+            yield f"route add {address(other)}/32 {way} src {address(node)} congctl {congestion}"
+
+
+def _buckets(wires: Wires, node: int) -> str:
+    return batch(_bucket(toward(b), wires.bandwidth[node, b]) for b in wires.neighbours[node])
+
+
+def _bucket(interface: str, bandwidth: int) -> str:
+    burst = max(round(bandwidth * _BURST_S), _LEAST_BURST_BYTES)
+    limit = max(round(bandwidth * QUEUE_MS / 1000), _LEAST_QUEUE_BYTES) + burst
+    return f"qdisc add dev {interface} root tbf rate {bandwidth * 8}bit burst {burst} limit {limit}"
