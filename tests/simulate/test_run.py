@@ -89,6 +89,24 @@ def test_a_schedule_of_ones_own_runs_over_a_switch() -> None:
     assert run(made, MB, switch).seconds == pytest.approx(2 * LATENCY_S + 4e-3)
 
 
+def test_links_side_by_side_switches_headers_and_messages_cost_what_they_should() -> None:
+    ways = [Send(0, src, 0, src, reduce=False, route=[3]) for src in (1, 2)]
+    ends = [(src, 3, BANDWIDTH, LATENCY_S) for src in (1, 2)]
+
+    def seconds(count: int, capacities: dict[int, int], **conditions: Any) -> float | None:
+        links = [*ends, (3, 0, BANDWIDTH, LATENCY_S, count)]
+        network = Topology(3, links, capacities=capacities)
+        gather = schedule("own", "gather", ranks=3, chunks=3, sends=ways, topology=network)
+        return run(gather, 3 * MB, network, **conditions).seconds
+
+    latency_s = 2 * LATENCY_S
+    assert seconds(1, {}) == pytest.approx(latency_s + 2e-3)
+    assert seconds(2, {}) == pytest.approx(latency_s + 1e-3)
+    assert seconds(2, {3: BANDWIDTH // 2}) == pytest.approx(latency_s + 4e-3)
+    assert seconds(1, {}, header=16, packet=250) == pytest.approx(latency_s + 2.128e-3)
+    assert seconds(2, {}, message_s=1e-3) == pytest.approx(latency_s + 4e-3)
+
+
 def test_what_cannot_be_run_is_refused_in_words() -> None:
     with pytest.raises(UsageError, match="names rank 7, but there are only 4 ranks"):
         run(ring(4), MB, flat(4), deaths={7: 1.0})
@@ -109,6 +127,9 @@ rough = st.fixed_dictionaries(
         "jitter_s": st.floats(0, 1e-3),
         "late_s": st.floats(0, 1e-2),
         "compute": st.one_of(st.none(), st.just(100 * MB)),
+        "message_s": st.floats(0, 1e-4),
+        "header": st.integers(0, 80),
+        "packet": st.one_of(st.none(), st.integers(1, 1500)),
         "slow": st.dictionaries(st.integers(0, 3), st.floats(1, 9)),
     }
 )

@@ -8,11 +8,15 @@
 //! in a flat network ([`Topology::complete`](tweed_schedule::Topology::complete)), the port of its sender and
 //! the port of its receiver. A channel serves messages in the order in which they reach it, one at a time, each
 //! for `bytes / bandwidth`; the first byte reaches the end of a channel after its latency and goes on at once
-//! (cut-through). So a message alone takes the sum of the latencies plus its bytes over the slowest channel.
+//! (cut-through), and others use the gaps that a slower channel before leaves. Of links side by side
+//! ([`Link::count`](tweed_schedule::Link::count)) a message takes the one that is free first. A switch with a capacity
+//! ([`Traits`](tweed_schedule::Traits)) is a channel too, before the link that leaves it. Queues never overflow.
+//! So a message alone takes the sum of the latencies plus its bytes over the slowest channel.
 //! Acknowledgements take the latency only.
 //!
 //! **The ranks.** Each does its arithmetic one piece at a time, at [`Setup::compute`] bytes per second.
-//! [`Setup`] also says who starts late, who is slow and who dies.
+//! Each message that it sends or takes in keeps it busy for [`Setup::message`]. [`Setup`] also says who
+//! starts late, who is slow and who dies.
 
 mod clock;
 mod error;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use tweed_schedule::{Link, Rank, Schedule, Send};
+use tweed_schedule::{Link, Rank, Schedule};
 
 use crate::clock::{time, Time};
 use crate::{Setup, SimError};
@@ -11,6 +11,7 @@ use crate::{Setup, SimError};
 #[derive(Debug)]
 pub(crate) struct Message {
     pub(crate) send: u32,
+    pub(crate) output: u32,
     pub(crate) slice: u32,
     pub(crate) src: Rank,
     pub(crate) dst: Rank,
@@ -24,12 +25,24 @@ pub(crate) struct Message {
     pub(crate) hops: usize,
 }
 
-/// One thing that carries one message at a time.
+/// What messages pass through: links side by side, a port, or a switch.
 #[derive(Debug)]
 struct Channel {
     link: Link,
     latency: Time,
-    free: Time,
+    /// When each of the links side by side is free.
+    free: Vec<Time>,
+}
+
+impl Channel {
+    fn new(link: Link, latency: Time) -> Channel {
+        Channel { link, latency, free: vec![0; link.count.max(1) as usize] }
+    }
+
+    /// The one that is free first; of equals, the first.
+    fn lane(&mut self) -> &mut Time {
+        self.free.iter_mut().min_by_key(|free| **free).expect("a channel has at least one lane")
+    }
 }
 
 /// What a channel does to a message.
@@ -43,94 +56,117 @@ pub(crate) struct Passage {
 #[derive(Debug)]
 pub(crate) struct Network {
     channels: Vec<Channel>,
-    /// The channel of each link. In a flat network ports take their place: those of senders, then of receivers.
-    of_link: BTreeMap<(u32, u32), usize>,
-    is_flat: bool,
-    ranks: usize,
+    /// The channels of all sends, one send after the other.
+    ways: Vec<u32>,
+    /// Where the way of each send starts; one more for the end.
+    starts: Vec<u32>,
     slow: Vec<f64>,
+    header: u64,
+    packet: Option<u64>,
 }
 
 impl Network {
     pub(crate) fn new(schedule: &Schedule, setup: &Setup) -> Result<Network, SimError> {
-        let ranks = schedule.ranks() as usize;
         let slow = |rank: u32| setup.slow.get(&rank).copied().unwrap_or(1.0);
         let mut network = Network {
             channels: Vec::new(),
-            of_link: BTreeMap::new(),
-            is_flat: setup.topology.port().is_some(),
-            ranks,
+            ways: Vec::new(),
+            starts: vec![0],
             slow: (0..schedule.ranks()).map(slow).collect(),
+            header: setup.header,
+            packet: setup.packet,
         };
         match setup.topology.port() {
-            Some(port) => network.add_ports(port),
-            None => network.add_links(setup),
+            Some(port) => network.add_ports(port, schedule, setup)?,
+            None => network.add_links(schedule, setup)?,
         }
-        network.check(schedule, setup)?;
         Ok(network)
     }
 
-    fn add_ports(&mut self, port: Link) {
-        let ports = |latency| (0..self.ranks).map(move |_| Channel { link: port, latency, free: 0 });
+    /// Each rank has a port out and a port in: those of senders come first.
+    fn add_ports(&mut self, port: Link, schedule: &Schedule, setup: &Setup) -> Result<(), SimError> {
+        let ranks = schedule.ranks();
+        let ports = |latency| (0..ranks).map(move |_| Channel::new(port, latency));
         self.channels = ports(time(port.latency)).chain(ports(0)).collect();
+        self.add_ways(schedule, setup, |from, to| {
+            let there = setup.topology.has_link(from, to);
+            there.then_some([Some(from), Some(ranks + to)])
+        })
     }
 
-    fn add_links(&mut self, setup: &Setup) {
+    /// A channel per link, and one per switch with a capacity, which messages pass before the link behind it.
+    fn add_links(&mut self, schedule: &Schedule, setup: &Setup) -> Result<(), SimError> {
+        let mut of_link = BTreeMap::new();
         for (nodes, link) in setup.topology.links() {
-            self.of_link.insert(nodes, self.channels.len());
-            self.channels.push(Channel { link, latency: time(link.latency), free: 0 });
+            of_link.insert(nodes, self.channels.len() as u32);
+            self.channels.push(Channel::new(link, time(link.latency)));
         }
+        let mut of_switch = BTreeMap::new();
+        for (&node, &capacity) in &setup.topology.traits().capacities {
+            of_switch.insert(node, self.channels.len() as u32);
+            self.channels.push(Channel::new(Link::new(capacity, std::time::Duration::ZERO), 0));
+        }
+        self.add_ways(schedule, setup, |from, to| {
+            of_link.get(&(from, to)).map(|&link| [of_switch.get(&from).copied(), Some(link)])
+        })
     }
 
-    fn check(&self, schedule: &Schedule, setup: &Setup) -> Result<(), SimError> {
-        let remote = |s: &Send| !setup.is_local(s.src, s.dst);
-        for (send, s) in (0..).zip(schedule.sends()).filter(|(_, s)| remote(s)) {
-            let mut hops = s.hops();
-            if let Some((from, to)) = hops.find(|&(a, b)| !setup.topology.has_link(a, b)) {
-                return Err(SimError::NoSuchLink { send, from, to });
+    fn add_ways(
+        &mut self,
+        schedule: &Schedule,
+        setup: &Setup,
+        channels: impl Fn(u32, u32) -> Option<[Option<u32>; 2]>,
+    ) -> Result<(), SimError> {
+        for (send, s) in (0..).zip(schedule.sends()) {
+            let hops = s.hops().filter(|_| !setup.is_local(s.src, s.dst));
+            for (from, to) in hops {
+                let found = channels(from, to).ok_or(SimError::NoSuchLink { send, from, to })?;
+                self.ways.extend(found.into_iter().flatten());
             }
+            self.starts.push(self.ways.len() as u32);
         }
         Ok(())
     }
 
-    /// How many channels a send takes.
-    pub(crate) fn hops(&self, send: &Send) -> usize {
-        match self.is_flat {
-            true => 2,
-            false => send.route.len() + 1,
-        }
+    /// The channels that a send takes.
+    fn way(&self, send: u32) -> &[u32] {
+        &self.ways[self.starts[send as usize] as usize..self.starts[send as usize + 1] as usize]
+    }
+
+    /// The message has taken all of its channels.
+    pub(crate) fn is_through(&self, message: &Message) -> bool {
+        message.hops == self.way(message.send).len()
     }
 
     /// The time of an empty message, and of its acknowledgement.
-    pub(crate) fn latency(&self, send: &Send) -> Time {
-        let channels = (0..self.hops(send)).map(|hop| &self.channels[self.channel(send, hop)]);
-        channels.fold(0, |sum, c| sum.saturating_add(c.latency))
+    pub(crate) fn latency(&self, send: u32) -> Time {
+        let way = self.way(send).iter();
+        way.fold(0, |sum, &at| sum.saturating_add(self.channels[at as usize].latency))
     }
 
     /// The message's first byte reaches its next channel at `now`: takes it through.
-    pub(crate) fn pass(&mut self, now: Time, send: &Send, message: &mut Message) -> Passage {
-        let at = self.channel(send, message.hops);
-        let slow = if message.hops == 0 { self.slow[send.src as usize] } else { 1.0 };
+    pub(crate) fn pass(&mut self, now: Time, message: &mut Message) -> Passage {
+        let at = self.way(message.send)[message.hops] as usize;
+        let slow = if message.hops == 0 { self.slow[message.src as usize] } else { 1.0 };
+        let on_wire = self.on_wire(message.bytes);
         let channel = &mut self.channels[at];
-        let start = now.max(channel.free);
-        let busy = stretch(time(channel.link.busy(message.bytes)), slow);
-        // The last byte cannot leave before it has come.
-        let end = start.saturating_add(busy).max(now.saturating_add(message.behind));
-        channel.free = end;
+        let busy = stretch(time(channel.link.busy(on_wire)), slow);
+        let latency = channel.latency;
+        let lane = channel.lane();
+        let start = now.max(*lane);
+        *lane = start.saturating_add(busy);
+        // The last byte cannot leave before it has come. Others use the gaps that a slow sender leaves.
+        let end = (*lane).max(now.saturating_add(message.behind));
         message.hops += 1;
         message.behind = end - start;
-        let later = |t: Time| t.saturating_add(channel.latency);
+        let later = |t: Time| t.saturating_add(latency);
         Passage { enters: (start, end), leaves: (later(start), later(end)) }
     }
 
-    fn channel(&self, send: &Send, hop: usize) -> usize {
-        if self.is_flat {
-            return match hop {
-                0 => send.src as usize,
-                _ => self.ranks + send.dst as usize,
-            };
-        }
-        let link = send.hops().nth(hop).expect("a message takes no more hops than its send has");
-        self.of_link[&link]
+    /// Payload and headers: one per packet, or one per message.
+    fn on_wire(&self, bytes: u64) -> u64 {
+        let packets = self.packet.map_or(1, |packet| bytes.div_ceil(packet).max(1));
+        bytes.saturating_add(self.header.saturating_mul(packets))
     }
 }
 

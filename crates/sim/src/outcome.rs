@@ -47,7 +47,7 @@ pub struct Crossing {
 pub struct Outcome {
     /// By rank.
     pub ends: Vec<End>,
-    /// Bytes that arrived over each directed link.
+    /// Bytes that arrived over each directed link, headers not counted.
     pub link_bytes: BTreeMap<(u32, u32), u64>,
     /// Every message that arrived, in order of arrival, if [`Setup::log`](crate::Setup::log) says so.
     pub log: Vec<Crossing>,

@@ -22,6 +22,12 @@ pub struct Setup {
     pub window: u32,
     /// Bytes per second that a rank reads while it adds and copies; `None`: arithmetic takes no time.
     pub compute: Option<u64>,
+    /// A rank is busy so long with each message that it sends or receives, one after the other.
+    pub message: Duration,
+    /// Every packet carries so many bytes besides its payload.
+    pub header: u64,
+    /// The payload of a packet; `None`: a message is one packet, as under flow control by messages.
+    pub packet: Option<u64>,
     /// Ranks of one host read each other's memory. By rank; empty: every rank has its own host.
     pub hosts: Vec<u32>,
     /// How long a signal takes between ranks of one host.
@@ -55,6 +61,9 @@ impl Setup {
             piece: None,
             window: 4,
             compute: None,
+            message: Duration::ZERO,
+            header: 0,
+            packet: None,
             hosts: Vec::new(),
             local_latency: Duration::from_micros(1),
             seed: 0,
@@ -78,8 +87,8 @@ impl Setup {
         if let Some(rank) = named.find(|&&rank| rank >= ranks) {
             return complain(format!("the setup names rank {rank}, but there are only {ranks} ranks"));
         }
-        if self.piece == Some(0) || self.window == 0 || self.compute == Some(0) {
-            return complain("piece, window and compute must be at least 1".into());
+        if [self.piece, self.compute, self.packet].contains(&Some(0)) || self.window == 0 {
+            return complain("piece, window, compute and packet must be at least 1".into());
         }
         if !self.hosts.is_empty() && self.hosts.len() != ranks as usize {
             return complain(format!("hosts has {} entries for {ranks} ranks", self.hosts.len()));

@@ -16,10 +16,12 @@ use crate::{Crossing, End, Outcome, Setup, SimError};
 #[derive(Debug)]
 enum Event {
     Start(Rank),
-    /// The first byte of a message reaches its next channel.
+    /// The first byte of a message reaches its next channel; the first one when its sender has prepared it.
     Reaches(Box<Message>),
     /// The last byte of a message reaches its receiver.
     Arrives(Box<Message>),
+    /// The receiver has taken a message in.
+    Taken(Box<Message>),
     /// The last byte of a message has left its sender.
     Left(Rank, Action),
     /// Arithmetic is done; the value it made.
@@ -59,7 +61,8 @@ struct World<'a> {
     network: Network,
     ranks: Vec<SimRank>,
     rng: Rng,
-    link_bytes: BTreeMap<(u32, u32), u64>,
+    /// Bytes that have arrived of each send.
+    arrived: Vec<u64>,
     log: Vec<Crossing>,
     events: u64,
 }
@@ -78,7 +81,7 @@ impl<'a> World<'a> {
             network: Network::new(schedule, setup)?,
             ranks,
             rng: Rng::new(setup.seed),
-            link_bytes: BTreeMap::new(),
+            arrived: vec![0; schedule.sends().len()],
             log: Vec::new(),
             events: 0,
         })
@@ -105,7 +108,8 @@ impl<'a> World<'a> {
                 self.forward(message);
                 Ok(())
             }
-            Event::Arrives(message) => self.arrive(&message),
+            Event::Arrives(message) => self.arrive(message),
+            Event::Taken(message) => self.take(&message),
             Event::Left(rank, action) => self.finish(rank, &action, 0),
             Event::Done(rank, action, value) => self.finish(rank, &action, value),
             Event::Told(signal, value) => self.hear(signal, value),
@@ -128,7 +132,7 @@ impl<'a> World<'a> {
         while let Some(action) = self.rank(rank).executor.poll() {
             match action {
                 Action::Signal(signal) => self.signal(rank, signal),
-                Action::Transmit { .. } => self.transmit(rank, action),
+                Action::Transmit { .. } => self.transmit(rank, &action),
                 Action::Combine(_) | Action::Stage { .. } => self.compute(rank, action),
             }
         }
@@ -151,7 +155,7 @@ impl<'a> World<'a> {
     fn signal(&mut self, from: Rank, signal: Signal) {
         let latency = match self.setup.is_local(from, signal.to) {
             true => time(self.setup.local_latency),
-            false => self.network.latency(&self.schedule.sends()[signal.send as usize]),
+            false => self.network.latency(signal.send),
         };
         let value = match signal.what {
             Notice::Readable { output, .. } => self.rank(from).staged(output, signal.slice),
@@ -163,56 +167,83 @@ impl<'a> World<'a> {
 
     fn compute(&mut self, rank: Rank, action: Action) {
         let (bytes, value) = self.ranks[rank as usize].compute(&action, &self.ground);
-        let slow = self.setup.slow.get(&rank).copied().unwrap_or(1.0);
         let nanos = self.setup.compute.map_or(0, |speed| nanos(bytes, speed));
-        let state = &mut self.ranks[rank as usize];
-        state.busy_until = state.busy_until.max(self.now).saturating_add(stretch(nanos, slow));
-        self.queue.push(state.busy_until, Event::Done(rank, action, value));
+        let done = self.occupy(rank, nanos);
+        self.queue.push(done, Event::Done(rank, action, value));
     }
 
-    fn transmit(&mut self, rank: Rank, action: Action) {
-        let Action::Transmit { send, to, output, slice } = action else {
+    /// Gives a rank's processor work for so long; returns when it will be done.
+    fn occupy(&mut self, rank: Rank, work: Time) -> Time {
+        let slow = self.setup.slow.get(&rank).copied().unwrap_or(1.0);
+        let state = &mut self.ranks[rank as usize];
+        state.busy_until = state.busy_until.max(self.now).saturating_add(stretch(work, slow));
+        state.busy_until
+    }
+
+    fn transmit(&mut self, rank: Rank, action: &Action) {
+        let &Action::Transmit { send, to, output, slice } = action else {
             return;
         };
         let (value, bytes) = self.ranks[rank as usize].leaving(output, slice, &self.ground);
+        let (left, behind, hops) = ((0, 0), 0, 0);
         let message =
-            Message { send, slice, src: rank, dst: to, bytes, value, left: (0, 0), behind: 0, hops: 0 };
-        let left = self.forward(Box::new(message));
-        self.queue.push(left, Event::Left(rank, action));
+            Box::new(Message { send, output, slice, src: rank, dst: to, bytes, value, left, behind, hops });
+        match time(self.setup.message) {
+            0 => self.forward(message),
+            work => {
+                let prepared = self.occupy(rank, work);
+                self.queue.push(prepared, Event::Reaches(message));
+            }
+        }
     }
 
-    /// Takes a message through its next channel; returns when its last byte enters.
-    fn forward(&mut self, mut message: Box<Message>) -> Time {
-        let send = &self.schedule.sends()[message.send as usize];
+    /// Takes a message through its next channel.
+    fn forward(&mut self, mut message: Box<Message>) {
         let is_first = message.hops == 0;
-        let passage = self.network.pass(self.now, send, &mut message);
-        if is_first {
+        let passage = self.network.pass(self.now, &mut message);
+        let left = is_first.then(|| {
             message.left = passage.enters;
-        }
+            let &Message { send, output, slice, src, dst, .. } = &*message;
+            Event::Left(src, Action::Transmit { send, to: dst, output, slice })
+        });
         let (head, tail) = passage.leaves;
-        if message.hops < self.network.hops(send) {
-            self.queue.push(head, Event::Reaches(message));
-        } else {
+        if self.network.is_through(&message) {
             let late = self.rng.up_to(time(self.setup.jitter));
             self.queue.push(tail.saturating_add(late), Event::Arrives(message));
+        } else {
+            self.queue.push(head, Event::Reaches(message));
         }
-        passage.enters.1
+        if let Some(left) = left {
+            self.queue.push(passage.enters.1, left);
+        }
     }
 
-    fn arrive(&mut self, message: &Message) -> Result<(), SimError> {
-        let &Message { send, slice, src, dst, bytes, value, left, .. } = message;
+    fn arrive(&mut self, message: Box<Message>) -> Result<(), SimError> {
+        let &Message { send, slice, src, dst, bytes, left, .. } = &*message;
         let cut_off = self.rank(src).died.is_some_and(|died| died < left.1);
         if cut_off || !self.rank(dst).is_active() {
             return Ok(());
         }
-        for link in self.schedule.sends()[send as usize].hops() {
-            *self.link_bytes.entry(link).or_default() += bytes;
-        }
+        self.arrived[send as usize] += bytes;
         if self.setup.log {
             let (left, arrived) = (Duration::from_nanos(left.0), Duration::from_nanos(self.now));
             self.log.push(Crossing { send, slice, src, dst, bytes, left, arrived });
         }
-        self.ready(dst, slice, send, value)
+        match time(self.setup.message) {
+            0 => self.take(&message),
+            work => {
+                let taken = self.occupy(dst, work);
+                self.queue.push(taken, Event::Taken(message));
+                Ok(())
+            }
+        }
+    }
+
+    fn take(&mut self, message: &Message) -> Result<(), SimError> {
+        match self.rank(message.dst).is_active() {
+            true => self.ready(message.dst, message.slice, message.send, message.value),
+            false => Ok(()),
+        }
     }
 
     fn hear(&mut self, signal: Signal, value: u64) -> Result<(), SimError> {
@@ -276,7 +307,18 @@ impl<'a> World<'a> {
             ends.push(state.end.ok_or_else(stalled)?);
             trace = trace.or_else(|| state.executor.trace().cloned());
         }
-        Ok(Outcome { ends, link_bytes: self.link_bytes, log: self.log, trace, events: self.events })
+        Ok(Outcome { ends, link_bytes: self.link_bytes(), log: self.log, trace, events: self.events })
+    }
+
+    fn link_bytes(&self) -> BTreeMap<(u32, u32), u64> {
+        let mut found = BTreeMap::new();
+        let sends = self.schedule.sends().iter().zip(&self.arrived);
+        for (send, &bytes) in sends.filter(|(s, _)| !self.setup.is_local(s.src, s.dst)) {
+            for link in send.hops() {
+                *found.entry(link).or_default() += bytes;
+            }
+        }
+        found
     }
 }
 

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use proptest::prelude::*;
-use tweed_schedule::{Collective, Draft, Link, Schedule, Send, Topology};
+use tweed_schedule::{Collective, Draft, Link, Schedule, Send, Topology, Traits};
 use tweed_sim::{run, End, Outcome, Setup, SimError};
 
 const MB: u64 = 1_000_000;
@@ -173,6 +173,60 @@ fn a_dead_link_is_a_stall_and_not_a_hang() {
     assert_eq!(run(&schedule, &setup), Err(stalled));
 }
 
+/// Ranks 1 and 2 send a megabyte each to rank 0, over switches 3 and 4 and the links between them.
+fn merged(between: Link, capacities: BTreeMap<u32, u64>) -> Duration {
+    let (edge, wide) = (Link::new(1000 * MB, us(10)), Link::new(10_000 * MB, us(10)));
+    let links = [((1, 3), edge), ((2, 3), edge), ((3, 4), between), ((4, 0), wide)];
+    let topology = Topology::from_links(3, links).with(Traits { capacities, ..Traits::default() });
+    let topology = Arc::new(topology);
+    let send = |src| Send { route: [3, 4].into(), ..Send::new(0, src, 0, src, false) };
+    let draft = Draft {
+        name: "merged".into(),
+        collective: Collective::Gather,
+        root: 0,
+        ranks: 3,
+        chunks: 3,
+        sends: vec![send(1), send(2)],
+        topology: Some(Arc::clone(&topology)),
+    };
+    let schedule = Schedule::new(draft).expect("the routes exist");
+    finished(&schedule, &Setup::new(3 * MB, topology))
+}
+
+#[test]
+fn messages_share_links_that_lie_side_by_side() {
+    let (one, free) = (Link::new(1000 * MB, us(10)), BTreeMap::new);
+    assert_eq!(merged(one, free()), us(30) + ms(2));
+    assert_eq!(merged(Link { count: 2, ..one }, free()), us(30) + ms(1));
+    let wide = Link::new(10_000 * MB, us(10));
+    assert_eq!(merged(wide, free()), us(30) + ms(1), "the gaps of one message are room for the other");
+}
+
+#[test]
+fn a_switch_takes_through_no_more_than_it_can() {
+    let wide = Link::new(10_000 * MB, us(10));
+    assert_eq!(merged(wide, BTreeMap::from([(3, 1000 * MB)])), us(30) + ms(2));
+    assert_eq!(merged(wide, BTreeMap::from([(3, 2000 * MB)])), us(30) + ms(1));
+}
+
+#[test]
+fn headers_cost_bytes_per_packet_or_per_message() {
+    let setup = Setup { header: 16, packet: Some(250), ..flat(4, 4 * MB) };
+    assert_eq!(finished(&ring(4), &setup), 6 * (us(10) + us(1064)));
+    let message = Setup { packet: None, ..setup };
+    assert_eq!(finished(&ring(4), &message), 6 * (us(10) + ms(1) + Duration::from_nanos(16)));
+    assert_eq!(outcome(&ring(4), &message).link_bytes, ring(4).cost(4 * MB).links);
+}
+
+#[test]
+fn messages_keep_both_ends_busy() {
+    let setup = Setup { message: us(5), ..flat(4, 4 * MB) };
+    assert_eq!(finished(&ring(4), &setup), 6 * (us(1010) + 2 * us(5)));
+    let gather = find("star", Collective::Gather, 5);
+    let setup = Setup { message: ms(1), ..flat(5, 5) };
+    assert_eq!(finished(&gather, &setup), ms(1) + us(10) + Duration::from_nanos(1) + 4 * ms(1));
+}
+
 #[test]
 fn a_missing_link_is_named() {
     let (_, setup) = routed([MB, MB]);
@@ -186,6 +240,7 @@ fn setups_that_cannot_be_are_refused() {
     assert!(check(Setup { window: 0, ..flat(4, 1) }));
     assert!(check(Setup { piece: Some(0), ..flat(4, 1) }));
     assert!(check(Setup { compute: Some(0), ..flat(4, 1) }));
+    assert!(check(Setup { packet: Some(0), ..flat(4, 1) }));
     assert!(check(Setup { hosts: vec![0], ..flat(4, 1) }));
     assert!(check(Setup { record: Some(4), ..flat(4, 1) }));
     assert!(check(Setup { slow: BTreeMap::from([(0, -1.0)]), ..flat(4, 1) }));
@@ -202,6 +257,9 @@ fn rough(ranks: u32, seed: u64) -> Setup {
         jitter: us(rng.next() % 50),
         late: us(rng.next() % 500),
         compute: rng.coin().then_some(100 * MB),
+        message: us(rng.next() % 20),
+        header: rng.next() % 80,
+        packet: rng.coin().then_some(1 + rng.next() % 1500),
         hosts: if rng.coin() { (0..ranks).map(|_| rng.below(2) as u32).collect() } else { Vec::new() },
         record: Some(rng.below(ranks as usize) as u32),
         ..flat(ranks, rng.next() % 40_000)

@@ -21,6 +21,9 @@ class Conditions(TypedDict, total=False):
     `detection_s`: seconds after which the others learn of a death (default 1).
     `jitter_s`, `late_s`: each message, each rank's start, comes late by a random time up to this (default 0).
     `compute`: bytes per second that a rank reads to add and copy; None (the default): that takes no time.
+    `message_s`: seconds that a rank is busy with each message that it sends or takes in, one after the other.
+    `header`: bytes that each packet carries besides its payload; `packet`: the payload of one; None (the
+    default): a message is one packet, as under flow control by messages.
     `hosts`: the host of each rank; empty (the default): every rank has its own. Ranks of one host read each
     other's memory, and a signal between them takes `local_latency_s` (default 1e-6).
     `log`: keep every message. `record`: keep the trace of this rank's executor, which `replay` reads.
@@ -35,6 +38,9 @@ class Conditions(TypedDict, total=False):
     jitter_s: float
     late_s: float
     compute: int | None
+    message_s: float
+    header: int
+    packet: int | None
     hosts: Sequence[int]
     local_latency_s: float
     log: bool
@@ -51,6 +57,9 @@ _USUAL: dict[str, Any] = {
     "jitter_s": 0.0,
     "late_s": 0.0,
     "compute": None,
+    "message_s": 0.0,
+    "header": 0,
+    "packet": None,
     "hosts": [],
     "local_latency_s": 1e-6,
     "log": False,
@@ -86,7 +95,8 @@ class Result:
     """What came of a run. Times are in seconds since the start.
 
     `finished_s` has one entry per rank, None where it has no result. `died_s` says who died and when, `lost`
-    who gave up, about whom, and when. `link_bytes` are the bytes that arrived over each directed link.
+    who gave up, about whom, and when. `link_bytes` are the bytes that arrived over each directed link,
+    headers left out.
     `events` counts the simulator's own steps. `log` and `trace` are there if they were asked for.
     """
 
@@ -118,8 +128,10 @@ def run(
     Args:
       schedule: what to run.
       numbytes: the size of the whole buffer, all chunks together.
-      topology: the links. A link serves one message at a time, in the order of arrival; a message goes on
-        over its route as soon as its first byte has come.
+      topology: the links. A link serves one message at a time, in the order of arrival; of several side by
+        side a message takes the one that is free first. A message goes on over its route as soon as its
+        first byte has come. A switch with a capacity takes messages through in the same way, before the
+        link that leaves it.
       seed: draws what `jitter_s` and `late_s` leave to chance.
       conditions: see `Conditions`.
 
