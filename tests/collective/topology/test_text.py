@@ -29,10 +29,14 @@ def test_there_and_back_through_a_file(network: Topology, tmp_path: Path) -> Non
 WIRES = st.tuples(st.integers(1, 2**63 - 1), st.floats(0, 3600), st.integers(1, 2**32 - 2))
 
 
-@given(st.dictionaries(st.tuples(st.integers(0, 9), st.integers(0, 9)), WIRES, min_size=1), st.text())
-def test_any_links_there_and_back(links: dict[tuple[int, int], tuple[int, float, int]], name: str) -> None:
-    listed = [(*pair, *wire) for pair, wire in links.items() if pair[0] != pair[1]]
-    network = Topology(3, listed, name)
+@given(
+    st.lists(st.tuples(WIRES, WIRES), min_size=3, max_size=3),
+    st.text(),
+)
+def test_any_wires_there_and_back(wires: list[tuple[tuple[int, float, int], ...]], name: str) -> None:
+    links = [(rank, 3, *up) for rank, (up, _) in enumerate(wires)]
+    links += [(3, rank, *down) for rank, (_, down) in enumerate(wires)]
+    network = Topology(3, links, name)
     assert topology.from_plain(json.loads(json.dumps(topology.plain(network)))) == network
 
 
@@ -56,7 +60,7 @@ def top(**fields: Any) -> Change:
 WRONG: dict[str, Change] = {
     'format is None: the first field is "format": "tweed topology"': lambda value: value.pop("format"),
     "version is 2: this tweed reads version 1": top(version=2),
-    "ranks is missing: give a whole number from 1 to 4294967294": lambda value: value.pop("ranks"),
+    "ranks is missing: give a whole number from 2 to 4294967294": lambda value: value.pop("ranks"),
     'give either "links" or "complete": what is linked with what': lambda value: value.pop("links"),
     "hosts is no field; "
     "there are: format, version, name, ranks, links, complete, capacities, grid, places": top(hosts=3),
@@ -83,20 +87,16 @@ WRONG: dict[str, Change] = {
         **{"from": 0, "to": 3}
     ),
     "name is 5: give text": top(name=5),
-    "capacities.1 is no switch: switches are numbered 3 to 3": top(capacities={"1": 5}),
+    "capacities.one is no node: give a switch's number": top(capacities={"one": 5}),
+    "star 3: it gives a capacity to node 1: only switches have one, from 3 on": top(capacities={"1": 5}),
     "capacities is []: an object belongs here": top(capacities=[]),
     "capacities.3 is 0.5: give bytes per second, a whole number from 1 to 9223372036854775807": top(
         capacities={"3": 0.5}
     ),
-    "grid.sides is [2, 2]: give whole numbers whose product is ranks, 3": top(grid={"sides": [2, 2]}),
-    "grid.wraps is []: give true or false for each of the sides": top(grid={"sides": [3]}),
-    "places has 2 entries: give one for each of the 3 ranks, or none": top(places=[[0], [0]]),
-    "places[1] is []: give whole numbers, as many for each rank: site, rack, host": top(
-        places=[[0], [], [0]]
-    ),
-    "places[2] is [-1]: give whole numbers, as many for each rank: site, rack, host": top(
-        places=[[0], [1], [-1]]
-    ),
+    "grid.sides is [2.5]: give whole numbers from 1 on, such as [4, 4]": top(grid={"sides": [2.5]}),
+    "grid.wraps is [1]: give true or false for each of the sides": top(grid={"sides": [3], "wraps": [1]}),
+    "places[1] is 7: give whole numbers: site, rack, host": top(places=[[0], 7, [0]]),
+    "places[2] is [-1]: give whole numbers: site, rack, host": top(places=[[0], [1], [-1]]),
     "complete.latency_s is missing: give seconds, 0 to 3600": lambda value: (
         value.pop("links"),
         value.update(complete={"bandwidth": 3}),

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from tweed._core import Schedule, Topology
+from tweed.collective.topology.check import check
 from tweed.errors import UsageError
 
 
@@ -32,9 +33,11 @@ class Fitted:
         """Builds and checks. Not cached: see `fit`.
 
         Raises:
-          UsageError: it does not make this collective, or not on this network; says what it needs.
+          UsageError: the network is none that collectives can run on (see `topology.check`), or the builder
+            does not make this collective, or not there; says what to change or what it needs.
           ScheduleError: the builder is wrong.
         """
+        check(topology)
         if collective not in self.collectives:
             raise UsageError(f"builder '{self.name}' makes {', '.join(self.collectives)}, not {collective}")
         if why := self.refuses(topology):

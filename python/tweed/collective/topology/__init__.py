@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from tweed._core import Topology
 from tweed.collective.topology.base import GIGABIT, NVLINK, Cable, Wire
+from tweed.collective.topology.check import check, survivors
 from tweed.collective.topology.dgx import dgx1, dgx2
 from tweed.collective.topology.dragonfly import dragonfly
 from tweed.collective.topology.grids import hypercube, line, mesh, ring, torus
@@ -23,6 +24,7 @@ __all__ = [
     "Topology",
     "Wire",
     "bigraph",
+    "check",
     "dgx1",
     "dgx2",
     "dragonfly",
@@ -37,6 +39,7 @@ __all__ = [
     "ring",
     "sites",
     "star",
+    "survivors",
     "torus",
     "write",
 ]

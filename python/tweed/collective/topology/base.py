@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+from tweed._core import Topology
 from tweed.errors import UsageError
 
 
@@ -42,6 +43,12 @@ def both_ways(pairs: Iterable[tuple[int, int]], cable: Cable) -> Iterator[Fields
     for a, b in pairs:
         yield a, b, there.bandwidth, there.latency_s, there.count
         yield b, a, back.bandwidth, back.latency_s, back.count
+
+
+def port(topology: Topology) -> Wire:
+    """What all traffic of one rank shares in a flat network, where `is_complete`."""
+    two = topology.without(set(range(2, topology.ranks)), set())
+    return Wire(*two.links[0][2:])
 
 
 def at_least(least: int, **given: int) -> None:

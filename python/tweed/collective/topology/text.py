@@ -9,11 +9,13 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import isfinite, prod
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
 from tweed._core import Topology
+from tweed.collective.topology.base import port
+from tweed.collective.topology.check import check
 from tweed.errors import UsageError
 
 FORMAT, VERSION = "tweed topology", 1
@@ -26,8 +28,8 @@ def plain(topology: Topology) -> dict[str, Any]:
         value["name"] = topology.name
     value["ranks"] = topology.ranks
     if topology.is_complete:
-        _, _, bandwidth, latency_s, _ = topology.links[0]
-        return {**value, "complete": {"bandwidth": bandwidth, "latency_s": latency_s}}
+        wire = port(topology)
+        return {**value, "complete": {"bandwidth": wire.bandwidth, "latency_s": wire.latency_s}}
     value["links"] = [_link(*fields) for fields in topology.links]
     if topology.capacities:
         value["capacities"] = {str(node): capacity for node, capacity in topology.capacities.items()}
@@ -41,31 +43,31 @@ def plain(topology: Topology) -> dict[str, Any]:
 def from_plain(value: object) -> Topology:
     """The inverse of `plain`.
 
-    Raises: UsageError with the first field that is wrong, and what belongs there.
+    Raises: UsageError with the first field that is wrong, and what belongs there; or with what `check` says.
     """
     top = _Fields("", value, _TOP)
     if top.value.get("format") != FORMAT:
         raise UsageError(f'format is {top.value.get("format")!r}: the first field is "format": "{FORMAT}"')
     if top.value.get("version") != VERSION:
         raise UsageError(f"version is {top.value.get('version')!r}: this tweed reads version {VERSION}")
-    ranks = top.whole("ranks", 1)
+    ranks = top.whole("ranks", 2)
     if ("links" in top.value) == ("complete" in top.value):
         raise UsageError('give either "links" or "complete": what is linked with what')
     if "complete" in top.value:
-        port = _Fields("complete", top.value["complete"], ("bandwidth", "latency_s"))
-        return Topology.complete(ranks, port.whole("bandwidth", 1), port.seconds("latency_s"))
-    links = _links(top.items("links"))
-    nodes = max([ranks, *(max(link[:2]) + 1 for link in links)])
-    sides, wraps = _grid(top.value.get("grid"), ranks)
-    return Topology(
+        shared = _Fields("complete", top.value["complete"], ("bandwidth", "latency_s"))
+        return Topology.complete(ranks, shared.whole("bandwidth", 1), shared.seconds("latency_s"))
+    sides, wraps = _grid(top.value.get("grid"))
+    topology = Topology(
         ranks,
-        links,
+        _links(top.items("links")),
         top.text("name"),
-        _capacities(top.value.get("capacities", {}), ranks, nodes),
+        _capacities(top.value.get("capacities", {})),
         sides,
         wraps,
-        _places(top.items("places"), ranks),
+        _places(top.items("places")),
     )
+    check(topology)
+    return topology
 
 
 def write(topology: Topology, path: str | Path) -> None:
@@ -166,35 +168,31 @@ def _links(values: Sequence[object]) -> list[tuple[int, int, int, float, int]]:
     return [(*pair, *wire) for pair, (_, wire) in found.items()]
 
 
-def _capacities(value: object, ranks: int, nodes: int) -> dict[int, int]:
-    switches = {str(node): node for node in range(ranks, nodes)}
-    for name in value if isinstance(value, dict) else ():
-        if name not in switches:
-            raise UsageError(f"capacities.{name} is no switch: switches are numbered {ranks} to {nodes - 1}")
-    fields = _Fields("capacities", value, tuple(switches))
-    return {switches[name]: fields.whole(name, 1) for name in fields.value}
+def _capacities(value: object) -> dict[int, int]:
+    names = tuple(value) if isinstance(value, dict) else ()
+    for name in names:
+        if not name.isdecimal() or len(name) > 10:
+            raise UsageError(f"capacities.{name} is no node: give a switch's number")
+    fields = _Fields("capacities", value, names)
+    return {int(name): fields.whole(name, 1) for name in names}
 
 
-def _grid(value: object, ranks: int) -> tuple[list[int], list[bool]]:
+def _grid(value: object) -> tuple[list[int], list[bool]]:
     if value is None:
         return [], []
     grid = _Fields("grid", value, ("sides", "wraps"))
     sides, wraps = grid.items("sides"), grid.items("wraps")
-    if any(type(side) is not int or side < 1 for side in sides) or prod(sides) != ranks:
-        raise UsageError(f"grid.sides is {_short(sides)}: give whole numbers whose product is ranks, {ranks}")
-    if any(type(wrap) is not bool for wrap in wraps) or len(wraps) != len(sides):
+    if not sides or any(type(side) is not int or not 1 <= side < 2**32 for side in sides):
+        raise UsageError(f"grid.sides is {_short(sides)}: give whole numbers from 1 on, such as [4, 4]")
+    if any(type(wrap) is not bool for wrap in wraps):
         raise UsageError(f"grid.wraps is {_short(wraps)}: give true or false for each of the sides")
     return sides, wraps
 
 
-def _places(values: list[Any], ranks: int) -> list[list[int]]:
-    if values and len(values) != ranks:
-        raise UsageError(f"places has {len(values)} entries: give one for each of the {ranks} ranks, or none")
+def _places(values: list[Any]) -> list[list[int]]:
     for rank, place in enumerate(values):
-        whole = type(place) is list and all(type(part) is int and 0 <= part < 2**32 for part in place)
-        if not whole or len(place) != len(values[0]):
-            wanted = "give whole numbers, as many for each rank: site, rack, host"
-            raise UsageError(f"places[{rank}] is {_short(place)}: {wanted}")
+        if type(place) is not list or any(type(part) is not int or not 0 <= part < 2**32 for part in place):
+            raise UsageError(f"places[{rank}] is {_short(place)}: give whole numbers: site, rack, host")
     return values
 
 
