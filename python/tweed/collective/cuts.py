@@ -1,27 +1,23 @@
 """The bottleneck cut of a network: what no all-gather can beat.
 
 What the ranks inside a set of nodes hold must leave it, if a rank is outside. So an all-gather to which each
-rank brings `m` bytes takes at least `m * ranks inside / bandwidth leaving`: the worst set gives the bound.
+rank brings `m` bytes takes at least `m * ranks inside / bandwidth leaving`: the worst set gives the bound. Of
+links out of switches only that counts which a switch that does not copy can make use of (`forwarding`).
 Source: Zhao et al., "ForestColl: Throughput-Optimal Collective Communications on Heterogeneous Network
 Fabrics", arXiv 2402.06787, theorem 1. For a reduce-scatter, cut `topology.reversed()`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from math import gcd
-from typing import Any
 
 from tweed._core import Topology
+from tweed.collective.flows import LARGEST, Capacities, Flows
+from tweed.collective.forwarding import copies_needed, forwarded
 from tweed.errors import UsageError
-
-Capacities = dict[tuple[int, int], int]
-"""What each directed link carries, by its nodes."""
-
-_LARGEST = 2**31 - 1
-"""Scipy's flows are 32 bits wide, and wrap in silence."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +28,7 @@ class Cut:
       inside: the nodes, switches as well.
       ranks: how many of them are ranks; at least one rank is outside.
       links: those that lead out, by their nodes. `(switch, switch)` stands for what the switch takes through.
-      bandwidth: bytes per second of all of them together.
+      bandwidth: bytes per second of all of them together, as far as switches can make use of it.
     """
 
     inside: frozenset[int]
@@ -54,7 +50,7 @@ def bottleneck(topology: Topology) -> Cut:
     """The set of nodes with the most ranks inside per bandwidth leaving; of equals, the first found.
 
     It is exact where the bandwidths have a large common divisor, as those of products do; otherwise it is
-    within a few parts in a billion times ranks, and its own bandwidth is exact always.
+    within a few parts in a billion times ranks. What switches can make use of is a float's approximation.
 
     Raises:
       UsageError: one rank; or nothing leads from some ranks to another.
@@ -66,14 +62,8 @@ def bottleneck(topology: Topology) -> Cut:
     ranks = topology.ranks
     if ranks < 2:
         raise UsageError("one rank alone sends nothing: a network needs two ranks")
-    best = min((_cut(links, ranks, frozenset(range(nodes)) - {rank}) for rank in range(ranks)), key=_rate)
-    better: Cut | None = best
-    while better is not None:
-        best = better
-        if best.bandwidth == 0:
-            raise UsageError(f"nothing leads from {_named(best, ranks)}: add the links that are missing")
-        better = _better(links, nodes, ranks, best)
-    return best
+    found = _worst(links, nodes, ranks)
+    return _worst(forwarded(links, ranks, nodes), nodes, ranks) if copies_needed(links, ranks) else found
 
 
 def capacities(topology: Topology) -> tuple[Capacities, int]:
@@ -94,47 +84,20 @@ def capacities(topology: Topology) -> tuple[Capacities, int]:
     return {**links, **through}, nodes + len(second)
 
 
-class Flows:
-    """Max-flows to one rank after another from a source that supplies every rank.
+def _worst(links: Capacities, nodes: int, ranks: int) -> Cut:
+    """Dinkelbach's iteration: the flows of the best rate so far fit, or show a cut that allows less."""
+    better: Cut | None = min((_but(rank, links, nodes, ranks) for rank in range(ranks)), key=_rate)
+    while better is not None:
+        best = better
+        if best.bandwidth == 0:
+            raise UsageError(f"nothing leads from {_named(best, ranks)}: add the links that are missing")
+        better = _better(links, nodes, ranks, best)
+    return best
 
-    Args:
-      links: capacities.
-      supply: what the source gives each node; nodes that are left out get nothing.
-      nodes: how many nodes there are; the source is one more.
 
-    All must add up to less than 2**31.
-    """
-
-    def __init__(self, links: Mapping[tuple[int, int], int], supply: Mapping[int, int], nodes: int) -> None:
-        import numpy as np
-        from scipy.sparse import csr_array
-
-        self.total = sum(supply.values())
-        if self.total > _LARGEST:
-            raise OverflowError(f"a flow of {self.total} is more than scipy counts")
-        edges = [*links, *((nodes, node) for node in supply)]
-        values = np.array([min(value, self.total) for value in (*links.values(), *supply.values())])
-        ends = np.array(edges, dtype=np.int32).T
-        self._source = nodes
-        self._graph = csr_array(
-            (np.array(values, dtype=np.int32), (ends[0], ends[1])), shape=(nodes + 1,) * 2
-        )
-
-    def to(self, node: int) -> tuple[int, Any]:
-        """The largest flow to `node`, and scipy's result."""
-        from scipy.sparse.csgraph import maximum_flow
-
-        result = maximum_flow(self._graph, self._source, node)
-        return int(result.flow_value), result
-
-    def inside(self, result: Any) -> frozenset[int]:
-        """The source's side of the smallest cut, without the source."""
-        from scipy.sparse.csgraph import breadth_first_order
-
-        left = self._graph - result.flow
-        left.eliminate_zeros()
-        reached = breadth_first_order(left, self._source, return_predecessors=False)
-        return frozenset(int(node) for node in reached if node != self._source)
+def _but(rank: int, links: Capacities, nodes: int, ranks: int) -> Cut:
+    """All nodes but one rank."""
+    return _cut(links, ranks, frozenset(range(nodes)) - {rank})
 
 
 def _better(links: Capacities, nodes: int, ranks: int, best: Cut) -> Cut | None:
@@ -152,7 +115,7 @@ def _better(links: Capacities, nodes: int, ranks: int, best: Cut) -> Cut | None:
 def _scaled(links: Capacities, nodes: int, ranks: int, rate: Fraction) -> Flows:
     """Every rank supplies `rate`; all is a whole number, and rounded if it would be too large."""
     unit = gcd(rate.numerator, *(value * rate.denominator for value in links.values()))
-    most = _LARGEST // ranks
+    most = LARGEST // ranks
     scale = min(Fraction(rate.denominator, unit), most / rate)
     whole = {link: int(value * scale) for link, value in links.items()}
     return Flows(whole, dict.fromkeys(range(ranks), int(rate * scale)), nodes)
