@@ -2,59 +2,61 @@
 
 from __future__ import annotations
 
-from collections import defaultdict, deque
-from functools import lru_cache
+from collections.abc import Callable, Sequence
 
 from tweed._core import Schedule, Send, Topology
 from tweed.collective.builder import Builder, schedule
+from tweed.collective.fitted import cycles
 from tweed.collective.fitted.base import Fitted, anywhere
+from tweed.collective.fitted.ways import routes
 from tweed.collective.table import find
 from tweed.errors import UsageError
 
-
-@lru_cache(maxsize=64)
-def routes(topology: Topology, src: int) -> dict[int, tuple[int, ...]]:
-    """The nodes between `src` and every rank on a way with the fewest links; of equals, the lowest."""
-    out = defaultdict(list)
-    for a, b, *_ in topology.links:
-        out[a].append(b)
-    found: dict[int, tuple[int, ...]] = {src: ()}
-    queue = deque([src])
-    while queue:
-        node = queue.popleft()
-        on = (*found[node], node) if node != src else ()
-        for after in out[node]:
-            if after not in found:
-                found[after] = on
-                queue.append(after)
-    return found
+Order = Callable[[Topology], Sequence[int]]
+"""Which rank of a network takes the place of each rank of a flat builder."""
 
 
-def routed(builder: Builder, topology: Topology) -> Schedule:
+def as_numbered(topology: Topology) -> Sequence[int]:
+    """Every rank takes its own place."""
+    return range(topology.ranks)
+
+
+def routed(builder: Builder, topology: Topology, order: Order = as_numbered, name: str = "") -> Schedule:
     """The builder's schedule over the links of a network.
+
+    Args:
+      builder: its chunks are one per rank, or have no owners.
+      topology: the links.
+      order: where each rank of the builder is. Its chunks move with it.
+      name: of the schedule; "" is the builder's.
 
     Raises: UsageError if no way leads from one rank to another.
     """
-    if topology.is_complete:
-        return builder.schedule(topology.ranks)
-    sends = [_over(send, topology) for send in builder(topology.ranks)]
+    at = order(topology)
     chunks = builder.chunks(topology.ranks)
-    return schedule(builder.name, builder.collective, topology.ranks, chunks, sends, topology=topology)
+    owned = at if chunks == topology.ranks else range(chunks)
+    sends = (_over(send, at, owned, topology) for send in builder(topology.ranks))
+    name = name or builder.name
+    return schedule(name, builder.collective, topology.ranks, chunks, sends, topology=topology)
 
 
-def _over(send: Send, topology: Topology) -> Send:
-    way = routes(topology, send.src).get(send.dst)
+def _over(send: Send, at: Sequence[int], owned: Sequence[int], topology: Topology) -> Send:
+    src, dst = at[send.src], at[send.dst]
+    way = routes(topology, src).get(dst)
     if way is None:
-        raise UsageError(
-            f"no way leads from rank {send.src} to rank {send.dst}: add the links that are missing"
-        )
-    return Send(send.step, send.src, send.dst, send.chunk, send.reduce, list(way), send.after)
+        raise UsageError(f"no way leads from rank {src} to rank {dst}: add the links that are missing")
+    return Send(send.step, src, dst, owned[send.chunk], send.reduce, list(way), send.after)
 
 
-def on_a_network(name: str, *collectives: str) -> Fitted:
+def on_a_network(name: str, *collectives: str, order: Order = as_numbered) -> Fitted:
     """The flat builder `name` as one that fits any network."""
 
     def make(collective: str, topology: Topology, pieces: int) -> Schedule:
-        return routed(find(collective, name), topology)
+        return routed(find(collective, name), topology, order)
 
     return Fitted(name, collectives, make, anywhere)
+
+
+ring = on_a_network("ring", "all_reduce", "reduce_scatter", "all_gather", order=cycles.order)
+halving_doubling = on_a_network("halving_doubling", "all_reduce", "reduce_scatter", "all_gather")
+double_binary_tree = on_a_network("double_binary_tree", "all_reduce")

@@ -7,13 +7,13 @@ from functools import lru_cache
 from tweed._core import Schedule, Topology
 from tweed.collective.fitted.base import Fitted
 from tweed.collective.fitted.multitree import multitree
-from tweed.collective.fitted.routed import on_a_network
+from tweed.collective.fitted.routed import double_binary_tree, halving_doubling, ring
 from tweed.errors import UsageError
 
 _ROWS = (
-    on_a_network("ring", "all_reduce", "reduce_scatter", "all_gather"),
-    on_a_network("halving_doubling", "all_reduce", "reduce_scatter", "all_gather"),
-    on_a_network("double_binary_tree", "all_reduce"),
+    ring,
+    halving_doubling,
+    double_binary_tree,
     multitree,
 )
 
