@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tweed.collective import COLLECTIVES, NETWORK, ONE_HOST, Links, Reason, builders, choose, find
+from tweed.collective import COLLECTIVES, NETWORK, ONE_HOST, Links, Reason, build, builders, choose, find
 from tweed.collective.chooser import seconds
 from tweed.errors import UsageError
 
@@ -27,7 +27,8 @@ def test_there_is_always_a_choice_that_builds(
     collective: str, numbytes: int, ranks: int, links: Links
 ) -> None:
     choice = choose(collective, numbytes, ranks, links)
-    assert choice.schedule.collective == collective and choice.schedule.ranks == ranks
+    schedule = build(collective, choice.builder, ranks)
+    assert schedule.collective == collective and schedule.ranks == ranks
     assert choice.why and choice.builder in str(choice)
 
 
@@ -75,7 +76,7 @@ def test_in_shared_memory_data_is_read_where_it_is(collective: str) -> None:
 
 def test_a_rank_alone_sends_nothing() -> None:
     choice = choose("all_reduce", 1 << 20, 1, NETWORK)
-    assert choice.reason is Reason.ALONE and len(choice.schedule) == 0
+    assert choice.reason is Reason.ALONE and len(build("all_reduce", choice.builder, 1)) == 0
 
 
 def test_a_long_way_is_taken_seldom() -> None:
@@ -96,7 +97,7 @@ def test_where_nothing_fits_the_reason_says_so() -> None:
 
 @given(ranks=st.integers(1, 40), numbytes=a_size, links=some_links)
 def test_parts_of_any_size_go_straight_to_their_ends(ranks: int, numbytes: int, links: Links) -> None:
-    assert choose("all_to_all", numbytes, ranks, links).schedule.direct
+    assert build("all_to_all", choose("all_to_all", numbytes, ranks, links).builder, ranks).direct
 
 
 def test_a_choice_can_be_overruled() -> None:

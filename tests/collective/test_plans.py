@@ -77,7 +77,7 @@ def test_a_rank_that_builds_something_else_notices() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "[]", "{}", '{"format": 1, "ranks": 2, "picks": [{"builder": "ring"}]}']
+    "text", ["", "[]", "{}", '{"format": 2, "ranks": 2, "picks": [{"builder": "ring"}]}']
 )
 def test_other_text_is_not_a_plan(text: str) -> None:
     with pytest.raises(UsageError, match="this is not a plan"):
@@ -86,7 +86,7 @@ def test_other_text_is_not_a_plan(text: str) -> None:
 
 def test_another_format_is_refused() -> None:
     fields = json.loads(plan(2, ONE_HOST).to_json())
-    with pytest.raises(UsageError, match="the plan has format 9, this tweed reads 1"):
+    with pytest.raises(UsageError, match="the plan has format 9, this tweed reads 2"):
         Plan.from_json(json.dumps({**fields, "format": 9}))
 
 

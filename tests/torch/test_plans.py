@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
-from tweed.collective import ONE_HOST, Plan, plan
+import pytest
+
+from tweed.collective import NETWORK, ONE_HOST, Pick, Plan, fitted, plan, topology
+from tweed.errors import UsageError
 from tweed.testbed import run_ranks
+from tweed.torch.plans import stored
 
 
 def stored_plan(rank: int, size: int, store: str, text: str) -> str | None:
@@ -32,3 +37,67 @@ def test_a_plan_for_other_ranks_is_left_alone(tmp_path: Path) -> None:
     for_five = plan(5, ONE_HOST).to_json()
     told = run_ranks(stored_plan, 2, str(tmp_path / "store"), for_five)
     assert [Plan.from_json(text or "").ranks for text in told] == [2, 2]
+
+
+def summed(rank: int, size: int, store: str, path: str) -> list[str]:
+    """The builders of a group's plan, after sums and a broadcast have come out right."""
+    import torch
+    import torch.distributed as dist
+
+    from tweed.torch import Options, plan_json
+
+    options = Options(transport="tcp", plan=path if rank == 0 else None)
+    dist.init_process_group(
+        "tweed", pg_options=options, init_method=f"file://{store}", rank=rank, world_size=size
+    )
+    for numel in (1, 1000, 300_001):
+        numbers = torch.arange(numel) * (rank + 1)
+        dist.all_reduce(numbers)
+        assert torch.equal(numbers, torch.arange(numel) * (size * (size + 1) // 2))
+    for root in range(size):
+        number = torch.tensor([rank])
+        dist.broadcast(number, root)
+        assert number.item() == root
+    told = Plan.from_json(plan_json() or "")
+    dist.destroy_process_group()
+    return [pick.builder for pick in told.picks if pick.collective == "all_reduce"]
+
+
+def test_a_group_runs_a_plan_for_its_network_from_a_file(tmp_path: Path) -> None:
+    network = topology.mesh(2, 2)
+    pick = Pick("all_reduce", None, "multitree", "", "", 1)
+    digest = f"{fitted.fit('all_reduce', 'multitree', network).digest:016x}"
+    rest = [row for row in plan(4, NETWORK).picks if row.collective != "all_reduce"]
+    made = Plan(4, (replace(pick, digest=digest), *rest), network)
+    (tmp_path / "plan.json").write_text(made.to_json())
+    told = run_ranks(summed, 4, str(tmp_path / "store"), str(tmp_path / "plan.json"))
+    assert told == [["multitree"]] * 4
+
+
+def refusal(rank: int, size: int, store: str, path: str) -> str:
+    """What a group says to a plan that it cannot use."""
+    import torch.distributed as dist
+
+    from tweed.torch import Options
+
+    options = Options(plan=path if rank == 0 else None)
+    with pytest.raises(UsageError) as raised:
+        dist.init_process_group(
+            "tweed", pg_options=options, init_method=f"file://{store}", rank=rank, world_size=size
+        )
+    return str(raised.value)
+
+
+def test_every_rank_hears_of_a_plan_that_cannot_be_used(tmp_path: Path) -> None:
+    told = run_ranks(refusal, 2, str(tmp_path / "store"), str(tmp_path / "none.json"))
+    assert told[0] == told[1] and "none.json cannot be read: No such file" in told[0]
+
+
+def test_a_plan_that_contradicts_what_is_asked_for_is_refused(tmp_path: Path) -> None:
+    text = plan(2, ONE_HOST).to_json()
+    assert stored(text, {}) == Plan.from_json(text)
+    with pytest.raises(UsageError, match="the plan has 'exchange' for all_reduce, but 'ring' was asked for"):
+        stored(text, {"all_reduce": "ring"})
+    (tmp_path / "plan.json").write_text("[]")
+    with pytest.raises(UsageError, match=r"plan\.json: this is not a plan"):
+        stored(str(tmp_path / "plan.json"), {})

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from tweed.cli import data, doctor, reproduce, top, train
+from tweed.cli import data, doctor, plan, reproduce, top, train
 from tweed.errors import TweedError, UsageError
 
 app = typer.Typer(
@@ -19,6 +19,7 @@ app = typer.Typer(
 )
 app.command("train")(train.train)
 app.command("reproduce")(reproduce.reproduce)
+app.command("plan")(plan.plan)
 app.command("doctor")(doctor.doctor)
 app.command("top")(top.top)
 app.add_typer(data.app, name="data")

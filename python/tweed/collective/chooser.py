@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
+from typing import NamedTuple
 
-from tweed._core import Schedule
 from tweed.collective.builder import Builder, Shape
-from tweed.collective.table import build, builders, find
+from tweed.collective.table import builders, find
 from tweed.errors import UsageError
 
 SMALL_BYTES = 32 * 1024
 """In shared memory, a buffer up to this size is quicker read whole by everybody than in two steps."""
 
-SLICE_BYTES = 1 << 20
-"""On wires the engine forwards a buffer in slices of this size; of each chunk, at least `PIECE_BYTES`."""
-
-PIECE_BYTES = 64 * 1024
+_ALIKE = 1e-9
+_SLICE_BYTES, _PIECE_BYTES, _LEAST_PIECE_BYTES, _WINDOW = 4 << 20, 256 << 10, 64 << 10, 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +46,15 @@ NETWORK = Links(latency_s=200e-6, bandwidth=125e6)
 """Assumed of a network that nobody has measured: 1 Gbit/s Ethernet within a building."""
 
 
+def slicing(chunks: int) -> tuple[int, int]:
+    """How the engine cuts a buffer of `chunks` on wires: bytes of a piece of a chunk, slices under way.
+
+    A slice is a piece of every chunk. The same as `Tuning::WIRE` in crates/net/src/group.rs.
+    """
+    piece = min(_PIECE_BYTES, max(_SLICE_BYTES // chunks, _LEAST_PIECE_BYTES))
+    return -(-piece // 64) * 64, _WINDOW
+
+
 class Reason(Enum):
     """Why a builder was chosen; the value is the text for people."""
 
@@ -56,7 +64,24 @@ class Reason(Enum):
     SHARED_LARGE = "shared memory: the ranks share the summing, each part in one pass"
     SHARED_DIRECT = "shared memory: every rank reads straight from where the data is"
     QUICKEST = "least estimated time of those that keep within the fan-in of the links"
+    PREDICTED = "least time in the simulator, over the links of the network"
     ONLY = "the only kind there is; more ranks send into one port than the links take"
+
+
+class Timed(NamedTuple):
+    """A builder, and how long it is expected to take for one size. `pieces` as in `Choice`."""
+
+    seconds: float
+    builder: str
+    pieces: int | None = None
+
+    def __str__(self) -> str:
+        return f"{label(self.builder, self.pieces)} {self.seconds * 1e3:.3g} ms"
+
+
+def label(builder: str, pieces: int | None) -> str:
+    """A builder with its pieces, for people: "multitree", "forest/16"."""
+    return builder if pieces in (None, 1) else f"{builder}/{pieces}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +94,7 @@ class Choice:
       builder: the builder's name.
       reason: the kind of reason.
       detail: figures behind it; may be empty.
+      pieces: into how many pieces a builder of `fitted` cuts its shares; None: a flat builder.
     """
 
     collective: str
@@ -76,11 +102,7 @@ class Choice:
     builder: str
     reason: Reason
     detail: str = ""
-
-    @property
-    def schedule(self) -> Schedule:
-        """The schedule itself, from the cache of `build`."""
-        return build(self.collective, self.builder, self.ranks)
+    pieces: int | None = None
 
     @property
     def why(self) -> str:
@@ -104,7 +126,7 @@ def choose(collective: str, numbytes: int, ranks: int, links: Links, *, asked: s
     Raises:
       UsageError: no such collective, or no such builder for it.
 
-    Cost: a few microseconds; no schedule is built before `Choice.schedule` is asked for.
+    Cost: a few microseconds; no schedule is built.
     """
     if asked is not None:
         return Choice(collective, ranks, find(collective, asked).name, Reason.ASKED)
@@ -112,7 +134,7 @@ def choose(collective: str, numbytes: int, ranks: int, links: Links, *, asked: s
         return Choice(collective, ranks, _known(collective)[0].name, Reason.ALONE)
     if links.shared_memory:
         return _shared(collective, numbytes, ranks)
-    return _quickest(collective, numbytes, ranks, links)
+    return _formula(collective, numbytes, ranks, links)
 
 
 def seconds(shape: Shape, chunks: int, numbytes: int, links: Links) -> float:
@@ -123,7 +145,7 @@ def seconds(shape: Shape, chunks: int, numbytes: int, links: Links) -> float:
 
     Source: Hockney's model with a term per message, as in Thakur et al., 2005, section 3.
     """
-    piece = min(numbytes / chunks, max(SLICE_BYTES / chunks, PIECE_BYTES))
+    piece = min(numbytes / chunks, slicing(chunks)[0])
     carried = max(shape.volume * numbytes, shape.steps * piece)
     return shape.steps * links.latency_s + shape.messages * links.message_s + carried / links.bandwidth
 
@@ -139,15 +161,26 @@ def _shared(collective: str, numbytes: int, ranks: int) -> Choice:
     return Choice(collective, ranks, find(collective, "pairwise").name, Reason.SHARED_LARGE)
 
 
-def _quickest(collective: str, numbytes: int, ranks: int, links: Links) -> Choice:
+def quickest(collective: str, numbytes: int, ranks: int, timed: Sequence[Timed], reason: Reason) -> Choice:
+    """The one of `timed` that takes the least time, and the others' times as the detail.
+
+    Times within `_ALIKE` of each other are alike, and the earlier of them is taken: the choice must not
+    hang on the last digit of a sum.
+    """
+    least = min(one.seconds for one in timed)
+    taken = next(one for one in timed if one.seconds <= least * (1 + _ALIKE))
+    others = ", ".join(str(one) for one in sorted(timed))
+    return Choice(collective, ranks, taken.builder, reason, f"at {numbytes} bytes: {others}", taken.pieces)
+
+
+def _formula(collective: str, numbytes: int, ranks: int, links: Links) -> Choice:
     shapes = _shapes(collective, ranks)
     fitting = [row for row in shapes if row[1].fan_in <= links.fan_in]
     timed = [
-        (seconds(shape, row.chunks(ranks), numbytes, links), row.name) for row, shape in fitting or shapes
+        Timed(seconds(shape, row.chunks(ranks), numbytes, links), row.name)
+        for row, shape in fitting or shapes
     ]
-    _, name = min(timed, key=lambda pair: pair[0])
-    reason = Reason.QUICKEST if fitting else Reason.ONLY
-    return Choice(collective, ranks, name, reason, f"at {numbytes} bytes: {_times_text(timed)}")
+    return quickest(collective, numbytes, ranks, timed, Reason.QUICKEST if fitting else Reason.ONLY)
 
 
 def _shapes(collective: str, ranks: int) -> list[tuple[Builder, Shape]]:
@@ -161,7 +194,3 @@ def _known(collective: str) -> tuple[Builder, ...]:
             f"no builder for '{collective}' states its cost; name a collective and builder there are"
         )
     return rows
-
-
-def _times_text(timed: list[tuple[float, str]]) -> str:
-    return ", ".join(f"{name} {time * 1e3:.3g} ms" for time, name in sorted(timed))

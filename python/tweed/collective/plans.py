@@ -1,18 +1,25 @@
-"""A plan: which builder each collective uses at which size. Rank 0 makes it, everybody uses it."""
+"""A plan: which builder each collective uses at which size. Rank 0 makes it, everybody uses it.
+
+`plan` here chooses by a formula, for ranks of whose network only the worst link is known; `tweed.plan.make`
+by the simulator, for a network that is described. Both pick by `chooser.quickest` and give a `Plan`.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import groupby
+from typing import Any
 
-from tweed._core import Schedule
-from tweed.collective.chooser import Links, choose
+from tweed._core import Schedule, Topology
+from tweed.collective.chooser import Choice, Links, choose
+from tweed.collective.fitted import fit
 from tweed.collective.table import COLLECTIVES, build
+from tweed.collective.topology.text import from_plain, plain
 from tweed.errors import UsageError
 
-_FORMAT = 1
+_FORMAT = 2
 _SIZES = tuple(1 << bits for bits in range(8, 33))
 """Sizes that are compared, in bytes; a row ends at one of them, and the last row has no end."""
 
@@ -27,6 +34,7 @@ class Pick:
       builder: the builder's name.
       why: for people.
       digest: of the schedule; a rank that builds another one notices.
+      pieces: into how many pieces a builder of `fitted` cuts its shares; None: a flat builder.
     """
 
     collective: str
@@ -34,6 +42,7 @@ class Pick:
     builder: str
     why: str
     digest: str
+    pieces: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,10 +52,12 @@ class Plan:
     Attributes:
       ranks: the number of ranks it is for.
       picks: rows; those of one collective are together, by rising size.
+      topology: the network it is for; None: one of which no more than the worst link is known.
     """
 
     ranks: int
     picks: tuple[Pick, ...]
+    topology: Topology | None = None
 
     def rows(self) -> list[tuple[str, int | None, Schedule]]:
         """The rows as the engine takes them.
@@ -67,29 +78,31 @@ class Plan:
 
     def to_json(self) -> str:
         """Text for the other ranks and for a checkpoint; the same text for the same plan."""
-        return json.dumps({"format": _FORMAT, **asdict(self)})
+        network = None if self.topology is None else plain(self.topology)
+        picks = [asdict(pick) for pick in self.picks]
+        return json.dumps({"format": _FORMAT, "ranks": self.ranks, "picks": picks, "topology": network})
 
     @staticmethod
     def from_json(text: str) -> Plan:
         """Reads what `to_json` wrote; raises UsageError if it is something else."""
         try:
             fields = json.loads(text)
-            picks = tuple(Pick(**pick) for pick in fields["picks"])
-            found, ranks = fields["format"], int(fields["ranks"])
+            found = fields["format"]
         except (ValueError, TypeError, KeyError) as error:
-            raise UsageError(
-                f"this is not a plan: {error!r}; make a new one with tweed.collective.plan"
-            ) from error
+            raise _no_plan(error) from error
         if found != _FORMAT:
             raise UsageError(f"the plan has format {found}, this tweed reads {_FORMAT}; make a new one")
-        return Plan(ranks, picks)
+        try:
+            return _read(fields)
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            raise _no_plan(error) from error
 
     def _schedule(self, pick: Pick) -> Schedule:
-        schedule = _built(pick.collective, pick.builder, self.ranks)
-        if _hex(schedule) != pick.digest:
+        schedule = built(pick.collective, pick.builder, self.ranks, self.topology, pick.pieces)
+        if digest(schedule) != pick.digest:
             raise UsageError(
                 f"builder '{pick.builder}' makes another {pick.collective} here than where the plan was made "
-                f"({_hex(schedule)}, not {pick.digest}); run the same version of tweed, or make a new plan"
+                f"({digest(schedule)}, not {pick.digest}); run the same version of tweed, or make a new plan"
             )
         return schedule
 
@@ -115,16 +128,28 @@ def plan(ranks: int, links: Links, overrules: Mapping[str, str] | None = None) -
     return Plan(ranks, tuple(picks))
 
 
-def _picks(collective: str, ranks: int, links: Links, asked: str | None) -> Iterator[Pick]:
-    choices = [(size, choose(collective, size, ranks, links, asked=asked)) for size in _SIZES]
-    for builder, same in groupby(choices, key=lambda pair: pair[1].builder):
+def rows(choices: Sequence[tuple[int, Choice]], topology: Topology | None = None) -> Iterator[Pick]:
+    """Rows of a plan from choices for rising sizes of one collective: one for each stretch of equal builders.
+
+    The last row has no end, whatever the largest size. Builds and checks what was chosen.
+    """
+    for (builder, pieces), same in groupby(choices, key=lambda pair: (pair[1].builder, pair[1].pieces)):
         row = list(same)
         size, choice = row[-1][0], row[0][1]
-        up_to = None if size == _SIZES[-1] else size
-        yield Pick(collective, up_to, builder, choice.why, _hex(_built(collective, builder, ranks)))
+        up_to = None if size == choices[-1][0] else size
+        schedule = built(choice.collective, builder, choice.ranks, topology, pieces)
+        yield Pick(choice.collective, up_to, builder, choice.why, digest(schedule), pieces)
 
 
-def _built(collective: str, builder: str, ranks: int) -> Schedule:
+def built(
+    collective: str, builder: str, ranks: int, topology: Topology | None = None, pieces: int | None = None
+) -> Schedule:
+    """The schedule behind a pick, from the caches of `build` and `fit`.
+
+    Raises: UsageError for a builder that is not there, or that the engine cannot run.
+    """
+    if pieces is not None and topology is not None:
+        return fit(collective, builder, topology, pieces)
     schedule = build(collective, builder, ranks)
     if collective == "all_to_all" and not schedule.direct:
         raise UsageError(
@@ -134,5 +159,20 @@ def _built(collective: str, builder: str, ranks: int) -> Schedule:
     return schedule
 
 
-def _hex(schedule: Schedule) -> str:
+def digest(schedule: Schedule) -> str:
+    """As a plan stores it."""
     return f"{schedule.digest:016x}"
+
+
+def _picks(collective: str, ranks: int, links: Links, asked: str | None) -> Iterator[Pick]:
+    return rows([(size, choose(collective, size, ranks, links, asked=asked)) for size in _SIZES])
+
+
+def _read(fields: Mapping[str, Any]) -> Plan:
+    picks = tuple(Pick(**pick) for pick in fields["picks"])
+    network = fields["topology"]
+    return Plan(int(fields["ranks"]), picks, None if network is None else from_plain(network))
+
+
+def _no_plan(error: Exception) -> UsageError:
+    return UsageError(f"this is not a plan: {error!r}; make a new one with `tweed plan`")

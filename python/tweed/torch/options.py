@@ -35,8 +35,9 @@ class Options:
       streams: TCP connections per pair of ranks; `None`: four.
       congestion: the kernel's congestion control for them, such as "bbr"; `None`: the system's.
       schedule: overrules the chooser, by collective: `{"all_reduce": "ring"}`.
-      plan: a stored plan, as `tweed.torch.plan_json` or a checkpoint gives it: rank 0 takes it instead of
-        choosing. It counts for groups of as many ranks as it was made for.
+      plan: a stored plan: the path of a file that `tweed plan --out` wrote, or the text itself, as
+        `tweed.torch.plan_json` or a checkpoint gives it. Rank 0 takes it instead of choosing, and tells the
+        others. It counts for groups of as many ranks as it was made for.
       deadline: how late a step may be, in seconds: a call that ends so much later than is usual for its kind
         fails, and its error names who held it up. All timeouts of the engine follow from it. `None`: as late
         as torch's own timeout allows, which is the upper limit in any case.

@@ -13,6 +13,7 @@ import json
 import os
 import secrets
 import socket
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -21,9 +22,10 @@ from typing import TYPE_CHECKING, Any
 import torch.distributed as dist
 
 from tweed.collective import NETWORK, ONE_HOST, Plan, plan
-from tweed.errors import UsageError
+from tweed.errors import TweedError, UsageError
 from tweed.torch.measure import agree
 from tweed.torch.options import Options
+from tweed.torch.plans import stored
 
 if TYPE_CHECKING:
     from tweed._core import Group, Node
@@ -49,7 +51,8 @@ class Terms:
     plan: Plan
     # The plan is for links that nobody has measured: it holds until the members have.
     assumed: bool = False
-    # Two ranks that were given different transports or servers, in words; empty: there are none.
+    # Why there can be no such group, in words, such as two ranks that were given different transports; empty:
+    # nothing speaks against it.
     conflict: str = ""
 
     def encode(self) -> bytes:
@@ -71,8 +74,8 @@ def join(node: Node, place: Place, options: Options) -> tuple[Group, Terms]:
     Raises:
       DistStoreError: a member did not turn up within the store's timeout (torch's error).
       PeerLost, DeadlineExceeded: it turned up, and could not be reached.
-      UsageError: another process has this one's rank, or ranks were given different transports or servers;
-        names both.
+      UsageError: another process has this one's rank, or ranks were given different transports or servers
+        (names both), or rank 0 was given a plan that cannot be used.
     """
     terms = settle(node.card(), place, options)
     if terms.conflict:
@@ -106,7 +109,8 @@ def settle(card: bytes, place: Place, options: Options) -> Terms:
         return Terms.decode(store.get(f"tweed/{round_}/terms"))
     told = [json.loads(store.get(f"tweed/{round_}/card/{rank}")) for rank in range(place.size)]
     terms = _choose([base64.b85decode(card) for card, _ in told], place, options)
-    terms = replace(terms, conflict=_conflict([asked for _, asked in told]))
+    if conflict := _conflict([asked for _, asked in told]):
+        terms = replace(terms, conflict=conflict)
     store.set(f"tweed/{round_}/terms", terms.encode())
     return terms
 
@@ -158,8 +162,27 @@ def _in_words(name: str, value: Any) -> str:
 
 def _choose(cards: Sequence[bytes], place: Place, options: Options) -> Terms:
     links = ONE_HOST if one_host(cards) else NETWORK
-    stored = Plan.from_json(options.plan) if options.plan else None
-    taken = stored if stored and stored.ranks == len(cards) else None
+    taken, conflict = _stored(len(cards), place, options)
     chosen = taken or plan(len(cards), links, options.overrules())
     assumed = taken is None and links is NETWORK
-    return Terms(group_id(place.name, secrets.token_bytes(16)), list(cards), chosen, assumed)
+    return Terms(group_id(place.name, secrets.token_bytes(16)), list(cards), chosen, assumed, conflict)
+
+
+def _stored(ranks: int, place: Place, options: Options) -> tuple[Plan | None, str]:
+    """The plan that was given, if it is for so many ranks; and what is wrong with it, for all to hear."""
+    if not options.plan:
+        return None, ""
+    try:
+        found = stored(options.plan, options.overrules())
+        found.rows()
+    except TweedError as error:
+        return None, f"rank 0 was given a plan that cannot be used: {error}"
+    if found.ranks == ranks:
+        return found, ""
+    if not dist.is_initialized():  # the group of all ranks; others may well have other sizes
+        warnings.warn(
+            f"the plan that rank 0 was given is for {found.ranks} ranks, and group {place.name!r} has "
+            f"{ranks}: it runs a plan of its own; `tweed plan` makes one for its network",
+            stacklevel=2,
+        )
+    return None, ""

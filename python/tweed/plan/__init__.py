@@ -1,0 +1,17 @@
+"""Which schedule for which size on this network: every builder tried in the simulator, the quickest picked.
+
+    network = topology.read("network.json")
+    planned = tweed.plan.make(network)
+    planned.plan                          # a `collective.Plan`: `Options(plan=...)` and `TWEED_PLAN` take it
+    planned.tables["all_reduce"].times    # what each builder is predicted to take, by size
+
+The live counterpart is `tweed plan network.json --out plan.json`.
+"""
+
+from __future__ import annotations
+
+from tweed.plan.candidates import Candidate, candidates
+from tweed.plan.making import SIZES, Planned, make
+from tweed.plan.table import Table, Time, predicted
+
+__all__ = ["SIZES", "Candidate", "Planned", "Table", "Time", "candidates", "make", "predicted"]

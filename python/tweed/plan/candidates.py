@@ -1,0 +1,84 @@
+"""What a planner tries: every builder that fits the network, with every number of pieces worth trying."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+
+from tweed._core import Schedule, Topology
+from tweed.collective.builder import Builder
+from tweed.collective.chooser import label
+from tweed.collective.fitted import fit, fitting
+from tweed.collective.fitted.routed import routed
+from tweed.collective.table import builders
+
+FITTED = ("all_reduce", "reduce_scatter", "all_gather")
+"""Collectives for which builders of `fitted` are tried. The others have a root, or parts of any size: theirs
+must work from every rank, so they are flat."""
+
+_FAN_IN = 16  # as `Links` has it
+_MANY = 1 << 40  # bytes, so that rounding to chunks does not show
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A schedule for the network, and how it came about.
+
+    Attributes:
+      builder: its builder.
+      pieces: into how many pieces a builder of `fitted` cuts its shares; None: a flat builder.
+      schedule: over the network's links.
+      floor: seconds per byte of the buffer that its busiest link is busy: it cannot be quicker.
+    """
+
+    builder: str
+    pieces: int | None
+    schedule: Schedule
+    floor: float
+
+    def __str__(self) -> str:
+        return label(self.builder, self.pieces)
+
+
+def candidates(
+    collective: str, topology: Topology, tell: Callable[[str], None] = lambda _: None
+) -> Iterator[Candidate]:
+    """Builds them one after the other; `tell` hears of each before it is built.
+
+    Cost: that of the builders: most take milliseconds for 64 ranks, some a minute (docs/plan.md).
+    """
+    for builder, pieces, make in _ways(collective, topology):
+        tell(f"{collective}: building {label(builder, pieces)}")
+        schedule = make()
+        yield Candidate(builder, pieces, schedule, _floor(schedule, topology))
+
+
+def _ways(collective: str, topology: Topology) -> Iterator[tuple[str, int | None, Callable[[], Schedule]]]:
+    if collective in FITTED:
+        for row in fitting(collective, topology):
+            for pieces in row.pieces:
+                yield (
+                    row.name,
+                    pieces,
+                    partial(fit, collective, row.name, topology, pieces),
+                )
+        return
+    for flat in _flat(collective, topology.ranks):
+        yield flat.name, None, partial(routed, flat, topology)
+
+
+def _flat(collective: str, ranks: int) -> list[Builder]:
+    """Those that can stand in a plan; of them, those that keep within the fan-in, if there are any."""
+    rows = [row for row in builders(collective) if row.shape is not None and not row.equal_parts]
+    within = [row for row in rows if row.shape is not None and row.shape(ranks).fan_in <= _FAN_IN]
+    return within or rows
+
+
+def _floor(schedule: Schedule, topology: Topology) -> float:
+    cost = schedule.cost(_MANY)
+    speeds = {(src, dst): bandwidth * count for src, dst, bandwidth, _, count in topology.links}
+    busy = [numbytes / speeds[link] for link, numbytes in cost.links.items()]
+    if topology.is_complete:  # what a rank sends at a time shares one port
+        busy = [max(cost.sent + cost.received) / next(iter(speeds.values()))]
+    return max(busy, default=0.0) / _MANY

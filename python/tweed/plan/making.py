@@ -1,0 +1,115 @@
+"""`make`: from a network to a plan, with the figures behind it."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from heapq import heappop, heappush
+from itertools import pairwise
+
+from tweed._core import Topology
+from tweed.collective.chooser import ONE_HOST, Links
+from tweed.collective.plans import Pick, Plan, plan, rows
+from tweed.collective.table import COLLECTIVES
+from tweed.errors import UsageError
+from tweed.plan.candidates import FITTED, candidates
+from tweed.plan.table import Table
+
+SIZES = tuple(1 << bits for bits in range(10, 29, 2))
+"""Sizes that are predicted if nobody asks for others: 1 KiB to 256 MiB, each four times the one before."""
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A plan, and the tables that it was picked from, by collective."""
+
+    plan: Plan
+    tables: Mapping[str, Table]
+
+
+def make(
+    topology: Topology,
+    collectives: Sequence[str] = FITTED,
+    sizes: Sequence[int] = SIZES,
+    tell: Callable[[str], None] = lambda _: None,
+) -> Planned:
+    """Tries every builder on `topology` and picks the quickest by size.
+
+    Args:
+      topology: the network.
+      collectives: which are to be predicted; for the others the plan has flat builders, by the formula of
+        `collective.plan`.
+      sizes: whole buffers in bytes. Where the pick changes between two of them, it changes halfway.
+      tell: hears what is being done.
+
+    Raises:
+      UsageError: no such collective, no sizes, or a network on which nothing can run.
+
+    Cost: docs/plan.md; about a second for 16 ranks, a minute for 64.
+    """
+    for name in set(collectives) - set(COLLECTIVES):
+        raise UsageError(f"there is no collective '{name}'; use one of {', '.join(COLLECTIVES)}")
+    if not sizes or min(sizes) < 1:
+        raise UsageError("give at least one size, of at least 1 byte")
+    ordered = sorted(set(sizes))
+    tables = {
+        name: table for name in collectives if (table := _table(name, topology, ordered, tell)).candidates
+    }
+    flat = plan(topology.ranks, worst(topology)).picks
+    picks = [
+        pick
+        for name in COLLECTIVES
+        for pick in (
+            _picks(tables[name]) if name in tables else (row for row in flat if row.collective == name)
+        )
+    ]
+    return Planned(Plan(topology.ranks, tuple(picks), topology), tables)
+
+
+def _table(collective: str, topology: Topology, sizes: Sequence[int], tell: Callable[[str], None]) -> Table:
+    found = list(candidates(collective, topology, tell)) if topology.ranks > 1 else []
+    table = Table(collective, topology, found)
+    for numbytes in sizes if found else ():
+        tell(f"{collective}: {len(found)} schedules, {numbytes} bytes")
+        table.predict(numbytes)
+    for small, large in pairwise(sizes if found else ()):
+        _halve(table, small, large)
+    return table
+
+
+def _halve(table: Table, small: int, large: int) -> None:
+    """Where the pick changes between two sizes, predicts the two in question at the size halfway."""
+    ends = [table.choose(size) for size in (small, large)]
+    names = {(end.builder, end.pieces) for end in ends}
+    middle = round((small * large) ** 0.5)
+    if len(names) > 1 and small < middle < large:
+        two = (at for at, one in enumerate(table.candidates) if (one.builder, one.pieces) in names)
+        table.predict(middle, two)
+
+
+def _picks(table: Table) -> Iterator[Pick]:
+    return rows([(size, table.choose(size)) for size in sorted(table.times)], table.topology)
+
+
+def worst(topology: Topology) -> Links:
+    """A network as the flat formula takes it: its slowest link, and the way from rank 0 to the farthest."""
+    if topology.ranks == 1:
+        return ONE_HOST
+    slowest = min(bandwidth * count for _, _, bandwidth, _, count in topology.links)
+    return Links(latency_s=_farthest(topology), bandwidth=slowest)
+
+
+def _farthest(topology: Topology) -> float:
+    out = defaultdict(list)
+    for src, dst, _, latency_s, _ in topology.links:
+        out[src].append((dst, latency_s))
+    reached: dict[int, float] = {}
+    waiting = [(0.0, 0)]
+    while waiting:
+        at, node = heappop(waiting)
+        if node not in reached:
+            reached[node] = at
+            for after, latency_s in out[node]:
+                heappush(waiting, (at + latency_s, after))
+    return max(reached.values())

@@ -1,0 +1,66 @@
+"""Plans for networks: the quickest in the simulator, at every size, stored and taken back."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.collective.topology.families import DIRECT
+from tweed.collective import COLLECTIVES, Plan, topology
+from tweed.collective.topology import Topology
+from tweed.errors import UsageError
+from tweed.plan import Planned, make
+
+SIZES = (1 << 10, 1 << 16, 1 << 20)
+
+
+def ends_of(planned: Planned, collective: str) -> list[int | None]:
+    return [pick.up_to_bytes for pick in planned.plan.picks if pick.collective == collective]
+
+
+@pytest.mark.parametrize("network", DIRECT, ids=lambda network: network.name)
+def test_every_network_has_a_plan_that_survives_as_text(network: Topology) -> None:
+    planned = make(network, ["all_reduce"], SIZES)
+    back = Plan.from_json(planned.plan.to_json())
+    assert back == planned.plan and back.topology == network
+    assert [row[2].ranks for row in back.rows()] == [network.ranks] * len(back.picks)
+    for collective in COLLECTIVES:
+        ends = ends_of(planned, collective)
+        sizes = [end for end in ends if end is not None]
+        assert ends[-1] is None and sizes == sorted(set(sizes))
+
+
+def test_the_pick_is_the_quickest_that_was_simulated() -> None:
+    planned = make(topology.mesh(2, 3), sizes=SIZES)
+    for collective, table in planned.tables.items():
+        for numbytes, column in table.times.items():
+            exact = [time.seconds for time in column if time.exact]
+            choice = table.choose(numbytes)
+            picked = next(
+                time.seconds
+                for one, time in zip(table.candidates, column, strict=True)
+                if (one.builder, one.pieces) == (choice.builder, choice.pieces)
+            )
+            assert picked == pytest.approx(min(exact))
+            assert all(time.exact or time.seconds > picked for time in column)
+            assert planned.plan.pick(collective, numbytes).builder == choice.builder
+
+
+def test_rooted_collectives_are_flat_so_that_any_rank_can_be_the_root() -> None:
+    planned = make(topology.ring(5), sizes=SIZES)
+    for pick in planned.plan.picks:
+        assert (pick.pieces is None) == (pick.collective not in planned.tables)
+    for name, _, schedule in planned.plan.rows():
+        if name in ("broadcast", "reduce", "gather", "scatter"):
+            assert schedule.rotated(3).root == 3
+
+
+def test_one_rank_sends_nothing() -> None:
+    planned = make(Topology(1, []))
+    assert planned.tables == {} and all(len(row[2]) == 0 for row in planned.plan.rows())
+
+
+def test_what_cannot_be_planned_is_refused() -> None:
+    with pytest.raises(UsageError, match="no collective 'all_sort'; use one of all_reduce"):
+        make(topology.ring(3), ["all_sort"])
+    with pytest.raises(UsageError, match="at least one size"):
+        make(topology.ring(3), sizes=[])
