@@ -16,6 +16,7 @@ averaged  the average model, to be evaluated
 pace      the cadence in real time; `steps` measures steps for it
 ordered   exchange of gradients, single messages in the order of news; over `mail`
 checks    what must hold before ranks train together
+recorded  a workload for the simulator, from a model's own backward pass
 run       the hooks that tie these to a model and its optimizer, and feed the cadence
 """
 
