@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tweed.collective import COLLECTIVES, Builder, Schedule, Send, Topology, build, builders, schedule
 from tweed.errors import ScheduleError, UsageError
-from tweed.simulate import Lost, Result, run
+from tweed.simulate import Lost, Result, run, stragglers
 
 MB = 1_000_000
 BANDWIDTH = 1000 * MB
@@ -67,6 +67,26 @@ def test_a_late_rank_delays_everybody() -> None:
     on_time, late = (run(ring(4), 4 * MB, flat(4), delays=delays) for delays in ({}, {1: 0.25}))
     assert on_time.seconds is not None
     assert late.seconds == pytest.approx(on_time.seconds + 0.25)
+
+
+def test_stragglers_are_drawn_by_their_seed() -> None:
+    slow = stragglers(1000, share=0.2, factor=3.0, seed=5)
+    assert (
+        slow
+        == stragglers(1000, share=0.2, factor=3.0, seed=5)
+        != stragglers(1000, share=0.2, factor=3.0, seed=6)
+    )
+    assert 150 < len(slow) < 250
+    assert all(1 <= factor < 3 for factor in slow.values())
+    steady, uneven = (
+        run(ring(16), MB, flat(16), slow=each).seconds
+        for each in ({}, stragglers(16, share=1, factor=3, seed=1))
+    )
+    assert steady is not None
+    assert uneven is not None
+    assert uneven > 1.1 * steady
+    with pytest.raises(UsageError, match="must be from 0 to 1"):
+        stragglers(4, share=2, factor=3, seed=0)
 
 
 def test_the_log_has_every_message() -> None:

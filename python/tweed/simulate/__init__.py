@@ -5,8 +5,10 @@
     tweed.simulate.run(schedule, 100_000_000, links).seconds
     tweed.simulate.run(schedule, 100_000_000, links, deaths={3: 0.5}).lost     # who raised PeerLost, and when
     tweed.simulate.replay("trace.txt")            # does a recorded live run replay, action by action?
+    slow = tweed.simulate.stragglers(64, share=0.1, factor=3, seed=1)             # for `run(..., slow=slow)`
 
-Training without a network: `tweed.simulate.workers` walks a strategy's stages for N models of one process.
+A training step over simulated exchanges: `workload`, with `models` as data. Training without a network:
+`tweed.simulate.workers` walks a strategy's stages for N models of one process.
 
 Nothing sleeps, and the same arguments give the same run.
 """
@@ -15,5 +17,6 @@ from __future__ import annotations
 
 from tweed.simulate.replays import Replay, replay
 from tweed.simulate.runs import Conditions, Crossing, Lost, Result, run
+from tweed.simulate.stragglers import stragglers
 
-__all__ = ["Conditions", "Crossing", "Lost", "Replay", "Result", "replay", "run"]
+__all__ = ["Conditions", "Crossing", "Lost", "Replay", "Result", "replay", "run", "stragglers"]
