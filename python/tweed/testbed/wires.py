@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from tweed.collective.fitted.routed import routes
+from tweed.collective.fitted.ways import routes
 from tweed.collective.topology import Topology
 from tweed.errors import UsageError
 from tweed.testbed.link import QUEUE_MS

@@ -6,7 +6,9 @@ from functools import lru_cache
 
 from tweed._core import Schedule, Topology
 from tweed.collective.fitted.base import Fitted
+from tweed.collective.fitted.bucket import bucket
 from tweed.collective.fitted.multitree import multitree
+from tweed.collective.fitted.ring_2d import ring_2d
 from tweed.collective.fitted.routed import double_binary_tree, halving_doubling, ring
 from tweed.errors import UsageError
 
@@ -14,6 +16,8 @@ _ROWS = (
     ring,
     halving_doubling,
     double_binary_tree,
+    ring_2d,
+    bucket,
     multitree,
 )
 

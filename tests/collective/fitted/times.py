@@ -1,0 +1,19 @@
+"""Times in the unit of the papers: D / b, for D bytes over links of b bytes per second."""
+
+from __future__ import annotations
+
+from tweed.collective import fitted, topology
+from tweed.collective.topology import Topology
+from tweed.simulate import run
+
+LONG = 64 << 20
+
+
+def times(
+    name: str, network: Topology, collective: str = "all_reduce", numbytes: int = LONG, pieces: int = 1
+) -> float:
+    """What a builder's schedule takes in the simulator, messages cut into slices of 64 KiB."""
+    schedule = fitted.fit(collective, name, network, pieces)
+    seconds = run(schedule, numbytes, network, piece=1 << 16).seconds
+    assert seconds is not None
+    return seconds * topology.GIGABIT.bandwidth / numbytes
