@@ -1,11 +1,12 @@
 """Bucket: rings along one dimension of a grid after the other, starting with every dimension at once.
 
-What a rank has gathered along one dimension goes on along the next, so no byte crosses a link twice. Each share
-of the buffer is cut by the dimension that comes first and by direction; together they keep every link of a
-torus busy, and a long all-reduce takes the time of the link bound, `2 (N - 1) / E`.
+What a rank has gathered along one dimension goes on along the next, so no byte crosses a link twice. Each
+share of the buffer is cut by the dimension that comes first and by direction; together they keep every link
+of a torus busy, and a long all-reduce takes the time of the link bound, `2 (N - 1) / E`.
 
-Source: Jain and Sabharwal, "Optimal Bucket Algorithms for Large MPI Collectives on Torus Interconnects", ICS 2010;
-Sack and Gropp, "Collective Algorithms for Multiported Torus Networks", 2015. Uneven sides are our own design.
+Source: Jain and Sabharwal, "Optimal Bucket Algorithms for Large MPI Collectives on Torus Interconnects",
+ICS 2010; Sack and Gropp, "Collective Algorithms for Multiported Torus Networks", 2015. Uneven sides are our
+own design.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ def grow(topology: Topology) -> list[Tree]:
 
 
 def counts(topology: Topology) -> tuple[int, ...]:
-    """How many trees start with each dimension, so that the busiest dimension carries least; few if it can be."""
+    """How many trees start with each dimension: the busiest carries least, and they are few if it can be."""
     turns = _turns(topology)
     loads = [_loads(topology, axes) for axes in turns]
 
@@ -51,9 +52,9 @@ def _turns(topology: Topology) -> list[tuple[int, ...]]:
 
 
 def _loads(topology: Topology, axes: tuple[int, ...]) -> dict[int, float]:
-    """What the busiest link along each axis carries when every rank is root of a tree that takes them in turn.
+    """How many trees the busiest link along each axis is in, where every rank is root of one with this order.
 
-    In trees; on a torus each direction is used by half the trees, a line is used both ways by all.
+    On a torus each direction is used by half the trees, a line is used both ways by all.
     """
     loads, inside = {}, 1
     for axis in axes:

@@ -1,12 +1,13 @@
 """2D ring: an all-reduce along every row, then one along every column, in four flows at once.
 
-Each flow has a quarter of the buffer: two start with the rows, one in each direction, and two with the columns.
+Each flow has a quarter of the buffer: two start with the rows, one in each direction, two with the columns.
 Every quarter goes round whole in both phases, so on a square torus with side n it takes `(n - 1) / n` of the
-time in which one link carries the buffer, which is twice the bound; `bucket` has no such slack. On a mesh the
-rings close over their own lines, and it takes twice as long.
+time in which one link carries the buffer, which is nearly twice the bound; `bucket` has no such slack. On a
+mesh the rings close over their own lines, and it takes twice as long.
 
-Source: Ying et al., "Image Classification at Supercomputer Scale", 2018; as a baseline with four flows in Huang
-et al., "Communication Algorithm-Architecture Co-Design for Distributed Deep Learning", ISCA 2021, section VI.
+Source: Ying et al., "Image Classification at Supercomputer Scale", 2018; as a baseline with four flows in
+Huang et al., "Communication Algorithm-Architecture Co-Design for Distributed Deep Learning", ISCA 2021,
+section VI.
 """
 
 from __future__ import annotations
