@@ -9,7 +9,7 @@ Fabrics", arXiv 2402.06787, theorem 1. For a reduce-scatter, cut `topology.rever
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from math import gcd
@@ -64,6 +64,54 @@ def bottleneck(topology: Topology) -> Cut:
         raise UsageError("one rank alone sends nothing: a network needs two ranks")
     found = _worst(links, nodes, ranks)
     return _worst(forwarded(links, ranks, nodes), nodes, ranks) if copies_needed(links, ranks) else found
+
+
+def smallest(topology: Topology, source: int) -> Cut:
+    """Of the sets with rank `source` in and some rank out, the one with the least bandwidth leaving.
+
+    Of equals, the one that leaves out the lowest rank. As exact as `bottleneck`. Cost: a max-flow per rank.
+    """
+    links, nodes = capacities(topology)
+    flows = _from(links, [source], nodes)
+    found = [(*flows.to(rank), rank) for rank in range(topology.ranks) if rank != source]
+    _, result, _ = min(found, key=lambda flow: (flow[0], flow[2]))
+    return _cut(links, topology.ranks, flows.inside(result) | {source})
+
+
+def between(topology: Topology, sources: Collection[int], sinks: Collection[int]) -> Cut:
+    """Of the sets that hold all `sources` and no `sinks`, the one with the least bandwidth leaving.
+
+    As exact as `bottleneck`. Cost: a max-flow.
+    """
+    links, nodes = capacities(topology)
+    ends = {(node, nodes): sum(links.values()) for node in sinks}
+    flows = _from({**links, **ends}, sources, nodes + 1)
+    _, result = flows.to(nodes)
+    return _cut(links, topology.ranks, flows.inside(result) | frozenset(sources))
+
+
+def across(topology: Topology) -> Cut:
+    """The cut that says how much all ranks together can send to all at a time. Cost: a max-flow.
+
+    Of each rank, what it sends and what it receives are two nodes; `inside` has the first kind and switches.
+    """
+    links, nodes = capacities(topology)
+    ranks = topology.ranks
+    split = {(a, b + nodes if b < ranks else b): value for (a, b), value in links.items()}
+    ends = {(rank + nodes, nodes + ranks): sum(links.values()) for rank in range(ranks)}
+    flows = _from({**split, **ends}, range(ranks), nodes + ranks + 1)
+    _, result = flows.to(nodes + ranks)
+    cut = _cut(split, ranks, flows.inside(result) | frozenset(range(ranks)))
+    joined = tuple((a, b - nodes if b >= nodes else b) for a, b in cut.links)
+    return Cut(frozenset(node for node in cut.inside if node < nodes), ranks, joined, cut.bandwidth)
+
+
+def _from(links: Capacities, sources: Collection[int], nodes: int) -> Flows:
+    """Flows from `sources`, which give what their links take; all is rounded if it would be too large."""
+    supply = {node: sum(value for (a, _), value in links.items() if a == node) for node in sources}
+    scale = min(Fraction(1, gcd(*links.values())), Fraction(LARGEST, sum(supply.values()) or 1))
+    whole = {link: int(value * scale) for link, value in links.items()}
+    return Flows(whole, {node: int(value * scale) for node, value in supply.items()}, nodes)
 
 
 def capacities(topology: Topology) -> tuple[Capacities, int]:
