@@ -9,6 +9,7 @@ from tweed.collective.fitted.base import Fitted
 from tweed.collective.fitted.bucket import bucket
 from tweed.collective.fitted.multitree import multitree
 from tweed.collective.fitted.ring_2d import ring_2d
+from tweed.collective.fitted.ring_bidirectional import ring_bidirectional
 from tweed.collective.fitted.routed import double_binary_tree, halving_doubling, ring
 from tweed.collective.fitted.three_tree import three_tree
 from tweed.errors import UsageError
@@ -18,6 +19,7 @@ _ROWS = (
     halving_doubling,
     double_binary_tree,
     ring_2d,
+    ring_bidirectional,
     bucket,
     three_tree,
     multitree,
