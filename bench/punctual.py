@@ -1,7 +1,7 @@
 """Inside a rank: calls that all ranks begin at one moment, by the clock that processes of one machine share.
 
-A barrier lets ranks go one after another, on a slow network far apart. Here they agree on a moment and wait for
-it, as the simulator's ranks start together, so a call's time is from that moment to its end at the last rank.
+A barrier lets ranks go one after another, on a slow network far apart. Here they agree on a moment and
+wait for it, as the simulator's ranks start together. A call lasts from then to its end at the last rank.
 """
 
 from __future__ import annotations

@@ -7,6 +7,7 @@ from functools import lru_cache
 from tweed._core import Schedule, Topology
 from tweed.collective.fitted.base import Fitted
 from tweed.collective.fitted.bucket import bucket
+from tweed.collective.fitted.hierarchy import hierarchy
 from tweed.collective.fitted.multitree import multitree
 from tweed.collective.fitted.ring_2d import ring_2d
 from tweed.collective.fitted.ring_bidirectional import ring_bidirectional
@@ -23,6 +24,7 @@ _ROWS = (
     bucket,
     three_tree,
     multitree,
+    hierarchy,
 )
 
 _TABLE = {row.name: row for row in _ROWS}
