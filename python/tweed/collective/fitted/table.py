@@ -7,6 +7,7 @@ from functools import lru_cache
 from tweed._core import Schedule, Topology
 from tweed.collective.fitted.base import Fitted
 from tweed.collective.fitted.bucket import bucket
+from tweed.collective.fitted.hdrm import hdrm
 from tweed.collective.fitted.hierarchy import hierarchy
 from tweed.collective.fitted.multitree import multitree
 from tweed.collective.fitted.ring_2d import ring_2d
@@ -22,6 +23,7 @@ _ROWS = (
     ring_2d,
     ring_bidirectional,
     bucket,
+    hdrm,
     three_tree,
     multitree,
     hierarchy,
