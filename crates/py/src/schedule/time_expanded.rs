@@ -26,7 +26,9 @@ fn time_expanded(
     let collective = collective.parse().map_err(|error| schedule_error(py, &error))?;
     let drafted = py.detach(|| builder.draft(collective, topology));
     let Some((draft, nanos)) = drafted else {
-        let text = format!("in {topology:?} some rank cannot be reached from another: add the links that are missing");
+        let text = format!(
+            "in {topology:?} some rank cannot be reached from another: add the links that are missing"
+        );
         return Err(usage(py, text));
     };
     let inner = py.detach(|| Schedule::new(draft)).map_err(|error| schedule_error(py, &error))?;

@@ -14,6 +14,7 @@ from tweed.collective.fitted.ring_2d import ring_2d
 from tweed.collective.fitted.ring_bidirectional import ring_bidirectional
 from tweed.collective.fitted.routed import double_binary_tree, halving_doubling, ring
 from tweed.collective.fitted.three_tree import three_tree
+from tweed.collective.fitted.time_expanded import time_expanded
 from tweed.errors import UsageError
 
 _ROWS = (
@@ -27,6 +28,7 @@ _ROWS = (
     three_tree,
     multitree,
     hierarchy,
+    time_expanded,
 )
 
 _TABLE = {row.name: row for row in _ROWS}

@@ -6,7 +6,8 @@ MICRO 2024, section IV. The search itself is Rust: crates/schedule/src/builders/
 
 from __future__ import annotations
 
-from tweed._core import Schedule, Topology, time_expanded as _build
+from tweed._core import Schedule, Topology
+from tweed._core import time_expanded as _build
 from tweed.collective.fitted.base import Fitted
 
 CHUNK = 1 << 20

@@ -59,7 +59,14 @@ impl Network {
             out[channel.from as usize].push(index);
             into[channel.to as usize].push(index);
         }
-        let mut network = Network { ranks: topology.ranks() as usize, channels, out, into, near: Vec::new(), pace: Vec::new() };
+        let mut network = Network {
+            ranks: topology.ranks() as usize,
+            channels,
+            out,
+            into,
+            near: Vec::new(),
+            pace: Vec::new(),
+        };
         let levels = network.channels.iter().map(|c| c.level).max().unwrap_or(0);
         network.near = (0..=levels).map(|level| network.neighbourhoods(level)).collect();
         network.pace = (0..=levels).map(|level| network.paces(level)).collect();
@@ -97,7 +104,11 @@ impl Network {
             let channels = links.iter().map(|&link| &self.channels[link as usize]);
             let rate = |c: &Channel| f64::from(c.count) / c.busy.max(1) as f64;
             let rate: f64 = channels.filter(|c| c.level < level).map(rate).sum();
-            if rate > 0.0 { (1.0 / rate) as u64 } else { 0 }
+            if rate > 0.0 {
+                (1.0 / rate) as u64
+            } else {
+                0
+            }
         };
         self.into.iter().map(pace).collect()
     }
@@ -115,7 +126,8 @@ impl Network {
     fn earliest(&self, rank: usize, chunks: u64) -> u64 {
         let links = || self.into[rank].iter().map(|&link| &self.channels[link as usize]);
         let alone = |c: &Channel| c.latency.saturating_add(c.busy.max(1).saturating_mul(chunks));
-        let brought = |c: &Channel, time: u64| time.saturating_sub(c.latency) / c.busy.max(1) * u64::from(c.count);
+        let brought =
+            |c: &Channel, time: u64| time.saturating_sub(c.latency) / c.busy.max(1) * u64::from(c.count);
         let (mut low, mut high) = (0, links().map(alone).min().unwrap_or(0));
         while low < high {
             let middle = low + (high - low) / 2;

@@ -54,7 +54,8 @@ pub(super) struct Run<'a> {
 impl<'a> Run<'a> {
     pub(super) fn new(network: &'a Network, pieces: u32, seed: u64) -> Run<'a> {
         let chunks = network.ranks * pieces as usize;
-        let rows = |near: &Vec<u32>| Rows::new(near.iter().max().map_or(0, |&most| most as usize + 1), chunks);
+        let rows =
+            |near: &Vec<u32>| Rows::new(near.iter().max().map_or(0, |&most| most as usize + 1), chunks);
         let mut run = Run {
             network,
             pieces,
@@ -209,17 +210,17 @@ impl<'a> Run<'a> {
         None
     }
 
-    /// Occupies the channels of a move as the simulator would: the first byte goes on at once, and the last one
-    /// leaves no channel before it has come.
+    /// Occupies the channels of a move as the simulator would: the first byte goes on at once, the last one leaves no
+    /// channel before it has come, and others may use the gaps between.
     fn start(&mut self, found: Move) {
         let (mut head, mut behind) = (self.now, 0);
         for &index in &found.channels {
             let &Channel { busy, latency, .. } = self.channel(index);
             behind = busy.max(behind);
             if let Some(place) = self.place(index, head) {
-                self.free[index as usize][place] = head + behind;
+                self.free[index as usize][place] = head + busy;
             }
-            self.events.push(Reverse((head + behind, Event::Frees { channel: index })));
+            self.events.push(Reverse((head + busy, Event::Frees { channel: index })));
             head += latency;
         }
         let arrives = Event::Arrives { rank: found.to, chunk: found.chunk };
