@@ -34,7 +34,6 @@ __all__ = [
     "simulate",
     "taken",
     "threshold",
-    "time_expanded",
     "top_k",
 ]
 
@@ -287,9 +286,6 @@ def tree_schedule(
     up: Sequence[tuple[int, Sequence[tuple[int, int, int, Sequence[int]]]]],
     pipeline: tuple[int, int],
 ) -> Schedule: ...
-def time_expanded(
-    collective: str, topology: Topology, options: tuple[int, int, int, int]
-) -> tuple[Schedule, float]: ...
 
 # The simulator
 

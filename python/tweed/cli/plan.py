@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 
 from tweed.errors import UsageError
+
+if TYPE_CHECKING:
+    from tweed.plan import Planned
 
 _UNITS = {"GiB": 2**30, "MiB": 2**20, "KiB": 2**10, "GB": 10**9, "MB": 10**6, "KB": 10**3, "B": 1}
 
@@ -21,6 +25,9 @@ def plan(
     sizes: Annotated[
         str | None, typer.Option(help="Sizes of the whole buffer, such as 1KiB,64KiB,25MB.")
     ] = None,
+    everything: Annotated[bool, typer.Option("--all", help="Show the times of all builders.")] = False,
+    plot: Annotated[Path | None, typer.Option(help="Draw it to this file, .svg or .png.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print all figures as JSON instead.")] = False,
     out: Annotated[Path | None, typer.Option(help="Store the plan here, for TWEED_PLAN.")] = None,
 ) -> None:
     """Try every builder on a network in the simulator; show predicted times and picks, and store the plan.
@@ -28,22 +35,35 @@ def plan(
     A group runs it when rank 0 is given it: TWEED_PLAN=plan.json torchrun ...
     """
     from tweed.collective import topology
-    from tweed.plan import SIZES, make, show
+    from tweed.plan import SIZES, make, picture
     from tweed.plan.candidates import FITTED
 
-    if out is not None and not out.parent.is_dir():
-        raise UsageError(f"cannot write {out}: there is no folder {out.parent}")
+    for path in (out, plot):
+        if path is not None and not path.parent.is_dir():
+            raise UsageError(f"cannot write {path}: there is no folder {path.parent}")
     asked = SIZES if sizes is None else _sizes(sizes)
-    console = Console()
     try:
         with Console(stderr=True).status("") as status:
-            planned = make(topology.read(network), collective or FITTED, asked, status.update)
+            planned = make(topology.read(network), collective or FITTED, asked, tell=status.update)
     except KeyboardInterrupt:
         typer.echo("Stopped.", err=True)
         raise typer.Exit(130) from None
-    show.planned(planned, console)
+    if plot is not None:
+        picture.write(planned, plot)
     if out is not None:
         _write(out, planned.plan.to_json())
+    _tell(planned, as_json, everything, out)
+
+
+def _tell(planned: Planned, as_json: bool, everything: bool, out: Path | None) -> None:
+    from tweed.plan import show
+
+    if as_json:
+        typer.echo(json.dumps(show.plain(planned), indent=1))
+        return
+    console = Console()
+    show.planned(planned, console, everything=everything)
+    if out is not None:
         console.print(f"Stored. A group runs it with TWEED_PLAN={out}", soft_wrap=True, highlight=False)
 
 

@@ -15,6 +15,7 @@ SMALL_BYTES = 32 * 1024
 """In shared memory, a buffer up to this size is quicker read whole by everybody than in two steps."""
 
 _ALIKE = 1e-9
+_NAMED = 5  # so many times stand in a reason
 _SLICE_BYTES, _PIECE_BYTES, _LEAST_PIECE_BYTES, _WINDOW = 4 << 20, 256 << 10, 64 << 10, 16
 
 
@@ -169,7 +170,7 @@ def quickest(collective: str, numbytes: int, ranks: int, timed: Sequence[Timed],
     """
     least = min(one.seconds for one in timed)
     taken = next(one for one in timed if one.seconds <= least * (1 + _ALIKE))
-    others = ", ".join(str(one) for one in sorted(timed))
+    others = ", ".join(str(one) for one in sorted(timed)[:_NAMED])
     return Choice(collective, ranks, taken.builder, reason, f"at {numbytes} bytes: {others}", taken.pieces)
 
 

@@ -12,6 +12,19 @@ from __future__ import annotations
 
 from tweed.plan.candidates import Candidate, candidates
 from tweed.plan.making import SIZES, Planned, make
-from tweed.plan.table import Table, Time, predicted
+from tweed.plan.predict import USUAL, Host, predicted
+from tweed.plan.table import Table, Time, Verdict
 
-__all__ = ["SIZES", "Candidate", "Planned", "Table", "Time", "candidates", "make", "predicted"]
+__all__ = [
+    "SIZES",
+    "USUAL",
+    "Candidate",
+    "Host",
+    "Planned",
+    "Table",
+    "Time",
+    "Verdict",
+    "candidates",
+    "make",
+    "predicted",
+]

@@ -9,15 +9,16 @@ from functools import partial
 from tweed._core import Schedule, Topology
 from tweed.collective.builder import Builder
 from tweed.collective.chooser import label
-from tweed.collective.fitted import fit, fitting
+from tweed.collective.fitted import fit, fitting, refusals
 from tweed.collective.fitted.routed import routed
+from tweed.collective.fitted.straight import FAN_IN
 from tweed.collective.table import builders
+from tweed.errors import TweedError, UsageError
 
 FITTED = ("all_reduce", "reduce_scatter", "all_gather")
 """Collectives for which builders of `fitted` are tried. The others have a root, or parts of any size: theirs
 must work from every rank, so they are flat."""
 
-_FAN_IN = 16  # as `Links` has it
 _MANY = 1 << 40  # bytes, so that rounding to chunks does not show
 
 
@@ -43,15 +44,36 @@ class Candidate:
 
 def candidates(
     collective: str, topology: Topology, tell: Callable[[str], None] = lambda _: None
-) -> Iterator[Candidate]:
-    """Builds them one after the other; `tell` hears of each before it is built.
+) -> tuple[list[Candidate], dict[str, str]]:
+    """Builds all that can be built.
+
+    Args:
+      collective: such as `all_reduce`.
+      topology: a network that `topology.check` takes.
+      tell: hears of each builder before it begins.
+
+    Returns:
+      The candidates, in the order of the builders' table, and by name why other builders have none.
+
+    Raises:
+      UsageError: none has any.
 
     Cost: that of the builders: most take milliseconds for 64 ranks, some a minute (docs/plan.md).
     """
+    refused = refusals(collective, topology) if collective in FITTED else {}
+    found = []
     for builder, pieces, make in _ways(collective, topology):
         tell(f"{collective}: building {label(builder, pieces)}")
-        schedule = make()
-        yield Candidate(builder, pieces, schedule, _floor(schedule, topology))
+        try:
+            schedule = make()
+        except TweedError as error:  # one builder that fails must not keep the others out
+            refused[label(builder, pieces)] = str(error)
+        else:
+            found.append(Candidate(builder, pieces, schedule, _floor(schedule, topology)))
+    if not found:
+        reasons = "; ".join(f"{name}: {why}" for name, why in refused.items())
+        raise UsageError(f"no builder has a schedule for {collective} on {topology!r}: {reasons}")
+    return found, refused
 
 
 def _ways(collective: str, topology: Topology) -> Iterator[tuple[str, int | None, Callable[[], Schedule]]]:
@@ -71,7 +93,7 @@ def _ways(collective: str, topology: Topology) -> Iterator[tuple[str, int | None
 def _flat(collective: str, ranks: int) -> list[Builder]:
     """Those that can stand in a plan; of them, those that keep within the fan-in, if there are any."""
     rows = [row for row in builders(collective) if row.shape is not None and not row.equal_parts]
-    within = [row for row in rows if row.shape is not None and row.shape(ranks).fan_in <= _FAN_IN]
+    within = [row for row in rows if row.shape is not None and row.shape(ranks).fan_in <= FAN_IN]
     return within or rows
 
 

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from heapq import heappop, heappush
-from itertools import pairwise
+from itertools import chain, pairwise
 
 from tweed._core import Topology
-from tweed.collective.chooser import ONE_HOST, Links
+from tweed.collective.chooser import Links
 from tweed.collective.plans import Pick, Plan, plan, rows
 from tweed.collective.table import COLLECTIVES
+from tweed.collective.topology.check import check
 from tweed.errors import UsageError
 from tweed.plan.candidates import FITTED, candidates
+from tweed.plan.predict import USUAL, Host
 from tweed.plan.table import Table
 
 SIZES = tuple(1 << bits for bits in range(10, 29, 2))
@@ -32,6 +34,7 @@ def make(
     topology: Topology,
     collectives: Sequence[str] = FITTED,
     sizes: Sequence[int] = SIZES,
+    host: Host = USUAL,
     tell: Callable[[str], None] = lambda _: None,
 ) -> Planned:
     """Tries every builder on `topology` and picks the quickest by size.
@@ -41,6 +44,7 @@ def make(
       collectives: which are to be predicted; for the others the plan has flat builders, by the formula of
         `collective.plan`.
       sizes: whole buffers in bytes. Where the pick changes between two of them, it changes halfway.
+      host: what ranks take their own time for.
       tell: hears what is being done.
 
     Raises:
@@ -48,34 +52,28 @@ def make(
 
     Cost: docs/plan.md; about a second for 16 ranks, a minute for 64.
     """
+    check(topology)
     for name in set(collectives) - set(COLLECTIVES):
         raise UsageError(f"there is no collective '{name}'; use one of {', '.join(COLLECTIVES)}")
     if not sizes or min(sizes) < 1:
         raise UsageError("give at least one size, of at least 1 byte")
     ordered = sorted(set(sizes))
-    tables = {
-        name: table for name in collectives if (table := _table(name, topology, ordered, tell)).candidates
-    }
+    tables = {}
+    for name in collectives:
+        tables[name] = Table(name, topology, *candidates(name, topology, tell), host)
+        _fill(tables[name], ordered, tell)
     flat = plan(topology.ranks, worst(topology)).picks
-    picks = [
-        pick
-        for name in COLLECTIVES
-        for pick in (
-            _picks(tables[name]) if name in tables else (row for row in flat if row.collective == name)
-        )
-    ]
-    return Planned(Plan(topology.ranks, tuple(picks), topology), tables)
+    picks = {name: [pick for pick in flat if pick.collective == name] for name in COLLECTIVES}
+    picks |= {name: list(_picks(table)) for name, table in tables.items()}
+    return Planned(Plan(topology.ranks, tuple(chain(*picks.values())), topology), tables)
 
 
-def _table(collective: str, topology: Topology, sizes: Sequence[int], tell: Callable[[str], None]) -> Table:
-    found = list(candidates(collective, topology, tell)) if topology.ranks > 1 else []
-    table = Table(collective, topology, found)
-    for numbytes in sizes if found else ():
-        tell(f"{collective}: {len(found)} schedules, {numbytes} bytes")
+def _fill(table: Table, sizes: Sequence[int], tell: Callable[[str], None]) -> None:
+    for numbytes in sizes:
+        tell(f"{table.collective}: {len(table.candidates)} schedules, {numbytes} bytes")
         table.predict(numbytes)
-    for small, large in pairwise(sizes if found else ()):
+    for small, large in pairwise(sizes):
         _halve(table, small, large)
-    return table
 
 
 def _halve(table: Table, small: int, large: int) -> None:
@@ -89,13 +87,13 @@ def _halve(table: Table, small: int, large: int) -> None:
 
 
 def _picks(table: Table) -> Iterator[Pick]:
-    return rows([(size, table.choose(size)) for size in sorted(table.times)], table.topology)
+    verdicts = [table.verdict(size) for size in sorted(table.times)]
+    choices = [(one.numbytes, replace(one.choice, detail=one.reason)) for one in verdicts]
+    return rows(choices, table.topology)
 
 
 def worst(topology: Topology) -> Links:
     """A network as the flat formula takes it: its slowest link, and the way from rank 0 to the farthest."""
-    if topology.ranks == 1:
-        return ONE_HOST
     slowest = min(bandwidth * count for _, _, bandwidth, _, count in topology.links)
     return Links(latency_s=_farthest(topology), bandwidth=slowest)
 

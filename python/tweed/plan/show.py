@@ -1,45 +1,142 @@
-"""A plan for people: predicted times and picks as tables."""
+"""A plan for people: picks with their reasons, the front, and all predicted times."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
 
 from rich.console import Console
 from rich.table import Table as Grid
 
+from tweed.collective.chooser import label
 from tweed.plan.making import Planned
-from tweed.plan.table import Table, Time
+from tweed.plan.table import Table, Time, Verdict
+
+_WHY = '"why", a link is busy: the busiest link of the pick, as a share of the predicted time'
 
 
-def planned(made: Planned, console: Console) -> None:
-    """Prints a table of times for each collective that was predicted, and the rows of the plan for it."""
+def planned(made: Planned, console: Console, *, everything: bool = False) -> None:
+    """Prints, for each collective that was predicted, the picks, the front and, if asked for, all times."""
     for table in made.tables.values():
-        console.print(_times(table))
-        for pick in made.plan.picks:
-            if pick.collective == table.collective:
-                upto = "larger" if pick.up_to_bytes is None else f"up to {size(pick.up_to_bytes)}"
-                console.print(f"  {upto}: {pick.builder}", highlight=False)
+        console.print(_picks(table))
+        limit = table.verdict(max(table.times))
+        what = f"The bound at {size(limit.numbytes)}: {limit.limit}. In {_WHY}."
+        console.print(what, soft_wrap=True, highlight=False, markup=False)
+        console.print(_front(table))
+        if everything:
+            console.print(_times(table))
+        for name, why in table.refused.items():
+            console.print(f"not {name}: {why}", soft_wrap=True, highlight=False, markup=False)
+        console.print()
 
 
-def _times(table: Table) -> Grid:
-    title = f"{table.collective} on {table.topology.name or 'the network'}: predicted times"
-    grid = Grid(title=title, title_justify="left")
-    grid.add_column("builder")
+def plain(made: Planned) -> dict[str, Any]:
+    """All figures for JSON: by collective, picks with their reasons, every candidate's times, the front."""
+    return {name: _plain(table) for name, table in made.tables.items()}
+
+
+def _plain(table: Table) -> dict[str, Any]:
+    front = table.front()
+    sizes = sorted(table.times)
+    return {
+        "network": table.topology.name,
+        "ranks": table.topology.ranks,
+        "host": asdict(table.host),
+        "sizes": [_plain_verdict(table.verdict(numbytes)) for numbytes in sizes],
+        "builders": [
+            {
+                "builder": one.builder,
+                "pieces": one.pieces,
+                "steps": one.schedule.cost(0).steps,
+                "sends": len(one.schedule),
+                "front": place in front,
+                "times": {numbytes: asdict(table.times[numbytes][place]) for numbytes in sizes},
+            }
+            for place, one in enumerate(table.candidates)
+        ],
+        "refused": dict(table.refused),
+    }
+
+
+def _plain_verdict(one: Verdict) -> dict[str, Any]:
+    return {
+        "bytes": one.numbytes,
+        "builder": one.choice.builder,
+        "pieces": one.choice.pieces,
+        "seconds": one.seconds,
+        "bound_s": one.bound_s,
+        "limit": one.limit,
+        "busy": one.busy,
+        "why": one.reason,
+    }
+
+
+def _picks(table: Table) -> Grid:
+    title = f"{table.collective} on {table.topology.name or 'this network'}, {table.topology.ranks} ranks"
+    grid = _grid(title, ["size", "pick", "predicted", "bound", "reached"], ["why"])
     for numbytes in sorted(table.times):
-        grid.add_column(size(numbytes), justify="right")
-    for place, one in enumerate(table.candidates):
-        cells = [_cell(table, numbytes, place) for numbytes in sorted(table.times)]
-        grid.add_row(str(one), *cells)
+        grid.add_row(*_verdict(table.verdict(numbytes)))
     return grid
 
 
-def _cell(table: Table, numbytes: int, place: int) -> str:
-    time, choice, one = table.times[numbytes][place], table.choose(numbytes), table.candidates[place]
-    picked = (choice.builder, choice.pieces) == (one.builder, one.pieces)
-    return f"[bold green]{_seconds(time)}[/]" if picked else _seconds(time)
+def _verdict(one: Verdict) -> Sequence[str]:
+    picked = label(one.choice.builder, one.choice.pieces)
+    reached = f"{100 * one.bound_s / one.seconds:.0f}%"
+    return size(one.numbytes), picked, seconds(one.seconds), seconds(one.bound_s), reached, one.reason
 
 
-def _seconds(time: Time) -> str:
-    text = f"{time.seconds * 1e3:.3g} ms" if time.seconds < 1 else f"{time.seconds:.3g} s"
-    return text if time.exact else f"> {text}"
+def _front(table: Table) -> Grid:
+    small, large = min(table.times), max(table.times)
+    names = ["builder", f"{size(small)} take", f"{size(large)} go at", "steps", "sends"]
+    grid = _grid("Front: beaten in latency or bandwidth, never in both", names, [])
+    for place in table.front():
+        one, least, most = table.candidates[place], table.times[small][place], table.times[large][place]
+        steps = one.schedule.cost(0).steps
+        grid.add_row(
+            str(one), seconds(least.seconds), speed(large / most.seconds), str(steps), str(len(one.schedule))
+        )
+    return grid
+
+
+def _times(table: Table) -> Grid:
+    sizes = sorted(table.times)
+    grid = _grid(
+        "Predicted times; of those with > only the busiest link's", ["builder", *map(size, sizes)], []
+    )
+    for place, one in enumerate(table.candidates):
+        grid.add_row(str(one), *(time(table.times[numbytes][place]) for numbytes in sizes))
+    return grid
+
+
+def _grid(title: str, columns: Sequence[str], wide: Sequence[str]) -> Grid:
+    grid = Grid(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False)
+    for name in columns:
+        grid.add_column(name, justify="right", no_wrap=True)
+    for name in wide:
+        grid.add_column(name)
+    return grid
+
+
+def time(one: Time) -> str:
+    """ "1.2 ms", or "> 1.2 ms"."""
+    return seconds(one.seconds) if one.exact else f"> {seconds(one.seconds)}"
+
+
+def seconds(value: float) -> str:
+    """ "1.2 ms"."""
+    for unit, factor in (("s", 1.0), ("ms", 1e-3), ("us", 1e-6)):
+        if value >= factor:
+            return f"{value / factor:.3g} {unit}"
+    return f"{value * 1e6:.3g} us"
+
+
+def speed(value: float) -> str:
+    """Bytes per second: "125 MB/s"."""
+    for unit, factor in (("GB/s", 1e9), ("MB/s", 1e6)):
+        if value >= factor:
+            return f"{value / factor:.3g} {unit}"
+    return f"{value / 1e3:.3g} kB/s"
 
 
 def size(numbytes: int) -> str:

@@ -7,14 +7,10 @@ from functools import lru_cache
 from tweed._core import Schedule, Topology
 from tweed.collective.fitted.base import Fitted
 from tweed.collective.fitted.bucket import bucket
-from tweed.collective.fitted.hdrm import hdrm
-from tweed.collective.fitted.hierarchy import hierarchy
 from tweed.collective.fitted.multitree import multitree
 from tweed.collective.fitted.ring_2d import ring_2d
-from tweed.collective.fitted.ring_bidirectional import ring_bidirectional
 from tweed.collective.fitted.routed import double_binary_tree, halving_doubling, ring
-from tweed.collective.fitted.three_tree import three_tree
-from tweed.collective.fitted.time_expanded import time_expanded
+from tweed.collective.fitted.straight import binomial_tree, exchange, pairwise, star
 from tweed.errors import UsageError
 
 _ROWS = (
@@ -22,13 +18,12 @@ _ROWS = (
     halving_doubling,
     double_binary_tree,
     ring_2d,
-    ring_bidirectional,
     bucket,
-    hdrm,
-    three_tree,
     multitree,
-    hierarchy,
-    time_expanded,
+    binomial_tree,
+    exchange,
+    pairwise,
+    star,
 )
 
 _TABLE = {row.name: row for row in _ROWS}
@@ -37,6 +32,12 @@ _TABLE = {row.name: row for row in _ROWS}
 def fitting(collective: str, topology: Topology) -> tuple[Fitted, ...]:
     """Every builder that makes `collective` on this network."""
     return tuple(row for row in _ROWS if collective in row.collectives and not row.refuses(topology))
+
+
+def refusals(collective: str, topology: Topology) -> dict[str, str]:
+    """Why the other builders that make `collective` have no schedule for this network, by name."""
+    why = {row.name: row.refuses(topology) for row in _ROWS if collective in row.collectives}
+    return {name: text for name, text in why.items() if text}
 
 
 def find(name: str) -> Fitted:

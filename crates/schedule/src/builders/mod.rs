@@ -1,5 +1,0 @@
-//! Builders that are too heavy for Python.
-
-mod time_expanded;
-
-pub use time_expanded::{Spread, TimeExpanded};

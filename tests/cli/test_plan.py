@@ -1,0 +1,87 @@
+"""`tweed plan` as it is typed: tables, a stored plan, a picture, and wrong input in words."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from tweed.cli import app
+from tweed.collective import Plan, topology
+from tweed.collective.topology import Topology
+from tweed.errors import UsageError
+
+
+def plan(*words: object) -> Result:
+    return CliRunner().invoke(app, ["plan", *map(str, words)], env={"COLUMNS": "160"})
+
+
+@pytest.fixture
+def network(tmp_path: Path) -> Path:
+    topology.write(topology.mesh(2, 3), tmp_path / "network.json")
+    return tmp_path / "network.json"
+
+
+def test_picks_with_their_reasons_and_a_plan_to_run(network: Path, tmp_path: Path) -> None:
+    out, plot = tmp_path / "plan.json", tmp_path / "plan.svg"
+    told = plan(network, "--sizes", "1KiB,1MB", "--out", out, "--plot", plot, "--all")
+    assert told.exit_code == 0, told.output
+    for words in ("all_gather on mesh 2x3, 6 ranks", "The bound at 976.6 KiB", "steps and latency decide"):
+        assert words in told.stdout
+    assert f"TWEED_PLAN={out}" in told.stdout
+    made = Plan.from_json(out.read_text())
+    assert made.topology == topology.read(network) and made.rows()
+    assert plot.read_text().startswith("<?xml")
+
+
+def test_figures_as_json(network: Path) -> None:
+    told = json.loads(plan(network, "--collective", "all_gather", "--sizes", "64", "--json").stdout)
+    assert list(told) == ["all_gather"]
+    one = told["all_gather"]
+    times = [builder["times"]["64"]["seconds"] for builder in one["builders"]]
+    assert one["sizes"][0]["seconds"] == min(times) and one["sizes"][0]["limit"]
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["--sizes", "some"], "cannot read the size 'some': write it like 64KiB"),
+        (["--sizes", "1KiB,,2KiB"], "cannot read the size ''"),
+        (["--sizes", "-1"], "cannot read the size '-1'"),
+        (["--collective", "all_sort"], "there is no collective 'all_sort'"),
+        (["--out", "nowhere/plan.json"], "there is no folder nowhere"),
+        (["--plot", "nowhere/plan.svg"], "there is no folder nowhere"),
+    ],
+)
+def test_wrong_words(network: Path, words: list[str], says: str) -> None:
+    error = plan(network, *words).exception
+    assert isinstance(error, UsageError) and says in str(error)
+
+
+def test_a_picture_of_no_known_kind(network: Path, tmp_path: Path) -> None:
+    error = plan(network, "--sizes", "64", "--plot", tmp_path / "plan.txt").exception
+    assert isinstance(error, UsageError) and "ends in .svg or .png" in str(error)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("", "is not JSON"),
+        ("[]", "an object belongs here"),
+        ('{"format": "tweed topology", "version": 1, "ranks": 1, "links": []}', "ranks is 1"),
+        (json.dumps(topology.plain(Topology(2, [(0, 1, 9, 0.0)]))), "1"),
+        (json.dumps(topology.plain(Topology(3, [(0, 1, 9, 0.0), (1, 0, 9, 0.0)]))), "rank 2"),
+    ],
+)
+def test_wrong_files(tmp_path: Path, text: str, says: str) -> None:
+    path = tmp_path / "network.json"
+    path.write_text(text)
+    error = plan(path).exception
+    assert isinstance(error, UsageError) and says in str(error) and str(path) in str(error)
+
+
+def test_no_file(tmp_path: Path) -> None:
+    error = plan(tmp_path / "none.json").exception
+    assert isinstance(error, UsageError) and "cannot be read: No such file" in str(error)
