@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import LogFormatter
 
 from tweed.report.plots import LOOK
 
@@ -103,6 +104,8 @@ def curves(
                 axis.xaxis.set_major_formatter("{x:g}")
             if log_y:
                 axis.set_yscale("log")
+                axis.yaxis.set_major_formatter(LogFormatter())
+                axis.yaxis.set_minor_formatter(LogFormatter())
         axes[0].set_ylabel(labels[1])
         handles, names = axes[0].get_legend_handles_labels()
         figure.legend(handles, names, loc="outside lower center", ncols=1 + len(panels), frameon=False)
@@ -154,4 +157,32 @@ def differences(rows: Mapping[str, Sequence[float]], label: str, margin: float) 
         axis.invert_yaxis()
         axis.set_xlabel(label)
         axis.grid(axis="y", visible=False)
+    return figure
+
+
+def levels(rows: Mapping[str, Mapping[str, float]], bounds: Mapping[str, float], label: str) -> Figure:
+    """A row per case with a mark per side, and a bar where nothing can be less.
+
+    Args:
+      rows: by the case's name, by side, a value; at most as many sides as `SIDES`.
+      bounds: by the case's name.
+      label: of the values, with their unit.
+    """
+    sides = list(dict.fromkeys(side for row in rows.values() for side in row))
+    with rc_context(LOOK):
+        figure = Figure(figsize=(7.2, 0.42 * len(rows) + 1.5), layout="constrained")
+        axis = figure.subplots()
+        for side, (colour, _, marker) in zip(sides, SIDES, strict=False):
+            there = [(row[side], place) for place, row in enumerate(rows.values()) if side in row]
+            x, y = zip(*there, strict=True)
+            axis.plot(x, y, marker, color=colour, markersize=7, label=side, alpha=0.85)
+        places = [(bounds[name], place) for place, name in enumerate(rows) if name in bounds]
+        x, y = zip(*places, strict=True) if places else ((), ())
+        axis.plot(x, y, "|", color="#222222", markersize=17, markeredgewidth=2.2, label="bound")
+        axis.set_yticks(range(len(rows)), list(rows))
+        axis.invert_yaxis()
+        axis.set_xscale("log", base=2)
+        axis.xaxis.set_major_formatter("{x:g}")
+        axis.set_xlabel(label)
+        figure.legend(loc="outside lower center", ncols=4, frameon=False)
     return figure

@@ -26,6 +26,7 @@ SYSTEMS = {
     "cser": "what is not said is applied at once, alone, and averaged later",
     "dct": "a threshold tells which numbers are said, and lives for many steps",
     "ltp": "a loss-tolerant transport: gradients do not wait for the last packet",
+    "multitree": "trees grown together so that no two want a link at once, and what came after them",
     "ofedqit": "online federated learning with quantised messages that few clients send",
     "ordered_gradient": "only the most informative workers talk, in the order of how much they have to say",
     "saef": "gradients are taken where the rest would lead, had it been said",

@@ -1,0 +1,108 @@
+"""MultiTree (Huang et al., ISCA 2021): one tree per rank, grown together so that no two want a link at once.
+
+Parts: the builder `multitree` of `collective.fitted`; its baselines and successors are rows of the same
+table. Networks come from `collective.topology`, times from the simulator.
+
+The paper's claim: on an 8x8 torus all-reduces of real models are 2.3 times as fast as over a ring and 1.56
+times as fast as over a 2D ring; small messages gain on switches too. The experiment has the paper's networks,
+links and sizes, puts every builder that fits beside it, and says how far each is from what the links allow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tweed.collective.fitted import fitting
+from tweed.report.study import Study
+from tweed.simulate import models
+from tweed.systems import multitree_report
+from tweed.systems.base import Line, Notes, System
+from tweed.systems.multitree_measures import NETWORKS, bounded, built, grown, network, straggled, timed
+from tweed.systems.multitree_times import LARGE, SIZES, SMALL, TRAINED, Cell, weak
+
+#: Builders of the paper that are timed with packets, too.
+PACKETED = ("ring", "ring_2d", "multitree")
+#: Builders that are quick enough for the large tori of weak scaling.
+SCALED = ("ring", "ring_2d", "bucket", "double_binary_tree", "multitree", "multitree_split", "time_expanded")
+#: All-gathers of these are timed beside the cut bound.
+GATHERED = ("multitree", "time_expanded", "forest")
+#: Builders that are timed themselves.
+BUILT = ("multitree", "time_expanded")
+
+
+@dataclass(frozen=True, slots=True)
+class Course:
+    """How much is measured.
+
+    Attributes:
+      networks: names in `NETWORKS`.
+      sizes: bytes.
+      sides: of the tori of weak scaling.
+      models: names in `simulate.models.MODELS`.
+      seeds: how many draws of slow ranks.
+      large: sides of tori on which builders are timed.
+    """
+
+    networks: tuple[str, ...]
+    sizes: tuple[int, ...]
+    sides: tuple[int, ...]
+    models: tuple[str, ...]
+    seeds: int
+    large: tuple[int, ...]
+
+
+FULL = Course(tuple(NETWORKS), SIZES, (4, 6, 8, 12, 16), tuple(models.MODELS), 20, (8, 16, 32))
+QUICK = Course(("torus 4x4",), (SMALL, LARGE), (4,), (), 2, (4,))
+
+
+def experiment(notes: Notes, quick: bool) -> None:
+    """Measures what is not in the notes.
+
+    Cost: some 10 minutes on one quiet core; quick: seconds.
+    """
+    course = QUICK if quick else FULL
+    for name in course.networks:
+        bounded(notes, name, LARGE)
+        grown(notes, name)
+        _sizes(notes, course, name)
+    for side in course.sides:
+        name = f"torus {side}x{side}"
+        for row in (row for row in fitting("all_reduce", network(name)) if row.name in SCALED):
+            timed(notes, row, Cell(name, "all_reduce", row.name), [weak(name)])
+    for seed in range(course.seeds):
+        straggled(notes, TRAINED if TRAINED in course.networks else course.networks[0], 1 << 21, seed)
+    for side in course.large:
+        makers = {row.name for row in fitting("all_gather", network(f"torus {side}x{side}"))}
+        for builder in (builder for builder in BUILT if builder in makers):
+            built(notes, builder, side)
+
+
+def _sizes(notes: Notes, course: Course, name: str) -> None:
+    """Every builder at every size; where models are trained, at the sizes of their layers too."""
+    links, sizes = network(name), set(course.sizes)
+    if name == TRAINED:
+        sizes |= {layer.numbytes for model in course.models for layer in models.MODELS[model]().layers} - {0}
+    for row in fitting("all_reduce", links):
+        timed(notes, row, Cell(name, "all_reduce", row.name), sorted(sizes))
+        if links.sides and row.name in PACKETED:
+            timed(notes, row, Cell(name, "all_reduce", row.name, packets=True), sorted(sizes))
+    for row in (row for row in fitting("all_gather", links) if row.name in GATHERED):
+        timed(notes, row, Cell(name, "all_gather", row.name), [LARGE])
+
+
+def study(lines: Sequence[Line]) -> Study:
+    """The report of the notes' lines."""
+    lead = (
+        "Which schedule for which network: MultiTree, what was there before, what came after, and the bounds."
+    )
+    return Study("MultiTree: the schedule fits the network", lead, multitree_report.report(lines))
+
+
+SYSTEM = System(
+    "MultiTree, topology-aware all-reduce trees",
+    "Huang et al., ISCA 2021",
+    'fitted.fit("all_reduce", "multitree", topology)',
+    experiment,
+    study,
+)

@@ -1,0 +1,118 @@
+"""The experiment on MultiTree: its schedules, its sums, its judgements."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tweed.collective import topology
+from tweed.collective.fitted import fit
+from tweed.simulate import models, run, stragglers
+from tweed.systems import Notes, system
+from tweed.systems.multitree_goals import saved, verdicts
+from tweed.systems.multitree_measures import WIRE, bounded, grown, network
+from tweed.systems.multitree_times import BEST, LARGE, SMALL, TRAINED, Cell, Times, ratio, weak
+
+TORUS = topology.torus(4, 4, wire=WIRE)
+
+
+@pytest.mark.parametrize("name", ["torus 4x4", "mesh 4x4", "torus 3x5"])
+def test_trees_are_as_the_paper_says(name: str, tmp_path: Path) -> None:
+    notes = Notes(tmp_path)
+    grown(notes, name)
+    grown(notes, name)
+    (found,) = notes.lines
+    assert found["sends"] == found["ranks"] * (found["ranks"] - 1)
+    assert found["reversed"]
+    assert found["crowded"] == 0
+
+
+@given(st.integers(0, 2**32), st.sampled_from(["all_reduce", "all_gather", "reduce_scatter"]))
+def test_late_and_slow_ranks_end_with_the_exact_sum(seed: int, collective: str) -> None:
+    # The simulator compares what every rank ends with; one that waits for ever is an error.
+    slow = stragglers(16, share=0.5, factor=9.0, seed=seed)
+    schedule = fit(collective, "multitree", TORUS)
+    result = run(schedule, 1 << 16, TORUS, seed=seed, late_s=1e-4, jitter_s=1e-5, slow=slow, piece=1000)
+    assert result.seconds is not None
+
+
+def test_heads_cost_what_their_bytes_cost() -> None:
+    schedule = fit("all_reduce", "multitree", TORUS)
+    plain, packets, messages = (
+        run(schedule, LARGE, TORUS, **flow).seconds
+        for flow in ({}, {"header": 16, "packet": 256}, {"header": 16})
+    )
+    assert plain is not None
+    assert packets == pytest.approx(17 / 16 * plain, rel=1e-3)
+    assert messages == pytest.approx(plain, rel=1e-4)
+
+
+def line(builder: str, size: int, seconds: float | None, name: str = TRAINED, **facts: Any) -> dict[str, Any]:
+    usual = {"collective": "all_reduce", "packets": False, "pieces": 1}
+    told = {"network": name, "builder": builder, "numbytes": size, "seconds": seconds}
+    return {"kind": "time"} | usual | told | facts
+
+
+def test_of_several_numbers_of_pieces_and_of_builders_the_quickest_counts() -> None:
+    lines = [line("multitree", SMALL, 2.0), line("multitree", SMALL, 1.0, pieces=4)]
+    lines += [line("ring", SMALL, 3.0), line("ring", LARGE, 0.5), line("ring", SMALL, 0.1, packets=True)]
+    lines += [line("multitree", LARGE, None)]
+    times = Times(lines)
+    assert times.of(Cell(TRAINED, "all_reduce", "multitree")) == {SMALL: 1.0}
+    assert times.of(Cell(TRAINED, "all_reduce", BEST)) == {SMALL: 1.0, LARGE: 0.5}
+    assert times.winner(TRAINED, "all_reduce", LARGE) == "ring"
+    assert times.builders(TRAINED) == ["multitree", "ring", BEST]
+    assert times.share(Cell(TRAINED, "all_reduce", "ring"), LARGE) == 0.5 * 16e9 / LARGE
+    assert ratio(None, 1.0) is None
+    assert weak("torus 16x16") == 256 * 375 * 1024
+
+
+def test_claims_are_judged_by_the_figures() -> None:
+    lines = [line("ring", LARGE, 3.5), line("multitree", LARGE, 1.0), line("ring_2d", LARGE, 1.3)]
+    lines += [line("forest", LARGE, 0.66 * LARGE / 16e9, "mesh 4x4")]
+    rows = {row[0]: row[1:] for row in verdicts(lines).rows}
+    assert rows["torus 8x8, 64 MiB: at least 3× as fast as ring"] == ["3.50×", "met"]
+    assert rows["torus 8x8, 64 MiB: at least 1.4× as fast as ring_2d"] == ["1.30×", "missed"]
+    assert rows["mesh 4x4, 64 MiB: at or below 0.675 D/b"] == ["0.660 (forest)", "met"]
+    assert rows["weak scaling, 256 ranks, 375 KiB each: about 3× over ring"] == ["–", "–"]
+
+
+def test_a_training_step_is_put_together_from_its_layers() -> None:
+    load = models.ncf()
+    lines = [
+        line(builder, layer.numbytes, seconds, packets=builder == "ring")
+        for builder, seconds in (("ring", 3e-3), ("multitree", 1e-3))
+        for layer in load.layers
+    ]
+    times = Times(lines)
+    step = times.step(Cell(TRAINED, "all_reduce", "multitree"), "NCF", overlap=False)
+    assert step is not None
+    assert step.exchange_s == pytest.approx(8e-3)
+    assert saved(times, "NCF", "ring", overlap=False) == pytest.approx(2 / 3, rel=1e-3)
+    assert saved(times, "AlexNet", "ring", overlap=False) is None
+
+
+def test_bounds_are_noted_once(tmp_path: Path) -> None:
+    notes = Notes(tmp_path)
+    bounded(notes, "torus 4x4", LARGE)
+    bounded(notes, "torus 4x4", LARGE)
+    assert [found["links"] for found in notes.lines] == [pytest.approx(15 / 32), pytest.approx(15 / 64)]
+    assert network("torus 4x4") == TORUS
+
+
+def test_a_quick_look_goes_from_times_to_a_report(tmp_path: Path) -> None:
+    notes = Notes(tmp_path)
+    system("multitree").experiment(notes, True)
+    count = len(notes.lines)
+    system("multitree").experiment(Notes(tmp_path), True)
+    assert len(Notes(tmp_path).lines) == count
+    found = system("multitree").study(notes.lines)
+    titles = [section.title for section in found.sections]
+    assert titles[:2] == ["Claims", "Large messages"]
+    claims = {row[0]: row[2] for row in found.sections[0].tables[0].rows}
+    assert claims["torus 4x4: 5 steps a phase"] == "met"
+    assert claims["torus 4x4, 64 MiB: below 0.625 D/b"] == "met"
