@@ -7,10 +7,15 @@ from functools import lru_cache
 from tweed._core import Schedule, Topology
 from tweed.collective.fitted.base import Fitted
 from tweed.collective.fitted.bucket import bucket
+from tweed.collective.fitted.hdrm import hdrm
+from tweed.collective.fitted.hierarchy import hierarchy
 from tweed.collective.fitted.multitree import multitree
 from tweed.collective.fitted.ring_2d import ring_2d
+from tweed.collective.fitted.ring_bidirectional import ring_bidirectional
 from tweed.collective.fitted.routed import double_binary_tree, halving_doubling, ring
 from tweed.collective.fitted.straight import binomial_tree, exchange, pairwise, star
+from tweed.collective.fitted.three_tree import three_tree
+from tweed.collective.fitted.time_expanded import time_expanded
 from tweed.errors import UsageError
 
 _ROWS = (
@@ -18,8 +23,13 @@ _ROWS = (
     halving_doubling,
     double_binary_tree,
     ring_2d,
+    ring_bidirectional,
     bucket,
+    hdrm,
+    three_tree,
     multitree,
+    hierarchy,
+    time_expanded,
     binomial_tree,
     exchange,
     pairwise,
