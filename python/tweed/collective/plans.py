@@ -7,19 +7,24 @@ by the simulator, for a network that is described. Both pick by `chooser.quickes
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from itertools import groupby
 from typing import Any
 
 from tweed._core import Schedule, Topology
 from tweed.collective.chooser import Choice, Links, choose
-from tweed.collective.fitted import fit
+from tweed.collective.fitted import fit, fitting
 from tweed.collective.table import COLLECTIVES, build
+from tweed.collective.topology.check import survivors
 from tweed.collective.topology.text import from_plain, plain
 from tweed.errors import UsageError
 
 _FORMAT = 2
+QUICK = ("multitree", "double_binary_tree", "ring")
+"""Builders for networks that take what others leave when something is lost, in this order."""
+
+_STAY = {*QUICK, "binomial_tree", "exchange", "star", "pairwise", "hierarchy"}
 _SIZES = tuple(1 << bits for bits in range(8, 33))
 """Sizes that are compared, in bytes; a row ends at one of them, and the last row has no end."""
 
@@ -75,6 +80,30 @@ class Plan:
             if pick.collective == collective and (pick.up_to_bytes is None or numbytes <= pick.up_to_bytes):
                 return pick
         raise UsageError(f"the plan has no row for '{collective}'; it has {', '.join(COLLECTIVES)}")
+
+    def without(self, ranks: Collection[int] = (), links: Collection[tuple[int, int]] = ()) -> Plan:
+        """A plan for what is left when ranks or links are lost: proven anew, and there in milliseconds.
+
+        Ranks close up. Sizes stay; so does each builder, if it builds quickly and has a schedule for what is
+        left. In place of others comes the first of `QUICK` that has one. The quickest schedules for what is
+        left are found by `tweed.plan.make(plan.topology)`, which takes longer.
+
+        Args:
+          ranks: those that are gone.
+          links: directed, as (from, to); both directions of what is broken in both.
+
+        Raises:
+          UsageError: what is left is in pieces, or less than two ranks; or what is lost was not there.
+
+        Cost: 64 ranks: docs/plan.md.
+        """
+        known = set() if self.topology is None else {link[:2] for link in self.topology.links}
+        for what in (set(ranks) - set(range(self.ranks)), set(links) - known):
+            if what:
+                raise UsageError(f"the plan's network has no {sorted(what)[0]}: give ranks and links of it")
+        left = None if self.topology is None else survivors(self.topology, ranks, links)
+        count = self.ranks - len(set(ranks)) if left is None else left.ranks
+        return Plan(count, tuple(_again(pick, count, left) for pick in self.picks), left)
 
     def to_json(self) -> str:
         """Text for the other ranks and for a checkpoint; the same text for the same plan."""
@@ -157,6 +186,19 @@ def built(
             "their two ends know; use a direct builder, such as 'pairwise'"
         )
     return schedule
+
+
+def _again(pick: Pick, ranks: int, left: Topology | None) -> Pick:
+    """The pick's row for what is left."""
+    if left is None or pick.pieces is None:
+        return replace(pick, digest=digest(built(pick.collective, pick.builder, ranks)))
+    there = {row.name: row for row in fitting(pick.collective, left)}
+    names = ([pick.builder] if pick.builder in _STAY else []) + [*QUICK]
+    name = next(name for name in names if name in there)
+    pieces = pick.pieces if name == pick.builder else there[name].pieces[0]
+    why = f"takes over from '{pick.builder}' after a loss" if name != pick.builder else pick.why
+    made = digest(fit(pick.collective, name, left, pieces))
+    return replace(pick, builder=name, pieces=pieces, why=why, digest=made)
 
 
 def digest(schedule: Schedule) -> str:
