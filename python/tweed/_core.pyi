@@ -34,6 +34,7 @@ __all__ = [
     "simulate",
     "taken",
     "threshold",
+    "time_expanded",
     "top_k",
 ]
 
@@ -286,6 +287,9 @@ def tree_schedule(
     up: Sequence[tuple[int, Sequence[tuple[int, int, int, Sequence[int]]]]],
     pipeline: tuple[int, int],
 ) -> Schedule: ...
+def time_expanded(
+    collective: str, topology: Topology, options: tuple[int, int, int, int]
+) -> tuple[Schedule, float]: ...
 
 # The simulator
 

@@ -1,5 +1,6 @@
 //! `Schedule` and `Send` for Python: one field each.
 
+mod time_expanded;
 pub(crate) mod topology;
 mod trees;
 
@@ -15,6 +16,7 @@ use topology::{PyCost, PyTopology};
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<PySend>()?;
     module.add_class::<PySchedule>()?;
+    time_expanded::register(module)?;
     trees::register(module)?;
     topology::register(module)
 }

@@ -18,18 +18,21 @@
 //! That one rule covers all eight collectives. [`Schedule::new`] is the only way to make a schedule, and
 //! it proves the rule.
 
+mod builders;
 mod check;
 mod collective;
 mod cost;
 mod cycle;
 mod digest;
 mod error;
+mod order;
 mod record;
 mod rotate;
 mod topology;
 mod trees;
 mod waits;
 
+pub use builders::{Spread, TimeExpanded};
 pub use collective::{Collective, Ranks};
 pub use cost::Cost;
 pub use error::{Hop, ScheduleError};

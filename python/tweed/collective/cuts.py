@@ -10,13 +10,13 @@ Fabrics", arXiv 2402.06787, theorem 1. For a reduce-scatter, cut `topology.rever
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from math import gcd
 
 from tweed._core import Topology
 from tweed.collective.flows import LARGEST, Capacities, Flows
-from tweed.collective.forwarding import copies_needed, forwarded
+from tweed.collective.forwarding import GRAIN, copies_needed, forwarded
 from tweed.errors import UsageError
 
 
@@ -34,12 +34,12 @@ class Cut:
     inside: frozenset[int]
     ranks: int
     links: tuple[tuple[int, int], ...]
-    bandwidth: int
+    bandwidth: int | Fraction
 
     @property
     def rate(self) -> Fraction:
         """Bytes per second that each rank inside can send to all, if they share what leads out."""
-        return Fraction(self.bandwidth, self.ranks)
+        return Fraction(self.bandwidth) / self.ranks
 
     def seconds(self, numbytes: int, ranks: int) -> float:
         """The least time of an all-gather (or reduce-scatter) of `numbytes` in all over `ranks` ranks."""
@@ -63,7 +63,10 @@ def bottleneck(topology: Topology) -> Cut:
     if ranks < 2:
         raise UsageError("one rank alone sends nothing: a network needs two ranks")
     found = _worst(links, nodes, ranks)
-    return _worst(forwarded(links, ranks, nodes), nodes, ranks) if copies_needed(links, ranks) else found
+    if not copies_needed(links, ranks):
+        return found
+    cut = _worst(forwarded(links, ranks, nodes, found.rate), nodes, ranks)
+    return replace(cut, bandwidth=Fraction(cut.bandwidth, GRAIN))
 
 
 def smallest(topology: Topology, source: int) -> Cut:

@@ -8,10 +8,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from fractions import Fraction
 from math import ceil
 from typing import Any
 
 from tweed.collective.flows import LARGEST, Capacities, Flows
+
+GRAIN = 1 << 20
+"""What can be used of a link is counted in this part of a byte per second."""
 
 _CLOSE = 1e-7
 """A cut that lacks no more than this share of the rate is met: what floating point can tell."""
@@ -26,35 +30,39 @@ def copies_needed(links: Capacities, ranks: int) -> bool:
     return any(more > 0 for node, more in balance.items() if node >= ranks)
 
 
-def forwarded(links: Capacities, ranks: int, nodes: int) -> Capacities:
+def forwarded(links: Capacities, ranks: int, nodes: int, rate: Fraction) -> Capacities:
     """The part of each link's capacity that an all-gather can use, as no switch sends more than it gets.
 
     Among all such parts it takes one whose bottleneck cut is best: a linear program whose cuts are found by
-    max-flow as they are needed. Where no switch can send more than it gets, that is everything.
+    max-flow as they are needed.
+
+    Args:
+      links: bytes per second.
+      ranks: nodes below are ranks, others switches.
+      nodes: how many there are.
+      rate: of the bottleneck cut, if switches copied.
+
+    Returns:
+      What to use of each link, in parts of a byte per second: see `GRAIN`.
 
     Cost: a few linear programs with a variable for each link, and a max-flow to every rank for each.
     Source: own; that trees reach the rate is the theorem of Bang-Jensen, Frank and Jackson, "Preserving and
     increasing local edge-connectivity in mixed graphs", 1995: trees that span some nodes of a graph, of which
     the others have no more links out than in.
     """
-    if not copies_needed(links, ranks):
-        return links
-    unit = min(_into(rank, links) for rank in range(ranks)) / (ranks - 1)
-    program = _Program({link: value / unit for link, value in links.items()}, ranks, nodes)
+    most = ranks * (ranks - 1)
+    usable = {link: min(float(value / rate), most) for link, value in links.items()}
+    program = _Program(usable, ranks, nodes)
     everybody = frozenset(range(nodes))
     seen: set[frozenset[int]] = set()
     sets = {everybody - {rank} for rank in range(ranks)}
     while sets:
         seen |= sets
         program.add(sorted(sets, key=sorted))
-        shares, rate = program.solve()
-        sets = _violated(dict(zip(links, shares, strict=True)), rate, ranks, nodes) - seen
-    pairs = zip(links.items(), shares, strict=True)
-    return {link: min(value, ceil(share * unit)) for (link, value), share in pairs}
-
-
-def _into(node: int, links: Capacities) -> int:
-    return sum(value for (_, to), value in links.items() if to == node)
+        shares, reached = program.solve()
+        sets = _violated(dict(zip(links, shares, strict=True)), reached, ranks, nodes) - seen
+    pairs = zip(links.items(), map(Fraction, shares), strict=True)
+    return {link: min(value * GRAIN, ceil(share * rate * GRAIN)) for (link, value), share in pairs}
 
 
 class _Program:

@@ -5,7 +5,7 @@
 
 Every node, switches included, has a namespace, and in it one interface per neighbour and no other. A token
 bucket at the sending end holds each direction's bandwidth. Nodes hand on what is not for them, along fixed
-ways: those with the fewest links, of equals the lowest (`fitted.routed.routes`). So stores and handshakes
+ways: those with the fewest links, of equals the lowest (`fitted.ways.routes`). So stores and handshakes
 reach everybody, and what goes between ranks that are no neighbours takes the links of a routed schedule.
 """
 
@@ -25,9 +25,9 @@ from tweed.testbed.star import NO_OFFLOADS, Command, batch
 #: Shorter latencies are not emulated: the machine's own is about as long.
 LEAST_DELAY_S = 500e-6
 #: How much of a link's time may pass at once after a pause; two packets at least.
-_BURST_S, _LEAST_BURST_BYTES = 100e-6, 4096
+_BURST_S, _LEAST_BURST_BYTES = 100e-6, 1600
 _LEAST_QUEUE_BYTES = 64 << 10
-_IPV4_FORWARDING = "/proc/sys/net/ipv4/ip_forward"
+_SETTINGS = {"ip_forward": 1, "tcp_slow_start_after_idle": 0}
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,11 @@ def commands(wires: Wires, holders: Sequence[int], congestion: str) -> list[Comm
     if wires.ports:
         build.append(Command(HUB, ("ip", "-batch", "-"), _raised(wires)))
     build += [Command(node, ("ip", "-batch", "-"), _node(wires, node, congestion)) for node in nodes]
-    build += [Command(node, ("tee", _IPV4_FORWARDING), "1") for node in nodes]
+    build += [
+        Command(node, ("tee", f"/proc/sys/net/ipv4/{name}"), str(value))
+        for node in nodes
+        for name, value in _SETTINGS.items()
+    ]
     build += [Command(HUB, ("ethtool", "-K", port(number), *NO_OFFLOADS)) for number in wires.ports.values()]
     build += [Command(a, ("ethtool", "-K", toward(b), *NO_OFFLOADS)) for a, b in wires.ports]
     return build + [Command(node, ("tc", "-batch", "-"), _buckets(wires, node)) for node in nodes]

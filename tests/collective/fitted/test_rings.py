@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.collective.fitted.times import times
+from tests.collective.fitted.times import LONG, times
 from tweed.collective import fitted, topology
 from tweed.collective.topology import Topology
 from tweed.errors import UsageError
@@ -51,6 +51,8 @@ def test_buckets_gather_on_a_mesh_as_fast_as_its_corners_can(side: int) -> None:
     [
         ("ring_2d", topology.torus(4, 4, 4), "two dimensions"),
         ("ring_2d", topology.star(4), "two dimensions"),
+        ("ring_bidirectional", topology.line(4), "none was found"),
+        ("ring_bidirectional", topology.fat_tree(2, 2, 1), "none was found"),
         ("bucket", topology.dgx1(), "needs a grid"),
         ("bucket", topology.torus(4, 4).without(set(), {(0, 1)}), "needs a grid"),
     ],
@@ -66,3 +68,16 @@ def test_a_grid_that_lacks_a_link_is_refused() -> None:
     network = Topology(9, links, sides=whole.sides, wraps=whole.wraps)
     with pytest.raises(UsageError, match="ranks 4 and 5 are not linked both ways"):
         fitted.fit("all_reduce", "bucket", network)
+
+
+BOTH_WAYS = [topology.torus(4, 4), topology.mesh(8, 8), topology.random_regular(16, 3, 1)]
+
+
+@pytest.mark.parametrize("network", BOTH_WAYS)
+def test_a_ring_in_both_directions_takes_half_as_long(network: Topology) -> None:
+    assert times("ring_bidirectional", network) == pytest.approx(1 - 1 / network.ranks, rel=0.01)
+
+
+@pytest.mark.parametrize("side", [3, 5, 7])
+def test_on_an_odd_mesh_a_corner_hangs_on_the_ring(side: int) -> None:
+    assert times("ring_bidirectional", topology.mesh(side, side), slice_bytes=LONG) < 1.01

@@ -10,10 +10,14 @@ LONG = 64 << 20
 
 
 def times(
-    name: str, network: Topology, collective: str = "all_reduce", numbytes: int = LONG, pieces: int = 1
+    name: str,
+    network: Topology,
+    collective: str = "all_reduce",
+    numbytes: int = LONG,
+    slice_bytes: int = 1 << 16,
 ) -> float:
-    """What a builder's schedule takes in the simulator, messages cut into slices of 64 KiB."""
-    schedule = fitted.fit(collective, name, network, pieces)
-    seconds = run(schedule, numbytes, network, piece=1 << 16).seconds
+    """What a builder's schedule takes in the simulator, chunks cut into slices, 16 of them under way."""
+    schedule = fitted.fit(collective, name, network)
+    seconds = run(schedule, numbytes, network, piece=slice_bytes, window=16).seconds
     assert seconds is not None
     return seconds * topology.GIGABIT.bandwidth / numbytes
