@@ -14,6 +14,7 @@ from tweed.collective.fitted.ring_2d import ring_2d
 from tweed.collective.fitted.ring_bidirectional import ring_bidirectional
 from tweed.collective.fitted.routed import double_binary_tree, halving_doubling, ring
 from tweed.collective.fitted.straight import binomial_tree, exchange, pairwise, star
+from tweed.collective.fitted.swing import swing, swing_latency
 from tweed.collective.fitted.three_tree import three_tree
 from tweed.collective.fitted.time_expanded import time_expanded
 from tweed.errors import UsageError
@@ -26,6 +27,8 @@ _ROWS = (
     ring_bidirectional,
     bucket,
     hdrm,
+    swing,
+    swing_latency,
     three_tree,
     multitree,
     hierarchy,
