@@ -8,8 +8,8 @@ from typing import Any
 Capacities = dict[tuple[int, int], int]
 """What each directed link carries, by its nodes."""
 
-LARGEST = 2**31 - 1
-"""Scipy's flows are 32 bits wide, and wrap in silence."""
+LARGEST = 2**30 - 1
+"""Scipy's flows are 32 bits wide and wrap in silence; what is left of a link and its opposite must fit."""
 
 
 class Flows:
@@ -20,7 +20,7 @@ class Flows:
       supply: what the source gives each node; nodes that are left out get nothing.
       nodes: how many nodes there are; the source is one more.
 
-    All must add up to less than 2**31.
+    All supplies must add up to `LARGEST` at most.
     """
 
     def __init__(self, links: Mapping[tuple[int, int], int], supply: Mapping[int, int], nodes: int) -> None:

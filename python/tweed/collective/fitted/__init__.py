@@ -10,7 +10,7 @@ a builder, add a file and its row to `table.py`.
 from __future__ import annotations
 
 from tweed.collective.fitted.base import Fitted
-from tweed.collective.fitted.table import find, fit, fitting, refusals
+from tweed.collective.fitted.table import find, fit, fitting, refusals, rows
 from tweed.collective.fitted.trees import Edge, Tree
 
-__all__ = ["Edge", "Fitted", "Tree", "find", "fit", "fitting", "refusals"]
+__all__ = ["Edge", "Fitted", "Tree", "find", "fit", "fitting", "refusals", "rows"]

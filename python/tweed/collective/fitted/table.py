@@ -42,6 +42,11 @@ _ROWS = (
 _TABLE = {row.name: row for row in _ROWS}
 
 
+def rows() -> tuple[Fitted, ...]:
+    """Every builder there is."""
+    return _ROWS
+
+
 def fitting(collective: str, topology: Topology) -> tuple[Fitted, ...]:
     """Every builder that makes `collective` on this network."""
     return tuple(row for row in _ROWS if collective in row.collectives and not row.refuses(topology))
