@@ -51,61 +51,82 @@ def forwarded(links: Capacities, ranks: int, nodes: int, rate: Fraction) -> Capa
     the others have no more links out than in.
     """
     most = ranks * (ranks - 1)
-    usable = {link: min(float(value / rate), most) for link, value in links.items()}
-    program = _Program(usable, ranks, nodes)
-    everybody = frozenset(range(nodes))
-    seen: set[frozenset[int]] = set()
-    sets = {everybody - {rank} for rank in range(ranks)}
-    while sets:
-        seen |= sets
-        program.add(sorted(sets, key=sorted))
-        shares, reached = program.solve()
-        sets = _violated(dict(zip(links, shares, strict=True)), reached, ranks, nodes) - seen
-    pairs = zip(links.items(), map(Fraction, shares), strict=True)
-    return {link: min(value * GRAIN, ceil(share * rate * GRAIN)) for (link, value), share in pairs}
+    program = _Program({link: min(float(value / rate), most) for link, value in links.items()}, ranks, nodes)
+    while True:
+        shares, reached = program.fastest()
+        scale = (LARGEST // ranks) / reached
+        whole = {link: round(min(share * scale, LARGEST)) for link, share in shares.items()}
+        if not program.add(_narrow(whole, ranks, nodes, LARGEST // ranks)):
+            exact = {link: Fraction(share) * rate * GRAIN for link, share in shares.items()}
+            return {link: min(value * GRAIN, ceil(exact[link])) for link, value in links.items()}
 
 
-class _Program:
-    """Maximise the rate of every rank over what is used of the links."""
+def whole_parts(links: Capacities, ranks: int, nodes: int, trees: int) -> Capacities | None:
+    """The least of each link, in whole numbers, that holds `trees` from every rank if switches do not copy.
 
-    def __init__(self, links: Mapping[tuple[int, int], float], ranks: int, nodes: int) -> None:
-        self._ends = list(links)
-        self._ranks = ranks
-        self._bounds = [(0.0, value) for value in links.values()] + [(0.0, None)]
-        self._rows = [self._balance(switch) for switch in range(ranks, nodes)]
-
-    def _balance(self, switch: int) -> list[float]:
-        return [float((a == switch) - (b == switch)) for a, b in self._ends] + [0.0]
-
-    def add(self, sets: Iterable[frozenset[int]]) -> None:
-        """No rank may send faster than these sets allow."""
-        for inside in sets:
-            out = [-float(a in inside and b not in inside) for a, b in self._ends]
-            self._rows.append([*out, float(sum(node < self._ranks for node in inside))])
-
-    def solve(self) -> tuple[list[float], float]:
-        """The shares of the links, and the rate."""
-        import numpy as np
-        from scipy.optimize import linprog
-        from scipy.sparse import csr_array
-
-        aim = [0.0] * len(self._ends) + [-1.0]
-        rows = csr_array(np.array(self._rows))
-        limits = np.zeros(len(self._rows))
-        result: Any = linprog(aim, A_ub=rows, b_ub=limits, bounds=self._bounds, method="highs-ds")
-        return list(result.x[:-1]), float(result.x[-1])
+    None if there is no such part. Cost: as `forwarded`, with programs over whole numbers.
+    """
+    program = _Program({link: float(value) for link, value in links.items()}, ranks, nodes)
+    while True:
+        found = program.least(trees)
+        if found is None or not program.add(_narrow(found, ranks, nodes, trees)):
+            return found
 
 
-def _violated(
-    shares: dict[tuple[int, int], float], rate: float, ranks: int, nodes: int
-) -> set[frozenset[int]]:
-    """Sets that do not let every rank inside send at `rate`."""
-    supply = LARGEST // ranks
-    whole = {link: round(min(1.0, share / rate / ranks) * supply * ranks) for link, share in shares.items()}
-    flows = Flows(whole, dict.fromkeys(range(ranks), supply), nodes)
+def _narrow(links: Capacities, ranks: int, nodes: int, supply: int) -> list[frozenset[int]]:
+    """Sets that clearly do not let every rank inside send `supply`."""
+    flows = Flows(links, dict.fromkeys(range(ranks), supply), nodes)
+    enough = flows.total if flows.total < 1 / _CLOSE else flows.total * (1 - _CLOSE) - len(links)
     found = set()
     for rank in range(ranks):
         value, result = flows.to(rank)
-        if value < flows.total * (1 - _CLOSE) - len(shares):
+        if value < enough:
             found.add(flows.inside(result))
-    return found
+    return sorted(found, key=sorted)
+
+
+class _Program:
+    """What to use of each link, so that switches are in balance and the sets found so far let enough out."""
+
+    def __init__(self, links: Mapping[tuple[int, int], float], ranks: int, nodes: int) -> None:
+        self._links = dict(links)
+        self._ranks = ranks
+        self._switches = range(ranks, nodes)
+        everybody = frozenset(range(nodes))
+        self._sets = [everybody - {rank} for rank in range(ranks)]
+
+    def add(self, sets: Iterable[frozenset[int]]) -> bool:
+        """More sets; whether any is new."""
+        new = [inside for inside in sets if inside not in self._sets]
+        self._sets.extend(new)
+        return bool(new)
+
+    def fastest(self) -> tuple[dict[tuple[int, int], float], float]:
+        """The use of the links that lets each rank send most, and how much that is."""
+        found = self._solve([0.0] * len(self._links) + [-1.0], (0.0, float("inf")), whole=False)
+        assert found is not None
+        return dict(zip(self._links, found, strict=False)), found[-1]
+
+    def least(self, trees: int) -> Capacities | None:
+        """The least use of the links that lets each rank send to `trees`."""
+        found = self._solve([1.0] * len(self._links) + [0.0], (float(trees), float(trees)), whole=True)
+        return None if found is None else {k: round(v) for k, v in zip(self._links, found, strict=False)}
+
+    def _solve(self, costs: list[float], rate: tuple[float, float], whole: bool) -> list[float] | None:
+        import numpy as np
+        from scipy.optimize import Bounds, LinearConstraint, milp
+
+        ends = list(self._links)
+        rows = [[float((a == switch) - (b == switch)) for a, b in ends] + [0.0] for switch in self._switches]
+        for inside in self._sets:
+            out = [-float(a in inside and b not in inside) for a, b in ends]
+            rows.append([*out, float(sum(node < self._ranks for node in inside))])
+        result: Any = milp(
+            np.array(costs),
+            constraints=LinearConstraint(np.array(rows), -np.inf, np.zeros(len(rows))),
+            bounds=Bounds(
+                np.array([0.0] * len(ends) + [rate[0]]), np.array([*self._links.values(), rate[1]])
+            ),
+            integrality=np.array([float(whole)] * len(ends) + [0.0]),
+        )
+        return None if result.x is None else [float(value) for value in result.x]

@@ -7,6 +7,7 @@ from functools import lru_cache
 from tweed._core import Schedule, Topology
 from tweed.collective.fitted.base import Fitted
 from tweed.collective.fitted.bucket import bucket
+from tweed.collective.fitted.forest import forest
 from tweed.collective.fitted.hdrm import hdrm
 from tweed.collective.fitted.hierarchy import hierarchy
 from tweed.collective.fitted.multitree import multitree
@@ -33,6 +34,7 @@ _ROWS = (
     multitree,
     hierarchy,
     time_expanded,
+    forest,
     binomial_tree,
     exchange,
     pairwise,
