@@ -7,6 +7,7 @@ from functools import lru_cache
 from tweed._core import Schedule, Topology
 from tweed.collective.fitted.base import Fitted
 from tweed.collective.fitted.bucket import bucket
+from tweed.collective.fitted.exact import exact
 from tweed.collective.fitted.forest import forest
 from tweed.collective.fitted.hdrm import hdrm
 from tweed.collective.fitted.hierarchy import hierarchy
@@ -33,6 +34,7 @@ _ROWS = (
     three_tree,
     multitree,
     hierarchy,
+    exact,
     time_expanded,
     forest,
     binomial_tree,
