@@ -23,6 +23,11 @@ impl Rows {
         self.ones[row]
     }
 
+    /// How many bits of a row are set and are not set in `other`.
+    pub(super) fn ones_beyond(&self, row: usize, other: &[u64]) -> u32 {
+        self.row(row).iter().zip(other).map(|(a, b)| (a & !b).count_ones()).sum()
+    }
+
     pub(super) fn set(&mut self, row: usize, bit: usize) {
         let word = &mut self.bits[row * self.words + bit / 64];
         let mask = 1 << (bit % 64);
@@ -56,6 +61,6 @@ mod tests {
         let from = |start| first_from(start, rows.row(0), rows.row(1));
         assert_eq!([from(0), from(3), from(4), from(129)], [Some(3), Some(3), Some(129), Some(129)]);
         assert_eq!(first_from(0, rows.row(1), rows.row(0)), None);
-        assert_eq!((rows.ones(0), rows.ones(1)), (3, 1));
+        assert_eq!((rows.ones(0), rows.ones(1), rows.ones_beyond(0, rows.row(1))), (3, 1, 2));
     }
 }

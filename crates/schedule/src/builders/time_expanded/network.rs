@@ -1,8 +1,12 @@
-//! The network as a run sees it: what a chunk costs on every link, and which ranks are close to each other.
+//! The network as a run sees it: what a chunk costs on every link, and which nodes are close to each other.
 
-use crate::Topology;
+use std::collections::BTreeMap;
+use std::time::Duration;
 
-/// A directed link, and what one chunk costs on it.
+use super::near::components;
+use crate::{Link, Topology};
+
+/// A directed link, or the way through a switch of limited capacity, and what one chunk costs there.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Channel {
     pub(super) from: u32,
@@ -18,22 +22,42 @@ pub(super) struct Channel {
 }
 
 impl Channel {
-    pub(super) fn cost(&self) -> u64 {
+    fn new((from, to): (u32, u32), link: &Link, bytes: u64, clock: Clock) -> Channel {
+        let (busy, latency) = (nanos(link.busy(bytes)), nanos(link.latency));
+        let (busy, latency) = match clock {
+            Clock::Simulator => (busy, latency),
+            Clock::Rounds => (busy.saturating_add(latency), 0),
+        };
+        Channel { from, to, busy, latency, count: link.count, level: 0 }
+    }
+
+    fn cost(&self) -> u64 {
         self.busy.saturating_add(self.latency)
     }
+}
+
+/// When a link is free again.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Clock {
+    /// Once the last byte has entered.
+    Simulator,
+    /// Once the last byte has arrived.
+    Rounds,
 }
 
 #[derive(Debug)]
 pub(super) struct Network {
     pub(super) ranks: usize,
-    /// Those that carry anything, ordered by their nodes.
+    /// Nodes from here on are the far sides of switches that have a capacity.
+    pub(super) nodes: u32,
     pub(super) channels: Vec<Channel>,
     /// By node, the channels that leave it, and those that reach it.
     pub(super) out: Vec<Vec<u32>>,
     pub(super) into: Vec<Vec<u32>>,
-    /// By level and node: its neighbourhood, the nodes that reach each other over links of lower levels.
+    /// By level and node: the number of its neighbourhood, which are the nodes that reach each other over channels of
+    /// lower levels.
     pub(super) near: Vec<Vec<u32>>,
-    /// By level and node: nanoseconds between two chunks that come over links of lower levels, none if there are none.
+    /// By level and node: nanoseconds between two chunks that reach it over channels of lower levels.
     pub(super) pace: Vec<Vec<u64>>,
 }
 
@@ -41,97 +65,57 @@ pub(super) struct Network {
 const MOST_LEVELS: usize = 12;
 
 impl Network {
-    pub(super) fn new(topology: &Topology, bytes: u64) -> Network {
-        let mut channels: Vec<Channel> = Vec::new();
-        for ((from, to), link) in topology.links() {
-            let (busy, latency) = (nanos(link.busy(bytes)), nanos(link.latency));
-            if link.bandwidth > 0 && link.count > 0 && from != to {
-                channels.push(Channel { from, to, busy, latency, count: link.count, level: 0 });
-            }
-        }
-        let fastest = channels.iter().map(Channel::cost).min().unwrap_or(1).max(1);
-        for channel in &mut channels {
-            channel.level = ((channel.cost() / fastest).max(1).ilog2() as usize).min(MOST_LEVELS - 1);
-        }
-        let nodes = topology.nodes() as usize;
+    pub(super) fn new(topology: &Topology, bytes: u64, clock: Clock) -> Network {
+        let channels = channels(topology, bytes, clock);
+        let nodes = channels.iter().map(|c| c.from.max(c.to) + 1).fold(topology.nodes(), u32::max) as usize;
         let (mut out, mut into) = (vec![Vec::new(); nodes], vec![Vec::new(); nodes]);
         for (index, channel) in (0..).zip(&channels) {
             out[channel.from as usize].push(index);
             into[channel.to as usize].push(index);
         }
-        let mut network = Network {
-            ranks: topology.ranks() as usize,
-            channels,
-            out,
-            into,
-            near: Vec::new(),
-            pace: Vec::new(),
-        };
-        let levels = network.channels.iter().map(|c| c.level).max().unwrap_or(0);
+        let levels = channels.iter().map(|c| c.level).max().unwrap_or(0);
+        let (ranks, nodes) = (topology.ranks() as usize, topology.nodes());
+        let mut network = Network { ranks, nodes, channels, out, into, near: Vec::new(), pace: Vec::new() };
         network.near = (0..=levels).map(|level| network.neighbourhoods(level)).collect();
         network.pace = (0..=levels).map(|level| network.paces(level)).collect();
         network
     }
 
-    /// Nodes have the same number if they reach each other over links below `level` (Kosaraju's algorithm).
+    pub(super) fn is_rank(&self, node: u32) -> bool {
+        (node as usize) < self.ranks
+    }
+
+    fn of<'a>(&'a self, links: &'a [u32]) -> impl Iterator<Item = &'a Channel> {
+        links.iter().map(|&link| &self.channels[link as usize])
+    }
+
     fn neighbourhoods(&self, level: usize) -> Vec<u32> {
-        let nodes = self.out.len();
-        let ahead = |node: usize| self.ends(&self.out[node], level, |channel| channel.to);
-        let back = |node: usize| self.ends(&self.into[node], level, |channel| channel.from);
-        let (mut seen, mut order) = (vec![false; nodes], Vec::with_capacity(nodes));
-        for start in 0..nodes {
-            leave_in_order(start, &ahead, &mut seen, &mut order);
-        }
-        let mut near = vec![u32::MAX; nodes];
-        let mut number = 0;
-        for &start in order.iter().rev() {
-            let mut path = vec![start];
-            if near[start] == u32::MAX {
-                number += 1;
-            }
-            while let Some(node) = path.pop() {
-                if near[node] == u32::MAX {
-                    near[node] = number - 1;
-                    path.extend(back(node));
-                }
-            }
-        }
-        near
+        let below = |c: &&Channel| c.level < level;
+        let ahead = |node: usize| self.of(&self.out[node]).filter(below).map(|c| c.to as usize).collect();
+        let back = |node: usize| self.of(&self.into[node]).filter(below).map(|c| c.from as usize).collect();
+        components(self.out.len(), &ahead, &back)
     }
 
     fn paces(&self, level: usize) -> Vec<u64> {
-        let pace = |links: &Vec<u32>| {
-            let channels = links.iter().map(|&link| &self.channels[link as usize]);
-            let rate = |c: &Channel| f64::from(c.count) / c.busy.max(1) as f64;
-            let rate: f64 = channels.filter(|c| c.level < level).map(rate).sum();
-            if rate > 0.0 {
-                (1.0 / rate) as u64
-            } else {
-                0
-            }
-        };
-        self.into.iter().map(pace).collect()
+        let rate = |c: &Channel| f64::from(c.count) / c.busy.max(1) as f64;
+        let rates = self.into.iter().map(|links| self.of(links).filter(|c| c.level < level).map(rate).sum());
+        rates.map(|rate: f64| if rate > 0.0 { (1.0 / rate) as u64 } else { 0 }).collect()
     }
 
-    fn ends(&self, links: &[u32], level: usize, end: impl Fn(&Channel) -> u32) -> Vec<usize> {
-        let channels = links.iter().map(|&link| &self.channels[link as usize]);
-        channels.filter(|channel| channel.level < level).map(|channel| end(channel) as usize).collect()
-    }
-
-    /// Before this time some rank cannot have `chunks` chunks of others: its own links take so long.
-    pub(super) fn bound(&self, chunks: usize) -> u64 {
-        (0..self.ranks).map(|rank| self.earliest(rank, chunks as u64)).max().unwrap_or(0)
+    /// Before this time, in nanoseconds, some rank cannot have `chunks` from others: its own links take so long.
+    pub(super) fn bound(&self, chunks: u64) -> u64 {
+        (0..self.ranks).map(|rank| self.earliest(rank, chunks)).max().unwrap_or(0)
     }
 
     fn earliest(&self, rank: usize, chunks: u64) -> u64 {
-        let links = || self.into[rank].iter().map(|&link| &self.channels[link as usize]);
+        let links = &self.into[rank];
         let alone = |c: &Channel| c.latency.saturating_add(c.busy.max(1).saturating_mul(chunks));
-        let brought =
+        let in_time =
             |c: &Channel, time: u64| time.saturating_sub(c.latency) / c.busy.max(1) * u64::from(c.count);
-        let (mut low, mut high) = (0, links().map(alone).min().unwrap_or(0));
+        let (mut low, mut high) = (0, self.of(links).map(alone).min().unwrap_or(0));
         while low < high {
             let middle = low + (high - low) / 2;
-            match links().map(|c| brought(c, middle)).sum::<u64>() >= chunks {
+            match self.of(links).map(|c| in_time(c, middle)).sum::<u64>() >= chunks {
                 true => high = middle,
                 false => low = middle + 1,
             }
@@ -140,29 +124,29 @@ impl Network {
     }
 }
 
-/// Depth first: appends each node that is reached when all beyond it have been.
-fn leave_in_order(
-    start: usize,
-    ahead: &impl Fn(usize) -> Vec<usize>,
-    seen: &mut [bool],
-    order: &mut Vec<usize>,
-) {
-    if std::mem::replace(&mut seen[start], true) {
-        return;
-    }
-    let mut path = vec![(start, ahead(start))];
-    while let Some((node, next)) = path.last_mut() {
-        match next.pop() {
-            Some(next) if !std::mem::replace(&mut seen[next], true) => path.push((next, ahead(next))),
-            Some(_) => {}
-            None => {
-                order.push(*node);
-                path.pop();
-            }
+/// Links that carry anything, by their nodes; those that leave a switch with a capacity start at its far side.
+fn channels(topology: &Topology, bytes: u64, clock: Clock) -> Vec<Channel> {
+    let capacities = topology.traits().capacities.iter().filter(|(&node, _)| node >= topology.ranks());
+    let far: BTreeMap<u32, u32> = capacities.clone().map(|(&node, _)| node).zip(topology.nodes()..).collect();
+    let mut channels = Vec::new();
+    for ((from, to), link) in topology.links() {
+        if link.bandwidth > 0 && link.count > 0 && from != to {
+            let from = far.get(&from).copied().unwrap_or(from);
+            channels.push(Channel::new((from, to), &link, bytes, clock));
         }
     }
+    let fastest = channels.iter().map(Channel::cost).min().unwrap_or(1).max(1);
+    for channel in &mut channels {
+        channel.level = ((channel.cost() / fastest).max(1).ilog2() as usize).min(MOST_LEVELS - 1);
+    }
+    for (node, &capacity) in capacities {
+        let through = Link::new(capacity, Duration::ZERO);
+        channels.push(Channel::new((*node, far[node]), &through, bytes, clock));
+    }
+    channels
 }
 
-fn nanos(duration: std::time::Duration) -> u64 {
-    duration.as_nanos().try_into().unwrap_or(u64::MAX / 4)
+/// Short enough that sums of a few do not overflow.
+fn nanos(duration: Duration) -> u64 {
+    duration.as_nanos().min(1 << 48) as u64
 }
