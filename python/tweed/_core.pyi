@@ -26,6 +26,7 @@ __all__ = [
     "gaps_room",
     "gather",
     "kth_magnitude",
+    "multitree",
     "nonzero",
     "quant_decode_add",
     "quant_encode",
@@ -36,6 +37,7 @@ __all__ = [
     "threshold",
     "time_expanded",
     "top_k",
+    "tree_schedule",
 ]
 
 # Kernels: numbers lie at addresses
@@ -213,6 +215,8 @@ class Schedule:
     @property
     def digest(self) -> int: ...
     @property
+    def nbytes(self) -> int: ...
+    @property
     def direct(self) -> bool: ...
     @property
     def sends(self) -> list[Send]: ...
@@ -232,11 +236,11 @@ class Topology:
         cls,
         ranks: int,
         links: Sequence[tuple[int, int, int, float] | tuple[int, int, int, float, int]],
-        name: str = "",
-        capacities: Mapping[int, int] = {},
-        sides: Sequence[int] = [],
-        wraps: Sequence[bool] = [],
-        places: Sequence[Sequence[int]] = [],
+        name: str = ...,
+        capacities: Mapping[int, int] = ...,
+        sides: Sequence[int] = ...,
+        wraps: Sequence[bool] = ...,
+        places: Sequence[Sequence[int]] = ...,
     ) -> Topology: ...
     @staticmethod
     def complete(ranks: int, bandwidth: int, latency_s: float) -> Topology: ...
@@ -287,6 +291,7 @@ def tree_schedule(
     up: Sequence[tuple[int, Sequence[tuple[int, int, int, Sequence[int]]]]],
     pipeline: tuple[int, int],
 ) -> Schedule: ...
+def multitree(collective: str, topology: Topology, pieces: int, split: bool) -> Schedule: ...
 def time_expanded(
     collective: str, topology: Topology, options: tuple[int, int, int, int]
 ) -> tuple[Schedule, float]: ...

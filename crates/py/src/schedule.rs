@@ -1,5 +1,6 @@
 //! `Schedule` and `Send` for Python: one field each.
 
+mod multitree;
 mod time_expanded;
 pub(crate) mod topology;
 mod trees;
@@ -16,6 +17,7 @@ use topology::{PyCost, PyTopology};
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<PySend>()?;
     module.add_class::<PySchedule>()?;
+    multitree::register(module)?;
     time_expanded::register(module)?;
     trees::register(module)?;
     topology::register(module)
@@ -186,6 +188,12 @@ impl PySchedule {
     #[getter]
     fn digest(&self) -> u64 {
         self.inner.digest()
+    }
+
+    /// Bytes of memory that the sends take; the topology is shared and not counted.
+    #[getter]
+    fn nbytes(&self) -> usize {
+        self.inner.nbytes()
     }
 
     /// Every send leaves a rank that held the chunk from the start: nothing is handed on.

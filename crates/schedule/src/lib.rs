@@ -32,7 +32,7 @@ mod topology;
 mod trees;
 mod waits;
 
-pub use builders::{Spread, TimeExpanded};
+pub use builders::{MultiTree, Spread, TimeExpanded};
 pub use collective::{Collective, Ranks};
 pub use cost::Cost;
 pub use error::{Hop, ScheduleError};

@@ -12,6 +12,9 @@ use crate::{Collective, Hop, Ranks, ScheduleError, Topology};
 /// A rank's number within its group.
 pub type Rank = u32;
 
+/// Bytes before the items of a [`ThinVec`]: its length and its capacity.
+const LIST_HEADER: usize = 2 * size_of::<usize>();
+
 /// One transfer of one chunk.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Send {
@@ -125,6 +128,15 @@ impl Schedule {
     /// Equal on every machine for schedules that do the same; covers all but name and topology.
     pub fn digest(&self) -> u64 {
         self.digest
+    }
+    /// Bytes of memory that the sends take, with their lists; the topology is shared and not counted.
+    pub fn nbytes(&self) -> usize {
+        let list = |list: &ThinVec<u32>| match list.capacity() {
+            0 => 0,
+            room => LIST_HEADER + room * size_of::<u32>(),
+        };
+        let lists = self.sends.iter().map(|send| list(&send.route) + list(&send.after));
+        self.sends.len() * size_of::<Send>() + lists.sum::<usize>()
     }
     /// Whose part `chunk` belongs to, where the buffer has one part per rank; else none.
     pub fn owner(&self, chunk: u32) -> Option<Rank> {

@@ -11,7 +11,7 @@ from tweed.collective.fitted.exact import exact
 from tweed.collective.fitted.forest import forest
 from tweed.collective.fitted.hdrm import hdrm
 from tweed.collective.fitted.hierarchy import hierarchy
-from tweed.collective.fitted.multitree import multitree
+from tweed.collective.fitted.multitree import multitree, multitree_split
 from tweed.collective.fitted.ring_2d import ring_2d
 from tweed.collective.fitted.ring_bidirectional import ring_bidirectional
 from tweed.collective.fitted.routed import double_binary_tree, halving_doubling, ring
@@ -33,6 +33,7 @@ _ROWS = (
     swing_latency,
     three_tree,
     multitree,
+    multitree_split,
     hierarchy,
     exact,
     time_expanded,
