@@ -14,7 +14,7 @@ from tweed.collective.topology import Topology
 from tweed.errors import UsageError
 from tweed.report.layout import place
 from tweed.report.plots import svg
-from tweed.report.topology import draw
+from tweed.report.topology import draw, gallery
 
 MORE = [
     topology.torus(3, 3, 3),
@@ -47,6 +47,12 @@ def test_the_same_network_gives_the_same_picture() -> None:
     picture = svg(draw(network))
     assert picture == svg(draw(network))
     for words in ("1 Gbit/s, 50 µs", "100 Mbit/s, 20 ms", "site 0", "sites 2 1"):
+        assert words in picture
+
+
+def test_several_networks_side_by_side() -> None:
+    picture = svg(gallery([topology.ring(4), topology.star(3), topology.dgx1()], columns=2))
+    for words in ("ring 4", "star 3", "DGX-1", "200 Gbit/s, 1 µs"):
         assert words in picture
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from matplotlib import colormaps, rc_context
@@ -35,25 +35,52 @@ def draw(topology: Topology, load: Mapping[tuple[int, int], float] | None = None
 
     Raises: UsageError if the network is complete, which has no links to draw, or too large.
     """
+    layout = _layout(topology)
+    with rc_context(LOOK):
+        figure = Figure(figsize=_size(layout), layout="constrained")
+        _fill(figure.subplots(), topology, layout, load)
+        figure.axes[0].set_title(title or topology.name, loc="left", fontsize=11)
+    return figure
+
+
+def gallery(topologies: Sequence[Topology], columns: int = 3) -> Figure:
+    """Several networks side by side, by their names.
+
+    Raises: as `draw`.
+    """
+    layouts = [_layout(topology) for topology in topologies]
+    with rc_context(LOOK):
+        rows = -(-len(topologies) // columns)
+        figure = Figure(figsize=(4.2 * columns, 3.4 * rows), layout="constrained")
+        panels = figure.subplots(rows, columns, squeeze=False).flat
+        for axes, topology, layout in zip(panels, topologies, layouts, strict=False):
+            _fill(axes, topology, layout, None)
+            axes.set_title(topology.name, loc="left", fontsize=11)
+        for axes in list(panels)[len(topologies) :]:
+            axes.set_axis_off()
+    return figure
+
+
+def _layout(topology: Topology) -> Layout:
     if topology.is_complete:
         raise UsageError("a complete network has no links of its own to draw")
     if topology.nodes > _MOST_DRAWN:
         raise UsageError(f"a picture of {topology.nodes} nodes shows nothing; draw {_MOST_DRAWN} at most")
-    layout = place(topology)
-    with rc_context(LOOK):
-        figure = Figure(figsize=_size(layout), layout="constrained")
-        axes = figure.subplots()
-        axes.set_axis_off()
-        axes.set_aspect("equal")
-        if load is None:
-            _by_wire(axes, topology, layout)
-        else:
-            _by_load(axes, topology, layout, load)
-        _boxes(axes, layout)
-        _nodes(axes, topology, layout)
-        axes.autoscale_view()
-        axes.set_title(title or topology.name, loc="left", fontsize=11)
-    return figure
+    return place(topology)
+
+
+def _fill(
+    axes: Axes, topology: Topology, layout: Layout, load: Mapping[tuple[int, int], float] | None
+) -> None:
+    axes.set_axis_off()
+    axes.set_aspect("equal")
+    if load is None:
+        _by_wire(axes, topology, layout)
+    else:
+        _by_load(axes, topology, layout, load)
+    _boxes(axes, layout)
+    _nodes(axes, topology, layout)
+    axes.autoscale_view()
 
 
 def _extent(layout: Layout) -> tuple[float, float]:
@@ -68,7 +95,7 @@ def _scale(layout: Layout) -> float:
 
 def _size(layout: Layout) -> tuple[float, float]:
     width, height = _extent(layout)
-    return max(4.5, width * _scale(layout) + 1.2), max(2.2, height * _scale(layout) + 1.6)
+    return max(4.5, width * _scale(layout) + 1.2), max(2.4, height * _scale(layout) + 1.9)
 
 
 # --- Links.
@@ -90,8 +117,9 @@ def _by_wire(axes: Axes, topology: Topology, layout: Layout) -> None:
     if len(kinds) > len(shown):
         names[-1] = f"{len(kinds) - len(shown) + 1} slower kinds"
     handles = [Line2D([], [], color=colours[kind], linewidth=1.3) for kind in shown]
-    _figure(axes).legend(
-        handles, names, loc="outside lower center", ncols=min(3, len(names)), frameon=False, fontsize=9
+    columns, below = min(3, len(names)), (0.5, -0.02)
+    axes.legend(
+        handles, names, loc="upper center", bbox_to_anchor=below, ncols=columns, frameon=False, fontsize=9
     )
 
 

@@ -147,3 +147,11 @@ def test_nonsense_is_a_usage_error_or_a_network(field: str, nonsense: object) ->
         assert isinstance(topology.from_plain(value), Topology)
     except UsageError as error:
         assert str(error)
+
+
+def test_the_example_in_the_docs_is_a_network() -> None:
+    page = Path(__file__).parents[3] / "docs" / "topology.md"
+    example = page.read_text(encoding="utf-8").split("```json")[1].split("```")[0]
+    network = topology.from_plain(json.loads(example))
+    assert (network.ranks, network.nodes, len(network.links)) == (4, 6, 10)
+    assert network.capacities == {5: 250_000_000}
