@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cache, partial
 
 from tweed._core import Schedule, Send, Topology
 from tweed.collective.builder import Builder, schedule
@@ -35,17 +36,24 @@ def routed(builder: Builder, topology: Topology, order: Order = as_numbered, nam
     at = order(topology)
     chunks = builder.chunks(topology.ranks)
     owned = at if chunks == topology.ranks else range(chunks)
-    sends = (_over(send, at, owned, topology) for send in builder(topology.ranks))
+    way = cache(partial(_way, topology))
+    sends = (_over(send, at, owned, way) for send in builder(topology.ranks))
     name = name or builder.name
     return schedule(name, builder.collective, topology.ranks, chunks, sends, topology=topology)
 
 
-def _over(send: Send, at: Sequence[int], owned: Sequence[int], topology: Topology) -> Send:
+def _over(send: Send, at: Sequence[int], owned: Sequence[int], way: Callable[[int, int], list[int]]) -> Send:
     src, dst = at[send.src], at[send.dst]
+    return Send(send.step, src, dst, owned[send.chunk], send.reduce, way(src, dst), send.after)
+
+
+def _way(topology: Topology, src: int, dst: int) -> list[int]:
+    if topology.has_link(src, dst):
+        return []
     way = routes(topology, src).get(dst)
     if way is None:
         raise UsageError(f"no way leads from rank {src} to rank {dst}: add the links that are missing")
-    return Send(send.step, src, dst, owned[send.chunk], send.reduce, list(way), send.after)
+    return list(way)
 
 
 def on_a_network(name: str, *collectives: str, order: Order = as_numbered) -> Fitted:
