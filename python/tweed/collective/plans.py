@@ -84,7 +84,7 @@ class Plan:
     def without(self, ranks: Collection[int] = (), links: Collection[tuple[int, int]] = ()) -> Plan:
         """A plan for what is left when ranks or links are lost: proven anew, and there in milliseconds.
 
-        Ranks close up. Sizes stay; so does each builder, if it builds quickly and has a schedule for what is
+        Ranks close up. Sizes stay as they were; so does each builder, if it builds quickly and has a schedule for what is
         left. In place of others comes the first of `QUICK` that has one. The quickest schedules for what is
         left are found by `tweed.plan.make(plan.topology)`, which takes longer.
 
@@ -103,7 +103,10 @@ class Plan:
                 raise UsageError(f"the plan's network has no {sorted(what)[0]}: give ranks and links of it")
         left = None if self.topology is None else survivors(self.topology, ranks, links)
         count = self.ranks - len(set(ranks)) if left is None else left.ranks
-        return Plan(count, tuple(_again(pick, count, left) for pick in self.picks), left)
+        again = (_again(pick, count, left) for pick in self.picks)
+        rows_of = groupby(again, key=lambda pick: (pick.collective, pick.builder, pick.pieces))
+        joined = (list(same) for _, same in rows_of)
+        return Plan(count, tuple(replace(row[0], up_to_bytes=row[-1].up_to_bytes) for row in joined), left)
 
     def to_json(self) -> str:
         """Text for the other ranks and for a checkpoint; the same text for the same plan."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 from tweed._core import Schedule, Topology
 from tweed.collective.chooser import slicing
@@ -57,6 +58,7 @@ def predicted(schedule: Schedule, numbytes: int, topology: Topology, host: Host 
     return whole + (numbytes - most) * (whole - half) / (most - most // 2)
 
 
+@lru_cache(maxsize=128)  # one pair of runs serves all long buffers
 def _simulated(schedule: Schedule, numbytes: int, topology: Topology, host: Host) -> float:
     piece, window = slicing(schedule.chunks)
     found = run(
