@@ -82,6 +82,33 @@ def test_wrong_files(tmp_path: Path, text: str, says: str) -> None:
     assert isinstance(error, UsageError) and says in str(error) and str(path) in str(error)
 
 
+def test_what_a_doctor_has_measured(tmp_path: Path) -> None:
+    pairs = [(src, dst) for src in range(3) for dst in range(3) if src != dst]
+    links = [{"src": a, "dst": b, "via": "tcp", "bandwidth": 1e8, "latency_s": 1e-4} for a, b in pairs]
+    matrix = {"members": [{}, {}, {}], "links": links}
+    path = tmp_path / "doctor.json"
+    path.write_text(json.dumps({"findings": [], "matrix": matrix}))
+    told = json.loads(plan(path, "--sizes", "1MiB", "--collective", "all_reduce", "--json").stdout)
+    assert told["all_reduce"]["network"] == "3 ranks, measured"
+    assert told["all_reduce"]["host"]["header"] == 0  # what was counted is payload
+    for odd, says in ((None, "found on one host"), ({}, "is not what `tweed doctor` measures")):
+        path.write_text(json.dumps({"findings": [], "matrix": odd}))
+        error = plan(path).exception
+        assert isinstance(error, UsageError) and says in str(error)
+
+
+def test_what_belongs_to_measuring(network: Path) -> None:
+    for words, says in (
+        ([], "either a file that describes the network, or --measure"),
+        ([network, "--measure"], "either a file that describes the network, or --measure"),
+        ([network, "--ranks", 2], "belong to --measure"),
+        (["--measure"], "runs under torchrun"),
+        (["--measure", "--ranks", 1], "nothing can be measured between 1 ranks"),
+    ):
+        error = plan(*words).exception
+        assert isinstance(error, UsageError) and says in str(error)
+
+
 def test_no_file(tmp_path: Path) -> None:
     error = plan(tmp_path / "none.json").exception
     assert isinstance(error, UsageError) and "cannot be read: No such file" in str(error)

@@ -9,6 +9,7 @@ from tweed.collective import COLLECTIVES, Plan, topology
 from tweed.collective.topology import Topology
 from tweed.errors import UsageError
 from tweed.plan import Planned, make
+from tweed.plan.table import ALIKE
 
 SIZES = (1 << 10, 1 << 16, 1 << 20)
 
@@ -41,7 +42,7 @@ def test_the_pick_is_the_quickest_that_was_simulated() -> None:
                 for one, time in zip(table.candidates, column, strict=True)
                 if (one.builder, one.pieces) == (choice.builder, choice.pieces)
             )
-            assert picked == pytest.approx(min(exact))
+            assert picked <= min(exact) * (1 + ALIKE)
             assert all(time.exact or time.seconds > picked for time in column)
             assert planned.plan.pick(collective, numbytes).builder == choice.builder
 

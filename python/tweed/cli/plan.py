@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,13 +13,25 @@ from rich.console import Console
 from tweed.errors import UsageError
 
 if TYPE_CHECKING:
-    from tweed.plan import Planned
+    from tweed._core import Topology
+    from tweed.doctor.together import Report
+    from tweed.plan import Host, Planned
 
 _UNITS = {"GiB": 2**30, "MiB": 2**20, "KiB": 2**10, "GB": 10**9, "MB": 10**6, "KB": 10**3, "B": 1}
 
 
 def plan(
-    network: Annotated[Path, typer.Argument(help="A file that describes the network (docs/topology.md).")],
+    network: Annotated[
+        Path | None,
+        typer.Argument(help="A file: a network (docs/topology.md), or what tweed doctor --output wrote."),
+    ] = None,
+    measure: Annotated[
+        bool, typer.Option("--measure", help="Measure between torchrun's ranks, or those of --ranks.")
+    ] = False,
+    ranks: Annotated[int | None, typer.Option(help="With --measure: start so many on this machine.")] = None,
+    testbed: Annotated[
+        str | None, typer.Option(help="With --ranks: put them into a network: rate=100mbit,rtt=20ms.")
+    ] = None,
     collective: Annotated[
         list[str] | None, typer.Option(help="Predict this one only; may be given several times.")
     ] = None,
@@ -29,30 +42,90 @@ def plan(
     plot: Annotated[Path | None, typer.Option(help="Draw it to this file, .svg or .png.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print all figures as JSON instead.")] = False,
     out: Annotated[Path | None, typer.Option(help="Store the plan here, for TWEED_PLAN.")] = None,
+    save: Annotated[Path | None, typer.Option(help="Write the network that was measured here.")] = None,
 ) -> None:
     """Try every builder on a network in the simulator; show predicted times and picks, and store the plan.
 
     A group runs it when rank 0 is given it: TWEED_PLAN=plan.json torchrun ...
+    To measure a job's network: torchrun ... --no-python tweed plan --measure --out plan.json
     """
-    from tweed.collective import topology
-    from tweed.plan import SIZES, make, picture
-    from tweed.plan.candidates import FITTED
-
-    for path in (out, plot):
+    if (network is None) != measure:
+        raise UsageError("give either a file that describes the network, or --measure")
+    if not measure and (ranks, testbed, save) != (None, None, None):
+        raise UsageError("--ranks, --testbed and --save belong to --measure")
+    for path in (out, plot, save):
         if path is not None and not path.parent.is_dir():
             raise UsageError(f"cannot write {path}: there is no folder {path.parent}")
-    asked = SIZES if sizes is None else _sizes(sizes)
+    asked = None if sizes is None else [_size(part.strip()) for part in sizes.split(",")]
     try:
-        with Console(stderr=True).status("") as status:
-            planned = make(topology.read(network), collective or FITTED, asked, tell=status.update)
+        found = _measured(ranks, testbed) if network is None else _read(network)
+        planned = None if found is None else _make(*found, collective, asked)
     except KeyboardInterrupt:
         typer.echo("Stopped.", err=True)
         raise typer.Exit(130) from None
+    if planned is not None:
+        _store(planned, out, plot, save)
+        _tell(planned, as_json, everything, out)
+
+
+def _read(path: Path) -> tuple[Topology, Host]:
+    from tweed.plan import network
+
+    return network.read(path)
+
+
+def _measured(ranks: int | None, testbed: str | None) -> tuple[Topology, Host] | None:
+    """The network between ranks; None on all ranks of torchrun's but the first."""
+    from tweed.plan import network
+
+    report = _visit(ranks, testbed)
+    if report is None:
+        return None
+    if report.matrix is None:
+        worst = "; ".join(f"{one.what} ({one.fix})" for one in report.findings if one.level.name == "ERROR")
+        raise UsageError(f"the network could not be measured: {worst or 'see tweed doctor'}")
+    return network.measured(report.matrix.plain()), network.PAYLOAD
+
+
+def _visit(ranks: int | None, testbed: str | None) -> Report | None:
+    from tweed.doctor.together import on_this_machine, under_torchrun
+    from tweed.testbed import Network
+    from tweed.train.world import torchrun_size
+
+    if ranks is None and torchrun_size() is None:
+        raise UsageError(
+            "--measure runs under torchrun (torchrun ... --no-python tweed plan), or with --ranks 4"
+        )
+    if ranks is None:
+        return under_torchrun()
+    if "RANK" in os.environ:
+        raise UsageError("torchrun has started the ranks already; leave --ranks and --testbed away")
+    if ranks < 2:
+        raise UsageError(f"nothing can be measured between {ranks} ranks: give --ranks 2 or more")
+    return on_this_machine(ranks, None if testbed is None else Network.parse(testbed))
+
+
+def _make(network: Topology, host: Host, collectives: list[str] | None, sizes: list[int] | None) -> Planned:
+    from tweed.plan import SIZES, make
+    from tweed.plan.candidates import FITTED
+
+    with Console(stderr=True).status("") as status:
+        return make(network, collectives or FITTED, sizes or SIZES, host, status.update)
+
+
+def _store(planned: Planned, out: Path | None, plot: Path | None, save: Path | None) -> None:
+    from tweed.collective import topology
+    from tweed.plan import picture
+
     if plot is not None:
         picture.write(planned, plot)
-    if out is not None:
-        _write(out, planned.plan.to_json())
-    _tell(planned, as_json, everything, out)
+    try:
+        if out is not None:
+            out.write_text(planned.plan.to_json() + "\n", encoding="utf-8")
+        if save is not None and planned.plan.topology is not None:
+            topology.write(planned.plan.topology, save)
+    except OSError as error:
+        raise UsageError(f"cannot write {error.filename}: {error.strerror}") from None
 
 
 def _tell(planned: Planned, as_json: bool, everything: bool, out: Path | None) -> None:
@@ -67,10 +140,6 @@ def _tell(planned: Planned, as_json: bool, everything: bool, out: Path | None) -
         console.print(f"Stored. A group runs it with TWEED_PLAN={out}", soft_wrap=True, highlight=False)
 
 
-def _sizes(text: str) -> list[int]:
-    return [_size(part.strip()) for part in text.split(",")]
-
-
 def _size(text: str) -> int:
     unit = next((unit for unit in _UNITS if text.lower().endswith(unit.lower())), None)
     number = text[: len(text) - len(unit)] if unit else text
@@ -81,10 +150,3 @@ def _size(text: str) -> int:
     if found < 1:
         raise UsageError(f"cannot read the size {text!r}: write it like 64KiB, 25MB or 1000")
     return found
-
-
-def _write(path: Path, text: str) -> None:
-    try:
-        path.write_text(text + "\n", encoding="utf-8")
-    except OSError as error:
-        raise UsageError(f"cannot write {path}: {error.strerror}") from None

@@ -14,7 +14,6 @@ from tweed.errors import UsageError
 SMALL_BYTES = 32 * 1024
 """In shared memory, a buffer up to this size is quicker read whole by everybody than in two steps."""
 
-_ALIKE = 1e-9
 _NAMED = 5  # so many times stand in a reason
 _SLICE_BYTES, _PIECE_BYTES, _LEAST_PIECE_BYTES, _WINDOW = 4 << 20, 256 << 10, 64 << 10, 16
 
@@ -162,14 +161,21 @@ def _shared(collective: str, numbytes: int, ranks: int) -> Choice:
     return Choice(collective, ranks, find(collective, "pairwise").name, Reason.SHARED_LARGE)
 
 
-def quickest(collective: str, numbytes: int, ranks: int, timed: Sequence[Timed], reason: Reason) -> Choice:
-    """The one of `timed` that takes the least time, and the others' times as the detail.
+def quickest(
+    collective: str,
+    numbytes: int,
+    ranks: int,
+    timed: Sequence[Timed],
+    reason: Reason,
+    alike: float = 1e-9,
+) -> Choice:
+    """The one of `timed` that takes the least time, and the least times as the detail.
 
-    Times within `_ALIKE` of each other are alike, and the earlier of them is taken: the choice must not
-    hang on the last digit of a sum.
+    Times are alike that are longer than the least by a share of `alike` at most, and the earliest of them is
+    taken: the choice must not hang on the last digit of a sum.
     """
     least = min(one.seconds for one in timed)
-    taken = next(one for one in timed if one.seconds <= least * (1 + _ALIKE))
+    taken = next(one for one in timed if one.seconds <= least * (1 + alike))
     others = ", ".join(str(one) for one in sorted(timed)[:_NAMED])
     return Choice(collective, ranks, taken.builder, reason, f"at {numbytes} bytes: {others}", taken.pieces)
 

@@ -84,9 +84,9 @@ class Plan:
     def without(self, ranks: Collection[int] = (), links: Collection[tuple[int, int]] = ()) -> Plan:
         """A plan for what is left when ranks or links are lost: proven anew, and there in milliseconds.
 
-        Ranks close up. Sizes stay as they were; so does each builder, if it builds quickly and has a schedule for what is
-        left. In place of others comes the first of `QUICK` that has one. The quickest schedules for what is
-        left are found by `tweed.plan.make(plan.topology)`, which takes longer.
+        Ranks close up. Sizes stay as they were; so does each builder, if it builds quickly and has a schedule
+        for what is left. In place of others comes the first of `QUICK` that has one. The quickest schedules
+        for what is left are found by `tweed.plan.make(plan.topology)`, which takes longer.
 
         Args:
           ranks: those that are gone.

@@ -89,7 +89,7 @@ def _verdict(one: Verdict) -> Sequence[str]:
 def _front(table: Table) -> Grid:
     small, large = min(table.times), max(table.times)
     names = ["builder", f"{size(small)} take", f"{size(large)} go at", "steps", "sends"]
-    grid = _grid("Front: beaten in latency or bandwidth, never in both", names, [])
+    grid = _grid("Front of latency and bandwidth", names, [])
     for place in table.front():
         one, least, most = table.candidates[place], table.times[small][place], table.times[large][place]
         steps = one.schedule.cost(0).steps

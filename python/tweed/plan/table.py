@@ -11,6 +11,9 @@ from tweed.collective.chooser import Choice, Reason, Timed, label, quickest
 from tweed.plan.candidates import Candidate
 from tweed.plan.predict import USUAL, Host, predicted
 
+ALIKE = 0.02
+"""Predictions are no better than this: of so alike times, the earlier builder of the table is picked."""
+
 _HOPELESS = 2.0
 """A candidate whose busiest link alone takes so many times as long as the best is not simulated."""
 
@@ -53,7 +56,7 @@ class Verdict:
         if self.next is not None:
             percent = 100 * (self.next.seconds / self.seconds - 1)
             ahead = f"; next: {label(self.next.builder, self.next.pieces)}, "
-            ahead += f"{percent:.0f}% slower" if percent >= 0.5 else "as quick"
+            ahead += f"{percent:.0f}% slower" if percent > 100 * ALIKE else "alike"
         return f"{what} decide, a link is busy {100 * self.busy:.0f}%{ahead}"
 
 
@@ -90,8 +93,8 @@ class Table:
 
     def choose(self, numbytes: int) -> Choice:
         """The quickest at a size that was predicted."""
-        ranks = self.topology.ranks
-        return quickest(self.collective, numbytes, ranks, self._timed(numbytes), Reason.PREDICTED)
+        timed, ranks = self._timed(numbytes), self.topology.ranks
+        return quickest(self.collective, numbytes, ranks, timed, Reason.PREDICTED, ALIKE)
 
     def verdict(self, numbytes: int) -> Verdict:
         """What is picked at a size that was predicted, why, and how far from the bound it is."""

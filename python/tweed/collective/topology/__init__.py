@@ -12,6 +12,7 @@ from tweed.collective.topology.check import check, survivors
 from tweed.collective.topology.dgx import dgx1, dgx2
 from tweed.collective.topology.dragonfly import dragonfly
 from tweed.collective.topology.grids import hypercube, line, mesh, ring, torus
+from tweed.collective.topology.measured import measured
 from tweed.collective.topology.random_regular import random_regular
 from tweed.collective.topology.sites import sites
 from tweed.collective.topology.switched import bigraph, fat_tree, star
@@ -32,6 +33,7 @@ __all__ = [
     "from_plain",
     "hypercube",
     "line",
+    "measured",
     "mesh",
     "plain",
     "random_regular",
