@@ -11,7 +11,7 @@ from tweed.errors import UsageError
 from tweed.plan import Planned, make
 from tweed.plan.table import ALIKE
 
-SIZES = (1 << 10, 1 << 16, 1 << 20)
+SIZES = (1 << 10, 1 << 18)
 
 
 def ends_of(planned: Planned, collective: str) -> list[int | None]:

@@ -11,7 +11,7 @@ from tweed.collective.topology import Topology
 from tweed.errors import UsageError
 from tweed.plan import Table, Time, candidates, predicted
 
-SMALL, LARGE = 1 << 10, 1 << 22
+SMALL, LARGE = 1 << 10, 1 << 20
 
 
 def filled(network: Topology, collective: str = "all_reduce") -> Table:

@@ -18,7 +18,7 @@ from tweed.collective.fitted import fit, fitting
 from tweed.collective.table import COLLECTIVES, build
 from tweed.collective.topology.check import survivors
 from tweed.collective.topology.text import from_plain, plain
-from tweed.errors import UsageError
+from tweed.errors import TweedError, UsageError
 
 _FORMAT = 2
 QUICK = ("multitree", "double_binary_tree", "ring")
@@ -195,13 +195,16 @@ def _again(pick: Pick, ranks: int, left: Topology | None) -> Pick:
     """The pick's row for what is left."""
     if left is None or pick.pieces is None:
         return replace(pick, digest=digest(built(pick.collective, pick.builder, ranks)))
-    there = {row.name: row for row in fitting(pick.collective, left)}
-    names = ([pick.builder] if pick.builder in _STAY else []) + [*QUICK]
-    name = next(name for name in names if name in there)
-    pieces = pick.pieces if name == pick.builder else there[name].pieces[0]
-    why = f"takes over from '{pick.builder}' after a loss" if name != pick.builder else pick.why
-    made = digest(fit(pick.collective, name, left, pieces))
-    return replace(pick, builder=name, pieces=pieces, why=why, digest=made)
+    there = {row.name: row.pieces[0] for row in fitting(pick.collective, left)} | {pick.builder: pick.pieces}
+    names = ([pick.builder] if pick.builder in _STAY else []) + [name for name in QUICK if name in there]
+    for name in dict.fromkeys(names):
+        try:
+            made = digest(fit(pick.collective, name, left, there[name]))
+        except TweedError:  # this one cannot; the next may
+            continue
+        why = pick.why if name == pick.builder else f"takes over from '{pick.builder}' after a loss"
+        return replace(pick, builder=name, pieces=there[name], why=why, digest=made)
+    raise UsageError(f"no builder has a schedule for {pick.collective} on what is left: {left!r}")
 
 
 def digest(schedule: Schedule) -> str:
