@@ -112,6 +112,19 @@ def test_an_interrupted_run_ends_as_if_it_had_not_been(tmp_path: Path, asked: di
     assert scores(folder) == scores(whole[1])
 
 
+def test_a_run_over_wires_goes_on_by_the_schedules_it_began_with(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TWEED_TRANSPORT", "tcp")  # what links are measured to do differs from start to start
+    asked = {"backend": "tweed", "workers": 3}
+    _, folder = start(tmp_path, "broken", **asked)
+    with pytest.raises(Interrupted):
+        launch(*resume(tmp_path, "broken"), interrupt_at(7))
+    kept = (folder.checkpoints(OURS) / "plan.json").read_text()
+    launch(*resume(tmp_path, "broken"), ignore)
+    assert [state["side"]["plan"] for state in end_state(folder, OURS)] == [kept] * 3
+
+
 @pytest.mark.usefixtures("namespaces")
 def test_both_sides_cross_a_shaped_network_and_a_resumed_run_counts_on(tmp_path: Path) -> None:
     network = "rate=1gbit,loss=0.1%"

@@ -25,6 +25,7 @@ from tweed.attach.residual import Delivered
 from tweed.attach.steps import StepLength
 from tweed.attach.wire import Stats, Wire, gather
 from tweed.cadence import Ordered, Outer, Ready, StepDone, Stop
+from tweed.collective import Plan
 from tweed.compress import Auto, Direct, Identity, Memory
 from tweed.errors import StrategyError, UsageError
 from tweed.strategy import Strategy
@@ -272,7 +273,7 @@ class Run:
         """
         if state["strategy"] != repr(self.strategy):
             raise StrategyError(f"the state is of {state['strategy']}, but the run is of {self.strategy!r}")
-        if state["plan"] is not None and state["plan"] != self._wire.plan():
+        if state["plan"] is not None and not _same_schedules(state["plan"], self._wire.plan()):
             raise UsageError(
                 "the group runs other schedules than the stored run, so results would not be the same; "
                 "give the stored plan to the group when it is made (tweed.torch.Options(plan=...)), "
@@ -288,3 +289,10 @@ class Run:
         self._apart = not isinstance(self._exchange, GradientExchange)
         if self._wire.losses is not None:
             self._wire.losses.load(state["owed"])
+
+
+def _same_schedules(kept: str, now: str | None) -> bool:
+    """Whether two plans as text run the same; their reasons may differ."""
+    return now is not None and (
+        kept == now or Plan.from_json(kept).schedules == Plan.from_json(now).schedules
+    )

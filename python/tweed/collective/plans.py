@@ -108,6 +108,11 @@ class Plan:
         joined = (list(same) for _, same in rows_of)
         return Plan(count, tuple(replace(row[0], up_to_bytes=row[-1].up_to_bytes) for row in joined), left)
 
+    @property
+    def schedules(self) -> tuple[tuple[str, int | None, str], ...]:
+        """What results depend on: collective, largest size and digest of each row. Reasons do not count."""
+        return tuple((pick.collective, pick.up_to_bytes, pick.digest) for pick in self.picks)
+
     def to_json(self) -> str:
         """Text for the other ranks and for a checkpoint; the same text for the same plan."""
         network = None if self.topology is None else plain(self.topology)

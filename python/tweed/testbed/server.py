@@ -29,7 +29,7 @@ def preload(*modules: str) -> None:
 def start() -> None:
     """Starts the server, unless it runs, with this process's import path. It warms up in the background."""
     forkserver.set_forkserver_preload(_preloads)
-    with _no_interrupt(), _environment(ONE_THREAD | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}):
+    with _no_interrupt(), environment(ONE_THREAD | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}):
         forkserver.ensure_running()
 
 
@@ -44,7 +44,8 @@ def _no_interrupt() -> Iterator[None]:
 
 
 @contextmanager
-def _environment(changes: dict[str, str]) -> Iterator[None]:
+def environment(changes: dict[str, str]) -> Iterator[None]:
+    """Within, this process's environment has these variables; ranks that are started take them along."""
     before = {name: os.environ[name] for name in changes if name in os.environ}
     os.environ.update(changes)
     try:

@@ -2,6 +2,7 @@
 
 checkpoints/SIDE/latest                the step that counts, written last
 checkpoints/SIDE/step-00000200/rank-0  a rank's state after 200 steps
+checkpoints/SIDE/plan.json             the schedules that the ranks ran, for those who go on
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import torch
 import torch.distributed as dist
 
 from tweed.data.store import write_whole
-from tweed.train.folder import LATEST, latest
+from tweed.train.folder import LATEST, PLAN, latest
 
 
 def _step_folder(folder: Path, step: int) -> Path:
@@ -35,6 +36,8 @@ def save(folder: Path, step: int, state: dict[str, Any]) -> None:
     write_whole(here / f"rank-{rank}", content.getvalue())
     dist.barrier()
     if rank == 0:
+        if plan := state["side"].get("plan"):
+            write_whole(folder / PLAN, plan.encode())
         write_whole(folder / LATEST, str(step).encode())
         _forget(folder, step)
 

@@ -28,6 +28,7 @@ from tweed.train.world import one_host
 
 #: File in a side's checkpoints that names the step that counts.
 LATEST = "latest"
+PLAN = "plan.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +131,15 @@ def latest(checkpoints: Path) -> int:
     """The step of the checkpoint that counts in a side's folder; 0 if there is none."""
     mark = checkpoints / LATEST
     return int(mark.read_text()) if mark.exists() else 0
+
+
+def plan_of(checkpoints: Path) -> dict[str, str]:
+    """The environment in which a side goes on by the schedules that it ran before: sums round the same.
+
+    Empty without a checkpoint, or where the user gives a plan.
+    """
+    path = checkpoints / PLAN
+    return {"TWEED_PLAN": str(path)} if path.exists() and "TWEED_PLAN" not in os.environ else {}
 
 
 def machine() -> dict[str, Any]:

@@ -10,7 +10,7 @@ from typing import Any
 
 from tweed import metrics, testbed
 from tweed.testbed import server
-from tweed.train.folder import RunFolder, latest
+from tweed.train.folder import RunFolder, latest, plan_of
 from tweed.train.settings import OURS, Settings
 from tweed.train.tasks import TASKS
 
@@ -40,7 +40,8 @@ def launch(settings: Settings, folder: RunFolder, show: Show) -> None:
         folder.cut(label, latest(folder.checkpoints(label)))
         job, backend = (settings, label, folder.path), backend_of(label, settings)
         before = _exchanged(folder, label)
-        with _bed(settings) as bed:
+        goes_on = server.environment(plan_of(folder.checkpoints(label)))
+        with _bed(settings) as bed, goes_on:
             with testbed.Ranks(_work, settings.ranks, *job, backend=backend, bed=bed) as ranks:
                 while ranks.running():
                     _handle(ranks, ranks.poll(), show)

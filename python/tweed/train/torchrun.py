@@ -15,8 +15,9 @@ from torch.distributed.rendezvous import rendezvous
 
 from tweed import metrics
 from tweed.errors import UsageError
+from tweed.testbed.server import environment
 from tweed.train.display import Display, Silent
-from tweed.train.folder import RunFolder, latest
+from tweed.train.folder import RunFolder, latest, plan_of
 from tweed.train.launch import Show, backend_of
 from tweed.train.loop import Worker
 from tweed.train.settings import Settings
@@ -43,7 +44,8 @@ def take_part(begin: Begin, view: View) -> tuple[Settings, RunFolder, int]:
     with view(settings) if rank == 0 else Silent() as shown:
         for label in settings.sides:
             join = {"store": PrefixStore(label, store), "rank": rank, "world_size": size}
-            dist.init_process_group(backend_of(label, settings), **join)
+            with environment(plan_of(folder.checkpoints(label))):
+                dist.init_process_group(backend_of(label, settings), **join)
             _train(settings, label, folder, shown.show)
             dist.destroy_process_group()
     return settings, folder, rank

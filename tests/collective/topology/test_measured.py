@@ -75,6 +75,12 @@ def test_three_single_hosts_far_apart_are_linked_pair_by_pair() -> None:
     assert found.ranks == 3 and topology.check(found) is None
 
 
+def test_noise_is_no_unevenness() -> None:
+    noisy = topology.measured(matrix(4, lambda a, b: (1e8 * (1 + 0.01 * (a + b)), 1e-4 * (1 - 0.01 * a))))
+    wires = {link[2:4] for link in noisy.links}
+    assert len(wires) == 1 and next(iter(wires))[0] == pytest.approx(1.03e8, rel=0.02)
+
+
 def test_what_is_missing_is_named() -> None:
     some = matrix(3, lambda a, b: (1e8, 1e-4))
     with pytest.raises(UsageError, match="from rank 0 to rank 2"):

@@ -3,6 +3,7 @@
 Pairs are measured one at a time, so a figure says nothing of what pairs share. This is guessed: ranks that
 reach each other by shared memory are on one host; all that a host sends goes through one port, as fast as the
 fastest of its pairs; hosts that are near each other are one site; and two sites share one way between them.
+Figures that differ by a few per cent are taken as equal.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import permutations, product
+from statistics import median
 from typing import Any
 
 from tweed._core import Topology
@@ -21,6 +23,9 @@ _NEAR = 0.5
 
 _FAR, _LEAST_FAR_S = 3.0, 500e-6
 """Hosts are of different sites if it is so many times as far to the other as to the nearest, and so late."""
+
+_ALIKE = 0.9
+"""Figures of which the smallest is so much of the largest are taken as one: their median."""
 
 Groups = Sequence[Sequence[int]]
 
@@ -44,7 +49,13 @@ def measured(matrix: Mapping[str, Any]) -> Topology:
             "all ranks share one host's memory, and there is no network to plan for: tweed chooses by itself "
             "there; TWEED_TRANSPORT=tcp measures the host's loopback instead"
         )
-    return _Measured(ranks, pairs).topology()
+    speeds = _evened([float(link["bandwidth"]) for link in pairs.values()])
+    delays = _evened([float(link["latency_s"]) for link in pairs.values()])
+    even = {
+        pair: {**link, "bandwidth": speeds[link["bandwidth"]], "latency_s": delays[link["latency_s"]]}
+        for pair, link in pairs.items()
+    }
+    return _Measured(ranks, even).topology()
 
 
 @dataclass(frozen=True)
@@ -127,6 +138,17 @@ class _Measured:
         if len(site) == 1:
             return 0.0
         return min(self._best(hosts[a], hosts[b])[1] for a, b in permutations(site, 2)) / 2
+
+
+def _evened(figures: Sequence[float]) -> dict[float, float]:
+    """What stands for each figure: builders must not take noise for an uneven network."""
+    found: dict[float, float] = {}
+    left = sorted(set(figures), reverse=True)
+    while left:
+        alike = [figure for figure in left if figure >= _ALIKE * left[0]]
+        found |= dict.fromkeys(alike, median(figure for figure in figures if figure in alike))
+        left = left[len(alike) :]
+    return found
 
 
 def _joined(groups: Groups, alike: Callable[[Sequence[int], Sequence[int]], bool]) -> list[list[int]]:
