@@ -1,0 +1,125 @@
+"""All-reduces over networks whose links are a topology's: what the simulator predicts, and what they take.
+
+For each network, the builders that are worth trying by `tweed.plan`, each in a group of its own, and Gloo; in
+turns, so that a drift of the machine meets all of them. What the machine takes for a message is measured
+first, on networks that are not among those predicted (`bench.calibrated`).
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from bench import calibrated
+from bench.alone import plan_of, row_of, timed
+from bench.calibrated import Machine
+from bench.run import Row
+from tweed.collective import topology
+from tweed.collective.topology import Topology, Wire
+from tweed.errors import NoTestbed
+from tweed.plan import Candidate, candidates, predicted
+from tweed.testbed import linked
+
+PART = "all_reduce on links"
+KB, MB = 1 << 10, 1 << 20
+#: Baselines: they are measured wherever they have a schedule.
+_ALWAYS = ("ring", "halving_doubling")
+#: Others, if they are predicted to take no more than so many times as long as the quickest at some size.
+_NEAR, _MOST = 2.0, 7
+#: Every rank builds its schedules for itself; a solver's search is too long for that.
+_SLOW = ("exact",)
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """One network, and what to measure in it.
+
+    Attributes:
+      sizes: of the buffer, in bytes.
+      rounds: calls of each side that count.
+      seen: it was used while the prediction was made.
+      only: names of builders; empty: those that are worth it.
+    """
+
+    topology: Topology
+    sizes: tuple[int, ...]
+    rounds: int = 5
+    seen: bool = False
+    only: tuple[str, ...] = ()
+
+
+_MILLI = 1e-3
+_SHORT = (KB, 8 * KB, 32 * KB)
+FULL = (
+    Scope(topology.ring(4, wire=Wire(2_500_000, 5 * _MILLI)), (*_SHORT, 256 * KB), seen=True),
+    Scope(topology.mesh(3, 3, wire=Wire(2_500_000, 2 * _MILLI)), (*_SHORT, 256 * KB), seen=True),
+    Scope(topology.torus(3, 3, wire=Wire(5_000_000, 1 * _MILLI)), (*_SHORT, 128 * KB, 1 * MB)),
+    Scope(topology.hypercube(3, wire=Wire(2_500_000, 4 * _MILLI)), (*_SHORT, 128 * KB, 512 * KB)),
+    Scope(topology.mesh(2, 4, wire=Wire(5_000_000, 1 * _MILLI)), (*_SHORT, 128 * KB, 1 * MB)),
+    Scope(topology.star(6, Wire(5_000_000, 2 * _MILLI)), (*_SHORT, 128 * KB, 1 * MB)),
+    Scope(topology.sites([[4], [4]]), (KB, 16 * KB, 64 * KB, 256 * KB, 1 * MB, 4 * MB), rounds=5),
+    Scope(topology.sites([[4], [4]]), (25 * MB,), rounds=3, only=("ring", "hierarchy")),
+)
+QUICK = (Scope(topology.ring(4, wire=Wire(2_500_000, 2 * _MILLI)), (KB, 64 * KB), rounds=2, seen=True),)
+
+
+def measured(scopes: Sequence[Scope]) -> Iterator[Row]:
+    """Rows of the machine and of every network; where none can be built, one row that says why."""
+    try:
+        machine = calibrated.measured()
+        yield machine.row()
+        for scope in scopes:
+            yield from _on(scope, machine)
+    except NoTestbed as error:
+        yield {"part": "no testbed", "network": "links of a topology", "why": str(error)}
+
+
+def _on(scope: Scope, machine: Machine) -> Iterator[Row]:
+    times = {one: _times(one, scope, machine) for one in _tried(scope)}
+    chosen = _worth(times, scope)
+    print(f"  {scope.topology.name}: {', '.join(map(str, chosen))}", file=sys.stderr, flush=True)
+    plans = {str(one): plan_of(one, scope.topology).to_json() for one in chosen}
+    with linked(scope.topology) as bed:
+        found = timed(bed, plans | {"gloo": ""}, scope.sizes, scope.rounds)
+        doubts = bed.doubts()
+    marks = {"part": PART, "network": name(scope.topology), "ranks": scope.topology.ranks, "seen": scope.seen}
+    foreseen = {(str(one), n): s for one in chosen for n, s in zip(scope.sizes, times[one], strict=True)}
+    for key, calls in found.items():
+        side, numbytes = key
+        yield (
+            marks
+            | {"bytes": numbytes, "side": side}
+            | row_of(calls)
+            | {
+                "predicted_s": foreseen.get(key),
+                "doubts": doubts,
+            }
+        )
+
+
+def _tried(scope: Scope) -> Iterator[Candidate]:
+    for one in candidates("all_reduce", scope.topology)[0]:
+        if one.builder not in _SLOW and (not scope.only or one.builder in scope.only):
+            yield one
+
+
+def _times(one: Candidate, scope: Scope, machine: Machine) -> list[float]:
+    network = machine.seen(scope.topology)
+    return [predicted(one.schedule, numbytes, network, machine.host) for numbytes in scope.sizes]
+
+
+def _worth(times: Mapping[Candidate, list[float]], scope: Scope) -> list[Candidate]:
+    """The baselines, and those that come closest to the quickest at some size."""
+    best = [min(column) for column in zip(*times.values(), strict=True)]
+    near = {one: min(t / b for t, b in zip(row, best, strict=True)) for one, row in times.items()}
+    always = [one for one in times if scope.only or one.builder in _ALWAYS]
+    others = [one for one in times if one not in always and near[one] <= _NEAR]
+    return always + sorted(others, key=lambda one: near[one])[: max(0, _MOST - len(always))]
+
+
+def name(network: Topology) -> str:
+    """Such as "ring 4, 20 Mbit/s, 5 ms": with its slowest bandwidth and its longest latency."""
+    rate = min(bandwidth for _, _, bandwidth, _, _ in network.links) * 8e-6
+    late = max(latency_s for _, _, _, latency_s, _ in network.links) * 1e3
+    return f"{network.name}, {rate:g} Mbit/s, {late:g} ms"
