@@ -10,11 +10,12 @@ from typing import Annotated
 
 import typer
 
-from bench import machine, parts, run, table
+from bench import machine, parts, run, scatter, table
 from bench.run import Row
 
 _HERE = Path(__file__).parent
 _PAGE = _HERE.parent / "docs" / "benchmarks.md"
+_PICTURE = _HERE.parent / "docs" / "schedules.svg"
 
 
 def main(
@@ -65,6 +66,7 @@ def _write(rows: list[Row], path: Path) -> None:
 
 def _write_page(rows: list[Row]) -> None:
     _PAGE.write_text(table.put(_PAGE.read_text(), table.page(rows)))
+    scatter.write(rows, _PICTURE)
 
 
 if __name__ == "__main__":

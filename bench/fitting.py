@@ -26,7 +26,7 @@ KB, MB = 1 << 10, 1 << 20
 #: Baselines: they are measured wherever they have a schedule.
 _ALWAYS = ("ring", "halving_doubling")
 #: Others, if they are predicted to take no more than so many times as long as the quickest at some size.
-_NEAR, _MOST = 2.0, 7
+_NEAR, _MOST = 2.0, 6
 #: Every rank builds its schedules for itself; a solver's search is too long for that.
 _SLOW = ("exact",)
 
@@ -44,24 +44,30 @@ class Scope:
 
     topology: Topology
     sizes: tuple[int, ...]
-    rounds: int = 5
+    rounds: int = 4
     seen: bool = False
     only: tuple[str, ...] = ()
 
 
-_MILLI = 1e-3
 _SHORT = (KB, 8 * KB, 32 * KB)
+_SITES = topology.sites([[4], [4]])
+
+
+def _wire(mbit: float, late_ms: float) -> Wire:
+    return Wire(round(mbit * 125_000), late_ms / 1e3)
+
+
 FULL = (
-    Scope(topology.ring(4, wire=Wire(2_500_000, 5 * _MILLI)), (*_SHORT, 256 * KB), seen=True),
-    Scope(topology.mesh(3, 3, wire=Wire(2_500_000, 2 * _MILLI)), (*_SHORT, 256 * KB), seen=True),
-    Scope(topology.torus(3, 3, wire=Wire(5_000_000, 1 * _MILLI)), (*_SHORT, 128 * KB, 1 * MB)),
-    Scope(topology.hypercube(3, wire=Wire(2_500_000, 4 * _MILLI)), (*_SHORT, 128 * KB, 512 * KB)),
-    Scope(topology.mesh(2, 4, wire=Wire(5_000_000, 1 * _MILLI)), (*_SHORT, 128 * KB, 1 * MB)),
-    Scope(topology.star(6, Wire(5_000_000, 2 * _MILLI)), (*_SHORT, 128 * KB, 1 * MB)),
-    Scope(topology.sites([[4], [4]]), (KB, 16 * KB, 64 * KB, 256 * KB, 1 * MB, 4 * MB), rounds=5),
-    Scope(topology.sites([[4], [4]]), (25 * MB,), rounds=3, only=("ring", "hierarchy")),
+    Scope(topology.ring(4, wire=_wire(20, 5)), (*_SHORT, 256 * KB), seen=True),
+    Scope(topology.mesh(3, 3, wire=_wire(10, 2)), (*_SHORT, 256 * KB), seen=True),
+    Scope(topology.torus(3, 3, wire=_wire(10, 3)), (*_SHORT, 256 * KB)),
+    Scope(topology.hypercube(3, wire=_wire(10, 4)), (*_SHORT, 256 * KB)),
+    Scope(topology.mesh(2, 4, wire=_wire(16, 2)), (*_SHORT, 256 * KB)),
+    Scope(topology.star(6, _wire(20, 2)), (*_SHORT, 256 * KB)),
+    Scope(_SITES, (KB, 16 * KB, 64 * KB, 256 * KB, 1 * MB, 4 * MB)),
+    Scope(_SITES, (25 * MB,), rounds=3, only=("ring", "hierarchy")),
 )
-QUICK = (Scope(topology.ring(4, wire=Wire(2_500_000, 2 * _MILLI)), (KB, 64 * KB), rounds=2, seen=True),)
+QUICK = (Scope(topology.ring(4, wire=_wire(20, 2)), (KB, 64 * KB), rounds=2, seen=True),)
 
 
 def measured(scopes: Sequence[Scope]) -> Iterator[Row]:

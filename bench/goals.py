@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from bench import emulated, linked, ltp, sent, sparse, tabled
+from bench import emulated, fitting, foreseen, linked, ltp, sent, sparse, tabled
 from bench.cases import OURS, PEERS, cases
 from bench.emulator import LOSS, PING, RATE
 from bench.networks import PART
@@ -80,12 +80,29 @@ COPIES = 1.0
 TOP_K = {"tweed": 30.0, "kernel, Avx512": 30.0, "kernel, Avx2": 20.0}
 #: Of the rate of a copy past the cache.
 SHARE_OF_COPY = 0.55
+#: Median share by which predicted times may be off, of all and of short buffers.
+OFF, OFF_SHORT = 0.10, 0.25
+#: Of ten picks on networks that were not looked at before, so many are the best or within 5 % of it.
+PICKS_OF_TEN = 9
+#: Two sites: at 25 MB at least so many times Gloo, and at no size behind the ring by more than this.
+SITES_TIMES_GLOO, SITES_BEHIND_RING = 2.0, 1.05
 _JUDGED = ("threshold", "threshold, fed", "top-k, fed", "add", "gaps, encode", "gaps, decode")
 
 
 def goals(rows: Sequence[Row]) -> str:
     """Each goal for which there are rows; by medians."""
-    kinds = (_one_host, _beside_iperf3, _between, _messages, _memory, _testbed, _top_k, _sparse)
+    kinds = (
+        _one_host,
+        _beside_iperf3,
+        _between,
+        _messages,
+        _memory,
+        _testbed,
+        _top_k,
+        _sparse,
+        _foreseen,
+        _between_sites,
+    )
     body = [_line(verdict) for kind in kinds for verdict in kind(rows)]
     return f"## Goals\n\n{grid(('of', 'goal', 'measured', 'reached'), body)}" if body else ""
 
@@ -183,3 +200,29 @@ def _sparse(rows: Sequence[Row]) -> Iterator[Verdict]:
             goal = f"{SHARE_OF_COPY} of a streaming copy"
             what = f"{row['side']}, {row['of']}"
             yield Verdict(what, goal, f"{share:.2f}", share >= SHARE_OF_COPY)
+
+
+def _foreseen(rows: Sequence[Row]) -> Iterator[Verdict]:
+    found = foreseen.pairs(rows)
+    short = [row for row in found if row["bytes"] < foreseen.SHORT_BYTES]
+    for what, some, goal in (("", found, OFF), (f" below {size(foreseen.SHORT_BYTES)}", short, OFF_SHORT)):
+        if some:
+            off = foreseen.median_off(some)
+            said = f"predicted against measured, {len(some)} pairs of schedule, size and network{what}"
+            yield Verdict(said, f"median within {goal:.0%}", f"{off:.1%}", off <= goal)
+    if picked := foreseen.unseen(rows):
+        right = sum(foreseen.behind(case) <= foreseen.NEAR for case in picked)
+        said = f"pick the best or within 5 %, {len(picked)} networks and sizes not seen before"
+        yield Verdict(said, "9 of 10", f"{right} of {len(picked)}", 10 * right >= PICKS_OF_TEN * len(picked))
+
+
+def _between_sites(rows: Sequence[Row]) -> Iterator[Verdict]:
+    for case in cases(rows, fitting.PART):
+        if case.network.startswith("sites 4 4") and "gloo" in case.sides:
+            chosen = case.sides[foreseen.pick(case)]["median_s"]
+            what = f"two sites, all_reduce of {size(case.size_bytes)}, by {foreseen.pick(case)}"
+            if case.size_bytes == 25 * MB:
+                yield _factor(what, "Gloo", SITES_TIMES_GLOO, case.sides["gloo"]["median_s"] / chosen)
+            share = chosen / case.sides["ring"]["median_s"]
+            goal = "no more than 5 % slower than the ring"
+            yield Verdict(what, goal, f"{1 / share:.2f}x the ring", share <= SITES_BEHIND_RING)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from bench import (
     collectives,
     emulator,
+    fitting,
     footprint,
     ltp,
     memory,
@@ -37,6 +38,7 @@ FULL: dict[str, Part] = {
     "quantise": quant.rows,
     "schedules": lambda: schedules.built((8, 64, 512)),
     "simulator": lambda: simulator.events((8, 64, 512)),
+    "fitted": lambda: fitting.measured(fitting.FULL),
 }
 
 #: The same in two minutes, for a look; the kernels and LTP's measuring program would have to be built.
@@ -52,4 +54,5 @@ QUICK: dict[str, Part] = {
     "memory": lambda: footprint.extra((25 << 20,)),
     "schedules": lambda: schedules.built((8, 64)),
     "simulator": lambda: simulator.events((8, 64)),
+    "fitted": lambda: fitting.measured(fitting.QUICK),
 }

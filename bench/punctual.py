@@ -36,12 +36,12 @@ def rounds(contenders: Sequence[Contender], count: int, warm: int = 1) -> dict[s
       count: rounds that count, after `warm` that do not.
     """
     calls: dict[str, list[Call]] = {contender.side: [] for contender in contenders}
-    margin_s = 0.05
+    clock = Clock()
     gc.collect()
     gc.disable()
     for turn in range(warm + count):
         for contender in contenders:
-            moment, margin_s = _agree(margin_s)
+            moment = clock.agree()
             time.sleep(max(0.0, moment - time.monotonic()))
             began = time.monotonic()
             contender.call()
@@ -52,10 +52,22 @@ def rounds(contenders: Sequence[Contender], count: int, warm: int = 1) -> dict[s
     return calls
 
 
-def _agree(margin_s: float) -> tuple[float, float]:
-    """A moment that no rank has passed yet, and how far ahead the next one should be."""
-    asked = time.monotonic()
-    moment = torch.tensor([asked + margin_s], dtype=torch.float64)
-    dist.all_reduce(moment, dist.ReduceOp.MAX)
-    took_s = time.monotonic() - asked
-    return float(moment), min(0.5, max(0.002, 0.5 * margin_s, 1.5 * took_s))
+class Clock:
+    """Agrees with the other ranks on a moment that none of them has passed.
+
+    Whoever asks last waits for nobody: what it takes is what word of a moment needs to reach all. The margin
+    is twice that, as it was the last time.
+    """
+
+    def __init__(self) -> None:
+        self._margin_s = 0.05
+        self._took_s = self._margin_s
+
+    def agree(self) -> float:
+        """The moment, in seconds of `time.monotonic`; every rank of the default group must call it."""
+        asked = time.monotonic()
+        told = torch.tensor([asked + self._margin_s, -self._took_s], dtype=torch.float64)
+        dist.all_reduce(told, dist.ReduceOp.MAX)
+        self._took_s = time.monotonic() - asked
+        self._margin_s = 2 * -float(told[1]) + 2e-3
+        return float(told[0])

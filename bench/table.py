@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from bench import compared, emulated, goals, limits, linked, machine, quant, sent, sparse, tabled
+from bench import compared, emulated, foreseen, goals, limits, linked, machine, quant, sent, sparse, tabled
 from bench.networks import PART
 from bench.run import Row
 from bench.units import grid
@@ -66,4 +66,5 @@ _SECTIONS = (
     tabled.memory,
     tabled.schedules,
     tabled.simulator,
+    foreseen.schedules,
 )
