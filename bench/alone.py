@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from statistics import median
 
 import torch
@@ -12,6 +12,7 @@ from bench.punctual import LATE_S, Call, rounds
 from bench.race import Contender
 from bench.run import TIMEOUT_S, Row
 from tweed.collective import Plan
+from tweed.collective.fitted import fit, fitting
 from tweed.collective.plans import Pick, digest
 from tweed.collective.topology import Topology
 from tweed.plan import Candidate
@@ -19,6 +20,20 @@ from tweed.testbed import LinkedBed, Ranks
 
 Key = tuple[str, int]
 """A side and the bytes of a buffer."""
+
+_SLOW = ("exact",)
+
+
+def tried(network: Topology, only: Collection[str] = ()) -> Iterator[Candidate]:
+    """What can be built for all-reduce on a network, but for what a solver searches: every rank builds anew.
+
+    Args:
+      only: builders' names; empty: all.
+    """
+    for row in fitting("all_reduce", network):
+        if row.name in only or (not only and row.name not in _SLOW):
+            for pieces in row.pieces:
+                yield Candidate(row.name, pieces, fit("all_reduce", row.name, network, pieces), 0.0)
 
 
 def plan_of(candidate: Candidate, network: Topology) -> Plan:

@@ -13,11 +13,11 @@ from itertools import product
 from math import log
 from statistics import mean
 
-from bench.alone import plan_of, row_of, timed
+from bench.alone import plan_of, row_of, timed, tried
 from bench.run import Row
 from tweed.collective import topology
 from tweed.collective.topology import Topology, Wire
-from tweed.plan import Candidate, Host, candidates, predicted
+from tweed.plan import Candidate, Host, predicted
 from tweed.testbed import linked
 from tweed.testbed.wires import LEAST_DELAY_S
 
@@ -84,7 +84,7 @@ def measured() -> Machine:
 
 
 def _medians(network: Topology) -> dict[tuple[Candidate, int], float]:
-    chosen = {str(one): one for one in candidates("all_reduce", network)[0] if one.builder in _BUILDERS}
+    chosen = {str(one): one for one in tried(network, _BUILDERS)}
     plans = {side: plan_of(one, network).to_json() for side, one in chosen.items()}
     with linked(network) as bed:
         found = timed(bed, plans, _SIZES, _ROUNDS)

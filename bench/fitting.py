@@ -12,13 +12,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from bench import calibrated
-from bench.alone import plan_of, row_of, timed
+from bench.alone import plan_of, row_of, timed, tried
 from bench.calibrated import Machine
 from bench.run import Row
 from tweed.collective import topology
 from tweed.collective.topology import Topology, Wire
 from tweed.errors import NoTestbed
-from tweed.plan import Candidate, candidates, predicted
+from tweed.plan import Candidate, predicted
 from tweed.testbed import linked
 
 PART = "all_reduce on links"
@@ -27,8 +27,6 @@ KB, MB = 1 << 10, 1 << 20
 _ALWAYS = ("ring", "halving_doubling")
 #: Others, if they are predicted to take no more than so many times as long as the quickest at some size.
 _NEAR, _MOST = 2.0, 6
-#: Every rank builds its schedules for itself; a solver's search is too long for that.
-_SLOW = ("exact",)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +80,7 @@ def measured(scopes: Sequence[Scope]) -> Iterator[Row]:
 
 
 def _on(scope: Scope, machine: Machine) -> Iterator[Row]:
-    times = {one: _times(one, scope, machine) for one in _tried(scope)}
+    times = {one: _times(one, scope, machine) for one in tried(scope.topology, scope.only)}
     chosen = _worth(times, scope)
     print(f"  {scope.topology.name}: {', '.join(map(str, chosen))}", file=sys.stderr, flush=True)
     plans = {str(one): plan_of(one, scope.topology).to_json() for one in chosen}
@@ -102,12 +100,6 @@ def _on(scope: Scope, machine: Machine) -> Iterator[Row]:
                 "doubts": doubts,
             }
         )
-
-
-def _tried(scope: Scope) -> Iterator[Candidate]:
-    for one in candidates("all_reduce", scope.topology)[0]:
-        if one.builder not in _SLOW and (not scope.only or one.builder in scope.only):
-            yield one
 
 
 def _times(one: Candidate, scope: Scope, machine: Machine) -> list[float]:
