@@ -23,7 +23,8 @@ SHOWN = (
 WORDS = (
     "All times are simulated: links of 16 GB/s and 150 ns, a head of 16 bytes per message, no time for "
     "arithmetic and none per message. The executor that runs live sends whatever is ready; nobody waits for "
-    "a step to end. Chunks are not cut further than the builder cuts them.",
+    "a step to end. From 2 MiB on chunks cross whole or in the engine's slices, whichever is quicker; with "
+    "packets, and in models' layers, whole."
     "The paper counts flits and cycles, with buffers that hold 318 flits; here queues never overflow.",
     "D/b is the time in which the whole buffer would cross one link once.",
 )
