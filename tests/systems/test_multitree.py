@@ -20,7 +20,7 @@ from tweed.systems.multitree_times import BEST, LARGE, SMALL, TRAINED, Cell, Tim
 TORUS = topology.torus(4, 4, wire=WIRE)
 
 
-@pytest.mark.parametrize("name", ["torus 4x4", "mesh 4x4", "torus 3x5"])
+@pytest.mark.parametrize("name", ["torus 4x4", "mesh 4x4", "torus 3x5", "fat-tree 64", "BiGraph 32"])
 def test_trees_are_as_the_paper_says(name: str, tmp_path: Path) -> None:
     notes = Notes(tmp_path)
     grown(notes, name)

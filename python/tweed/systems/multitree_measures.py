@@ -24,6 +24,8 @@ HEADER, PACKET = 16, 256
 SLICED = (1 << 21, 1 << 23, LARGE)
 #: Pieces of fewer bytes are not worth a message.
 LEAST = 64
+#: Schedules of more sends are not run.
+MOST = 600_000
 
 NETWORKS: dict[str, Callable[[], Topology]] = {
     "torus 4x4": lambda: topology.torus(4, 4, wire=WIRE),
@@ -60,7 +62,7 @@ def timed(notes: Notes, row: Fitted, cell: Cell, sizes: Iterable[int]) -> None:
         notes.tell(f"{cell.network}, {cell.collective}: {row.name}, {pieces} pieces")
         schedule = row.schedule(cell.collective, network(cell.network), pieces)
         for size in missing:
-            worth = pieces == row.pieces[0] or size >= LEAST * schedule.chunks
+            worth = pieces == row.pieces[0] or (size >= LEAST * schedule.chunks and len(schedule) <= MOST)
             seconds = _seconds(schedule, cell, size) if worth else None
             notes.add({"kind": "time"} | facts | {"pieces": pieces, "numbytes": size, "seconds": seconds})
 
