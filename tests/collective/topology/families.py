@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import prod
+
 from hypothesis import strategies as st
 
 from tweed.collective import topology
@@ -27,6 +29,16 @@ SWITCHED: tuple[Topology, ...] = (
     topology.sites([[2, 1], [3]], wide={(0, 1): FAST, (1, 0): SLOW}),
 )
 ALL = DIRECT + SWITCHED
+
+MORE: tuple[Topology, ...] = (
+    *(topology.mesh(*sides) for sides in [(2, 2), (3, 3), (4, 4), (3, 5), (5, 5)]),
+    *(topology.torus(*sides) for sides in [(8,), (3, 3), (4, 4), (2, 4), (4, 4, 2)]),
+    *(topology.bigraph(*size) for size in [(1, 2), (2, 2), (4, 4)]),
+    topology.sites([[2], [2]]),
+    topology.sites([[2, 2], [3, 1], [1]]),
+    Topology.complete(5, 10**6, 1e-3),
+)
+"""Others, for builders that take few of the above."""
 
 WIRES = st.builds(
     Wire,
@@ -55,3 +67,23 @@ def networks(draw: st.DrawFn, switches: int = 2, even: bool = False) -> Topology
     wires = {pair: wire if even else draw(WIRES) for pair in sorted(both)}
     links = [(*pair, wire.bandwidth, wire.latency_s, wire.count) for pair, wire in wires.items()]
     return Topology(ranks, links, "drawn")
+
+
+SIDES = st.lists(st.integers(2, 5), min_size=1, max_size=3).filter(lambda sides: prod(sides) <= 30)
+
+MEMBERS: st.SearchStrategy[Topology] = st.one_of(
+    SIDES.map(lambda sides: topology.mesh(*sides)),
+    SIDES.map(lambda sides: topology.torus(*sides)),
+    st.integers(1, 4).map(topology.hypercube),
+    st.builds(topology.fat_tree, st.integers(2, 3), st.integers(2, 3), st.integers(1, 2), WIRES, WIRES),
+    st.builds(topology.bigraph, st.sampled_from([1, 2, 4]), st.sampled_from([2, 4]), WIRES, WIRES),
+    st.builds(topology.dragonfly, st.integers(2, 4), st.integers(1, 3), st.integers(1, 2), WIRES, WIRES),
+    st.builds(
+        topology.sites,
+        st.lists(st.lists(st.integers(1, 3), min_size=1, max_size=2), min_size=2, max_size=3),
+        st.tuples(WIRES, WIRES),
+        WIRES,
+        WIRES,
+    ),
+)
+"""A network of a family, of any size that is small."""

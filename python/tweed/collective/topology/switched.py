@@ -30,14 +30,14 @@ def fat_tree(
     The network of 64 in the MultiTree paper (its section VI) is `fat_tree(8, 8, 8)`.
 
     Args:
-      leaves: switches with hosts; ranks are numbered leaf by leaf.
+      leaves: switches with hosts, 2 or more; ranks are numbered leaf by leaf.
       hosts: per leaf.
       spines: switches above the leaves.
       cable: from a host up to its leaf, and down.
       trunk: from a leaf up to a spine, and down; None: as `cable`.
     """
-    at_least(1, leaves=leaves, hosts=hosts, spines=spines)
-    at_least(2, ranks=leaves * hosts)
+    at_least(2, leaves=leaves)
+    at_least(1, hosts=hosts, spines=spines)
     ranks = leaves * hosts
     first_spine = ranks + leaves
     up = ((ranks + leaf, first_spine + spine) for leaf, spine in product(range(leaves), range(spines)))

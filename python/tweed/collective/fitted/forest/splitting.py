@@ -40,7 +40,7 @@ def split(uses: Capacities, nodes: int, ranks: int, trees: int) -> Ways:
     network = _Network(uses, nodes, ranks, trees)
     for switch in reversed(range(ranks, nodes)):
         _remove(switch, network)
-    return {pair: ways for pair, ways in network.ways.items() if ways.total()}
+    return {pair: ways for pair, ways in network.ways.items() if max(pair) < ranks and ways.total()}
 
 
 def _remove(switch: int, network: _Network) -> None:
