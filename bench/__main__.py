@@ -10,12 +10,13 @@ from typing import Annotated
 
 import typer
 
-from bench import machine, parts, run, scatter, table
+from bench import growth, machine, parts, run, scatter, table
 from bench.run import Row
 
 _HERE = Path(__file__).parent
 _PAGE = _HERE.parent / "docs" / "benchmarks.md"
 _PICTURE = _HERE.parent / "docs" / "schedules.svg"
+_GROWTH = _HERE.parent / "docs" / "builders.svg"
 
 
 def main(
@@ -67,6 +68,7 @@ def _write(rows: list[Row], path: Path) -> None:
 def _write_page(rows: list[Row]) -> None:
     _PAGE.write_text(table.put(_PAGE.read_text(), table.page(rows)))
     scatter.write(rows, _PICTURE)
+    growth.write(rows, _GROWTH)
 
 
 if __name__ == "__main__":

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from bench import emulated, fitting, foreseen, linked, ltp, sent, sparse, tabled
+from bench import builders, emulated, fitting, foreseen, linked, ltp, sent, sparse, tabled
 from bench.cases import OURS, PEERS, cases
 from bench.emulator import LOSS, PING, RATE
 from bench.networks import PART
 from bench.run import Row
-from bench.units import digits, grid, size
+from bench.units import digits, grid, seconds, size
 from tweed.testbed import Network
 
 KB, MB = 1 << 10, 1 << 20
@@ -86,6 +87,14 @@ OFF, OFF_SHORT = 0.10, 0.25
 PICKS_OF_TEN = 9
 #: Two sites: at 25 MB at least so many times Gloo, and at no size behind the ring by more than this.
 SITES_TIMES_GLOO, SITES_BEHIND_RING = 2.0, 1.05
+#: CPU seconds to build and check a schedule for an uneven network, by builder and ranks, at most.
+BUILD_S = {
+    ("multitree", 512): 60.0,
+    ("multitree", 1024): 180.0,
+    ("time_expanded", 512): 60.0,
+    ("time_expanded", 1024): 180.0,
+    ("forest", 64): 60.0,
+}
 _JUDGED = ("threshold", "threshold, fed", "top-k, fed", "add", "gaps, encode", "gaps, decode")
 
 
@@ -102,6 +111,7 @@ def goals(rows: Sequence[Row]) -> str:
         _sparse,
         _foreseen,
         _between_sites,
+        _built,
     )
     body = [_line(verdict) for kind in kinds for verdict in kind(rows)]
     return f"## Goals\n\n{grid(('of', 'goal', 'measured', 'reached'), body)}" if body else ""
@@ -226,3 +236,13 @@ def _between_sites(rows: Sequence[Row]) -> Iterator[Verdict]:
             share = chosen / case.sides["ring"]["median_s"]
             goal = "no more than 5 % slower than the ring"
             yield Verdict(what, goal, f"{1 / share:.2f}x the ring", share <= SITES_BEHIND_RING)
+
+
+def _built(rows: Sequence[Row]) -> Iterator[Verdict]:
+    for row in (row for row in rows if row["part"] == builders.PART):
+        if row["network"] == builders.UNEVEN and (most := BUILD_S.get((row["side"], row["ranks"]))):
+            took = math.inf if row["cpu_s"] is None else row["cpu_s"]
+            what = f"{row['side']} built and checked, {row['network']}, {row['ranks']} ranks"
+            yield Verdict(
+                what, f"at most {most:g} s", "too long" if took == math.inf else seconds(took), took <= most
+            )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from bench import (
+    builders,
     collectives,
     emulator,
     fitting,
@@ -38,6 +39,7 @@ FULL: dict[str, Part] = {
     "quantise": quant.rows,
     "schedules": lambda: schedules.built((8, 64, 512)),
     "simulator": lambda: simulator.events((8, 64, 512)),
+    "builders": lambda: builders.built(builders.FULL),
     "fitted": lambda: fitting.measured(fitting.FULL),
 }
 
@@ -54,5 +56,6 @@ QUICK: dict[str, Part] = {
     "memory": lambda: footprint.extra((25 << 20,)),
     "schedules": lambda: schedules.built((8, 64)),
     "simulator": lambda: simulator.events((8, 64)),
+    "builders": lambda: builders.built(builders.QUICK),
     "fitted": lambda: fitting.measured(fitting.QUICK),
 }

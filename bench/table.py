@@ -4,7 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from bench import compared, emulated, foreseen, goals, limits, linked, machine, quant, sent, sparse, tabled
+from bench import (
+    compared,
+    emulated,
+    foreseen,
+    goals,
+    growth,
+    limits,
+    linked,
+    machine,
+    quant,
+    sent,
+    sparse,
+    tabled,
+)
 from bench.networks import PART
 from bench.run import Row
 from bench.units import grid
@@ -66,5 +79,6 @@ _SECTIONS = (
     tabled.memory,
     tabled.schedules,
     tabled.simulator,
+    growth.builders,
     foreseen.schedules,
 )
