@@ -71,6 +71,7 @@ def test_a_picture_of_no_known_kind(network: Path, tmp_path: Path) -> None:
         ("", "is not JSON"),
         ("[]", "an object belongs here"),
         ('{"format": "tweed topology", "version": 1, "ranks": 1, "links": []}', "ranks is 1"),
+        ('{"format": 2, "ranks": 2, "picks": [], "topology": null}', "is a plan, not a network"),
         (json.dumps(topology.plain(Topology(2, [(0, 1, 9, 0.0)]))), "1"),
         (json.dumps(topology.plain(Topology(3, [(0, 1, 9, 0.0), (1, 0, 9, 0.0)]))), "rank 2"),
     ],

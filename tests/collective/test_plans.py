@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.collective.test_chooser import some_links
-from tweed.collective import COLLECTIVES, NETWORK, ONE_HOST, Links, Plan, choose, plan
+from tweed.collective import COLLECTIVES, NETWORK, ONE_HOST, Links, Plan, choose, plan, topology
 from tweed.errors import UsageError
 
 
@@ -77,7 +77,14 @@ def test_a_rank_that_builds_something_else_notices() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "[]", "{}", '{"format": 2, "ranks": 2, "picks": [{"builder": "ring"}]}']
+    "text",
+    [
+        "",
+        "[]",
+        "{}",
+        json.dumps(topology.plain(topology.line(2))),
+        '{"format": 2, "ranks": 2, "picks": [{"builder": "ring"}]}',
+    ],
 )
 def test_other_text_is_not_a_plan(text: str) -> None:
     with pytest.raises(UsageError, match="this is not a plan"):

@@ -9,7 +9,7 @@ from tweed.collective import bounds, topology
 from tweed.collective.fitted import fit
 from tweed.collective.topology import Topology
 from tweed.errors import UsageError
-from tweed.plan import Table, Time, candidates, predicted
+from tweed.plan import Table, candidates, predicted
 
 SMALL, LARGE = 1 << 10, 1 << 20
 
@@ -50,7 +50,7 @@ def test_what_is_not_simulated_could_not_win() -> None:
         best = min(time.seconds for time in column if time.exact)
         for one, time in zip(table.candidates, column, strict=True):
             if not time.exact:
-                assert time == Time(one.floor * numbytes, exact=False)
+                assert time.seconds >= one.floor * numbytes
                 assert predicted(one.schedule, numbytes, table.topology) > best
 
 

@@ -74,6 +74,28 @@ def test_a_group_runs_a_plan_for_its_network_from_a_file(tmp_path: Path) -> None
     assert told == [["multitree"]] * 4
 
 
+def warned(rank: int, size: int, store: str, path: str) -> list[str]:
+    """What is said of a plan for other ranks."""
+    import warnings
+
+    import torch.distributed as dist
+
+    from tweed.torch import Options
+
+    place = {"init_method": f"file://{store}", "rank": rank, "world_size": size}
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        dist.init_process_group("tweed", pg_options=Options(plan=path), **place)
+    dist.destroy_process_group()
+    return [str(one.message) for one in said if "plan" in str(one.message)]
+
+
+def test_a_plan_for_other_ranks_is_told_of_once(tmp_path: Path) -> None:
+    (tmp_path / "plan.json").write_text(plan(3, ONE_HOST).to_json())
+    told = run_ranks(warned, 2, str(tmp_path / "store"), str(tmp_path / "plan.json"))
+    assert [len(said) for said in told] == [1, 0] and "is for 3 ranks" in told[0][0]
+
+
 def refusal(rank: int, size: int, store: str, path: str) -> str:
     """What a group says to a plan that it cannot use."""
     import torch.distributed as dist

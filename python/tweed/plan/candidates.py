@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -20,6 +20,10 @@ FITTED = ("all_reduce", "reduce_scatter", "all_gather")
 must work from every rank, so they are flat."""
 
 _MANY = 1 << 40  # bytes, so that rounding to chunks does not show
+
+
+MOST_SENDS = 65_000
+"""A builder's further pieces are not tried if they make more sends: a run of them takes a second or more."""
 
 
 @dataclass(frozen=True)
@@ -61,8 +65,11 @@ def candidates(
     Cost: that of the builders: most take milliseconds for 64 ranks, some a minute (docs/plan.md).
     """
     refused = refusals(collective, topology) if collective in FITTED else {}
-    found = []
+    found: list[Candidate] = []
     for builder, pieces, make in _ways(collective, topology):
+        if sends := _expected(found, builder, pieces):
+            refused[label(builder, pieces)] = f"about {sends} sends, more than {MOST_SENDS} are not tried"
+            continue
         tell(f"{collective}: building {label(builder, pieces)}")
         try:
             schedule = make()
@@ -74,6 +81,15 @@ def candidates(
         reasons = "; ".join(f"{name}: {why}" for name, why in refused.items())
         raise UsageError(f"no builder has a schedule for {collective} on {topology!r}: {reasons}")
     return found, refused
+
+
+def _expected(found: Sequence[Candidate], builder: str, pieces: int | None) -> int:
+    """About how many sends there would be, if they are too many, by what fewer pieces have made."""
+    for one in found:
+        if one.builder == builder and pieces and one.pieces:
+            sends = len(one.schedule) * pieces // one.pieces
+            return sends if sends > MOST_SENDS else 0
+    return 0
 
 
 def _ways(collective: str, topology: Topology) -> Iterator[tuple[str, int | None, Callable[[], Schedule]]]:

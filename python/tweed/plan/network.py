@@ -24,8 +24,10 @@ def read(path: Path) -> tuple[Topology, Host]:
 
     Raises: UsageError if it is neither; names the field that is wrong.
     """
-    found = _report(path)
-    if found is None:
+    found = _object(path)
+    if "picks" in found:
+        raise UsageError(f"{path} is a plan, not a network; TWEED_PLAN={path} runs it")
+    if not {"findings", "matrix"} <= found.keys():
         return topology.read(path), USUAL
     if found["matrix"] is None:
         raise UsageError(
@@ -45,10 +47,10 @@ def measured(matrix: Mapping[str, Any]) -> Topology:
         raise UsageError(f"this is not what `tweed doctor` measures: {error!r}") from error
 
 
-def _report(path: Path) -> dict[str, Any] | None:
-    """A doctor's report; None for all else, which is `topology.read`'s to judge."""
+def _object(path: Path) -> dict[str, Any]:
+    """The object in a file; empty where there is none, which is `topology.read`'s to judge."""
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError):
-        return None
-    return value if isinstance(value, dict) and {"findings", "matrix"} <= value.keys() else None
+        return {}
+    return value if isinstance(value, dict) else {}

@@ -102,7 +102,9 @@ def _front(table: Table) -> Grid:
 def _times(table: Table) -> Grid:
     sizes = sorted(table.times)
     grid = _grid(
-        "Predicted times; of those with > only the busiest link's", ["builder", *map(size, sizes)], []
+        "Predicted times; with >, only what the busiest link or the ranks take",
+        ["builder", *map(size, sizes)],
+        [],
     )
     for place, one in enumerate(table.candidates):
         grid.add_row(str(one), *(time(table.times[numbytes][place]) for numbytes in sizes))

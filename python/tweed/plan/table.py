@@ -15,7 +15,7 @@ ALIKE = 0.02
 """Predictions are no better than this: of so alike times, the earlier builder of the table is picked."""
 
 _HOPELESS = 2.0
-"""A candidate whose busiest link alone takes so many times as long as the best is not simulated."""
+"""A candidate whose links or ranks alone take so many times as long as the best is not simulated."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +83,7 @@ class Table:
     def predict(self, numbytes: int, only: Iterable[int] | None = None) -> None:
         """Adds a column: the candidates' times at a size; if `only` some are asked for, others' floors."""
         tried = set(range(len(self.candidates)) if only is None else only)
-        column = [Time(one.floor * numbytes, exact=False) for one in self.candidates]
+        column = [Time(self._floor(one, numbytes), exact=False) for one in self.candidates]
         best = float("inf")
         for place in sorted(tried, key=lambda place: (column[place].seconds, place)):
             if column[place].seconds <= _HOPELESS * best:
@@ -135,6 +135,11 @@ class Table:
             if not front or ends[at][1] < ends[front[-1]][1]:
                 front.append(at)
         return front
+
+    def _floor(self, one: Candidate, numbytes: int) -> float:
+        """Seconds that its busiest link, and its ranks on average, are busy."""
+        messages = 2 * len(one.schedule) / self.topology.ranks
+        return max(one.floor * numbytes, messages * self.host.message_s)
 
     def _time(self, place: int, numbytes: int) -> Time:
         return Time(predicted(self.candidates[place].schedule, numbytes, self.topology, self.host))
