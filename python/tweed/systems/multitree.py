@@ -18,7 +18,16 @@ from tweed.report.study import Study
 from tweed.simulate import models
 from tweed.systems import multitree_report
 from tweed.systems.base import Line, Notes, System
-from tweed.systems.multitree_measures import NETWORKS, bounded, built, grown, network, straggled, timed
+from tweed.systems.multitree_measures import (
+    ELSEWHERE,
+    NETWORKS,
+    bounded,
+    built,
+    grown,
+    network,
+    straggled,
+    timed,
+)
 from tweed.systems.multitree_times import LARGE, SIZES, SMALL, TRAINED, Cell, weak
 
 #: Builders of the paper that are timed with packets, too.
@@ -37,6 +46,7 @@ class Course:
 
     Attributes:
       networks: names in `NETWORKS`.
+      elsewhere: names in `ELSEWHERE`.
       sizes: bytes.
       sides: of the tori of weak scaling.
       models: names in `simulate.models.MODELS`.
@@ -45,6 +55,7 @@ class Course:
     """
 
     networks: tuple[str, ...]
+    elsewhere: tuple[str, ...]
     sizes: tuple[int, ...]
     sides: tuple[int, ...]
     models: tuple[str, ...]
@@ -52,8 +63,10 @@ class Course:
     large: tuple[int, ...]
 
 
-FULL = Course(tuple(NETWORKS), SIZES, (4, 6, 8, 12, 16), tuple(models.MODELS), 20, (8, 16, 32))
-QUICK = Course(("torus 4x4",), (SMALL, LARGE), (4,), (), 2, (4,))
+FULL = Course(
+    tuple(NETWORKS), tuple(ELSEWHERE), SIZES, (4, 6, 8, 12, 16), tuple(models.MODELS), 20, (8, 16, 32)
+)
+QUICK = Course(("torus 4x4",), ("DGX-1",), (SMALL, LARGE), (4,), (), 2, (4,))
 
 
 def experiment(notes: Notes, quick: bool) -> None:
@@ -66,6 +79,10 @@ def experiment(notes: Notes, quick: bool) -> None:
         bounded(notes, name, LARGE)
         grown(notes, name)
         _sizes(notes, course, name)
+        _gathers(notes, name)
+    for name in course.elsewhere:
+        bounded(notes, name, LARGE)
+        _gathers(notes, name)
     for side in course.sides:
         name = f"torus {side}x{side}"
         for row in (row for row in fitting("all_reduce", network(name)) if row.name in SCALED):
@@ -87,7 +104,10 @@ def _sizes(notes: Notes, course: Course, name: str) -> None:
         timed(notes, row, Cell(name, "all_reduce", row.name), sorted(sizes))
         if links.sides and row.name in PACKETED:
             timed(notes, row, Cell(name, "all_reduce", row.name, packets=True), sorted(sizes))
-    for row in (row for row in fitting("all_gather", links) if row.name in GATHERED):
+
+
+def _gathers(notes: Notes, name: str) -> None:
+    for row in (row for row in fitting("all_gather", network(name)) if row.name in GATHERED):
         timed(notes, row, Cell(name, "all_gather", row.name), [LARGE])
 
 

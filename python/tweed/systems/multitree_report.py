@@ -11,7 +11,7 @@ from tweed.report.study import Plot, Section, Table
 from tweed.simulate import models
 from tweed.systems import multitree_goals, sections
 from tweed.systems.base import Line
-from tweed.systems.multitree_times import BEST, LARGE, SIZES, TRAINED, Cell, Times, ranks, weak
+from tweed.systems.multitree_times import BEST, LARGE, SIZES, TRAINED, Cell, Times, ranks, ratio, weak
 
 #: Drawn; the tables have all.
 DRAWN = (BEST, "multitree", "ring", "ring_2d", "double_binary_tree", "halving_doubling")
@@ -156,15 +156,16 @@ def _winners(times: Times) -> Table:
 def _gathers(lines: Sequence[Line], times: Times) -> Section:
     names = times.networks("all_gather")
     builders = list(
-        dict.fromkeys(s for name in names for s in times.builders(name, "all_gather") if s != BEST)
+        dict.fromkeys(side for name in names for side in times.builders(name, "all_gather") if side != BEST)
     )
     rows = []
     for name in names:
         bound = sections.find(lines, kind="bound", network=name, collective="all_gather") or {}
         shares = [times.share(Cell(name, "all_gather", side), LARGE) for side in builders]
-        rows.append([name, *map(_number, shares), *(_number(bound.get(key)) for key in ("cut", "links"))])
-    head = ["", *builders, "cut bound", "link bound"]
-    table = Table("All-gather of 64 MiB, in D/b", head, rows)
+        rows.append(
+            [name, *(_number(ratio(share, bound.get("cut"))) for share in shares), bound.get("why", "")]
+        )
+    table = Table("All-gather of 64 MiB: time over the cut bound", ["", *builders, "what limits"], rows)
     return Section("All-gather beside the cut bound", tables=[table] if rows else [])
 
 
