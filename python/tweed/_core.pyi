@@ -289,7 +289,7 @@ def tree_schedule(
     topology: Topology,
     down: Sequence[tuple[int, Sequence[tuple[int, int, int, Sequence[int]]]]],
     up: Sequence[tuple[int, Sequence[tuple[int, int, int, Sequence[int]]]]],
-    pipeline: tuple[int, int],
+    pipeline: tuple[int, int, bool],
 ) -> Schedule: ...
 def multitree(collective: str, topology: Topology, pieces: int, split: bool) -> Schedule: ...
 def time_expanded(

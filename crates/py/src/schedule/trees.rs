@@ -16,7 +16,8 @@ type TreeFields = (u32, Vec<EdgeFields>);
 
 /// The schedule of trees that each carry an equal share of the buffer; see `tweed_schedule::Trees`.
 ///
-/// A tree is `(root, [(parent, child, step, route), ...])`, `pipeline` is pieces and stride. Raises ScheduleError.
+/// A tree is `(root, [(parent, child, step, route), ...])`; `pipeline` is pieces, stride, and whether links send in
+/// the order of the steps (`Draft::pinned`). Raises ScheduleError.
 #[pyfunction]
 #[pyo3(signature = (name, collective, topology, down, up, pipeline))]
 fn tree_schedule(
@@ -26,13 +27,16 @@ fn tree_schedule(
     topology: &Bound<'_, PyTopology>,
     down: Vec<TreeFields>,
     up: Vec<TreeFields>,
-    pipeline: (u32, u32),
+    pipeline: (u32, u32, bool),
 ) -> PyResult<PySchedule> {
-    let (pieces, stride) = pipeline;
+    let (pieces, stride, ordered) = pipeline;
     let topology = &topology.get().inner;
     let (down, up) = (read(down), read(up));
     let trees = Trees { topology, down: &down, up: &up, pieces, stride };
-    let proven = || Schedule::new(trees.draft(name, collective.parse()?));
+    let proven = || {
+        let draft = trees.draft(name, collective.parse()?);
+        Schedule::new(if ordered { draft.pinned() } else { draft })
+    };
     let inner = py.detach(proven).map_err(|error| schedule_error(py, &error))?;
     Ok(PySchedule { inner })
 }

@@ -37,6 +37,7 @@ def schedule_of(
     up: Sequence[Tree] | None = None,
     pieces: int = 1,
     stride: int = 1,
+    ordered: bool = False,
 ) -> Schedule:
     """A checked schedule in which every tree carries an equal share of the buffer.
 
@@ -47,7 +48,8 @@ def schedule_of(
         the same roots in the same order. None: `trees`, where links are the same in both directions.
       pieces: each share is cut into so many, which follow each other.
       stride: each piece is so many steps behind the one before.
+      ordered: a link sends in the order of the steps. Otherwise it sends what is ready first.
 
     Raises: ScheduleError if the trees do not make the collective, or use links that are not there.
     """
-    return tree_schedule(name, collective, topology, trees, up or trees, (pieces, stride))
+    return tree_schedule(name, collective, topology, trees, up or trees, (pieces, stride, ordered))

@@ -56,7 +56,9 @@ def _both(topology: Topology) -> tuple[list[Tree], list[Tree]]:
 
 def _make(collective: str, topology: Topology, pieces: int) -> Schedule:
     down, up, stride = _planned(collective, topology)
-    return schedule_of(down or up, "forest", collective, topology, up=up, pieces=pieces, stride=stride)
+    return schedule_of(
+        down or up, "forest", collective, topology, up=up, pieces=pieces, stride=stride, ordered=True
+    )
 
 
 forest = Fitted(
