@@ -40,6 +40,11 @@ def test_buckets_weigh_uneven_sides() -> None:
     assert times("bucket", network) < 1.02 * 2 * (network.ranks - 1) / len(network.links)
 
 
+def test_on_a_mesh_both_phases_of_buckets_overlap() -> None:
+    """The link bound is 0.625; one phase after the other takes 0.9375."""
+    assert times("bucket", topology.mesh(4, 4), slice_bytes=LONG, pieces=8) < 0.675
+
+
 @pytest.mark.parametrize("side", [4, 8])
 def test_buckets_gather_on_a_mesh_as_fast_as_its_corners_can(side: int) -> None:
     network = topology.mesh(side, side)

@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from tests.collective.fitted.times import times
+from tests.collective.fitted.times import LONG, times
 from tweed.collective import fitted, topology
 from tweed.collective.fitted import three_tree
 from tweed.collective.topology import Topology
@@ -33,6 +33,14 @@ def test_they_are_half_as_high_as_trees_from_corners(side: int) -> None:
 def test_a_long_all_reduce_takes_two_thirds(side: int) -> None:
     """The public best on meshes is 0.675 D / b, at 512 MiB and more."""
     assert times("three_tree", topology.mesh(side, side), slice_bytes=1 << 15) <= 0.685
+
+
+def test_pieces_follow_each_other() -> None:
+    network = topology.mesh(8, 8)
+    whole, cut = (
+        times("three_tree", network, numbytes=1 << 20, slice_bytes=LONG, pieces=pieces) for pieces in (1, 16)
+    )
+    assert cut < whole / 4
 
 
 @pytest.mark.parametrize(

@@ -15,9 +15,10 @@ def times(
     collective: str = "all_reduce",
     numbytes: int = LONG,
     slice_bytes: int = 1 << 16,
+    pieces: int = 1,
 ) -> float:
     """What a builder's schedule takes in the simulator, chunks cut into slices, 16 of them under way."""
-    schedule = fitted.fit(collective, name, network)
+    schedule = fitted.fit(collective, name, network, pieces)
     seconds = run(schedule, numbytes, network, piece=slice_bytes, window=16).seconds
     assert seconds is not None
     return seconds * topology.GIGABIT.bandwidth / numbytes

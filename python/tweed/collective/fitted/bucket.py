@@ -2,7 +2,9 @@
 
 What a rank has gathered along one dimension goes on along the next, so no byte crosses a link twice. Each
 share of the buffer is cut by the dimension that comes first and by direction; together they keep every link
-of a torus busy, and a long all-reduce takes the time of the link bound, `2 (N - 1) / E`.
+of a torus busy, and a long all-reduce takes the time of the link bound, `2 (N - 1) / E`. On a mesh, the links
+near the ends are idle while sums are taken where they are busy while values spread, so there both phases
+overlap, piece by piece, and come near the same bound.
 
 Source: Jain and Sabharwal, "Optimal Bucket Algorithms for Large MPI Collectives on Torus Interconnects",
 ICS 2010; Sack and Gropp, "Collective Algorithms for Multiported Torus Networks", 2015. Uneven sides are our
@@ -85,7 +87,11 @@ def _along(topology: Topology, rank: int, axis: int, sign: int) -> Iterator[tupl
 
 
 def _make(collective: str, topology: Topology, pieces: int) -> Schedule:
-    return schedule_of(grow(topology), "bucket", collective, topology, pieces=pieces)
+    mesh = not any(topology.wraps)
+    height = sum(side - 1 for side in topology.sides)
+    return schedule_of(
+        grow(topology), "bucket", collective, topology, pieces=pieces, stride=height, ordered=mesh
+    )
 
 
-bucket = Fitted("bucket", ("all_reduce", "all_gather", "reduce_scatter"), _make, grids.refuses)
+bucket = Fitted("bucket", ("all_reduce", "all_gather", "reduce_scatter"), _make, grids.refuses, pieces=(1, 8))

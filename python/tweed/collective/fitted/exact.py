@@ -174,7 +174,7 @@ def gather(topology: Topology, chunks: int) -> list[Tree]:
 def _make(collective: str, topology: Topology, pieces: int) -> Schedule:
     back = topology.reversed()
     up = None if topology == back else gather(back, pieces)
-    return schedule_of(gather(topology, pieces), "exact", collective, topology, up=up)
+    return schedule_of(gather(topology, pieces), "exact", collective, topology, up=up, ordered=True)
 
 
 def _refuses(topology: Topology) -> str:

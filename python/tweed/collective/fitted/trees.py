@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypedDict, Unpack
 
 from tweed._core import Schedule, Topology, tree_schedule
 
@@ -28,6 +28,18 @@ class Tree(NamedTuple):
     edges: tuple[Edge, ...]
 
 
+class Pipeline(TypedDict, total=False):
+    """How the parts of a share follow each other.
+
+    `pieces`: each share is cut into so many (default 1). `stride`: each piece is so many steps behind the one
+    before (default 1). `ordered`: a link sends in the order of the steps, not what is ready first.
+    """
+
+    pieces: int
+    stride: int
+    ordered: bool
+
+
 def schedule_of(
     trees: Sequence[Tree],
     name: str,
@@ -35,9 +47,7 @@ def schedule_of(
     topology: Topology,
     *,
     up: Sequence[Tree] | None = None,
-    pieces: int = 1,
-    stride: int = 1,
-    ordered: bool = False,
+    **pipeline: Unpack[Pipeline],
 ) -> Schedule:
     """A checked schedule in which every tree carries an equal share of the buffer.
 
@@ -46,10 +56,9 @@ def schedule_of(
         from one root; for all_reduce, any. Values spread along them.
       up: sums are taken along these against their direction: they were grown on `topology.reversed()`, with
         the same roots in the same order. None: `trees`, where links are the same in both directions.
-      pieces: each share is cut into so many, which follow each other.
-      stride: each piece is so many steps behind the one before.
-      ordered: a link sends in the order of the steps. Otherwise it sends what is ready first.
+      pipeline: see `Pipeline`.
 
     Raises: ScheduleError if the trees do not make the collective, or use links that are not there.
     """
-    return tree_schedule(name, collective, topology, trees, up or trees, (pieces, stride, ordered))
+    asked = (pipeline.get("pieces", 1), pipeline.get("stride", 1), pipeline.get("ordered", False))
+    return tree_schedule(name, collective, topology, trees, up or trees, asked)
