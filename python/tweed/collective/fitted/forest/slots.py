@@ -17,13 +17,17 @@ _FINEST = 4
 """A link has at most so many times as many slots as the busiest one has sends; it need not be quicker."""
 
 _PATIENCE = 8
-"""So many times as many sends as there are may be moved, before those that are left have to wait at switches."""
+"""So many times as many sends as there are may be moved, before those left have to wait at switches."""
+
+_SLACK = 0.25
+"""What comes through a switch is planned to go on so much of a period later: at a switch pieces wait for
+each other as they come, and a plan without slack would pass every delay on."""
 
 _TINY = 1e-9
 
 
 class Send(NamedTuple):
-    """The links that it takes, from the root's side on; `up` if it takes them the other way round, to the root.
+    """The links that it takes, from the root's side on; `up` if it takes them the other way round.
 
     The time of those that go up runs backwards.
     """
@@ -93,7 +97,7 @@ class Slots:
                 steps = -(-(slot + 1) * self.period // many) - 1
             elif link == links[0]:
                 steps = slot * self.period // many
-        return int(steps), end
+        return int(steps), end + _SLACK * (len(links) > 1)
 
     def _together(self, name: Name, slot: int) -> tuple[int, ...]:
         """The slots of all its links, if a send starts at `slot` of its first."""

@@ -69,7 +69,7 @@ def way(edge: Edge, sign: int = 1) -> tuple[Link, ...]:
 def _from_the_roots(trees: Sequence[Tree], visit: Callable[[tuple[int, int], float], float]) -> None:
     """Goes over all edges in the order in which they can start; those with most below them before others.
 
-    `visit` is given an edge, as the number of its tree and its own, and when it can start; it says when it ends.
+    `visit` is given the number of a tree, that of an edge, and when it can start; it says when that ends.
     """
     below = [_below(tree) for tree in trees]
     waiting = [(0.0, *edge, place) for place, tree in enumerate(trees) for edge in below[place][tree.root]]
