@@ -49,6 +49,7 @@ def rounds(contenders: Sequence[Contender], count: int, warm: int = 1) -> dict[s
             if turn >= warm:
                 calls[contender.side].append(Call(began - moment, ended - moment))
     gc.enable()
+    dist.barrier()  # nobody leaves while others still receive
     return calls
 
 

@@ -24,8 +24,10 @@ from tweed.testbed.star import NO_OFFLOADS, Command, batch
 
 #: Shorter latencies are not emulated: the machine's own is about as long.
 LEAST_DELAY_S = 500e-6
-#: How much of a link's time may pass at once after a pause; two packets at least.
+#: How much may pass at once after a pause: one packet, or what takes so long.
 _BURST_S, _LEAST_BURST_BYTES = 100e-6, 1600
+#: From this bandwidth on, packets as large as offloads make them pass whole. Cutting them up takes a processor.
+_FAST, _OFFLOADED_BYTES = 50_000_000, 72_000
 _LEAST_QUEUE_BYTES = 64 << 10
 _SETTINGS = {"ip_forward": 1, "tcp_slow_start_after_idle": 0}
 
@@ -156,10 +158,12 @@ def _routes(wires: Wires, node: int, congestion: str) -> Iterator[str]:
 
 
 def _buckets(wires: Wires, node: int) -> str:
-    return batch(_bucket(toward(b), wires.bandwidth[node, b]) for b in wires.neighbours[node])
+    return batch(_bucket(wires, node, b) for b in wires.neighbours[node])
 
 
-def _bucket(interface: str, bandwidth: int) -> str:
-    burst = max(round(bandwidth * _BURST_S), _LEAST_BURST_BYTES)
+def _bucket(wires: Wires, node: int, neighbour: int) -> str:
+    interface, bandwidth = toward(neighbour), wires.bandwidth[node, neighbour]
+    whole = bandwidth >= _FAST and (node, neighbour) not in wires.ports
+    burst = max(round(bandwidth * _BURST_S), _OFFLOADED_BYTES if whole else _LEAST_BURST_BYTES)
     limit = max(round(bandwidth * QUEUE_MS / 1000), _LEAST_QUEUE_BYTES) + burst
     return f"qdisc add dev {interface} root tbf rate {bandwidth * 8}bit burst {burst} limit {limit}"
