@@ -81,11 +81,28 @@ def _whole(ranks: int) -> Shape:
     return shape_of(chain(_halving(ranks), _doubling(ranks, 2 * levels(ranks) - 1)))
 
 
+def _ends(ranks: int) -> list[int]:
+    """After the scatter down the binomial tree each rank holds the parts from its own up to this one."""
+    ends = [ranks] * ranks
+    for edge in binomial_tree.edges(ranks):
+        ends[edge.child] = edge.end
+    return ends
+
+
 @lru_cache(maxsize=64)
 def _by_root(ranks: int) -> Shape:
     tree = binomial_tree.edges(ranks)
     parts = (Message(edge.level, edge.parent, edge.child, (edge.end - edge.child) / ranks) for edge in tree)
-    return shape_of(chain(parts, _doubling(ranks, 2 * levels(ranks) - 1)))
+    return shape_of(chain(parts, _missing(ranks)))
+
+
+def _missing(ranks: int) -> Iterator[Message]:
+    """The doubling, without the parts that the scatter has left at their receivers on its way."""
+    ends = _ends(ranks)
+    for level, rank, to, low, high in swaps(ranks):
+        there = max(0, min(high, ends[rank]) - max(low, rank))
+        if high - low > there:
+            yield Message(2 * levels(ranks) - 1 - level, to, rank, (high - low - there) / ranks)
 
 
 @lru_cache(maxsize=64)
@@ -139,7 +156,10 @@ def broadcast(ranks: int) -> Iterator[Send]:
     Cost: `2 ceil(log2 P)` steps; the root sends `2 (P - 1) / P` of the buffer where P is a power of two.
     """
     yield from binomial_tree.scatter(ranks)
-    yield from _spread(ranks, last_step=2 * levels(ranks) - 1)
+    ends = _ends(ranks)
+    for send in _spread(ranks, last_step=2 * levels(ranks) - 1):
+        if not send.dst <= send.chunk < ends[send.dst]:
+            yield send
 
 
 @builder("halving_doubling", "all_to_all", chunks=per_pair, shape=_forwarding, equal_parts=True)
