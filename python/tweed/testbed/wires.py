@@ -26,7 +26,7 @@ from tweed.testbed.star import NO_OFFLOADS, Command, batch
 LEAST_DELAY_S = 500e-6
 #: How much may pass at once after a pause: one packet, or what takes so long.
 _BURST_S, _LEAST_BURST_BYTES = 100e-6, 1600
-#: From this bandwidth on, packets as large as offloads make them pass whole. Cutting them up takes a processor.
+#: From this bandwidth on, packets as large as offloads make them pass whole: cutting them up costs a lot.
 _FAST, _OFFLOADED_BYTES = 50_000_000, 72_000
 _LEAST_QUEUE_BYTES = 64 << 10
 _SETTINGS = {"ip_forward": 1, "tcp_slow_start_after_idle": 0}
