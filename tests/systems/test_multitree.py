@@ -52,7 +52,7 @@ def test_heads_cost_what_their_bytes_cost() -> None:
 
 
 def line(builder: str, size: int, seconds: float | None, name: str = TRAINED, **facts: Any) -> dict[str, Any]:
-    usual = {"collective": "all_reduce", "packets": False, "pieces": 1}
+    usual = {"collective": "all_reduce", "packets": False, "pieces": 1, "sliced_s": None}
     told = {"network": name, "builder": builder, "numbytes": size, "seconds": seconds}
     return {"kind": "time"} | usual | told | facts
 
@@ -60,7 +60,9 @@ def line(builder: str, size: int, seconds: float | None, name: str = TRAINED, **
 def test_of_several_numbers_of_pieces_and_of_builders_the_quickest_counts() -> None:
     lines = [line("multitree", SMALL, 2.0), line("multitree", SMALL, 1.0, pieces=4)]
     lines += [line("ring", SMALL, 3.0), line("ring", LARGE, 0.5), line("ring", SMALL, 0.1, packets=True)]
-    lines += [line("multitree", LARGE, None)]
+    lines += [line("multitree", LARGE, None), line("bucket", LARGE, 0.6, sliced_s=0.4)]
+    assert Times(lines).winner(TRAINED, "all_reduce", LARGE) == "bucket"
+    lines.pop()
     times = Times(lines)
     assert times.of(Cell(TRAINED, "all_reduce", "multitree")) == {SMALL: 1.0}
     assert times.of(Cell(TRAINED, "all_reduce", BEST)) == {SMALL: 1.0, LARGE: 0.5}

@@ -77,21 +77,19 @@ def timed(notes: Notes, row: Fitted, cell: Cell, sizes: Iterable[int]) -> None:
         schedule = row.schedule(cell.collective, network(cell.network), pieces)
         for size in missing:
             worth = pieces == row.pieces[0] or (size >= LEAST * schedule.chunks and len(schedule) <= MOST)
-            seconds = _seconds(schedule, cell, size) if worth else None
-            notes.add({"kind": "time"} | facts | {"pieces": pieces, "numbytes": size, "seconds": seconds})
+            whole, sliced = _seconds(schedule, cell, size) if worth else (None, None)
+            told = {"pieces": pieces, "numbytes": size, "seconds": whole, "sliced_s": sliced}
+            notes.add({"kind": "time"} | facts | told)
 
 
-def _seconds(schedule: Schedule, cell: Cell, size: int) -> float | None:
-    """Whole chunks, or in the engine's slices where that is quicker; with packets, whole as in the paper."""
-    links = network(cell.network)
-    if cell.packets:
-        return run(schedule, size, links, header=HEADER, packet=PACKET).seconds
-    whole = run(schedule, size, links, header=HEADER).seconds
+def _seconds(schedule: Schedule, cell: Cell, size: int) -> tuple[float | None, float | None]:
+    """With whole chunks as in the paper, and in the engine's slices; not those with packets."""
+    links, packet = network(cell.network), PACKET if cell.packets else None
+    whole = run(schedule, size, links, header=HEADER, packet=packet).seconds
     piece, window = slicing(schedule.chunks)
-    if size not in SLICED or size <= piece * schedule.chunks:
-        return whole
-    sliced = run(schedule, size, links, header=HEADER, piece=piece, window=window).seconds
-    return min(filter(None, (whole, sliced)), default=None)
+    if cell.packets or size not in SLICED or size <= piece * schedule.chunks:
+        return whole, None
+    return whole, run(schedule, size, links, header=HEADER, piece=piece, window=window).seconds
 
 
 def bounded(notes: Notes, name: str, numbytes: int) -> None:

@@ -32,27 +32,30 @@ class Cell(NamedTuple):
 class Times:
     """By cell and size, the seconds of the number of pieces that was quickest.
 
-    `BEST` is a builder too: at every size the quickest of those that send whole messages.
+    `BEST` is a builder too: at every size the quickest of those that send messages.
+
+    Args:
+      lines: the notes.
+      sliced: chunks may be cut into the engine's slices; False: they cross whole, as in the paper.
     """
 
-    def __init__(self, lines: Sequence[Line]) -> None:
-        self._pieces: dict[tuple[Cell, int], int] = {}
+    def __init__(self, lines: Sequence[Line], sliced: bool = True) -> None:
+        self._keys = ("seconds", "sliced_s") if sliced else ("seconds",)
         self._by_cell: defaultdict[Cell, dict[int, float]] = defaultdict(dict)
         self._who: dict[tuple[str, str, int], str] = {}
         for line in lines:
-            if line["kind"] == "time" and line["seconds"] is not None:
-                self._add(line)
+            if line["kind"] == "time":
+                for seconds in filter(None, (line[key] for key in self._keys)):
+                    self._add(line, seconds)
 
-    def _add(self, line: Line) -> None:
+    def _add(self, line: Line, seconds: float) -> None:
         cell = Cell(line["network"], line["collective"], line["builder"], line["packets"])
-        size, seconds = line["numbytes"], line["seconds"]
+        size = line["numbytes"]
         if seconds < self._by_cell[cell].get(size, float("inf")):
             self._by_cell[cell][size] = seconds
-            self._pieces[cell, size] = line["pieces"]
         best = Cell(cell.network, cell.collective, BEST)
         if not cell.packets and seconds < self._by_cell[best].get(size, float("inf")):
             self._by_cell[best][size] = seconds
-            self._pieces[best, size] = line["pieces"]
             self._who[cell.network, cell.collective, size] = cell.builder
 
     def of(self, cell: Cell) -> dict[int, float]:
