@@ -46,6 +46,12 @@ def test_an_all_reduce_reaches_both_bounds_together(network: Topology) -> None:
     assert busiest(schedule, network) <= LOSS * (bound(network) + bound(network.reversed()))
 
 
+@pytest.mark.parametrize("network", [topology.fat_tree(4, 4, 4), topology.dragonfly(4, 3, 1)], ids=named)
+def test_no_way_passes_a_switch_twice(network: Topology) -> None:
+    for send in fitted.fit("all_gather", "forest", network).sends:
+        assert len(set(send.route)) == len(send.route)
+
+
 @pytest.mark.parametrize(
     ("network", "least"),
     [

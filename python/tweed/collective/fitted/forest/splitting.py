@@ -189,5 +189,15 @@ def _joined(there: list[tuple[Way, int]], switch: int, on: list[tuple[Way, int]]
     lasts = (last for last, many in on for _ in range(many))
     for first, many in there:
         for last in islice(lasts, many):
-            joined[(*first, switch, *last)] += 1
+            joined[_straight((*first, switch, *last))] += 1
     return joined
+
+
+def _straight(way: Way) -> Way:
+    """The way without rounds: two ways through a switch may have another one in common."""
+    found: list[int] = []
+    for switch in way:
+        if switch in found:
+            del found[found.index(switch) :]
+        found.append(switch)
+    return tuple(found)
