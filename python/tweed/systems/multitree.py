@@ -11,9 +11,9 @@ links and sizes, puts every builder that fits beside it, and says how far each i
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from tweed.collective.fitted import fitting
+from tweed.collective.fitted import Fitted, fitting
 from tweed.report.study import Study
 from tweed.simulate import models
 from tweed.systems import multitree_report
@@ -32,7 +32,7 @@ from tweed.systems.multitree_times import LARGE, SIZES, SMALL, TRAINED, Cell, we
 
 #: Builders of the paper that are timed with packets, too.
 PACKETED = ("ring", "ring_2d", "multitree")
-#: Builders that are quick enough for the large tori of weak scaling.
+#: Builders that are quick enough for the large tori of weak scaling; with the fewest pieces that they take.
 SCALED = ("ring", "ring_2d", "bucket", "double_binary_tree", "multitree", "multitree_split", "time_expanded")
 #: All-gathers of these are timed beside the cut bound.
 GATHERED = ("multitree", "time_expanded", "forest")
@@ -86,7 +86,7 @@ def experiment(notes: Notes, quick: bool) -> None:
     for side in course.sides:
         name = f"torus {side}x{side}"
         for row in (row for row in fitting("all_reduce", network(name)) if row.name in SCALED):
-            timed(notes, row, Cell(name, "all_reduce", row.name), [weak(name)])
+            timed(notes, _fewest(row), Cell(name, "all_reduce", row.name), [weak(name)])
     for seed in range(course.seeds):
         straggled(notes, TRAINED if TRAINED in course.networks else course.networks[0], 1 << 21, seed)
     for side in course.large:
@@ -95,15 +95,21 @@ def experiment(notes: Notes, quick: bool) -> None:
             built(notes, builder, side)
 
 
+def _fewest(row: Fitted) -> Fitted:
+    return replace(row, pieces=row.pieces[:1])
+
+
 def _sizes(notes: Notes, course: Course, name: str) -> None:
-    """Every builder at every size; where models are trained, at the sizes of their layers too."""
-    links, sizes = network(name), set(course.sizes)
+    """Every builder at every size; where models are trained, with the fewest pieces for their layers too."""
+    links, layers = network(name), set[int]()
     if name == TRAINED:
-        sizes |= {layer.numbytes for model in course.models for layer in models.MODELS[model]().layers} - {0}
+        layers = {layer.numbytes for model in course.models for layer in models.MODELS[model]().layers} - {0}
     for row in fitting("all_reduce", links):
-        timed(notes, row, Cell(name, "all_reduce", row.name), sorted(sizes))
+        cell = Cell(name, "all_reduce", row.name)
+        timed(notes, row, cell, course.sizes)
+        timed(notes, _fewest(row), cell, sorted(layers - set(course.sizes)))
         if links.sides and row.name in PACKETED:
-            timed(notes, row, Cell(name, "all_reduce", row.name, packets=True), sorted(sizes))
+            timed(notes, row, cell._replace(packets=True), sorted({*course.sizes, *layers}))
 
 
 def _gathers(notes: Notes, name: str) -> None:
