@@ -50,6 +50,7 @@ def test_figures_as_json(network: Path) -> None:
         (["--sizes", "some"], "cannot read the size 'some': write it like 64KiB"),
         (["--sizes", "1KiB,,2KiB"], "cannot read the size ''"),
         (["--sizes", "-1"], "cannot read the size '-1'"),
+        (["--builder", "rnig"], "no such builder in ['rnig']"),
         (["--collective", "all_sort"], "there is no collective 'all_sort'"),
         (["--out", "nowhere/plan.json"], "there is no folder nowhere"),
         (["--plot", "nowhere/plan.svg"], "there is no folder nowhere"),

@@ -73,6 +73,11 @@ def test_refused_builders_say_why() -> None:
     assert refused["star"].startswith("24 ranks would send to one at a time")
 
 
+def test_some_builders_only() -> None:
+    found, refused = candidates("all_reduce", topology.line(3), ["ring", "swing"])
+    assert [one.builder for one in found] == ["ring"] and list(refused) == ["swing"]
+
+
 def test_all_to_all_goes_straight() -> None:
     found, _ = candidates("all_to_all", topology.ring(4))
     assert all(one.schedule.direct for one in found)

@@ -35,6 +35,9 @@ def plan(
     collective: Annotated[
         list[str] | None, typer.Option(help="Predict this one only; may be given several times.")
     ] = None,
+    builder: Annotated[
+        list[str] | None, typer.Option(help="Try this builder only; may be given several times.")
+    ] = None,
     sizes: Annotated[
         str | None, typer.Option(help="Sizes of the whole buffer, such as 1KiB,64KiB,25MB.")
     ] = None,
@@ -59,7 +62,7 @@ def plan(
     asked = None if sizes is None else [_size(part.strip()) for part in sizes.split(",")]
     try:
         found = _measured(ranks, testbed) if network is None else _read(network)
-        planned = None if found is None else _make(*found, collective, asked)
+        planned = None if found is None else _make(*found, collective, asked, builder)
     except KeyboardInterrupt:
         typer.echo("Stopped.", err=True)
         raise typer.Exit(130) from None
@@ -105,12 +108,18 @@ def _visit(ranks: int | None, testbed: str | None) -> Report | None:
     return on_this_machine(ranks, None if testbed is None else Network.parse(testbed))
 
 
-def _make(network: Topology, host: Host, collectives: list[str] | None, sizes: list[int] | None) -> Planned:
+def _make(
+    network: Topology,
+    host: Host,
+    collectives: list[str] | None,
+    sizes: list[int] | None,
+    builders: list[str] | None,
+) -> Planned:
     from tweed.plan import SIZES, make
     from tweed.plan.candidates import FITTED
 
     with Console(stderr=True).status("") as status:
-        return make(network, collectives or FITTED, sizes or SIZES, host, status.update)
+        return make(network, collectives or FITTED, sizes or SIZES, host, builders or (), status.update)
 
 
 def _store(planned: Planned, out: Path | None, plot: Path | None, save: Path | None) -> None:

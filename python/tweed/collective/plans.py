@@ -24,7 +24,7 @@ _FORMAT = 2
 QUICK = ("multitree", "double_binary_tree", "ring")
 """Builders for networks that take what others leave when something is lost, in this order."""
 
-_STAY = {*QUICK, "multitree_split", "binomial_tree", "exchange", "star", "pairwise", "hierarchy"}
+_STAY = {*QUICK, "binomial_tree", "exchange", "star", "pairwise", "hierarchy"}
 _SIZES = tuple(1 << bits for bits in range(8, 33))
 """Sizes that are compared, in bytes; a row ends at one of them, and the last row has no end."""
 

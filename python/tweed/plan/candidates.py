@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -47,13 +47,17 @@ class Candidate:
 
 
 def candidates(
-    collective: str, topology: Topology, tell: Callable[[str], None] = lambda _: None
+    collective: str,
+    topology: Topology,
+    names: Collection[str] = (),
+    tell: Callable[[str], None] = lambda _: None,
 ) -> tuple[list[Candidate], dict[str, str]]:
     """Builds all that can be built.
 
     Args:
       collective: such as `all_reduce`.
       topology: a network that `topology.check` takes.
+      names: builders to try; empty: all.
       tell: hears of each builder before it begins.
 
     Returns:
@@ -65,8 +69,11 @@ def candidates(
     Cost: that of the builders: most take milliseconds for 64 ranks, some a minute (docs/plan.md).
     """
     refused = refusals(collective, topology) if collective in FITTED else {}
+    refused = {name: why for name, why in refused.items() if name in names or not names}
     found: list[Candidate] = []
     for builder, pieces, make in _ways(collective, topology):
+        if names and builder not in names:
+            continue
         if sends := _expected(found, builder, pieces):
             refused[label(builder, pieces)] = f"about {sends} sends, more than {MOST_SENDS} are not tried"
             continue
@@ -78,7 +85,9 @@ def candidates(
         else:
             found.append(Candidate(builder, pieces, schedule, _floor(schedule, topology)))
     if not found:
-        reasons = "; ".join(f"{name}: {why}" for name, why in refused.items())
+        reasons = (
+            "; ".join(f"{name}: {why}" for name, why in refused.items()) or f"no such builder in {names}"
+        )
         raise UsageError(f"no builder has a schedule for {collective} on {topology!r}: {reasons}")
     return found, refused
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from heapq import heappop, heappush
 from itertools import chain, pairwise
@@ -35,6 +35,7 @@ def make(
     collectives: Sequence[str] = FITTED,
     sizes: Sequence[int] = SIZES,
     host: Host = USUAL,
+    builders: Collection[str] = (),
     tell: Callable[[str], None] = lambda _: None,
 ) -> Planned:
     """Tries every builder on `topology` and picks the quickest by size.
@@ -45,6 +46,7 @@ def make(
         `collective.plan`.
       sizes: whole buffers in bytes. Where the pick changes between two of them, it changes halfway.
       host: what ranks take their own time for.
+      builders: those to try; empty: all.
       tell: hears what is being done.
 
     Raises:
@@ -60,7 +62,7 @@ def make(
     ordered = sorted(set(sizes))
     tables = {}
     for name in collectives:
-        tables[name] = Table(name, topology, *candidates(name, topology, tell), host)
+        tables[name] = Table(name, topology, *candidates(name, topology, builders, tell), host)
         _fill(tables[name], ordered, tell)
     flat = plan(topology.ranks, worst(topology)).picks
     picks = {name: [pick for pick in flat if pick.collective == name] for name in COLLECTIVES}

@@ -1,4 +1,4 @@
-"""A plan as a picture: time over size beside the bound, and the front of latency and bandwidth."""
+"""A plan as a picture: time over size, as a multiple of the bound, and the front of latency and bandwidth."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def write(made: Planned, path: Path) -> None:
 
 
 def draw(made: Planned) -> Figure:
-    """A row per collective that was predicted: times over sizes, and the front."""
+    """A row per collective: times over sizes, and the front; grey is neither picked nor on the front."""
     from matplotlib import rc_context
     from matplotlib.figure import Figure
 
@@ -52,25 +52,26 @@ def draw(made: Planned) -> Figure:
 def _times(axis: Axes, table: Table) -> None:
     from matplotlib.ticker import LogLocator, NullLocator
 
-    sizes, named = sorted(table.times), dict(_named(table))
+    named = dict(_named(table))
     for place in range(len(table.candidates)):
         if place not in named:
-            x, y = _exact(table, place)
-            axis.plot(x, y, color=_OTHERS, linewidth=0.9, zorder=1)
+            axis.plot(*_over_bound(table, place), color=_OTHERS, linewidth=0.9, zorder=1)
     for place, (colour, dashes, marker) in named.items():
-        x, y = _exact(table, place)
-        axis.plot(x, y, dashes, color=colour, linewidth=1.6, label=str(table.candidates[place]))
-        axis.plot(*_picked(table, place), marker, color=colour, markersize=6)
-    bound = [table.verdict(numbytes).bound_s for numbytes in sizes]
-    axis.plot(sizes, bound, color="black", linewidth=1, label="bound")
+        axis.plot(*_over_bound(table, place), dashes, color=colour, linewidth=1.6)
+        axis.plot(*_over_bound(table, place, picked=True), marker, color=colour, markersize=6)
+        axis.plot([], [], dashes + marker, color=colour, linewidth=1.6, label=str(table.candidates[place]))
     axis.set_xscale("log", base=2)
     axis.set_yscale("log")
+    axis.set_ylim(0.95, None)
     axis.xaxis.set_major_locator(LogLocator(base=2, numticks=7))
     axis.xaxis.set_minor_locator(NullLocator())
     axis.xaxis.set_major_formatter(lambda value, _: size(round(value)))
-    axis.yaxis.set_major_formatter(lambda value, _: seconds(value))
+    axis.yaxis.set_major_formatter("{x:g}")
+    axis.yaxis.set_minor_formatter("{x:g}")
+    axis.yaxis.set_minor_locator(LogLocator(subs=(2.0, 5.0)))
     axis.set_xlabel("size of the buffer; a marker where it is the pick")
-    axis.set_title(f"{table.collective}: predicted time", loc="left", fontsize=10)
+    title = f"{table.collective}: predicted time as a multiple of the bound"
+    axis.set_title(title, loc="left", fontsize=10)
     axis.legend(frameon=False, fontsize=8)
 
 
@@ -91,9 +92,6 @@ def _front(axis: Axes, table: Table) -> None:
         axis.plot(least.seconds, large / most.seconds, marker, color=colour, markersize=7)
     ends = [(points[at][0].seconds, large / points[at][1].seconds) for at in front]
     axis.plot(*zip(*ends, strict=True), color="#8a8a8a", linewidth=1, zorder=0)
-    for place in dict.fromkeys([*front, *named]):
-        at = points[place][0].seconds, large / points[place][1].seconds
-        axis.annotate(str(table.candidates[place]), at, (6, -11), textcoords="offset points", fontsize=8)
     axis.set_xscale("log")
     axis.set_yscale("log")
     axis.margins(0.12)
@@ -115,12 +113,13 @@ def _named(table: Table) -> Iterator[tuple[int, tuple[str, str, str]]]:
     return zip(dict.fromkeys([*picked, *table.front()]), cycle(SIDES), strict=False)
 
 
-def _exact(table: Table, place: int) -> tuple[list[int], list[float]]:
-    column = [(at, times[place]) for at, times in sorted(table.times.items()) if times[place].exact]
-    return [at for at, _ in column], [time.seconds for _, time in column]
-
-
-def _picked(table: Table, place: int) -> tuple[list[int], list[float]]:
+def _over_bound(table: Table, place: int, picked: bool = False) -> tuple[list[int], list[float]]:
+    """Sizes, and how many times the bound a candidate takes there; `picked`: only where it is the pick."""
     key = table.candidates[place].builder, table.candidates[place].pieces
-    sizes = [at for at in sorted(table.times) if (table.choose(at).builder, table.choose(at).pieces) == key]
-    return sizes, [table.times[at][place].seconds for at in sizes]
+    x, y = [], []
+    for numbytes in sorted(table.times):
+        verdict, time = table.verdict(numbytes), table.times[numbytes][place]
+        if time.exact and (not picked or (verdict.choice.builder, verdict.choice.pieces) == key):
+            x.append(numbytes)
+            y.append(time.seconds / verdict.bound_s)
+    return x, y
