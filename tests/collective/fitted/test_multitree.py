@@ -88,6 +88,8 @@ STEPS = {
     topology.mesh(2, 2): 2,
     topology.mesh(4, 4): 8,
     topology.mesh(8, 8): 32,
+    topology.star(5): 4,
+    topology.star(12): 11,
     topology.fat_tree(4, 4, 4): 15,
     topology.fat_tree(8, 8, 8): 63,
     topology.bigraph(4, 8): 31,

@@ -312,8 +312,24 @@ impl Executor {
         }
     }
 
-    /// Starts an output if its value is there and nothing holds it back.
+    /// Starts an output if its value is there and nothing holds it back; then those that wait for it.
     fn try_output(&mut self, slice: u32, index: u32) {
+        self.try_outputs(slice, vec![index]);
+    }
+
+    /// Starts outputs, the last one first, each followed by those that wait for it. A loop: chains of outputs that
+    /// wait for each other may be as long as a link has sends.
+    fn try_outputs(&mut self, slice: u32, mut waiting: Vec<u32>) {
+        let program = Arc::clone(&self.program);
+        while let Some(index) = waiting.pop() {
+            if self.start(slice, index) {
+                waiting.extend(program.outputs[index as usize].awaited_by.iter().rev());
+            }
+        }
+    }
+
+    /// Starts an output if it can; says whether peers can read it now.
+    fn start(&mut self, slice: u32, index: u32) -> bool {
         let program = Arc::clone(&self.program);
         let output = &program.outputs[index as usize];
         let state = self.state(slice);
@@ -323,15 +339,16 @@ impl Executor {
             Wait::Output(o) => state.outputs[o as usize].exposed,
         });
         if state.outputs[index as usize].begun || !made || !free {
-            return;
+            return false;
         }
         self.begin(slice, index, &[]);
         let shared = output.sends.iter().any(|&(_, dst)| self.is_shared(dst));
         if shared && !self.layout.in_place {
             self.departures.push_back(Action::Stage { output: index, slice });
-        } else {
-            self.expose(slice, index, &[]);
+            return false;
         }
+        self.show(slice, index, &[]);
+        true
     }
 
     /// Queues what goes over wires.
@@ -348,8 +365,15 @@ impl Executor {
         }
     }
 
-    /// Peers on this host can read the output now: tell them.
+    /// Peers on this host can read the output now: tell them. Then start what waits for it.
     fn expose(&mut self, slice: u32, index: u32, placed: &[u32]) {
+        self.show(slice, index, placed);
+        let waiting = self.program.outputs[index as usize].awaited_by.iter().rev().copied().collect();
+        self.try_outputs(slice, waiting);
+    }
+
+    /// Tells the peers on this host that they can read the output.
+    fn show(&mut self, slice: u32, index: u32, placed: &[u32]) {
         let program = Arc::clone(&self.program);
         let output = &program.outputs[index as usize];
         self.state(slice).outputs[index as usize].exposed = true;
@@ -364,9 +388,6 @@ impl Executor {
         }
         self.forgive(slice, index);
         self.try_release(slice, index);
-        for &waiting in &output.awaited_by {
-            self.try_output(slice, waiting);
-        }
     }
 
     fn acknowledge(&mut self, slice: u32, index: u32, position: usize) -> Result<(), &'static str> {

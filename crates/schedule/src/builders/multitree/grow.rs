@@ -83,6 +83,8 @@ impl Growth {
 /// A tree, as far as it has come.
 pub(super) struct Growing {
     pub(super) root: Rank,
+    /// Behind a switch, those from this rank on are taken first.
+    from: Rank,
     pub(super) edges: Vec<Edge>,
     inside: Members,
     /// Those that joined before this step and may have a neighbour outside, in the order in which they joined.
@@ -92,10 +94,10 @@ pub(super) struct Growing {
 }
 
 impl Growing {
-    pub(super) fn new(root: Rank, ranks: u32) -> Growing {
+    pub(super) fn new(root: Rank, from: Rank, ranks: u32) -> Growing {
         let mut inside = Members::none(ranks);
         inside.add(root);
-        Growing { root, edges: Vec::new(), inside, parents: vec![root], first: 0 }
+        Growing { root, from, edges: Vec::new(), inside, parents: vec![root], first: 0 }
     }
 
     /// Takes one edge, if there is a free way to one.
@@ -106,7 +108,7 @@ impl Growing {
         while self.parents.get(self.first).is_some_and(|&parent| pool.is_stuck(parent, &self.inside)) {
             self.first += 1;
         }
-        let Some(way) = pool.nearest(&self.parents[self.first..], &self.inside) else {
+        let Some(way) = pool.nearest(&self.parents[self.first..], &self.inside, self.from) else {
             return false;
         };
         let nodes = pool.take(&way);

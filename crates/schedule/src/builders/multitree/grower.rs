@@ -13,7 +13,8 @@ pub(super) enum Order {
     Root,
     /// Those first whose root has the farthest to go.
     Farthest,
-    /// Those first that have the fewest ranks.
+    /// Those first that have the fewest ranks. Behind a switch a tree takes those first that follow its root: they
+    /// are others for every tree.
     Behind,
 }
 
@@ -92,7 +93,9 @@ impl Grower<'_> {
             Order::Root | Order::Behind => vec![0; ranks as usize],
         };
         let is_behind = self.order == Order::Behind;
-        let trees = (0..ranks * self.per_root).map(|tree| Growing::new(tree / self.per_root, ranks));
+        let from = |root: u32| if is_behind { root + 1 } else { 0 };
+        let roots = (0..ranks * self.per_root).map(|tree| tree / self.per_root);
+        let trees = roots.map(|root| Growing::new(root, from(root), ranks));
         let turn = move |tree: &Growing| {
             let joined = if is_behind { tree.edges.len() } else { 0 };
             (Reverse(farthest[tree.root as usize]), joined)

@@ -148,14 +148,17 @@ impl Pool {
     }
 
     /// The free links that lead from one of `sources` through switches to the nearest rank outside `inside`: of
-    /// equals, from the first source, and to where the first links lead.
-    pub(super) fn nearest(&mut self, sources: &[Rank], inside: &Members) -> Option<Vec<u32>> {
+    /// equals, from the first source, and to where the first links lead. At a switch those come first that lead to
+    /// nodes from `from` on.
+    pub(super) fn nearest(&mut self, sources: &[Rank], inside: &Members, from: u32) -> Option<Vec<u32>> {
         self.search += 1;
         let mut switches = VecDeque::new();
         let mut sources = sources.iter().copied();
         while let Some(node) = sources.next().or_else(|| switches.pop_front()) {
-            for at in 0..self.out[node as usize].len() {
-                let link = self.out[node as usize][at];
+            let links = self.out[node as usize].len();
+            let first = if node < self.ranks { 0 } else { self.first_to(node, from) };
+            for at in 0..links {
+                let link = self.out[node as usize][(first + at) % links];
                 let to = self.ends[link as usize].1;
                 if !self.leads_out(link, inside) || !self.is_free(link) {
                     continue;
@@ -170,6 +173,11 @@ impl Pool {
             }
         }
         None
+    }
+
+    /// The place of the first link out of `node` that leads to nodes from `from` on.
+    fn first_to(&self, node: u32, from: u32) -> usize {
+        self.out[node as usize].partition_point(|&link| self.ends[link as usize].1 < from)
     }
 
     fn way(&self, mut node: u32, last: u32) -> Vec<u32> {
