@@ -8,7 +8,7 @@ from statistics import median
 import torch
 import torch.distributed as dist
 
-from bench.punctual import LATE_S, Call, rounds
+from bench.punctual import LATE_S, Call, Turns, rounds
 from bench.race import Contender
 from bench.run import TIMEOUT_S, Row
 from tweed.collective import Plan
@@ -44,16 +44,16 @@ def plan_of(candidate: Candidate, network: Topology) -> Plan:
 
 
 def timed(
-    bed: LinkedBed, plans: Mapping[str, str], sizes: Sequence[int], count: int
+    bed: LinkedBed, plans: Mapping[str, str], keys: Sequence[Key], turns: Turns
 ) -> dict[Key, list[list[Call]]]:
     """By side and size, each rank's calls. A side is a plan as text; without any text, Gloo."""
-    with Ranks(_calls, bed.size, plans, sizes, count, backend="tweed", bed=bed) as ranks:
+    with Ranks(_calls, bed.size, plans, keys, turns, backend="tweed", bed=bed) as ranks:
         by_rank = ranks.join(TIMEOUT_S)
     return {key: [calls[key] for calls in by_rank] for key in by_rank[0]}
 
 
 def _calls(
-    rank: int, size: int, plans: Mapping[str, str], sizes: Sequence[int], count: int
+    rank: int, size: int, plans: Mapping[str, str], keys: Sequence[Key], turns: Turns
 ) -> dict[Key, list[Call]]:
     from tweed.torch import Options
 
@@ -63,11 +63,10 @@ def _calls(
         else dist.new_group(backend="gloo")
         for side, text in plans.items()
     }
-    keys = [(side, numbytes) for numbytes in sizes for side in plans]
     contenders = [
         Contender(str(at), _call(groups[side], numbytes)) for at, (side, numbytes) in enumerate(keys)
     ]
-    found = rounds(contenders, count)
+    found = rounds(contenders, turns)
     return {key: found[str(at)] for at, key in enumerate(keys)}
 
 

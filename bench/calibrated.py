@@ -14,6 +14,7 @@ from math import log
 from statistics import mean
 
 from bench.alone import plan_of, row_of, timed, tried
+from bench.punctual import Turns
 from bench.run import Row
 from tweed.collective import topology
 from tweed.collective.topology import Topology, Wire
@@ -27,7 +28,7 @@ _FAR = topology.ring(4, wire=Wire(12_500_000, 5e-3))
 #: One message after the other, and many at once: the one shows what waking up takes, the other the handling.
 _BUILDERS = ("ring", "halving_doubling", "exchange", "pairwise")
 _SIZES = (1 << 10, 8 << 10)
-_ROUNDS = 15
+_TURNS = Turns(3, 5)
 _MESSAGE_S = tuple(2e-6 * 1.3**n for n in range(20))
 _WAKE_S = tuple(20e-6 * n for n in range(26))
 
@@ -87,7 +88,7 @@ def _medians(network: Topology) -> dict[tuple[Candidate, int], float]:
     chosen = {str(one): one for one in tried(network, _BUILDERS)}
     plans = {side: plan_of(one, network).to_json() for side, one in chosen.items()}
     with linked(network) as bed:
-        found = timed(bed, plans, _SIZES, _ROUNDS)
+        found = timed(bed, plans, list(product(plans, _SIZES)), _TURNS)
     return {(chosen[side], n): row_of(calls)["median_s"] for (side, n), calls in found.items()}
 
 

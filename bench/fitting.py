@@ -12,8 +12,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from bench import calibrated
-from bench.alone import plan_of, row_of, timed, tried
+from bench.alone import Key, plan_of, row_of, timed, tried
 from bench.calibrated import Machine
+from bench.punctual import Turns
 from bench.run import Row
 from tweed.collective import topology
 from tweed.collective.topology import Topology, Wire
@@ -25,8 +26,12 @@ PART = "all_reduce on links"
 KB, MB = 1 << 10, 1 << 20
 #: Baselines: they are measured wherever they have a schedule.
 _ALWAYS = ("ring", "halving_doubling")
-#: Others, if they are predicted to take no more than so many times as long as the quickest at some size.
-_NEAR, _MOST = 2.0, 6
+#: Others, if they are predicted to take no more than `_NEAR` times as long as the quickest at some size; each at
+#: the sizes at which that is no more than `_HOPELESS` times.
+_NEAR, _MOST, _HOPELESS = 2.0, 6, 4.0
+
+
+_TURNS = Turns(2, 3)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,14 +40,14 @@ class Scope:
 
     Attributes:
       sizes: of the buffer, in bytes.
-      rounds: calls of each side that count.
+      turns: calls of each side.
       seen: it was used while the prediction was made.
       only: names of builders; empty: those that are worth it.
     """
 
     topology: Topology
     sizes: tuple[int, ...]
-    rounds: int = 4
+    turns: Turns = _TURNS
     seen: bool = False
     only: tuple[str, ...] = ()
 
@@ -62,10 +67,10 @@ FULL = (
     Scope(topology.hypercube(3, wire=_wire(10, 4)), (*_SHORT, 256 * KB)),
     Scope(topology.mesh(2, 4, wire=_wire(16, 2)), (*_SHORT, 256 * KB)),
     Scope(topology.star(6, _wire(20, 2)), (*_SHORT, 256 * KB)),
-    Scope(_SITES, (KB, 16 * KB, 64 * KB, 256 * KB, 1 * MB, 4 * MB)),
-    Scope(_SITES, (25 * MB,), rounds=3, only=("ring", "hierarchy")),
+    Scope(_SITES, (KB, 16 * KB, 64 * KB, 256 * KB, 1 * MB, 4 * MB), turns=Turns(1, 5, 3)),
+    Scope(_SITES, (25 * MB,), turns=Turns(1, 3), only=("ring", "hierarchy")),
 )
-QUICK = (Scope(topology.ring(4, wire=_wire(20, 2)), (KB, 64 * KB), rounds=2, seen=True),)
+QUICK = (Scope(topology.ring(4, wire=_wire(20, 2)), (KB, 64 * KB), turns=Turns(1, 2), seen=True),)
 
 
 def measured(scopes: Sequence[Scope]) -> Iterator[Row]:
@@ -84,11 +89,12 @@ def _on(scope: Scope, machine: Machine) -> Iterator[Row]:
     chosen = _worth(times, scope)
     print(f"  {scope.topology.name}: {', '.join(map(str, chosen))}", file=sys.stderr, flush=True)
     plans = {str(one): plan_of(one, scope.topology).to_json() for one in chosen}
+    foreseen = {(str(one), n): s for one in chosen for n, s in zip(scope.sizes, times[one], strict=True)}
+    keys = [(side, n) for n in scope.sizes for side in (*plans, "gloo") if _hopeful(side, n, foreseen)]
     with linked(scope.topology) as bed:
-        found = timed(bed, plans | {"gloo": ""}, scope.sizes, scope.rounds)
+        found = timed(bed, plans | {"gloo": ""}, keys, scope.turns)
         doubts = bed.doubts()
     marks = {"part": PART, "network": name(scope.topology), "ranks": scope.topology.ranks, "seen": scope.seen}
-    foreseen = {(str(one), n): s for one in chosen for n, s in zip(scope.sizes, times[one], strict=True)}
     for key, calls in found.items():
         side, numbytes = key
         yield (
@@ -114,6 +120,13 @@ def _worth(times: Mapping[Candidate, list[float]], scope: Scope) -> list[Candida
     always = [one for one in times if scope.only or one.builder in _ALWAYS]
     others = [one for one in times if one not in always and near[one] <= _NEAR]
     return always + sorted(others, key=lambda one: near[one])[: max(0, _MOST - len(always))]
+
+
+def _hopeful(side: str, numbytes: int, foreseen: Mapping[Key, float]) -> bool:
+    if side == "gloo" or side in _ALWAYS:
+        return True
+    best = min(seconds for (_, n), seconds in foreseen.items() if n == numbytes)
+    return foreseen[side, numbytes] <= _HOPELESS * best
 
 
 def name(network: Topology) -> str:

@@ -10,6 +10,7 @@ import gc
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 import torch.distributed as dist
@@ -28,29 +29,46 @@ class Call:
     ended_s: float
 
 
-def rounds(contenders: Sequence[Contender], count: int, warm: int = 1) -> dict[str, list[Call]]:
-    """Each contender's calls on this rank, one per round; every rank of the default group must call it.
+class Turns(NamedTuple):
+    """How often to call.
+
+    Attributes:
+      blocks: how often each contender has its turn.
+      calls: of a turn, in a row.
+      warm: calls before those of each turn: connections learn what a long link can take, and what others have
+        made of them must be forgotten.
+    """
+
+    blocks: int
+    calls: int
+    warm: int = 1
+
+
+def rounds(contenders: Sequence[Contender], turns: Turns) -> dict[str, list[Call]]:
+    """Each contender's calls on this rank; every rank of the default group must call it.
 
     Args:
       contenders: in the same order on every rank.
-      count: rounds that count, after `warm` that do not.
     """
     calls: dict[str, list[Call]] = {contender.side: [] for contender in contenders}
     clock = Clock()
     gc.collect()
     gc.disable()
-    for turn in range(warm + count):
+    for _ in range(turns.blocks):
         for contender in contenders:
-            moment = clock.agree()
-            time.sleep(max(0.0, moment - time.monotonic()))
-            began = time.monotonic()
-            contender.call()
-            ended = time.monotonic()
-            if turn >= warm:
-                calls[contender.side].append(Call(began - moment, ended - moment))
+            block = [_call(contender, clock) for _ in range(turns.warm + turns.calls)]
+            calls[contender.side] += block[turns.warm :]
     gc.enable()
     dist.barrier()  # nobody leaves while others still receive
     return calls
+
+
+def _call(contender: Contender, clock: Clock) -> Call:
+    moment = clock.agree()
+    time.sleep(max(0.0, moment - time.monotonic()))
+    began = time.monotonic()
+    contender.call()
+    return Call(began - moment, time.monotonic() - moment)
 
 
 class Clock:

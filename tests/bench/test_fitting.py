@@ -8,7 +8,7 @@ import pytest
 
 from bench import alone, fitting, foreseen, goals, scatter
 from bench.calibrated import Machine
-from bench.punctual import Call
+from bench.punctual import Call, Turns
 from bench.run import Row
 from tweed.collective import topology
 from tweed.collective.topology import Wire
@@ -94,6 +94,6 @@ def test_sides_run_in_turns_over_links() -> None:
     network = topology.line(2)
     plans = {str(one): alone.plan_of(one, network).to_json() for one in alone.tried(network, ("ring",))}
     with linked(network) as bed:
-        found = alone.timed(bed, plans | {"gloo": ""}, (KB,), 2)
+        found = alone.timed(bed, plans | {"gloo": ""}, [(side, KB) for side in (*plans, "gloo")], Turns(1, 2))
     assert {side for side, _ in found} == {*plans, "gloo"}
     assert all(len(calls) == 2 and alone.row_of(calls)["median_s"] > 0 for calls in found.values())
