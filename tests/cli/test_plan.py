@@ -93,7 +93,12 @@ def test_what_a_doctor_has_measured(tmp_path: Path) -> None:
     told = json.loads(plan(path, "--sizes", "1MiB", "--collective", "all_reduce", "--json").stdout)
     assert told["all_reduce"]["network"] == "3 ranks, measured"
     assert told["all_reduce"]["host"]["header"] == 0  # what was counted is payload
-    for odd, says in ((None, "found on one host"), ({}, "is not what `tweed doctor` measures")):
+    shared = {**matrix, "links": [{**link, "via": "shm"} for link in links]}
+    for odd, says in (
+        (None, "found on one host"),
+        ({}, "is not what `tweed doctor` measures"),
+        (shared, "all ranks share one host's memory"),
+    ):
         path.write_text(json.dumps({"findings": [], "matrix": odd}))
         error = plan(path).exception
         assert isinstance(error, UsageError) and says in str(error)

@@ -22,6 +22,10 @@ SIZES = tuple(1 << bits for bits in range(10, 29, 2))
 """Sizes that are predicted if nobody asks for others: 1 KiB to 256 MiB, each four times the one before."""
 
 
+_CLOSE = 1.25
+"""Builders within so many times the best are in question between two sizes, too."""
+
+
 @dataclass(frozen=True)
 class Planned:
     """A plan, and the tables that it was picked from, by collective."""
@@ -79,13 +83,18 @@ def _fill(table: Table, sizes: Sequence[int], tell: Callable[[str], None]) -> No
 
 
 def _halve(table: Table, small: int, large: int) -> None:
-    """Where the pick changes between two sizes, predicts the two in question at the size halfway."""
+    """Where the pick changes between two sizes, predicts those in question at the size halfway."""
     ends = [table.choose(size) for size in (small, large)]
-    names = {(end.builder, end.pieces) for end in ends}
     middle = round((small * large) ** 0.5)
-    if len(names) > 1 and small < middle < large:
-        two = (at for at, one in enumerate(table.candidates) if (one.builder, one.pieces) in names)
-        table.predict(middle, two)
+    if len({(end.builder, end.pieces) for end in ends}) > 1 and small < middle < large:
+        table.predict(middle, _in_question(table, small) | _in_question(table, large))
+
+
+def _in_question(table: Table, numbytes: int) -> set[int]:
+    """The places of those that are not far from the best at a size."""
+    column = table.times[numbytes]
+    best = min(time.seconds for time in column if time.exact)
+    return {place for place, time in enumerate(column) if time.exact and time.seconds <= _CLOSE * best}
 
 
 def _picks(table: Table) -> Iterator[Pick]:

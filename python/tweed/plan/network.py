@@ -43,6 +43,8 @@ def measured(matrix: Mapping[str, Any]) -> Topology:
     """
     try:
         return topology.measured(matrix)
+    except UsageError:
+        raise
     except (KeyError, TypeError, ValueError) as error:
         raise UsageError(f"this is not what `tweed doctor` measures: {error!r}") from error
 
