@@ -43,11 +43,11 @@ def write(rows: Sequence[Row], path: Path) -> None:
     if not found:
         return
     with rc_context(LOOK):
-        figure = Figure(figsize=(8.6, 3.8), layout="constrained")
+        figure = Figure(figsize=(9.6, 3.6), layout="constrained")
         time, memory = figure.subplots(1, 2)
         _draw(time, found, "cpu_s", "CPU time (s)", 1.0)
         _draw(memory, found, "peak_bytes", "memory meanwhile (MB)", 1 / (1 << 20))
-        time.legend(frameon=False, fontsize=8, loc="upper left")
+        figure.legend(*time.get_legend_handles_labels(), loc="outside right center", frameon=False, fontsize=8)
     path.write_text(svg(figure) + "\n", encoding="utf-8")
 
 
