@@ -47,7 +47,8 @@ def write(rows: Sequence[Row], path: Path) -> None:
         time, memory = figure.subplots(1, 2)
         _draw(time, found, "cpu_s", "CPU time (s)", 1.0)
         _draw(memory, found, "peak_bytes", "memory meanwhile (MB)", 1 / (1 << 20))
-        figure.legend(*time.get_legend_handles_labels(), loc="outside right center", frameon=False, fontsize=8)
+        names = time.get_legend_handles_labels()
+        figure.legend(*names, loc="outside right center", frameon=False, fontsize=8)
     path.write_text(svg(figure) + "\n", encoding="utf-8")
 
 
