@@ -24,7 +24,7 @@ WORDS = (
     "All times are simulated: links of 16 GB/s and 150 ns, a head of 16 bytes per message, no time for "
     "arithmetic and none per message. The executor that runs live sends whatever is ready; nobody waits for "
     "a step to end. From 2 MiB on chunks cross whole or in the engine's slices, whichever is quicker. With "
-    "packets and in models' layers they cross whole, and models' layers and weak scaling have the fewest pieces. "
+    "packets and in models' layers they cross whole; models' layers and weak scaling have the fewest pieces. "
     "The paper's own claims are judged with whole chunks.",
     "The paper counts flits and cycles, with buffers that hold 318 flits; here queues never overflow.",
     "D/b is the time in which the whole buffer would cross one link once.",
