@@ -6,8 +6,9 @@
     packing   spanning trees that together use each link as often as they may (`packing`)
     timing    the order in which each link serves them                        (`timing`)
 
-An all-reduce over direct links that are alike in both directions runs over undirected trees instead
-(`orienting`): up and down at once. Elsewhere it is a reduce-scatter and an all-gather, overlapped.
+An all-reduce over direct links that are alike in both directions runs over undirected trees (`orienting`), up
+and down at once, where there are clearly more of them, as on a mesh. Elsewhere it is a reduce-scatter and an
+all-gather, overlapped.
 
 Source: Zhao et al., "ForestColl: Throughput-Optimal Collective Communications on Heterogeneous Network
 Fabrics", arXiv 2402.06787. The undirected trees and the timing are our own.
@@ -18,14 +19,17 @@ from __future__ import annotations
 from functools import lru_cache
 
 from tweed._core import Schedule, Topology
-from tweed.collective.cuts import capacities
+from tweed.collective.cuts import bottleneck, capacities
 from tweed.collective.fitted.base import Fitted, anywhere
 from tweed.collective.fitted.forest.grown import rooted, undirected
-from tweed.collective.fitted.forest.orienting import is_even
+from tweed.collective.fitted.forest.orienting import is_even, strength
 from tweed.collective.fitted.forest.timing import Plan, timed
 from tweed.collective.fitted.trees import Tree, schedule_of
 
 __all__ = ["forest"]
+
+
+_CLEARLY = 1.02
 
 
 @lru_cache(maxsize=64)
@@ -35,10 +39,18 @@ def _planned(collective: str, topology: Topology) -> Plan:
         return timed(rooted(topology)[0], [], topology)
     if collective == "reduce_scatter":
         return timed([], rooted(topology.reversed())[0], topology)
-    if topology.nodes == topology.ranks and not topology.is_complete and is_even(capacities(topology)[0]):
+    if _undirected_pays(topology):
         trees, _ = undirected(topology)
         return timed(trees, trees, topology)
     return timed(*_both(topology), topology)
+
+
+def _undirected_pays(topology: Topology) -> bool:
+    """Are undirected trees clearly quicker than a reduce-scatter and an all-gather, which fill sooner?"""
+    links, nodes = capacities(topology)
+    if nodes > topology.ranks or not is_even(links):
+        return False
+    return strength(links, topology.ranks) > _CLEARLY * topology.ranks * float(bottleneck(topology).rate) / 2
 
 
 def _both(topology: Topology) -> tuple[list[Tree], list[Tree]]:
