@@ -26,8 +26,8 @@ PART = "all_reduce on links"
 KB, MB = 1 << 10, 1 << 20
 #: Baselines: they are measured wherever they have a schedule.
 _ALWAYS = ("ring", "halving_doubling")
-#: Others, if they are predicted to take no more than `_NEAR` times as long as the quickest at some size. Each is
-#: measured where that is no more than `_HOPELESS` times.
+#: Others, if they are predicted to take at most `_NEAR` times as long as the quickest at some size. Each is
+#: measured where that is at most `_HOPELESS` times.
 _NEAR, _MOST, _HOPELESS = 2.0, 6, 4.0
 
 
