@@ -59,17 +59,14 @@ impl TimeExpanded {
     /// all-reduce (one after the other), and the nanoseconds that they take. None if some rank cannot be reached
     /// from another.
     pub fn draft(&self, collective: Collective, topology: &Arc<Topology>) -> Option<(Draft, u64)> {
-        let down = match collective {
-            Collective::ReduceScatter => None,
-            _ => Some(self.grow(topology)?),
-        };
+        let (spreads, sums) = (collective != Collective::ReduceScatter, collective != Collective::AllGather);
         let reversed = topology.reversed();
+        let down = if spreads { Some(self.grow(topology)?) } else { None };
         let up = match &down {
+            _ if !sums => None,
             Some(down) if reversed == **topology => Some(down.clone()),
-            _ if collective == Collective::AllGather => None,
             _ => Some(self.grow(&reversed)?),
         };
-        let up = up.filter(|_| collective != Collective::AllGather);
         let nanos = down.iter().chain(&up).map(|spread| spread.nanos).sum();
         let trees = |spread: Option<Spread>| spread.map_or(Vec::new(), |spread| spread.trees);
         let (down, up) = (trees(down), trees(up));
@@ -83,16 +80,16 @@ impl TimeExpanded {
     /// `O(chunks * ranks * (chunks / 64 + log(links)))` per try over direct links: 3 s for 1,024 ranks with six
     /// links each.
     pub fn grow(&self, topology: &Topology) -> Option<Spread> {
-        let networks =
-            [Clock::Rounds, Clock::Simulator].map(|clock| Network::new(topology, self.bytes, clock));
-        let [_, network] = &networks;
+        let network = Network::new(topology, self.bytes, Clock::Simulator);
+        let rounds = Network::new(topology, self.bytes, Clock::Rounds);
+        let networks = if network.keeps_rounds() { [&rounds, &network] } else { [&network, &rounds] };
         let bound = network.bound(u64::from(topology.ranks().saturating_sub(1)) * u64::from(self.pieces));
         let mut best: Option<(u64, u64, Moves)> = None;
         for nth in 0..self.tries.max(1) {
             let seed = self.seed.wrapping_add(u64::from(nth));
             let manner = Manner { seed, patience: 1 + nth / 2 % 2 };
-            let moves = Run::new(&networks[nth as usize % 2], self.pieces, manner).finish()?;
-            let nanos = moves.end(network);
+            let moves = Run::new(networks[nth as usize % 2], self.pieces, manner).finish()?;
+            let nanos = moves.end(&network);
             if best.as_ref().is_none_or(|&(least, ..)| nanos < least) {
                 best = Some((nanos, seed, moves));
             }
@@ -100,6 +97,6 @@ impl TimeExpanded {
                 break;
             }
         }
-        best.map(|(nanos, seed, moves)| Spread { trees: moves.trees(network), nanos, bound, seed })
+        best.map(|(nanos, seed, moves)| Spread { trees: moves.trees(&network), nanos, bound, seed })
     }
 }

@@ -85,6 +85,16 @@ impl Network {
         (node as usize) < self.ranks
     }
 
+    /// No link is much faster than another.
+    pub(super) fn is_even(&self) -> bool {
+        self.near.len() == 1
+    }
+
+    /// Latencies are so short that little is lost if links stay idle until the last byte has arrived.
+    pub(super) fn keeps_rounds(&self) -> bool {
+        self.channels.iter().all(|channel| channel.latency <= channel.busy / 8)
+    }
+
     fn of<'a>(&'a self, links: &'a [u32]) -> impl Iterator<Item = &'a Channel> {
         links.iter().map(|&link| &self.channels[link as usize])
     }

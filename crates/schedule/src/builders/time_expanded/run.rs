@@ -47,8 +47,8 @@ pub(super) struct Run<'a> {
     claims: Vec<u32>,
     /// By channel: when each of its lanes is free.
     free: Vec<Vec<u64>>,
-    /// Channels into switches that were free and led nowhere, until a channel out of a switch is free again.
-    blocked: Vec<u32>,
+    /// By channel out of a switch: free channels into switches that led nowhere because it was busy.
+    pub(super) waiting: Vec<Vec<u32>>,
     moves: Moves,
 }
 
@@ -69,7 +69,7 @@ impl<'a> Run<'a> {
             known: network.near.iter().map(rows).collect(),
             claims: vec![0; chunks],
             free: network.channels.iter().map(|channel| vec![0; channel.count as usize]).collect(),
-            blocked: Vec::new(),
+            waiting: vec![Vec::new(); network.channels.len()],
             moves: Moves { pieces, list: Vec::with_capacity(chunks * network.ranks.saturating_sub(1)) },
         };
         for chunk in 0..chunks as u32 {
@@ -130,11 +130,12 @@ impl<'a> Run<'a> {
             {
                 idle.push(channel);
             }
-            Event::Frees { .. } => idle.append(&mut self.blocked),
+            Event::Frees { channel } => idle.append(&mut self.waiting[channel as usize]),
         }
     }
 
-    /// Empties `idle`: the fastest first, then those with the least choice, then by chance.
+    /// Empties `idle`: the fastest first, then those with the least choice (of chunks that the far end needs, or of
+    /// all behind a switch), then by chance.
     fn in_order(&mut self, idle: &mut Vec<u32>) -> Vec<u32> {
         idle.sort_unstable();
         idle.dedup();
@@ -146,7 +147,7 @@ impl<'a> Run<'a> {
             let &Channel { from, to, busy, .. } = &self.network.channels[index as usize];
             let choice = match self.network.is_rank(to) {
                 true => self.held.ones_beyond(from as usize, self.claimed.row(to as usize)),
-                false => 0,
+                false => self.held.ones(from as usize),
             };
             order.push((busy, choice, self.random.next(), index));
         }
@@ -159,33 +160,38 @@ impl<'a> Run<'a> {
         let &Channel { from, to, level, busy, latency, .. } = &self.network.channels[index as usize];
         let found = match self.network.is_rank(to) {
             true => {
-                let chunk = self.choose(from, to, level, busy + latency);
+                let new = self.choose_new(from, to, level);
+                let chunk = new.or_else(|| self.choose_known(from, to, level, busy + latency));
                 chunk.map(|chunk| Move { chunk, from, to, channels: [index].into_iter().collect() })
             }
             false => self.through_switches(index),
         };
-        let sends = found.is_some();
-        match found {
-            Some(found) => self.start(found),
-            None if !self.network.is_rank(to) => self.blocked.push(index),
-            None => {}
-        }
-        sends
+        found.map(|found| self.start(found)).is_some()
     }
 
-    /// A chunk that `from` has and `to` needs, over links up to `level`, where one takes `cost`.
+    /// Has `from` any chunk that `to` needs?
+    pub(super) fn has_for(&self, from: u32, to: u32) -> bool {
+        let (have, claimed) = (self.held.row(from as usize), self.claimed.row(to as usize));
+        first_from(0, have, claimed).is_some()
+    }
+
+    /// A chunk that `from` has, and that none of the neighbours of `to` has over links below `level`.
+    pub(super) fn choose_new(&mut self, from: u32, to: u32, level: usize) -> Option<u32> {
+        let known = self.known[level].row(self.network.near[level][to as usize] as usize);
+        rarest(&mut self.random, &self.claims, self.held.row(from as usize), known)
+    }
+
+    /// A chunk that `from` has and `to` needs though a neighbour has it, if `to` would else wait for long; `cost` is
+    /// how long it takes from here.
     ///
-    /// What the neighbours of `to` do not know goes first. The rest can come from them, and does unless it would have
-    /// to wait for long. So every chunk gets everywhere: the neighbours have it or it is on its way to them, and
-    /// nothing keeps it from spreading over the fastest link between a rank that has it and one that has not.
-    pub(super) fn choose(&mut self, from: u32, to: u32, level: usize, cost: u64) -> Option<u32> {
+    /// Leaving it to the neighbours is safe: they have it or it is on its way to them, and nothing keeps a chunk from
+    /// spreading over the fastest link between a rank that has it and one that has not.
+    pub(super) fn choose_known(&mut self, from: u32, to: u32, level: usize, cost: u64) -> Option<u32> {
         let near = self.network.near[level][to as usize] as usize;
-        let known = &self.known[level];
-        let new = rarest(&mut self.random, &self.claims, self.held.row(from as usize), known.row(near));
-        let ahead = u64::from(known.ones(near) - self.claimed.ones(to as usize));
+        let ahead = u64::from(self.known[level].ones(near) - self.claimed.ones(to as usize));
         let wait = ahead * self.network.pace[level][to as usize];
-        if new.is_some() || wait == 0 || wait < cost * u64::from(self.manner.patience) {
-            return new;
+        if ahead == 0 || wait < cost * u64::from(self.manner.patience) {
+            return None;
         }
         let (have, lacks) = (self.held.row(from as usize), self.claimed.row(to as usize));
         rarest(&mut self.random, &self.claims, have, lacks)
