@@ -1,29 +1,24 @@
 //! The order in which a link sends, pinned.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 
 use crate::Draft;
 
 impl Draft {
     /// Every send waits until the one before it, by step, has gone onto the first link of its way. So a rank sends
-    /// in the order of the steps over each link, where it would else send what is ready first. Of `n` links side by
-    /// side it waits for the `n`-th before it.
+    /// in the order of the steps over each link, where it would else send what is ready first. That goes for links
+    /// side by side as well: the one before must have begun, and need not have ended.
     ///
     /// The sends must be in the order of their steps, or in any order as long as no two of one link share a step.
     pub fn pinned(mut self) -> Draft {
         self.sends.sort_by_key(|send| send.step);
-        let topology = self.topology.clone();
-        let count =
-            |(from, to)| topology.as_ref().and_then(|t| t.link(from, to)).map_or(1, |link| link.count);
-        let mut last: BTreeMap<(u32, u32), VecDeque<u32>> = BTreeMap::new();
+        let mut last: BTreeMap<(u32, u32), u32> = BTreeMap::new();
         for (index, send) in (0..).zip(&mut self.sends) {
             let link = (send.src, send.route.first().copied().unwrap_or(send.dst));
-            let before = last.entry(link).or_default();
-            if before.len() >= count(link) as usize {
+            if let Some(before) = last.insert(link, index) {
                 send.after.reserve_exact(1);
-                send.after.extend(before.pop_front());
+                send.after.push(before);
             }
-            before.push_back(index);
         }
         self
     }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.collective.topology.families import DIRECT, SWITCHED
-from tweed.collective import fitted, topology
+from tweed.collective import bounds, fitted, topology
 from tweed.collective.fitted.time_expanded import build
 from tweed.collective.topology import Topology, Wire
 from tweed.errors import UsageError
@@ -76,6 +76,35 @@ def test_the_schedule_takes_the_time_that_it_was_planned_to_take(
 def test_a_torus_takes_no_more_rounds_than_a_rank_has_links(sides: tuple[int, int], steps: int) -> None:
     schedule = fitted.fit("all_gather", "time_expanded", topology.torus(*sides))
     assert schedule.cost(1).steps == steps
+
+
+@pytest.mark.parametrize(
+    "network",
+    [topology.torus(8, 8), topology.random_regular(32, 4, seed=1), topology.fat_tree(4, 4, 4)],
+    ids=lambda network: network.name,
+)
+def test_short_chunks_take_fewer_links(network: Topology) -> None:
+    long, short = (
+        run(fitted.fit("all_gather", name, network), 16 << 10, network).seconds
+        for name in ("time_expanded", "time_expanded_latency")
+    )
+    assert long and short
+    assert short < 0.8 * long
+
+
+def test_a_fat_tree_takes_the_time_of_its_ports() -> None:
+    network = topology.fat_tree(8, 8, 8)
+    seconds = run(fitted.fit("all_gather", "time_expanded", network), 64 << 20, network).seconds
+    assert seconds is not None
+    assert seconds <= 1.005 * bounds.of("all_gather", network).seconds(64 << 20)
+
+
+def test_sites_take_the_time_of_the_links_between() -> None:
+    """Each chunk crosses once, and the links between the sites never idle."""
+    network = topology.sites([[8, 8], [8, 8]])
+    seconds = run(fitted.fit("all_gather", "time_expanded", network), 32 << 20, network).seconds
+    assert seconds is not None
+    assert seconds <= 1.06 * bounds.of("all_gather", network).seconds(32 << 20)
 
 
 def test_links_side_by_side_are_used() -> None:

@@ -18,7 +18,7 @@ from tweed.collective.fitted.routed import double_binary_tree, halving_doubling,
 from tweed.collective.fitted.straight import binomial_tree, exchange, pairwise, star
 from tweed.collective.fitted.swing import swing, swing_latency
 from tweed.collective.fitted.three_tree import three_tree
-from tweed.collective.fitted.time_expanded import time_expanded
+from tweed.collective.fitted.time_expanded import time_expanded, time_expanded_latency
 from tweed.errors import UsageError
 
 _ROWS = (
@@ -37,6 +37,7 @@ _ROWS = (
     hierarchy,
     exact,
     time_expanded,
+    time_expanded_latency,
     forest,
     binomial_tree,
     exchange,

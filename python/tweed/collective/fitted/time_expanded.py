@@ -12,7 +12,10 @@ from tweed._core import time_expanded as _build
 from tweed.collective.fitted.base import Fitted
 
 CHUNK = 1 << 20
-"""Bytes of a chunk for which the table's row weighs the links' latency against their bandwidth."""
+"""Bytes of a chunk for which `time_expanded` weighs the links' latency against their bandwidth."""
+
+SHORT = 1 << 12
+"""Those of `time_expanded_latency`."""
 
 _MOST_TRIES = 20
 _MOST_LOOKS = 8_000_000
@@ -45,17 +48,19 @@ def build(
     return _build(collective, topology, (pieces, chunk, seed, tries))
 
 
-def _make(collective: str, topology: Topology, pieces: int) -> Schedule:
-    # Behind a switch it looks at every node before it moves a chunk, else at one.
-    looks = 1 if topology.nodes == topology.ranks else 1 + topology.nodes // 8
-    tries = max(1, min(_MOST_TRIES, _MOST_LOOKS // (pieces * topology.ranks**2 * looks)))
-    return build(collective, topology, pieces=pieces, tries=tries)[0]
+def _row(name: str, chunk: int, pieces: tuple[int, ...]) -> Fitted:
+    def make(collective: str, topology: Topology, pieces: int) -> Schedule:
+        # Behind a switch it looks at every node before it moves a chunk, else at one.
+        looks = 1 if topology.nodes == topology.ranks else 1 + topology.nodes // 8
+        tries = max(1, min(_MOST_TRIES, _MOST_LOOKS // (pieces * topology.ranks**2 * looks)))
+        return build(collective, topology, pieces=pieces, chunk=chunk, tries=tries)[0]
+
+    return Fitted(name, ("all_reduce", "all_gather", "reduce_scatter"), make, _refuses, pieces)
 
 
 def _refuses(topology: Topology) -> str:
     return "it sends over links, and all ranks share one core" if topology.is_complete else ""
 
 
-time_expanded = Fitted(
-    "time_expanded", ("all_reduce", "all_gather", "reduce_scatter"), _make, _refuses, pieces=(1, 2, 4)
-)
+time_expanded = _row("time_expanded", CHUNK, pieces=(1, 2, 4))
+time_expanded_latency = _row("time_expanded_latency", SHORT, pieces=(1,))
