@@ -14,7 +14,7 @@ from tweed.collective.fitted.base import Fitted
 CHUNK = 1 << 20
 """Bytes of a chunk for which `time_expanded` weighs the links' latency against their bandwidth."""
 
-SHORT = 1 << 12
+SHORT = 1 << 10
 """Those of `time_expanded_latency`."""
 
 _MOST_TRIES = 20
