@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tweed.collective import topology
-from tweed.collective.fitted import fit
+from tweed.collective.fitted import fit, fitting
 from tweed.simulate import models, run, stragglers
 from tweed.systems import Notes, system
 from tweed.systems.multitree_goals import saved, verdicts
@@ -38,6 +38,22 @@ def test_late_and_slow_ranks_end_with_the_exact_sum(seed: int, collective: str) 
     schedule = fit(collective, "multitree", TORUS)
     result = run(schedule, 1 << 16, TORUS, seed=seed, late_s=1e-4, jitter_s=1e-5, slow=slow, piece=1000)
     assert result.seconds is not None
+
+
+@pytest.mark.parametrize("name", ["fat-tree 64", "BiGraph 32", "BiGraph 64"])
+def test_short_messages_on_switches_beat_rings_and_halving_and_long_ones_lose_nothing(name: str) -> None:
+    links = network(name)
+    rows = {
+        row.name: row for row in fitting("all_reduce", links) if row.name in ("multitree", "ring", "hdrm")
+    }
+    assert len(rows) == (2 if name == "fat-tree 64" else 3)
+    schedules = {name: fit("all_reduce", name, links) for name in rows}
+    short, long = (
+        {name: run(schedule, size, links, header=16).seconds or 0.0 for name, schedule in schedules.items()}
+        for size in (SMALL, LARGE)
+    )
+    assert min(short, key=short.__getitem__) == "multitree"
+    assert long["multitree"] <= 1.01 * long["ring"]
 
 
 def test_heads_cost_what_their_bytes_cost() -> None:

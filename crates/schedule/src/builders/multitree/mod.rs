@@ -32,7 +32,8 @@ pub struct MultiTree {
 }
 
 impl MultiTree {
-    /// The schedule, links pinned to the order of the steps; none if some rank cannot be reached from another.
+    /// The schedule, links pinned to the order of the steps where there are no switches; none if some rank cannot
+    /// be reached from another.
     ///
     /// As published: one tree per rank, all sums up the trees and then all results down them. Split: an all-reduce
     /// takes the quicker of two ways for long buffers, a tree for each piece, all sums before all results; or few
@@ -142,6 +143,13 @@ impl Pair {
         let stride = if down.period == 0 { down.steps } else { down.period };
         let up = up.as_ref().unwrap_or(down);
         let trees = Trees { topology, down: &down.trees, up: &up.trees, pieces, stride };
-        trees.draft(name, collective).pinned()
+        let draft = trees.draft(name, collective);
+        // A way over switches takes longer than a step of a short message: whoever waits for its turn then loses
+        // more than the order gains (BiGraph of 64 ranks, 32 KiB, 16 GB/s, 150 ns: 16.1 us pinned, 5.5 us not).
+        if topology.nodes() > topology.ranks() {
+            draft
+        } else {
+            draft.pinned()
+        }
     }
 }
