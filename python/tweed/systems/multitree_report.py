@@ -172,20 +172,24 @@ def _gathers(lines: Sequence[Line], times: Times) -> Section:
 
 def _scaling(times: Times) -> Section:
     names = [name for name in times.networks() if weak(name) in times.of(Cell(name, "all_reduce", BEST))]
-    builders = list(dict.fromkeys(side for name in names for side in times.builders(name)))
-    panels: dict[str, list[tuple[float, float]]] = {}
-    rows = []
+    names.sort(key=ranks)
+    taken: dict[str, dict[str, float]] = {}
     for name in names:
-        base = times.seconds(Cell(name, "all_reduce", "multitree"), weak(name))
-        taken = {side: times.seconds(Cell(name, "all_reduce", side), weak(name)) for side in builders}
-        rows.append([name, *(_number(took and 1e3 * took) for took in taken.values())])
-        for side in (side for side in DRAWN if taken.get(side) and base):
-            panels.setdefault(side, []).append((float(ranks(name)), 1e3 * (taken[side] or 0)))
+        for side in times.builders(name):
+            seconds = times.seconds(Cell(name, "all_reduce", side), weak(name))
+            if seconds is not None:
+                taken.setdefault(side, {})[name] = 1e3 * seconds
     plots = []
     if len(names) > 1:
+        panels = {
+            side: [(float(ranks(name)), took) for name, took in taken[side].items()]
+            for side in DRAWN
+            if side in taken
+        }
         figure = charts.curves({"tori": panels}, ("ranks", "all-reduce of 375 KiB per rank (ms)"), True, True)
         plots = [Plot("scaling", "Weak scaling on tori", svg(figure))]
-    table = Table("All-reduce of 375 KiB per rank, in milliseconds", ["", *builders], rows)
+    rows = [[name, *(_number(side.get(name)) for side in taken.values())] for name in names]
+    table = Table("All-reduce of 375 KiB per rank, in milliseconds", ["", *taken], rows)
     return Section("Weak scaling", plots=plots, tables=[table] if rows else [])
 
 
