@@ -1,7 +1,6 @@
 //! `Schedule` and `Send` for Python: one field each.
 
-mod multitree;
-mod time_expanded;
+mod builders;
 pub(crate) mod topology;
 mod trees;
 
@@ -17,8 +16,7 @@ use topology::{PyCost, PyTopology};
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<PySend>()?;
     module.add_class::<PySchedule>()?;
-    multitree::register(module)?;
-    time_expanded::register(module)?;
+    builders::register(module)?;
     trees::register(module)?;
     topology::register(module)
 }

@@ -8,10 +8,9 @@ from functools import partial
 
 from tweed._core import Schedule, Topology
 from tweed.collective.builder import Builder
-from tweed.collective.chooser import label
+from tweed.collective.chooser import NETWORK, label
 from tweed.collective.fitted import fit, fitting, refusals
 from tweed.collective.fitted.routed import routed
-from tweed.collective.fitted.straight import FAN_IN
 from tweed.collective.table import builders
 from tweed.errors import TweedError, UsageError
 
@@ -118,7 +117,7 @@ def _ways(collective: str, topology: Topology) -> Iterator[tuple[str, int | None
 def _flat(collective: str, ranks: int) -> list[Builder]:
     """Those that can stand in a plan; of them, those that keep within the fan-in, if there are any."""
     rows = [row for row in builders(collective) if row.shape is not None and not row.equal_parts]
-    within = [row for row in rows if row.shape is not None and row.shape(ranks).fan_in <= FAN_IN]
+    within = [row for row in rows if row.shape is not None and row.shape(ranks).fan_in <= NETWORK.fan_in]
     return within or rows
 
 

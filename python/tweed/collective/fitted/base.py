@@ -48,3 +48,8 @@ class Fitted:
 def anywhere(topology: Topology) -> str:
     """Refuses no network."""
     return ""
+
+
+def over_links(topology: Topology) -> str:
+    """Refuses flat networks, which have no links of their own."""
+    return "it sends over links, and all ranks share one core" if topology.is_complete else ""

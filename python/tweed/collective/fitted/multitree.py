@@ -10,21 +10,17 @@ from functools import partial
 
 from tweed._core import Schedule, Topology
 from tweed._core import multitree as _build
-from tweed.collective.fitted.base import Fitted
+from tweed.collective.fitted.base import Fitted, over_links
 
 
 def _make(collective: str, topology: Topology, pieces: int, *, split: bool) -> Schedule:
     return _build(collective, topology, pieces, split)
 
 
-def _refuses(topology: Topology) -> str:
-    return "it grows over links, and all ranks share one core" if topology.is_complete else ""
-
-
 _COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter")
 
-multitree = Fitted("multitree", _COLLECTIVES, partial(_make, split=False), _refuses)
+multitree = Fitted("multitree", _COLLECTIVES, partial(_make, split=False), over_links)
 
 multitree_split = Fitted(
-    "multitree_split", _COLLECTIVES, partial(_make, split=True), _refuses, pieces=(2, 8, 16)
+    "multitree_split", _COLLECTIVES, partial(_make, split=True), over_links, pieces=(2, 8, 16)
 )

@@ -5,16 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tweed._core import Topology
+from tweed.collective.chooser import NETWORK
 from tweed.collective.fitted.base import Fitted
 from tweed.collective.fitted.routed import on_a_network
 
-FAN_IN = 16
-"""So many ranks may send to one at a time; more, and switches drop packets (see `chooser.Links.fan_in`)."""
-
 
 def _refuses(topology: Topology) -> str:
-    senders = topology.ranks - 1
-    return f"{senders} ranks would send to one at a time, more than {FAN_IN}" if senders > FAN_IN else ""
+    senders, most = topology.ranks - 1, NETWORK.fan_in
+    return f"{senders} ranks would send to one at a time, more than {most}" if senders > most else ""
 
 
 def _straight(name: str, *collectives: str) -> Fitted:

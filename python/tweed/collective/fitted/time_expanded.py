@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from tweed._core import Schedule, Topology
 from tweed._core import time_expanded as _build
-from tweed.collective.fitted.base import Fitted
+from tweed.collective.fitted.base import Fitted, over_links
 
 CHUNK = 1 << 20
 """Bytes of a chunk for which `time_expanded` weighs the links' latency against their bandwidth."""
@@ -55,11 +55,7 @@ def _row(name: str, chunk: int, pieces: tuple[int, ...]) -> Fitted:
         tries = max(1, min(_MOST_TRIES, _MOST_LOOKS // (pieces * topology.ranks**2 * looks)))
         return build(collective, topology, pieces=pieces, chunk=chunk, tries=tries)[0]
 
-    return Fitted(name, ("all_reduce", "all_gather", "reduce_scatter"), make, _refuses, pieces)
-
-
-def _refuses(topology: Topology) -> str:
-    return "it sends over links, and all ranks share one core" if topology.is_complete else ""
+    return Fitted(name, ("all_reduce", "all_gather", "reduce_scatter"), make, over_links, pieces)
 
 
 time_expanded = _row("time_expanded", CHUNK, pieces=(1, 2, 4))
