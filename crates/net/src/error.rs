@@ -48,16 +48,12 @@ impl EngineError {
         }
     }
 
-    /// The same, about the operation `label` if it names none yet.
+    /// The same; a loss that names no operation yet is one of the operation `label`.
     pub(crate) fn about(mut self, label: &str) -> EngineError {
-        let (EngineError::Usage(text)
-        | EngineError::ShapeMismatch(text)
-        | EngineError::PeerLost(text)
-        | EngineError::Deadline(text)
-        | EngineError::Aborted(text)
-        | EngineError::Forked(text)) = &mut self;
-        if !text.contains(label) {
-            *text = format!("{label}: {text}");
+        if let EngineError::PeerLost(text) = &mut self {
+            if !text.contains(label) {
+                *text = format!("{label}: {text}");
+            }
         }
         self
     }
