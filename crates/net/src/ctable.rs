@@ -9,8 +9,8 @@ use tweed_schedule::Collective;
 
 use crate::error::EngineError;
 use crate::group::Group;
-use crate::op::Op;
-use crate::request::{Operation, Request, Segment};
+use crate::operation::op::Op;
+use crate::operation::request::{Operation, Request, Segment};
 
 const ABI: u32 = 1;
 const OK: u32 = 0;

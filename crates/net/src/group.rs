@@ -7,18 +7,18 @@ use std::time::{Duration, Instant};
 use tweed_proto::{Program, Reach};
 use tweed_schedule::{Collective, Draft as ScheduleDraft, Rank, Schedule, Send};
 
-use crate::datagram::Datagrams;
-use crate::delivery::Delivery;
+use crate::connect::peer_status::PeerStatus;
 use crate::engine::Event;
 use crate::error::EngineError;
+use crate::link::stats::LinkStats;
+use crate::ltp::Datagrams;
 use crate::node::{lock, Inner};
-use crate::op::Op;
-use crate::plans::{Plan, PlanRow, Plans};
-use crate::request::{Operation, Request};
-use crate::running::Draft;
-use crate::stats::LinkStats;
-use crate::terms::Terms;
-use crate::whereabouts::Whereabouts;
+use crate::operation::active::Draft;
+use crate::operation::config::GroupConfig;
+use crate::operation::delivery::Delivery;
+use crate::operation::op::Op;
+use crate::operation::plans::{Plan, PlanRow, Plans};
+use crate::operation::request::{Operation, Request};
 
 /// Up to so many bytes, an asynchronous call sends its part on the caller's thread.
 const INLINE_BYTES: u64 = 64 << 10;
@@ -66,11 +66,11 @@ pub(crate) struct Membership {
     /// The process behind each rank; this rank's own entry leads nowhere.
     pub(crate) peers: Vec<usize>,
     pub(crate) reach: Vec<Reach>,
-    pub(crate) whereabouts: Vec<Whereabouts>,
+    pub(crate) whereabouts: Vec<PeerStatus>,
     pub(crate) has_wires: bool,
     pub(crate) tuning: Tuning,
     pub(crate) timeout: Duration,
-    pub(crate) terms: Terms,
+    pub(crate) terms: GroupConfig,
     /// What values cross wires by; `None`: streams.
     pub(crate) packets: Option<Arc<Datagrams>>,
 }
@@ -152,12 +152,12 @@ impl Group {
     }
 
     /// Leaves a short text at rank 0, over the one left before.
-    pub fn leave_note(&self, text: &[u8]) -> Result<(), EngineError> {
+    pub fn set_note(&self, text: &[u8]) -> Result<(), EngineError> {
         if text.len() > MAX_NOTE {
             let text = format!("a note of {} bytes; at most {MAX_NOTE} can be left", text.len());
             return Err(EngineError::Usage(text));
         }
-        lock(&self.inner.engine).leave_note(self.members.number, text.to_vec());
+        lock(&self.inner.engine).set_note(self.members.number, text.to_vec());
         Ok(())
     }
 

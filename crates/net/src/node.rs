@@ -12,22 +12,22 @@ use std::time::Duration;
 
 use tweed_proto::late::Limits;
 
-use crate::arena::Arena;
-use crate::bell::Bell;
-use crate::card::{boot_id, host_name, network_id, random_uid, Card, PROTOCOL};
-use crate::doors::lobby::Lobby;
-use crate::doors::porch::Porch;
-use crate::doors::{Doors, Keys, Refusals};
+use crate::connect::admission::listener::Listener;
+use crate::connect::admission::pending::Pending;
+use crate::connect::admission::{Admission, Keys, Refusals};
+use crate::connect::descriptor::{boot_id, host_name, network_id, random_uid, PeerDescriptor, PROTOCOL};
+use crate::connect::tcp_handshake::Link;
+use crate::engine::watcher::{Post, Watcher};
 use crate::engine::{Engine, Inbox};
 use crate::error::EngineError;
 use crate::group::Group;
-use crate::lines::Lines;
-use crate::plans::{PlanRow, Plans};
-use crate::running::Home;
+use crate::link::shared_memory::Arena;
+use crate::link::wakeup::Wakeup;
+use crate::ltp::endpoints::DatagramEndpoints;
+use crate::operation::active::Home;
+use crate::operation::config::GroupConfig;
+use crate::operation::plans::{PlanRow, Plans};
 use crate::secure::hex;
-use crate::terms::Terms;
-use crate::watch::{Post, Watcher};
-use crate::wire::Link;
 
 /// How a node is set up.
 #[derive(Clone, Debug)]
@@ -45,7 +45,7 @@ pub struct NodeOptions {
     /// How late a step may be; `None`: as late as the caller's timeout allows.
     pub deadline: Option<Duration>,
     /// What it lets in.
-    pub doors: Doors,
+    pub admission: Admission,
 }
 
 impl NodeOptions {
@@ -70,19 +70,19 @@ pub struct GroupSpec {
     /// How long an operation may take unless it says otherwise.
     pub timeout: Duration,
     /// Who contributes, and what may be lost.
-    pub terms: Terms,
+    pub terms: GroupConfig,
 }
 
 /// What the threads of a node have in common.
 pub(crate) struct Inner {
     pub(crate) options: NodeOptions,
-    pub(crate) card: Card,
+    pub(crate) card: PeerDescriptor,
     pub(crate) process: u32,
     pub(crate) arena: Arc<Arena>,
     pub(crate) bell: u64,
     pub(crate) engine: Mutex<Engine>,
     pub(crate) inbox: Arc<Inbox>,
-    pub(crate) lines: Arc<Lines>,
+    pub(crate) endpoints: Arc<DatagramEndpoints>,
     pub(crate) watcher: Post,
     /// Held by the caller that drives while it waits.
     pub(crate) attendant: Mutex<()>,
@@ -91,10 +91,10 @@ pub(crate) struct Inner {
     /// `None` without a secret.
     pub(crate) keys: Option<Keys>,
     /// `None` if it only dials out.
-    porch: Option<Arc<Porch>>,
+    listener: Option<Arc<Listener>>,
     /// Who has called and was not named by a group yet.
-    pub(crate) lobby: Mutex<Lobby<Link>>,
-    /// Somebody came into the lobby, or became a peer.
+    pub(crate) pending: Mutex<Pending<Link>>,
+    /// A connection became pending, or a peer.
     pub(crate) met: Condvar,
     pub(crate) refusals: Refusals,
     pub(crate) stopping: AtomicBool,
@@ -109,10 +109,10 @@ pub struct Node {
 impl Node {
     /// Opens the listeners and starts its threads.
     pub fn start(options: NodeOptions) -> Result<Node, EngineError> {
-        options.doors.check(options.host)?;
-        let porch = open_porch(&options)?;
-        let keys = options.doors.keys()?;
-        let (inner, watcher) = open(options, porch.clone(), keys)
+        options.admission.check(options.host)?;
+        let listener = open_porch(&options)?;
+        let keys = options.admission.keys()?;
+        let (inner, watcher) = open(options, listener.clone(), keys)
             .map_err(|e| EngineError::setup("the engine cannot be started", e))?;
         let (one, other) = (Arc::clone(&inner), Arc::clone(&inner));
         let spawn = |name: &str, run: Box<dyn FnOnce() + Send>| {
@@ -122,9 +122,9 @@ impl Node {
             spawn("tweed-watch", Box::new(move || watcher.run(&one))),
             spawn("tweed-drive", Box::new(move || other.drive_in_background())),
         ];
-        if let Some(porch) = porch {
+        if let Some(listener) = listener {
             let node = Arc::clone(&inner);
-            threads.push(spawn("tweed-door", Box::new(move || porch.run(&node))));
+            threads.push(spawn("tweed-door", Box::new(move || listener.run(&node))));
         }
         let threads = threads.into_iter().collect::<io::Result<Vec<_>>>();
         let threads = threads.map_err(|e| EngineError::setup("the engine's threads cannot be started", e))?;
@@ -172,11 +172,11 @@ impl Drop for Node {
             // The threads are the parent's.
             return std::mem::forget(std::mem::take(&mut self.threads));
         }
-        self.inner.say_bye();
-        self.inner.lines.close();
+        self.inner.send_bye();
+        self.inner.endpoints.close();
         self.inner.stopping.store(true, Ordering::Release);
-        if let Some(porch) = &self.inner.porch {
-            porch.close();
+        if let Some(listener) = &self.inner.listener {
+            listener.close();
         }
         self.inner.watcher.wake();
         self.inner.ring();
@@ -186,23 +186,23 @@ impl Drop for Node {
     }
 }
 
-fn open_porch(options: &NodeOptions) -> Result<Option<Arc<Porch>>, EngineError> {
-    if options.doors.dial_only {
+fn open_porch(options: &NodeOptions) -> Result<Option<Arc<Listener>>, EngineError> {
+    if options.admission.dial_only {
         return Ok(None);
     }
-    let opened = Porch::open(options.host).map_err(|e| not_ours(options.host, &e));
+    let opened = Listener::open(options.host).map_err(|e| not_ours(options.host, &e));
     opened.map(|p| Some(Arc::new(p))).map_err(|e| EngineError::setup("the engine cannot be started", e))
 }
 
 fn open(
     options: NodeOptions,
-    porch: Option<Arc<Porch>>,
+    listener: Option<Arc<Listener>>,
     keys: Option<Keys>,
 ) -> io::Result<(Arc<Inner>, Watcher)> {
     let uid = random_uid()?;
     let local_name = format!("tweed-{uid}");
     let local = UnixListener::bind_addr(&SocketAddr::from_abstract_name(&local_name)?)?;
-    let card = Card {
+    let card = PeerDescriptor {
         protocol: PROTOCOL,
         key: keys.as_ref().map(|k| hex(&k.identity.public)),
         check: keys.as_ref().map(|k| k.secret.check(&uid)),
@@ -212,19 +212,19 @@ fn open(
         boot: boot_id(),
         network: network_id(),
         local: local_name,
-        tcp: porch.as_ref().map(|p| p.address()).transpose()?,
+        tcp: listener.as_ref().map(|p| p.address()).transpose()?,
         wire_only: options.wire_only,
     };
     let arena = Arc::new(Arena::new()?);
-    let bell = arena.take(size_of::<Bell>() as u64).ok_or(io::ErrorKind::OutOfMemory)?;
+    let bell = arena.take(size_of::<Wakeup>() as u64).ok_or(io::ErrorKind::OutOfMemory)?;
     let (watcher, post) = Watcher::new(local)?;
     let inbox = Arc::new(Inbox::default());
-    let lines = Arc::new(Lines::default());
+    let endpoints = Arc::new(DatagramEndpoints::default());
     let home = Home {
         arena: Arc::clone(&arena),
         traces: options.traces.clone(),
         deadline: options.deadline,
-        lines: Arc::clone(&lines),
+        endpoints: Arc::clone(&endpoints),
     };
     let inner = Inner {
         options,
@@ -234,13 +234,13 @@ fn open(
         arena,
         bell,
         inbox,
-        lines,
+        endpoints,
         watcher: post,
         attendant: Mutex::default(),
         joining: Mutex::default(),
         keys,
-        porch,
-        lobby: Mutex::default(),
+        listener,
+        pending: Mutex::default(),
         met: Condvar::new(),
         refusals: Refusals::default(),
         stopping: AtomicBool::new(false),

@@ -5,12 +5,12 @@
 use std::io::{self, Read, Write};
 use std::sync::OnceLock;
 
-use crate::card::Card;
-use crate::datagram;
-use crate::doors::frame::{self, Kind};
-use crate::doors::preamble;
-use crate::meet::{Greeting, MAX_GREETING};
-use crate::message::{Message, MESSAGE_BYTES};
+use crate::connect::admission::frame::{self, Kind};
+use crate::connect::admission::preamble;
+use crate::connect::descriptor::PeerDescriptor;
+use crate::connect::local_handshake::{Greeting, MAX_GREETING};
+use crate::link::message::{Message, MESSAGE_BYTES};
+use crate::ltp;
 use crate::secure::{answer, call, split_record, Identity, Party, Secret};
 
 /// A parser.
@@ -21,10 +21,10 @@ pub const PARSERS: [(&str, Parser); 9] = [
     ("preamble", |bytes| preamble::exchange(Script(bytes), true).is_ok()),
     ("frame", |bytes| frame::read(bytes, Kind::Greeting, MAX_GREETING).is_ok()),
     ("greeting", |bytes| Greeting::decode(bytes).is_ok()),
-    ("card", |bytes| Card::decode(0, bytes).is_ok()),
+    ("card", |bytes| PeerDescriptor::decode(0, bytes).is_ok()),
     ("record", |bytes| split_record(bytes).is_ok_and(|end| end.is_some_and(|end| end <= bytes.len()))),
     ("message", |bytes| bytes.first_chunk::<MESSAGE_BYTES>().is_some_and(|b| Message::decode(b).is_some())),
-    ("invitation", datagram::is_invitation),
+    ("invitation", ltp::is_invitation),
     ("call", |bytes| party(|party| call(Script(bytes), party, b"hello").is_ok())),
     ("answer", |bytes| party(|party| answer(Script(bytes), party).is_ok())),
 ];

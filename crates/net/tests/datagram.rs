@@ -5,7 +5,7 @@ mod desk;
 use std::net::UdpSocket;
 
 use desk::{check, introduce, noise, pair, through, until, whole, Side, HOST};
-use tweed_net::datagram::{Cipher, DatagramOptions, Parcel, Refused};
+use tweed_net::ltp::{Cipher, DatagramOptions, Parcel, Refused};
 
 fn options(cipher: Cipher) -> DatagramOptions {
     DatagramOptions { cipher, ..DatagramOptions::default() }

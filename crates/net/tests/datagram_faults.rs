@@ -8,7 +8,7 @@ use std::ptr::null_mut;
 
 use desk::relay::{Faults, Relay};
 use desk::{check, introduce, noise, pair, until, whole, Side, HOST};
-use tweed_net::datagram::{Cipher, DatagramOptions, Refused};
+use tweed_net::ltp::{Cipher, DatagramOptions, Refused};
 use tweed_proto::ltp::Outgoing;
 
 #[test]

@@ -12,7 +12,7 @@ use strangers::{edit, field, flood, until, Between, Counting, LARGEST};
 use support::{all_reduce, complete, exchange, join, options, pairwise, ring, PATIENCE};
 use tweed_kernels::ReduceOp;
 use tweed_net::parsers::PARSERS;
-use tweed_net::{Doors, EngineError, Group, Node, NodeOptions, PlanRow, Secret};
+use tweed_net::{Admission, EngineError, Group, Node, NodeOptions, PlanRow, Secret};
 
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
@@ -22,13 +22,13 @@ const BRIEFLY: Duration = Duration::from_secs(2);
 const OURS: &str = "a secret of the tests";
 
 fn node(secret: Option<&str>) -> Node {
-    node_with(|doors| doors.secret = secret.map(|text| Secret::new(text).unwrap()))
+    node_with(|admission| admission.secret = secret.map(|text| Secret::new(text).unwrap()))
 }
 
-fn node_with(change: impl FnOnce(&mut Doors)) -> Node {
-    let mut doors = Doors::default();
-    change(&mut doors);
-    Node::start(NodeOptions { doors, ..options(true) }).expect("a node starts")
+fn node_with(change: impl FnOnce(&mut Admission)) -> Node {
+    let mut admission = Admission::default();
+    change(&mut admission);
+    Node::start(NodeOptions { admission, ..options(true) }).expect("a node starts")
 }
 
 fn cards(nodes: &[Node]) -> Vec<Vec<u8>> {
@@ -95,9 +95,9 @@ fn who_only_dials_out_is_a_full_member() {
     for listener in 0..3 {
         let nodes: Vec<Node> = (0..2)
             .map(|rank| {
-                node_with(|doors| {
-                    doors.secret = Some(Secret::new(OURS).unwrap());
-                    doors.dial_only = rank != listener && listener < 2;
+                node_with(|admission| {
+                    admission.secret = Some(Secret::new(OURS).unwrap());
+                    admission.dial_only = rank != listener && listener < 2;
                 })
             })
             .collect();
@@ -107,7 +107,7 @@ fn who_only_dials_out_is_a_full_member() {
 
 #[test]
 fn two_that_only_dial_out_are_told_so() {
-    let nodes = [0, 1].map(|_| node_with(|doors| doors.dial_only = true));
+    let nodes = [0, 1].map(|_| node_with(|admission| admission.dial_only = true));
     for error in join(&nodes, &cards(&nodes), &[], BRIEFLY, |group, _| group.err().unwrap().to_string()) {
         assert!(
             error.contains("rank 0") && error.contains("rank 1") && error.contains("only dial out"),
@@ -151,10 +151,10 @@ fn strangers_are_counted_by_reason_and_the_run_goes_on() {
 
 #[test]
 fn who_does_not_speak_is_sent_away_in_time() {
-    let doors = Doors { secret: Some(Secret::new(OURS).unwrap()), ..Doors::default() };
+    let admission = Admission { secret: Some(Secret::new(OURS).unwrap()), ..Admission::default() };
     // An introduction may then take three seconds, the least there is.
     let deadline = Some(Duration::from_secs(1));
-    let node = Node::start(NodeOptions { doors, deadline, ..options(true) }).expect("a node starts");
+    let node = Node::start(NodeOptions { admission, deadline, ..options(true) }).expect("a node starts");
     let mut socket = TcpStream::connect(address(&node)).unwrap();
     socket.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
     // A byte now and then does not help: there is one limit for all.
@@ -274,7 +274,7 @@ fn a_peer_that_sends_garbage_is_lost_with_a_reason() {
             cards: cards.to_vec(),
             rows: vec![pairwise(2)],
             timeout: Duration::from_secs(20),
-            terms: tweed_net::Terms::default(),
+            terms: tweed_net::GroupConfig::default(),
         };
         let group = real.join(spec).expect("the impostor is let in: there is no secret");
         socket.write_all(&bytes).unwrap();

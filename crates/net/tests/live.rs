@@ -190,7 +190,7 @@ fn links_are_counted_and_notes_reach_rank_zero() {
         let all = run(3, wire_only, vec![exchange(3)], |group, rank| {
             let mut data = vec![0.0f32; 30_000];
             complete(group, all_reduce(&mut data, ReduceOp::Sum)).expect("the sum is taken");
-            group.leave_note(format!("note of {rank}").as_bytes()).expect("it is short");
+            group.set_note(format!("note of {rank}").as_bytes()).expect("it is short");
             let stats = group.stats();
             // A note may travel on another stream than what comes after it.
             for _ in 0..100 {

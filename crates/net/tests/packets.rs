@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use support::{all_reduce, complete, ltp, options, pairwise, request, ring, row, run_with, PATIENCE};
 use tweed_kernels::{DType, ReduceOp};
-use tweed_net::{EngineError, GroupSpec, Ltp, Node, Operation, PlanRow, Request, Segment, Terms};
+use tweed_net::{EngineError, GroupConfig, GroupSpec, Ltp, Node, Operation, PlanRow, Request, Segment};
 use tweed_schedule::{Collective, Send};
 
-fn terms() -> Terms {
-    Terms { ltp: Some(ltp()), server: None }
+fn terms() -> GroupConfig {
+    GroupConfig { ltp: Some(ltp()), server: None }
 }
 
 fn value(rank: u32, index: usize) -> f32 {
@@ -52,7 +52,7 @@ fn sums_are_those_of_streams() {
 #[test]
 fn a_server_averages_what_the_others_contribute() {
     for server in [0, 2] {
-        let terms = Terms { server: Some(server), ..terms() };
+        let terms = GroupConfig { server: Some(server), ..terms() };
         let results = run_with(4, true, vec![star(4)], terms, |group, rank| {
             let mut data = vec![rank as f32 * 6.0; 100_000];
             complete(group, all_reduce(&mut data, ReduceOp::Avg)).expect("the average is taken");
@@ -133,7 +133,7 @@ fn whole_numbers_lose_nothing_and_are_not_told_of() {
 #[test]
 fn a_schedule_that_passes_sums_on_is_refused_unless_nothing_gets_lost() {
     let adopt = |ltp: Ltp| {
-        let terms = Terms { ltp: Some(ltp), server: None };
+        let terms = GroupConfig { ltp: Some(ltp), server: None };
         run_with(3, true, vec![], terms, |group, _| group.adopt(vec![ring(3)])).swap_remove(0)
     };
     let Err(EngineError::Usage(text)) = adopt(ltp()) else { panic!("a ring passes sums on") };
@@ -144,7 +144,7 @@ fn a_schedule_that_passes_sums_on_is_refused_unless_nothing_gets_lost() {
 #[test]
 fn a_server_that_is_started_again_serves_a_new_group() {
     let start = || Node::start(options(true)).expect("a node starts");
-    let terms = Terms { server: Some(0), ..terms() };
+    let terms = GroupConfig { server: Some(0), ..terms() };
     let workers = [start(), start()];
     let meet = |number: u32, server: Node, dies: bool| {
         let cards = vec![server.card(), workers[0].card(), workers[1].card()];

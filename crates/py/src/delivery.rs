@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
-use tweed_net::{Delivery, EngineError, Group, Ltp, Terms};
+use tweed_net::{Delivery, EngineError, Group, GroupConfig, Ltp};
 
 use crate::errors::engine_error;
 
@@ -22,7 +22,7 @@ pub(crate) struct PyLtp {
 }
 
 /// The terms of a group, from Python's words for them.
-pub(crate) fn terms(server: Option<u32>, ltp: Option<PyLtp>) -> Terms {
+pub(crate) fn terms(server: Option<u32>, ltp: Option<PyLtp>) -> GroupConfig {
     let ltp = ltp.map(|given| Ltp {
         fraction: given.fraction,
         slack: Duration::try_from_secs_f64(given.slack_s).unwrap_or(Duration::MAX),
@@ -32,7 +32,7 @@ pub(crate) fn terms(server: Option<u32>, ltp: Option<PyLtp>) -> Terms {
         epoch: given.epoch_steps,
         cipher: given.cipher,
     });
-    Terms { server, ltp }
+    GroupConfig { server, ltp }
 }
 
 /// A group that it does not keep open. When the group is gone, its methods raise `Aborted`.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use pyo3::prelude::*;
-use tweed_net::{Doors, Group, GroupSpec, Node, NodeOptions, PlanRow, Secret, TABLE};
+use tweed_net::{Admission, Group, GroupSpec, Node, NodeOptions, PlanRow, Secret, TABLE};
 use tweed_schedule::Collective;
 
 use crate::delivery::{terms, PyDelivery, PyLosses, PyLtp};
@@ -63,8 +63,9 @@ impl PyNode {
         let deadline = deadline_s.map(|s| Duration::try_from_secs_f64(s).unwrap_or(Duration::MAX));
         let wire_only = transport == "tcp";
         let secret = Secret::choose(secret, secret_file.as_deref()).map_err(|e| engine_error(py, &e))?;
-        let doors = Doors { secret, key_file, dial_only, testbed };
-        let options = NodeOptions { host: address, streams, congestion, wire_only, traces, deadline, doors };
+        let admission = Admission { secret, key_file, dial_only, testbed };
+        let options =
+            NodeOptions { host: address, streams, congestion, wire_only, traces, deadline, admission };
         let inner = py.detach(|| Node::start(options)).map_err(|e| engine_error(py, &e))?;
         Ok(PyNode { inner })
     }

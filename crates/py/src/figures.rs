@@ -53,7 +53,7 @@ impl PyFigures {
 
     /// Leaves a short text at rank 0, over the one left before.
     fn post(&self, py: Python<'_>, text: &[u8]) -> PyResult<()> {
-        self.with(py, |group| group.leave_note(text))
+        self.with(py, |group| group.set_note(text))
     }
 
     /// At rank 0: the latest text of each rank that has left one.

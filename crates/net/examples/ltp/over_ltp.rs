@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::sync::mpsc::{channel, Receiver, Sender};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use tweed_net::datagram::{Cipher, DatagramOptions, Datagrams, Handler, Parcel};
+use tweed_net::ltp::{Cipher, DatagramOptions, Datagrams, Handler, Parcel};
 use tweed_proto::ltp::Outgoing;
 
 use crate::job::{cpu, timed, Far, Job, Near};

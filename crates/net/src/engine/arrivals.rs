@@ -3,8 +3,8 @@
 use std::sync::MutexGuard;
 
 use super::Engine;
-use crate::message::{Kind, Message};
-use crate::reader::{Body, Sink};
+use crate::link::message::{Kind, Message};
+use crate::link::reader::{Body, Sink};
 
 /// The engine, locked, as it takes in what `peer` sends.
 pub(crate) struct Arrivals<'a> {

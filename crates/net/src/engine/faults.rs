@@ -8,9 +8,9 @@ use tweed_schedule::Rank;
 
 use super::Engine;
 use crate::error::EngineError;
-use crate::message::{Kind, Message, WHOLE_GROUP};
-use crate::running::{Draft, Running};
-use crate::stream::Payload;
+use crate::link::message::{Kind, Message, WHOLE_GROUP};
+use crate::link::stream::Payload;
+use crate::operation::active::{ActiveOp, Draft};
 
 impl Engine {
     /// Takes in what has come already: what a peer had said, and taken, before it went still counts.
@@ -27,14 +27,14 @@ impl Engine {
         self.links.peers[peer].lost = Some(why);
         // It may hear of it over some other stream than the one that broke.
         self.links.peers[peer].streams.iter().for_each(|s| s.socket.shut_down());
-        self.home.lines.drop_peer(peer);
+        self.home.endpoints.drop_peer(peer);
         self.fail_for_lost(peer);
         self.drop_flights(peer);
     }
 
     /// Ends the operations that wait for a peer that is gone. Its unread values need no acknowledgement any more.
     pub(super) fn fail_for_lost(&mut self, peer: usize) {
-        let waits = |run: &Running| {
+        let waits = |run: &ActiveOp| {
             run.group.rank_of(peer).filter(|rank| run.is_alive() && run.waits_for().contains(rank))
         };
         while let Some((index, rank)) =
@@ -48,17 +48,17 @@ impl Engine {
                 run.executor.handle_gone(rank);
             }
         }
-        let clubs: Vec<u32> =
-            self.clubs.iter().filter(|(_, c)| c.members.rank_of(peer).is_some()).map(|(&n, _)| n).collect();
-        for number in clubs {
-            self.break_club(number, peer);
+        let groups: Vec<u32> =
+            self.groups.iter().filter(|(_, c)| c.members.rank_of(peer).is_some()).map(|(&n, _)| n).collect();
+        for number in groups {
+            self.break_group(number, peer);
         }
     }
 
     /// Why another call failed elsewhere: whoever leaves because of it has said so first.
     pub(super) fn told_of(&self, index: usize) -> Option<EngineError> {
         let run = &self.runs[index];
-        Some(self.clubs.get(&run.key.group)?.verdict.clone()?.about(&run.label()))
+        Some(self.groups.get(&run.key.group)?.verdict.clone()?.about(&run.label()))
     }
 
     pub(super) fn lost_error(&self, index: usize, rank: Rank, peer: usize) -> EngineError {
@@ -70,18 +70,18 @@ impl Engine {
         ))
     }
 
-    pub(super) fn break_club(&mut self, number: u32, peer: usize) {
+    pub(super) fn break_group(&mut self, number: u32, peer: usize) {
         let state = &self.links.peers[peer];
         let why = state.lost.clone().unwrap_or_default();
         let host = state.host.clone();
-        if let Some(club) = self.clubs.get_mut(&number).filter(|c| c.broken.is_none()) {
-            let rank = club.members.rank_of(peer).unwrap_or(0);
-            let name = &club.members.name;
+        if let Some(state) = self.groups.get_mut(&number).filter(|c| c.broken.is_none()) {
+            let rank = state.members.rank_of(peer).unwrap_or(0);
+            let name = &state.members.name;
             let gone = EngineError::PeerLost(format!(
                 "rank {rank} on {host} of group {name:?} is gone ({why}). Make the group anew without it, or restart it"
             ));
             // Whoever leaves because of a failure says why first.
-            club.broken = Some(club.verdict.clone().unwrap_or(gone));
+            state.broken = Some(state.verdict.clone().unwrap_or(gone));
         }
     }
 
@@ -105,8 +105,8 @@ impl Engine {
     }
 
     pub(super) fn fail_group(&mut self, number: u32, error: &EngineError) {
-        let Some(club) = self.clubs.get_mut(&number) else { return };
-        club.broken.get_or_insert_with(|| error.clone());
+        let Some(state) = self.groups.get_mut(&number) else { return };
+        state.broken.get_or_insert_with(|| error.clone());
         while let Some(index) = self.runs.iter().position(|r| r.key.group == number && !r.told) {
             self.fail(index, error.clone(), false);
         }
@@ -119,8 +119,8 @@ impl Engine {
     /// Ends all operations of a group, here and at all its members.
     pub(super) fn abort(&mut self, number: u32, why: String) {
         let error = EngineError::Aborted(why);
-        let Some(club) = self.clubs.get(&number) else { return };
-        let members = Arc::clone(&club.members);
+        let Some(state) = self.groups.get(&number) else { return };
+        let members = Arc::clone(&state.members);
         let text = error.to_string().into_bytes();
         let bytes = text.len() as u32;
         let message =
@@ -131,7 +131,7 @@ impl Engine {
         self.fail_group(number, &error);
     }
 
-    pub(super) fn tell_others(&mut self, run: &Running, error: &EngineError) {
+    pub(super) fn tell_others(&mut self, run: &ActiveOp, error: &EngineError) {
         let text = error.to_string().into_bytes();
         let mut message = run.message(Kind::Failed, error.code(), 0);
         message.bytes = text.len() as u32;

@@ -6,13 +6,13 @@ use std::time::{Duration, Instant};
 use tweed_proto::late::{Blame, Call, Kind as Sort, Limits, Report, Scene, Stand, Step, Usual, Vigil};
 use tweed_schedule::Rank;
 
-use super::{Club, Engine};
+use super::{Engine, GroupState};
+use crate::connect::peer_status::activity;
 use crate::error::EngineError;
-use crate::message::{Kind, Message};
-use crate::p2p::Numbers;
-use crate::running::{Draft, Running};
-use crate::stream::Payload;
-use crate::whereabouts::activity;
+use crate::link::message::{Kind, Message};
+use crate::link::stream::Payload;
+use crate::operation::active::{ActiveOp, Draft};
+use crate::operation::p2p::Numbers;
 
 /// A process says at most one line of warning in so long.
 const WARN_EVERY: Duration = Duration::from_secs(30);
@@ -80,14 +80,14 @@ impl Lateness {
 }
 
 /// Notes how an operation went that has ended well.
-pub(super) fn note_end(clubs: &mut BTreeMap<u32, Club>, run: &Running, now: Instant) {
-    let Some(club) = clubs.get_mut(&run.key.group) else { return };
-    club.history.handle_end(sort(&run.request), now.saturating_duration_since(run.op.started));
-    club.last_end = Some((run.request.name(), now));
-    club.count_arrivals(run);
+pub(super) fn note_end(groups: &mut BTreeMap<u32, GroupState>, run: &ActiveOp, now: Instant) {
+    let Some(state) = groups.get_mut(&run.key.group) else { return };
+    state.history.handle_end(sort(&run.request), now.saturating_duration_since(run.op.started));
+    state.last_end = Some((run.request.name(), now));
+    state.count_arrivals(run);
 }
 
-fn sort(request: &crate::request::Request) -> Sort {
+fn sort(request: &crate::operation::request::Request) -> Sort {
     Sort::new(request.name(), request.common_bytes())
 }
 
@@ -99,13 +99,13 @@ impl Engine {
 
     /// The watch over a call that begins.
     pub(super) fn watch_over(&self, draft: &Draft) -> Lateness {
-        let usual = self.clubs.get(&draft.group.number).and_then(|c| c.history.usual(sort(&draft.request)));
+        let usual = self.groups.get(&draft.group.number).and_then(|c| c.history.usual(sort(&draft.request)));
         Lateness::new(Vigil::new(self.limits(draft, usual)), usual, draft.op.started)
     }
 
     /// Does for late operations what is due.
     pub(super) fn tend(&mut self, now: Instant) {
-        let due = |run: &Running| !run.told && now >= run.next_step();
+        let due = |run: &ActiveOp| !run.told && now >= run.next_step();
         while let Some(index) = self.runs.iter().position(due) {
             let waited = now.saturating_duration_since(self.runs[index].op.started);
             match self.runs[index].late.vigil.poll(waited) {
@@ -147,7 +147,7 @@ impl Engine {
         }
     }
 
-    fn own_report(&self, run: &Running, now: Instant) -> Report {
+    fn own_report(&self, run: &ActiveOp, now: Instant) -> Report {
         let quiet = now.saturating_duration_since(run.late.last_news);
         let others = run.concerned().into_iter().filter_map(|p| run.group.rank_of(p));
         Report {
@@ -159,14 +159,14 @@ impl Engine {
 
     /// The operation has been called here before, and is forgotten.
     fn is_past(&self, peer: usize, message: &Message) -> bool {
-        self.clubs.get(&message.group).is_some_and(|club| match club.members.rank_of(peer) {
-            Some(rank) if Numbers::is_point_to_point(message.op) => club.numbers.is_past(rank, message.op),
-            _ => message.op < club.next_op,
+        self.groups.get(&message.group).is_some_and(|state| match state.members.rank_of(peer) {
+            Some(rank) if Numbers::is_point_to_point(message.op) => state.numbers.is_past(rank, message.op),
+            _ => message.op < state.next_op,
         })
     }
 
     fn elsewhere(&self, group: u32, now: Instant) -> Stand {
-        let last = self.clubs.get(&group).and_then(|club| club.last_end);
+        let last = self.groups.get(&group).and_then(|state| state.last_end);
         let waiting = || self.runs.iter().filter(|run| !run.told);
         let call = waiting().find(|r| r.key.group == group).or_else(|| waiting().next());
         Stand::Elsewhere {
@@ -192,7 +192,7 @@ impl Engine {
         }
     }
 
-    fn blame(&self, run: &Running, now: Instant) -> (Blame, bool) {
+    fn blame(&self, run: &ActiveOp, now: Instant) -> (Blame, bool) {
         let aged = |(at, report): &(Instant, Report)| report.clone().aged(now.saturating_duration_since(*at));
         let reports = run.late.reports.iter().map(|(&rank, told)| (rank, aged(told)));
         let mut reports: BTreeMap<Rank, Report> = reports.collect();
@@ -201,7 +201,7 @@ impl Engine {
         (Blame::find(run.group.rank, &reports, run.late.vigil.limits().answer), speaks)
     }
 
-    fn scene<T>(&self, run: &Running, now: Instant, describe: impl FnOnce(&Scene<'_>) -> T) -> T {
+    fn scene<T>(&self, run: &ActiveOp, now: Instant, describe: impl FnOnce(&Scene<'_>) -> T) -> T {
         describe(&Scene {
             label: &run.label(),
             waited: now.saturating_duration_since(run.op.started),
@@ -217,7 +217,7 @@ impl Engine {
         let run = &self.runs[index];
         let (blame, speaks) = self.blame(run, now);
         if speaks && self.last_warning.is_none_or(|last| now >= last + WARN_EVERY) {
-            eprintln!("{}", self.scene(run, now, |scene| scene.warning(&blame)));
+            crate::stderr::print_line(&self.scene(run, now, |scene| scene.warning(&blame)));
             self.last_warning = Some(now);
         }
     }

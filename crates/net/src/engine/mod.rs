@@ -4,13 +4,15 @@
 //! sockets (for what it has just read), or the background thread.
 
 mod arrivals;
-mod farewell;
+mod control_messages;
+mod driving;
+mod early_messages;
 mod faults;
-mod figures;
 mod late;
-mod news;
+mod metrics;
 mod packets;
-mod stash;
+mod shutdown;
+pub(crate) mod watcher;
 mod work;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -21,20 +23,20 @@ use std::time::{Duration, Instant};
 use tweed_proto::late::History;
 use tweed_schedule::Rank;
 
-use crate::datagram::Parcel;
-use crate::delivery::{Deliveries, Delivery};
 use crate::error::EngineError;
 use crate::group::Membership;
-use crate::links::{Links, Load};
-use crate::op::Op;
-use crate::p2p::Numbers;
-use crate::running::{Draft, Home, Key, Running};
+use crate::link::peers::{Links, Load};
+use crate::ltp::Parcel;
+use crate::operation::active::{ActiveOp, Draft, Home, Key};
+use crate::operation::delivery::{Deliveries, Delivery};
+use crate::operation::op::Op;
+use crate::operation::p2p::Numbers;
 
 pub(crate) use arrivals::Arrivals;
-use figures::Punctuality;
+use early_messages::EarlyMessages;
 pub(crate) use late::Lateness;
+use metrics::Punctuality;
 use packets::Flights;
-use stash::Stash;
 
 /// After arithmetic on so many bytes, look for news first.
 const QUANTUM_BYTES: u64 = 64 << 10;
@@ -54,7 +56,7 @@ pub(crate) enum Event {
 pub(crate) type Inbox = Mutex<Vec<Event>>;
 
 /// What the engine knows of a group.
-struct Club {
+struct GroupState {
     members: Arc<Membership>,
     next_op: u64,
     numbers: Numbers,
@@ -83,20 +85,20 @@ pub(crate) struct Engine {
     pub(crate) links: Links,
     home: Home,
     inbox: Arc<Inbox>,
-    clubs: BTreeMap<u32, Club>,
-    runs: Vec<Running>,
+    groups: BTreeMap<u32, GroupState>,
+    runs: Vec<ActiveOp>,
     next_run: u64,
     /// Receives from anybody that nobody has answered.
     open: Vec<Draft>,
     flights: Flights,
     /// Messages on operations and groups that this rank has not come to yet.
-    stash: Stash,
+    early: EarlyMessages,
     /// Groups that this rank has left.
     closed: BTreeSet<u32>,
     /// Of those, the ones whose members have not been told yet.
     leaving: Vec<Arc<Membership>>,
     /// Over how many streams a peer has said that it leaves: all, or that group.
-    farewells: BTreeMap<(usize, u8, u32), usize>,
+    shutdowns: BTreeMap<(usize, u8, u32), usize>,
     /// Operations that have ended; their callers are told once the lock is free.
     ended: Vec<(Arc<Op>, Result<(), EngineError>)>,
     /// When it was last driven: near enough for what counts in milliseconds.
@@ -110,15 +112,15 @@ impl Engine {
             links: Links::default(),
             home,
             inbox,
-            clubs: BTreeMap::new(),
+            groups: BTreeMap::new(),
             runs: Vec::new(),
             next_run: 0,
             open: Vec::new(),
             flights: Flights::default(),
-            stash: Stash::new(stash::MOST_BYTES),
+            early: EarlyMessages::new(early_messages::MOST_BYTES),
             closed: BTreeSet::new(),
             leaving: Vec::new(),
-            farewells: BTreeMap::new(),
+            shutdowns: BTreeMap::new(),
             ended: Vec::new(),
             clock: Instant::now(),
             last_warning: None,
@@ -126,13 +128,13 @@ impl Engine {
     }
 
     pub(crate) fn open_group(&mut self, members: Arc<Membership>) -> Result<(), EngineError> {
-        if self.clubs.contains_key(&members.number) {
+        if self.groups.contains_key(&members.number) {
             let name = &members.name;
             return Err(EngineError::Usage(format!(
                 "there is a group {name:?} with this number already; make the group anew"
             )));
         }
-        let club = Club {
+        let state = GroupState {
             next_op: 0,
             numbers: Numbers::default(),
             history: History::default(),
@@ -147,35 +149,35 @@ impl Engine {
             broken: None,
             members,
         };
-        let number = club.members.number;
-        self.clubs.insert(number, club);
-        for (peer, message, load) in self.stash.take_group(number) {
+        let number = state.members.number;
+        self.groups.insert(number, state);
+        for (peer, message, load) in self.early.take_group(number) {
             self.handle(peer, message, load);
         }
         Ok(())
     }
 
     pub(crate) fn close_group(&mut self, number: u32) {
-        self.say_why(number);
+        self.send_reason(number);
         let reason = EngineError::Aborted("the group was closed while the operation ran".into());
         self.fail_group(number, &reason);
-        self.leaving.extend(self.clubs.remove(&number).map(|club| club.members));
+        self.leaving.extend(self.groups.remove(&number).map(|state| state.members));
         self.closed.insert(number);
-        self.stash.drop_group(number);
+        self.early.drop_group(number);
     }
 
     /// That memory of this rank loses no parts in any contribution to the group; of 0 bytes: it may again.
     pub(crate) fn keep_whole(&mut self, group: u32, address: usize, bytes: usize) {
-        let Some(club) = self.clubs.get_mut(&group) else { return };
+        let Some(state) = self.groups.get_mut(&group) else { return };
         match bytes {
-            0 => club.whole.remove(&address),
-            _ => club.whole.insert(address, bytes),
+            0 => state.whole.remove(&address),
+            _ => state.whole.insert(address, bytes),
         };
     }
 
     /// How operations of a group were delivered since the last call.
     pub(crate) fn take_deliveries(&mut self, group: u32) -> Vec<Delivery> {
-        self.clubs.get_mut(&group).map(|club| club.deliveries.take()).unwrap_or_default()
+        self.groups.get_mut(&group).map(|state| state.deliveries.take()).unwrap_or_default()
     }
 
     /// Writes down how operations went that no peer has acknowledged in full; the process ends.
@@ -188,7 +190,7 @@ impl Engine {
         self.clock = Instant::now();
         loop {
             while self.take_inbox() | self.take_messages() | self.run_some() {}
-            self.say_leave();
+            self.send_leave();
             self.expire(Instant::now());
             if !self.flush_wires() {
                 break;
@@ -221,10 +223,10 @@ impl Engine {
     /// Something could be done only later: who drives must come back by then.
     pub(crate) fn next_deadline(&self) -> Option<Instant> {
         let running = self.runs.iter().filter(|r| !r.told);
-        let disputes = self.runs.iter().filter_map(Running::end_of_dispute);
+        let disputes = self.runs.iter().filter_map(ActiveOp::end_of_dispute);
         let congestion = self.links.is_congested().then(|| Instant::now() + Duration::from_millis(1));
         let open = self.open.iter().map(|d| self.end_of(d));
-        running.map(Running::next_step).chain(disputes).chain(congestion).chain(open).min()
+        running.map(ActiveOp::next_step).chain(disputes).chain(congestion).chain(open).min()
     }
 
     /// Some caller waits for something.
@@ -258,12 +260,12 @@ impl Engine {
     }
 
     pub(super) fn admit(&mut self, draft: Draft) {
-        let Some(club) = self.clubs.get_mut(&draft.group.number) else {
+        let Some(state) = self.groups.get_mut(&draft.group.number) else {
             let why =
                 format!("{}: the group {:?} has been closed; make it anew", draft.label(), draft.group.name);
             return self.ended.push((draft.op, Err(EngineError::Aborted(why))));
         };
-        if let Some(error) = club.broken.clone() {
+        if let Some(error) = state.broken.clone() {
             let error = error.about(&draft.label());
             return self.ended.push((draft.op, Err(error)));
         }
@@ -271,11 +273,11 @@ impl Engine {
             self.open.push(draft);
             return self.answer_open();
         }
-        let key = match club.numbers.take(&draft) {
+        let key = match state.numbers.take(&draft) {
             Some(key) => key,
             None => {
-                club.next_op += 1;
-                Key { group: draft.group.number, op: club.next_op - 1, peer: None }
+                state.next_op += 1;
+                Key { group: draft.group.number, op: state.next_op - 1, peer: None }
             }
         };
         self.begin(draft, key);
@@ -285,7 +287,7 @@ impl Engine {
         self.next_run += 1;
         let (op, group, label) = (Arc::clone(&draft.op), Arc::clone(&draft.group), draft.label());
         let late = self.watch_over(&draft);
-        let Some(run) = Running::start(draft, key, self.next_run, late, &self.home) else {
+        let Some(run) = ActiveOp::start(draft, key, self.next_run, late, &self.home) else {
             let why = format!(
                 "{label}: no room left in shared memory; use smaller buckets or free `tweed.empty` tensors"
             );
@@ -293,7 +295,7 @@ impl Engine {
         };
         let place = self.runs.partition_point(|r| r.request.priority >= run.request.priority);
         self.runs.insert(place, run);
-        for (peer, message, load) in self.stash.take(&key) {
+        for (peer, message, load) in self.early.take(&key) {
             self.handle(peer, message, load);
         }
         if let Some(run) = self.runs.iter_mut().find(|r| r.key == key) {
@@ -313,9 +315,9 @@ impl Engine {
         while index < self.open.len() {
             let draft = &self.open[index];
             let found = self
-                .clubs
+                .groups
                 .get_mut(&draft.group.number)
-                .and_then(|c| c.numbers.find_sender(draft, self.stash.keys()));
+                .and_then(|c| c.numbers.find_sender(draft, self.early.keys()));
             match found {
                 Some(key) => {
                     let mut draft = self.open.remove(index);

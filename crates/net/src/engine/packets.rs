@@ -6,13 +6,13 @@ use std::sync::Arc;
 
 use tweed_proto::ltp::Outgoing;
 
-use super::{Club, Engine};
-use crate::datagram::{Datagrams, Parcel};
-use crate::delivery::Share;
-use crate::links::Load;
-use crate::message::{Kind, Message};
-use crate::running::Running;
-use crate::stream::{Payload, Ticket};
+use super::{Engine, GroupState};
+use crate::link::message::{Kind, Message};
+use crate::link::peers::Load;
+use crate::link::stream::{Payload, Ticket};
+use crate::ltp::{Datagrams, Parcel};
+use crate::operation::active::ActiveOp;
+use crate::operation::delivery::Share;
 
 /// So many ranges fit into one message about what is missing.
 const RANGES_AT_ONCE: usize = 4096;
@@ -54,7 +54,7 @@ impl Flights {
     }
 }
 
-impl Club {
+impl GroupState {
     /// What of `bytes` bytes at `data` must arrive.
     fn critical(&self, data: *const u8, bytes: usize) -> Vec<Range<u32>> {
         let start = data as usize;
@@ -79,13 +79,13 @@ impl Engine {
         let (data, bytes) = run.leaving(ticket.output, ticket.slice);
         let peer = run.peer(ticket.to);
         let lossy = run.is_lossy(ticket.send, ticket.to);
-        let whole = self.clubs.get(&run.key.group).filter(|_| lossy);
+        let whole = self.groups.get(&run.key.group).filter(|_| lossy);
         let what = Outgoing {
             round: run.key.op as u32,
             tag: message.encode(),
             bytes: bytes as u32,
             value: run.request.dtype.size() as u8,
-            critical: whole.map(|club| club.critical(data, bytes)).unwrap_or_default(),
+            critical: whole.map(|state| state.critical(data, bytes)).unwrap_or_default(),
             lossy: lossy && bytes >= LEAST_LOSSY_BYTES,
         };
         self.flights.next += 1;
@@ -170,18 +170,18 @@ impl Engine {
     }
 
     /// An operation has ended well: after so many of its kind, times are measured anew.
-    pub(super) fn count_epoch(club: &mut Club, run: &Running) {
+    pub(super) fn count_epoch(state: &mut GroupState, run: &ActiveOp) {
         let (Some(ltp), Some(datagrams)) = (&run.group.terms.ltp, &run.group.packets) else { return };
-        let count = club.of_a_kind.entry(run.signature).or_default();
+        let count = state.of_a_kind.entry(run.signature).or_default();
         *count += 1;
         if *count >= ltp.epoch {
-            club.of_a_kind.clear();
+            state.of_a_kind.clear();
             datagrams.end_epoch();
         }
     }
 }
 
-fn note_sent(run: &mut Running, flight: &Flight, missing: &[Range<u32>]) {
+fn note_sent(run: &mut ActiveOp, flight: &Flight, missing: &[Range<u32>]) {
     let to = run.group_rank(flight.ticket.to);
     run.delivery.note_sent(to, Share::new(flight.bytes, missing));
     if run.group.terms.ltp.as_ref().is_some_and(|ltp| ltp.return_lost) {

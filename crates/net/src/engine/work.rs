@@ -8,8 +8,8 @@ use tweed_proto::{Action, Notice, Signal};
 use super::late::note_end;
 use super::{Engine, QUANTUM_BYTES};
 use crate::error::EngineError;
-use crate::message::Kind;
-use crate::stream::{Payload, Ticket};
+use crate::link::message::Kind;
+use crate::link::stream::{Payload, Ticket};
 
 impl Engine {
     /// Carries out actions until a piece of work worth looking up from; `false` if there was none.
@@ -136,14 +136,14 @@ impl Engine {
 
     /// Tells callers whose operation is done, and forgets operations that nobody needs.
     pub(super) fn settle(&mut self) {
-        let (ended, home, clubs) = (&mut self.ended, &self.home, &mut self.clubs);
+        let (ended, home, groups) = (&mut self.ended, &self.home, &mut self.groups);
         self.runs.retain_mut(|run| {
             if run.executor.is_finished() && !run.told {
                 run.told = true;
-                note_end(clubs, run, Instant::now());
-                if let Some(club) = clubs.get_mut(&run.key.group) {
-                    club.deliveries.keep(std::mem::take(&mut run.delivery));
-                    Engine::count_epoch(club, run);
+                note_end(groups, run, Instant::now());
+                if let Some(state) = groups.get_mut(&run.key.group) {
+                    state.deliveries.keep(std::mem::take(&mut run.delivery));
+                    Engine::count_epoch(state, run);
                 }
                 ended.push((Arc::clone(&run.op), Ok(())));
             }

@@ -7,9 +7,9 @@ use snow::{Builder, HandshakeState, StatelessTransportState};
 
 use super::record::{Opener, Sealer};
 use super::{resolver, Identity, Key, Secret, PATTERN};
-use crate::doors::frame::{self, Kind};
-use crate::doors::{preamble, Refusal};
-use crate::meet::MAX_GREETING;
+use crate::connect::admission::frame::{self, Kind};
+use crate::connect::admission::{preamble, Refusal};
+use crate::connect::local_handshake::MAX_GREETING;
 
 /// A handshake message carries keys, tags and at most a greeting.
 const MOST_BYTES: usize = 128 + MAX_GREETING;

@@ -10,7 +10,7 @@ use std::ops::Range;
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
-use tweed_net::datagram::{DatagramOptions, Datagrams, Handler, Parcel};
+use tweed_net::ltp::{DatagramOptions, Datagrams, Handler, Parcel};
 use tweed_proto::ltp::Outgoing;
 
 pub(crate) const HOST: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use tweed_kernels::{DType, ReduceOp};
 use tweed_net::{
-    Doors, EngineError, Group, GroupSpec, Ltp, Node, NodeOptions, Op, Operation, PlanRow, Request, Segment,
-    Terms,
+    Admission, EngineError, Group, GroupConfig, GroupSpec, Ltp, Node, NodeOptions, Op, Operation, PlanRow,
+    Request, Segment,
 };
 use tweed_schedule::{Collective, Draft, Schedule, Send};
 
@@ -24,7 +24,7 @@ pub(crate) fn options(wire_only: bool) -> NodeOptions {
         wire_only,
         traces: None,
         deadline: None,
-        doors: Doors::default(),
+        admission: Admission::default(),
     }
 }
 
@@ -48,7 +48,7 @@ pub(crate) fn run<T: std::marker::Send>(
     rows: Vec<PlanRow>,
     body: impl Fn(&Group, u32) -> T + Sync,
 ) -> Vec<T> {
-    run_with(ranks, wire_only, rows, Terms::default(), body)
+    run_with(ranks, wire_only, rows, GroupConfig::default(), body)
 }
 
 /// As [`run`], on other terms.
@@ -56,7 +56,7 @@ pub(crate) fn run_with<T: std::marker::Send>(
     ranks: u32,
     wire_only: bool,
     rows: Vec<PlanRow>,
-    terms: Terms,
+    terms: GroupConfig,
     body: impl Fn(&Group, u32) -> T + Sync,
 ) -> Vec<T> {
     let nodes: Vec<Node> =
@@ -79,14 +79,14 @@ pub(crate) fn join<T: std::marker::Send>(
     patience: Duration,
     body: impl Fn(Result<Group, EngineError>, u32) -> T + Sync,
 ) -> Vec<T> {
-    join_with(nodes, cards, rows, (patience, Terms::default()), body)
+    join_with(nodes, cards, rows, (patience, GroupConfig::default()), body)
 }
 
 fn join_with<T: std::marker::Send>(
     nodes: &[Node],
     cards: &[Vec<u8>],
     rows: &[PlanRow],
-    (patience, terms): (Duration, Terms),
+    (patience, terms): (Duration, GroupConfig),
     body: impl Fn(Result<Group, EngineError>, u32) -> T + Sync,
 ) -> Vec<T> {
     let body = &body;

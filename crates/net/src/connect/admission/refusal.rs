@@ -1,0 +1,181 @@
+//! Why a caller was turned away, in words that fit both the one who called and the one who was called.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::io;
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+use crate::connect::descriptor::PROTOCOL;
+
+/// No more than one line per reason is printed in this time.
+const QUIET: Duration = Duration::from_secs(10);
+
+/// What is wrong with the other side.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Refusal {
+    NotTweed,
+    Version(u16),
+    /// It has no secret, and we have.
+    Open,
+    /// It has a secret, and we have none.
+    Closed,
+    Secret,
+    Key,
+    /// Another process than the one on the card.
+    Stranger,
+    Garbled(&'static str),
+    /// It should have called, and did not.
+    Silent,
+    Late,
+    HungUp,
+    Crowd,
+    User(u32),
+    /// It has turned us away, for that reason.
+    Told(&'static str),
+    System(String),
+}
+
+impl Refusal {
+    /// A word for counters.
+    pub(crate) fn reason(&self) -> &'static str {
+        match self {
+            Refusal::NotTweed => "not tweed",
+            Refusal::Version(_) => "version",
+            Refusal::Open | Refusal::Closed => "sealed or not",
+            Refusal::Secret => "secret",
+            Refusal::Key => "key",
+            Refusal::Stranger => "stranger",
+            Refusal::Silent => "silent",
+            Refusal::Garbled(_) => "garbled",
+            Refusal::Late => "late",
+            Refusal::HungUp => "hung up",
+            Refusal::Crowd => "crowd",
+            Refusal::User(_) => "user",
+            Refusal::Told(_) => "told",
+            Refusal::System(_) => "system",
+        }
+    }
+
+    /// Trying again would end the same way.
+    pub(crate) fn is_final(&self) -> bool {
+        use Refusal::*;
+        matches!(self, NotTweed | Version(_) | Open | Closed | Secret | Key | Stranger | User(_))
+    }
+
+    /// What the other side is told. It learns no more than it must.
+    pub(crate) fn code(&self) -> u8 {
+        match self {
+            Refusal::Secret => 1,
+            Refusal::Crowd => 2,
+            _ => 0,
+        }
+    }
+
+    /// The inverse of `code`, at the other side.
+    pub(crate) fn told(code: Option<&u8>) -> Refusal {
+        match code {
+            Some(1) => Refusal::Secret,
+            Some(2) => Refusal::Crowd,
+            _ => Refusal::Told("its own output says why"),
+        }
+    }
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Refusal::NotTweed => write!(f, "it is something that is not tweed"),
+            Refusal::Version(theirs) => write!(
+                f,
+                "it speaks protocol {theirs}, this process {PROTOCOL}; install the same tweed everywhere"
+            ),
+            Refusal::Open => write!(
+                f,
+                "it has no secret, and this process has one; give all ranks the same TWEED_SECRET"
+            ),
+            Refusal::Closed => write!(
+                f,
+                "it has a secret, and this process has none; give all ranks the same TWEED_SECRET"
+            ),
+            Refusal::Secret => {
+                write!(f, "its secret is not that of this process (wrong secret); give all ranks the same TWEED_SECRET")
+            }
+            Refusal::Key => write!(f, "its key is not the one on its card: it is not who it says it is"),
+            Refusal::Stranger => write!(f, "it is another process than the one that was looked for"),
+            Refusal::Silent => write!(f, "it did not call in time"),
+            Refusal::Garbled(what) => write!(f, "what it sent is not {what}"),
+            Refusal::Late => write!(f, "it did not finish its introduction in time"),
+            Refusal::HungUp => write!(f, "it hung up in the middle of the introduction"),
+            Refusal::Crowd => write!(f, "too many callers were waiting at once"),
+            Refusal::User(uid) => write!(
+                f,
+                "it belongs to another user (number {uid}); set TWEED_TRANSPORT=tcp to share no memory with it"
+            ),
+            Refusal::Told(why) => write!(f, "it turned this process away; {why}"),
+            Refusal::System(error) => write!(f, "{error}"),
+        }
+    }
+}
+
+impl From<io::Error> for Refusal {
+    fn from(error: io::Error) -> Refusal {
+        use io::ErrorKind as E;
+        match error.kind() {
+            E::WouldBlock | E::TimedOut => Refusal::Late,
+            E::UnexpectedEof | E::ConnectionReset | E::ConnectionAborted | E::BrokenPipe => Refusal::HungUp,
+            _ => Refusal::System(error.to_string()),
+        }
+    }
+}
+
+/// What was turned away so far.
+#[derive(Default)]
+pub(crate) struct Refusals {
+    by_reason: Mutex<BTreeMap<&'static str, Tally>>,
+}
+
+#[derive(Default)]
+struct Tally {
+    count: u64,
+    printed: u64,
+    last: Option<Instant>,
+}
+
+impl Refusals {
+    /// Counts one; the line to print, if it is time for one.
+    pub(crate) fn note(&self, who: &str, refusal: &Refusal, now: Instant) -> Option<String> {
+        let mut tallies = self.by_reason.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let tally = tallies.entry(refusal.reason()).or_default();
+        tally.count += 1;
+        if tally.last.is_some_and(|last| now.saturating_duration_since(last) < QUIET) {
+            return None;
+        }
+        let unsaid = tally.count - tally.printed - 1;
+        (tally.last, tally.printed) = (Some(now), tally.count);
+        let more = if unsaid > 0 { format!(" ({unsaid} more like it before)") } else { String::new() };
+        Some(format!("tweed: refused a connection from {who}: {refusal}; the run goes on{more}"))
+    }
+
+    /// How many, by reason.
+    pub(crate) fn counts(&self) -> Vec<(&'static str, u64)> {
+        let tallies = self.by_reason.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        tallies.iter().map(|(&reason, tally)| (reason, tally.count)).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_are_counted_and_few_are_printed() {
+        let (refusals, start) = (Refusals::default(), Instant::now());
+        let at = |seconds| start + Duration::from_secs(seconds);
+        assert!(refusals.note("a", &Refusal::Secret, at(0)).unwrap().contains("from a: its secret"));
+        assert_eq!(refusals.note("b", &Refusal::Secret, at(1)), None);
+        assert!(refusals.note("c", &Refusal::NotTweed, at(1)).is_some());
+        assert!(refusals.note("d", &Refusal::Secret, at(11)).unwrap().contains("(1 more like it before)"));
+        assert_eq!(refusals.counts(), [("not tweed", 1), ("secret", 3)]);
+    }
+}

@@ -1,0 +1,177 @@
+//! What the cards of a group must agree on before anybody is called. All ranks hold the same cards, so all refuse alike.
+
+use crate::connect::descriptor::PeerDescriptor;
+use crate::error::EngineError;
+use crate::secure::Secret;
+
+/// The cards of a group, by rank, seen from one of its ranks.
+pub(crate) struct Agreement<'a> {
+    pub(crate) group: &'a str,
+    pub(crate) rank: u32,
+    pub(crate) cards: &'a [PeerDescriptor],
+}
+
+impl Agreement<'_> {
+    /// Refuses what cannot become a group. `own` is the card that this process gave.
+    pub(crate) fn check(&self, own: &PeerDescriptor, secret: Option<&Secret>) -> Result<(), EngineError> {
+        self.check_ranks(own)?;
+        self.check_secrets(own, secret)?;
+        self.check_links()
+    }
+
+    fn check_ranks(&self, own: &PeerDescriptor) -> Result<(), EngineError> {
+        if self.cards.get(self.rank as usize).is_none_or(|c| c.uid != own.uid) {
+            let rank = self.rank;
+            return self.refuse(&format!(
+                "the card of rank {rank} is not this process's; do two processes have that rank?"
+            ));
+        }
+        for (rank, card) in self.cards.iter().enumerate() {
+            if let Some(twin) = self.cards[..rank].iter().position(|c| c.uid == card.uid) {
+                return self.refuse(&format!("ranks {twin} and {rank} are the same process"));
+            }
+        }
+        Ok(())
+    }
+
+    fn check_secrets(&self, own: &PeerDescriptor, secret: Option<&Secret>) -> Result<(), EngineError> {
+        let me = format!("rank {} on {}", self.rank, own.host);
+        for (rank, card) in self.cards.iter().enumerate() {
+            let it = format!("rank {rank} on {}", card.host);
+            let why = match (secret, &card.check) {
+                (None, None) => continue,
+                (Some(secret), Some(check)) if secret.check(&card.uid) == *check => continue,
+                (Some(_), Some(_)) => format!("{it} was given another secret than {me} (wrong secret)"),
+                (Some(_), None) => format!("{it} has no secret, and {me} has one"),
+                (None, Some(_)) => format!("{it} has a secret, and {me} has none"),
+            };
+            return self.refuse(&format!("{why}. Give all ranks the same TWEED_SECRET or TWEED_SECRET_FILE"));
+        }
+        Ok(())
+    }
+
+    /// Every pair that shares no memory needs one that can be dialled by the other.
+    fn check_links(&self) -> Result<(), EngineError> {
+        for (b, theirs) in self.cards.iter().enumerate() {
+            for (a, ours) in self.cards[..b].iter().enumerate() {
+                if let Some(why) = unlinked(a, ours, b, theirs) {
+                    return self.refuse(&why);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn refuse(&self, why: &str) -> Result<(), EngineError> {
+        Err(EngineError::Usage(format!("group {:?}: {why}", self.group)))
+    }
+}
+
+fn unlinked(a: usize, ours: &PeerDescriptor, b: usize, theirs: &PeerDescriptor) -> Option<String> {
+    if ours.shares_memory_with(theirs) {
+        return None;
+    }
+    let Some(dials) = ours.dials(theirs) else {
+        return Some(format!(
+            "rank {a} on {} and rank {b} on {} can only dial out, so neither can call the other. Let one of them listen: \
+             unset TWEED_DIAL_ONLY there, and give it a TWEED_HOST that the other reaches",
+            ours.host, theirs.host
+        ));
+    };
+    let (rank, listener) = if dials { (b, theirs) } else { (a, ours) };
+    let deaf = listener.tcp.is_some_and(|t| t.ip().is_loopback()) && ours.network_differs(theirs);
+    deaf.then(|| {
+        format!(
+            "rank {rank} on {} listens on loopback only, where no other host can call it. Set TWEED_HOST there to the \
+             address by which the others reach it, and give all ranks the same TWEED_SECRET",
+            listener.host
+        )
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::connect::descriptor::PROTOCOL;
+
+    fn card(uid: &str, tcp: Option<&str>) -> PeerDescriptor {
+        PeerDescriptor {
+            protocol: PROTOCOL,
+            uid: uid.into(),
+            host: format!("host-{uid}"),
+            pid: 1,
+            boot: uid.into(),
+            network: "net:[1]".into(),
+            local: uid.into(),
+            tcp: tcp.map(|t| t.parse().unwrap()),
+            key: None,
+            check: None,
+            wire_only: false,
+        }
+    }
+
+    fn check(cards: &[PeerDescriptor], rank: u32, secret: Option<&Secret>) -> String {
+        let own = &cards[rank as usize];
+        let checked = Agreement { group: "g", rank, cards }.check(own, secret);
+        checked.map_or_else(|e| e.to_string(), |()| "fine".into())
+    }
+
+    const A: &str = "192.0.2.1:5";
+    const B: &str = "192.0.2.2:5";
+
+    #[test]
+    fn who_listens_can_be_dialled_by_who_does_not() {
+        let cards = [card("a", None), card("b", Some(B)), card("c", Some(A))];
+        assert_eq!(check(&cards, 0, None), "fine");
+        assert_eq!(cards[0].dials(&cards[1]), Some(true));
+        assert_eq!(cards[1].dials(&cards[0]), Some(false));
+        assert_eq!(card("z", None).dials(&cards[1]), Some(true));
+        assert_eq!(cards[1].dials(&cards[2]), Some(true));
+    }
+
+    #[test]
+    fn two_that_only_dial_are_named() {
+        let cards = [card("a", Some(A)), card("b", None), card("c", None)];
+        let text = check(&cards, 0, None);
+        assert!(text.contains("rank 1 on host-b and rank 2 on host-c"), "{text}");
+        let mut neighbours = cards.clone();
+        neighbours[2].boot = "b".into();
+        assert_eq!(check(&neighbours, 0, None), "fine");
+    }
+
+    #[test]
+    fn loopback_is_of_no_use_to_another_host() {
+        let cards = [card("a", Some(A)), card("b", Some("127.0.0.1:5"))];
+        let text = check(&cards, 0, None);
+        assert!(text.contains("rank 1 on host-b listens on loopback only"), "{text}");
+        let mut neighbours = cards.clone();
+        (neighbours[1].boot, neighbours[1].wire_only) = ("a".into(), true);
+        assert_eq!(check(&neighbours, 0, None), "fine");
+    }
+
+    #[test]
+    fn secrets_are_compared_and_the_odd_one_is_named() {
+        let [ours, other] = ["a secret of sixteen", "another of sixteen"].map(|t| Secret::new(t).unwrap());
+        let sealed = |uid: &str, secret: &Secret| PeerDescriptor {
+            check: Some(secret.check(uid)),
+            ..card(uid, Some(A))
+        };
+        let same = [sealed("a", &ours), sealed("b", &ours)];
+        assert_eq!(check(&same, 0, Some(&ours)), "fine");
+        let wrong = [sealed("a", &ours), sealed("b", &other)];
+        let text = check(&wrong, 0, Some(&ours));
+        assert!(text.contains("rank 1 on host-b was given another secret than rank 0 on host-a"), "{text}");
+        assert!(check(&wrong, 1, Some(&other)).contains("rank 0 on host-a was given another"));
+        let none = [sealed("a", &ours), card("b", Some(B))];
+        assert!(check(&none, 0, Some(&ours)).contains("rank 1 on host-b has no secret"));
+        assert!(check(&none, 1, None).contains("rank 0 on host-a has a secret"));
+    }
+
+    #[test]
+    fn ranks_are_counted() {
+        let cards = [card("a", Some(A)), card("a", Some(A))];
+        assert!(check(&cards, 0, None).contains("ranks 0 and 1 are the same process"));
+        let checked = Agreement { group: "g", rank: 0, cards: &cards }.check(&card("c", None), None);
+        assert!(checked.unwrap_err().to_string().contains("do two processes have that rank"));
+    }
+}

@@ -1,0 +1,116 @@
+//! A process's address card: all that another needs to reach it. Agreement travel through the launcher's store.
+
+use std::net::SocketAddr;
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::EngineError;
+use crate::secure::{from_hex, Key};
+
+/// Changes whenever two versions could not talk to each other.
+pub(crate) const PROTOCOL: u32 = 3;
+
+/// Who and where a process is.
+#[derive(Clone, Debug, Serialize, Deserialize, PartialEq, Eq)]
+pub(crate) struct PeerDescriptor {
+    pub(crate) protocol: u32,
+    /// Random; names the process for its lifetime.
+    pub(crate) uid: String,
+    pub(crate) host: String,
+    pub(crate) pid: u32,
+    /// Which boot of which machine.
+    pub(crate) boot: String,
+    /// Which network namespace; ranks of different ones never share memory.
+    pub(crate) network: String,
+    /// The name of its abstract socket, for peers that share memory.
+    pub(crate) local: String,
+    /// Where it listens for the others; `None`: it only dials out.
+    pub(crate) tcp: Option<SocketAddr>,
+    /// The public key that it proves to have on sealed links, as hex digits.
+    pub(crate) key: Option<String>,
+    /// Shows who has the same secret that it has it too.
+    pub(crate) check: Option<String>,
+    /// It refuses shared memory.
+    pub(crate) wire_only: bool,
+}
+
+impl PeerDescriptor {
+    /// Both may share memory: same boot, same network namespace, and both willing.
+    pub(crate) fn shares_memory_with(&self, other: &PeerDescriptor) -> bool {
+        let willing = !self.wire_only && !other.wire_only;
+        willing && !self.network_differs(other)
+    }
+
+    /// They run on different machines, or in different network namespaces.
+    pub(crate) fn network_differs(&self, other: &PeerDescriptor) -> bool {
+        self.boot != other.boot || self.network != other.network
+    }
+
+    /// Which of two that share no memory dials; `None` if neither can be dialled.
+    pub(crate) fn dials(&self, other: &PeerDescriptor) -> Option<bool> {
+        match (self.tcp, other.tcp) {
+            (None, None) => None,
+            (Some(_), Some(_)) => Some(self.uid < other.uid),
+            (own, _) => Some(own.is_none()),
+        }
+    }
+
+    /// Its public key.
+    pub(crate) fn key(&self) -> Option<Key> {
+        self.key.as_deref().and_then(from_hex)
+    }
+
+    /// Where it can be found, in words.
+    pub(crate) fn place(&self) -> String {
+        self.tcp.map_or_else(|| "dials out only".to_owned(), |address| address.to_string())
+    }
+
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        serde_json::to_vec(self).expect("a card holds nothing that JSON cannot")
+    }
+
+    /// Reads rank `rank`'s card.
+    pub(crate) fn decode(rank: usize, bytes: &[u8]) -> Result<PeerDescriptor, EngineError> {
+        let card: PeerDescriptor = serde_json::from_slice(bytes).map_err(|e| {
+            EngineError::Usage(format!(
+                "the address card of rank {rank} cannot be read ({e}); do all ranks run the same tweed?"
+            ))
+        })?;
+        if card.protocol != PROTOCOL {
+            let theirs = card.protocol;
+            return Err(EngineError::Usage(format!(
+                "rank {rank} on {} speaks protocol {theirs}, this rank {PROTOCOL}; install the same tweed everywhere",
+                card.host
+            )));
+        }
+        Ok(card)
+    }
+}
+
+/// A name that no other process has.
+pub(crate) fn random_uid() -> std::io::Result<String> {
+    let mut bytes = [0u8; 16];
+    // SAFETY: the buffer is as long as said.
+    let got = unsafe { libc::getrandom(bytes.as_mut_ptr().cast(), bytes.len(), 0) };
+    if got != bytes.len() as isize {
+        return Err(std::io::Error::last_os_error());
+    }
+    Ok(bytes.iter().map(|b| format!("{b:02x}")).collect())
+}
+
+/// The kernel's name for this boot.
+pub(crate) fn boot_id() -> String {
+    std::fs::read_to_string("/proc/sys/kernel/random/boot_id")
+        .map_or_else(|_| String::new(), |s| s.trim().to_owned())
+}
+
+/// The kernel's name for this process's network namespace.
+pub(crate) fn network_id() -> String {
+    std::fs::read_link("/proc/self/ns/net").map_or_else(|_| String::new(), |p| p.display().to_string())
+}
+
+/// This machine's name.
+pub(crate) fn host_name() -> String {
+    std::fs::read_to_string("/proc/sys/kernel/hostname")
+        .map_or_else(|_| "unknown".into(), |s| s.trim().to_owned())
+}

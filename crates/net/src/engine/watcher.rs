@@ -1,0 +1,204 @@
+//! The thread that watches sockets: greets who calls, reads what comes over wires, and sees peers go.
+
+use std::collections::HashMap;
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::sync::{Arc, Mutex};
+use std::time::Instant;
+
+use mio::unix::SourceFd;
+use mio::{Events, Interest, Poll, Token, Waker};
+
+use crate::engine::{Arrivals, Event};
+use crate::link::reader::Reader;
+use crate::link::stream::{Socket, Stream};
+use crate::node::{lock, Inner};
+
+const WAKE: Token = Token(0);
+const LOCAL: Token = Token(1);
+
+/// Something new to watch.
+pub(crate) enum Watch {
+    /// A peer's stream, by its place among them.
+    Stream(usize, usize, Arc<Stream>),
+    /// The end of the process with that number.
+    Process(usize, u32),
+}
+
+enum Source {
+    Stream(usize, usize, Reader),
+    Process(usize, OwnedFd),
+}
+
+/// How other threads reach the watcher.
+pub(crate) struct Post {
+    added: Mutex<Vec<Watch>>,
+    waker: Waker,
+}
+
+impl Post {
+    pub(crate) fn watch(&self, watch: Watch) {
+        self.added.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push(watch);
+        let _ = self.waker.wake();
+    }
+
+    /// Wakes the thread, so that it sees that it is to stop.
+    pub(crate) fn wake(&self) {
+        let _ = self.waker.wake();
+    }
+}
+
+/// The watcher's own state.
+pub(crate) struct Watcher {
+    poll: Poll,
+    local: mio::net::UnixListener,
+    sources: HashMap<Token, Source>,
+    next: usize,
+}
+
+impl Watcher {
+    /// Takes over the listener for neighbours.
+    pub(crate) fn new(local: std::os::unix::net::UnixListener) -> io::Result<(Watcher, Post)> {
+        local.set_nonblocking(true)?;
+        let poll = Poll::new()?;
+        let waker = Waker::new(poll.registry(), WAKE)?;
+        let mut local = mio::net::UnixListener::from_std(local);
+        poll.registry().register(&mut local, LOCAL, Interest::READABLE)?;
+        let post = Post { added: Mutex::default(), waker };
+        Ok((Watcher { poll, local, sources: HashMap::new(), next: 2 }, post))
+    }
+
+    /// Runs until the node stops.
+    pub(crate) fn run(mut self, node: &Arc<Inner>) {
+        let mut events = Events::with_capacity(64);
+        while !node.is_stopping() {
+            if self.poll.poll(&mut events, None).is_err() {
+                continue;
+            }
+            self.add_new(node);
+            let tokens: Vec<Token> = events.iter().map(mio::event::Event::token).collect();
+            for token in tokens {
+                match token {
+                    WAKE => {}
+                    LOCAL => self.accept_local(node),
+                    token => self.attend(node, token),
+                }
+            }
+        }
+    }
+
+    fn accept_local(&self, node: &Arc<Inner>) {
+        while let Ok((socket, _)) = self.local.accept() {
+            node.greet_local(std::os::unix::net::UnixStream::from(OwnedFd::from(socket)));
+        }
+    }
+
+    fn add_new(&mut self, node: &Arc<Inner>) {
+        let added = std::mem::take(
+            &mut *node.watcher.added.lock().unwrap_or_else(std::sync::PoisonError::into_inner),
+        );
+        for watch in added {
+            let token = Token(self.next);
+            self.next += 1;
+            if let Some(source) = self.register(token, watch) {
+                self.sources.insert(token, source);
+                // What had come in before the socket was watched makes no new event.
+                self.attend(node, token);
+            }
+        }
+    }
+
+    fn register(&self, token: Token, watch: Watch) -> Option<Source> {
+        let registry = self.poll.registry();
+        match watch {
+            Watch::Stream(peer, index, stream) => {
+                let fd = match &stream.socket {
+                    Socket::Local(s) => s.as_raw_fd(),
+                    Socket::Tcp(s) => s.as_raw_fd(),
+                    Socket::Sealed(s) => s.socket.as_raw_fd(),
+                };
+                let both = Interest::READABLE | Interest::WRITABLE;
+                registry.register(&mut SourceFd(&fd), token, both).ok()?;
+                Some(Source::Stream(peer, index, Reader::default()))
+            }
+            Watch::Process(peer, pid) => {
+                let fd = open_process(pid)?;
+                registry.register(&mut SourceFd(&fd.as_raw_fd()), token, Interest::READABLE).ok()?;
+                Some(Source::Process(peer, fd))
+            }
+        }
+    }
+
+    /// What a process said before it ended lies in its sockets, and why it ended may lie in another's.
+    fn read_last_messages(&mut self, node: &Arc<Inner>) {
+        let speaks = |source: &Source| matches!(source, Source::Stream(..));
+        let tokens: Vec<Token> = self.sources.iter().filter(|(_, s)| speaks(s)).map(|(&t, _)| t).collect();
+        tokens.into_iter().for_each(|token| self.attend(node, token));
+    }
+
+    fn attend(&mut self, node: &Arc<Inner>, token: Token) {
+        let gone = match self.sources.get_mut(&token) {
+            None => None,
+            Some(Source::Stream(peer, index, reader)) => attend_stream(node, *peer, *index, reader),
+            Some(Source::Process(peer, fd)) => {
+                has_ended(fd).then(|| (*peer, Some("its process ended".to_owned())))
+            }
+        };
+        if let Some((peer, why)) = gone {
+            self.sources.remove(&token);
+            self.read_last_messages(node);
+            // What it said over its other streams before it went may still be on its way.
+            let speaks = |source: &Source| matches!(source, Source::Stream(other, ..) if *other == peer);
+            let broken = why.is_some();
+            if broken || !self.sources.values().any(speaks) {
+                node.post(Event::Lost(peer, why.unwrap_or_else(|| "its connection was closed".into())));
+            }
+            if broken {
+                // The other end would wait for answers. Not before the reason is known here: the end of the other
+                // streams is none.
+                let streams = lock(&node.engine).links.peers[peer].streams.clone();
+                streams.iter().for_each(|s| s.socket.shut_down());
+            }
+        }
+    }
+}
+
+/// Reads and writes what is possible, and has the engine go on with it. If the stream has ended: whose it was, and
+/// what was wrong with it.
+fn attend_stream(
+    node: &Arc<Inner>,
+    peer: usize,
+    index: usize,
+    reader: &mut Reader,
+) -> Option<(usize, Option<String>)> {
+    let mut arrivals = Arrivals { engine: lock(&node.engine), peer };
+    arrivals.engine.listen(Instant::now());
+    arrivals.engine.links.flush_stream(peer, index);
+    let stream = Arc::clone(arrivals.engine.links.peers[peer].streams.get(index)?);
+    let read = reader.read(&stream.socket, &mut arrivals);
+    let neighbours = arrivals.engine.links.has_neighbours();
+    node.drive_for_others(arrivals.engine);
+    if neighbours {
+        // What a sleeping caller waits for of them may have changed under it.
+        node.ring();
+    }
+    match read {
+        Ok(true) => None,
+        Ok(false) => Some((peer, None)),
+        Err(e) => Some((peer, Some(e.to_string()))),
+    }
+}
+
+/// A descriptor that becomes readable when the process ends; none if the kernel or the namespace forbids it.
+fn open_process(pid: u32) -> Option<OwnedFd> {
+    // SAFETY: a plain system call.
+    let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) };
+    // SAFETY: a new descriptor that nobody else owns.
+    (fd >= 0).then(|| unsafe { OwnedFd::from_raw_fd(fd as i32) })
+}
+
+fn has_ended(process: &OwnedFd) -> bool {
+    let mut poll = libc::pollfd { fd: process.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+    // SAFETY: one valid entry.
+    unsafe { libc::poll(&mut poll, 1, 0) == 1 }
+}

@@ -1,0 +1,58 @@
+//! Buffers to land values in, warm from their last use.
+
+use std::sync::{Mutex, PoisonError};
+
+/// So many buffers are kept, and so many bytes in all.
+const MOST_BUFFERS: usize = 64;
+const MOST_BYTES: usize = 1 << 30;
+
+/// See the module's documentation. Any thread may use it.
+#[derive(Default)]
+pub(crate) struct BufferPool {
+    buffers: Mutex<Vec<Vec<u8>>>,
+}
+
+impl BufferPool {
+    /// A buffer of `bytes` bytes; what it holds is of no account.
+    pub(crate) fn take(&self, bytes: usize) -> Vec<u8> {
+        let mut buffers = self.buffers.lock().unwrap_or_else(PoisonError::into_inner);
+        let fits = |b: &(usize, &Vec<u8>)| b.1.capacity() >= bytes;
+        let best = buffers.iter().enumerate().filter(fits).min_by_key(|(_, b)| b.capacity()).map(|(i, _)| i);
+        let found = best.map(|index| buffers.swap_remove(index));
+        drop(buffers);
+        let Some(mut buffer) = found else { return vec![0; bytes] };
+        buffer.resize(bytes, 0);
+        buffer
+    }
+
+    /// Keeps a buffer for the next that needs one.
+    pub(crate) fn give(&self, buffer: Vec<u8>) {
+        let mut buffers = self.buffers.lock().unwrap_or_else(PoisonError::into_inner);
+        let kept: usize = buffers.iter().map(Vec::capacity).sum();
+        if buffers.len() == MOST_BUFFERS || kept + buffer.capacity() > MOST_BYTES {
+            return;
+        }
+        buffers.push(buffer);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_smallest_buffer_that_fits_is_taken() {
+        let spare = BufferPool::default();
+        [100, 10, 1000].into_iter().for_each(|bytes| spare.give(Vec::with_capacity(bytes)));
+        assert_eq!(spare.take(50).capacity(), 100);
+        assert_eq!(spare.take(50).capacity(), 1000);
+        assert_eq!(spare.take(50), [0; 50]);
+    }
+
+    #[test]
+    fn no_more_than_so_many_are_kept() {
+        let spare = BufferPool::default();
+        (0..MOST_BUFFERS + 5).for_each(|_| spare.give(vec![1; 8]));
+        assert_eq!((0..MOST_BUFFERS + 5).filter(|_| spare.take(8) == [1; 8]).count(), MOST_BUFFERS);
+    }
+}

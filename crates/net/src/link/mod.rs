@@ -1,0 +1,14 @@
+//! Links to peers: shared memory within a host, TCP between hosts.
+
+pub(crate) mod buffer_pool;
+pub(crate) mod futex;
+pub(crate) mod message;
+pub(crate) mod peers;
+pub(crate) mod reader;
+pub(crate) mod shared_memory;
+pub(crate) mod shm_queue;
+pub(crate) mod sockopt;
+pub(crate) mod stats;
+pub(crate) mod stream;
+pub(crate) mod tcp_timeouts;
+pub(crate) mod wakeup;

@@ -1,0 +1,98 @@
+//! A queue of messages in shared memory: one process puts in, one takes out.
+//!
+//! It lies in the taker's arena. Positions only grow; a slot is `position % SLOTS`.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use crate::link::message::{Message, MESSAGE_BYTES};
+
+const SLOTS: u32 = 512;
+
+#[repr(C, align(64))]
+struct Position(AtomicU32);
+
+#[repr(C, align(64))]
+struct Slot([u8; MESSAGE_BYTES]);
+
+/// The memory of one queue; all zero is an empty one.
+#[repr(C)]
+pub(crate) struct ShmQueue {
+    taken: Position,
+    put: Position,
+    slots: [Slot; SLOTS as usize],
+}
+
+impl ShmQueue {
+    /// Puts a message in; `false` if it is full.
+    ///
+    /// # Safety
+    /// `ring` is mapped, and no other thread or process puts into it at the same time.
+    pub(crate) unsafe fn put(ring: *mut ShmQueue, message: &Message) -> bool {
+        // SAFETY: mapped, by the contract; positions are atomic, and the slot is the putter's until `put` moves on.
+        unsafe {
+            let put = (*ring).put.0.load(Ordering::Relaxed);
+            if put.wrapping_sub((*ring).taken.0.load(Ordering::Acquire)) >= SLOTS {
+                return false;
+            }
+            let slot = &raw mut (*ring).slots[(put % SLOTS) as usize].0;
+            slot.write(message.encode());
+            (*ring).put.0.store(put.wrapping_add(1), Ordering::SeqCst);
+        }
+        true
+    }
+
+    /// Takes the oldest message; `None` if there is none. One that cannot be read is left out.
+    ///
+    /// # Safety
+    /// `ring` is mapped, and no other thread takes from it at the same time.
+    pub(crate) unsafe fn take(ring: *mut ShmQueue) -> Option<Message> {
+        // SAFETY: mapped, by the contract; the slot is the taker's until `taken` moves on.
+        unsafe {
+            loop {
+                let taken = (*ring).taken.0.load(Ordering::Relaxed);
+                if (*ring).put.0.load(Ordering::Acquire) == taken {
+                    return None;
+                }
+                let bytes = (&raw const (*ring).slots[(taken % SLOTS) as usize].0).read();
+                (*ring).taken.0.store(taken.wrapping_add(1), Ordering::Release);
+                if let Some(message) = Message::decode(&bytes) {
+                    return Some(message);
+                }
+            }
+        }
+    }
+
+    /// Nothing lies in it.
+    ///
+    /// # Safety
+    /// `ring` is mapped.
+    pub(crate) unsafe fn is_empty(ring: *const ShmQueue) -> bool {
+        // SAFETY: mapped, by the contract.
+        unsafe { (*ring).put.0.load(Ordering::SeqCst) == (*ring).taken.0.load(Ordering::Relaxed) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::link::message::Kind;
+
+    #[test]
+    fn what_goes_in_comes_out_in_order_until_it_is_full() {
+        // SAFETY: all zero is an empty ring, and this thread alone uses it.
+        unsafe {
+            let mut ring: Box<ShmQueue> = Box::new(std::mem::zeroed());
+            let ring: *mut ShmQueue = &mut *ring;
+            for round in 0..3u64 {
+                for i in 0..u64::from(SLOTS) {
+                    assert!(ShmQueue::put(ring, &Message::new(Kind::Read, 1, round * 1000 + i)));
+                }
+                assert!(!ShmQueue::put(ring, &Message::new(Kind::Read, 1, 0)));
+                for i in 0..u64::from(SLOTS) {
+                    assert_eq!(ShmQueue::take(ring).map(|m| m.op), Some(round * 1000 + i));
+                }
+                assert!(ShmQueue::is_empty(ring) && ShmQueue::take(ring).is_none());
+            }
+        }
+    }
+}

@@ -1,0 +1,124 @@
+//! What has gone over each link: counters that only grow.
+
+use std::mem::{size_of, zeroed};
+use std::os::fd::AsRawFd;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tweed_proto::ltp::Figures;
+use tweed_schedule::Rank;
+
+use crate::link::message::{Kind, Message};
+use crate::link::stream::{Socket, Stream};
+
+/// What this process has to do with one rank of a group.
+#[derive(Clone, Debug)]
+pub struct LinkStats {
+    /// Which rank.
+    pub rank: Rank,
+    /// Its host's name.
+    pub host: String,
+    /// How it is reached: `self`, `shm`, `tcp` or `ltp`.
+    pub link: &'static str,
+    /// What went to and fro, in all groups.
+    pub traffic: Traffic,
+    /// What the kernel says of its connections.
+    pub wires: Wires,
+    /// What went in packets, in all groups with the same settings.
+    pub packets: Packets,
+    /// In so many operations of the group it was the last to come, as seen from here.
+    pub times_last: u64,
+    /// How long after the call here, or the first news from anybody, its first news came: all operations together.
+    pub lateness: Duration,
+}
+
+/// What a process and one of its peers have told each other.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Traffic {
+    /// Bytes of values sent, or exposed to be read.
+    pub bytes_out: u64,
+    /// Bytes of values received, or said to be readable.
+    pub bytes_in: u64,
+    /// Messages of any kind.
+    pub messages_out: u64,
+    /// Messages of any kind.
+    pub messages_in: u64,
+}
+
+impl Traffic {
+    /// A message leaves.
+    pub(crate) fn sent(&mut self, message: &Message) {
+        self.messages_out += 1;
+        self.bytes_out += value_bytes(message);
+    }
+
+    /// A message has come.
+    pub(crate) fn received(&mut self, message: &Message) {
+        self.messages_in += 1;
+        self.bytes_in += value_bytes(message);
+    }
+}
+
+/// Bytes of the value that a message carries, or that it says can be read.
+fn value_bytes(message: &Message) -> u64 {
+    match message.kind {
+        Kind::Readable | Kind::Writable | Kind::Placed | Kind::Carried => u64::from(message.bytes),
+        _ => 0,
+    }
+}
+
+/// What is known of the packets to one peer; zero where values go by streams.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Packets {
+    /// All that were sent.
+    pub sent: u64,
+    /// Those deemed lost.
+    pub lost: u64,
+    /// Smoothed round trip; `None` before the first acknowledgement.
+    pub rtt: Option<Duration>,
+    /// What the path delivers, in bytes per second; `None` before the first acknowledgement.
+    pub bandwidth: Option<u64>,
+}
+
+impl From<Figures> for Packets {
+    fn from(figures: Figures) -> Packets {
+        let Figures { sent_packets, lost_packets, rtt_smoothed, bandwidth, .. } = figures;
+        Packets { sent: sent_packets, lost: lost_packets, rtt: rtt_smoothed, bandwidth }
+    }
+}
+
+/// What the kernel knows of the TCP connections to one peer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Wires {
+    /// Segments sent again, all connections together.
+    pub retransmissions: u64,
+    /// The shortest smoothed round trip; `None` without TCP.
+    pub rtt: Option<Duration>,
+}
+
+impl Wires {
+    /// Asks the kernel.
+    pub(crate) fn of(streams: &[Arc<Stream>]) -> Wires {
+        let known: Vec<libc::tcp_info> = streams.iter().filter_map(|s| tcp_info(&s.socket)).collect();
+        Wires {
+            retransmissions: known.iter().map(|i| u64::from(i.tcpi_total_retrans)).sum(),
+            rtt: known.iter().map(|i| Duration::from_micros(i.tcpi_rtt.into())).min(),
+        }
+    }
+}
+
+fn tcp_info(socket: &Socket) -> Option<libc::tcp_info> {
+    let fd = match socket {
+        Socket::Local(_) => return None,
+        Socket::Tcp(socket) => socket.as_raw_fd(),
+        Socket::Sealed(sealed) => sealed.socket.as_raw_fd(),
+    };
+    // SAFETY: all zero is a valid record to be filled in.
+    let mut info: libc::tcp_info = unsafe { zeroed() };
+    let mut length = size_of::<libc::tcp_info>() as u32;
+    // SAFETY: the record is as long as said.
+    let got = unsafe {
+        libc::getsockopt(fd, libc::IPPROTO_TCP, libc::TCP_INFO, (&raw mut info).cast(), &mut length)
+    };
+    (got == 0).then_some(info)
+}

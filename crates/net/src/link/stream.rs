@@ -1,0 +1,172 @@
+//! A connected socket that carries messages and their payload.
+
+use std::collections::VecDeque;
+use std::io::{self, IoSlice, IoSliceMut, Read, Write};
+use std::sync::Mutex;
+
+use crate::link::message::{Message, MESSAGE_BYTES};
+use crate::secure::Sealed;
+
+/// So many frames go to the kernel in one call.
+const FRAMES_AT_ONCE: usize = 16;
+
+/// A socket of either kind.
+pub(crate) enum Socket {
+    Local(mio::net::UnixStream),
+    Tcp(mio::net::TcpStream),
+    Sealed(Box<Sealed>),
+}
+
+impl Socket {
+    fn write(&self, parts: &[IoSlice<'_>]) -> io::Result<usize> {
+        match self {
+            Socket::Local(s) => (&mut &*s).write_vectored(parts),
+            Socket::Tcp(s) => (&mut &*s).write_vectored(parts),
+            Socket::Sealed(s) => s.write(parts),
+        }
+    }
+
+    pub(crate) fn read(&self, into: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
+        match self {
+            Socket::Local(s) => (&mut &*s).read_vectored(into),
+            Socket::Tcp(s) => (&mut &*s).read_vectored(into),
+            Socket::Sealed(s) => s.read(into),
+        }
+    }
+
+    /// Ends it in both directions.
+    pub(crate) fn shut_down(&self) {
+        let both = std::net::Shutdown::Both;
+        let _ = match self {
+            Socket::Local(s) => s.shutdown(both),
+            Socket::Tcp(s) => s.shutdown(both),
+            Socket::Sealed(s) => s.socket.shutdown(both),
+        };
+    }
+
+    /// Sends what was taken and has not left yet.
+    fn flush(&self) -> io::Result<()> {
+        match self {
+            Socket::Sealed(s) => s.flush(),
+            Socket::Local(_) | Socket::Tcp(_) => Ok(()),
+        }
+    }
+}
+
+/// Which transmission of which operation a payload belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Ticket {
+    /// The operation's number in the engine.
+    pub(crate) run: u64,
+    pub(crate) send: u32,
+    pub(crate) output: u32,
+    pub(crate) slice: u32,
+    pub(crate) to: u32,
+}
+
+/// What follows the message.
+pub(crate) enum Payload {
+    Nothing,
+    Text(Vec<u8>),
+    /// The caller's memory, which stays valid until the ticket has come back or `detach` was called.
+    Memory(*const u8, usize, Ticket),
+}
+
+// SAFETY: the memory behind a payload is only read, and stays valid as said above.
+unsafe impl Send for Payload {}
+
+impl Payload {
+    fn bytes(&self) -> &[u8] {
+        match self {
+            Payload::Nothing => &[],
+            Payload::Text(text) => text,
+            // SAFETY: valid by the contract of `Memory`.
+            Payload::Memory(data, bytes, _) => unsafe { std::slice::from_raw_parts(*data, *bytes) },
+        }
+    }
+}
+
+struct Frame {
+    head: [u8; MESSAGE_BYTES],
+    payload: Payload,
+    written: usize,
+}
+
+impl Frame {
+    fn rest(&self) -> [IoSlice<'_>; 2] {
+        let body = self.payload.bytes();
+        let head = self.written.min(MESSAGE_BYTES);
+        [IoSlice::new(&self.head[head..]), IoSlice::new(&body[self.written - head..])]
+    }
+
+    fn left(&self) -> usize {
+        MESSAGE_BYTES + self.payload.bytes().len() - self.written
+    }
+}
+
+/// The sending side of a socket: writes what it takes, keeps the rest.
+pub(crate) struct Stream {
+    pub(crate) socket: Socket,
+    queue: Mutex<VecDeque<Frame>>,
+}
+
+impl Stream {
+    pub(crate) fn new(socket: Socket) -> Stream {
+        Stream { socket, queue: Mutex::default() }
+    }
+
+    /// Puts a message at the end of the queue; the next flush sends it.
+    pub(crate) fn queue(&self, message: &Message, payload: Payload) {
+        self.lock().push_back(Frame { head: message.encode(), payload, written: 0 });
+    }
+
+    /// Writes as much of the queue as the socket takes. Returns the tickets of payloads that have left.
+    pub(crate) fn flush(&self) -> io::Result<Vec<Ticket>> {
+        let (mut queue, mut left) = (self.lock(), Vec::new());
+        match self.socket.flush() {
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Ok(left),
+            flushed => flushed?,
+        }
+        while !queue.is_empty() {
+            let parts: Vec<IoSlice<'_>> =
+                queue.iter().take(FRAMES_AT_ONCE).flat_map(Frame::rest).filter(|p| !p.is_empty()).collect();
+            match self.socket.write(&parts) {
+                Ok(bytes) => settle(&mut queue, bytes, &mut left),
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => break,
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(e) => return Err(e),
+            }
+        }
+        Ok(left)
+    }
+
+    /// Stops reading the caller's memory on behalf of operation `run`: what has begun goes on from a copy.
+    pub(crate) fn detach(&self, run: u64) {
+        let mut queue = self.lock();
+        queue.retain(|f| f.written > 0 || !matches!(f.payload, Payload::Memory(_, _, t) if t.run == run));
+        for frame in queue.iter_mut() {
+            if matches!(frame.payload, Payload::Memory(_, _, t) if t.run == run) {
+                frame.payload = Payload::Text(frame.payload.bytes().to_vec());
+            }
+        }
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, VecDeque<Frame>> {
+        self.queue.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+}
+
+/// Takes `bytes` written bytes off the queue.
+fn settle(queue: &mut VecDeque<Frame>, mut bytes: usize, left: &mut Vec<Ticket>) {
+    while let Some(frame) = queue.front_mut() {
+        let step = bytes.min(frame.left());
+        frame.written += step;
+        bytes -= step;
+        if frame.left() > 0 {
+            return;
+        }
+        if let Some(Frame { payload: Payload::Memory(_, _, ticket), .. }) = queue.pop_front() {
+            left.push(ticket);
+        }
+    }
+}

@@ -1,0 +1,105 @@
+//! Which schedule runs which call: the rows a group was given, and what was compiled from them.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use tweed_proto::{sums_directly, Program};
+use tweed_schedule::{Collective, Rank, Schedule};
+
+use crate::error::EngineError;
+use crate::operation::config::GroupConfig;
+
+/// A schedule and this rank's part of it.
+pub(crate) type Plan = (Arc<Schedule>, Arc<Program>);
+
+/// Which schedule runs a collective up to which size.
+#[derive(Clone, Debug)]
+pub struct PlanRow {
+    /// For which collective.
+    pub collective: Collective,
+    /// Up to so many bytes of the whole buffer; `None`: any.
+    pub up_to_bytes: Option<u64>,
+    /// For root 0, where the collective has a root.
+    pub schedule: Arc<Schedule>,
+}
+
+/// The rows of a group, and programs compiled from them when they were first needed.
+pub(crate) struct Plans {
+    rows: Vec<PlanRow>,
+    /// The hub of reductions: their schedules are turned so that rank 0's place is its.
+    server: Rank,
+    compiled: BTreeMap<(usize, Rank), Plan>,
+}
+
+impl Plans {
+    /// Refuses rows that the engine cannot run.
+    pub(crate) fn new(rows: Vec<PlanRow>, terms: &GroupConfig) -> Result<Plans, EngineError> {
+        check_sums(&rows, terms)?;
+        // Between two ranks of an all-to-all, nobody else has room for their part.
+        let forwards = |row: &&PlanRow| row.collective == Collective::AllToAll && !row.schedule.is_direct();
+        match rows.iter().find(forwards) {
+            None => {
+                Ok(Plans { rows, server: terms.server.unwrap_or(0), compiled: BTreeMap::new() })
+            }
+            Some(row) => Err(EngineError::Usage(format!(
+                "schedule {:?} passes parts of an all_to_all through other ranks; the engine runs direct ones only, such as pairwise",
+                row.schedule.name()
+            ))),
+        }
+    }
+
+    /// The part of `rank` in a collective of `bytes` in all.
+    pub(crate) fn find(
+        &mut self,
+        what: Collective,
+        root: Rank,
+        bytes: u64,
+        rank: Rank,
+    ) -> Result<Plan, EngineError> {
+        let fits = |row: &PlanRow| row.collective == what && row.up_to_bytes.is_none_or(|most| bytes <= most);
+        let row = self.rows.iter().position(fits).ok_or_else(|| {
+            let name = what.name();
+            EngineError::Usage(format!(
+                "the group has no schedule for {name} of {bytes} bytes; add a row to its plan"
+            ))
+        })?;
+        let turn = if what.is_rooted() { root } else { self.turn(what) };
+        if let Some(plan) = self.compiled.get(&(row, turn)) {
+            return Ok(plan.clone());
+        }
+        let plan = compile(&self.rows[row].schedule, turn, rank)?;
+        self.compiled.insert((row, turn), plan.clone());
+        Ok(plan)
+    }
+
+    /// By how much the ranks of a collective without a root are turned.
+    fn turn(&self, what: Collective) -> Rank {
+        if matches!(what, Collective::AllReduce | Collective::ReduceScatter) {
+            self.server
+        } else {
+            0
+        }
+    }
+}
+
+/// Loss is told to whoever contributed, so nothing that was summed before may get lost, nor pass as a contribution.
+fn check_sums(rows: &[PlanRow], terms: &GroupConfig) -> Result<(), EngineError> {
+    let lossy = terms.ltp.as_ref().is_some_and(|ltp| !ltp.lossless);
+    match rows.iter().find(|row| lossy && !sums_directly(&row.schedule)) {
+        None => Ok(()),
+        Some(row) => Err(EngineError::Usage(format!(
+            "schedule {:?} passes sums on, and transport 'ltp' loses parts of contributions only; use one in which \
+             every rank sends what it contributes straight to where it is summed: \"pairwise\" or \"star\"",
+            row.schedule.name()
+        ))),
+    }
+}
+
+fn compile(schedule: &Arc<Schedule>, turn: Rank, rank: Rank) -> Result<Plan, EngineError> {
+    let turned = match turn {
+        0 => Arc::clone(schedule),
+        _ => Arc::new(schedule.turned(turn).map_err(|e| EngineError::Usage(e.to_string()))?),
+    };
+    let program = Arc::new(Program::compile(&turned, rank));
+    Ok((turned, program))
+}
