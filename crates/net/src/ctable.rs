@@ -7,10 +7,10 @@ use std::time::Duration;
 use tweed_kernels::{DType, ReduceOp};
 use tweed_schedule::Collective;
 
-use crate::error::EngineError;
 use crate::group::Group;
 use crate::operation::op::Op;
-use crate::operation::request::{Operation, Request, Segment};
+use tweed_proto::engine::request::{Operation, Request, Segment};
+use tweed_proto::engine::EngineError;
 
 const ABI: u32 = 1;
 const OK: u32 = 0;
@@ -222,7 +222,7 @@ unsafe fn segments(first: *const CSegment, count: usize) -> Vec<Segment> {
     }
     // SAFETY: by the contract.
     let all = unsafe { std::slice::from_raw_parts(first, count) };
-    all.iter().map(|s| Segment { data: s.data.cast(), bytes: s.bytes }).collect()
+    all.iter().map(|s| Segment { data: s.data.into(), bytes: s.bytes }).collect()
 }
 
 /// # Safety

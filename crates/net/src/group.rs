@@ -1,24 +1,23 @@
 //! A group of ranks, and how it turns calls into operations.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, OnceLock};
-use std::time::{Duration, Instant};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
-use tweed_proto::{Program, Reach};
-use tweed_schedule::{Collective, Draft as ScheduleDraft, Rank, Schedule, Send};
+use tweed_proto::engine::delivery::Delivery;
+use tweed_proto::engine::members::{Members, Plan};
+use tweed_proto::engine::metrics::RankStats;
+use tweed_proto::engine::request::{Operation, Request};
+use tweed_proto::engine::{Draft, EngineError, Event};
+use tweed_proto::Reach;
+use tweed_schedule::{Collective, Rank};
 
-use crate::connect::peer_status::PeerStatus;
-use crate::engine::Event;
-use crate::error::EngineError;
-use crate::link::stats::LinkStats;
-use crate::ltp::Datagrams;
-use crate::node::{lock, Inner};
-use crate::operation::active::Draft;
-use crate::operation::config::GroupConfig;
-use crate::operation::delivery::Delivery;
+use crate::connect::descriptor::host_name;
+use crate::link::stats::{LinkStats, Packets, Wires};
+use crate::operation::compute::prescale;
 use crate::operation::op::Op;
-use crate::operation::plans::{Plan, PlanRow, Plans};
-use crate::operation::request::{Operation, Request};
+use crate::operation::plans::{PlanRow, Plans};
+use crate::state::{lock, Inner};
 
 /// Up to so many bytes, an asynchronous call sends its part on the caller's thread.
 const INLINE_BYTES: u64 = 64 << 10;
@@ -26,103 +25,21 @@ const INLINE_BYTES: u64 = 64 << 10;
 /// A note may have so many bytes.
 const MAX_NOTE: usize = 64 << 10;
 
-/// Into what pieces buffers are cut. All ranks of a group must hold the same.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Tuning {
-    /// The bytes of a piece of a chunk, unless there are many chunks.
-    pub piece_bytes: u64,
-    /// So many slices are under way at once.
-    pub window: u32,
-}
-
-impl Tuning {
-    const LEAST_PIECE: u64 = 64 << 10;
-    /// Pieces shrink when those of all chunks together have more bytes than this.
-    const SLICE_BYTES: u64 = 4 << 20;
-
-    /// For peers that share memory: what is staged stays in the cache. Found by trial on two cores: larger pieces
-    /// were slower at 4 ranks; windows of 2, 3 and 4 made no difference beyond the noise.
-    pub const SHARED: Tuning = Tuning { piece_bytes: 256 << 10, window: 2 };
-    /// For wires: enough under way to fill a long link.
-    pub const WIRE: Tuning = Tuning { piece_bytes: 256 << 10, window: 16 };
-    /// For packets: a chunk is one message, unless it is longer than a message can be.
-    pub const PACKETS: Tuning = Tuning { piece_bytes: 1 << 30, window: 2 };
-
-    /// Bytes of a piece and slices under way, for a buffer of `chunks` chunks.
-    pub(crate) fn cut(self, chunks: u32) -> (u64, u32) {
-        if self == Self::PACKETS {
-            return (self.piece_bytes, self.window);
-        }
-        let most = (Self::SLICE_BYTES / u64::from(chunks.max(1))).max(Self::LEAST_PIECE);
-        (self.piece_bytes.min(most).next_multiple_of(64), self.window)
-    }
-}
-
-/// Who takes part, seen from one rank.
-pub(crate) struct Membership {
-    pub(crate) number: u32,
-    pub(crate) name: String,
-    pub(crate) rank: Rank,
-    /// The process behind each rank; this rank's own entry leads nowhere.
-    pub(crate) peers: Vec<usize>,
-    pub(crate) reach: Vec<Reach>,
-    pub(crate) whereabouts: Vec<PeerStatus>,
-    pub(crate) has_wires: bool,
-    pub(crate) tuning: Tuning,
-    pub(crate) timeout: Duration,
-    pub(crate) terms: GroupConfig,
-    /// What values cross wires by; `None`: streams.
-    pub(crate) packets: Option<Arc<Datagrams>>,
-}
-
-impl Membership {
-    pub(crate) fn ranks(&self) -> u32 {
-        self.peers.len() as u32
-    }
-
-    pub(crate) fn rank_of(&self, peer: usize) -> Option<Rank> {
-        self.peers.iter().position(|&p| p == peer).map(|r| r as Rank)
-    }
-
-    /// What values go by to ranks that share no memory with this one.
-    pub(crate) fn wire(&self) -> &'static str {
-        if self.terms.ltp.is_some() {
-            "ltp"
-        } else {
-            "tcp"
-        }
-    }
-
-    /// One value from one rank to another; `side` 0 sends, 1 receives.
-    pub(crate) fn single_send(&self, side: Rank) -> Plan {
-        static SCHEDULE: OnceLock<[Plan; 2]> = OnceLock::new();
-        let plans = SCHEDULE.get_or_init(|| {
-            let sends = vec![Send::new(0, 0, 1, 0, false)];
-            let (name, collective) = ("send".into(), Collective::Broadcast);
-            let draft =
-                ScheduleDraft { name, collective, root: 0, ranks: 2, chunks: 1, sends, topology: None };
-            let schedule = Arc::new(Schedule::new(draft).expect("a single send is a broadcast of two"));
-            [0, 1].map(|side| (Arc::clone(&schedule), Arc::new(Program::compile(&schedule, side))))
-        });
-        plans[side as usize].clone()
-    }
-}
-
 /// A rank's handle on a group.
 pub struct Group {
     pub(crate) inner: Arc<Inner>,
-    pub(crate) members: Arc<Membership>,
+    pub(crate) members: Arc<Members>,
     plans: Mutex<Plans>,
 }
 
 impl Group {
-    pub(crate) fn new(inner: Arc<Inner>, members: Arc<Membership>, plans: Plans) -> Group {
+    pub(crate) fn new(inner: Arc<Inner>, members: Arc<Members>, plans: Plans) -> Group {
         Group { inner, members, plans: Mutex::new(plans) }
     }
 
     /// Runs later calls by these rows. All ranks must do so between the same two calls.
     pub fn adopt(&self, rows: Vec<PlanRow>) -> Result<(), EngineError> {
-        *lock(&self.plans) = Plans::new(rows, &self.members.terms)?;
+        *lock(&self.plans) = Plans::new(rows, &self.members.config)?;
         Ok(())
     }
 
@@ -138,17 +55,49 @@ impl Group {
 
     /// How each rank is reached: `self`, `shm`, `tcp` or `ltp`.
     pub fn links(&self) -> Vec<&'static str> {
-        let name = |(rank, reach): (usize, &Reach)| match reach {
-            _ if rank == self.members.rank as usize => "self",
+        (0..self.ranks()).map(|rank| self.link(rank)).collect()
+    }
+
+    fn link(&self, rank: Rank) -> &'static str {
+        match self.members.reach[rank as usize] {
+            _ if rank == self.members.rank => "self",
             Reach::Shared => "shm",
             Reach::Wire => self.members.wire(),
-        };
-        self.members.reach.iter().enumerate().map(name).collect()
+        }
     }
 
     /// What went over the links to each rank, and how late each came.
     pub fn stats(&self) -> Vec<LinkStats> {
-        lock(&self.inner.engine).stats(self.members.number)
+        let engine = lock(&self.inner.engine);
+        let rows = engine.stats(self.members.number);
+        let rows = (0..).zip(rows).map(|(rank, row)| {
+            let host = row.peer.and_then(|p| engine.peers.get(p)).map_or_else(host_name, |p| p.host.clone());
+            let streams = row.peer.map(|p| engine.host.links[p].streams.clone()).unwrap_or_default();
+            (rank, row, host, streams)
+        });
+        let rows: Vec<_> = rows.collect();
+        let packets = self.members.endpoint.and_then(|e| engine.host.datagrams.get(&e).cloned());
+        // The kernel is asked without the engine's lock.
+        drop(engine);
+        rows.into_iter()
+            .map(|(rank, row, host, streams)| {
+                let RankStats { peer, traffic, times_last, lateness } = row;
+                let link = self.link(rank);
+                let packets = packets.as_ref().filter(|_| link == "ltp").zip(peer);
+                let figures = packets.and_then(|(packets, peer)| packets.figures(peer));
+                let packets = figures.map(Packets::from).unwrap_or_default();
+                LinkStats {
+                    rank,
+                    host,
+                    link,
+                    traffic,
+                    wires: Wires::of(&streams),
+                    packets,
+                    times_last,
+                    lateness,
+                }
+            })
+            .collect()
     }
 
     /// Leaves a short text at rank 0, over the one left before.
@@ -168,7 +117,7 @@ impl Group {
 
     /// That memory of this rank loses no parts in any contribution to this group; of 0 bytes: it may again.
     pub fn keep_whole(&self, address: usize, bytes: usize) {
-        lock(&self.inner.engine).keep_whole(self.members.number, address, bytes);
+        lock(&self.inner.engine).keep_whole(self.members.number, address as u64, bytes as u64);
     }
 
     /// How operations were delivered that have ended since the last call, oldest first. Only a few thousand are kept.
@@ -222,16 +171,16 @@ impl Group {
         self.inner.free(address);
     }
 
-    fn draft(&self, request: Request) -> Result<Draft, EngineError> {
+    fn draft(&self, mut request: Request) -> Result<Draft<Arc<Op>>, EngineError> {
         self.inner.check_process()?;
         request.check(self.members.rank, self.ranks())?;
         let plan = self.plan(&request)?;
-        let op = Arc::new(Op::new(Instant::now(), request.timeout.unwrap_or(self.members.timeout)));
-        Ok(Draft { op, group: Arc::clone(&self.members), request, plan })
+        let call = Arc::new(Op::new(prescale(&mut request)));
+        Ok(Draft { call, group: Arc::clone(&self.members), request, plan, started: self.inner.now() })
     }
 
-    fn post(&self, draft: Draft) -> Arc<Op> {
-        let op = Arc::clone(&draft.op);
+    fn post(&self, draft: Draft<Arc<Op>>) -> Arc<Op> {
+        let op = Arc::clone(&draft.call);
         let small = draft.request.whole_bytes(self.ranks()) <= INLINE_BYTES;
         let blocking = draft.request.blocking;
         self.inner.enqueue(Event::Submit(draft));

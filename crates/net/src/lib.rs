@@ -11,7 +11,6 @@
 mod connect;
 mod ctable;
 mod engine;
-mod error;
 mod group;
 mod link;
 #[doc(hidden)]
@@ -21,17 +20,20 @@ mod operation;
 #[doc(hidden)]
 pub mod parsers;
 mod secure;
+mod state;
 mod stderr;
 
 pub use connect::admission::Admission;
 pub use ctable::{Table, TABLE};
-pub use error::EngineError;
-pub use group::{Group, Tuning};
-pub use link::stats::{LinkStats, Packets, Traffic, Wires};
+pub use group::Group;
+pub use link::stats::{LinkStats, Packets, Wires};
 pub use node::{GroupSpec, Node, NodeOptions};
-pub use operation::config::{GroupConfig, Ltp};
-pub use operation::delivery::{Delivery, Share};
 pub use operation::op::Op;
 pub use operation::plans::PlanRow;
-pub use operation::request::{Operation, Request, Segment};
 pub use secure::Secret;
+pub use tweed_proto::engine::config::{GroupConfig, Ltp};
+pub use tweed_proto::engine::delivery::{Delivery, Share};
+pub use tweed_proto::engine::members::Tuning;
+pub use tweed_proto::engine::metrics::Traffic;
+pub use tweed_proto::engine::request::{Operation, Request, Segment};
+pub use tweed_proto::engine::EngineError;

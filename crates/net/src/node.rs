@@ -1,33 +1,32 @@
 //! A process's place in the network: its memory, its listeners, its threads, and the engine between them.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::net::IpAddr;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use tweed_proto::engine::config::GroupConfig;
+use tweed_proto::engine::{Engine, EngineError, Settings};
 use tweed_proto::late::Limits;
 
 use crate::connect::admission::listener::Listener;
-use crate::connect::admission::pending::Pending;
 use crate::connect::admission::{Admission, Keys, Refusals};
 use crate::connect::descriptor::{boot_id, host_name, network_id, random_uid, PeerDescriptor, PROTOCOL};
-use crate::connect::tcp_handshake::Link;
-use crate::engine::watcher::{Post, Watcher};
-use crate::engine::{Engine, Inbox};
-use crate::error::EngineError;
+use crate::engine::callbacks::Callbacks;
+use crate::engine::live::Live;
+use crate::engine::watcher::Watcher;
 use crate::group::Group;
+use crate::link::lease::{ProcessPage, MOST_LEASES};
 use crate::link::shared_memory::Arena;
-use crate::link::wakeup::Wakeup;
-use crate::ltp::endpoints::DatagramEndpoints;
-use crate::operation::active::Home;
-use crate::operation::config::GroupConfig;
 use crate::operation::plans::{PlanRow, Plans};
 use crate::secure::hex;
+use crate::state::{lock, Inner};
 
 /// How a node is set up.
 #[derive(Clone, Debug)]
@@ -73,33 +72,6 @@ pub struct GroupSpec {
     pub terms: GroupConfig,
 }
 
-/// What the threads of a node have in common.
-pub(crate) struct Inner {
-    pub(crate) options: NodeOptions,
-    pub(crate) card: PeerDescriptor,
-    pub(crate) process: u32,
-    pub(crate) arena: Arc<Arena>,
-    pub(crate) bell: u64,
-    pub(crate) engine: Mutex<Engine>,
-    pub(crate) inbox: Arc<Inbox>,
-    pub(crate) endpoints: Arc<DatagramEndpoints>,
-    pub(crate) watcher: Post,
-    /// Held by the caller that drives while it waits.
-    pub(crate) attendant: Mutex<()>,
-    /// Held while a group is joined.
-    pub(crate) joining: Mutex<()>,
-    /// `None` without a secret.
-    pub(crate) keys: Option<Keys>,
-    /// `None` if it only dials out.
-    listener: Option<Arc<Listener>>,
-    /// Who has called and was not named by a group yet.
-    pub(crate) pending: Mutex<Pending<Link>>,
-    /// A connection became pending, or a peer.
-    pub(crate) met: Condvar,
-    pub(crate) refusals: Refusals,
-    pub(crate) stopping: AtomicBool,
-}
-
 /// A process's place in the network.
 pub struct Node {
     inner: Arc<Inner>,
@@ -114,19 +86,17 @@ impl Node {
         let keys = options.admission.keys()?;
         let (inner, watcher) = open(options, listener.clone(), keys)
             .map_err(|e| EngineError::setup("the engine cannot be started", e))?;
-        let (one, other) = (Arc::clone(&inner), Arc::clone(&inner));
+        let one = Arc::clone(&inner);
         let spawn = |name: &str, run: Box<dyn FnOnce() + Send>| {
             std::thread::Builder::new().name(name.into()).spawn(run)
         };
-        let mut threads = vec![
-            spawn("tweed-watch", Box::new(move || watcher.run(&one))),
-            spawn("tweed-drive", Box::new(move || other.drive_in_background())),
-        ];
+        let mut threads = vec![spawn("tweed-watch", Box::new(move || watcher.run(&one)))];
         if let Some(listener) = listener {
             let node = Arc::clone(&inner);
             threads.push(spawn("tweed-door", Box::new(move || listener.run(&node))));
         }
         let threads = threads.into_iter().collect::<io::Result<Vec<_>>>();
+        let threads = Callbacks::start(&inner).and(threads);
         let threads = threads.map_err(|e| EngineError::setup("the engine's threads cannot be started", e))?;
         Ok(Node { inner, threads })
     }
@@ -149,8 +119,12 @@ impl Node {
         }
         let plans = Plans::new(spec.rows.clone(), &spec.terms)?;
         let _one_at_a_time = lock(&self.inner.joining);
-        let members = Arc::new(self.inner.meet_all(&spec)?);
-        lock(&self.inner.engine).open_group(Arc::clone(&members))?;
+        let (members, status) = self.inner.meet_all(&spec)?;
+        let members = Arc::new(members);
+        let mut engine = lock(&self.inner.engine);
+        engine.open_group(Arc::clone(&members))?;
+        engine.host.status.insert(members.number, status);
+        drop(engine);
         self.inner.ring();
         Ok(Group::new(Arc::clone(&self.inner), members, plans))
     }
@@ -180,6 +154,7 @@ impl Drop for Node {
         }
         self.inner.watcher.wake();
         self.inner.ring();
+        self.inner.callbacks.stop();
         for thread in self.threads.drain(..) {
             let _ = thread.join();
         }
@@ -216,27 +191,38 @@ fn open(
         wire_only: options.wire_only,
     };
     let arena = Arc::new(Arena::new()?);
-    let bell = arena.take(size_of::<Wakeup>() as u64).ok_or(io::ErrorKind::OutOfMemory)?;
+    let page = arena.take(size_of::<ProcessPage>() as u64).ok_or(io::ErrorKind::OutOfMemory)?;
     let (watcher, post) = Watcher::new(local)?;
-    let inbox = Arc::new(Inbox::default());
-    let endpoints = Arc::new(DatagramEndpoints::default());
-    let home = Home {
-        arena: Arc::clone(&arena),
+    let live = Live {
+        arena,
+        page,
+        inbox: Arc::default(),
+        endpoints: Arc::default(),
+        watcher: Arc::new(post),
+        pool: Arc::default(),
+        withdrawn: Arc::default(),
         traces: options.traces.clone(),
-        deadline: options.deadline,
-        endpoints: Arc::clone(&endpoints),
+        links: Vec::new(),
+        datagrams: BTreeMap::new(),
+        status: BTreeMap::new(),
     };
+    let settings =
+        Settings { deadline: options.deadline, records: options.traces.is_some(), leases: MOST_LEASES };
     let inner = Inner {
-        options,
         card,
         process: std::process::id(),
-        engine: Mutex::new(Engine::new(home, Arc::clone(&inbox))),
-        arena,
-        bell,
-        inbox,
-        endpoints,
-        watcher: post,
-        attendant: Mutex::default(),
+        page,
+        began: Instant::now(),
+        arena: Arc::clone(&live.arena),
+        inbox: Arc::clone(&live.inbox),
+        endpoints: Arc::clone(&live.endpoints),
+        watcher: Arc::clone(&live.watcher),
+        pool: Arc::clone(&live.pool),
+        withdrawn: Arc::clone(&live.withdrawn),
+        engine: Mutex::new(Engine::new(live, settings)),
+        options,
+        callbacks: Callbacks::default(),
+        seat: Mutex::default(),
         joining: Mutex::default(),
         keys,
         listener,
@@ -251,9 +237,4 @@ fn open(
 fn not_ours(host: IpAddr, error: &io::Error) -> io::Error {
     let advice = "TWEED_HOST must be an address of this machine, and `ip -brief address` lists them";
     io::Error::new(error.kind(), format!("it cannot listen on {host}: {error}. {advice}"))
-}
-
-/// A poisoned lock means that a thread panicked; what it guards is still whole enough to shut down.
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -9,9 +9,9 @@ use crate::connect::admission::frame::{self, Kind};
 use crate::connect::admission::preamble;
 use crate::connect::descriptor::PeerDescriptor;
 use crate::connect::local_handshake::{Greeting, MAX_GREETING};
-use crate::link::message::{Message, MESSAGE_BYTES};
 use crate::ltp;
 use crate::secure::{answer, call, split_record, Identity, Party, Secret};
+use tweed_proto::engine::message::{Message, MESSAGE_BYTES};
 
 /// A parser.
 pub type Parser = fn(&[u8]) -> bool;

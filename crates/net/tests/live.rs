@@ -147,7 +147,7 @@ fn a_group_that_is_aborted_ends_what_runs() {
 fn an_abort_ends_what_the_aborter_has_no_part_in() {
     let results = run(3, false, vec![], |group, rank| {
         let mut value = [0f32];
-        let segment = vec![Segment { data: value.as_mut_ptr().cast(), bytes: 4 }];
+        let segment = vec![Segment { data: value.as_mut_ptr().into(), bytes: 4 }];
         match rank {
             0 => complete(
                 group,
@@ -170,7 +170,7 @@ fn sends_meet_receives_of_their_tag_in_order() {
             let mut data = [[10f32], [20.0], [30.0]];
             let tags = if rank == 0 { [1, 2, 1] } else { [2, 1, 1] };
             for (value, tag) in data.iter_mut().zip(tags) {
-                let segment = vec![Segment { data: value.as_mut_ptr().cast(), bytes: 4 }];
+                let segment = vec![Segment { data: value.as_mut_ptr().into(), bytes: 4 }];
                 let sends = rank == 0;
                 let from = Some(0).filter(|_| tag != 2);
                 let operation =

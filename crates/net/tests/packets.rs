@@ -104,7 +104,7 @@ fn sends_meet_receives_of_their_tag_in_order() {
         let mut data = [[10f32], [20.0], [30.0]];
         let tags = if rank == 0 { [1, 2, 1] } else { [2, 1, 1] };
         for (value, tag) in data.iter_mut().zip(tags) {
-            let segment = vec![Segment { data: value.as_mut_ptr().cast(), bytes: 4 }];
+            let segment = vec![Segment { data: value.as_mut_ptr().into(), bytes: 4 }];
             let from = Some(0).filter(|_| tag != 2);
             let sends = rank == 0;
             let operation =

@@ -9,6 +9,7 @@
 //! The way in: a [`Schedule`](tweed_schedule::Schedule) is compiled to a [`Program`] for one rank; a
 //! [`Layout`] says how long the chunks are and into which slices they are cut; both make an `Executor`.
 
+pub mod engine;
 mod executor;
 pub mod late;
 mod layout;

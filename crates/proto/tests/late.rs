@@ -1,4 +1,4 @@
-//! What follows from the deadline: limits that fit together, a vigil that keeps its order, and blame that is just.
+//! What follows from the deadline: limits that fit together, a watchdog that keeps its order, and blame that is just.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -6,7 +6,7 @@ use std::time::Duration;
 use proptest::prelude::*;
 use tweed_proto::late::{
     Activity, Blame, Call, Culprit, History, Kind, Limits, Process, Reason, Report, Scene, Seat, Stand, Step,
-    Usual, Vigil,
+    Usual, Watchdog,
 };
 
 const FRESH: Duration = Duration::from_millis(100);
@@ -44,12 +44,12 @@ proptest! {
 
     #[test]
     fn a_vigil_asks_warns_asks_and_fails(limits in limits(), steps in proptest::collection::vec(span(), 1..20)) {
-        let mut vigil = Vigil::new(limits);
+        let mut watchdog = Watchdog::new(limits);
         let mut waited = Duration::ZERO;
         let mut seen = Vec::new();
         for step in steps {
-            waited = waited.saturating_add(step).max(vigil.next());
-            let due = vigil.poll(waited).expect("it is due");
+            waited = waited.saturating_add(step).max(watchdog.next());
+            let due = watchdog.poll(waited).expect("it is due");
             seen.push(due);
             if due == Step::Fail {
                 break;
@@ -61,10 +61,10 @@ proptest! {
 
     #[test]
     fn nobody_is_judged_before_he_could_answer(limits in limits(), stopped in span()) {
-        let mut vigil = Vigil::new(limits);
-        let asked = vigil.next().saturating_add(stopped);
-        prop_assert_eq!(vigil.poll(asked), Some(Step::Ask));
-        let warned = vigil.next();
+        let mut watchdog = Watchdog::new(limits);
+        let asked = watchdog.next().saturating_add(stopped);
+        prop_assert_eq!(watchdog.poll(asked), Some(Step::Ask));
+        let warned = watchdog.next();
         prop_assert!(warned >= asked.saturating_add(limits.answer));
     }
 

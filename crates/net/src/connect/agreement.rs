@@ -1,8 +1,8 @@
 //! What the cards of a group must agree on before anybody is called. All ranks hold the same cards, so all refuse alike.
 
 use crate::connect::descriptor::PeerDescriptor;
-use crate::error::EngineError;
 use crate::secure::Secret;
+use tweed_proto::engine::EngineError;
 
 /// The cards of a group, by rank, seen from one of its ranks.
 pub(crate) struct Agreement<'a> {

@@ -4,11 +4,11 @@ use std::net::SocketAddr;
 
 use serde::{Deserialize, Serialize};
 
-use crate::error::EngineError;
 use crate::secure::{from_hex, Key};
+use tweed_proto::engine::EngineError;
 
 /// Changes whenever two versions could not talk to each other.
-pub(crate) const PROTOCOL: u32 = 3;
+pub(crate) const PROTOCOL: u32 = 4;
 
 /// Who and where a process is.
 #[derive(Clone, Debug, Serialize, Deserialize, PartialEq, Eq)]

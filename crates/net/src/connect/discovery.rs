@@ -5,6 +5,8 @@ use std::os::unix::net::UnixStream;
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
+use tweed_proto::engine::members::{Members, Tuning, SELF};
+use tweed_proto::engine::{EngineError, Peer};
 use tweed_proto::late::Limits;
 use tweed_proto::Reach;
 
@@ -14,13 +16,12 @@ use crate::connect::agreement::Agreement;
 use crate::connect::descriptor::PeerDescriptor;
 use crate::connect::local_handshake::{dial_local, Home};
 use crate::connect::peer_status::PeerStatus;
+use crate::engine::live::{Links, Shared};
 use crate::engine::watcher::Watch;
-use crate::error::EngineError;
-use crate::group::{Membership, Tuning};
-use crate::link::peers::{Peer, Shared};
 use crate::link::stream::{Socket, Stream};
 use crate::ltp::endpoints::GroupPeers;
-use crate::node::{lock, GroupSpec, Inner};
+use crate::node::GroupSpec;
+use crate::state::{lock, Inner};
 
 impl Inner {
     /// How long introductions and silent wires may take.
@@ -31,14 +32,17 @@ impl Inner {
     fn home(&self) -> Home<'_> {
         Home {
             arena: &self.arena,
-            bell: self.bell,
+            page: self.page,
             uid: &self.card.uid,
             host: &self.card.host,
             patience: self.limits().greet,
         }
     }
 
-    pub(crate) fn meet_all(self: &Arc<Self>, spec: &GroupSpec) -> Result<Membership, EngineError> {
+    pub(crate) fn meet_all(
+        self: &Arc<Self>,
+        spec: &GroupSpec,
+    ) -> Result<(Members, Vec<PeerStatus>), EngineError> {
         let cards = spec
             .cards
             .iter()
@@ -53,7 +57,7 @@ impl Inner {
         let mut peers = Vec::new();
         for card in &cards {
             if card.uid == self.card.uid {
-                peers.push(usize::MAX);
+                peers.push(SELF);
             } else {
                 peers
                     .push(self.wait_for(card, deadline).map_err(|why| self.unreachable(&known, card, &why))?);
@@ -79,19 +83,20 @@ impl Inner {
             Some(_) => Tuning::PACKETS,
             None => Tuning::WIRE,
         };
-        Ok(Membership {
+        let status = cards.iter().map(|c| PeerStatus::of(c, &self.card)).collect();
+        let members = Members {
             number: *number,
             name: name.clone(),
             rank: *rank,
             peers,
             reach,
-            whereabouts: cards.iter().map(|c| PeerStatus::of(c, &self.card)).collect(),
             has_wires,
             tuning,
             timeout: *timeout,
-            terms: spec.terms.clone(),
-            packets,
-        })
+            config: spec.terms.clone(),
+            endpoint: packets,
+        };
+        Ok((members, status))
     }
 
     fn unreachable(&self, cards: &Agreement<'_>, card: &PeerDescriptor, why: &Refusal) -> EngineError {
@@ -111,7 +116,7 @@ impl Inner {
     }
 
     fn find(&self, uid: &str) -> Option<usize> {
-        lock(&self.engine).links.find(uid)
+        lock(&self.engine).peers.find(uid)
     }
 
     /// Waits until that process is a peer, or makes it one when it is pending.
@@ -211,8 +216,9 @@ impl Inner {
     ) -> usize {
         let streams: Vec<Arc<Stream>> = streams.into_iter().map(Arc::new).collect();
         let mut engine = lock(&self.engine);
-        let index = engine.links.peers.len();
-        engine.links.peers.push(Peer::new(uid.to_owned(), host.to_owned(), shared, streams.clone()));
+        let peer = Peer::new(uid.to_owned(), host.to_owned(), shared.is_some(), streams.len());
+        let index = engine.peers.add(peer);
+        engine.host.links.push(Links { shared, streams: streams.clone() });
         drop(engine);
         for (place, stream) in streams.into_iter().enumerate() {
             self.watcher.watch(Watch::Stream(index, place, stream));
@@ -227,7 +233,6 @@ impl Inner {
         let mut engine = lock(&self.engine);
         engine.save_traces();
         engine.send_bye();
-        engine.links.flush();
     }
 }
 

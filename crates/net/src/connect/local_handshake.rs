@@ -10,10 +10,9 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::connect::descriptor::PROTOCOL;
-use crate::link::peers::Shared;
+use crate::engine::live::Shared;
+use crate::link::lease::{PeerArea, ProcessPage};
 use crate::link::shared_memory::{Arena, Mapping};
-use crate::link::shm_queue::ShmQueue;
-use crate::link::wakeup::Wakeup;
 
 /// No honest greeting is longer.
 pub(crate) const MAX_GREETING: usize = 4096;
@@ -27,16 +26,16 @@ pub(crate) struct Greeting {
     /// Which of how many streams this is.
     pub(crate) stream: u32,
     pub(crate) streams: u32,
-    /// In the sender's arena: its length, its bell, and the queue for the receiver's messages.
+    /// In the sender's arena: its length, its page, and the queue for the receiver's messages.
     arena_bytes: u64,
-    bell: u64,
+    page: u64,
     ring: u64,
 }
 
 impl Greeting {
     pub(crate) fn new(uid: &str, host: &str, stream: u32, streams: u32) -> Greeting {
         let (uid, host) = (uid.to_owned(), host.to_owned());
-        Greeting { protocol: PROTOCOL, uid, host, stream, streams, arena_bytes: 0, bell: 0, ring: 0 }
+        Greeting { protocol: PROTOCOL, uid, host, stream, streams, arena_bytes: 0, page: 0, ring: 0 }
     }
 
     /// As JSON.
@@ -82,7 +81,7 @@ pub(crate) fn receive_greeting(mut from: impl Read) -> io::Result<Greeting> {
 /// What a process needs to meet a neighbour.
 pub(crate) struct Home<'a> {
     pub(crate) arena: &'a Arena,
-    pub(crate) bell: u64,
+    pub(crate) page: u64,
     pub(crate) uid: &'a str,
     pub(crate) host: &'a str,
     /// A greeting that takes longer is given up.
@@ -98,7 +97,7 @@ impl Home<'_> {
         send_descriptor(socket, self.arena.file())?;
         let greeting = Greeting {
             arena_bytes: self.arena.bytes(),
-            bell: self.bell,
+            page: self.page,
             ring,
             ..Greeting::new(self.uid, self.host, 0, 1)
         };
@@ -110,7 +109,7 @@ impl Home<'_> {
     }
 
     fn new_ring(&self) -> io::Result<u64> {
-        let bytes = size_of::<ShmQueue>() as u64;
+        let bytes = size_of::<PeerArea>() as u64;
         let full = || io::Error::new(io::ErrorKind::OutOfMemory, "no room left in shared memory");
         let offset = self.arena.take(bytes).ok_or_else(full)?;
         let place = self.arena.mapping().at(offset, bytes).ok_or_else(full)?;
@@ -125,16 +124,17 @@ impl Home<'_> {
         }
         let memory = Mapping::new(memory, theirs.arena_bytes)?;
         let outside = || invalid("an offset outside of the shared memory".into());
-        let ring_bytes = size_of::<ShmQueue>() as u64;
-        let aligned = theirs.ring.is_multiple_of(64) && theirs.bell.is_multiple_of(64);
+        let ring_bytes = size_of::<PeerArea>() as u64;
+        let aligned = theirs.ring.is_multiple_of(64) && theirs.page.is_multiple_of(64);
         let outgoing = memory.at(theirs.ring, ring_bytes).filter(|_| aligned).ok_or_else(outside)?;
-        let bell = memory.at(theirs.bell, size_of::<Wakeup>() as u64).ok_or_else(outside)?;
+        let page = memory.at(theirs.page, size_of::<ProcessPage>() as u64).ok_or_else(outside)?;
         let incoming = self.arena.mapping().at(ring, ring_bytes).ok_or_else(outside)?;
         Ok(Shared {
             memory,
             outgoing: outgoing.cast(),
             incoming: incoming.cast(),
-            bell: bell.cast_const().cast(),
+            incoming_at: ring,
+            page: page.cast_const().cast(),
         })
     }
 }

@@ -16,8 +16,8 @@ use crate::connect::local_handshake::{Greeting, MAX_GREETING};
 use crate::link::sockopt;
 use crate::link::stream::{Socket, Stream};
 use crate::link::tcp_timeouts::{cut_after, recover_soon};
-use crate::node::{lock, Inner};
 use crate::secure::{answer, call, Party, Sealed, Session};
+use crate::state::{lock, Inner};
 
 /// A call that was broken off is made so many times: the other side may have had no room.
 const ATTEMPTS: u32 = 4;

@@ -1,180 +1,192 @@
-//! Who drives the engine, and how callers wait: a caller that waits drives it himself, else a thread does.
+//! The turns that threads take at driving the engine: `tweed_proto::engine::driving` decides, this waits and wakes.
 
-use std::sync::atomic::Ordering;
-use std::sync::MutexGuard;
-use std::time::{Duration, Instant};
+use std::sync::{Arc, MutexGuard, TryLockError};
+use std::time::Duration;
 
-use crate::engine::{Engine, Event};
-use crate::error::EngineError;
+use tweed_proto::engine::driving::{Sleeper, WaitStep, Waiter};
+use tweed_proto::engine::{Engine, Event, Step, Time};
+
+use super::live::{page_of, Live};
 use crate::link::wakeup::Wakeup;
-use crate::node::{lock, Inner};
-use crate::operation::op::Op;
+use crate::operation::compute::compute;
+use crate::operation::op::{Callback, Op};
+use crate::state::{lock, Inner};
 
 /// How the engine stands after it was driven.
-pub(crate) struct State {
+struct Driven {
     /// See [`Engine::needs`].
     needs: Option<u32>,
-    busy: bool,
-    deadline: Option<Instant>,
+    deadline: Option<Time>,
+    /// Nobody wakes in time for the deadline.
+    oversleeps: bool,
     /// Some operation has ended.
     ended: bool,
+    callbacks: Vec<Callback>,
+}
+
+/// What a waiter has seen before its last drive.
+#[derive(Default)]
+struct Seen {
+    count: u32,
+    needs: Option<u32>,
+    until: Time,
 }
 
 impl Inner {
-    fn bell(&self) -> &Wakeup {
-        Wakeup::of(&self.arena, self.bell)
+    /// Time since the node was started.
+    pub(crate) fn now(&self) -> Time {
+        self.began.elapsed()
+    }
+
+    fn wakeup(&self) -> &Wakeup {
+        &page_of(&self.arena, self.page).wakeup
     }
 
     pub(crate) fn ring(&self) {
-        self.bell().ring_all();
-    }
-
-    pub(crate) fn is_stopping(&self) -> bool {
-        self.stopping.load(Ordering::Acquire)
+        self.wakeup().ring_all();
     }
 
     /// Leaves something for the engine, to be seen when it is next driven.
-    pub(crate) fn enqueue(&self, event: Event) {
+    pub(crate) fn enqueue(&self, event: Event<Arc<Op>>) {
         lock(&self.inbox).push(event);
     }
 
     /// Leaves something for the engine and has it driven.
-    pub(crate) fn post(&self, event: Event) {
+    pub(crate) fn post(&self, event: Event<Arc<Op>>) {
         self.enqueue(event);
         self.ring();
     }
 
-    /// Has what was enqueued begun: on this thread if it is little and the engine is free, else in the background.
-    pub(crate) fn set_off(&self, little: bool) {
+    /// Has what was enqueued begun: on this thread if it is little and the engine is free, else by whoever drives.
+    pub(crate) fn set_off(self: &Arc<Self>, little: bool) {
         match self.engine.try_lock() {
-            Ok(engine) if little => {
-                self.drive_for_others(engine);
-            }
+            Ok(engine) if little => self.drive_for_others(engine),
+            Err(TryLockError::Poisoned(poisoned)) if little => self.drive_for_others(poisoned.into_inner()),
             _ => self.ring(),
         }
     }
 
-    /// Drives the engine for somebody who does not attend: a caller who does is told of what has ended.
-    pub(crate) fn drive_for_others(&self, engine: MutexGuard<'_, Engine>) -> State {
-        let state = self.drive(engine);
-        if state.ended && self.bell().is_attended() {
+    /// Drives the engine on a thread that does not sleep on the wake-up: those who do are woken if they have to.
+    pub(crate) fn drive_for_others(self: &Arc<Self>, engine: MutexGuard<'_, Engine<Live>>) {
+        let driven = self.drive(engine, None);
+        if driven.oversleeps || (driven.ended && self.wakeup().is_attended()) {
             self.ring();
         }
-        state
+        self.hand_over(driven.callbacks);
     }
 
-    /// Drives the engine, then tells the callers of what has ended.
-    fn drive(&self, mut engine: MutexGuard<'_, Engine>) -> State {
-        engine.drive();
-        let ended = engine.take_ended();
-        let (needs, busy, deadline) = (engine.needs(), engine.is_busy(), engine.next_deadline());
-        let state = State { needs, busy, deadline, ended: !ended.is_empty() };
+    /// Drives the engine, notes until when `sleeper` will sleep, then tells the callers of what has ended.
+    fn drive(&self, mut engine: MutexGuard<'_, Engine<Live>>, sleeper: Option<(Sleeper, Time)>) -> Driven {
+        while let Step::Compute(job) = engine.step(self.now()) {
+            // SAFETY: the engine hands out what lies in memory of this process and of peers that it has claimed, and the
+            // executor lets nobody else touch it meanwhile.
+            unsafe { compute(&job) };
+            engine.handle_computed(job);
+        }
+        let (ended, lines) = (engine.take_ended(), engine.take_lines());
+        let (needs, deadline) = (engine.needs(), engine.next_deadline());
+        if let Some((who, most)) = sleeper {
+            engine.turns.arm(who, Some(deadline.map_or(most, |d| d.min(most))));
+        }
+        let oversleeps = engine.turns.oversleeps(deadline);
         drop(engine);
-        for (op, result) in ended {
-            op.end(result);
-        }
-        state
+        let any = !ended.is_empty();
+        let callbacks = ended.into_iter().filter_map(|e| e.call.end(e.result, e.source)).collect();
+        lines.iter().for_each(|line| crate::stderr::print_line(line));
+        Driven { needs, deadline, oversleeps, ended: any, callbacks }
     }
 
-    pub(crate) fn drive_in_background(&self) {
-        while !self.is_stopping() {
-            let seen = self.bell().count();
-            let State { needs, deadline, .. } = self.drive_for_others(lock(&self.engine));
-            let timeout = deadline.map(|d| d.saturating_duration_since(Instant::now()));
-            self.bell().sleep_in_background(seen, needs.is_none(), timeout, || self.has_messages());
+    /// One round of the leader: drives, and sleeps unless there are callbacks, which it returns.
+    pub(super) fn lead_once(&self) -> Vec<Callback> {
+        let seen = self.wakeup().count();
+        let driven = self.drive(lock(&self.engine), Some((Sleeper::Leader, Time::MAX)));
+        if driven.ended && self.wakeup().is_attended() {
+            self.ring();
         }
+        if driven.callbacks.is_empty() && !self.is_stopping() {
+            let timeout = driven.deadline.map(|d| d.saturating_sub(self.now()));
+            self.wakeup().sleep_in_background(seen, driven.needs.is_none(), timeout, || self.has_messages());
+        }
+        driven.callbacks
     }
 
     fn has_messages(&self) -> bool {
-        lock(&self.engine).links.has_messages()
+        lock(&self.engine).host.has_messages()
     }
 
-    /// Waits until `op` has ended, driving the engine meanwhile unless somebody else does.
-    pub(crate) fn wait(&self, op: &Op, limit: Option<Duration>) -> bool {
-        let until = limit.and_then(|l| Instant::now().checked_add(l));
-        while !op.is_ended() {
-            let left =
-                until.map_or(Duration::from_secs(3600), |u| u.saturating_duration_since(Instant::now()));
-            if left.is_zero() {
-                return false;
-            }
-            match self.attendant.try_lock() {
-                Ok(_guard) => {
-                    if !self.attend(op, left) {
-                        return op.is_ended();
+    /// Waits until `op` has ended, driving the engine meanwhile unless somebody else does. `false` if a signal came in,
+    /// or the time is over.
+    pub(crate) fn wait(self: &Arc<Self>, op: &Op, limit: Option<Duration>) -> bool {
+        let limit = limit.unwrap_or(Duration::from_secs(3600));
+        let mut waiter = Waiter::new(self.now().saturating_add(limit));
+        let (mut seat, mut seen) = (None, Seen::default());
+        loop {
+            match waiter.step() {
+                WaitStep::Look => waiter.handle_look(op.is_ended(), self.now()),
+                WaitStep::TrySeat => {
+                    seat = self.seat.try_lock().ok();
+                    if seat.is_some() {
+                        self.wakeup().attend(true);
                     }
+                    waiter.handle_seat(seat.is_some());
                 }
-                Err(_) => op.sleep(left.min(Duration::from_millis(50))),
+                WaitStep::Announce => {
+                    self.set_off(true);
+                    waiter.handle_announced();
+                }
+                WaitStep::Park(until) => waiter.handle_slept(op.sleep(until.saturating_sub(self.now()))),
+                WaitStep::Drive(until) => {
+                    seen = self.drive_as_waiter(until);
+                    waiter.handle_driven(op.is_ended());
+                }
+                WaitStep::Sleep => waiter.handle_slept(self.sleep_as_waiter(&seen)),
+                WaitStep::Leave => {
+                    self.leave(seen.count);
+                    seat = None;
+                    waiter.handle_left();
+                }
+                WaitStep::Done(ended) => {
+                    drop(seat);
+                    return ended;
+                }
             }
         }
-        true
     }
 
-    /// Drives until `op` has ended; `false` if a signal came in or the time is over.
-    fn attend(&self, op: &Op, left: Duration) -> bool {
-        self.bell().attend(true);
-        let until = Instant::now() + left;
-        let mut go_on = true;
-        let mut busy = false;
-        while go_on && !op.is_ended() {
-            let seen = self.bell().count();
-            let state = self.drive(lock(&self.engine));
-            busy = state.busy;
-            if op.is_ended() {
-                break;
-            }
-            let next =
-                state.deadline.map_or(until, |d| d.min(until)).saturating_duration_since(Instant::now());
-            let undisturbed = self.bell().sleep_as_waiter(seen, state.needs, next, || self.has_messages());
-            go_on = undisturbed && Instant::now() < until;
-        }
-        self.bell().attend(false);
-        if busy {
-            self.ring();
-        }
-        go_on
+    fn drive_as_waiter(self: &Arc<Self>, until: Time) -> Seen {
+        let count = self.wakeup().count();
+        let driven = self.drive(lock(&self.engine), Some((Sleeper::Waiter, until)));
+        self.hand_over(driven.callbacks);
+        Seen { count, needs: driven.needs, until: driven.deadline.map_or(until, |d| d.min(until)) }
     }
 
-    pub(crate) fn wire_settings(&self) -> String {
-        let system =
-            || std::fs::read_to_string("/proc/sys/net/ipv4/tcp_congestion_control").unwrap_or_default();
-        let congestion = self.options.congestion.clone().unwrap_or_else(system);
-        let sealed = if self.keys.is_some() { "sealed" } else { "not sealed" };
-        let streams = self.options.streams;
-        format!("{streams} TCP streams per pair, {sealed}, congestion control {}", congestion.trim())
+    fn sleep_as_waiter(&self, seen: &Seen) -> bool {
+        let left = seen.until.saturating_sub(self.now());
+        self.wakeup().sleep_as_waiter(seen.count, seen.needs, left, || self.has_messages())
     }
 
-    pub(crate) fn alloc(&self, bytes: u64) -> Option<*mut u8> {
-        let offset = self.arena.take(bytes)?;
-        self.arena.mapping().at(offset, bytes)
-    }
-
-    pub(crate) fn free(&self, address: *mut u8) {
-        if let Some(offset) = self.arena.mapping().offset_of(address, 0) {
-            self.arena.give_pages(offset);
+    /// The waiter gives up driving. What came in after its last look, it sees to now; later signals wake the leader.
+    fn leave(self: &Arc<Self>, seen: u32) {
+        self.wakeup().attend(false);
+        let mut engine = lock(&self.engine);
+        engine.turns.disarm(Sleeper::Waiter);
+        if self.wakeup().count() != seen || engine.turns.oversleeps(engine.next_deadline()) {
+            self.drive_for_others(engine);
         }
     }
 
-    pub(crate) fn close_group(&self, number: u32) {
+    pub(crate) fn close_group(self: &Arc<Self>, number: u32) {
         if self.check_process().is_err() {
             return;
         }
         let mut engine = lock(&self.engine);
-        engine.drive();
-        engine.close_group(number);
-        self.drive_for_others(engine);
-    }
-
-    /// Refuses to work in a fork of the process that started the engine.
-    pub(crate) fn check_process(&self) -> Result<(), EngineError> {
-        let here = std::process::id();
-        if here == self.process {
-            return Ok(());
+        while let Step::Compute(job) = engine.step(self.now()) {
+            // SAFETY: as in `drive`.
+            unsafe { compute(&job) };
+            engine.handle_computed(job);
         }
-        Err(EngineError::Forked(format!(
-            "process {here} is a fork of process {}, which had started the engine: its threads and links did not come along. \
-             Fork first and call init_process_group in the child, or start ranks with spawn or forkserver",
-            self.process
-        )))
+        engine.close_group(number);
+        engine.host.status.remove(&number);
+        self.drive_for_others(engine);
     }
 }

@@ -3,16 +3,18 @@
 use std::collections::HashMap;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
-use std::sync::{Arc, Mutex};
-use std::time::Instant;
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use mio::unix::SourceFd;
 use mio::{Events, Interest, Poll, Token, Waker};
+use tweed_proto::engine::message::{Kind, Message};
+use tweed_proto::engine::{Address, Engine, Event};
 
-use crate::engine::{Arrivals, Event};
-use crate::link::reader::Reader;
+use super::live::Live;
+use crate::link::reader::{Body, Reader, Sink};
 use crate::link::stream::{Socket, Stream};
-use crate::node::{lock, Inner};
+use crate::operation::compute::compute;
+use crate::state::{lock, Inner};
 
 const WAKE: Token = Token(0);
 const LOCAL: Token = Token(1);
@@ -23,10 +25,12 @@ pub(crate) enum Watch {
     Stream(usize, usize, Arc<Stream>),
     /// The end of the process with that number.
     Process(usize, u32),
+    /// Nothing of a lost peer any more.
+    Forget(usize),
 }
 
 enum Source {
-    Stream(usize, usize, Reader),
+    Stream(usize, usize, Arc<Stream>, Reader),
     Process(usize, OwnedFd),
 }
 
@@ -98,6 +102,10 @@ impl Watcher {
             &mut *node.watcher.added.lock().unwrap_or_else(std::sync::PoisonError::into_inner),
         );
         for watch in added {
+            if let Watch::Forget(peer) = watch {
+                self.sources.retain(|_, source| source.peer() != peer);
+                continue;
+            }
             let token = Token(self.next);
             self.next += 1;
             if let Some(source) = self.register(token, watch) {
@@ -119,13 +127,14 @@ impl Watcher {
                 };
                 let both = Interest::READABLE | Interest::WRITABLE;
                 registry.register(&mut SourceFd(&fd), token, both).ok()?;
-                Some(Source::Stream(peer, index, Reader::default()))
+                Some(Source::Stream(peer, index, stream, Reader::default()))
             }
             Watch::Process(peer, pid) => {
                 let fd = open_process(pid)?;
                 registry.register(&mut SourceFd(&fd.as_raw_fd()), token, Interest::READABLE).ok()?;
                 Some(Source::Process(peer, fd))
             }
+            Watch::Forget(_) => None,
         }
     }
 
@@ -139,7 +148,9 @@ impl Watcher {
     fn attend(&mut self, node: &Arc<Inner>, token: Token) {
         let gone = match self.sources.get_mut(&token) {
             None => None,
-            Some(Source::Stream(peer, index, reader)) => attend_stream(node, *peer, *index, reader),
+            Some(Source::Stream(peer, index, stream, reader)) => {
+                attend_stream(node, (*peer, *index), stream, reader)
+            }
             Some(Source::Process(peer, fd)) => {
                 has_ended(fd).then(|| (*peer, Some("its process ended".to_owned())))
             }
@@ -156,8 +167,46 @@ impl Watcher {
             if broken {
                 // The other end would wait for answers. Not before the reason is known here: the end of the other
                 // streams is none.
-                let streams = lock(&node.engine).links.peers[peer].streams.clone();
+                let streams = lock(&node.engine).host.links[peer].streams.clone();
                 streams.iter().for_each(|s| s.socket.shut_down());
+            }
+        }
+    }
+}
+
+/// The engine, locked, as it takes in what a peer sends.
+struct Arrivals<'a> {
+    node: &'a Inner,
+    engine: MutexGuard<'a, Engine<Live>>,
+    peer: usize,
+}
+
+impl Sink for Arrivals<'_> {
+    fn place(&mut self, message: &Message) -> Body {
+        match message.kind {
+            Kind::Carried if self.address(message).is_some() => Body::Placed,
+            Kind::Carried => Body::Owned(self.node.pool.take(message.bytes as usize)),
+            kind if kind.has_payload() => Body::Owned(vec![0; message.bytes as usize]),
+            _ => Body::Owned(Vec::new()),
+        }
+    }
+
+    fn address(&mut self, message: &Message) -> Option<*mut u8> {
+        self.engine.landing_place(self.peer, message).map(Address::as_ptr)
+    }
+
+    fn take(&mut self, message: Message, body: Body) {
+        match body {
+            Body::Owned(bytes) => self.engine.handle_message(self.peer, message, bytes.into()),
+            Body::Placed => self.engine.handle_placed(self.peer, message),
+            Body::Unwanted(_) => {}
+        }
+        if message.kind == Kind::Carried {
+            // While it is still in the cache.
+            while let Some(job) = self.engine.next_job(self.node.now()) {
+                // SAFETY: as in `Inner::drive`.
+                unsafe { compute(&job) };
+                self.engine.handle_computed(job);
             }
         }
     }
@@ -167,16 +216,16 @@ impl Watcher {
 /// what was wrong with it.
 fn attend_stream(
     node: &Arc<Inner>,
-    peer: usize,
-    index: usize,
+    (peer, index): (usize, usize),
+    stream: &Stream,
     reader: &mut Reader,
 ) -> Option<(usize, Option<String>)> {
-    let mut arrivals = Arrivals { engine: lock(&node.engine), peer };
-    arrivals.engine.listen(Instant::now());
-    arrivals.engine.links.flush_stream(peer, index);
-    let stream = Arc::clone(arrivals.engine.links.peers[peer].streams.get(index)?);
+    let mut arrivals = Arrivals { node, engine: lock(&node.engine), peer };
+    arrivals.engine.listen(node.now());
+    let Engine { peers, host, .. } = &mut *arrivals.engine;
+    peers.flush_stream(peer, index, host);
     let read = reader.read(&stream.socket, &mut arrivals);
-    let neighbours = arrivals.engine.links.has_neighbours();
+    let neighbours = arrivals.engine.peers.has_neighbours();
     node.drive_for_others(arrivals.engine);
     if neighbours {
         // What a sleeping caller waits for of them may have changed under it.
@@ -186,6 +235,14 @@ fn attend_stream(
         Ok(true) => None,
         Ok(false) => Some((peer, None)),
         Err(e) => Some((peer, Some(e.to_string()))),
+    }
+}
+
+impl Source {
+    fn peer(&self) -> usize {
+        match self {
+            Source::Stream(peer, ..) | Source::Process(peer, _) => *peer,
+        }
     }
 }
 

@@ -2,8 +2,7 @@
 
 pub(crate) mod buffer_pool;
 pub(crate) mod futex;
-pub(crate) mod message;
-pub(crate) mod peers;
+pub(crate) mod lease;
 pub(crate) mod reader;
 pub(crate) mod shared_memory;
 pub(crate) mod shm_queue;
@@ -12,3 +11,4 @@ pub(crate) mod stats;
 pub(crate) mod stream;
 pub(crate) mod tcp_timeouts;
 pub(crate) mod wakeup;
+pub(crate) mod withdrawn;

@@ -2,7 +2,8 @@
 
 use std::io::{self, IoSliceMut};
 
-use crate::link::message::{Kind, Message, MESSAGE_BYTES};
+use tweed_proto::engine::message::{Kind, Message, MESSAGE_BYTES};
+
 use crate::link::stream::Socket;
 
 /// No honest peer sends longer pieces, nor longer texts.

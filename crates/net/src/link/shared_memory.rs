@@ -99,6 +99,11 @@ impl Arena {
         self.lock().take(bytes)
     }
 
+    /// The length of a block that was taken.
+    pub(crate) fn length(&self, offset: u64) -> Option<u64> {
+        self.lock().taken.get(&offset).copied()
+    }
+
     /// Gives a block back. Its pages stay for the next who takes it.
     pub(crate) fn give(&self, offset: u64) {
         self.lock().give(offset);

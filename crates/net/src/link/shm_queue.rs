@@ -4,7 +4,7 @@
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use crate::link::message::{Message, MESSAGE_BYTES};
+use tweed_proto::engine::message::{Message, MESSAGE_BYTES};
 
 const SLOTS: u32 = 512;
 
@@ -75,7 +75,7 @@ impl ShmQueue {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::link::message::Kind;
+    use tweed_proto::engine::message::Kind;
 
     #[test]
     fn what_goes_in_comes_out_in_order_until_it_is_full() {

@@ -5,10 +5,10 @@ use std::os::fd::AsRawFd;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tweed_proto::engine::metrics::Traffic;
 use tweed_proto::ltp::Figures;
 use tweed_schedule::Rank;
 
-use crate::link::message::{Kind, Message};
 use crate::link::stream::{Socket, Stream};
 
 /// What this process has to do with one rank of a group.
@@ -30,41 +30,6 @@ pub struct LinkStats {
     pub times_last: u64,
     /// How long after the call here, or the first news from anybody, its first news came: all operations together.
     pub lateness: Duration,
-}
-
-/// What a process and one of its peers have told each other.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Traffic {
-    /// Bytes of values sent, or exposed to be read.
-    pub bytes_out: u64,
-    /// Bytes of values received, or said to be readable.
-    pub bytes_in: u64,
-    /// Messages of any kind.
-    pub messages_out: u64,
-    /// Messages of any kind.
-    pub messages_in: u64,
-}
-
-impl Traffic {
-    /// A message leaves.
-    pub(crate) fn sent(&mut self, message: &Message) {
-        self.messages_out += 1;
-        self.bytes_out += value_bytes(message);
-    }
-
-    /// A message has come.
-    pub(crate) fn received(&mut self, message: &Message) {
-        self.messages_in += 1;
-        self.bytes_in += value_bytes(message);
-    }
-}
-
-/// Bytes of the value that a message carries, or that it says can be read.
-fn value_bytes(message: &Message) -> u64 {
-    match message.kind {
-        Kind::Readable | Kind::Writable | Kind::Placed | Kind::Carried => u64::from(message.bytes),
-        _ => 0,
-    }
 }
 
 /// What is known of the packets to one peer; zero where values go by streams.

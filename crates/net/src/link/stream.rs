@@ -4,7 +4,9 @@ use std::collections::VecDeque;
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
 use std::sync::Mutex;
 
-use crate::link::message::{Message, MESSAGE_BYTES};
+use tweed_proto::engine::message::{Message, MESSAGE_BYTES};
+use tweed_proto::engine::{Payload, Ticket};
+
 use crate::secure::Sealed;
 
 /// So many frames go to the kernel in one call.
@@ -53,36 +55,16 @@ impl Socket {
     }
 }
 
-/// Which transmission of which operation a payload belongs to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Ticket {
-    /// The operation's number in the engine.
-    pub(crate) run: u64,
-    pub(crate) send: u32,
-    pub(crate) output: u32,
-    pub(crate) slice: u32,
-    pub(crate) to: u32,
-}
-
-/// What follows the message.
-pub(crate) enum Payload {
-    Nothing,
-    Text(Vec<u8>),
-    /// The caller's memory, which stays valid until the ticket has come back or `detach` was called.
-    Memory(*const u8, usize, Ticket),
-}
-
-// SAFETY: the memory behind a payload is only read, and stays valid as said above.
-unsafe impl Send for Payload {}
-
-impl Payload {
-    fn bytes(&self) -> &[u8] {
-        match self {
-            Payload::Nothing => &[],
-            Payload::Text(text) => text,
-            // SAFETY: valid by the contract of `Memory`.
-            Payload::Memory(data, bytes, _) => unsafe { std::slice::from_raw_parts(*data, *bytes) },
-        }
+/// The bytes of a payload.
+///
+/// # Safety
+/// What `Payload::Memory` points at is valid, and stays as it is while the slice is used.
+unsafe fn payload_bytes(payload: &Payload) -> &[u8] {
+    match payload {
+        Payload::Nothing | Payload::Memory(_, 0, _) => &[],
+        Payload::Text(text) => text,
+        // SAFETY: by the contract.
+        Payload::Memory(at, bytes, _) => unsafe { std::slice::from_raw_parts(at.as_ptr(), *bytes as usize) },
     }
 }
 
@@ -93,14 +75,19 @@ struct Frame {
 }
 
 impl Frame {
+    fn body(&self) -> &[u8] {
+        // SAFETY: the memory stays as it is until the frame has left, or is detached.
+        unsafe { payload_bytes(&self.payload) }
+    }
+
     fn rest(&self) -> [IoSlice<'_>; 2] {
-        let body = self.payload.bytes();
+        let body = self.body();
         let head = self.written.min(MESSAGE_BYTES);
         [IoSlice::new(&self.head[head..]), IoSlice::new(&body[self.written - head..])]
     }
 
     fn left(&self) -> usize {
-        MESSAGE_BYTES + self.payload.bytes().len() - self.written
+        MESSAGE_BYTES + self.body().len() - self.written
     }
 }
 
@@ -140,13 +127,18 @@ impl Stream {
         Ok(left)
     }
 
+    /// What the kernel has not taken.
+    pub(crate) fn queued_bytes(&self) -> u64 {
+        self.lock().iter().map(|frame| frame.left() as u64).sum()
+    }
+
     /// Stops reading the caller's memory on behalf of operation `run`: what has begun goes on from a copy.
     pub(crate) fn detach(&self, run: u64) {
         let mut queue = self.lock();
         queue.retain(|f| f.written > 0 || !matches!(f.payload, Payload::Memory(_, _, t) if t.run == run));
         for frame in queue.iter_mut() {
             if matches!(frame.payload, Payload::Memory(_, _, t) if t.run == run) {
-                frame.payload = Payload::Text(frame.payload.bytes().to_vec());
+                frame.payload = Payload::Text(frame.body().to_vec());
             }
         }
     }

@@ -9,7 +9,6 @@ use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 use std::time::Duration;
 
 use crate::link::futex;
-use crate::link::shared_memory::Arena;
 
 const WAITER: u32 = 1;
 const BACKGROUND: u32 = 2;
@@ -29,14 +28,6 @@ pub(crate) struct Wakeup {
 }
 
 impl Wakeup {
-    /// The one at `offset` of an arena, where a block was taken for it.
-    pub(crate) fn of(arena: &Arena, offset: u64) -> &Wakeup {
-        let address =
-            arena.mapping().at(offset, size_of::<Wakeup>() as u64).expect("the bell lies in the arena");
-        // SAFETY: the block was taken for the bell, is zeroed by the kernel, and lives as long as the arena.
-        unsafe { &*address.cast::<Wakeup>() }
-    }
-
     /// How often it has rung.
     pub(crate) fn count(&self) -> u32 {
         self.count.load(SeqCst)

@@ -6,20 +6,20 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Instant;
 
+use tweed_proto::engine::config::Ltp;
+use tweed_proto::engine::message::{Kind, Message};
+use tweed_proto::engine::{Engine, EngineError, Event, Payload};
 use tweed_proto::ltp::Closing;
 use tweed_proto::Reach;
 use tweed_schedule::Rank;
 
-use crate::engine::{Event, Inbox};
-use crate::error::EngineError;
+use crate::engine::live::{page_of, Inbox};
 use crate::link::buffer_pool::BufferPool;
-use crate::link::message::{Kind, Message};
 use crate::link::shared_memory::Arena;
-use crate::link::stream::{Payload, Socket};
-use crate::link::wakeup::Wakeup;
+use crate::link::stream::Socket;
 use crate::ltp::{Cipher, DatagramOptions, Datagrams, Handler, Parcel};
-use crate::node::{lock, Inner};
-use crate::operation::config::Ltp;
+use crate::operation::op::Op;
+use crate::state::{lock, Inner};
 
 /// No peer needs more invitations that nobody has answered.
 const MOST_OFFERS: usize = 64;
@@ -27,21 +27,21 @@ const MOST_OFFERS: usize = 64;
 /// What the thread that reads packets has of its node.
 pub(crate) struct EventSink {
     pub(crate) arena: Arc<Arena>,
-    pub(crate) bell: u64,
+    pub(crate) page: u64,
     pub(crate) inbox: Arc<Inbox>,
-    pub(crate) spare: Arc<BufferPool>,
+    pub(crate) pool: Arc<BufferPool>,
 }
 
 impl EventSink {
-    fn post(&self, event: Event) {
+    fn post(&self, event: Event<Arc<Op>>) {
         lock(&self.inbox).push(event);
-        Wakeup::of(&self.arena, self.bell).ring_all();
+        page_of(&self.arena, self.page).wakeup.ring_all();
     }
 }
 
 impl Handler for EventSink {
     fn buffer(&self, bytes: usize) -> Vec<u8> {
-        self.spare.take(bytes)
+        self.pool.take(bytes)
     }
 
     fn received(&self, peer: usize, parcel: Parcel) {
@@ -153,12 +153,8 @@ impl GroupPeers<'_> {
 
 impl Inner {
     /// Makes packets possible to all members that are reached over wires; all of them must call it.
-    pub(crate) fn link_packets(
-        &self,
-        ltp: &Ltp,
-        company: &GroupPeers<'_>,
-    ) -> Result<Arc<Datagrams>, EngineError> {
-        let number = ltp.line();
+    pub(crate) fn link_packets(&self, ltp: &Ltp, company: &GroupPeers<'_>) -> Result<u64, EngineError> {
+        let number = endpoint_number(ltp);
         let datagrams = self.line(number, ltp)?;
         let strangers = self.endpoints.strangers(number, company);
         for &(_, peer) in &strangers {
@@ -166,18 +162,20 @@ impl Inner {
             let bytes = invitation.len() as u32;
             let message = Message { at: number, bytes, ..Message::new(Kind::Invite, 0, 0) };
             let mut engine = lock(&self.engine);
-            engine.links.carry(peer, &message, Payload::Text(invitation));
-            engine.links.flush();
+            let Engine { peers, host, .. } = &mut *engine;
+            peers.send(peer, &message, Payload::Text(invitation), host);
+            engine.flush_queues();
         }
         for (rank, peer) in strangers {
             self.accept(&datagrams, number, peer, company.deadline).map_err(|why| {
                 self.endpoints.forget(number, peer);
-                let host = lock(&self.engine).links.peers[peer].host.clone();
+                let host = lock(&self.engine).peers.get(peer).map_or_else(String::new, |p| p.host.clone());
                 let group = company.group;
                 EngineError::PeerLost(format!("group {group:?}: no packets to rank {rank} on {host}: {why}"))
             })?;
         }
-        Ok(datagrams)
+        lock(&self.engine).host.datagrams.insert(number, datagrams);
+        Ok(number)
     }
 
     /// The line with these settings.
@@ -186,7 +184,7 @@ impl Inner {
         if let Some(line) = open.iter().find(|line| line.number == number) {
             return Ok(Arc::clone(&line.datagrams));
         }
-        let opened = Datagrams::open(self.packet_host(), self.packet_options(ltp), self.postbox());
+        let opened = Datagrams::open(self.packet_host(), self.packet_options(ltp), self.event_sink());
         let datagrams = opened.map_err(|e| EngineError::setup("no socket can be opened for packets", e))?;
         open.push(Endpoint { number, datagrams: Arc::clone(&datagrams), met: BTreeSet::new() });
         Ok(datagrams)
@@ -200,7 +198,7 @@ impl Inner {
         deadline: Instant,
     ) -> Result<(), String> {
         let invitation = self.endpoints.wait(peer, number, deadline)?;
-        let address = lock(&self.engine).links.peers[peer].streams.first().and_then(|s| s.socket.address());
+        let address = lock(&self.engine).host.links[peer].streams.first().and_then(|s| s.socket.address());
         datagrams.accept(peer, address.ok_or("its stream has no address")?, &invitation)
     }
 
@@ -223,10 +221,9 @@ impl Inner {
         DatagramOptions { closing, cipher, ..DatagramOptions::default() }
     }
 
-    fn postbox(&self) -> Arc<EventSink> {
-        let (arena, inbox) = (Arc::clone(&self.arena), Arc::clone(&self.inbox));
-        let spare = Arc::clone(&lock(&self.engine).links.spare);
-        Arc::new(EventSink { arena, bell: self.bell, inbox, spare })
+    fn event_sink(&self) -> Arc<EventSink> {
+        let (arena, inbox, pool) = (Arc::clone(&self.arena), Arc::clone(&self.inbox), Arc::clone(&self.pool));
+        Arc::new(EventSink { arena, page: self.page, inbox, pool })
     }
 }
 
@@ -242,14 +239,12 @@ impl Socket {
     }
 }
 
-impl Ltp {
-    /// Equal for groups whose packets can share a socket (FNV-1a).
-    fn line(&self) -> u64 {
-        let Ltp { fraction, slack, cipher, .. } = self;
-        let text = format!("{:x} {} {cipher}", fraction.to_bits(), slack.as_nanos());
-        let step = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
-        text.bytes().fold(0xcbf2_9ce4_8422_2325, step)
-    }
+/// Equal for groups whose packets can share a socket (FNV-1a).
+fn endpoint_number(ltp: &Ltp) -> u64 {
+    let Ltp { fraction, slack, cipher, .. } = ltp;
+    let text = format!("{:x} {} {cipher}", fraction.to_bits(), slack.as_nanos());
+    let step = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+    text.bytes().fold(0xcbf2_9ce4_8422_2325, step)
 }
 
 #[cfg(test)]

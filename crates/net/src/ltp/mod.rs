@@ -24,6 +24,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+pub use tweed_proto::engine::Parcel;
 use tweed_proto::ltp::{Closing, Figures, Outgoing, Settings, TAG_BYTES};
 
 pub(crate) use invitation::is_invitation;
@@ -35,17 +36,6 @@ use peer::{Body, Peer};
 use peers::Peers;
 use socket::Socket;
 use wait::Waker;
-
-/// A message that has come.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Parcel {
-    /// The sender's words.
-    pub tag: [u8; TAG_BYTES],
-    /// The values, with zeros where they are missing.
-    pub body: Vec<u8>,
-    /// Ranges of bytes that have not arrived, ascending; the sender is told the same.
-    pub missing: Vec<Range<u32>>,
-}
 
 /// Who is told of what has happened, from the thread of the driver, which holds no lock meanwhile. A call may come
 /// shortly after [`Datagrams::cancel`] or [`Datagrams::drop_peer`] has returned, if it had begun before.

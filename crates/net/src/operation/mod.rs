@@ -1,9 +1,5 @@
-//! One operation: what was asked for, its schedule, its memory, and how it ended.
+//! One operation as its caller holds it, its schedule, and the arithmetic that the engine asks for.
 
-pub(crate) mod active;
-pub(crate) mod config;
-pub(crate) mod delivery;
+pub(crate) mod compute;
 pub(crate) mod op;
-pub(crate) mod p2p;
 pub(crate) mod plans;
-pub(crate) mod request;

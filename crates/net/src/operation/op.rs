@@ -2,12 +2,15 @@
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, OnceLock};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use crate::error::EngineError;
+use tweed_proto::engine::EngineError;
+use tweed_schedule::Rank;
+
 use crate::link::futex;
 
-type Callback = Box<dyn FnOnce() + Send>;
+/// What a user has asked to be called.
+pub(crate) type Callback = Box<dyn FnOnce() + Send>;
 
 const PENDING: u32 = 0;
 const ENDED: u32 = 1;
@@ -18,26 +21,25 @@ pub struct Op {
     error: OnceLock<EngineError>,
     source: AtomicU32,
     callback: Mutex<Option<Callback>>,
-    pub(crate) started: Instant,
-    pub(crate) deadline: Instant,
+    /// Contributions multiplied beforehand, for `PREMUL_SUM`: the engine reads them while the operation lasts.
+    _scaled: Vec<Vec<u8>>,
 }
 
 impl Op {
-    pub(crate) fn new(started: Instant, timeout: Duration) -> Op {
+    pub(crate) fn new(scaled: Vec<Vec<u8>>) -> Op {
         Op {
             state: AtomicU32::new(PENDING),
             error: OnceLock::new(),
             source: AtomicU32::new(0),
             callback: Mutex::new(None),
-            started,
-            deadline: started.checked_add(timeout).unwrap_or(started + Duration::from_secs(1 << 30)),
+            _scaled: scaled,
         }
     }
 
     /// An operation that ended before it began.
     pub(crate) fn failed(error: EngineError) -> Op {
-        let op = Op::new(Instant::now(), Duration::ZERO);
-        op.end(Err(error));
+        let op = Op::new(Vec::new());
+        let _nobody_waits = op.end(Err(error), None);
         op
     }
 
@@ -61,10 +63,6 @@ impl Op {
         self.source.load(Ordering::Relaxed)
     }
 
-    pub(crate) fn set_source(&self, rank: u32) {
-        self.source.store(rank, Ordering::Relaxed);
-    }
-
     /// Calls `callback` when it has ended: at once, on this thread, if it has.
     pub fn on_end(&self, callback: Callback) {
         let mut slot = self.callback.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
@@ -76,24 +74,24 @@ impl Op {
         callback();
     }
 
-    /// Ends it. Must not be called with a lock of the engine held: callbacks may take other locks.
-    pub(crate) fn end(&self, result: Result<(), EngineError>) {
+    /// Ends it, and wakes who sleeps on it. Returns what is to be called now, on a worker: it may wait for anything.
+    #[must_use]
+    pub(crate) fn end(&self, result: Result<(), EngineError>, source: Option<Rank>) -> Option<Callback> {
         if let Err(error) = result {
             let _ = self.error.set(error);
         }
+        self.source.store(source.unwrap_or(0), Ordering::Relaxed);
         let callback = {
             let mut slot = self.callback.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
             self.state.store(ENDED, Ordering::Release);
             slot.take()
         };
         futex::wake(&self.state, u32::MAX);
-        if let Some(callback) = callback {
-            callback();
-        }
+        callback
     }
 
-    /// Sleeps until it has ended or `timeout` has passed.
-    pub(crate) fn sleep(&self, timeout: Duration) {
-        futex::wait(&self.state, PENDING, u32::MAX, Some(timeout));
+    /// Sleeps until it has ended or `timeout` has passed; `false` if a signal came in.
+    pub(crate) fn sleep(&self, timeout: Duration) -> bool {
+        futex::wait(&self.state, PENDING, u32::MAX, Some(timeout))
     }
 }

@@ -3,14 +3,11 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use tweed_proto::engine::config::GroupConfig;
+use tweed_proto::engine::members::Plan;
+use tweed_proto::engine::EngineError;
 use tweed_proto::{sums_directly, Program};
 use tweed_schedule::{Collective, Rank, Schedule};
-
-use crate::error::EngineError;
-use crate::operation::config::GroupConfig;
-
-/// A schedule and this rank's part of it.
-pub(crate) type Plan = (Arc<Schedule>, Arc<Program>);
 
 /// Which schedule runs a collective up to which size.
 #[derive(Clone, Debug)]

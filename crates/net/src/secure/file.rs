@@ -5,7 +5,7 @@ use std::io::{self, Read, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
-use crate::error::EngineError;
+use tweed_proto::engine::EngineError;
 
 /// No secret and no key is longer.
 const MOST_BYTES: u64 = 4096;

@@ -6,7 +6,7 @@ use snow::params::DHChoice;
 use snow::types::Dh;
 
 use super::{file, from_hex, hex, resolver};
-use crate::error::EngineError;
+use tweed_proto::engine::EngineError;
 
 /// The public half.
 pub(crate) type Key = [u8; 32];

@@ -6,7 +6,7 @@ use std::path::Path;
 use snow::params::HashChoice;
 
 use super::{file, hex, resolver};
-use crate::error::EngineError;
+use tweed_proto::engine::EngineError;
 
 const DOMAIN: &[u8] = b"tweed secret v1";
 const LEAST_CHARACTERS: usize = 16;

@@ -88,7 +88,7 @@ pub(crate) fn introduce(socket: &mut TcpStream, card: &[u8], uid: &str) {
     let mut preamble = b"\x89tweed\r\n\0\0\0\0".to_vec();
     preamble[9] = protocol as u8;
     let greeting = format!(
-        r#"{{"protocol":{protocol},"uid":"{uid}","host":"h","stream":0,"streams":1,"arena_bytes":0,"bell":0,"ring":0}}"#
+        r#"{{"protocol":{protocol},"uid":"{uid}","host":"h","stream":0,"streams":1,"arena_bytes":0,"page":0,"ring":0}}"#
     );
     let mut said = preamble;
     said.push(3);

@@ -142,7 +142,7 @@ pub(crate) fn ring(n: u32) -> PlanRow {
 
 /// A request for an all-reduce in place.
 pub(crate) fn all_reduce(data: &mut [f32], reduce_op: ReduceOp) -> Request {
-    let segment = Segment { data: data.as_mut_ptr().cast(), bytes: std::mem::size_of_val(data) as u64 };
+    let segment = Segment { data: data.as_mut_ptr().into(), bytes: std::mem::size_of_val(data) as u64 };
     request(
         Operation::Collective { what: Collective::AllReduce, root: 0 },
         vec![segment],

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use super::words::time;
+use super::format::time;
 use super::Usual;
 
 /// Nobody is looked for later than this, however late a step may be: a user wants to know what he waits for.

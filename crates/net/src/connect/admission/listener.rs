@@ -7,7 +7,7 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::Refusal;
-use crate::node::{lock, Inner};
+use crate::state::{lock, Inner};
 
 /// So many may be introducing themselves at a time.
 const MOST_CALLERS: usize = 64;

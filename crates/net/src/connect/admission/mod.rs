@@ -14,8 +14,8 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 
 use crate::connect::descriptor::network_id;
-use crate::error::EngineError;
 use crate::secure::{Identity, Secret};
+use tweed_proto::engine::EngineError;
 
 pub(crate) use refusal::{Refusal, Refusals};
 

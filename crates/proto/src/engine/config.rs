@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tweed_schedule::Rank;
 
-/// The terms of a group. All ranks must hold the same.
+/// What the ranks of a group have agreed on. All ranks must hold the same.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct GroupConfig {
     /// This rank sums and contributes nothing; averages divide by the others.
@@ -24,7 +24,7 @@ pub struct Ltp {
     pub lossless: bool,
     /// An average divides each number by those whose contribution to it has come.
     pub divide_by_delivered: bool,
-    /// Keep what was lost for whoever sent it ([`Group::take_deliveries`](crate::Group::take_deliveries)).
+    /// Keep what was lost for whoever sent it (the group hands them over).
     pub return_lost: bool,
     /// After so many operations of a kind, the times at which messages close are set anew.
     pub epoch: u32,
@@ -34,12 +34,12 @@ pub struct Ltp {
 
 impl GroupConfig {
     /// How many of `ranks` contribute to a sum.
-    pub(crate) fn contributors(&self, ranks: u32) -> u32 {
+    pub fn contributors(&self, ranks: u32) -> u32 {
         ranks - u32::from(self.server.is_some())
     }
 
-    /// What these terms cannot be met with in a group of `ranks`.
-    pub(crate) fn objection(&self, ranks: u32) -> Option<String> {
+    /// What this cannot be met with in a group of `ranks`.
+    pub fn objection(&self, ranks: u32) -> Option<String> {
         let server = self.server?;
         if server >= ranks {
             return Some(format!("the server is rank {server}, and there are {ranks} ranks"));

@@ -1,15 +1,17 @@
-//! What ranks tell each other: one record of fixed size, the same in shared memory and on a wire.
+//! What ranks send each other: one record of fixed size, the same in shared memory and on a wire.
+
+use super::host::Lease;
 
 /// Its size in bytes.
-pub(crate) const MESSAGE_BYTES: usize = 48;
+pub const MESSAGE_BYTES: usize = 48;
 
 /// In place of an operation's number: the message is about all of the group.
-pub(crate) const WHOLE_GROUP: u64 = u64::MAX;
+pub const WHOLE_GROUP: u64 = u64::MAX;
 
 /// What a message is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-pub(crate) enum Kind {
+pub enum Kind {
     /// A value can be read, at an offset in the sender's arena.
     Readable = 1,
     /// As `Readable`, and the answer may be written there.
@@ -38,6 +40,8 @@ pub(crate) enum Kind {
     Invite = 13,
     /// Bytes follow: ranges that the sender lacks of a value which came in packets.
     Missing = 14,
+    /// The sender has begun the operation: values of it may come.
+    Begun = 15,
 }
 
 impl Kind {
@@ -45,14 +49,14 @@ impl Kind {
         use Kind::*;
         [
             Readable, Writable, Placed, Read, Carried, Describe, Failed, Bye, Ask, State, Leave, Note,
-            Invite, Missing,
+            Invite, Missing, Begun,
         ]
         .into_iter()
         .find(|&k| k as u8 == byte)
     }
 
     /// `bytes` of payload follow on a stream.
-    pub(crate) fn has_payload(self) -> bool {
+    pub fn has_payload(self) -> bool {
         use Kind::{Carried, Describe, Failed, Invite, Missing, Note, State};
         matches!(self, Carried | Describe | Failed | State | Note | Invite | Missing)
     }
@@ -60,44 +64,50 @@ impl Kind {
 
 /// One message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Message {
-    pub(crate) kind: Kind,
+pub struct Message {
+    /// What it is about.
+    pub kind: Kind,
     /// The group's number.
-    pub(crate) group: u32,
+    pub group: u32,
     /// The operation within the group.
-    pub(crate) op: u64,
+    pub op: u64,
     /// Where the value lies.
-    pub(crate) at: u64,
+    pub at: u64,
     /// Index of the send in the schedule.
-    pub(crate) send: u32,
+    pub send: u32,
     /// Which piece.
-    pub(crate) slice: u32,
+    pub slice: u32,
     /// Length of the piece, or of the text.
-    pub(crate) bytes: u32,
+    pub bytes: u32,
     /// Equal where ranks called the same thing.
-    pub(crate) signature: u32,
+    pub signature: u32,
+    /// Under which lease of the sender the value lies there.
+    pub lease: Lease,
 }
 
 impl Message {
     /// A message of `kind` on operation `op` of `group`, all else zero.
-    pub(crate) fn new(kind: Kind, group: u32, op: u64) -> Message {
-        Message { kind, group, op, at: 0, send: 0, slice: 0, bytes: 0, signature: 0 }
+    pub fn new(kind: Kind, group: u32, op: u64) -> Message {
+        Message { kind, group, op, at: 0, send: 0, slice: 0, bytes: 0, signature: 0, lease: Lease::default() }
     }
 
-    pub(crate) fn encode(&self) -> [u8; MESSAGE_BYTES] {
+    /// As it lies in a queue, or goes over a stream.
+    pub fn encode(&self) -> [u8; MESSAGE_BYTES] {
         let mut out = [0; MESSAGE_BYTES];
         out[0] = self.kind as u8;
         out[4..8].copy_from_slice(&self.group.to_le_bytes());
         out[8..16].copy_from_slice(&self.op.to_le_bytes());
         out[16..24].copy_from_slice(&self.at.to_le_bytes());
-        for (place, value) in [(24, self.send), (28, self.slice), (32, self.bytes), (36, self.signature)] {
+        let Lease { slot, generation } = self.lease;
+        let words = [self.send, self.slice, self.bytes, self.signature, slot, generation];
+        for (place, value) in (24..).step_by(4).zip(words) {
             out[place..place + 4].copy_from_slice(&value.to_le_bytes());
         }
         out
     }
 
     /// `None` for a kind that this version does not know.
-    pub(crate) fn decode(bytes: &[u8; MESSAGE_BYTES]) -> Option<Message> {
+    pub fn decode(bytes: &[u8; MESSAGE_BYTES]) -> Option<Message> {
         let word = |at: usize| u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
         let long = |at: usize| u64::from(word(at)) | u64::from(word(at + 4)) << 32;
         Some(Message {
@@ -109,6 +119,7 @@ impl Message {
             slice: word(28),
             bytes: word(32),
             signature: word(36),
+            lease: Lease { slot: word(40), generation: word(44) },
         })
     }
 }
@@ -125,6 +136,7 @@ mod tests {
             slice: 9,
             bytes: 65536,
             signature: 3,
+            lease: Lease { slot: 8, generation: 11 },
             ..Message::new(Kind::Placed, 5, 1 << 63)
         };
         assert_eq!(Message::decode(&message.encode()), Some(message));

@@ -5,6 +5,8 @@ use std::ops::Range;
 
 use tweed_schedule::Rank;
 
+use super::host::Address;
+
 /// So many records are kept until somebody takes them, and so many bytes of lost values; then the oldest go.
 const MOST_RECORDS: usize = 4096;
 const MOST_LOST_BYTES: usize = 256 << 20;
@@ -55,16 +57,16 @@ impl Delivery {
         self.by_rank.entry(rank).or_default().add(share);
     }
 
-    /// Keeps what was lost of the values at `data`.
-    ///
-    /// # Safety
-    /// `data` is valid for reading up to the end of the last range.
-    pub(crate) unsafe fn keep_lost(&mut self, data: *const u8, missing: &[Range<u32>]) {
+    /// Keeps what was lost of the values at `data`, as `read` finds them.
+    pub(crate) fn keep_lost(
+        &mut self,
+        data: Address,
+        missing: &[Range<u32>],
+        read: impl Fn(Address, u64) -> Vec<u8>,
+    ) {
         for range in missing {
-            let (at, bytes) = (data.wrapping_add(range.start as usize), range.end - range.start);
-            // SAFETY: by the contract.
-            let values = unsafe { std::slice::from_raw_parts(at, bytes as usize) }.to_vec();
-            self.lost.push((at as usize, values));
+            let at = data.plus(u64::from(range.start));
+            self.lost.push((at.0 as usize, read(at, u64::from(range.end - range.start))));
         }
     }
 
@@ -124,12 +126,9 @@ mod tests {
 
     #[test]
     fn lost_values_are_copied_from_where_they_were() {
-        let values: Vec<u8> = (0..32).collect();
         let mut record = Delivery::default();
-        // SAFETY: all ranges lie within the values.
-        unsafe { record.keep_lost(values.as_ptr(), &[4..8, 16..32]) };
-        let base = values.as_ptr() as usize;
-        assert_eq!(record.lost, [(base + 4, values[4..8].to_vec()), (base + 16, values[16..32].to_vec())]);
+        record.keep_lost(Address(100), &[4..8, 16..32], |at, bytes| vec![at.0 as u8; bytes as usize]);
+        assert_eq!(record.lost, [(104, vec![104; 4]), (116, vec![116; 16])]);
     }
 
     #[test]

@@ -2,14 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use crate::link::message::{Message, MESSAGE_BYTES};
-use crate::link::peers::Load;
-use crate::operation::active::Key;
+use super::landed::Load;
+use super::message::{Message, MESSAGE_BYTES};
+use super::operation::Key;
 
 /// A message, from whom, and what it carried.
 pub(super) type Held = (usize, Message, Load);
 
-/// A peer that is further ahead than this does not wait for anybody.
+/// An honest peer waits long before (see `flow`): one that is further ahead than this waits for nobody.
 pub(super) const MOST_BYTES: u64 = 1 << 30;
 
 /// See the module's documentation.
@@ -61,10 +61,29 @@ impl EarlyMessages {
         held
     }
 
+    /// The peer is lost: what it had sent for later is of no use.
+    pub(super) fn drop_peer(&mut self, peer: usize) {
+        self.early.values_mut().for_each(|held| held.retain(|one| one.0 != peer));
+        self.unopened.values_mut().for_each(|held| held.retain(|one| one.0 != peer));
+        self.early.retain(|_, held| !held.is_empty());
+        self.unopened.retain(|_, held| !held.is_empty());
+        self.bytes.remove(&peer);
+    }
+
     /// The group is closed: nobody will ask for it.
     pub(super) fn drop_group(&mut self, number: u32) {
         let keys: Vec<Key> = self.keys().filter(|key| key.group == number).copied().collect();
         keys.iter().for_each(|key| drop(self.take(key)));
+    }
+
+    /// Something of that peer is held.
+    pub(super) fn holds_of(&self, peer: usize) -> bool {
+        self.bytes.get(&peer).is_some_and(|&bytes| bytes > 0)
+    }
+
+    /// Nothing is held.
+    pub(super) fn is_empty(&self) -> bool {
+        self.early.is_empty() && self.unopened.is_empty()
     }
 
     /// The operations that somebody has spoken of.
@@ -92,7 +111,7 @@ fn weight((_, _, load): &Held) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::link::message::Kind;
+    use crate::engine::message::Kind;
 
     fn held(peer: usize, op: u64, bytes: usize) -> (Key, Held) {
         let key = Key { group: 1, op, peer: None };

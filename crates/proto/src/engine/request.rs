@@ -1,25 +1,22 @@
 //! What a caller asks for, and where each chunk of it lies in his memory.
 
 use std::ops::Range;
+use std::time::Duration;
 
 use tweed_kernels::{DType, ReduceOp};
 use tweed_schedule::{Collective, Rank, Schedule};
 
-use crate::error::EngineError;
+use super::error::EngineError;
+use super::host::Address;
 
 /// A stretch of the caller's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Segment {
     /// Its first byte; may be null if it is empty.
-    pub data: *mut u8,
+    pub data: Address,
     /// Its length.
     pub bytes: u64,
 }
-
-// SAFETY: a segment is an address; the caller of `Group::submit` promises that it may be used from any thread.
-unsafe impl Send for Segment {}
-// SAFETY: as above.
-unsafe impl Sync for Segment {}
 
 /// What is to be done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,29 +68,26 @@ pub struct Request {
     /// For the texts of errors.
     pub shape: String,
     /// How long it may take; `None`: as long as the group says.
-    pub timeout: Option<std::time::Duration>,
+    pub timeout: Option<Duration>,
 }
 
 /// Where a chunk lies at this rank. A null address means: nowhere.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Place {
     /// Its value at the start.
-    pub(crate) initial: *mut u8,
+    pub(crate) initial: Address,
     /// Where its last value goes; without one, values on the way live in scratch memory.
-    pub(crate) result: *mut u8,
+    pub(crate) result: Address,
     pub(crate) bytes: u64,
 }
 
-// SAFETY: as for `Segment`.
-unsafe impl Send for Place {}
-
 impl Place {
-    const NOWHERE: Place = Place { initial: std::ptr::null_mut(), result: std::ptr::null_mut(), bytes: 0 };
+    const NOWHERE: Place = Place { initial: Address::NULL, result: Address::NULL, bytes: 0 };
 }
 
 impl Request {
     /// The name users know it by.
-    pub(crate) fn name(&self) -> &'static str {
+    pub fn name(&self) -> &'static str {
         match self.operation {
             Operation::Collective { what, .. } => what.name(),
             Operation::Barrier => "barrier",
@@ -103,7 +97,7 @@ impl Request {
     }
 
     /// What the rank called, in words that differ where calls differ.
-    pub(crate) fn describe(&self) -> String {
+    pub fn describe(&self) -> String {
         if self.operation == Operation::Barrier {
             return "barrier".into();
         }
@@ -123,13 +117,14 @@ impl Request {
         )
     }
 
-    pub(crate) fn reduces(&self) -> bool {
+    /// It combines values.
+    pub fn reduces(&self) -> bool {
         let Operation::Collective { what, .. } = self.operation else { return false };
         matches!(what, Collective::AllReduce | Collective::ReduceScatter | Collective::Reduce)
     }
 
     /// The length that all ranks of the call have in common: of the buffer, or of one rank's part of it.
-    pub(crate) fn common_bytes(&self) -> u64 {
+    pub fn common_bytes(&self) -> u64 {
         let first = |segments: &[Segment]| segments.first().map_or(0, |s| s.bytes);
         match self.operation {
             Operation::Collective { what: Collective::AllToAll, .. } => 0,
@@ -142,7 +137,7 @@ impl Request {
     }
 
     /// Bytes of the whole buffer that the schedule cuts into chunks; what the plan chooses by.
-    pub(crate) fn whole_bytes(&self, ranks: u32) -> u64 {
+    pub fn whole_bytes(&self, ranks: u32) -> u64 {
         match self.operation {
             Operation::Collective { what, .. } if what.chunk_unit(ranks) == u64::from(ranks) => {
                 self.common_bytes() * u64::from(ranks)
@@ -154,7 +149,7 @@ impl Request {
     }
 
     /// Refuses what cannot be carried out in a group of `ranks`.
-    pub(crate) fn check(&self, rank: Rank, ranks: u32) -> Result<(), EngineError> {
+    pub fn check(&self, rank: Rank, ranks: u32) -> Result<(), EngineError> {
         if self.reduces() {
             self.reduce_op.supports(self.dtype).map_err(|e| EngineError::Usage(e.to_string()))?;
         }
@@ -212,7 +207,7 @@ impl Request {
     }
 
     /// Where each chunk of `schedule` lies at `rank`.
-    pub(crate) fn places(&self, schedule: &Schedule, rank: Rank) -> Vec<Place> {
+    pub(super) fn places(&self, schedule: &Schedule, rank: Rank) -> Vec<Place> {
         (0..schedule.chunks()).map(|chunk| self.place(schedule, rank, chunk)).collect()
     }
 
@@ -224,7 +219,7 @@ impl Request {
         let held = schedule.origin(chunk).contains(rank);
         let kept = schedule.destination(chunk).contains(rank);
         let address = |segment: Option<Segment>, there: bool| {
-            segment.filter(|_| there).map_or(std::ptr::null_mut(), |s| s.data)
+            segment.filter(|_| there).map_or(Address::NULL, |s| s.data)
         };
         if schedule.pair(chunk).is_some() && !held && !kept {
             return Place::NOWHERE;
@@ -263,7 +258,7 @@ impl Request {
 /// The `index`-th of `count` parts of `segment`.
 fn cut(segment: &Segment, index: u32, count: u32) -> Segment {
     let part = cut_range(segment.bytes, index, count);
-    Segment { data: segment.data.wrapping_add(part.start as usize), bytes: part.end - part.start }
+    Segment { data: segment.data.plus(part.start), bytes: part.end - part.start }
 }
 
 fn cut_len(bytes: u64, index: u32, count: u32) -> u64 {

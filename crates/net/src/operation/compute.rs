@@ -1,9 +1,56 @@
-//! Averages over the contributions that have come.
+//! The arithmetic that the engine asks for.
 
 use std::ops::Range;
 
-use tweed_kernels::{fold, DType, ReduceOp, Target};
+use tweed_kernels::{copy, fold, DType, ReduceOp, Target};
+use tweed_proto::engine::request::Request;
+use tweed_proto::engine::Job;
 use tweed_proto::spans;
+
+/// Does a job.
+///
+/// # Safety
+/// Sources and targets are valid for the job's bytes, and nobody writes a source or touches a target meanwhile.
+pub(crate) unsafe fn compute(job: &Job) {
+    let bytes = job.bytes as usize;
+    if bytes == 0 || job.targets.is_empty() {
+        return;
+    }
+    let values: Vec<*const u8> = job.sources.iter().map(|s| s.at.as_ptr().cast_const()).collect();
+    let targets = job.targets.iter().map(|t| Target { ptr: t.at.as_ptr(), streaming: t.streaming });
+    let targets: Vec<Target> = targets.collect();
+    // SAFETY: by the contract.
+    unsafe {
+        match values[..] {
+            [source] if job.scale.is_none() => copy(source, &targets, bytes),
+            _ if job.by_delivered => {
+                let missing: Vec<&[Range<u32>]> = job.sources.iter().map(|s| &s.missing[..]).collect();
+                average(job.dtype, &values, &missing, &targets, bytes);
+            }
+            _ => fold(job.dtype, job.reduce_op, &values, &targets, bytes / job.dtype.size(), job.scale),
+        }
+    }
+}
+
+/// Multiplies the contributions of `PREMUL_SUM`: in place where the caller allows it, else in a copy.
+pub(crate) fn prescale(request: &mut Request) -> Vec<Vec<u8>> {
+    let mut copies = Vec::new();
+    if !request.reduces() || request.reduce_op != ReduceOp::PremulSum {
+        return copies;
+    }
+    for segment in &mut request.inputs {
+        let source = segment.data.as_ptr().cast_const();
+        if !request.outputs.contains(segment) {
+            copies.push(vec![0u8; segment.bytes as usize]);
+            segment.data = copies.last_mut().expect("just pushed").as_mut_ptr().into();
+        }
+        let into = [Target { ptr: segment.data.as_ptr(), streaming: false }];
+        let numel = segment.bytes as usize / request.dtype.size();
+        // SAFETY: the segment is the caller's, and its copy is ours and as long.
+        unsafe { fold(request.dtype, ReduceOp::PremulSum, &[source], &into, numel, Some(request.factor)) };
+    }
+    copies
+}
 
 /// Averages `sources` into every target, each number over those sources that are not missing there.
 ///
@@ -14,7 +61,7 @@ use tweed_proto::spans;
 ///
 /// # Safety
 /// As [`fold`], for `bytes` bytes.
-pub(super) unsafe fn average(
+unsafe fn average(
     dtype: DType,
     sources: &[*const u8],
     missing: &[&[Range<u32>]],

@@ -27,7 +27,7 @@ pub enum EngineError {
 
 impl EngineError {
     /// The number of its class: `tweed_status` in `engine.h`, and what peers tell each other.
-    pub(crate) fn code(&self) -> u32 {
+    pub fn code(&self) -> u32 {
         match self {
             EngineError::Usage(_) => 2,
             EngineError::ShapeMismatch(_) => 3,
@@ -39,7 +39,7 @@ impl EngineError {
     }
 
     /// An error that a peer has told of.
-    pub(crate) fn from_peer(code: u32, text: String) -> EngineError {
+    pub fn from_peer(code: u32, text: String) -> EngineError {
         match code {
             3 => EngineError::ShapeMismatch(text),
             4 => EngineError::PeerLost(text),
@@ -49,7 +49,7 @@ impl EngineError {
     }
 
     /// The same; a loss that names no operation yet is one of the operation `label`.
-    pub(crate) fn about(mut self, label: &str) -> EngineError {
+    pub fn about(mut self, label: &str) -> EngineError {
         if let EngineError::PeerLost(text) = &mut self {
             if !text.contains(label) {
                 *text = format!("{label}: {text}");
@@ -59,7 +59,7 @@ impl EngineError {
     }
 
     /// Wraps a failure of the operating system during set-up.
-    pub(crate) fn setup(what: &str, error: std::io::Error) -> EngineError {
+    pub fn setup(what: &str, error: impl std::fmt::Display) -> EngineError {
         EngineError::Usage(format!("{what}: {error}"))
     }
 }

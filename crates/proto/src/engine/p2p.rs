@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use tweed_schedule::Rank;
 
-use crate::operation::active::{Draft, Key};
-use crate::operation::request::Operation;
+use super::operation::{Draft, Key};
+use super::request::Operation;
 
 const POINT_TO_POINT: u64 = 1 << 63;
 /// The sender's rank is the smaller one: tells the two directions between a pair apart.
@@ -24,7 +24,7 @@ impl Numbers {
     }
 
     /// The key of the next send or receive; `None` for a collective.
-    pub(crate) fn take(&mut self, draft: &Draft) -> Option<Key> {
+    pub(crate) fn take<C>(&mut self, draft: &Draft<C>) -> Option<Key> {
         let me = draft.group.rank;
         let (peer, base) = match draft.request.operation {
             Operation::Send { to, tag } => (to, base(me, to, tag)),
@@ -42,9 +42,9 @@ impl Numbers {
     }
 
     /// A receive from anybody: the first sender among `early` whose turn it is.
-    pub(crate) fn find_sender<'a>(
+    pub(crate) fn find_sender<'a, C>(
         &mut self,
-        draft: &Draft,
+        draft: &Draft<C>,
         early: impl Iterator<Item = &'a Key>,
     ) -> Option<Key> {
         let Operation::Receive { from: None, tag } = draft.request.operation else { return None };
@@ -59,11 +59,28 @@ impl Numbers {
         Some(key)
     }
 
+    /// The number of the send that a receive from anybody would take from `from`.
+    pub(super) fn expected<C>(&self, draft: &Draft<C>, from: Rank) -> Option<u64> {
+        let Operation::Receive { from: None, tag } = draft.request.operation else { return None };
+        let base = base(from, draft.group.rank, tag);
+        Some(base | (self.counts.get(&(from, base)).copied().unwrap_or(0) & ((1 << COUNT_BITS) - 1)))
+    }
+
     fn next(&mut self, peer: Rank, base: u64) -> u64 {
         let count = self.counts.entry((peer, base)).or_default();
         *count += 1;
         base | ((*count - 1) & ((1 << COUNT_BITS) - 1))
     }
+}
+
+/// The operations of one lane are begun in order: all collectives of a group, or the sends of one tag from one rank to
+/// another. Which lane, and which place in it.
+pub(super) fn lane(op: u64) -> (u64, u64) {
+    if !Numbers::is_point_to_point(op) {
+        return (0, op);
+    }
+    let place = op & ((1 << COUNT_BITS) - 1);
+    (op - place, place)
 }
 
 fn base(from: Rank, to: Rank, tag: u32) -> u64 {

@@ -18,16 +18,16 @@ pub enum Step {
 /// Steps come in order, and at least as far apart as planned: a process that was stopped meanwhile must hear the
 /// others before it judges them.
 #[derive(Clone, Copy, Debug)]
-pub struct Vigil {
+pub struct Watchdog {
     limits: Limits,
     taken: usize,
     shift: Duration,
 }
 
-impl Vigil {
+impl Watchdog {
     /// Watches over an operation that has just begun.
-    pub fn new(limits: Limits) -> Vigil {
-        Vigil { limits, taken: 0, shift: Duration::ZERO }
+    pub fn new(limits: Limits) -> Watchdog {
+        Watchdog { limits, taken: 0, shift: Duration::ZERO }
     }
 
     /// What it goes by.

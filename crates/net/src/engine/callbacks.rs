@@ -1,0 +1,96 @@
+//! The one door for user callbacks: the workers, threads of which one leads and the others run callbacks or rest.
+
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::thread::JoinHandle;
+
+use tweed_proto::engine::driving::{Task, Wake, Workers};
+
+use crate::operation::op::Callback;
+use crate::state::{lock, Inner};
+
+/// The workers of a node, and their threads.
+#[derive(Default)]
+pub(crate) struct Callbacks {
+    workers: Mutex<Workers<Callback>>,
+    woken: Condvar,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+}
+
+impl Callbacks {
+    /// Starts the first worker.
+    pub(crate) fn start(node: &Arc<Inner>) -> std::io::Result<()> {
+        let of_thread = Arc::clone(node);
+        let spawned =
+            std::thread::Builder::new().name("tweed-drive".into()).spawn(move || work(&of_thread))?;
+        lock(&node.callbacks.threads).push(spawned);
+        Ok(())
+    }
+
+    /// Ends the workers once what is queued has run, and waits for those that are not in a callback.
+    pub(crate) fn stop(&self) {
+        lock(&self.workers).stop();
+        self.woken.notify_all();
+        let threads = std::mem::take(&mut *lock(&self.threads));
+        let here = std::thread::current().id();
+        for thread in threads.into_iter().filter(|thread| thread.thread().id() != here) {
+            let _ = thread.join();
+        }
+    }
+
+    fn next(&self) -> Task<Callback> {
+        let mut workers = lock(&self.workers);
+        loop {
+            match workers.next_task() {
+                Task::Rest => {
+                    workers = self.woken.wait(workers).unwrap_or_else(PoisonError::into_inner);
+                }
+                task => return task,
+            }
+        }
+    }
+}
+
+impl Inner {
+    /// Has callbacks run that another thread than the leader has found.
+    pub(crate) fn hand_over(self: &Arc<Self>, callbacks: Vec<Callback>) {
+        for callback in callbacks {
+            let wake = lock(&self.callbacks.workers).add(callback);
+            self.wake_worker(wake);
+        }
+    }
+
+    fn wake_worker(self: &Arc<Self>, wake: Wake) {
+        match wake {
+            Wake::Nobody => {}
+            Wake::Resting => self.callbacks.woken.notify_one(),
+            // Without a thread the next worker that is free takes what is queued.
+            Wake::New => drop(Callbacks::start(self)),
+        }
+    }
+}
+
+/// What a worker does all its life.
+fn work(node: &Arc<Inner>) {
+    loop {
+        match node.callbacks.next() {
+            Task::Lead => lead(node),
+            Task::Run(callback) => callback(),
+            Task::Rest => {}
+            Task::Stop => return,
+        }
+    }
+}
+
+/// Drives the engine whenever there is something to do, until callbacks are to be run.
+fn lead(node: &Arc<Inner>) {
+    while !node.is_stopping() {
+        let found = node.lead_once();
+        let (callback, wake) = lock(&node.callbacks.workers).step_down(found);
+        node.wake_worker(wake);
+        if let Some(callback) = callback {
+            return callback();
+        }
+    }
+    // Callbacks of the last operations.
+    lock(&node.callbacks.workers).stop();
+}

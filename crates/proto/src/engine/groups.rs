@@ -1,0 +1,220 @@
+//! Groups, and how their operations begin.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use tweed_schedule::Rank;
+
+use super::delivery::{Deliveries, Delivery};
+use super::error::EngineError;
+use super::flow::Flow;
+use super::host::{Host, Payload, Time};
+use super::members::{Members, SELF};
+use super::message::{Kind, Message};
+use super::metrics::Punctuality;
+use super::p2p::Numbers;
+use super::{ActiveOp, Draft, Engine, Key, Start};
+use crate::late::History;
+
+/// What the engine knows of a group.
+pub(super) struct GroupState {
+    pub(super) members: Arc<Members>,
+    pub(super) next_op: u64,
+    pub(super) numbers: Numbers,
+    pub(super) flow: Flow,
+    pub(super) history: History,
+    pub(super) punctuality: BTreeMap<Rank, Punctuality>,
+    /// At rank 0: the latest that each rank has left here.
+    pub(super) notes: BTreeMap<Rank, Vec<u8>>,
+    /// How operations were delivered, until somebody asks.
+    pub(super) deliveries: Deliveries,
+    /// Memory of which no contribution may lose a part: length by address.
+    pub(super) whole: BTreeMap<u64, u64>,
+    /// How many operations of each signature have ended in this epoch of the packets.
+    pub(super) of_a_kind: BTreeMap<u32, u32>,
+    /// The operation that ended last.
+    pub(super) last_end: Option<(&'static str, Time)>,
+    /// Members that have left it.
+    pub(super) left: BTreeSet<Rank>,
+    /// Why a call failed elsewhere that this rank has not come to, or that ended well here.
+    pub(super) verdict: Option<EngineError>,
+    /// Why it cannot be used any more.
+    pub(super) broken: Option<EngineError>,
+}
+
+impl GroupState {
+    fn new(members: Arc<Members>) -> GroupState {
+        GroupState {
+            members,
+            next_op: 0,
+            numbers: Numbers::default(),
+            flow: Flow::default(),
+            history: History::default(),
+            punctuality: BTreeMap::new(),
+            notes: BTreeMap::new(),
+            deliveries: Deliveries::default(),
+            whole: BTreeMap::new(),
+            of_a_kind: BTreeMap::new(),
+            last_end: None,
+            left: BTreeSet::new(),
+            verdict: None,
+            broken: None,
+        }
+    }
+}
+
+impl<H: Host> Engine<H> {
+    /// Opens a group whose members are peers by now.
+    pub fn open_group(&mut self, members: Arc<Members>) -> Result<(), EngineError> {
+        let (number, name) = (members.number, members.name.clone());
+        if self.groups.contains_key(&number) {
+            return Err(EngineError::Usage(format!(
+                "there is a group {name:?} with this number already; make the group anew"
+            )));
+        }
+        let lost = members.others().find(|&peer| self.peers.is_lost(peer));
+        self.groups.insert(number, GroupState::new(members));
+        lost.into_iter().for_each(|peer| self.break_group(number, peer));
+        for (peer, message, load) in self.early.take_group(number) {
+            self.handle(peer, message, load);
+        }
+        Ok(())
+    }
+
+    /// Closes it: what is under way ends as aborted.
+    pub fn close_group(&mut self, number: u32) {
+        self.send_reason(number);
+        let reason = EngineError::Aborted("the group was closed while the operation ran".into());
+        self.fail_unfinished(number, &reason);
+        self.leaving.extend(self.groups.remove(&number).map(|group| group.members));
+        self.closed.insert(number);
+        self.early.drop_group(number);
+    }
+
+    /// That memory of this rank loses no parts in any contribution to the group; of 0 bytes: it may again.
+    pub fn keep_whole(&mut self, group: u32, address: u64, bytes: u64) {
+        let Some(group) = self.groups.get_mut(&group) else { return };
+        match bytes {
+            0 => group.whole.remove(&address),
+            _ => group.whole.insert(address, bytes),
+        };
+    }
+
+    /// How operations of a group were delivered since the last call.
+    pub fn take_deliveries(&mut self, group: u32) -> Vec<Delivery> {
+        self.groups.get_mut(&group).map(|group| group.deliveries.take()).unwrap_or_default()
+    }
+
+    /// Writes down how operations went that no peer has acknowledged in full; the process ends.
+    pub fn save_traces(&mut self) {
+        let (active, host) = (&self.active, &mut self.host);
+        active.iter().for_each(|active| active.save_trace(host));
+    }
+
+    pub(super) fn admit(&mut self, draft: Draft<H::Call>) {
+        let number = draft.group.number;
+        let Some(group) = self.groups.get_mut(&number) else {
+            let why =
+                format!("{}: the group {:?} has been closed; make it anew", draft.label(), draft.group.name);
+            return self.end(draft.call, Err(EngineError::Aborted(why)));
+        };
+        if let Some(error) = group.broken.clone() {
+            let error = error.about(&draft.label());
+            return self.end(draft.call, Err(error));
+        }
+        if draft.plan.is_none() {
+            self.open.push(draft);
+            return self.answer_open();
+        }
+        let key = match group.numbers.take(&draft) {
+            Some(key) => key,
+            None => {
+                group.next_op += 1;
+                Key { group: number, op: group.next_op - 1, peer: None }
+            }
+        };
+        self.begin(draft, key);
+    }
+
+    fn begin(&mut self, draft: Draft<H::Call>, key: Key) {
+        self.next_run += 1;
+        let start =
+            Start { key, run: self.next_run, late: self.watch(&draft), recorded: self.settings.records };
+        let active = match ActiveOp::start(draft, start, &mut self.leases, &mut self.host) {
+            Ok(active) => active,
+            Err(draft) => return self.refuse_for_room(*draft, key),
+        };
+        let group = Arc::clone(&active.group);
+        self.show_begun(&active);
+        let place = self.active.partition_point(|a| a.request.priority >= active.request.priority);
+        self.active.insert(place, active);
+        for (peer, message, load) in self.early.take(&key) {
+            self.handle(peer, message, load);
+        }
+        if let Some(active) = self.active.iter_mut().find(|a| a.key == key) {
+            active.came_last = active.waits_for().is_empty();
+        }
+        if let Some(peer) = group.others().find(|&peer| self.peers.is_lost(peer)) {
+            self.fail_for_lost(peer);
+        }
+        self.fail_for_left(key.group);
+    }
+
+    /// The other ranks wait for this one in the operation, and it has no number to give back: the group ends.
+    fn refuse_for_room(&mut self, draft: Draft<H::Call>, key: Key) {
+        let label = draft.label();
+        let error = EngineError::Usage(format!(
+            "{label}: no room left in shared memory; use smaller buckets, fewer calls at a time, or free `tweed.empty` \
+             tensors"
+        ));
+        let text = error.to_string().into_bytes();
+        let message = Message {
+            send: error.code(),
+            bytes: text.len() as u32,
+            ..Message::new(Kind::Failed, key.group, key.op)
+        };
+        let peers: Vec<usize> = match key.peer {
+            Some(rank) => vec![draft.group.peers[rank as usize]],
+            None => draft.group.others().collect(),
+        };
+        for peer in peers.into_iter().filter(|&peer| peer != SELF) {
+            self.peers.send(peer, &message, Payload::Text(text.clone()), &mut self.host);
+        }
+        self.end(draft.call, Err(error.clone()));
+        if key.peer.is_none() {
+            self.fail_group(key.group, &error);
+        }
+    }
+
+    /// Lets senders know that this rank has come so far, where they could be waiting for it.
+    fn show_begun(&mut self, active: &ActiveOp<H::Call>) {
+        let Some(group) = self.groups.get_mut(&active.key.group).filter(|g| g.members.has_wires) else {
+            return;
+        };
+        for (peer, bytes) in active.expected_from_wires() {
+            let ahead = self.early.holds_of(peer);
+            for op in group.flow.begin(peer, active.key.op, bytes, ahead) {
+                let message = Message::new(Kind::Begun, active.key.group, op);
+                self.peers.send(peer, &message, Payload::Nothing, &mut self.host);
+            }
+        }
+    }
+
+    /// Receives from anybody: looks whether somebody has sent.
+    pub(super) fn answer_open(&mut self) {
+        let mut index = 0;
+        while index < self.open.len() {
+            let draft = &self.open[index];
+            let group = self.groups.get_mut(&draft.group.number);
+            let found = group.and_then(|group| group.numbers.find_sender(draft, self.early.keys()));
+            match found {
+                Some(key) => {
+                    let mut draft = self.open.remove(index);
+                    draft.plan = Some(draft.group.single_send(1));
+                    self.begin(draft, key);
+                }
+                None => index += 1,
+            }
+        }
+    }
+}

@@ -1,0 +1,73 @@
+//! What has come in over a wire and was not used yet.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use super::host::{Address, Host};
+
+/// What followed a message over a wire.
+#[derive(Clone, Debug, Default)]
+pub struct Load {
+    /// The bytes.
+    pub bytes: Vec<u8>,
+    /// What of them did not arrive, and is zero.
+    pub missing: Vec<Range<u32>>,
+}
+
+impl From<Vec<u8>> for Load {
+    fn from(bytes: Vec<u8>) -> Load {
+        Load { bytes, missing: Vec::new() }
+    }
+}
+
+enum Value {
+    Kept(Load),
+    /// It lies where it belongs in the end.
+    Placed(Address, u64),
+}
+
+/// By number, with the operation it is for.
+#[derive(Default)]
+pub(super) struct Landed {
+    values: BTreeMap<u64, (u64, Value)>,
+    next: u64,
+}
+
+impl Landed {
+    /// Keeps what came in; the number stands for it until [`Landed::forget`].
+    pub(super) fn keep(&mut self, run: u64, load: Load) -> u64 {
+        self.note(run, Value::Kept(load))
+    }
+
+    /// As [`Landed::keep`], for what was written where it belongs.
+    pub(super) fn keep_placed(&mut self, run: u64, at: Address, bytes: u64) -> u64 {
+        self.note(run, Value::Placed(at, bytes))
+    }
+
+    fn note(&mut self, run: u64, value: Value) -> u64 {
+        self.next += 1;
+        self.values.insert(self.next, (run, value));
+        self.next
+    }
+
+    /// Where `bytes` bytes lie, and what of them is missing.
+    pub(super) fn find(&self, number: u64, bytes: u64) -> Option<(Address, &[Range<u32>])> {
+        let (address, length, missing) = match &self.values.get(&number)?.1 {
+            Value::Kept(load) => (load.bytes.as_ptr().into(), load.bytes.len() as u64, &load.missing[..]),
+            Value::Placed(address, length) => (*address, *length, &[][..]),
+        };
+        (length == bytes).then_some((address, missing))
+    }
+
+    /// It is used.
+    pub(super) fn forget(&mut self, number: u64, host: &mut impl Host) {
+        if let Some((_, Value::Kept(load))) = self.values.remove(&number) {
+            host.recycle(load.bytes);
+        }
+    }
+
+    /// Forgets all that came in for an operation that has failed.
+    pub(super) fn forget_all(&mut self, run: u64) {
+        self.values.retain(|_, &mut (of, _)| of != run);
+    }
+}

@@ -1,0 +1,113 @@
+//! Who takes part in a group, and into what pieces its buffers are cut.
+
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use tweed_schedule::{Collective, Draft as ScheduleDraft, Rank, Schedule, Send};
+
+use super::config::GroupConfig;
+use crate::layout::Reach;
+use crate::program::Program;
+
+/// A schedule and this rank's part of it.
+pub type Plan = (Arc<Schedule>, Arc<Program>);
+
+/// In place of a peer's number: this rank itself.
+pub const SELF: usize = usize::MAX;
+
+/// Into what pieces buffers are cut. All ranks of a group must hold the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tuning {
+    /// The bytes of a piece of a chunk, unless there are many chunks.
+    pub piece_bytes: u64,
+    /// So many slices are under way at once.
+    pub window: u32,
+}
+
+impl Tuning {
+    const LEAST_PIECE: u64 = 64 << 10;
+    /// Pieces shrink when those of all chunks together have more bytes than this.
+    const SLICE_BYTES: u64 = 4 << 20;
+
+    /// For peers that share memory: what is staged stays in the cache. Found by trial on two cores: larger pieces
+    /// were slower at 4 ranks; windows of 2, 3 and 4 made no difference beyond the noise.
+    pub const SHARED: Tuning = Tuning { piece_bytes: 256 << 10, window: 2 };
+    /// For wires: enough under way to fill a long link.
+    pub const WIRE: Tuning = Tuning { piece_bytes: 256 << 10, window: 16 };
+    /// For packets: a chunk is one message, unless it is longer than a message can be.
+    pub const PACKETS: Tuning = Tuning { piece_bytes: 1 << 30, window: 2 };
+
+    /// Bytes of a piece and slices under way, for a buffer of `chunks` chunks.
+    pub(crate) fn cut(self, chunks: u32) -> (u64, u32) {
+        if self == Self::PACKETS {
+            return (self.piece_bytes, self.window);
+        }
+        let most = (Self::SLICE_BYTES / u64::from(chunks.max(1))).max(Self::LEAST_PIECE);
+        (self.piece_bytes.min(most).next_multiple_of(64), self.window)
+    }
+}
+
+/// Who takes part, seen from one rank.
+#[derive(Debug)]
+pub struct Members {
+    /// The same at all ranks, and of no other group.
+    pub number: u32,
+    /// For people.
+    pub name: String,
+    /// This rank.
+    pub rank: Rank,
+    /// The process behind each rank; [`SELF`] for this one.
+    pub peers: Vec<usize>,
+    /// How each rank is reached.
+    pub reach: Vec<Reach>,
+    /// Some two ranks share no memory.
+    pub has_wires: bool,
+    /// How buffers are cut.
+    pub tuning: Tuning,
+    /// How long an operation may take unless it says otherwise.
+    pub timeout: Duration,
+    /// What all ranks have agreed on.
+    pub config: GroupConfig,
+    /// The endpoint by which values cross wires in datagrams; `None`: streams.
+    pub endpoint: Option<u64>,
+}
+
+impl Members {
+    /// How many.
+    pub fn ranks(&self) -> u32 {
+        self.peers.len() as u32
+    }
+
+    /// The rank of a process, if it takes part.
+    pub fn rank_of(&self, peer: usize) -> Option<Rank> {
+        self.peers.iter().position(|&p| p == peer).map(|r| r as Rank)
+    }
+
+    /// The processes behind the other ranks.
+    pub fn others(&self) -> impl Iterator<Item = usize> + '_ {
+        self.peers.iter().copied().filter(|&p| p != SELF)
+    }
+
+    /// What values go by to ranks that share no memory with this one.
+    pub fn wire(&self) -> &'static str {
+        if self.config.ltp.is_some() {
+            "ltp"
+        } else {
+            "tcp"
+        }
+    }
+
+    /// One value from one rank to another; `side` 0 sends, 1 receives.
+    pub fn single_send(&self, side: Rank) -> Plan {
+        static SCHEDULE: OnceLock<[Plan; 2]> = OnceLock::new();
+        let plans = SCHEDULE.get_or_init(|| {
+            let sends = vec![Send::new(0, 0, 1, 0, false)];
+            let (name, collective) = ("send".into(), Collective::Broadcast);
+            let draft =
+                ScheduleDraft { name, collective, root: 0, ranks: 2, chunks: 1, sends, topology: None };
+            let schedule = Arc::new(Schedule::new(draft).expect("a single send is a broadcast of two"));
+            [0, 1].map(|side| (Arc::clone(&schedule), Arc::new(Program::compile(&schedule, side))))
+        });
+        plans[side as usize].clone()
+    }
+}

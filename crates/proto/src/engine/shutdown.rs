@@ -1,0 +1,135 @@
+//! Leaving in good order: a group, or the network.
+//!
+//! That a process leaves must not overtake what it sent before. So it goes out over every stream of a pair, and counts
+//! once it has come over all of them; and a group is left only when no peer reads from this rank any more.
+
+use std::sync::Arc;
+
+use tweed_schedule::Rank;
+
+use super::error::EngineError;
+use super::host::{Host, Payload};
+use super::members::Members;
+use super::message::{Kind, Message};
+use super::operation::ActiveOp;
+use super::Engine;
+
+/// What takes effect once all that had come before it was handled.
+#[derive(Debug)]
+pub(super) enum Departure {
+    /// A peer is lost.
+    Lost(usize, String),
+    /// A peer has left a group.
+    Left(usize, u32),
+}
+
+impl<H: Host> Engine<H> {
+    /// Tells all peers that this process leaves.
+    pub fn send_bye(&mut self) {
+        for number in self.groups.keys().copied().collect::<Vec<_>>() {
+            self.send_reason(number);
+        }
+        for peer in 0..self.peers.len() {
+            self.send_shutdown(peer, Kind::Bye, 0);
+        }
+        self.flush_wires();
+    }
+
+    /// Tells the members of groups that were closed here, once nothing of them is under way.
+    pub(super) fn send_leave(&mut self) {
+        if self.leaving.is_empty() || self.peers.is_congested() {
+            return;
+        }
+        let ended = |members: &Arc<Members>| !self.active.iter().any(|a| a.key.group == members.number);
+        let (left, leaving) = std::mem::take(&mut self.leaving).into_iter().partition(ended);
+        self.leaving = leaving;
+        for members in Vec::into_iter(left) {
+            members.others().for_each(|peer| self.send_shutdown(peer, Kind::Leave, members.number));
+        }
+    }
+
+    /// Tells the members of a group that cannot go on here why not. Else one that has not seen the cause yet would
+    /// take the rank that leaves because of it for the cause.
+    pub(super) fn send_reason(&mut self, number: u32) {
+        let Some(group) = self.groups.get(&number) else { return };
+        let Some(error) = &group.broken else { return };
+        let text = error.to_string().into_bytes();
+        let next = Message::new(Kind::Failed, number, group.next_op);
+        let message = Message { send: error.code(), bytes: text.len() as u32, ..next };
+        for peer in group.members.others() {
+            self.peers.send(peer, &message, Payload::Text(text.clone()), &mut self.host);
+        }
+    }
+
+    fn send_shutdown(&mut self, peer: usize, kind: Kind, group: u32) {
+        let streams = self.peers.get(peer).map_or(0, |p| p.streams);
+        for stream in 0..streams as u32 {
+            let message = Message { slice: stream, ..Message::new(kind, group, 0) };
+            self.peers.send(peer, &message, Payload::Nothing, &mut self.host);
+        }
+    }
+
+    /// `peer` has sent over one more stream that it leaves.
+    pub(super) fn handle_shutdown(&mut self, peer: usize, message: Message) {
+        let key = (peer, message.kind as u8, message.group);
+        let heard = self.shutdowns.entry(key).or_default();
+        *heard += 1;
+        if *heard < self.peers.get(peer).map_or(0, |p| p.streams) {
+            return;
+        }
+        self.shutdowns.remove(&key);
+        match message.kind {
+            Kind::Bye => self.handle_lost(peer, "it has left in good order".into()),
+            _ => self.losing.push_back(Departure::Left(peer, message.group)),
+        }
+    }
+
+    /// Nothing else is left to handle: what was put off takes effect, one after the other.
+    pub(super) fn depart(&mut self) -> bool {
+        match self.losing.pop_front() {
+            Some(Departure::Lost(peer, why)) => self.finish_loss(peer, why),
+            Some(Departure::Left(peer, group)) => self.finish_leave(peer, group),
+            None => return false,
+        }
+        true
+    }
+
+    /// All that the peer had sent was handled. It reads nothing of the group any more.
+    fn finish_leave(&mut self, peer: usize, number: u32) {
+        for active in self.active.iter_mut().filter(|a| a.key.group == number) {
+            if let Some(rank) = active.program_rank(peer) {
+                active.executor.handle_gone(rank);
+            }
+        }
+        let Some(group) = self.groups.get_mut(&number) else { return };
+        group.left.extend(group.members.rank_of(peer));
+        self.fail_for_left(number);
+    }
+
+    /// Ends the operations of a group that wait for a rank which has left it.
+    pub(super) fn fail_for_left(&mut self, number: u32) {
+        let left = self.groups.get(&number).map(|group| group.left.clone());
+        let Some(left) = left.filter(|left| !left.is_empty()) else { return };
+        let waits = |active: &ActiveOp<H::Call>| -> Option<Rank> {
+            let runs = active.key.group == number && active.is_alive();
+            runs.then(|| active.waits_for())?.into_iter().find(|rank| left.contains(rank))
+        };
+        while let Some((index, rank)) =
+            self.active.iter().enumerate().find_map(|(i, a)| waits(a).map(|rank| (i, rank)))
+        {
+            let error = self.verdict_on(index).unwrap_or_else(|| self.left_error(index, rank));
+            self.fail(index, error, true);
+        }
+    }
+
+    fn left_error(&self, index: usize, rank: Rank) -> EngineError {
+        let active = &self.active[index];
+        let peer = self.peers.get(active.group.peers[rank as usize]);
+        let host = peer.map_or("an unknown host", |p| p.host.as_str());
+        EngineError::PeerLost(format!(
+            "rank {rank} on {host} has left the group before {}: it called destroy_process_group, or ended. Let all \
+             ranks make the same calls before they leave",
+            active.label()
+        ))
+    }
+}
