@@ -12,7 +12,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use tweed_proto::engine::config::GroupConfig;
-use tweed_proto::engine::{Engine, EngineError, Settings};
+use tweed_proto::engine::{Engine, EngineError, Settings, MOST_AHEAD_BYTES};
 use tweed_proto::late::Limits;
 
 use crate::connect::admission::listener::Listener;
@@ -206,8 +206,12 @@ fn open(
         datagrams: BTreeMap::new(),
         status: BTreeMap::new(),
     };
-    let settings =
-        Settings { deadline: options.deadline, records: options.traces.is_some(), leases: MOST_LEASES };
+    let settings = Settings {
+        deadline: options.deadline,
+        records: options.traces.is_some(),
+        leases: MOST_LEASES,
+        ahead_bytes: MOST_AHEAD_BYTES,
+    };
     let inner = Inner {
         card,
         process: std::process::id(),

@@ -19,6 +19,7 @@
 //! starts late, who is slow and who dies.
 
 mod clock;
+pub mod engines;
 mod error;
 pub mod ltp;
 mod network;

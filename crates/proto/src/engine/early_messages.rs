@@ -81,6 +81,11 @@ impl EarlyMessages {
         self.bytes.get(&peer).is_some_and(|&bytes| bytes > 0)
     }
 
+    /// What is held.
+    pub(super) fn bytes(&self) -> u64 {
+        self.bytes.values().sum()
+    }
+
     /// Nothing is held.
     pub(super) fn is_empty(&self) -> bool {
         self.early.is_empty() && self.unopened.is_empty()

@@ -42,18 +42,24 @@ struct Behind {
 }
 
 /// The flow of one group's values, by peer.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Flow {
+    most: u64,
     ahead: BTreeMap<usize, Ahead>,
     behind: BTreeMap<usize, Behind>,
 }
 
 impl Flow {
+    /// A peer may be sent so many bytes that it has not asked for.
+    pub(super) fn new(most: u64) -> Flow {
+        Flow { most, ahead: BTreeMap::new(), behind: BTreeMap::new() }
+    }
+
     /// A value of operation `op` wants to leave. `false`: it is held back, and comes out of [`Flow::handle_begun`].
     #[must_use]
     pub(super) fn admit(&mut self, peer: usize, op: u64, bytes: u64, ticket: Ticket) -> bool {
         let ahead = self.ahead.entry(peer).or_default();
-        if ahead.has_begun(op) || ahead.fits(bytes) {
+        if ahead.has_begun(op) || ahead.fits(bytes, self.most) {
             ahead.count(op, bytes);
             return true;
         }
@@ -70,7 +76,7 @@ impl Flow {
         }
         let mut free = Vec::new();
         for (op, bytes, ticket) in std::mem::take(&mut ahead.held) {
-            if ahead.has_begun(op) || (ahead.held.is_empty() && ahead.fits(bytes)) {
+            if ahead.has_begun(op) || (ahead.held.is_empty() && ahead.fits(bytes, self.most)) {
                 ahead.count(op, bytes);
                 free.push(ticket);
             } else {
@@ -92,7 +98,7 @@ impl Flow {
         let behind = self.behind.entry(peer).or_default();
         behind.unshown += bytes;
         behind.latest.insert(lane(op).0, op);
-        match ahead || bytes >= LARGE_BYTES || behind.unshown >= MOST_AHEAD_BYTES / 4 {
+        match ahead || bytes >= LARGE_BYTES.min(self.most) || behind.unshown >= self.most / 4 {
             true => self.show(peer),
             false => Vec::new(),
         }
@@ -118,8 +124,8 @@ impl Ahead {
         self.begun.get(&lane).is_some_and(|&begun| index < begun)
     }
 
-    fn fits(&self, bytes: u64) -> bool {
-        self.bytes == 0 || self.bytes + bytes <= MOST_AHEAD_BYTES
+    fn fits(&self, bytes: u64, most: u64) -> bool {
+        self.bytes == 0 || self.bytes + bytes <= most
     }
 
     fn count(&mut self, op: u64, bytes: u64) {
@@ -152,7 +158,7 @@ mod tests {
 
     #[test]
     fn what_the_peer_has_not_begun_is_held_back_in_order() {
-        let (mut flow, half) = (Flow::default(), MOST_AHEAD_BYTES / 2);
+        let (mut flow, half) = (Flow::new(MOST_AHEAD_BYTES), MOST_AHEAD_BYTES / 2);
         let left: Vec<bool> = (0..4).map(|op| flow.admit(1, op, half, ticket(op))).collect();
         assert_eq!(left, [true, true, false, false]);
         assert_eq!(flow.handle_begun(1, 0), [ticket(2)]);
@@ -162,7 +168,7 @@ mod tests {
 
     #[test]
     fn what_has_begun_leaves_however_much_is_ahead() {
-        let mut flow = Flow::default();
+        let mut flow = Flow::new(MOST_AHEAD_BYTES);
         assert!(flow.admit(1, 7, 10 * MOST_AHEAD_BYTES, ticket(7)), "the first value always leaves");
         assert!(!flow.admit(1, 8, 1, ticket(8)));
         assert!(flow.handle_begun(1, 5).is_empty());
@@ -173,7 +179,7 @@ mod tests {
 
     #[test]
     fn receivers_show_how_far_they_are() {
-        let mut flow = Flow::default();
+        let mut flow = Flow::new(MOST_AHEAD_BYTES);
         assert_eq!(flow.begin(1, 0, 8, true), [0]);
         assert_eq!(flow.begin(1, 1, LARGE_BYTES, false), [1]);
         let shown = (2..).find(|&op| !flow.begin(1, op, LARGE_BYTES - 1, false).is_empty());

@@ -43,12 +43,12 @@ pub(super) struct GroupState {
 }
 
 impl GroupState {
-    fn new(members: Arc<Members>) -> GroupState {
+    fn new(members: Arc<Members>, ahead_bytes: u64) -> GroupState {
         GroupState {
             members,
             next_op: 0,
             numbers: Numbers::default(),
-            flow: Flow::default(),
+            flow: Flow::new(ahead_bytes),
             history: History::default(),
             punctuality: BTreeMap::new(),
             notes: BTreeMap::new(),
@@ -73,7 +73,7 @@ impl<H: Host> Engine<H> {
             )));
         }
         let lost = members.others().find(|&peer| self.peers.is_lost(peer));
-        self.groups.insert(number, GroupState::new(members));
+        self.groups.insert(number, GroupState::new(members, self.settings.ahead_bytes));
         lost.into_iter().for_each(|peer| self.break_group(number, peer));
         for (peer, message, load) in self.early.take_group(number) {
             self.handle(peer, message, load);

@@ -127,6 +127,8 @@ pub struct Settings {
     pub records: bool,
     /// So many operations may hold leases at a time.
     pub leases: u32,
+    /// So many bytes of a group's values may be sent to a peer that it has not asked for: [`MOST_AHEAD_BYTES`].
+    pub ahead_bytes: u64,
 }
 
 /// See the module's documentation.
@@ -267,6 +269,11 @@ impl<H: Host> Engine<H> {
         !self.open.is_empty() || self.active.iter().any(|a| !a.is_told())
     }
 
+    /// Bytes that peers have sent for operations and groups that this rank has not come to.
+    pub fn early_bytes(&self) -> u64 {
+        self.early.bytes()
+    }
+
     /// Nothing is held for anybody: no operation, no early message, no memory that a peer touches.
     pub fn is_quiet(&self) -> bool {
         let groups = self.groups.values().all(|group| !group.flow.holds());
@@ -275,6 +282,14 @@ impl<H: Host> Engine<H> {
             && self.open.is_empty()
             && self.leases.is_idle()
             && self.early.is_empty()
+    }
+
+    /// What is held, in words, for the texts of tests.
+    pub fn holdings(&self) -> String {
+        let (active, open, early) = (self.active.len(), self.open.len(), self.early.bytes());
+        let leases = if self.leases.is_idle() { "no" } else { "some" };
+        let labels: Vec<String> = self.active.iter().map(ActiveOp::label).collect();
+        format!("{active} operations {labels:?}, {open} open receives, {early} early bytes, {leases} claimed memory")
     }
 
     fn take_events(&mut self) -> bool {

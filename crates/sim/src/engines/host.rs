@@ -1,0 +1,183 @@
+//! The engine's [`Host`] in the simulator.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use tweed_proto::engine::message::Message;
+use tweed_proto::engine::{Address, Event, Host, Lease, Payload, Ticket};
+use tweed_proto::late::{Activity, Process, Seat};
+use tweed_proto::ltp::Outgoing;
+use tweed_proto::Trace;
+use tweed_schedule::Rank;
+
+use super::kernel::{CallId, Kernel};
+use super::scenario::Sabotage;
+
+/// A process of the simulation, seen by its engine.
+pub(super) struct SimHost {
+    pub(super) me: usize,
+    pub(super) kernel: Rc<RefCell<Kernel>>,
+}
+
+/// Peers are all other processes, in order.
+pub(super) fn process_of(me: usize, peer: usize) -> usize {
+    peer + usize::from(peer >= me)
+}
+
+/// The inverse of [`process_of`].
+pub(super) fn peer_of(me: usize, process: usize) -> usize {
+    process - usize::from(process > me)
+}
+
+impl SimHost {
+    fn other(&self, peer: usize) -> usize {
+        process_of(self.me, peer)
+    }
+
+    fn is(&self, sabotage: Sabotage) -> bool {
+        self.kernel.borrow().sabotage == Some(sabotage)
+    }
+}
+
+impl Host for SimHost {
+    type Call = CallId;
+
+    fn take_events(&mut self) -> Vec<Event<CallId>> {
+        std::mem::take(&mut self.kernel.borrow_mut().processes[self.me].inbox)
+    }
+
+    fn put(&mut self, peer: usize, message: &Message) -> bool {
+        let to = self.other(peer);
+        self.kernel.borrow_mut().put(self.me, to, message)
+    }
+
+    fn take(&mut self, peer: usize) -> Option<Message> {
+        let from = self.other(peer);
+        self.kernel.borrow_mut().processes[self.me].queues[from].pop_front()
+    }
+
+    fn wake(&mut self, peer: usize, messages: u32) {
+        let to = self.other(peer);
+        let wakeup = &mut self.kernel.borrow_mut().processes[to].wakeup;
+        match messages {
+            0 => wakeup.ring_for_read(),
+            messages => wakeup.ring(messages),
+        }
+    }
+
+    fn reserve(&mut self, bytes: u64) -> Option<u64> {
+        self.kernel.borrow_mut().reserve(self.me, bytes)
+    }
+
+    fn release(&mut self, offset: u64) {
+        self.kernel.borrow_mut().release(self.me, offset);
+    }
+
+    fn address(&self, offset: u64) -> Address {
+        Kernel::address(self.me, offset)
+    }
+
+    fn offset(&self, at: Address, bytes: u64) -> Option<u64> {
+        self.kernel.borrow().shared_offset(self.me, at, bytes)
+    }
+
+    fn peer_address(&mut self, peer: usize, offset: u64, _bytes: u64) -> Option<Address> {
+        let owner = self.other(peer);
+        self.kernel.borrow().processes[self.me].mapped[owner].then(|| Kernel::address(owner, offset))
+    }
+
+    fn make_private(&mut self, at: Address, bytes: u64) {
+        self.kernel.borrow_mut().withdraw(self.me, at, bytes);
+    }
+
+    fn grant(&mut self, lease: Lease) {
+        self.kernel.borrow_mut().set_lease(self.me, lease.slot, lease.generation);
+    }
+
+    fn revoke(&mut self, lease: Lease) {
+        self.kernel.borrow_mut().set_lease(self.me, lease.slot, 0);
+    }
+
+    fn is_claimed(&self, peer: usize, lease: Lease) -> bool {
+        let process = self.other(peer);
+        !self.is(Sabotage::NoLeases) && self.kernel.borrow().processes[self.me].claims[process] == Some(lease)
+    }
+
+    fn claim(&mut self, peer: usize, lease: Lease) -> bool {
+        let owner = self.other(peer);
+        let mut kernel = self.kernel.borrow_mut();
+        kernel.processes[owner].claims[self.me] = Some(lease);
+        kernel.is_valid(owner, lease) || kernel.sabotage == Some(Sabotage::NoLeases)
+    }
+
+    fn let_go(&mut self, peer: usize, lease: Lease) {
+        let owner = self.other(peer);
+        let mut kernel = self.kernel.borrow_mut();
+        kernel.processes[owner].claims[self.me] = None;
+        if !kernel.is_valid(owner, lease) {
+            kernel.processes[owner].wakeup.ring(1 << 16);
+        }
+    }
+
+    fn send(&mut self, peer: usize, stream: usize, message: &Message, payload: Payload) {
+        let to = self.other(peer);
+        self.kernel.borrow_mut().send(self.me, to, stream, message, payload);
+    }
+
+    fn flush(&mut self, peer: usize, stream: usize) -> Vec<Ticket> {
+        let to = self.other(peer);
+        self.kernel.borrow_mut().flush(self.me, to, stream)
+    }
+
+    fn queued_bytes(&self, peer: usize) -> u64 {
+        self.kernel.borrow().queued_bytes(self.me, self.other(peer))
+    }
+
+    fn detach(&mut self, run: u64) {
+        self.kernel.borrow_mut().detach(self.me, run);
+    }
+
+    fn close_peer(&mut self, peer: usize) {
+        let other = self.other(peer);
+        self.kernel.borrow_mut().each_channel(self.me, other, |channel| channel.ended = true);
+    }
+
+    fn unmap(&mut self, peer: usize) {
+        let other = self.other(peer);
+        if !self.is(Sabotage::KeepMappings) {
+            self.kernel.borrow_mut().processes[self.me].mapped[other] = false;
+        }
+    }
+
+    fn recycle(&mut self, _buffer: Vec<u8>) {}
+
+    fn send_datagrams(&mut self, _: u64, _: usize, _: Outgoing, _: Address, _: u64) {
+        unreachable!("no scenario has endpoints for datagrams: `ltp` is simulated by itself");
+    }
+
+    fn cancel_datagrams(&mut self, _: u64, _: usize, _: u64) {}
+
+    fn end_epoch(&mut self, _: u64) {}
+
+    fn keep_offer(&mut self, _: usize, _: u64, _: Vec<u8>) {}
+
+    fn copy(&mut self, from: Address, to: Address, bytes: u64) {
+        let mut kernel = self.kernel.borrow_mut();
+        let values = kernel.read(from, bytes);
+        kernel.write(self.me, to, &values);
+    }
+
+    fn read(&self, at: Address, bytes: u64) -> Vec<u8> {
+        self.kernel.borrow().read(at, bytes)
+    }
+
+    fn seat(&self, _group: u32, rank: Rank) -> Seat {
+        Seat { host: format!("host-of-{rank}"), pid: rank, link: "sim".into(), process: Process::Unseen }
+    }
+
+    fn activity(&self) -> Activity {
+        Activity::Unknown
+    }
+
+    fn save_trace(&mut self, _name: &str, _trace: &Trace) {}
+}

@@ -1,0 +1,388 @@
+//! The scheduler: which thread of which process does its next thing, and when time goes on.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::time::Duration;
+
+use tweed_proto::engine::{EngineError, Event, Time};
+
+use super::kernel::{earlier, CallId, Kernel, ThreadId};
+use super::process::{ahead_bytes, Process};
+use super::scenario::{Action, Fault, Happening, Sabotage, Scenario, AHEAD_BYTES, MOST_NUMEL, SILENCE};
+use super::thread::{Doing, Program, Role, Seat, Sleep, Source, Thread};
+use crate::rng::Rng;
+
+/// A run that takes more is one that never ends.
+const MOST_STEPS: u64 = 400_000;
+/// After the last caller has ended, so long is waited for all to become quiet.
+const SETTLING: Duration = Duration::from_secs(4);
+
+/// What a run was like.
+#[derive(Clone, Debug, Default)]
+pub struct Report {
+    /// Things that threads did.
+    pub steps: u64,
+    /// Calls that ended well, and that ended with an error.
+    pub well: u64,
+    /// See `well`.
+    pub failed: u64,
+    /// The faults that were in it.
+    pub faults: Vec<Fault>,
+}
+
+/// See the module's documentation.
+pub(super) struct World {
+    pub(super) kernel: Rc<RefCell<Kernel>>,
+    pub(super) processes: Vec<Process>,
+    pub(super) scenario: Scenario,
+    pub(super) now: Time,
+    pub(super) rng: Rng,
+    pub(super) report: Report,
+    /// When the kernel gives up links that are cut.
+    cuts: Vec<(Time, usize, usize)>,
+    pub(super) killed: BTreeMap<usize, Time>,
+    pub(super) sabotage: Option<Sabotage>,
+}
+
+/// What went wrong, in words.
+pub(super) type Violation = String;
+
+impl World {
+    pub(super) fn new(seed: u64, sabotage: Option<Sabotage>) -> World {
+        let mut rng = Rng::new(crate::rng::mix(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15)));
+        let scenario = Scenario::draw(&mut rng);
+        let inner = Rng::new(crate::rng::mix(seed ^ 0x5eed));
+        let Scenario { hosts, streams, capacity, .. } = &scenario;
+        let kernel = Kernel::new(hosts, *streams, *capacity, sabotage, inner);
+        let kernel = Rc::new(RefCell::new(kernel));
+        let ahead = ahead_bytes(sabotage);
+        let processes =
+            (0..scenario.hosts.len()).map(|me| Process::new(me, &scenario, &kernel, ahead)).collect();
+        let report = Report { faults: scenario.faults.clone(), ..Report::default() };
+        World {
+            kernel,
+            processes,
+            scenario,
+            now: Time::ZERO,
+            rng,
+            report,
+            cuts: Vec::new(),
+            killed: BTreeMap::new(),
+            sabotage,
+        }
+    }
+
+    pub(super) fn run(mut self) -> Result<Report, Violation> {
+        self.run_until(|world| world.callers_have_ended())?;
+        self.close_all();
+        self.run_until(|world| world.callers_have_ended())?;
+        self.settle()?;
+        self.check_quiet()?;
+        Ok(self.report)
+    }
+
+    fn callers_have_ended(&self) -> bool {
+        let ended = |thread: &Thread| match &thread.role {
+            Role::Caller(_) => thread.sleep == Sleep::Ended,
+            Role::Worker(super::thread::Working::Run(_)) => false,
+            _ => true,
+        };
+        let told = |p: &Process| p.calls.iter().all(|call| call.result.is_some() && call.callback.is_none());
+        self.processes.iter().filter(|p| p.alive).all(|p| p.threads.iter().all(ended) && told(p))
+    }
+
+    /// Closes what groups are open: those of callbacks.
+    fn close_all(&mut self) {
+        for process in self.processes.iter_mut().filter(|p| p.alive) {
+            let open = (0..self.scenario.groups).filter(|group| !process.closed.contains(group));
+            let script = open.map(Action::Close).collect();
+            let program = Program { script, doing: Doing::Next };
+            process.threads.push(Thread::new(process.threads.len(), Role::Caller(program)));
+        }
+    }
+
+    fn run_until(&mut self, done: impl Fn(&World) -> bool) -> Result<(), Violation> {
+        while !done(self) {
+            if !self.step()? {
+                return Err(self.hang());
+            }
+        }
+        Ok(())
+    }
+
+    /// Lets everything come to rest.
+    fn settle(&mut self) -> Result<(), Violation> {
+        let end = self.now + SETTLING;
+        while self.now < end {
+            if !self.step()? {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn hang(&self) -> Violation {
+        let threads = |p: &Process| {
+            let line = |t: &Thread| {
+                format!(
+                    "    thread {}: {:?} {:?} {:?}\n",
+                    t.id,
+                    t.sleep,
+                    t.role,
+                    t.driving.as_ref().map(|d| &d.0)
+                )
+            };
+            let lines: String = p.threads.iter().map(line).collect();
+            format!(
+                "  process {} lock {:?} seat {:?} stopped {:?} wakeup {:?}\n{lines}",
+                p.me,
+                p.lock,
+                p.seat,
+                p.stopped,
+                self.kernel.borrow().processes[p.me].wakeup
+            )
+        };
+        let all: String = self.processes.iter().filter(|p| p.alive).map(threads).collect();
+        format!("hang: nobody can go on at {:?}\n{all}", self.now)
+    }
+
+    /// One thing of one thread, or time goes on. `false` if nothing ever happens again.
+    fn step(&mut self) -> Result<bool, Violation> {
+        self.happen();
+        self.wake_sleepers();
+        let mut runnable: Vec<(usize, ThreadId)> = Vec::new();
+        for process in self.processes.iter().filter(|p| p.alive && p.stopped.is_none()) {
+            let can = |thread: &&Thread| self.can_run(process, thread);
+            runnable.extend(process.threads.iter().filter(can).map(|thread| (process.me, thread.id)));
+        }
+        if runnable.is_empty() {
+            return self.advance();
+        }
+        let chosen = self.rng.up_to(runnable.len() as u64) as usize;
+        let (process, thread) = runnable[chosen.min(runnable.len() - 1)];
+        self.run_thread(process, thread)?;
+        self.now += Duration::from_nanos(self.rng.up_to(4000));
+        self.report.steps += 1;
+        if self.report.steps > MOST_STEPS {
+            return Err(format!("no end after {MOST_STEPS} steps"));
+        }
+        Ok(true)
+    }
+
+    fn can_run(&self, process: &Process, thread: &Thread) -> bool {
+        match thread.sleep {
+            Sleep::Awake => !thread.wants_lock() || process.lock.is_none(),
+            Sleep::OnEvents => process.sources.iter().any(|&source| self.is_ready(process.me, source)),
+            _ => false,
+        }
+    }
+
+    /// The kernel would tell the watcher of it.
+    pub(super) fn is_ready(&self, me: usize, source: Source) -> bool {
+        let kernel = self.kernel.borrow();
+        match source {
+            Source::Stream(from, stream) => {
+                kernel.channel(from, me, stream).is_readable()
+                    || kernel.channel(me, from, stream).is_writable_again()
+            }
+            Source::Process(other) => kernel.processes[me].end_seen[other],
+        }
+    }
+
+    /// Whom time or a ring wakes.
+    fn wake_sleepers(&mut self) {
+        let mut kernel = self.kernel.borrow_mut();
+        for process in self.processes.iter_mut().filter(|p| p.alive && p.stopped.is_none()) {
+            let woken = &mut kernel.processes[process.me].wakeup.woken;
+            for thread in &mut process.threads {
+                let (rung, until) = match thread.sleep {
+                    Sleep::OnWakeup(Seat::Waiter, until) => (std::mem::take(&mut woken[0]), until),
+                    Sleep::OnWakeup(Seat::Leader, until) => (std::mem::take(&mut woken[1]), until),
+                    Sleep::OnCall(call, until) => (process.calls[call].result.is_some(), Some(until)),
+                    Sleep::Until(until) => (false, Some(until)),
+                    _ => continue,
+                };
+                if rung || until.is_some_and(|until| until <= self.now) {
+                    thread.sleep = Sleep::Awake;
+                }
+            }
+        }
+    }
+
+    /// Everybody sleeps: time goes on to when somebody wakes.
+    fn advance(&mut self) -> Result<bool, Violation> {
+        let mut next: Option<Time> = self.cuts.iter().map(|&(at, ..)| at).min();
+        for process in self.processes.iter().filter(|p| p.alive) {
+            if let Some(until) = process.stopped {
+                next = earlier(next, Some(until));
+                continue;
+            }
+            self.check_deadline(process)?;
+            let timers = process.threads.iter().filter_map(|thread| match thread.sleep {
+                Sleep::OnWakeup(_, until) => until,
+                Sleep::OnCall(_, until) | Sleep::Until(until) => Some(until),
+                _ => None,
+            });
+            next = earlier(next, timers.min());
+        }
+        // Steps of the scheduler at which something happens may not be reached otherwise.
+        if let (None, Some(&(at, _))) = (next, self.scenario.events.last()) {
+            self.report.steps = self.report.steps.max(at);
+            return Ok(true);
+        }
+        let Some(next) = next.filter(|&next| next < Time::MAX) else { return Ok(false) };
+        self.now = self.now.max(next);
+        Ok(true)
+    }
+
+    /// Somebody comes back by the time at which something is due.
+    fn check_deadline(&self, process: &Process) -> Result<(), Violation> {
+        let Some(due) = process.engine.next_deadline() else { return Ok(()) };
+        let sleepers = process.threads.iter().filter_map(|thread| match thread.sleep {
+            Sleep::OnWakeup(_, until) => Some(until.unwrap_or(Time::MAX)),
+            _ => None,
+        });
+        match sleepers.min() {
+            Some(first) if first <= due.max(self.now) => Ok(()),
+            first => Err(format!(
+                "process {} sleeps until {first:?}, past {due:?} (now {:?})",
+                process.me, self.now
+            )),
+        }
+    }
+
+    /// What the scenario has for this step, and what time has brought.
+    fn happen(&mut self) {
+        while self.scenario.events.last().is_some_and(|&(at, _)| at <= self.report.steps) {
+            let (_, happening) = self.scenario.events.pop().expect("just seen");
+            match happening {
+                Happening::Kill(process, children) => self.kill(process, children),
+                Happening::Stop(process, time) => self.processes[process].stopped = Some(self.now + time),
+                Happening::Cut(a, b) => {
+                    self.kernel.borrow_mut().each_channel(a, b, |channel| channel.cut = true);
+                    self.cuts.push((self.now + SILENCE, a, b));
+                }
+            }
+        }
+        for process in &mut self.processes {
+            process.stopped = process.stopped.filter(|&until| until > self.now);
+        }
+        let now = self.now;
+        let over: Vec<_> = self.cuts.iter().copied().filter(|&(at, ..)| at <= now).collect();
+        self.cuts.retain(|&(at, ..)| at > now);
+        for (_, a, b) in over {
+            self.kernel.borrow_mut().each_channel(a, b, |channel| {
+                channel.pipe.clear();
+                (channel.cut, channel.ended) = (false, true);
+            });
+        }
+    }
+
+    fn kill(&mut self, process: usize, children: bool) {
+        self.processes[process].alive = false;
+        self.killed.insert(process, self.now);
+        let mut kernel = self.kernel.borrow_mut();
+        kernel.processes[process].alive = false;
+        if children && self.sabotage == Some(Sabotage::ChildrenHold) {
+            return;
+        }
+        for other in (0..self.processes.len()).filter(|&other| other != process) {
+            kernel.each_channel(process, other, |channel| channel.ended = true);
+            if kernel.neighbours[process][other] {
+                kernel.processes[other].end_seen[process] = true;
+            }
+        }
+    }
+
+    /// Leaves something for a process's engine, and rings.
+    pub(super) fn post(&mut self, process: usize, event: Event<CallId>) {
+        let mut kernel = self.kernel.borrow_mut();
+        kernel.processes[process].inbox.push(event);
+        kernel.processes[process].wakeup.ring_all();
+    }
+
+    /// What a caller makes of the end of its call.
+    pub(super) fn judge(&mut self, process: usize, call: CallId) -> Result<(), Violation> {
+        let p = &self.processes[process];
+        let op = &self.scenario.ops[p.calls[call].op];
+        match p.calls[call].result.as_ref().expect("it has ended") {
+            Ok(()) => {
+                self.report.well += 1;
+                p.check(call, op, &self.kernel.borrow())
+                    .map_or(Ok(()), |wrong| Err(format!("wrong value: {wrong}")))
+            }
+            Err(error) => {
+                self.report.failed += 1;
+                self.judge_error(process, call, error)
+            }
+        }
+    }
+
+    fn judge_error(&self, process: usize, call: CallId, error: &EngineError) -> Result<(), Violation> {
+        let text = error.to_string();
+        if self.scenario.is_harmless() {
+            return Err(format!("process {process} call {call} failed without a cause: {text}"));
+        }
+        let named = text.contains("rank ") || matches!(error, EngineError::Aborted(_));
+        if !named {
+            return Err(format!("process {process} call {call}: nobody is named: {text}"));
+        }
+        let only_kills = self.scenario.faults.iter().all(|fault| {
+            use Fault::{Abort, CloseEarly, Cut, Late, Stop};
+            ![Abort, CloseEarly, Cut, Late, Stop].contains(fault)
+        });
+        if only_kills && !matches!(error, EngineError::PeerLost(_)) {
+            return Err(format!("process {process} call {call}: a death is told as {error:?}"));
+        }
+        Ok(())
+    }
+
+    /// Early messages take bounded memory.
+    pub(super) fn check_memory(&self, process: usize) -> Result<(), Violation> {
+        let each = AHEAD_BYTES + 2 * MOST_NUMEL * 8 + 4096;
+        let most = self.processes.len() as u64 * u64::from(self.scenario.groups) * each;
+        let held = self.processes[process].engine.early_bytes();
+        match held > most {
+            true => Err(format!("process {process} holds {held} bytes of early messages, more than {most}")),
+            false => Ok(()),
+        }
+    }
+
+    /// Nothing is left of what has ended.
+    fn check_quiet(&self) -> Result<(), Violation> {
+        let kernel = self.kernel.borrow();
+        for p in self.processes.iter().filter(|p| p.alive) {
+            let me = p.me;
+            let user: u64 = p
+                .calls
+                .iter()
+                .map(|call| &self.scenario.ops[call.op])
+                .filter(|op| op.shared)
+                .map(|op| (op.numel * 8).next_multiple_of(64))
+                .sum();
+            let reserved = kernel.reserved(me);
+            let lost =
+                self.killed.keys().filter(|&&q| kernel.processes[me].mapped[q] && kernel.neighbours[me][q]);
+            let wrong = [
+                (!p.engine.is_quiet(), format!("the engine holds {}", p.engine.holdings())),
+                (
+                    reserved > user,
+                    format!("{reserved} bytes of shared memory are taken, {user} by the program"),
+                ),
+                (kernel.holds_leases(me), "a lease is left".to_owned()),
+                (lost.count() > 0, "a dead neighbour's memory is mapped".to_owned()),
+                (p.lock.is_some() || p.seat.is_some(), "a lock is held".to_owned()),
+            ];
+            if let Some((_, what)) = wrong.into_iter().find(|(wrong, _)| *wrong) {
+                return Err(format!("leak: process {me}: {what}"));
+            }
+            for other in self.processes.iter().filter(|q| q.alive && q.me != me) {
+                if !kernel.is_drained(me, other.me) {
+                    return Err(format!("leak: something from {me} to {} was never sent or read", other.me));
+                }
+            }
+        }
+        Ok(())
+    }
+}
