@@ -1,13 +1,17 @@
-//! Whole engines under many seeds: `engines FIRST COUNT [SABOTAGE]`. Prints what was wrong, and how often each fault came.
+//! Whole engines under many seeds: `engines FIRST COUNT [SABOTAGE]`; of a single seed also
+//! what happens in it. Prints what was wrong, and how often each fault came.
 
 use std::collections::BTreeMap;
 
-use tweed_sim::engines::{run, Fault, Sabotage};
+use tweed_sim::engines::{describe, run, Fault, Sabotage};
 
 fn main() {
     let mut arguments = std::env::args().skip(1);
     let first: u64 = arguments.next().and_then(|text| text.parse().ok()).unwrap_or(0);
     let count: u64 = arguments.next().and_then(|text| text.parse().ok()).unwrap_or(10_000);
+    if count == 1 {
+        println!("{}", describe(first));
+    }
     let name = arguments.next();
     let sabotage = name.map(|name| {
         let found = Sabotage::ALL.into_iter().find(|sabotage| format!("{sabotage:?}") == name);

@@ -141,7 +141,10 @@ impl<H: Host> Engine<H> {
                 EngineError::from_peer(message.send, String::from_utf8_lossy(&load.bytes).into_owned());
             state.verdict.get_or_insert(error);
         }
-        let past = pair.is_none() && message.op < state.next_op;
+        let past = match pair {
+            Some(rank) => state.numbers.is_past(rank, message.op),
+            None => message.op < state.next_op,
+        } || state.broken.is_some();
         if past || matches!(message.kind, Kind::Read | Kind::Missing | Kind::Begun) {
             return;
         }

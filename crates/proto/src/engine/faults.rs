@@ -48,7 +48,7 @@ impl<H: Host> Engine<H> {
     /// Ends the operations that wait for a peer that is gone. Its unread values need no acknowledgement any more.
     pub(super) fn fail_for_lost(&mut self, peer: usize) {
         let waits = |active: &ActiveOp<H::Call>| {
-            active.group.rank_of(peer).filter(|rank| active.is_alive() && active.waits_for().contains(rank))
+            active.group.rank_of(peer).filter(|&rank| active.is_alive() && active.needs(rank))
         };
         while let Some((index, rank)) =
             self.active.iter().enumerate().find_map(|(i, a)| waits(a).map(|rank| (i, rank)))
@@ -56,11 +56,7 @@ impl<H: Host> Engine<H> {
             let error = self.verdict_on(index).unwrap_or_else(|| self.lost_error(index, rank, peer));
             self.fail(index, error, true);
         }
-        for active in &mut self.active {
-            if let Some(rank) = active.program_rank(peer) {
-                active.executor.handle_gone(rank);
-            }
-        }
+        self.active.iter_mut().for_each(|active| active.forgo(peer));
         let numbers: Vec<u32> =
             self.groups.iter().filter(|(_, g)| g.members.rank_of(peer).is_some()).map(|(&n, _)| n).collect();
         numbers.into_iter().for_each(|number| self.break_group(number, peer));
@@ -106,7 +102,7 @@ impl<H: Host> Engine<H> {
         self.cancel_packet_sends(run);
         self.host.detach(run);
         if tell_others {
-            self.tell_others(&active, &error);
+            self.send_failed(&active.group, key, &error);
         }
         active.save_trace(&mut self.host);
         self.retire(active, Some(Err(error.clone())));
@@ -158,15 +154,6 @@ impl<H: Host> Engine<H> {
             self.peers.send(peer, &message, Payload::Text(text.clone()), &mut self.host);
         }
         self.fail_group(number, &error);
-    }
-
-    fn tell_others(&mut self, active: &ActiveOp<H::Call>, error: &EngineError) {
-        let text = error.to_string().into_bytes();
-        let mut message = active.message(Kind::Failed, error.code(), 0);
-        message.bytes = text.len() as u32;
-        for peer in active.concerned() {
-            self.peers.send(peer, &message, Payload::Text(text.clone()), &mut self.host);
-        }
     }
 
     pub(super) fn handle_failure(&mut self, index: usize, code: u32, body: &[u8]) {

@@ -119,8 +119,7 @@ impl<H: Host> Engine<H> {
             return self.end(draft.call, Err(EngineError::Aborted(why)));
         };
         if let Some(error) = group.broken.clone() {
-            let error = error.about(&draft.label());
-            return self.end(draft.call, Err(error));
+            return self.refuse(draft, &error);
         }
         if draft.plan.is_none() {
             self.open.push(draft);
@@ -136,16 +135,48 @@ impl<H: Host> Engine<H> {
         self.begin(draft, key);
     }
 
+    /// The group is broken. Others may wait for this rank in the very call, and not know.
+    fn refuse(&mut self, draft: Draft<H::Call>, error: &EngineError) {
+        let error = error.clone().about(&draft.label());
+        let group = self.groups.get_mut(&draft.group.number).expect("it was just seen to be broken");
+        match group.numbers.take(&draft) {
+            Some(key) => self.send_failed(&draft.group, key, &error),
+            None if draft.plan.is_some() => {
+                let key = Key { group: draft.group.number, op: group.next_op, peer: None };
+                group.next_op += 1;
+                self.send_failed(&draft.group, key, &error);
+            }
+            None => {}
+        }
+        self.end(draft.call, Err(error));
+    }
+
+    /// Tells those who take part in an operation that it has failed here.
+    pub(super) fn send_failed(&mut self, group: &Members, key: Key, error: &EngineError) {
+        let text = error.to_string().into_bytes();
+        let failed = Message::new(Kind::Failed, key.group, key.op);
+        let message = Message { send: error.code(), bytes: text.len() as u32, ..failed };
+        let peers: Vec<usize> = match key.peer {
+            Some(rank) => vec![group.peers[rank as usize]],
+            None => group.others().collect(),
+        };
+        for peer in peers.into_iter().filter(|&peer| peer != SELF) {
+            self.peers.send(peer, &message, Payload::Text(text.clone()), &mut self.host);
+        }
+    }
+
     fn begin(&mut self, draft: Draft<H::Call>, key: Key) {
         self.next_run += 1;
         let start =
             Start { key, run: self.next_run, late: self.watch(&draft), recorded: self.settings.records };
-        let active = match ActiveOp::start(draft, start, &mut self.leases, &mut self.host) {
+        let mut active = match ActiveOp::start(draft, start, &mut self.leases, &mut self.host) {
             Ok(active) => active,
             Err(draft) => return self.refuse_for_room(*draft, key),
         };
         let group = Arc::clone(&active.group);
         self.show_begun(&active);
+        let left = self.groups.get(&key.group).map(|g| g.left.clone()).unwrap_or_default();
+        left.into_iter().for_each(|rank| active.forgo(group.peers[rank as usize]));
         let place = self.active.partition_point(|a| a.request.priority >= active.request.priority);
         self.active.insert(place, active);
         for (peer, message, load) in self.early.take(&key) {
@@ -167,19 +198,7 @@ impl<H: Host> Engine<H> {
             "{label}: no room left in shared memory; use smaller buckets, fewer calls at a time, or free `tweed.empty` \
              tensors"
         ));
-        let text = error.to_string().into_bytes();
-        let message = Message {
-            send: error.code(),
-            bytes: text.len() as u32,
-            ..Message::new(Kind::Failed, key.group, key.op)
-        };
-        let peers: Vec<usize> = match key.peer {
-            Some(rank) => vec![draft.group.peers[rank as usize]],
-            None => draft.group.others().collect(),
-        };
-        for peer in peers.into_iter().filter(|&peer| peer != SELF) {
-            self.peers.send(peer, &message, Payload::Text(text.clone()), &mut self.host);
-        }
+        self.send_failed(&draft.group, key, &error);
         self.end(draft.call, Err(error.clone()));
         if key.peer.is_none() {
             self.fail_group(key.group, &error);

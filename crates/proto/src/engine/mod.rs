@@ -245,6 +245,8 @@ impl<H: Host> Engine<H> {
     /// At least so many signals must come in before anything can happen; `None` if a mere acknowledgement would do.
     pub fn needs(&self) -> Option<u32> {
         match &self.active[..] {
+            // The acknowledgements of the last operations are all that keeps this rank in the group.
+            _ if !self.leaving.is_empty() => None,
             [] => Some(1),
             [active] if self.peers.is_congested() || active.group.has_wires => {
                 active.executor.missing().map(|_| 1)
@@ -289,7 +291,12 @@ impl<H: Host> Engine<H> {
         let (active, open, early) = (self.active.len(), self.open.len(), self.early.bytes());
         let leases = if self.leases.is_idle() { "no" } else { "some" };
         let labels: Vec<String> = self.active.iter().map(ActiveOp::label).collect();
-        format!("{active} operations {labels:?}, {open} open receives, {early} early bytes, {leases} claimed memory")
+        let lost: Vec<usize> = (0..self.peers.len()).filter(|&peer| self.peers.is_lost(peer)).collect();
+        format!(
+            "{active} operations {labels:?}, {open} open receives, {early} early bytes, {leases} claimed memory; \
+             peers {lost:?} are lost, {:?} to be",
+            self.losing
+        )
     }
 
     fn take_events(&mut self) -> bool {

@@ -9,6 +9,9 @@ use super::host::{Host, Payload, Ticket};
 use super::message::{Kind, Message};
 use super::metrics::Traffic;
 
+/// More messages than any sleeper waits for.
+const EVERYBODY: u32 = 1 << 16;
+
 /// Another process.
 #[derive(Debug)]
 pub struct Peer {
@@ -71,7 +74,10 @@ impl Peer {
         self.push_backlog(number, host);
         let (messages, reads) =
             (std::mem::take(&mut self.unannounced), std::mem::take(&mut self.unannounced_reads));
-        if messages > 0 || reads {
+        if !self.backlog.is_empty() && self.lost.is_none() {
+            // Its reader may be waiting for something else, and would never make room.
+            host.wake(number, EVERYBODY);
+        } else if messages > 0 || reads {
             host.wake(number, messages);
         }
     }

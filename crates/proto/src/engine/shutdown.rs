@@ -12,7 +12,7 @@ use super::host::{Host, Payload};
 use super::members::Members;
 use super::message::{Kind, Message};
 use super::operation::ActiveOp;
-use super::Engine;
+use super::{Engine, Key};
 
 /// What takes effect once all that had come before it was handled.
 #[derive(Debug)]
@@ -53,12 +53,10 @@ impl<H: Host> Engine<H> {
     pub(super) fn send_reason(&mut self, number: u32) {
         let Some(group) = self.groups.get(&number) else { return };
         let Some(error) = &group.broken else { return };
-        let text = error.to_string().into_bytes();
-        let next = Message::new(Kind::Failed, number, group.next_op);
-        let message = Message { send: error.code(), bytes: text.len() as u32, ..next };
-        for peer in group.members.others() {
-            self.peers.send(peer, &message, Payload::Text(text.clone()), &mut self.host);
-        }
+        let (members, key) =
+            (Arc::clone(&group.members), Key { group: number, op: group.next_op, peer: None });
+        let error = error.clone();
+        self.send_failed(&members, key, &error);
     }
 
     fn send_shutdown(&mut self, peer: usize, kind: Kind, group: u32) {
@@ -96,11 +94,7 @@ impl<H: Host> Engine<H> {
 
     /// All that the peer had sent was handled. It reads nothing of the group any more.
     fn finish_leave(&mut self, peer: usize, number: u32) {
-        for active in self.active.iter_mut().filter(|a| a.key.group == number) {
-            if let Some(rank) = active.program_rank(peer) {
-                active.executor.handle_gone(rank);
-            }
-        }
+        self.active.iter_mut().filter(|a| a.key.group == number).for_each(|active| active.forgo(peer));
         let Some(group) = self.groups.get_mut(&number) else { return };
         group.left.extend(group.members.rank_of(peer));
         self.fail_for_left(number);
@@ -112,7 +106,7 @@ impl<H: Host> Engine<H> {
         let Some(left) = left.filter(|left| !left.is_empty()) else { return };
         let waits = |active: &ActiveOp<H::Call>| -> Option<Rank> {
             let runs = active.key.group == number && active.is_alive();
-            runs.then(|| active.waits_for())?.into_iter().find(|rank| left.contains(rank))
+            left.iter().copied().find(|&rank| runs && active.needs(rank))
         };
         while let Some((index, rank)) =
             self.active.iter().enumerate().find_map(|(i, a)| waits(a).map(|rank| (i, rank)))

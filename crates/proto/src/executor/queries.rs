@@ -4,7 +4,7 @@ use tweed_schedule::Rank;
 
 use super::{Arrival, Executor};
 use crate::layout::Layout;
-use crate::program::Program;
+use crate::program::{Input, Program};
 use crate::slice::OutputState;
 
 impl Executor {
@@ -76,6 +76,22 @@ impl Executor {
         ranks.sort_unstable();
         ranks.dedup();
         ranks
+    }
+
+    /// Some value of `rank` has not come yet, in slices that are open or in later ones: without it this rank cannot end.
+    pub fn will_need(&self, rank: Rank) -> bool {
+        let from_rank = |input: &Input| input.sends.iter().position(|&(_, src)| src == rank);
+        let inputs = || self.program.inputs.iter().enumerate();
+        let known = self.low + self.slices.len() as u32;
+        let open = self.slices.iter().any(|slice| {
+            inputs().any(|(i, input)| {
+                let state = &slice.inputs[i];
+                !state.done
+                    && from_rank(input).is_some_and(|at| state.arrivals.get(at).is_some_and(Option::is_none))
+            })
+        });
+        let later = |input: &Input| from_rank(input).is_some() && known < self.layout.slices(input.chunk);
+        open || inputs().any(|(_, input)| later(input))
     }
 
     /// The ranks that have not read yet what lies ready for them, in outputs that are `meant`.

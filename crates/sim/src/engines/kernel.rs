@@ -128,11 +128,19 @@ fn cost(segment: &Segment) -> u64 {
     segment.bytes.len() as u64 + 48
 }
 
+/// A stretch of shared memory, and how much of it is used; 0 if it is free.
+#[derive(Debug)]
+struct Block {
+    at: u64,
+    bytes: u64,
+    used: u64,
+}
+
 /// What one process shows to the others and to the kernel.
 #[derive(Debug)]
 pub(super) struct Process {
     pub(super) memory: Vec<u8>,
-    blocks: Vec<(u64, u64, bool)>,
+    blocks: Vec<Block>,
     user_top: u64,
     /// By the other process.
     pub(super) queues: Vec<VecDeque<Message>>,
@@ -246,29 +254,29 @@ impl Kernel {
     pub(super) fn reserve(&mut self, process: usize, bytes: u64) -> Option<u64> {
         let bytes = bytes.next_multiple_of(64);
         let blocks = &mut self.processes[process].blocks;
-        if let Some(free) = blocks.iter_mut().rev().find(|block| !block.2 && block.1 >= bytes) {
-            free.2 = true;
-            return Some(free.0);
+        if let Some(free) = blocks.iter_mut().rev().find(|block| block.used == 0 && block.bytes >= bytes) {
+            free.used = bytes;
+            return Some(free.at);
         }
-        let top = blocks.iter().map(|block| block.0 + block.1).max().unwrap_or(0);
+        let top = blocks.iter().map(|block| block.at + block.bytes).max().unwrap_or(0);
         (top + bytes <= SHARED_BYTES).then(|| {
-            blocks.push((top, bytes, true));
+            blocks.push(Block { at: top, bytes, used: bytes });
             top
         })
     }
 
     pub(super) fn release(&mut self, process: usize, offset: u64) {
         let owner = &mut self.processes[process];
-        let block = owner.blocks.iter_mut().find(|block| block.0 == offset && block.2);
+        let block = owner.blocks.iter_mut().find(|block| block.at == offset && block.used > 0);
         let block = block.expect("a block is given back once");
-        block.2 = false;
-        let range = block.0 as usize..(block.0 + block.1) as usize;
+        block.used = 0;
+        let range = block.at as usize..(block.at + block.bytes) as usize;
         owner.memory[range].fill(POISON);
     }
 
     /// Bytes of shared memory that are taken.
     pub(super) fn reserved(&self, process: usize) -> u64 {
-        self.processes[process].blocks.iter().filter(|block| block.2).map(|block| block.1).sum()
+        self.processes[process].blocks.iter().map(|block| block.used).sum()
     }
 
     /// Memory of the program: shared with neighbours, or ordinary.

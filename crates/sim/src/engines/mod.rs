@@ -19,6 +19,11 @@ mod world;
 pub use scenario::{Fault, Sabotage};
 pub use world::Report;
 
+/// What a seed stands for, for people.
+pub fn describe(seed: u64) -> String {
+    format!("{:#?}", world::draw(seed))
+}
+
 /// Runs the scenario of a seed, with an old fault put back if one is named.
 ///
 /// # Errors

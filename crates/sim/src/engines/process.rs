@@ -27,7 +27,6 @@ pub(super) struct Call {
     pub(super) at: u64,
     pub(super) result: Option<Result<(), EngineError>>,
     pub(super) callback: Option<Callback>,
-    pub(super) started: Time,
 }
 
 /// See the module's documentation.
@@ -114,7 +113,7 @@ impl Process {
         let segment = Segment { data: Kernel::address(self.me, at), bytes };
         let call = self.calls.len();
         let callback = op.then.map(|op| Callback { op });
-        self.calls.push(Call { op: number, at, result: None, callback, started: now });
+        self.calls.push(Call { op: number, at, result: None, callback });
         self.call_of.insert(number, call);
         let (me, n) = (self.me as u32, group.ranks());
         let both = (vec![segment], vec![segment]);

@@ -513,7 +513,6 @@ impl World {
         let carried = message.kind == Kind::Carried;
         let place = |engine: &Engine<_>| if carried { engine.landing_place(peer, &message) } else { None };
         let incoming = process.incoming.entry((from, stream)).or_insert_with(|| Incoming {
-            message,
             body: place(engine).map_or(Body::Owned(Vec::new()), |_| Body::Placed),
             filled: 0,
         });

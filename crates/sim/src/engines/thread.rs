@@ -3,7 +3,6 @@
 use std::collections::VecDeque;
 
 use tweed_proto::engine::driving::Waiter;
-use tweed_proto::engine::message::Message;
 use tweed_proto::engine::{Ended, Job, Time};
 
 use super::kernel::{CallId, ThreadId};
@@ -84,7 +83,6 @@ pub(super) enum Source {
 /// A frame that is being read.
 #[derive(Debug)]
 pub(super) struct Incoming {
-    pub(super) message: Message,
     pub(super) body: Body,
     pub(super) filled: u64,
 }

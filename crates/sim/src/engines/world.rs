@@ -45,13 +45,18 @@ pub(super) struct World {
     pub(super) sabotage: Option<Sabotage>,
 }
 
+/// The scenario of a seed, and the rest of its randomness.
+pub(super) fn draw(seed: u64) -> (Scenario, Rng) {
+    let mut rng = Rng::new(crate::rng::mix(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15)));
+    (Scenario::draw(&mut rng), rng)
+}
+
 /// What went wrong, in words.
 pub(super) type Violation = String;
 
 impl World {
     pub(super) fn new(seed: u64, sabotage: Option<Sabotage>) -> World {
-        let mut rng = Rng::new(crate::rng::mix(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15)));
-        let scenario = Scenario::draw(&mut rng);
+        let (scenario, rng) = draw(seed);
         let inner = Rng::new(crate::rng::mix(seed ^ 0x5eed));
         let Scenario { hosts, streams, capacity, .. } = &scenario;
         let kernel = Kernel::new(hosts, *streams, *capacity, sabotage, inner);
@@ -74,12 +79,16 @@ impl World {
     }
 
     pub(super) fn run(mut self) -> Result<Report, Violation> {
+        self.run_all().map_err(|violation| format!("{violation}\n{}", self.dump()))?;
+        Ok(self.report)
+    }
+
+    fn run_all(&mut self) -> Result<(), Violation> {
         self.run_until(|world| world.callers_have_ended())?;
         self.close_all();
         self.run_until(|world| world.callers_have_ended())?;
         self.settle()?;
-        self.check_quiet()?;
-        Ok(self.report)
+        self.check_quiet()
     }
 
     fn callers_have_ended(&self) -> bool {
@@ -105,7 +114,7 @@ impl World {
     fn run_until(&mut self, done: impl Fn(&World) -> bool) -> Result<(), Violation> {
         while !done(self) {
             if !self.step()? {
-                return Err(self.hang());
+                return Err("hang: nobody can go on".into());
             }
         }
         Ok(())
@@ -122,29 +131,21 @@ impl World {
         Ok(())
     }
 
-    fn hang(&self) -> Violation {
-        let threads = |p: &Process| {
-            let line = |t: &Thread| {
-                format!(
-                    "    thread {}: {:?} {:?} {:?}\n",
-                    t.id,
-                    t.sleep,
-                    t.role,
-                    t.driving.as_ref().map(|d| &d.0)
-                )
-            };
-            let lines: String = p.threads.iter().map(line).collect();
-            format!(
-                "  process {} lock {:?} seat {:?} stopped {:?} wakeup {:?}\n{lines}",
-                p.me,
-                p.lock,
-                p.seat,
-                p.stopped,
-                self.kernel.borrow().processes[p.me].wakeup
-            )
-        };
-        let all: String = self.processes.iter().filter(|p| p.alive).map(threads).collect();
-        format!("hang: nobody can go on at {:?}\n{all}", self.now)
+    /// How everything stands.
+    fn dump(&self) -> String {
+        let kernel = self.kernel.borrow();
+        let mut text = format!("at {:?}, {} steps, killed {:?}\n", self.now, self.report.steps, self.killed);
+        for p in self.processes.iter().filter(|p| p.alive) {
+            let (engine, wakeup) = (p.engine.holdings(), &kernel.processes[p.me].wakeup);
+            let Process { me, lock, seat, stopped, sources, .. } = p;
+            text += &format!("  process {me}: lock {lock:?} seat {seat:?} stopped {stopped:?} {wakeup:?}\n");
+            text += &format!("    engine: {engine}\n    sources: {sources:?}\n");
+            for t in &p.threads {
+                let driving = t.driving.as_ref().map(|(purpose, _)| purpose);
+                text += &format!("    thread {}: {:?} {:?} {driving:?}\n", t.id, t.sleep, t.role);
+            }
+        }
+        text
     }
 
     /// One thing of one thread, or time goes on. `false` if nothing ever happens again.

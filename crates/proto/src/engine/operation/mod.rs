@@ -181,6 +181,13 @@ impl<C> ActiveOp<C> {
         }
     }
 
+    /// That process reads nothing of it any more.
+    pub(super) fn forgo(&mut self, peer: usize) {
+        if let Some(rank) = self.program_rank(peer) {
+            self.executor.handle_gone(rank);
+        }
+    }
+
     /// Writes down how it went, if that is recorded.
     pub(super) fn save_trace(&self, host: &mut impl Host) {
         if let Some(trace) = self.executor.trace() {

@@ -106,6 +106,12 @@ impl<C> ActiveOp<C> {
         ranks
     }
 
+    /// It cannot end well without something that is still to come from that rank of the group.
+    pub(in crate::engine) fn needs(&self, rank: Rank) -> bool {
+        let program_rank = (0..self.executor.program().ranks).find(|&r| self.group_rank(r) == rank);
+        self.waits_for().contains(&rank) || program_rank.is_some_and(|rank| self.executor.will_need(rank))
+    }
+
     /// The caller has been told how it ended.
     pub(in crate::engine) fn is_told(&self) -> bool {
         self.call.is_none()
