@@ -112,12 +112,13 @@ impl Inner {
 
     /// Drives until `op` has ended; `false` if a signal came in or the time is over.
     fn attend(&self, op: &Op, left: Duration) -> bool {
-        self.bell().attend(true);
+        self.bell().attend();
         let until = Instant::now() + left;
         let mut go_on = true;
         let mut busy = false;
+        let mut seen = self.bell().count();
         while go_on && !op.is_ended() {
-            let seen = self.bell().count();
+            seen = self.bell().count();
             let state = self.drive(lock(&self.engine));
             busy = state.busy;
             if op.is_ended() {
@@ -128,8 +129,9 @@ impl Inner {
             let undisturbed = self.bell().sleep_as_waiter(seen, state.needs, next, || self.has_messages());
             go_on = undisturbed && Instant::now() < until;
         }
-        self.bell().attend(false);
-        if busy {
+        // Who holds the engine may have looked before the last message came.
+        let pending = || self.engine.try_lock().map_or(true, |engine| engine.links.has_messages());
+        if self.bell().leave(seen, pending) || busy {
             self.ring();
         }
         go_on

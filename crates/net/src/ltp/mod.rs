@@ -3,10 +3,11 @@
 //! `tweed_proto::ltp::Link` decides what leaves when, and what a packet that came in means. Here are the socket
 //! (`socket`), the bursts that go through it (`burst`), the seal on each packet (`seal`, with keys that travel in an
 //! `invitation`), the peers (`peers`, `peer`), memory for what arrives (`landing`), and the thread that walks from one
-//! to the next (`thread`, which sleeps in `wait`).
+//! to the next (`thread`, which sleeps in `wait` on an `event`).
 
 mod burst;
 pub(crate) mod endpoints;
+mod event;
 mod invitation;
 mod landing;
 mod peer;

@@ -1,11 +1,12 @@
 //! A caller's handle on one operation.
 
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::{Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
 use crate::error::EngineError;
 use crate::link::futex;
+use crate::sync::atomic::AtomicU32;
 
 type Callback = Box<dyn FnOnce() + Send>;
 
@@ -97,3 +98,7 @@ impl Op {
         futex::wait(&self.state, PENDING, u32::MAX, Some(timeout));
     }
 }
+
+#[cfg(all(test, loom))]
+#[path = "op_model.rs"]
+mod model;
