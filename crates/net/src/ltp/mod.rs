@@ -21,11 +21,13 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use tweed_proto::ltp::{Closing, Figures, Outgoing, Settings, TAG_BYTES};
+
+use crate::sync::{LockRank, Mutex, MutexGuard};
 
 pub(crate) use invitation::is_invitation;
 pub use peers::Refused;
@@ -145,7 +147,7 @@ impl Datagrams {
             options,
             handler,
             waker: Waker::new()?,
-            peers: Mutex::default(),
+            peers: Mutex::new(LockRank::DatagramPeers, Peers::default()),
             callers: AtomicUsize::new(0),
             stopping: AtomicBool::new(false),
             began: Instant::now(),
@@ -153,7 +155,7 @@ impl Datagrams {
         let of_thread = shared.clone();
         let thread =
             std::thread::Builder::new().name("tweed-ltp".into()).spawn(move || thread::run(&of_thread))?;
-        Ok(Arc::new(Datagrams { shared, thread: Mutex::new(Some(thread)) }))
+        Ok(Arc::new(Datagrams { shared, thread: Mutex::new(LockRank::DatagramThread, Some(thread)) }))
     }
 
     /// Begins with a peer, anew if there was one of this number. What it returns is secret, and is to reach the peer's
@@ -240,7 +242,7 @@ impl Datagrams {
     pub fn close(&self) {
         self.shared.stopping.store(true, SeqCst);
         self.shared.waker.wake();
-        let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let thread = self.thread.lock().take();
         if let Some(thread) = thread {
             // A panic of the thread has been printed by then.
             let _ = thread.join();
@@ -263,7 +265,7 @@ impl Shared {
     /// For callers, who go before the thread.
     fn enter(&self) -> MutexGuard<'_, Peers> {
         self.callers.fetch_add(1, SeqCst);
-        let peers = self.peers.lock().unwrap_or_else(PoisonError::into_inner);
+        let peers = self.peers.lock();
         self.callers.fetch_sub(1, SeqCst);
         peers
     }
@@ -273,6 +275,6 @@ impl Shared {
         while self.callers.load(SeqCst) > 0 {
             std::thread::yield_now();
         }
-        self.peers.lock().unwrap_or_else(PoisonError::into_inner)
+        self.peers.lock()
     }
 }
