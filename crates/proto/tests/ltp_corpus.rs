@@ -1,6 +1,5 @@
 //! What `make fuzz` has found worth keeping, once more: each input of the corpora of LTP.
 
-#[allow(dead_code)]
 mod support;
 
 use support::play::{hostile, play};
