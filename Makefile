@@ -19,10 +19,12 @@ ENV := .venv/.env.stamp
 CORE := .venv/.core.stamp
 READY := .venv/.ready.stamp
 
-.PHONY: help demo test check check-rust check-python bench torch-suite build lock format clean
+SECONDS := 60
+
+.PHONY: help demo test check check-rust check-python loom sanitize sanitize-quick fuzz bench torch-suite build lock format clean
 
 help: ## Print this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' Makefile
 
 demo: $(READY) ## Train four workers behind home uplinks of 10 Mbit/s, tweed beside DDP on Gloo; write a report
 	tweed train --task fashion-mnist --workers 4 --steps 64 --strategy local_top_k:8 --against ddp-gloo \
@@ -47,6 +49,18 @@ check-python: $(CORE)
 	mypy
 	python -m mypy.stubtest tweed._core --concise --mypy-config-file tools/stubtest.ini
 	lint-imports --no-logo
+
+loom: $(ENV) ## Walk all interleavings of the wake-ups between threads and processes
+	@tools/sanitize.sh loom
+
+sanitize-quick: $(READY) ## Run what CI runs of `make sanitize`: loom, and the C++ backend under g++'s sanitizers
+	@tools/sanitize.sh loom backend
+
+sanitize: $(READY) ## Run loom, address, thread and undefined-behaviour checks, as far as the compilers here can
+	@tools/sanitize.sh loom backend addresses undefined threads
+
+fuzz: $(ENV) ## Fuzz each target for SECONDS=60 and add what is new to fuzz/corpus
+	@SECONDS_EACH=$(SECONDS) tools/fuzz.sh
 
 bench: $(READY) ## Measure tweed beside Gloo, OpenMPI and iperf3, and rewrite docs/benchmarks.md
 	python -m bench

@@ -20,6 +20,7 @@ ARROWS = {
     "sim": {"schedule", "proto"},
     "net": {"schedule", "proto", "kernels"},
     "emu": set(),
+    "loom": set(),
     "py": {"schedule", "proto", "kernels", "sim", "net", "emu"},
 }
 IMPURE = ["net", "py"]
@@ -46,6 +47,7 @@ def _python_dependencies() -> set[str]:
 
 def _rust_dependencies() -> set[str]:
     crates = [_toml(f"crates/{crate}/Cargo.toml") for crate in CRATES] + [_toml("fuzz/Cargo.toml")]
+    crates += [target for crate in crates for target in crate.get("target", {}).values()]
     tables = ("dependencies", "dev-dependencies")
     named = {name for crate in crates for table in tables for name in crate.get(table, {})}
     return {name for name in named if not name.startswith("tweed-")}

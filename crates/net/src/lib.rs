@@ -3,10 +3,10 @@
 //! A process has one [`Node`]; ranks that know each other's address cards join to a [`Group`]; a group runs
 //! [`Request`]s, each along the schedule that its plan names. The deciding is done by `tweed-proto`.
 //!
-//! The rooms, from below: `secure` (keys, sealed records), `link` (shared memory and TCP), `ltp` (datagrams), `operation`
-//! (one call: its request, schedule and memory), `engine` (the loop, and the threads that drive it), `connect` (how
-//! processes come to know each other, and who is let in). `node` and `group` are what callers hold; `ctable` is the same
-//! for C.
+//! The rooms, from below: `sync` (locks in one order, atomics), `secure` (keys, sealed records), `link` (shared memory and
+//! TCP), `ltp` (datagrams), `operation` (one call: its request, schedule and memory), `engine` (the loop, and the threads
+//! that drive it), `connect` (how processes come to know each other, and who is let in). `node` and `group` are what
+//! callers hold; `ctable` is the same for C.
 
 mod connect;
 mod ctable;
@@ -22,6 +22,7 @@ pub mod parsers;
 mod secure;
 mod state;
 mod stderr;
+mod sync;
 
 pub use connect::admission::Admission;
 pub use ctable::{Table, TABLE};

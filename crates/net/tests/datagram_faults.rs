@@ -13,6 +13,7 @@ use tweed_proto::ltp::Outgoing;
 
 #[test]
 fn whole_messages_survive_loss_duplication_reordering_and_corruption() {
+    let mut refused = Vec::new();
     for seed in 0..6 {
         eprintln!("seed {seed}");
         let sides = [(); 2].map(|()| Side::open(&DatagramOptions { seed, ..DatagramOptions::default() }));
@@ -22,11 +23,12 @@ fn whole_messages_survive_loss_duplication_reordering_and_corruption() {
             check(&sides[0], 1, &sides[1], 0, &body);
             check(&sides[1], 0, &sides[0], 1, &body);
         }
-        let refused = sides.map(|side| side.datagrams.refused());
-        let sum = |count: fn(&Refused) -> u64| refused.iter().map(count).sum::<u64>();
-        assert!(sum(|r| r.replayed) > 0 && sum(|r| r.forged) > 0, "seed {seed}: {refused:?}");
+        refused.extend(sides.map(|side| side.datagrams.refused()));
         drop(relay);
     }
+    // Of all seeds together: how many packets there are depends on timing, and one in a hundred is corrupt.
+    let sum = |count: fn(&Refused) -> u64| refused.iter().map(count).sum::<u64>();
+    assert!(sum(|r| r.replayed) > 0 && sum(|r| r.forged) > 0, "{refused:?}");
 }
 
 /// Of a lossy message, each side knows the same ranges to be missing; what is there is right, the rest is zero.

@@ -126,7 +126,7 @@ impl Inner {
                 WaitStep::TrySeat => {
                     seat = self.seat.try_lock().ok();
                     if seat.is_some() {
-                        self.wakeup().attend(true);
+                        self.wakeup().attend();
                     }
                     waiter.handle_seat(seat.is_some());
                 }
@@ -167,10 +167,10 @@ impl Inner {
 
     /// The waiter gives up driving. What came in after its last look, it sees to now; later signals wake the leader.
     fn leave(self: &Arc<Self>, seen: u32) {
-        self.wakeup().attend(false);
+        let more = self.wakeup().leave(seen, || true);
         let mut engine = lock(&self.engine);
         engine.turns.disarm(Sleeper::Waiter);
-        if self.wakeup().count() != seen || engine.turns.oversleeps(engine.next_deadline()) {
+        if more || engine.turns.oversleeps(engine.next_deadline()) {
             self.drive_for_others(engine);
         }
     }

@@ -1,21 +1,26 @@
 //! Buffers to land values in, warm from their last use.
 
-use std::sync::{Mutex, PoisonError};
+use crate::sync::{LockRank, Mutex};
 
 /// So many buffers are kept, and so many bytes in all.
 const MOST_BUFFERS: usize = 64;
 const MOST_BYTES: usize = 1 << 30;
 
 /// See the module's documentation. Any thread may use it.
-#[derive(Default)]
 pub(crate) struct BufferPool {
     buffers: Mutex<Vec<Vec<u8>>>,
+}
+
+impl Default for BufferPool {
+    fn default() -> BufferPool {
+        BufferPool { buffers: Mutex::new(LockRank::BufferPool, Vec::new()) }
+    }
 }
 
 impl BufferPool {
     /// A buffer of `bytes` bytes; what it holds is of no account.
     pub(crate) fn take(&self, bytes: usize) -> Vec<u8> {
-        let mut buffers = self.buffers.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut buffers = self.buffers.lock();
         let fits = |b: &(usize, &Vec<u8>)| b.1.capacity() >= bytes;
         let best = buffers.iter().enumerate().filter(fits).min_by_key(|(_, b)| b.capacity()).map(|(i, _)| i);
         let found = best.map(|index| buffers.swap_remove(index));
@@ -27,7 +32,7 @@ impl BufferPool {
 
     /// Keeps a buffer for the next that needs one.
     pub(crate) fn give(&self, buffer: Vec<u8>) {
-        let mut buffers = self.buffers.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut buffers = self.buffers.lock();
         let kept: usize = buffers.iter().map(Vec::capacity).sum();
         if buffers.len() == MOST_BUFFERS || kept + buffer.capacity() > MOST_BYTES {
             return;

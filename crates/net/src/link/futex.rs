@@ -1,7 +1,8 @@
 //! Sleeping on a word of shared memory.
 
-use std::sync::atomic::AtomicU32;
 use std::time::Duration;
+
+use crate::sync::atomic::AtomicU32;
 
 /// Sleeps while `word` holds `expected`, until a wake whose bits meet `bits` or the end of `timeout`.
 /// `false` if a signal interrupted it.

@@ -6,7 +6,8 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
-use std::sync::Mutex;
+
+use crate::sync::{LockRank, Mutex};
 
 /// All blocks begin and end on pages.
 const PAGE: u64 = 4096;
@@ -79,7 +80,7 @@ impl Arena {
             return Err(io::Error::last_os_error());
         }
         let mapping = Mapping::new(&file, bytes)?;
-        Ok(Arena { file, mapping, blocks: Mutex::new(Blocks::new(bytes)) })
+        Ok(Arena { file, mapping, blocks: Mutex::new(LockRank::Blocks, Blocks::new(bytes)) })
     }
 
     pub(crate) fn file(&self) -> &OwnedFd {
@@ -96,32 +97,28 @@ impl Arena {
 
     /// Takes a block; its offset, or `None` if there is no room. Old contents may be in it.
     pub(crate) fn take(&self, bytes: u64) -> Option<u64> {
-        self.lock().take(bytes)
+        self.blocks.lock().take(bytes)
     }
 
     /// The length of a block that was taken.
     pub(crate) fn length(&self, offset: u64) -> Option<u64> {
-        self.lock().taken.get(&offset).copied()
+        self.blocks.lock().taken.get(&offset).copied()
     }
 
     /// Gives a block back. Its pages stay for the next who takes it.
     pub(crate) fn give(&self, offset: u64) {
-        self.lock().give(offset);
+        self.blocks.lock().give(offset);
     }
 
     /// Gives a block back together with its pages.
     pub(crate) fn give_pages(&self, offset: u64) {
-        let mut blocks = self.lock();
+        let mut blocks = self.blocks.lock();
         if let Some(bytes) = blocks.taken.get(&offset).copied() {
             let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
             // SAFETY: a plain system call on our own file; nobody uses the block any more.
             unsafe { libc::fallocate(self.file.as_raw_fd(), mode, offset as i64, bytes as i64) };
             blocks.give(offset);
         }
-    }
-
-    fn lock(&self) -> std::sync::MutexGuard<'_, Blocks> {
-        self.blocks.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 }
 

@@ -5,10 +5,11 @@
 //! one, and only once as many signals have come as the waiter can use: with four ranks on two cores, each
 //! needless wake costs as much as the exchange itself.
 
-use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
+use std::sync::atomic::Ordering::SeqCst;
 use std::time::Duration;
 
 use crate::link::futex;
+use crate::sync::atomic::AtomicU32;
 
 const WAITER: u32 = 1;
 const BACKGROUND: u32 = 2;
@@ -68,13 +69,16 @@ impl Wakeup {
         self.state.load(SeqCst) & ATTENDED != 0
     }
 
-    /// A waiter takes over, or leaves.
-    pub(crate) fn attend(&self, attended: bool) {
-        if attended {
-            self.state.fetch_or(ATTENDED, SeqCst);
-        } else {
-            self.state.fetch_and(!ATTENDED, SeqCst);
-        }
+    /// A waiter takes over.
+    pub(crate) fn attend(&self) {
+        self.state.fetch_or(ATTENDED, SeqCst);
+    }
+
+    /// The waiter leaves, who last drove when it had rung `seen` times. What has come since has woken nobody, because
+    /// he was there: `true` if `pending` says that it still lies there, and somebody else must be woken for it.
+    pub(crate) fn leave(&self, seen: u32, pending: impl Fn() -> bool) -> bool {
+        self.state.fetch_and(!ATTENDED, SeqCst);
+        self.count() != seen && pending()
     }
 
     /// The waiter sleeps until `need` more rings than `seen`; without a `need` also for acknowledgements, unless
@@ -91,6 +95,7 @@ impl Wakeup {
         let flags = WAITER | if need.is_none() { WAITER_READS } else { 0 };
         self.state.fetch_or(flags, SeqCst);
         let count = self.count();
+        let _ = seen;
         let due = count.wrapping_sub(target) as i32 >= 0;
         let work = due || (need.is_none() && pending());
         let undisturbed = work || futex::wait(&self.count, count, WAITER, Some(timeout));
@@ -114,3 +119,7 @@ impl Wakeup {
         self.state.fetch_and(!flags, SeqCst);
     }
 }
+
+#[cfg(all(test, loom))]
+#[path = "wakeup_model.rs"]
+mod model;

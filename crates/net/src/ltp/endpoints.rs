@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Instant;
 
 use tweed_proto::engine::config::Ltp;
@@ -20,6 +20,7 @@ use crate::link::stream::Socket;
 use crate::ltp::{Cipher, DatagramOptions, Datagrams, Handler, Parcel};
 use crate::operation::op::Op;
 use crate::state::{lock, Inner};
+use crate::sync::{Condvar, LockRank, Mutex};
 
 /// No peer needs more invitations that nobody has answered.
 const MOST_OFFERS: usize = 64;
@@ -66,7 +67,6 @@ struct Endpoint {
 }
 
 /// The sockets of a node, and invitations to those of its peers.
-#[derive(Default)]
 pub(crate) struct DatagramEndpoints {
     open: Mutex<Vec<Endpoint>>,
     offers: Mutex<PendingOffers>,
@@ -80,10 +80,20 @@ struct PendingOffers {
     lost: BTreeSet<usize>,
 }
 
+impl Default for DatagramEndpoints {
+    fn default() -> DatagramEndpoints {
+        DatagramEndpoints {
+            open: Mutex::new(LockRank::Endpoints, Vec::new()),
+            offers: Mutex::new(LockRank::Offers, PendingOffers::default()),
+            came: Condvar::default(),
+        }
+    }
+}
+
 impl DatagramEndpoints {
     /// A peer's invitation to the line of that number.
     pub(crate) fn keep(&self, peer: usize, number: u64, invitation: Vec<u8>) {
-        let mut offers = lock(&self.offers);
+        let mut offers = self.offers.lock();
         if offers.invitations.range((peer, 0)..=(peer, u64::MAX)).count() < MOST_OFFERS {
             offers.invitations.insert((peer, number), invitation);
         }
@@ -92,19 +102,19 @@ impl DatagramEndpoints {
 
     /// A peer is gone: nothing more is read for it, and nobody waits for its invitations.
     pub(crate) fn drop_peer(&self, peer: usize) {
-        lock(&self.open).iter().for_each(|line| line.datagrams.drop_peer(peer));
-        lock(&self.offers).lost.insert(peer);
+        self.open.lock().iter().for_each(|line| line.datagrams.drop_peer(peer));
+        self.offers.lock().lost.insert(peer);
         self.came.notify_all();
     }
 
     /// Ends all threads.
     pub(crate) fn close(&self) {
-        lock(&self.open).iter().for_each(|line| line.datagrams.close());
+        self.open.lock().iter().for_each(|line| line.datagrams.close());
     }
 
     /// The members that have not been invited to a line yet: from now on they have.
     fn strangers(&self, number: u64, company: &GroupPeers<'_>) -> Vec<(Rank, usize)> {
-        let mut open = lock(&self.open);
+        let mut open = self.open.lock();
         let line = open.iter_mut().find(|line| line.number == number);
         line.map(|line| company.far().filter(|&(_, peer)| line.met.insert(peer)).collect())
             .unwrap_or_default()
@@ -112,13 +122,13 @@ impl DatagramEndpoints {
 
     /// It is to be invited anew.
     fn forget(&self, number: u64, peer: usize) {
-        if let Some(line) = lock(&self.open).iter_mut().find(|line| line.number == number) {
+        if let Some(line) = self.open.lock().iter_mut().find(|line| line.number == number) {
             line.met.remove(&peer);
         }
     }
 
     fn wait(&self, peer: usize, number: u64, deadline: Instant) -> Result<Vec<u8>, &'static str> {
-        let mut offers = lock(&self.offers);
+        let mut offers = self.offers.lock();
         loop {
             if let Some(invitation) = offers.invitations.remove(&(peer, number)) {
                 return Ok(invitation);
@@ -130,7 +140,7 @@ impl DatagramEndpoints {
             if left.is_zero() {
                 return Err("it has sent no invitation in time");
             }
-            offers = self.came.wait_timeout(offers, left).unwrap_or_else(PoisonError::into_inner).0;
+            offers = self.came.wait_timeout(offers, left);
         }
     }
 }
@@ -180,7 +190,7 @@ impl Inner {
 
     /// The line with these settings.
     fn line(&self, number: u64, ltp: &Ltp) -> Result<Arc<Datagrams>, EngineError> {
-        let mut open = lock(&self.endpoints.open);
+        let mut open = self.endpoints.open.lock();
         if let Some(line) = open.iter().find(|line| line.number == number) {
             return Ok(Arc::clone(&line.datagrams));
         }
@@ -268,6 +278,6 @@ mod tests {
     fn nobody_fills_the_memory_with_letters() {
         let endpoints = DatagramEndpoints::default();
         (0..1000).for_each(|number| endpoints.keep(1, number, vec![0; 40]));
-        assert_eq!(lock(&endpoints.offers).invitations.len(), MOST_OFFERS);
+        assert_eq!(endpoints.offers.lock().invitations.len(), MOST_OFFERS);
     }
 }

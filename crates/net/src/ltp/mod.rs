@@ -3,10 +3,11 @@
 //! `tweed_proto::ltp::Link` decides what leaves when, and what a packet that came in means. Here are the socket
 //! (`socket`), the bursts that go through it (`burst`), the seal on each packet (`seal`, with keys that travel in an
 //! `invitation`), the peers (`peers`, `peer`), memory for what arrives (`landing`), and the thread that walks from one
-//! to the next (`thread`, which sleeps in `wait`).
+//! to the next (`thread`, which sleeps in `wait` on an `event`).
 
 mod burst;
 pub(crate) mod endpoints;
+mod event;
 mod invitation;
 mod landing;
 mod peer;
@@ -20,12 +21,14 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 pub use tweed_proto::engine::Parcel;
 use tweed_proto::ltp::{Closing, Figures, Outgoing, Settings, TAG_BYTES};
+
+use crate::sync::{LockRank, Mutex, MutexGuard};
 
 pub(crate) use invitation::is_invitation;
 pub use peers::Refused;
@@ -134,7 +137,7 @@ impl Datagrams {
             options,
             handler,
             waker: Waker::new()?,
-            peers: Mutex::default(),
+            peers: Mutex::new(LockRank::DatagramPeers, Peers::default()),
             callers: AtomicUsize::new(0),
             stopping: AtomicBool::new(false),
             began: Instant::now(),
@@ -142,7 +145,7 @@ impl Datagrams {
         let of_thread = shared.clone();
         let thread =
             std::thread::Builder::new().name("tweed-ltp".into()).spawn(move || thread::run(&of_thread))?;
-        Ok(Arc::new(Datagrams { shared, thread: Mutex::new(Some(thread)) }))
+        Ok(Arc::new(Datagrams { shared, thread: Mutex::new(LockRank::DatagramThread, Some(thread)) }))
     }
 
     /// Begins with a peer, anew if there was one of this number. What it returns is secret, and is to reach the peer's
@@ -229,7 +232,7 @@ impl Datagrams {
     pub fn close(&self) {
         self.shared.stopping.store(true, SeqCst);
         self.shared.waker.wake();
-        let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let thread = self.thread.lock().take();
         if let Some(thread) = thread {
             // A panic of the thread has been printed by then.
             let _ = thread.join();
@@ -252,7 +255,7 @@ impl Shared {
     /// For callers, who go before the thread.
     fn enter(&self) -> MutexGuard<'_, Peers> {
         self.callers.fetch_add(1, SeqCst);
-        let peers = self.peers.lock().unwrap_or_else(PoisonError::into_inner);
+        let peers = self.peers.lock();
         self.callers.fetch_sub(1, SeqCst);
         peers
     }
@@ -262,6 +265,6 @@ impl Shared {
         while self.callers.load(SeqCst) > 0 {
             std::thread::yield_now();
         }
-        self.peers.lock().unwrap_or_else(PoisonError::into_inner)
+        self.peers.lock()
     }
 }

@@ -5,8 +5,8 @@ use std::sync::atomic::Ordering::SeqCst;
 use std::time::Duration;
 
 use super::burst::Burst;
+use super::event::sleep_exactly;
 use super::socket::Bins;
-use super::wait::sleep_exactly;
 use super::{Parcel, Shared, Word};
 
 /// So many bursts leave before packets are taken in again: acknowledgements must not wait long.

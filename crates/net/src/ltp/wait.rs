@@ -1,36 +1,30 @@
 //! How the thread sleeps: until the socket has something, a caller wakes it, or a time has come, to the microsecond.
 
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
-use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::os::fd::RawFd;
+use std::sync::atomic::Ordering::SeqCst;
 use std::time::Duration;
+
+use super::event::Event;
+use crate::sync::atomic::AtomicBool;
 
 /// What ends a sleep early. Waking a thread that is awake costs no system call.
 pub(super) struct Waker {
-    event: OwnedFd,
+    event: Event,
     called: AtomicBool,
     asleep: AtomicBool,
 }
 
 impl Waker {
     pub(super) fn new() -> io::Result<Waker> {
-        // SAFETY: no pointers.
-        let event = unsafe { libc::eventfd(0, libc::EFD_NONBLOCK | libc::EFD_CLOEXEC) };
-        if event < 0 {
-            return Err(io::Error::last_os_error());
-        }
-        // SAFETY: it was opened just now and belongs to nobody.
-        let event = unsafe { OwnedFd::from_raw_fd(event) };
-        Ok(Waker { event, called: AtomicBool::new(false), asleep: AtomicBool::new(false) })
+        Ok(Waker { event: Event::new()?, called: AtomicBool::new(false), asleep: AtomicBool::new(false) })
     }
 
     /// The thread looks again at what there is to do.
     pub(super) fn wake(&self) {
         self.called.store(true, SeqCst);
         if self.asleep.swap(false, SeqCst) {
-            let one = 1u64;
-            // SAFETY: eight bytes of `one`. It cannot fail: nobody counts it up to its end.
-            unsafe { libc::write(self.event.as_raw_fd(), (&raw const one).cast(), 8) };
+            self.event.signal();
         }
     }
 
@@ -38,48 +32,35 @@ impl Waker {
     /// sleep, or the time is over; `None`: without end.
     pub(super) fn sleep(&self, socket: RawFd, write: bool, timeout: Option<Duration>) {
         self.asleep.store(true, SeqCst);
-        if !self.called.swap(false, SeqCst) {
-            poll(socket, self.event.as_raw_fd(), write, timeout);
-        }
-        if !self.asleep.swap(false, SeqCst) {
-            let mut count = 0u64;
-            // SAFETY: eight bytes of `count`; it does not block.
-            unsafe { libc::read(self.event.as_raw_fd(), (&raw mut count).cast(), 8) };
-        }
+        let signalled = !self.called.swap(false, SeqCst) && self.event.wait(socket, write, timeout);
+        self.asleep.store(false, SeqCst);
         self.called.store(false, SeqCst);
+        // Who wakes a thread that wakes by itself may signal only now, or later: then the next sleep ends at once and
+        // clears the event. Asking `asleep` whether to clear it would leave it signalled, and no sleep would last.
+        if signalled {
+            self.event.clear();
+        }
     }
 }
 
-fn poll(socket: RawFd, event: RawFd, write: bool, timeout: Option<Duration>) {
-    let events = libc::POLLIN | if write { libc::POLLOUT } else { 0 };
-    let mut fds = [
-        libc::pollfd { fd: socket, events, revents: 0 },
-        libc::pollfd { fd: event, events: libc::POLLIN, revents: 0 },
-    ];
-    let time = timeout.map(|t| libc::timespec {
-        tv_sec: t.as_secs().min(3600) as libc::time_t,
-        tv_nsec: t.subsec_nanos().into(),
-    });
-    let time = time.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
-    // SAFETY: two entries, and a time or none. If a signal interrupts it, the caller looks once more for nothing.
-    unsafe { libc::ppoll(fds.as_mut_ptr(), 2, time, std::ptr::null()) };
-}
+#[cfg(all(test, loom))]
+#[path = "wait_model.rs"]
+mod model;
 
-/// The kernel lets threads sleep up to 50 µs longer, to wake several at once; packets are paced finer than that.
-pub(super) fn sleep_exactly() {
-    // SAFETY: no pointers; 1 ns is the least.
-    unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1) };
-}
-
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
     use std::net::UdpSocket;
+    use std::os::fd::AsRawFd;
     use std::sync::Arc;
+
+    fn socket() -> UdpSocket {
+        UdpSocket::bind("127.0.0.1:0").expect("a socket opens")
+    }
 
     #[test]
     fn a_call_before_or_during_a_sleep_ends_it() {
-        let socket = UdpSocket::bind("127.0.0.1:0").expect("a socket opens");
+        let socket = socket();
         let waker = Arc::new(Waker::new().expect("an event opens"));
         waker.wake();
         waker.sleep(socket.as_raw_fd(), false, None);
@@ -94,8 +75,16 @@ mod tests {
 
     #[test]
     fn a_packet_ends_it() {
-        let socket = UdpSocket::bind("127.0.0.1:0").expect("a socket opens");
+        let socket = socket();
         socket.send_to(&[1], socket.local_addr().expect("it is bound")).expect("it is sent");
         Waker::new().expect("an event opens").sleep(socket.as_raw_fd(), false, None);
+    }
+
+    #[test]
+    fn a_signal_that_comes_late_ends_one_sleep_and_no_more() {
+        let waker = Waker::new().expect("an event opens");
+        waker.event.signal();
+        waker.sleep(socket().as_raw_fd(), false, None);
+        assert!(!waker.event.wait(socket().as_raw_fd(), false, Some(Duration::ZERO)));
     }
 }

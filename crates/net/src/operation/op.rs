@@ -1,6 +1,6 @@
 //! A caller's handle on one operation.
 
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::{Mutex, OnceLock};
 use std::time::Duration;
 
@@ -8,6 +8,7 @@ use tweed_proto::engine::EngineError;
 use tweed_schedule::Rank;
 
 use crate::link::futex;
+use crate::sync::atomic::AtomicU32;
 
 /// What a user has asked to be called.
 pub(crate) type Callback = Box<dyn FnOnce() + Send>;
@@ -95,3 +96,7 @@ impl Op {
         futex::wait(&self.state, PENDING, u32::MAX, Some(timeout))
     }
 }
+
+#[cfg(all(test, loom))]
+#[path = "op_model.rs"]
+mod model;

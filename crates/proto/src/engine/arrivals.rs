@@ -30,6 +30,7 @@ impl<H: Host> Engine<H> {
         self.peers.get_mut(peer).traffic.received(&message);
         let at = self.landed.keep_placed(self.active[index].run, place, u64::from(message.bytes));
         self.note_heard(index, peer);
+        self.note_begun(peer, &message);
         self.hand_over_or_fail(index, peer, message, at);
         self.look_first = true;
     }

@@ -61,7 +61,7 @@ impl<H: Host> Engine<H> {
     }
 
     /// The peer has come so far: values that were held back for it may leave.
-    fn note_begun(&mut self, peer: usize, message: &Message) {
+    pub(super) fn note_begun(&mut self, peer: usize, message: &Message) {
         let Some(group) = self.groups.get_mut(&message.group) else { return };
         for ticket in group.flow.handle_begun(peer, message.op) {
             if let Some(index) = self.active.iter().position(|a| a.run == ticket.run) {

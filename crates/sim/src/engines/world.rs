@@ -239,6 +239,12 @@ impl World {
 
     /// Somebody comes back by the time at which something is due.
     fn check_deadline(&self, process: &Process) -> Result<(), Violation> {
+        if !self.kernel.borrow().processes[process.me].inbox.is_empty() {
+            return Err(format!(
+                "process {}: something was left for the engine, and everybody sleeps",
+                process.me
+            ));
+        }
         let Some(due) = process.engine.next_deadline() else { return Ok(()) };
         let sleepers = process.threads.iter().filter_map(|thread| match thread.sleep {
             Sleep::OnWakeup(_, until) => Some(until.unwrap_or(Time::MAX)),

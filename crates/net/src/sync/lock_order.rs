@@ -1,0 +1,146 @@
+//! The order in which a thread may take the locks of this crate.
+//!
+//! Two threads that take two locks in different orders wait for each other forever, once in a million runs. So each lock has
+//! a rank, and a thread takes only locks of higher rank than all that it holds. Debug builds check this at every lock, whether
+//! another thread is near or not, and panic with both names; release builds check nothing.
+
+/// The locks, outermost first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[allow(dead_code, reason = "the rooms take their ranks one after the other")]
+pub(crate) enum LockRank {
+    /// `Inner::joining`: held while a group is joined.
+    Joining,
+    /// `Inner::attendant`: held by the caller that drives while it waits.
+    Attendant,
+    /// `Inner::pending`: who has called and was not named by a group yet.
+    Pending,
+    /// `Inner::engine`: held while the engine is driven.
+    Engine,
+    /// `DatagramEndpoints::open`: sockets for packets.
+    Endpoints,
+    /// `DatagramEndpoints::offers`: invitations to sockets of peers.
+    Offers,
+    /// `ltp::Datagrams::thread`: the handle of a socket's thread.
+    DatagramThread,
+    /// `ltp::Shared::peers`: links to the peers of one socket.
+    DatagramPeers,
+    /// `Group::plans`: which schedule runs what.
+    Plans,
+    /// `Inbox`: events for the engine.
+    Inbox,
+    /// `Post::added`: what the watcher is to watch.
+    Watches,
+    /// `Listener::guests`: callers that have not said who they are.
+    Guests,
+    /// `Refusals::by_reason`.
+    Refusals,
+    /// `Op::callback`.
+    Callback,
+    /// `Stream::queue`: frames that have not left yet.
+    StreamQueue,
+    /// `Sealed::incoming`.
+    SealedIncoming,
+    /// `Sealed::outgoing`.
+    SealedOutgoing,
+    /// `BufferPool::buffers`.
+    BufferPool,
+    /// `Arena::blocks`.
+    Blocks,
+}
+
+#[cfg(debug_assertions)]
+mod checked {
+    use std::cell::RefCell;
+
+    use super::LockRank;
+
+    thread_local! {
+        static HELD: RefCell<Vec<LockRank>> = const { RefCell::new(Vec::new()) };
+    }
+
+    /// A lock's place in the order.
+    pub(in crate::sync) struct Order(LockRank);
+
+    /// A thread holds a lock, until this is dropped.
+    pub(in crate::sync) struct Held(LockRank);
+
+    impl Order {
+        pub(in crate::sync) const fn new(rank: LockRank) -> Order {
+            Order(rank)
+        }
+
+        /// Before a thread waits for the lock. Panics if it must not.
+        #[track_caller]
+        pub(in crate::sync) fn enter(&self) -> Held {
+            if let Some(held) = HELD.with_borrow(|held| held.iter().copied().max()) {
+                assert!(
+                    held < self.0,
+                    "locks out of order: {:?} is taken while {held:?} is held; it goes before it",
+                    self.0
+                );
+            }
+            self.enter_unasked()
+        }
+
+        /// After a thread has taken the lock without waiting, which hangs in no order.
+        pub(in crate::sync) fn enter_unasked(&self) -> Held {
+            HELD.with_borrow_mut(|held| held.push(self.0));
+            Held(self.0)
+        }
+    }
+
+    impl Held {
+        /// Before a thread gives the lock back for a while and waits for it again. Panics if it holds one that goes after it.
+        #[track_caller]
+        pub(in crate::sync) fn check_wait(&self) {
+            let last = HELD.with_borrow(|held| held.iter().copied().max());
+            assert!(last <= Some(self.0), "{:?} is waited for while {last:?} is held", self.0);
+        }
+    }
+
+    impl Drop for Held {
+        fn drop(&mut self) {
+            // At the end of a thread its list may be gone already, and nobody asks any more.
+            let _ = HELD.try_with(|held| {
+                let mut held = held.borrow_mut();
+                if let Some(at) = held.iter().rposition(|&rank| rank == self.0) {
+                    held.remove(at);
+                }
+            });
+        }
+    }
+}
+
+#[cfg(not(debug_assertions))]
+mod unchecked {
+    use super::LockRank;
+
+    /// Nothing.
+    pub(in crate::sync) struct Order;
+
+    /// Nothing.
+    pub(in crate::sync) struct Held;
+
+    impl Order {
+        pub(in crate::sync) const fn new(_rank: LockRank) -> Order {
+            Order
+        }
+
+        pub(in crate::sync) fn enter(&self) -> Held {
+            Held
+        }
+
+        pub(in crate::sync) fn enter_unasked(&self) -> Held {
+            Held
+        }
+    }
+
+    impl Held {
+        pub(in crate::sync) fn check_wait(&self) {}
+    }
+}
+
+#[cfg(debug_assertions)]
+pub(super) use checked::{Held, Order};
+#[cfg(not(debug_assertions))]
+pub(super) use unchecked::{Held, Order};
