@@ -4,7 +4,7 @@ use loom::sync::Arc;
 use loom::thread;
 
 use super::*;
-use crate::link::message::Kind;
+use tweed_proto::engine::message::Kind;
 
 /// A queue in memory that loom knows.
 pub(in crate::link) struct Shared(std::cell::UnsafeCell<ShmQueue>);

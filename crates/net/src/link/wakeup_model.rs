@@ -5,7 +5,7 @@ use std::sync::Arc;
 use loom::thread;
 
 use super::*;
-use crate::link::message::Kind;
+use tweed_proto::engine::message::Kind;
 use crate::link::shm_queue::model::Shared;
 use crate::{bounded, model};
 

@@ -10,7 +10,7 @@ use crate::model;
 #[test]
 fn who_waits_for_the_end_sees_it() {
     model(|| {
-        let op = Arc::new(Op::new(Instant::now(), Duration::ZERO));
+        let op = Arc::new(Op::new(Vec::new()));
         let sleepers = [0, 1].map(|_| {
             let op = Arc::clone(&op);
             thread::spawn(move || {
@@ -20,8 +20,7 @@ fn who_waits_for_the_end_sees_it() {
                 assert_eq!(op.source(), 7);
             })
         });
-        op.set_source(7);
-        op.end(Ok(()));
+        assert!(op.end(Ok(()), Some(7)).is_none(), "nobody asked to be called");
         sleepers.into_iter().for_each(|sleeper| sleeper.join().expect("it ends"));
     });
 }

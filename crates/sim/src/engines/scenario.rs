@@ -183,7 +183,7 @@ impl Scenario {
             hosts,
             streams: draw(rng, 1, 3) as usize,
             capacity: if full { draw(rng, 60, 300) } else { 1 << 20 },
-            piece_bytes: if chance(rng, 0.06) { 8192 } else { 64 << draw(rng, 0, 3) },
+            piece_bytes: if !full && chance(rng, 0.06) { 8192 } else { 64 << draw(rng, 0, 3) },
             window: draw(rng, 1, 3) as u32,
             groups: 0,
             ops: Vec::new(),
