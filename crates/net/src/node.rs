@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tweed_proto::late::Limits;
 
@@ -73,6 +73,9 @@ pub struct GroupSpec {
     pub terms: GroupConfig,
 }
 
+/// A process that leaves gives calls under way and its peers so long.
+const FAREWELL: Duration = Duration::from_secs(1);
+
 /// What the threads of a node have in common.
 pub(crate) struct Inner {
     pub(crate) options: NodeOptions,
@@ -103,7 +106,10 @@ pub(crate) struct Inner {
 /// A process's place in the network.
 pub struct Node {
     inner: Arc<Inner>,
-    threads: Vec<JoinHandle<()>>,
+    /// Empty once it has left.
+    threads: Mutex<Vec<JoinHandle<()>>>,
+    /// The numbers of all groups that it has joined.
+    joined: Mutex<Vec<u32>>,
 }
 
 impl Node {
@@ -128,7 +134,7 @@ impl Node {
         }
         let threads = threads.into_iter().collect::<io::Result<Vec<_>>>();
         let threads = threads.map_err(|e| EngineError::setup("the engine's threads cannot be started", e))?;
-        Ok(Node { inner, threads })
+        Ok(Node { inner, threads: Mutex::new(threads), joined: Mutex::default() })
     }
 
     /// The address card to give to the other ranks.
@@ -144,6 +150,10 @@ impl Node {
     /// Meets the other ranks. All of them must call it.
     pub fn join(&self, spec: GroupSpec) -> Result<Group, EngineError> {
         self.inner.check_process()?;
+        if self.inner.is_stopping() {
+            let text = format!("group {:?}: the engine has left the network, as the process ends", spec.name);
+            return Err(EngineError::Usage(text));
+        }
         if let Some(why) = spec.terms.objection(spec.cards.len() as u32) {
             return Err(EngineError::Usage(format!("group {:?}: {why}", spec.name)));
         }
@@ -152,27 +162,49 @@ impl Node {
         let members = Arc::new(self.inner.meet_all(&spec)?);
         lock(&self.inner.engine).open_group(Arc::clone(&members))?;
         self.inner.ring();
+        lock(&self.joined).push(spec.number);
         Ok(Group::new(Arc::clone(&self.inner), members, plans))
     }
 
     /// Shared memory that peers on this host read and write in place.
-    pub fn alloc(&self, bytes: u64) -> Option<*mut u8> {
-        self.inner.alloc(bytes)
+    pub fn alloc(&self, bytes: u64) -> Result<*mut u8, EngineError> {
+        self.inner.check_process()?;
+        self.inner.alloc(bytes).ok_or_else(|| {
+            let advice = "free `tweed.empty` tensors first";
+            EngineError::Usage(format!("no room for {bytes} bytes in shared memory; {advice}"))
+        })
     }
 
-    /// Gives back what `alloc` returned.
+    /// Gives back what `alloc` returned. In a fork nothing happens: the memory is the child's own.
     pub fn free(&self, address: *mut u8) {
         self.inner.free(address);
     }
 }
 
-impl Drop for Node {
-    fn drop(&mut self) {
+impl Node {
+    /// Leaves all groups and the network in good order, within [`FAREWELL`]. Calls that are under way then end as
+    /// aborted. Again, or in a fork, nothing happens.
+    ///
+    /// It goes on reading until all peers have closed: were its sockets closed with something unread in them, the kernel
+    /// would reset the connections and throw away what a peer has not read yet, perhaps of its last call.
+    pub fn leave(&self) {
         if self.inner.check_process().is_err() {
-            // The threads are the parent's.
-            return std::mem::forget(std::mem::take(&mut self.threads));
+            return;
         }
+        let threads = std::mem::take(&mut *lock(&self.threads));
+        if threads.is_empty() {
+            return;
+        }
+        let now = Instant::now();
+        self.inner.settle(now + FAREWELL / 2, |engine| !engine.is_busy());
+        let joined = std::mem::take(&mut *lock(&self.joined));
+        joined.into_iter().for_each(|number| self.inner.close_group(number));
         self.inner.send_bye();
+        self.inner.settle(now + FAREWELL, |engine| engine.links.peers.iter().all(|p| p.lost.is_some()));
+        self.stop(threads);
+    }
+
+    fn stop(&self, threads: Vec<JoinHandle<()>>) {
         self.inner.endpoints.close();
         self.inner.stopping.store(true, Ordering::Release);
         if let Some(listener) = &self.inner.listener {
@@ -180,8 +212,27 @@ impl Drop for Node {
         }
         self.inner.watcher.wake();
         self.inner.ring();
-        for thread in self.threads.drain(..) {
+        for thread in threads {
             let _ = thread.join();
+        }
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        self.leave();
+        // In a fork they are the parent's.
+        std::mem::forget(std::mem::take(&mut self.threads));
+    }
+}
+
+impl Inner {
+    /// Lets the threads work until `done`, or until it is too late. It looks every few milliseconds: what is done once
+    /// at the very end is not worth a signal of its own.
+    fn settle(&self, until: Instant, done: impl Fn(&Engine) -> bool) {
+        self.drive_for_others(lock(&self.engine));
+        while !done(&lock(&self.engine)) && Instant::now() < until {
+            std::thread::sleep(Duration::from_millis(2));
         }
     }
 }
@@ -202,6 +253,7 @@ fn open(
     let uid = random_uid()?;
     let local_name = format!("tweed-{uid}");
     let local = UnixListener::bind_addr(&SocketAddr::from_abstract_name(&local_name)?)?;
+    crate::link::fork::shut_in_children(&local);
     let card = PeerDescriptor {
         protocol: PROTOCOL,
         key: keys.as_ref().map(|k| hex(&k.identity.public)),

@@ -145,14 +145,11 @@ impl Inner {
     }
 
     pub(crate) fn alloc(&self, bytes: u64) -> Option<*mut u8> {
-        let offset = self.arena.take(bytes)?;
-        self.arena.mapping().at(offset, bytes)
+        self.arena.lend(bytes)
     }
 
     pub(crate) fn free(&self, address: *mut u8) {
-        if let Some(offset) = self.arena.mapping().offset_of(address, 0) {
-            self.arena.give_pages(offset);
-        }
+        self.arena.free(address);
     }
 
     pub(crate) fn close_group(&self, number: u32) {

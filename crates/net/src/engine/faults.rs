@@ -12,6 +12,9 @@ use crate::link::message::{Kind, Message, WHOLE_GROUP};
 use crate::link::stream::Payload;
 use crate::operation::active::{ActiveOp, Draft};
 
+/// Why a peer is gone that has said so.
+pub(super) const LEFT: &str = "it has left in good order";
+
 impl Engine {
     /// Takes in what has come already: what a peer had said, and taken, before it went still counts.
     pub(super) fn catch_up(&mut self) {
@@ -76,6 +79,11 @@ impl Engine {
         let host = state.host.clone();
         if let Some(state) = self.groups.get_mut(&number).filter(|c| c.broken.is_none()) {
             let rank = state.members.rank_of(peer).unwrap_or(0);
+            if why == LEFT {
+                // It made all its calls, and what this rank has not come to may have come already.
+                state.left.insert(rank);
+                return;
+            }
             let name = &state.members.name;
             let gone = EngineError::PeerLost(format!(
                 "rank {rank} on {host} of group {name:?} is gone ({why}). Make the group anew without it, or restart it"

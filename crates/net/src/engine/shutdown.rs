@@ -69,7 +69,7 @@ impl Engine {
             return;
         }
         match message.kind {
-            Kind::Bye => self.handle_lost(peer, "it has left in good order".into()),
+            Kind::Bye => self.handle_lost(peer, super::faults::LEFT.into()),
             _ => self.handle_leave(peer, message.group),
         }
     }
