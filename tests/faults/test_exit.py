@@ -6,6 +6,7 @@ import gc
 import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import torch
@@ -87,16 +88,25 @@ def drops_its_node_while_a_callback_runs(rank: int, size: int) -> str:
         meeting.get("rank 0 is through")
         return "told"
     work = dist.all_reduce(torch.ones(1), async_op=True)
-    work.get_future().then(lambda done: meeting.get("rank 0 leaves"))
+    begun, ended = threading.Event(), threading.Event()
+
+    def called(_done: object) -> None:
+        begun.set()
+        meeting.get("rank 0 leaves")
+        ended.set()
+
+    work.get_future().then(called)
     meeting.set("rank 0 has a callback", "")
+    begun.wait()
     del work
     dist.destroy_process_group()
     node._nodes.clear()
     gc.collect()  # the node goes here at the latest
+    found = ended.is_set()
     meeting.set("rank 0 is through", "")
-    return "gone"
+    return "after its callback" if found else "before its callback"
 
 
 def test_a_node_is_dropped_without_the_interpreters_lock(way: str) -> None:
     with Ranks(drops_its_node_while_a_callback_runs, 2, backend="tweed") as ranks:
-        assert endings(ranks, 2) == {0: "gone", 1: "told"}
+        assert endings(ranks, 2) == {0: "after its callback", 1: "told"}

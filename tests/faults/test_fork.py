@@ -8,6 +8,7 @@ import signal
 from collections.abc import Callable
 from datetime import timedelta
 
+import pytest
 import torch
 import torch.distributed as dist
 
@@ -83,24 +84,21 @@ def test_beyond_a_gigabyte_a_child_sees_what_the_parent_writes_and_never_the_oth
     assert run_ranks(writes, 1, 300_000_000) == [("[5.0, 9.0, 1.0]", [5.0, 1.0, 1.0])]
 
 
-def shares_gradients(rank: int, size: int) -> tuple[str, float]:
-    model = torch.nn.parallel.DistributedDataParallel(
-        torch.nn.Linear(64, 64), gradient_as_bucket_view=True, broadcast_buffers=False
-    )
-    model(torch.ones(2, 64)).sum().backward()
-    (weight, _) = model.parameters()
-    before = weight.grad.clone()
+def lends(rank: int, size: int) -> tuple[str, float]:
+    backend = dist.distributed_c10d._get_default_group()._get_backend(torch.device("cpu"))
+    tensor = backend.allocate_tensor(1000, dtype=torch.float32, device=torch.device("cpu")).fill_(7)
 
-    def zero() -> bool:
-        same = torch.equal(weight.grad, before)
-        weight.grad.zero_()
-        return same
+    def write() -> float:
+        before = tensor.mean().item()
+        tensor.fill_(9)
+        return before
 
-    return Child(zero).end(), (weight.grad - before).abs().sum().item()
+    return Child(write).end(), tensor.mean().item()
 
 
-def test_gradient_buckets_are_the_childs_own(way: str) -> None:
-    assert run_ranks(shares_gradients, 2, backend="tweed") == [("True", 0.0)] * 2
+def test_what_torch_allocates_by_the_backend_is_the_childs_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TWEED_BINDING", "native")
+    assert run_ranks(lends, 2, backend="tweed") == [("7.0", 7.0)] * 2
 
 
 def waits(rank: int, size: int) -> tuple[str, list[float]]:

@@ -76,6 +76,9 @@ pub struct GroupSpec {
 /// A process that leaves gives calls under way and its peers so long.
 const FAREWELL: Duration = Duration::from_secs(1);
 
+/// And its threads so long, which may be in a callback of the user. Who does not come back from it is left there.
+const LAST_CALLBACK: Duration = Duration::from_secs(5);
+
 /// What the threads of a node have in common.
 pub(crate) struct Inner {
     pub(crate) options: NodeOptions,
@@ -212,8 +215,11 @@ impl Node {
         }
         self.inner.watcher.wake();
         self.inner.ring();
+        let until = Instant::now() + LAST_CALLBACK;
         for thread in threads {
-            let _ = thread.join();
+            while !thread.is_finished() && Instant::now() < until {
+                std::thread::sleep(Duration::from_millis(2));
+            }
         }
     }
 }

@@ -36,8 +36,8 @@ def empty(
 
     In a forked child it is a tensor of the child's own, as any other: it has the content at the fork, and
     neither process sees what the other writes later. Where a process holds more than 1 GiB of such memory,
-    gradient buckets of DDP included, a page that the child has not written shows what the parent writes
-    there, and zeros once the parent has freed the tensor.
+    what torch allocates through the backend included, a page that the child has not written shows what the
+    parent writes there, and zeros once the parent has freed the tensor.
 
     Cost: no copy; pages are taken at the first touch. A fork (each worker of a DataLoader with the start
     method "fork" is one) copies what such memory holds, up to 1 GiB in all, and the parent waits for it.

@@ -55,6 +55,8 @@ unsafe fn copy_block(block: usize, file: RawFd, offset: usize, bytes: usize) -> 
     let mut next = offset;
     while let Some((from, to)) = next_data(file, next, offset + bytes) {
         let skipped = from - offset;
+        // SAFETY: the range lies in the fresh mapping. All its pages at once; if that fails, they come one by one.
+        unsafe { libc::madvise(fresh.byte_add(skipped), to - from, libc::MADV_POPULATE_WRITE) };
         // SAFETY: both ranges lie in the two mappings, which are apart.
         unsafe {
             std::ptr::copy_nonoverlapping(
