@@ -45,7 +45,7 @@ def test_a_last_call_that_others_have_not_come_to_yet_reaches_them(way: str) -> 
 
 
 _SCRIPT = """
-import datetime, sys, torch, torch.distributed as dist
+import datetime, sys, threading, torch, torch.distributed as dist
 rank = int(sys.argv[1])
 store = dist.FileStore(sys.argv[2], 2)
 dist.init_process_group("tweed", store=store, rank=rank, world_size=2, timeout=datetime.timedelta(seconds=30))
@@ -54,12 +54,14 @@ dist.all_reduce(value)
 if rank == 0:
     never = dist.irecv(torch.zeros(4), 1, tag=7)
     work = dist.all_reduce(torch.ones(4), async_op=True)
-    work.get_future().then(lambda done: None)
+    work.get_future().then(lambda done: threading.Event().wait())
+    store.set("rank 0 has a callback", "")
+store.get("rank 0 has a callback")
 print("end of", rank, flush=True)
 """
 
 
-def test_an_interpreter_ends_well_with_calls_under_way(way: str, tmp_path: Path) -> None:
+def test_an_interpreter_ends_well_with_calls_and_callbacks_under_way(way: str, tmp_path: Path) -> None:
     start = [sys.executable, "-c", _SCRIPT]
     ranks = [
         subprocess.Popen(

@@ -5,10 +5,10 @@ use std::net::IpAddr;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener};
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tweed_proto::late::Limits;
 
@@ -73,12 +73,6 @@ pub struct GroupSpec {
     pub terms: GroupConfig,
 }
 
-/// A process that leaves gives calls under way and its peers so long.
-const FAREWELL: Duration = Duration::from_secs(1);
-
-/// And its threads so long, which may be in a callback of the user. Who does not come back from it is left there.
-const LAST_CALLBACK: Duration = Duration::from_secs(5);
-
 /// What the threads of a node have in common.
 pub(crate) struct Inner {
     pub(crate) options: NodeOptions,
@@ -97,7 +91,7 @@ pub(crate) struct Inner {
     /// `None` without a secret.
     pub(crate) keys: Option<Keys>,
     /// `None` if it only dials out.
-    listener: Option<Arc<Listener>>,
+    pub(crate) listener: Option<Arc<Listener>>,
     /// Who has called and was not named by a group yet.
     pub(crate) pending: Mutex<Pending<Link>>,
     /// A connection became pending, or a peer.
@@ -108,11 +102,11 @@ pub(crate) struct Inner {
 
 /// A process's place in the network.
 pub struct Node {
-    inner: Arc<Inner>,
+    pub(crate) inner: Arc<Inner>,
     /// Empty once it has left.
-    threads: Mutex<Vec<JoinHandle<()>>>,
+    pub(crate) threads: Mutex<Vec<JoinHandle<()>>>,
     /// The numbers of all groups that it has joined.
-    joined: Mutex<Vec<u32>>,
+    pub(crate) joined: Mutex<Vec<u32>>,
 }
 
 impl Node {
@@ -184,62 +178,11 @@ impl Node {
     }
 }
 
-impl Node {
-    /// Leaves all groups and the network in good order, within [`FAREWELL`]. Calls that are under way then end as
-    /// aborted. Again, or in a fork, nothing happens.
-    ///
-    /// It goes on reading until all peers have closed: were its sockets closed with something unread in them, the kernel
-    /// would reset the connections and throw away what a peer has not read yet, perhaps of its last call.
-    pub fn leave(&self) {
-        if self.inner.check_process().is_err() {
-            return;
-        }
-        let threads = std::mem::take(&mut *lock(&self.threads));
-        if threads.is_empty() {
-            return;
-        }
-        let now = Instant::now();
-        self.inner.settle(now + FAREWELL / 2, |engine| !engine.is_busy());
-        let joined = std::mem::take(&mut *lock(&self.joined));
-        joined.into_iter().for_each(|number| self.inner.close_group(number));
-        self.inner.send_bye();
-        self.inner.settle(now + FAREWELL, |engine| engine.links.peers.iter().all(|p| p.lost.is_some()));
-        self.stop(threads);
-    }
-
-    fn stop(&self, threads: Vec<JoinHandle<()>>) {
-        self.inner.endpoints.close();
-        self.inner.stopping.store(true, Ordering::Release);
-        if let Some(listener) = &self.inner.listener {
-            listener.close();
-        }
-        self.inner.watcher.wake();
-        self.inner.ring();
-        let until = Instant::now() + LAST_CALLBACK;
-        for thread in threads {
-            while !thread.is_finished() && Instant::now() < until {
-                std::thread::sleep(Duration::from_millis(2));
-            }
-        }
-    }
-}
-
 impl Drop for Node {
     fn drop(&mut self) {
         self.leave();
         // In a fork they are the parent's.
         std::mem::forget(std::mem::take(&mut self.threads));
-    }
-}
-
-impl Inner {
-    /// Lets the threads work until `done`, or until it is too late. It looks every few milliseconds: what is done once
-    /// at the very end is not worth a signal of its own.
-    fn settle(&self, until: Instant, done: impl Fn(&Engine) -> bool) {
-        self.drive_for_others(lock(&self.engine));
-        while !done(&lock(&self.engine)) && Instant::now() < until {
-            std::thread::sleep(Duration::from_millis(2));
-        }
     }
 }
 
