@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
+import random
+import resource
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -145,6 +148,47 @@ def test_what_goes_wrong_is_a_warning(caplog: pytest.LogCaptureFixture) -> None:
     group.gone = True
     stop()
     assert "the figures of this group are not told any further" in caplog.text
+
+
+def test_a_row_too_long_for_the_engine_has_the_busiest_links_and_says_so_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    class Crowd(FakeGroup):
+        """Numbers that compress badly; the higher the rank, the more bytes."""
+
+        def _entry(self, peer: int) -> dict[str, Any]:
+            entry = super()._entry(peer)
+            draw = random.Random(peer + self.count)
+            names = ("messages_out", "messages_in", "retransmissions", "packets", "times_last")
+            return entry | {name: draw.getrandbits(60) for name in names} | {"bytes_out": peer << 40}
+
+    group = Gathering(crowd := Crowd(0, 3000), 0.0)
+    for now in (1.0, 2.0):
+        crowd.count += 1
+        group.tell(now)
+        assert len(crowd.board[0]) <= 64 << 10
+    links = group.matrix(2.0).rows[0].links
+    assert [link.peer for link in links] == list(range(3000 - len(links), 3000))
+    assert len(links) > 300
+    assert len(caplog.records) == 1
+    assert "only those of the busiest links are told" in caplog.text
+
+
+def test_descriptors_beyond_1023_are_waited_for() -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard < 2048:
+        pytest.skip("this system allows fewer descriptors")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, 2048), hard))
+    taken = [os.open(os.devnull, os.O_RDONLY) for _ in range(1100)]
+    try:
+        publish(FakeGroup(0), QUICK)
+        with watcher() as client:
+            assert client.next(10) is not None
+        stop()
+    finally:
+        for each in taken:
+            os.close(each)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 def test_a_taken_port_is_a_warning_and_the_rest_goes_on(caplog: pytest.LogCaptureFixture) -> None:

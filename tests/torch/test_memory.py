@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+from pathlib import Path
 
 import pytest
 import torch
@@ -67,6 +68,30 @@ def sums_in_place(rank: int, size: int) -> bool:
         dist.all_reduce(tensor)
     total = size * (size + 1) / 2
     return bool((tensors[0] == total).all() and (tensors[1] == total - size).all())
+
+
+def mapped_bytes() -> list[int]:
+    """Lengths of the mappings of arenas."""
+    lines = Path("/proc/self/maps").read_text().splitlines()
+    ranges = [line.split()[0].split("-") for line in lines if "memfd:tweed" in line]
+    return sorted(int(end, 16) - int(begin, 16) for begin, end in ranges)
+
+
+def maps_more_where_more_is_used(rank: int, size: int) -> tuple[list[int], list[int], float]:
+    *before, own = mapped_bytes()
+    tensor = tweed.empty(30_000_000).fill_(rank + 1)
+    dist.all_reduce(tensor)
+    *after, same = mapped_bytes()
+    assert own == same  # addresses for all of the machine's memory, reserved once
+    return before, after, tensor.sum().item() / tensor.numel()
+
+
+def test_of_peers_only_what_is_used_is_mapped() -> None:
+    for before, after, mean in run_ranks(maps_more_where_more_is_used, 3, backend="tweed"):
+        assert before == [16 << 20] * 2
+        assert after[:2] == before
+        assert 120_000_000 <= after[-1] <= 256 << 20
+        assert mean == 6.0
 
 
 def test_collectives_on_it() -> None:

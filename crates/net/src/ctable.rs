@@ -88,11 +88,13 @@ pub static TABLE: Table = Table {
 };
 
 /// The number by which `engine.h` knows how an operation ended.
-fn status(op: &Op) -> u32 {
-    match op.error() {
-        _ if !op.is_ended() => PENDING,
-        None => OK,
-        Some(error) => error.code(),
+fn status(op: &COp) -> u32 {
+    match (op.op.error(), op.group.check_process()) {
+        (Some(error), _) => error.code(),
+        (None, _) if op.op.is_ended() => OK,
+        // It cannot end here.
+        (None, Err(forked)) => forked.code(),
+        (None, Ok(())) => PENDING,
     }
 }
 
@@ -126,25 +128,35 @@ unsafe extern "C" fn wait(op: *mut COp, wait_ms: i64) -> u32 {
     // SAFETY: the caller holds the operation.
     let op = unsafe { &*op };
     op.group.wait(&op.op, u64::try_from(wait_ms).ok().map(Duration::from_millis));
-    status(&op.op)
+    status(op)
 }
 
 unsafe extern "C" fn test(op: *mut COp) -> u32 {
     // SAFETY: the caller holds the operation.
-    status(&unsafe { &*op }.op)
+    status(unsafe { &*op })
 }
 
 unsafe extern "C" fn on_end(op: *mut COp, callback: Callback, context: *mut c_void) {
     let context = context as usize;
     // SAFETY: the caller holds the operation.
-    unsafe { &*op }.op.on_end(Box::new(move || callback(context as *mut c_void)));
+    let op = unsafe { &*op };
+    let call = move || callback(context as *mut c_void);
+    match status(op) {
+        // The lock of an operation that never ends here may be held by a thread of the parent.
+        forked if forked != PENDING && !op.op.is_ended() => call(),
+        _ => op.op.on_end(Box::new(call)),
+    }
 }
 
 unsafe extern "C" fn message(op: *mut COp) -> *const c_char {
     // SAFETY: the caller holds the operation.
     let op = unsafe { &*op };
-    let Some(error) = op.op.error() else { return c"".as_ptr() };
-    op.text.get_or_init(|| CString::new(error.to_string().replace('\0', " ")).unwrap_or_default()).as_ptr()
+    let forked = || op.group.check_process().err().filter(|_| !op.op.is_ended());
+    let Some(error) = op.op.error().cloned().or_else(forked) else { return c"".as_ptr() };
+    let disagree = matches!(error, EngineError::ShapeMismatch(_));
+    let hint = op.group.hint_at_threads().filter(|_| disagree).unwrap_or_default();
+    let text = format!("{error}{hint}").replace('\0', " ");
+    op.text.get_or_init(|| CString::new(text).unwrap_or_default()).as_ptr()
 }
 
 unsafe extern "C" fn source(op: *mut COp) -> u32 {

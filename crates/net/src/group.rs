@@ -1,6 +1,7 @@
 //! A group of ranks, and how it turns calls into operations.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -30,11 +31,16 @@ pub struct Group {
     pub(crate) inner: Arc<Inner>,
     pub(crate) members: Arc<Members>,
     plans: Mutex<Plans>,
+    /// The thread that called first; 0: none has. By the address of something that is its own.
+    caller: AtomicUsize,
+    /// Another one has called, too.
+    several_callers: AtomicBool,
 }
 
 impl Group {
     pub(crate) fn new(inner: Arc<Inner>, members: Arc<Members>, plans: Plans) -> Group {
-        Group { inner, members, plans: Mutex::new(plans) }
+        let (caller, several_callers) = (AtomicUsize::new(0), AtomicBool::new(false));
+        Group { inner, members, plans: Mutex::new(plans), caller, several_callers }
     }
 
     /// Runs later calls by these rows. All ranks must do so between the same two calls.
@@ -151,13 +157,26 @@ impl Group {
         }
     }
 
-    /// Waits until `op` has ended, a signal came in, or `limit` has passed. `false` in the latter cases.
+    /// Waits until `op` has ended, a signal came in, or `limit` has passed. `false` in the latter cases, and at once in
+    /// a fork.
     pub fn wait(&self, op: &Op, limit: Option<Duration>) -> bool {
+        if self.check_process().is_err() {
+            return op.is_ended();
+        }
         self.inner.wait(op, limit)
+    }
+
+    /// Refuses to work in a fork of the process that made the group: no lock of the engine may be taken there, as it
+    /// may be held by a thread that the fork did not copy.
+    pub fn check_process(&self) -> Result<(), EngineError> {
+        self.inner.check_process()
     }
 
     /// Ends all that is under way, here and at the others.
     pub fn abort(&self, reason: &str) {
+        if self.check_process().is_err() {
+            return;
+        }
         self.inner.post(Event::Abort(self.members.number, reason.to_owned()));
     }
 
@@ -171,8 +190,26 @@ impl Group {
         self.inner.free(address);
     }
 
+    /// What may have made ranks disagree, if threads of this process could have overtaken each other.
+    pub(crate) fn hint_at_threads(&self) -> Option<&'static str> {
+        self.several_callers.load(Ordering::Relaxed).then_some(
+            ". Several threads of this process have called on this group, and calls of a group are matched by their order: \
+             give each thread a group of its own (torch.distributed.new_group; async_save(process_group=...))",
+        )
+    }
+
+    fn note_caller(&self) {
+        thread_local!(static OWN: u8 = const { 0 });
+        let own = OWN.with(|place| std::ptr::from_ref(place) as usize);
+        let first = self.caller.compare_exchange(0, own, Ordering::Relaxed, Ordering::Relaxed);
+        if first.is_err_and(|first| first != own) {
+            self.several_callers.store(true, Ordering::Relaxed);
+        }
+    }
+
     fn draft(&self, mut request: Request) -> Result<Draft<Arc<Op>>, EngineError> {
         self.inner.check_process()?;
+        self.note_caller();
         request.check(self.members.rank, self.ranks())?;
         let plan = self.plan(&request)?;
         let call = Arc::new(Op::new(prescale(&mut request)));

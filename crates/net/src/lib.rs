@@ -6,12 +6,13 @@
 //! The rooms, from below: `sync` (locks in one order, atomics), `secure` (keys, sealed records), `link` (shared memory and
 //! TCP), `ltp` (datagrams), `operation` (one call: its request, schedule and memory), `engine` (the loop, and the threads
 //! that drive it), `connect` (how processes come to know each other, and who is let in). `node` and `group` are what
-//! callers hold; `ctable` is the same for C.
+//! callers hold, `leaving` is their end; `ctable` is the same for C.
 
 mod connect;
 mod ctable;
 mod engine;
 mod group;
+mod leaving;
 mod link;
 #[doc(hidden)]
 pub mod ltp;

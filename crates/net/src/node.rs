@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener};
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -74,8 +74,11 @@ pub struct GroupSpec {
 
 /// A process's place in the network.
 pub struct Node {
-    inner: Arc<Inner>,
-    threads: Vec<JoinHandle<()>>,
+    pub(crate) inner: Arc<Inner>,
+    /// Empty once it has left.
+    pub(crate) threads: Mutex<Vec<JoinHandle<()>>>,
+    /// The numbers of all groups that it has joined.
+    pub(crate) joined: Mutex<Vec<u32>>,
 }
 
 impl Node {
@@ -98,7 +101,7 @@ impl Node {
         let threads = threads.into_iter().collect::<io::Result<Vec<_>>>();
         let threads = Callbacks::start(&inner).and(threads);
         let threads = threads.map_err(|e| EngineError::setup("the engine's threads cannot be started", e))?;
-        Ok(Node { inner, threads })
+        Ok(Node { inner, threads: Mutex::new(threads), joined: Mutex::default() })
     }
 
     /// The address card to give to the other ranks.
@@ -114,6 +117,10 @@ impl Node {
     /// Meets the other ranks. All of them must call it.
     pub fn join(&self, spec: GroupSpec) -> Result<Group, EngineError> {
         self.inner.check_process()?;
+        if self.inner.is_stopping() {
+            let text = format!("group {:?}: the engine has left the network, as the process ends", spec.name);
+            return Err(EngineError::Usage(text));
+        }
         if let Some(why) = spec.terms.objection(spec.cards.len() as u32) {
             return Err(EngineError::Usage(format!("group {:?}: {why}", spec.name)));
         }
@@ -126,15 +133,20 @@ impl Node {
         engine.host.status.insert(members.number, status);
         drop(engine);
         self.inner.ring();
+        lock(&self.joined).push(spec.number);
         Ok(Group::new(Arc::clone(&self.inner), members, plans))
     }
 
     /// Shared memory that peers on this host read and write in place.
-    pub fn alloc(&self, bytes: u64) -> Option<*mut u8> {
-        self.inner.alloc(bytes)
+    pub fn alloc(&self, bytes: u64) -> Result<*mut u8, EngineError> {
+        self.inner.check_process()?;
+        self.inner.alloc(bytes).ok_or_else(|| {
+            let advice = "free `tweed.empty` tensors first";
+            EngineError::Usage(format!("no room for {bytes} bytes in shared memory; {advice}"))
+        })
     }
 
-    /// Gives back what `alloc` returned.
+    /// Gives back what `alloc` returned. In a fork nothing happens: the memory is the child's own.
     pub fn free(&self, address: *mut u8) {
         self.inner.free(address);
     }
@@ -142,22 +154,9 @@ impl Node {
 
 impl Drop for Node {
     fn drop(&mut self) {
-        if self.inner.check_process().is_err() {
-            // The threads are the parent's.
-            return std::mem::forget(std::mem::take(&mut self.threads));
-        }
-        self.inner.send_bye();
-        self.inner.endpoints.close();
-        self.inner.stopping.store(true, Ordering::Release);
-        if let Some(listener) = &self.inner.listener {
-            listener.close();
-        }
-        self.inner.watcher.wake();
-        self.inner.ring();
-        self.inner.callbacks.stop();
-        for thread in self.threads.drain(..) {
-            let _ = thread.join();
-        }
+        self.leave();
+        // In a fork they are the parent's.
+        std::mem::forget(std::mem::take(&mut self.threads));
     }
 }
 
@@ -177,6 +176,7 @@ fn open(
     let uid = random_uid()?;
     let local_name = format!("tweed-{uid}");
     let local = UnixListener::bind_addr(&SocketAddr::from_abstract_name(&local_name)?)?;
+    crate::link::fork::shut_in_children(&local);
     let card = PeerDescriptor {
         protocol: PROTOCOL,
         key: keys.as_ref().map(|k| hex(&k.identity.public)),

@@ -58,16 +58,18 @@ impl Inner {
     }
 
     pub(crate) fn alloc(&self, bytes: u64) -> Option<*mut u8> {
-        let offset = self.arena.take(bytes)?;
-        self.arena.mapping().at(offset, bytes)
+        self.arena.lend(bytes)
     }
 
     pub(crate) fn free(&self, address: *mut u8) {
+        if self.check_process().is_err() {
+            return;
+        }
         let Some(offset) = self.arena.mapping().offset_of(address, 0) else { return };
         let Some(bytes) = self.arena.length(offset) else { return };
         // A block that a stopped peer may still write to is never used again.
         if !self.withdrawn.contains(offset, bytes) {
-            self.arena.give_pages(offset);
+            self.arena.free(address);
         }
     }
 

@@ -48,7 +48,11 @@ impl PyLosses {
 
     fn with<T: Send>(&self, py: Python<'_>, run: impl FnOnce(&Group) -> T + Send) -> PyResult<T> {
         let gone = || EngineError::Aborted("the group is gone".into());
-        let outcome = py.detach(|| self.inner.upgrade().as_deref().map(run).ok_or_else(gone));
+        let outcome = py.detach(|| {
+            let group = self.inner.upgrade().ok_or_else(gone)?;
+            group.check_process()?;
+            Ok(run(&group))
+        });
         outcome.map_err(|e| engine_error(py, &e))
     }
 }

@@ -10,6 +10,7 @@ use tweed_net::{Admission, Group, GroupSpec, Node, NodeOptions, PlanRow, Secret,
 use tweed_schedule::Collective;
 
 use crate::delivery::{terms, PyDelivery, PyLosses, PyLtp};
+use crate::detached::Detached;
 use crate::errors::{engine_error, usage};
 use crate::figures::PyFigures;
 use crate::schedule::PySchedule;
@@ -34,7 +35,7 @@ type Row<'py> = (String, Option<u64>, PyRef<'py, PySchedule>);
 /// A process's place in the network: shared memory, listeners, threads.
 #[pyclass(name = "Node", module = "tweed._core", frozen)]
 pub struct PyNode {
-    inner: Node,
+    inner: Detached<Node>,
 }
 
 #[pymethods]
@@ -67,7 +68,7 @@ impl PyNode {
         let options =
             NodeOptions { host: address, streams, congestion, wire_only, traces, deadline, admission };
         let inner = py.detach(|| Node::start(options)).map_err(|e| engine_error(py, &e))?;
-        Ok(PyNode { inner })
+        Ok(PyNode { inner: Detached::new(inner) })
     }
 
     /// The address card to give to the other ranks.
@@ -101,20 +102,23 @@ impl PyNode {
         let timeout = Duration::try_from_secs_f64(timeout_s).unwrap_or(Duration::MAX);
         let spec = GroupSpec { name, number, rank, cards, rows, timeout, terms: terms(server, ltp) };
         let inner = py.detach(|| self.inner.join(spec)).map_err(|e| engine_error(py, &e))?;
-        Ok(PyGroup { inner: Arc::new(inner) })
+        Ok(PyGroup { inner: Detached::new(Arc::new(inner)) })
+    }
+
+    /// Leaves all groups and the network in good order, within a second. For the end of the process.
+    fn leave(&self, py: Python<'_>) {
+        py.detach(|| self.inner.leave());
     }
 
     /// The address of shared memory that peers on this host read and write in place.
     fn alloc(&self, py: Python<'_>, bytes: u64) -> PyResult<usize> {
-        let address = self.inner.alloc(bytes).map(|p| p as usize);
-        address.ok_or_else(|| {
-            usage(py, format!("no room for {bytes} bytes in shared memory; free `tweed.empty` tensors first"))
-        })
+        let address = py.detach(|| self.inner.alloc(bytes).map(|p| p as usize));
+        address.map_err(|e| engine_error(py, &e))
     }
 
     /// Gives back what `alloc` returned.
-    fn free(&self, address: usize) {
-        self.inner.free(address as *mut u8);
+    fn free(&self, py: Python<'_>, address: usize) {
+        py.detach(|| self.inner.free(address as *mut u8));
     }
 }
 
@@ -127,7 +131,7 @@ fn plan_row(py: Python<'_>, (name, up_to_bytes, schedule): &Row<'_>) -> PyResult
 /// A rank's handle on a group. Operations go through the C table.
 #[pyclass(name = "Group", module = "tweed._core", frozen)]
 pub struct PyGroup {
-    inner: Arc<Group>,
+    inner: Detached<Arc<Group>>,
 }
 
 #[pymethods]

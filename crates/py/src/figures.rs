@@ -26,7 +26,11 @@ impl PyFigures {
         run: impl FnOnce(&Group) -> Result<T, EngineError> + Send,
     ) -> PyResult<T> {
         let gone = || EngineError::Aborted("the group is gone".into());
-        let outcome = py.detach(|| run(&*self.inner.upgrade().ok_or_else(gone)?));
+        let outcome = py.detach(|| {
+            let group = self.inner.upgrade().ok_or_else(gone)?;
+            group.check_process()?;
+            run(&group)
+        });
         outcome.map_err(|e| engine_error(py, &e))
     }
 }

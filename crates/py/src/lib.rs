@@ -1,5 +1,6 @@
 //! The extension module `tweed._core`: thin wrappers, no ideas.
 mod delivery;
+mod detached;
 mod emu;
 mod engine;
 mod errors;

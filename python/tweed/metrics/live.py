@@ -24,7 +24,7 @@ _PATIENCE_S = 0.2  # a client that takes a line no faster is dropped: it must no
 
 
 class Listener:
-    """Rank 0's end. `select` can wait for it: then `admit` lets clients in.
+    """Rank 0's end. A selector can wait for it: then `admit` lets clients in.
 
     Args:
       name: the socket is called so; no other run of this user may have the name.
@@ -50,7 +50,7 @@ class Listener:
         self._lines: list[bytes] = []
 
     def fileno(self) -> int:
-        """For `select`."""
+        """For a selector."""
         return self._server.fileno()
 
     def admit(self) -> None:

@@ -11,10 +11,11 @@ import atexit
 import functools
 import logging
 import os
-import select
+import selectors
 import threading
 import time
 from contextlib import suppress
+from dataclasses import replace
 from typing import Protocol
 
 from tweed.errors import TweedError
@@ -26,6 +27,7 @@ from tweed.metrics.wishes import Wishes, address
 
 log = logging.getLogger("tweed")
 
+_MOST_BYTES = 64 << 10  # what the engine takes as a note (crates/net/src/group.rs)
 _FIRST_S = 0.2  # groups that live no longer cost nothing
 
 
@@ -54,11 +56,27 @@ class Gathering:
         self.source = source
         self._began = began
         self._heard: dict[int, tuple[bytes, float]] = {}
+        self._shortened = False
 
     def tell(self, now: float) -> None:
         """Posts this rank's row. Raises: TweedError when the group is gone."""
         mine = row(self.source, os.getpid(), now - self._began, job.training())
-        self.source.post(mine.encode())
+        self.source.post(self._short(mine))
+
+    def _short(self, mine: Row) -> bytes:
+        """A row as text; with the busiest links only where all of them would be too long for the engine."""
+        links = sorted(mine.links, key=lambda link: link.bytes_out + link.bytes_in, reverse=True)
+        while len(text := mine.encode()) > _MOST_BYTES and links:
+            links = links[: len(links) // 2]
+            if not self._shortened:
+                self._shortened = True
+                log.warning(
+                    "rank %d: the figures of %d links are more than %d bytes; "
+                    "only those of the busiest links are told",
+                    *(mine.rank, len(mine.links), _MOST_BYTES),
+                )
+            mine = replace(mine, links=tuple(sorted(links, key=lambda link: link.peer)))
+        return text
 
     def matrix(self, now: float) -> Matrix:
         """At rank 0: the rows that all have told so far. Raises: TweedError when the group is gone."""
@@ -147,11 +165,16 @@ class Publisher:
     def _rest(self, seconds: float) -> None:
         """Sleeps until it is time for the next row or to stop; lets clients of `tweed top` in meanwhile."""
         end = time.monotonic() + seconds
-        doors = {each.fileno(): each for each in self._outlets if isinstance(each, Listener)}
-        while not self._stopped and (left := end - time.monotonic()) > 0:
-            ready, _, _ = select.select([self._bell, *doors], [], [], left)
-            for door in set(ready) & set(doors):
-                doors[door].admit()
+        # Not `select`, which knows no descriptor beyond 1023: the sockets of a few hundred peers are as many.
+        with selectors.PollSelector() as ready:
+            ready.register(self._bell, selectors.EVENT_READ)
+            for outlet in self._outlets:
+                if isinstance(outlet, Listener):
+                    ready.register(outlet.fileno(), selectors.EVENT_READ, outlet)
+            while not self._stopped and (left := end - time.monotonic()) > 0:
+                for key, _ in ready.select(left):
+                    if key.data is not None:
+                        key.data.admit()
 
     def _open_outlets(self, wishes: Wishes) -> None:
         for make in (_listener, _exporter, _board):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import logging
-import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +11,7 @@ from tweed import metrics
 from tweed.errors import UsageError
 from tweed.torch.node import node
 from tweed.torch.options import Options
+from tweed.torch.output import say
 from tweed.torch.plans import remember
 from tweed.torch.rendezvous import Place, join
 
@@ -77,7 +77,7 @@ def engine_group(group: dist.ProcessGroup | None = None) -> Losses:
 @functools.cache
 def _print_once(text: str) -> None:
     """What decides how fast wires are and when a call fails is to be seen; sub-groups say nothing new."""
-    print(f"tweed: {text}", file=sys.stderr, flush=True)
+    say(text)
 
 
 def check_links(options: Options, links: Sequence[str]) -> None:

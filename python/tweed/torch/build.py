@@ -25,6 +25,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from tweed.torch.output import say
+
 SOURCES = Path(__file__).parent / "csrc"
 NAME = "tweed_torch"
 _FLAGS = (
@@ -152,12 +154,7 @@ def _locked(path: Path) -> Iterator[None]:
 
 def _compile(target: Path) -> None:
     name = compiler()
-    print(
-        f"tweed: compiling the backend for torch {torch_version().__version__} with {name} "
-        "(once, about 20 s) ...",
-        file=sys.stderr,
-        flush=True,
-    )
+    say(f"compiling the backend for torch {torch_version().__version__} with {name} (once, about 20 s) ...")
     with tempfile.TemporaryDirectory(dir=target.parent) as scratch:
         output = Path(scratch) / target.name
         done = _run(command(name, output))

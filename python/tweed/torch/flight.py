@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Sequence
@@ -115,6 +116,14 @@ class Flight:
 
     def __del__(self) -> None:
         self._engine.release(self._op)
+
+
+def _forget() -> None:
+    """In a fork, where none of them ends, nor anybody works on their memory."""
+    _flying.clear()
+
+
+os.register_at_fork(after_in_child=_forget)
 
 
 def _sweep() -> None:

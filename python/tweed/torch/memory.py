@@ -32,8 +32,15 @@ def empty(
 
     Raises:
       UsageError: another device, or the engine has no shared memory left (names its size).
+      ForkedProcess: the engine was started in a parent of this process.
 
-    Cost: no copy; pages are taken at the first touch.
+    In a forked child it is a tensor of the child's own, as any other: it has the content at the fork, and
+    neither process sees what the other writes later. Where a process holds more than 1 GiB of such memory,
+    what torch allocates through the backend included, a page that the child has not written shows what the
+    parent writes there, and zeros once the parent has freed the tensor.
+
+    Cost: no copy; pages are taken at the first touch. A fork (each worker of a DataLoader with the start
+    method "fork" is one) copies what such memory holds, up to 1 GiB in all, and the parent waits for it.
     """
     if torch.device(device).type != "cpu":
         raise UsageError(f"tweed.empty makes CPU tensors, not {device}; move it with .to() afterwards")

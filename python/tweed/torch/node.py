@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import atexit
 import os
+from multiprocessing.util import Finalize
 from typing import TYPE_CHECKING
 
 from tweed.errors import ForkedProcess
@@ -36,9 +38,23 @@ def node(options: Options | None = None) -> Node:
     chosen = options or Options.resolve(None)
     key = tuple(getattr(chosen, name) for name in _SETTINGS)
     if key not in _nodes:
+        if _owner is None:
+            # Processes of multiprocessing end without atexit, and run these.
+            atexit.register(leave)
+            Finalize(None, leave, exitpriority=0)
         _owner = os.getpid()
         _nodes[key] = _start(chosen)
     return _nodes[key]
+
+
+def leave() -> None:
+    """Leaves the network in good order, within a second: calls under way end, and peers get what was sent.
+
+    It must run before Python ends, whose last moments no thread of the engine may share. Later calls fail
+    by name.
+    """
+    for engine in _nodes.values():
+        engine.leave()
 
 
 def check_not_forked() -> None:

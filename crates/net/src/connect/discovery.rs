@@ -194,6 +194,7 @@ impl Inner {
 
     fn admit_neighbour(self: &Arc<Self>, socket: &UnixStream) -> Result<(), Refusal> {
         check_user(socket)?;
+        crate::link::fork::shut_in_children(socket);
         socket.set_nonblocking(false)?;
         let (theirs, shared) = self.home().meet(socket)?;
         let pid = credentials(socket).map(|c| c.pid as u32).filter(|&pid| pid > 0);

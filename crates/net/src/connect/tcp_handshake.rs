@@ -127,6 +127,7 @@ impl Inner {
     }
 
     fn prepare(&self, socket: &TcpStream) -> io::Result<()> {
+        crate::link::fork::shut_in_children(socket);
         socket.set_nodelay(true)?;
         let Limits { silence, .. } = self.limits();
         cut_after(silence, socket)?;

@@ -2,9 +2,11 @@
 
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use tweed_proto::engine::driving::{Task, Wake, Workers};
 
+use crate::leaving::wait_for;
 use crate::operation::op::Callback;
 use crate::state::{lock, Inner};
 
@@ -26,15 +28,13 @@ impl Callbacks {
         Ok(())
     }
 
-    /// Ends the workers once what is queued has run, and waits for those that are not in a callback.
-    pub(crate) fn stop(&self) {
+    /// Ends the workers once what is queued has run, and waits for them so long at most.
+    pub(crate) fn stop(&self, most: Duration) {
         lock(&self.workers).stop();
         self.woken.notify_all();
         let threads = std::mem::take(&mut *lock(&self.threads));
         let here = std::thread::current().id();
-        for thread in threads.into_iter().filter(|thread| thread.thread().id() != here) {
-            let _ = thread.join();
-        }
+        wait_for(threads.into_iter().filter(|thread| thread.thread().id() != here).collect(), most);
     }
 
     fn next(&self) -> Task<Callback> {

@@ -1,6 +1,8 @@
 //! Links to peers: shared memory within a host, TCP between hosts.
 
+mod blocks;
 pub(crate) mod buffer_pool;
+pub(crate) mod fork;
 pub(crate) mod futex;
 pub(crate) mod lease;
 pub(crate) mod reader;

@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
+use std::os::fd::{AsRawFd, RawFd};
 use std::sync::Mutex;
 
 use tweed_proto::engine::message::{Message, MESSAGE_BYTES};
@@ -17,6 +18,16 @@ pub(crate) enum Socket {
     Local(mio::net::UnixStream),
     Tcp(mio::net::TcpStream),
     Sealed(Box<Sealed>),
+}
+
+impl AsRawFd for Socket {
+    fn as_raw_fd(&self) -> RawFd {
+        match self {
+            Socket::Local(s) => s.as_raw_fd(),
+            Socket::Tcp(s) => s.as_raw_fd(),
+            Socket::Sealed(s) => s.socket.as_raw_fd(),
+        }
+    }
 }
 
 impl Socket {
@@ -99,6 +110,7 @@ pub(crate) struct Stream {
 
 impl Stream {
     pub(crate) fn new(socket: Socket) -> Stream {
+        crate::link::fork::shut_in_children(&socket);
         Stream { socket, queue: Mutex::default() }
     }
 
@@ -160,5 +172,19 @@ fn settle(queue: &mut VecDeque<Frame>, mut bytes: usize, left: &mut Vec<Ticket>)
         if let Some(Frame { payload: Payload::Memory(_, _, ticket), .. }) = queue.pop_front() {
             left.push(ticket);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tweed_proto::engine::Address;
+
+    use super::*;
+
+    #[test]
+    fn an_empty_tensor_may_have_no_address() {
+        let ticket = Ticket { run: 0, send: 0, output: 0, slice: 0, to: 0 };
+        // SAFETY: nothing is pointed at.
+        assert!(unsafe { payload_bytes(&Payload::Memory(Address::NULL, 0, ticket)) }.is_empty());
     }
 }

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use loom::thread;
 
 use super::*;
-use tweed_proto::engine::message::Kind;
 use crate::link::shm_queue::model::Shared;
 use crate::{bounded, model};
+use tweed_proto::engine::message::Kind;
 
 /// What a process has, as far as sleeping goes: a queue per peer, and the word that the peers ring.
 struct Process {

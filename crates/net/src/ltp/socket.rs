@@ -34,6 +34,7 @@ impl Socket {
     /// Bound to any port of `host`. Without `offload`, each packet is a system call of its own.
     pub(super) fn open(host: IpAddr, offload: bool) -> io::Result<Socket> {
         let socket = UdpSocket::bind((host, 0))?;
+        crate::link::fork::shut_in_children(&socket);
         let state = UdpSocketState::new((&socket).into())?;
         // quinn-udp asks for the time of each packet, which nobody here looks at.
         sockopt::set(&socket, libc::SOL_SOCKET, libc::SO_TIMESTAMPNS, 0)?;

@@ -12,8 +12,8 @@ use super::error::EngineError;
 use super::host::{Host, Payload, Time};
 use super::message::{Kind, Message, WHOLE_GROUP};
 use super::operation::ActiveOp;
-use super::shutdown::Departure;
-use super::{Draft, Engine};
+use super::shutdown::{Departure, LEFT};
+use super::{Draft, Engine, GroupState};
 
 impl<H: Host> Engine<H> {
     /// A peer is lost. That counts once all that it had sent before was handled.
@@ -32,14 +32,23 @@ impl<H: Host> Engine<H> {
         self.fail_for_lost(peer);
         self.drop_packet_sends(peer);
         self.shutdowns.retain(|&(of, ..), _| of != peer);
-        self.early.drop_peer(peer);
+        if !self.has_left(peer) {
+            self.early.drop_peer(peer);
+        }
         self.tend_leases();
         self.unmap(peer);
     }
 
+    /// It made all its calls before it went: what this rank has not come to may have come already.
+    fn has_left(&self, peer: usize) -> bool {
+        self.peers.get(peer).is_some_and(|p| p.lost.as_deref() == Some(LEFT))
+    }
+
     /// Gives back what a lost peer has shared, once no operation takes values from it.
     pub(super) fn unmap(&mut self, peer: usize) {
-        let needed = self.active.iter().any(|active| active.program_rank(peer).is_some());
+        let meant = |group: &GroupState| self.has_left(peer) && group.members.rank_of(peer).is_some();
+        let needed = self.active.iter().any(|active| active.program_rank(peer).is_some())
+            || self.groups.values().any(meant);
         if !needed && std::mem::take(&mut self.peers.get_mut(peer).mapped) {
             self.host.unmap(peer);
         }
@@ -85,6 +94,10 @@ impl<H: Host> Engine<H> {
         let (host, why) = self.obituary(peer);
         if let Some(group) = self.groups.get_mut(&number).filter(|g| g.broken.is_none()) {
             let rank = group.members.rank_of(peer).unwrap_or(0);
+            if why == LEFT {
+                group.left.insert(rank);
+                return;
+            }
             let name = &group.members.name;
             let gone = EngineError::PeerLost(format!(
                 "rank {rank} on {host} of group {name:?} is gone ({why}). Make the group anew without it, or restart it"

@@ -89,6 +89,9 @@ impl<H: Host> Engine<H> {
         self.leaving.extend(self.groups.remove(&number).map(|group| group.members));
         self.closed.insert(number);
         self.early.drop_group(number);
+        for peer in (0..self.peers.len()).filter(|&peer| self.peers.is_lost(peer)).collect::<Vec<_>>() {
+            self.unmap(peer);
+        }
     }
 
     /// That memory of this rank loses no parts in any contribution to the group; of 0 bytes: it may again.

@@ -156,6 +156,8 @@ pub struct Engine<H: Host> {
     leaving: Vec<Arc<Members>>,
     /// Over how many streams a peer has sent that it leaves: all, or that group.
     shutdowns: BTreeMap<(usize, u8, u32), usize>,
+    /// This process has left the network: nothing that it has exposed changes any more.
+    said_bye: bool,
     /// Peers, and groups that peers have left, once all that came before is handled.
     losing: VecDeque<shutdown::Departure>,
     ended: Vec<Ended<H::Call>>,
@@ -187,6 +189,7 @@ impl<H: Host> Engine<H> {
             closed: BTreeSet::new(),
             leaving: Vec::new(),
             shutdowns: BTreeMap::new(),
+            said_bye: false,
             losing: VecDeque::new(),
             ended: Vec::new(),
             lines: Vec::new(),
@@ -334,6 +337,10 @@ impl<H: Host> Engine<H> {
             group.flow.forget(active.run);
         }
         let estate = active.into_estate(end);
+        if self.said_bye {
+            // Peers may still come to what lies ready for them. The memory goes when nobody maps it any more.
+            return self.ended.extend(estate.end);
+        }
         let concerned = estate.peers.clone();
         self.ended.extend(self.leases.end(estate, self.clock, &self.peers, &mut self.host));
         for peer in concerned {

@@ -156,6 +156,11 @@ impl Request {
         if let Some(peer) = self.peer().filter(|&p| p >= ranks) {
             return Err(self.refuse(format!("there is no rank {peer} in a group of {ranks}")));
         }
+        if matches!(self.operation, Operation::Send { .. } | Operation::Receive { .. })
+            && self.peer() == Some(rank)
+        {
+            return Err(self.refuse(format!("rank {rank} is this rank itself; copy the tensor instead")));
+        }
         let (inputs, outputs) = self.expected_segments(rank, ranks);
         if self.inputs.len() != inputs || self.outputs.len() != outputs {
             let (i, o) = (self.inputs.len(), self.outputs.len());
@@ -276,6 +281,26 @@ fn cut_range(bytes: u64, index: u32, count: u32) -> Range<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_rank_does_not_send_to_itself() {
+        for operation in [Operation::Send { to: 1, tag: 0 }, Operation::Receive { from: Some(1), tag: 0 }] {
+            let request = Request {
+                operation,
+                dtype: DType::F32,
+                reduce_op: ReduceOp::Sum,
+                factor: 1.0,
+                priority: 0,
+                blocking: false,
+                inputs: Vec::new(),
+                outputs: Vec::new(),
+                shape: String::new(),
+                timeout: None,
+            };
+            let refused = request.check(1, 2).expect_err("rank 1 is the caller");
+            assert!(refused.to_string().contains("rank 1 is this rank itself"), "{refused}");
+        }
+    }
 
     #[test]
     fn parts_cover_the_buffer_once() {

@@ -14,6 +14,9 @@ use super::message::{Kind, Message};
 use super::operation::ActiveOp;
 use super::{Engine, Key};
 
+/// Why a peer is gone that has announced it.
+pub(super) const LEFT: &str = "it has left in good order";
+
 /// What takes effect once all that had come before it was handled.
 #[derive(Debug)]
 pub(super) enum Departure {
@@ -32,6 +35,7 @@ impl<H: Host> Engine<H> {
         for peer in 0..self.peers.len() {
             self.send_shutdown(peer, Kind::Bye, 0);
         }
+        self.said_bye = true;
         self.flush_wires();
     }
 
@@ -77,7 +81,7 @@ impl<H: Host> Engine<H> {
         }
         self.shutdowns.remove(&key);
         match message.kind {
-            Kind::Bye => self.handle_lost(peer, "it has left in good order".into()),
+            Kind::Bye => self.handle_lost(peer, LEFT.into()),
             _ => self.losing.push_back(Departure::Left(peer, message.group)),
         }
     }

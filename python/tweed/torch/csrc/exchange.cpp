@@ -148,7 +148,11 @@ at::Tensor Backend::allocateTensor(long size, at::TensorOptions options) {
     TORCH_WARN_ONCE("tweed: no shared memory is left; this tensor is in ordinary memory, which peers read more slowly");
     return at::empty({size}, options);
   }
-  return at::from_blob(memory, {size}, [group = group_](void* data) { group->table->free(group->raw, data); }, options);
+  const auto give_back = [group = group_](void* data) {
+    const WithoutGil without_gil;
+    group->table->free(group->raw, data);
+  };
+  return at::from_blob(memory, {size}, give_back, options);
 }
 
 }  // namespace tweed

@@ -5,6 +5,7 @@
 #include <string>
 #include <utility>
 
+#include <Python.h>
 #include <torch/csrc/Exceptions.h>
 
 #include "engine.h"
@@ -29,11 +30,39 @@ class Error : public torch::PyTorchError {
 // Fetches the classes of python/tweed/errors.py and tells pybind11 of Error. Needs the GIL.
 void register_errors();
 
+// Lets go of the GIL, if this thread has it, as long as it lives: for calls that take locks of the engine, in destructors
+// that Python's collector may run. Who holds such a lock may wait for the GIL. Not while the interpreter ends: then
+// no other thread gets the GIL any more, and this one would not get it back.
+class WithoutGil {
+ public:
+  WithoutGil() : state_(may_let_go() ? PyEval_SaveThread() : nullptr) {}
+  ~WithoutGil() {
+    if (state_ != nullptr) PyEval_RestoreThread(state_);
+  }
+  WithoutGil(const WithoutGil&) = delete;
+  WithoutGil& operator=(const WithoutGil&) = delete;
+
+ private:
+  static bool may_let_go() { return Py_IsInitialized() != 0 && !finalizing() && PyGILState_Check() != 0; }
+  static bool finalizing() {
+#if PY_VERSION_HEX >= 0x030D0000
+    return Py_IsFinalizing() != 0;
+#else
+    return _Py_IsFinalizing() != 0;
+#endif
+  }
+
+  PyThreadState* const state_;
+};
+
 // Shared by the backend, its operations in flight, and the tensors in its memory.
 class Group {
  public:
   Group(const tweed_table* table, tweed_group* raw) : table(table), raw(table->group_retain(raw)) {}
-  ~Group() { table->group_release(raw); }
+  ~Group() {
+    const WithoutGil without_gil;
+    table->group_release(raw);
+  }
   Group(const Group&) = delete;
   Group& operator=(const Group&) = delete;
 

@@ -54,6 +54,7 @@ Flight::Flight(Flight&& other) noexcept
 
 Flight::~Flight() {
   if (op_ == nullptr) return;
+  const WithoutGil without_gil;
   if (test() != TWEED_PENDING) {
     group_->table->release(op_);
     return;

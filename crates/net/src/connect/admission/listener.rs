@@ -36,6 +36,7 @@ impl Listener {
     /// Begins to listen; nobody is let in before `run`.
     pub(crate) fn open(host: std::net::IpAddr) -> io::Result<Listener> {
         let listener = TcpListener::bind((host, 0))?;
+        crate::link::fork::shut_in_children(&listener);
         // SAFETY: a plain system call on a descriptor that we own. It makes the queue longer than the library does.
         unsafe { libc::listen(listener.as_raw_fd(), QUEUED_CALLERS) };
         Ok(Listener { listener, guests: Mutex::default(), left: Condvar::new() })
