@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener};
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -15,7 +15,9 @@ use tweed_proto::late::Limits;
 use crate::connect::admission::listener::Listener;
 use crate::connect::admission::pending::Pending;
 use crate::connect::admission::{Admission, Keys, Refusals};
-use crate::connect::descriptor::{boot_id, host_name, network_id, random_uid, PeerDescriptor, PROTOCOL};
+use crate::connect::descriptor::{boot_id, host_name, network_id, random_hex, PeerDescriptor, PROTOCOL};
+use crate::connect::directory::Directory;
+use crate::connect::process;
 use crate::connect::tcp_handshake::Link;
 use crate::engine::watcher::{Post, Watcher};
 use crate::engine::{Engine, Inbox};
@@ -91,7 +93,11 @@ pub(crate) struct Inner {
     /// `None` without a secret.
     pub(crate) keys: Option<Keys>,
     /// `None` if it only dials out.
-    listener: Option<Arc<Listener>>,
+    pub(crate) listener: Option<Arc<Listener>>,
+    /// Which processes it has met, by which calls.
+    pub(crate) directory: Mutex<Directory>,
+    /// How many calls it has made.
+    pub(crate) attempts: AtomicU64,
     /// Who has called and was not named by a group yet.
     pub(crate) pending: Mutex<Pending<Link>>,
     /// A connection became pending, or a peer.
@@ -133,7 +139,7 @@ impl Node {
 
     /// The address card to give to the other ranks.
     pub fn card(&self) -> Vec<u8> {
-        self.inner.card.encode()
+        self.inner.current_card().encode()
     }
 
     /// How many callers were turned away, by reason.
@@ -143,13 +149,18 @@ impl Node {
 
     /// Meets the other ranks. All of them must call it.
     pub fn join(&self, spec: GroupSpec) -> Result<Group, EngineError> {
+        self.join_unless(spec, &|| false)
+    }
+
+    /// As [`Node::join`], but ends as soon as `interrupted` holds, which is asked on this thread, some times a second.
+    pub fn join_unless(&self, spec: GroupSpec, interrupted: &dyn Fn() -> bool) -> Result<Group, EngineError> {
         self.inner.check_process()?;
         if let Some(why) = spec.terms.objection(spec.cards.len() as u32) {
             return Err(EngineError::Usage(format!("group {:?}: {why}", spec.name)));
         }
         let plans = Plans::new(spec.rows.clone(), &spec.terms)?;
-        let _one_at_a_time = lock(&self.inner.joining);
-        let members = Arc::new(self.inner.meet_all(&spec)?);
+        let _one_at_a_time = self.inner.joining(interrupted)?;
+        let members = Arc::new(self.inner.meet_all(&spec, interrupted)?);
         lock(&self.inner.engine).open_group(Arc::clone(&members))?;
         self.inner.ring();
         Ok(Group::new(Arc::clone(&self.inner), members, plans))
@@ -190,7 +201,13 @@ fn open_porch(options: &NodeOptions) -> Result<Option<Arc<Listener>>, EngineErro
     if options.admission.dial_only {
         return Ok(None);
     }
-    let opened = Listener::open(options.host).map_err(|e| not_ours(options.host, &e));
+    let open = || {
+        let listener = Listener::bind(options.host)?;
+        // Strangers gain nothing there. Without a secret it opens when a group needs it.
+        options.admission.secret.as_ref().map(|_| listener.listen()).transpose()?;
+        Ok(listener)
+    };
+    let opened = open().map_err(|e| not_ours(options.host, &e));
     opened.map(|p| Some(Arc::new(p))).map_err(|e| EngineError::setup("the engine cannot be started", e))
 }
 
@@ -199,21 +216,24 @@ fn open(
     listener: Option<Arc<Listener>>,
     keys: Option<Keys>,
 ) -> io::Result<(Arc<Inner>, Watcher)> {
-    let uid = random_uid()?;
-    let local_name = format!("tweed-{uid}");
+    // Every user of the host can list the names of local sockets, so it is none by which anything else is known.
+    let local_name = format!("tweed-{}", random_hex()?);
     let local = UnixListener::bind_addr(&SocketAddr::from_abstract_name(&local_name)?)?;
     let card = PeerDescriptor {
         protocol: PROTOCOL,
         key: keys.as_ref().map(|k| hex(&k.identity.public)),
-        check: keys.as_ref().map(|k| k.secret.check(&uid)),
-        uid,
+        uid: random_hex()?,
         host: host_name(),
         pid: std::process::id(),
+        started: process::own_start(),
+        pids: process::pid_namespace(),
         boot: boot_id(),
         network: network_id(),
         local: local_name,
+        nonce: random_hex()?,
         tcp: listener.as_ref().map(|p| p.address()).transpose()?,
         wire_only: options.wire_only,
+        broken: Vec::new(),
     };
     let arena = Arc::new(Arena::new()?);
     let bell = arena.take(size_of::<Wakeup>() as u64).ok_or(io::ErrorKind::OutOfMemory)?;
@@ -240,6 +260,8 @@ fn open(
         joining: Mutex::default(),
         keys,
         listener,
+        directory: Mutex::default(),
+        attempts: AtomicU64::new(0),
         pending: Mutex::default(),
         met: Condvar::new(),
         refusals: Refusals::default(),

@@ -125,11 +125,6 @@ pub(crate) struct Links {
 }
 
 impl Links {
-    /// The peer with that name.
-    pub(crate) fn find(&self, uid: &str) -> Option<usize> {
-        self.peers.iter().position(|p| p.uid == uid)
-    }
-
     /// Sends a message without payload: through shared memory if there is any.
     pub(crate) fn signal(&mut self, to: usize, message: &Message) {
         if self.peers[to].shared.is_none() {

@@ -10,6 +10,7 @@ use tweed_proto::ltp::Closing;
 use tweed_proto::Reach;
 use tweed_schedule::Rank;
 
+use crate::connect::stop::SLICE;
 use crate::engine::{Event, Inbox};
 use crate::error::EngineError;
 use crate::link::buffer_pool::BufferPool;
@@ -117,7 +118,13 @@ impl DatagramEndpoints {
         }
     }
 
-    fn wait(&self, peer: usize, number: u64, deadline: Instant) -> Result<Vec<u8>, &'static str> {
+    /// Waits in slices: whoever waits can be interrupted.
+    fn wait(
+        &self,
+        peer: usize,
+        number: u64,
+        (deadline, interrupted): (Instant, &dyn Fn() -> bool),
+    ) -> Result<Vec<u8>, &'static str> {
         let mut offers = lock(&self.offers);
         loop {
             if let Some(invitation) = offers.invitations.remove(&(peer, number)) {
@@ -130,7 +137,14 @@ impl DatagramEndpoints {
             if left.is_zero() {
                 return Err("it has sent no invitation in time");
             }
-            offers = self.came.wait_timeout(offers, left).unwrap_or_else(PoisonError::into_inner).0;
+            offers =
+                self.came.wait_timeout(offers, left.min(SLICE)).unwrap_or_else(PoisonError::into_inner).0;
+            // Nothing is locked meanwhile: it may run code of the caller's.
+            drop(offers);
+            if interrupted() {
+                return Err("this process was interrupted while it waited");
+            }
+            offers = lock(&self.offers);
         }
     }
 }
@@ -142,6 +156,8 @@ pub(crate) struct GroupPeers<'a> {
     pub(crate) peers: &'a [usize],
     pub(crate) reach: &'a [Reach],
     pub(crate) deadline: Instant,
+    /// Whether to give up at once.
+    pub(crate) interrupted: &'a dyn Fn() -> bool,
 }
 
 impl GroupPeers<'_> {
@@ -170,7 +186,7 @@ impl Inner {
             engine.links.flush();
         }
         for (rank, peer) in strangers {
-            self.accept(&datagrams, number, peer, company.deadline).map_err(|why| {
+            self.accept(&datagrams, number, peer, company).map_err(|why| {
                 self.endpoints.forget(number, peer);
                 let host = lock(&self.engine).links.peers[peer].host.clone();
                 let group = company.group;
@@ -197,9 +213,10 @@ impl Inner {
         datagrams: &Datagrams,
         number: u64,
         peer: usize,
-        deadline: Instant,
+        company: &GroupPeers<'_>,
     ) -> Result<(), String> {
-        let invitation = self.endpoints.wait(peer, number, deadline)?;
+        let until = (company.deadline, company.interrupted);
+        let invitation = self.endpoints.wait(peer, number, until)?;
         let address = lock(&self.engine).links.peers[peer].streams.first().and_then(|s| s.socket.address());
         datagrams.accept(peer, address.ok_or("its stream has no address")?, &invitation)
     }
@@ -263,10 +280,13 @@ mod tests {
         let endpoints = DatagramEndpoints::default();
         let now = Instant::now();
         endpoints.keep(1, 7, vec![1]);
-        assert_eq!(endpoints.wait(1, 7, now), Ok(vec![1]));
-        assert_eq!(endpoints.wait(1, 7, now), Err("it has sent no invitation in time"));
+        let wait = |until, interrupted| endpoints.wait(1, 7, (until, &move || interrupted));
+        assert_eq!(wait(now, false), Ok(vec![1]));
+        assert_eq!(wait(now, false), Err("it has sent no invitation in time"));
+        let later = now + Duration::from_secs(9);
+        assert_eq!(wait(later, true), Err("this process was interrupted while it waited"));
         endpoints.drop_peer(1);
-        assert_eq!(endpoints.wait(1, 7, now + Duration::from_secs(9)), Err("it was lost meanwhile"));
+        assert_eq!(wait(later, false), Err("it was lost meanwhile"));
     }
 
     #[test]
