@@ -241,11 +241,11 @@ fn a_neighbour_with_another_secret_is_named() {
 }
 
 #[test]
-fn a_thousand_callers_at_once_are_outlived() {
+fn ten_thousand_callers_at_once_are_outlived() {
     let nodes = [node(Some(OURS)), node(Some(OURS))];
     // Of two that listen, the one with the greater name is called.
     let called = usize::from(field(&nodes[0].card(), "uid") < field(&nodes[1].card(), "uid"));
-    let flood = flood(address(&nodes[called]), 1000);
+    let flood = flood(address(&nodes[called]), 10_000);
     check_sums(&nodes, pairwise(2), 1000);
     until("a crowd", || refused(&nodes[called], "crowd") > 0);
     drop(flood);

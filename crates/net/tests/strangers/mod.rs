@@ -61,7 +61,7 @@ pub(crate) fn until(what: &str, happened: impl Fn() -> bool) {
     }
 }
 
-/// So many connections that say nothing.
+/// So many connections that say nothing, or as many as this process may have beside its own.
 pub(crate) fn flood(to: SocketAddr, callers: usize) -> Vec<mio::net::TcpStream> {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: plain calls with a valid place. They allow this process as many descriptors as the system does.
@@ -70,6 +70,7 @@ pub(crate) fn flood(to: SocketAddr, callers: usize) -> Vec<mio::net::TcpStream> 
         limit.rlim_cur = limit.rlim_max;
         libc::setrlimit(libc::RLIMIT_NOFILE, &limit);
     }
+    let callers = callers.min((limit.rlim_max as usize).saturating_sub(1000));
     (0..callers).map(|_| mio::net::TcpStream::connect(to).unwrap()).collect()
 }
 
