@@ -14,7 +14,7 @@ import torch.distributed as dist
 
 from tweed.errors import DeadlineExceeded, PeerLost, UsageError
 from tweed.torch import Options
-from tweed.torch.meeting import Meeting, Place, prefix
+from tweed.torch.meeting import Meeting, Place, Renewed, prefix
 from tweed.torch.process import Process
 from tweed.torch.rendezvous import Terms, _conflict, enter, group_id, one_host, settle
 from tweed.transport import Ltp
@@ -118,9 +118,10 @@ def place(rank: int, store: dist.Store, size: int = 3, seconds: float = 0.3) -> 
 
 def test_who_has_not_come_is_named() -> None:
     store = dist.HashStore()
+    meeting = enter(place(0, store))
     enter(place(2, store)).leave("card/2", json.dumps(["", ""]))
     with pytest.raises(DeadlineExceeded, match="rank 1 has not come to rank 0, of 3"):
-        settle(card(0), enter(place(0, store)), Options())
+        settle(card(0), meeting, Options())
     with pytest.raises(DeadlineExceeded, match="rank 0 has not come to rank 1, of 2"):
         settle(card(1), enter(place(1, dist.HashStore(), size=2)), Options())
 
@@ -163,7 +164,7 @@ def test_a_rank_is_taken_by_a_process_that_lives(monkeypatch: pytest.MonkeyPatch
         store = dist.HashStore()
         store.set(f"{prefix()}/holder/0", holder.encode())
         if free:
-            assert enter(place(0, store)).key == f"{prefix()}/1", case
+            assert enter(place(0, store)).key.endswith("/1"), case
         else:
             with pytest.raises(UsageError, match=f"rank 0 is taken: process {holder.pid} on"):
                 enter(place(0, store))
@@ -174,14 +175,36 @@ def _start_of(pid: int) -> int:
         return int(file.read().rpartition(") ")[2].split()[19])
 
 
-def test_workers_that_torchrun_has_restarted_begin_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+ELSEWHERE = replace(Process.here(), boot="elsewhere")
+
+
+def test_workers_that_are_restarted_begin_anew() -> None:
     """In the same store, whatever the workers before them have left there."""
     store = dist.HashStore()
+    gone = replace(Process.here(), started=0)
+    store.set(f"{prefix()}/holder/0", gone.encode())
+    with pytest.raises(DeadlineExceeded, match="rank 0 has not come to rank 1"):
+        enter(place(1, store, 2))
+    first, second = settle_all(2, store)
+    assert first == second
+
+
+@pytest.mark.parametrize("terms", [False, True], ids=["nothing", "terms"])
+def test_a_rank_0_of_the_life_before_is_given_up_for_the_new_one(
+    terms: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It ran on another machine, so only its successor shows that it has ended."""
     monkeypatch.setenv("TORCHELASTIC_RUN_ID", "run")
-    for restart in ("0", "1"):
-        monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", restart)
-        for rank in range(int(restart) + 1):  # unevenly: some had not come so far
-            assert enter(place(rank, store)).key == f"tweed/run/{restart}/1"
-    elsewhere = replace(Process.here(), boot="elsewhere")
-    store.set(f"{prefix()}/holder/2", elsewhere.encode())
-    assert enter(place(2, store)).key == "tweed/run/1/1"
+    monkeypatch.setattr("tweed.torch.meeting._LOOK_S", 0.0)
+    store = dist.HashStore()
+    store.set("tweed/run/holder/0", ELSEWHERE.encode())
+    left = enter(place(1, store, 2, seconds=20))
+    if terms:
+        stale = settle(card(0), Meeting(place(0, store, 1), "stale"), Options())
+        left.leave("terms", replace(stale, cards=[card(0), card(7)]).encode())
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(settle, card(1), left, Options())
+        new = enter(place(0, store, 2))
+        assert isinstance(waiting.exception(20), Renewed)
+    assert enter(place(1, store, 2)).key == new.key.rpartition("/")[0] + "/1"
+    assert new.key != left.key

@@ -21,7 +21,7 @@ import torch.distributed as dist
 from tweed.errors import DeadlineExceeded, PeerLost, TweedError, UsageError
 from tweed.torch.process import Process
 
-_SLICE = timedelta(milliseconds=100)
+_SLICES_S = (0.001, 0.1)  # between two looks for what is waited for: the first, and the longest
 _LONG_S = 10.0  # a wait that takes longer says once whom it waits for
 _LOOK_S = 0.5  # between two looks whether another rank has failed, which ask the store
 
@@ -37,10 +37,14 @@ class Place:
     timeout: timedelta
 
 
+class Renewed(Exception):
+    """Rank 0 is another process than the one with which the meeting was begun: all have been restarted."""
+
+
 def prefix() -> str:
-    """What all keys begin with: torchrun may give its workers the same store after a restart."""
-    run, restart = os.environ.get("TORCHELASTIC_RUN_ID"), os.environ.get("TORCHELASTIC_RESTART_COUNT")
-    return "tweed" if run is None else f"tweed/{run}/{restart or 0}"
+    """What all keys begin with. Jobs may share a store; torchrun gives each a name."""
+    run = os.environ.get("TORCHELASTIC_RUN_ID")
+    return "tweed" if run is None else f"tweed/{run}"
 
 
 @dataclass
@@ -50,10 +54,12 @@ class Meeting:
     Args:
       place: this process's.
       key: what its keys begin with: the same at all ranks, and of no other try.
+      first: the process that has rank 0, as it has claimed it; `None`: nobody claims ranks of this group.
     """
 
     place: Place
     key: str
+    first: str | None = None
     began: float = field(default_factory=time.monotonic)
     _told: bool = False
     _looked: float = 0.0
@@ -74,18 +80,29 @@ class Meeting:
           PeerLost, UsageError: another rank has failed, and said why; or the store is gone.
         """
         key = f"{self.key}/{what}"
-        while not self._has_come(key):
+        return self.wait(
+            lambda: self.place.store.get(key) if self.place.store.check([key]) else None, missing
+        )
+
+    def wait(self, find: Callable[[], bytes | None], missing: Callable[[], list[int]]) -> bytes:
+        """As `take`, for what `find` returns."""
+        pause, longest = _SLICES_S
+        while (found := self._ask(find)) is None:
             self.look()
-            waited = time.monotonic() - self.began
-            if waited > self.place.timeout.total_seconds():
-                raise DeadlineExceeded(f"{self._absent(missing(), waited)}. {_ADVICE}")
-            if waited > _LONG_S and not self._told:
-                self._told = True
-                left = self.place.timeout.total_seconds() - waited
-                text = f"tweed: {self._absent(missing(), waited)}; it gives up in {left:.0f} s"
-                print(text, file=sys.stderr, flush=True)
-        data: bytes = self.place.store.get(key)
-        return data
+            self._count_time(missing)
+            time.sleep(pause)  # hears signals
+            pause = min(2 * pause, longest)
+        return found
+
+    def _count_time(self, missing: Callable[[], list[int]]) -> None:
+        waited = time.monotonic() - self.began
+        left = self.place.timeout.total_seconds() - waited
+        if left < 0:
+            raise DeadlineExceeded(f"{self._absent(missing(), waited)}. {_ADVICE}")
+        if waited > _LONG_S and not self._told:
+            self._told = True
+            text = f"tweed: {self._absent(missing(), waited)}; it gives up in {left:.0f} s"
+            print(text, file=sys.stderr, flush=True)
 
     def has(self, what: str) -> bool:
         """Somebody has left it."""
@@ -97,11 +114,22 @@ class Meeting:
             return
         self._looked = time.monotonic()
         with contextlib.suppress(dist.DistError):
-            if not self.has("failed"):
-                return
-            rank, usage, text = json.loads(self.place.store.get(f"{self.key}/failed"))
-            error = UsageError if usage else PeerLost
-            raise error(f"group {self.place.name!r} cannot be made: rank {rank} has failed: {text}")
+            if self.has("failed"):
+                rank, usage, text = json.loads(self.place.store.get(f"{self.key}/failed"))
+                error = UsageError if usage else PeerLost
+                raise error(f"group {self.place.name!r} cannot be made: rank {rank} has failed: {text}")
+            if self.first is not None and self.holder(0) != self.first:
+                raise Renewed
+        if self.first is not None and (process := Process.decode(self.first)).has_ended():
+            raise PeerLost(
+                f"group {self.place.name!r}: rank 0 is gone: {process} ended before the group was made. "
+                "See its own output, and start it anew"
+            )
+
+    def holder(self, rank: int) -> str | None:
+        """The process that has claimed that rank."""
+        key = f"{prefix()}/holder/{rank}"
+        return self.place.store.get(key).decode() if self.place.store.check([key]) else None
 
     @contextlib.contextmanager
     def reported(self) -> Iterator[None]:
@@ -120,18 +148,14 @@ class Meeting:
                 self.place.store.compare_set(f"{self.key}/failed", "", failure)
             raise
 
-    def _has_come(self, key: str) -> bool:
-        store = self.place.store
+    def _ask(self, find: Callable[[], bytes | None]) -> bytes | None:
         try:
-            store.wait([key], _SLICE)
+            return find()
         except dist.DistNetworkError as error:
             raise PeerLost(
                 f"group {self.place.name!r}: the store by which its ranks meet is gone: the process that "
                 f"keeps it, which is rank 0's or torchrun, has ended; see its output ({_first_line(error)})"
             ) from error
-        except dist.DistError:  # not in this slice
-            return False
-        return True
 
     def _absent(self, ranks: list[int], waited: float) -> str:
         some = ", ".join(map(str, ranks[:16])) + (f" and {len(ranks) - 16} more" if len(ranks) > 16 else "")

@@ -8,6 +8,7 @@ a fresh group id; the others take what rank 0 chose. A handful of requests per r
 from __future__ import annotations
 
 import base64
+import contextlib
 import hashlib
 import json
 import os
@@ -22,7 +23,7 @@ import torch.distributed as dist
 from tweed.collective import NETWORK, ONE_HOST, Plan, plan
 from tweed.errors import PeerLost, TweedError, UsageError
 from tweed.torch.measure import agree
-from tweed.torch.meeting import Meeting, Place, prefix
+from tweed.torch.meeting import Meeting, Place, Renewed, prefix
 from tweed.torch.options import Options
 from tweed.torch.plans import stored
 from tweed.torch.process import Process
@@ -66,12 +67,17 @@ def join(node: Node, place: Place, options: Options) -> tuple[Group, Terms]:
       UsageError: another process has this one's rank, or ranks were given different secrets, transports or
         servers (names both), or rank 0 was given a plan that cannot be used.
     """
-    meeting = enter(place)
-    with meeting.reported():
-        group, terms = _meet(node, meeting, options)
+    group, terms = _met(node, place, options)
     if terms.assumed:
         terms = replace(terms, plan=agree(group, options.overrules()), assumed=False)
     return group, terms
+
+
+def _met(node: Node, place: Place, options: Options) -> tuple[Group, Terms]:
+    while True:
+        meeting = enter(place)
+        with contextlib.suppress(Renewed), meeting.reported():
+            return _meet(node, meeting, options)
 
 
 def _meet(node: Node, meeting: Meeting, options: Options) -> tuple[Group, Terms]:
@@ -97,13 +103,38 @@ def _meet(node: Node, meeting: Meeting, options: Options) -> tuple[Group, Terms]
     return group, terms
 
 
+#: What the keys of this process's groups begin with: a run of processes that torchrun has started together.
+_life: str | None = None
+
+
 def enter(place: Place) -> Meeting:
     """Takes this process's rank, and begins a new try to make the group."""
+    global _life
+    first = None
     if not dist.is_initialized():  # later groups may share a name with groups of other ranks
         _claim(place)
+        first = _first(place)
+        _life = hashlib.blake2b(first.encode(), digest_size=6).hexdigest()
+    # Where another backend has the default group, nobody claims ranks.
+    life = _life or "restart-" + os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
     # A store may outlive a group: torch reuses group names after destroy_process_group.
-    round_ = place.store.add(f"{prefix()}/rounds/{place.rank}", 1)
-    return Meeting(place, f"{prefix()}/{round_}")
+    round_ = place.store.add(f"{prefix()}/{life}/rounds/{place.rank}", 1)
+    return Meeting(place, f"{prefix()}/{life}/{round_}", first)
+
+
+def _first(place: Place) -> str:
+    """The process that has rank 0. After a restart, the one before it may still be noted in the same store.
+
+    All ranks name their life by it: torchrun restarts all workers together, and its count of restarts is no
+    help, as two of its agents may count differently.
+    """
+    meeting = Meeting(place, prefix())
+
+    def find() -> bytes | None:
+        holder = meeting.holder(0)
+        return holder.encode() if holder and not Process.decode(holder).has_ended() else None
+
+    return meeting.wait(find, lambda: [0]).decode()
 
 
 def settle(card: bytes, meeting: Meeting, options: Options) -> Terms:
@@ -117,7 +148,10 @@ def settle(card: bytes, meeting: Meeting, options: Options) -> Terms:
         return absent or [0]
 
     if place.rank != 0:
-        return Terms.decode(meeting.take("terms", missing))
+        terms = Terms.decode(meeting.take("terms", missing))
+        if terms.cards[place.rank] != card:  # of the life before, whose rank 0 cannot be seen from here
+            meeting.wait(lambda: None, lambda: [0])
+        return terms
     told = [json.loads(meeting.take(f"card/{rank}", missing)) for rank in range(place.size)]
     terms = _choose([base64.b85decode(card) for card, _ in told], place, options)
     if conflict := _conflict([asked for _, asked in told]):
