@@ -128,7 +128,12 @@ def dies_with_its_card_left(rank: int, size: int, port: int) -> Outcome:
             os._exit(0)
 
         rendezvous.settle = die
-    return caught(lambda: dist.init_process_group("tweed", store=store, rank=rank, world_size=size))
+
+    def meet() -> None:
+        dist.init_process_group("tweed", store=store, rank=rank, world_size=size)
+        dist.barrier()  # the engine of a rank that dies may still have met somebody
+
+    return caught(meet)
 
 
 @pytest.mark.parametrize("transport", ["auto", "tcp"])
