@@ -188,23 +188,32 @@ fn a_broken_wire_is_mended_by_a_new_group() {
 #[test]
 fn a_broken_link_between_neighbours_is_mended_too() {
     let nodes = [start(false), start(false)];
-    mend(&nodes, || nodes.iter().map(Node::card).collect(), &GroupConfig::default(), cut_local_sockets);
+    let names: Vec<String> = nodes.iter().map(|n| field(&n.card(), "local")).collect();
+    let cards = || nodes.iter().map(Node::card).collect();
+    mend(&nodes, cards, &GroupConfig::default(), || cut_local_sockets(&names));
 }
 
-/// Ends all connected local sockets of this process: of its nodes, as no other test of this file has any.
-fn cut_local_sockets() {
+/// Ends the connections of this process to the local sockets of these names.
+fn cut_local_sockets(names: &[String]) {
     for entry in std::fs::read_dir("/proc/self/fd").unwrap().flatten() {
         let fd: RawFd = entry.file_name().to_str().unwrap().parse().unwrap();
-        // SAFETY: all zero is a valid address to be filled in.
-        let mut peer: libc::sockaddr = unsafe { std::mem::zeroed() };
-        let mut bytes = size_of::<libc::sockaddr>() as libc::socklen_t;
-        // SAFETY: the address is as long as said, and a descriptor that is no socket is refused.
-        let connected = unsafe { libc::getpeername(fd, &mut peer, &mut bytes) } == 0;
-        if connected && i32::from(peer.sa_family) == libc::AF_UNIX {
+        if peer_name(fd).is_some_and(|name| names.contains(&name)) {
             // SAFETY: a plain system call.
             unsafe { libc::shutdown(fd, libc::SHUT_RDWR) };
         }
     }
+}
+
+/// The name of the local socket at the other end.
+fn peer_name(fd: RawFd) -> Option<String> {
+    // SAFETY: all zero is a valid address to be filled in.
+    let mut peer: libc::sockaddr_un = unsafe { std::mem::zeroed() };
+    let mut bytes = size_of::<libc::sockaddr_un>() as libc::socklen_t;
+    // SAFETY: the address is as long as said, and a descriptor that is no socket is refused.
+    let connected = unsafe { libc::getpeername(fd, (&raw mut peer).cast(), &mut bytes) } == 0;
+    let length = (bytes as usize).checked_sub(size_of::<libc::sa_family_t>() + 1)?;
+    let local = connected && i32::from(peer.sun_family) == libc::AF_UNIX;
+    local.then(|| peer.sun_path[1..=length].iter().map(|&c| c as u8 as char).collect())
 }
 
 #[test]

@@ -71,8 +71,8 @@ impl PyNode {
     }
 
     /// The address card to give to the other ranks.
-    fn card(&self) -> Vec<u8> {
-        self.inner.card()
+    fn card(&self, py: Python<'_>) -> Vec<u8> {
+        py.detach(|| self.inner.card())
     }
 
     /// How many callers were turned away, by reason.

@@ -6,7 +6,7 @@
 use std::io;
 use std::net::TcpStream;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use tweed_proto::late::Limits;
 
@@ -25,6 +25,9 @@ use crate::node::{lock, Inner};
 use crate::secure::{answer, call, Party, Sealed, Session};
 
 const MOST_STREAMS: u32 = 64;
+/// So long a first call is left unanswered before it is made anew; each further one, twice as long as the one before. The
+/// kernel's own repetitions come after one second, then after three.
+const FIRST_ANSWER: Duration = Duration::from_millis(1500);
 
 /// A connection whose introduction is over.
 pub(crate) struct Link {
@@ -64,28 +67,37 @@ impl Inner {
 
     fn dial_stream(&self, call: &Call<'_>, stream: u32) -> Result<Link, Refusal> {
         let mut backoff = Backoff::new(seed(&[&self.card.uid, &call.card.uid], stream));
-        let begin = Instant::now();
+        let (begin, most) = (Instant::now(), self.limits().greet);
+        let mut answer = FIRST_ANSWER;
         loop {
-            let refusal = match self.dial_once(call, stream) {
+            let refusal = match self.dial_once(call, stream, answer.min(most)) {
                 Ok(link) => return Ok(link),
                 Err(refusal) => refusal,
             };
             let may = match &refusal {
                 Refusal::HungUp | Refusal::Crowd => true,
+                // Where more call than can wait, the kernel drops some, and all that it has dropped come back at once.
+                Refusal::Unanswered => begin.elapsed() < most,
                 // Without a secret, a process listens only once it knows that its group needs it to.
-                Refusal::Deaf => self.keys.is_none() && begin.elapsed() < self.limits().greet,
+                Refusal::Deaf => self.keys.is_none() && begin.elapsed() < most,
                 _ => false,
             };
             if !may || !call.stop.sleep(backoff.next_pause(), call.deadline) {
                 return Err(refusal);
             }
+            answer *= 2;
         }
     }
 
-    fn dial_once(&self, to: &Call<'_>, stream: u32) -> Result<Link, Refusal> {
+    /// `answer` is how long the kernel of the called one may take.
+    fn dial_once(&self, to: &Call<'_>, stream: u32, answer: Duration) -> Result<Link, Refusal> {
         let address = to.card.tcp.ok_or(Refusal::Silent)?;
-        let patience = self.limits().greet.min(to.deadline.saturating_duration_since(Instant::now()));
-        let socket = connect(address, patience, to.stop)?;
+        let left = to.deadline.saturating_duration_since(Instant::now());
+        let patience = self.limits().greet.min(left);
+        let socket = connect(address, answer.min(left), to.stop).map_err(|e| match Refusal::from(e) {
+            Refusal::Late => Refusal::Unanswered,
+            other => other,
+        })?;
         self.prepare(&socket)?;
         let mut wire = DeadlineStream::new(&socket, patience, to.stop);
         preamble::exchange(&mut wire, self.keys.is_some())?;

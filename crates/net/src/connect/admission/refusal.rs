@@ -36,6 +36,8 @@ pub(crate) enum Refusal {
     Late,
     /// Nothing listens there.
     Deaf,
+    /// Not even the kernel answers.
+    Unanswered,
     HungUp,
     Crowd,
     User(u32),
@@ -61,6 +63,7 @@ impl Refusal {
             Refusal::Garbled(_) => "garbled",
             Refusal::Late => "late",
             Refusal::Deaf => "deaf",
+            Refusal::Unanswered => "unanswered",
             Refusal::HungUp => "hung up",
             Refusal::Crowd => "crowd",
             Refusal::User(_) => "user",
@@ -125,6 +128,7 @@ impl fmt::Display for Refusal {
             Refusal::Silent => write!(f, "it did not call in time"),
             Refusal::Garbled(what) => write!(f, "what it sent is not {what}"),
             Refusal::Late => write!(f, "it did not finish its introduction in time"),
+            Refusal::Unanswered => write!(f, "nothing answers there in time"),
             Refusal::Deaf => write!(f, "nothing listens there (connection refused)"),
             Refusal::HungUp => write!(f, "it hung up in the middle of the introduction"),
             Refusal::Crowd => write!(f, "too many callers were waiting at once"),
