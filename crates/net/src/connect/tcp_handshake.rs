@@ -89,18 +89,19 @@ impl Inner {
         }
     }
 
-    /// `answer` is how long the kernel of the called one may take.
+    /// `answer` is how long the called one may take until it shows that it is there.
     fn dial_once(&self, to: &Call<'_>, stream: u32, answer: Duration) -> Result<Link, Refusal> {
         let address = to.card.tcp.ok_or(Refusal::Silent)?;
         let left = to.deadline.saturating_duration_since(Instant::now());
         let patience = self.limits().greet.min(left);
-        let socket = connect(address, answer.min(left), to.stop).map_err(|e| match Refusal::from(e) {
-            Refusal::Late => Refusal::Unanswered,
-            other => other,
-        })?;
+        let unanswered = |refusal| if refusal == Refusal::Late { Refusal::Unanswered } else { refusal };
+        let answer = answer.min(left);
+        let socket = connect(address, answer, to.stop).map_err(|e| unanswered(e.into()))?;
         self.prepare(&socket)?;
+        // A kernel whose queue is full may take the call, and forget it.
+        let mut wire = DeadlineStream::new(&socket, answer, to.stop);
+        preamble::exchange(&mut wire, self.keys.is_some()).map_err(unanswered)?;
         let mut wire = DeadlineStream::new(&socket, patience, to.stop);
-        preamble::exchange(&mut wire, self.keys.is_some())?;
         let greeting = Greeting { attempt: to.attempt, ..self.greeting(stream, self.options.streams.max(1)) };
         let (answer, session) = match &self.keys {
             None => (call_in_the_clear(&mut wire, to.card, greeting)?, None),
