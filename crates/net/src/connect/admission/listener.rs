@@ -59,6 +59,11 @@ fn next_to_go(guests: &mut [Connection], patience: Duration) -> Option<(&mut Con
     present.map(|g| (left(g), g)).min_by_key(|(left, g)| (g.heard, *left)).map(|(left, g)| (g, left))
 }
 
+/// Whoever was sent away has made room already: its thread ends when the machine finds time for it.
+fn has_room(guests: &[Connection]) -> bool {
+    guests.len() < 2 * MOST_CALLERS && guests.iter().filter(|g| !g.evicted).count() < MOST_CALLERS
+}
+
 #[derive(Default)]
 struct State {
     listening: bool,
@@ -157,7 +162,7 @@ impl Listener {
     /// Waits until there is a place; `false` if the listener was closed.
     fn make_room(&self, patience: Duration) -> bool {
         let mut state = lock(&self.state);
-        while state.guests.len() >= MOST_CALLERS && !state.closed {
+        while !state.closed && !has_room(&state.guests) {
             let pause = match next_to_go(&mut state.guests, patience) {
                 Some((guest, Duration::ZERO)) => {
                     guest.evicted = true;
