@@ -1,6 +1,6 @@
 """The extension module: schedules (crates/schedule), the engine (crates/net) and kernels (crates/kernels)."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from os import PathLike
 from typing import Any, ClassVar, final
 
@@ -108,6 +108,7 @@ class Node:
         timeout_s: float,
         server: int | None = None,
         ltp: Ltp | None = None,
+        watch: Callable[[], object] | None = None,
     ) -> Group: ...
     def leave(self) -> None: ...
     def alloc(self, bytes: int) -> int: ...

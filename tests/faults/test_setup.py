@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import socket
 from collections.abc import Iterator
 from contextlib import closing
@@ -11,11 +13,11 @@ from typing import Any
 import pytest
 import torch.distributed as dist
 
-from tests.faults.ring import Outcome, caught
+from tests.faults.ring import Outcome, caught, endings, hear_all
 from tweed import _core
 from tweed.errors import PeerLost, UsageError
-from tweed.testbed import Ranks, run_ranks
-from tweed.torch import Options
+from tweed.testbed import Ended, Ranks, run_ranks, say
+from tweed.torch import Options, rendezvous
 from tweed.train.torchrun import take_part
 
 NOT_OURS = "192.0.2.1"  # kept for documents: no machine has it
@@ -61,7 +63,7 @@ def test_an_address_that_cannot_be_reached() -> None:
         port = listener.getsockname()[1]
     gone = card_of(node, uid="f" * 32, host="far-away", tcp=f"127.0.0.1:{port}")
     with pytest.raises(PeerLost, match="rank 1 on far-away") as raised:
-        node.join("0", 1, 0, [node.card(), gone], [], 5.0)
+        node.join("0", 1, 0, [node.card(), gone], [], 1.0)  # it may be about to listen
     assert f"(127.0.0.1:{port}) cannot be reached" in str(raised.value)
     assert "firewall" in str(raised.value)
 
@@ -94,6 +96,59 @@ def test_two_processes_with_one_rank() -> None:
 def test_a_rank_that_the_group_does_not_have() -> None:
     with pytest.raises(UsageError, match="there is no rank 2 in a group of 2"):
         dist.init_process_group("tweed", store=dist.HashStore(), rank=2, world_size=2)
+
+
+def waits_for_another(rank: int, size: int, port: int) -> str:
+    """It is alone: the other one never comes."""
+    store = dist.TCPStore("127.0.0.1", port, is_master=False)
+    try:
+        say("ready")
+        dist.init_process_group("tweed", store=store, rank=rank, world_size=2)
+    except KeyboardInterrupt:
+        return "interrupted"
+    return "ended"
+
+
+def test_ctrl_c_works_while_ranks_are_waited_for() -> None:
+    store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    with Ranks(waits_for_another, 1, store.port) as ranks:
+        hear_all(ranks)
+        ranks.kill(0, signal.SIGINT)
+        assert endings(ranks, 1) == {0: "interrupted"}
+
+
+def dies_with_its_card_left(rank: int, size: int, port: int) -> Outcome:
+    """Rank 1 goes when the others expect it to meet them."""
+    store = dist.TCPStore("127.0.0.1", port, is_master=False)
+    if rank == 1:
+        settle = rendezvous.settle
+
+        def die(*args: Any) -> Any:
+            settle(*args)
+            os._exit(0)
+
+        rendezvous.settle = die
+
+    def meet() -> None:
+        dist.init_process_group("tweed", store=store, rank=rank, world_size=size)
+        dist.barrier()  # the engine of a rank that dies may still have met somebody
+
+    return caught(meet)
+
+
+@pytest.mark.parametrize("transport", ["auto", "tcp"])
+def test_a_rank_that_dies_after_it_has_left_its_card(transport: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TWEED_TRANSPORT", transport)
+    store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    with Ranks(dies_with_its_card_left, 3, store.port) as ranks:
+        ended: dict[int, Outcome] = {}
+        while len(ended) < 2:
+            events = ranks.poll(30)
+            assert events, "they wait"
+            ended |= {event.rank: event.value for event in events if isinstance(event, Ended)}
+    for kind, text, _ in ended.values():
+        assert kind == "PeerLost"
+        assert "rank 1 on" in text
 
 
 def joins_twice(rank: int, size: int) -> None:

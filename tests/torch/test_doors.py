@@ -51,9 +51,9 @@ def test_a_rank_that_only_dials_out_is_a_full_member(tmp_path: Path) -> None:
 
 def test_a_wrong_secret_is_named_at_all_ranks(tmp_path: Path) -> None:
     wrong = {"TWEED_SECRET": "another sesame, another"}
-    for rank, text in enumerate(totals(tmp_path, {"TWEED_SECRET": SECRET}, wrong, {"TWEED_SECRET": SECRET})):
+    for text in totals(tmp_path, {"TWEED_SECRET": SECRET}, wrong, {"TWEED_SECRET": SECRET}):
         assert "wrong secret" in text
-        assert f"rank {0 if rank == 1 else 1} on" in text
+        assert "rank 1 on" in text  # with the rank that it met first
         assert "sesame" not in text
 
 
@@ -104,6 +104,22 @@ def test_a_key_file_is_made_and_kept_to_oneself(tmp_path: Path) -> None:
     assert cards[0].split(b'"key":"')[1][:64] == cards[1].split(b'"key":"')[1][:64]
 
 
+def test_a_neighbour_without_a_secret_is_named_at_all_ranks(tmp_path: Path) -> None:
+    ours = {"TWEED_SECRET": SECRET, "TWEED_TRANSPORT": "auto"}
+    for text in totals(tmp_path, ours, {"TWEED_TRANSPORT": "auto"}, ours):
+        assert "rank 1 on" in text
+        assert "secret" in text
+
+
+def test_a_neighbour_with_another_secret_is_named_at_all_ranks(tmp_path: Path) -> None:
+    ours, wrong = (
+        {"TWEED_SECRET": text, "TWEED_TRANSPORT": "auto"} for text in (SECRET, "another sesame, another")
+    )
+    for text in totals(tmp_path, ours, wrong, ours):
+        assert "wrong secret" in text
+        assert "rank 1 on" in text
+
+
 def listeners() -> list[str]:
     """Addresses on which this process listens, as the kernel writes them: hex, backwards."""
     own = {os.readlink(f"/proc/self/fd/{fd}") for fd in os.listdir("/proc/self/fd") if _exists(fd)}
@@ -120,15 +136,18 @@ def _exists(fd: str) -> bool:
     return Path(f"/proc/self/fd/{fd}").exists() or os.path.islink(f"/proc/self/fd/{fd}")
 
 
-def listening(rank: int, size: int) -> list[str]:
-    os.environ["TWEED_TRANSPORT"] = "tcp"
+def listening(rank: int, size: int, transport: str) -> list[str]:
     dist.all_reduce(torch.ones(8))
     return listeners()
 
 
-def test_ranks_listen_on_loopback_only() -> None:
-    """The engine's port and the store's, which rank 0 keeps."""
+@pytest.mark.parametrize("transport", ["tcp", "auto"])
+def test_ranks_listen_on_loopback_only(transport: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The engine's port, where it is needed, and the store's, which rank 0 keeps."""
+    monkeypatch.setenv("TWEED_TRANSPORT", transport)
     loopback = {"0100007F", "0000000000000000FFFF00000100007F", "00000000000000000000000001000000"}
-    found = run_ranks(listening, 2, backend="tweed")
+    found = run_ranks(listening, 2, transport, backend="tweed")
     assert found[0], "rank 0 keeps the store"
     assert all(set(addresses) <= loopback for addresses in found)
+    # Of two, one is called over TCP; nobody is where all share memory.
+    assert sum(map(len, found)) == (2 if transport == "tcp" else 1)

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
 import torch.distributed as dist
 
-from tweed.errors import UsageError
+from tweed.errors import DeadlineExceeded, PeerLost, UsageError
 from tweed.torch import Options
-from tweed.torch.rendezvous import Place, Terms, _conflict, group_id, one_host, settle
+from tweed.torch.meeting import Meeting, Place, Renewed, prefix
+from tweed.torch.process import Process
+from tweed.torch.rendezvous import Terms, _conflict, enter, group_id, one_host, settle
 from tweed.transport import Ltp
 
 
@@ -25,7 +29,7 @@ def settle_all(size: int, store: dist.Store, options: Options | None = None) -> 
 
     def rank(number: int) -> Terms:
         place = Place(store, "0", number, size, timedelta(seconds=10))
-        return settle(card(number), place, options or Options())
+        return settle(card(number), enter(place), options or Options())
 
     with ThreadPoolExecutor(size) as pool:
         return list(pool.map(rank, range(size)))
@@ -55,7 +59,7 @@ def test_an_unknown_builder_is_refused() -> None:
     with pytest.raises(UsageError, match="no such builder"):
         settle(
             card(0),
-            Place(dist.HashStore(), "0", 0, 1, timedelta(seconds=1)),
+            enter(Place(dist.HashStore(), "0", 0, 1, timedelta(seconds=1))),
             Options(schedule={"all_reduce": "no such builder"}),
         )
 
@@ -66,7 +70,7 @@ def test_ranks_that_were_told_otherwise_are_named() -> None:
 
     def rank(number: int) -> Terms:
         place = Place(store, "0", number, 3, timedelta(seconds=10))
-        return settle(card(number), place, options[number])
+        return settle(card(number), enter(place), options[number])
 
     with ThreadPoolExecutor(3) as pool:
         for terms in pool.map(rank, range(3)):
@@ -106,3 +110,101 @@ def test_one_host_means_shared_memory_for_all() -> None:
     assert not one_host([card(0), card(1, boot="another machine")])
     assert not one_host([card(0), card(1, network="another namespace")])
     assert not one_host([card(0), card(1, wire_only=True)])
+
+
+def place(rank: int, store: dist.Store, size: int = 3, seconds: float = 0.3) -> Place:
+    return Place(store, "0", rank, size, timedelta(seconds=seconds))
+
+
+def test_who_has_not_come_is_named() -> None:
+    store = dist.HashStore()
+    meeting = enter(place(0, store))
+    enter(place(2, store)).leave("card/2", json.dumps(["", ""]))
+    with pytest.raises(DeadlineExceeded, match="rank 1 has not come to rank 0, of 3"):
+        settle(card(0), meeting, Options())
+    with pytest.raises(DeadlineExceeded, match="rank 0 has not come to rank 1, of 2"):
+        settle(card(1), enter(place(1, dist.HashStore(), size=2)), Options())
+
+
+def test_a_long_wait_says_once_whom_it_waits_for(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("tweed.torch.meeting._LONG_S", 0.1)
+    with pytest.raises(DeadlineExceeded):
+        settle(card(0), enter(place(0, dist.HashStore(), seconds=0.5)), Options())
+    (line,) = capfd.readouterr().err.splitlines()
+    assert "ranks 1, 2 have not come" in line
+    assert "it gives up in 0 s" in line
+
+
+def test_who_fails_tells_all_others_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tweed.torch.meeting._LOOK_S", 0.0)
+    store = dist.HashStore()
+    for rank, error, raised in ((0, UsageError("no good"), UsageError), (1, KeyboardInterrupt(), PeerLost)):
+        failing, waiting = (Meeting(place(r, store, seconds=60), f"try {rank}") for r in (rank, 2))
+        with pytest.raises(type(error)), failing.reported():
+            raise error
+        with pytest.raises(raised, match=f"rank {rank} has failed: process {os.getpid()} on .*"):
+            settle(card(2), waiting, Options())
+        with pytest.raises(raised, match="no good" if rank == 0 else "KeyboardInterrupt"):
+            waiting.look()
+
+
+def test_a_rank_is_taken_by_a_process_that_lives(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TORCHELASTIC_RUN_ID", raising=False)
+    here = Process.here()
+    another = replace(here, pid=1, started=0)
+    cases = {
+        "this one, for a later group": (here, True),
+        "one whose number was given anew": (another, True),
+        "one of another machine": (replace(another, boot="elsewhere"), False),
+        "init": (replace(here, pid=os.getppid(), started=_start_of(os.getppid())), False),
+    }
+    for case, (holder, free) in cases.items():
+        store = dist.HashStore()
+        store.set(f"{prefix()}/holder/0", holder.encode())
+        if free:
+            assert enter(place(0, store)).key.endswith("/1"), case
+        else:
+            with pytest.raises(UsageError, match=f"rank 0 is taken: process {holder.pid} on"):
+                enter(place(0, store))
+
+
+def _start_of(pid: int) -> int:
+    with open(f"/proc/{pid}/stat") as file:
+        return int(file.read().rpartition(") ")[2].split()[19])
+
+
+ELSEWHERE = replace(Process.here(), boot="elsewhere")
+
+
+def test_workers_that_are_restarted_begin_anew() -> None:
+    """In the same store, whatever the workers before them have left there."""
+    store = dist.HashStore()
+    gone = replace(Process.here(), started=0)
+    store.set(f"{prefix()}/holder/0", gone.encode())
+    with pytest.raises(DeadlineExceeded, match="rank 0 has not come to rank 1"):
+        enter(place(1, store, 2))
+    first, second = settle_all(2, store)
+    assert first == second
+
+
+@pytest.mark.parametrize("terms", [False, True], ids=["nothing", "terms"])
+def test_a_rank_0_of_the_life_before_is_given_up_for_the_new_one(
+    terms: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It ran on another machine, so only its successor shows that it has ended."""
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "run")
+    monkeypatch.setattr("tweed.torch.meeting._LOOK_S", 0.0)
+    store = dist.HashStore()
+    store.set("tweed/run/holder/0", ELSEWHERE.encode())
+    left = enter(place(1, store, 2, seconds=20))
+    if terms:
+        stale = settle(card(0), Meeting(place(0, store, 1), "stale"), Options())
+        left.leave("terms", replace(stale, cards=[card(0), card(7)]).encode())
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(settle, card(1), left, Options())
+        new = enter(place(0, store, 2))
+        assert isinstance(waiting.exception(20), Renewed)
+    assert enter(place(1, store, 2)).key == new.key.rpartition("/")[0] + "/1"
+    assert new.key != left.key

@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener};
 use std::path::PathBuf;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -17,7 +17,8 @@ use tweed_proto::late::Limits;
 
 use crate::connect::admission::listener::Listener;
 use crate::connect::admission::{Admission, Keys, Refusals};
-use crate::connect::descriptor::{boot_id, host_name, network_id, random_uid, PeerDescriptor, PROTOCOL};
+use crate::connect::descriptor::{boot_id, host_name, network_id, random_hex, PeerDescriptor, PROTOCOL};
+use crate::connect::process;
 use crate::engine::callbacks::Callbacks;
 use crate::engine::live::Live;
 use crate::engine::watcher::Watcher;
@@ -85,7 +86,7 @@ impl Node {
     /// Opens the listeners and starts its threads.
     pub fn start(options: NodeOptions) -> Result<Node, EngineError> {
         options.admission.check(options.host)?;
-        let listener = open_porch(&options)?;
+        let listener = open_listener(&options)?;
         let keys = options.admission.keys()?;
         let (inner, watcher) = open(options, listener.clone(), keys)
             .map_err(|e| EngineError::setup("the engine cannot be started", e))?;
@@ -106,7 +107,7 @@ impl Node {
 
     /// The address card to give to the other ranks.
     pub fn card(&self) -> Vec<u8> {
-        self.inner.card.encode()
+        self.inner.current_card().encode()
     }
 
     /// How many callers were turned away, by reason.
@@ -116,6 +117,11 @@ impl Node {
 
     /// Meets the other ranks. All of them must call it.
     pub fn join(&self, spec: GroupSpec) -> Result<Group, EngineError> {
+        self.join_unless(spec, &|| false)
+    }
+
+    /// As [`Node::join`], but ends as soon as `interrupted` holds, which is asked on this thread, some times a second.
+    pub fn join_unless(&self, spec: GroupSpec, interrupted: &dyn Fn() -> bool) -> Result<Group, EngineError> {
         self.inner.check_process()?;
         if self.inner.is_stopping() {
             let text = format!("group {:?}: the engine has left the network, as the process ends", spec.name);
@@ -125,8 +131,8 @@ impl Node {
             return Err(EngineError::Usage(format!("group {:?}: {why}", spec.name)));
         }
         let plans = Plans::new(spec.rows.clone(), &spec.terms)?;
-        let _one_at_a_time = lock(&self.inner.joining);
-        let (members, status) = self.inner.meet_all(&spec)?;
+        let _one_at_a_time = self.inner.joining(interrupted)?;
+        let (members, status) = self.inner.meet_all(&spec, interrupted)?;
         let members = Arc::new(members);
         let mut engine = lock(&self.inner.engine);
         engine.open_group(Arc::clone(&members))?;
@@ -160,11 +166,17 @@ impl Drop for Node {
     }
 }
 
-fn open_porch(options: &NodeOptions) -> Result<Option<Arc<Listener>>, EngineError> {
+fn open_listener(options: &NodeOptions) -> Result<Option<Arc<Listener>>, EngineError> {
     if options.admission.dial_only {
         return Ok(None);
     }
-    let opened = Listener::open(options.host).map_err(|e| not_ours(options.host, &e));
+    let open = || {
+        let listener = Listener::bind(options.host)?;
+        // Strangers gain nothing there. Without a secret it opens when a group needs it.
+        options.admission.secret.as_ref().map(|_| listener.listen()).transpose()?;
+        Ok(listener)
+    };
+    let opened = open().map_err(|e| not_ours(options.host, &e));
     opened.map(|p| Some(Arc::new(p))).map_err(|e| EngineError::setup("the engine cannot be started", e))
 }
 
@@ -173,22 +185,25 @@ fn open(
     listener: Option<Arc<Listener>>,
     keys: Option<Keys>,
 ) -> io::Result<(Arc<Inner>, Watcher)> {
-    let uid = random_uid()?;
-    let local_name = format!("tweed-{uid}");
+    // Every user of the host can list the names of local sockets, so it is none by which anything else is known.
+    let local_name = format!("tweed-{}", random_hex()?);
     let local = UnixListener::bind_addr(&SocketAddr::from_abstract_name(&local_name)?)?;
     crate::link::fork::shut_in_children(&local);
     let card = PeerDescriptor {
         protocol: PROTOCOL,
         key: keys.as_ref().map(|k| hex(&k.identity.public)),
-        check: keys.as_ref().map(|k| k.secret.check(&uid)),
-        uid,
+        uid: random_hex()?,
         host: host_name(),
         pid: std::process::id(),
+        started: process::own_start(),
+        pids: process::pid_namespace(),
         boot: boot_id(),
         network: network_id(),
         local: local_name,
+        nonce: random_hex()?,
         tcp: listener.as_ref().map(|p| p.address()).transpose()?,
         wire_only: options.wire_only,
+        broken: Vec::new(),
     };
     let arena = Arc::new(Arena::new()?);
     let page = arena.take(size_of::<ProcessPage>() as u64).ok_or(io::ErrorKind::OutOfMemory)?;
@@ -230,6 +245,8 @@ fn open(
         joining: Mutex::default(),
         keys,
         listener,
+        directory: Mutex::default(),
+        attempts: AtomicU64::new(0),
         pending: Mutex::default(),
         met: Condvar::new(),
         refusals: Refusals::default(),

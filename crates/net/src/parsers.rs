@@ -26,7 +26,7 @@ pub const PARSERS: [(&str, Parser); 9] = [
     ("message", |bytes| bytes.first_chunk::<MESSAGE_BYTES>().is_some_and(|b| Message::decode(b).is_some())),
     ("invitation", ltp::is_invitation),
     ("call", |bytes| party(|party| call(Script(bytes), party, b"hello").is_ok())),
-    ("answer", |bytes| party(|party| answer(Script(bytes), party).is_ok())),
+    ("answer", |bytes| party(|party| answer(Script(bytes), party, |_| {}).is_ok())),
 ];
 
 /// Says what it was given, whatever it hears.

@@ -1,6 +1,6 @@
 //! What the threads of a node have in common.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
@@ -10,6 +10,7 @@ use crate::connect::admission::listener::Listener;
 use crate::connect::admission::pending::Pending;
 use crate::connect::admission::{Keys, Refusals};
 use crate::connect::descriptor::PeerDescriptor;
+use crate::connect::directory::Directory;
 use crate::connect::tcp_handshake::Link;
 use crate::engine::callbacks::Callbacks;
 use crate::engine::live::{Inbox, Live};
@@ -44,6 +45,10 @@ pub(crate) struct Inner {
     pub(crate) keys: Option<Keys>,
     /// `None` if it only dials out.
     pub(crate) listener: Option<Arc<Listener>>,
+    /// Which processes it has met, by which calls.
+    pub(crate) directory: Mutex<Directory>,
+    /// How many calls it has made.
+    pub(crate) attempts: AtomicU64,
     /// Who has called and was not named by a group yet.
     pub(crate) pending: Mutex<Pending<Link>>,
     /// A connection became pending, or a peer.

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use pyo3::prelude::*;
@@ -72,8 +72,8 @@ impl PyNode {
     }
 
     /// The address card to give to the other ranks.
-    fn card(&self) -> Vec<u8> {
-        self.inner.card()
+    fn card(&self, py: Python<'_>) -> Vec<u8> {
+        py.detach(|| self.inner.card())
     }
 
     /// How many callers were turned away, by reason.
@@ -82,9 +82,10 @@ impl PyNode {
     }
 
     /// Meets the other ranks; all of them must call it. `plan` has rows (collective, up to bytes, schedule);
-    /// `server` and `ltp` (the attributes of `tweed.transport.Ltp`) must be the same at all.
+    /// `server` and `ltp` (the attributes of `tweed.transport.Ltp`) must be the same at all. `watch` is called some
+    /// times a second meanwhile; what it raises, or a signal's handler, ends the wait and is raised.
     #[allow(clippy::too_many_arguments)]
-    #[pyo3(signature = (name, group_id, rank, cards, plan, timeout_s, server=None, ltp=None))]
+    #[pyo3(signature = (name, group_id, rank, cards, plan, timeout_s, server=None, ltp=None, watch=None))]
     fn join(
         &self,
         py: Python<'_>,
@@ -96,12 +97,22 @@ impl PyNode {
         timeout_s: f64,
         server: Option<u32>,
         ltp: Option<PyLtp>,
+        watch: Option<Py<PyAny>>,
     ) -> PyResult<PyGroup> {
         let rows = plan.iter().map(|row| plan_row(py, row)).collect::<PyResult<Vec<_>>>()?;
         let number = (group_id ^ (group_id >> 32)) as u32;
         let timeout = Duration::try_from_secs_f64(timeout_s).unwrap_or(Duration::MAX);
         let spec = GroupSpec { name, number, rank, cards, rows, timeout, terms: terms(server, ltp) };
-        let inner = py.detach(|| self.inner.join(spec)).map_err(|e| engine_error(py, &e))?;
+        let raised = Mutex::new(None);
+        let interrupted = || match Python::attach(|py| ask(py, watch.as_ref())) {
+            Ok(()) => false,
+            Err(error) => raised.lock().map(|mut place| *place = Some(error)).is_ok(),
+        };
+        let joined = py.detach(|| self.inner.join_unless(spec, &interrupted));
+        if let Some(error) = raised.into_inner().ok().flatten() {
+            return Err(error);
+        }
+        let inner = joined.map_err(|e| engine_error(py, &e))?;
         Ok(PyGroup { inner: Detached::new(Arc::new(inner)) })
     }
 
@@ -120,6 +131,12 @@ impl PyNode {
     fn free(&self, py: Python<'_>, address: usize) {
         py.detach(|| self.inner.free(address as *mut u8));
     }
+}
+
+/// Raises what a signal's handler raises, or `watch`.
+fn ask(py: Python<'_>, watch: Option<&Py<PyAny>>) -> PyResult<()> {
+    py.check_signals()?;
+    watch.map(|watch| watch.call0(py)).transpose().map(drop)
 }
 
 fn plan_row(py: Python<'_>, (name, up_to_bytes, schedule): &Row<'_>) -> PyResult<PlanRow> {

@@ -24,8 +24,8 @@ from tweed.testbed import Network, RankFailed, run_ranks
 
 if TYPE_CHECKING:
     from tweed._core import Node
+    from tweed.torch.meeting import Place
     from tweed.torch.options import Options
-    from tweed.torch.rendezvous import Place
 
 _WAIT = timedelta(seconds=60)  # for a rank to turn up, and for each message
 
@@ -148,7 +148,7 @@ def _meet(store: Any, rank: int, size: int, options: Options, host: Sequence[Fin
     """Tells and hears through the store, then measures, if the cards give hope. The report is rank 0's."""
     from torch._C._distributed_c10d import PrefixStore
 
-    from tweed.torch.rendezvous import Place
+    from tweed.torch.meeting import Place
 
     store = PrefixStore("tweed-doctor", store)
     store.set_timeout(_WAIT)

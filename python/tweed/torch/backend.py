@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 from tweed import metrics
 from tweed.errors import UsageError
+from tweed.torch.meeting import Place
 from tweed.torch.node import node
 from tweed.torch.options import Options
 from tweed.torch.output import say
 from tweed.torch.plans import remember
-from tweed.torch.rendezvous import Place, join
+from tweed.torch.rendezvous import join
 
 if TYPE_CHECKING:
     import torch.distributed as dist

@@ -1,45 +1,35 @@
 """How the ranks of a group find each other: through torch's Store, once.
 
 Every rank leaves its engine's address card. Rank 0 collects them, chooses the schedules, and leaves both with
-a fresh group id; the others take what rank 0 chose. At most four requests per rank to the store; rank 0 makes
-`size` more.
+a fresh group id; the others take what rank 0 chose. A handful of requests per rank to the store; rank 0 makes
+`size` more. `meeting` has how they wait.
 """
 
 from __future__ import annotations
 
 import base64
+import contextlib
 import hashlib
 import json
 import os
 import secrets
-import socket
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import torch.distributed as dist
 
 from tweed.collective import NETWORK, ONE_HOST, Plan, plan
-from tweed.errors import TweedError, UsageError
+from tweed.errors import PeerLost, TweedError, UsageError
 from tweed.torch.measure import agree
+from tweed.torch.meeting import Meeting, Place, Renewed, prefix
 from tweed.torch.options import Options
 from tweed.torch.plans import stored
+from tweed.torch.process import Process
 
 if TYPE_CHECKING:
     from tweed._core import Group, Node
-
-
-@dataclass(frozen=True)
-class Place:
-    """Where this process stands in the group that is being made."""
-
-    store: Any
-    name: str
-    rank: int
-    size: int
-    timeout: timedelta
 
 
 @dataclass(frozen=True)
@@ -72,46 +62,101 @@ def join(node: Node, place: Place, options: Options) -> tuple[Group, Terms]:
     """Joins this process to the group. Returns when all members have their cards in.
 
     Raises:
-      DistStoreError: a member did not turn up within the store's timeout (torch's error).
-      PeerLost, DeadlineExceeded: it turned up, and could not be reached.
-      UsageError: another process has this one's rank, or ranks were given different transports or servers
-        (names both), or rank 0 was given a plan that cannot be used.
+      DeadlineExceeded: a member did not turn up within the group's timeout; names it.
+      PeerLost: it turned up, and ended since or could not be reached, from here or from another rank.
+      UsageError: another process has this one's rank, or ranks were given different secrets, transports or
+        servers (names both), or rank 0 was given a plan that cannot be used.
     """
-    terms = settle(node.card(), place, options)
-    if terms.conflict:
-        raise UsageError(f"group {place.name!r}: {terms.conflict}")
-    seconds = place.timeout.total_seconds()
-    group = node.join(
-        place.name,
-        terms.group_id,
-        place.rank,
-        terms.cards,
-        terms.plan.rows(),
-        seconds,
-        server=options.server,
-        ltp=options.ltp,
-    )
+    group, terms = _met(node, place, options)
     if terms.assumed:
         terms = replace(terms, plan=agree(group, options.overrules()), assumed=False)
     return group, terms
 
 
-def settle(card: bytes, place: Place, options: Options) -> Terms:
-    """Exchanges cards for terms."""
-    store = place.store
+def _met(node: Node, place: Place, options: Options) -> tuple[Group, Terms]:
+    while True:
+        meeting = enter(place)
+        with contextlib.suppress(Renewed), meeting.reported():
+            return _meet(node, meeting, options)
+
+
+def _meet(node: Node, meeting: Meeting, options: Options) -> tuple[Group, Terms]:
+    place = meeting.place
+    terms = settle(node.card(), meeting, options)
+    if terms.conflict:
+        raise UsageError(f"group {place.name!r}: {terms.conflict}")
+    try:
+        group = node.join(
+            place.name,
+            terms.group_id,
+            place.rank,
+            terms.cards,
+            terms.plan.rows(),
+            place.timeout.total_seconds(),
+            server=options.server,
+            ltp=options.ltp,
+            watch=meeting.look,
+        )
+    except PeerLost:
+        meeting.look(at_once=True)  # who is gone may have left why
+        raise
+    return group, terms
+
+
+#: What the keys of this process's groups begin with: a run of processes that torchrun has started together.
+_life: str | None = None
+
+
+def enter(place: Place) -> Meeting:
+    """Takes this process's rank, and begins a new try to make the group."""
+    global _life
+    first = None
     if not dist.is_initialized():  # later groups may share a name with groups of other ranks
         _claim(place)
+        first = _first(place)
+        _life = hashlib.blake2b(first.encode(), digest_size=6).hexdigest()
+    # Where another backend has the default group, nobody claims ranks.
+    life = _life or "restart-" + os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
     # A store may outlive a group: torch reuses group names after destroy_process_group.
-    round_ = store.add(f"tweed/rounds/{place.rank}", 1)
+    round_ = place.store.add(f"{prefix()}/{life}/rounds/{place.rank}", 1)
+    return Meeting(place, f"{prefix()}/{life}/{round_}", first)
+
+
+def _first(place: Place) -> str:
+    """The process that has rank 0. After a restart, the one before it may still be noted in the same store.
+
+    All ranks name their life by it: torchrun restarts all workers together, and its count of restarts is no
+    help, as two of its agents may count differently.
+    """
+    meeting = Meeting(place, prefix())
+
+    def find() -> bytes | None:
+        holder = meeting.holder(0)
+        return holder.encode() if holder and not Process.decode(holder).has_ended() else None
+
+    return meeting.wait(find, lambda: [0]).decode()
+
+
+def settle(card: bytes, meeting: Meeting, options: Options) -> Terms:
+    """Exchanges cards for terms."""
+    place = meeting.place
     asked = json.dumps(options.terms())
-    store.set(f"tweed/{round_}/card/{place.rank}", json.dumps([base64.b85encode(card).decode(), asked]))
+    meeting.leave(f"card/{place.rank}", json.dumps([base64.b85encode(card).decode(), asked]))
+
+    def missing() -> list[int]:
+        absent = [rank for rank in range(place.size) if not meeting.has(f"card/{rank}")]
+        return absent or [0]
+
     if place.rank != 0:
-        return Terms.decode(store.get(f"tweed/{round_}/terms"))
-    told = [json.loads(store.get(f"tweed/{round_}/card/{rank}")) for rank in range(place.size)]
+        terms = Terms.decode(meeting.take("terms", missing))
+        if terms.cards[place.rank] != card:  # of the life before, whose rank 0 cannot be seen from here
+            meeting.wait(lambda: None, lambda: [0])
+        return terms
+    told = [json.loads(meeting.take(f"card/{rank}", missing)) for rank in range(place.size)]
     terms = _choose([base64.b85decode(card) for card, _ in told], place, options)
     if conflict := _conflict([asked for _, asked in told]):
         terms = replace(terms, conflict=conflict)
-    store.set(f"tweed/{round_}/terms", terms.encode())
+    meeting.leave("terms", terms.encode())
     return terms
 
 
@@ -119,13 +164,25 @@ def _claim(place: Place) -> None:
     """The first process to name a rank has it. Two of them would wait for the missing one, for ever."""
     if not 0 <= place.rank < place.size:
         raise UsageError(f"there is no rank {place.rank} in a group of {place.size}: they count from 0")
-    me = f"process {os.getpid()} on {socket.gethostname()}"
-    holder = place.store.compare_set(f"tweed/holder/{place.rank}", "", me).decode()
-    if holder != me:
-        raise UsageError(
-            f"rank {place.rank} is taken: {holder} has it, and this is {me}. Give every process a RANK "
-            "of its own; a job that is started again needs a fresh store"
-        )
+    me, key, known = Process.here(), f"{prefix()}/holder/{place.rank}", ""
+    while (found := place.store.compare_set(key, known, me.encode()).decode()) != me.encode():
+        holder = Process.decode(found)
+        if not _is_void(holder):
+            raise UsageError(
+                f"rank {place.rank} is taken: {holder} has it, and this is {me}. Give every process a RANK "
+                "of its own; a job that is started again needs a fresh store"
+            )
+        known = found
+
+
+def _is_void(holder: Process) -> bool:
+    """Whether that process cannot have its rank any more.
+
+    torchrun gives a rank to one process at a time, and to a new one after a restart, so there a holder that
+    cannot be seen from here has ended too.
+    """
+    under_torchrun = "TORCHELASTIC_RUN_ID" in os.environ
+    return holder.has_ended() or (under_torchrun and not holder.is_visible())
 
 
 def group_id(name: str, nonce: bytes) -> int:

@@ -1,7 +1,6 @@
 //! What the cards of a group must agree on before anybody is called. All ranks hold the same cards, so all refuse alike.
 
 use crate::connect::descriptor::PeerDescriptor;
-use crate::secure::Secret;
 use tweed_proto::engine::EngineError;
 
 /// The cards of a group, by rank, seen from one of its ranks.
@@ -13,9 +12,9 @@ pub(crate) struct Agreement<'a> {
 
 impl Agreement<'_> {
     /// Refuses what cannot become a group. `own` is the card that this process gave.
-    pub(crate) fn check(&self, own: &PeerDescriptor, secret: Option<&Secret>) -> Result<(), EngineError> {
+    pub(crate) fn check(&self, own: &PeerDescriptor) -> Result<(), EngineError> {
         self.check_ranks(own)?;
-        self.check_secrets(own, secret)?;
+        self.check_secrets(own)?;
         self.check_links()
     }
 
@@ -34,14 +33,14 @@ impl Agreement<'_> {
         Ok(())
     }
 
-    fn check_secrets(&self, own: &PeerDescriptor, secret: Option<&Secret>) -> Result<(), EngineError> {
+    /// All have a secret, or none. Whether it is the same one shows when they meet: nothing on a card may help to
+    /// guess it.
+    fn check_secrets(&self, own: &PeerDescriptor) -> Result<(), EngineError> {
         let me = format!("rank {} on {}", self.rank, own.host);
         for (rank, card) in self.cards.iter().enumerate() {
             let it = format!("rank {rank} on {}", card.host);
-            let why = match (secret, &card.check) {
-                (None, None) => continue,
-                (Some(secret), Some(check)) if secret.check(&card.uid) == *check => continue,
-                (Some(_), Some(_)) => format!("{it} was given another secret than {me} (wrong secret)"),
+            let why = match (&own.key, &card.key) {
+                (None, None) | (Some(_), Some(_)) => continue,
                 (Some(_), None) => format!("{it} has no secret, and {me} has one"),
                 (None, Some(_)) => format!("{it} has a secret, and {me} has none"),
             };
@@ -100,19 +99,22 @@ mod tests {
             uid: uid.into(),
             host: format!("host-{uid}"),
             pid: 1,
+            started: 1,
+            pids: "pid:[1]".into(),
             boot: uid.into(),
             network: "net:[1]".into(),
             local: uid.into(),
+            nonce: String::new(),
             tcp: tcp.map(|t| t.parse().unwrap()),
             key: None,
-            check: None,
             wire_only: false,
+            broken: Vec::new(),
         }
     }
 
-    fn check(cards: &[PeerDescriptor], rank: u32, secret: Option<&Secret>) -> String {
+    fn check(cards: &[PeerDescriptor], rank: u32) -> String {
         let own = &cards[rank as usize];
-        let checked = Agreement { group: "g", rank, cards }.check(own, secret);
+        let checked = Agreement { group: "g", rank, cards }.check(own);
         checked.map_or_else(|e| e.to_string(), |()| "fine".into())
     }
 
@@ -122,7 +124,7 @@ mod tests {
     #[test]
     fn who_listens_can_be_dialled_by_who_does_not() {
         let cards = [card("a", None), card("b", Some(B)), card("c", Some(A))];
-        assert_eq!(check(&cards, 0, None), "fine");
+        assert_eq!(check(&cards, 0), "fine");
         assert_eq!(cards[0].dials(&cards[1]), Some(true));
         assert_eq!(cards[1].dials(&cards[0]), Some(false));
         assert_eq!(card("z", None).dials(&cards[1]), Some(true));
@@ -132,46 +134,37 @@ mod tests {
     #[test]
     fn two_that_only_dial_are_named() {
         let cards = [card("a", Some(A)), card("b", None), card("c", None)];
-        let text = check(&cards, 0, None);
+        let text = check(&cards, 0);
         assert!(text.contains("rank 1 on host-b and rank 2 on host-c"), "{text}");
         let mut neighbours = cards.clone();
         neighbours[2].boot = "b".into();
-        assert_eq!(check(&neighbours, 0, None), "fine");
+        assert_eq!(check(&neighbours, 0), "fine");
     }
 
     #[test]
     fn loopback_is_of_no_use_to_another_host() {
         let cards = [card("a", Some(A)), card("b", Some("127.0.0.1:5"))];
-        let text = check(&cards, 0, None);
+        let text = check(&cards, 0);
         assert!(text.contains("rank 1 on host-b listens on loopback only"), "{text}");
         let mut neighbours = cards.clone();
         (neighbours[1].boot, neighbours[1].wire_only) = ("a".into(), true);
-        assert_eq!(check(&neighbours, 0, None), "fine");
+        assert_eq!(check(&neighbours, 0), "fine");
     }
 
     #[test]
-    fn secrets_are_compared_and_the_odd_one_is_named() {
-        let [ours, other] = ["a secret of sixteen", "another of sixteen"].map(|t| Secret::new(t).unwrap());
-        let sealed = |uid: &str, secret: &Secret| PeerDescriptor {
-            check: Some(secret.check(uid)),
-            ..card(uid, Some(A))
-        };
-        let same = [sealed("a", &ours), sealed("b", &ours)];
-        assert_eq!(check(&same, 0, Some(&ours)), "fine");
-        let wrong = [sealed("a", &ours), sealed("b", &other)];
-        let text = check(&wrong, 0, Some(&ours));
-        assert!(text.contains("rank 1 on host-b was given another secret than rank 0 on host-a"), "{text}");
-        assert!(check(&wrong, 1, Some(&other)).contains("rank 0 on host-a was given another"));
-        let none = [sealed("a", &ours), card("b", Some(B))];
-        assert!(check(&none, 0, Some(&ours)).contains("rank 1 on host-b has no secret"));
-        assert!(check(&none, 1, None).contains("rank 0 on host-a has a secret"));
+    fn who_has_no_secret_is_named_and_cards_tell_no_more() {
+        let sealed = |uid: &str| PeerDescriptor { key: Some("00".repeat(32)), ..card(uid, Some(A)) };
+        assert_eq!(check(&[sealed("a"), sealed("b")], 0), "fine");
+        let none = [sealed("a"), card("b", Some(B))];
+        assert!(check(&none, 0).contains("rank 1 on host-b has no secret, and rank 0 on host-a has one"));
+        assert!(check(&none, 1).contains("rank 0 on host-a has a secret, and rank 1 on host-b has none"));
     }
 
     #[test]
     fn ranks_are_counted() {
         let cards = [card("a", Some(A)), card("a", Some(A))];
-        assert!(check(&cards, 0, None).contains("ranks 0 and 1 are the same process"));
-        let checked = Agreement { group: "g", rank: 0, cards: &cards }.check(&card("c", None), None);
+        assert!(check(&cards, 0).contains("ranks 0 and 1 are the same process"));
+        let checked = Agreement { group: "g", rank: 0, cards: &cards }.check(&card("c", None));
         assert!(checked.unwrap_err().to_string().contains("do two processes have that rank"));
     }
 }

@@ -1,10 +1,11 @@
-//! A process's address card: all that another needs to reach it. Agreement travel through the launcher's store.
+//! A process's descriptor: all that another needs to reach it. It goes through the launcher's store.
 
 use std::net::SocketAddr;
 
 use serde::{Deserialize, Serialize};
 
-use crate::secure::{from_hex, Key};
+use crate::connect::process;
+use crate::secure::{from_hex, hex, Key};
 use tweed_proto::engine::EngineError;
 
 /// Changes whenever two versions could not talk to each other.
@@ -18,20 +19,27 @@ pub(crate) struct PeerDescriptor {
     pub(crate) uid: String,
     pub(crate) host: String,
     pub(crate) pid: u32,
+    /// When the process started, in the kernel's ticks: numbers of processes are used again.
+    pub(crate) started: u64,
+    /// In which namespace its number counts.
+    pub(crate) pids: String,
     /// Which boot of which machine.
     pub(crate) boot: String,
     /// Which network namespace; ranks of different ones never share memory.
     pub(crate) network: String,
-    /// The name of its abstract socket, for peers that share memory.
+    /// The name of its abstract socket, for peers that share memory. Any user of the host can see it, so it tells nothing.
     pub(crate) local: String,
+    /// Random; who calls in the clear proves to have read it here, and so does this process to its callers (`proof`).
+    pub(crate) nonce: String,
     /// Where it listens for the others; `None`: it only dials out.
     pub(crate) tcp: Option<SocketAddr>,
     /// The public key that it proves to have on sealed links, as hex digits.
     pub(crate) key: Option<String>,
-    /// Shows who has the same secret that it has it too.
-    pub(crate) check: Option<String>,
     /// It refuses shared memory.
     pub(crate) wire_only: bool,
+    /// Links of this process that broke: the uid of the other end, and the call that had made the link. Whoever still
+    /// holds its end gives it up, and both meet again.
+    pub(crate) broken: Vec<(String, u64)>,
 }
 
 impl PeerDescriptor {
@@ -53,6 +61,11 @@ impl PeerDescriptor {
             (Some(_), Some(_)) => Some(self.uid < other.uid),
             (own, _) => Some(own.is_none()),
         }
+    }
+
+    /// It is known to have ended, as seen by `own`; of processes elsewhere nothing is known.
+    pub(crate) fn has_ended(&self, own: &PeerDescriptor) -> bool {
+        self.boot == own.boot && self.pids == own.pids && process::has_ended(self.pid, self.started)
     }
 
     /// Its public key.
@@ -87,15 +100,15 @@ impl PeerDescriptor {
     }
 }
 
-/// A name that no other process has.
-pub(crate) fn random_uid() -> std::io::Result<String> {
+/// 128 bits that nobody guesses, and that nobody else has, as hex digits.
+pub(crate) fn random_hex() -> std::io::Result<String> {
     let mut bytes = [0u8; 16];
     // SAFETY: the buffer is as long as said.
     let got = unsafe { libc::getrandom(bytes.as_mut_ptr().cast(), bytes.len(), 0) };
     if got != bytes.len() as isize {
         return Err(std::io::Error::last_os_error());
     }
-    Ok(bytes.iter().map(|b| format!("{b:02x}")).collect())
+    Ok(hex(&bytes))
 }
 
 /// The kernel's name for this boot.

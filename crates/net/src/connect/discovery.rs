@@ -1,27 +1,38 @@
-//! How a process comes to know the others: it calls some, the others call it, and of each pair one dials.
+//! How a process makes another one its peer: over a local socket, or over wires.
 
 use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
-use std::sync::{Arc, PoisonError};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, MutexGuard, TryLockError};
 use std::time::{Duration, Instant};
 
-use tweed_proto::engine::members::{Members, Tuning, SELF};
-use tweed_proto::engine::{EngineError, Peer};
+use tweed_proto::engine::members::{Members, Tuning};
+use tweed_proto::engine::Peer;
 use tweed_proto::late::Limits;
 use tweed_proto::Reach;
 
-use crate::connect::admission::pending::Caller;
+use crate::connect::admission::deadline_stream::DeadlineStream;
 use crate::connect::admission::Refusal;
 use crate::connect::agreement::Agreement;
 use crate::connect::descriptor::PeerDescriptor;
 use crate::connect::local_handshake::{dial_local, Home};
+use crate::connect::meeting::Meeting;
 use crate::connect::peer_status::PeerStatus;
+use crate::connect::stop::{Stop, SLICE};
+use crate::connect::tcp_handshake::Call;
 use crate::engine::live::{Links, Shared};
 use crate::engine::watcher::Watch;
 use crate::link::stream::{Socket, Stream};
 use crate::ltp::endpoints::GroupPeers;
 use crate::node::GroupSpec;
+use crate::secure::Key;
 use crate::state::{lock, Inner};
+use tweed_proto::engine::EngineError;
+use tweed_proto::engine::Event;
+
+const CALLED_ANEW: &str = "it has called anew, so its connection broke";
+/// Longer than anybody waits: deadlines stay within what the clock can count.
+const AGES: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 
 impl Inner {
     /// How long introductions and silent wires may take.
@@ -33,15 +44,16 @@ impl Inner {
         Home {
             arena: &self.arena,
             page: self.page,
-            uid: &self.card.uid,
-            host: &self.card.host,
-            patience: self.limits().greet,
+            own: &self.card,
+            secret: self.keys.as_ref().map(|k| &k.secret),
         }
     }
 
+    /// Finds all members of a group; `interrupted` is asked in short intervals, and ends it.
     pub(crate) fn meet_all(
         self: &Arc<Self>,
         spec: &GroupSpec,
+        interrupted: &dyn Fn() -> bool,
     ) -> Result<(Members, Vec<PeerStatus>), EngineError> {
         let cards = spec
             .cards
@@ -51,18 +63,9 @@ impl Inner {
             .collect::<Result<Vec<_>, _>>()?;
         let GroupSpec { name, number, rank, timeout, .. } = spec;
         let known = Agreement { group: name, rank: *rank, cards: &cards };
-        known.check(&self.card, self.keys.as_ref().map(|k| &k.secret))?;
-        self.dial_all(&known)?;
-        let deadline = Instant::now() + self.options.limits(spec.timeout).fail;
-        let mut peers = Vec::new();
-        for card in &cards {
-            if card.uid == self.card.uid {
-                peers.push(SELF);
-            } else {
-                peers
-                    .push(self.wait_for(card, deadline).map_err(|why| self.unreachable(&known, card, &why))?);
-            }
-        }
+        known.check(&self.card)?;
+        let deadline = later(Instant::now(), self.options.limits(spec.timeout).fail);
+        let peers = Meeting { node: self, known: &known, deadline, interrupted }.run()?;
         let reach: Vec<Reach> = cards
             .iter()
             .map(|c| {
@@ -73,7 +76,7 @@ impl Inner {
                 }
             })
             .collect();
-        let company = GroupPeers { group: name, peers: &peers, reach: &reach, deadline };
+        let company = GroupPeers { group: name, peers: &peers, reach: &reach, deadline, interrupted };
         let packets = spec.terms.ltp.as_ref().map(|ltp| self.link_packets(ltp, &company)).transpose()?;
         // All ranks must cut buffers alike, so the slowest kind of link anywhere in the group decides.
         let has_wires =
@@ -99,73 +102,65 @@ impl Inner {
         Ok((members, status))
     }
 
-    fn unreachable(&self, cards: &Agreement<'_>, card: &PeerDescriptor, why: &Refusal) -> EngineError {
-        let rank = cards.cards.iter().position(|c| c.uid == card.uid).unwrap_or(0);
-        let neighbour = self.card.shares_memory_with(card);
-        let place = if neighbour { format!("process {}", card.pid) } else { card.place() };
-        let text = format!(
-            "group {:?}: rank {rank} on {} ({place}) cannot be reached: {why}",
-            cards.group, card.host
-        );
-        if why.is_final() {
-            return EngineError::Usage(text);
-        }
-        EngineError::PeerLost(format!(
-            "{text}. Is it still running, and does a firewall let {place} through?"
-        ))
-    }
-
-    fn find(&self, uid: &str) -> Option<usize> {
-        lock(&self.engine).peers.find(uid)
-    }
-
-    /// Waits until that process is a peer, or makes it one when it is pending.
-    fn wait_for(&self, card: &PeerDescriptor, deadline: Instant) -> Result<usize, Refusal> {
-        let caller = Caller { uid: card.uid.clone(), key: card.key() };
-        let mut pending = lock(&self.pending);
+    /// Waits for its turn: groups are joined one at a time.
+    pub(crate) fn joining(&self, interrupted: &dyn Fn() -> bool) -> Result<MutexGuard<'_, ()>, EngineError> {
         loop {
-            if let Some(peer) = self.find(&card.uid) {
-                return Ok(peer);
+            match self.joining.try_lock() {
+                Ok(guard) => return Ok(guard),
+                Err(TryLockError::Poisoned(guard)) => return Ok(guard.into_inner()),
+                Err(TryLockError::WouldBlock) if interrupted() => {
+                    let why = "interrupted while another thread joined another group";
+                    return Err(EngineError::Aborted(why.into()));
+                }
+                Err(TryLockError::WouldBlock) => std::thread::sleep(SLICE / 10),
             }
-            if let Some(links) = pending.take(&caller) {
-                drop(pending);
-                return self.link(card, links);
-            }
-            let left = deadline.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                return Err(if pending.has_impostor(&caller) { Refusal::Key } else { Refusal::Silent });
-            }
-            pending = self.met.wait_timeout(pending, left).unwrap_or_else(PoisonError::into_inner).0;
         }
     }
 
-    /// Calls those whom this process has to call, all at once: on a long link an introduction takes a while.
-    fn dial_all(self: &Arc<Self>, cards: &Agreement<'_>) -> Result<(), EngineError> {
-        let calls =
-            |c: &&PeerDescriptor| c.uid != self.card.uid && self.calls(c) && self.find(&c.uid).is_none();
-        let (near, far): (Vec<&PeerDescriptor>, Vec<_>) =
-            cards.cards.iter().filter(calls).partition(|c| self.card.shares_memory_with(c));
-        for card in near {
-            dial_local(&card.local)
-                .map_err(Refusal::from)
-                .and_then(|socket| self.admit_neighbour(&socket))
-                .map_err(|why| self.unreachable(cards, card, &why))?;
-        }
-        std::thread::scope(|scope| {
-            let dialled: Vec<_> =
-                far.into_iter().map(|c| (c, scope.spawn(move || self.dial_wire(c)))).collect();
-            dialled.into_iter().try_for_each(|(card, call)| {
-                let called = call.join().unwrap_or_else(|_| Err(Refusal::System("a thread panicked".into())));
-                called.map_err(|why| self.unreachable(cards, card, &why))
-            })
-        })
+    /// The card as it is now: with the links that have broken meanwhile.
+    pub(crate) fn current_card(&self) -> PeerDescriptor {
+        let lost: Vec<bool> = {
+            let engine = lock(&self.engine);
+            (0..engine.peers.len()).map(|peer| engine.peers.is_lost(peer)).collect()
+        };
+        let broken = lock(&self.directory).broken(|peer| lost.get(peer).is_some_and(|&lost| lost));
+        PeerDescriptor { broken, ..self.card.clone() }
     }
 
-    fn calls(&self, card: &PeerDescriptor) -> bool {
+    /// The link to that process that stands. One that was lost never comes back: both ends meet anew.
+    pub(crate) fn find(&self, uid: &str) -> Option<usize> {
+        let peer = lock(&self.directory).find(uid)?.peer;
+        let engine = lock(&self.engine);
+        engine.peers.get(peer).is_some_and(|p| p.uid == uid && p.lost.is_none()).then_some(peer)
+    }
+
+    /// Of two processes, exactly one calls the other.
+    pub(crate) fn calls(&self, card: &PeerDescriptor) -> bool {
         if self.card.shares_memory_with(card) {
             return self.card.uid < card.uid;
         }
         self.card.dials(card) == Some(true)
+    }
+
+    /// The number of the next call: greater than those of all calls before.
+    pub(crate) fn next_attempt(&self) -> u64 {
+        self.attempts.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
+    /// Wakes who waits in a meeting.
+    pub(crate) fn notify_met(&self) {
+        drop(lock(&self.pending));
+        self.met.notify_all();
+    }
+
+    /// Calls a process of this host.
+    pub(crate) fn dial_neighbour(self: &Arc<Self>, call: &Call<'_>) -> Result<(), Refusal> {
+        let socket = dial_local(&call.card.local)?;
+        crate::link::fork::shut_in_children(&socket);
+        check_user(&socket)?;
+        let mut wire = DeadlineStream::new(&socket, self.limits().greet, call.stop);
+        let shared = self.home().call(&mut wire, call.card, call.attempt)?;
+        self.add_neighbour((&call.card.uid, call.attempt), &call.card.host, shared, socket)
     }
 
     /// Somebody called on the local socket. Introductions block, so each has a thread of its own.
@@ -175,7 +170,7 @@ impl Inner {
         }
         let node = Arc::clone(self);
         let greet = move || {
-            if let Err(refusal) = node.admit_neighbour(&socket) {
+            if let Err(refusal) = node.admit_neighbour(socket) {
                 node.refuse("a process on this host", &refusal);
             }
         };
@@ -192,42 +187,69 @@ impl Inner {
         }
     }
 
-    fn admit_neighbour(self: &Arc<Self>, socket: &UnixStream) -> Result<(), Refusal> {
-        check_user(socket)?;
-        crate::link::fork::shut_in_children(socket);
-        socket.set_nonblocking(false)?;
-        let (theirs, shared) = self.home().meet(socket)?;
-        let pid = credentials(socket).map(|c| c.pid as u32).filter(|&pid| pid > 0);
-        let socket = socket.try_clone()?;
+    fn admit_neighbour(&self, socket: UnixStream) -> Result<(), Refusal> {
+        crate::link::fork::shut_in_children(&socket);
         socket.set_nonblocking(true)?;
+        let stop = Stop::default();
+        let mut wire = DeadlineStream::new(&socket, self.limits().greet, &stop);
+        let (theirs, shared) = self.home().answer(&mut wire)?;
+        self.add_neighbour((&theirs.uid, theirs.attempt), &theirs.host, shared, socket)
+    }
+
+    fn add_neighbour(
+        &self,
+        (uid, attempt): (&str, u64),
+        host: &str,
+        shared: Shared,
+        socket: UnixStream,
+    ) -> Result<(), Refusal> {
+        let pid = credentials(&socket).map(|c| c.pid as u32).filter(|&pid| pid > 0);
         let stream = Stream::new(Socket::Local(mio::net::UnixStream::from_std(socket)));
-        let peer = self.add_peer(&theirs.uid, &theirs.host, Some(shared), vec![stream]);
+        let peer = self.add_peer((uid, attempt, None), host, Some(shared), vec![stream])?;
         if let Some(pid) = pid.filter(|&pid| pid != self.process) {
             self.watcher.watch(Watch::Process(peer, pid));
         }
         Ok(())
     }
 
+    /// Makes a peer of the process `uid`, whose link was made by the call `attempt`. A link that this one replaces is
+    /// broken: nobody calls again while his link stands.
     pub(crate) fn add_peer(
         &self,
-        uid: &str,
+        (uid, attempt, key): (&str, u64, Option<Key>),
         host: &str,
         shared: Option<Shared>,
         streams: Vec<Stream>,
-    ) -> usize {
+    ) -> Result<usize, Refusal> {
         let streams: Vec<Arc<Stream>> = streams.into_iter().map(Arc::new).collect();
         let mut engine = lock(&self.engine);
-        let peer = Peer::new(uid.to_owned(), host.to_owned(), shared.is_some(), streams.len());
-        let index = engine.peers.add(peer);
+        let index = engine.peers.len();
+        let replaced =
+            lock(&self.directory).enter(uid, index, (attempt, key)).map_err(|()| Refusal::Outdated)?;
+        engine.peers.add(Peer::new(uid.to_owned(), host.to_owned(), shared.is_some(), streams.len()));
         engine.host.links.push(Links { shared, streams: streams.clone() });
         drop(engine);
         for (place, stream) in streams.into_iter().enumerate() {
             self.watcher.watch(Watch::Stream(index, place, stream));
         }
-        drop(lock(&self.pending));
-        self.met.notify_all();
+        if let Some(old) = replaced {
+            self.enqueue(Event::Lost(old, CALLED_ANEW.into()));
+        }
+        self.notify_met();
         self.ring();
-        index
+        Ok(index)
+    }
+
+    /// That process has begun a later call, and has proven that it is the one: the link that an earlier call of its had
+    /// made is broken at its end.
+    pub(crate) fn give_up_before(&self, (uid, attempt): (&str, u64), key: Option<&Key>) {
+        let mut directory = lock(&self.directory);
+        let same = directory.find(uid).is_some_and(|known| known.key.as_ref() == key);
+        let old = if same { directory.give_up(uid, attempt.saturating_sub(1)) } else { None };
+        drop(directory);
+        if let Some(old) = old {
+            self.post(Event::Lost(old, CALLED_ANEW.into()));
+        }
     }
 
     pub(crate) fn send_bye(&self) {
@@ -235,6 +257,11 @@ impl Inner {
         engine.save_traces();
         engine.send_bye();
     }
+}
+
+/// `after` from `start`; what the clock cannot count is as good as never.
+fn later(start: Instant, after: Duration) -> Instant {
+    start.checked_add(after).unwrap_or(start + AGES)
 }
 
 /// Only processes of this user may share memory with this one.

@@ -1,41 +1,64 @@
-//! How two processes meet: a greeting each way, and for neighbours the descriptor of the shared memory.
+//! How two processes of one host meet: each proves that it belongs to the run, then both pass their memory.
+//!
+//! Theory of operation. The steps, over a local socket that does not block, all within one deadline:
+//!
+//! 1. called -> caller: a challenge;
+//! 2. caller -> called: its greeting, with a challenge of its own, signed with the called one's nonce (`proof`), and with
+//!    the secret if there is one;
+//! 3. called -> caller: its greeting, signed likewise, then the descriptor of its memory; or a refusal;
+//! 4. caller -> called: the descriptor of its memory.
+//!
+//! Neither passes memory before it has verified what the other signed. The kernel's word on the user at the other end
+//! (`discovery::check_user`) comes before all this.
 
-use std::io::{self, Read, Write};
+use std::io;
 use std::mem::size_of;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixStream};
-use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::connect::descriptor::PROTOCOL;
+use crate::connect::admission::deadline_stream::DeadlineStream;
+use crate::connect::admission::frame::{self, Kind};
+use crate::connect::admission::Refusal;
+use crate::connect::descriptor::{random_hex, PeerDescriptor, PROTOCOL};
+use crate::connect::proof::{Role, Transcript};
 use crate::engine::live::Shared;
 use crate::link::lease::{PeerArea, ProcessPage};
 use crate::link::shared_memory::{Arena, Mapping};
+use crate::secure::Secret;
 
 /// No honest greeting is longer.
 pub(crate) const MAX_GREETING: usize = 4096;
 
-/// What each side says first.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+/// Who one is, and which link this is to become.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Greeting {
     pub(crate) protocol: u32,
     pub(crate) uid: String,
     pub(crate) host: String,
+    /// Which call of the caller's; its later calls have greater numbers.
+    pub(crate) attempt: u64,
     /// Which of how many streams this is.
     pub(crate) stream: u32,
     pub(crate) streams: u32,
+    /// The caller's challenge. Empty on sealed links, which prove more.
+    pub(crate) challenge: String,
+    /// Shows that the sender knows the called one's nonce.
+    pub(crate) proof: String,
+    /// Shows a neighbour that has the secret that the sender has it too.
+    pub(crate) secret_proof: Option<String>,
     /// In the sender's arena: its length, its page, and the queue for the receiver's messages.
-    arena_bytes: u64,
-    page: u64,
-    ring: u64,
+    pub(crate) arena_bytes: u64,
+    pub(crate) page: u64,
+    pub(crate) ring: u64,
 }
 
 impl Greeting {
-    pub(crate) fn new(uid: &str, host: &str, stream: u32, streams: u32) -> Greeting {
+    pub(crate) fn new(uid: &str, host: &str) -> Greeting {
         let (uid, host) = (uid.to_owned(), host.to_owned());
-        Greeting { protocol: PROTOCOL, uid, host, stream, streams, arena_bytes: 0, page: 0, ring: 0 }
+        Greeting { protocol: PROTOCOL, uid, host, streams: 1, ..Greeting::default() }
     }
 
     /// As JSON.
@@ -55,57 +78,107 @@ impl Greeting {
         }
         Ok(greeting)
     }
-}
 
-/// Writes a greeting: its length, then JSON.
-pub(crate) fn send_greeting(mut to: impl Write, greeting: &Greeting) -> io::Result<()> {
-    let text = greeting.encode();
-    let mut bytes = (text.len() as u32).to_le_bytes().to_vec();
-    bytes.extend(text);
-    to.write_all(&bytes)
-}
-
-/// Reads a greeting and checks the version.
-pub(crate) fn receive_greeting(mut from: impl Read) -> io::Result<Greeting> {
-    let mut length = [0; 4];
-    from.read_exact(&mut length)?;
-    let length = u32::from_le_bytes(length) as usize;
-    if length > MAX_GREETING {
-        return Err(invalid(format!("a greeting of {length} bytes")));
+    /// What the caller of this greeting has to sign, and the called one after it.
+    pub(crate) fn transcript<'a>(
+        &'a self,
+        called: &'a PeerDescriptor,
+        called_challenge: &'a str,
+    ) -> Transcript<'a> {
+        Transcript {
+            nonce: &called.nonce,
+            caller: &self.uid,
+            called: &called.uid,
+            caller_challenge: &self.challenge,
+            called_challenge,
+            attempt: self.attempt,
+            stream: self.stream,
+        }
     }
-    let mut text = vec![0; length];
-    from.read_exact(&mut text)?;
-    Greeting::decode(&text)
 }
+
+/// Reads a greeting that came in a frame.
+pub(crate) fn read_greeting(text: &[u8]) -> Result<Greeting, Refusal> {
+    Greeting::decode(text).map_err(|_| Refusal::Garbled("a greeting"))
+}
+
+type Wire<'a> = DeadlineStream<'a, UnixStream>;
 
 /// What a process needs to meet a neighbour.
 pub(crate) struct Home<'a> {
     pub(crate) arena: &'a Arena,
     pub(crate) page: u64,
-    pub(crate) uid: &'a str,
-    pub(crate) host: &'a str,
-    /// A greeting that takes longer is given up.
-    pub(crate) patience: Duration,
+    pub(crate) own: &'a PeerDescriptor,
+    pub(crate) secret: Option<&'a Secret>,
 }
 
 impl Home<'_> {
-    /// Exchanges greetings and memory over a local socket; both sides call it.
-    pub(crate) fn meet(&self, socket: &UnixStream) -> io::Result<(Greeting, Shared)> {
-        socket.set_read_timeout(Some(self.patience))?;
-        socket.set_write_timeout(Some(self.patience))?;
+    /// The side that calls.
+    pub(crate) fn call(
+        &self,
+        wire: &mut Wire<'_>,
+        card: &PeerDescriptor,
+        attempt: u64,
+    ) -> Result<Shared, Refusal> {
+        let challenge = frame::read(&mut *wire, Kind::Challenge, MAX_GREETING)?;
+        let challenge = String::from_utf8(challenge).map_err(|_| Refusal::Garbled("a challenge"))?;
         let ring = self.new_ring()?;
-        send_descriptor(socket, self.arena.file())?;
-        let greeting = Greeting {
-            arena_bytes: self.arena.bytes(),
-            page: self.page,
-            ring,
-            ..Greeting::new(self.uid, self.host, 0, 1)
-        };
-        send_greeting(socket, &greeting)?;
-        let memory = receive_descriptor(socket)?;
-        let theirs = receive_greeting(socket)?;
+        let mut ours = Greeting { attempt, challenge: random_hex()?, ..self.greeting(ring) };
+        let unsigned = ours.clone();
+        let transcript = unsigned.transcript(card, &challenge);
+        self.sign(&mut ours, &transcript, Role::Caller);
+        frame::write(&mut *wire, Kind::Greeting, &ours.encode())?;
+        let theirs = read_greeting(&frame::read(&mut *wire, Kind::Greeting, MAX_GREETING)?)?;
+        if theirs.uid != card.uid {
+            return Err(Refusal::Stranger);
+        }
+        self.verify(&theirs, &transcript, Role::Called)?;
+        send_descriptor(wire, self.arena.file())?;
+        let memory = receive_descriptor(wire)?;
+        Ok(self.share(&memory, &theirs, ring)?)
+    }
+
+    /// The side that is called.
+    pub(crate) fn answer(&self, wire: &mut Wire<'_>) -> Result<(Greeting, Shared), Refusal> {
+        let challenge = random_hex()?;
+        frame::write(&mut *wire, Kind::Challenge, challenge.as_bytes())?;
+        let theirs = read_greeting(&frame::read(&mut *wire, Kind::Greeting, MAX_GREETING)?)?;
+        let transcript = theirs.transcript(self.own, &challenge);
+        if let Err(refusal) = self.verify(&theirs, &transcript, Role::Caller) {
+            let _ = frame::write(&mut *wire, Kind::Refused, &[refusal.code()]);
+            return Err(refusal);
+        }
+        let ring = self.new_ring()?;
+        let mut ours = self.greeting(ring);
+        self.sign(&mut ours, &transcript, Role::Called);
+        frame::write(&mut *wire, Kind::Greeting, &ours.encode())?;
+        send_descriptor(wire, self.arena.file())?;
+        let memory = receive_descriptor(wire)?;
         let shared = self.share(&memory, &theirs, ring)?;
         Ok((theirs, shared))
+    }
+
+    fn greeting(&self, ring: u64) -> Greeting {
+        let (arena_bytes, page) = (self.arena.bytes(), self.page);
+        Greeting { arena_bytes, page, ring, ..Greeting::new(&self.own.uid, &self.own.host) }
+    }
+
+    fn sign(&self, ours: &mut Greeting, transcript: &Transcript<'_>, role: Role) {
+        ours.proof = transcript.sign(role);
+        ours.secret_proof = self.secret.map(|secret| transcript.sign_with(secret, role));
+    }
+
+    fn verify(&self, theirs: &Greeting, transcript: &Transcript<'_>, role: Role) -> Result<(), Refusal> {
+        if !transcript.verify(role, &theirs.proof) {
+            return Err(Refusal::Stranger);
+        }
+        match (self.secret, &theirs.secret_proof) {
+            (None, None) => Ok(()),
+            (Some(secret), Some(signed)) if transcript.verify_with(secret, role, signed) => Ok(()),
+            (Some(_), Some(_)) => Err(Refusal::Secret),
+            (Some(_), None) => Err(Refusal::Open),
+            (None, Some(_)) => Err(Refusal::Closed),
+        }
     }
 
     fn new_ring(&self) -> io::Result<u64> {
@@ -139,9 +212,11 @@ impl Home<'_> {
     }
 }
 
-/// Connects to a neighbour's abstract socket.
+/// Connects to a neighbour's abstract socket; the socket that it returns does not block.
 pub(crate) fn dial_local(name: &str) -> io::Result<UnixStream> {
-    UnixStream::connect_addr(&SocketAddr::from_abstract_name(name)?)
+    let socket = UnixStream::connect_addr(&SocketAddr::from_abstract_name(name)?)?;
+    socket.set_nonblocking(true)?;
+    Ok(socket)
 }
 
 fn invalid(text: String) -> io::Error {
@@ -175,7 +250,11 @@ fn with_message<R>(control: &mut Control, call: impl FnOnce(&mut libc::msghdr) -
     call(&mut header)
 }
 
-fn send_descriptor(socket: &UnixStream, file: &OwnedFd) -> io::Result<()> {
+fn send_descriptor(wire: &Wire<'_>, file: &OwnedFd) -> io::Result<()> {
+    wire.once_ready(libc::POLLOUT, |socket| send_now(socket, file))
+}
+
+fn send_now(socket: &UnixStream, file: &OwnedFd) -> io::Result<()> {
     let mut control = Control([0; 32]);
     let sent = with_message(&mut control, |header| {
         // SAFETY: the header points at a control block large enough for one descriptor.
@@ -195,13 +274,19 @@ fn send_descriptor(socket: &UnixStream, file: &OwnedFd) -> io::Result<()> {
     }
 }
 
-fn receive_descriptor(socket: &UnixStream) -> io::Result<OwnedFd> {
+fn receive_descriptor(wire: &Wire<'_>) -> io::Result<OwnedFd> {
+    wire.once_ready(libc::POLLIN, receive_now)
+}
+
+fn receive_now(socket: &UnixStream) -> io::Result<OwnedFd> {
     let mut control = Control([0; 32]);
     with_message(&mut control, |header| {
         // SAFETY: the header points at valid buffers; what the kernel filled in is checked before it is read.
         unsafe {
-            if libc::recvmsg(socket.as_raw_fd(), header, libc::MSG_CMSG_CLOEXEC) != 1 {
-                return Err(io::Error::last_os_error());
+            match libc::recvmsg(socket.as_raw_fd(), header, libc::MSG_CMSG_CLOEXEC) {
+                1 => {}
+                0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+                _ => return Err(io::Error::last_os_error()),
             }
             let first = libc::CMSG_FIRSTHDR(header);
             if first.is_null()

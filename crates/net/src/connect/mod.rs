@@ -3,7 +3,12 @@
 pub(crate) mod admission;
 pub(crate) mod agreement;
 pub(crate) mod descriptor;
+pub(crate) mod directory;
 pub(crate) mod discovery;
 pub(crate) mod local_handshake;
+pub(crate) mod meeting;
 pub(crate) mod peer_status;
+pub(crate) mod process;
+pub(crate) mod proof;
+pub(crate) mod stop;
 pub(crate) mod tcp_handshake;

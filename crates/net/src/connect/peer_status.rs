@@ -3,6 +3,7 @@
 use tweed_proto::late::{Activity, Process, Seat};
 
 use crate::connect::descriptor::PeerDescriptor;
+use crate::connect::process::state;
 
 /// Where a rank lives.
 pub(crate) struct PeerStatus {
@@ -49,13 +50,6 @@ pub(crate) fn activity() -> Activity {
         Some('S') => Activity::Sleeps,
         _ => Activity::Unknown,
     }
-}
-
-/// The kernel's letter for the state of a process's main thread.
-fn state(process: &str) -> Option<char> {
-    let text = std::fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
-    // The name before it stands in brackets, and may hold anything.
-    text.rsplit_once(") ")?.1.chars().next()
 }
 
 #[cfg(test)]

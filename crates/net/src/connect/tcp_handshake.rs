@@ -1,129 +1,176 @@
-//! How two processes introduce themselves over TCP: a preamble each way, a handshake if there is a secret, then
-//! who calls, who answers, and which of how many streams this is.
+//! How two processes introduce themselves over TCP: a preamble each way, then a handshake if there is a secret, else a
+//! challenge to sign (`proof`); with it go who calls, who answers, which call this is and which of how many streams.
+//!
+//! Who calls tries again, after a pause, as long as it may: the called one may have had no room, or may not listen yet.
 
 use std::io;
 use std::net::TcpStream;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use tweed_proto::late::Limits;
 
-use crate::connect::admission::deadline_stream::DeadlineStream;
+use crate::connect::admission::deadline_stream::{connect, DeadlineStream};
 use crate::connect::admission::frame::{self, Kind};
 use crate::connect::admission::pending::Caller;
 use crate::connect::admission::{preamble, Keys, Refusal};
-use crate::connect::descriptor::PeerDescriptor;
-use crate::connect::local_handshake::{Greeting, MAX_GREETING};
+use crate::connect::descriptor::{random_hex, PeerDescriptor};
+use crate::connect::local_handshake::{read_greeting, Greeting, MAX_GREETING};
+use crate::connect::proof::Role;
+use crate::connect::stop::{seed, Backoff, Stop};
 use crate::link::sockopt;
 use crate::link::stream::{Socket, Stream};
 use crate::link::tcp_timeouts::{cut_after, recover_soon};
 use crate::secure::{answer, call, Party, Sealed, Session};
 use crate::state::{lock, Inner};
 
-/// A call that was broken off is made so many times: the other side may have had no room.
-const ATTEMPTS: u32 = 4;
 const MOST_STREAMS: u32 = 64;
+/// So long a first call is left unanswered before it is made anew; each further one, half as long again as the one before.
+/// The kernel's own repetitions come after one second, then after three, all callers' at once where many were dropped.
+const FIRST_ANSWER: Duration = Duration::from_millis(1500);
 
 /// A connection whose introduction is over.
 pub(crate) struct Link {
-    socket: TcpStream,
+    socket: Arc<TcpStream>,
     session: Option<Session>,
 }
 
+/// A call to a process: which one of this process's, and until when it may be tried.
+pub(crate) struct Call<'a> {
+    pub(crate) card: &'a PeerDescriptor,
+    pub(crate) attempt: u64,
+    pub(crate) deadline: Instant,
+    pub(crate) stop: &'a Stop,
+}
+
+type Wire<'a> = DeadlineStream<'a, TcpStream>;
+
 impl Inner {
     /// Calls a process, over all streams.
-    pub(crate) fn dial_wire(self: &Arc<Self>, card: &PeerDescriptor) -> Result<(), Refusal> {
+    pub(crate) fn dial_wire(self: &Arc<Self>, call: &Call<'_>) -> Result<(), Refusal> {
         let streams = self.options.streams.max(1);
         let links =
-            (0..streams).map(|stream| self.dial_stream(card, stream)).collect::<Result<Vec<_>, _>>()?;
-        self.link(card, links).map(|_| ())
+            (0..streams).map(|stream| self.dial_stream(call, stream)).collect::<Result<Vec<_>, _>>()?;
+        self.link(call.card, call.attempt, links).map(|_| ())
     }
 
     /// Makes a peer of who has proven to be that process.
-    pub(crate) fn link(&self, card: &PeerDescriptor, links: Vec<Link>) -> Result<usize, Refusal> {
+    pub(crate) fn link(
+        &self,
+        card: &PeerDescriptor,
+        attempt: u64,
+        links: Vec<Link>,
+    ) -> Result<usize, Refusal> {
         let streams = links.into_iter().map(Link::into_stream).collect::<io::Result<_>>()?;
-        Ok(self.add_peer(&card.uid, &card.host, None, streams))
+        self.add_peer((&card.uid, attempt, card.key()), &card.host, None, streams)
     }
 
-    fn dial_stream(&self, card: &PeerDescriptor, stream: u32) -> Result<Link, Refusal> {
-        let mut attempt = 1;
+    fn dial_stream(&self, call: &Call<'_>, stream: u32) -> Result<Link, Refusal> {
+        let mut backoff = Backoff::new(seed(&[&self.card.uid, &call.card.uid], stream));
+        let (begin, most) = (Instant::now(), self.limits().greet);
+        let mut answer = FIRST_ANSWER;
         loop {
-            match self.dial_once(card, stream) {
-                Err(Refusal::HungUp | Refusal::Crowd) if attempt < ATTEMPTS => attempt += 1,
-                other => return other,
+            let refusal = match self.dial_once(call, stream, answer.min(most)) {
+                Ok(link) => return Ok(link),
+                Err(refusal) => refusal,
+            };
+            let may = match &refusal {
+                Refusal::HungUp | Refusal::Crowd => true,
+                // Where more call than can wait, the kernel drops some, and all that it has dropped come back at once.
+                Refusal::Unanswered => begin.elapsed() < 2 * most,
+                // Without a secret, a process listens only once it knows that its group needs it to.
+                Refusal::Deaf => self.keys.is_none() && begin.elapsed() < most,
+                _ => false,
+            };
+            if !may || !call.stop.sleep(backoff.next_pause(), call.deadline) {
+                return Err(refusal);
             }
+            answer = answer.mul_f64(1.5);
         }
     }
 
-    fn dial_once(&self, card: &PeerDescriptor, stream: u32) -> Result<Link, Refusal> {
-        let address = card.tcp.ok_or(Refusal::Silent)?;
-        let patience = self.limits().greet;
-        let socket = TcpStream::connect_timeout(&address, patience)?;
+    /// `answer` is how long the called one may take until it shows that it is there.
+    fn dial_once(&self, to: &Call<'_>, stream: u32, answer: Duration) -> Result<Link, Refusal> {
+        let address = to.card.tcp.ok_or(Refusal::Silent)?;
+        let left = to.deadline.saturating_duration_since(Instant::now());
+        let patience = self.limits().greet.min(left);
+        let unanswered = |refusal| if refusal == Refusal::Late { Refusal::Unanswered } else { refusal };
+        let answer = answer.min(left);
+        let socket = connect(address, answer, to.stop).map_err(|e| unanswered(e.into()))?;
         self.prepare(&socket)?;
-        let mut wire = DeadlineStream::new(&socket, patience);
-        preamble::exchange(&mut wire, self.keys.is_some())?;
-        let greeting = self.greeting(stream, self.options.streams.max(1)).encode();
-        let (session, answer) = match &self.keys {
-            None => {
-                frame::write(&mut wire, Kind::Greeting, &greeting)?;
-                (None, frame::read(&mut wire, Kind::Greeting, MAX_GREETING)?)
-            }
+        // A kernel whose queue is full may take the call, and forget it.
+        let mut wire = DeadlineStream::new(&socket, answer, to.stop);
+        preamble::exchange(&mut wire, self.keys.is_some()).map_err(unanswered)?;
+        let mut wire = DeadlineStream::new(&socket, patience, to.stop);
+        let greeting = Greeting { attempt: to.attempt, ..self.greeting(stream, self.options.streams.max(1)) };
+        let (answer, session) = match &self.keys {
+            None => (call_in_the_clear(&mut wire, to.card, greeting)?, None),
             Some(keys) => {
-                let mut session = call(&mut wire, &keys.party(), &greeting)?;
-                if Some(session.key) != card.key() {
-                    return Err(Refusal::Key);
-                }
-                let sealed = frame::read(&mut wire, Kind::Greeting, 2 * MAX_GREETING)?;
-                let answer = session.open(&sealed)?;
-                (Some(session), answer)
+                let (answer, session) = call_sealed(&mut wire, keys, to.card, &greeting)?;
+                (answer, Some(session))
             }
         };
-        if read_greeting(&answer)?.uid != card.uid {
+        if answer.uid != to.card.uid {
             return Err(Refusal::Stranger);
         }
-        Ok(Link { socket, session })
+        Ok(Link { socket: Arc::new(socket), session })
     }
 
-    /// Hears a caller out, and keeps it pending until a group names it.
-    pub(crate) fn admit_wire(&self, socket: TcpStream) -> Result<(), Refusal> {
+    /// Hears a caller out, and keeps it pending until a group names it. `heard` is called once it has shown that it is
+    /// a tweed of our kind.
+    pub(crate) fn admit_wire(
+        &self,
+        socket: Arc<TcpStream>,
+        stop: &Stop,
+        heard: impl FnOnce(),
+    ) -> Result<(), Refusal> {
+        socket.set_nonblocking(true)?;
         self.prepare(&socket)?;
-        let mut wire = DeadlineStream::new(&socket, self.limits().greet);
+        let mut wire = DeadlineStream::new(&*socket, self.limits().greet, stop);
         preamble::exchange(&mut wire, self.keys.is_some())?;
-        let heard = self.hear(&mut wire);
-        if let Err(refusal) = &heard {
+        heard();
+        let greeted = self.hear(&mut wire);
+        if let Err(refusal) = &greeted {
             let _ = frame::write(&mut wire, Kind::Refused, &[refusal.code()]);
         }
-        let (greeting, session) = heard?;
-        let caller = Caller { uid: greeting.uid, key: session.as_ref().map(|s| s.key) };
-        let place = (greeting.stream, greeting.streams);
-        let entered = lock(&self.pending).enter(caller, place, Link { socket, session });
+        let (greeting, session) = greeted?;
+        let Greeting { uid, attempt, stream, streams, .. } = greeting;
+        let caller = Caller { uid: uid.clone(), key: session.as_ref().map(|s| s.key) };
+        self.give_up_before((&uid, attempt), caller.key.as_ref());
+        let entered = lock(&self.pending).enter(caller, attempt, (stream, streams), Link { socket, session });
         self.met.notify_all();
-        if entered {
-            Ok(())
-        } else {
-            Err(Refusal::Garbled("a greeting"))
-        }
+        entered
     }
 
-    fn hear(&self, wire: &mut DeadlineStream<'_>) -> Result<(Greeting, Option<Session>), Refusal> {
-        let (mut session, text) = match &self.keys {
-            None => (None, frame::read(&mut *wire, Kind::Greeting, MAX_GREETING)?),
-            Some(keys) => {
-                let (session, text) = answer(&mut *wire, &keys.party())?;
-                (Some(session), text)
-            }
+    fn hear(&self, wire: &mut Wire<'_>) -> Result<(Greeting, Option<Session>), Refusal> {
+        let Some(keys) = &self.keys else { return Ok((self.hear_in_the_clear(wire)?, None)) };
+        let suspect = |key| {
+            lock(&self.pending).suspect(key);
+            self.met.notify_all();
         };
-        let theirs = read_greeting(&text)?;
-        if theirs.stream >= theirs.streams || theirs.streams > MOST_STREAMS {
-            return Err(Refusal::Garbled("a greeting"));
-        }
-        let ours = self.greeting(theirs.stream, theirs.streams).encode();
-        let ours = session.as_mut().map_or(ours.clone(), |s| s.seal(&ours));
+        let (mut session, text) = answer(&mut *wire, &keys.party(), suspect)?;
+        let theirs = checked(read_greeting(&text)?)?;
+        let ours = session.seal(&self.greeting(theirs.stream, theirs.streams).encode());
         frame::write(wire, Kind::Greeting, &ours)?;
-        Ok((theirs, session))
+        Ok((theirs, Some(session)))
+    }
+
+    fn hear_in_the_clear(&self, wire: &mut Wire<'_>) -> Result<Greeting, Refusal> {
+        let challenge = random_hex()?;
+        frame::write(&mut *wire, Kind::Challenge, challenge.as_bytes())?;
+        let theirs = checked(read_greeting(&frame::read(&mut *wire, Kind::Greeting, MAX_GREETING)?)?)?;
+        let transcript = theirs.transcript(&self.card, &challenge);
+        if !transcript.verify(Role::Caller, &theirs.proof) {
+            return Err(Refusal::Stranger);
+        }
+        let ours = self.greeting(theirs.stream, theirs.streams);
+        let ours = Greeting { proof: transcript.sign(Role::Called), ..ours };
+        frame::write(wire, Kind::Greeting, &ours.encode())?;
+        Ok(theirs)
     }
 
     fn greeting(&self, stream: u32, streams: u32) -> Greeting {
-        Greeting::new(&self.card.uid, &self.card.host, stream, streams)
+        Greeting { stream, streams, ..Greeting::new(&self.card.uid, &self.card.host) }
     }
 
     fn prepare(&self, socket: &TcpStream) -> io::Result<()> {
@@ -146,8 +193,10 @@ impl Keys {
 
 impl Link {
     fn into_stream(self) -> io::Result<Stream> {
-        self.socket.set_nonblocking(true)?;
-        let socket = mio::net::TcpStream::from_std(self.socket);
+        // The listener may not have let go of it yet.
+        let socket = Arc::try_unwrap(self.socket).or_else(|shared| shared.try_clone())?;
+        socket.set_nonblocking(true)?;
+        let socket = mio::net::TcpStream::from_std(socket);
         Ok(Stream::new(match self.session {
             None => Socket::Tcp(socket),
             Some(session) => Socket::Sealed(Box::new(Sealed::new(socket, session))),
@@ -155,6 +204,46 @@ impl Link {
     }
 }
 
-fn read_greeting(text: &[u8]) -> Result<Greeting, Refusal> {
-    Greeting::decode(text).map_err(|_| Refusal::Garbled("a greeting"))
+/// Proves itself by the secret, and has the called one prove its key.
+fn call_sealed(
+    wire: &mut Wire<'_>,
+    keys: &Keys,
+    card: &PeerDescriptor,
+    greeting: &Greeting,
+) -> Result<(Greeting, Session), Refusal> {
+    let mut session = call(&mut *wire, &keys.party(), &greeting.encode())?;
+    if Some(session.key) != card.key() {
+        return Err(Refusal::Key);
+    }
+    let sealed = frame::read(wire, Kind::Greeting, 2 * MAX_GREETING)?;
+    let answer = read_greeting(&session.open(&sealed)?)?;
+    Ok((answer, session))
+}
+
+/// Proves to have read the called one's card, and has it prove that the card is its own.
+fn call_in_the_clear(
+    wire: &mut Wire<'_>,
+    card: &PeerDescriptor,
+    mut greeting: Greeting,
+) -> Result<Greeting, Refusal> {
+    let challenge = frame::read(&mut *wire, Kind::Challenge, MAX_GREETING)?;
+    let challenge = String::from_utf8(challenge).map_err(|_| Refusal::Garbled("a challenge"))?;
+    greeting.challenge = random_hex()?;
+    let unsigned = greeting.clone();
+    let transcript = unsigned.transcript(card, &challenge);
+    greeting.proof = transcript.sign(Role::Caller);
+    frame::write(&mut *wire, Kind::Greeting, &greeting.encode())?;
+    let answer = read_greeting(&frame::read(wire, Kind::Greeting, MAX_GREETING)?)?;
+    if !transcript.verify(Role::Called, &answer.proof) {
+        return Err(Refusal::Stranger);
+    }
+    Ok(answer)
+}
+
+/// Its streams make sense.
+fn checked(theirs: Greeting) -> Result<Greeting, Refusal> {
+    if theirs.stream >= theirs.streams || theirs.streams > MOST_STREAMS {
+        return Err(Refusal::Garbled("a greeting"));
+    }
+    Ok(theirs)
 }

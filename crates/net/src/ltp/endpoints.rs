@@ -13,6 +13,7 @@ use tweed_proto::ltp::Closing;
 use tweed_proto::Reach;
 use tweed_schedule::Rank;
 
+use crate::connect::stop::SLICE;
 use crate::engine::live::{page_of, Inbox};
 use crate::link::buffer_pool::BufferPool;
 use crate::link::shared_memory::Arena;
@@ -127,7 +128,13 @@ impl DatagramEndpoints {
         }
     }
 
-    fn wait(&self, peer: usize, number: u64, deadline: Instant) -> Result<Vec<u8>, &'static str> {
+    /// Waits in slices: whoever waits can be interrupted.
+    fn wait(
+        &self,
+        peer: usize,
+        number: u64,
+        (deadline, interrupted): (Instant, &dyn Fn() -> bool),
+    ) -> Result<Vec<u8>, &'static str> {
         let mut offers = self.offers.lock();
         loop {
             if let Some(invitation) = offers.invitations.remove(&(peer, number)) {
@@ -140,7 +147,13 @@ impl DatagramEndpoints {
             if left.is_zero() {
                 return Err("it has sent no invitation in time");
             }
-            offers = self.came.wait_timeout(offers, left);
+            offers = self.came.wait_timeout(offers, left.min(SLICE));
+            // Nothing is locked meanwhile: it may run code of the caller's.
+            drop(offers);
+            if interrupted() {
+                return Err("this process was interrupted while it waited");
+            }
+            offers = self.offers.lock();
         }
     }
 }
@@ -152,6 +165,8 @@ pub(crate) struct GroupPeers<'a> {
     pub(crate) peers: &'a [usize],
     pub(crate) reach: &'a [Reach],
     pub(crate) deadline: Instant,
+    /// Whether to give up at once.
+    pub(crate) interrupted: &'a dyn Fn() -> bool,
 }
 
 impl GroupPeers<'_> {
@@ -177,7 +192,7 @@ impl Inner {
             engine.flush_queues();
         }
         for (rank, peer) in strangers {
-            self.accept(&datagrams, number, peer, company.deadline).map_err(|why| {
+            self.accept(&datagrams, number, peer, company).map_err(|why| {
                 self.endpoints.forget(number, peer);
                 let host = lock(&self.engine).peers.get(peer).map_or_else(String::new, |p| p.host.clone());
                 let group = company.group;
@@ -205,9 +220,10 @@ impl Inner {
         datagrams: &Datagrams,
         number: u64,
         peer: usize,
-        deadline: Instant,
+        company: &GroupPeers<'_>,
     ) -> Result<(), String> {
-        let invitation = self.endpoints.wait(peer, number, deadline)?;
+        let until = (company.deadline, company.interrupted);
+        let invitation = self.endpoints.wait(peer, number, until)?;
         let address = lock(&self.engine).host.links[peer].streams.first().and_then(|s| s.socket.address());
         datagrams.accept(peer, address.ok_or("its stream has no address")?, &invitation)
     }
@@ -268,10 +284,13 @@ mod tests {
         let endpoints = DatagramEndpoints::default();
         let now = Instant::now();
         endpoints.keep(1, 7, vec![1]);
-        assert_eq!(endpoints.wait(1, 7, now), Ok(vec![1]));
-        assert_eq!(endpoints.wait(1, 7, now), Err("it has sent no invitation in time"));
+        let wait = |until, interrupted| endpoints.wait(1, 7, (until, &move || interrupted));
+        assert_eq!(wait(now, false), Ok(vec![1]));
+        assert_eq!(wait(now, false), Err("it has sent no invitation in time"));
+        let later = now + Duration::from_secs(9);
+        assert_eq!(wait(later, true), Err("this process was interrupted while it waited"));
         endpoints.drop_peer(1);
-        assert_eq!(endpoints.wait(1, 7, now + Duration::from_secs(9)), Err("it was lost meanwhile"));
+        assert_eq!(wait(later, false), Err("it was lost meanwhile"));
     }
 
     #[test]

@@ -1,11 +1,11 @@
 //! The handshake: three messages, after which both sides know that the other has the secret, and who it is.
 
 use std::io::{Read, Write};
-use std::sync::Arc;
+use std::sync::{Arc, RwLock};
 
-use snow::{Builder, HandshakeState, StatelessTransportState};
+use snow::{Builder, HandshakeState};
 
-use super::record::{Opener, Sealer};
+use super::record::{Keys, Opener, Sealer, RECORDS_PER_KEY};
 use super::{resolver, Identity, Key, Secret, PATTERN};
 use crate::connect::admission::frame::{self, Kind};
 use crate::connect::admission::{preamble, Refusal};
@@ -22,12 +22,13 @@ pub(crate) struct Session {
 }
 
 impl Session {
-    fn new(state: HandshakeState) -> Result<Session, Refusal> {
+    fn new(state: HandshakeState, per_key: u64) -> Result<Session, Refusal> {
         let key =
             state.get_remote_static().and_then(|k| k.try_into().ok()).ok_or(Refusal::Garbled("a key"))?;
-        let state: Arc<StatelessTransportState> =
-            Arc::new(state.into_stateless_transport_mode().map_err(|_| Refusal::Garbled("a handshake"))?);
-        Ok(Session { sealer: Sealer::new(Arc::clone(&state)), opener: Opener::new(state), key })
+        let state = state.into_stateless_transport_mode().map_err(|_| Refusal::Garbled("a handshake"))?;
+        let keys: Keys = Arc::new(RwLock::new(state));
+        let sealer = Sealer::new(Arc::clone(&keys), per_key);
+        Ok(Session { sealer, opener: Opener::new(keys, per_key), key })
     }
 
     /// A short text, sealed.
@@ -70,17 +71,25 @@ pub(crate) fn call(mut wire: impl Read + Write, party: &Party<'_>, text: &[u8]) 
     say(&mut wire, &mut state, &[])?;
     hear(&mut wire, &mut state)?.map_err(|_| Refusal::Garbled("a handshake"))?;
     say(&mut wire, &mut state, text)?;
-    Session::new(state)
+    Session::new(state, RECORDS_PER_KEY)
 }
 
-/// The side that was dialled. Returns the caller's text too.
-pub(crate) fn answer(mut wire: impl Read + Write, party: &Party<'_>) -> Result<(Session, Vec<u8>), Refusal> {
+/// The side that was dialled. Returns the caller's text too. Where the secret differs, `suspect` gets the key of which
+/// the caller says that it is its own: nothing proves it, so it may explain why a member is missing, and no more.
+pub(crate) fn answer(
+    mut wire: impl Read + Write,
+    party: &Party<'_>,
+    suspect: impl FnOnce(Key),
+) -> Result<(Session, Vec<u8>), Refusal> {
     let mut state = party.builder()?.build_responder().map_err(|_| Refusal::Garbled("a key"))?;
     hear(&mut wire, &mut state)?.map_err(|_| Refusal::Garbled("a handshake"))?;
     say(&mut wire, &mut state, &[])?;
     // The secret enters with the third message.
-    let text = hear(&mut wire, &mut state)?.map_err(|_| Refusal::Secret)?;
-    Ok((Session::new(state)?, text))
+    let Ok(text) = hear(&mut wire, &mut state)? else {
+        state.get_remote_static().and_then(|key| key.try_into().ok()).map(suspect);
+        return Err(Refusal::Secret);
+    };
+    Ok((Session::new(state, RECORDS_PER_KEY)?, text))
 }
 
 fn say(wire: &mut impl Write, state: &mut HandshakeState, text: &[u8]) -> Result<(), Refusal> {
@@ -96,4 +105,26 @@ fn hear(wire: &mut impl Read, state: &mut HandshakeState) -> Result<Result<Vec<u
         text.truncate(bytes);
         text
     }))
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+
+    /// Both ends of a connection whose keys change after so many records.
+    pub(crate) fn session_pair(per_key: u64) -> [Session; 2] {
+        let secret = Secret::new("a secret of sixteen").unwrap();
+        let [a, b] = [(); 2].map(|()| Identity::open(None).unwrap());
+        let party = |identity| Party { secret: &secret, identity, prologue: preamble::encode(true) };
+        let (ours, theirs) = (party(&a), party(&b));
+        let mut call = ours.builder().unwrap().build_initiator().unwrap();
+        let mut answer = theirs.builder().unwrap().build_responder().unwrap();
+        for step in 0..3 {
+            let (from, to) = if step == 1 { (&mut answer, &mut call) } else { (&mut call, &mut answer) };
+            let (mut message, mut text) = ([0; MOST_BYTES], [0; MOST_BYTES]);
+            let bytes = from.write_message(&[], &mut message).unwrap();
+            to.read_message(&message[..bytes], &mut text).unwrap();
+        }
+        [call, answer].map(|state| Session::new(state, per_key).unwrap())
+    }
 }

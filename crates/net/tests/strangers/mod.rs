@@ -1,4 +1,6 @@
-//! Callers of the worse kind, and what they need.
+//! Callers of the worse kind, and what they need. Each file of tests uses its part of this.
+
+#![allow(dead_code)]
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::io::{Read, Write};
@@ -7,6 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use ring::hmac;
 use serde_json::Value;
 
 /// The most bytes that anybody has taken at once.
@@ -58,7 +61,7 @@ pub(crate) fn until(what: &str, happened: impl Fn() -> bool) {
     }
 }
 
-/// So many connections that say nothing.
+/// So many connections that say nothing, or as many as this process may have beside its own.
 pub(crate) fn flood(to: SocketAddr, callers: usize) -> Vec<mio::net::TcpStream> {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: plain calls with a valid place. They allow this process as many descriptors as the system does.
@@ -67,6 +70,7 @@ pub(crate) fn flood(to: SocketAddr, callers: usize) -> Vec<mio::net::TcpStream> 
         limit.rlim_cur = limit.rlim_max;
         libc::setrlimit(libc::RLIMIT_NOFILE, &limit);
     }
+    let callers = callers.min((limit.rlim_max as usize).saturating_sub(1000));
     (0..callers).map(|_| mio::net::TcpStream::connect(to).unwrap()).collect()
 }
 
@@ -82,23 +86,49 @@ pub(crate) fn mirror() -> SocketAddr {
     address
 }
 
-/// Says the preamble and a greeting in the clear, and hears the answers.
-pub(crate) fn introduce(socket: &mut TcpStream, card: &[u8], uid: &str) {
+/// What a caller in the clear signs with the nonce that it has read on a card.
+fn sign(card: &[u8], caller: &str, challenge: &str) -> String {
+    let texts = ["caller", caller, &field(card, "uid"), "", challenge, "1", "0"];
+    let bytes: Vec<u8> =
+        texts.iter().flat_map(|t| (t.len() as u32).to_be_bytes().into_iter().chain(t.bytes())).collect();
+    let key = hmac::Key::new(hmac::HMAC_SHA256, field(card, "nonce").as_bytes());
+    hmac::sign(&key, &bytes).as_ref().iter().map(|b| format!("{b:02x}")).collect()
+}
+
+fn read_frame(mut socket: impl Read) -> Option<Vec<u8>> {
+    let mut head = [0; 3];
+    socket.read_exact(&mut head).ok()?;
+    let mut text = vec![0; usize::from(u16::from_be_bytes([head[1], head[2]]))];
+    socket.read_exact(&mut text).ok()?;
+    (head[0] != REFUSED).then_some(text)
+}
+
+const REFUSED: u8 = 2;
+
+/// Answers the challenge of the process with that card: a greeting in the clear. `None` if it turns us away.
+pub(crate) fn greet(mut socket: impl Read + Write, card: &[u8], uid: &str) -> Option<Vec<u8>> {
+    let protocol = field(card, "protocol");
+    let challenge = String::from_utf8(read_frame(&mut socket)?).unwrap();
+    let proof = sign(card, uid, &challenge);
+    let greeting = format!(
+        r#"{{"protocol":{protocol},"uid":"{uid}","host":"h","attempt":1,"stream":0,"streams":1,"challenge":"",
+            "proof":"{proof}","secret_proof":null,"arena_bytes":0,"page":0,"ring":0}}"#
+    );
+    let mut said = vec![3];
+    said.extend((greeting.len() as u16).to_be_bytes());
+    said.extend(greeting.bytes());
+    socket.write_all(&said).ok()?;
+    read_frame(&mut socket)
+}
+
+/// Says the preamble and a greeting in the clear to the process with that card, and hears the answers.
+pub(crate) fn introduce(socket: &mut TcpStream, card: &[u8], uid: &str) -> Option<Vec<u8>> {
     let protocol: u32 = field(card, "protocol").parse().unwrap();
     let mut preamble = b"\x89tweed\r\n\0\0\0\0".to_vec();
     preamble[9] = protocol as u8;
-    let greeting = format!(
-        r#"{{"protocol":{protocol},"uid":"{uid}","host":"h","stream":0,"streams":1,"arena_bytes":0,"page":0,"ring":0}}"#
-    );
-    let mut said = preamble;
-    said.push(3);
-    said.extend((greeting.len() as u16).to_be_bytes());
-    said.extend(greeting.bytes());
-    socket.write_all(&said).unwrap();
-    let mut head = [0; 15];
-    socket.read_exact(&mut head).unwrap();
-    let mut answer = vec![0; usize::from(u16::from_be_bytes([head[13], head[14]]))];
-    socket.read_exact(&mut answer).unwrap();
+    socket.write_all(&preamble).unwrap();
+    socket.read_exact(&mut [0; 12]).unwrap();
+    greet(socket, card, uid)
 }
 
 type Recording = Arc<Mutex<Vec<u8>>>;
@@ -107,19 +137,22 @@ type Recording = Arc<Mutex<Vec<u8>>>;
 pub(crate) struct Between {
     address: SocketAddr,
     recordings: Arc<Mutex<Vec<Recording>>>,
+    passing: Arc<Mutex<Vec<TcpStream>>>,
 }
 
 impl Between {
     /// Passes callers on to `to`; `change` gets what they say, with its offset in their stream.
     pub(crate) fn new(to: SocketAddr, change: impl Fn(usize, &mut [u8]) + Clone + Send + 'static) -> Between {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let between = Between { address: listener.local_addr().unwrap(), recordings: Arc::default() };
-        let recordings = Arc::clone(&between.recordings);
+        let address = listener.local_addr().unwrap();
+        let between = Between { address, recordings: Arc::default(), passing: Arc::default() };
+        let (recordings, passing) = (Arc::clone(&between.recordings), Arc::clone(&between.passing));
         std::thread::spawn(move || {
             for caller in listener.incoming().flatten() {
                 let Ok(called) = TcpStream::connect(to) else { continue };
                 let recording = Recording::default();
                 recordings.lock().unwrap().push(Arc::clone(&recording));
+                passing.lock().unwrap().extend([called.try_clone().unwrap(), caller.try_clone().unwrap()]);
                 let (back, forth) = (called.try_clone().unwrap(), caller.try_clone().unwrap());
                 let change = change.clone();
                 std::thread::spawn(move || pass(&caller, &called, &recording, change));
@@ -131,6 +164,13 @@ impl Between {
 
     pub(crate) fn address(&self) -> String {
         self.address.to_string()
+    }
+
+    /// Cuts all connections that pass.
+    pub(crate) fn cut(&self) {
+        for socket in self.passing.lock().unwrap().drain(..) {
+            let _ = socket.shutdown(Shutdown::Both);
+        }
     }
 
     /// What callers have said, one recording per connection.

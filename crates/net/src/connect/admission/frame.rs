@@ -13,6 +13,8 @@ pub(crate) enum Kind {
     Refused = 2,
     /// A greeting, sealed if the link is.
     Greeting = 3,
+    /// What a caller that has no secret must sign, with its greeting (`connect::proof`).
+    Challenge = 4,
 }
 
 /// Sends one.

@@ -22,12 +22,22 @@ pub(crate) enum Refusal {
     Closed,
     Secret,
     Key,
-    /// Another process than the one on the card.
+    /// Another process than the one on the card, or one that does not know our nonce.
     Stranger,
+    /// It is gone, as the kernel says.
+    Ended,
+    /// It called for a link that a later call of its own has replaced.
+    Outdated,
+    /// This process was told to stop waiting.
+    Interrupted,
     Garbled(&'static str),
     /// It should have called, and did not.
     Silent,
     Late,
+    /// Nothing listens there.
+    Deaf,
+    /// Not even the kernel answers.
+    Unanswered,
     HungUp,
     Crowd,
     User(u32),
@@ -46,9 +56,14 @@ impl Refusal {
             Refusal::Secret => "secret",
             Refusal::Key => "key",
             Refusal::Stranger => "stranger",
+            Refusal::Ended => "ended",
+            Refusal::Outdated => "outdated",
+            Refusal::Interrupted => "interrupted",
             Refusal::Silent => "silent",
             Refusal::Garbled(_) => "garbled",
             Refusal::Late => "late",
+            Refusal::Deaf => "deaf",
+            Refusal::Unanswered => "unanswered",
             Refusal::HungUp => "hung up",
             Refusal::Crowd => "crowd",
             Refusal::User(_) => "user",
@@ -102,10 +117,19 @@ impl fmt::Display for Refusal {
                 write!(f, "its secret is not that of this process (wrong secret); give all ranks the same TWEED_SECRET")
             }
             Refusal::Key => write!(f, "its key is not the one on its card: it is not who it says it is"),
-            Refusal::Stranger => write!(f, "it is another process than the one that was looked for"),
+            Refusal::Stranger => write!(
+                f,
+                "it cannot show that it belongs to this run: it is another process than the one that was looked for, or \
+                 one that has not read the cards"
+            ),
+            Refusal::Ended => write!(f, "its process has ended"),
+            Refusal::Outdated => write!(f, "it has called again since"),
+            Refusal::Interrupted => write!(f, "this process was interrupted while it waited"),
             Refusal::Silent => write!(f, "it did not call in time"),
             Refusal::Garbled(what) => write!(f, "what it sent is not {what}"),
             Refusal::Late => write!(f, "it did not finish its introduction in time"),
+            Refusal::Unanswered => write!(f, "nothing answers there in time"),
+            Refusal::Deaf => write!(f, "nothing listens there (connection refused)"),
             Refusal::HungUp => write!(f, "it hung up in the middle of the introduction"),
             Refusal::Crowd => write!(f, "too many callers were waiting at once"),
             Refusal::User(uid) => write!(
@@ -123,6 +147,7 @@ impl From<io::Error> for Refusal {
         use io::ErrorKind as E;
         match error.kind() {
             E::WouldBlock | E::TimedOut => Refusal::Late,
+            E::ConnectionRefused => Refusal::Deaf,
             E::UnexpectedEof | E::ConnectionReset | E::ConnectionAborted | E::BrokenPipe => Refusal::HungUp,
             _ => Refusal::System(error.to_string()),
         }

@@ -1,0 +1,259 @@
+//! How the processes of a group find each other: each calls some, the others call it, and one thread waits for all.
+//!
+//! Theory of operation. Of each pair, the descriptors decide who dials (`Inner::calls`). The thread that joins starts the
+//! calls, one thread for all neighbours and one for each process behind a wire, and then looks, in slices of
+//! `stop::SLICE`, at what has come about. For each other rank it ends when
+//!
+//! - it is *found*: a link to it stands, made by its call (from `pending`), by ours, or before this meeting. A later call
+//!   of the same process replaces what was found, until the meeting is over;
+//! - or the meeting *fails*: a call was refused for good, a process of this host has ended, the caller was interrupted,
+//!   or the deadline has come. Then `stop` ends all calls within a slice, and the error names the rank.
+//!
+//! Locks: `pending`, then `directory` or the engine, one at a time; `failed` inside of `pending`. Whoever changes what is
+//! waited for takes `pending` once before it notifies `met`, so that no news is missed. No lock is held while
+//! `interrupted` is asked: it may run code of the caller's.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::Scope;
+use std::time::{Duration, Instant};
+
+use crate::connect::admission::pending::Caller;
+use crate::connect::admission::Refusal;
+use crate::connect::agreement::Agreement;
+use crate::connect::descriptor::PeerDescriptor;
+use crate::connect::stop::{Stop, SLICE};
+use crate::connect::tcp_handshake::Call;
+use crate::state::{lock, Inner};
+use tweed_proto::engine::EngineError;
+use tweed_proto::engine::Event;
+
+/// A meeting that takes longer says once whom it waits for.
+const LONG: Duration = Duration::from_secs(10);
+/// Calls end by themselves at the deadline, and know better than the thread that waits why they have failed.
+const GRACE: Duration = Duration::from_millis(250);
+
+/// One meeting.
+pub(crate) struct Meeting<'a> {
+    pub(crate) node: &'a Arc<Inner>,
+    pub(crate) known: &'a Agreement<'a>,
+    pub(crate) deadline: Instant,
+    /// Whether to give up at once; asked in every slice, on the thread that joins.
+    pub(crate) interrupted: &'a dyn Fn() -> bool,
+}
+
+/// What the calls of a meeting share with the thread that waits.
+#[derive(Default)]
+struct Calls {
+    stop: Stop,
+    /// By rank.
+    failed: Mutex<Vec<(usize, Refusal)>>,
+}
+
+impl Meeting<'_> {
+    /// The peer of each rank; `usize::MAX` stands for this process.
+    pub(crate) fn run(&self) -> Result<Vec<usize>, EngineError> {
+        self.give_up_broken();
+        self.listen()?;
+        let calls = Calls::default();
+        std::thread::scope(|scope| {
+            self.start_calls(scope, &calls);
+            let met = self.wait(&calls);
+            calls.stop.set();
+            met
+        })
+    }
+
+    fn others(&self) -> impl Iterator<Item = (usize, &PeerDescriptor)> {
+        self.known.cards.iter().enumerate().filter(|(_, c)| c.uid != self.node.card.uid)
+    }
+
+    /// A link that one end has lost, as its card says, is of no use, even where the other end has not noticed.
+    fn give_up_broken(&self) {
+        let own = self.node.card.uid.as_str();
+        for card in self.known.cards {
+            for (uid, attempt) in &card.broken {
+                let other = if card.uid == own { uid } else { &card.uid };
+                if card.uid == own || uid == own {
+                    self.give_up(other, *attempt);
+                }
+            }
+        }
+    }
+
+    fn give_up(&self, other: &str, attempt: u64) {
+        let peer = lock(&self.node.directory).give_up(other, attempt);
+        if let Some(peer) = peer {
+            self.node.post(Event::Lost(peer, "its other end has lost the connection".into()));
+        }
+    }
+
+    /// Opens the door if there is anybody who has to come through it.
+    fn listen(&self) -> Result<(), EngineError> {
+        let comes =
+            |card: &PeerDescriptor| !self.node.card.shares_memory_with(card) && !self.node.calls(card);
+        let Some(listener) = self.node.listener.as_ref().filter(|_| self.others().any(|(_, c)| comes(c)))
+        else {
+            return Ok(());
+        };
+        listener.listen().map_err(|e| EngineError::setup("the engine cannot listen", e))
+    }
+
+    fn start_calls<'s>(&'s self, scope: &'s Scope<'s, '_>, calls: &'s Calls) {
+        let ours = self.others().filter(|(_, c)| self.node.calls(c) && self.node.find(&c.uid).is_none());
+        let (near, far): (Vec<_>, Vec<_>) = ours.partition(|(_, c)| self.node.card.shares_memory_with(c));
+        let (node, deadline) = (self.node, self.deadline);
+        let call = move |rank, card| {
+            let call = Call { card, attempt: node.next_attempt(), deadline, stop: &calls.stop };
+            let near = node.card.shares_memory_with(card);
+            let called = if near { node.dial_neighbour(&call) } else { node.dial_wire(&call) };
+            if let Err(refusal) = called {
+                lock(&calls.failed).push((rank, refusal));
+                node.notify_met();
+            }
+        };
+        if !near.is_empty() {
+            scope.spawn(move || near.into_iter().for_each(|(rank, card)| call(rank, card)));
+        }
+        for (rank, card) in far {
+            scope.spawn(move || call(rank, card));
+        }
+    }
+
+    fn wait(&self, calls: &Calls) -> Result<Vec<usize>, EngineError> {
+        let begin = Instant::now();
+        let mut found = vec![None; self.known.cards.len()];
+        found[self.known.rank as usize] = Some(usize::MAX);
+        let mut told = false;
+        loop {
+            self.look(calls, &mut found)?;
+            if let Some(peers) = found.iter().copied().collect() {
+                return Ok(peers);
+            }
+            let missing: Vec<usize> = (0..found.len()).filter(|&rank| found[rank].is_none()).collect();
+            self.check(&missing)?;
+            if !told && begin.elapsed() > LONG {
+                told = true;
+                self.tell(&missing);
+            }
+        }
+    }
+
+    /// Notes who is found by now. If nobody new is, waits for a slice or for news.
+    fn look(&self, calls: &Calls, found: &mut [Option<usize>]) -> Result<(), EngineError> {
+        let mut pending = lock(&self.node.pending);
+        let mut came = Vec::new();
+        let mut any = false;
+        for (rank, card) in self.others() {
+            if let Some((attempt, links)) = pending.take(&caller(card)) {
+                came.push((rank, card, attempt, links));
+            } else if found[rank].is_none() {
+                found[rank] = self.node.find(&card.uid);
+                any |= found[rank].is_some();
+            }
+        }
+        let failed = lock(&calls.failed).pop();
+        if !any && came.is_empty() && failed.is_none() {
+            drop(self.node.met.wait_timeout(pending, SLICE).unwrap_or_else(PoisonError::into_inner));
+            return Ok(());
+        }
+        drop(pending);
+        for (rank, card, attempt, links) in came {
+            match self.node.link(card, attempt, links) {
+                Ok(peer) => found[rank] = Some(peer),
+                Err(Refusal::Outdated) => {}
+                Err(why) => return Err(self.unreachable(rank, &why)),
+            }
+        }
+        match failed {
+            // Its own call may have replaced ours meanwhile.
+            Some((rank, why)) if found[rank].is_none() => Err(self.unreachable(rank, &why)),
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether the ranks that are missing can still be waited for.
+    fn check(&self, missing: &[usize]) -> Result<(), EngineError> {
+        let own = &self.node.card;
+        if let Some(&rank) = missing.iter().find(|&&rank| self.known.cards[rank].has_ended(own)) {
+            return Err(self.unreachable(rank, &Refusal::Ended));
+        }
+        if (self.interrupted)() {
+            return Err(self.unreachable(missing[0], &Refusal::Interrupted));
+        }
+        let now = Instant::now();
+        let over = |&&rank: &&usize| {
+            let calls = self.node.calls(&self.known.cards[rank]);
+            now >= self.deadline + if calls { GRACE } else { Duration::ZERO }
+        };
+        let Some(&rank) = missing.iter().find(over) else { return Ok(()) };
+        let (card, pending) = (&self.known.cards[rank], lock(&self.node.pending));
+        let why = match card.key() {
+            _ if pending.has_impostor(&caller(card)) => Refusal::Key,
+            Some(key) if pending.is_suspect(&key) => Refusal::Secret,
+            _ => Refusal::Silent,
+        };
+        drop(pending);
+        Err(self.unreachable(rank, &why))
+    }
+
+    fn tell(&self, missing: &[usize]) {
+        let names: Vec<String> = missing.iter().take(8).map(|&rank| self.name(rank)).collect();
+        let more = missing.len().saturating_sub(names.len());
+        let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+        let left = self.deadline.saturating_duration_since(Instant::now()).as_secs();
+        let (group, after) = (self.known.group, LONG.as_secs());
+        crate::stderr::print_line(&format!(
+            "tweed: group {group:?}: after {after} s, rank {} still waits for {}{more}; it gives up in {left} s",
+            self.known.rank,
+            names.join(", ")
+        ));
+    }
+
+    fn place(&self, card: &PeerDescriptor) -> String {
+        let near = self.node.card.shares_memory_with(card);
+        if near {
+            format!("process {}", card.pid)
+        } else {
+            card.place()
+        }
+    }
+
+    fn name(&self, rank: usize) -> String {
+        let card = &self.known.cards[rank];
+        format!("rank {rank} on {} ({})", card.host, self.place(card))
+    }
+
+    fn unreachable(&self, rank: usize, why: &Refusal) -> EngineError {
+        let (group, name) = (self.known.group, self.name(rank));
+        let card = &self.known.cards[rank];
+        let text = match why {
+            Refusal::Ended => {
+                let pid = card.pid;
+                return EngineError::PeerLost(format!(
+                    "group {group:?}: {name} is gone: its process {pid} ended before the group was made. See its own output, \
+                     and start it anew"
+                ));
+            }
+            Refusal::Interrupted => {
+                return EngineError::Aborted(format!(
+                    "group {group:?}: interrupted while it waited for {name}"
+                ));
+            }
+            _ => {
+                let (rank, host) = (self.known.rank, &self.node.card.host);
+                format!("group {group:?}: {name} cannot be reached from rank {rank} on {host}: {why}")
+            }
+        };
+        if why.is_final() {
+            return EngineError::Usage(text);
+        }
+        let place = self.place(card);
+        EngineError::PeerLost(format!(
+            "{text}. Is it still running, and does a firewall let {place} through?"
+        ))
+    }
+}
+
+fn caller(card: &PeerDescriptor) -> Caller {
+    Caller { uid: card.uid.clone(), key: card.key() }
+}

@@ -1,0 +1,310 @@
+//! How a group is made when something goes wrong on the way: ranks that die, links that break, crowds, interruptions.
+
+mod strangers;
+mod support;
+
+use std::cell::Cell;
+use std::net::{SocketAddr, TcpStream};
+use std::os::fd::RawFd;
+use std::process::{Child, Command};
+use std::sync::{Arc, Barrier};
+
+use strangers::{edit, field, until, Between};
+use support::{all_reduce, complete, join, ltp, options, pairwise, PATIENCE};
+use tweed_kernels::ReduceOp;
+use tweed_net::{Admission, EngineError, Group, GroupConfig, GroupSpec, Node, NodeOptions, Secret};
+
+fn spec(number: u32, rank: u32, cards: &[Vec<u8>]) -> GroupSpec {
+    GroupSpec {
+        name: "test".into(),
+        number,
+        rank,
+        cards: cards.to_vec(),
+        rows: Vec::new(),
+        timeout: PATIENCE,
+        terms: GroupConfig::default(),
+    }
+}
+
+fn start(wire_only: bool) -> Node {
+    Node::start(options(wire_only)).expect("a node starts")
+}
+
+fn address(node: &Node) -> SocketAddr {
+    field(&node.card(), "tcp").parse().unwrap()
+}
+
+fn sum(group: &Group, rank: u32) -> Result<f32, EngineError> {
+    let mut data = [rank as f32 + 1.0; 1000];
+    complete(group, all_reduce(&mut data, ReduceOp::Sum))?;
+    Ok(data[999])
+}
+
+/// The card of another process, which does nothing; its uid makes it the one to call.
+fn idle(like: &Node) -> (Child, Vec<u8>) {
+    let child = Command::new("sleep").arg("600").spawn().unwrap();
+    let stat = std::fs::read_to_string(format!("/proc/{}/stat", child.id())).unwrap();
+    let started: u64 = stat.rsplit_once(") ").unwrap().1.split(' ').nth(19).unwrap().parse().unwrap();
+    let mut card: serde_json::Value = serde_json::from_slice(&like.card()).unwrap();
+    card["uid"] = "0".repeat(32).into();
+    card["pid"] = child.id().into();
+    card["started"] = started.into();
+    (child, serde_json::to_vec(&card).unwrap())
+}
+
+#[test]
+fn a_rank_that_dies_before_it_has_met_anybody_is_named_at_once() {
+    for wire_only in [false, true] {
+        let node = start(wire_only);
+        let (mut child, card) = idle(&node);
+        let asked = Cell::new(0);
+        let spec =
+            GroupSpec { timeout: std::time::Duration::from_secs(3600), ..spec(1, 0, &[node.card(), card]) };
+        let joined = node.join_unless(spec, &|| {
+            // It dies while it is waited for.
+            asked.set(asked.get() + 1);
+            if asked.get() == 2 {
+                child_is_killed(child.id());
+            }
+            false
+        });
+        let Err(EngineError::PeerLost(text)) = joined.map(|_| ()) else { panic!("it is lost") };
+        assert!(text.contains("rank 1 on") && text.contains("ended before the group was made"), "{text}");
+        child.wait().unwrap();
+    }
+}
+
+fn child_is_killed(pid: u32) {
+    // SAFETY: a plain system call; the process is a child of this one that nobody has waited for.
+    unsafe { libc::kill(pid as libc::pid_t, libc::SIGKILL) };
+}
+
+#[test]
+fn who_waits_can_be_interrupted() {
+    let node = start(true);
+    let (mut child, card) = idle(&node);
+    let asked = Cell::new(0);
+    let joined = node.join_unless(spec(1, 0, &[node.card(), card]), &|| {
+        asked.set(asked.get() + 1);
+        asked.get() == 3
+    });
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let Err(EngineError::Aborted(text)) = joined.map(|_| ()) else { panic!("it is interrupted") };
+    assert!(text.contains("interrupted while it waited for rank 1"), "{text}");
+}
+
+#[test]
+fn who_calls_somebody_that_does_not_answer_can_be_interrupted() {
+    // It takes calls, and says nothing.
+    let mute = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let node = start(true);
+    let (mut child, card) = idle(&node);
+    let card = edit(edit(card, "tcp", &mute.local_addr().unwrap().to_string()), "uid", &"f".repeat(32));
+    let called = Cell::new(false);
+    mute.set_nonblocking(true).unwrap();
+    let joined = node.join_unless(spec(1, 0, &[node.card(), card]), &|| {
+        called.set(called.get() || mute.accept().is_ok());
+        called.get()
+    });
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert!(matches!(joined, Err(EngineError::Aborted(_))));
+}
+
+#[test]
+fn nothing_listens_where_all_share_memory() {
+    let nodes = [start(false), start(false)];
+    let cards: Vec<_> = nodes.iter().map(Node::card).collect();
+    for group in join(&nodes, &cards, &[pairwise(2)], PATIENCE, |group, rank| sum(&group.unwrap(), rank)) {
+        assert_eq!(group, Ok(3.0));
+    }
+    for node in &nodes {
+        let refused = TcpStream::connect(address(node)).unwrap_err();
+        assert_eq!(refused.kind(), std::io::ErrorKind::ConnectionRefused);
+    }
+}
+
+/// The nodes make a group of that number and take a sum; then `after` runs at each, before any of them leaves.
+fn meet(
+    nodes: &[Node],
+    cards: &[Vec<u8>],
+    (number, terms): (u32, &GroupConfig),
+    after: impl Fn(&Group, u32) + Sync,
+) -> Vec<Result<f32, EngineError>> {
+    let (done, after) = (Barrier::new(nodes.len()), &after);
+    std::thread::scope(|scope| {
+        let spawned: Vec<_> = (0..)
+            .zip(nodes)
+            .map(|(rank, node)| {
+                let rows = vec![pairwise(nodes.len() as u32)];
+                let spec = GroupSpec { rows, terms: terms.clone(), ..spec(number, rank, cards) };
+                let done = &done;
+                scope.spawn(move || {
+                    let group = node.join(spec);
+                    let sum = group.as_ref().map_err(Clone::clone).and_then(|g| sum(g, rank));
+                    done.wait();
+                    group.iter().for_each(|group| after(group, rank));
+                    sum
+                })
+            })
+            .collect();
+        spawned.into_iter().map(|t| t.join().expect("a rank ends well")).collect()
+    })
+}
+
+/// Two ranks make a group, something breaks their link, and they make the group anew: with a new link.
+fn mend(nodes: &[Node; 2], cards: impl Fn() -> Vec<Vec<u8>>, terms: &GroupConfig, cut: impl Fn() + Sync) {
+    for round in 0..3 {
+        let sums = meet(nodes, &cards(), (round, terms), |group, rank| {
+            if rank == 0 {
+                cut();
+            }
+            // The loss shows as soon as somebody looks.
+            let mut data = [0f32; 4];
+            while complete(group, all_reduce(&mut data, ReduceOp::Sum)).is_ok() {}
+        });
+        assert_eq!(sums, [Ok(3.0), Ok(3.0)], "round {round}");
+    }
+}
+
+#[test]
+fn a_broken_wire_is_mended_by_a_new_group() {
+    let lossy = GroupConfig { ltp: Some(ltp()), ..GroupConfig::default() };
+    for (secret, terms) in
+        [(None, GroupConfig::default()), (Some("a secret of the tests"), lossy.clone()), (None, lossy)]
+    {
+        let nodes = [(); 2].map(|()| {
+            let secret = secret.map(|text| Secret::new(text).unwrap());
+            let admission = Admission { secret, ..Admission::default() };
+            Node::start(NodeOptions { admission, ..options(true) }).expect("a node starts")
+        });
+        let between = nodes.each_ref().map(|n| Between::new(address(n), |_, _| {}));
+        let cards = || nodes.iter().zip(&between).map(|(n, b)| edit(n.card(), "tcp", &b.address())).collect();
+        mend(&nodes, cards, &terms, || between.iter().for_each(Between::cut));
+    }
+}
+
+#[test]
+fn a_broken_link_between_neighbours_is_mended_too() {
+    let nodes = [start(false), start(false)];
+    let names: Vec<String> = nodes.iter().map(|n| field(&n.card(), "local")).collect();
+    let cards = || nodes.iter().map(Node::card).collect();
+    mend(&nodes, cards, &GroupConfig::default(), || cut_local_sockets(&names));
+}
+
+/// Ends the connections of this process to the local sockets of these names.
+fn cut_local_sockets(names: &[String]) {
+    for entry in std::fs::read_dir("/proc/self/fd").unwrap().flatten() {
+        let fd: RawFd = entry.file_name().to_str().unwrap().parse().unwrap();
+        if peer_name(fd).is_some_and(|name| names.contains(&name)) {
+            // SAFETY: a plain system call.
+            unsafe { libc::shutdown(fd, libc::SHUT_RDWR) };
+        }
+    }
+}
+
+/// The name of the local socket at the other end.
+fn peer_name(fd: RawFd) -> Option<String> {
+    // SAFETY: all zero is a valid address to be filled in.
+    let mut peer: libc::sockaddr_un = unsafe { std::mem::zeroed() };
+    let mut bytes = size_of::<libc::sockaddr_un>() as libc::socklen_t;
+    // SAFETY: the address is as long as said, and a descriptor that is no socket is refused.
+    let connected = unsafe { libc::getpeername(fd, (&raw mut peer).cast(), &mut bytes) } == 0;
+    let length = (bytes as usize).checked_sub(size_of::<libc::sa_family_t>() + 1)?;
+    let local = connected && i32::from(peer.sun_family) == libc::AF_UNIX;
+    local.then(|| peer.sun_path[1..=length].iter().map(|&c| c as u8 as char).collect())
+}
+
+#[test]
+fn a_link_that_only_one_end_knows_to_be_broken_is_made_anew_by_both() {
+    let nodes = [start(true), start(true)];
+    let cards: Vec<_> = nodes.iter().map(Node::card).collect();
+    let first = join(&nodes, &cards, &[pairwise(2)], PATIENCE, |g, _| g.expect("they meet"));
+    for broken in 0..2 {
+        // What its card would say, had it lost the link.
+        let mut cards: Vec<Vec<u8>> = nodes.iter().map(Node::card).collect();
+        let mut card: serde_json::Value = serde_json::from_slice(&cards[broken]).unwrap();
+        card["broken"] = serde_json::json!([[field(&cards[1 - broken], "uid"), 1 + broken]]);
+        cards[broken] = serde_json::to_vec(&card).unwrap();
+        let groups = meet(&nodes, &cards, (20 + broken as u32, &GroupConfig::default()), |_, _| {});
+        assert_eq!(groups, [Ok(3.0), Ok(3.0)]);
+    }
+    drop(first);
+}
+
+/// So many call at once.
+const CROWD: usize = 100;
+
+#[test]
+fn a_crowd_of_callers_that_all_take_long_gets_in() {
+    for secret in [None, Some("a secret of the tests")] {
+        let start = |dial_only| {
+            let secret = secret.map(|text| Secret::new(text).unwrap());
+            let admission = Admission { secret, dial_only, ..Admission::default() };
+            let streams = 1;
+            Node::start(NodeOptions { admission, streams, ..options(true) }).expect("a node starts")
+        };
+        let called = start(false);
+        // Nobody is heard before all have called, so all are being introduced at once.
+        let all = Arc::new(Barrier::new(CROWD));
+        let hold = move |at: usize, _: &mut [u8]| {
+            if at == 0 {
+                all.wait();
+            }
+        };
+        let between = Between::new(address(&called), hold);
+        let far = edit(called.card(), "tcp", &between.address());
+        let first = start(true);
+        std::thread::scope(|scope| {
+            // A group of its own makes the called one listen.
+            let cards = [called.card(), first.card()];
+            let opened = scope.spawn({
+                let spec = spec(1, 0, &cards);
+                || called.join(spec).map(|_| ())
+            });
+            first.join(spec(1, 1, &cards)).expect("the first gets in");
+            opened.join().unwrap().expect("the first is heard");
+            let callers: Vec<_> = (0..CROWD as u32)
+                .map(|i| {
+                    let far = far.clone();
+                    scope.spawn(move || {
+                        let node = start(true);
+                        node.join(spec(100 + i, 1, &[far, node.card()])).map(|_| ())
+                    })
+                })
+                .collect();
+            let joined: Vec<_> = callers.into_iter().map(|t| t.join().unwrap()).collect();
+            let failed: Vec<_> = joined.iter().filter_map(|j| j.as_ref().err()).collect();
+            assert!(failed.is_empty(), "{} did not get in: {}", failed.len(), failed[0]);
+        });
+    }
+}
+
+#[test]
+fn who_has_called_and_says_no_more_makes_room() {
+    // An introduction may then take three seconds, and one that stalls a quarter of that.
+    let deadline = Some(std::time::Duration::from_secs(8));
+    let secret = Some(Secret::new("a secret of the tests").unwrap());
+    let admission = Admission { secret, ..Admission::default() };
+    let start = || {
+        Node::start(NodeOptions { admission: admission.clone(), deadline, ..options(true) })
+            .expect("a node starts")
+    };
+    let nodes = [start(), start()];
+    let cards: Vec<_> = nodes.iter().map(Node::card).collect();
+    let called = usize::from(field(&cards[0], "uid") < field(&cards[1], "uid"));
+    let mut preamble = b"\x89tweed\r\n\0\0\x01\0".to_vec();
+    preamble[9] = field(&cards[0], "protocol").parse().unwrap();
+    let stalled: Vec<TcpStream> = (0..300)
+        .map(|_| {
+            let mut socket = TcpStream::connect(address(&nodes[called])).unwrap();
+            std::io::Write::write_all(&mut socket, &preamble).unwrap();
+            socket
+        })
+        .collect();
+    let sums = meet(&nodes, &cards, (3, &GroupConfig::default()), |_, _| {});
+    assert_eq!(sums, [Ok(3.0), Ok(3.0)]);
+    until("a crowd", || nodes[called].refused().iter().any(|&(reason, n)| reason == "crowd" && n > 0));
+    drop(stalled);
+}

@@ -1,0 +1,174 @@
+"""What ranks that make a group leave for each other in torch's Store, and how they wait for it.
+
+Waits go in slices, so that Ctrl-C works; between slices a rank looks whether another one has failed, which is
+left in the store too: who cannot join says why, and all others end with that instead of waiting for it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any
+
+import torch.distributed as dist
+
+from tweed.errors import DeadlineExceeded, PeerLost, TweedError, UsageError
+from tweed.torch.process import Process
+
+_SLICES_S = (0.001, 0.1)  # between two looks for what is waited for: the first, and the longest
+_LONG_S = 10.0  # a wait that takes longer says once whom it waits for
+_LOOK_S = 0.5  # between two looks whether another rank has failed, which ask the store
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where this process stands in the group that is being made."""
+
+    store: Any
+    name: str
+    rank: int
+    size: int
+    timeout: timedelta
+
+
+class Renewed(Exception):
+    """Rank 0 is another process than the one with which the meeting was begun: all have been restarted."""
+
+
+def prefix() -> str:
+    """What all keys begin with. Jobs may share a store; torchrun gives each a name."""
+    run = os.environ.get("TORCHELASTIC_RUN_ID")
+    return "tweed" if run is None else f"tweed/{run}"
+
+
+@dataclass
+class Meeting:
+    """One try to make a group.
+
+    Args:
+      place: this process's.
+      key: what its keys begin with: the same at all ranks, and of no other try.
+      first: the process that has rank 0, as it has claimed it; `None`: nobody claims ranks of this group.
+    """
+
+    place: Place
+    key: str
+    first: str | None = None
+    began: float = field(default_factory=time.monotonic)
+    _told: bool = False
+    _looked: float = 0.0
+
+    def leave(self, what: str, data: bytes | str) -> None:
+        """Leaves something for the others."""
+        self.place.store.set(f"{self.key}/{what}", data)
+
+    def take(self, what: str, missing: Callable[[], list[int]]) -> bytes:
+        """Waits for what another rank leaves.
+
+        Args:
+          what: its name.
+          missing: the ranks that are waited for, to be named.
+
+        Raises:
+          DeadlineExceeded: it did not come in time; names who is missing.
+          PeerLost, UsageError: another rank has failed, and said why; or the store is gone.
+        """
+        key = f"{self.key}/{what}"
+        return self.wait(
+            lambda: self.place.store.get(key) if self.place.store.check([key]) else None, missing
+        )
+
+    def wait(self, find: Callable[[], bytes | None], missing: Callable[[], list[int]]) -> bytes:
+        """As `take`, for what `find` returns."""
+        pause, longest = _SLICES_S
+        while (found := self._ask(find)) is None:
+            self.look()
+            self._count_time(missing)
+            time.sleep(pause)  # hears signals
+            pause = min(2 * pause, longest)
+        return found
+
+    def _count_time(self, missing: Callable[[], list[int]]) -> None:
+        waited = time.monotonic() - self.began
+        left = self.place.timeout.total_seconds() - waited
+        if left < 0:
+            raise DeadlineExceeded(f"{self._absent(missing(), waited)}. {_ADVICE}")
+        if waited > _LONG_S and not self._told:
+            self._told = True
+            text = f"tweed: {self._absent(missing(), waited)}; it gives up in {left:.0f} s"
+            print(text, file=sys.stderr, flush=True)
+
+    def has(self, what: str) -> bool:
+        """Somebody has left it."""
+        return bool(self.place.store.check([f"{self.key}/{what}"]))
+
+    def look(self, *, at_once: bool = False) -> None:
+        """Raises what has made another rank fail. The engine calls it often; it asks the store at times."""
+        if time.monotonic() - self._looked < _LOOK_S and not at_once:
+            return
+        self._looked = time.monotonic()
+        with contextlib.suppress(dist.DistError):
+            if self.has("failed"):
+                rank, usage, text = json.loads(self.place.store.get(f"{self.key}/failed"))
+                error = UsageError if usage else PeerLost
+                raise error(f"group {self.place.name!r} cannot be made: rank {rank} has failed: {text}")
+            if self.first is not None and self.holder(0) != self.first:
+                raise Renewed
+        if self.first is not None and (process := Process.decode(self.first)).has_ended():
+            raise PeerLost(
+                f"group {self.place.name!r}: rank 0 is gone: {process} ended before the group was made. "
+                "See its own output, and start it anew"
+            )
+
+    def holder(self, rank: int) -> str | None:
+        """The process that has claimed that rank."""
+        key = f"{prefix()}/holder/{rank}"
+        return self.place.store.get(key).decode() if self.place.store.check([key]) else None
+
+    @contextlib.contextmanager
+    def reported(self) -> Iterator[None]:
+        """Leaves for the others why this rank fails, if it does."""
+        try:
+            yield
+        except BaseException as error:
+            reason = (
+                str(error) if isinstance(error, TweedError) else f"{type(error).__name__} {error}".strip()
+            )
+            failure = json.dumps(
+                [self.place.rank, isinstance(error, UsageError), f"{Process.here()}: {reason}"]
+            )
+            # The first reason counts, and this rank's own error is worth more than one of the store.
+            with contextlib.suppress(Exception):
+                self.place.store.compare_set(f"{self.key}/failed", "", failure)
+            raise
+
+    def _ask(self, find: Callable[[], bytes | None]) -> bytes | None:
+        try:
+            return find()
+        except dist.DistNetworkError as error:
+            raise PeerLost(
+                f"group {self.place.name!r}: the store by which its ranks meet is gone: the process that "
+                f"keeps it, which is rank 0's or torchrun, has ended; see its output ({_first_line(error)})"
+            ) from error
+
+    def _absent(self, ranks: list[int], waited: float) -> str:
+        some = ", ".join(map(str, ranks[:16])) + (f" and {len(ranks) - 16} more" if len(ranks) > 16 else "")
+        who = f"rank {some} has" if len(ranks) == 1 else f"ranks {some} have"
+        group, size = self.place.name, self.place.size
+        return f"group {group!r}: after {waited:.0f} s, {who} not come to rank {self.place.rank}, of {size}"
+
+
+_ADVICE = (
+    "Was it started, with the same MASTER_ADDR, MASTER_PORT and WORLD_SIZE as the others, and does it make "
+    "the same groups in the same order? Its own output may say why not"
+)
+
+
+def _first_line(error: Exception) -> str:
+    return next(iter(str(error).splitlines()), type(error).__name__)
