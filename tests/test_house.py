@@ -16,8 +16,8 @@ CRATES = sorted(path.parent.name for path in HOUSE.glob("crates/*/Cargo.toml"))
 ARROWS = {
     "schedule": set(),
     "kernels": set(),
-    "proto": {"schedule"},
-    "sim": {"schedule", "proto"},
+    "proto": {"schedule", "kernels"},
+    "sim": {"schedule", "proto", "kernels"},
     "net": {"schedule", "proto", "kernels"},
     "emu": set(),
     "loom": set(),
