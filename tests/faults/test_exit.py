@@ -12,7 +12,7 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
-from tests.faults.ring import caught, endings, store
+from tests.faults.ring import caught, endings, part, store
 from tweed.testbed import Ranks
 from tweed.torch import node
 

@@ -4,13 +4,13 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
+use tweed_proto::engine::directory::Directory;
 use tweed_proto::engine::{Engine, EngineError};
 
 use crate::connect::admission::listener::Listener;
 use crate::connect::admission::pending::Pending;
 use crate::connect::admission::{Keys, Refusals};
 use crate::connect::descriptor::PeerDescriptor;
-use crate::connect::directory::Directory;
 use crate::connect::tcp_handshake::Link;
 use crate::engine::callbacks::Callbacks;
 use crate::engine::live::{Inbox, Live};
@@ -20,6 +20,7 @@ use crate::link::shared_memory::Arena;
 use crate::link::withdrawn::Withdrawn;
 use crate::ltp::endpoints::DatagramEndpoints;
 use crate::node::NodeOptions;
+use crate::secure::Key;
 
 /// What the threads of a node have in common.
 pub(crate) struct Inner {
@@ -46,7 +47,7 @@ pub(crate) struct Inner {
     /// `None` if it only dials out.
     pub(crate) listener: Option<Arc<Listener>>,
     /// Which processes it has met, by which calls.
-    pub(crate) directory: Mutex<Directory>,
+    pub(crate) directory: Mutex<Directory<Key>>,
     /// How many calls it has made.
     pub(crate) attempts: AtomicU64,
     /// Who has called and was not named by a group yet.

@@ -225,7 +225,7 @@ impl Inner {
         let mut engine = lock(&self.engine);
         let index = engine.peers.len();
         let replaced =
-            lock(&self.directory).enter(uid, index, (attempt, key)).map_err(|()| Refusal::Outdated)?;
+            lock(&self.directory).enter(uid, index, (attempt, key)).map_err(|_| Refusal::Outdated)?;
         engine.peers.add(Peer::new(uid.to_owned(), host.to_owned(), shared.is_some(), streams.len()));
         engine.host.links.push(Links { shared, streams: streams.clone() });
         drop(engine);

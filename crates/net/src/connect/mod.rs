@@ -3,7 +3,6 @@
 pub(crate) mod admission;
 pub(crate) mod agreement;
 pub(crate) mod descriptor;
-pub(crate) mod directory;
 pub(crate) mod discovery;
 pub(crate) mod local_handshake;
 pub(crate) mod meeting;

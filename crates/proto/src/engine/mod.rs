@@ -29,6 +29,7 @@ mod arrivals;
 pub mod config;
 mod control_messages;
 pub mod delivery;
+pub mod directory;
 pub mod driving;
 mod early_messages;
 mod error;

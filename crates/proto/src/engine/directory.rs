@@ -4,7 +4,7 @@
 //! each call of that process and goes with the greeting, so it names the link at both ends. An entry is
 //!
 //! - *live* from `enter` on;
-//! - *broken* once the engine has lost the peer (`Links::peers[..].lost`, which the engine's lock guards), or from
+//! - *broken* once the engine has lost the peer (`Peers::is_lost`), or from
 //!   `give_up` on, when the other end has told that it lost the link. It never becomes live again: both ends meet anew,
 //!   as a peer with a new number, and the old number stays with the groups that used it;
 //! - *replaced* by an entry with a greater `attempt`. A smaller one is refused, so a half-dead old call cannot push out
@@ -14,40 +14,51 @@
 
 use std::collections::BTreeMap;
 
-use crate::secure::Key;
-
-/// A card lists no more broken links than this, the latest ones: it goes through the launcher's store.
-pub(crate) const MOST_BROKEN: usize = 64;
+/// A descriptor lists no more broken links than this, the latest ones: it goes through the launcher's store.
+pub const MOST_BROKEN: usize = 64;
 
 /// The link to one process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Known {
+pub struct Known<K> {
     /// Its number in the engine.
-    pub(crate) peer: usize,
+    pub peer: usize,
     /// The call that made the link.
-    pub(crate) attempt: u64,
+    pub attempt: u64,
     /// The key that the process has proven to have, over sealed wires.
-    pub(crate) key: Option<Key>,
+    pub key: Option<K>,
     given_up: bool,
 }
 
+/// A call that a later one of the same process has overtaken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Outdated;
+
 /// See the module's documentation.
-#[derive(Debug, Default)]
-pub(crate) struct Directory {
-    by_uid: BTreeMap<String, Known>,
+#[derive(Debug)]
+pub struct Directory<K> {
+    by_uid: BTreeMap<String, Known<K>>,
 }
 
-impl Directory {
-    /// Notes a link that has just been made. Returns the one that it replaces; `Err` if a later call has made one.
-    pub(crate) fn enter(
+impl<K> Default for Directory<K> {
+    fn default() -> Directory<K> {
+        Directory { by_uid: BTreeMap::new() }
+    }
+}
+
+impl<K: Copy> Directory<K> {
+    /// Notes a link that has just been made. Returns the one that it replaces.
+    ///
+    /// # Errors
+    /// A later call of that process has made one.
+    pub fn enter(
         &mut self,
         uid: &str,
         peer: usize,
-        (attempt, key): (u64, Option<Key>),
-    ) -> Result<Option<usize>, ()> {
+        (attempt, key): (u64, Option<K>),
+    ) -> Result<Option<usize>, Outdated> {
         let old = self.by_uid.get(uid);
         if old.is_some_and(|old| old.attempt >= attempt) {
-            return Err(());
+            return Err(Outdated);
         }
         let old = old.map(|old| old.peer);
         self.by_uid.insert(uid.to_owned(), Known { peer, attempt, key, given_up: false });
@@ -55,19 +66,19 @@ impl Directory {
     }
 
     /// The link to that process, unless it was given up. The engine knows whether it was lost since.
-    pub(crate) fn find(&self, uid: &str) -> Option<Known> {
+    pub fn find(&self, uid: &str) -> Option<Known<K>> {
         self.by_uid.get(uid).copied().filter(|known| !known.given_up)
     }
 
     /// That process has lost the link that its call `attempt` had made. Returns the peer that has to go.
-    pub(crate) fn give_up(&mut self, uid: &str, attempt: u64) -> Option<usize> {
+    pub fn give_up(&mut self, uid: &str, attempt: u64) -> Option<usize> {
         let known = self.by_uid.get_mut(uid).filter(|k| k.attempt <= attempt && !k.given_up)?;
         known.given_up = true;
         Some(known.peer)
     }
 
     /// The links for which `is_lost` holds, or that were given up, the latest `MOST_BROKEN` of them.
-    pub(crate) fn broken(&self, is_lost: impl Fn(usize) -> bool) -> Vec<(String, u64)> {
+    pub fn broken(&self, is_lost: impl Fn(usize) -> bool) -> Vec<(String, u64)> {
         let mut broken: Vec<_> = self.by_uid.iter().filter(|(_, k)| k.given_up || is_lost(k.peer)).collect();
         broken.sort_by_key(|(_, known)| std::cmp::Reverse(known.peer));
         broken.truncate(MOST_BROKEN);
@@ -81,17 +92,17 @@ mod tests {
 
     #[test]
     fn a_later_call_replaces_a_link_and_an_earlier_one_does_not() {
-        let mut directory = Directory::default();
+        let mut directory = Directory::<u8>::default();
         assert_eq!(directory.enter("a", 0, (5, None)), Ok(None));
-        assert_eq!(directory.enter("a", 1, (5, None)), Err(()));
-        assert_eq!(directory.enter("a", 1, (4, None)), Err(()));
+        assert_eq!(directory.enter("a", 1, (5, None)), Err(Outdated));
+        assert_eq!(directory.enter("a", 1, (4, None)), Err(Outdated));
         assert_eq!(directory.enter("a", 2, (6, None)), Ok(Some(0)));
         assert_eq!(directory.find("a").map(|k| (k.peer, k.attempt)), Some((2, 6)));
     }
 
     #[test]
     fn a_link_that_the_other_end_has_lost_is_given_up_once() {
-        let mut directory = Directory::default();
+        let mut directory = Directory::<u8>::default();
         directory.enter("a", 3, (7, None)).unwrap();
         assert_eq!(directory.give_up("a", 6), None, "it lost an earlier one");
         assert_eq!(directory.give_up("b", 7), None);
@@ -102,8 +113,8 @@ mod tests {
     }
 
     #[test]
-    fn a_card_lists_the_latest_broken_links() {
-        let mut directory = Directory::default();
+    fn a_descriptor_lists_the_latest_broken_links() {
+        let mut directory = Directory::<u8>::default();
         for peer in 0..200 {
             directory.enter(&format!("{peer}"), peer, (1, None)).unwrap();
         }
