@@ -132,7 +132,9 @@ impl Node {
         }
         let plans = Plans::new(spec.rows.clone(), &spec.terms)?;
         let _one_at_a_time = self.inner.joining(interrupted)?;
-        let (members, status) = self.inner.meet_all(&spec, interrupted)?;
+        // What members who have met send for a group that never comes about here is not kept.
+        let met = self.inner.meet_all(&spec, interrupted);
+        let (members, status) = met.inspect_err(|_| self.inner.close_group(spec.number))?;
         let members = Arc::new(members);
         let mut engine = lock(&self.inner.engine);
         engine.open_group(Arc::clone(&members))?;

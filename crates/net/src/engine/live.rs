@@ -195,11 +195,7 @@ impl Host for Live {
 
     fn flush(&mut self, peer: usize, stream: usize) -> Vec<Ticket> {
         let Some(stream) = self.links[peer].streams.get(stream) else { return Vec::new() };
-        stream.flush().unwrap_or_else(|_| {
-            // The watcher sees the same error and reports the peer.
-            stream.socket.shut_down();
-            Vec::new()
-        })
+        stream.flush()
     }
 
     fn queued_bytes(&self, peer: usize) -> u64 {
@@ -210,12 +206,11 @@ impl Host for Live {
         self.links.iter().flat_map(|links| &links.streams).for_each(|stream| stream.detach(run));
     }
 
-    fn close_peer(&mut self, peer: usize) {
-        for stream in std::mem::take(&mut self.links[peer].streams) {
-            stream.socket.shut_down();
-        }
+    fn close_peer(&mut self, peer: usize) -> Vec<Ticket> {
+        let streams = std::mem::take(&mut self.links[peer].streams);
         self.watcher.watch(Watch::Forget(peer));
         self.endpoints.drop_peer(peer);
+        streams.iter().flat_map(|stream| stream.close()).collect()
     }
 
     fn unmap(&mut self, peer: usize) {

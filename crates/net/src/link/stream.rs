@@ -97,6 +97,13 @@ impl Frame {
         [IoSlice::new(&self.head[head..]), IoSlice::new(&body[self.written - head..])]
     }
 
+    fn ticket(self) -> Option<Ticket> {
+        match self.payload {
+            Payload::Memory(_, _, ticket) => Some(ticket),
+            Payload::Nothing | Payload::Text(_) => None,
+        }
+    }
+
     fn left(&self) -> usize {
         MESSAGE_BYTES + self.body().len() - self.written
     }
@@ -119,24 +126,40 @@ impl Stream {
         self.lock().push_back(Frame { head: message.encode(), payload, written: 0 });
     }
 
-    /// Writes as much of the queue as the socket takes. Returns the tickets of payloads that have left.
-    pub(crate) fn flush(&self) -> io::Result<Vec<Ticket>> {
-        let (mut queue, mut left) = (self.lock(), Vec::new());
+    /// Writes as much of the queue as the socket takes. Returns the tickets of payloads that have left. After an error it
+    /// is shut down: the watcher sees that, and reports the peer.
+    pub(crate) fn flush(&self) -> Vec<Ticket> {
+        let mut left = Vec::new();
+        if self.write(&mut left).is_err() {
+            self.socket.shut_down();
+        }
+        left
+    }
+
+    /// Shuts it down, both ways. Returns the tickets of payloads that never leave.
+    pub(crate) fn close(&self) -> Vec<Ticket> {
+        self.socket.shut_down();
+        let unsent = std::mem::take(&mut *self.lock());
+        unsent.into_iter().filter_map(Frame::ticket).collect()
+    }
+
+    fn write(&self, left: &mut Vec<Ticket>) -> io::Result<()> {
+        let mut queue = self.lock();
         match self.socket.flush() {
-            Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Ok(left),
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Ok(()),
             flushed => flushed?,
         }
         while !queue.is_empty() {
             let parts: Vec<IoSlice<'_>> =
                 queue.iter().take(FRAMES_AT_ONCE).flat_map(Frame::rest).filter(|p| !p.is_empty()).collect();
             match self.socket.write(&parts) {
-                Ok(bytes) => settle(&mut queue, bytes, &mut left),
+                Ok(bytes) => settle(&mut queue, bytes, left),
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => break,
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
                 Err(e) => return Err(e),
             }
         }
-        Ok(left)
+        Ok(())
     }
 
     /// What the kernel has not taken.
@@ -169,9 +192,7 @@ fn settle(queue: &mut VecDeque<Frame>, mut bytes: usize, left: &mut Vec<Ticket>)
         if frame.left() > 0 {
             return;
         }
-        if let Some(Frame { payload: Payload::Memory(_, _, ticket), .. }) = queue.pop_front() {
-            left.push(ticket);
-        }
+        left.extend(queue.pop_front().and_then(Frame::ticket));
     }
 }
 

@@ -74,6 +74,7 @@ impl EarlyMessages {
     pub(super) fn drop_group(&mut self, number: u32) {
         let keys: Vec<Key> = self.keys().filter(|key| key.group == number).copied().collect();
         keys.iter().for_each(|key| drop(self.take(key)));
+        self.take_group(number);
     }
 
     /// Something of that peer is held.
@@ -147,6 +148,9 @@ mod tests {
             let (key, three) = held(0, op, 900);
             assert!(early.keep(key, three));
             early.drop_group(1);
+            assert!(early.keep_for_group(held(0, op, 900).1));
+            early.drop_group(1);
+            assert!(early.is_empty());
         }
     }
 }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use tweed_schedule::Rank;
 
 use super::error::EngineError;
-use super::host::{Host, Payload, Time};
+use super::host::{Host, Payload, Ticket, Time};
 use super::message::{Kind, Message, WHOLE_GROUP};
 use super::operation::ActiveOp;
 use super::shutdown::{Departure, LEFT};
@@ -28,8 +28,11 @@ impl<H: Host> Engine<H> {
         }
         self.peers.get_mut(peer).lost = Some(why);
         // It may hear of it over some other stream than the one that broke.
-        self.host.close_peer(peer);
+        let unsent = self.host.close_peer(peer);
+        let held = self.groups.values_mut().flat_map(|group| group.flow.drop_peer(peer));
+        let unsent: Vec<Ticket> = unsent.into_iter().chain(held).collect();
         self.fail_for_lost(peer);
+        unsent.into_iter().for_each(|ticket| self.handle_left(ticket));
         self.drop_packet_sends(peer);
         self.shutdowns.retain(|&(of, ..), _| of != peer);
         if !self.has_left(peer) {

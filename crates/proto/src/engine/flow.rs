@@ -70,7 +70,8 @@ impl Flow {
     /// The peer has sent something about operation `op`. What may leave now.
     #[must_use]
     pub(super) fn handle_begun(&mut self, peer: usize, op: u64) -> Vec<Ticket> {
-        let Some(ahead) = self.ahead.get_mut(&peer) else { return Vec::new() };
+        // Also of a peer that was sent nothing yet: it will not say so again.
+        let ahead = self.ahead.entry(peer).or_default();
         if !ahead.begin(op) {
             return Vec::new();
         }
@@ -89,6 +90,13 @@ impl Flow {
     /// An operation has failed: its values leave no more.
     pub(super) fn forget(&mut self, run: u64) {
         self.ahead.values_mut().for_each(|ahead| ahead.held.retain(|(.., ticket)| ticket.run != run));
+    }
+
+    /// The peer is lost. What was held back for it leaves no more.
+    #[must_use]
+    pub(super) fn drop_peer(&mut self, peer: usize) -> Vec<Ticket> {
+        let ahead = self.ahead.remove(&peer).unwrap_or_default();
+        ahead.held.into_iter().map(|(.., ticket)| ticket).collect()
     }
 
     /// This rank begins an operation that brings it `bytes` bytes from `peer`, which is known to be `ahead`. The operations
@@ -175,6 +183,14 @@ mod tests {
         assert!(flow.admit(1, 5, MOST_AHEAD_BYTES, ticket(5)));
         flow.forget(8);
         assert!(flow.handle_begun(1, 9).is_empty());
+    }
+
+    #[test]
+    fn what_the_peer_has_begun_counts_even_before_it_was_sent_anything() {
+        let mut flow = Flow::new(MOST_AHEAD_BYTES);
+        assert!(flow.handle_begun(1, 0).is_empty());
+        assert!(flow.admit(1, 1, 8, ticket(1)), "a later operation goes first");
+        assert!(flow.admit(1, 0, 2 * MOST_AHEAD_BYTES, ticket(0)));
     }
 
     #[test]

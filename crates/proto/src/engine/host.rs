@@ -135,8 +135,9 @@ pub trait Host {
     fn queued_bytes(&self, peer: usize) -> u64;
     /// Reads no memory of that operation any more.
     fn detach(&mut self, run: u64);
-    /// The peer is lost: its streams end, and nothing is sent to its endpoints any more.
-    fn close_peer(&mut self, peer: usize);
+    /// The peer is lost: its streams end, and nothing is sent to its endpoints any more. The tickets of payloads that have
+    /// not left: they never will, and their memory is read no more.
+    fn close_peer(&mut self, peer: usize) -> Vec<Ticket>;
     /// No operation needs its memory any more: what it shared is given back.
     fn unmap(&mut self, peer: usize);
     /// A buffer that a payload came in, for the next one.

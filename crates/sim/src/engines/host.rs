@@ -11,6 +11,8 @@ use tweed_proto::Trace;
 use tweed_schedule::Rank;
 
 use super::kernel::{CallId, Kernel};
+use super::link::Channel;
+use super::locks::Lock;
 use super::scenario::Sabotage;
 
 /// A process of the simulation, seen by its engine.
@@ -19,19 +21,9 @@ pub(super) struct SimHost {
     pub(super) kernel: Rc<RefCell<Kernel>>,
 }
 
-/// Peers are all other processes, in order.
-pub(super) fn process_of(me: usize, peer: usize) -> usize {
-    peer + usize::from(peer >= me)
-}
-
-/// The inverse of [`process_of`].
-pub(super) fn peer_of(me: usize, process: usize) -> usize {
-    process - usize::from(process > me)
-}
-
 impl SimHost {
     fn other(&self, peer: usize) -> usize {
-        process_of(self.me, peer)
+        self.kernel.borrow().there(self.me, peer).process
     }
 
     fn is(&self, sabotage: Sabotage) -> bool {
@@ -43,17 +35,17 @@ impl Host for SimHost {
     type Call = CallId;
 
     fn take_events(&mut self) -> Vec<Event<CallId>> {
-        std::mem::take(&mut self.kernel.borrow_mut().processes[self.me].inbox)
+        let process = &mut self.kernel.borrow_mut().processes[self.me];
+        process.locks.note(Lock::Engine, Lock::Inbox);
+        std::mem::take(&mut process.inbox)
     }
 
     fn put(&mut self, peer: usize, message: &Message) -> bool {
-        let to = self.other(peer);
-        self.kernel.borrow_mut().put(self.me, to, message)
+        self.kernel.borrow_mut().there_mut(self.me, peer).put(message)
     }
 
     fn take(&mut self, peer: usize) -> Option<Message> {
-        let from = self.other(peer);
-        self.kernel.borrow_mut().processes[self.me].queues[from].pop_front()
+        self.kernel.borrow_mut().here_mut(self.me, peer).queue.pop_front()
     }
 
     fn wake(&mut self, peer: usize, messages: u32) {
@@ -83,7 +75,7 @@ impl Host for SimHost {
 
     fn peer_address(&mut self, peer: usize, offset: u64, _bytes: u64) -> Option<Address> {
         let owner = self.other(peer);
-        self.kernel.borrow().processes[self.me].mapped[owner].then(|| Kernel::address(owner, offset))
+        self.kernel.borrow().here(self.me, peer).mapped.then(|| Kernel::address(owner, offset))
     }
 
     fn make_private(&mut self, at: Address, bytes: u64) {
@@ -99,53 +91,52 @@ impl Host for SimHost {
     }
 
     fn is_claimed(&self, peer: usize, lease: Lease) -> bool {
-        let process = self.other(peer);
-        !self.is(Sabotage::NoLeases) && self.kernel.borrow().processes[self.me].claims[process] == Some(lease)
+        !self.is(Sabotage::NoLeases) && self.kernel.borrow().there(self.me, peer).claim == Some(lease)
     }
 
     fn claim(&mut self, peer: usize, lease: Lease) -> bool {
         let owner = self.other(peer);
         let mut kernel = self.kernel.borrow_mut();
-        kernel.processes[owner].claims[self.me] = Some(lease);
+        kernel.here_mut(self.me, peer).claim = Some(lease);
         kernel.is_valid(owner, lease) || kernel.sabotage == Some(Sabotage::NoLeases)
     }
 
     fn let_go(&mut self, peer: usize, lease: Lease) {
         let owner = self.other(peer);
         let mut kernel = self.kernel.borrow_mut();
-        kernel.processes[owner].claims[self.me] = None;
+        kernel.here_mut(self.me, peer).claim = None;
         if !kernel.is_valid(owner, lease) {
             kernel.processes[owner].wakeup.ring(1 << 16);
         }
     }
 
     fn send(&mut self, peer: usize, stream: usize, message: &Message, payload: Payload) {
-        let to = self.other(peer);
-        self.kernel.borrow_mut().send(self.me, to, stream, message, payload);
+        self.kernel.borrow_mut().here_mut(self.me, peer).streams[stream].send(message, payload);
     }
 
     fn flush(&mut self, peer: usize, stream: usize) -> Vec<Ticket> {
-        let to = self.other(peer);
-        self.kernel.borrow_mut().flush(self.me, to, stream)
+        self.kernel.borrow_mut().flush(self.me, peer, stream)
     }
 
     fn queued_bytes(&self, peer: usize) -> u64 {
-        self.kernel.borrow().queued_bytes(self.me, self.other(peer))
+        self.kernel.borrow().here(self.me, peer).streams.iter().map(Channel::queued_bytes).sum()
     }
 
     fn detach(&mut self, run: u64) {
         self.kernel.borrow_mut().detach(self.me, run);
     }
 
-    fn close_peer(&mut self, peer: usize) {
-        let other = self.other(peer);
-        self.kernel.borrow_mut().each_channel(self.me, other, |channel| channel.ended = true);
+    fn close_peer(&mut self, peer: usize) -> Vec<Ticket> {
+        let mut kernel = self.kernel.borrow_mut();
+        kernel.shut_down(self.me, peer);
+        // Nothing more is read for its packets.
+        kernel.processes[self.me].locks.note(Lock::Engine, Lock::Endpoints);
+        kernel.here_mut(self.me, peer).streams.iter_mut().flat_map(Channel::close).collect()
     }
 
     fn unmap(&mut self, peer: usize) {
-        let other = self.other(peer);
         if !self.is(Sabotage::KeepMappings) {
-            self.kernel.borrow_mut().processes[self.me].mapped[other] = false;
+            self.kernel.borrow_mut().here_mut(self.me, peer).mapped = false;
         }
     }
 

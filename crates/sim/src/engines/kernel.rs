@@ -1,12 +1,11 @@
-//! What processes have in common: memory, queues and wake-up words of neighbours, and the kernel's sockets.
+//! What processes have in common: memory, wake-up words, and their links.
 //!
 //! Everything here happens at once; which thread does it when is for the scheduler. What a `write` takes is drawn.
 
-use std::collections::VecDeque;
+use tweed_proto::engine::{Address, Event, Lease, Ticket, Time};
 
-use tweed_proto::engine::message::Message;
-use tweed_proto::engine::{Address, Event, Lease, Payload, Ticket, Time};
-
+use super::link::{End, Link, Written};
+use super::locks::LockOrder;
 use super::scenario::Sabotage;
 use crate::rng::Rng;
 
@@ -15,8 +14,6 @@ pub(super) type ThreadId = usize;
 /// A call of a process, by its place among them.
 pub(super) type CallId = usize;
 
-/// Messages that a queue in shared memory holds.
-const QUEUE_SLOTS: usize = 6;
 /// Bytes of a process's memory; the first half is shared.
 pub(super) const MEMORY_BYTES: u64 = 4 << 20;
 const SHARED_BYTES: u64 = MEMORY_BYTES / 2;
@@ -62,72 +59,6 @@ impl Wakeup {
     }
 }
 
-/// A stretch of a frame that the receiver's kernel has.
-#[derive(Debug)]
-pub(super) struct Segment {
-    pub(super) message: Message,
-    pub(super) bytes: Vec<u8>,
-    pub(super) last: bool,
-}
-
-#[derive(Debug)]
-struct Frame {
-    message: Message,
-    payload: Payload,
-    written: u64,
-}
-
-impl Frame {
-    fn len(&self) -> u64 {
-        match &self.payload {
-            Payload::Nothing => 0,
-            Payload::Text(text) => text.len() as u64,
-            Payload::Memory(_, bytes, _) => *bytes,
-        }
-    }
-}
-
-/// One direction of a stream.
-#[derive(Debug, Default)]
-pub(super) struct Channel {
-    queue: VecDeque<Frame>,
-    pub(super) pipe: VecDeque<Segment>,
-    in_pipe: u64,
-    capacity: u64,
-    /// The kernel had no room; its writer hears when it has.
-    full: bool,
-    /// No more is written, and the reader comes to the end.
-    pub(super) ended: bool,
-    /// Nothing gets through.
-    pub(super) cut: bool,
-}
-
-impl Channel {
-    /// There is something to read, or the end.
-    pub(super) fn is_readable(&self) -> bool {
-        !self.cut && (!self.pipe.is_empty() || self.ended)
-    }
-
-    /// A writer that has found it full would be told.
-    pub(super) fn is_writable_again(&self) -> bool {
-        !self.cut && self.full && self.in_pipe < self.capacity
-    }
-
-    pub(super) fn take(&mut self) -> Option<Segment> {
-        let segment = self.pipe.pop_front()?;
-        self.in_pipe -= cost(&segment);
-        Some(segment)
-    }
-
-    fn holds_frames(&self) -> bool {
-        !self.queue.is_empty()
-    }
-}
-
-fn cost(segment: &Segment) -> u64 {
-    segment.bytes.len() as u64 + 48
-}
-
 /// A stretch of shared memory, and how much of it is used; 0 if it is free.
 #[derive(Debug)]
 struct Block {
@@ -142,81 +73,45 @@ pub(super) struct Process {
     pub(super) memory: Vec<u8>,
     blocks: Vec<Block>,
     user_top: u64,
-    /// By the other process.
-    pub(super) queues: Vec<VecDeque<Message>>,
-    pub(super) claims: Vec<Option<Lease>>,
+    /// The links to its peers, by the number that its engine knows them by.
+    pub(super) peers: Vec<usize>,
     leases: Vec<u32>,
     pub(super) wakeup: Wakeup,
     pub(super) inbox: Vec<Event<CallId>>,
     /// Ranges that were taken away from peers.
     withdrawn: Vec<(u64, u64)>,
-    /// Peers whose memory is mapped.
-    pub(super) mapped: Vec<bool>,
+    pub(super) locks: LockOrder,
     pub(super) alive: bool,
-    /// A pidfd of it can be read by that process.
-    pub(super) end_seen: Vec<bool>,
 }
 
 /// See the module's documentation.
 pub(super) struct Kernel {
     pub(super) processes: Vec<Process>,
-    /// By sender, receiver and stream.
-    channels: Vec<Vec<Vec<Channel>>>,
-    /// Two of them share memory.
-    pub(super) neighbours: Vec<Vec<bool>>,
+    pub(super) links: Vec<Link>,
+    /// By process.
+    hosts: Vec<u32>,
+    /// Streams between hosts, and how much the kernel keeps of each.
+    sockets: (usize, u64),
     pub(super) sabotage: Option<Sabotage>,
-    pub(super) rng: Rng,
+    rng: Rng,
 }
 
 impl Kernel {
-    pub(super) fn new(
-        hosts: &[u32],
-        streams: usize,
-        capacity: u64,
-        sabotage: Option<Sabotage>,
-        rng: Rng,
-    ) -> Kernel {
-        let n = hosts.len();
+    pub(super) fn new(hosts: &[u32], sockets: (usize, u64), sabotage: Option<Sabotage>, rng: Rng) -> Kernel {
         let process = |_| Process {
             memory: vec![POISON; MEMORY_BYTES as usize],
             blocks: Vec::new(),
             user_top: SHARED_BYTES,
-            queues: (0..n).map(|_| VecDeque::new()).collect(),
-            claims: vec![None; n],
+            peers: Vec::new(),
             leases: vec![0; 64],
             wakeup: Wakeup::default(),
             inbox: Vec::new(),
             withdrawn: Vec::new(),
-            mapped: vec![true; n],
+            locks: LockOrder::default(),
             alive: true,
-            end_seen: vec![false; n],
         };
-        let neighbours: Vec<Vec<bool>> =
-            (0..n).map(|a| (0..n).map(|b| a != b && hosts[a] == hosts[b]).collect()).collect();
-        let count = |a: usize, b: usize| if neighbours[a][b] { 1 } else { streams };
-        let channel = |_| Channel { capacity, ..Channel::default() };
-        let channels =
-            (0..n).map(|a| (0..n).map(|b| (0..count(a, b)).map(channel).collect()).collect()).collect();
-        Kernel { processes: (0..n).map(process).collect(), channels, neighbours, sabotage, rng }
-    }
-
-    pub(super) fn streams(&self, a: usize, b: usize) -> usize {
-        self.channels[a][b].len()
-    }
-
-    pub(super) fn channel(&self, from: usize, to: usize, stream: usize) -> &Channel {
-        &self.channels[from][to][stream]
-    }
-
-    pub(super) fn channel_mut(&mut self, from: usize, to: usize, stream: usize) -> &mut Channel {
-        &mut self.channels[from][to][stream]
-    }
-
-    /// Both directions of all streams between two processes, as `(from, to)`.
-    pub(super) fn each_channel(&mut self, a: usize, b: usize, change: impl Fn(&mut Channel)) {
-        for (from, to) in [(a, b), (b, a)] {
-            self.channels[from][to].iter_mut().for_each(&change);
-        }
+        let processes = (0..hosts.len()).map(process).collect();
+        Kernel { processes, links: Vec::new(), hosts: hosts.to_vec(), sockets, sabotage, rng }
     }
 
     // Memory.
@@ -321,100 +216,86 @@ impl Kernel {
         self.processes[process].leases.iter().any(|&generation| generation != 0)
     }
 
-    // Shared queues.
+    // Links.
 
-    pub(super) fn put(&mut self, from: usize, to: usize, message: &Message) -> bool {
-        let queue = &mut self.processes[to].queues[from];
-        if queue.len() == QUEUE_SLOTS {
-            return false;
-        }
-        queue.push_back(*message);
-        true
+    /// Both have met by a call; each end's engine is told of it by a thread of its own.
+    pub(super) fn connect(&mut self, processes: [usize; 2], attempt: u64) -> usize {
+        let near = self.hosts[processes[0]] == self.hosts[processes[1]];
+        self.links.push(Link::new(processes, near, attempt, self.sockets));
+        self.links.len() - 1
     }
 
-    // Streams.
+    /// The engine of `me` knows the other end of that link under the next number, which is returned.
+    pub(super) fn add_peer(&mut self, me: usize, link: usize) -> usize {
+        let side = self.links[link].side(me);
+        let peers = &mut self.processes[me].peers;
+        peers.push(link);
+        self.links[link].ends[side].peer = Some(peers.len() - 1);
+        peers.len() - 1
+    }
 
-    pub(super) fn send(
-        &mut self,
-        from: usize,
-        to: usize,
-        stream: usize,
-        message: &Message,
-        payload: Payload,
-    ) {
-        let frame = Frame { message: *message, payload, written: 0 };
-        self.channels[from][to][stream].queue.push_back(frame);
+    /// A link and which end of it is that of `me`.
+    fn place_of(&self, me: usize, peer: usize) -> (usize, usize) {
+        let link = self.processes[me].peers[peer];
+        (link, self.links[link].side(me))
+    }
+
+    /// The end of `me` of its link to `peer`.
+    pub(super) fn here(&self, me: usize, peer: usize) -> &End {
+        let (link, side) = self.place_of(me, peer);
+        &self.links[link].ends[side]
+    }
+
+    pub(super) fn here_mut(&mut self, me: usize, peer: usize) -> &mut End {
+        let (link, side) = self.place_of(me, peer);
+        &mut self.links[link].ends[side]
+    }
+
+    /// The other end.
+    pub(super) fn there(&self, me: usize, peer: usize) -> &End {
+        let (link, side) = self.place_of(me, peer);
+        &self.links[link].ends[1 - side]
+    }
+
+    pub(super) fn there_mut(&mut self, me: usize, peer: usize) -> &mut End {
+        let (link, side) = self.place_of(me, peer);
+        &mut self.links[link].ends[1 - side]
+    }
+
+    /// Shuts all streams down, both ways.
+    pub(super) fn shut_down(&mut self, me: usize, peer: usize) {
+        let (link, _) = self.place_of(me, peer);
+        self.links[link].streams_mut().for_each(|stream| stream.ended = true);
     }
 
     /// Writes what the kernel takes, which may be less than it has room for.
-    pub(super) fn flush(&mut self, from: usize, to: usize, stream: usize) -> Vec<Ticket> {
+    pub(super) fn flush(&mut self, me: usize, peer: usize, stream: usize) -> Vec<Ticket> {
+        let (link, side) = self.place_of(me, peer);
         let mut left = Vec::new();
         loop {
-            let channel = &mut self.channels[from][to][stream];
-            channel.full = false;
-            if channel.ended || !self.processes[from].alive {
-                channel.queue.clear();
-                return left;
+            let Kernel { links, processes, rng, .. } = self;
+            let channel = &mut links[link].ends[side].streams[stream];
+            let memory = |at: Address, bytes: u64| {
+                let (owner, offset) = Kernel::place(at);
+                processes[owner].memory[offset as usize..(offset + bytes) as usize].to_vec()
+            };
+            match channel.write_some(|room| rng.up_to(room), memory) {
+                Written::Blocked => return left,
+                Written::Some(ticket) => left.extend(ticket),
             }
-            let Some(frame) = channel.queue.front() else { return left };
-            let room = channel.capacity.saturating_sub(channel.in_pipe);
-            let wanted = frame.len() - frame.written;
-            let step = wanted.min(room.min(1 + self.rng.up_to(room)));
-            if (wanted > 0 && step == 0) || (wanted == 0 && room == 0) {
-                channel.full = true;
-                return left;
-            }
-            left.extend(self.write_some(from, to, stream, step));
         }
-    }
-
-    fn write_some(&mut self, from: usize, to: usize, stream: usize, step: u64) -> Option<Ticket> {
-        let channel = &mut self.channels[from][to][stream];
-        let frame = channel.queue.front_mut().expect("just seen");
-        let (start, end) = (frame.written, frame.written + step);
-        frame.written = end;
-        let (message, last) = (frame.message, end == frame.len());
-        let (bytes, ticket) = match &frame.payload {
-            Payload::Nothing => (Vec::new(), None),
-            Payload::Text(text) => (text[start as usize..end as usize].to_vec(), None),
-            Payload::Memory(at, _, ticket) => {
-                let (owner, offset) = Kernel::place(at.plus(start));
-                let range = offset as usize..(offset + step) as usize;
-                (self.processes[owner].memory[range].to_vec(), Some(*ticket))
-            }
-        };
-        let segment = Segment { message, bytes, last };
-        channel.in_pipe += cost(&segment);
-        channel.pipe.push_back(segment);
-        if last {
-            channel.queue.pop_front();
-        }
-        ticket.filter(|_| last)
-    }
-
-    pub(super) fn queued_bytes(&self, from: usize, to: usize) -> u64 {
-        self.channels[from][to].iter().flat_map(|c| &c.queue).map(|frame| frame.len() - frame.written).sum()
     }
 
     /// Reads no memory of an operation any more: what has begun goes on from a copy.
     pub(super) fn detach(&mut self, process: usize, run: u64) {
-        let Kernel { channels, processes, .. } = self;
-        let of_run = |frame: &Frame| matches!(frame.payload, Payload::Memory(_, _, t) if t.run == run);
-        for channel in channels[process].iter_mut().flatten() {
-            channel.queue.retain(|frame| frame.written > 0 || !of_run(frame));
-            for frame in channel.queue.iter_mut().filter(|frame| of_run(frame)) {
-                if let Payload::Memory(at, bytes, _) = frame.payload {
-                    let (owner, offset) = Kernel::place(at);
-                    let range = offset as usize..(offset + bytes) as usize;
-                    frame.payload = Payload::Text(processes[owner].memory[range].to_vec());
-                }
-            }
+        let Kernel { links, processes, .. } = self;
+        let memory = |at: Address, bytes: u64| {
+            let (owner, offset) = Kernel::place(at);
+            processes[owner].memory[offset as usize..(offset + bytes) as usize].to_vec()
+        };
+        for end in links.iter_mut().flat_map(|link| &mut link.ends).filter(|end| end.process == process) {
+            end.streams.iter_mut().for_each(|stream| stream.detach(run, memory));
         }
-    }
-
-    /// Nothing waits to be sent between two live processes.
-    pub(super) fn is_drained(&self, from: usize, to: usize) -> bool {
-        self.channels[from][to].iter().all(|c| c.ended || c.cut || (!c.holds_frames() && c.pipe.is_empty()))
     }
 }
 

@@ -9,7 +9,10 @@
 //! The same seed gives the same run.
 
 mod host;
+mod join;
 mod kernel;
+mod link;
+mod locks;
 mod process;
 mod scenario;
 mod steps;

@@ -7,15 +7,18 @@ use std::sync::Arc;
 
 use tweed_kernels::{DType, ReduceOp};
 use tweed_proto::engine::config::GroupConfig;
+use tweed_proto::engine::directory::Directory;
 use tweed_proto::engine::driving::Workers;
-use tweed_proto::engine::members::{Members, Tuning, SELF};
+use tweed_proto::engine::members::{Members, Tuning};
 use tweed_proto::engine::request::{Operation, Request, Segment};
-use tweed_proto::engine::{Draft, Engine, EngineError, Peer, Settings, Time};
+use tweed_proto::engine::{Draft, Engine, EngineError, Event, Peer, Settings, Time};
 use tweed_proto::Reach;
 use tweed_schedule::Collective;
 
-use super::host::{peer_of, SimHost};
+use super::host::SimHost;
 use super::kernel::{CallId, Kernel, ThreadId};
+use super::link::Link;
+use super::locks::Lock;
 use super::scenario::{plan, Kind, Op, Scenario, AHEAD_BYTES, DEADLINE};
 use super::thread::{Callback, Incoming, Program, Role, Source, Thread, Watching, Working};
 
@@ -40,7 +43,10 @@ pub(super) struct Process {
     pub(super) calls: Vec<Call>,
     /// By operation of the scenario.
     pub(super) call_of: BTreeMap<usize, CallId>,
-    pub(super) members: Vec<Arc<Members>>,
+    pub(super) directory: Directory<()>,
+    attempts: u64,
+    /// By group: its members, and the process behind each rank.
+    pub(super) groups: BTreeMap<u32, (Arc<Members>, Vec<usize>)>,
     /// What the watcher looks at, and what it has begun to read.
     pub(super) sources: BTreeSet<Source>,
     pub(super) incoming: BTreeMap<(usize, usize), Incoming>,
@@ -52,26 +58,9 @@ pub(super) struct Process {
 
 impl Process {
     pub(super) fn new(me: usize, scenario: &Scenario, kernel: &Rc<RefCell<Kernel>>, ahead: u64) -> Process {
-        let n = scenario.hosts.len();
         let host = SimHost { me, kernel: Rc::clone(kernel) };
         let settings = Settings { deadline: Some(DEADLINE), records: false, leases: 64, ahead_bytes: ahead };
-        let mut engine = Engine::new(host, settings);
-        let others: Vec<usize> = (0..n).filter(|&q| q != me).collect();
-        let mut sources = BTreeSet::new();
-        for &q in &others {
-            let (shared, streams) = {
-                let kernel = kernel.borrow();
-                (kernel.neighbours[me][q], kernel.streams(me, q))
-            };
-            engine.peers.add(Peer::new(format!("process-{q}"), format!("host-{q}"), shared, streams));
-            sources.extend((0..streams).map(|stream| Source::Stream(q, stream)));
-            sources.extend(shared.then_some(Source::Process(q)));
-        }
-        let groups = (0..scenario.groups).map(|number| Arc::new(members(me, number, scenario)));
-        let members: Vec<Arc<Members>> = groups.collect();
-        for group in &members {
-            engine.open_group(Arc::clone(group)).expect("numbers differ");
-        }
+        let engine = Engine::new(host, settings);
         let mut threads =
             vec![Thread::new(0, Role::Watcher(Watching::Idle)), Thread::new(1, Role::Worker(Working::Next))];
         for script in &scenario.scripts[me] {
@@ -88,13 +77,64 @@ impl Process {
             threads,
             calls: Vec::new(),
             call_of: BTreeMap::new(),
-            members,
-            sources,
+            directory: Directory::default(),
+            attempts: 0,
+            groups: BTreeMap::new(),
+            sources: BTreeSet::new(),
             incoming: BTreeMap::new(),
             stopped: None,
             alive: true,
             closed: BTreeSet::new(),
         }
+    }
+
+    /// The number of its next call to another process.
+    pub(super) fn next_attempt(&mut self) -> u64 {
+        self.attempts += 1;
+        self.attempts
+    }
+
+    /// Makes a peer of the process at the other end of a link, unless a later call of it has come first.
+    pub(super) fn add_link(&mut self, number: usize, kernel: &RefCell<Kernel>) {
+        let mut kernel = kernel.borrow_mut();
+        let peer = kernel.add_peer(self.me, number);
+        kernel.processes[self.me].locks.note(Lock::Engine, Lock::Directory);
+        let Link { ends, near, attempt } = &kernel.links[number];
+        let (other, streams, near) =
+            (ends[1 - kernel.links[number].side(self.me)].process, ends[0].streams.len(), *near);
+        let entered = self.directory.enter(&uid(other), peer, (*attempt, None));
+        self.engine.peers.add(Peer::new(uid(other), format!("host-{other}"), near, streams));
+        self.sources.extend((0..streams).map(|stream| Source::Stream(peer, stream)));
+        self.sources.extend(near.then_some(Source::Process(peer)));
+        if let Ok(Some(old)) = entered {
+            kernel.processes[self.me].inbox.push(Event::Lost(old, "it has called anew".into()));
+        }
+    }
+
+    /// Opens a group of these processes, whom it knows by these numbers.
+    pub(super) fn open_group(
+        &mut self,
+        number: u32,
+        processes: &[usize],
+        peers: Vec<usize>,
+        scenario: &Scenario,
+    ) {
+        let near = |&q: &usize| scenario.hosts[q] == scenario.hosts[self.me];
+        let reach = processes.iter().map(|q| if near(q) { Reach::Shared } else { Reach::Wire });
+        let members = Arc::new(Members {
+            number,
+            name: format!("group {number}"),
+            rank: processes.iter().position(|&q| q == self.me).expect("it is one of them") as u32,
+            peers,
+            reach: reach.collect(),
+            has_wires: !processes.iter().all(|&q| scenario.hosts[q] == scenario.hosts[processes[0]]),
+            tuning: Tuning { piece_bytes: scenario.piece_bytes, window: scenario.window },
+            timeout: DEADLINE * 4,
+            config: GroupConfig::default(),
+            endpoint: None,
+        });
+        self.engine.open_group(Arc::clone(&members)).expect("numbers differ");
+        self.groups.insert(number, (members, processes.to_vec()));
     }
 
     /// Makes a call ready: its memory is filled with this rank's values.
@@ -105,7 +145,7 @@ impl Process {
         now: Time,
         kernel: &RefCell<Kernel>,
     ) -> Draft<CallId> {
-        let group = Arc::clone(&self.members[op.group as usize]);
+        let group = Arc::clone(&self.groups[&op.group].0);
         let bytes = op.numel * 8;
         let at = kernel.borrow_mut().user_memory(self.me, bytes, op.shared);
         let values = (0..op.numel).flat_map(|i| value(number, self.me, i).to_le_bytes()).collect::<Vec<_>>();
@@ -115,7 +155,7 @@ impl Process {
         let callback = op.then.map(|op| Callback { op });
         self.calls.push(Call { op: number, at, result: None, callback });
         self.call_of.insert(number, call);
-        let (me, n) = (self.me as u32, group.ranks());
+        let (me, n) = (group.rank, group.ranks());
         let both = (vec![segment], vec![segment]);
         let (operation, plan, (inputs, outputs)) = match op.kind {
             Kind::Send(from, to) if me == from => {
@@ -153,10 +193,12 @@ impl Process {
     /// What is wrong with the values of a call that has ended well, if anything.
     pub(super) fn check(&self, call: CallId, op: &Op, kernel: &Kernel) -> Option<String> {
         let Call { op: number, at, .. } = self.calls[call];
-        let n = self.members[op.group as usize].ranks() as usize;
+        let processes = &self.groups[&op.group].1;
         let expected = |i: u64| match op.kind {
-            Kind::AllReduce(_) => (0..n).fold(0i64, |sum, rank| sum.wrapping_add(value(number, rank, i))),
-            Kind::Broadcast(root) | Kind::Send(root, _) => value(number, root as usize, i),
+            Kind::AllReduce(_) => {
+                processes.iter().fold(0i64, |sum, &q| sum.wrapping_add(value(number, q, i)))
+            }
+            Kind::Broadcast(root) | Kind::Send(root, _) => value(number, processes[root as usize], i),
         };
         let bytes = kernel.read(Kernel::address(self.me, at), op.numel * 8);
         (0..op.numel).zip(bytes.chunks_exact(8)).find_map(|(i, word)| {
@@ -172,26 +214,14 @@ impl Process {
     }
 }
 
-/// What a rank contributes at a place: no two are alike.
-fn value(op: usize, rank: usize, i: u64) -> i64 {
-    crate::rng::mix((op as u64) << 40 | (rank as u64) << 32 | i) as i64 >> 8
+/// What a process contributes at a place: no two are alike.
+fn value(op: usize, process: usize, i: u64) -> i64 {
+    crate::rng::mix((op as u64) << 40 | (process as u64) << 32 | i) as i64 >> 8
 }
 
-fn members(me: usize, number: u32, scenario: &Scenario) -> Members {
-    let n = scenario.hosts.len();
-    let near = |q: usize| q == me || scenario.hosts[q] == scenario.hosts[me];
-    Members {
-        number,
-        name: format!("group {number}"),
-        rank: me as u32,
-        peers: (0..n).map(|q| if q == me { SELF } else { peer_of(me, q) }).collect(),
-        reach: (0..n).map(|q| if near(q) { Reach::Shared } else { Reach::Wire }).collect(),
-        has_wires: scenario.hosts.iter().any(|&host| host != scenario.hosts[0]),
-        tuning: Tuning { piece_bytes: scenario.piece_bytes, window: scenario.window },
-        timeout: DEADLINE * 4,
-        config: GroupConfig::default(),
-        endpoint: None,
-    }
+/// The name of a process.
+pub(super) fn uid(process: usize) -> String {
+    format!("process-{process}")
 }
 
 /// What a sender may be ahead in a run.

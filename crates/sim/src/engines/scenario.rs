@@ -64,6 +64,10 @@ pub enum Sabotage {
     CallbacksOnLeader,
     /// 5: children keep the connections of a dead process open, and nobody watches the process.
     ChildrenHold,
+    /// 7: the lock of the endpoints is taken before that of the engine, and after it.
+    LockOrder,
+    /// 9: a link that broke once is never made anew.
+    NeverMends,
     /// 12: a caller that finds the seat taken does not have its call begun.
     SilentPark,
     /// 13: nothing is held back for a rank that is behind.
@@ -74,11 +78,13 @@ pub enum Sabotage {
 
 impl Sabotage {
     /// All of them.
-    pub const ALL: [Sabotage; 7] = [
+    pub const ALL: [Sabotage; 9] = [
         Sabotage::NoLeases,
         Sabotage::LostDeadline,
         Sabotage::CallbacksOnLeader,
         Sabotage::ChildrenHold,
+        Sabotage::LockOrder,
+        Sabotage::NeverMends,
         Sabotage::SilentPark,
         Sabotage::NoBackPressure,
         Sabotage::KeepMappings,
@@ -105,10 +111,12 @@ pub(super) enum Action {
     Sleep(Time),
     Abort(u32),
     Close(u32),
+    /// Joins the group of those that are left.
+    Join,
 }
 
 /// An operation that all members of a group call.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Op {
     pub(super) group: u32,
     pub(super) kind: Kind,
@@ -124,10 +132,17 @@ pub(super) struct Op {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
+    /// By that schedule.
     AllReduce(&'static str),
     Broadcast(Rank),
     /// From one rank to another.
     Send(Rank, Rank),
+}
+
+impl Default for Kind {
+    fn default() -> Kind {
+        Kind::AllReduce("star")
+    }
 }
 
 /// See the module's documentation.
@@ -139,7 +154,7 @@ pub(super) struct Scenario {
     pub(super) capacity: u64,
     pub(super) piece_bytes: u64,
     pub(super) window: u32,
-    /// All processes are in all groups, with rank = process.
+    /// All processes are in all of these, with rank = process.
     pub(super) groups: u32,
     pub(super) ops: Vec<Op>,
     /// By process and thread.
@@ -266,15 +281,7 @@ impl Scenario {
         let then = (self.has(Fault::WaitingCallback) && !blocking && first).then(|| {
             let group = self.groups;
             self.groups += 1;
-            self.ops.push(Op {
-                group,
-                kind: Kind::AllReduce("star"),
-                numel: 3,
-                shared: false,
-                blocking: false,
-                then: None,
-                priority: 0,
-            });
+            self.ops.push(Op { group, numel: 3, ..Op::default() });
             self.ops.len() - 1
         });
         let then = then.filter(|_| !matches!(kind, Kind::Send(..)));

@@ -8,8 +8,10 @@ use tweed_proto::engine::driving::{Sleeper, Task, WaitStep, Waiter, Wake};
 use tweed_proto::engine::message::Kind;
 use tweed_proto::engine::{Address, Engine, Event, Job, Step};
 
-use super::host::peer_of;
+use super::join::Joining;
 use super::kernel::{CallId, Kernel, ThreadId};
+use super::link::Segment;
+use super::locks::Lock;
 use super::scenario::{Action, Sabotage};
 use super::thread::*;
 use super::world::{Violation, World};
@@ -48,6 +50,9 @@ impl World {
     fn drive(&mut self, p: usize, t: ThreadId, purpose: Purpose, driving: Driving) -> Option<Driving> {
         match driving {
             Driving::Lock => {
+                if matches!(purpose, Purpose::Waiter(_)) {
+                    self.kernel.borrow_mut().processes[p].locks.note(Lock::Seat, Lock::Engine);
+                }
                 self.processes[p].lock = Some(t);
                 Some(Driving::Step)
             }
@@ -145,7 +150,8 @@ impl World {
     }
 
     fn has_messages(&self, p: usize) -> bool {
-        self.kernel.borrow().processes[p].queues.iter().any(|queue| !queue.is_empty())
+        let kernel = self.kernel.borrow();
+        (0..kernel.processes[p].peers.len()).any(|peer| !kernel.here(p, peer).queue.is_empty())
     }
 
     // Workers.
@@ -257,6 +263,10 @@ impl World {
             Doing::Wait(wait) => self.wait(p, t, wait)?,
             Doing::Leave(wait) => self.leave(p, t, wait),
             Doing::Close(group) => self.close(p, t, group),
+            Doing::Join(joining) => {
+                self.join(p, t, joining, &mut program);
+                return Ok(Some(program));
+            }
         };
         Ok(Some(program))
     }
@@ -287,6 +297,7 @@ impl World {
                 Doing::Next
             }
             Action::Close(group) => Doing::Close(group),
+            Action::Join => Doing::Join(Joining::Tell),
         }
     }
 
@@ -426,7 +437,7 @@ impl World {
                 let engine = &mut self.processes[p].engine;
                 engine.listen(self.now);
                 let Engine { peers, host, .. } = engine;
-                peers.flush_stream(peer_of(p, from), stream, host);
+                peers.flush_stream(from, stream, host);
                 Watching::Read(from, stream)
             }
             Watching::Read(from, stream) => self.read(p, t, (from, stream))?,
@@ -463,7 +474,7 @@ impl World {
 
     fn look(&mut self, p: usize, t: ThreadId) -> Watching {
         let engine = &self.processes[p].engine;
-        let lost = |from: usize| engine.peers.is_lost(peer_of(p, from));
+        let lost = |from: usize| engine.peers.is_lost(from);
         let known = self.processes[p].sources.iter().copied().filter(|source| match *source {
             Source::Stream(from, _) | Source::Process(from) => !lost(from),
         });
@@ -484,11 +495,11 @@ impl World {
 
     /// Takes in one more stretch of a stream, or drives if there is no more.
     fn read(&mut self, p: usize, t: ThreadId, (from, stream): (usize, usize)) -> Result<Watching, Violation> {
-        let segment = self.kernel.borrow_mut().channel_mut(from, p, stream).take();
+        let segment = self.kernel.borrow_mut().there_mut(p, from).streams[stream].take();
         let Some(segment) = segment else {
             let ended = {
                 let kernel = self.kernel.borrow();
-                let channel = kernel.channel(from, p, stream);
+                let channel = &kernel.there(p, from).streams[stream];
                 channel.ended && !channel.cut
             };
             self.start_driving(p, t, Purpose::Others, true);
@@ -506,9 +517,9 @@ impl World {
         }
     }
 
-    fn take_segment(&mut self, p: usize, (from, stream): (usize, usize), segment: super::kernel::Segment) {
+    fn take_segment(&mut self, p: usize, (from, stream): (usize, usize), segment: Segment) {
         let process = &mut self.processes[p];
-        let (peer, message) = (peer_of(p, from), segment.message);
+        let (peer, message) = (from, segment.message);
         let engine = &mut process.engine;
         let carried = message.kind == Kind::Carried;
         let place = |engine: &Engine<_>| if carried { engine.landing_place(peer, &message) } else { None };
@@ -553,7 +564,7 @@ impl World {
             return Ok(());
         }
         loop {
-            let segment = self.kernel.borrow_mut().channel_mut(from, p, stream).take();
+            let segment = self.kernel.borrow_mut().there_mut(p, from).streams[stream].take();
             let Some(segment) = segment else { return Ok(()) };
             self.take_segment(p, (from, stream), segment);
         }
@@ -563,7 +574,7 @@ impl World {
         let of_peer = |source: &Source| matches!(source, Source::Stream(from, _) if *from == peer);
         let broken = why == "its process ended";
         if broken || !self.processes[p].sources.iter().any(of_peer) {
-            self.post(p, Event::Lost(peer_of(p, peer), why.to_owned()));
+            self.post(p, Event::Lost(peer, why.to_owned()));
         }
         Watching::Idle
     }

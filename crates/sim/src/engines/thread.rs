@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use tweed_proto::engine::driving::Waiter;
 use tweed_proto::engine::{Ended, Job, Time};
 
+use super::join::Joining;
 use super::kernel::{CallId, ThreadId};
 use super::scenario::Action;
 
@@ -74,7 +75,7 @@ pub(super) struct Driven {
 /// A source that the watcher looks at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Source {
-    /// Another process, and a stream.
+    /// A peer, and a stream.
     Stream(usize, usize),
     /// The end of a neighbour.
     Process(usize),
@@ -138,6 +139,8 @@ pub(super) enum Doing {
     Leave(Wait),
     /// It wants the lock to close a group.
     Close(u32),
+    /// It joins a group.
+    Join(Joining),
 }
 
 /// A caller that waits.
@@ -194,7 +197,7 @@ impl Thread {
             None => match &self.role {
                 Role::Watcher(watching) => matches!(watching, Watching::Lock(_)),
                 Role::Caller(p) | Role::Worker(Working::Run(p)) => {
-                    matches!(p.doing, Doing::Close(_) | Doing::Leave(_))
+                    matches!(p.doing, Doing::Close(_) | Doing::Leave(_) | Doing::Join(_))
                 }
                 Role::Worker(_) => false,
             },

@@ -5,10 +5,13 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Duration;
 
+use tweed_proto::engine::members::SELF;
 use tweed_proto::engine::{EngineError, Event, Time};
 
+use super::join::Round;
 use super::kernel::{earlier, CallId, Kernel, ThreadId};
-use super::process::{ahead_bytes, Process};
+use super::link::Link;
+use super::process::{ahead_bytes, uid, Process};
 use super::scenario::{Action, Fault, Happening, Sabotage, Scenario, AHEAD_BYTES, MOST_NUMEL, SILENCE};
 use super::thread::{Doing, Program, Role, Seat, Sleep, Source, Thread};
 use crate::rng::Rng;
@@ -39,8 +42,9 @@ pub(super) struct World {
     pub(super) now: Time,
     pub(super) rng: Rng,
     pub(super) report: Report,
-    /// When the kernel gives up links that are cut.
+    /// When the kernel gives up a link that is cut, by which of its ends.
     cuts: Vec<(Time, usize, usize)>,
+    pub(super) round: Round,
     pub(super) killed: BTreeMap<usize, Time>,
     pub(super) sabotage: Option<Sabotage>,
 }
@@ -59,13 +63,13 @@ impl World {
         let (scenario, rng) = draw(seed);
         let inner = Rng::new(crate::rng::mix(seed ^ 0x5eed));
         let Scenario { hosts, streams, capacity, .. } = &scenario;
-        let kernel = Kernel::new(hosts, *streams, *capacity, sabotage, inner);
+        let kernel = Kernel::new(hosts, (*streams, *capacity), sabotage, inner);
         let kernel = Rc::new(RefCell::new(kernel));
         let ahead = ahead_bytes(sabotage);
         let processes =
             (0..scenario.hosts.len()).map(|me| Process::new(me, &scenario, &kernel, ahead)).collect();
         let report = Report { faults: scenario.faults.clone(), ..Report::default() };
-        World {
+        let mut world = World {
             kernel,
             processes,
             scenario,
@@ -73,8 +77,28 @@ impl World {
             rng,
             report,
             cuts: Vec::new(),
+            round: Round::default(),
             killed: BTreeMap::new(),
             sabotage,
+        };
+        world.introduce_all();
+        world
+    }
+
+    /// Links any two processes, and opens the groups.
+    fn introduce_all(&mut self) {
+        let all: Vec<usize> = (0..self.processes.len()).collect();
+        for (a, b) in all.iter().flat_map(|&a| all[a + 1..].iter().map(move |&b| (a, b))) {
+            let attempt = self.processes[a].next_attempt();
+            let link = self.kernel.borrow_mut().connect([a, b], attempt);
+            [a, b].into_iter().for_each(|end| self.processes[end].add_link(link, &self.kernel));
+        }
+        for process in &mut self.processes {
+            let peer = |&q: &usize| process.directory.find(&uid(q)).map(|known| known.peer);
+            let peers: Vec<usize> = all.iter().map(|q| peer(q).unwrap_or(SELF)).collect();
+            for group in 0..self.scenario.groups {
+                process.open_group(group, &all, peers.clone(), &self.scenario);
+            }
         }
     }
 
@@ -84,14 +108,15 @@ impl World {
     }
 
     fn run_all(&mut self) -> Result<(), Violation> {
-        self.run_until(|world| world.callers_have_ended())?;
+        self.run_until(World::callers_have_ended)?;
         self.close_all();
-        self.run_until(|world| world.callers_have_ended())?;
+        self.run_until(World::callers_have_ended)?;
+        self.regroup()?;
         self.settle()?;
         self.check_quiet()
     }
 
-    fn callers_have_ended(&self) -> bool {
+    pub(super) fn callers_have_ended(&self) -> bool {
         let ended = |thread: &Thread| match &thread.role {
             Role::Caller(_) => thread.sleep == Sleep::Ended,
             Role::Worker(super::thread::Working::Run(_)) => false,
@@ -111,9 +136,9 @@ impl World {
         }
     }
 
-    fn run_until(&mut self, done: impl Fn(&World) -> bool) -> Result<(), Violation> {
+    pub(super) fn run_until(&mut self, done: impl Fn(&World) -> bool) -> Result<(), Violation> {
         while !done(self) {
-            if !self.step()? {
+            if !self.step()? && !done(self) {
                 return Err("hang: nobody can go on".into());
             }
         }
@@ -163,6 +188,9 @@ impl World {
         let chosen = self.rng.up_to(runnable.len() as u64) as usize;
         let (process, thread) = runnable[chosen.min(runnable.len() - 1)];
         self.run_thread(process, thread)?;
+        if let Some((held, taken)) = self.kernel.borrow().processes[process].locks.circle() {
+            return Err(format!("lock cycle: process {process} takes {taken:?} while it holds {held:?}, and the other way round"));
+        }
         self.now += Duration::from_nanos(self.rng.up_to(4000));
         self.report.steps += 1;
         if self.report.steps > MOST_STEPS {
@@ -184,10 +212,10 @@ impl World {
         let kernel = self.kernel.borrow();
         match source {
             Source::Stream(from, stream) => {
-                kernel.channel(from, me, stream).is_readable()
-                    || kernel.channel(me, from, stream).is_writable_again()
+                kernel.there(me, from).streams[stream].is_readable()
+                    || kernel.here(me, from).streams[stream].is_writable_again()
             }
-            Source::Process(other) => kernel.processes[me].end_seen[other],
+            Source::Process(other) => kernel.here(me, other).end_seen,
         }
     }
 
@@ -267,8 +295,7 @@ impl World {
                 Happening::Kill(process, children) => self.kill(process, children),
                 Happening::Stop(process, time) => self.processes[process].stopped = Some(self.now + time),
                 Happening::Cut(a, b) => {
-                    self.kernel.borrow_mut().each_channel(a, b, |channel| channel.cut = true);
-                    self.cuts.push((self.now + SILENCE, a, b));
+                    self.cut(a, b);
                 }
             }
         }
@@ -278,11 +305,12 @@ impl World {
         let now = self.now;
         let over: Vec<_> = self.cuts.iter().copied().filter(|&(at, ..)| at <= now).collect();
         self.cuts.retain(|&(at, ..)| at > now);
-        for (_, a, b) in over {
-            self.kernel.borrow_mut().each_channel(a, b, |channel| {
-                channel.pipe.clear();
-                (channel.cut, channel.ended) = (false, true);
-            });
+        for (_, link, side) in over {
+            // What the other end wrote never came.
+            for stream in &mut self.kernel.borrow_mut().links[link].ends[1 - side].streams {
+                stream.pipe.clear();
+                (stream.cut, stream.ended) = (false, true);
+            }
         }
     }
 
@@ -294,11 +322,21 @@ impl World {
         if children && self.sabotage == Some(Sabotage::ChildrenHold) {
             return;
         }
-        for other in (0..self.processes.len()).filter(|&other| other != process) {
-            kernel.each_channel(process, other, |channel| channel.ended = true);
-            if kernel.neighbours[process][other] {
-                kernel.processes[other].end_seen[process] = true;
-            }
+        for link in kernel.links.iter_mut().filter(|link| link.ends.iter().any(|end| end.process == process))
+        {
+            link.streams_mut().for_each(|stream| stream.ended = true);
+            link.ends.iter_mut().for_each(|end| end.end_seen = link.near);
+        }
+    }
+
+    /// Nothing gets through any more between two processes. Their kernels give up one after the other.
+    fn cut(&mut self, a: usize, b: usize) {
+        let mut kernel = self.kernel.borrow_mut();
+        let Some(number) = kernel.links.iter().rposition(|link| link.joins(a, b)) else { return };
+        kernel.links[number].streams_mut().for_each(|stream| stream.cut = true);
+        for side in 0..2 {
+            let more = Duration::from_micros(self.rng.up_to(400_000));
+            self.cuts.push((self.now + SILENCE + more, number, side));
         }
     }
 
@@ -339,7 +377,9 @@ impl World {
             use Fault::{Abort, CloseEarly, Cut, Late, Stop};
             ![Abort, CloseEarly, Cut, Late, Stop].contains(fault)
         });
-        if only_kills && !matches!(error, EngineError::PeerLost(_)) {
+        // A survivor that could not join, because of the death, is late for those who could.
+        let joined = self.processes[process].calls[call].op != self.round.op || self.round.members.is_empty();
+        if only_kills && joined && !matches!(error, EngineError::PeerLost(_)) {
             return Err(format!("process {process} call {call}: a death is told as {error:?}"));
         }
         Ok(())
@@ -347,7 +387,8 @@ impl World {
 
     /// Early messages take bounded memory.
     pub(super) fn check_memory(&self, process: usize) -> Result<(), Violation> {
-        let each = AHEAD_BYTES + 2 * MOST_NUMEL * 8 + 4096;
+        // Of each peer what it may be ahead, one value that is longer than that, and what the values' messages take.
+        let each = AHEAD_BYTES + self.scenario.piece_bytes.max(MOST_NUMEL * 8) + MOST_NUMEL * 8 + 4096;
         let most = self.processes.len() as u64 * u64::from(self.scenario.groups) * each;
         let held = self.processes[process].engine.early_bytes();
         match held > most {
@@ -369,8 +410,8 @@ impl World {
                 .map(|op| (op.numel * 8).next_multiple_of(64))
                 .sum();
             let reserved = kernel.reserved(me);
-            let lost =
-                self.killed.keys().filter(|&&q| kernel.processes[me].mapped[q] && kernel.neighbours[me][q]);
+            let lost = (0..p.engine.peers.len())
+                .filter(|&peer| p.engine.peers.is_lost(peer) && kernel.here(me, peer).mapped);
             let wrong = [
                 (!p.engine.is_quiet(), format!("the engine holds {}", p.engine.holdings())),
                 (
@@ -378,18 +419,17 @@ impl World {
                     format!("{reserved} bytes of shared memory are taken, {user} by the program"),
                 ),
                 (kernel.holds_leases(me), "a lease is left".to_owned()),
-                (lost.count() > 0, "a dead neighbour's memory is mapped".to_owned()),
+                (lost.count() > 0, "a lost neighbour's memory is mapped".to_owned()),
                 (p.lock.is_some() || p.seat.is_some(), "a lock is held".to_owned()),
             ];
             if let Some((_, what)) = wrong.into_iter().find(|(wrong, _)| *wrong) {
                 return Err(format!("leak: process {me}: {what}"));
             }
-            for other in self.processes.iter().filter(|q| q.alive && q.me != me) {
-                if !kernel.is_drained(me, other.me) {
-                    return Err(format!("leak: something from {me} to {} was never sent or read", other.me));
-                }
-            }
         }
-        Ok(())
+        let alive = |link: &&Link| link.ends.iter().all(|end| kernel.processes[end.process].alive);
+        match kernel.links.iter().filter(alive).find(|link| !link.is_drained()) {
+            Some(link) => Err(format!("leak: something was never sent or read: {link:?}")),
+            None => Ok(()),
+        }
     }
 }
