@@ -1,5 +1,6 @@
 //! What happens in a run, drawn from its seed: processes, groups, what their threads call, and which faults.
 
+use std::collections::BTreeSet;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -185,11 +186,15 @@ impl Scenario {
         let n = draw(rng, 2, 4) as usize;
         let mut faults: Vec<Fault> = Fault::ALL.into_iter().filter(|_| chance(rng, 0.16)).collect();
         let is = |fault: Fault, faults: &[Fault]| faults.contains(&fault);
-        if is(Fault::Kill, &faults) && is(Fault::KillWithChildren, &faults) {
-            faults.retain(|&fault| fault != Fault::Kill);
+        for (one, other) in [(Fault::Kill, Fault::KillWithChildren), (Fault::Abort, Fault::CloseEarly)] {
+            if is(one, &faults) && is(other, &faults) {
+                let dropped = if chance(rng, 0.5) { one } else { other };
+                faults.retain(|&fault| fault != dropped);
+            }
         }
         let hosts: Vec<u32> = match draw(rng, 0, 2) {
-            0 => vec![0; n],
+            0 if !is(Fault::Cut, &faults) => vec![0; n],
+            0 => (0..n as u32).map(|process| process % 2).collect(),
             1 => (0..n as u32).collect(),
             _ => (0..n).map(|_| draw(rng, 0, 1) as u32).collect(),
         };
@@ -277,8 +282,9 @@ impl Scenario {
         };
         let in_place = first && self.piece_bytes == 8192;
         let numel = if in_place { IN_PLACE_NUMEL } else { draw(rng, 1, MOST_NUMEL) };
-        let blocking = !self.has(Fault::Ahead) && chance(rng, 0.5);
-        let then = (self.has(Fault::WaitingCallback) && !blocking && first).then(|| {
+        let calls_back = self.has(Fault::WaitingCallback) && first;
+        let blocking = !self.has(Fault::Ahead) && !calls_back && chance(rng, 0.5);
+        let then = calls_back.then(|| {
             let group = self.groups;
             self.groups += 1;
             self.ops.push(Op { group, numel: 3, ..Op::default() });
@@ -307,6 +313,19 @@ impl Scenario {
             self.events.push((at, happening));
         }
         self.events.sort_by_key(|&(at, _)| std::cmp::Reverse(at));
+    }
+
+    /// Those of its faults that are there from the beginning. The others are noted when they come about.
+    pub(super) fn standing_faults(&self) -> BTreeSet<Fault> {
+        let mut scripts = self.scripts.iter().flatten();
+        let early = |script: &Vec<Action>| script.iter().rev().skip(1).any(|a| matches!(a, Action::Close(_)));
+        let closed_early = scripts.any(early);
+        let is_there = |&fault: &Fault| match fault {
+            Fault::Ahead | Fault::FullSockets | Fault::Late | Fault::SecondThread => true,
+            Fault::CloseEarly => closed_early,
+            _ => false,
+        };
+        self.faults.iter().copied().filter(is_there).collect()
     }
 
     /// Nothing in it ends an operation: all must go well.

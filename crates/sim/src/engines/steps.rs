@@ -12,7 +12,7 @@ use super::join::Joining;
 use super::kernel::{CallId, Kernel, ThreadId};
 use super::link::Segment;
 use super::locks::Lock;
-use super::scenario::{Action, Sabotage};
+use super::scenario::{Action, Fault, Sabotage};
 use super::thread::*;
 use super::world::{Violation, World};
 
@@ -76,6 +76,9 @@ impl World {
                     let call = &mut process.calls[end.call];
                     call.result = Some(end.result);
                     callbacks.extend(call.callback.take());
+                }
+                if !callbacks.is_empty() {
+                    self.report.faults.insert(Fault::WaitingCallback);
                 }
                 process.threads[t].driven =
                     Some(Driven { needs, deadline, oversleeps, ended: any, callbacks });
@@ -293,6 +296,7 @@ impl World {
                 Doing::Next
             }
             Action::Abort(group) => {
+                self.report.faults.insert(Fault::Abort);
                 self.post(p, Event::Abort(group, "a test aborts it".into()));
                 Doing::Next
             }

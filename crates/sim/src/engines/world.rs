@@ -1,7 +1,7 @@
 //! The scheduler: which thread of which process does its next thing, and when time goes on.
 
 use std::cell::RefCell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ const MOST_STEPS: u64 = 400_000;
 const SETTLING: Duration = Duration::from_secs(4);
 
 /// What a run was like.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {
     /// Things that threads did.
     pub steps: u64,
@@ -30,8 +30,8 @@ pub struct Report {
     pub well: u64,
     /// See `well`.
     pub failed: u64,
-    /// The faults that were in it.
-    pub faults: Vec<Fault>,
+    /// The faults that came about in it.
+    pub faults: BTreeSet<Fault>,
 }
 
 /// See the module's documentation.
@@ -68,7 +68,7 @@ impl World {
         let ahead = ahead_bytes(sabotage);
         let processes =
             (0..scenario.hosts.len()).map(|me| Process::new(me, &scenario, &kernel, ahead)).collect();
-        let report = Report { faults: scenario.faults.clone(), ..Report::default() };
+        let report = Report { faults: scenario.standing_faults(), ..Report::default() };
         let mut world = World {
             kernel,
             processes,
@@ -293,7 +293,11 @@ impl World {
             let (_, happening) = self.scenario.events.pop().expect("just seen");
             match happening {
                 Happening::Kill(process, children) => self.kill(process, children),
-                Happening::Stop(process, time) => self.processes[process].stopped = Some(self.now + time),
+                Happening::Stop(process, _) if !self.processes[process].alive => {}
+                Happening::Stop(process, time) => {
+                    self.report.faults.insert(Fault::Stop);
+                    self.processes[process].stopped = Some(self.now + time);
+                }
                 Happening::Cut(a, b) => {
                     self.cut(a, b);
                 }
@@ -315,6 +319,8 @@ impl World {
     }
 
     fn kill(&mut self, process: usize, children: bool) {
+        let fault = if children { Fault::KillWithChildren } else { Fault::Kill };
+        self.report.faults.insert(fault);
         self.processes[process].alive = false;
         self.killed.insert(process, self.now);
         let mut kernel = self.kernel.borrow_mut();
@@ -333,6 +339,7 @@ impl World {
     fn cut(&mut self, a: usize, b: usize) {
         let mut kernel = self.kernel.borrow_mut();
         let Some(number) = kernel.links.iter().rposition(|link| link.joins(a, b)) else { return };
+        self.report.faults.insert(Fault::Cut);
         kernel.links[number].streams_mut().for_each(|stream| stream.cut = true);
         for side in 0..2 {
             let more = Duration::from_micros(self.rng.up_to(400_000));
