@@ -81,6 +81,8 @@ def engine_table() -> int: ...
 
 @final
 class Node:
+    MOST_AHEAD_BYTES: ClassVar[int]
+
     def __new__(
         cls,
         *,

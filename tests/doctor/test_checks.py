@@ -144,6 +144,7 @@ CASES: list[tuple[Any, Any, Level, str, str]] = [
         "before rank 0 starts",
     ),
     (memory, MEMORY, OK, "32.0 GiB", ""),
+    (memory, replace(MEMORY, ahead_bytes=2**26), OK, "64 MiB from each peer", ""),
     (memory, replace(MEMORY, cgroup_bytes=2**30), NOTE, "1.0 GiB", "--memory"),
     (memory, replace(MEMORY, shm_bytes=2**26), WARNING, "64 MiB", "--shm-size"),
     (memory, replace(MEMORY, shm_free_bytes=2**20), WARNING, "1 MiB free", "--shm-size"),

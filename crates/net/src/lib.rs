@@ -38,4 +38,4 @@ pub use tweed_proto::engine::delivery::{Delivery, Share};
 pub use tweed_proto::engine::members::Tuning;
 pub use tweed_proto::engine::metrics::Traffic;
 pub use tweed_proto::engine::request::{Operation, Request, Segment};
-pub use tweed_proto::engine::EngineError;
+pub use tweed_proto::engine::{EngineError, MOST_AHEAD_BYTES};

@@ -40,6 +40,10 @@ pub struct PyNode {
 
 #[pymethods]
 impl PyNode {
+    /// Most bytes of a group's values that a rank sends to a peer which has not come to their operations yet.
+    #[classattr]
+    const MOST_AHEAD_BYTES: u64 = tweed_net::MOST_AHEAD_BYTES;
+
     /// Opens the listeners on `host`. `transport` is "auto", "shm" or "tcp".
     #[new]
     #[allow(clippy::too_many_arguments)]

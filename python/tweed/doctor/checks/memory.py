@@ -22,6 +22,7 @@ class Facts:
     """Bytes of memory, of the control group's limit (None: none), of /dev/shm and of it free (None: none).
 
     `error`: why a mapping as long as the memory cannot be made, with the `limits` that may be the reason.
+    `ahead_bytes`: what each peer may have sent ahead, in each group (None: the engine cannot be loaded).
     """
 
     ram_bytes: int
@@ -30,6 +31,7 @@ class Facts:
     shm_free_bytes: int
     error: str | None = None
     limits: tuple[str, ...] = ()
+    ahead_bytes: int | None = None
 
 
 def gather() -> Facts:
@@ -37,7 +39,16 @@ def gather() -> Facts:
     ram = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     error = _try(ram)
     shm, free = _shm()
-    return Facts(ram, _cgroup(ram), shm, free, error, () if error is None else _limits(ram))
+    limits = () if error is None else _limits(ram)
+    return Facts(ram, _cgroup(ram), shm, free, error, limits, _ahead_bytes())
+
+
+def _ahead_bytes() -> int | None:
+    try:
+        from tweed._core import Node
+    except ImportError:
+        return None  # `versions` says why
+    return Node.MOST_AHEAD_BYTES
 
 
 def _try(length: int) -> str | None:
@@ -91,6 +102,12 @@ def judge(facts: Facts) -> Iterator[Finding]:
             "shared memory counts, and who goes beyond is killed without a word"
         )
         yield Finding(Level.NOTE, what, "if ranks die of SIGKILL: raise the limit (docker run --memory=...)")
+    if facts.ahead_bytes is not None:
+        what = (
+            f"what a rank that is behind holds for operations to come: at most {_mib(facts.ahead_bytes)} from each peer, "
+            "in each group, over TCP or LTP"
+        )
+        yield Finding(Level.OK, what)
     if facts.shm_bytes is None:
         what = "there is no /dev/shm: workers of torch's DataLoader need it (tweed does not)"
         yield Finding(Level.WARNING, what, "sudo mount -t tmpfs -o size=50% tmpfs /dev/shm")
