@@ -109,6 +109,7 @@ impl Process {
         if let Ok(Some(old)) = entered {
             kernel.processes[self.me].inbox.push(Event::Lost(old, "it has called anew".into()));
         }
+        kernel.processes[self.me].wakeup.ring_all();
     }
 
     /// Opens a group of these processes, whom it knows by these numbers.
