@@ -148,3 +148,15 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn what_a_rank_that_is_gone_would_have_read_holds_up_no_later_slice() {
+    let send = schedules::schedule("send", Collective::Broadcast, 2, 1, vec![Send::new(0, 0, 1, 0, false)]);
+    let mut sender = executor(&send, 0, true);
+    assert!(matches!(sender.poll(), Some(Action::Signal(Signal { slice: 0, .. }))));
+    sender.handle_gone(1);
+    while let Some(action) = sender.poll() {
+        sender.finished(&action);
+    }
+    assert!(sender.is_closed(), "all five slices, though only two may be open at once");
+}

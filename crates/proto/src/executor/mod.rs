@@ -187,11 +187,18 @@ impl Executor {
     }
 
     fn close_slices(&mut self) {
-        while self.slices.front().is_some_and(|s| s.open == 0 && s.busy == 0) {
-            self.slices.pop_front();
-            self.low += 1;
+        let is_closed = |slice: &Slice| slice.open == 0 && slice.busy == 0;
+        loop {
+            while self.slices.front().is_some_and(is_closed) {
+                self.slices.pop_front();
+                self.low += 1;
+            }
+            self.open_slices();
+            // One whose readers are all gone is closed as soon as it was opened.
+            if !self.slices.front().is_some_and(is_closed) {
+                return;
+            }
         }
-        self.open_slices();
     }
 
     /// Queues an input if all it needs is there.
