@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use tweed_proto::engine::delivery::Delivery;
@@ -18,7 +18,8 @@ use crate::link::stats::{LinkStats, Packets, Wires};
 use crate::operation::compute::prescale;
 use crate::operation::op::Op;
 use crate::operation::plans::{PlanRow, Plans};
-use crate::state::{lock, Inner};
+use crate::state::Inner;
+use crate::sync::{LockRank, Mutex};
 
 /// Up to so many bytes, an asynchronous call sends its part on the caller's thread.
 const INLINE_BYTES: u64 = 64 << 10;
@@ -40,12 +41,12 @@ pub struct Group {
 impl Group {
     pub(crate) fn new(inner: Arc<Inner>, members: Arc<Members>, plans: Plans) -> Group {
         let (caller, several_callers) = (AtomicUsize::new(0), AtomicBool::new(false));
-        Group { inner, members, plans: Mutex::new(plans), caller, several_callers }
+        Group { inner, members, plans: Mutex::new(LockRank::Plans, plans), caller, several_callers }
     }
 
     /// Runs later calls by these rows. All ranks must do so between the same two calls.
     pub fn adopt(&self, rows: Vec<PlanRow>) -> Result<(), EngineError> {
-        *lock(&self.plans) = Plans::new(rows, &self.members.config)?;
+        *self.plans.lock() = Plans::new(rows, &self.members.config)?;
         Ok(())
     }
 
@@ -74,7 +75,7 @@ impl Group {
 
     /// What went over the links to each rank, and how late each came.
     pub fn stats(&self) -> Vec<LinkStats> {
-        let engine = lock(&self.inner.engine);
+        let engine = self.inner.engine.lock();
         let rows = engine.stats(self.members.number);
         let rows = (0..).zip(rows).map(|(rank, row)| {
             let host = row.peer.and_then(|p| engine.peers.get(p)).map_or_else(host_name, |p| p.host.clone());
@@ -112,23 +113,23 @@ impl Group {
             let text = format!("a note of {} bytes; at most {MAX_NOTE} can be left", text.len());
             return Err(EngineError::Usage(text));
         }
-        lock(&self.inner.engine).set_note(self.members.number, text.to_vec());
+        self.inner.engine.lock().set_note(self.members.number, text.to_vec());
         Ok(())
     }
 
     /// At rank 0: the latest text of each rank that has left one.
     pub fn notes(&self) -> BTreeMap<Rank, Vec<u8>> {
-        lock(&self.inner.engine).notes(self.members.number)
+        self.inner.engine.lock().notes(self.members.number)
     }
 
     /// That memory of this rank loses no parts in any contribution to this group; of 0 bytes: it may again.
     pub fn keep_whole(&self, address: usize, bytes: usize) {
-        lock(&self.inner.engine).keep_whole(self.members.number, address as u64, bytes as u64);
+        self.inner.engine.lock().keep_whole(self.members.number, address as u64, bytes as u64);
     }
 
     /// How operations were delivered that have ended since the last call, oldest first. Only a few thousand are kept.
     pub fn take_deliveries(&self) -> Vec<Delivery> {
-        lock(&self.inner.engine).take_deliveries(self.members.number)
+        self.inner.engine.lock().take_deliveries(self.members.number)
     }
 
     /// How wires are set up, in words.
@@ -236,7 +237,7 @@ impl Group {
             Operation::Collective { what, root } => (what, if what.is_rooted() { root } else { 0 }),
         };
         let bytes = request.whole_bytes(self.ranks());
-        lock(&self.plans).find(what, root, bytes, self.members.rank).map(Some)
+        self.plans.lock().find(what, root, bytes, self.members.rank).map(Some)
     }
 }
 

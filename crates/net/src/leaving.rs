@@ -9,7 +9,7 @@ use tweed_proto::engine::Engine;
 
 use crate::engine::live::Live;
 use crate::node::Node;
-use crate::state::{lock, Inner};
+use crate::state::Inner;
 
 /// A process that leaves gives calls under way and its peers so long.
 const FAREWELL: Duration = Duration::from_secs(1);
@@ -27,15 +27,15 @@ impl Node {
         if self.inner.check_process().is_err() {
             return;
         }
-        let threads = std::mem::take(&mut *lock(&self.threads));
+        let threads = std::mem::take(&mut *self.threads.lock());
         if threads.is_empty() {
             return;
         }
-        let joined = std::mem::take(&mut *lock(&self.joined));
+        let joined = std::mem::take(&mut *self.joined.lock());
         let node = Arc::clone(&self.inner);
         // Calls that end call back, and who never comes back from that must not hold up the end of the process.
         let closing = std::thread::Builder::new().name("tweed-leave".into()).spawn(move || {
-            node.drive_for_others(lock(&node.engine));
+            node.drive_for_others(node.engine.lock());
             node.settle(Instant::now() + FAREWELL / 2, |engine| !engine.is_busy());
             joined.into_iter().for_each(|number| node.close_group(number));
         });
@@ -74,7 +74,7 @@ impl Inner {
     /// at the very end is not worth a signal of its own.
     fn settle(&self, until: Instant, done: impl Fn(&Engine<Live>) -> bool) {
         self.ring();
-        while !done(&lock(&self.engine)) && Instant::now() < until {
+        while !done(&self.engine.lock()) && Instant::now() < until {
             std::thread::sleep(Duration::from_millis(2));
         }
     }

@@ -7,7 +7,7 @@ use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64};
-use std::sync::{Arc, Condvar, Mutex};
+use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -18,6 +18,8 @@ use tweed_proto::late::Limits;
 use crate::connect::admission::listener::Listener;
 use crate::connect::admission::{Admission, Keys, Refusals};
 use crate::connect::descriptor::{boot_id, host_name, network_id, random_hex, PeerDescriptor, PROTOCOL};
+use crate::connect::admission::pending::Pending;
+use crate::connect::directory::Directory;
 use crate::connect::process;
 use crate::engine::callbacks::Callbacks;
 use crate::engine::live::Live;
@@ -27,7 +29,8 @@ use crate::link::lease::{ProcessPage, MOST_LEASES};
 use crate::link::shared_memory::Arena;
 use crate::operation::plans::{PlanRow, Plans};
 use crate::secure::hex;
-use crate::state::{lock, Inner};
+use crate::state::Inner;
+use crate::sync::{Condvar, LockRank, Mutex};
 
 /// How a node is set up.
 #[derive(Clone, Debug)]
@@ -102,7 +105,8 @@ impl Node {
         let threads = threads.into_iter().collect::<io::Result<Vec<_>>>();
         let threads = Callbacks::start(&inner).and(threads);
         let threads = threads.map_err(|e| EngineError::setup("the engine's threads cannot be started", e))?;
-        Ok(Node { inner, threads: Mutex::new(threads), joined: Mutex::default() })
+        let threads = Mutex::new(LockRank::NodeThreads, threads);
+        Ok(Node { inner, threads, joined: Mutex::new(LockRank::Joined, Vec::new()) })
     }
 
     /// The address card to give to the other ranks.
@@ -134,12 +138,12 @@ impl Node {
         let _one_at_a_time = self.inner.joining(interrupted)?;
         let (members, status) = self.inner.meet_all(&spec, interrupted)?;
         let members = Arc::new(members);
-        let mut engine = lock(&self.inner.engine);
+        let mut engine = self.inner.engine.lock();
         engine.open_group(Arc::clone(&members))?;
         engine.host.status.insert(members.number, status);
         drop(engine);
         self.inner.ring();
-        lock(&self.joined).push(spec.number);
+        self.joined.lock().push(spec.number);
         Ok(Group::new(Arc::clone(&self.inner), members, plans))
     }
 
@@ -162,7 +166,7 @@ impl Drop for Node {
     fn drop(&mut self) {
         self.leave();
         // In a fork they are the parent's.
-        std::mem::forget(std::mem::take(&mut self.threads));
+        std::mem::forget(std::mem::take(self.threads.get_mut()));
     }
 }
 
@@ -211,7 +215,7 @@ fn open(
     let live = Live {
         arena,
         page,
-        inbox: Arc::default(),
+        inbox: Arc::new(Mutex::new(LockRank::Inbox, Vec::new())),
         endpoints: Arc::default(),
         watcher: Arc::new(post),
         pool: Arc::default(),
@@ -238,17 +242,17 @@ fn open(
         watcher: Arc::clone(&live.watcher),
         pool: Arc::clone(&live.pool),
         withdrawn: Arc::clone(&live.withdrawn),
-        engine: Mutex::new(Engine::new(live, settings)),
+        engine: Mutex::new(LockRank::Engine, Engine::new(live, settings)),
         options,
         callbacks: Callbacks::default(),
-        seat: Mutex::default(),
-        joining: Mutex::default(),
+        seat: Mutex::new(LockRank::Seat, ()),
+        joining: Mutex::new(LockRank::Joining, ()),
         keys,
         listener,
-        directory: Mutex::default(),
+        directory: Mutex::new(LockRank::Directory, Directory::default()),
         attempts: AtomicU64::new(0),
-        pending: Mutex::default(),
-        met: Condvar::new(),
+        pending: Mutex::new(LockRank::Pending, Pending::default()),
+        met: Condvar::default(),
         refusals: Refusals::default(),
         stopping: AtomicBool::new(false),
     };

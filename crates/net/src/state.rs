@@ -1,7 +1,7 @@
 //! What the threads of a node have in common.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Instant;
 
 use tweed_proto::engine::{Engine, EngineError};
@@ -20,6 +20,7 @@ use crate::link::shared_memory::Arena;
 use crate::link::withdrawn::Withdrawn;
 use crate::ltp::endpoints::DatagramEndpoints;
 use crate::node::NodeOptions;
+use crate::sync::{Condvar, Mutex};
 
 /// What the threads of a node have in common.
 pub(crate) struct Inner {
@@ -99,9 +100,4 @@ impl Inner {
             self.process
         )))
     }
-}
-
-/// A poisoned lock means that a thread panicked; what it guards is still whole enough to shut down.
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

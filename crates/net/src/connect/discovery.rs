@@ -3,7 +3,7 @@
 use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, MutexGuard, TryLockError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tweed_proto::engine::members::{Members, Tuning};
@@ -26,7 +26,8 @@ use crate::link::stream::{Socket, Stream};
 use crate::ltp::endpoints::GroupPeers;
 use crate::node::GroupSpec;
 use crate::secure::Key;
-use crate::state::{lock, Inner};
+use crate::state::Inner;
+use crate::sync::MutexGuard;
 use tweed_proto::engine::EngineError;
 use tweed_proto::engine::Event;
 
@@ -106,13 +107,12 @@ impl Inner {
     pub(crate) fn joining(&self, interrupted: &dyn Fn() -> bool) -> Result<MutexGuard<'_, ()>, EngineError> {
         loop {
             match self.joining.try_lock() {
-                Ok(guard) => return Ok(guard),
-                Err(TryLockError::Poisoned(guard)) => return Ok(guard.into_inner()),
-                Err(TryLockError::WouldBlock) if interrupted() => {
+                Some(guard) => return Ok(guard),
+                None if interrupted() => {
                     let why = "interrupted while another thread joined another group";
                     return Err(EngineError::Aborted(why.into()));
                 }
-                Err(TryLockError::WouldBlock) => std::thread::sleep(SLICE / 10),
+                None => std::thread::sleep(SLICE / 10),
             }
         }
     }
@@ -120,17 +120,17 @@ impl Inner {
     /// The card as it is now: with the links that have broken meanwhile.
     pub(crate) fn current_card(&self) -> PeerDescriptor {
         let lost: Vec<bool> = {
-            let engine = lock(&self.engine);
+            let engine = self.engine.lock();
             (0..engine.peers.len()).map(|peer| engine.peers.is_lost(peer)).collect()
         };
-        let broken = lock(&self.directory).broken(|peer| lost.get(peer).is_some_and(|&lost| lost));
+        let broken = self.directory.lock().broken(|peer| lost.get(peer).is_some_and(|&lost| lost));
         PeerDescriptor { broken, ..self.card.clone() }
     }
 
     /// The link to that process that stands. One that was lost never comes back: both ends meet anew.
     pub(crate) fn find(&self, uid: &str) -> Option<usize> {
-        let peer = lock(&self.directory).find(uid)?.peer;
-        let engine = lock(&self.engine);
+        let peer = self.directory.lock().find(uid)?.peer;
+        let engine = self.engine.lock();
         engine.peers.get(peer).is_some_and(|p| p.uid == uid && p.lost.is_none()).then_some(peer)
     }
 
@@ -149,7 +149,7 @@ impl Inner {
 
     /// Wakes who waits in a meeting.
     pub(crate) fn notify_met(&self) {
-        drop(lock(&self.pending));
+        drop(self.pending.lock());
         self.met.notify_all();
     }
 
@@ -222,10 +222,10 @@ impl Inner {
         streams: Vec<Stream>,
     ) -> Result<usize, Refusal> {
         let streams: Vec<Arc<Stream>> = streams.into_iter().map(Arc::new).collect();
-        let mut engine = lock(&self.engine);
+        let mut engine = self.engine.lock();
         let index = engine.peers.len();
         let replaced =
-            lock(&self.directory).enter(uid, index, (attempt, key)).map_err(|()| Refusal::Outdated)?;
+            self.directory.lock().enter(uid, index, (attempt, key)).map_err(|()| Refusal::Outdated)?;
         engine.peers.add(Peer::new(uid.to_owned(), host.to_owned(), shared.is_some(), streams.len()));
         engine.host.links.push(Links { shared, streams: streams.clone() });
         drop(engine);
@@ -243,7 +243,7 @@ impl Inner {
     /// That process has begun a later call, and has proven that it is the one: the link that an earlier call of its had
     /// made is broken at its end.
     pub(crate) fn give_up_before(&self, (uid, attempt): (&str, u64), key: Option<&Key>) {
-        let mut directory = lock(&self.directory);
+        let mut directory = self.directory.lock();
         let same = directory.find(uid).is_some_and(|known| known.key.as_ref() == key);
         let old = if same { directory.give_up(uid, attempt.saturating_sub(1)) } else { None };
         drop(directory);
@@ -253,7 +253,7 @@ impl Inner {
     }
 
     pub(crate) fn send_bye(&self) {
-        let mut engine = lock(&self.engine);
+        let mut engine = self.engine.lock();
         engine.save_traces();
         engine.send_bye();
     }

@@ -13,7 +13,7 @@
 //! waited for takes `pending` once before it notifies `met`, so that no news is missed. No lock is held while
 //! `interrupted` is asked: it may run code of the caller's.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::thread::Scope;
 use std::time::{Duration, Instant};
 
@@ -23,7 +23,8 @@ use crate::connect::agreement::Agreement;
 use crate::connect::descriptor::PeerDescriptor;
 use crate::connect::stop::{Stop, SLICE};
 use crate::connect::tcp_handshake::Call;
-use crate::state::{lock, Inner};
+use crate::state::Inner;
+use crate::sync::{LockRank, Mutex};
 use tweed_proto::engine::EngineError;
 use tweed_proto::engine::Event;
 
@@ -42,7 +43,6 @@ pub(crate) struct Meeting<'a> {
 }
 
 /// What the calls of a meeting share with the thread that waits.
-#[derive(Default)]
 struct Calls {
     stop: Stop,
     /// By rank.
@@ -54,7 +54,7 @@ impl Meeting<'_> {
     pub(crate) fn run(&self) -> Result<Vec<usize>, EngineError> {
         self.give_up_broken();
         self.listen()?;
-        let calls = Calls::default();
+        let calls = Calls { stop: Stop::default(), failed: Mutex::new(LockRank::Failed, Vec::new()) };
         std::thread::scope(|scope| {
             self.start_calls(scope, &calls);
             let met = self.wait(&calls);
@@ -81,7 +81,7 @@ impl Meeting<'_> {
     }
 
     fn give_up(&self, other: &str, attempt: u64) {
-        let peer = lock(&self.node.directory).give_up(other, attempt);
+        let peer = self.node.directory.lock().give_up(other, attempt);
         if let Some(peer) = peer {
             self.node.post(Event::Lost(peer, "its other end has lost the connection".into()));
         }
@@ -107,7 +107,7 @@ impl Meeting<'_> {
             let near = node.card.shares_memory_with(card);
             let called = if near { node.dial_neighbour(&call) } else { node.dial_wire(&call) };
             if let Err(refusal) = called {
-                lock(&calls.failed).push((rank, refusal));
+                calls.failed.lock().push((rank, refusal));
                 node.notify_met();
             }
         };
@@ -140,7 +140,7 @@ impl Meeting<'_> {
 
     /// Notes who is found by now. If nobody new is, waits for a slice or for news.
     fn look(&self, calls: &Calls, found: &mut [Option<usize>]) -> Result<(), EngineError> {
-        let mut pending = lock(&self.node.pending);
+        let mut pending = self.node.pending.lock();
         let mut came = Vec::new();
         let mut any = false;
         for (rank, card) in self.others() {
@@ -151,9 +151,9 @@ impl Meeting<'_> {
                 any |= found[rank].is_some();
             }
         }
-        let failed = lock(&calls.failed).pop();
+        let failed = calls.failed.lock().pop();
         if !any && came.is_empty() && failed.is_none() {
-            drop(self.node.met.wait_timeout(pending, SLICE).unwrap_or_else(PoisonError::into_inner));
+            drop(self.node.met.wait_timeout(pending, SLICE));
             return Ok(());
         }
         drop(pending);
@@ -186,7 +186,7 @@ impl Meeting<'_> {
             now >= self.deadline + if calls { GRACE } else { Duration::ZERO }
         };
         let Some(&rank) = missing.iter().find(over) else { return Ok(()) };
-        let (card, pending) = (&self.known.cards[rank], lock(&self.node.pending));
+        let (card, pending) = (&self.known.cards[rank], self.node.pending.lock());
         let why = match card.key() {
             _ if pending.has_impostor(&caller(card)) => Refusal::Key,
             Some(key) if pending.is_suspect(&key) => Refusal::Secret,

@@ -22,7 +22,7 @@ use crate::link::sockopt;
 use crate::link::stream::{Socket, Stream};
 use crate::link::tcp_timeouts::{cut_after, recover_soon};
 use crate::secure::{answer, call, Party, Sealed, Session};
-use crate::state::{lock, Inner};
+use crate::state::Inner;
 
 const MOST_STREAMS: u32 = 64;
 /// So long a first call is left unanswered before it is made anew; each further one, half as long again as the one before.
@@ -137,7 +137,7 @@ impl Inner {
         let Greeting { uid, attempt, stream, streams, .. } = greeting;
         let caller = Caller { uid: uid.clone(), key: session.as_ref().map(|s| s.key) };
         self.give_up_before((&uid, attempt), caller.key.as_ref());
-        let entered = lock(&self.pending).enter(caller, attempt, (stream, streams), Link { socket, session });
+        let entered = self.pending.lock().enter(caller, attempt, (stream, streams), Link { socket, session });
         self.met.notify_all();
         entered
     }
@@ -145,7 +145,7 @@ impl Inner {
     fn hear(&self, wire: &mut Wire<'_>) -> Result<(Greeting, Option<Session>), Refusal> {
         let Some(keys) = &self.keys else { return Ok((self.hear_in_the_clear(wire)?, None)) };
         let suspect = |key| {
-            lock(&self.pending).suspect(key);
+            self.pending.lock().suspect(key);
             self.met.notify_all();
         };
         let (mut session, text) = answer(&mut *wire, &keys.party(), suspect)?;

@@ -1,6 +1,6 @@
 //! The one door for user callbacks: the workers, threads of which one leads and the others run callbacks or rest.
 
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -8,14 +8,24 @@ use tweed_proto::engine::driving::{Task, Wake, Workers};
 
 use crate::leaving::wait_for;
 use crate::operation::op::Callback;
-use crate::state::{lock, Inner};
+use crate::state::Inner;
+use crate::sync::{Condvar, LockRank, Mutex};
 
 /// The workers of a node, and their threads.
-#[derive(Default)]
 pub(crate) struct Callbacks {
     workers: Mutex<Workers<Callback>>,
     woken: Condvar,
     threads: Mutex<Vec<JoinHandle<()>>>,
+}
+
+impl Default for Callbacks {
+    fn default() -> Callbacks {
+        Callbacks {
+            workers: Mutex::new(LockRank::Workers, Workers::default()),
+            woken: Condvar::default(),
+            threads: Mutex::new(LockRank::WorkerThreads, Vec::new()),
+        }
+    }
 }
 
 impl Callbacks {
@@ -24,26 +34,24 @@ impl Callbacks {
         let of_thread = Arc::clone(node);
         let spawned =
             std::thread::Builder::new().name("tweed-drive".into()).spawn(move || work(&of_thread))?;
-        lock(&node.callbacks.threads).push(spawned);
+        node.callbacks.threads.lock().push(spawned);
         Ok(())
     }
 
     /// Ends the workers once what is queued has run, and waits for them so long at most.
     pub(crate) fn stop(&self, most: Duration) {
-        lock(&self.workers).stop();
+        self.workers.lock().stop();
         self.woken.notify_all();
-        let threads = std::mem::take(&mut *lock(&self.threads));
+        let threads = std::mem::take(&mut *self.threads.lock());
         let here = std::thread::current().id();
         wait_for(threads.into_iter().filter(|thread| thread.thread().id() != here).collect(), most);
     }
 
     fn next(&self) -> Task<Callback> {
-        let mut workers = lock(&self.workers);
+        let mut workers = self.workers.lock();
         loop {
             match workers.next_task() {
-                Task::Rest => {
-                    workers = self.woken.wait(workers).unwrap_or_else(PoisonError::into_inner);
-                }
+                Task::Rest => workers = self.woken.wait(workers),
                 task => return task,
             }
         }
@@ -54,7 +62,7 @@ impl Inner {
     /// Has callbacks run that another thread than the leader has found.
     pub(crate) fn hand_over(self: &Arc<Self>, callbacks: Vec<Callback>) {
         for callback in callbacks {
-            let wake = lock(&self.callbacks.workers).add(callback);
+            let wake = self.callbacks.workers.lock().add(callback);
             self.wake_worker(wake);
         }
     }
@@ -85,12 +93,12 @@ fn work(node: &Arc<Inner>) {
 fn lead(node: &Arc<Inner>) {
     while !node.is_stopping() {
         let found = node.lead_once();
-        let (callback, wake) = lock(&node.callbacks.workers).step_down(found);
+        let (callback, wake) = node.callbacks.workers.lock().step_down(found);
         node.wake_worker(wake);
         if let Some(callback) = callback {
             return callback();
         }
     }
     // Callbacks of the last operations.
-    lock(&node.callbacks.workers).stop();
+    node.callbacks.workers.lock().stop();
 }

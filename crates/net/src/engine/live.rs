@@ -22,10 +22,10 @@ use crate::link::withdrawn::Withdrawn;
 use crate::ltp::endpoints::DatagramEndpoints;
 use crate::ltp::Datagrams;
 use crate::operation::op::Op;
-use crate::state::lock;
+use crate::sync::Mutex;
 
 /// What waits for the engine's lock.
-pub(crate) type Inbox = std::sync::Mutex<Vec<Event<Arc<Op>>>>;
+pub(crate) type Inbox = Mutex<Vec<Event<Arc<Op>>>>;
 
 /// The memory of a peer on this host, and the two areas between us.
 pub(crate) struct Shared {
@@ -99,7 +99,7 @@ impl Host for Live {
     type Call = Arc<Op>;
 
     fn take_events(&mut self) -> Vec<Event<Arc<Op>>> {
-        std::mem::take(&mut *lock(&self.inbox))
+        std::mem::take(&mut *self.inbox.lock())
     }
 
     fn put(&mut self, peer: usize, message: &Message) -> bool {

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::Arc;
 
 use mio::unix::SourceFd;
 use mio::{Events, Interest, Poll, Token, Waker};
@@ -14,7 +14,8 @@ use super::live::Live;
 use crate::link::reader::{Body, Reader, Sink};
 use crate::link::stream::{Socket, Stream};
 use crate::operation::compute::compute;
-use crate::state::{lock, Inner};
+use crate::state::Inner;
+use crate::sync::{LockRank, Mutex, MutexGuard};
 
 const WAKE: Token = Token(0);
 const LOCAL: Token = Token(1);
@@ -42,7 +43,7 @@ pub(crate) struct Post {
 
 impl Post {
     pub(crate) fn watch(&self, watch: Watch) {
-        self.added.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push(watch);
+        self.added.lock().push(watch);
         let _ = self.waker.wake();
     }
 
@@ -68,7 +69,7 @@ impl Watcher {
         let waker = Waker::new(poll.registry(), WAKE)?;
         let mut local = mio::net::UnixListener::from_std(local);
         poll.registry().register(&mut local, LOCAL, Interest::READABLE)?;
-        let post = Post { added: Mutex::default(), waker };
+        let post = Post { added: Mutex::new(LockRank::Added, Vec::new()), waker };
         Ok((Watcher { poll, local, sources: HashMap::new(), next: 2 }, post))
     }
 
@@ -99,7 +100,7 @@ impl Watcher {
 
     fn add_new(&mut self, node: &Arc<Inner>) {
         let added = std::mem::take(
-            &mut *node.watcher.added.lock().unwrap_or_else(std::sync::PoisonError::into_inner),
+            &mut *node.watcher.added.lock(),
         );
         for watch in added {
             if let Watch::Forget(peer) = watch {
@@ -167,7 +168,7 @@ impl Watcher {
             if broken {
                 // The other end would wait for answers. Not before the reason is known here: the end of the other
                 // streams is none.
-                let streams = lock(&node.engine).host.links[peer].streams.clone();
+                let streams = node.engine.lock().host.links[peer].streams.clone();
                 streams.iter().for_each(|s| s.socket.shut_down());
             }
         }
@@ -220,7 +221,7 @@ fn attend_stream(
     stream: &Stream,
     reader: &mut Reader,
 ) -> Option<(usize, Option<String>)> {
-    let mut arrivals = Arrivals { node, engine: lock(&node.engine), peer };
+    let mut arrivals = Arrivals { node, engine: node.engine.lock(), peer };
     arrivals.engine.listen(node.now());
     let Engine { peers, host, .. } = &mut *arrivals.engine;
     peers.flush_stream(peer, index, host);

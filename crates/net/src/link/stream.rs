@@ -3,12 +3,12 @@
 use std::collections::VecDeque;
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
 use std::os::fd::{AsRawFd, RawFd};
-use std::sync::Mutex;
 
 use tweed_proto::engine::message::{Message, MESSAGE_BYTES};
 use tweed_proto::engine::{Payload, Ticket};
 
 use crate::secure::Sealed;
+use crate::sync::{LockRank, Mutex};
 
 /// So many frames go to the kernel in one call.
 const FRAMES_AT_ONCE: usize = 16;
@@ -111,17 +111,17 @@ pub(crate) struct Stream {
 impl Stream {
     pub(crate) fn new(socket: Socket) -> Stream {
         crate::link::fork::shut_in_children(&socket);
-        Stream { socket, queue: Mutex::default() }
+        Stream { socket, queue: Mutex::new(LockRank::StreamQueue, VecDeque::new()) }
     }
 
     /// Puts a message at the end of the queue; the next flush sends it.
     pub(crate) fn queue(&self, message: &Message, payload: Payload) {
-        self.lock().push_back(Frame { head: message.encode(), payload, written: 0 });
+        self.queue.lock().push_back(Frame { head: message.encode(), payload, written: 0 });
     }
 
     /// Writes as much of the queue as the socket takes. Returns the tickets of payloads that have left.
     pub(crate) fn flush(&self) -> io::Result<Vec<Ticket>> {
-        let (mut queue, mut left) = (self.lock(), Vec::new());
+        let (mut queue, mut left) = (self.queue.lock(), Vec::new());
         match self.socket.flush() {
             Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Ok(left),
             flushed => flushed?,
@@ -141,22 +141,18 @@ impl Stream {
 
     /// What the kernel has not taken.
     pub(crate) fn queued_bytes(&self) -> u64 {
-        self.lock().iter().map(|frame| frame.left() as u64).sum()
+        self.queue.lock().iter().map(|frame| frame.left() as u64).sum()
     }
 
     /// Stops reading the caller's memory on behalf of operation `run`: what has begun goes on from a copy.
     pub(crate) fn detach(&self, run: u64) {
-        let mut queue = self.lock();
+        let mut queue = self.queue.lock();
         queue.retain(|f| f.written > 0 || !matches!(f.payload, Payload::Memory(_, _, t) if t.run == run));
         for frame in queue.iter_mut() {
             if matches!(frame.payload, Payload::Memory(_, _, t) if t.run == run) {
                 frame.payload = Payload::Text(frame.body().to_vec());
             }
         }
-    }
-
-    fn lock(&self) -> std::sync::MutexGuard<'_, VecDeque<Frame>> {
-        self.queue.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 }
 

@@ -20,7 +20,7 @@ use crate::link::shared_memory::Arena;
 use crate::link::stream::Socket;
 use crate::ltp::{Cipher, DatagramOptions, Datagrams, Handler, Parcel};
 use crate::operation::op::Op;
-use crate::state::{lock, Inner};
+use crate::state::Inner;
 use crate::sync::{Condvar, LockRank, Mutex};
 
 /// No peer needs more invitations that nobody has answered.
@@ -36,7 +36,7 @@ pub(crate) struct EventSink {
 
 impl EventSink {
     fn post(&self, event: Event<Arc<Op>>) {
-        lock(&self.inbox).push(event);
+        self.inbox.lock().push(event);
         page_of(&self.arena, self.page).wakeup.ring_all();
     }
 }
@@ -69,7 +69,7 @@ struct Endpoint {
 
 /// The sockets of a node, and invitations to those of its peers.
 pub(crate) struct DatagramEndpoints {
-    open: Mutex<Vec<Endpoint>>,
+    endpoints: Mutex<Vec<Endpoint>>,
     offers: Mutex<PendingOffers>,
     came: Condvar,
 }
@@ -84,7 +84,7 @@ struct PendingOffers {
 impl Default for DatagramEndpoints {
     fn default() -> DatagramEndpoints {
         DatagramEndpoints {
-            open: Mutex::new(LockRank::Endpoints, Vec::new()),
+            endpoints: Mutex::new(LockRank::Endpoints, Vec::new()),
             offers: Mutex::new(LockRank::Offers, PendingOffers::default()),
             came: Condvar::default(),
         }
@@ -103,19 +103,19 @@ impl DatagramEndpoints {
 
     /// A peer is gone: nothing more is read for it, and nobody waits for its invitations.
     pub(crate) fn drop_peer(&self, peer: usize) {
-        self.open.lock().iter().for_each(|line| line.datagrams.drop_peer(peer));
+        self.endpoints.lock().iter().for_each(|line| line.datagrams.drop_peer(peer));
         self.offers.lock().lost.insert(peer);
         self.came.notify_all();
     }
 
     /// Ends all threads.
     pub(crate) fn close(&self) {
-        self.open.lock().iter().for_each(|line| line.datagrams.close());
+        self.endpoints.lock().iter().for_each(|line| line.datagrams.close());
     }
 
     /// The members that have not been invited to a line yet: from now on they have.
     fn strangers(&self, number: u64, company: &GroupPeers<'_>) -> Vec<(Rank, usize)> {
-        let mut open = self.open.lock();
+        let mut open = self.endpoints.lock();
         let line = open.iter_mut().find(|line| line.number == number);
         line.map(|line| company.far().filter(|&(_, peer)| line.met.insert(peer)).collect())
             .unwrap_or_default()
@@ -123,7 +123,7 @@ impl DatagramEndpoints {
 
     /// It is to be invited anew.
     fn forget(&self, number: u64, peer: usize) {
-        if let Some(line) = self.open.lock().iter_mut().find(|line| line.number == number) {
+        if let Some(line) = self.endpoints.lock().iter_mut().find(|line| line.number == number) {
             line.met.remove(&peer);
         }
     }
@@ -186,7 +186,7 @@ impl Inner {
             let invitation = datagrams.invite(peer);
             let bytes = invitation.len() as u32;
             let message = Message { at: number, bytes, ..Message::new(Kind::Invite, 0, 0) };
-            let mut engine = lock(&self.engine);
+            let mut engine = self.engine.lock();
             let Engine { peers, host, .. } = &mut *engine;
             peers.send(peer, &message, Payload::Text(invitation), host);
             engine.flush_queues();
@@ -194,18 +194,18 @@ impl Inner {
         for (rank, peer) in strangers {
             self.accept(&datagrams, number, peer, company).map_err(|why| {
                 self.endpoints.forget(number, peer);
-                let host = lock(&self.engine).peers.get(peer).map_or_else(String::new, |p| p.host.clone());
+                let host = self.engine.lock().peers.get(peer).map_or_else(String::new, |p| p.host.clone());
                 let group = company.group;
                 EngineError::PeerLost(format!("group {group:?}: no packets to rank {rank} on {host}: {why}"))
             })?;
         }
-        lock(&self.engine).host.datagrams.insert(number, datagrams);
+        self.engine.lock().host.datagrams.insert(number, datagrams);
         Ok(number)
     }
 
     /// The line with these settings.
     fn line(&self, number: u64, ltp: &Ltp) -> Result<Arc<Datagrams>, EngineError> {
-        let mut open = self.endpoints.open.lock();
+        let mut open = self.endpoints.endpoints.lock();
         if let Some(line) = open.iter().find(|line| line.number == number) {
             return Ok(Arc::clone(&line.datagrams));
         }
@@ -224,7 +224,7 @@ impl Inner {
     ) -> Result<(), String> {
         let until = (company.deadline, company.interrupted);
         let invitation = self.endpoints.wait(peer, number, until)?;
-        let address = lock(&self.engine).host.links[peer].streams.first().and_then(|s| s.socket.address());
+        let address = self.engine.lock().host.links[peer].streams.first().and_then(|s| s.socket.address());
         datagrams.accept(peer, address.ok_or("its stream has no address")?, &invitation)
     }
 

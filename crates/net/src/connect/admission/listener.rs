@@ -16,12 +16,13 @@
 use std::io;
 use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::Refusal;
 use crate::connect::stop::Stop;
-use crate::state::{lock, Inner};
+use crate::state::Inner;
+use crate::sync::{Condvar, LockRank, Mutex};
 
 /// So many may be introducing themselves at a time. Each takes a descriptor, of which a process often has 1024.
 const MOST_CALLERS: usize = 256;
@@ -84,7 +85,8 @@ impl Listener {
     pub(crate) fn bind(host: IpAddr) -> io::Result<Listener> {
         let listener = bind(host)?;
         crate::link::fork::shut_in_children(&listener);
-        Ok(Listener { listener, state: Mutex::default(), changed: Condvar::new(), stop: Stop::default() })
+        let state = Mutex::new(LockRank::ListenerState, State::default());
+        Ok(Listener { listener, state, changed: Condvar::default(), stop: Stop::default() })
     }
 
     /// Where.
@@ -94,7 +96,7 @@ impl Listener {
 
     /// From now on callers may come in.
     pub(crate) fn listen(&self) -> io::Result<()> {
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         if state.listening || state.closed {
             return Ok(());
         }
@@ -109,8 +111,11 @@ impl Listener {
 
     /// Lets callers in until the node stops.
     pub(crate) fn run(self: &Arc<Self>, node: &Arc<Inner>) {
-        let closed = |state: &mut State| !state.listening && !state.closed;
-        drop(self.changed.wait_while(lock(&self.state), closed).unwrap_or_else(PoisonError::into_inner));
+        let mut state = self.state.lock();
+        while !state.listening && !state.closed {
+            state = self.changed.wait(state);
+        }
+        drop(state);
         for number in 0.. {
             if !self.make_room(node.limits().greet) {
                 return;
@@ -119,7 +124,7 @@ impl Listener {
                 _ if node.is_stopping() => return,
                 Ok((socket, from)) => self.let_in(node, number, Arc::new(socket), from),
                 // No descriptors are left, as a rule: one may come free when a guest leaves.
-                Err(_) => drop(self.changed.wait_timeout(lock(&self.state), GRACE)),
+                Err(_) => drop(self.changed.wait_timeout(self.state.lock(), GRACE)),
             }
         }
     }
@@ -134,7 +139,7 @@ impl Listener {
             heard: false,
             evicted: false,
         };
-        lock(&self.state).guests.push(guest);
+        self.state.lock().guests.push(guest);
         let (listener, node) = (Arc::clone(self), Arc::clone(node));
         let greet = move || {
             let met = node.admit_wire(socket, &listener.stop, || listener.note_heard(number));
@@ -149,12 +154,12 @@ impl Listener {
     }
 
     fn note_heard(&self, number: u64) {
-        lock(&self.state).guests.iter_mut().filter(|g| g.number == number).for_each(|g| g.heard = true);
+        self.state.lock().guests.iter_mut().filter(|g| g.number == number).for_each(|g| g.heard = true);
     }
 
     /// Whether it had been asked to.
     fn leave(&self, number: u64) -> bool {
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         let place = state.guests.iter().position(|g| g.number == number);
         self.changed.notify_all();
         place.is_some_and(|at| state.guests.swap_remove(at).evicted)
@@ -162,7 +167,7 @@ impl Listener {
 
     /// Waits until there is a place; `false` if the listener was closed.
     fn make_room(&self, patience: Duration) -> bool {
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         while !state.closed && !has_room(&state.guests) {
             let pause = match next_to_go(&mut state.guests, patience) {
                 Some((guest, Duration::ZERO)) => {
@@ -173,8 +178,7 @@ impl Listener {
                 Some((_, left)) => left,
                 None => GRACE,
             };
-            let changed = self.changed.wait_timeout(state, pause);
-            state = changed.unwrap_or_else(PoisonError::into_inner).0;
+            state = self.changed.wait_timeout(state, pause);
         }
         !state.closed
     }
@@ -182,7 +186,7 @@ impl Listener {
     /// Wakes the thread, which then sees that it is to stop, and sends all guests away.
     pub(crate) fn close(&self) {
         self.stop.set();
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         state.closed = true;
         // SAFETY: a plain system call on a descriptor that we own. It ends an `accept` that waits.
         unsafe { libc::shutdown(self.listener.as_raw_fd(), libc::SHUT_RDWR) };

@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
-use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use crate::connect::descriptor::PROTOCOL;
+use crate::sync::{LockRank, Mutex};
 
 /// No more than one line per reason is printed in this time.
 const QUIET: Duration = Duration::from_secs(10);
@@ -155,7 +155,6 @@ impl From<io::Error> for Refusal {
 }
 
 /// What was turned away so far.
-#[derive(Default)]
 pub(crate) struct Refusals {
     by_reason: Mutex<BTreeMap<&'static str, Tally>>,
 }
@@ -167,10 +166,16 @@ struct Tally {
     last: Option<Instant>,
 }
 
+impl Default for Refusals {
+    fn default() -> Refusals {
+        Refusals { by_reason: Mutex::new(LockRank::Refusals, BTreeMap::new()) }
+    }
+}
+
 impl Refusals {
     /// Counts one; the line to print, if it is time for one.
     pub(crate) fn note(&self, who: &str, refusal: &Refusal, now: Instant) -> Option<String> {
-        let mut tallies = self.by_reason.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut tallies = self.by_reason.lock();
         let tally = tallies.entry(refusal.reason()).or_default();
         tally.count += 1;
         if tally.last.is_some_and(|last| now.saturating_duration_since(last) < QUIET) {
@@ -184,7 +189,7 @@ impl Refusals {
 
     /// How many, by reason.
     pub(crate) fn counts(&self) -> Vec<(&'static str, u64)> {
-        let tallies = self.by_reason.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let tallies = self.by_reason.lock();
         tallies.iter().map(|(&reason, tally)| (reason, tally.count)).collect()
     }
 }
