@@ -1,6 +1,6 @@
 //! The engine: sockets, shared memory, threads. The only crate that touches the world.
 //!
-//! A process has one [`Node`]; ranks that know each other's address cards join to a [`Group`]; a group runs
+//! A process has one [`Node`]; ranks that know each other's descriptors join to a [`Group`]; a group runs
 //! [`Request`]s, each along the schedule that its plan names. The deciding is done by `tweed-proto`.
 //!
 //! The rooms, from below: `sync` (locks in one order, atomics), `secure` (keys, sealed records), `link` (shared memory and
@@ -11,6 +11,7 @@
 mod connect;
 mod ctable;
 mod engine;
+mod framing;
 mod group;
 mod leaving;
 mod link;
@@ -20,16 +21,17 @@ mod node;
 mod operation;
 #[doc(hidden)]
 pub mod parsers;
+mod process;
 mod secure;
-mod state;
 mod stderr;
 mod sync;
 
 pub use connect::admission::Admission;
+pub use connect::options::{GroupSpec, NodeOptions};
 pub use ctable::{Table, TABLE};
 pub use group::Group;
 pub use link::stats::{LinkStats, Packets, Wires};
-pub use node::{GroupSpec, Node, NodeOptions};
+pub use node::Node;
 pub use operation::op::Op;
 pub use operation::plans::PlanRow;
 pub use secure::Secret;

@@ -1,4 +1,5 @@
 //! Messages over LTP.
+#![allow(clippy::disallowed_types, reason = "it is no part of the crate")]
 
 use std::io;
 use std::ops::Range;

@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 
 use crate::secure::Key;
 
-/// A card lists no more broken links than this, the latest ones: it goes through the launcher's store.
+/// A descriptor lists no more broken links than this, the latest ones: it goes through the launcher's store.
 pub(crate) const MOST_BROKEN: usize = 64;
 
 /// The link to one process.

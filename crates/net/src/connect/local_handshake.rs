@@ -20,17 +20,15 @@ use std::os::unix::net::{SocketAddr, UnixStream};
 use serde::{Deserialize, Serialize};
 
 use crate::connect::admission::deadline_stream::DeadlineStream;
-use crate::connect::admission::frame::{self, Kind};
-use crate::connect::admission::Refusal;
-use crate::connect::descriptor::{random_hex, PeerDescriptor, PROTOCOL};
+use crate::connect::descriptor::{random_hex, PeerDescriptor};
 use crate::connect::proof::{Role, Transcript};
 use crate::engine::live::Shared;
+use crate::framing::frame::{self, Kind};
+use crate::framing::Refusal;
+use crate::framing::{MAX_GREETING, PROTOCOL};
 use crate::link::lease::{PeerArea, ProcessPage};
 use crate::link::shared_memory::{Arena, Mapping};
 use crate::secure::Secret;
-
-/// No honest greeting is longer.
-pub(crate) const MAX_GREETING: usize = 4096;
 
 /// Who one is, and which link this is to become.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -117,7 +115,7 @@ impl Home<'_> {
     pub(crate) fn call(
         &self,
         wire: &mut Wire<'_>,
-        card: &PeerDescriptor,
+        descriptor: &PeerDescriptor,
         attempt: u64,
     ) -> Result<Shared, Refusal> {
         let challenge = frame::read(&mut *wire, Kind::Challenge, MAX_GREETING)?;
@@ -125,11 +123,11 @@ impl Home<'_> {
         let ring = self.new_ring()?;
         let mut ours = Greeting { attempt, challenge: random_hex()?, ..self.greeting(ring) };
         let unsigned = ours.clone();
-        let transcript = unsigned.transcript(card, &challenge);
+        let transcript = unsigned.transcript(descriptor, &challenge);
         self.sign(&mut ours, &transcript, Role::Caller);
         frame::write(&mut *wire, Kind::Greeting, &ours.encode())?;
         let theirs = read_greeting(&frame::read(&mut *wire, Kind::Greeting, MAX_GREETING)?)?;
-        if theirs.uid != card.uid {
+        if theirs.uid != descriptor.uid {
             return Err(Refusal::Stranger);
         }
         self.verify(&theirs, &transcript, Role::Called)?;

@@ -1,14 +1,15 @@
 //! How processes come to know each other, and who is let in.
 
 pub(crate) mod admission;
-pub(crate) mod agreement;
+mod agreement;
+mod backoff;
+pub(crate) mod connector;
 pub(crate) mod descriptor;
-pub(crate) mod directory;
-pub(crate) mod discovery;
+mod directory;
+mod discovery;
+mod invite;
 pub(crate) mod local_handshake;
-pub(crate) mod meeting;
-pub(crate) mod peer_status;
-pub(crate) mod process;
-pub(crate) mod proof;
-pub(crate) mod stop;
-pub(crate) mod tcp_handshake;
+mod meeting;
+pub(crate) mod options;
+mod proof;
+mod tcp_handshake;

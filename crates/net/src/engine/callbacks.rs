@@ -2,13 +2,12 @@
 
 use std::sync::Arc;
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tweed_proto::engine::driving::{Task, Wake, Workers};
 
-use crate::leaving::wait_for;
+use super::driver::Driver;
 use crate::operation::op::Callback;
-use crate::state::Inner;
 use crate::sync::{Condvar, LockRank, Mutex};
 
 /// The workers of a node, and their threads.
@@ -30,7 +29,7 @@ impl Default for Callbacks {
 
 impl Callbacks {
     /// Starts the first worker.
-    pub(crate) fn start(node: &Arc<Inner>) -> std::io::Result<()> {
+    pub(crate) fn start(node: &Arc<Driver>) -> std::io::Result<()> {
         let of_thread = Arc::clone(node);
         let spawned =
             std::thread::Builder::new().name("tweed-drive".into()).spawn(move || work(&of_thread))?;
@@ -58,7 +57,7 @@ impl Callbacks {
     }
 }
 
-impl Inner {
+impl Driver {
     /// Has callbacks run that another thread than the leader has found.
     pub(crate) fn hand_over(self: &Arc<Self>, callbacks: Vec<Callback>) {
         for callback in callbacks {
@@ -78,7 +77,7 @@ impl Inner {
 }
 
 /// What a worker does all its life.
-fn work(node: &Arc<Inner>) {
+fn work(node: &Arc<Driver>) {
     loop {
         match node.callbacks.next() {
             Task::Lead => lead(node),
@@ -90,7 +89,7 @@ fn work(node: &Arc<Inner>) {
 }
 
 /// Drives the engine whenever there is something to do, until callbacks are to be run.
-fn lead(node: &Arc<Inner>) {
+fn lead(node: &Arc<Driver>) {
     while !node.is_stopping() {
         let found = node.lead_once();
         let (callback, wake) = node.callbacks.workers.lock().step_down(found);
@@ -101,4 +100,14 @@ fn lead(node: &Arc<Inner>) {
     }
     // Callbacks of the last operations.
     node.callbacks.workers.lock().stop();
+}
+
+/// Waits for the end of threads. Those that take longer go on alone.
+pub(crate) fn wait_for(threads: Vec<JoinHandle<()>>, most: Duration) {
+    let until = Instant::now() + most;
+    for thread in threads {
+        while !thread.is_finished() && Instant::now() < until {
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    }
 }

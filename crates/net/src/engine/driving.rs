@@ -6,11 +6,11 @@ use std::time::Duration;
 use tweed_proto::engine::driving::{Sleeper, WaitStep, Waiter};
 use tweed_proto::engine::{Engine, Event, Step, Time};
 
+use super::driver::Driver;
 use super::live::{page_of, Live};
 use crate::link::wakeup::Wakeup;
 use crate::operation::compute::compute;
 use crate::operation::op::{Callback, Op};
-use crate::state::Inner;
 use crate::sync::MutexGuard;
 
 /// How the engine stands after it was driven.
@@ -33,7 +33,7 @@ struct Seen {
     until: Time,
 }
 
-impl Inner {
+impl Driver {
     /// Time since the node was started.
     pub(crate) fn now(&self) -> Time {
         self.began.elapsed()

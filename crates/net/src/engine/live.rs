@@ -11,8 +11,8 @@ use tweed_proto::ltp::Outgoing;
 use tweed_proto::Trace;
 use tweed_schedule::Rank;
 
-use super::watcher::{Post, Watch};
-use crate::connect::peer_status::{activity, PeerStatus};
+use super::peer_status::{activity, PeerStatus};
+use super::watcher::{Watch, WatcherHandle};
 use crate::link::buffer_pool::BufferPool;
 use crate::link::lease::{PeerArea, ProcessPage};
 use crate::link::shared_memory::{Arena, Mapping};
@@ -56,7 +56,7 @@ pub(crate) struct Live {
     pub(crate) page: u64,
     pub(crate) inbox: Arc<Inbox>,
     pub(crate) endpoints: Arc<DatagramEndpoints>,
-    pub(crate) watcher: Arc<Post>,
+    pub(crate) watcher: Arc<WatcherHandle>,
     pub(crate) withdrawn: Arc<Withdrawn>,
     pub(crate) pool: Arc<BufferPool>,
     /// Where to write down how operations went.

@@ -7,6 +7,9 @@
 //! queue, arena. The workers' lock stands alone. Callers are told, lines printed and callbacks run with none of them held.
 
 pub(crate) mod callbacks;
+pub(crate) mod driver;
 mod driving;
+mod event_sink;
 pub(crate) mod live;
+pub(crate) mod peer_status;
 pub(crate) mod watcher;

@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
+use std::net::IpAddr;
 use std::os::fd::{AsRawFd, RawFd};
 
 use tweed_proto::engine::message::{Message, MESSAGE_BYTES};
@@ -55,6 +56,16 @@ impl Socket {
             Socket::Tcp(s) => s.shutdown(both),
             Socket::Sealed(s) => s.socket.shutdown(both),
         };
+    }
+
+    /// Where the other end is, on a network.
+    pub(crate) fn address(&self) -> Option<IpAddr> {
+        let found = match self {
+            Socket::Local(_) => return None,
+            Socket::Tcp(socket) => socket.peer_addr(),
+            Socket::Sealed(sealed) => sealed.socket.peer_addr(),
+        };
+        found.ok().map(|address| address.ip())
     }
 
     /// Sends what was taken and has not left yet.

@@ -7,9 +7,8 @@ use snow::{Builder, HandshakeState};
 
 use super::record::{Keys, Opener, Sealer, RECORDS_PER_KEY};
 use super::{resolver, Identity, Key, Secret, PATTERN};
-use crate::connect::admission::frame::{self, Kind};
-use crate::connect::admission::{preamble, Refusal};
-use crate::connect::local_handshake::MAX_GREETING;
+use crate::framing::frame::{self, Kind};
+use crate::framing::{preamble, Refusal, MAX_GREETING};
 
 /// A handshake message carries keys, tags and at most a greeting.
 const MOST_BYTES: usize = 128 + MAX_GREETING;

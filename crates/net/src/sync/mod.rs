@@ -7,6 +7,7 @@ pub(crate) mod atomic;
 pub(crate) mod cell;
 mod lock_order;
 mod mutex;
+pub(crate) mod stop;
 
 pub(crate) use lock_order::LockRank;
 pub(crate) use mutex::{Condvar, Mutex, MutexGuard};

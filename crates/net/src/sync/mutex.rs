@@ -2,6 +2,7 @@
 //!
 //! These two are the only locks of the crate: `clippy.toml` forbids std's elsewhere.
 //! A poisoned lock means that a thread panicked; what it guards is still whole enough to shut down, so it is taken all the same.
+#![allow(clippy::disallowed_types, reason = "these are what the others are to use")]
 
 use std::ops::{Deref, DerefMut};
 use std::sync::{PoisonError, TryLockError};

@@ -1,6 +1,6 @@
 //! The TCP listener: a thread that lets callers in, so many at a time. The rest wait in the kernel's queue.
 //!
-//! Theory of operation. The listener is *bound* first: its port is on the card, and calls there are refused by the
+//! Theory of operation. The listener is *bound* first: its port is on the descriptor, and calls there are refused by the
 //! kernel. `listen` makes it *listening*, once, when somebody has to come in; `close` ends both. Each caller has a thread
 //! of its own, since introductions block, and one of `MOST_CALLERS` places. A caller is *silent* until it has sent a
 //! valid preamble, which an honest one does at once, then *heard*. While all places are taken and more callers want in,
@@ -19,9 +19,9 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::Refusal;
-use crate::connect::stop::Stop;
-use crate::state::Inner;
+use crate::connect::connector::Connector;
+use crate::framing::Refusal;
+use crate::sync::stop::Stop;
 use crate::sync::{Condvar, LockRank, Mutex};
 
 /// So many may be introducing themselves at a time. Each takes a descriptor, of which a process often has 1024.
@@ -110,7 +110,7 @@ impl Listener {
     }
 
     /// Lets callers in until the node stops.
-    pub(crate) fn run(self: &Arc<Self>, node: &Arc<Inner>) {
+    pub(crate) fn run(self: &Arc<Self>, node: &Arc<Connector>) {
         let mut state = self.state.lock();
         while !state.listening && !state.closed {
             state = self.changed.wait(state);
@@ -121,7 +121,7 @@ impl Listener {
                 return;
             }
             match self.listener.accept() {
-                _ if node.is_stopping() => return,
+                _ if node.driver.is_stopping() => return,
                 Ok((socket, from)) => self.let_in(node, number, Arc::new(socket), from),
                 // No descriptors are left, as a rule: one may come free when a guest leaves.
                 Err(_) => drop(self.changed.wait_timeout(self.state.lock(), GRACE)),
@@ -129,7 +129,13 @@ impl Listener {
         }
     }
 
-    fn let_in(self: &Arc<Self>, node: &Arc<Inner>, number: u64, socket: Arc<TcpStream>, from: SocketAddr) {
+    fn let_in(
+        self: &Arc<Self>,
+        node: &Arc<Connector>,
+        number: u64,
+        socket: Arc<TcpStream>,
+        from: SocketAddr,
+    ) {
         let (since, round_trip) = (Instant::now(), round_trip(&socket));
         let guest = Connection {
             number,

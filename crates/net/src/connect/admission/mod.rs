@@ -4,11 +4,9 @@
 //! `pending` is where callers wait until a group names them; `refusal` says why one was turned away, and counts.
 
 pub(crate) mod deadline_stream;
-pub(crate) mod frame;
 pub(crate) mod listener;
 pub(crate) mod pending;
-pub(crate) mod preamble;
-mod refusal;
+mod refusals;
 
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -17,7 +15,7 @@ use crate::connect::descriptor::network_id;
 use crate::secure::{Identity, Secret};
 use tweed_proto::engine::EngineError;
 
-pub(crate) use refusal::{Refusal, Refusals};
+pub(crate) use refusals::Refusals;
 
 /// What a process lets in.
 #[derive(Clone, Debug, Default)]

@@ -1,8 +1,8 @@
-//! Where callers wait, unread, until a group names them: the cards may come later than the calls.
+//! Where callers wait, unread, until a group names them: the descriptors may come later than the calls.
 
 use std::collections::VecDeque;
 
-use super::Refusal;
+use crate::framing::Refusal;
 use crate::secure::Key;
 
 /// So many callers may wait; who has waited longest goes when there are more.
