@@ -13,13 +13,13 @@ use crate::engine::live::Live;
 use crate::node::Node;
 
 /// A process that leaves gives calls under way and its peers so long.
-const FAREWELL: Duration = Duration::from_secs(1);
+const SHUTDOWN: Duration = Duration::from_secs(1);
 
 /// And its threads so long, which may be in a callback of the user. Who does not come back from it is left there.
 const LAST_CALLBACK: Duration = Duration::from_secs(5);
 
 impl Node {
-    /// Leaves all groups and the network in good order, within [`FAREWELL`] where no callback takes longer. Calls that
+    /// Leaves all groups and the network in good order, within [`SHUTDOWN`] where no callback takes longer. Calls that
     /// are still under way end as aborted. Again, or in a fork, nothing happens.
     ///
     /// It goes on reading until all peers have closed: were its sockets closed with something unread in them, the kernel
@@ -37,13 +37,13 @@ impl Node {
         // Calls that end call back, and who never comes back from that must not hold up the end of the process.
         let closing = std::thread::Builder::new().name("tweed-leave".into()).spawn(move || {
             driver.drive_for_others(driver.engine.lock());
-            driver.settle(Instant::now() + FAREWELL / 2, |engine| !engine.is_busy());
+            driver.settle(Instant::now() + SHUTDOWN / 2, |engine| !engine.is_busy());
             joined.into_iter().for_each(|number| driver.close_group(number));
         });
-        wait_for(closing.into_iter().collect(), FAREWELL + LAST_CALLBACK);
+        wait_for(closing.into_iter().collect(), SHUTDOWN + LAST_CALLBACK);
         self.driver().send_bye();
         let closed = |engine: &Engine<Live>| (0..engine.peers.len()).all(|peer| engine.peers.is_lost(peer));
-        self.driver().settle(Instant::now() + FAREWELL / 2, closed);
+        self.driver().settle(Instant::now() + SHUTDOWN / 2, closed);
         self.stop(threads);
     }
 

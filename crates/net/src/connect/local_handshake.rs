@@ -47,10 +47,11 @@ pub(crate) struct Greeting {
     pub(crate) proof: String,
     /// Shows a neighbour that has the secret that the sender has it too.
     pub(crate) secret_proof: Option<String>,
-    /// In the sender's arena: its length, its page, and the queue for the receiver's messages.
+    /// In the sender's arena: its length, its page, and the area for the receiver (`PeerArea`).
     pub(crate) arena_bytes: u64,
     pub(crate) page: u64,
-    pub(crate) ring: u64,
+    #[serde(rename = "ring")]
+    pub(crate) area: u64,
 }
 
 impl Greeting {
@@ -120,8 +121,8 @@ impl Home<'_> {
     ) -> Result<Shared, Refusal> {
         let challenge = frame::read(&mut *wire, Kind::Challenge, MAX_GREETING)?;
         let challenge = String::from_utf8(challenge).map_err(|_| Refusal::Garbled("a challenge"))?;
-        let ring = self.new_ring()?;
-        let mut ours = Greeting { attempt, challenge: random_hex()?, ..self.greeting(ring) };
+        let area = self.new_area()?;
+        let mut ours = Greeting { attempt, challenge: random_hex()?, ..self.greeting(area) };
         let unsigned = ours.clone();
         let transcript = unsigned.transcript(descriptor, &challenge);
         self.sign(&mut ours, &transcript, Role::Caller);
@@ -133,7 +134,7 @@ impl Home<'_> {
         self.verify(&theirs, &transcript, Role::Called)?;
         send_descriptor(wire, self.arena.file())?;
         let memory = receive_descriptor(wire)?;
-        Ok(self.share(&memory, &theirs, ring)?)
+        Ok(self.share(&memory, &theirs, area)?)
     }
 
     /// The side that is called.
@@ -146,19 +147,19 @@ impl Home<'_> {
             let _ = frame::write(&mut *wire, Kind::Refused, &[refusal.code()]);
             return Err(refusal);
         }
-        let ring = self.new_ring()?;
-        let mut ours = self.greeting(ring);
+        let area = self.new_area()?;
+        let mut ours = self.greeting(area);
         self.sign(&mut ours, &transcript, Role::Called);
         frame::write(&mut *wire, Kind::Greeting, &ours.encode())?;
         send_descriptor(wire, self.arena.file())?;
         let memory = receive_descriptor(wire)?;
-        let shared = self.share(&memory, &theirs, ring)?;
+        let shared = self.share(&memory, &theirs, area)?;
         Ok((theirs, shared))
     }
 
-    fn greeting(&self, ring: u64) -> Greeting {
+    fn greeting(&self, area: u64) -> Greeting {
         let (arena_bytes, page) = (self.arena.bytes(), self.page);
-        Greeting { arena_bytes, page, ring, ..Greeting::new(&self.own.uid, &self.own.host) }
+        Greeting { arena_bytes, page, area, ..Greeting::new(&self.own.uid, &self.own.host) }
     }
 
     fn sign(&self, ours: &mut Greeting, transcript: &Transcript<'_>, role: Role) {
@@ -179,7 +180,7 @@ impl Home<'_> {
         }
     }
 
-    fn new_ring(&self) -> io::Result<u64> {
+    fn new_area(&self) -> io::Result<u64> {
         let bytes = size_of::<PeerArea>() as u64;
         let full = || io::Error::new(io::ErrorKind::OutOfMemory, "no room left in shared memory");
         let offset = self.arena.take(bytes).ok_or_else(full)?;
@@ -189,22 +190,22 @@ impl Home<'_> {
         Ok(offset)
     }
 
-    fn share(&self, memory: &OwnedFd, theirs: &Greeting, ring: u64) -> io::Result<Shared> {
+    fn share(&self, memory: &OwnedFd, theirs: &Greeting, area: u64) -> io::Result<Shared> {
         if theirs.arena_bytes > file_bytes(memory)? {
             return Err(invalid("shared memory shorter than announced".into()));
         }
         let memory = Mapping::new(memory, theirs.arena_bytes)?;
         let outside = || invalid("an offset outside of the shared memory".into());
-        let ring_bytes = size_of::<PeerArea>() as u64;
-        let aligned = theirs.ring.is_multiple_of(64) && theirs.page.is_multiple_of(64);
-        let outgoing = memory.at(theirs.ring, ring_bytes).filter(|_| aligned).ok_or_else(outside)?;
+        let area_bytes = size_of::<PeerArea>() as u64;
+        let aligned = theirs.area.is_multiple_of(64) && theirs.page.is_multiple_of(64);
+        let outgoing = memory.at(theirs.area, area_bytes).filter(|_| aligned).ok_or_else(outside)?;
         let page = memory.at(theirs.page, size_of::<ProcessPage>() as u64).ok_or_else(outside)?;
-        let incoming = self.arena.mapping().at(ring, ring_bytes).ok_or_else(outside)?;
+        let incoming = self.arena.mapping().at(area, area_bytes).ok_or_else(outside)?;
         Ok(Shared {
             memory,
             outgoing: outgoing.cast(),
             incoming: incoming.cast(),
-            incoming_at: ring,
+            incoming_at: area,
             page: page.cast_const().cast(),
         })
     }

@@ -10,7 +10,7 @@
 //!   or the deadline has come. Then `stop` ends all calls within a slice, and the error names the rank.
 //!
 //! Locks: `pending`, then `directory` or the engine, one at a time; `failed` inside of `pending`. Whoever changes what is
-//! waited for takes `pending` once before it notifies `met`, so that no news is missed. No lock is held while
+//! waited for takes `pending` once before it notifies `met`, so that no change is missed. No lock is held while
 //! `interrupted` is asked: it may run code of the caller's.
 
 use std::sync::Arc;
@@ -87,7 +87,7 @@ impl Meeting<'_> {
         }
     }
 
-    /// Opens the door if there is anybody who has to come through it.
+    /// Listens if anybody has to call this process over TCP.
     fn listen(&self) -> Result<(), EngineError> {
         let comes = |descriptor: &PeerDescriptor| {
             !self.node.descriptor.shares_memory_with(descriptor) && !self.node.calls(descriptor)
@@ -140,7 +140,7 @@ impl Meeting<'_> {
         }
     }
 
-    /// Notes who is found by now. If nobody new is, waits for a slice or for news.
+    /// Notes who is found by now. If nobody new is, waits for a slice or for a change.
     fn look(&self, calls: &Calls, found: &mut [Option<usize>]) -> Result<(), EngineError> {
         let mut pending = self.node.pending.lock();
         let mut came = Vec::new();

@@ -1,4 +1,4 @@
-//! The one door for user callbacks: the workers, threads of which one leads and the others run callbacks or rest.
+//! Where user callbacks run: on the workers, threads of which one leads and the others run callbacks or rest.
 
 use std::sync::Arc;
 use std::thread::JoinHandle;

@@ -168,4 +168,22 @@ mod tests {
         (0..1000).for_each(|number| endpoints.keep(1, number, vec![0; 40]));
         assert_eq!(endpoints.offers.lock().invitations.len(), MOST_OFFERS);
     }
+
+    /// The engine drops peers under its own lock, so whoever held this one and then wanted the engine would hang with it.
+    #[test]
+    #[cfg(debug_assertions)]
+    fn the_engine_is_not_asked_while_the_sockets_are_locked() {
+        let (endpoints, engine) = (DatagramEndpoints::default(), Mutex::new(LockRank::Engine, ()));
+        let open = || {
+            drop(engine.lock());
+            Err(io::ErrorKind::Other.into())
+        };
+        let asked = std::panic::AssertUnwindSafe(|| endpoints.find_or_open(7, open).is_err());
+        let why = std::panic::catch_unwind(asked).expect_err("it is out of order");
+        let why = why.downcast::<String>().expect("it says why");
+        assert_eq!(*why, "locks out of order: Engine is taken while Endpoints is held; it goes before it");
+        // In their order they are free again.
+        let _engine = engine.lock();
+        endpoints.drop_peer(1);
+    }
 }

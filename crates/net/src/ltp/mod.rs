@@ -1,7 +1,7 @@
 //! The live driver of the loss-tolerant transport: one UDP socket and one thread for all peers of a process.
 //!
 //! `tweed_proto::ltp::Link` decides what leaves when, and what a packet that came in means. Here are the socket
-//! (`socket`), the bursts that go through it (`burst`), the seal on each packet (`seal`, with keys that travel in an
+//! (`socket`), the bursts that go through it (`burst`), the seal on each packet (`seal`, with keys that come in an
 //! `invitation`), the peers (`peers`, `peer`), memory for what arrives (`landing`), and the thread that walks from one
 //! to the next (`thread`, which sleeps in `wait` on an `event`).
 
@@ -106,7 +106,7 @@ struct Shared {
 }
 
 /// Something to tell the [`Handler`].
-enum Word {
+enum Notice {
     Received {
         peer: usize,
         tag: [u8; TAG_BYTES],

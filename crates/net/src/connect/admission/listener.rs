@@ -54,22 +54,22 @@ impl Connection {
 }
 
 /// Who has to make room next among these, and in how long.
-fn next_to_go(guests: &mut [Connection], patience: Duration) -> Option<(&mut Connection, Duration)> {
-    let present = guests.iter_mut().filter(|g| !g.evicted);
-    let left = |g: &Connection| g.grace(patience).saturating_sub(g.since.elapsed());
-    present.map(|g| (left(g), g)).min_by_key(|(left, g)| (g.heard, *left)).map(|(left, g)| (g, left))
+fn next_to_go(connections: &mut [Connection], patience: Duration) -> Option<(&mut Connection, Duration)> {
+    let present = connections.iter_mut().filter(|c| !c.evicted);
+    let left = |c: &Connection| c.grace(patience).saturating_sub(c.since.elapsed());
+    present.map(|c| (left(c), c)).min_by_key(|(left, c)| (c.heard, *left)).map(|(left, c)| (c, left))
 }
 
 /// Whoever was sent away has made room already: its thread ends when the machine finds time for it.
-fn has_room(guests: &[Connection]) -> bool {
-    guests.len() < 2 * MOST_CALLERS && guests.iter().filter(|g| !g.evicted).count() < MOST_CALLERS
+fn has_room(connections: &[Connection]) -> bool {
+    connections.len() < 2 * MOST_CALLERS && connections.iter().filter(|c| !c.evicted).count() < MOST_CALLERS
 }
 
 #[derive(Default)]
 struct State {
     listening: bool,
     closed: bool,
-    guests: Vec<Connection>,
+    connections: Vec<Connection>,
 }
 
 /// See the module's documentation.
@@ -123,7 +123,7 @@ impl Listener {
             match self.listener.accept() {
                 _ if node.driver.is_stopping() => return,
                 Ok((socket, from)) => self.let_in(node, number, Arc::new(socket), from),
-                // No descriptors are left, as a rule: one may come free when a guest leaves.
+                // No descriptors are left, as a rule: one may come free when a connection leaves.
                 Err(_) => drop(self.changed.wait_timeout(self.state.lock(), GRACE)),
             }
         }
@@ -137,7 +137,7 @@ impl Listener {
         from: SocketAddr,
     ) {
         let (since, round_trip) = (Instant::now(), round_trip(&socket));
-        let guest = Connection {
+        let connection = Connection {
             number,
             socket: Arc::clone(&socket),
             since,
@@ -145,7 +145,7 @@ impl Listener {
             heard: false,
             evicted: false,
         };
-        self.state.lock().guests.push(guest);
+        self.state.lock().connections.push(connection);
         let (listener, node) = (Arc::clone(self), Arc::clone(node));
         let greet = move || {
             let met = node.admit_wire(socket, &listener.stop, || listener.note_heard(number));
@@ -160,25 +160,25 @@ impl Listener {
     }
 
     fn note_heard(&self, number: u64) {
-        self.state.lock().guests.iter_mut().filter(|g| g.number == number).for_each(|g| g.heard = true);
+        self.state.lock().connections.iter_mut().filter(|c| c.number == number).for_each(|c| c.heard = true);
     }
 
     /// Whether it had been asked to.
     fn leave(&self, number: u64) -> bool {
         let mut state = self.state.lock();
-        let place = state.guests.iter().position(|g| g.number == number);
+        let place = state.connections.iter().position(|c| c.number == number);
         self.changed.notify_all();
-        place.is_some_and(|at| state.guests.swap_remove(at).evicted)
+        place.is_some_and(|at| state.connections.swap_remove(at).evicted)
     }
 
     /// Waits until there is a place; `false` if the listener was closed.
     fn make_room(&self, patience: Duration) -> bool {
         let mut state = self.state.lock();
-        while !state.closed && !has_room(&state.guests) {
-            let pause = match next_to_go(&mut state.guests, patience) {
-                Some((guest, Duration::ZERO)) => {
-                    guest.evicted = true;
-                    let _ = guest.socket.shutdown(Shutdown::Both);
+        while !state.closed && !has_room(&state.connections) {
+            let pause = match next_to_go(&mut state.connections, patience) {
+                Some((connection, Duration::ZERO)) => {
+                    connection.evicted = true;
+                    let _ = connection.socket.shutdown(Shutdown::Both);
                     continue;
                 }
                 Some((_, left)) => left,
@@ -189,15 +189,15 @@ impl Listener {
         !state.closed
     }
 
-    /// Wakes the thread, which then sees that it is to stop, and sends all guests away.
+    /// Wakes the thread, which then sees that it is to stop, and sends all connections away.
     pub(crate) fn close(&self) {
         self.stop.set();
         let mut state = self.state.lock();
         state.closed = true;
         // SAFETY: a plain system call on a descriptor that we own. It ends an `accept` that waits.
         unsafe { libc::shutdown(self.listener.as_raw_fd(), libc::SHUT_RDWR) };
-        for guest in &state.guests {
-            let _ = guest.socket.shutdown(Shutdown::Both);
+        for connection in &state.connections {
+            let _ = connection.socket.shutdown(Shutdown::Both);
         }
         self.changed.notify_all();
     }
@@ -258,7 +258,7 @@ fn bind_to<A>(socket: &OwnedFd, address: &A) -> io::Result<()> {
 mod tests {
     use super::*;
 
-    fn guest(number: u64, age_ms: u64, heard: bool, round_trip_ms: u64) -> Connection {
+    fn connection(number: u64, age_ms: u64, heard: bool, round_trip_ms: u64) -> Connection {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let socket = Arc::new(TcpStream::connect(listener.local_addr().unwrap()).unwrap());
         let since = Instant::now().checked_sub(Duration::from_millis(age_ms)).unwrap();
@@ -266,23 +266,23 @@ mod tests {
         Connection { number, socket, since, round_trip, heard, evicted: false }
     }
 
-    fn next(mut guests: Vec<Connection>) -> (u64, bool) {
-        let (guest, left) = next_to_go(&mut guests, Duration::from_secs(10)).unwrap();
-        (guest.number, left.is_zero())
+    fn next(mut connections: Vec<Connection>) -> (u64, bool) {
+        let (connection, left) = next_to_go(&mut connections, Duration::from_secs(10)).unwrap();
+        (connection.number, left.is_zero())
     }
 
     #[test]
     fn who_is_silent_goes_before_who_was_heard() {
-        assert_eq!(next(vec![guest(1, 60_000, true, 0), guest(2, 150, false, 0)]), (2, true));
-        assert_eq!(next(vec![guest(1, 1_000, true, 0), guest(2, 3_000, true, 0)]), (2, true));
-        assert_eq!(next(vec![guest(1, 1_000, true, 0)]), (1, false));
+        assert_eq!(next(vec![connection(1, 60_000, true, 0), connection(2, 150, false, 0)]), (2, true));
+        assert_eq!(next(vec![connection(1, 1_000, true, 0), connection(2, 3_000, true, 0)]), (2, true));
+        assert_eq!(next(vec![connection(1, 1_000, true, 0)]), (1, false));
     }
 
     #[test]
     fn a_long_way_gives_more_time() {
-        assert_eq!(next(vec![guest(1, 500, false, 200), guest(2, 200, false, 0)]), (2, true));
-        assert_eq!(next(vec![guest(1, 500, false, 200)]), (1, false));
-        assert_eq!(next(vec![guest(1, 3_000, true, 200)]), (1, false));
+        assert_eq!(next(vec![connection(1, 500, false, 200), connection(2, 200, false, 0)]), (2, true));
+        assert_eq!(next(vec![connection(1, 500, false, 200)]), (1, false));
+        assert_eq!(next(vec![connection(1, 3_000, true, 200)]), (1, false));
     }
 
     #[test]

@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn the_lobby_has_an_end() {
+    fn only_so_many_callers_wait() {
         let mut pending = Pending::default();
         for i in 0..=MOST_CALLERS {
             assert_eq!(enter(&mut pending, caller(&i.to_string(), 1), (0, 1), i), Ok(()));
