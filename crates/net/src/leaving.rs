@@ -19,7 +19,7 @@ const SHUTDOWN: Duration = Duration::from_secs(1);
 const LAST_CALLBACK: Duration = Duration::from_secs(5);
 
 impl Node {
-    /// Leaves all groups and the network in good order, within [`SHUTDOWN`] where no callback takes longer. Calls that
+    /// Leaves all groups and the network in good order, within `SHUTDOWN` where no callback takes longer. Calls that
     /// are still under way end as aborted. Again, or in a fork, nothing happens.
     ///
     /// It goes on reading until all peers have closed: were its sockets closed with something unread in them, the kernel
@@ -37,13 +37,13 @@ impl Node {
         // Calls that end call back, and who never comes back from that must not hold up the end of the process.
         let closing = std::thread::Builder::new().name("tweed-leave".into()).spawn(move || {
             driver.drive_for_others(driver.engine.lock());
-            driver.settle(Instant::now() + SHUTDOWN / 2, |engine| !engine.is_busy());
+            driver.wait_until(Instant::now() + SHUTDOWN / 2, |engine| !engine.is_busy());
             joined.into_iter().for_each(|number| driver.close_group(number));
         });
         wait_for(closing.into_iter().collect(), SHUTDOWN + LAST_CALLBACK);
         self.driver().send_bye();
         let closed = |engine: &Engine<Live>| (0..engine.peers.len()).all(|peer| engine.peers.is_lost(peer));
-        self.driver().settle(Instant::now() + SHUTDOWN / 2, closed);
+        self.driver().wait_until(Instant::now() + SHUTDOWN / 2, closed);
         self.stop(threads);
     }
 
@@ -61,7 +61,7 @@ impl Node {
 }
 
 impl Driver {
-    /// Tells the peers that it leaves. What comes from them later is of no use here.
+    /// Writes down what is traced, and tells all peers that it leaves.
     fn send_bye(&self) {
         let mut engine = self.engine.lock();
         engine.save_traces();
@@ -70,9 +70,9 @@ impl Driver {
 
     /// Lets the threads work until `done`, or until it is too late. It looks every few milliseconds: what is done once
     /// at the very end is not worth a signal of its own.
-    fn settle(&self, until: Instant, done: impl Fn(&Engine<Live>) -> bool) {
+    fn wait_until(&self, deadline: Instant, done: impl Fn(&Engine<Live>) -> bool) {
         self.ring();
-        while !done(&self.engine.lock()) && Instant::now() < until {
+        while !done(&self.engine.lock()) && Instant::now() < deadline {
             std::thread::sleep(Duration::from_millis(2));
         }
     }

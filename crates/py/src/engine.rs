@@ -102,7 +102,8 @@ impl PyNode {
         let rows = plan.iter().map(|row| plan_row(py, row)).collect::<PyResult<Vec<_>>>()?;
         let number = (group_id ^ (group_id >> 32)) as u32;
         let timeout = Duration::try_from_secs_f64(timeout_s).unwrap_or(Duration::MAX);
-        let spec = GroupSpec { name, number, rank, descriptors: cards, rows, timeout, config: config(server, ltp) };
+        let spec =
+            GroupSpec { name, number, rank, descriptors: cards, rows, timeout, config: config(server, ltp) };
         let raised = Mutex::new(None);
         let interrupted = || match Python::attach(|py| ask(py, watch.as_ref())) {
             Ok(()) => false,

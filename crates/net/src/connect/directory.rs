@@ -4,7 +4,7 @@
 //! each call of that process and goes with the greeting, so it names the link at both ends. An entry is
 //!
 //! - *live* from `enter` on;
-//! - *broken* once the engine has lost the peer (`Links::peers[..].lost`, which the engine's lock guards), or from
+//! - *broken* once the engine has lost the peer (`Engine::peers`, which the engine's lock guards), or from
 //!   `give_up` on, when the other end has told that it lost the link. It never becomes live again: both ends meet anew,
 //!   as a peer with a new number, and the old number stays with the groups that used it;
 //! - *replaced* by an entry with a greater `attempt`. A smaller one is refused, so a half-dead old call cannot push out
