@@ -25,8 +25,8 @@ ARROWS = {
 }
 IMPURE = ["net", "py"]
 
-# The rooms of crates/net (folders, and files beside lib.rs), from below. A room uses only rooms of rows before
-# its own.
+# The rooms of crates/net (folders, and files beside lib.rs), from below. A room uses only rooms of rows
+# before its own.
 NET_ROOMS = [
     {"sync", "stderr", "process", "framing"},
     {"secure"},
