@@ -1,4 +1,5 @@
-//! What the descriptors of a group must agree on before anybody is called. All ranks hold the same descriptors, so all refuse alike.
+//! What the descriptors of a group must agree on before anybody is called. All ranks hold the same ones, so all refuse
+//! alike.
 
 use crate::connect::descriptor::PeerDescriptor;
 use tweed_proto::engine::EngineError;

@@ -59,7 +59,7 @@ impl Connector {
         let known = Agreement { group: name, rank: *rank, descriptors: &descriptors };
         known.check(&self.descriptor)?;
         let deadline = later(Instant::now(), self.options.limits(spec.timeout).fail);
-        let peers = Meeting { node: self, known: &known, deadline, interrupted }.run()?;
+        let peers = Meeting { connector: self, known: &known, deadline, interrupted }.run()?;
         let reach: Vec<Reach> = descriptors
             .iter()
             .map(|c| {
@@ -141,10 +141,10 @@ impl Connector {
         if let Err(refusal) = check_user(&socket) {
             return self.refuse("a process on this host", &refusal);
         }
-        let node = Arc::clone(self);
+        let connector = Arc::clone(self);
         let greet = move || {
-            if let Err(refusal) = node.admit_neighbour(socket) {
-                node.refuse("a process on this host", &refusal);
+            if let Err(refusal) = connector.admit_neighbour(socket) {
+                connector.refuse("a process on this host", &refusal);
             }
         };
         let _ = std::thread::Builder::new().name("tweed-greet".into()).spawn(greet);

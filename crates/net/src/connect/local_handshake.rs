@@ -5,8 +5,8 @@
 //! 1. called -> caller: a challenge;
 //! 2. caller -> called: its greeting, with a challenge of its own, signed with the called one's nonce (`proof`), and with
 //!    the secret if there is one;
-//! 3. called -> caller: its greeting, signed likewise, then the descriptor of its memory; or a refusal;
-//! 4. caller -> called: the descriptor of its memory.
+//! 3. called -> caller: its greeting, signed likewise, then the file of its memory; or a refusal;
+//! 4. caller -> called: the file of its memory.
 //!
 //! Neither passes memory before it has verified what the other signed. The kernel's word on the user at the other end
 //! (`discovery::check_user`) comes before all this.

@@ -35,7 +35,7 @@ const GRACE: Duration = Duration::from_millis(250);
 
 /// One meeting.
 pub(crate) struct Meeting<'a> {
-    pub(crate) node: &'a Arc<Connector>,
+    pub(crate) connector: &'a Arc<Connector>,
     pub(crate) known: &'a Agreement<'a>,
     pub(crate) deadline: Instant,
     /// Whether to give up at once; asked in every slice, on the thread that joins.
@@ -64,12 +64,12 @@ impl Meeting<'_> {
     }
 
     fn others(&self) -> impl Iterator<Item = (usize, &PeerDescriptor)> {
-        self.known.descriptors.iter().enumerate().filter(|(_, c)| c.uid != self.node.descriptor.uid)
+        self.known.descriptors.iter().enumerate().filter(|(_, c)| c.uid != self.connector.descriptor.uid)
     }
 
     /// A link that one end has lost, as its descriptor says, is of no use, even where the other end has not noticed.
     fn give_up_broken(&self) {
-        let own = self.node.descriptor.uid.as_str();
+        let own = self.connector.descriptor.uid.as_str();
         for descriptor in self.known.descriptors {
             for (uid, attempt) in &descriptor.broken {
                 let other = if descriptor.uid == own { uid } else { &descriptor.uid };
@@ -81,18 +81,19 @@ impl Meeting<'_> {
     }
 
     fn give_up(&self, other: &str, attempt: u64) {
-        let peer = self.node.directory.lock().give_up(other, attempt);
+        let peer = self.connector.directory.lock().give_up(other, attempt);
         if let Some(peer) = peer {
-            self.node.driver.post(Event::Lost(peer, "its other end has lost the connection".into()));
+            self.connector.driver.post(Event::Lost(peer, "its other end has lost the connection".into()));
         }
     }
 
     /// Listens if anybody has to call this process over TCP.
     fn listen(&self) -> Result<(), EngineError> {
         let comes = |descriptor: &PeerDescriptor| {
-            !self.node.descriptor.shares_memory_with(descriptor) && !self.node.calls(descriptor)
+            !self.connector.descriptor.shares_memory_with(descriptor) && !self.connector.calls(descriptor)
         };
-        let Some(listener) = self.node.listener.as_ref().filter(|_| self.others().any(|(_, c)| comes(c)))
+        let Some(listener) =
+            self.connector.listener.as_ref().filter(|_| self.others().any(|(_, c)| comes(c)))
         else {
             return Ok(());
         };
@@ -100,17 +101,18 @@ impl Meeting<'_> {
     }
 
     fn start_calls<'s>(&'s self, scope: &'s Scope<'s, '_>, calls: &'s Calls) {
-        let ours = self.others().filter(|(_, c)| self.node.calls(c) && self.node.find(&c.uid).is_none());
+        let ours =
+            self.others().filter(|(_, c)| self.connector.calls(c) && self.connector.find(&c.uid).is_none());
         let (near, far): (Vec<_>, Vec<_>) =
-            ours.partition(|(_, c)| self.node.descriptor.shares_memory_with(c));
-        let (node, deadline) = (self.node, self.deadline);
+            ours.partition(|(_, c)| self.connector.descriptor.shares_memory_with(c));
+        let (connector, deadline) = (self.connector, self.deadline);
         let call = move |rank, descriptor| {
-            let call = Call { descriptor, attempt: node.next_attempt(), deadline, stop: &calls.stop };
-            let near = node.descriptor.shares_memory_with(descriptor);
-            let called = if near { node.dial_neighbour(&call) } else { node.dial_wire(&call) };
+            let call = Call { descriptor, attempt: connector.next_attempt(), deadline, stop: &calls.stop };
+            let near = connector.descriptor.shares_memory_with(descriptor);
+            let called = if near { connector.dial_neighbour(&call) } else { connector.dial_wire(&call) };
             if let Err(refusal) = called {
                 calls.failed.lock().push((rank, refusal));
-                node.notify_met();
+                connector.notify_met();
             }
         };
         if !near.is_empty() {
@@ -142,25 +144,25 @@ impl Meeting<'_> {
 
     /// Notes who is found by now. If nobody new is, waits for a slice or for a change.
     fn look(&self, calls: &Calls, found: &mut [Option<usize>]) -> Result<(), EngineError> {
-        let mut pending = self.node.pending.lock();
+        let mut pending = self.connector.pending.lock();
         let mut came = Vec::new();
         let mut any = false;
         for (rank, descriptor) in self.others() {
             if let Some((attempt, links)) = pending.take(&caller(descriptor)) {
                 came.push((rank, descriptor, attempt, links));
             } else if found[rank].is_none() {
-                found[rank] = self.node.find(&descriptor.uid);
+                found[rank] = self.connector.find(&descriptor.uid);
                 any |= found[rank].is_some();
             }
         }
         let failed = calls.failed.lock().pop();
         if !any && came.is_empty() && failed.is_none() {
-            drop(self.node.met.wait_timeout(pending, SLICE));
+            drop(self.connector.met.wait_timeout(pending, SLICE));
             return Ok(());
         }
         drop(pending);
         for (rank, descriptor, attempt, links) in came {
-            match self.node.link(descriptor, attempt, links) {
+            match self.connector.link(descriptor, attempt, links) {
                 Ok(peer) => found[rank] = Some(peer),
                 Err(Refusal::Outdated) => {}
                 Err(why) => return Err(self.unreachable(rank, &why)),
@@ -175,7 +177,7 @@ impl Meeting<'_> {
 
     /// Whether the ranks that are missing can still be waited for.
     fn check(&self, missing: &[usize]) -> Result<(), EngineError> {
-        let own = &self.node.descriptor;
+        let own = &self.connector.descriptor;
         if let Some(&rank) = missing.iter().find(|&&rank| self.known.descriptors[rank].has_ended(own)) {
             return Err(self.unreachable(rank, &Refusal::Ended));
         }
@@ -184,11 +186,11 @@ impl Meeting<'_> {
         }
         let now = Instant::now();
         let over = |&&rank: &&usize| {
-            let calls = self.node.calls(&self.known.descriptors[rank]);
+            let calls = self.connector.calls(&self.known.descriptors[rank]);
             now >= self.deadline + if calls { GRACE } else { Duration::ZERO }
         };
         let Some(&rank) = missing.iter().find(over) else { return Ok(()) };
-        let (descriptor, pending) = (&self.known.descriptors[rank], self.node.pending.lock());
+        let (descriptor, pending) = (&self.known.descriptors[rank], self.connector.pending.lock());
         let why = match descriptor.key() {
             _ if pending.has_impostor(&caller(descriptor)) => Refusal::Key,
             Some(key) if pending.is_suspect(&key) => Refusal::Secret,
@@ -212,7 +214,7 @@ impl Meeting<'_> {
     }
 
     fn place(&self, descriptor: &PeerDescriptor) -> String {
-        let near = self.node.descriptor.shares_memory_with(descriptor);
+        let near = self.connector.descriptor.shares_memory_with(descriptor);
         if near {
             format!("process {}", descriptor.pid)
         } else {
@@ -242,7 +244,7 @@ impl Meeting<'_> {
                 ));
             }
             _ => {
-                let (rank, host) = (self.known.rank, &self.node.descriptor.host);
+                let (rank, host) = (self.known.rank, &self.connector.descriptor.host);
                 format!("group {group:?}: {name} cannot be reached from rank {rank} on {host}: {why}")
             }
         };

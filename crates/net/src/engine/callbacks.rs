@@ -29,11 +29,11 @@ impl Default for Callbacks {
 
 impl Callbacks {
     /// Starts the first worker.
-    pub(crate) fn start(node: &Arc<Driver>) -> std::io::Result<()> {
-        let of_thread = Arc::clone(node);
+    pub(crate) fn start(driver: &Arc<Driver>) -> std::io::Result<()> {
+        let of_thread = Arc::clone(driver);
         let spawned =
             std::thread::Builder::new().name("tweed-drive".into()).spawn(move || work(&of_thread))?;
-        node.callbacks.threads.lock().push(spawned);
+        driver.callbacks.threads.lock().push(spawned);
         Ok(())
     }
 
@@ -77,10 +77,10 @@ impl Driver {
 }
 
 /// What a worker does all its life.
-fn work(node: &Arc<Driver>) {
+fn work(driver: &Arc<Driver>) {
     loop {
-        match node.callbacks.next() {
-            Task::Lead => lead(node),
+        match driver.callbacks.next() {
+            Task::Lead => lead(driver),
             Task::Run(callback) => callback(),
             Task::Rest => {}
             Task::Stop => return,
@@ -89,17 +89,17 @@ fn work(node: &Arc<Driver>) {
 }
 
 /// Drives the engine whenever there is something to do, until callbacks are to be run.
-fn lead(node: &Arc<Driver>) {
-    while !node.is_stopping() {
-        let found = node.lead_once();
-        let (callback, wake) = node.callbacks.workers.lock().step_down(found);
-        node.wake_worker(wake);
+fn lead(driver: &Arc<Driver>) {
+    while !driver.is_stopping() {
+        let found = driver.lead_once();
+        let (callback, wake) = driver.callbacks.workers.lock().step_down(found);
+        driver.wake_worker(wake);
         if let Some(callback) = callback {
             return callback();
         }
     }
     // Callbacks of the last operations.
-    node.callbacks.workers.lock().stop();
+    driver.callbacks.workers.lock().stop();
 }
 
 /// Waits for the end of threads. Those that take longer go on alone.

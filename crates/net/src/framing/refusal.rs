@@ -114,7 +114,7 @@ impl fmt::Display for Refusal {
             Refusal::Stranger => write!(
                 f,
                 "it cannot show that it belongs to this run: it is another process than the one that was looked for, or \
-                 one that has not read the descriptors"
+                 one that has not read the launcher's store"
             ),
             Refusal::Ended => write!(f, "its process has ended"),
             Refusal::Outdated => write!(f, "it has called again since"),

@@ -1,8 +1,8 @@
 //! The order in which a thread may take the locks of this crate.
 //!
-//! Two threads that take two locks in different orders wait for each other forever, once in a million runs. So each lock has
-//! a rank, and a thread takes only locks of higher rank than all that it holds. Debug builds check this at every lock, whether
-//! another thread is near or not, and panic with both names; release builds check nothing.
+//! Two threads that take two locks in different orders wait for each other forever, once in a million runs. So each lock
+//! has a rank, and a thread takes only locks of higher rank than all that it holds. Debug builds check this at every lock,
+//! whether another thread is near or not, and panic with both names; release builds check nothing.
 
 /// The locks by the fields that they are, outermost first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -19,15 +19,12 @@ pub(crate) enum LockRank {
     Pending,
     /// `Calls::failed` of a meeting.
     Failed,
-    /// `Driver::engine`: held while the engine is driven. What goes before it must not be taken by [`Host`]'s methods, which
-    /// the engine calls; what they take goes after it.
-    ///
-    /// [`Host`]: tweed_proto::engine::Host
+    /// `Driver::engine`: held while the engine is driven, which calls the methods of `Live`: what they take goes after it.
     Engine,
     /// `Connector::directory`.
     Directory,
-    /// `DatagramEndpoints::endpoints`: sockets for packets. The engine takes it to drop a peer, so nobody who holds it may ask
-    /// the engine anything.
+    /// `DatagramEndpoints::endpoints`: sockets for packets. The engine takes it to drop a peer, so nobody who holds it may
+    /// ask the engine anything.
     Endpoints,
     /// `DatagramEndpoints::offers`: invitations of peers.
     Offers,

@@ -1,7 +1,8 @@
 //! std's mutex and condition variable, with a place in the order of locks.
 //!
 //! These two are the only locks of the crate: `clippy.toml` forbids std's elsewhere.
-//! A poisoned lock means that a thread panicked; what it guards is still whole enough to shut down, so it is taken all the same.
+//! A poisoned lock means that a thread panicked; what it guards is still whole enough to shut down, so it is taken all
+//! the same.
 #![allow(clippy::disallowed_types, reason = "these are what the others are to use")]
 
 use std::ops::{Deref, DerefMut};

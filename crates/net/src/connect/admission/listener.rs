@@ -24,7 +24,7 @@ use crate::framing::Refusal;
 use crate::sync::stop::Stop;
 use crate::sync::{Condvar, LockRank, Mutex};
 
-/// So many may be introducing themselves at a time. Each takes a descriptor, of which a process often has 1024.
+/// So many may be introducing themselves at a time. Each takes a file descriptor, of which a process often has 1024.
 const MOST_CALLERS: usize = 256;
 /// When there are as many, a silent one that has taken longer than this and some round trips has to go.
 const GRACE: Duration = Duration::from_millis(100);
@@ -110,19 +110,19 @@ impl Listener {
     }
 
     /// Lets callers in until the node stops.
-    pub(crate) fn run(self: &Arc<Self>, node: &Arc<Connector>) {
+    pub(crate) fn run(self: &Arc<Self>, connector: &Arc<Connector>) {
         let mut state = self.state.lock();
         while !state.listening && !state.closed {
             state = self.changed.wait(state);
         }
         drop(state);
         for number in 0.. {
-            if !self.make_room(node.limits().greet) {
+            if !self.make_room(connector.limits().greet) {
                 return;
             }
             match self.listener.accept() {
-                _ if node.driver.is_stopping() => return,
-                Ok((socket, from)) => self.let_in(node, number, Arc::new(socket), from),
+                _ if connector.driver.is_stopping() => return,
+                Ok((socket, from)) => self.let_in(connector, number, Arc::new(socket), from),
                 // No descriptors are left, as a rule: one may come free when a connection leaves.
                 Err(_) => drop(self.changed.wait_timeout(self.state.lock(), GRACE)),
             }
@@ -131,7 +131,7 @@ impl Listener {
 
     fn let_in(
         self: &Arc<Self>,
-        node: &Arc<Connector>,
+        connector: &Arc<Connector>,
         number: u64,
         socket: Arc<TcpStream>,
         from: SocketAddr,
@@ -146,12 +146,12 @@ impl Listener {
             evicted: false,
         };
         self.state.lock().connections.push(connection);
-        let (listener, node) = (Arc::clone(self), Arc::clone(node));
+        let (listener, connector) = (Arc::clone(self), Arc::clone(connector));
         let greet = move || {
-            let met = node.admit_wire(socket, &listener.stop, || listener.note_heard(number));
+            let met = connector.admit_wire(socket, &listener.stop, || listener.note_heard(number));
             let evicted = listener.leave(number);
             if let Err(refusal) = met {
-                node.refuse(&from.to_string(), &if evicted { Refusal::Crowd } else { refusal });
+                connector.refuse(&from.to_string(), &if evicted { Refusal::Crowd } else { refusal });
             }
         };
         if std::thread::Builder::new().name("tweed-greet".into()).spawn(greet).is_err() {

@@ -1,7 +1,7 @@
 //! Who may come in: closed by default, a secret for other hosts, and strangers turned away without harm.
 //!
-//! `listener` lets callers in, so many at a time; `preamble`, `frame` and `deadline_stream` are how one speaks with somebody unknown;
-//! `pending` is where callers wait until a group names them; `refusal` says why one was turned away, and counts.
+//! `listener` lets callers in, so many at a time; over a `deadline_stream`, they are heard out (`framing`, and the handshakes
+//! of `connect`); `pending` is where they wait until a group names them; `refusals` counts those that were turned away.
 
 pub(crate) mod deadline_stream;
 pub(crate) mod listener;
