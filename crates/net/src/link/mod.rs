@@ -19,8 +19,9 @@
 //!
 //! Locks: a stream's `queue`, then, in the kernel's place, `Sealed`'s; `withdrawn`; the `buffer_pool`; the arena's
 //! `blocks`; the registry of `fork`, which goes last since a user may fork at any time: it is held from before a fork
-//! until after it. The engine's lock makes this process the only one to put and to take, and is held by the caller. Words
-//! in shared memory are atomic, and no process locks another out there: one that is stopped or killed holds up nobody.
+//! until after it. The engine's lock makes this process the only one to put and to take, and is held by the caller. What
+//! both sides of shared memory change at once is atomic, and no process locks another out there: one that is stopped or
+//! killed holds up nobody.
 //!
 //! What cannot happen: a message is put and its reader sleeps on (`wakeup_model`, under loom); memory that was mapped
 //! becomes shorter; an offset or length of a peer leads outside of a mapping; a child closes a connection of its parent,

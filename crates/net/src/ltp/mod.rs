@@ -14,8 +14,8 @@
 //! is *gone* after `drop_peer`, or when genuine packets make no sense; a new `invite` under its number begins anew.
 //!
 //! A message that was given to `send` is *waiting*, then *sending*, and it ends in one of three ways: the peer has closed
-//! it (`Handler::delivered`), it was cancelled, or its peer is gone. A burst is a copy, so from then on its memory is not
-//! read.
+//! it (`Handler::delivered`), it was cancelled, or its peer is gone. Its memory is read only under `peers`: what leaves is a
+//! copy (`burst`). So once a cancelling caller has had the lock, nobody reads it.
 //!
 //! Whose move it is: callers take `peers`, change a link and wake the thread. The thread alone receives, runs timers and
 //! sends; it takes `peers` for one step at a time, and lets callers go first (`callers`), who may hold the engine's lock.
@@ -24,8 +24,8 @@
 //! lock goes before all of them, since the engine sends and drops peers under it; nobody here takes it. The thread calls
 //! its handler, and asks it for memory, with none held.
 //!
-//! What cannot happen: a forged or repeated packet changes a link, or moves a sealed peer's address; a message is read
-//! after its ticket was given back; the thread sleeps through a call (`wait_model`, under loom).
+//! What cannot happen: a repeated packet changes a link; a forged one changes a sealed link, or moves its peer's
+//! address (in the clear it can); a message is read after its ticket was given back; the thread sleeps through a call (`wait_model`, under loom).
 
 mod burst;
 pub(crate) mod endpoints;
