@@ -25,6 +25,20 @@ ARROWS = {
 }
 IMPURE = ["net", "py"]
 
+# The rooms of crates/net (folders, and files beside lib.rs), from below. A room uses only rooms of rows
+# before its own.
+NET_ROOMS = [
+    {"sync", "stderr", "process", "framing"},
+    {"secure"},
+    {"link"},
+    {"ltp", "operation"},
+    {"engine"},
+    {"connect"},
+    {"group"},
+    {"node"},
+    {"leaving", "ctable", "parsers"},
+]
+
 
 def _toml(name: str) -> dict[str, Any]:
     return tomllib.loads((HOUSE / name).read_text())
@@ -62,6 +76,35 @@ def test_a_crate_uses_only_crates_below_it(crate: str) -> None:
 
 def test_only_impure_crates_are_free_of_the_rules_for_pure_ones() -> None:
     assert sorted(path.parent.name for path in HOUSE.glob("crates/*/clippy.toml")) == IMPURE
+
+
+def _net_files() -> dict[Path, tuple[str, ...]]:
+    """The files of crates/net that are not tests, each with the path of its module."""
+    src = HOUSE / "crates/net/src"
+    paths = [path for path in src.rglob("*.rs") if not path.stem.endswith("_model") and path.stem != "tests"]
+    inner = {path: path.relative_to(src).with_suffix("").parts for path in paths if path.name != "lib.rs"}
+    return {path: parts[:-1] if parts[-1] == "mod" else parts for path, parts in inner.items()}
+
+
+def _used_by(path: Path, module: tuple[str, ...]) -> set[str]:
+    """The names that a file takes from the root of its crate, by `crate::` or by as many `super::`."""
+    code = re.split(r"\n#\[cfg\((?:all\()?test\b", path.read_text())[0]  # tests stand at the end
+    code = re.sub(r"//.*", "", code)
+    root = rf"(?:\bcrate::|(?<!::)\b(?:super::){{{len(module)}}})"
+    return set(re.findall(rf"{root}(\w+|\{{)", code))
+
+
+def test_a_room_of_the_engine_uses_only_rooms_below_it() -> None:
+    row = {room: number for number, rooms in enumerate(NET_ROOMS) for room in rooms}
+    files = _net_files()
+    assert {module[0] for module in files.values()} == set(row)
+    upwards = [
+        f"{path.relative_to(HOUSE)} uses crate::{used}"
+        for path, module in files.items()
+        for used in _used_by(path, module) - {module[0]}
+        if row.get(used, len(row)) >= row[module[0]]
+    ]
+    assert upwards == []
 
 
 @pytest.mark.parametrize("crate", CRATES)

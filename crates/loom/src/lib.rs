@@ -7,11 +7,8 @@
 // Only a part of each file is used here, and the files are of a crate that may look at the clock.
 #![allow(dead_code, unreachable_pub, clippy::disallowed_methods)]
 
-#[path = "../../net/src/sync"]
-mod sync {
-    pub(crate) mod atomic;
-    pub(crate) mod cell;
-}
+#[path = "../../net/src/sync/mod.rs"]
+mod sync;
 
 #[path = "../../net/src/link"]
 mod link {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use tweed_proto::engine::delivery::Delivery;
@@ -13,12 +13,14 @@ use tweed_proto::engine::{Draft, EngineError, Event};
 use tweed_proto::Reach;
 use tweed_schedule::{Collective, Rank};
 
+use crate::connect::connector::Connector;
 use crate::connect::descriptor::host_name;
+use crate::engine::driver::Driver;
 use crate::link::stats::{LinkStats, Packets, Wires};
 use crate::operation::compute::prescale;
 use crate::operation::op::Op;
 use crate::operation::plans::{PlanRow, Plans};
-use crate::state::{lock, Inner};
+use crate::sync::{LockRank, Mutex};
 
 /// Up to so many bytes, an asynchronous call sends its part on the caller's thread.
 const INLINE_BYTES: u64 = 64 << 10;
@@ -28,7 +30,8 @@ const MAX_NOTE: usize = 64 << 10;
 
 /// A rank's handle on a group.
 pub struct Group {
-    pub(crate) inner: Arc<Inner>,
+    connector: Arc<Connector>,
+    driver: Arc<Driver>,
     pub(crate) members: Arc<Members>,
     plans: Mutex<Plans>,
     /// The thread that called first; 0: none has. By the address of something that is its own.
@@ -38,14 +41,22 @@ pub struct Group {
 }
 
 impl Group {
-    pub(crate) fn new(inner: Arc<Inner>, members: Arc<Members>, plans: Plans) -> Group {
+    pub(crate) fn new(connector: Arc<Connector>, members: Arc<Members>, plans: Plans) -> Group {
         let (caller, several_callers) = (AtomicUsize::new(0), AtomicBool::new(false));
-        Group { inner, members, plans: Mutex::new(plans), caller, several_callers }
+        let driver = Arc::clone(&connector.driver);
+        Group {
+            connector,
+            driver,
+            members,
+            plans: Mutex::new(LockRank::Plans, plans),
+            caller,
+            several_callers,
+        }
     }
 
     /// Runs later calls by these rows. All ranks must do so between the same two calls.
     pub fn adopt(&self, rows: Vec<PlanRow>) -> Result<(), EngineError> {
-        *lock(&self.plans) = Plans::new(rows, &self.members.config)?;
+        *self.plans.lock() = Plans::new(rows, &self.members.config)?;
         Ok(())
     }
 
@@ -74,7 +85,7 @@ impl Group {
 
     /// What went over the links to each rank, and how late each came.
     pub fn stats(&self) -> Vec<LinkStats> {
-        let engine = lock(&self.inner.engine);
+        let engine = self.driver.engine.lock();
         let rows = engine.stats(self.members.number);
         let rows = (0..).zip(rows).map(|(rank, row)| {
             let host = row.peer.and_then(|p| engine.peers.get(p)).map_or_else(host_name, |p| p.host.clone());
@@ -112,38 +123,38 @@ impl Group {
             let text = format!("a note of {} bytes; at most {MAX_NOTE} can be left", text.len());
             return Err(EngineError::Usage(text));
         }
-        lock(&self.inner.engine).set_note(self.members.number, text.to_vec());
+        self.driver.engine.lock().set_note(self.members.number, text.to_vec());
         Ok(())
     }
 
     /// At rank 0: the latest text of each rank that has left one.
     pub fn notes(&self) -> BTreeMap<Rank, Vec<u8>> {
-        lock(&self.inner.engine).notes(self.members.number)
+        self.driver.engine.lock().notes(self.members.number)
     }
 
     /// That memory of this rank loses no parts in any contribution to this group; of 0 bytes: it may again.
     pub fn keep_whole(&self, address: usize, bytes: usize) {
-        lock(&self.inner.engine).keep_whole(self.members.number, address as u64, bytes as u64);
+        self.driver.engine.lock().keep_whole(self.members.number, address as u64, bytes as u64);
     }
 
     /// How operations were delivered that have ended since the last call, oldest first. Only a few thousand are kept.
     pub fn take_deliveries(&self) -> Vec<Delivery> {
-        lock(&self.inner.engine).take_deliveries(self.members.number)
+        self.driver.engine.lock().take_deliveries(self.members.number)
     }
 
     /// How wires are set up, in words.
     pub fn wire_settings(&self) -> String {
-        self.inner.wire_settings()
+        self.connector.wire_settings()
     }
 
     /// How long what may take, in words.
     pub fn limits(&self) -> String {
-        let deadline = self.inner.options.deadline;
+        let deadline = self.connector.options.deadline;
         let allowed = match deadline {
             Some(deadline) => format!("a step may be {} s late", deadline.as_secs_f64()),
             None => "no deadline is set (TWEED_DEADLINE), torch's timeout counts".into(),
         };
-        format!("{allowed}: {}", self.inner.options.limits(self.members.timeout))
+        format!("{allowed}: {}", self.connector.options.limits(self.members.timeout))
     }
 
     /// Starts an operation. What is wrong with the call is told by the operation.
@@ -163,13 +174,13 @@ impl Group {
         if self.check_process().is_err() {
             return op.is_ended();
         }
-        self.inner.wait(op, limit)
+        self.driver.wait(op, limit)
     }
 
     /// Refuses to work in a fork of the process that made the group: no lock of the engine may be taken there, as it
     /// may be held by a thread that the fork did not copy.
     pub fn check_process(&self) -> Result<(), EngineError> {
-        self.inner.check_process()
+        self.driver.check_process()
     }
 
     /// Ends all that is under way, here and at the others.
@@ -177,17 +188,17 @@ impl Group {
         if self.check_process().is_err() {
             return;
         }
-        self.inner.post(Event::Abort(self.members.number, reason.to_owned()));
+        self.driver.post(Event::Abort(self.members.number, reason.to_owned()));
     }
 
     /// Shared memory that peers read and write in place.
     pub fn alloc(&self, bytes: u64) -> Option<*mut u8> {
-        self.inner.alloc(bytes)
+        self.driver.alloc(bytes)
     }
 
     /// Gives back what `alloc` returned.
     pub fn free(&self, address: *mut u8) {
-        self.inner.free(address);
+        self.driver.free(address);
     }
 
     /// What may have made ranks disagree, if threads of this process could have overtaken each other.
@@ -208,21 +219,21 @@ impl Group {
     }
 
     fn draft(&self, mut request: Request) -> Result<Draft<Arc<Op>>, EngineError> {
-        self.inner.check_process()?;
+        self.driver.check_process()?;
         self.note_caller();
         request.check(self.members.rank, self.ranks())?;
         let plan = self.plan(&request)?;
         let call = Arc::new(Op::new(prescale(&mut request)));
-        Ok(Draft { call, group: Arc::clone(&self.members), request, plan, started: self.inner.now() })
+        Ok(Draft { call, group: Arc::clone(&self.members), request, plan, started: self.driver.now() })
     }
 
     fn post(&self, draft: Draft<Arc<Op>>) -> Arc<Op> {
         let op = Arc::clone(&draft.call);
         let small = draft.request.whole_bytes(self.ranks()) <= INLINE_BYTES;
         let blocking = draft.request.blocking;
-        self.inner.enqueue(Event::Submit(draft));
+        self.driver.enqueue(Event::Submit(draft));
         if !blocking {
-            self.inner.set_off(small);
+            self.driver.set_off(small);
         }
         op
     }
@@ -236,12 +247,12 @@ impl Group {
             Operation::Collective { what, root } => (what, if what.is_rooted() { root } else { 0 }),
         };
         let bytes = request.whole_bytes(self.ranks());
-        lock(&self.plans).find(what, root, bytes, self.members.rank).map(Some)
+        self.plans.lock().find(what, root, bytes, self.members.rank).map(Some)
     }
 }
 
 impl Drop for Group {
     fn drop(&mut self) {
-        self.inner.close_group(self.members.number);
+        self.driver.close_group(self.members.number);
     }
 }

@@ -7,74 +7,72 @@ use std::time::{Duration, Instant};
 
 use tweed_proto::engine::Engine;
 
+use crate::engine::callbacks::wait_for;
+use crate::engine::driver::Driver;
 use crate::engine::live::Live;
 use crate::node::Node;
-use crate::state::{lock, Inner};
 
 /// A process that leaves gives calls under way and its peers so long.
-const FAREWELL: Duration = Duration::from_secs(1);
+const SHUTDOWN: Duration = Duration::from_secs(1);
 
 /// And its threads so long, which may be in a callback of the user. Who does not come back from it is left there.
 const LAST_CALLBACK: Duration = Duration::from_secs(5);
 
 impl Node {
-    /// Leaves all groups and the network in good order, within [`FAREWELL`] where no callback takes longer. Calls that
+    /// Leaves all groups and the network in good order, within `SHUTDOWN` where no callback takes longer. Calls that
     /// are still under way end as aborted. Again, or in a fork, nothing happens.
     ///
     /// It goes on reading until all peers have closed: were its sockets closed with something unread in them, the kernel
     /// would reset the connections and throw away what a peer has not read yet, perhaps of its last call.
     pub fn leave(&self) {
-        if self.inner.check_process().is_err() {
+        if self.driver().check_process().is_err() {
             return;
         }
-        let threads = std::mem::take(&mut *lock(&self.threads));
+        let threads = std::mem::take(&mut *self.threads.lock());
         if threads.is_empty() {
             return;
         }
-        let joined = std::mem::take(&mut *lock(&self.joined));
-        let node = Arc::clone(&self.inner);
+        let joined = std::mem::take(&mut *self.joined.lock());
+        let driver = Arc::clone(self.driver());
         // Calls that end call back, and who never comes back from that must not hold up the end of the process.
         let closing = std::thread::Builder::new().name("tweed-leave".into()).spawn(move || {
-            node.drive_for_others(lock(&node.engine));
-            node.settle(Instant::now() + FAREWELL / 2, |engine| !engine.is_busy());
-            joined.into_iter().for_each(|number| node.close_group(number));
+            driver.drive_for_others(driver.engine.lock());
+            driver.wait_until(Instant::now() + SHUTDOWN / 2, |engine| !engine.is_busy());
+            joined.into_iter().for_each(|number| driver.close_group(number));
         });
-        wait_for(closing.into_iter().collect(), FAREWELL + LAST_CALLBACK);
-        self.inner.send_bye();
+        wait_for(closing.into_iter().collect(), SHUTDOWN + LAST_CALLBACK);
+        self.driver().send_bye();
         let closed = |engine: &Engine<Live>| (0..engine.peers.len()).all(|peer| engine.peers.is_lost(peer));
-        self.inner.settle(Instant::now() + FAREWELL / 2, closed);
+        self.driver().wait_until(Instant::now() + SHUTDOWN / 2, closed);
         self.stop(threads);
     }
 
     fn stop(&self, threads: Vec<JoinHandle<()>>) {
-        self.inner.endpoints.close();
-        self.inner.stopping.store(true, Ordering::Release);
-        if let Some(listener) = &self.inner.listener {
+        self.driver().endpoints.close();
+        self.driver().stopping.store(true, Ordering::Release);
+        if let Some(listener) = &self.connector.listener {
             listener.close();
         }
-        self.inner.watcher.wake();
-        self.inner.ring();
-        self.inner.callbacks.stop(LAST_CALLBACK);
+        self.driver().watcher.wake();
+        self.driver().ring();
+        self.driver().callbacks.stop(LAST_CALLBACK);
         wait_for(threads, LAST_CALLBACK);
     }
 }
 
-/// Waits for the end of threads. Those that take longer go on alone.
-pub(crate) fn wait_for(threads: Vec<JoinHandle<()>>, most: Duration) {
-    let until = Instant::now() + most;
-    for thread in threads {
-        while !thread.is_finished() && Instant::now() < until {
-            std::thread::sleep(Duration::from_millis(2));
-        }
+impl Driver {
+    /// Writes down what is traced, and tells all peers that it leaves.
+    fn send_bye(&self) {
+        let mut engine = self.engine.lock();
+        engine.save_traces();
+        engine.send_bye();
     }
-}
 
-impl Inner {
     /// Lets the threads work until `done`, or until it is too late. It looks every few milliseconds: what is done once
     /// at the very end is not worth a signal of its own.
-    fn settle(&self, until: Instant, done: impl Fn(&Engine<Live>) -> bool) {
+    fn wait_until(&self, deadline: Instant, done: impl Fn(&Engine<Live>) -> bool) {
         self.ring();
-        while !done(&lock(&self.engine)) && Instant::now() < until {
+        while !done(&self.engine.lock()) && Instant::now() < deadline {
             std::thread::sleep(Duration::from_millis(2));
         }
     }

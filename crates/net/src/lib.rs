@@ -1,16 +1,25 @@
 //! The engine: sockets, shared memory, threads. The only crate that touches the world.
 //!
-//! A process has one [`Node`]; ranks that know each other's address cards join to a [`Group`]; a group runs
-//! [`Request`]s, each along the schedule that its plan names. The deciding is done by `tweed-proto`.
+//! A process has one [`Node`]; ranks that know each other's descriptors join to a [`Group`]; a group runs [`Request`]s,
+//! each along the schedule that its plan names. The deciding is done by `tweed-proto`.
 //!
-//! The rooms, from below: `sync` (locks in one order, atomics), `secure` (keys, sealed records), `link` (shared memory and
-//! TCP), `ltp` (datagrams), `operation` (one call: its request, schedule and memory), `engine` (the loop, and the threads
-//! that drive it), `connect` (how processes come to know each other, and who is let in). `node` and `group` are what
-//! callers hold, `leaving` is their end; `ctable` is the same for C.
+//! The rooms, from below; each uses only those before it (`tests/test_house.py` has the table):
+//!
+//! - `sync` (locks in one order, atomics, waits that end), `stderr`, `process` (what the kernel tells of one), `framing`
+//!   (what is said before both ends know each other);
+//! - `secure`: keys, the handshake, sealed records;
+//! - `link`: shared memory, and streams over sockets;
+//! - `ltp`: packets, and `operation`: one call as its caller holds it, its schedule and arithmetic;
+//! - `engine`: the loop, and the threads that drive it;
+//! - `connect`: how processes come to know each other, and who is let in;
+//! - `group` and `node`, which callers hold; `leaving`, their end; `ctable`, the same for C; `parsers`, for tests alone.
+//!
+//! Each room begins with its theory of operation. `sync::lock_order` has the order of all locks.
 
 mod connect;
 mod ctable;
 mod engine;
+mod framing;
 mod group;
 mod leaving;
 mod link;
@@ -20,16 +29,17 @@ mod node;
 mod operation;
 #[doc(hidden)]
 pub mod parsers;
+mod process;
 mod secure;
-mod state;
 mod stderr;
 mod sync;
 
 pub use connect::admission::Admission;
+pub use connect::options::{GroupSpec, NodeOptions};
 pub use ctable::{Table, TABLE};
 pub use group::Group;
 pub use link::stats::{LinkStats, Packets, Wires};
-pub use node::{GroupSpec, Node, NodeOptions};
+pub use node::Node;
 pub use operation::op::Op;
 pub use operation::plans::PlanRow;
 pub use secure::Secret;

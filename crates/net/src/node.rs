@@ -1,81 +1,22 @@
 //! A process's place in the network: its memory, its listeners, its threads, and the engine between them.
 
-use std::collections::BTreeMap;
 use std::io;
-use std::net::IpAddr;
-use std::os::linux::net::SocketAddrExt;
-use std::os::unix::net::{SocketAddr, UnixListener};
-use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, AtomicU64};
-use std::sync::{Arc, Condvar, Mutex};
+use std::sync::Arc;
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
 
-use tweed_proto::engine::config::GroupConfig;
-use tweed_proto::engine::{Engine, EngineError, Settings, MOST_AHEAD_BYTES};
-use tweed_proto::late::Limits;
+use tweed_proto::engine::EngineError;
 
-use crate::connect::admission::listener::Listener;
-use crate::connect::admission::{Admission, Keys, Refusals};
-use crate::connect::descriptor::{boot_id, host_name, network_id, random_hex, PeerDescriptor, PROTOCOL};
-use crate::connect::process;
+use crate::connect::connector::Connector;
+use crate::connect::options::{GroupSpec, NodeOptions};
 use crate::engine::callbacks::Callbacks;
-use crate::engine::live::Live;
-use crate::engine::watcher::Watcher;
+use crate::engine::driver::Driver;
 use crate::group::Group;
-use crate::link::lease::{ProcessPage, MOST_LEASES};
-use crate::link::shared_memory::Arena;
-use crate::operation::plans::{PlanRow, Plans};
-use crate::secure::hex;
-use crate::state::{lock, Inner};
-
-/// How a node is set up.
-#[derive(Clone, Debug)]
-pub struct NodeOptions {
-    /// The address to listen on for ranks that share no memory with this one.
-    pub host: IpAddr,
-    /// TCP connections per pair.
-    pub streams: u32,
-    /// Congestion control of these connections; `None`: the system's.
-    pub congestion: Option<String>,
-    /// Never use shared memory.
-    pub wire_only: bool,
-    /// Write how each operation went to a file in this folder, to be replayed in the simulator.
-    pub traces: Option<PathBuf>,
-    /// How late a step may be; `None`: as late as the caller's timeout allows.
-    pub deadline: Option<Duration>,
-    /// What it lets in.
-    pub admission: Admission,
-}
-
-impl NodeOptions {
-    /// The timeouts of a call of which nothing is known, where the caller allows `most`.
-    pub(crate) fn limits(&self, most: Duration) -> Limits {
-        Limits::derive(self.deadline, None, most)
-    }
-}
-
-/// What makes a group.
-pub struct GroupSpec {
-    /// For people.
-    pub name: String,
-    /// The same at all ranks, and of no other group.
-    pub number: u32,
-    /// This process's rank.
-    pub rank: u32,
-    /// The address cards of all ranks.
-    pub cards: Vec<Vec<u8>>,
-    /// Which schedule runs what.
-    pub rows: Vec<PlanRow>,
-    /// How long an operation may take unless it says otherwise.
-    pub timeout: Duration,
-    /// Who contributes, and what may be lost.
-    pub terms: GroupConfig,
-}
+use crate::operation::plans::Plans;
+use crate::sync::{LockRank, Mutex};
 
 /// A process's place in the network.
 pub struct Node {
-    pub(crate) inner: Arc<Inner>,
+    pub(crate) connector: Arc<Connector>,
     /// Empty once it has left.
     pub(crate) threads: Mutex<Vec<JoinHandle<()>>>,
     /// The numbers of all groups that it has joined.
@@ -85,34 +26,36 @@ pub struct Node {
 impl Node {
     /// Opens the listeners and starts its threads.
     pub fn start(options: NodeOptions) -> Result<Node, EngineError> {
-        options.admission.check(options.host)?;
-        let listener = open_listener(&options)?;
-        let keys = options.admission.keys()?;
-        let (inner, watcher) = open(options, listener.clone(), keys)
-            .map_err(|e| EngineError::setup("the engine cannot be started", e))?;
-        let one = Arc::clone(&inner);
+        let (connector, watcher) = Connector::open(options)?;
         let spawn = |name: &str, run: Box<dyn FnOnce() + Send>| {
             std::thread::Builder::new().name(name.into()).spawn(run)
         };
-        let mut threads = vec![spawn("tweed-watch", Box::new(move || watcher.run(&one)))];
-        if let Some(listener) = listener {
-            let node = Arc::clone(&inner);
-            threads.push(spawn("tweed-door", Box::new(move || listener.run(&node))));
+        let one = Arc::clone(&connector);
+        let watch = move || watcher.run(&one.driver, &|socket| one.greet_local(socket));
+        let mut threads = vec![spawn("tweed-watch", Box::new(watch))];
+        if let Some(listener) = connector.listener.clone() {
+            let one = Arc::clone(&connector);
+            threads.push(spawn("tweed-listen", Box::new(move || listener.run(&one))));
         }
         let threads = threads.into_iter().collect::<io::Result<Vec<_>>>();
-        let threads = Callbacks::start(&inner).and(threads);
+        let threads = Callbacks::start(&connector.driver).and(threads);
         let threads = threads.map_err(|e| EngineError::setup("the engine's threads cannot be started", e))?;
-        Ok(Node { inner, threads: Mutex::new(threads), joined: Mutex::default() })
+        let threads = Mutex::new(LockRank::NodeThreads, threads);
+        Ok(Node { connector, threads, joined: Mutex::new(LockRank::Joined, Vec::new()) })
     }
 
-    /// The address card to give to the other ranks.
-    pub fn card(&self) -> Vec<u8> {
-        self.inner.current_card().encode()
+    pub(crate) fn driver(&self) -> &Arc<Driver> {
+        &self.connector.driver
+    }
+
+    /// What the other ranks need to reach this process.
+    pub fn descriptor(&self) -> Vec<u8> {
+        self.connector.current_descriptor().encode()
     }
 
     /// How many callers were turned away, by reason.
     pub fn refused(&self) -> Vec<(&'static str, u64)> {
-        self.inner.refusals.counts()
+        self.connector.refusals.counts()
     }
 
     /// Meets the other ranks. All of them must call it.
@@ -122,33 +65,33 @@ impl Node {
 
     /// As [`Node::join`], but ends as soon as `interrupted` holds, which is asked on this thread, some times a second.
     pub fn join_unless(&self, spec: GroupSpec, interrupted: &dyn Fn() -> bool) -> Result<Group, EngineError> {
-        self.inner.check_process()?;
-        if self.inner.is_stopping() {
+        self.driver().check_process()?;
+        if self.driver().is_stopping() {
             let text = format!("group {:?}: the engine has left the network, as the process ends", spec.name);
             return Err(EngineError::Usage(text));
         }
-        if let Some(why) = spec.terms.objection(spec.cards.len() as u32) {
+        if let Some(why) = spec.config.objection(spec.descriptors.len() as u32) {
             return Err(EngineError::Usage(format!("group {:?}: {why}", spec.name)));
         }
-        let plans = Plans::new(spec.rows.clone(), &spec.terms)?;
-        let _one_at_a_time = self.inner.joining(interrupted)?;
+        let plans = Plans::new(spec.rows.clone(), &spec.config)?;
+        let _one_at_a_time = self.connector.joining(interrupted)?;
         // What members who have met send for a group that never comes about here is not kept.
-        let met = self.inner.meet_all(&spec, interrupted);
-        let (members, status) = met.inspect_err(|_| self.inner.close_group(spec.number))?;
+        let met = self.connector.meet_all(&spec, interrupted);
+        let (members, status) = met.inspect_err(|_| self.driver().close_group(spec.number))?;
         let members = Arc::new(members);
-        let mut engine = lock(&self.inner.engine);
+        let mut engine = self.driver().engine.lock();
         engine.open_group(Arc::clone(&members))?;
         engine.host.status.insert(members.number, status);
         drop(engine);
-        self.inner.ring();
-        lock(&self.joined).push(spec.number);
-        Ok(Group::new(Arc::clone(&self.inner), members, plans))
+        self.driver().ring();
+        self.joined.lock().push(spec.number);
+        Ok(Group::new(Arc::clone(&self.connector), members, plans))
     }
 
     /// Shared memory that peers on this host read and write in place.
     pub fn alloc(&self, bytes: u64) -> Result<*mut u8, EngineError> {
-        self.inner.check_process()?;
-        self.inner.alloc(bytes).ok_or_else(|| {
+        self.driver().check_process()?;
+        self.driver().alloc(bytes).ok_or_else(|| {
             let advice = "free `tweed.empty` tensors first";
             EngineError::Usage(format!("no room for {bytes} bytes in shared memory; {advice}"))
         })
@@ -156,7 +99,7 @@ impl Node {
 
     /// Gives back what `alloc` returned. In a fork nothing happens: the memory is the child's own.
     pub fn free(&self, address: *mut u8) {
-        self.inner.free(address);
+        self.driver().free(address);
     }
 }
 
@@ -164,100 +107,6 @@ impl Drop for Node {
     fn drop(&mut self) {
         self.leave();
         // In a fork they are the parent's.
-        std::mem::forget(std::mem::take(&mut self.threads));
+        std::mem::forget(std::mem::take(self.threads.get_mut()));
     }
-}
-
-fn open_listener(options: &NodeOptions) -> Result<Option<Arc<Listener>>, EngineError> {
-    if options.admission.dial_only {
-        return Ok(None);
-    }
-    let open = || {
-        let listener = Listener::bind(options.host)?;
-        // Strangers gain nothing there. Without a secret it opens when a group needs it.
-        options.admission.secret.as_ref().map(|_| listener.listen()).transpose()?;
-        Ok(listener)
-    };
-    let opened = open().map_err(|e| not_ours(options.host, &e));
-    opened.map(|p| Some(Arc::new(p))).map_err(|e| EngineError::setup("the engine cannot be started", e))
-}
-
-fn open(
-    options: NodeOptions,
-    listener: Option<Arc<Listener>>,
-    keys: Option<Keys>,
-) -> io::Result<(Arc<Inner>, Watcher)> {
-    // Every user of the host can list the names of local sockets, so it is none by which anything else is known.
-    let local_name = format!("tweed-{}", random_hex()?);
-    let local = UnixListener::bind_addr(&SocketAddr::from_abstract_name(&local_name)?)?;
-    crate::link::fork::shut_in_children(&local);
-    let card = PeerDescriptor {
-        protocol: PROTOCOL,
-        key: keys.as_ref().map(|k| hex(&k.identity.public)),
-        uid: random_hex()?,
-        host: host_name(),
-        pid: std::process::id(),
-        started: process::own_start(),
-        pids: process::pid_namespace(),
-        boot: boot_id(),
-        network: network_id(),
-        local: local_name,
-        nonce: random_hex()?,
-        tcp: listener.as_ref().map(|p| p.address()).transpose()?,
-        wire_only: options.wire_only,
-        broken: Vec::new(),
-    };
-    let arena = Arc::new(Arena::new()?);
-    let page = arena.take(size_of::<ProcessPage>() as u64).ok_or(io::ErrorKind::OutOfMemory)?;
-    let (watcher, post) = Watcher::new(local)?;
-    let live = Live {
-        arena,
-        page,
-        inbox: Arc::default(),
-        endpoints: Arc::default(),
-        watcher: Arc::new(post),
-        pool: Arc::default(),
-        withdrawn: Arc::default(),
-        traces: options.traces.clone(),
-        links: Vec::new(),
-        datagrams: BTreeMap::new(),
-        status: BTreeMap::new(),
-    };
-    let settings = Settings {
-        deadline: options.deadline,
-        records: options.traces.is_some(),
-        leases: MOST_LEASES,
-        ahead_bytes: MOST_AHEAD_BYTES,
-    };
-    let inner = Inner {
-        card,
-        process: std::process::id(),
-        page,
-        began: Instant::now(),
-        arena: Arc::clone(&live.arena),
-        inbox: Arc::clone(&live.inbox),
-        endpoints: Arc::clone(&live.endpoints),
-        watcher: Arc::clone(&live.watcher),
-        pool: Arc::clone(&live.pool),
-        withdrawn: Arc::clone(&live.withdrawn),
-        engine: Mutex::new(Engine::new(live, settings)),
-        options,
-        callbacks: Callbacks::default(),
-        seat: Mutex::default(),
-        joining: Mutex::default(),
-        keys,
-        listener,
-        directory: Mutex::default(),
-        attempts: AtomicU64::new(0),
-        pending: Mutex::default(),
-        met: Condvar::new(),
-        refusals: Refusals::default(),
-        stopping: AtomicBool::new(false),
-    };
-    Ok((Arc::new(inner), watcher))
-}
-
-fn not_ours(host: IpAddr, error: &io::Error) -> io::Error {
-    let advice = "TWEED_HOST must be an address of this machine, and `ip -brief address` lists them";
-    io::Error::new(error.kind(), format!("it cannot listen on {host}: {error}. {advice}"))
 }

@@ -5,10 +5,10 @@
 use std::io::{self, Read, Write};
 use std::sync::OnceLock;
 
-use crate::connect::admission::frame::{self, Kind};
-use crate::connect::admission::preamble;
 use crate::connect::descriptor::PeerDescriptor;
-use crate::connect::local_handshake::{Greeting, MAX_GREETING};
+use crate::connect::local_handshake::Greeting;
+use crate::framing::frame::{self, Kind};
+use crate::framing::{preamble, MAX_GREETING};
 use crate::ltp;
 use crate::secure::{answer, call, split_record, Identity, Party, Secret};
 use tweed_proto::engine::message::{Message, MESSAGE_BYTES};
@@ -21,7 +21,7 @@ pub const PARSERS: [(&str, Parser); 9] = [
     ("preamble", |bytes| preamble::exchange(Script(bytes), true).is_ok()),
     ("frame", |bytes| frame::read(bytes, Kind::Greeting, MAX_GREETING).is_ok()),
     ("greeting", |bytes| Greeting::decode(bytes).is_ok()),
-    ("card", |bytes| PeerDescriptor::decode(0, bytes).is_ok()),
+    ("descriptor", |bytes| PeerDescriptor::decode(0, bytes).is_ok()),
     ("record", |bytes| split_record(bytes).is_ok_and(|end| end.is_some_and(|end| end <= bytes.len()))),
     ("message", |bytes| bytes.first_chunk::<MESSAGE_BYTES>().is_some_and(|b| Message::decode(b).is_some())),
     ("invitation", ltp::is_invitation),

@@ -33,12 +33,12 @@ fn node_with(change: impl FnOnce(&mut Admission)) -> Node {
     Node::start(NodeOptions { admission, ..options(true) }).expect("a node starts")
 }
 
-fn cards(nodes: &[Node]) -> Vec<Vec<u8>> {
-    nodes.iter().map(Node::card).collect()
+fn descriptors(nodes: &[Node]) -> Vec<Vec<u8>> {
+    nodes.iter().map(Node::descriptor).collect()
 }
 
 fn address(node: &Node) -> SocketAddr {
-    field(&node.card(), "tcp").parse().unwrap()
+    field(&node.descriptor(), "tcp").parse().unwrap()
 }
 
 fn sum(group: Result<Group, EngineError>, rank: u32, numel: usize) -> Result<Vec<f32>, EngineError> {
@@ -54,9 +54,9 @@ fn sum(group: Result<Group, EngineError>, rank: u32, numel: usize) -> Result<Vec
 /// The nodes form a group and take sums, all of which are right.
 fn check_sums(nodes: &[Node], row: PlanRow, numel: usize) {
     let n = nodes.len();
-    for sums in
-        join(nodes, &cards(nodes), &[row], PATIENCE, |group, rank| sum(group, rank, numel).expect("a sum"))
-    {
+    for sums in join(nodes, &descriptors(nodes), &[row], PATIENCE, |group, rank| {
+        sum(group, rank, numel).expect("a sum")
+    }) {
         let right = |(i, x): (usize, &f32)| *x == (n * (n - 1) / 2 + n * (i % 7)) as f32;
         assert!(sums.iter().enumerate().all(right));
     }
@@ -117,7 +117,8 @@ fn who_only_dials_out_is_a_full_member() {
 #[test]
 fn two_that_only_dial_out_are_told_so() {
     let nodes = [0, 1].map(|_| node_with(|admission| admission.dial_only = true));
-    for error in join(&nodes, &cards(&nodes), &[], BRIEFLY, |group, _| group.err().unwrap().to_string()) {
+    for error in join(&nodes, &descriptors(&nodes), &[], BRIEFLY, |group, _| group.err().unwrap().to_string())
+    {
         assert!(
             error.contains("rank 0") && error.contains("rank 1") && error.contains("only dial out"),
             "{error}"
@@ -129,7 +130,7 @@ fn two_that_only_dial_out_are_told_so() {
 fn a_member_with_another_secret_is_named_on_both_sides() {
     for (secret, says) in [(Some("another secret entirely"), "wrong secret"), (None, "secret")] {
         let nodes = [node(Some(OURS)), node(secret)];
-        let errors = join(&nodes, &cards(&nodes), &[], BRIEFLY, |group, _| group.err().unwrap());
+        let errors = join(&nodes, &descriptors(&nodes), &[], BRIEFLY, |group, _| group.err().unwrap());
         for (rank, error) in errors.into_iter().enumerate() {
             let EngineError::Usage(text) = error else { panic!("{error:?}") };
             assert!(text.contains(&format!("rank {}", 1 - rank)) && text.contains(says), "{text}");
@@ -140,7 +141,7 @@ fn a_member_with_another_secret_is_named_on_both_sides() {
 #[test]
 fn strangers_are_counted_by_reason_and_the_run_goes_on() {
     let nodes = [node(Some(OURS)), node(Some(OURS))];
-    let protocol: u8 = field(&nodes[0].card(), "protocol").parse().unwrap();
+    let protocol: u8 = field(&nodes[0].descriptor(), "protocol").parse().unwrap();
     let cases: [(&str, Vec<u8>); 7] = [
         ("not tweed", b"GET / HTTP/1.1\r\n\r\n".to_vec()),
         ("version", preamble(protocol + 1, true)),
@@ -183,12 +184,12 @@ fn who_does_not_speak_is_sent_away_in_time() {
 #[test]
 fn who_has_not_read_the_cards_takes_nobodys_place() {
     let nodes = [node(None), node(None)];
-    let victim = field(&nodes[1].card(), "uid");
+    let victim = field(&nodes[1].descriptor(), "uid");
     check_sums(&nodes, pairwise(2), 1000);
     // It knows the uid of a member, a port and the protocol; only the nonce is missing.
     let called = nodes.iter().find(|n| TcpStream::connect(address(n)).is_ok()).expect("one of them listens");
     let before = refused(called, "stranger");
-    let guess = edit(called.card(), "nonce", &"0".repeat(32));
+    let guess = edit(called.descriptor(), "nonce", &"0".repeat(32));
     let mut socket = TcpStream::connect(address(called)).unwrap();
     assert_eq!(strangers::introduce(&mut socket, &guess, &victim), None);
     until("it is counted", || refused(called, "stranger") == before + 1);
@@ -197,27 +198,27 @@ fn who_has_not_read_the_cards_takes_nobodys_place() {
 #[test]
 fn a_neighbour_that_has_not_read_the_cards_gets_no_memory() {
     let node = Node::start(options(false)).unwrap();
-    let call = |card: &[u8]| {
-        let name = SocketAddrUnix::from_abstract_name(field(&node.card(), "local")).unwrap();
-        strangers::greet(UnixStream::connect_addr(&name).unwrap(), card, "a stranger")
+    let call = |descriptor: &[u8]| {
+        let name = SocketAddrUnix::from_abstract_name(field(&node.descriptor(), "local")).unwrap();
+        strangers::greet(UnixStream::connect_addr(&name).unwrap(), descriptor, "a stranger")
     };
     let names = std::fs::read_to_string("/proc/net/unix").unwrap();
-    assert!(names.contains(&field(&node.card(), "local")));
+    assert!(names.contains(&field(&node.descriptor(), "local")));
     for known in ["uid", "nonce"] {
-        assert!(!names.contains(&field(&node.card(), known)), "other users can read {known}");
+        assert!(!names.contains(&field(&node.descriptor(), known)), "other users can read {known}");
     }
-    assert_eq!(call(&edit(node.card(), "nonce", &"0".repeat(32))), None);
+    assert_eq!(call(&edit(node.descriptor(), "nonce", &"0".repeat(32))), None);
     until("it is counted", || refused(&node, "stranger") == 1);
-    assert!(call(&node.card()).is_some(), "who has read the card goes on to the memory");
+    assert!(call(&node.descriptor()).is_some(), "who has read the descriptor goes on to the memory");
 }
 
 #[test]
 fn what_a_card_says_does_not_depend_on_the_secret() {
-    let [a, b] = [node(Some(OURS)), node(Some("another secret entirely"))].map(|n| n.card());
-    let values = |card: &[u8]| -> Vec<String> {
-        let card: std::collections::BTreeMap<String, serde_json::Value> =
-            serde_json::from_slice(card).unwrap();
-        card.into_keys().collect()
+    let [a, b] = [node(Some(OURS)), node(Some("another secret entirely"))].map(|n| n.descriptor());
+    let values = |descriptor: &[u8]| -> Vec<String> {
+        let descriptor: std::collections::BTreeMap<String, serde_json::Value> =
+            serde_json::from_slice(descriptor).unwrap();
+        descriptor.into_keys().collect()
     };
     assert_eq!(values(&a), values(&b));
     // Random, made for the process, or a fact of the machine: nothing is derived from the secret.
@@ -236,7 +237,8 @@ fn a_neighbour_with_another_secret_is_named() {
         Node::start(NodeOptions { admission, ..options(false) }).expect("a node starts")
     };
     let nodes = [start(OURS), start("another secret entirely")];
-    let errors = join(&nodes, &cards(&nodes), &[], BRIEFLY, |group, _| group.err().unwrap().to_string());
+    let errors =
+        join(&nodes, &descriptors(&nodes), &[], BRIEFLY, |group, _| group.err().unwrap().to_string());
     assert!(errors.iter().any(|e| e.contains("wrong secret")), "{errors:?}");
 }
 
@@ -244,11 +246,12 @@ fn a_neighbour_with_another_secret_is_named() {
 fn three_thousand_callers_at_once_are_outlived() {
     let nodes = [node(Some(OURS)), node(Some(OURS))];
     // Of two that listen, the one with the greater name is called.
-    let called = usize::from(field(&nodes[0].card(), "uid") < field(&nodes[1].card(), "uid"));
+    let called = usize::from(field(&nodes[0].descriptor(), "uid") < field(&nodes[1].descriptor(), "uid"));
     let flood = flood(address(&nodes[called]), 3000);
     // On a busy machine the kernel drops most of them, and their calls come back in waves.
-    let met =
-        join(&nodes, &cards(&nodes), &[pairwise(2)], 3 * PATIENCE, |group, rank| sum(group, rank, 1000));
+    let met = join(&nodes, &descriptors(&nodes), &[pairwise(2)], 3 * PATIENCE, |group, rank| {
+        sum(group, rank, 1000)
+    });
     assert!(met.iter().all(Result::is_ok), "{met:?}");
     until("a crowd", || refused(&nodes[called], "crowd") > 0);
     drop(flood);
@@ -258,9 +261,11 @@ fn three_thousand_callers_at_once_are_outlived() {
 fn what_was_recorded_cannot_be_said_again() {
     let nodes = [node(Some(OURS)), node(Some(OURS))];
     let between = nodes.each_ref().map(|n| Between::new(address(n), |_, _| {}));
-    let cards: Vec<_> =
-        nodes.iter().zip(&between).map(|(n, b)| edit(n.card(), "tcp", &b.address())).collect();
-    join(&nodes, &cards, &[pairwise(2)], PATIENCE, |group, rank| sum(group, rank, 1000).expect("a sum"));
+    let descriptors: Vec<_> =
+        nodes.iter().zip(&between).map(|(n, b)| edit(n.descriptor(), "tcp", &b.address())).collect();
+    join(&nodes, &descriptors, &[pairwise(2)], PATIENCE, |group, rank| {
+        sum(group, rank, 1000).expect("a sum")
+    });
     let called = usize::from(!between[1].recorded().is_empty());
     for recording in between[called].recorded() {
         let before = refused(&nodes[called], "secret");
@@ -273,17 +278,17 @@ fn what_was_recorded_cannot_be_said_again() {
 fn a_mirror_is_not_a_member() {
     let nodes = [node(Some(OURS)), node(Some(OURS))];
     let mirrors = nodes.each_ref().map(|_| strangers::mirror());
-    let cards: Vec<_> =
-        nodes.iter().zip(mirrors).map(|(n, m)| edit(n.card(), "tcp", &m.to_string())).collect();
-    let errors = join(&nodes, &cards, &[], BRIEFLY, |group, _| group.err().map(|e| e.to_string()));
+    let descriptors: Vec<_> =
+        nodes.iter().zip(mirrors).map(|(n, m)| edit(n.descriptor(), "tcp", &m.to_string())).collect();
+    let errors = join(&nodes, &descriptors, &[], BRIEFLY, |group, _| group.err().map(|e| e.to_string()));
     assert!(errors.iter().flatten().any(|e| e.contains("what it sent is not")), "{errors:?}");
 }
 
 #[test]
 fn a_member_that_speaks_for_another_is_not_believed() {
     let nodes = [node(Some(OURS)), node(Some(OURS)), node(Some(OURS))];
-    let [honest, victim, _] = nodes.each_ref().map(Node::card);
-    // The card of rank 1 leads to rank 2's door.
+    let [honest, victim, _] = nodes.each_ref().map(Node::descriptor);
+    // The descriptor of rank 1 leads to rank 2's door.
     let forged = edit(victim, "tcp", &address(&nodes[2]).to_string());
     let errors = join(
         &nodes[..2],
@@ -292,7 +297,10 @@ fn a_member_that_speaks_for_another_is_not_believed() {
         BRIEFLY,
         |g, _| g.err().map(|e| e.to_string()),
     );
-    assert!(errors.iter().flatten().any(|e| e.contains("its key is not the one on its card")), "{errors:?}");
+    assert!(
+        errors.iter().flatten().any(|e| e.contains("its key is not the one on its descriptor")),
+        "{errors:?}"
+    );
 }
 
 #[test]
@@ -307,10 +315,11 @@ fn a_bit_that_flips_on_the_way_ends_the_link_with_a_reason() {
             }
         };
         let between = nodes.each_ref().map(|n| Between::new(address(n), flip));
-        let cards: Vec<_> =
-            nodes.iter().zip(&between).map(|(n, b)| edit(n.card(), "tcp", &b.address())).collect();
-        let results =
-            join(&nodes, &cards, &[pairwise(2)], patience, |group, rank| sum(group, rank, 100_000).err());
+        let descriptors: Vec<_> =
+            nodes.iter().zip(&between).map(|(n, b)| edit(n.descriptor(), "tcp", &b.address())).collect();
+        let results = join(&nodes, &descriptors, &[pairwise(2)], patience, |group, rank| {
+            sum(group, rank, 100_000).err()
+        });
         let texts: Vec<String> = results.iter().flatten().map(|e| e.to_string()).collect();
         let clear = ["was lost during", "cannot be reached", "is gone"];
         assert!(!texts.is_empty() && texts.iter().all(|t| clear.iter().any(|c| t.contains(c))), "{texts:?}");
@@ -334,25 +343,26 @@ fn a_peer_that_sends_garbage_is_lost_with_a_reason() {
     {
         let real = node(None);
         // A member that this test plays itself: it dials out only, so it is the one that calls.
-        let card = edit(real.card(), "uid", "impostor");
-        let card = strangers::forget(card, "tcp");
-        let cards = [card, real.card()];
+        let descriptor = edit(real.descriptor(), "uid", "impostor");
+        let descriptor = strangers::forget(descriptor, "tcp");
+        let descriptors = [descriptor, real.descriptor()];
         let spec = tweed_net::GroupSpec {
             name: "test".into(),
             number: 7,
             rank: 1,
-            cards: cards.to_vec(),
+            descriptors: descriptors.to_vec(),
             rows: vec![pairwise(2)],
             timeout: Duration::from_secs(20),
-            terms: tweed_net::GroupConfig::default(),
+            config: tweed_net::GroupConfig::default(),
         };
         let (group, mut socket) = std::thread::scope(|scope| {
             let group = scope.spawn(|| real.join(spec));
             let mut socket = dial(&real);
-            strangers::introduce(&mut socket, &real.card(), "impostor").expect("it has read the card");
+            strangers::introduce(&mut socket, &real.descriptor(), "impostor")
+                .expect("it has read the descriptor");
             (group.join().unwrap(), socket)
         });
-        let group = group.expect("who has read the cards is let in: there is no secret");
+        let group = group.expect("who has read the descriptors is let in: there is no secret");
         socket.write_all(&bytes).unwrap();
         let mut data = [1f32; 4];
         let error = complete(&group, all_reduce(&mut data, ReduceOp::Sum)).unwrap_err();

@@ -10,15 +10,15 @@ use tweed_net::{EngineError, Node, Operation, Segment};
 
 fn nodes(wire_only: bool) -> (Vec<Node>, Vec<Vec<u8>>) {
     let nodes: Vec<Node> = (0..2).map(|_| Node::start(options(wire_only)).expect("a node starts")).collect();
-    let cards = nodes.iter().map(Node::card).collect();
-    (nodes, cards)
+    let descriptors = nodes.iter().map(Node::descriptor).collect();
+    (nodes, descriptors)
 }
 
 #[test]
 fn what_was_sent_arrives_at_a_call_that_comes_later() {
     for wire_only in [false, true] {
-        let ((nodes, cards), left) = (nodes(wire_only), Barrier::new(2));
-        let results = join(&nodes, &cards, &[], PATIENCE, |group, rank| {
+        let ((nodes, descriptors), left) = (nodes(wire_only), Barrier::new(2));
+        let results = join(&nodes, &descriptors, &[], PATIENCE, |group, rank| {
             let group = group.expect("ranks meet");
             let mut data = vec![if rank == 0 { 3f32 } else { 0.0 }; 50_000];
             let segment = vec![Segment { data: data.as_mut_ptr().into(), bytes: 200_000 }];
@@ -41,8 +41,8 @@ fn what_was_sent_arrives_at_a_call_that_comes_later() {
 #[test]
 fn a_call_under_way_is_aborted_and_later_ones_are_refused() {
     for wire_only in [false, true] {
-        let ((nodes, cards), left) = (nodes(wire_only), Barrier::new(2));
-        join(&nodes, &cards, &[], PATIENCE, |group, rank| {
+        let ((nodes, descriptors), left) = (nodes(wire_only), Barrier::new(2));
+        join(&nodes, &descriptors, &[], PATIENCE, |group, rank| {
             let group = group.expect("ranks meet");
             let mut place = [0f32];
             let mut receive = || {

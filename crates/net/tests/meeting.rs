@@ -14,15 +14,15 @@ use support::{all_reduce, complete, join, ltp, options, pairwise, PATIENCE};
 use tweed_kernels::ReduceOp;
 use tweed_net::{Admission, EngineError, Group, GroupConfig, GroupSpec, Node, NodeOptions, Secret};
 
-fn spec(number: u32, rank: u32, cards: &[Vec<u8>]) -> GroupSpec {
+fn spec(number: u32, rank: u32, descriptors: &[Vec<u8>]) -> GroupSpec {
     GroupSpec {
         name: "test".into(),
         number,
         rank,
-        cards: cards.to_vec(),
+        descriptors: descriptors.to_vec(),
         rows: Vec::new(),
         timeout: PATIENCE,
-        terms: GroupConfig::default(),
+        config: GroupConfig::default(),
     }
 }
 
@@ -31,7 +31,7 @@ fn start(wire_only: bool) -> Node {
 }
 
 fn address(node: &Node) -> SocketAddr {
-    field(&node.card(), "tcp").parse().unwrap()
+    field(&node.descriptor(), "tcp").parse().unwrap()
 }
 
 fn sum(group: &Group, rank: u32) -> Result<f32, EngineError> {
@@ -40,26 +40,28 @@ fn sum(group: &Group, rank: u32) -> Result<f32, EngineError> {
     Ok(data[999])
 }
 
-/// The card of another process, which does nothing; its uid makes it the one to call.
+/// The descriptor of another process, which does nothing; its uid makes it the one to call.
 fn idle(like: &Node) -> (Child, Vec<u8>) {
     let child = Command::new("sleep").arg("600").spawn().unwrap();
     let stat = std::fs::read_to_string(format!("/proc/{}/stat", child.id())).unwrap();
     let started: u64 = stat.rsplit_once(") ").unwrap().1.split(' ').nth(19).unwrap().parse().unwrap();
-    let mut card: serde_json::Value = serde_json::from_slice(&like.card()).unwrap();
-    card["uid"] = "0".repeat(32).into();
-    card["pid"] = child.id().into();
-    card["started"] = started.into();
-    (child, serde_json::to_vec(&card).unwrap())
+    let mut descriptor: serde_json::Value = serde_json::from_slice(&like.descriptor()).unwrap();
+    descriptor["uid"] = "0".repeat(32).into();
+    descriptor["pid"] = child.id().into();
+    descriptor["started"] = started.into();
+    (child, serde_json::to_vec(&descriptor).unwrap())
 }
 
 #[test]
 fn a_rank_that_dies_before_it_has_met_anybody_is_named_at_once() {
     for wire_only in [false, true] {
         let node = start(wire_only);
-        let (mut child, card) = idle(&node);
+        let (mut child, descriptor) = idle(&node);
         let asked = Cell::new(0);
-        let spec =
-            GroupSpec { timeout: std::time::Duration::from_secs(3600), ..spec(1, 0, &[node.card(), card]) };
+        let spec = GroupSpec {
+            timeout: std::time::Duration::from_secs(3600),
+            ..spec(1, 0, &[node.descriptor(), descriptor])
+        };
         let joined = node.join_unless(spec, &|| {
             // It dies while it is waited for.
             asked.set(asked.get() + 1);
@@ -82,9 +84,9 @@ fn child_is_killed(pid: u32) {
 #[test]
 fn who_waits_can_be_interrupted() {
     let node = start(true);
-    let (mut child, card) = idle(&node);
+    let (mut child, descriptor) = idle(&node);
     let asked = Cell::new(0);
-    let joined = node.join_unless(spec(1, 0, &[node.card(), card]), &|| {
+    let joined = node.join_unless(spec(1, 0, &[node.descriptor(), descriptor]), &|| {
         asked.set(asked.get() + 1);
         asked.get() == 3
     });
@@ -99,11 +101,12 @@ fn who_calls_somebody_that_does_not_answer_can_be_interrupted() {
     // It takes calls, and says nothing.
     let mute = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let node = start(true);
-    let (mut child, card) = idle(&node);
-    let card = edit(edit(card, "tcp", &mute.local_addr().unwrap().to_string()), "uid", &"f".repeat(32));
+    let (mut child, descriptor) = idle(&node);
+    let descriptor =
+        edit(edit(descriptor, "tcp", &mute.local_addr().unwrap().to_string()), "uid", &"f".repeat(32));
     let called = Cell::new(false);
     mute.set_nonblocking(true).unwrap();
-    let joined = node.join_unless(spec(1, 0, &[node.card(), card]), &|| {
+    let joined = node.join_unless(spec(1, 0, &[node.descriptor(), descriptor]), &|| {
         called.set(called.get() || mute.accept().is_ok());
         called.get()
     });
@@ -115,8 +118,10 @@ fn who_calls_somebody_that_does_not_answer_can_be_interrupted() {
 #[test]
 fn nothing_listens_where_all_share_memory() {
     let nodes = [start(false), start(false)];
-    let cards: Vec<_> = nodes.iter().map(Node::card).collect();
-    for group in join(&nodes, &cards, &[pairwise(2)], PATIENCE, |group, rank| sum(&group.unwrap(), rank)) {
+    let descriptors: Vec<_> = nodes.iter().map(Node::descriptor).collect();
+    for group in
+        join(&nodes, &descriptors, &[pairwise(2)], PATIENCE, |group, rank| sum(&group.unwrap(), rank))
+    {
         assert_eq!(group, Ok(3.0));
     }
     for node in &nodes {
@@ -128,8 +133,8 @@ fn nothing_listens_where_all_share_memory() {
 /// The nodes make a group of that number and take a sum; then `after` runs at each, before any of them leaves.
 fn meet(
     nodes: &[Node],
-    cards: &[Vec<u8>],
-    (number, terms): (u32, &GroupConfig),
+    descriptors: &[Vec<u8>],
+    (number, config): (u32, &GroupConfig),
     after: impl Fn(&Group, u32) + Sync,
 ) -> Vec<Result<f32, EngineError>> {
     let (done, after) = (Barrier::new(nodes.len()), &after);
@@ -138,7 +143,7 @@ fn meet(
             .zip(nodes)
             .map(|(rank, node)| {
                 let rows = vec![pairwise(nodes.len() as u32)];
-                let spec = GroupSpec { rows, terms: terms.clone(), ..spec(number, rank, cards) };
+                let spec = GroupSpec { rows, config: config.clone(), ..spec(number, rank, descriptors) };
                 let done = &done;
                 scope.spawn(move || {
                     let group = node.join(spec);
@@ -154,9 +159,14 @@ fn meet(
 }
 
 /// Two ranks make a group, something breaks their link, and they make the group anew: with a new link.
-fn mend(nodes: &[Node; 2], cards: impl Fn() -> Vec<Vec<u8>>, terms: &GroupConfig, cut: impl Fn() + Sync) {
+fn mend(
+    nodes: &[Node; 2],
+    descriptors: impl Fn() -> Vec<Vec<u8>>,
+    config: &GroupConfig,
+    cut: impl Fn() + Sync,
+) {
     for round in 0..3 {
-        let sums = meet(nodes, &cards(), (round, terms), |group, rank| {
+        let sums = meet(nodes, &descriptors(), (round, config), |group, rank| {
             if rank == 0 {
                 cut();
             }
@@ -171,7 +181,7 @@ fn mend(nodes: &[Node; 2], cards: impl Fn() -> Vec<Vec<u8>>, terms: &GroupConfig
 #[test]
 fn a_broken_wire_is_mended_by_a_new_group() {
     let lossy = GroupConfig { ltp: Some(ltp()), ..GroupConfig::default() };
-    for (secret, terms) in
+    for (secret, config) in
         [(None, GroupConfig::default()), (Some("a secret of the tests"), lossy.clone()), (None, lossy)]
     {
         let nodes = [(); 2].map(|()| {
@@ -180,17 +190,18 @@ fn a_broken_wire_is_mended_by_a_new_group() {
             Node::start(NodeOptions { admission, ..options(true) }).expect("a node starts")
         });
         let between = nodes.each_ref().map(|n| Between::new(address(n), |_, _| {}));
-        let cards = || nodes.iter().zip(&between).map(|(n, b)| edit(n.card(), "tcp", &b.address())).collect();
-        mend(&nodes, cards, &terms, || between.iter().for_each(Between::cut));
+        let descriptors =
+            || nodes.iter().zip(&between).map(|(n, b)| edit(n.descriptor(), "tcp", &b.address())).collect();
+        mend(&nodes, descriptors, &config, || between.iter().for_each(Between::cut));
     }
 }
 
 #[test]
 fn a_broken_link_between_neighbours_is_mended_too() {
     let nodes = [start(false), start(false)];
-    let names: Vec<String> = nodes.iter().map(|n| field(&n.card(), "local")).collect();
-    let cards = || nodes.iter().map(Node::card).collect();
-    mend(&nodes, cards, &GroupConfig::default(), || cut_local_sockets(&names));
+    let names: Vec<String> = nodes.iter().map(|n| field(&n.descriptor(), "local")).collect();
+    let descriptors = || nodes.iter().map(Node::descriptor).collect();
+    mend(&nodes, descriptors, &GroupConfig::default(), || cut_local_sockets(&names));
 }
 
 /// Ends the connections of this process to the local sockets of these names.
@@ -219,15 +230,15 @@ fn peer_name(fd: RawFd) -> Option<String> {
 #[test]
 fn a_link_that_only_one_end_knows_to_be_broken_is_made_anew_by_both() {
     let nodes = [start(true), start(true)];
-    let cards: Vec<_> = nodes.iter().map(Node::card).collect();
-    let first = join(&nodes, &cards, &[pairwise(2)], PATIENCE, |g, _| g.expect("they meet"));
+    let descriptors: Vec<_> = nodes.iter().map(Node::descriptor).collect();
+    let first = join(&nodes, &descriptors, &[pairwise(2)], PATIENCE, |g, _| g.expect("they meet"));
     for broken in 0..2 {
-        // What its card would say, had it lost the link.
-        let mut cards: Vec<Vec<u8>> = nodes.iter().map(Node::card).collect();
-        let mut card: serde_json::Value = serde_json::from_slice(&cards[broken]).unwrap();
-        card["broken"] = serde_json::json!([[field(&cards[1 - broken], "uid"), 1 + broken]]);
-        cards[broken] = serde_json::to_vec(&card).unwrap();
-        let groups = meet(&nodes, &cards, (20 + broken as u32, &GroupConfig::default()), |_, _| {});
+        // What its descriptor would say, had it lost the link.
+        let mut descriptors: Vec<Vec<u8>> = nodes.iter().map(Node::descriptor).collect();
+        let mut descriptor: serde_json::Value = serde_json::from_slice(&descriptors[broken]).unwrap();
+        descriptor["broken"] = serde_json::json!([[field(&descriptors[1 - broken], "uid"), 1 + broken]]);
+        descriptors[broken] = serde_json::to_vec(&descriptor).unwrap();
+        let groups = meet(&nodes, &descriptors, (20 + broken as u32, &GroupConfig::default()), |_, _| {});
         assert_eq!(groups, [Ok(3.0), Ok(3.0)]);
     }
     drop(first);
@@ -254,23 +265,23 @@ fn a_crowd_of_callers_that_all_take_long_gets_in() {
             }
         };
         let between = Between::new(address(&called), hold);
-        let far = edit(called.card(), "tcp", &between.address());
+        let far = edit(called.descriptor(), "tcp", &between.address());
         let first = start(true);
         std::thread::scope(|scope| {
             // A group of its own makes the called one listen.
-            let cards = [called.card(), first.card()];
+            let descriptors = [called.descriptor(), first.descriptor()];
             let opened = scope.spawn({
-                let spec = spec(1, 0, &cards);
+                let spec = spec(1, 0, &descriptors);
                 || called.join(spec).map(|_| ())
             });
-            first.join(spec(1, 1, &cards)).expect("the first gets in");
+            first.join(spec(1, 1, &descriptors)).expect("the first gets in");
             opened.join().unwrap().expect("the first is heard");
             let callers: Vec<_> = (0..CROWD as u32)
                 .map(|i| {
                     let far = far.clone();
                     scope.spawn(move || {
                         let node = start(true);
-                        node.join(spec(100 + i, 1, &[far, node.card()])).map(|_| ())
+                        node.join(spec(100 + i, 1, &[far, node.descriptor()])).map(|_| ())
                     })
                 })
                 .collect();
@@ -292,10 +303,10 @@ fn who_has_called_and_says_no_more_makes_room() {
             .expect("a node starts")
     };
     let nodes = [start(), start()];
-    let cards: Vec<_> = nodes.iter().map(Node::card).collect();
-    let called = usize::from(field(&cards[0], "uid") < field(&cards[1], "uid"));
+    let descriptors: Vec<_> = nodes.iter().map(Node::descriptor).collect();
+    let called = usize::from(field(&descriptors[0], "uid") < field(&descriptors[1], "uid"));
     let mut preamble = b"\x89tweed\r\n\0\0\x01\0".to_vec();
-    preamble[9] = field(&cards[0], "protocol").parse().unwrap();
+    preamble[9] = field(&descriptors[0], "protocol").parse().unwrap();
     let stalled: Vec<TcpStream> = (0..300)
         .map(|_| {
             let mut socket = TcpStream::connect(address(&nodes[called])).unwrap();
@@ -303,7 +314,7 @@ fn who_has_called_and_says_no_more_makes_room() {
             socket
         })
         .collect();
-    let sums = meet(&nodes, &cards, (3, &GroupConfig::default()), |_, _| {});
+    let sums = meet(&nodes, &descriptors, (3, &GroupConfig::default()), |_, _| {});
     assert_eq!(sums, [Ok(3.0), Ok(3.0)]);
     until("a crowd", || nodes[called].refused().iter().any(|&(reason, n)| reason == "crowd" && n > 0));
     drop(stalled);

@@ -9,7 +9,7 @@ use tweed_kernels::{DType, ReduceOp};
 use tweed_net::{EngineError, GroupConfig, GroupSpec, Ltp, Node, Operation, PlanRow, Request, Segment};
 use tweed_schedule::{Collective, Send};
 
-fn terms() -> GroupConfig {
+fn config() -> GroupConfig {
     GroupConfig { ltp: Some(ltp()), server: None }
 }
 
@@ -27,7 +27,7 @@ fn star(n: u32) -> PlanRow {
 #[test]
 fn sums_are_those_of_streams() {
     for (ranks, numel) in [(2, 1), (3, 1000), (3, 300_000), (4, 2_000_000)] {
-        let results = run_with(ranks, true, vec![pairwise(ranks)], terms(), |group, rank| {
+        let results = run_with(ranks, true, vec![pairwise(ranks)], config(), |group, rank| {
             let mut data: Vec<f32> = vec![0.0; numel];
             for _ in 0..3 {
                 data.iter_mut().enumerate().for_each(|(i, x)| *x = value(rank, i));
@@ -52,8 +52,8 @@ fn sums_are_those_of_streams() {
 #[test]
 fn a_server_averages_what_the_others_contribute() {
     for server in [0, 2] {
-        let terms = GroupConfig { server: Some(server), ..terms() };
-        let results = run_with(4, true, vec![star(4)], terms, |group, rank| {
+        let config = GroupConfig { server: Some(server), ..config() };
+        let results = run_with(4, true, vec![star(4)], config, |group, rank| {
             let mut data = vec![rank as f32 * 6.0; 100_000];
             complete(group, all_reduce(&mut data, ReduceOp::Avg)).expect("the average is taken");
             (data, group.take_deliveries())
@@ -70,7 +70,7 @@ fn a_server_averages_what_the_others_contribute() {
 
 #[test]
 fn ranks_that_disagree_are_told_what_each_called() {
-    let results = run_with(3, true, vec![pairwise(3)], terms(), |group, rank| {
+    let results = run_with(3, true, vec![pairwise(3)], config(), |group, rank| {
         let mut data = vec![0f32; 4 + rank as usize];
         complete(group, all_reduce(&mut data, ReduceOp::Sum)).expect_err("shapes differ")
     });
@@ -82,7 +82,7 @@ fn ranks_that_disagree_are_told_what_each_called() {
 
 #[test]
 fn a_rank_that_never_comes_is_named() {
-    let results = run_with(3, true, vec![pairwise(3)], terms(), |group, rank| {
+    let results = run_with(3, true, vec![pairwise(3)], config(), |group, rank| {
         let mut data = vec![0f32; 400];
         let timeout = Some(Duration::from_millis(50));
         let request = Request { timeout, ..all_reduce(&mut data, ReduceOp::Sum) };
@@ -100,7 +100,7 @@ fn a_rank_that_never_comes_is_named() {
 
 #[test]
 fn sends_meet_receives_of_their_tag_in_order() {
-    let results = run_with(2, true, vec![], terms(), |group, rank| {
+    let results = run_with(2, true, vec![], config(), |group, rank| {
         let mut data = [[10f32], [20.0], [30.0]];
         let tags = if rank == 0 { [1, 2, 1] } else { [2, 1, 1] };
         for (value, tag) in data.iter_mut().zip(tags) {
@@ -120,7 +120,7 @@ fn sends_meet_receives_of_their_tag_in_order() {
 
 #[test]
 fn whole_numbers_lose_nothing_and_are_not_told_of() {
-    let results = run_with(3, true, vec![pairwise(3)], terms(), |group, rank| {
+    let results = run_with(3, true, vec![pairwise(3)], config(), |group, rank| {
         let mut data = vec![f32::from_bits(rank + 1); 50_000];
         let request = Request { dtype: DType::I32, ..all_reduce(&mut data, ReduceOp::Sum) };
         complete(group, request).expect("the sum is taken");
@@ -133,8 +133,8 @@ fn whole_numbers_lose_nothing_and_are_not_told_of() {
 #[test]
 fn a_schedule_that_passes_sums_on_is_refused_unless_nothing_gets_lost() {
     let adopt = |ltp: Ltp| {
-        let terms = GroupConfig { ltp: Some(ltp), server: None };
-        run_with(3, true, vec![], terms, |group, _| group.adopt(vec![ring(3)])).swap_remove(0)
+        let config = GroupConfig { ltp: Some(ltp), server: None };
+        run_with(3, true, vec![], config, |group, _| group.adopt(vec![ring(3)])).swap_remove(0)
     };
     let Err(EngineError::Usage(text)) = adopt(ltp()) else { panic!("a ring passes sums on") };
     assert!(text.contains("passes sums on"), "{text}");
@@ -144,18 +144,18 @@ fn a_schedule_that_passes_sums_on_is_refused_unless_nothing_gets_lost() {
 #[test]
 fn a_server_that_is_started_again_serves_a_new_group() {
     let start = || Node::start(options(true)).expect("a node starts");
-    let terms = GroupConfig { server: Some(0), ..terms() };
+    let config = GroupConfig { server: Some(0), ..config() };
     let workers = [start(), start()];
     let meet = |number: u32, server: Node, dies: bool| {
-        let cards = vec![server.card(), workers[0].card(), workers[1].card()];
+        let descriptors = vec![server.descriptor(), workers[0].descriptor(), workers[1].descriptor()];
         let spec = |rank: u32| GroupSpec {
             name: format!("group {number}"),
             number,
             rank,
-            cards: cards.clone(),
+            descriptors: descriptors.clone(),
             rows: vec![star(3)],
             timeout: PATIENCE,
-            terms: terms.clone(),
+            config: config.clone(),
         };
         std::thread::scope(|scope| {
             let work = |rank: u32| {

@@ -21,8 +21,8 @@ pub(crate) struct PyLtp {
     cipher: String,
 }
 
-/// The terms of a group, from Python's words for them.
-pub(crate) fn terms(server: Option<u32>, ltp: Option<PyLtp>) -> GroupConfig {
+/// The config of a group, from Python's words for them.
+pub(crate) fn config(server: Option<u32>, ltp: Option<PyLtp>) -> GroupConfig {
     let ltp = ltp.map(|given| Ltp {
         fraction: given.fraction,
         slack: Duration::try_from_secs_f64(given.slack_s).unwrap_or(Duration::MAX),

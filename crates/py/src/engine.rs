@@ -9,7 +9,7 @@ use pyo3::prelude::*;
 use tweed_net::{Admission, Group, GroupSpec, Node, NodeOptions, PlanRow, Secret, TABLE};
 use tweed_schedule::Collective;
 
-use crate::delivery::{terms, PyDelivery, PyLosses, PyLtp};
+use crate::delivery::{config, PyDelivery, PyLosses, PyLtp};
 use crate::detached::Detached;
 use crate::errors::{engine_error, usage};
 use crate::figures::PyFigures;
@@ -77,7 +77,7 @@ impl PyNode {
 
     /// The address card to give to the other ranks.
     fn card(&self, py: Python<'_>) -> Vec<u8> {
-        py.detach(|| self.inner.card())
+        py.detach(|| self.inner.descriptor())
     }
 
     /// How many callers were turned away, by reason.
@@ -106,7 +106,8 @@ impl PyNode {
         let rows = plan.iter().map(|row| plan_row(py, row)).collect::<PyResult<Vec<_>>>()?;
         let number = (group_id ^ (group_id >> 32)) as u32;
         let timeout = Duration::try_from_secs_f64(timeout_s).unwrap_or(Duration::MAX);
-        let spec = GroupSpec { name, number, rank, cards, rows, timeout, terms: terms(server, ltp) };
+        let spec =
+            GroupSpec { name, number, rank, descriptors: cards, rows, timeout, config: config(server, ltp) };
         let raised = Mutex::new(None);
         let interrupted = || match Python::attach(|py| ask(py, watch.as_ref())) {
             Ok(()) => false,

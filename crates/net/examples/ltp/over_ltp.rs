@@ -1,4 +1,5 @@
 //! Messages over LTP.
+#![allow(clippy::disallowed_types, reason = "it is no part of the crate")]
 
 use std::io;
 use std::ops::Range;
@@ -12,18 +13,18 @@ use crate::job::{cpu, timed, Far, Job, Near};
 use crate::{Control, Failure};
 
 /// What the driver tells; memory that has been used is used again.
-struct Post {
-    words: Sender<Word>,
+struct Inbox {
+    notices: Sender<Notice>,
     memory: Mutex<Vec<Vec<u8>>>,
 }
 
-enum Word {
+enum Notice {
     Received,
     Delivered { missing_bytes: u64 },
     Broken(String),
 }
 
-impl Handler for Post {
+impl Handler for Inbox {
     fn buffer(&self, bytes: usize) -> Vec<u8> {
         let kept = self.memory.lock().unwrap_or_else(PoisonError::into_inner).pop();
         kept.filter(|memory| memory.len() == bytes).unwrap_or_else(|| vec![1; bytes])
@@ -32,21 +33,21 @@ impl Handler for Post {
     fn received(&self, _peer: usize, parcel: Parcel) {
         self.memory.lock().unwrap_or_else(PoisonError::into_inner).push(parcel.body);
         // Nobody listens any more once the job is done.
-        let _ = self.words.send(Word::Received);
+        let _ = self.notices.send(Notice::Received);
     }
 
     fn delivered(&self, _peer: usize, _ticket: u64, missing: Vec<Range<u32>>) {
         let missing_bytes = missing.iter().map(|range| u64::from(range.end - range.start)).sum();
-        let _ = self.words.send(Word::Delivered { missing_bytes });
+        let _ = self.notices.send(Notice::Delivered { missing_bytes });
     }
 
     fn broken(&self, _peer: usize, why: String) {
-        let _ = self.words.send(Word::Broken(why));
+        let _ = self.notices.send(Notice::Broken(why));
     }
 }
 
 pub(crate) fn send(job: &Job, control: &mut Control) -> Result<Near, Failure> {
-    let (datagrams, words) = open(job, control)?;
+    let (datagrams, notices) = open(job, control)?;
     let body = vec![1u8; job.bytes as usize];
     let mut missing_bytes = 0;
     let (calls_s, cpu_s) = timed(job, |i| {
@@ -60,13 +61,13 @@ pub(crate) fn send(job: &Job, control: &mut Control) -> Result<Near, Failure> {
         };
         // SAFETY: `body` outlives the driver, which is closed below.
         unsafe { datagrams.send(0, what, body.as_ptr(), i as u64) };
-        match words.recv() {
-            Ok(Word::Delivered { missing_bytes: missing }) => {
+        match notices.recv() {
+            Ok(Notice::Delivered { missing_bytes: missing }) => {
                 missing_bytes += if i < job.warm { 0 } else { missing };
                 Ok(())
             }
-            Ok(Word::Broken(why)) => Err(io::Error::other(why)),
-            Ok(Word::Received) | Err(_) => Err(io::Error::other("the driver said something else")),
+            Ok(Notice::Broken(why)) => Err(io::Error::other(why)),
+            Ok(Notice::Received) | Err(_) => Err(io::Error::other("the driver said something else")),
         }
     })?;
     let figures = datagrams.figures(0).unwrap_or_default();
@@ -77,13 +78,13 @@ pub(crate) fn send(job: &Job, control: &mut Control) -> Result<Near, Failure> {
 }
 
 pub(crate) fn receive(job: &Job, control: &mut Control) -> Result<Far, Failure> {
-    let (datagrams, words) = open(job, control)?;
+    let (datagrams, notices) = open(job, control)?;
     let mut before = cpu();
     for i in 0..job.warm + job.repeats {
         if i == job.warm {
             before = cpu();
         }
-        if let Word::Broken(why) = words.recv()? {
+        if let Notice::Broken(why) = notices.recv()? {
             return Err(why.into());
         }
     }
@@ -95,18 +96,18 @@ pub(crate) fn receive(job: &Job, control: &mut Control) -> Result<Far, Failure> 
 }
 
 /// Opens a driver on the address of the control stream, and swaps invitations with the other side.
-fn open(job: &Job, control: &mut Control) -> Result<(Arc<Datagrams>, Receiver<Word>), Failure> {
+fn open(job: &Job, control: &mut Control) -> Result<(Arc<Datagrams>, Receiver<Notice>), Failure> {
     let cipher = match job.cipher.as_str() {
         "aes" => Cipher::Aes128Gcm,
         "chacha" => Cipher::ChaCha20Poly1305,
         "clear" => Cipher::Clear,
         other => return Err(format!("there is no cipher {other:?}").into()),
     };
-    let (words, heard) = channel();
-    let post = Arc::new(Post { words, memory: Mutex::default() });
+    let (notices, heard) = channel();
+    let inbox = Arc::new(Inbox { notices, memory: Mutex::default() });
     let (near, far) = control.addresses()?;
     let options = DatagramOptions { cipher, ..DatagramOptions::default() };
-    let datagrams = Datagrams::open(near, options, post)?;
+    let datagrams = Datagrams::open(near, options, inbox)?;
     control.say(&datagrams.invite(0))?;
     let invitation: Vec<u8> = control.hear()?;
     datagrams.accept(0, far, &invitation)?;

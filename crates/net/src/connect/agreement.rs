@@ -1,17 +1,18 @@
-//! What the cards of a group must agree on before anybody is called. All ranks hold the same cards, so all refuse alike.
+//! What the descriptors of a group must agree on before anybody is called. All ranks hold the same ones, so all refuse
+//! alike.
 
 use crate::connect::descriptor::PeerDescriptor;
 use tweed_proto::engine::EngineError;
 
-/// The cards of a group, by rank, seen from one of its ranks.
+/// The descriptors of a group, by rank, seen from one of its ranks.
 pub(crate) struct Agreement<'a> {
     pub(crate) group: &'a str,
     pub(crate) rank: u32,
-    pub(crate) cards: &'a [PeerDescriptor],
+    pub(crate) descriptors: &'a [PeerDescriptor],
 }
 
 impl Agreement<'_> {
-    /// Refuses what cannot become a group. `own` is the card that this process gave.
+    /// Refuses what cannot become a group. `own` is the descriptor that this process gave.
     pub(crate) fn check(&self, own: &PeerDescriptor) -> Result<(), EngineError> {
         self.check_ranks(own)?;
         self.check_secrets(own)?;
@@ -19,27 +20,27 @@ impl Agreement<'_> {
     }
 
     fn check_ranks(&self, own: &PeerDescriptor) -> Result<(), EngineError> {
-        if self.cards.get(self.rank as usize).is_none_or(|c| c.uid != own.uid) {
+        if self.descriptors.get(self.rank as usize).is_none_or(|c| c.uid != own.uid) {
             let rank = self.rank;
             return self.refuse(&format!(
-                "the card of rank {rank} is not this process's; do two processes have that rank?"
+                "the descriptor of rank {rank} is not this process's; do two processes have that rank?"
             ));
         }
-        for (rank, card) in self.cards.iter().enumerate() {
-            if let Some(twin) = self.cards[..rank].iter().position(|c| c.uid == card.uid) {
+        for (rank, descriptor) in self.descriptors.iter().enumerate() {
+            if let Some(twin) = self.descriptors[..rank].iter().position(|c| c.uid == descriptor.uid) {
                 return self.refuse(&format!("ranks {twin} and {rank} are the same process"));
             }
         }
         Ok(())
     }
 
-    /// All have a secret, or none. Whether it is the same one shows when they meet: nothing on a card may help to
+    /// All have a secret, or none. Whether it is the same one shows when they meet: nothing on a descriptor may help to
     /// guess it.
     fn check_secrets(&self, own: &PeerDescriptor) -> Result<(), EngineError> {
         let me = format!("rank {} on {}", self.rank, own.host);
-        for (rank, card) in self.cards.iter().enumerate() {
-            let it = format!("rank {rank} on {}", card.host);
-            let why = match (&own.key, &card.key) {
+        for (rank, descriptor) in self.descriptors.iter().enumerate() {
+            let it = format!("rank {rank} on {}", descriptor.host);
+            let why = match (&own.key, &descriptor.key) {
                 (None, None) | (Some(_), Some(_)) => continue,
                 (Some(_), None) => format!("{it} has no secret, and {me} has one"),
                 (None, Some(_)) => format!("{it} has a secret, and {me} has none"),
@@ -51,8 +52,8 @@ impl Agreement<'_> {
 
     /// Every pair that shares no memory needs one that can be dialled by the other.
     fn check_links(&self) -> Result<(), EngineError> {
-        for (b, theirs) in self.cards.iter().enumerate() {
-            for (a, ours) in self.cards[..b].iter().enumerate() {
+        for (b, theirs) in self.descriptors.iter().enumerate() {
+            for (a, ours) in self.descriptors[..b].iter().enumerate() {
                 if let Some(why) = unlinked(a, ours, b, theirs) {
                     return self.refuse(&why);
                 }
@@ -91,9 +92,9 @@ fn unlinked(a: usize, ours: &PeerDescriptor, b: usize, theirs: &PeerDescriptor) 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::connect::descriptor::PROTOCOL;
+    use crate::framing::PROTOCOL;
 
-    fn card(uid: &str, tcp: Option<&str>) -> PeerDescriptor {
+    fn descriptor(uid: &str, tcp: Option<&str>) -> PeerDescriptor {
         PeerDescriptor {
             protocol: PROTOCOL,
             uid: uid.into(),
@@ -112,9 +113,9 @@ mod tests {
         }
     }
 
-    fn check(cards: &[PeerDescriptor], rank: u32) -> String {
-        let own = &cards[rank as usize];
-        let checked = Agreement { group: "g", rank, cards }.check(own);
+    fn check(descriptors: &[PeerDescriptor], rank: u32) -> String {
+        let own = &descriptors[rank as usize];
+        let checked = Agreement { group: "g", rank, descriptors }.check(own);
         checked.map_or_else(|e| e.to_string(), |()| "fine".into())
     }
 
@@ -123,48 +124,49 @@ mod tests {
 
     #[test]
     fn who_listens_can_be_dialled_by_who_does_not() {
-        let cards = [card("a", None), card("b", Some(B)), card("c", Some(A))];
-        assert_eq!(check(&cards, 0), "fine");
-        assert_eq!(cards[0].dials(&cards[1]), Some(true));
-        assert_eq!(cards[1].dials(&cards[0]), Some(false));
-        assert_eq!(card("z", None).dials(&cards[1]), Some(true));
-        assert_eq!(cards[1].dials(&cards[2]), Some(true));
+        let descriptors = [descriptor("a", None), descriptor("b", Some(B)), descriptor("c", Some(A))];
+        assert_eq!(check(&descriptors, 0), "fine");
+        assert_eq!(descriptors[0].dials(&descriptors[1]), Some(true));
+        assert_eq!(descriptors[1].dials(&descriptors[0]), Some(false));
+        assert_eq!(descriptor("z", None).dials(&descriptors[1]), Some(true));
+        assert_eq!(descriptors[1].dials(&descriptors[2]), Some(true));
     }
 
     #[test]
     fn two_that_only_dial_are_named() {
-        let cards = [card("a", Some(A)), card("b", None), card("c", None)];
-        let text = check(&cards, 0);
+        let descriptors = [descriptor("a", Some(A)), descriptor("b", None), descriptor("c", None)];
+        let text = check(&descriptors, 0);
         assert!(text.contains("rank 1 on host-b and rank 2 on host-c"), "{text}");
-        let mut neighbours = cards.clone();
+        let mut neighbours = descriptors.clone();
         neighbours[2].boot = "b".into();
         assert_eq!(check(&neighbours, 0), "fine");
     }
 
     #[test]
     fn loopback_is_of_no_use_to_another_host() {
-        let cards = [card("a", Some(A)), card("b", Some("127.0.0.1:5"))];
-        let text = check(&cards, 0);
+        let descriptors = [descriptor("a", Some(A)), descriptor("b", Some("127.0.0.1:5"))];
+        let text = check(&descriptors, 0);
         assert!(text.contains("rank 1 on host-b listens on loopback only"), "{text}");
-        let mut neighbours = cards.clone();
+        let mut neighbours = descriptors.clone();
         (neighbours[1].boot, neighbours[1].wire_only) = ("a".into(), true);
         assert_eq!(check(&neighbours, 0), "fine");
     }
 
     #[test]
     fn who_has_no_secret_is_named_and_cards_tell_no_more() {
-        let sealed = |uid: &str| PeerDescriptor { key: Some("00".repeat(32)), ..card(uid, Some(A)) };
+        let sealed = |uid: &str| PeerDescriptor { key: Some("00".repeat(32)), ..descriptor(uid, Some(A)) };
         assert_eq!(check(&[sealed("a"), sealed("b")], 0), "fine");
-        let none = [sealed("a"), card("b", Some(B))];
+        let none = [sealed("a"), descriptor("b", Some(B))];
         assert!(check(&none, 0).contains("rank 1 on host-b has no secret, and rank 0 on host-a has one"));
         assert!(check(&none, 1).contains("rank 0 on host-a has a secret, and rank 1 on host-b has none"));
     }
 
     #[test]
     fn ranks_are_counted() {
-        let cards = [card("a", Some(A)), card("a", Some(A))];
-        assert!(check(&cards, 0).contains("ranks 0 and 1 are the same process"));
-        let checked = Agreement { group: "g", rank: 0, cards: &cards }.check(&card("c", None));
+        let descriptors = [descriptor("a", Some(A)), descriptor("a", Some(A))];
+        assert!(check(&descriptors, 0).contains("ranks 0 and 1 are the same process"));
+        let checked =
+            Agreement { group: "g", rank: 0, descriptors: &descriptors }.check(&descriptor("c", None));
         assert!(checked.unwrap_err().to_string().contains("do two processes have that rank"));
     }
 }

@@ -4,12 +4,12 @@ use std::net::SocketAddr;
 
 use serde::{Deserialize, Serialize};
 
-use crate::connect::process;
+use crate::engine::peer_status::PeerStatus;
+use crate::framing::PROTOCOL;
+use crate::process;
 use crate::secure::{from_hex, hex, Key};
 use tweed_proto::engine::EngineError;
-
-/// Changes whenever two versions could not talk to each other.
-pub(crate) const PROTOCOL: u32 = 4;
+use tweed_proto::late::{Process, Seat};
 
 /// Who and where a process is.
 #[derive(Clone, Debug, Serialize, Deserialize, PartialEq, Eq)]
@@ -68,6 +68,17 @@ impl PeerDescriptor {
         self.boot == own.boot && self.pids == own.pids && process::has_ended(self.pid, self.started)
     }
 
+    /// Where that process is, seen from `own`.
+    pub(crate) fn status(&self, own: &PeerDescriptor) -> PeerStatus {
+        let link = match self {
+            _ if self.uid == own.uid => "self".to_owned(),
+            _ if own.shares_memory_with(self) => "shm".to_owned(),
+            _ => format!("tcp {}", self.place()),
+        };
+        let seat = Seat { host: self.host.clone(), pid: self.pid, link, process: Process::Unseen };
+        PeerStatus { seat, network: self.network.clone(), same_boot: self.boot == own.boot }
+    }
+
     /// Its public key.
     pub(crate) fn key(&self) -> Option<Key> {
         self.key.as_deref().and_then(from_hex)
@@ -79,24 +90,24 @@ impl PeerDescriptor {
     }
 
     pub(crate) fn encode(&self) -> Vec<u8> {
-        serde_json::to_vec(self).expect("a card holds nothing that JSON cannot")
+        serde_json::to_vec(self).expect("a descriptor holds nothing that JSON cannot")
     }
 
-    /// Reads rank `rank`'s card.
+    /// Reads rank `rank`'s descriptor.
     pub(crate) fn decode(rank: usize, bytes: &[u8]) -> Result<PeerDescriptor, EngineError> {
-        let card: PeerDescriptor = serde_json::from_slice(bytes).map_err(|e| {
+        let descriptor: PeerDescriptor = serde_json::from_slice(bytes).map_err(|e| {
             EngineError::Usage(format!(
-                "the address card of rank {rank} cannot be read ({e}); do all ranks run the same tweed?"
+                "the descriptor of rank {rank} cannot be read ({e}); do all ranks run the same tweed?"
             ))
         })?;
-        if card.protocol != PROTOCOL {
-            let theirs = card.protocol;
+        if descriptor.protocol != PROTOCOL {
+            let theirs = descriptor.protocol;
             return Err(EngineError::Usage(format!(
                 "rank {rank} on {} speaks protocol {theirs}, this rank {PROTOCOL}; install the same tweed everywhere",
-                card.host
+                descriptor.host
             )));
         }
-        Ok(card)
+        Ok(descriptor)
     }
 }
 

@@ -2,31 +2,30 @@
 
 use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
-use std::sync::atomic::Ordering;
-use std::sync::{Arc, MutexGuard, TryLockError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tweed_proto::engine::members::{Members, Tuning};
 use tweed_proto::engine::Peer;
-use tweed_proto::late::Limits;
 use tweed_proto::Reach;
 
 use crate::connect::admission::deadline_stream::DeadlineStream;
-use crate::connect::admission::Refusal;
 use crate::connect::agreement::Agreement;
+use crate::connect::connector::Connector;
 use crate::connect::descriptor::PeerDescriptor;
+use crate::connect::invite::GroupPeers;
 use crate::connect::local_handshake::{dial_local, Home};
 use crate::connect::meeting::Meeting;
-use crate::connect::peer_status::PeerStatus;
-use crate::connect::stop::{Stop, SLICE};
+use crate::connect::options::GroupSpec;
 use crate::connect::tcp_handshake::Call;
 use crate::engine::live::{Links, Shared};
+use crate::engine::peer_status::PeerStatus;
 use crate::engine::watcher::Watch;
+use crate::framing::Refusal;
 use crate::link::stream::{Socket, Stream};
-use crate::ltp::endpoints::GroupPeers;
-use crate::node::GroupSpec;
 use crate::secure::Key;
-use crate::state::{lock, Inner};
+use crate::sync::stop::{Stop, SLICE};
+use crate::sync::MutexGuard;
 use tweed_proto::engine::EngineError;
 use tweed_proto::engine::Event;
 
@@ -34,17 +33,12 @@ const CALLED_ANEW: &str = "it has called anew, so its connection broke";
 /// Longer than anybody waits: deadlines stay within what the clock can count.
 const AGES: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 
-impl Inner {
-    /// How long introductions and silent wires may take.
-    pub(crate) fn limits(&self) -> Limits {
-        self.options.limits(Duration::MAX)
-    }
-
+impl Connector {
     fn home(&self) -> Home<'_> {
         Home {
-            arena: &self.arena,
-            page: self.page,
-            own: &self.card,
+            arena: &self.driver.arena,
+            page: self.driver.page,
+            own: &self.descriptor,
             secret: self.keys.as_ref().map(|k| &k.secret),
         }
     }
@@ -55,38 +49,39 @@ impl Inner {
         spec: &GroupSpec,
         interrupted: &dyn Fn() -> bool,
     ) -> Result<(Members, Vec<PeerStatus>), EngineError> {
-        let cards = spec
-            .cards
+        let descriptors = spec
+            .descriptors
             .iter()
             .enumerate()
             .map(|(rank, bytes)| PeerDescriptor::decode(rank, bytes))
             .collect::<Result<Vec<_>, _>>()?;
         let GroupSpec { name, number, rank, timeout, .. } = spec;
-        let known = Agreement { group: name, rank: *rank, cards: &cards };
-        known.check(&self.card)?;
+        let known = Agreement { group: name, rank: *rank, descriptors: &descriptors };
+        known.check(&self.descriptor)?;
         let deadline = later(Instant::now(), self.options.limits(spec.timeout).fail);
-        let peers = Meeting { node: self, known: &known, deadline, interrupted }.run()?;
-        let reach: Vec<Reach> = cards
+        let peers = Meeting { connector: self, known: &known, deadline, interrupted }.run()?;
+        let reach: Vec<Reach> = descriptors
             .iter()
             .map(|c| {
-                if c.uid == self.card.uid || self.card.shares_memory_with(c) {
+                if c.uid == self.descriptor.uid || self.descriptor.shares_memory_with(c) {
                     Reach::Shared
                 } else {
                     Reach::Wire
                 }
             })
             .collect();
-        let company = GroupPeers { group: name, peers: &peers, reach: &reach, deadline, interrupted };
-        let packets = spec.terms.ltp.as_ref().map(|ltp| self.link_packets(ltp, &company)).transpose()?;
+        let members = GroupPeers { group: name, peers: &peers, reach: &reach, deadline, interrupted };
+        let packets = spec.config.ltp.as_ref().map(|ltp| self.invite_members(ltp, &members)).transpose()?;
         // All ranks must cut buffers alike, so the slowest kind of link anywhere in the group decides.
-        let has_wires =
-            cards.iter().any(|a| cards.iter().any(|b| a.uid != b.uid && !a.shares_memory_with(b)));
-        let tuning = match &spec.terms.ltp {
+        let has_wires = descriptors
+            .iter()
+            .any(|a| descriptors.iter().any(|b| a.uid != b.uid && !a.shares_memory_with(b)));
+        let tuning = match &spec.config.ltp {
             _ if !has_wires => Tuning::SHARED,
             Some(_) => Tuning::PACKETS,
             None => Tuning::WIRE,
         };
-        let status = cards.iter().map(|c| PeerStatus::of(c, &self.card)).collect();
+        let status = descriptors.iter().map(|c| c.status(&self.descriptor)).collect();
         let members = Members {
             number: *number,
             name: name.clone(),
@@ -96,7 +91,7 @@ impl Inner {
             has_wires,
             tuning,
             timeout: *timeout,
-            config: spec.terms.clone(),
+            config: spec.config.clone(),
             endpoint: packets,
         };
         Ok((members, status))
@@ -106,61 +101,39 @@ impl Inner {
     pub(crate) fn joining(&self, interrupted: &dyn Fn() -> bool) -> Result<MutexGuard<'_, ()>, EngineError> {
         loop {
             match self.joining.try_lock() {
-                Ok(guard) => return Ok(guard),
-                Err(TryLockError::Poisoned(guard)) => return Ok(guard.into_inner()),
-                Err(TryLockError::WouldBlock) if interrupted() => {
+                Some(guard) => return Ok(guard),
+                None if interrupted() => {
                     let why = "interrupted while another thread joined another group";
                     return Err(EngineError::Aborted(why.into()));
                 }
-                Err(TryLockError::WouldBlock) => std::thread::sleep(SLICE / 10),
+                None => std::thread::sleep(SLICE / 10),
             }
         }
     }
 
-    /// The card as it is now: with the links that have broken meanwhile.
-    pub(crate) fn current_card(&self) -> PeerDescriptor {
-        let lost: Vec<bool> = {
-            let engine = lock(&self.engine);
-            (0..engine.peers.len()).map(|peer| engine.peers.is_lost(peer)).collect()
-        };
-        let broken = lock(&self.directory).broken(|peer| lost.get(peer).is_some_and(|&lost| lost));
-        PeerDescriptor { broken, ..self.card.clone() }
-    }
-
     /// The link to that process that stands. One that was lost never comes back: both ends meet anew.
     pub(crate) fn find(&self, uid: &str) -> Option<usize> {
-        let peer = lock(&self.directory).find(uid)?.peer;
-        let engine = lock(&self.engine);
+        let peer = self.directory.lock().find(uid)?.peer;
+        let engine = self.driver.engine.lock();
         engine.peers.get(peer).is_some_and(|p| p.uid == uid && p.lost.is_none()).then_some(peer)
     }
 
     /// Of two processes, exactly one calls the other.
-    pub(crate) fn calls(&self, card: &PeerDescriptor) -> bool {
-        if self.card.shares_memory_with(card) {
-            return self.card.uid < card.uid;
+    pub(crate) fn calls(&self, descriptor: &PeerDescriptor) -> bool {
+        if self.descriptor.shares_memory_with(descriptor) {
+            return self.descriptor.uid < descriptor.uid;
         }
-        self.card.dials(card) == Some(true)
-    }
-
-    /// The number of the next call: greater than those of all calls before.
-    pub(crate) fn next_attempt(&self) -> u64 {
-        self.attempts.fetch_add(1, Ordering::Relaxed) + 1
-    }
-
-    /// Wakes who waits in a meeting.
-    pub(crate) fn notify_met(&self) {
-        drop(lock(&self.pending));
-        self.met.notify_all();
+        self.descriptor.dials(descriptor) == Some(true)
     }
 
     /// Calls a process of this host.
     pub(crate) fn dial_neighbour(self: &Arc<Self>, call: &Call<'_>) -> Result<(), Refusal> {
-        let socket = dial_local(&call.card.local)?;
+        let socket = dial_local(&call.descriptor.local)?;
         crate::link::fork::shut_in_children(&socket);
         check_user(&socket)?;
         let mut wire = DeadlineStream::new(&socket, self.limits().greet, call.stop);
-        let shared = self.home().call(&mut wire, call.card, call.attempt)?;
-        self.add_neighbour((&call.card.uid, call.attempt), &call.card.host, shared, socket)
+        let shared = self.home().call(&mut wire, call.descriptor, call.attempt)?;
+        self.add_neighbour((&call.descriptor.uid, call.attempt), &call.descriptor.host, shared, socket)
     }
 
     /// Somebody called on the local socket. Introductions block, so each has a thread of its own.
@@ -168,23 +141,13 @@ impl Inner {
         if let Err(refusal) = check_user(&socket) {
             return self.refuse("a process on this host", &refusal);
         }
-        let node = Arc::clone(self);
+        let connector = Arc::clone(self);
         let greet = move || {
-            if let Err(refusal) = node.admit_neighbour(socket) {
-                node.refuse("a process on this host", &refusal);
+            if let Err(refusal) = connector.admit_neighbour(socket) {
+                connector.refuse("a process on this host", &refusal);
             }
         };
         let _ = std::thread::Builder::new().name("tweed-greet".into()).spawn(greet);
-    }
-
-    /// Counts a caller that was turned away, and says so now and then.
-    pub(crate) fn refuse(&self, who: &str, refusal: &Refusal) {
-        if self.is_stopping() {
-            return;
-        }
-        if let Some(line) = self.refusals.note(who, refusal, Instant::now()) {
-            crate::stderr::print_line(&line);
-        }
     }
 
     fn admit_neighbour(&self, socket: UnixStream) -> Result<(), Refusal> {
@@ -206,8 +169,8 @@ impl Inner {
         let pid = credentials(&socket).map(|c| c.pid as u32).filter(|&pid| pid > 0);
         let stream = Stream::new(Socket::Local(mio::net::UnixStream::from_std(socket)));
         let peer = self.add_peer((uid, attempt, None), host, Some(shared), vec![stream])?;
-        if let Some(pid) = pid.filter(|&pid| pid != self.process) {
-            self.watcher.watch(Watch::Process(peer, pid));
+        if let Some(pid) = pid.filter(|&pid| pid != self.driver.process) {
+            self.driver.watcher.watch(Watch::Process(peer, pid));
         }
         Ok(())
     }
@@ -222,40 +185,34 @@ impl Inner {
         streams: Vec<Stream>,
     ) -> Result<usize, Refusal> {
         let streams: Vec<Arc<Stream>> = streams.into_iter().map(Arc::new).collect();
-        let mut engine = lock(&self.engine);
+        let mut engine = self.driver.engine.lock();
         let index = engine.peers.len();
         let replaced =
-            lock(&self.directory).enter(uid, index, (attempt, key)).map_err(|_| Refusal::Outdated)?;
+            self.directory.lock().enter(uid, index, (attempt, key)).map_err(|_| Refusal::Outdated)?;
         engine.peers.add(Peer::new(uid.to_owned(), host.to_owned(), shared.is_some(), streams.len()));
         engine.host.links.push(Links { shared, streams: streams.clone() });
         drop(engine);
         for (place, stream) in streams.into_iter().enumerate() {
-            self.watcher.watch(Watch::Stream(index, place, stream));
+            self.driver.watcher.watch(Watch::Stream(index, place, stream));
         }
         if let Some(old) = replaced {
-            self.enqueue(Event::Lost(old, CALLED_ANEW.into()));
+            self.driver.enqueue(Event::Lost(old, CALLED_ANEW.into()));
         }
         self.notify_met();
-        self.ring();
+        self.driver.ring();
         Ok(index)
     }
 
     /// That process has begun a later call, and has proven that it is the one: the link that an earlier call of its had
     /// made is broken at its end.
     pub(crate) fn give_up_before(&self, (uid, attempt): (&str, u64), key: Option<&Key>) {
-        let mut directory = lock(&self.directory);
+        let mut directory = self.directory.lock();
         let same = directory.find(uid).is_some_and(|known| known.key.as_ref() == key);
         let old = if same { directory.give_up(uid, attempt.saturating_sub(1)) } else { None };
         drop(directory);
         if let Some(old) = old {
-            self.post(Event::Lost(old, CALLED_ANEW.into()));
+            self.driver.post(Event::Lost(old, CALLED_ANEW.into()));
         }
-    }
-
-    pub(crate) fn send_bye(&self) {
-        let mut engine = lock(&self.engine);
-        engine.save_traces();
-        engine.send_bye();
     }
 }
 

@@ -5,8 +5,8 @@
 //! 1. called -> caller: a challenge;
 //! 2. caller -> called: its greeting, with a challenge of its own, signed with the called one's nonce (`proof`), and with
 //!    the secret if there is one;
-//! 3. called -> caller: its greeting, signed likewise, then the descriptor of its memory; or a refusal;
-//! 4. caller -> called: the descriptor of its memory.
+//! 3. called -> caller: its greeting, signed likewise, then the file of its memory; or a refusal;
+//! 4. caller -> called: the file of its memory.
 //!
 //! Neither passes memory before it has verified what the other signed. The kernel's word on the user at the other end
 //! (`discovery::check_user`) comes before all this.
@@ -20,17 +20,15 @@ use std::os::unix::net::{SocketAddr, UnixStream};
 use serde::{Deserialize, Serialize};
 
 use crate::connect::admission::deadline_stream::DeadlineStream;
-use crate::connect::admission::frame::{self, Kind};
-use crate::connect::admission::Refusal;
-use crate::connect::descriptor::{random_hex, PeerDescriptor, PROTOCOL};
+use crate::connect::descriptor::{random_hex, PeerDescriptor};
 use crate::connect::proof::{Role, Transcript};
 use crate::engine::live::Shared;
+use crate::framing::frame::{self, Kind};
+use crate::framing::Refusal;
+use crate::framing::{MAX_GREETING, PROTOCOL};
 use crate::link::lease::{PeerArea, ProcessPage};
 use crate::link::shared_memory::{Arena, Mapping};
 use crate::secure::Secret;
-
-/// No honest greeting is longer.
-pub(crate) const MAX_GREETING: usize = 4096;
 
 /// Who one is, and which link this is to become.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -49,10 +47,11 @@ pub(crate) struct Greeting {
     pub(crate) proof: String,
     /// Shows a neighbour that has the secret that the sender has it too.
     pub(crate) secret_proof: Option<String>,
-    /// In the sender's arena: its length, its page, and the queue for the receiver's messages.
+    /// In the sender's arena: its length, its page, and the area for the receiver (`PeerArea`).
     pub(crate) arena_bytes: u64,
     pub(crate) page: u64,
-    pub(crate) ring: u64,
+    #[serde(rename = "ring")]
+    pub(crate) area: u64,
 }
 
 impl Greeting {
@@ -117,25 +116,25 @@ impl Home<'_> {
     pub(crate) fn call(
         &self,
         wire: &mut Wire<'_>,
-        card: &PeerDescriptor,
+        descriptor: &PeerDescriptor,
         attempt: u64,
     ) -> Result<Shared, Refusal> {
         let challenge = frame::read(&mut *wire, Kind::Challenge, MAX_GREETING)?;
         let challenge = String::from_utf8(challenge).map_err(|_| Refusal::Garbled("a challenge"))?;
-        let ring = self.new_ring()?;
-        let mut ours = Greeting { attempt, challenge: random_hex()?, ..self.greeting(ring) };
+        let area = self.new_area()?;
+        let mut ours = Greeting { attempt, challenge: random_hex()?, ..self.greeting(area) };
         let unsigned = ours.clone();
-        let transcript = unsigned.transcript(card, &challenge);
+        let transcript = unsigned.transcript(descriptor, &challenge);
         self.sign(&mut ours, &transcript, Role::Caller);
         frame::write(&mut *wire, Kind::Greeting, &ours.encode())?;
         let theirs = read_greeting(&frame::read(&mut *wire, Kind::Greeting, MAX_GREETING)?)?;
-        if theirs.uid != card.uid {
+        if theirs.uid != descriptor.uid {
             return Err(Refusal::Stranger);
         }
         self.verify(&theirs, &transcript, Role::Called)?;
         send_descriptor(wire, self.arena.file())?;
         let memory = receive_descriptor(wire)?;
-        Ok(self.share(&memory, &theirs, ring)?)
+        Ok(self.share(&memory, &theirs, area)?)
     }
 
     /// The side that is called.
@@ -148,19 +147,19 @@ impl Home<'_> {
             let _ = frame::write(&mut *wire, Kind::Refused, &[refusal.code()]);
             return Err(refusal);
         }
-        let ring = self.new_ring()?;
-        let mut ours = self.greeting(ring);
+        let area = self.new_area()?;
+        let mut ours = self.greeting(area);
         self.sign(&mut ours, &transcript, Role::Called);
         frame::write(&mut *wire, Kind::Greeting, &ours.encode())?;
         send_descriptor(wire, self.arena.file())?;
         let memory = receive_descriptor(wire)?;
-        let shared = self.share(&memory, &theirs, ring)?;
+        let shared = self.share(&memory, &theirs, area)?;
         Ok((theirs, shared))
     }
 
-    fn greeting(&self, ring: u64) -> Greeting {
+    fn greeting(&self, area: u64) -> Greeting {
         let (arena_bytes, page) = (self.arena.bytes(), self.page);
-        Greeting { arena_bytes, page, ring, ..Greeting::new(&self.own.uid, &self.own.host) }
+        Greeting { arena_bytes, page, area, ..Greeting::new(&self.own.uid, &self.own.host) }
     }
 
     fn sign(&self, ours: &mut Greeting, transcript: &Transcript<'_>, role: Role) {
@@ -181,7 +180,7 @@ impl Home<'_> {
         }
     }
 
-    fn new_ring(&self) -> io::Result<u64> {
+    fn new_area(&self) -> io::Result<u64> {
         let bytes = size_of::<PeerArea>() as u64;
         let full = || io::Error::new(io::ErrorKind::OutOfMemory, "no room left in shared memory");
         let offset = self.arena.take(bytes).ok_or_else(full)?;
@@ -191,22 +190,22 @@ impl Home<'_> {
         Ok(offset)
     }
 
-    fn share(&self, memory: &OwnedFd, theirs: &Greeting, ring: u64) -> io::Result<Shared> {
+    fn share(&self, memory: &OwnedFd, theirs: &Greeting, area: u64) -> io::Result<Shared> {
         if theirs.arena_bytes > file_bytes(memory)? {
             return Err(invalid("shared memory shorter than announced".into()));
         }
         let memory = Mapping::new(memory, theirs.arena_bytes)?;
         let outside = || invalid("an offset outside of the shared memory".into());
-        let ring_bytes = size_of::<PeerArea>() as u64;
-        let aligned = theirs.ring.is_multiple_of(64) && theirs.page.is_multiple_of(64);
-        let outgoing = memory.at(theirs.ring, ring_bytes).filter(|_| aligned).ok_or_else(outside)?;
+        let area_bytes = size_of::<PeerArea>() as u64;
+        let aligned = theirs.area.is_multiple_of(64) && theirs.page.is_multiple_of(64);
+        let outgoing = memory.at(theirs.area, area_bytes).filter(|_| aligned).ok_or_else(outside)?;
         let page = memory.at(theirs.page, size_of::<ProcessPage>() as u64).ok_or_else(outside)?;
-        let incoming = self.arena.mapping().at(ring, ring_bytes).ok_or_else(outside)?;
+        let incoming = self.arena.mapping().at(area, area_bytes).ok_or_else(outside)?;
         Ok(Shared {
             memory,
             outgoing: outgoing.cast(),
             incoming: incoming.cast(),
-            incoming_at: ring,
+            incoming_at: area,
             page: page.cast_const().cast(),
         })
     }

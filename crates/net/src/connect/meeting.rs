@@ -1,6 +1,6 @@
 //! How the processes of a group find each other: each calls some, the others call it, and one thread waits for all.
 //!
-//! Theory of operation. Of each pair, the descriptors decide who dials (`Inner::calls`). The thread that joins starts the
+//! Theory of operation. Of each pair, the descriptors decide who dials (`Connector::calls`). The thread that joins starts the
 //! calls, one thread for all neighbours and one for each process behind a wire, and then looks, in slices of
 //! `stop::SLICE`, at what has come about. For each other rank it ends when
 //!
@@ -10,20 +10,21 @@
 //!   or the deadline has come. Then `stop` ends all calls within a slice, and the error names the rank.
 //!
 //! Locks: `pending`, then `directory` or the engine, one at a time; `failed` inside of `pending`. Whoever changes what is
-//! waited for takes `pending` once before it notifies `met`, so that no news is missed. No lock is held while
+//! waited for takes `pending` once before it notifies `met`, so that no change is missed. No lock is held while
 //! `interrupted` is asked: it may run code of the caller's.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::thread::Scope;
 use std::time::{Duration, Instant};
 
 use crate::connect::admission::pending::Caller;
-use crate::connect::admission::Refusal;
 use crate::connect::agreement::Agreement;
+use crate::connect::connector::Connector;
 use crate::connect::descriptor::PeerDescriptor;
-use crate::connect::stop::{Stop, SLICE};
 use crate::connect::tcp_handshake::Call;
-use crate::state::{lock, Inner};
+use crate::framing::Refusal;
+use crate::sync::stop::{Stop, SLICE};
+use crate::sync::{LockRank, Mutex};
 use tweed_proto::engine::EngineError;
 use tweed_proto::engine::Event;
 
@@ -34,7 +35,7 @@ const GRACE: Duration = Duration::from_millis(250);
 
 /// One meeting.
 pub(crate) struct Meeting<'a> {
-    pub(crate) node: &'a Arc<Inner>,
+    pub(crate) connector: &'a Arc<Connector>,
     pub(crate) known: &'a Agreement<'a>,
     pub(crate) deadline: Instant,
     /// Whether to give up at once; asked in every slice, on the thread that joins.
@@ -42,7 +43,6 @@ pub(crate) struct Meeting<'a> {
 }
 
 /// What the calls of a meeting share with the thread that waits.
-#[derive(Default)]
 struct Calls {
     stop: Stop,
     /// By rank.
@@ -54,7 +54,7 @@ impl Meeting<'_> {
     pub(crate) fn run(&self) -> Result<Vec<usize>, EngineError> {
         self.give_up_broken();
         self.listen()?;
-        let calls = Calls::default();
+        let calls = Calls { stop: Stop::default(), failed: Mutex::new(LockRank::Failed, Vec::new()) };
         std::thread::scope(|scope| {
             self.start_calls(scope, &calls);
             let met = self.wait(&calls);
@@ -64,16 +64,16 @@ impl Meeting<'_> {
     }
 
     fn others(&self) -> impl Iterator<Item = (usize, &PeerDescriptor)> {
-        self.known.cards.iter().enumerate().filter(|(_, c)| c.uid != self.node.card.uid)
+        self.known.descriptors.iter().enumerate().filter(|(_, c)| c.uid != self.connector.descriptor.uid)
     }
 
-    /// A link that one end has lost, as its card says, is of no use, even where the other end has not noticed.
+    /// A link that one end has lost, as its descriptor says, is of no use, even where the other end has not noticed.
     fn give_up_broken(&self) {
-        let own = self.node.card.uid.as_str();
-        for card in self.known.cards {
-            for (uid, attempt) in &card.broken {
-                let other = if card.uid == own { uid } else { &card.uid };
-                if card.uid == own || uid == own {
+        let own = self.connector.descriptor.uid.as_str();
+        for descriptor in self.known.descriptors {
+            for (uid, attempt) in &descriptor.broken {
+                let other = if descriptor.uid == own { uid } else { &descriptor.uid };
+                if descriptor.uid == own || uid == own {
                     self.give_up(other, *attempt);
                 }
             }
@@ -81,17 +81,19 @@ impl Meeting<'_> {
     }
 
     fn give_up(&self, other: &str, attempt: u64) {
-        let peer = lock(&self.node.directory).give_up(other, attempt);
+        let peer = self.connector.directory.lock().give_up(other, attempt);
         if let Some(peer) = peer {
-            self.node.post(Event::Lost(peer, "its other end has lost the connection".into()));
+            self.connector.driver.post(Event::Lost(peer, "its other end has lost the connection".into()));
         }
     }
 
-    /// Opens the door if there is anybody who has to come through it.
+    /// Listens if anybody has to call this process over TCP.
     fn listen(&self) -> Result<(), EngineError> {
-        let comes =
-            |card: &PeerDescriptor| !self.node.card.shares_memory_with(card) && !self.node.calls(card);
-        let Some(listener) = self.node.listener.as_ref().filter(|_| self.others().any(|(_, c)| comes(c)))
+        let comes = |descriptor: &PeerDescriptor| {
+            !self.connector.descriptor.shares_memory_with(descriptor) && !self.connector.calls(descriptor)
+        };
+        let Some(listener) =
+            self.connector.listener.as_ref().filter(|_| self.others().any(|(_, c)| comes(c)))
         else {
             return Ok(());
         };
@@ -99,29 +101,31 @@ impl Meeting<'_> {
     }
 
     fn start_calls<'s>(&'s self, scope: &'s Scope<'s, '_>, calls: &'s Calls) {
-        let ours = self.others().filter(|(_, c)| self.node.calls(c) && self.node.find(&c.uid).is_none());
-        let (near, far): (Vec<_>, Vec<_>) = ours.partition(|(_, c)| self.node.card.shares_memory_with(c));
-        let (node, deadline) = (self.node, self.deadline);
-        let call = move |rank, card| {
-            let call = Call { card, attempt: node.next_attempt(), deadline, stop: &calls.stop };
-            let near = node.card.shares_memory_with(card);
-            let called = if near { node.dial_neighbour(&call) } else { node.dial_wire(&call) };
+        let ours =
+            self.others().filter(|(_, c)| self.connector.calls(c) && self.connector.find(&c.uid).is_none());
+        let (near, far): (Vec<_>, Vec<_>) =
+            ours.partition(|(_, c)| self.connector.descriptor.shares_memory_with(c));
+        let (connector, deadline) = (self.connector, self.deadline);
+        let call = move |rank, descriptor| {
+            let call = Call { descriptor, attempt: connector.next_attempt(), deadline, stop: &calls.stop };
+            let near = connector.descriptor.shares_memory_with(descriptor);
+            let called = if near { connector.dial_neighbour(&call) } else { connector.dial_wire(&call) };
             if let Err(refusal) = called {
-                lock(&calls.failed).push((rank, refusal));
-                node.notify_met();
+                calls.failed.lock().push((rank, refusal));
+                connector.notify_met();
             }
         };
         if !near.is_empty() {
-            scope.spawn(move || near.into_iter().for_each(|(rank, card)| call(rank, card)));
+            scope.spawn(move || near.into_iter().for_each(|(rank, descriptor)| call(rank, descriptor)));
         }
-        for (rank, card) in far {
-            scope.spawn(move || call(rank, card));
+        for (rank, descriptor) in far {
+            scope.spawn(move || call(rank, descriptor));
         }
     }
 
     fn wait(&self, calls: &Calls) -> Result<Vec<usize>, EngineError> {
         let begin = Instant::now();
-        let mut found = vec![None; self.known.cards.len()];
+        let mut found = vec![None; self.known.descriptors.len()];
         found[self.known.rank as usize] = Some(usize::MAX);
         let mut told = false;
         loop {
@@ -138,27 +142,27 @@ impl Meeting<'_> {
         }
     }
 
-    /// Notes who is found by now. If nobody new is, waits for a slice or for news.
+    /// Notes who is found by now. If nobody new is, waits for a slice or for a change.
     fn look(&self, calls: &Calls, found: &mut [Option<usize>]) -> Result<(), EngineError> {
-        let mut pending = lock(&self.node.pending);
+        let mut pending = self.connector.pending.lock();
         let mut came = Vec::new();
         let mut any = false;
-        for (rank, card) in self.others() {
-            if let Some((attempt, links)) = pending.take(&caller(card)) {
-                came.push((rank, card, attempt, links));
+        for (rank, descriptor) in self.others() {
+            if let Some((attempt, links)) = pending.take(&caller(descriptor)) {
+                came.push((rank, descriptor, attempt, links));
             } else if found[rank].is_none() {
-                found[rank] = self.node.find(&card.uid);
+                found[rank] = self.connector.find(&descriptor.uid);
                 any |= found[rank].is_some();
             }
         }
-        let failed = lock(&calls.failed).pop();
+        let failed = calls.failed.lock().pop();
         if !any && came.is_empty() && failed.is_none() {
-            drop(self.node.met.wait_timeout(pending, SLICE).unwrap_or_else(PoisonError::into_inner));
+            drop(self.connector.met.wait_timeout(pending, SLICE));
             return Ok(());
         }
         drop(pending);
-        for (rank, card, attempt, links) in came {
-            match self.node.link(card, attempt, links) {
+        for (rank, descriptor, attempt, links) in came {
+            match self.connector.link(descriptor, attempt, links) {
                 Ok(peer) => found[rank] = Some(peer),
                 Err(Refusal::Outdated) => {}
                 Err(why) => return Err(self.unreachable(rank, &why)),
@@ -173,8 +177,8 @@ impl Meeting<'_> {
 
     /// Whether the ranks that are missing can still be waited for.
     fn check(&self, missing: &[usize]) -> Result<(), EngineError> {
-        let own = &self.node.card;
-        if let Some(&rank) = missing.iter().find(|&&rank| self.known.cards[rank].has_ended(own)) {
+        let own = &self.connector.descriptor;
+        if let Some(&rank) = missing.iter().find(|&&rank| self.known.descriptors[rank].has_ended(own)) {
             return Err(self.unreachable(rank, &Refusal::Ended));
         }
         if (self.interrupted)() {
@@ -182,13 +186,13 @@ impl Meeting<'_> {
         }
         let now = Instant::now();
         let over = |&&rank: &&usize| {
-            let calls = self.node.calls(&self.known.cards[rank]);
+            let calls = self.connector.calls(&self.known.descriptors[rank]);
             now >= self.deadline + if calls { GRACE } else { Duration::ZERO }
         };
         let Some(&rank) = missing.iter().find(over) else { return Ok(()) };
-        let (card, pending) = (&self.known.cards[rank], lock(&self.node.pending));
-        let why = match card.key() {
-            _ if pending.has_impostor(&caller(card)) => Refusal::Key,
+        let (descriptor, pending) = (&self.known.descriptors[rank], self.connector.pending.lock());
+        let why = match descriptor.key() {
+            _ if pending.has_impostor(&caller(descriptor)) => Refusal::Key,
             Some(key) if pending.is_suspect(&key) => Refusal::Secret,
             _ => Refusal::Silent,
         };
@@ -209,26 +213,26 @@ impl Meeting<'_> {
         ));
     }
 
-    fn place(&self, card: &PeerDescriptor) -> String {
-        let near = self.node.card.shares_memory_with(card);
+    fn place(&self, descriptor: &PeerDescriptor) -> String {
+        let near = self.connector.descriptor.shares_memory_with(descriptor);
         if near {
-            format!("process {}", card.pid)
+            format!("process {}", descriptor.pid)
         } else {
-            card.place()
+            descriptor.place()
         }
     }
 
     fn name(&self, rank: usize) -> String {
-        let card = &self.known.cards[rank];
-        format!("rank {rank} on {} ({})", card.host, self.place(card))
+        let descriptor = &self.known.descriptors[rank];
+        format!("rank {rank} on {} ({})", descriptor.host, self.place(descriptor))
     }
 
     fn unreachable(&self, rank: usize, why: &Refusal) -> EngineError {
         let (group, name) = (self.known.group, self.name(rank));
-        let card = &self.known.cards[rank];
+        let descriptor = &self.known.descriptors[rank];
         let text = match why {
             Refusal::Ended => {
-                let pid = card.pid;
+                let pid = descriptor.pid;
                 return EngineError::PeerLost(format!(
                     "group {group:?}: {name} is gone: its process {pid} ended before the group was made. See its own output, \
                      and start it anew"
@@ -240,20 +244,20 @@ impl Meeting<'_> {
                 ));
             }
             _ => {
-                let (rank, host) = (self.known.rank, &self.node.card.host);
+                let (rank, host) = (self.known.rank, &self.connector.descriptor.host);
                 format!("group {group:?}: {name} cannot be reached from rank {rank} on {host}: {why}")
             }
         };
         if why.is_final() {
             return EngineError::Usage(text);
         }
-        let place = self.place(card);
+        let place = self.place(descriptor);
         EngineError::PeerLost(format!(
             "{text}. Is it still running, and does a firewall let {place} through?"
         ))
     }
 }
 
-fn caller(card: &PeerDescriptor) -> Caller {
-    Caller { uid: card.uid.clone(), key: card.key() }
+fn caller(descriptor: &PeerDescriptor) -> Caller {
+    Caller { uid: descriptor.uid.clone(), key: descriptor.key() }
 }

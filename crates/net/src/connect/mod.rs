@@ -1,13 +1,47 @@
 //! How processes come to know each other, and who is let in.
+//!
+//! `connector` is what its threads share, and `options` what users state. A `descriptor` says who and where a process is;
+//! `agreement` is what those of a group must have in common. `discovery` joins a group by a `meeting`, which calls by
+//! `local_handshake` or `tcp_handshake` (with `proof`s, after pauses of `backoff`), while `admission` lets callers in.
+//! The directory of `tweed_proto` knows whom this process has met, and `invite` makes packets possible.
+//!
+//! # Theory of operation
+//!
+//! Each process opens a local socket and, unless it only dials out, binds a port. Its descriptor names both, and goes
+//! through the launcher's store. A group is joined by one thread at a time (`joining`):
+//!
+//! 1. all descriptors are read, and must agree. All ranks hold the same ones, so all refuse alike;
+//! 2. links that some descriptor says are broken are given up;
+//! 3. of each pair without a link, exactly one calls (`Connector::calls`), numbered by `attempt`; it proves by the nonce,
+//!    or by the secret and its key, that it belongs to the run, and so does the called one;
+//! 4. a neighbour that has called becomes a peer at once. A TCP caller is *pending* until a group names it, for its
+//!    streams are several and its descriptor may come later;
+//! 5. `add_peer` gives the peer a number, enters it in the directory, and hands its streams to the watcher;
+//! 6. with `transport="ltp"`, members that are far invite each other to their sockets for packets.
+//!
+//! Each caller has a thread of its own, as introductions block. The listener bounds how many come over wires; processes
+//! of the same user on this host are not bounded. All waits for another process are within a deadline, and those of a
+//! meeting and of the listener end within a slice by `Stop`.
+//!
+//! Locks: `joining`, over all of this; `pending`, then `failed`; `pending`, then the engine or the `directory`; the
+//! engine, then the `directory`. The listener's `state` and `refusals`, with nothing under them. While `interrupted` is
+//! asked, which may run code of the caller's, none is held but `joining`. `met` is notified after `pending` was taken, so
+//! no change is missed.
+//!
+//! What cannot happen: memory or values go to a process that has not proven to belong to the run; two links to one
+//! process are both in use, or the two ends hold different ones for good (a greater `attempt` wins at both); a process
+//! that has ended, or that does not speak, holds up the others beyond the deadline; a caller takes memory for what it
+//! only claims.
 
 pub(crate) mod admission;
-pub(crate) mod agreement;
+mod agreement;
+mod backoff;
+pub(crate) mod connector;
 pub(crate) mod descriptor;
-pub(crate) mod discovery;
+mod discovery;
+mod invite;
 pub(crate) mod local_handshake;
-pub(crate) mod meeting;
-pub(crate) mod peer_status;
-pub(crate) mod process;
-pub(crate) mod proof;
-pub(crate) mod stop;
-pub(crate) mod tcp_handshake;
+mod meeting;
+pub(crate) mod options;
+mod proof;
+mod tcp_handshake;

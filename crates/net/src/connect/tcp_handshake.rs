@@ -11,18 +11,20 @@ use std::time::{Duration, Instant};
 use tweed_proto::late::Limits;
 
 use crate::connect::admission::deadline_stream::{connect, DeadlineStream};
-use crate::connect::admission::frame::{self, Kind};
 use crate::connect::admission::pending::Caller;
-use crate::connect::admission::{preamble, Keys, Refusal};
+use crate::connect::admission::Keys;
+use crate::connect::backoff::{seed, Backoff};
+use crate::connect::connector::Connector;
 use crate::connect::descriptor::{random_hex, PeerDescriptor};
-use crate::connect::local_handshake::{read_greeting, Greeting, MAX_GREETING};
+use crate::connect::local_handshake::{read_greeting, Greeting};
 use crate::connect::proof::Role;
-use crate::connect::stop::{seed, Backoff, Stop};
+use crate::framing::frame::{self, Kind};
+use crate::framing::{preamble, Refusal, MAX_GREETING};
 use crate::link::sockopt;
 use crate::link::stream::{Socket, Stream};
 use crate::link::tcp_timeouts::{cut_after, recover_soon};
 use crate::secure::{answer, call, Party, Sealed, Session};
-use crate::state::{lock, Inner};
+use crate::sync::stop::Stop;
 
 const MOST_STREAMS: u32 = 64;
 /// So long a first call is left unanswered before it is made anew; each further one, half as long again as the one before.
@@ -37,7 +39,7 @@ pub(crate) struct Link {
 
 /// A call to a process: which one of this process's, and until when it may be tried.
 pub(crate) struct Call<'a> {
-    pub(crate) card: &'a PeerDescriptor,
+    pub(crate) descriptor: &'a PeerDescriptor,
     pub(crate) attempt: u64,
     pub(crate) deadline: Instant,
     pub(crate) stop: &'a Stop,
@@ -45,28 +47,28 @@ pub(crate) struct Call<'a> {
 
 type Wire<'a> = DeadlineStream<'a, TcpStream>;
 
-impl Inner {
+impl Connector {
     /// Calls a process, over all streams.
     pub(crate) fn dial_wire(self: &Arc<Self>, call: &Call<'_>) -> Result<(), Refusal> {
         let streams = self.options.streams.max(1);
         let links =
             (0..streams).map(|stream| self.dial_stream(call, stream)).collect::<Result<Vec<_>, _>>()?;
-        self.link(call.card, call.attempt, links).map(|_| ())
+        self.link(call.descriptor, call.attempt, links).map(|_| ())
     }
 
     /// Makes a peer of who has proven to be that process.
     pub(crate) fn link(
         &self,
-        card: &PeerDescriptor,
+        descriptor: &PeerDescriptor,
         attempt: u64,
         links: Vec<Link>,
     ) -> Result<usize, Refusal> {
         let streams = links.into_iter().map(Link::into_stream).collect::<io::Result<_>>()?;
-        self.add_peer((&card.uid, attempt, card.key()), &card.host, None, streams)
+        self.add_peer((&descriptor.uid, attempt, descriptor.key()), &descriptor.host, None, streams)
     }
 
     fn dial_stream(&self, call: &Call<'_>, stream: u32) -> Result<Link, Refusal> {
-        let mut backoff = Backoff::new(seed(&[&self.card.uid, &call.card.uid], stream));
+        let mut backoff = Backoff::new(seed(&[&self.descriptor.uid, &call.descriptor.uid], stream));
         let (begin, most) = (Instant::now(), self.limits().greet);
         let mut answer = FIRST_ANSWER;
         loop {
@@ -91,7 +93,7 @@ impl Inner {
 
     /// `answer` is how long the called one may take until it shows that it is there.
     fn dial_once(&self, to: &Call<'_>, stream: u32, answer: Duration) -> Result<Link, Refusal> {
-        let address = to.card.tcp.ok_or(Refusal::Silent)?;
+        let address = to.descriptor.tcp.ok_or(Refusal::Silent)?;
         let left = to.deadline.saturating_duration_since(Instant::now());
         let patience = self.limits().greet.min(left);
         let unanswered = |refusal| if refusal == Refusal::Late { Refusal::Unanswered } else { refusal };
@@ -104,13 +106,13 @@ impl Inner {
         let mut wire = DeadlineStream::new(&socket, patience, to.stop);
         let greeting = Greeting { attempt: to.attempt, ..self.greeting(stream, self.options.streams.max(1)) };
         let (answer, session) = match &self.keys {
-            None => (call_in_the_clear(&mut wire, to.card, greeting)?, None),
+            None => (call_in_the_clear(&mut wire, to.descriptor, greeting)?, None),
             Some(keys) => {
-                let (answer, session) = call_sealed(&mut wire, keys, to.card, &greeting)?;
+                let (answer, session) = call_sealed(&mut wire, keys, to.descriptor, &greeting)?;
                 (answer, Some(session))
             }
         };
-        if answer.uid != to.card.uid {
+        if answer.uid != to.descriptor.uid {
             return Err(Refusal::Stranger);
         }
         Ok(Link { socket: Arc::new(socket), session })
@@ -137,7 +139,7 @@ impl Inner {
         let Greeting { uid, attempt, stream, streams, .. } = greeting;
         let caller = Caller { uid: uid.clone(), key: session.as_ref().map(|s| s.key) };
         self.give_up_before((&uid, attempt), caller.key.as_ref());
-        let entered = lock(&self.pending).enter(caller, attempt, (stream, streams), Link { socket, session });
+        let entered = self.pending.lock().enter(caller, attempt, (stream, streams), Link { socket, session });
         self.met.notify_all();
         entered
     }
@@ -145,7 +147,7 @@ impl Inner {
     fn hear(&self, wire: &mut Wire<'_>) -> Result<(Greeting, Option<Session>), Refusal> {
         let Some(keys) = &self.keys else { return Ok((self.hear_in_the_clear(wire)?, None)) };
         let suspect = |key| {
-            lock(&self.pending).suspect(key);
+            self.pending.lock().suspect(key);
             self.met.notify_all();
         };
         let (mut session, text) = answer(&mut *wire, &keys.party(), suspect)?;
@@ -159,7 +161,7 @@ impl Inner {
         let challenge = random_hex()?;
         frame::write(&mut *wire, Kind::Challenge, challenge.as_bytes())?;
         let theirs = checked(read_greeting(&frame::read(&mut *wire, Kind::Greeting, MAX_GREETING)?)?)?;
-        let transcript = theirs.transcript(&self.card, &challenge);
+        let transcript = theirs.transcript(&self.descriptor, &challenge);
         if !transcript.verify(Role::Caller, &theirs.proof) {
             return Err(Refusal::Stranger);
         }
@@ -170,7 +172,7 @@ impl Inner {
     }
 
     fn greeting(&self, stream: u32, streams: u32) -> Greeting {
-        Greeting { stream, streams, ..Greeting::new(&self.card.uid, &self.card.host) }
+        Greeting { stream, streams, ..Greeting::new(&self.descriptor.uid, &self.descriptor.host) }
     }
 
     fn prepare(&self, socket: &TcpStream) -> io::Result<()> {
@@ -208,11 +210,11 @@ impl Link {
 fn call_sealed(
     wire: &mut Wire<'_>,
     keys: &Keys,
-    card: &PeerDescriptor,
+    descriptor: &PeerDescriptor,
     greeting: &Greeting,
 ) -> Result<(Greeting, Session), Refusal> {
     let mut session = call(&mut *wire, &keys.party(), &greeting.encode())?;
-    if Some(session.key) != card.key() {
+    if Some(session.key) != descriptor.key() {
         return Err(Refusal::Key);
     }
     let sealed = frame::read(wire, Kind::Greeting, 2 * MAX_GREETING)?;
@@ -220,17 +222,17 @@ fn call_sealed(
     Ok((answer, session))
 }
 
-/// Proves to have read the called one's card, and has it prove that the card is its own.
+/// Proves to have read the called one's descriptor, and has it prove that the descriptor is its own.
 fn call_in_the_clear(
     wire: &mut Wire<'_>,
-    card: &PeerDescriptor,
+    descriptor: &PeerDescriptor,
     mut greeting: Greeting,
 ) -> Result<Greeting, Refusal> {
     let challenge = frame::read(&mut *wire, Kind::Challenge, MAX_GREETING)?;
     let challenge = String::from_utf8(challenge).map_err(|_| Refusal::Garbled("a challenge"))?;
     greeting.challenge = random_hex()?;
     let unsigned = greeting.clone();
-    let transcript = unsigned.transcript(card, &challenge);
+    let transcript = unsigned.transcript(descriptor, &challenge);
     greeting.proof = transcript.sign(Role::Caller);
     frame::write(&mut *wire, Kind::Greeting, &greeting.encode())?;
     let answer = read_greeting(&frame::read(wire, Kind::Greeting, MAX_GREETING)?)?;

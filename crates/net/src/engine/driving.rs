@@ -1,16 +1,17 @@
 //! The turns that threads take at driving the engine: `tweed_proto::engine::driving` decides, this waits and wakes.
 
-use std::sync::{Arc, MutexGuard, TryLockError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use tweed_proto::engine::driving::{Sleeper, WaitStep, Waiter};
 use tweed_proto::engine::{Engine, Event, Step, Time};
 
+use super::driver::Driver;
 use super::live::{page_of, Live};
 use crate::link::wakeup::Wakeup;
 use crate::operation::compute::compute;
 use crate::operation::op::{Callback, Op};
-use crate::state::{lock, Inner};
+use crate::sync::MutexGuard;
 
 /// How the engine stands after it was driven.
 struct Driven {
@@ -32,7 +33,7 @@ struct Seen {
     until: Time,
 }
 
-impl Inner {
+impl Driver {
     /// Time since the node was started.
     pub(crate) fn now(&self) -> Time {
         self.began.elapsed()
@@ -48,7 +49,7 @@ impl Inner {
 
     /// Leaves something for the engine, to be seen when it is next driven.
     pub(crate) fn enqueue(&self, event: Event<Arc<Op>>) {
-        lock(&self.inbox).push(event);
+        self.inbox.lock().push(event);
     }
 
     /// Leaves something for the engine and has it driven.
@@ -60,8 +61,7 @@ impl Inner {
     /// Has what was enqueued begun: on this thread if it is little and the engine is free, else by whoever drives.
     pub(crate) fn set_off(self: &Arc<Self>, little: bool) {
         match self.engine.try_lock() {
-            Ok(engine) if little => self.drive_for_others(engine),
-            Err(TryLockError::Poisoned(poisoned)) if little => self.drive_for_others(poisoned.into_inner()),
+            Some(engine) if little => self.drive_for_others(engine),
             _ => self.ring(),
         }
     }
@@ -99,7 +99,7 @@ impl Inner {
     /// One round of the leader: drives, and sleeps unless there are callbacks, which it returns.
     pub(super) fn lead_once(&self) -> Vec<Callback> {
         let seen = self.wakeup().count();
-        let driven = self.drive(lock(&self.engine), Some((Sleeper::Leader, Time::MAX)));
+        let driven = self.drive(self.engine.lock(), Some((Sleeper::Leader, Time::MAX)));
         if driven.ended && self.wakeup().is_attended() {
             self.ring();
         }
@@ -111,7 +111,7 @@ impl Inner {
     }
 
     fn has_messages(&self) -> bool {
-        lock(&self.engine).host.has_messages()
+        self.engine.lock().host.has_messages()
     }
 
     /// Waits until `op` has ended, driving the engine meanwhile unless somebody else does. `false` if a signal came in,
@@ -124,7 +124,7 @@ impl Inner {
             match waiter.step() {
                 WaitStep::Look => waiter.handle_look(op.is_ended(), self.now()),
                 WaitStep::TrySeat => {
-                    seat = self.seat.try_lock().ok();
+                    seat = self.seat.try_lock();
                     if seat.is_some() {
                         self.wakeup().attend();
                     }
@@ -155,7 +155,7 @@ impl Inner {
 
     fn drive_as_waiter(self: &Arc<Self>, until: Time) -> Seen {
         let count = self.wakeup().count();
-        let driven = self.drive(lock(&self.engine), Some((Sleeper::Waiter, until)));
+        let driven = self.drive(self.engine.lock(), Some((Sleeper::Waiter, until)));
         self.hand_over(driven.callbacks);
         Seen { count, needs: driven.needs, until: driven.deadline.map_or(until, |d| d.min(until)) }
     }
@@ -168,7 +168,7 @@ impl Inner {
     /// The waiter gives up driving. What came in after its last look, it sees to now; later signals wake the leader.
     fn leave(self: &Arc<Self>, seen: u32) {
         let more = self.wakeup().leave(seen, || true);
-        let mut engine = lock(&self.engine);
+        let mut engine = self.engine.lock();
         engine.turns.disarm(Sleeper::Waiter);
         if more || engine.turns.oversleeps(engine.next_deadline()) {
             self.drive_for_others(engine);
@@ -179,7 +179,7 @@ impl Inner {
         if self.check_process().is_err() {
             return;
         }
-        let mut engine = lock(&self.engine);
+        let mut engine = self.engine.lock();
         while let Step::Compute(job) = engine.step(self.now()) {
             // SAFETY: as in `drive`.
             unsafe { compute(&job) };

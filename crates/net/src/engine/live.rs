@@ -11,8 +11,8 @@ use tweed_proto::ltp::Outgoing;
 use tweed_proto::Trace;
 use tweed_schedule::Rank;
 
-use super::watcher::{Post, Watch};
-use crate::connect::peer_status::{activity, PeerStatus};
+use super::peer_status::{activity, PeerStatus};
+use super::watcher::{Watch, WatcherHandle};
 use crate::link::buffer_pool::BufferPool;
 use crate::link::lease::{PeerArea, ProcessPage};
 use crate::link::shared_memory::{Arena, Mapping};
@@ -22,10 +22,10 @@ use crate::link::withdrawn::Withdrawn;
 use crate::ltp::endpoints::DatagramEndpoints;
 use crate::ltp::Datagrams;
 use crate::operation::op::Op;
-use crate::state::lock;
+use crate::sync::Mutex;
 
 /// What waits for the engine's lock.
-pub(crate) type Inbox = std::sync::Mutex<Vec<Event<Arc<Op>>>>;
+pub(crate) type Inbox = Mutex<Vec<Event<Arc<Op>>>>;
 
 /// The memory of a peer on this host, and the two areas between us.
 pub(crate) struct Shared {
@@ -56,7 +56,7 @@ pub(crate) struct Live {
     pub(crate) page: u64,
     pub(crate) inbox: Arc<Inbox>,
     pub(crate) endpoints: Arc<DatagramEndpoints>,
-    pub(crate) watcher: Arc<Post>,
+    pub(crate) watcher: Arc<WatcherHandle>,
     pub(crate) withdrawn: Arc<Withdrawn>,
     pub(crate) pool: Arc<BufferPool>,
     /// Where to write down how operations went.
@@ -99,7 +99,7 @@ impl Host for Live {
     type Call = Arc<Op>;
 
     fn take_events(&mut self) -> Vec<Event<Arc<Op>>> {
-        std::mem::take(&mut *lock(&self.inbox))
+        std::mem::take(&mut *self.inbox.lock())
     }
 
     fn put(&mut self, peer: usize, message: &Message) -> bool {

@@ -3,18 +3,20 @@
 use std::collections::HashMap;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::sync::Arc;
 
 use mio::unix::SourceFd;
 use mio::{Events, Interest, Poll, Token, Waker};
 use tweed_proto::engine::message::{Kind, Message};
 use tweed_proto::engine::{Address, Engine, Event};
 
+use super::driver::Driver;
 use super::live::Live;
 use crate::link::reader::{Body, Reader, Sink};
 use crate::link::stream::{Socket, Stream};
 use crate::operation::compute::compute;
-use crate::state::{lock, Inner};
+use crate::sync::{LockRank, Mutex, MutexGuard};
 
 const WAKE: Token = Token(0);
 const LOCAL: Token = Token(1);
@@ -35,14 +37,14 @@ enum Source {
 }
 
 /// How other threads reach the watcher.
-pub(crate) struct Post {
+pub(crate) struct WatcherHandle {
     added: Mutex<Vec<Watch>>,
     waker: Waker,
 }
 
-impl Post {
+impl WatcherHandle {
     pub(crate) fn watch(&self, watch: Watch) {
-        self.added.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push(watch);
+        self.added.lock().push(watch);
         let _ = self.waker.wake();
     }
 
@@ -62,18 +64,18 @@ pub(crate) struct Watcher {
 
 impl Watcher {
     /// Takes over the listener for neighbours.
-    pub(crate) fn new(local: std::os::unix::net::UnixListener) -> io::Result<(Watcher, Post)> {
+    pub(crate) fn new(local: UnixListener) -> io::Result<(Watcher, WatcherHandle)> {
         local.set_nonblocking(true)?;
         let poll = Poll::new()?;
         let waker = Waker::new(poll.registry(), WAKE)?;
         let mut local = mio::net::UnixListener::from_std(local);
         poll.registry().register(&mut local, LOCAL, Interest::READABLE)?;
-        let post = Post { added: Mutex::default(), waker };
-        Ok((Watcher { poll, local, sources: HashMap::new(), next: 2 }, post))
+        let handle = WatcherHandle { added: Mutex::new(LockRank::Added, Vec::new()), waker };
+        Ok((Watcher { poll, local, sources: HashMap::new(), next: 2 }, handle))
     }
 
-    /// Runs until the node stops.
-    pub(crate) fn run(mut self, node: &Arc<Inner>) {
+    /// Runs until the node stops. `greet` is called with the socket of each neighbour that calls; it must not block.
+    pub(crate) fn run(mut self, node: &Arc<Driver>, greet: &dyn Fn(UnixStream)) {
         let mut events = Events::with_capacity(64);
         while !node.is_stopping() {
             if self.poll.poll(&mut events, None).is_err() {
@@ -84,23 +86,21 @@ impl Watcher {
             for token in tokens {
                 match token {
                     WAKE => {}
-                    LOCAL => self.accept_local(node),
+                    LOCAL => self.accept_local(greet),
                     token => self.attend(node, token),
                 }
             }
         }
     }
 
-    fn accept_local(&self, node: &Arc<Inner>) {
+    fn accept_local(&self, greet: &dyn Fn(UnixStream)) {
         while let Ok((socket, _)) = self.local.accept() {
-            node.greet_local(std::os::unix::net::UnixStream::from(OwnedFd::from(socket)));
+            greet(UnixStream::from(OwnedFd::from(socket)));
         }
     }
 
-    fn add_new(&mut self, node: &Arc<Inner>) {
-        let added = std::mem::take(
-            &mut *node.watcher.added.lock().unwrap_or_else(std::sync::PoisonError::into_inner),
-        );
+    fn add_new(&mut self, node: &Arc<Driver>) {
+        let added = std::mem::take(&mut *node.watcher.added.lock());
         for watch in added {
             if let Watch::Forget(peer) = watch {
                 self.sources.retain(|_, source| source.peer() != peer);
@@ -139,13 +139,13 @@ impl Watcher {
     }
 
     /// What a process said before it ended lies in its sockets, and why it ended may lie in another's.
-    fn read_last_messages(&mut self, node: &Arc<Inner>) {
+    fn read_last_messages(&mut self, node: &Arc<Driver>) {
         let speaks = |source: &Source| matches!(source, Source::Stream(..));
         let tokens: Vec<Token> = self.sources.iter().filter(|(_, s)| speaks(s)).map(|(&t, _)| t).collect();
         tokens.into_iter().for_each(|token| self.attend(node, token));
     }
 
-    fn attend(&mut self, node: &Arc<Inner>, token: Token) {
+    fn attend(&mut self, node: &Arc<Driver>, token: Token) {
         let gone = match self.sources.get_mut(&token) {
             None => None,
             Some(Source::Stream(peer, index, stream, reader)) => {
@@ -167,7 +167,7 @@ impl Watcher {
             if broken {
                 // The other end would wait for answers. Not before the reason is known here: the end of the other
                 // streams is none.
-                let streams = lock(&node.engine).host.links[peer].streams.clone();
+                let streams = node.engine.lock().host.links[peer].streams.clone();
                 streams.iter().for_each(|s| s.socket.shut_down());
             }
         }
@@ -176,7 +176,7 @@ impl Watcher {
 
 /// The engine, locked, as it takes in what a peer sends.
 struct Arrivals<'a> {
-    node: &'a Inner,
+    node: &'a Driver,
     engine: MutexGuard<'a, Engine<Live>>,
     peer: usize,
 }
@@ -204,7 +204,7 @@ impl Sink for Arrivals<'_> {
         if message.kind == Kind::Carried {
             // While it is still in the cache.
             while let Some(job) = self.engine.next_job(self.node.now()) {
-                // SAFETY: as in `Inner::drive`.
+                // SAFETY: as in `Driver::drive`.
                 unsafe { compute(&job) };
                 self.engine.handle_computed(job);
             }
@@ -215,12 +215,12 @@ impl Sink for Arrivals<'_> {
 /// Reads and writes what is possible, and has the engine go on with it. If the stream has ended: whose it was, and
 /// what was wrong with it.
 fn attend_stream(
-    node: &Arc<Inner>,
+    node: &Arc<Driver>,
     (peer, index): (usize, usize),
     stream: &Stream,
     reader: &mut Reader,
 ) -> Option<(usize, Option<String>)> {
-    let mut arrivals = Arrivals { node, engine: lock(&node.engine), peer };
+    let mut arrivals = Arrivals { node, engine: node.engine.lock(), peer };
     arrivals.engine.listen(node.now());
     let Engine { peers, host, .. } = &mut *arrivals.engine;
     peers.flush_stream(peer, index, host);

@@ -47,17 +47,17 @@ mod tests {
 
     #[test]
     fn the_smallest_buffer_that_fits_is_taken() {
-        let spare = BufferPool::default();
-        [100, 10, 1000].into_iter().for_each(|bytes| spare.give(Vec::with_capacity(bytes)));
-        assert_eq!(spare.take(50).capacity(), 100);
-        assert_eq!(spare.take(50).capacity(), 1000);
-        assert_eq!(spare.take(50), [0; 50]);
+        let pool = BufferPool::default();
+        [100, 10, 1000].into_iter().for_each(|bytes| pool.give(Vec::with_capacity(bytes)));
+        assert_eq!(pool.take(50).capacity(), 100);
+        assert_eq!(pool.take(50).capacity(), 1000);
+        assert_eq!(pool.take(50), [0; 50]);
     }
 
     #[test]
     fn no_more_than_so_many_are_kept() {
-        let spare = BufferPool::default();
-        (0..MOST_BUFFERS + 5).for_each(|_| spare.give(vec![1; 8]));
-        assert_eq!((0..MOST_BUFFERS + 5).filter(|_| spare.take(8) == [1; 8]).count(), MOST_BUFFERS);
+        let pool = BufferPool::default();
+        (0..MOST_BUFFERS + 5).for_each(|_| pool.give(vec![1; 8]));
+        assert_eq!((0..MOST_BUFFERS + 5).filter(|_| pool.take(8) == [1; 8]).count(), MOST_BUFFERS);
     }
 }

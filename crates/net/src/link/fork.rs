@@ -30,11 +30,12 @@ use std::cell::UnsafeCell;
 use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 mod private_copy;
 
+use crate::sync::{LockRank, Mutex, MutexGuard};
 use private_copy::keep_only_lent;
 
 /// A fork copies at most so many bytes.
@@ -42,7 +43,7 @@ const MOST_COPIED: usize = 1 << 30;
 /// The parent waits at most so long for the child's copy.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-static REGISTRY: Mutex<Registry> = Mutex::new(Registry::new());
+static REGISTRY: Mutex<Registry> = Mutex::new(LockRank::ForkRegistry, Registry::new());
 static UNDER_WAY: UnderWay = UnderWay(UnsafeCell::new(None));
 
 /// A mapping of the engine.
@@ -127,7 +128,7 @@ impl Registry {
 
 /// Nothing is forked, mapped or lent while the guard lives. No other lock may be taken meanwhile.
 pub(crate) fn registry() -> MutexGuard<'static, Registry> {
-    REGISTRY.lock().unwrap_or_else(PoisonError::into_inner)
+    REGISTRY.lock()
 }
 
 /// Forks of this process give up this socket. To be called where one is made; closing it needs no call.

@@ -30,17 +30,17 @@ impl ShmQueue {
     /// Puts a message in; `false` if it is full.
     ///
     /// # Safety
-    /// `ring` is mapped, and no other thread or process puts into it at the same time.
-    pub(crate) unsafe fn put(ring: *mut ShmQueue, message: &Message) -> bool {
+    /// `queue` is mapped, and no other thread or process puts into it at the same time.
+    pub(crate) unsafe fn put(queue: *mut ShmQueue, message: &Message) -> bool {
         // SAFETY: mapped, by the contract; positions are atomic, and the slot is the putter's until `put` moves on.
         unsafe {
-            let put = (*ring).put.0.load(Ordering::Relaxed);
-            if put.wrapping_sub((*ring).taken.0.load(Ordering::Acquire)) >= SLOTS {
+            let put = (*queue).put.0.load(Ordering::Relaxed);
+            if put.wrapping_sub((*queue).taken.0.load(Ordering::Acquire)) >= SLOTS {
                 return false;
             }
-            let slot = &(*ring).slots[(put % SLOTS) as usize].0;
+            let slot = &(*queue).slots[(put % SLOTS) as usize].0;
             slot.with_mut(|slot| slot.write(message.encode()));
-            (*ring).put.0.store(put.wrapping_add(1), Ordering::SeqCst);
+            (*queue).put.0.store(put.wrapping_add(1), Ordering::SeqCst);
         }
         true
     }
@@ -48,17 +48,17 @@ impl ShmQueue {
     /// Takes the oldest message; `None` if there is none. One that cannot be read is left out.
     ///
     /// # Safety
-    /// `ring` is mapped, and no other thread takes from it at the same time.
-    pub(crate) unsafe fn take(ring: *mut ShmQueue) -> Option<Message> {
+    /// `queue` is mapped, and no other thread takes from it at the same time.
+    pub(crate) unsafe fn take(queue: *mut ShmQueue) -> Option<Message> {
         // SAFETY: mapped, by the contract; the slot is the taker's until `taken` moves on.
         unsafe {
             loop {
-                let taken = (*ring).taken.0.load(Ordering::Relaxed);
-                if (*ring).put.0.load(Ordering::Acquire) == taken {
+                let taken = (*queue).taken.0.load(Ordering::Relaxed);
+                if (*queue).put.0.load(Ordering::Acquire) == taken {
                     return None;
                 }
-                let bytes = (*ring).slots[(taken % SLOTS) as usize].0.with(|slot| slot.read());
-                (*ring).taken.0.store(taken.wrapping_add(1), Ordering::Release);
+                let bytes = (*queue).slots[(taken % SLOTS) as usize].0.with(|slot| slot.read());
+                (*queue).taken.0.store(taken.wrapping_add(1), Ordering::Release);
                 if let Some(message) = Message::decode(&bytes) {
                     return Some(message);
                 }
@@ -69,10 +69,10 @@ impl ShmQueue {
     /// Nothing lies in it.
     ///
     /// # Safety
-    /// `ring` is mapped.
-    pub(crate) unsafe fn is_empty(ring: *const ShmQueue) -> bool {
+    /// `queue` is mapped.
+    pub(crate) unsafe fn is_empty(queue: *const ShmQueue) -> bool {
         // SAFETY: mapped, by the contract.
-        unsafe { (*ring).put.0.load(Ordering::SeqCst) == (*ring).taken.0.load(Ordering::Relaxed) }
+        unsafe { (*queue).put.0.load(Ordering::SeqCst) == (*queue).taken.0.load(Ordering::Relaxed) }
     }
 }
 
@@ -87,19 +87,19 @@ mod tests {
 
     #[test]
     fn what_goes_in_comes_out_in_order_until_it_is_full() {
-        // SAFETY: all zero is an empty ring, and this thread alone uses it.
+        // SAFETY: all zero is an empty queue, and this thread alone uses it.
         unsafe {
-            let mut ring: Box<ShmQueue> = Box::new(std::mem::zeroed());
-            let ring: *mut ShmQueue = &mut *ring;
+            let mut queue: Box<ShmQueue> = Box::new(std::mem::zeroed());
+            let queue: *mut ShmQueue = &mut *queue;
             for round in 0..3u64 {
                 for i in 0..u64::from(SLOTS) {
-                    assert!(ShmQueue::put(ring, &Message::new(Kind::Read, 1, round * 1000 + i)));
+                    assert!(ShmQueue::put(queue, &Message::new(Kind::Read, 1, round * 1000 + i)));
                 }
-                assert!(!ShmQueue::put(ring, &Message::new(Kind::Read, 1, 0)));
+                assert!(!ShmQueue::put(queue, &Message::new(Kind::Read, 1, 0)));
                 for i in 0..u64::from(SLOTS) {
-                    assert_eq!(ShmQueue::take(ring).map(|m| m.op), Some(round * 1000 + i));
+                    assert_eq!(ShmQueue::take(queue).map(|m| m.op), Some(round * 1000 + i));
                 }
-                assert!(ShmQueue::is_empty(ring) && ShmQueue::take(ring).is_none());
+                assert!(ShmQueue::is_empty(queue) && ShmQueue::take(queue).is_none());
             }
         }
     }

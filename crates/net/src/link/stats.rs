@@ -28,7 +28,7 @@ pub struct LinkStats {
     pub packets: Packets,
     /// In so many operations of the group it was the last to come, as seen from here.
     pub times_last: u64,
-    /// How long after the call here, or the first news from anybody, its first news came: all operations together.
+    /// How long after the call here, or the first message from anybody, its first message came: all operations together.
     pub lateness: Duration,
 }
 

@@ -2,13 +2,14 @@
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
+use std::net::IpAddr;
 use std::os::fd::{AsRawFd, RawFd};
-use std::sync::Mutex;
 
 use tweed_proto::engine::message::{Message, MESSAGE_BYTES};
 use tweed_proto::engine::{Payload, Ticket};
 
 use crate::secure::Sealed;
+use crate::sync::{LockRank, Mutex};
 
 /// So many frames go to the kernel in one call.
 const FRAMES_AT_ONCE: usize = 16;
@@ -55,6 +56,16 @@ impl Socket {
             Socket::Tcp(s) => s.shutdown(both),
             Socket::Sealed(s) => s.socket.shutdown(both),
         };
+    }
+
+    /// Where the other end is, on a network.
+    pub(crate) fn address(&self) -> Option<IpAddr> {
+        let found = match self {
+            Socket::Local(_) => return None,
+            Socket::Tcp(socket) => socket.peer_addr(),
+            Socket::Sealed(sealed) => sealed.socket.peer_addr(),
+        };
+        found.ok().map(|address| address.ip())
     }
 
     /// Sends what was taken and has not left yet.
@@ -118,12 +129,12 @@ pub(crate) struct Stream {
 impl Stream {
     pub(crate) fn new(socket: Socket) -> Stream {
         crate::link::fork::shut_in_children(&socket);
-        Stream { socket, queue: Mutex::default() }
+        Stream { socket, queue: Mutex::new(LockRank::StreamQueue, VecDeque::new()) }
     }
 
     /// Puts a message at the end of the queue; the next flush sends it.
     pub(crate) fn queue(&self, message: &Message, payload: Payload) {
-        self.lock().push_back(Frame { head: message.encode(), payload, written: 0 });
+        self.queue.lock().push_back(Frame { head: message.encode(), payload, written: 0 });
     }
 
     /// Writes as much of the queue as the socket takes. Returns the tickets of payloads that have left. After an error it
@@ -139,12 +150,12 @@ impl Stream {
     /// Shuts it down, both ways. Returns the tickets of payloads that never leave.
     pub(crate) fn close(&self) -> Vec<Ticket> {
         self.socket.shut_down();
-        let unsent = std::mem::take(&mut *self.lock());
+        let unsent = std::mem::take(&mut *self.queue.lock());
         unsent.into_iter().filter_map(Frame::ticket).collect()
     }
 
     fn write(&self, left: &mut Vec<Ticket>) -> io::Result<()> {
-        let mut queue = self.lock();
+        let mut queue = self.queue.lock();
         match self.socket.flush() {
             Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Ok(()),
             flushed => flushed?,
@@ -164,22 +175,18 @@ impl Stream {
 
     /// What the kernel has not taken.
     pub(crate) fn queued_bytes(&self) -> u64 {
-        self.lock().iter().map(|frame| frame.left() as u64).sum()
+        self.queue.lock().iter().map(|frame| frame.left() as u64).sum()
     }
 
     /// Stops reading the caller's memory on behalf of operation `run`: what has begun goes on from a copy.
     pub(crate) fn detach(&self, run: u64) {
-        let mut queue = self.lock();
+        let mut queue = self.queue.lock();
         queue.retain(|f| f.written > 0 || !matches!(f.payload, Payload::Memory(_, _, t) if t.run == run));
         for frame in queue.iter_mut() {
             if matches!(frame.payload, Payload::Memory(_, _, t) if t.run == run) {
                 frame.payload = Payload::Text(frame.body().to_vec());
             }
         }
-    }
-
-    fn lock(&self) -> std::sync::MutexGuard<'_, VecDeque<Frame>> {
-        self.queue.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 }
 

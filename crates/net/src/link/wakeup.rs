@@ -34,7 +34,7 @@ impl Wakeup {
         self.count.load(SeqCst)
     }
 
-    /// Rings from outside: so many more signals of a peer lie in the ring buffer.
+    /// Rings from outside: so many more signals of a peer lie in its queue.
     pub(crate) fn ring(&self, signals: u32) {
         let count = self.count.fetch_add(signals, SeqCst).wrapping_add(signals);
         let state = self.state.load(SeqCst);

@@ -57,7 +57,7 @@ impl Process {
         self.queues.iter().any(|queue| !queue.is_empty())
     }
 
-    /// As `Inner::attend`: until so many messages have been taken. `needs` of how many are missing.
+    /// As `Driver::wait`: until so many messages have been taken. `needs` of how many are missing.
     fn attend(&self, wanted: u32, needs: impl Fn(u32) -> Option<u32>) {
         self.wakeup.attend();
         let mut seen;
@@ -74,7 +74,7 @@ impl Process {
         }
     }
 
-    /// As `Inner::drive_in_background`, until so many messages have been taken.
+    /// As `Driver::lead_once`, until so many messages have been taken.
     fn background(self: &Arc<Self>, wanted: u32, reads: bool) -> thread::JoinHandle<()> {
         let process = Arc::clone(self);
         thread::spawn(move || loop {

@@ -6,23 +6,27 @@
 
 use std::io;
 use std::ops::Range;
-use std::sync::Mutex;
 
 use super::shared_memory::Arena;
-use crate::state::lock;
+use crate::sync::{LockRank, Mutex};
 
 const PAGE: u64 = 4096;
 
 /// Ranges of an arena that are private by now, as offsets.
-#[derive(Default)]
 pub(crate) struct Withdrawn {
     ranges: Mutex<Vec<Range<u64>>>,
+}
+
+impl Default for Withdrawn {
+    fn default() -> Withdrawn {
+        Withdrawn { ranges: Mutex::new(LockRank::Withdrawn, Vec::new()) }
+    }
 }
 
 impl Withdrawn {
     /// Some of these bytes are not shared any more.
     pub(crate) fn contains(&self, offset: u64, bytes: u64) -> bool {
-        lock(&self.ranges).iter().any(|range| offset < range.end && range.start < offset + bytes)
+        self.ranges.lock().iter().any(|range| offset < range.end && range.start < offset + bytes)
     }
 
     /// Makes the pages of these bytes private. Fails if there is no memory for the copy; they are shared still, then.
@@ -35,7 +39,7 @@ impl Withdrawn {
         let at = arena.mapping().at(range.start, length).ok_or(io::ErrorKind::InvalidInput)?;
         // SAFETY: the range is mapped, whole pages of one block, and the operation that used it has ended.
         unsafe { replace(at, length as usize)? };
-        lock(&self.ranges).push(range);
+        self.ranges.lock().push(range);
         Ok(())
     }
 }

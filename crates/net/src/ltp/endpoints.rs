@@ -2,81 +2,38 @@
 //! invited to them.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::{IpAddr, Ipv4Addr};
+use std::io;
 use std::sync::Arc;
 use std::time::Instant;
 
 use tweed_proto::engine::config::Ltp;
-use tweed_proto::engine::message::{Kind, Message};
-use tweed_proto::engine::{Engine, EngineError, Event, Payload};
-use tweed_proto::ltp::Closing;
-use tweed_proto::Reach;
 use tweed_schedule::Rank;
 
-use crate::connect::stop::SLICE;
-use crate::engine::live::{page_of, Inbox};
-use crate::link::buffer_pool::BufferPool;
-use crate::link::shared_memory::Arena;
-use crate::link::stream::Socket;
-use crate::ltp::{Cipher, DatagramOptions, Datagrams, Handler, Parcel};
-use crate::operation::op::Op;
-use crate::state::{lock, Inner};
+use super::Datagrams;
+use crate::sync::stop::SLICE;
 use crate::sync::{Condvar, LockRank, Mutex};
 
 /// No peer needs more invitations that nobody has answered.
 const MOST_OFFERS: usize = 64;
-
-/// What the thread that reads packets has of its node.
-pub(crate) struct EventSink {
-    pub(crate) arena: Arc<Arena>,
-    pub(crate) page: u64,
-    pub(crate) inbox: Arc<Inbox>,
-    pub(crate) pool: Arc<BufferPool>,
-}
-
-impl EventSink {
-    fn post(&self, event: Event<Arc<Op>>) {
-        lock(&self.inbox).push(event);
-        page_of(&self.arena, self.page).wakeup.ring_all();
-    }
-}
-
-impl Handler for EventSink {
-    fn buffer(&self, bytes: usize) -> Vec<u8> {
-        self.pool.take(bytes)
-    }
-
-    fn received(&self, peer: usize, parcel: Parcel) {
-        self.post(Event::Received(peer, parcel));
-    }
-
-    fn delivered(&self, _peer: usize, ticket: u64, missing: Vec<std::ops::Range<u32>>) {
-        self.post(Event::Delivered(ticket, missing));
-    }
-
-    fn broken(&self, peer: usize, why: String) {
-        self.post(Event::Lost(peer, format!("its packets make no sense: {why}")));
-    }
-}
 
 /// A socket for packets, with settings of its own.
 struct Endpoint {
     number: u64,
     datagrams: Arc<Datagrams>,
     /// Those who have been invited.
-    met: BTreeSet<usize>,
+    invited: BTreeSet<usize>,
 }
 
 /// The sockets of a node, and invitations to those of its peers.
 pub(crate) struct DatagramEndpoints {
-    open: Mutex<Vec<Endpoint>>,
+    endpoints: Mutex<Vec<Endpoint>>,
     offers: Mutex<PendingOffers>,
     came: Condvar,
 }
 
 #[derive(Default)]
 struct PendingOffers {
-    /// By peer and by number of the line.
+    /// By peer and by number of the endpoint.
     invitations: BTreeMap<(usize, u64), Vec<u8>>,
     lost: BTreeSet<usize>,
 }
@@ -84,7 +41,7 @@ struct PendingOffers {
 impl Default for DatagramEndpoints {
     fn default() -> DatagramEndpoints {
         DatagramEndpoints {
-            open: Mutex::new(LockRank::Endpoints, Vec::new()),
+            endpoints: Mutex::new(LockRank::Endpoints, Vec::new()),
             offers: Mutex::new(LockRank::Offers, PendingOffers::default()),
             came: Condvar::default(),
         }
@@ -92,7 +49,7 @@ impl Default for DatagramEndpoints {
 }
 
 impl DatagramEndpoints {
-    /// A peer's invitation to the line of that number.
+    /// A peer's invitation to its socket of that number.
     pub(crate) fn keep(&self, peer: usize, number: u64, invitation: Vec<u8>) {
         let mut offers = self.offers.lock();
         if offers.invitations.range((peer, 0)..=(peer, u64::MAX)).count() < MOST_OFFERS {
@@ -103,33 +60,55 @@ impl DatagramEndpoints {
 
     /// A peer is gone: nothing more is read for it, and nobody waits for its invitations.
     pub(crate) fn drop_peer(&self, peer: usize) {
-        self.open.lock().iter().for_each(|line| line.datagrams.drop_peer(peer));
+        self.endpoints.lock().iter().for_each(|endpoint| endpoint.datagrams.drop_peer(peer));
         self.offers.lock().lost.insert(peer);
         self.came.notify_all();
     }
 
     /// Ends all threads.
     pub(crate) fn close(&self) {
-        self.open.lock().iter().for_each(|line| line.datagrams.close());
+        self.endpoints.lock().iter().for_each(|endpoint| endpoint.datagrams.close());
     }
 
-    /// The members that have not been invited to a line yet: from now on they have.
-    fn strangers(&self, number: u64, company: &GroupPeers<'_>) -> Vec<(Rank, usize)> {
-        let mut open = self.open.lock();
-        let line = open.iter_mut().find(|line| line.number == number);
-        line.map(|line| company.far().filter(|&(_, peer)| line.met.insert(peer)).collect())
-            .unwrap_or_default()
+    /// The socket of that number, which `open` makes if it is not there. Groups are joined one at a time, so nobody else
+    /// makes it meanwhile.
+    pub(crate) fn find_or_open(
+        &self,
+        number: u64,
+        open: impl FnOnce() -> io::Result<Arc<Datagrams>>,
+    ) -> io::Result<Arc<Datagrams>> {
+        let known =
+            self.endpoints.lock().iter().find(|e| e.number == number).map(|e| Arc::clone(&e.datagrams));
+        if let Some(datagrams) = known {
+            return Ok(datagrams);
+        }
+        // Nothing is locked meanwhile: it may print, and whoever reads that may be slow, while the engine drops a peer.
+        let datagrams = open()?;
+        let invited = BTreeSet::new();
+        self.endpoints.lock().push(Endpoint { number, datagrams: Arc::clone(&datagrams), invited });
+        Ok(datagrams)
+    }
+
+    /// Those of `members` that have not been invited to that socket yet: from now on they have.
+    pub(crate) fn uninvited(
+        &self,
+        number: u64,
+        members: impl Iterator<Item = (Rank, usize)>,
+    ) -> Vec<(Rank, usize)> {
+        let mut endpoints = self.endpoints.lock();
+        let endpoint = endpoints.iter_mut().find(|endpoint| endpoint.number == number);
+        endpoint.map(|e| members.filter(|&(_, peer)| e.invited.insert(peer)).collect()).unwrap_or_default()
     }
 
     /// It is to be invited anew.
-    fn forget(&self, number: u64, peer: usize) {
-        if let Some(line) = self.open.lock().iter_mut().find(|line| line.number == number) {
-            line.met.remove(&peer);
+    pub(crate) fn forget(&self, number: u64, peer: usize) {
+        if let Some(endpoint) = self.endpoints.lock().iter_mut().find(|endpoint| endpoint.number == number) {
+            endpoint.invited.remove(&peer);
         }
     }
 
     /// Waits in slices: whoever waits can be interrupted.
-    fn wait(
+    pub(crate) fn wait(
         &self,
         peer: usize,
         number: u64,
@@ -158,115 +137,8 @@ impl DatagramEndpoints {
     }
 }
 
-/// The members of a group that is being made.
-pub(crate) struct GroupPeers<'a> {
-    pub(crate) group: &'a str,
-    /// The process behind each rank.
-    pub(crate) peers: &'a [usize],
-    pub(crate) reach: &'a [Reach],
-    pub(crate) deadline: Instant,
-    /// Whether to give up at once.
-    pub(crate) interrupted: &'a dyn Fn() -> bool,
-}
-
-impl GroupPeers<'_> {
-    fn far(&self) -> impl Iterator<Item = (Rank, usize)> + '_ {
-        let ranks = (0..).zip(self.peers.iter().zip(self.reach));
-        ranks.filter(|(_, (_, &reach))| reach == Reach::Wire).map(|(rank, (&peer, _))| (rank, peer))
-    }
-}
-
-impl Inner {
-    /// Makes packets possible to all members that are reached over wires; all of them must call it.
-    pub(crate) fn link_packets(&self, ltp: &Ltp, company: &GroupPeers<'_>) -> Result<u64, EngineError> {
-        let number = endpoint_number(ltp);
-        let datagrams = self.line(number, ltp)?;
-        let strangers = self.endpoints.strangers(number, company);
-        for &(_, peer) in &strangers {
-            let invitation = datagrams.invite(peer);
-            let bytes = invitation.len() as u32;
-            let message = Message { at: number, bytes, ..Message::new(Kind::Invite, 0, 0) };
-            let mut engine = lock(&self.engine);
-            let Engine { peers, host, .. } = &mut *engine;
-            peers.send(peer, &message, Payload::Text(invitation), host);
-            engine.flush_queues();
-        }
-        for (rank, peer) in strangers {
-            self.accept(&datagrams, number, peer, company).map_err(|why| {
-                self.endpoints.forget(number, peer);
-                let host = lock(&self.engine).peers.get(peer).map_or_else(String::new, |p| p.host.clone());
-                let group = company.group;
-                EngineError::PeerLost(format!("group {group:?}: no packets to rank {rank} on {host}: {why}"))
-            })?;
-        }
-        lock(&self.engine).host.datagrams.insert(number, datagrams);
-        Ok(number)
-    }
-
-    /// The line with these settings.
-    fn line(&self, number: u64, ltp: &Ltp) -> Result<Arc<Datagrams>, EngineError> {
-        let mut open = self.endpoints.open.lock();
-        if let Some(line) = open.iter().find(|line| line.number == number) {
-            return Ok(Arc::clone(&line.datagrams));
-        }
-        let opened = Datagrams::open(self.packet_host(), self.packet_options(ltp), self.event_sink());
-        let datagrams = opened.map_err(|e| EngineError::setup("no socket can be opened for packets", e))?;
-        open.push(Endpoint { number, datagrams: Arc::clone(&datagrams), met: BTreeSet::new() });
-        Ok(datagrams)
-    }
-
-    fn accept(
-        &self,
-        datagrams: &Datagrams,
-        number: u64,
-        peer: usize,
-        company: &GroupPeers<'_>,
-    ) -> Result<(), String> {
-        let until = (company.deadline, company.interrupted);
-        let invitation = self.endpoints.wait(peer, number, until)?;
-        let address = lock(&self.engine).host.links[peer].streams.first().and_then(|s| s.socket.address());
-        datagrams.accept(peer, address.ok_or("its stream has no address")?, &invitation)
-    }
-
-    /// Where packets come to; who only dials out has told no address that could be kept to.
-    fn packet_host(&self) -> IpAddr {
-        if self.options.admission.dial_only {
-            return Ipv4Addr::UNSPECIFIED.into();
-        }
-        self.options.host
-    }
-
-    fn packet_options(&self, ltp: &Ltp) -> DatagramOptions {
-        let closing = Closing { fraction: ltp.fraction, slack: ltp.slack, deadline: self.options.deadline };
-        let cipher = match ltp.cipher.as_str() {
-            _ if self.keys.is_none() => Cipher::Clear,
-            "aes-128-gcm" => Cipher::Aes128Gcm,
-            "chacha20-poly1305" => Cipher::ChaCha20Poly1305,
-            _ => Cipher::fastest(),
-        };
-        DatagramOptions { closing, cipher, ..DatagramOptions::default() }
-    }
-
-    fn event_sink(&self) -> Arc<EventSink> {
-        let (arena, inbox, pool) = (Arc::clone(&self.arena), Arc::clone(&self.inbox), Arc::clone(&self.pool));
-        Arc::new(EventSink { arena, page: self.page, inbox, pool })
-    }
-}
-
-impl Socket {
-    /// Where the other end is, on a network.
-    fn address(&self) -> Option<IpAddr> {
-        let found = match self {
-            Socket::Local(_) => return None,
-            Socket::Tcp(socket) => socket.peer_addr(),
-            Socket::Sealed(sealed) => sealed.socket.peer_addr(),
-        };
-        found.ok().map(|address| address.ip())
-    }
-}
-
 /// Equal for groups whose packets can share a socket (FNV-1a).
-fn endpoint_number(ltp: &Ltp) -> u64 {
+pub(crate) fn endpoint_number(ltp: &Ltp) -> u64 {
     let Ltp { fraction, slack, cipher, .. } = ltp;
     let text = format!("{:x} {} {cipher}", fraction.to_bits(), slack.as_nanos());
     let step = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
@@ -280,7 +152,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_letter_is_taken_once_and_a_lost_peer_sends_none() {
+    fn an_invitation_is_taken_once_and_a_lost_peer_sends_none() {
         let endpoints = DatagramEndpoints::default();
         let now = Instant::now();
         endpoints.keep(1, 7, vec![1]);
@@ -294,9 +166,30 @@ mod tests {
     }
 
     #[test]
-    fn nobody_fills_the_memory_with_letters() {
+    fn nobody_fills_the_memory_with_invitations() {
         let endpoints = DatagramEndpoints::default();
         (0..1000).for_each(|number| endpoints.keep(1, number, vec![0; 40]));
         assert_eq!(endpoints.offers.lock().invitations.len(), MOST_OFFERS);
+    }
+
+    /// The engine drops peers under its own lock, so who held this one and then wanted the engine would hang with it.
+    #[test]
+    #[cfg(debug_assertions)]
+    fn the_engine_goes_before_the_sockets() {
+        let (endpoints, engine) = (DatagramEndpoints::default(), Mutex::new(LockRank::Engine, ()));
+        let open = || {
+            drop(engine.lock());
+            Err(io::ErrorKind::Other.into())
+        };
+        assert!(endpoints.find_or_open(7, open).is_err(), "a socket is opened with nothing locked");
+        let swapped = std::panic::AssertUnwindSafe(|| {
+            let _held = endpoints.endpoints.lock();
+            drop(engine.lock());
+        });
+        let why = std::panic::catch_unwind(swapped).expect_err("it is out of order");
+        let why = why.downcast::<String>().expect("it says why");
+        assert_eq!(*why, "locks out of order: Engine is taken while Endpoints is held; it goes before it");
+        let _engine = engine.lock();
+        endpoints.drop_peer(1);
     }
 }

@@ -1,4 +1,4 @@
-//! What a peer must know to send us packets. It travels over the peer's stream, which is sealed wherever packets are.
+//! What a peer must know to send us packets. It goes over the peer's stream, which is sealed wherever packets are.
 
 use ring::rand::{SecureRandom, SystemRandom};
 
@@ -23,15 +23,15 @@ impl Invitation {
     pub(super) fn fresh(cipher: Cipher, port: u16) -> Invitation {
         let mut link = [0; 4];
         let mut secret = [0; 32];
-        let chance = SystemRandom::new();
-        chance.fill(&mut link).expect("the system has a source of randomness");
+        let random = SystemRandom::new();
+        random.fill(&mut link).expect("the system has a source of randomness");
         if cipher != Cipher::Clear {
-            chance.fill(&mut secret).expect("the system has a source of randomness");
+            random.fill(&mut secret).expect("the system has a source of randomness");
         }
         Invitation { cipher, port, link: u32::from_le_bytes(link), secret }
     }
 
-    /// As it travels.
+    /// As it is sent.
     pub(super) fn encode(&self) -> Vec<u8> {
         let mut out = vec![VERSION, code(self.cipher)];
         out.extend_from_slice(&self.port.to_le_bytes());

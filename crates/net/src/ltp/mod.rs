@@ -1,9 +1,31 @@
 //! The live driver of the loss-tolerant transport: one UDP socket and one thread for all peers of a process.
 //!
 //! `tweed_proto::ltp::Link` decides what leaves when, and what a packet that came in means. Here are the socket
-//! (`socket`), the bursts that go through it (`burst`), the seal on each packet (`seal`, with keys that travel in an
-//! `invitation`), the peers (`peers`, `peer`), memory for what arrives (`landing`), and the thread that walks from one
-//! to the next (`thread`, which sleeps in `wait` on an `event`).
+//! (`socket`), the bursts that go through it (`burst`), the seal on each packet (`seal`, with keys that come in an
+//! `invitation`), the peers (`peers`, `peer`), memory for what arrives (`landing`), and the thread that walks from one to
+//! the next (`thread`, which sleeps in `wait` on an `event`). `endpoints` holds a node's sockets, one for each set of
+//! settings.
+//!
+//! # Theory of operation
+//!
+//! A peer is *invited* by `invite`, which makes the key of its packets to us and the number that they bear. It becomes
+//! *reachable* when its own invitation is accepted (`accept`), which names its port and our key; until then messages to
+//! it wait. Its packets may come before that: the first genuine one makes its link, and the newest says where it is. It
+//! is *gone* after `drop_peer`, or when genuine packets make no sense; a new `invite` under its number begins anew.
+//!
+//! A message that was given to `send` is *waiting*, then *sending*, and it ends in one of three ways: the peer has closed
+//! it (`Handler::delivered`), it was cancelled, or its peer is gone. Its memory is read only under `peers`: what leaves is a
+//! copy (`burst`). So once a cancelling caller has had the lock, nobody reads it.
+//!
+//! Whose move it is: callers take `peers`, change a link and wake the thread. The thread alone receives, runs timers and
+//! sends; it takes `peers` for one step at a time, and lets callers go first (`callers`), who may hold the engine's lock.
+//!
+//! Locks: `DatagramEndpoints`' `endpoints`, then a socket's `thread`, then its `peers`; `offers` for itself. The engine's
+//! lock goes before all of them, since the engine sends and drops peers under it; nobody here takes it. The thread calls
+//! its handler, and asks it for memory, with none held.
+//!
+//! What cannot happen: a repeated packet changes a link; a forged one changes a sealed link, or moves its peer's
+//! address (in the clear it can); a message is read after its ticket was given back; the thread sleeps through a call (`wait_model`, under loom).
 
 mod burst;
 pub(crate) mod endpoints;
@@ -106,7 +128,7 @@ struct Shared {
 }
 
 /// Something to tell the [`Handler`].
-enum Word {
+enum Notice {
     Received {
         peer: usize,
         tag: [u8; TAG_BYTES],

@@ -15,7 +15,7 @@ use super::landing::Landing;
 use super::peers::Refused;
 use super::seal::{Opener, Sealer};
 use super::socket::Socket;
-use super::Word;
+use super::Notice;
 
 /// The caller's memory that a message is read from.
 pub(super) struct Body {
@@ -196,17 +196,17 @@ impl Peer {
     }
 
     /// Adds what has happened.
-    pub(super) fn poll_events(&mut self, peer: usize, words: &mut Vec<Word>) {
+    pub(super) fn poll_events(&mut self, peer: usize, notices: &mut Vec<Notice>) {
         let Some(link) = &mut self.link else { return };
         while let Some(event) = link.poll_event() {
             match event {
                 Event::Received { message, tag, total, missing, .. } => {
                     let body = self.landing.end(message, &missing);
-                    words.push(Word::Received { peer, tag, total, body, missing });
+                    notices.push(Notice::Received { peer, tag, total, body, missing });
                 }
                 Event::Delivered { message, missing } => {
                     if let Some(Body { ticket, .. }) = self.sending.remove(&message) {
-                        words.push(Word::Delivered { peer, ticket, missing });
+                        notices.push(Notice::Delivered { peer, ticket, missing });
                     }
                 }
                 Event::Cancelled { message } => drop(self.landing.end(message, &[])),

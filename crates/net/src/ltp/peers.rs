@@ -10,7 +10,7 @@ use tweed_proto::ltp::{BadPacket, Outgoing, Place};
 
 use super::burst::Burst;
 use super::peer::{Body, Peer};
-use super::Word;
+use super::Notice;
 
 /// Packets that changed nothing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -92,7 +92,7 @@ impl Peers {
         now: Duration,
         from: SocketAddr,
         packet: &mut [u8],
-        words: &mut Vec<Word>,
+        notices: &mut Vec<Notice>,
     ) -> Option<Want> {
         let Ok(header) = Header::decode(packet) else {
             self.refused.malformed += 1;
@@ -107,7 +107,7 @@ impl Peers {
         let place = match peer.handle(now, &header, &packet[HEADER_BYTES..][..plain]) {
             Ok(place) => place?,
             Err(bad) => {
-                self.give_up(number, &bad, words);
+                self.give_up(number, &bad, notices);
                 return None;
             }
         };
@@ -115,9 +115,9 @@ impl Peers {
     }
 
     /// A peer that breaks the protocol is forgotten. In the clear, anybody on this host may have sent that packet.
-    fn give_up(&mut self, number: usize, bad: &BadPacket, words: &mut Vec<Word>) {
+    fn give_up(&mut self, number: usize, bad: &BadPacket, notices: &mut Vec<Notice>) {
         if self.get(number).is_some_and(Peer::is_sealed) {
-            words.push(Word::Broken { peer: number, why: bad.to_string() });
+            notices.push(Notice::Broken { peer: number, why: bad.to_string() });
             self.remove(number);
         } else {
             self.refused.forged += 1;
@@ -155,9 +155,9 @@ impl Peers {
     }
 
     /// What has happened, in order for each peer.
-    pub(super) fn poll_events(&mut self, words: &mut Vec<Word>) {
+    pub(super) fn poll_events(&mut self, notices: &mut Vec<Notice>) {
         for (&number, peer) in &mut self.by_number {
-            peer.poll_events(number, words);
+            peer.poll_events(number, notices);
         }
     }
 
@@ -186,15 +186,15 @@ mod tests {
         let home = IpAddr::from([127, 0, 0, 1]);
         let socket = Arc::new(Socket::open(home, true).expect("a socket opens"));
         let invitation = Invitation::fresh(Cipher::Aes128Gcm, socket.port());
-        let (mut peers, mut words) = (Peers::default(), Vec::new());
+        let (mut peers, mut notices) = (Peers::default(), Vec::new());
         peers.insert(3, Peer::new(&invitation, Settings::default(), socket));
         let what = Transmit::Control { number: 5, body: Vec::new() };
         let mut packet = what.header(invitation.link).to_vec();
         packet.extend_from_slice(&[0xff; 40 + 16]);
         Sealer::new(invitation.cipher, &invitation.secret).seal(5, &mut packet);
         let from = SocketAddr::new(home, 9);
-        assert!(peers.take(Duration::ZERO, from, &mut packet, &mut words).is_none());
-        assert!(matches!(&words[..], [Word::Broken { peer: 3, why }] if why.contains("frame")));
+        assert!(peers.take(Duration::ZERO, from, &mut packet, &mut notices).is_none());
+        assert!(matches!(&notices[..], [Notice::Broken { peer: 3, why }] if why.contains("frame")));
         assert!(peers.get(3).is_none() && peers.is_free(invitation.link));
         assert_eq!(peers.refused, Refused::default());
     }

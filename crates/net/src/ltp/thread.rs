@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::burst::Burst;
 use super::event::sleep_exactly;
 use super::socket::Bins;
-use super::{Parcel, Shared, Word};
+use super::{Notice, Parcel, Shared};
 
 /// So many bursts leave before packets are taken in again: acknowledgements must not wait long.
 const BURSTS: usize = 4;
@@ -24,7 +24,7 @@ struct Loop<'a> {
     shared: &'a Shared,
     bins: Bins,
     burst: Burst,
-    words: Vec<Word>,
+    notices: Vec<Notice>,
     /// When packets last left.
     sent: Duration,
 }
@@ -33,11 +33,11 @@ struct Loop<'a> {
 pub(super) fn run(shared: &Shared) {
     sleep_exactly();
     let (bins, burst) = (Bins::new(), Burst::new());
-    let mut this = Loop { shared, bins, burst, words: Vec::new(), sent: Duration::ZERO };
+    let mut this = Loop { shared, bins, burst, notices: Vec::new(), sent: Duration::ZERO };
     while !shared.stopping.load(SeqCst) {
         let more = this.receive();
         this.shared.lock().handle_timeouts(this.shared.now());
-        // Before the peers are told: one of them may say farewell over its stream as soon as it knows.
+        // Before the peers are told: one of them may leave over its stream as soon as it knows.
         this.tell();
         let more = this.send() || more;
         if !more {
@@ -56,7 +56,7 @@ impl Loop<'_> {
         for bin in 0..filled {
             let (from, packets) = self.bins.packets(bin);
             for packet in packets {
-                let Some(want) = peers.take(now, from, packet, &mut self.words) else { continue };
+                let Some(want) = peers.take(now, from, packet, &mut self.notices) else { continue };
                 drop(peers);
                 let memory = self.shared.handler.buffer(want.total());
                 peers = self.shared.lock();
@@ -97,17 +97,17 @@ impl Loop<'_> {
     }
 
     fn tell(&mut self) {
-        self.shared.lock().poll_events(&mut self.words);
-        for word in self.words.drain(..) {
-            match word {
-                Word::Received { peer, tag, total, body, missing } => {
+        self.shared.lock().poll_events(&mut self.notices);
+        for notice in self.notices.drain(..) {
+            match notice {
+                Notice::Received { peer, tag, total, body, missing } => {
                     let body = body.unwrap_or_else(|| vec![0; total as usize]);
                     self.shared.handler.received(peer, Parcel { tag, body, missing });
                 }
-                Word::Delivered { peer, ticket, missing } => {
+                Notice::Delivered { peer, ticket, missing } => {
                     self.shared.handler.delivered(peer, ticket, missing);
                 }
-                Word::Broken { peer, why } => self.shared.handler.broken(peer, why),
+                Notice::Broken { peer, why } => self.shared.handler.broken(peer, why),
             }
         }
     }

@@ -1,7 +1,7 @@
 //! A caller's handle on one operation.
 
 use std::sync::atomic::Ordering;
-use std::sync::{Mutex, OnceLock};
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use tweed_proto::engine::EngineError;
@@ -9,6 +9,7 @@ use tweed_schedule::Rank;
 
 use crate::link::futex;
 use crate::sync::atomic::AtomicU32;
+use crate::sync::{LockRank, Mutex};
 
 /// What a user has asked to be called.
 pub(crate) type Callback = Box<dyn FnOnce() + Send>;
@@ -32,7 +33,7 @@ impl Op {
             state: AtomicU32::new(PENDING),
             error: OnceLock::new(),
             source: AtomicU32::new(0),
-            callback: Mutex::new(None),
+            callback: Mutex::new(LockRank::Callback, None),
             _scaled: scaled,
         }
     }
@@ -66,7 +67,7 @@ impl Op {
 
     /// Calls `callback` when it has ended: at once, on this thread, if it has.
     pub fn on_end(&self, callback: Callback) {
-        let mut slot = self.callback.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut slot = self.callback.lock();
         if !self.is_ended() {
             *slot = Some(callback);
             return;
@@ -83,7 +84,7 @@ impl Op {
         }
         self.source.store(source.unwrap_or(0), Ordering::Relaxed);
         let callback = {
-            let mut slot = self.callback.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+            let mut slot = self.callback.lock();
             self.state.store(ENDED, Ordering::Release);
             slot.take()
         };

@@ -30,13 +30,13 @@ pub(crate) struct Plans {
 
 impl Plans {
     /// Refuses rows that the engine cannot run.
-    pub(crate) fn new(rows: Vec<PlanRow>, terms: &GroupConfig) -> Result<Plans, EngineError> {
-        check_sums(&rows, terms)?;
+    pub(crate) fn new(rows: Vec<PlanRow>, config: &GroupConfig) -> Result<Plans, EngineError> {
+        check_sums(&rows, config)?;
         // Between two ranks of an all-to-all, nobody else has room for their part.
         let forwards = |row: &&PlanRow| row.collective == Collective::AllToAll && !row.schedule.is_direct();
         match rows.iter().find(forwards) {
             None => {
-                Ok(Plans { rows, server: terms.server.unwrap_or(0), compiled: BTreeMap::new() })
+                Ok(Plans { rows, server: config.server.unwrap_or(0), compiled: BTreeMap::new() })
             }
             Some(row) => Err(EngineError::Usage(format!(
                 "schedule {:?} passes parts of an all_to_all through other ranks; the engine runs direct ones only, such as pairwise",
@@ -80,8 +80,8 @@ impl Plans {
 }
 
 /// Loss is told to whoever contributed, so nothing that was summed before may get lost, nor pass as a contribution.
-fn check_sums(rows: &[PlanRow], terms: &GroupConfig) -> Result<(), EngineError> {
-    let lossy = terms.ltp.as_ref().is_some_and(|ltp| !ltp.lossless);
+fn check_sums(rows: &[PlanRow], config: &GroupConfig) -> Result<(), EngineError> {
+    let lossy = config.ltp.as_ref().is_some_and(|ltp| !ltp.lossless);
     match rows.iter().find(|row| lossy && !sums_directly(&row.schedule)) {
         None => Ok(()),
         Some(row) => Err(EngineError::Usage(format!(

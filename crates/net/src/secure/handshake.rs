@@ -7,9 +7,8 @@ use snow::{Builder, HandshakeState};
 
 use super::record::{Keys, Opener, Sealer, RECORDS_PER_KEY};
 use super::{resolver, Identity, Key, Secret, PATTERN};
-use crate::connect::admission::frame::{self, Kind};
-use crate::connect::admission::{preamble, Refusal};
-use crate::connect::local_handshake::MAX_GREETING;
+use crate::framing::frame::{self, Kind};
+use crate::framing::{preamble, Refusal, MAX_GREETING};
 
 /// A handshake message carries keys, tags and at most a greeting.
 const MOST_BYTES: usize = 128 + MAX_GREETING;
@@ -68,9 +67,9 @@ impl Party<'_> {
 /// The side that dials. `text` goes with the last message; only who has the secret can read it.
 pub(crate) fn call(mut wire: impl Read + Write, party: &Party<'_>, text: &[u8]) -> Result<Session, Refusal> {
     let mut state = party.builder()?.build_initiator().map_err(|_| Refusal::Garbled("a key"))?;
-    say(&mut wire, &mut state, &[])?;
-    hear(&mut wire, &mut state)?.map_err(|_| Refusal::Garbled("a handshake"))?;
-    say(&mut wire, &mut state, text)?;
+    send(&mut wire, &mut state, &[])?;
+    receive(&mut wire, &mut state)?.map_err(|_| Refusal::Garbled("a handshake"))?;
+    send(&mut wire, &mut state, text)?;
     Session::new(state, RECORDS_PER_KEY)
 }
 
@@ -82,23 +81,26 @@ pub(crate) fn answer(
     suspect: impl FnOnce(Key),
 ) -> Result<(Session, Vec<u8>), Refusal> {
     let mut state = party.builder()?.build_responder().map_err(|_| Refusal::Garbled("a key"))?;
-    hear(&mut wire, &mut state)?.map_err(|_| Refusal::Garbled("a handshake"))?;
-    say(&mut wire, &mut state, &[])?;
+    receive(&mut wire, &mut state)?.map_err(|_| Refusal::Garbled("a handshake"))?;
+    send(&mut wire, &mut state, &[])?;
     // The secret enters with the third message.
-    let Ok(text) = hear(&mut wire, &mut state)? else {
+    let Ok(text) = receive(&mut wire, &mut state)? else {
         state.get_remote_static().and_then(|key| key.try_into().ok()).map(suspect);
         return Err(Refusal::Secret);
     };
     Ok((Session::new(state, RECORDS_PER_KEY)?, text))
 }
 
-fn say(wire: &mut impl Write, state: &mut HandshakeState, text: &[u8]) -> Result<(), Refusal> {
+fn send(wire: &mut impl Write, state: &mut HandshakeState, text: &[u8]) -> Result<(), Refusal> {
     let mut message = [0; MOST_BYTES];
     let bytes = state.write_message(text, &mut message).map_err(|_| Refusal::Garbled("a handshake"))?;
     frame::write(wire, Kind::Step, &message[..bytes])
 }
 
-fn hear(wire: &mut impl Read, state: &mut HandshakeState) -> Result<Result<Vec<u8>, snow::Error>, Refusal> {
+fn receive(
+    wire: &mut impl Read,
+    state: &mut HandshakeState,
+) -> Result<Result<Vec<u8>, snow::Error>, Refusal> {
     let message = frame::read(wire, Kind::Step, MOST_BYTES)?;
     let mut text = vec![0; MOST_BYTES];
     Ok(state.read_message(&message, &mut text).map(|bytes| {

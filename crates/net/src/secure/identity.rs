@@ -36,8 +36,8 @@ impl Identity {
 
     fn fresh() -> Result<Identity, EngineError> {
         let mut pair = curve();
-        let mut chance = resolver().resolve_rng().expect("ring has a source of randomness");
-        pair.generate(chance.as_mut()).map_err(|e| EngineError::Usage(format!("no key can be made: {e}")))?;
+        let mut rng = resolver().resolve_rng().expect("ring has a source of randomness");
+        pair.generate(rng.as_mut()).map_err(|e| EngineError::Usage(format!("no key can be made: {e}")))?;
         let private = pair.privkey().try_into().expect("a private key has 32 bytes");
         Ok(Identity::of(private))
     }

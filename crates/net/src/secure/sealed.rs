@@ -1,12 +1,12 @@
 //! A socket that does not block and whose bytes are sealed. It takes and gives plain bytes.
 
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use mio::net::TcpStream;
 
 use super::record::{inside, split_record, Opener, Sealer, MOST_PLAIN, MOST_RECORD};
 use super::Session;
+use crate::sync::{LockRank, Mutex};
 
 /// Small pieces are gathered up to so many bytes, to make one record of them.
 const GATHER_BYTES: usize = 16 << 10;
@@ -47,13 +47,17 @@ impl Sealed {
         let outgoing = Outgoing { sealer, gathered: Vec::new(), pending: Vec::new(), sent: 0 };
         let raw = vec![0; INCOMING_BYTES].into();
         let incoming = Incoming { opener, raw, from: 0, to: 0, plain: Vec::new(), taken: 0 };
-        Sealed { socket, outgoing: Mutex::new(outgoing), incoming: Mutex::new(incoming) }
+        Sealed {
+            socket,
+            outgoing: Mutex::new(LockRank::SealedOutgoing, outgoing),
+            incoming: Mutex::new(LockRank::SealedIncoming, incoming),
+        }
     }
 
     /// Seals as much of `parts` as there is room for, and sends what the kernel takes. What it returns as taken is
     /// copied: it may still have to be flushed.
     pub(crate) fn write(&self, parts: &[IoSlice<'_>]) -> io::Result<usize> {
-        let mut outgoing = lock(&self.outgoing);
+        let mut outgoing = self.outgoing.lock();
         outgoing.send(&self.socket)?;
         let taken = outgoing.take(parts);
         match outgoing.send(&self.socket) {
@@ -64,12 +68,12 @@ impl Sealed {
 
     /// Sends what is sealed and waits; `WouldBlock` if the kernel does not take all.
     pub(crate) fn flush(&self) -> io::Result<()> {
-        lock(&self.outgoing).send(&self.socket)
+        self.outgoing.lock().send(&self.socket)
     }
 
     /// Fills `into` as far as whole records have come in; `WouldBlock` if there is none, 0 at the end.
     pub(crate) fn read(&self, into: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
-        let mut incoming = lock(&self.incoming);
+        let mut incoming = self.incoming.lock();
         let mut filled = 0;
         for place in into {
             let mut rest: &mut [u8] = place;
@@ -181,8 +185,4 @@ impl Incoming {
             }
         }
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

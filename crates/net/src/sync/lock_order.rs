@@ -1,51 +1,67 @@
 //! The order in which a thread may take the locks of this crate.
 //!
-//! Two threads that take two locks in different orders wait for each other forever, once in a million runs. So each lock has
-//! a rank, and a thread takes only locks of higher rank than all that it holds. Debug builds check this at every lock, whether
-//! another thread is near or not, and panic with both names; release builds check nothing.
+//! Two threads that take two locks in different orders wait for each other forever, once in a million runs. So each lock
+//! has a rank, and a thread takes only locks of higher rank than all that it holds. Debug builds check this at every lock,
+//! whether another thread is near or not, and panic with both names; release builds check nothing.
 
-/// The locks, outermost first.
+/// The locks by the fields that they are, outermost first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-#[allow(dead_code, reason = "the rooms take their ranks one after the other")]
 pub(crate) enum LockRank {
-    /// `Inner::joining`: held while a group is joined.
+    /// `Connector::joining`: held while a group is joined, and while the caller's `interrupted` is asked.
     Joining,
-    /// `Inner::attendant`: held by the caller that drives while it waits.
-    Attendant,
-    /// `Inner::pending`: who has called and was not named by a group yet.
+    /// `Node::joined`.
+    Joined,
+    /// `Node::threads`.
+    NodeThreads,
+    /// `Driver::seat`: held by the caller that drives while it waits.
+    Seat,
+    /// `Connector::pending`: who has called and was not named by a group yet.
     Pending,
-    /// `Inner::engine`: held while the engine is driven.
+    /// `Calls::failed` of a meeting.
+    Failed,
+    /// `Driver::engine`: held while the engine is driven, which calls the methods of `Live`: what they take goes after it.
     Engine,
-    /// `DatagramEndpoints::open`: sockets for packets.
+    /// `Connector::directory`.
+    Directory,
+    /// `DatagramEndpoints::endpoints`: sockets for packets. The engine takes it to drop a peer, so nobody who holds it may
+    /// ask the engine anything.
     Endpoints,
-    /// `DatagramEndpoints::offers`: invitations to sockets of peers.
+    /// `DatagramEndpoints::offers`: invitations of peers.
     Offers,
-    /// `ltp::Datagrams::thread`: the handle of a socket's thread.
+    /// `Datagrams::thread`: the handle of a socket's thread.
     DatagramThread,
-    /// `ltp::Shared::peers`: links to the peers of one socket.
+    /// `ltp::Shared::peers`: the links over one socket.
     DatagramPeers,
     /// `Group::plans`: which schedule runs what.
     Plans,
-    /// `Inbox`: events for the engine.
+    /// `Driver::inbox`: events for the engine.
     Inbox,
-    /// `Post::added`: what the watcher is to watch.
-    Watches,
-    /// `Listener::guests`: callers that have not said who they are.
-    Guests,
+    /// `WatcherHandle::added`: what the watcher is to watch.
+    Added,
+    /// `Listener::state`: the callers that have not said who they are.
+    ListenerState,
     /// `Refusals::by_reason`.
     Refusals,
     /// `Op::callback`.
     Callback,
+    /// `Callbacks::workers`.
+    Workers,
+    /// `Callbacks::threads`: the handles of the workers.
+    WorkerThreads,
     /// `Stream::queue`: frames that have not left yet.
     StreamQueue,
     /// `Sealed::incoming`.
     SealedIncoming,
     /// `Sealed::outgoing`.
     SealedOutgoing,
+    /// `Withdrawn::ranges`.
+    Withdrawn,
     /// `BufferPool::buffers`.
     BufferPool,
     /// `Arena::blocks`.
     Blocks,
+    /// `fork::REGISTRY`: held over a fork of the process, too, at whatever point a user forks.
+    ForkRegistry,
 }
 
 #[cfg(debug_assertions)]

@@ -1,6 +1,9 @@
 //! std's mutex and condition variable, with a place in the order of locks.
 //!
-//! A poisoned lock means that a thread panicked; what it guards is still whole enough to shut down, so it is taken all the same.
+//! These two are the only locks of the crate: `clippy.toml` forbids std's elsewhere.
+//! A poisoned lock means that a thread panicked; what it guards is still whole enough to shut down, so it is taken all
+//! the same.
+#![allow(clippy::disallowed_types, reason = "these are what the others are to use")]
 
 use std::ops::{Deref, DerefMut};
 use std::sync::{PoisonError, TryLockError};
@@ -38,7 +41,6 @@ impl<T> Mutex<T> {
     }
 
     /// Takes the lock if nobody holds it; that may be done in any order.
-    #[allow(dead_code, reason = "for the engine, which takes its ranks next")]
     pub(crate) fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
         let inner = match self.inner.try_lock() {
             Ok(inner) => inner,
@@ -47,9 +49,22 @@ impl<T> Mutex<T> {
         };
         Some(MutexGuard { inner, held: self.order.enter_unasked() })
     }
+
+    /// What it guards, of which nobody else can have a guard. Takes no lock: in a fork it may be a dead thread's.
+    pub(crate) fn get_mut(&mut self) -> &mut T {
+        self.inner.get_mut().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 impl Condvar {
+    /// Gives the lock back until somebody notifies, or for no reason.
+    #[track_caller]
+    pub(crate) fn wait<'a, T>(&self, guard: MutexGuard<'a, T>) -> MutexGuard<'a, T> {
+        let MutexGuard { inner, held } = guard;
+        held.check_wait();
+        MutexGuard { inner: self.0.wait(inner).unwrap_or_else(PoisonError::into_inner), held }
+    }
+
     /// Gives the lock back until somebody notifies, or `timeout` is over, or for no reason.
     #[track_caller]
     pub(crate) fn wait_timeout<'a, T>(
@@ -61,6 +76,10 @@ impl Condvar {
         held.check_wait();
         let (inner, _) = self.0.wait_timeout(inner, timeout).unwrap_or_else(PoisonError::into_inner);
         MutexGuard { inner, held }
+    }
+
+    pub(crate) fn notify_one(&self) {
+        self.0.notify_one();
     }
 
     pub(crate) fn notify_all(&self) {
@@ -186,7 +205,7 @@ mod tests {
         });
         let mut done = shared.0.lock();
         while !*done {
-            done = shared.1.wait_timeout(done, Duration::from_secs(60));
+            done = shared.1.wait(done);
         }
         drop(done);
         thread.join().expect("it ends");

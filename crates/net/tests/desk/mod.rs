@@ -1,5 +1,5 @@
 //! What the tests of the UDP driver share: a handler that keeps what it is told, and a pair of sides on loopback.
-
+#![allow(clippy::disallowed_types, reason = "tests lock as they like")]
 #![allow(dead_code, reason = "each test binary uses its own part")]
 
 pub(crate) mod relay;

@@ -1,4 +1,5 @@
 //! Stands between two sides, and does to packets what a bad network does.
+#![allow(clippy::disallowed_types, reason = "tests lock as they like")]
 
 use std::collections::VecDeque;
 use std::net::{SocketAddr, UdpSocket};

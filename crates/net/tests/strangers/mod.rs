@@ -1,5 +1,5 @@
 //! Callers of the worse kind, and what they need. Each file of tests uses its part of this.
-
+#![allow(clippy::disallowed_types, reason = "tests lock as they like")]
 #![allow(dead_code)]
 
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -32,24 +32,24 @@ unsafe impl GlobalAlloc for Counting {
     }
 }
 
-/// A field of a card, as text.
-pub(crate) fn field(card: &[u8], name: &str) -> String {
-    let card: Value = serde_json::from_slice(card).unwrap();
-    card[name].as_str().map_or_else(|| card[name].to_string(), str::to_owned)
+/// A field of a descriptor, as text.
+pub(crate) fn field(descriptor: &[u8], name: &str) -> String {
+    let descriptor: Value = serde_json::from_slice(descriptor).unwrap();
+    descriptor[name].as_str().map_or_else(|| descriptor[name].to_string(), str::to_owned)
 }
 
-/// The card with another value in a field.
-pub(crate) fn edit(card: Vec<u8>, name: &str, value: &str) -> Vec<u8> {
-    let mut card: Value = serde_json::from_slice(&card).unwrap();
-    card[name] = value.into();
-    serde_json::to_vec(&card).unwrap()
+/// The descriptor with another value in a field.
+pub(crate) fn edit(descriptor: Vec<u8>, name: &str, value: &str) -> Vec<u8> {
+    let mut descriptor: Value = serde_json::from_slice(&descriptor).unwrap();
+    descriptor[name] = value.into();
+    serde_json::to_vec(&descriptor).unwrap()
 }
 
-/// The card without a value in a field.
-pub(crate) fn forget(card: Vec<u8>, name: &str) -> Vec<u8> {
-    let mut card: Value = serde_json::from_slice(&card).unwrap();
-    card[name] = Value::Null;
-    serde_json::to_vec(&card).unwrap()
+/// The descriptor without a value in a field.
+pub(crate) fn forget(descriptor: Vec<u8>, name: &str) -> Vec<u8> {
+    let mut descriptor: Value = serde_json::from_slice(&descriptor).unwrap();
+    descriptor[name] = Value::Null;
+    serde_json::to_vec(&descriptor).unwrap()
 }
 
 /// Waits for something that another thread brings about.
@@ -86,12 +86,12 @@ pub(crate) fn mirror() -> SocketAddr {
     address
 }
 
-/// What a caller in the clear signs with the nonce that it has read on a card.
-fn sign(card: &[u8], caller: &str, challenge: &str) -> String {
-    let texts = ["caller", caller, &field(card, "uid"), "", challenge, "1", "0"];
+/// What a caller in the clear signs with the nonce that it has read on a descriptor.
+fn sign(descriptor: &[u8], caller: &str, challenge: &str) -> String {
+    let texts = ["caller", caller, &field(descriptor, "uid"), "", challenge, "1", "0"];
     let bytes: Vec<u8> =
         texts.iter().flat_map(|t| (t.len() as u32).to_be_bytes().into_iter().chain(t.bytes())).collect();
-    let key = hmac::Key::new(hmac::HMAC_SHA256, field(card, "nonce").as_bytes());
+    let key = hmac::Key::new(hmac::HMAC_SHA256, field(descriptor, "nonce").as_bytes());
     hmac::sign(&key, &bytes).as_ref().iter().map(|b| format!("{b:02x}")).collect()
 }
 
@@ -105,11 +105,11 @@ fn read_frame(mut socket: impl Read) -> Option<Vec<u8>> {
 
 const REFUSED: u8 = 2;
 
-/// Answers the challenge of the process with that card: a greeting in the clear. `None` if it turns us away.
-pub(crate) fn greet(mut socket: impl Read + Write, card: &[u8], uid: &str) -> Option<Vec<u8>> {
-    let protocol = field(card, "protocol");
+/// Answers the challenge of the process with that descriptor: a greeting in the clear. `None` if it turns us away.
+pub(crate) fn greet(mut socket: impl Read + Write, descriptor: &[u8], uid: &str) -> Option<Vec<u8>> {
+    let protocol = field(descriptor, "protocol");
     let challenge = String::from_utf8(read_frame(&mut socket)?).unwrap();
-    let proof = sign(card, uid, &challenge);
+    let proof = sign(descriptor, uid, &challenge);
     let greeting = format!(
         r#"{{"protocol":{protocol},"uid":"{uid}","host":"h","attempt":1,"stream":0,"streams":1,"challenge":"",
             "proof":"{proof}","secret_proof":null,"arena_bytes":0,"page":0,"ring":0}}"#
@@ -121,14 +121,14 @@ pub(crate) fn greet(mut socket: impl Read + Write, card: &[u8], uid: &str) -> Op
     read_frame(&mut socket)
 }
 
-/// Says the preamble and a greeting in the clear to the process with that card, and hears the answers.
-pub(crate) fn introduce(socket: &mut TcpStream, card: &[u8], uid: &str) -> Option<Vec<u8>> {
-    let protocol: u32 = field(card, "protocol").parse().unwrap();
+/// Says the preamble and a greeting in the clear to the process with that descriptor, and hears the answers.
+pub(crate) fn introduce(socket: &mut TcpStream, descriptor: &[u8], uid: &str) -> Option<Vec<u8>> {
+    let protocol: u32 = field(descriptor, "protocol").parse().unwrap();
     let mut preamble = b"\x89tweed\r\n\0\0\0\0".to_vec();
     preamble[9] = protocol as u8;
     socket.write_all(&preamble).unwrap();
     socket.read_exact(&mut [0; 12]).unwrap();
-    greet(socket, card, uid)
+    greet(socket, descriptor, uid)
 }
 
 type Recording = Arc<Mutex<Vec<u8>>>;

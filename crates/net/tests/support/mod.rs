@@ -51,19 +51,19 @@ pub(crate) fn run<T: std::marker::Send>(
     run_with(ranks, wire_only, rows, GroupConfig::default(), body)
 }
 
-/// As [`run`], on other terms.
+/// As [`run`], with another configuration.
 pub(crate) fn run_with<T: std::marker::Send>(
     ranks: u32,
     wire_only: bool,
     rows: Vec<PlanRow>,
-    terms: GroupConfig,
+    config: GroupConfig,
     body: impl Fn(&Group, u32) -> T + Sync,
 ) -> Vec<T> {
     let nodes: Vec<Node> =
         (0..ranks).map(|_| Node::start(options(wire_only)).expect("a node starts")).collect();
-    let cards: Vec<Vec<u8>> = nodes.iter().map(Node::card).collect();
+    let descriptors: Vec<Vec<u8>> = nodes.iter().map(Node::descriptor).collect();
     let barrier = Barrier::new(ranks as usize);
-    join_with(&nodes, &cards, &rows, (PATIENCE, terms), |group, rank| {
+    join_with(&nodes, &descriptors, &rows, (PATIENCE, config), |group, rank| {
         let group = group.expect("ranks meet");
         let result = body(&group, rank);
         barrier.wait();
@@ -71,22 +71,22 @@ pub(crate) fn run_with<T: std::marker::Send>(
     })
 }
 
-/// Has each node join a group on a thread of its own, with these cards, and runs `body` on what came of it.
+/// Has each node join a group on a thread of its own, with these descriptors, and runs `body` on what came of it.
 pub(crate) fn join<T: std::marker::Send>(
     nodes: &[Node],
-    cards: &[Vec<u8>],
+    descriptors: &[Vec<u8>],
     rows: &[PlanRow],
     patience: Duration,
     body: impl Fn(Result<Group, EngineError>, u32) -> T + Sync,
 ) -> Vec<T> {
-    join_with(nodes, cards, rows, (patience, GroupConfig::default()), body)
+    join_with(nodes, descriptors, rows, (patience, GroupConfig::default()), body)
 }
 
 fn join_with<T: std::marker::Send>(
     nodes: &[Node],
-    cards: &[Vec<u8>],
+    descriptors: &[Vec<u8>],
     rows: &[PlanRow],
-    (patience, terms): (Duration, GroupConfig),
+    (patience, config): (Duration, GroupConfig),
     body: impl Fn(Result<Group, EngineError>, u32) -> T + Sync,
 ) -> Vec<T> {
     let body = &body;
@@ -94,10 +94,10 @@ fn join_with<T: std::marker::Send>(
         name: "test".into(),
         number: 7,
         rank,
-        cards: cards.to_vec(),
+        descriptors: descriptors.to_vec(),
         rows: rows.to_vec(),
         timeout: patience,
-        terms: terms.clone(),
+        config: config.clone(),
     };
     std::thread::scope(|scope| {
         let spawned: Vec<_> =

@@ -34,9 +34,9 @@ pub enum Kind {
     State = 10,
     /// The sender leaves the group.
     Leave = 11,
-    /// Text follows: figures of the sender, left at rank 0.
+    /// Text follows: metrics of the sender, left at rank 0.
     Note = 12,
-    /// Bytes follow: how to send packets to the sender, on the line whose number stands in `at`.
+    /// Bytes follow: how to send packets to the sender, for the endpoint whose number stands in `at`.
     Invite = 13,
     /// Bytes follow: ranges that the sender lacks of a value which came in packets.
     Missing = 14,

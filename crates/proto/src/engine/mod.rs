@@ -77,7 +77,7 @@ use packets::PacketSends;
 
 /// After arithmetic on so many bytes, look for messages first.
 const QUANTUM_BYTES: u64 = 64 << 10;
-/// A peer's full queue is tried again after so long: its reader rings no bell.
+/// A peer's full queue is tried again after so long: its reader wakes nobody.
 const CONGESTION_RETRY: Duration = Duration::from_millis(1);
 
 /// Something that happened outside of the engine's lock.

@@ -73,7 +73,7 @@ impl GroupState {
     }
 }
 
-/// A shorter contribution travels whole: a single packet would be a large share of it, or all, and sums of a few
+/// A shorter contribution is sent whole: a single packet would be a large share of it, or all, and sums of a few
 /// numbers are seldom gradients.
 const LEAST_LOSSY_BYTES: u64 = 16 << 10;
 

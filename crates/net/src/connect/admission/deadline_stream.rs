@@ -6,7 +6,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::time::{Duration, Instant};
 
-use crate::connect::stop::{Stop, SLICE};
+use crate::sync::stop::{Stop, SLICE};
 
 /// See the module's documentation. The socket must not block.
 pub(crate) struct DeadlineStream<'a, S> {

@@ -1,6 +1,6 @@
 //! The TCP listener: a thread that lets callers in, so many at a time. The rest wait in the kernel's queue.
 //!
-//! Theory of operation. The listener is *bound* first: its port is on the card, and calls there are refused by the
+//! Theory of operation. The listener is *bound* first: its port is on the descriptor, and calls there are refused by the
 //! kernel. `listen` makes it *listening*, once, when somebody has to come in; `close` ends both. Each caller has a thread
 //! of its own, since introductions block, and one of `MOST_CALLERS` places. A caller is *silent* until it has sent a
 //! valid preamble, which an honest one does at once, then *heard*. While all places are taken and more callers want in,
@@ -16,14 +16,15 @@
 use std::io;
 use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::Refusal;
-use crate::connect::stop::Stop;
-use crate::state::{lock, Inner};
+use crate::connect::connector::Connector;
+use crate::framing::Refusal;
+use crate::sync::stop::Stop;
+use crate::sync::{Condvar, LockRank, Mutex};
 
-/// So many may be introducing themselves at a time. Each takes a descriptor, of which a process often has 1024.
+/// So many may be introducing themselves at a time. Each takes a file descriptor, of which a process often has 1024.
 const MOST_CALLERS: usize = 256;
 /// When there are as many, a silent one that has taken longer than this and some round trips has to go.
 const GRACE: Duration = Duration::from_millis(100);
@@ -53,22 +54,22 @@ impl Connection {
 }
 
 /// Who has to make room next among these, and in how long.
-fn next_to_go(guests: &mut [Connection], patience: Duration) -> Option<(&mut Connection, Duration)> {
-    let present = guests.iter_mut().filter(|g| !g.evicted);
-    let left = |g: &Connection| g.grace(patience).saturating_sub(g.since.elapsed());
-    present.map(|g| (left(g), g)).min_by_key(|(left, g)| (g.heard, *left)).map(|(left, g)| (g, left))
+fn next_to_go(connections: &mut [Connection], patience: Duration) -> Option<(&mut Connection, Duration)> {
+    let present = connections.iter_mut().filter(|c| !c.evicted);
+    let left = |c: &Connection| c.grace(patience).saturating_sub(c.since.elapsed());
+    present.map(|c| (left(c), c)).min_by_key(|(left, c)| (c.heard, *left)).map(|(left, c)| (c, left))
 }
 
 /// Whoever was sent away has made room already: its thread ends when the machine finds time for it.
-fn has_room(guests: &[Connection]) -> bool {
-    guests.len() < 2 * MOST_CALLERS && guests.iter().filter(|g| !g.evicted).count() < MOST_CALLERS
+fn has_room(connections: &[Connection]) -> bool {
+    connections.len() < 2 * MOST_CALLERS && connections.iter().filter(|c| !c.evicted).count() < MOST_CALLERS
 }
 
 #[derive(Default)]
 struct State {
     listening: bool,
     closed: bool,
-    guests: Vec<Connection>,
+    connections: Vec<Connection>,
 }
 
 /// See the module's documentation.
@@ -84,7 +85,8 @@ impl Listener {
     pub(crate) fn bind(host: IpAddr) -> io::Result<Listener> {
         let listener = bind(host)?;
         crate::link::fork::shut_in_children(&listener);
-        Ok(Listener { listener, state: Mutex::default(), changed: Condvar::new(), stop: Stop::default() })
+        let state = Mutex::new(LockRank::ListenerState, State::default());
+        Ok(Listener { listener, state, changed: Condvar::default(), stop: Stop::default() })
     }
 
     /// Where.
@@ -94,7 +96,7 @@ impl Listener {
 
     /// From now on callers may come in.
     pub(crate) fn listen(&self) -> io::Result<()> {
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         if state.listening || state.closed {
             return Ok(());
         }
@@ -108,25 +110,34 @@ impl Listener {
     }
 
     /// Lets callers in until the node stops.
-    pub(crate) fn run(self: &Arc<Self>, node: &Arc<Inner>) {
-        let closed = |state: &mut State| !state.listening && !state.closed;
-        drop(self.changed.wait_while(lock(&self.state), closed).unwrap_or_else(PoisonError::into_inner));
+    pub(crate) fn run(self: &Arc<Self>, connector: &Arc<Connector>) {
+        let mut state = self.state.lock();
+        while !state.listening && !state.closed {
+            state = self.changed.wait(state);
+        }
+        drop(state);
         for number in 0.. {
-            if !self.make_room(node.limits().greet) {
+            if !self.make_room(connector.limits().greet) {
                 return;
             }
             match self.listener.accept() {
-                _ if node.is_stopping() => return,
-                Ok((socket, from)) => self.let_in(node, number, Arc::new(socket), from),
-                // No descriptors are left, as a rule: one may come free when a guest leaves.
-                Err(_) => drop(self.changed.wait_timeout(lock(&self.state), GRACE)),
+                _ if connector.driver.is_stopping() => return,
+                Ok((socket, from)) => self.let_in(connector, number, Arc::new(socket), from),
+                // No descriptors are left, as a rule: one may come free when a connection leaves.
+                Err(_) => drop(self.changed.wait_timeout(self.state.lock(), GRACE)),
             }
         }
     }
 
-    fn let_in(self: &Arc<Self>, node: &Arc<Inner>, number: u64, socket: Arc<TcpStream>, from: SocketAddr) {
+    fn let_in(
+        self: &Arc<Self>,
+        connector: &Arc<Connector>,
+        number: u64,
+        socket: Arc<TcpStream>,
+        from: SocketAddr,
+    ) {
         let (since, round_trip) = (Instant::now(), round_trip(&socket));
-        let guest = Connection {
+        let connection = Connection {
             number,
             socket: Arc::clone(&socket),
             since,
@@ -134,13 +145,13 @@ impl Listener {
             heard: false,
             evicted: false,
         };
-        lock(&self.state).guests.push(guest);
-        let (listener, node) = (Arc::clone(self), Arc::clone(node));
+        self.state.lock().connections.push(connection);
+        let (listener, connector) = (Arc::clone(self), Arc::clone(connector));
         let greet = move || {
-            let met = node.admit_wire(socket, &listener.stop, || listener.note_heard(number));
+            let met = connector.admit_wire(socket, &listener.stop, || listener.note_heard(number));
             let evicted = listener.leave(number);
             if let Err(refusal) = met {
-                node.refuse(&from.to_string(), &if evicted { Refusal::Crowd } else { refusal });
+                connector.refuse(&from.to_string(), &if evicted { Refusal::Crowd } else { refusal });
             }
         };
         if std::thread::Builder::new().name("tweed-greet".into()).spawn(greet).is_err() {
@@ -149,45 +160,44 @@ impl Listener {
     }
 
     fn note_heard(&self, number: u64) {
-        lock(&self.state).guests.iter_mut().filter(|g| g.number == number).for_each(|g| g.heard = true);
+        self.state.lock().connections.iter_mut().filter(|c| c.number == number).for_each(|c| c.heard = true);
     }
 
     /// Whether it had been asked to.
     fn leave(&self, number: u64) -> bool {
-        let mut state = lock(&self.state);
-        let place = state.guests.iter().position(|g| g.number == number);
+        let mut state = self.state.lock();
+        let place = state.connections.iter().position(|c| c.number == number);
         self.changed.notify_all();
-        place.is_some_and(|at| state.guests.swap_remove(at).evicted)
+        place.is_some_and(|at| state.connections.swap_remove(at).evicted)
     }
 
     /// Waits until there is a place; `false` if the listener was closed.
     fn make_room(&self, patience: Duration) -> bool {
-        let mut state = lock(&self.state);
-        while !state.closed && !has_room(&state.guests) {
-            let pause = match next_to_go(&mut state.guests, patience) {
-                Some((guest, Duration::ZERO)) => {
-                    guest.evicted = true;
-                    let _ = guest.socket.shutdown(Shutdown::Both);
+        let mut state = self.state.lock();
+        while !state.closed && !has_room(&state.connections) {
+            let pause = match next_to_go(&mut state.connections, patience) {
+                Some((connection, Duration::ZERO)) => {
+                    connection.evicted = true;
+                    let _ = connection.socket.shutdown(Shutdown::Both);
                     continue;
                 }
                 Some((_, left)) => left,
                 None => GRACE,
             };
-            let changed = self.changed.wait_timeout(state, pause);
-            state = changed.unwrap_or_else(PoisonError::into_inner).0;
+            state = self.changed.wait_timeout(state, pause);
         }
         !state.closed
     }
 
-    /// Wakes the thread, which then sees that it is to stop, and sends all guests away.
+    /// Wakes the thread, which then sees that it is to stop, and sends all connections away.
     pub(crate) fn close(&self) {
         self.stop.set();
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         state.closed = true;
         // SAFETY: a plain system call on a descriptor that we own. It ends an `accept` that waits.
         unsafe { libc::shutdown(self.listener.as_raw_fd(), libc::SHUT_RDWR) };
-        for guest in &state.guests {
-            let _ = guest.socket.shutdown(Shutdown::Both);
+        for connection in &state.connections {
+            let _ = connection.socket.shutdown(Shutdown::Both);
         }
         self.changed.notify_all();
     }
@@ -248,7 +258,7 @@ fn bind_to<A>(socket: &OwnedFd, address: &A) -> io::Result<()> {
 mod tests {
     use super::*;
 
-    fn guest(number: u64, age_ms: u64, heard: bool, round_trip_ms: u64) -> Connection {
+    fn connection(number: u64, age_ms: u64, heard: bool, round_trip_ms: u64) -> Connection {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let socket = Arc::new(TcpStream::connect(listener.local_addr().unwrap()).unwrap());
         let since = Instant::now().checked_sub(Duration::from_millis(age_ms)).unwrap();
@@ -256,23 +266,23 @@ mod tests {
         Connection { number, socket, since, round_trip, heard, evicted: false }
     }
 
-    fn next(mut guests: Vec<Connection>) -> (u64, bool) {
-        let (guest, left) = next_to_go(&mut guests, Duration::from_secs(10)).unwrap();
-        (guest.number, left.is_zero())
+    fn next(mut connections: Vec<Connection>) -> (u64, bool) {
+        let (connection, left) = next_to_go(&mut connections, Duration::from_secs(10)).unwrap();
+        (connection.number, left.is_zero())
     }
 
     #[test]
     fn who_is_silent_goes_before_who_was_heard() {
-        assert_eq!(next(vec![guest(1, 60_000, true, 0), guest(2, 150, false, 0)]), (2, true));
-        assert_eq!(next(vec![guest(1, 1_000, true, 0), guest(2, 3_000, true, 0)]), (2, true));
-        assert_eq!(next(vec![guest(1, 1_000, true, 0)]), (1, false));
+        assert_eq!(next(vec![connection(1, 60_000, true, 0), connection(2, 150, false, 0)]), (2, true));
+        assert_eq!(next(vec![connection(1, 1_000, true, 0), connection(2, 3_000, true, 0)]), (2, true));
+        assert_eq!(next(vec![connection(1, 1_000, true, 0)]), (1, false));
     }
 
     #[test]
     fn a_long_way_gives_more_time() {
-        assert_eq!(next(vec![guest(1, 500, false, 200), guest(2, 200, false, 0)]), (2, true));
-        assert_eq!(next(vec![guest(1, 500, false, 200)]), (1, false));
-        assert_eq!(next(vec![guest(1, 3_000, true, 200)]), (1, false));
+        assert_eq!(next(vec![connection(1, 500, false, 200), connection(2, 200, false, 0)]), (2, true));
+        assert_eq!(next(vec![connection(1, 500, false, 200)]), (1, false));
+        assert_eq!(next(vec![connection(1, 3_000, true, 200)]), (1, false));
     }
 
     #[test]

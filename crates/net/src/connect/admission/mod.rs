@@ -1,14 +1,12 @@
 //! Who may come in: closed by default, a secret for other hosts, and strangers turned away without harm.
 //!
-//! `listener` lets callers in, so many at a time; `preamble`, `frame` and `deadline_stream` are how one speaks with somebody unknown;
-//! `pending` is where callers wait until a group names them; `refusal` says why one was turned away, and counts.
+//! `listener` lets callers in, so many at a time; over a `deadline_stream`, they are heard out (`framing`, and the handshakes
+//! of `connect`); `pending` is where they wait until a group names them; `refusals` counts those that were turned away.
 
 pub(crate) mod deadline_stream;
-pub(crate) mod frame;
 pub(crate) mod listener;
 pub(crate) mod pending;
-pub(crate) mod preamble;
-mod refusal;
+mod refusals;
 
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -17,7 +15,7 @@ use crate::connect::descriptor::network_id;
 use crate::secure::{Identity, Secret};
 use tweed_proto::engine::EngineError;
 
-pub(crate) use refusal::{Refusal, Refusals};
+pub(crate) use refusals::Refusals;
 
 /// What a process lets in.
 #[derive(Clone, Debug, Default)]

@@ -1,8 +1,8 @@
-//! Where callers wait, unread, until a group names them: the cards may come later than the calls.
+//! Where callers wait, unread, until a group names them: the descriptors may come later than the calls.
 
 use std::collections::VecDeque;
 
-use super::Refusal;
+use crate::framing::Refusal;
 use crate::secure::Key;
 
 /// So many callers may wait; who has waited longest goes when there are more.
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn the_lobby_has_an_end() {
+    fn only_so_many_callers_wait() {
         let mut pending = Pending::default();
         for i in 0..=MOST_CALLERS {
             assert_eq!(enter(&mut pending, caller(&i.to_string(), 1), (0, 1), i), Ok(()));

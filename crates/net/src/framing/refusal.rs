@@ -1,15 +1,9 @@
 //! Why a caller was turned away, in words that fit both the one who called and the one who was called.
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
-use std::sync::Mutex;
-use std::time::{Duration, Instant};
 
-use crate::connect::descriptor::PROTOCOL;
-
-/// No more than one line per reason is printed in this time.
-const QUIET: Duration = Duration::from_secs(10);
+use super::PROTOCOL;
 
 /// What is wrong with the other side.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,7 +16,7 @@ pub(crate) enum Refusal {
     Closed,
     Secret,
     Key,
-    /// Another process than the one on the card, or one that does not know our nonce.
+    /// Another process than the one on the descriptor, or one that does not know our nonce.
     Stranger,
     /// It is gone, as the kernel says.
     Ended,
@@ -116,11 +110,11 @@ impl fmt::Display for Refusal {
             Refusal::Secret => {
                 write!(f, "its secret is not that of this process (wrong secret); give all ranks the same TWEED_SECRET")
             }
-            Refusal::Key => write!(f, "its key is not the one on its card: it is not who it says it is"),
+            Refusal::Key => write!(f, "its key is not the one on its descriptor: it is not who it says it is"),
             Refusal::Stranger => write!(
                 f,
                 "it cannot show that it belongs to this run: it is another process than the one that was looked for, or \
-                 one that has not read the cards"
+                 one that has not read the launcher's store"
             ),
             Refusal::Ended => write!(f, "its process has ended"),
             Refusal::Outdated => write!(f, "it has called again since"),
@@ -151,56 +145,5 @@ impl From<io::Error> for Refusal {
             E::UnexpectedEof | E::ConnectionReset | E::ConnectionAborted | E::BrokenPipe => Refusal::HungUp,
             _ => Refusal::System(error.to_string()),
         }
-    }
-}
-
-/// What was turned away so far.
-#[derive(Default)]
-pub(crate) struct Refusals {
-    by_reason: Mutex<BTreeMap<&'static str, Tally>>,
-}
-
-#[derive(Default)]
-struct Tally {
-    count: u64,
-    printed: u64,
-    last: Option<Instant>,
-}
-
-impl Refusals {
-    /// Counts one; the line to print, if it is time for one.
-    pub(crate) fn note(&self, who: &str, refusal: &Refusal, now: Instant) -> Option<String> {
-        let mut tallies = self.by_reason.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        let tally = tallies.entry(refusal.reason()).or_default();
-        tally.count += 1;
-        if tally.last.is_some_and(|last| now.saturating_duration_since(last) < QUIET) {
-            return None;
-        }
-        let unsaid = tally.count - tally.printed - 1;
-        (tally.last, tally.printed) = (Some(now), tally.count);
-        let more = if unsaid > 0 { format!(" ({unsaid} more like it before)") } else { String::new() };
-        Some(format!("tweed: refused a connection from {who}: {refusal}; the run goes on{more}"))
-    }
-
-    /// How many, by reason.
-    pub(crate) fn counts(&self) -> Vec<(&'static str, u64)> {
-        let tallies = self.by_reason.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        tallies.iter().map(|(&reason, tally)| (reason, tally.count)).collect()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn all_are_counted_and_few_are_printed() {
-        let (refusals, start) = (Refusals::default(), Instant::now());
-        let at = |seconds| start + Duration::from_secs(seconds);
-        assert!(refusals.note("a", &Refusal::Secret, at(0)).unwrap().contains("from a: its secret"));
-        assert_eq!(refusals.note("b", &Refusal::Secret, at(1)), None);
-        assert!(refusals.note("c", &Refusal::NotTweed, at(1)).is_some());
-        assert!(refusals.note("d", &Refusal::Secret, at(11)).unwrap().contains("(1 more like it before)"));
-        assert_eq!(refusals.counts(), [("not tweed", 1), ("secret", 3)]);
     }
 }

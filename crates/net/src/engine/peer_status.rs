@@ -2,28 +2,19 @@
 
 use tweed_proto::late::{Activity, Process, Seat};
 
-use crate::connect::descriptor::PeerDescriptor;
-use crate::connect::process::state;
+use crate::process::state;
 
 /// Where a rank lives.
 pub(crate) struct PeerStatus {
-    seat: Seat,
-    network: String,
-    same_boot: bool,
+    /// All but `process`, which changes.
+    pub(crate) seat: Seat,
+    /// Its network namespace.
+    pub(crate) network: String,
+    /// It runs on this machine.
+    pub(crate) same_boot: bool,
 }
 
 impl PeerStatus {
-    /// Where `card` is, seen from `own`.
-    pub(crate) fn of(card: &PeerDescriptor, own: &PeerDescriptor) -> PeerStatus {
-        let link = match card {
-            _ if card.uid == own.uid => "self".to_owned(),
-            _ if own.shares_memory_with(card) => "shm".to_owned(),
-            _ => format!("tcp {}", card.place()),
-        };
-        let seat = Seat { host: card.host.clone(), pid: card.pid, link, process: Process::Unseen };
-        PeerStatus { seat, network: card.network.clone(), same_boot: card.boot == own.boot }
-    }
-
     /// As it is at this moment.
     pub(crate) fn seat(&self) -> Seat {
         let process = if self.same_boot { look_at(self.seat.pid, &self.network) } else { Process::Unseen };
@@ -31,7 +22,7 @@ impl PeerStatus {
     }
 }
 
-/// Looks at another process of this machine. Its network namespace must be the one its card gives: behind the same
+/// Looks at another process of this machine. Its network namespace must be the one that its descriptor gives: behind the same
 /// number there may be another process, in another namespace of numbers.
 fn look_at(pid: u32, network: &str) -> Process {
     let known = std::fs::read_link(format!("/proc/{pid}/ns/net")).is_ok_and(|p| p.as_os_str() == network);
@@ -55,11 +46,14 @@ pub(crate) fn activity() -> Activity {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::connect::descriptor::network_id;
+
+    fn own_network() -> String {
+        std::fs::read_link("/proc/self/ns/net").expect("it has one").display().to_string()
+    }
 
     #[test]
     fn this_process_is_seen_at_work() {
-        assert_eq!(look_at(std::process::id(), &network_id()), Process::Alive);
+        assert_eq!(look_at(std::process::id(), &own_network()), Process::Alive);
         assert!(matches!(activity(), Activity::Sleeps | Activity::Computes));
     }
 

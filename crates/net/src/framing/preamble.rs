@@ -2,8 +2,7 @@
 
 use std::io::{Read, Write};
 
-use super::Refusal;
-use crate::connect::descriptor::PROTOCOL;
+use super::{Refusal, PROTOCOL};
 
 /// No text begins like this, and a proxy that mends line ends is noticed.
 const MAGIC: [u8; 8] = *b"\x89tweed\r\n";

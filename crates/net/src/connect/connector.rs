@@ -1,0 +1,162 @@
+//! What the threads that make connections have in common.
+
+use std::io;
+use std::net::IpAddr;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixListener};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tweed_proto::engine::directory::Directory;
+use tweed_proto::engine::EngineError;
+use tweed_proto::late::Limits;
+
+use crate::connect::admission::listener::Listener;
+use crate::connect::admission::pending::Pending;
+use crate::connect::admission::{Keys, Refusals};
+use crate::connect::descriptor::{boot_id, host_name, network_id, random_hex, PeerDescriptor};
+use crate::connect::options::NodeOptions;
+use crate::connect::tcp_handshake::Link;
+use crate::engine::driver::Driver;
+use crate::engine::watcher::Watcher;
+use crate::framing::{Refusal, PROTOCOL};
+use crate::process;
+use crate::secure::{hex, Key};
+use crate::sync::{Condvar, LockRank, Mutex};
+
+/// See the module's documentation.
+pub(crate) struct Connector {
+    pub(crate) options: NodeOptions,
+    /// This process's own, as it was at the start.
+    pub(crate) descriptor: PeerDescriptor,
+    pub(crate) driver: Arc<Driver>,
+    /// Held while a group is joined.
+    pub(super) joining: Mutex<()>,
+    /// `None` without a secret.
+    pub(super) keys: Option<Keys>,
+    /// `None` if it only dials out.
+    pub(crate) listener: Option<Arc<Listener>>,
+    /// Which processes it has met, by which calls.
+    pub(super) directory: Mutex<Directory<Key>>,
+    /// How many calls it has made.
+    attempts: AtomicU64,
+    /// Who has called and was not named by a group yet.
+    pub(super) pending: Mutex<Pending<Link>>,
+    /// A connection became pending, or a peer.
+    pub(super) met: Condvar,
+    pub(crate) refusals: Refusals,
+}
+
+impl Connector {
+    /// Opens the sockets on which others call. No thread runs yet.
+    pub(crate) fn open(options: NodeOptions) -> Result<(Arc<Connector>, Watcher), EngineError> {
+        options.admission.check(options.host)?;
+        let failed = |e| EngineError::setup("the engine cannot be started", e);
+        let listener = open_listener(&options).map_err(|e| failed(not_ours(options.host, &e)))?;
+        let keys = options.admission.keys()?;
+        Connector::start(options, listener, keys).map_err(failed)
+    }
+
+    fn start(
+        options: NodeOptions,
+        listener: Option<Arc<Listener>>,
+        keys: Option<Keys>,
+    ) -> io::Result<(Arc<Connector>, Watcher)> {
+        // Every user of the host can list the names of local sockets, so it is none by which anything else is known.
+        let local_name = format!("tweed-{}", random_hex()?);
+        let local = UnixListener::bind_addr(&SocketAddr::from_abstract_name(&local_name)?)?;
+        crate::link::fork::shut_in_children(&local);
+        let descriptor = PeerDescriptor {
+            protocol: PROTOCOL,
+            key: keys.as_ref().map(|k| hex(&k.identity.public)),
+            uid: random_hex()?,
+            host: host_name(),
+            pid: std::process::id(),
+            started: process::own_start(),
+            pids: process::pid_namespace(),
+            boot: boot_id(),
+            network: network_id(),
+            local: local_name,
+            nonce: random_hex()?,
+            tcp: listener.as_ref().map(|p| p.address()).transpose()?,
+            wire_only: options.wire_only,
+            broken: Vec::new(),
+        };
+        let (driver, watcher) = Driver::open(local, options.deadline, options.traces.clone())?;
+        let connector = Connector {
+            options,
+            descriptor,
+            driver,
+            joining: Mutex::new(LockRank::Joining, ()),
+            keys,
+            listener,
+            directory: Mutex::new(LockRank::Directory, Directory::default()),
+            attempts: AtomicU64::new(0),
+            pending: Mutex::new(LockRank::Pending, Pending::default()),
+            met: Condvar::default(),
+            refusals: Refusals::default(),
+        };
+        Ok((Arc::new(connector), watcher))
+    }
+
+    /// How long introductions and silent wires may take.
+    pub(crate) fn limits(&self) -> Limits {
+        self.options.limits(Duration::MAX)
+    }
+
+    pub(crate) fn wire_settings(&self) -> String {
+        let system =
+            || std::fs::read_to_string("/proc/sys/net/ipv4/tcp_congestion_control").unwrap_or_default();
+        let congestion = self.options.congestion.clone().unwrap_or_else(system);
+        let sealed = if self.keys.is_some() { "sealed" } else { "not sealed" };
+        let streams = self.options.streams;
+        format!("{streams} TCP streams per pair, {sealed}, congestion control {}", congestion.trim())
+    }
+
+    /// The descriptor as it is now: with the links that have broken meanwhile.
+    pub(crate) fn current_descriptor(&self) -> PeerDescriptor {
+        let lost: Vec<bool> = {
+            let engine = self.driver.engine.lock();
+            (0..engine.peers.len()).map(|peer| engine.peers.is_lost(peer)).collect()
+        };
+        let broken = self.directory.lock().broken(|peer| lost.get(peer).is_some_and(|&lost| lost));
+        PeerDescriptor { broken, ..self.descriptor.clone() }
+    }
+
+    /// The number of the next call: greater than those of all calls before.
+    pub(super) fn next_attempt(&self) -> u64 {
+        self.attempts.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
+    /// Wakes who waits in a meeting.
+    pub(super) fn notify_met(&self) {
+        drop(self.pending.lock());
+        self.met.notify_all();
+    }
+
+    /// Counts a caller that was turned away, and says so now and then.
+    pub(super) fn refuse(&self, who: &str, refusal: &Refusal) {
+        if self.driver.is_stopping() {
+            return;
+        }
+        if let Some(line) = self.refusals.note(who, refusal, Instant::now()) {
+            crate::stderr::print_line(&line);
+        }
+    }
+}
+
+fn open_listener(options: &NodeOptions) -> io::Result<Option<Arc<Listener>>> {
+    if options.admission.dial_only {
+        return Ok(None);
+    }
+    let listener = Listener::bind(options.host)?;
+    // Strangers gain nothing there. Without a secret it opens when a group needs it.
+    options.admission.secret.as_ref().map(|_| listener.listen()).transpose()?;
+    Ok(Some(Arc::new(listener)))
+}
+
+fn not_ours(host: IpAddr, error: &io::Error) -> io::Error {
+    let advice = "TWEED_HOST must be an address of this machine, and `ip -brief address` lists them";
+    io::Error::new(error.kind(), format!("it cannot listen on {host}: {error}. {advice}"))
+}

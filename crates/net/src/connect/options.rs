@@ -1,0 +1,55 @@
+//! What the user states: how a process takes part in the network, and what makes a group.
+
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use tweed_proto::engine::config::GroupConfig;
+use tweed_proto::late::Limits;
+
+use crate::connect::admission::Admission;
+use crate::operation::plans::PlanRow;
+
+/// How a node is set up.
+#[derive(Clone, Debug)]
+pub struct NodeOptions {
+    /// The address to listen on for ranks that share no memory with this one.
+    pub host: IpAddr,
+    /// TCP connections per pair.
+    pub streams: u32,
+    /// Congestion control of these connections; `None`: the system's.
+    pub congestion: Option<String>,
+    /// Never use shared memory.
+    pub wire_only: bool,
+    /// Write how each operation went to a file in this folder, to be replayed in the simulator.
+    pub traces: Option<PathBuf>,
+    /// How late a step may be; `None`: as late as the caller's timeout allows.
+    pub deadline: Option<Duration>,
+    /// What it lets in.
+    pub admission: Admission,
+}
+
+impl NodeOptions {
+    /// The timeouts of a call of which nothing is known, where the caller allows `most`.
+    pub(crate) fn limits(&self, most: Duration) -> Limits {
+        Limits::derive(self.deadline, None, most)
+    }
+}
+
+/// What makes a group.
+pub struct GroupSpec {
+    /// For people.
+    pub name: String,
+    /// The same at all ranks, and of no other group.
+    pub number: u32,
+    /// This process's rank.
+    pub rank: u32,
+    /// The descriptors of all ranks ([`Node::descriptor`](crate::Node::descriptor)).
+    pub descriptors: Vec<Vec<u8>>,
+    /// Which schedule runs what.
+    pub rows: Vec<PlanRow>,
+    /// How long an operation may take unless it says otherwise.
+    pub timeout: Duration,
+    /// Who contributes, and what may be lost.
+    pub config: GroupConfig,
+}
