@@ -123,7 +123,9 @@ impl Group {
             let text = format!("a note of {} bytes; at most {MAX_NOTE} can be left", text.len());
             return Err(EngineError::Usage(text));
         }
-        self.driver.engine.lock().set_note(self.members.number, text.to_vec());
+        let mut engine = self.driver.engine.lock();
+        engine.set_note(self.members.number, text.to_vec());
+        self.driver.release(engine);
         Ok(())
     }
 

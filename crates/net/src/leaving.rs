@@ -66,6 +66,7 @@ impl Driver {
         let mut engine = self.engine.lock();
         engine.save_traces();
         engine.send_bye();
+        self.release(engine);
     }
 
     /// Lets the threads work until `done`, or until it is too late. It looks every few milliseconds: what is done once

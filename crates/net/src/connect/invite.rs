@@ -52,6 +52,7 @@ impl Connector {
             let Engine { peers, host, .. } = &mut *engine;
             peers.send(peer, &message, Payload::Text(invitation), host);
             engine.flush_queues();
+            driver.release(engine);
         }
         for (rank, peer) in uninvited {
             self.accept(&datagrams, number, peer, members).map_err(|why| {

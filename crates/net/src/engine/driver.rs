@@ -67,6 +67,7 @@ impl Driver {
             withdrawn: Arc::default(),
             traces,
             links: Vec::new(),
+            unsealed: Vec::new(),
             datagrams: BTreeMap::new(),
             status: BTreeMap::new(),
         };

@@ -89,11 +89,23 @@ impl Driver {
             engine.turns.arm(who, Some(deadline.map_or(most, |d| d.min(most))));
         }
         let oversleeps = engine.turns.oversleeps(deadline);
-        drop(engine);
+        self.release(engine);
         let any = !ended.is_empty();
         let callbacks = ended.into_iter().filter_map(|e| e.call.end(e.result, e.source)).collect();
         lines.iter().for_each(|line| crate::stderr::print_line(line));
         Driven { needs, deadline, oversleeps, ended: any, callbacks }
+    }
+
+    /// Gives the engine back, then seals what waits for that. What has left makes an event: whoever sleeps next looks first.
+    pub(crate) fn release(&self, mut engine: MutexGuard<'_, Engine<Live>>) {
+        let unsealed = std::mem::take(&mut engine.host.unsealed);
+        drop(engine);
+        for stream in unsealed {
+            let left = stream.flush();
+            if !left.is_empty() {
+                self.post(Event::Left(left));
+            }
+        }
     }
 
     /// One round of the leader: drives, and sleeps unless there are callbacks, which it returns.

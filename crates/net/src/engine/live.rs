@@ -63,6 +63,8 @@ pub(crate) struct Live {
     pub(crate) traces: Option<PathBuf>,
     /// By peer.
     pub(crate) links: Vec<Links>,
+    /// To be flushed once the engine's lock is given back: sealing takes long.
+    pub(crate) unsealed: Vec<Arc<Stream>>,
     /// By number of the endpoint.
     pub(crate) datagrams: BTreeMap<u64, Arc<Datagrams>>,
     /// By group and rank.
@@ -194,8 +196,16 @@ impl Host for Live {
     }
 
     fn flush(&mut self, peer: usize, stream: usize) -> Vec<Ticket> {
-        let Some(stream) = self.links[peer].streams.get(stream) else { return Vec::new() };
-        stream.flush()
+        match self.links[peer].streams.get(stream) {
+            None => Vec::new(),
+            Some(stream) if stream.socket.is_sealed() => {
+                if !self.unsealed.iter().any(|other| Arc::ptr_eq(other, stream)) {
+                    self.unsealed.push(Arc::clone(stream));
+                }
+                Vec::new()
+            }
+            Some(stream) => stream.flush(),
+        }
     }
 
     fn queued_bytes(&self, peer: usize) -> u64 {

@@ -220,21 +220,25 @@ fn attend_stream(
     stream: &Stream,
     reader: &mut Reader,
 ) -> Option<(usize, Option<String>)> {
-    let mut arrivals = Arrivals { node, engine: node.engine.lock(), peer };
-    arrivals.engine.listen(node.now());
-    let Engine { peers, host, .. } = &mut *arrivals.engine;
-    peers.flush_stream(peer, index, host);
-    let read = reader.read(&stream.socket, &mut arrivals);
-    let neighbours = arrivals.engine.peers.has_neighbours();
-    node.drive_for_others(arrivals.engine);
-    if neighbours {
-        // What a sleeping caller waits for of them may have changed under it.
-        node.ring();
-    }
-    match read {
-        Ok(true) => None,
-        Ok(false) => Some((peer, None)),
-        Err(e) => Some((peer, Some(e.to_string()))),
+    loop {
+        let more = stream.socket.open_ahead();
+        let mut arrivals = Arrivals { node, engine: node.engine.lock(), peer };
+        arrivals.engine.listen(node.now());
+        let Engine { peers, host, .. } = &mut *arrivals.engine;
+        peers.flush_stream(peer, index, host);
+        let read = reader.read(&stream.socket, &mut arrivals);
+        let neighbours = arrivals.engine.peers.has_neighbours();
+        node.drive_for_others(arrivals.engine);
+        if neighbours {
+            // What a sleeping caller waits for of them may have changed under it.
+            node.ring();
+        }
+        match read {
+            Ok(true) if more => {}
+            Ok(true) => return None,
+            Ok(false) => return Some((peer, None)),
+            Err(e) => return Some((peer, Some(e.to_string()))),
+        }
     }
 }
 

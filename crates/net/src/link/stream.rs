@@ -68,6 +68,16 @@ impl Socket {
         found.ok().map(|address| address.ip())
     }
 
+    /// Whether writing takes long: then it is not done under the engine's lock.
+    pub(crate) fn is_sealed(&self) -> bool {
+        matches!(self, Socket::Sealed(_))
+    }
+
+    /// Makes ready what `read` is to find. Whether there may be more: then this is to be called again.
+    pub(crate) fn open_ahead(&self) -> bool {
+        matches!(self, Socket::Sealed(s) if s.open_ahead())
+    }
+
     /// Sends what was taken and has not left yet.
     fn flush(&self) -> io::Result<()> {
         match self {
@@ -120,16 +130,20 @@ impl Frame {
     }
 }
 
-/// The sending side of a socket: writes what it takes, keeps the rest.
+/// The sending side of a socket: writes what it takes, keeps the rest. Any number of threads may flush it.
 pub(crate) struct Stream {
     pub(crate) socket: Socket,
     queue: Mutex<VecDeque<Frame>>,
+    /// Held while some of the queue is being written: those frames lie outside of it.
+    writing: Mutex<()>,
 }
 
 impl Stream {
     pub(crate) fn new(socket: Socket) -> Stream {
         crate::link::fork::shut_in_children(&socket);
-        Stream { socket, queue: Mutex::new(LockRank::StreamQueue, VecDeque::new()) }
+        let (queue, writing) =
+            (Mutex::new(LockRank::StreamQueue, VecDeque::new()), Mutex::new(LockRank::StreamWriting, ()));
+        Stream { socket, queue, writing }
     }
 
     /// Puts a message at the end of the queue; the next flush sends it.
@@ -141,8 +155,9 @@ impl Stream {
     /// is shut down: the watcher sees that, and reports the peer.
     pub(crate) fn flush(&self) -> Vec<Ticket> {
         let mut left = Vec::new();
-        if self.write(&mut left).is_err() {
-            self.socket.shut_down();
+        match self.write(&mut left) {
+            Err(e) if e.kind() != io::ErrorKind::WouldBlock => self.socket.shut_down(),
+            _ => {}
         }
         left
     }
@@ -150,27 +165,39 @@ impl Stream {
     /// Shuts it down, both ways. Returns the tickets of payloads that never leave.
     pub(crate) fn close(&self) -> Vec<Ticket> {
         self.socket.shut_down();
+        let _writing = self.writing.lock();
         let unsent = std::mem::take(&mut *self.queue.lock());
         unsent.into_iter().filter_map(Frame::ticket).collect()
     }
 
     fn write(&self, left: &mut Vec<Ticket>) -> io::Result<()> {
-        let mut queue = self.queue.lock();
-        match self.socket.flush() {
-            Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Ok(()),
-            flushed => flushed?,
-        }
-        while !queue.is_empty() {
+        loop {
+            // Given back between two pieces: others may put in more, or take their memory back.
+            let _writing = self.writing.lock();
+            let mut batch = self.next_frames();
+            if batch.is_empty() {
+                return self.socket.flush();
+            }
             let parts: Vec<IoSlice<'_>> =
-                queue.iter().take(FRAMES_AT_ONCE).flat_map(Frame::rest).filter(|p| !p.is_empty()).collect();
-            match self.socket.write(&parts) {
-                Ok(bytes) => settle(&mut queue, bytes, left),
-                Err(e) if e.kind() == io::ErrorKind::WouldBlock => break,
-                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-                Err(e) => return Err(e),
+                batch.iter().flat_map(Frame::rest).filter(|p| !p.is_empty()).collect();
+            let written = self.socket.write(&parts);
+            if let Ok(bytes) = written {
+                settle(&mut batch, bytes, left);
+            }
+            let mut queue = self.queue.lock();
+            batch.into_iter().rev().for_each(|frame| queue.push_front(frame));
+            match written {
+                Err(e) if e.kind() != io::ErrorKind::Interrupted => return Err(e),
+                _ => {}
             }
         }
-        Ok(())
+    }
+
+    /// The first of the queue, taken out of it.
+    fn next_frames(&self) -> VecDeque<Frame> {
+        let mut queue = self.queue.lock();
+        let count = queue.len().min(FRAMES_AT_ONCE);
+        queue.drain(..count).collect()
     }
 
     /// What the kernel has not taken.
@@ -180,6 +207,7 @@ impl Stream {
 
     /// Stops reading the caller's memory on behalf of operation `run`: what has begun goes on from a copy.
     pub(crate) fn detach(&self, run: u64) {
+        let _writing = self.writing.lock();
         let mut queue = self.queue.lock();
         queue.retain(|f| f.written > 0 || !matches!(f.payload, Payload::Memory(_, _, t) if t.run == run));
         for frame in queue.iter_mut() {

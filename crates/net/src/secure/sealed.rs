@@ -1,4 +1,7 @@
 //! A socket that does not block and whose bytes are sealed. It takes and gives plain bytes.
+//!
+//! Sealing and opening cost more than all else that is done with bytes, so neither is done under the engine's lock:
+//! `write` is called without it, and `open_ahead` opens what `read` then only copies.
 
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
 
@@ -13,6 +16,8 @@ const GATHER_BYTES: usize = 16 << 10;
 /// So much may be sealed and wait for the kernel; the caller keeps the rest.
 const PENDING_BYTES: usize = 2 * MOST_RECORD;
 const INCOMING_BYTES: usize = 2 * MOST_RECORD;
+/// So much is opened before it is read: it stays in the cache until then.
+const OPENED_BYTES: usize = 4 * MOST_RECORD;
 
 struct Outgoing {
     sealer: Sealer,
@@ -31,6 +36,8 @@ struct Incoming {
     /// Opened and not yet taken, from `taken` on.
     plain: Vec<u8>,
     taken: usize,
+    /// What comes behind it, once that is known to be no more bytes: the end of the stream, or an error.
+    end: Option<io::Result<()>>,
 }
 
 /// See the module's documentation.
@@ -46,7 +53,7 @@ impl Sealed {
         let Session { sealer, opener, .. } = session;
         let outgoing = Outgoing { sealer, gathered: Vec::new(), pending: Vec::new(), sent: 0 };
         let raw = vec![0; INCOMING_BYTES].into();
-        let incoming = Incoming { opener, raw, from: 0, to: 0, plain: Vec::new(), taken: 0 };
+        let incoming = Incoming { opener, raw, from: 0, to: 0, plain: Vec::new(), taken: 0, end: None };
         Sealed {
             socket,
             outgoing: Mutex::new(LockRank::SealedOutgoing, outgoing),
@@ -71,22 +78,39 @@ impl Sealed {
         self.outgoing.lock().send(&self.socket)
     }
 
-    /// Fills `into` as far as whole records have come in; `WouldBlock` if there is none, 0 at the end.
-    pub(crate) fn read(&self, into: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
+    /// Opens what has come in, for `read` to take. Whether there may be more: then this is to be called again.
+    pub(crate) fn open_ahead(&self) -> bool {
         let mut incoming = self.incoming.lock();
-        let mut filled = 0;
-        for place in into {
-            let mut rest: &mut [u8] = place;
-            while !rest.is_empty() {
-                match incoming.next(&self.socket, rest) {
-                    Ok(0) => return Ok(filled),
-                    Ok(bytes) => (filled, rest) = (filled + bytes, &mut rest[bytes..]),
-                    Err(e) if e.kind() == io::ErrorKind::WouldBlock && filled > 0 => return Ok(filled),
-                    Err(e) => return Err(e),
-                }
+        if incoming.taken == incoming.plain.len() {
+            incoming.plain.clear();
+            incoming.taken = 0;
+        }
+        while incoming.end.is_none() && incoming.plain.len() < OPENED_BYTES {
+            match incoming.open_next(&self.socket) {
+                Ok(true) => {}
+                Ok(false) => incoming.end = Some(Ok(())),
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => return false,
+                Err(e) => incoming.end = Some(Err(e)),
             }
         }
-        Ok(filled)
+        incoming.end.is_none()
+    }
+
+    /// Fills `into` as far as bytes have been opened; `WouldBlock` if there are none, 0 at the end.
+    pub(crate) fn read(&self, into: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
+        let mut incoming = self.incoming.lock();
+        let filled: usize = into.iter_mut().map(|place| incoming.take(place)).sum();
+        if filled > 0 || into.iter().all(|place| place.is_empty()) {
+            return Ok(filled);
+        }
+        match incoming.end.take() {
+            None => Err(io::ErrorKind::WouldBlock.into()),
+            // Whoever reads on gets to the same end.
+            Some(end) => {
+                incoming.end = Some(Ok(()));
+                end.map(|()| 0)
+            }
+        }
     }
 }
 
@@ -144,24 +168,25 @@ impl Outgoing {
 }
 
 impl Incoming {
-    /// The next plain bytes: from what is opened, else from the next record.
-    fn next(&mut self, socket: &TcpStream, into: &mut [u8]) -> io::Result<usize> {
-        if self.taken == self.plain.len() {
-            let Some(end) = self.next_record(socket)? else { return Ok(0) };
-            let sealed = inside(&self.raw[self.from..self.from + end]);
-            self.from += end;
-            if into.len() >= sealed.len() {
-                return self.opener.open(sealed, into);
-            }
-            self.plain.resize(sealed.len(), 0);
-            let bytes = self.opener.open(sealed, &mut self.plain)?;
-            self.plain.truncate(bytes);
-            self.taken = 0;
-        }
+    /// Opens one more record; `false` at the end of the stream.
+    fn open_next(&mut self, socket: &TcpStream) -> io::Result<bool> {
+        let Some(end) = self.next_record(socket)? else { return Ok(false) };
+        let sealed = inside(&self.raw[self.from..self.from + end]);
+        self.from += end;
+        let opened = self.plain.len();
+        self.plain.resize(opened + sealed.len(), 0);
+        let result = self.opener.open(sealed, &mut self.plain[opened..]);
+        // Nothing of what does not open is seen.
+        self.plain.truncate(opened + result.as_ref().copied().unwrap_or(0));
+        result.map(|_| true)
+    }
+
+    /// Copies what is opened, as much as `into` holds.
+    fn take(&mut self, into: &mut [u8]) -> usize {
         let step = into.len().min(self.plain.len() - self.taken);
         into[..step].copy_from_slice(&self.plain[self.taken..self.taken + step]);
         self.taken += step;
-        Ok(step)
+        step
     }
 
     /// Reads until a whole record lies at `from`, and says how long it is; `None` at the end of the stream.

@@ -48,6 +48,8 @@ pub(crate) enum LockRank {
     Workers,
     /// `Callbacks::threads`: the handles of the workers.
     WorkerThreads,
+    /// `Stream::writing`: held while a piece of the queue is sealed and written.
+    StreamWriting,
     /// `Stream::queue`: frames that have not left yet.
     StreamQueue,
     /// `Sealed::incoming`.

@@ -129,7 +129,8 @@ pub trait Host {
 
     /// Puts a message at the end of a stream's queue.
     fn send(&mut self, peer: usize, stream: usize, message: &Message, payload: Payload);
-    /// Writes as much of a stream's queue as the kernel takes; the tickets of payloads that have left.
+    /// Writes as much of a stream's queue as the kernel takes; the tickets of payloads that have left. A host may put it off
+    /// until the lock is given back, and tell of them by [`Event::Left`].
     fn flush(&mut self, peer: usize, stream: usize) -> Vec<Ticket>;
     /// What the streams to a peer hold that the kernel has not taken.
     fn queued_bytes(&self, peer: usize) -> u64;

@@ -91,6 +91,8 @@ pub enum Event<C> {
     Abort(u32, String),
     /// A peer's value has come in packets.
     Received(usize, Parcel),
+    /// Payloads have left, after [`Host::flush`] had put that off.
+    Left(Vec<Ticket>),
     /// A value of ours has arrived but for these ranges, and is read no more.
     Delivered(u64, Vec<Range<u32>>),
 }
@@ -311,6 +313,7 @@ impl<H: Host> Engine<H> {
                 Event::Submit(draft) => self.admit(draft),
                 Event::Lost(peer, why) => self.handle_lost(peer, why),
                 Event::Abort(group, why) => self.abort(group, why),
+                Event::Left(tickets) => tickets.into_iter().for_each(|ticket| self.handle_left(ticket)),
                 Event::Received(peer, parcel) => self.take_parcel(peer, parcel),
                 Event::Delivered(number, missing) => self.handle_delivered(number, &missing),
             }

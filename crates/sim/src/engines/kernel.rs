@@ -2,6 +2,8 @@
 //!
 //! Everything here happens at once; which thread does it when is for the scheduler. What a `write` takes is drawn.
 
+use std::collections::BTreeSet;
+
 use tweed_proto::engine::{Address, Event, Lease, Ticket, Time};
 
 use super::link::{End, Link, Written};
@@ -80,6 +82,8 @@ pub(super) struct Process {
     pub(super) inbox: Vec<Event<CallId>>,
     /// Ranges that were taken away from peers.
     withdrawn: Vec<(u64, u64)>,
+    /// Streams that are to be flushed once the engine's lock is given back.
+    pub(super) unsealed: BTreeSet<(usize, usize)>,
     pub(super) locks: LockOrder,
     pub(super) alive: bool,
 }
@@ -92,12 +96,20 @@ pub(super) struct Kernel {
     hosts: Vec<u32>,
     /// Streams between hosts, and how much the kernel keeps of each.
     sockets: (usize, u64),
+    /// Links between hosts are sealed.
+    sealed: bool,
     pub(super) sabotage: Option<Sabotage>,
     rng: Rng,
 }
 
 impl Kernel {
-    pub(super) fn new(hosts: &[u32], sockets: (usize, u64), sabotage: Option<Sabotage>, rng: Rng) -> Kernel {
+    pub(super) fn new(
+        hosts: &[u32],
+        sockets: (usize, u64),
+        sealed: bool,
+        sabotage: Option<Sabotage>,
+        rng: Rng,
+    ) -> Kernel {
         let process = |_| Process {
             memory: vec![POISON; MEMORY_BYTES as usize],
             blocks: Vec::new(),
@@ -107,11 +119,12 @@ impl Kernel {
             wakeup: Wakeup::default(),
             inbox: Vec::new(),
             withdrawn: Vec::new(),
+            unsealed: BTreeSet::new(),
             locks: LockOrder::default(),
             alive: true,
         };
         let processes = (0..hosts.len()).map(process).collect();
-        Kernel { processes, links: Vec::new(), hosts: hosts.to_vec(), sockets, sabotage, rng }
+        Kernel { processes, links: Vec::new(), hosts: hosts.to_vec(), sockets, sealed, sabotage, rng }
     }
 
     // Memory.
@@ -266,6 +279,11 @@ impl Kernel {
     pub(super) fn shut_down(&mut self, me: usize, peer: usize) {
         let (link, _) = self.place_of(me, peer);
         self.links[link].streams_mut().for_each(|stream| stream.ended = true);
+    }
+
+    /// What goes over it is sealed.
+    pub(super) fn is_sealed(&self, me: usize, peer: usize) -> bool {
+        self.sealed && !self.links[self.processes[me].peers[peer]].near
     }
 
     /// Writes what the kernel takes, which may be less than it has room for.

@@ -153,6 +153,8 @@ pub(super) struct Scenario {
     pub(super) hosts: Vec<u32>,
     pub(super) streams: usize,
     pub(super) capacity: u64,
+    /// Streams between hosts are sealed, which is done without the engine's lock.
+    pub(super) sealed: bool,
     pub(super) piece_bytes: u64,
     pub(super) window: u32,
     /// All processes are in all of these, with rank = process.
@@ -203,6 +205,7 @@ impl Scenario {
             hosts,
             streams: draw(rng, 1, 3) as usize,
             capacity: if full { draw(rng, 60, 300) } else { 1 << 20 },
+            sealed: chance(rng, 0.5),
             piece_bytes: if !full && chance(rng, 0.06) { 8192 } else { 64 << draw(rng, 0, 3) },
             window: draw(rng, 1, 3) as u32,
             groups: 0,

@@ -58,7 +58,11 @@ impl World {
             }
             Driving::Step => match self.processes[p].engine.step(self.now) {
                 Step::Compute(job) => Some(Driving::Read(job)),
-                Step::Idle => Some(self.unlock(p, purpose)),
+                Step::Idle => {
+                    let tell = Box::new(self.unlock(p, purpose));
+                    let unsealed = std::mem::take(&mut self.kernel.borrow_mut().processes[p].unsealed);
+                    Some(Driving::Seal(unsealed, tell))
+                }
             },
             Driving::Read(job) => {
                 let values = self.compute(&job);
@@ -68,6 +72,16 @@ impl World {
                 self.finish(p, job, &values);
                 Some(Driving::Step)
             }
+            Driving::Seal(mut streams, tell) => match streams.pop_first() {
+                None => self.drive(p, t, purpose, *tell),
+                Some((peer, stream)) => {
+                    let left = self.kernel.borrow_mut().flush(p, peer, stream);
+                    if !left.is_empty() {
+                        self.post(p, Event::Left(left));
+                    }
+                    Some(Driving::Seal(streams, tell))
+                }
+            },
             Driving::Tell { ended, needs, deadline, oversleeps } => {
                 let any = !ended.is_empty();
                 let process = &mut self.processes[p];

@@ -1,6 +1,6 @@
 //! The threads of a process: what each is about to do. A step of the scheduler carries out one thing.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 
 use tweed_proto::engine::driving::Waiter;
 use tweed_proto::engine::{Ended, Job, Time};
@@ -58,6 +58,8 @@ pub(super) enum Driving {
     Read(Job),
     /// Targets are to be written.
     Write(Job, Vec<u8>),
+    /// The lock is free again; streams are flushed one by one before the last.
+    Seal(BTreeSet<(usize, usize)>, Box<Driving>),
     /// The lock is free again; callers are to be told.
     Tell { ended: Vec<Ended<CallId>>, needs: Option<u32>, deadline: Option<Time>, oversleeps: bool },
 }

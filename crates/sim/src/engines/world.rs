@@ -62,8 +62,8 @@ impl World {
     pub(super) fn new(seed: u64, sabotage: Option<Sabotage>) -> World {
         let (scenario, rng) = draw(seed);
         let inner = Rng::new(crate::rng::mix(seed ^ 0x5eed));
-        let Scenario { hosts, streams, capacity, .. } = &scenario;
-        let kernel = Kernel::new(hosts, (*streams, *capacity), sabotage, inner);
+        let Scenario { hosts, streams, capacity, sealed, .. } = &scenario;
+        let kernel = Kernel::new(hosts, (*streams, *capacity), *sealed, sabotage, inner);
         let kernel = Rc::new(RefCell::new(kernel));
         let ahead = ahead_bytes(sabotage);
         let processes =
