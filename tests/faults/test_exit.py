@@ -12,7 +12,7 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
-from tests.faults.ring import caught, endings, store
+from tests.faults.ring import caught, endings, part, store
 from tweed.testbed import Ranks
 from tweed.torch import node
 
@@ -87,7 +87,7 @@ def drops_its_node_while_a_callback_runs(rank: int, size: int) -> str:
         dist.all_reduce(torch.ones(1))
         caught(lambda: dist.recv(torch.zeros(1), 0))  # until rank 0 leaves
         meeting.set("rank 0 leaves", "")
-        meeting.get("rank 0 is through")
+        part(rank, size, meeting)
         return "told"
     work = dist.all_reduce(torch.ones(1), async_op=True)
     begun, ended = threading.Event(), threading.Event()
@@ -105,7 +105,7 @@ def drops_its_node_while_a_callback_runs(rank: int, size: int) -> str:
     node._nodes.clear()
     gc.collect()  # the node goes here at the latest
     found = ended.is_set()
-    meeting.set("rank 0 is through", "")
+    part(rank, size, meeting)
     return "after its callback" if found else "before its callback"
 
 

@@ -133,7 +133,10 @@ def dies_with_its_card_left(rank: int, size: int, port: int) -> Outcome:
         dist.init_process_group("tweed", store=store, rank=rank, world_size=size)
         dist.barrier()  # the engine of a rank that dies may still have met somebody
 
-    return caught(meet)
+    outcome = caught(meet)
+    store.set(f"{rank} knows", "")
+    store.get(f"{2 - rank} knows")  # it would be told of this rank's end otherwise
+    return outcome
 
 
 @pytest.mark.parametrize("transport", ["auto", "tcp"])

@@ -113,6 +113,9 @@ class Meeting:
         if time.monotonic() - self._looked < _LOOK_S and not at_once:
             return
         self._looked = time.monotonic()
+        # Who fails says why and ends: what it says is read after its end has been seen.
+        process = None if self.first is None else Process.decode(self.first)
+        gone = process is not None and process.has_ended()
         with contextlib.suppress(dist.DistError):
             if self.has("failed"):
                 rank, usage, text = json.loads(self.place.store.get(f"{self.key}/failed"))
@@ -120,7 +123,7 @@ class Meeting:
                 raise error(f"group {self.place.name!r} cannot be made: rank {rank} has failed: {text}")
             if self.first is not None and self.holder(0) != self.first:
                 raise Renewed
-        if self.first is not None and (process := Process.decode(self.first)).has_ended():
+        if gone:
             raise PeerLost(
                 f"group {self.place.name!r}: rank 0 is gone: {process} ended before the group was made. "
                 "See its own output, and start it anew"
