@@ -135,6 +135,8 @@ class Publisher:
         while (group := self._next()) is not None:
             try:
                 self._serve(*group)
+            except TweedError:
+                pass  # the group is gone
             except Exception:
                 log.warning("the figures of this group are not told any further", exc_info=True)
             finally:
