@@ -46,11 +46,16 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     return str(request.param)
 
 
-@pytest.fixture
-def around_a_ring(way: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def ring_of(way: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each rank hears from one other only, so most of them do not wait for the culprit themselves.
 
     Not over LTP, by which a rank passes nobody's sums on.
     """
     if "ltp" not in way:
         monkeypatch.setenv("TWEED_SCHEDULE", "all_reduce=ring")
+
+
+@pytest.fixture
+def around_a_ring(way: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As `ring_of`."""
+    ring_of(way, monkeypatch)

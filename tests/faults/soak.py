@@ -16,6 +16,7 @@ import os
 import random
 import signal
 import statistics
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -88,12 +89,14 @@ def sums_for_ever(seat: int, meeting: dist.Store, done: list[int]) -> None:
 def lives(_rank: int, _size: int, seat: int, port: int, turn: int) -> None:
     """One process: sums until another one is killed, says so, and begins anew."""
     store = dist.TCPStore("127.0.0.1", port, is_master=False, wait_for_workers=False)
+    hook = sys.excepthook
     while True:
         done: list[int] = []
         meeting = dist.PrefixStore(f"turn {turn}", store)
         outcome = caught(lambda meeting=meeting, done=done: sums_for_ever(seat, meeting, done))
         if dist.is_initialized():
             dist.destroy_process_group()
+        sys.excepthook = hook  # torch lays one more around it at each start, for ever
         say(Survived(outcome, len(done), held()))
         turn += 1
 
