@@ -52,7 +52,11 @@ def calls_in_three_threads(rank: int, size: int) -> list[list[float]]:
         dist.all_reduce(late)
         return late.tolist()
 
-    others = threading.Barrier(2, action=lambda: meeting.set("the others are through", "") if rank == 0 else None)
+    def tell() -> None:
+        if rank == 0:
+            meeting.set("the others are through", "")
+
+    others = threading.Barrier(2, action=tell)
 
     def other(number: int) -> list[float]:
         found = sums(groups[number], 100.0 * number)
@@ -94,11 +98,14 @@ def test_a_callback_may_wait_for_another_call_also_of_another_group(way: str) ->
 
 def blocks_a_callback(rank: int, size: int) -> tuple[float, Outcome]:
     """Rank 0's callback waits for a message that rank 1 sends once they have made many calls more."""
-    other = dist.new_group()
+    other, meeting = dist.new_group(), store()
     message = torch.zeros(1)
+    if rank == 1:
+        meeting.get("rank 0 has a callback")  # it would run on the thread of the caller otherwise
     work = dist.all_reduce(torch.ones(4), async_op=True)
     if rank == 0:
         blocked = work.get_future().then(lambda done: dist.recv(message, 1, group=other))
+        meeting.set("rank 0 has a callback", "")
     found = sums(None, 1.0)
     if rank == 1:
         dist.send(torch.full((1,), found[-1]), 0, group=other)
@@ -109,6 +116,6 @@ def blocks_a_callback(rank: int, size: int) -> tuple[float, Outcome]:
 
 
 def test_a_callback_that_waits_for_long_holds_up_no_other_call(way: str) -> None:
-    for message, outcome in run_ranks(blocks_a_callback, 2, backend="tweed"):
+    for message, outcome in run_ranks(blocks_a_callback, 2, timeout=30, backend="tweed"):
         assert outcome.kind == "", outcome.text
         assert message == 2.0 * CALLS
