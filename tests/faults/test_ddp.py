@@ -23,7 +23,7 @@ CASES = [
 
 @pytest.fixture(scope="module", params=CASES, ids=lambda case: "-".join(case))
 def started(request: pytest.FixtureRequest) -> Iterator[list[Ranks]]:
-    """Ranks of which one stands still, for each that it may be. They do little but wait: all start at once."""
+    """Ranks of which one stands still, for each in turn. They do little but wait: all start at once."""
     transport, metrics, how = request.param
     with pytest.MonkeyPatch.context() as patch, ExitStack() as ending:
         for name, value in variables(transport, metrics).items():

@@ -37,11 +37,16 @@ def way(request: pytest.FixtureRequest) -> str:
 @pytest.fixture(scope="module")
 def started(way: str) -> Iterator[Started]:
     """The ranks of all tests that wait for a deadline, in one of the ways: started at once."""
-    with pytest.MonkeyPatch.context() as patch, ExitStack() as ending:
-        take(WAYS[way], patch)
-        ring_of(way, patch)
-        patch.setenv("TWEED_DEADLINE", DEADLINE_S)
-        yield {fn: ending.enter_context(Ranks(fn, size, backend="tweed")) for fn, size in TOGETHER.items()}
+    running = {}
+    with ExitStack() as ending:
+        for fn, size in TOGETHER.items():
+            with pytest.MonkeyPatch.context() as patch:
+                take(WAYS[way], patch)
+                patch.setenv("TWEED_DEADLINE", DEADLINE_S)
+                if fn in (stops, calls_something_else):
+                    ring_of(way, patch)
+                running[fn] = ending.enter_context(Ranks(fn, size, backend="tweed"))
+        yield running
 
 
 def culprit_line(text: str) -> str:
@@ -127,7 +132,7 @@ def test_a_rank_that_never_calls_is_alive_and_elsewhere(started: Started) -> Non
 OTHERS = 1000.0
 
 
-def stops_while_its_memory_is_read(rank: int, size: int) -> tuple[str, float]:
+def stops_while_its_memory_is_read(rank: int, size: int) -> tuple[str, float, float]:
     """Rank 1 is stopped; the call fails at rank 0, which uses its memory again, then rank 1 goes on."""
     first, second = (dist.new_group([0, other], timeout=timedelta(seconds=20)) for other in (1, 2))
     meeting, value = store(), torch.full((100_000,), 1.0)
@@ -147,14 +152,15 @@ def stops_while_its_memory_is_read(rank: int, size: int) -> tuple[str, float]:
         time.sleep(2.2)  # it may be no later than the deadline either
         dist.all_reduce(torch.full((100_000,), OTHERS), group=second)
     part(rank, size, meeting)
-    return outcome.kind, value.max().item()
+    return outcome.kind, value.min().item(), value.max().item()
 
 
-def test_a_late_rank_gets_an_error_and_never_the_bytes_of_another_group(started: Started) -> None:
+def test_a_late_rank_never_gets_the_bytes_of_another_group(way: str, started: Started) -> None:
     found = endings(started[stops_while_its_memory_is_read], 3)
-    assert found[0][0] == "DeadlineExceeded"
-    assert found[1][0] in ("DeadlineExceeded", "PeerLost")
-    assert found[1][1] < OTHERS
+    for kind, low, high in (found[0], found[1]):
+        # Over wires all of the late rank's part may have left before it was stopped, and the others' come after.
+        assert kind in ("DeadlineExceeded", "PeerLost") or ("shm" not in way and low == high == 2.0)
+        assert high < OTHERS
 
 
 def waits_in_another_group(rank: int, size: int) -> Outcome:

@@ -163,7 +163,7 @@ def dies_at(rank: int, size: int, port: int, stage: str) -> Outcome:
 
 @pytest.fixture(scope="module", params=WAYS)
 def started(request: pytest.FixtureRequest) -> Iterator[dict[str, Ranks]]:
-    """Ranks of which one dies, for each stage, in one of the ways. They do little but wait: all start at once."""
+    """Ranks of which one dies, for each stage. They do little but wait: all start at once."""
     store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
     with pytest.MonkeyPatch.context() as patch, ExitStack() as ending:
         take(WAYS[request.param], patch)
