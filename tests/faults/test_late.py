@@ -158,7 +158,7 @@ def stops_while_its_memory_is_read(rank: int, size: int) -> tuple[str, float, fl
 def test_a_late_rank_never_gets_the_bytes_of_another_group(way: str, started: Started) -> None:
     found = endings(started[stops_while_its_memory_is_read], 3)
     for kind, low, high in (found[0], found[1]):
-        # Over wires all of the late rank's part may have left before it was stopped, and the others' come after.
+        # Over wires all of its part may have left before it was stopped, and the others' come after that.
         assert kind in ("DeadlineExceeded", "PeerLost") or ("shm" not in way and low == high == 2.0)
         assert high < OTHERS
 

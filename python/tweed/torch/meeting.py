@@ -23,7 +23,7 @@ from tweed.torch.process import Process
 
 _SLICES_S = (0.001, 0.1)  # between two looks for what is waited for: the first, and the longest
 _LONG_S = 10.0  # a wait that takes longer says once whom it waits for
-_LOOK_S = 0.5  # between two looks whether another rank has failed, which ask the store
+_LOOK_S = 0.25  # between two looks whether another rank has failed, which ask the store
 
 
 @dataclass(frozen=True)
