@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import atexit
+import ctypes
 import gc
 import os
-import subprocess
-import sys
 import threading
+from collections.abc import Iterator
+from contextlib import ExitStack
+from datetime import timedelta
 from pathlib import Path
 
+import pytest
 import torch
 import torch.distributed as dist
 
+from tests.faults.conftest import WAYS, take
 from tests.faults.ring import caught, endings, part, store
-from tweed.testbed import Ranks
+from tweed.testbed import Failed, Ranks
 from tweed.torch import node
-
-_ROOT = Path(__file__).parents[2]
 
 
 def ends_before_the_others_come(rank: int, size: int, call: str) -> float | None:
@@ -44,39 +47,52 @@ def test_a_last_call_that_others_have_not_come_to_yet_reaches_them(way: str) -> 
             assert endings(ranks, 2) == {0: None, 1: 150_000.0}
 
 
-_SCRIPT = """
-import datetime, sys, threading, torch, torch.distributed as dist
-rank = int(sys.argv[1])
-store = dist.FileStore(sys.argv[2], 2)
-dist.init_process_group("tweed", store=store, rank=rank, world_size=2, timeout=datetime.timedelta(seconds=30))
-value = torch.ones(1000)
-dist.all_reduce(value)
-if rank == 0:
-    never = dist.irecv(torch.zeros(4), 1, tag=7)
-    work = dist.all_reduce(torch.ones(4), async_op=True)
-    work.get_future().then(lambda done: threading.Event().wait())
-    store.set("rank 0 has a callback", "")
-store.get("rank 0 has a callback")
-print("end of", rank, flush=True)
-"""
+def ends_as_an_interpreter(rank: int, size: int, folder: Path) -> None:
+    """Destroys no group, and runs what Python runs at its end, in a fork that need not import torch.
+
+    Rank 0 has calls under way, and a callback that never returns.
+    """
+    atexit.unregister(os._exit)  # the fork server's, which spares ranks their end
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # other libraries print about leaks
+    meeting = dist.FileStore(str(folder / "store"), size)
+    dist.init_process_group("tweed", store=meeting, rank=rank, world_size=size, timeout=timedelta(seconds=30))
+    dist.all_reduce(torch.ones(1000))
+    if rank == 0:
+        held = [dist.irecv(torch.zeros(4), 1, tag=7), dist.all_reduce(torch.ones(4), async_op=True)]
+        held[1].get_future().then(lambda done: threading.Event().wait())
+    meeting.set(f"{rank} is ready", "")
+    meeting.get(f"{1 - rank} is ready")
+    atexit.register((folder / str(rank)).touch)
+    ctypes.pythonapi.Py_Exit(7)
 
 
-def test_an_interpreter_ends_well_with_calls_and_callbacks_under_way(way: str, tmp_path: Path) -> None:
-    start = [sys.executable, "-c", _SCRIPT]
-    ranks = [
-        subprocess.Popen(
-            [*start, str(rank), str(tmp_path / "store")],
-            cwd=_ROOT,
-            env=os.environ | {"OMP_NUM_THREADS": "1"},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
-        for rank in range(2)
-    ]
-    texts = [rank.communicate(timeout=60)[0] for rank in ranks]
-    assert [rank.returncode for rank in ranks] == [0, 0], texts
-    assert "end of 0" in texts[0]
+Ends = dict[str, tuple[Ranks, Path]]
+
+
+@pytest.fixture(scope="module")
+def ends(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ends]:
+    """Ranks that end, in all ways at once: a callback that never returns is given some seconds."""
+    with ExitStack() as ending:
+        started = {}
+        for name, way in WAYS.items():
+            with pytest.MonkeyPatch.context() as patch:
+                take(way, patch)
+                folder = tmp_path_factory.mktemp("end")
+                started[name] = ending.enter_context(Ranks(ends_as_an_interpreter, 2, folder)), folder
+        yield started
+
+
+def test_an_interpreter_ends_well_with_its_group_and_calls_and_callbacks_under_way(
+    way: str, ends: Ends
+) -> None:
+    ranks, folder = ends[way]
+    failed: list[Failed] = []
+    while len(failed) < 2:
+        events = ranks.poll(30)
+        assert events, f"no end of ranks {ranks.running()}"
+        failed += [event for event in events if isinstance(event, Failed)]
+    assert all("left with exit code 7" in event.text for event in failed), failed
+    assert {path.name for path in folder.iterdir()} >= {"0", "1"}
 
 
 def drops_its_node_while_a_callback_runs(rank: int, size: int) -> str:

@@ -15,6 +15,7 @@ from tests.faults.ring import Outcome, caught, endings, hear_all, part, store
 from tweed.testbed import Ranks, run_ranks, say
 
 SOON_S = 2.0  # what users are promised
+AT_ONCE_S = 0.5  # the same, whatever children the dead rank has
 
 WAITS: dict[str, Callable[[torch.Tensor], object]] = {
     "at_once": lambda tensor: dist.all_reduce(tensor),
@@ -52,7 +53,41 @@ def test_every_survivor_of_a_kill_names_rank_and_operation_soon(
         assert "all_reduce" in text
         assert when - killed < SOON_S
         # The future of a Python group passes through torch.futures, which keeps the text alone.
-        assert kind == "PeerLost" or (how == "future" and way == "python-shm" and "PeerLost" in text)
+        assert kind == "PeerLost" or (how == "future" and way.startswith("python") and "PeerLost" in text)
+
+
+def items(number: int) -> torch.utils.data.DataLoader[int]:
+    """Of workers that are forked, and go on until their parent has gone."""
+    return torch.utils.data.DataLoader(range(64), num_workers=number, multiprocessing_context="fork")  # type: ignore[arg-type]
+
+
+def has_workers(rank: int, size: int) -> tuple[Outcome, int, int]:
+    """Their workers are forked while there are links. Those of the survivors go on, and new ones come."""
+    dist.barrier()
+    batches = iter(items(4))
+    first = next(batches)
+    outcome = reduces_until_the_end(rank, size, "at_once")
+    return outcome, len(first) + sum(1 for _ in batches), sum(1 for _ in items(2))
+
+
+def test_a_kill_is_heard_of_in_half_a_second_though_four_workers_live(way: str) -> None:
+    with Ranks(has_workers, 4, backend="tweed") as ranks:
+        hear_all(ranks)
+        workers = os.getpgid(ranks.pid(2))
+        killed = time.monotonic()
+        ranks.kill(2)
+        try:
+            survivors = endings(ranks, 3)
+        finally:
+            os.killpg(workers, signal.SIGKILL)
+    print(
+        f"{way}: PeerLost {max(o.when - killed for o, *_ in survivors.values()) * 1e3:.0f} ms after the kill"
+    )
+    for outcome, before, after in survivors.values():
+        assert outcome.kind == "PeerLost"
+        assert "rank 2" in outcome.text
+        assert outcome.when - killed < AT_ONCE_S
+        assert before == after == 64
 
 
 def dies_in_backward(rank: int, size: int) -> Outcome:

@@ -1,38 +1,42 @@
-"""A stderr that nobody reads, or that is closed, is no reason to end a rank."""
+"""Output that nobody reads, or that is closed, is no reason to end a rank."""
 
 from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import ExitStack
 
 import pytest
 import torch
 import torch.distributed as dist
 
+from tests.faults.conftest import WAYS, take
 from tests.faults.ring import caught, part, store
-from tweed.testbed import run_ranks
+from tweed.testbed import Ranks
 from tweed.torch import backend
 
 
-def lose_stderr(how: str) -> None:
+def lose(stream: str, how: str) -> None:
+    number = 1 if stream == "stdout" else 2
     read, write = os.pipe()
     os.close(read)
     if how == "broken":
-        os.dup2(write, 2)
+        os.dup2(write, number)
     elif how == "closed":
-        os.close(2)
+        os.close(number)
     else:
-        sys.stderr.close()
+        getattr(sys, stream).close()
 
 
-def is_warned_in_vain(rank: int, size: int, how: str) -> str:
+def is_warned_in_vain(rank: int, size: int, stream: str, how: str) -> str:
     """Rank 1 never comes: rank 0 is warned before its deadline, and says how a new group is linked."""
     meeting = store()
     for _ in range(6):
         dist.all_reduce(torch.ones(4))
     if rank == 0:
         backend._print_once.cache_clear()
-        lose_stderr(how)
+        lose(stream, how)
     group = dist.new_group()  # rank 0 prints a line
     total = torch.ones(1)
     dist.all_reduce(total, group=group)
@@ -43,8 +47,20 @@ def is_warned_in_vain(rank: int, size: int, how: str) -> str:
     return f"{kind} {total.item()}"
 
 
-@pytest.mark.parametrize("how", ["broken", "closed", "shut in Python"])
-def test_a_lost_stderr_ends_no_rank(how: str, way: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TWEED_DEADLINE", "1")
-    first, second = run_ranks(is_warned_in_vain, 2, how, backend="tweed")
-    assert (first, second) == ("DeadlineExceeded 4.0", " 4.0")
+LOST = [(stream, how) for stream in ("stderr", "stdout") for how in ("broken", "closed", "shut in Python")]
+
+
+@pytest.fixture(scope="module", params=WAYS)
+def started(request: pytest.FixtureRequest) -> Iterator[dict[tuple[str, str], Ranks]]:
+    """The ranks of all tests of a way, started at once: they wait for a deadline."""
+    with pytest.MonkeyPatch.context() as patch, ExitStack() as ending:
+        take(WAYS[request.param], patch)
+        patch.setenv("TWEED_DEADLINE", "1")
+        yield {
+            lost: ending.enter_context(Ranks(is_warned_in_vain, 2, *lost, backend="tweed")) for lost in LOST
+        }
+
+
+@pytest.mark.parametrize(("stream", "how"), LOST)
+def test_a_lost_stream_ends_no_rank(stream: str, how: str, started: dict[tuple[str, str], Ranks]) -> None:
+    assert started[stream, how].join(30) == ["DeadlineExceeded 4.0", " 4.0"]

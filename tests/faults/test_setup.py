@@ -6,13 +6,14 @@ import json
 import os
 import signal
 import socket
-from collections.abc import Iterator
-from contextlib import closing
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing
 from typing import Any
 
 import pytest
 import torch.distributed as dist
 
+from tests.faults.conftest import WAYS, take
 from tests.faults.ring import Outcome, caught, endings, hear_all
 from tweed import _core
 from tweed.errors import PeerLost, UsageError
@@ -117,38 +118,68 @@ def test_ctrl_c_works_while_ranks_are_waited_for() -> None:
         assert endings(ranks, 1) == {0: "interrupted"}
 
 
-def dies_with_its_card_left(rank: int, size: int, port: int) -> Outcome:
-    """Rank 1 goes when the others expect it to meet them."""
-    store = dist.TCPStore("127.0.0.1", port, is_master=False)
-    if rank == 1:
-        settle = rendezvous.settle
+def die_with_its_card_left() -> None:
+    """This process goes when the others expect it to meet them, in the next group that it comes to."""
+    settle = rendezvous.settle
 
-        def die(*args: Any) -> Any:
-            settle(*args)
-            os._exit(0)
+    def die(*args: Any) -> Any:
+        settle(*args)
+        os._exit(0)
 
-        rendezvous.settle = die
-
-    def meet() -> None:
-        dist.init_process_group("tweed", store=store, rank=rank, world_size=size)
-        dist.barrier()  # the engine of a rank that dies may still have met somebody
-
-    return caught(meet)
+    rendezvous.settle = die
 
 
-@pytest.mark.parametrize("transport", ["auto", "tcp"])
-def test_a_rank_that_dies_after_it_has_left_its_card(transport: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TWEED_TRANSPORT", transport)
+STAGES: dict[str, dict[int, Callable[[], None]]] = {
+    "with its card left": {0: die_with_its_card_left},
+    "before its first call": {1: lambda: os._exit(0)},
+    "before it comes to a second group": {2: lambda: os._exit(0)},
+    "with its card left for a second group": {2: die_with_its_card_left},
+    "before its first call in a second group": {3: lambda: os._exit(0)},
+}
+
+
+def dies_at(rank: int, size: int, port: int, stage: str) -> Outcome:
+    """Rank 1 does. The others make both groups, as far as they can be made."""
+    meeting = dist.PrefixStore(stage, dist.TCPStore("127.0.0.1", port, is_master=False))
+    groups: list[Any] = []
+    steps: list[Callable[[], object]] = [
+        lambda: dist.init_process_group("tweed", store=meeting, rank=rank, world_size=size),
+        lambda: dist.barrier() if "second" in stage else None,
+        lambda: groups.append(dist.new_group()),
+        lambda: dist.barrier(group=groups[0]),
+    ]
+
+    def run() -> None:
+        for number, step in enumerate(steps):
+            if rank == 1:
+                STAGES[stage].get(number, lambda: None)()
+            step()
+
+    outcome = caught(run)
+    meeting.set(f"{rank} knows", "")
+    meeting.get(f"{2 - rank} knows")  # it would be told of this rank's end otherwise
+    return outcome
+
+
+@pytest.fixture(scope="module", params=WAYS)
+def started(request: pytest.FixtureRequest) -> Iterator[dict[str, Ranks]]:
+    """Ranks of which one dies, for each stage. They do little but wait: all start at once."""
     store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
-    with Ranks(dies_with_its_card_left, 3, store.port) as ranks:
-        ended: dict[int, Outcome] = {}
-        while len(ended) < 2:
-            events = ranks.poll(30)
-            assert events, "they wait"
-            ended |= {event.rank: event.value for event in events if isinstance(event, Ended)}
+    with pytest.MonkeyPatch.context() as patch, ExitStack() as ending:
+        take(WAYS[request.param], patch)
+        yield {stage: ending.enter_context(Ranks(dies_at, 3, store.port, stage)) for stage in STAGES}
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_a_rank_that_dies_at_a_stage_of_the_start_is_named(stage: str, started: dict[str, Ranks]) -> None:
+    ended: dict[int, Outcome] = {}
+    while len(ended) < 2:
+        events = started[stage].poll(10)
+        assert events, "they wait"
+        ended |= {event.rank: event.value for event in events if isinstance(event, Ended)}
     for kind, text, _ in ended.values():
         assert kind == "PeerLost"
-        assert "rank 1 on" in text
+        assert "rank 1" in text
 
 
 def joins_twice(rank: int, size: int) -> None:

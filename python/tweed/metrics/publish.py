@@ -91,6 +91,13 @@ class Gathering:
         return Row.decode(text, silent_s=now - heard)
 
 
+def _is_gone(source: Source) -> bool:
+    try:
+        return source.rank < 0
+    except TweedError:
+        return True
+
+
 class Publisher:
     """See the module. The thread starts with the first group and ends with the last."""
 
@@ -105,7 +112,7 @@ class Publisher:
     def follow(self, source: Source, wishes: Wishes) -> None:
         """Hands on the figures of `source` until it is gone, once the groups before it are."""
         with self._lock:
-            self._waiting.append((source, wishes))
+            self._waiting = [group for group in self._waiting if not _is_gone(group[0])] + [(source, wishes)]
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="tweed-metrics", daemon=True)
                 self._thread.start()
@@ -135,6 +142,8 @@ class Publisher:
         while (group := self._next()) is not None:
             try:
                 self._serve(*group)
+            except TweedError:
+                pass  # the group is gone
             except Exception:
                 log.warning("the figures of this group are not told any further", exc_info=True)
             finally:

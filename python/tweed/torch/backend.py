@@ -41,7 +41,8 @@ def create(given: Any, pg_options: object) -> object:
       ForkedProcess: the engine belongs to a parent of this process.
     """
     options = Options.resolve(pg_options)
-    place = Place(given.store, given.group_id, given.group_rank, given.group_size, given.timeout)
+    ranks = tuple(given.global_ranks_in_group)
+    place = Place(given.store, given.group_id, given.group_rank, given.group_size, given.timeout, ranks)
     group, terms = join(node(options), place, options)
     check_links(options, group.links)
     remember(place.name, terms.plan)

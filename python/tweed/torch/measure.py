@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from tweed.collective import Links, Plan, plan
-from tweed.torch.messages import receive, send
+from tweed.torch.messages import Watch, receive, send
 
 if TYPE_CHECKING:
     from tweed._core import Group
@@ -40,50 +40,73 @@ def links_of(probes: Sequence[Probe]) -> Links:
     return Links(latency_s=max(latencies), bandwidth=_LONG_BYTES / max(carried))
 
 
-def agree(group: Group, overrules: Mapping[str, str]) -> Plan:
-    """Measures, plans, and has all ranks of `group` run by the plan. All ranks must call it."""
-    chosen = _lead(group, overrules) if group.rank == 0 else _follow(group)
+@dataclass(frozen=True)
+class _Watched:
+    """Messages of a group, and what is called while they are waited for."""
+
+    group: Group
+    watch: Watch
+
+    def send(self, rank: int, message: Tensor) -> None:
+        send(self.group, rank, message, self.watch)
+
+    def receive(self, rank: int, message: Tensor) -> Tensor:
+        return receive(self.group, rank, message, self.watch)
+
+
+def agree(group: Group, overrules: Mapping[str, str], watch: Watch) -> Plan:
+    """Measures, plans, and has all ranks of `group` run by the plan. All ranks must call it.
+
+    Args:
+      group: a new one.
+      overrules: builders by collective that are not chosen.
+      watch: called some times a second; what it raises ends it. A rank that has not come to the group at all
+        is no part of it, so the group cannot tell of it.
+    """
+    watched = _Watched(group, watch)
+    chosen = _lead(watched, overrules) if group.rank == 0 else _follow(watched)
     group.adopt(chosen.rows())
     return chosen
 
 
-def _lead(group: Group, overrules: Mapping[str, str]) -> Plan:
+def _lead(watched: _Watched, overrules: Mapping[str, str]) -> Plan:
+    group = watched.group
     wires = [rank for rank, link in enumerate(group.links) if link not in ("self", "shm")][:_PEERS]
     probes = []
     for rank in range(1, group.size):
-        send(group, rank, torch.tensor([rank in wires]))
+        watched.send(rank, torch.tensor([rank in wires]))
         if rank in wires:
-            probes.append(_probe(group, rank))
+            probes.append(_probe(watched, rank))
     chosen = plan(group.size, links_of(probes), overrules)
     text = torch.frombuffer(bytearray(chosen.to_json().encode()), dtype=torch.uint8)
     for rank in range(1, group.size):
-        send(group, rank, torch.tensor([len(text)]))
-        send(group, rank, text)
+        watched.send(rank, torch.tensor([len(text)]))
+        watched.send(rank, text)
     return chosen
 
 
-def _follow(group: Group) -> Plan:
-    if receive(group, 0, torch.empty(1, dtype=torch.bool)).item():
-        _echo(group)
-    length = int(receive(group, 0, torch.empty(1, dtype=torch.int64)).item())
-    text = receive(group, 0, torch.empty(length, dtype=torch.uint8))
+def _follow(watched: _Watched) -> Plan:
+    if watched.receive(0, torch.empty(1, dtype=torch.bool)).item():
+        _echo(watched)
+    length = int(watched.receive(0, torch.empty(1, dtype=torch.int64)).item())
+    text = watched.receive(0, torch.empty(length, dtype=torch.uint8))
     return Plan.from_json(bytes(text.tolist()).decode())
 
 
-def _probe(group: Group, rank: int) -> Probe:
+def _probe(watched: _Watched, rank: int) -> Probe:
     nothing, something = torch.empty(1), torch.empty(_LONG_BYTES, dtype=torch.uint8)
-    short = [_round_trip(group, rank, nothing) for _ in range(_SHORT)]
-    return Probe(short, [_round_trip(group, rank, something) for _ in range(2)])
+    short = [_round_trip(watched, rank, nothing) for _ in range(_SHORT)]
+    return Probe(short, [_round_trip(watched, rank, something) for _ in range(2)])
 
 
-def _round_trip(group: Group, rank: int, message: Tensor) -> float:
+def _round_trip(watched: _Watched, rank: int, message: Tensor) -> float:
     began = time.monotonic()
-    send(group, rank, message)
-    receive(group, rank, torch.empty(1))
+    watched.send(rank, message)
+    watched.receive(rank, torch.empty(1))
     return time.monotonic() - began
 
 
-def _echo(group: Group) -> None:
+def _echo(watched: _Watched) -> None:
     for message in [torch.empty(1)] * _SHORT + [torch.empty(_LONG_BYTES, dtype=torch.uint8)] * 2:
-        receive(group, 0, message)
-        send(group, 0, torch.empty(1))
+        watched.receive(0, message)
+        watched.send(0, torch.empty(1))

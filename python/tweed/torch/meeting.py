@@ -11,7 +11,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
@@ -23,18 +23,23 @@ from tweed.torch.process import Process
 
 _SLICES_S = (0.001, 0.1)  # between two looks for what is waited for: the first, and the longest
 _LONG_S = 10.0  # a wait that takes longer says once whom it waits for
-_LOOK_S = 0.5  # between two looks whether another rank has failed, which ask the store
+_LOOK_S = 0.25  # between two looks whether another rank has failed, which ask the store
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where this process stands in the group that is being made."""
+    """Where this process stands in the group that is being made.
+
+    Args:
+      ranks: its members in the default group; empty: all of them.
+    """
 
     store: Any
     name: str
     rank: int
     size: int
     timeout: timedelta
+    ranks: Sequence[int] = ()
 
 
 class Renewed(Exception):
@@ -55,11 +60,13 @@ class Meeting:
       place: this process's.
       key: what its keys begin with: the same at all ranks, and of no other try.
       first: the process that has rank 0, as it has claimed it; `None`: nobody claims ranks of this group.
+      members: the processes that are known to belong to it, by rank. One that has ended ends the meeting.
     """
 
     place: Place
     key: str
     first: str | None = None
+    members: Mapping[int, Process] = field(default_factory=dict)
     began: float = field(default_factory=time.monotonic)
     _told: bool = False
     _looked: float = 0.0
@@ -113,6 +120,8 @@ class Meeting:
         if time.monotonic() - self._looked < _LOOK_S and not at_once:
             return
         self._looked = time.monotonic()
+        # Who fails says why and ends: what it says is read after its end has been seen.
+        gone = next((rank for rank, process in self.members.items() if process.has_ended()), None)
         with contextlib.suppress(dist.DistError):
             if self.has("failed"):
                 rank, usage, text = json.loads(self.place.store.get(f"{self.key}/failed"))
@@ -120,10 +129,10 @@ class Meeting:
                 raise error(f"group {self.place.name!r} cannot be made: rank {rank} has failed: {text}")
             if self.first is not None and self.holder(0) != self.first:
                 raise Renewed
-        if self.first is not None and (process := Process.decode(self.first)).has_ended():
+        if gone is not None:
             raise PeerLost(
-                f"group {self.place.name!r}: rank 0 is gone: {process} ended before the group was made. "
-                "See its own output, and start it anew"
+                f"group {self.place.name!r}: rank {gone} is gone: {self.members[gone]} ended before the "
+                "group was made. See its own output, and start it anew"
             )
 
     def holder(self, rank: int) -> str | None:

@@ -1,12 +1,17 @@
-"""Messages over a group's links for tweed's own use, apart from torch's. Each call waits for its end."""
+"""Messages over a group's links for tweed's own use, apart from torch's. Each call waits for its end.
+
+`watch` is called some times a second meanwhile; what it raises ends the wait.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
+from tweed.errors import DeadlineExceeded
 from tweed.torch import engine
 from tweed.torch.call import Call
 from tweed.torch.engine import Operation
@@ -15,27 +20,41 @@ from tweed.torch.flight import Flight
 if TYPE_CHECKING:
     from tweed._core import Group
 
+Watch = Callable[[], None]
+
 _TAG = 2**32 - 1  # no tag of torch's
+_SLICE_S = 0.25
 
 
-def send(group: Group, rank: int, message: Tensor) -> None:
+def _nobody() -> None:
+    """Watches nothing."""
+
+
+def send(group: Group, rank: int, message: Tensor, watch: Watch = _nobody) -> None:
     """Sends a contiguous CPU tensor; returns when it may be changed. Raises as `Flight.wait` does."""
-    _run(group, Call(Operation.SEND, rank, _TAG).describe(message).read(message))
+    _run(group, Call(Operation.SEND, rank, _TAG).describe(message).read(message), watch)
 
 
-def receive(group: Group, rank: int, message: Tensor) -> Tensor:
+def receive(group: Group, rank: int, message: Tensor, watch: Watch = _nobody) -> Tensor:
     """Fills `message` with what `rank` sends, of the same shape and dtype, and returns it."""
-    _run(group, Call(Operation.RECV, rank, _TAG).describe(message).write(message))
+    _run(group, Call(Operation.RECV, rank, _TAG).describe(message).write(message), watch)
     return message
 
 
 def barrier(group: Group) -> None:
     """Returns when all ranks have called it."""
     nothing = torch.empty(0)
-    _run(group, Call(Operation.BARRIER).describe(nothing))
+    _run(group, Call(Operation.BARRIER).describe(nothing), _nobody)
 
 
-def _run(group: Group, call: Call) -> None:
+def _run(group: Group, call: Call, watch: Watch) -> None:
     from tweed import _core
 
-    Flight(engine.table(_core.engine_table()), group.address(), call).wait()
+    flight = Flight(engine.table(_core.engine_table()), group.address(), call)
+    while True:
+        try:
+            return flight.wait(_SLICE_S)
+        except DeadlineExceeded:
+            if flight.done():
+                raise
+        watch()

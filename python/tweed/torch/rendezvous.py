@@ -67,13 +67,6 @@ def join(node: Node, place: Place, options: Options) -> tuple[Group, Terms]:
       UsageError: another process has this one's rank, or ranks were given different secrets, transports or
         servers (names both), or rank 0 was given a plan that cannot be used.
     """
-    group, terms = _met(node, place, options)
-    if terms.assumed:
-        terms = replace(terms, plan=agree(group, options.overrules()), assumed=False)
-    return group, terms
-
-
-def _met(node: Node, place: Place, options: Options) -> tuple[Group, Terms]:
     while True:
         meeting = enter(place)
         with contextlib.suppress(Renewed), meeting.reported():
@@ -97,29 +90,44 @@ def _meet(node: Node, meeting: Meeting, options: Options) -> tuple[Group, Terms]
             ltp=options.ltp,
             watch=meeting.look,
         )
+        if terms.assumed:
+            # Within the meeting: who fails here, or before, leaves why for those who are further.
+            terms = replace(terms, plan=agree(group, options.overrules(), meeting.look), assumed=False)
     except PeerLost:
         meeting.look(at_once=True)  # who is gone may have left why
         raise
+    if not dist.is_initialized():
+        _world[:] = map(Process.of_card, terms.cards)
     return group, terms
 
 
 #: What the keys of this process's groups begin with: a run of processes that torchrun has started together.
 _life: str | None = None
+#: The processes of the default group, by rank.
+_world: list[Process] = []
 
 
 def enter(place: Place) -> Meeting:
     """Takes this process's rank, and begins a new try to make the group."""
     global _life
-    first = None
+    first, members = None, dict(enumerate(_members(place)))
     if not dist.is_initialized():  # later groups may share a name with groups of other ranks
         _claim(place)
         first = _first(place)
+        members = {0: Process.decode(first)}
         _life = hashlib.blake2b(first.encode(), digest_size=6).hexdigest()
     # Where another backend has the default group, nobody claims ranks.
     life = _life or "restart-" + os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
     # A store may outlive a group: torch reuses group names after destroy_process_group.
     round_ = place.store.add(f"{prefix()}/{life}/rounds/{place.rank}", 1)
-    return Meeting(place, f"{prefix()}/{life}/{round_}", first)
+    return Meeting(place, f"{prefix()}/{life}/{round_}", first, members)
+
+
+def _members(place: Place) -> list[Process]:
+    """Of a later group. Nobody is known where the default group is of another backend."""
+    if not dist.is_initialized() or "tweed" not in str(dist.get_backend_config()):
+        return []
+    return [_world[rank] for rank in place.ranks or range(place.size)]
 
 
 def _first(place: Place) -> str:

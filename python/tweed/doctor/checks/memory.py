@@ -104,8 +104,8 @@ def judge(facts: Facts) -> Iterator[Finding]:
         yield Finding(Level.NOTE, what, "if ranks die of SIGKILL: raise the limit (docker run --memory=...)")
     if facts.ahead_bytes is not None:
         what = (
-            f"what a rank that is behind holds for operations to come: at most {_mib(facts.ahead_bytes)} from each peer, "
-            "in each group, over TCP or LTP"
+            "what a rank that is behind holds for operations to come: at most "
+            f"{_mib(facts.ahead_bytes)} from each peer, in each group, over TCP or LTP"
         )
         yield Finding(Level.OK, what)
     if facts.shm_bytes is None:

@@ -1,0 +1,81 @@
+"""Measures how long DDP of a small model waits for a rank that stands still.
+
+    python -m tests.faults.ddp                     each rank in turn, in all ways, with and without metrics
+
+The deadline is two seconds. The calls are small, and nobody waits for them within the engine.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import signal
+import time
+
+import torch
+import torch.distributed as dist
+
+from tests.faults.ring import Outcome, caught, endings, store
+from tweed.testbed import Ranks
+from tweed.testbed.server import environment
+
+DEADLINE_S = 2.0
+RANKS = 3
+
+
+def trains(rank: int, size: int, culprit: int, how: str) -> tuple[Outcome, float]:
+    """How the step ended in which the culprit stands still, and after how many seconds."""
+    torch.manual_seed(0)
+    model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(4, 1))
+
+    def step() -> None:
+        model(torch.ones(2, 4)).sum().backward()
+
+    for _ in range(6):
+        step()
+    dist.barrier()
+    if rank == culprit and how == "stopped":
+        os.kill(os.getpid(), signal.SIGSTOP)
+    if rank == culprit:
+        for other in range(size):
+            store().get(f"{other} has given up") if other != rank else None
+        return Outcome("", "", 0.0), 0.0
+    began = time.monotonic()
+    outcome = caught(step)
+    store().set(f"{rank} has given up", "")
+    return outcome, outcome.when - began
+
+
+def variables(transport: str, metrics: str) -> dict[str, str]:
+    """What the ranks are told."""
+    deadline = str(DEADLINE_S)
+    return {"TWEED_TRANSPORT": transport, "TWEED_METRICS": metrics, "TWEED_DEADLINE": deadline}
+
+
+def outcomes(ranks: Ranks) -> list[tuple[Outcome, float]]:
+    """Of those that waited."""
+    found: dict[int, tuple[Outcome, float]] = {}
+    while sum(bool(outcome.kind) for outcome, _ in found.values()) < RANKS - 1:
+        found |= endings(ranks, 1)
+    return [entry for entry in found.values() if entry[0].kind]
+
+
+def main() -> None:
+    """The command."""
+    ways = itertools.product(["auto", "tcp"], ["1", "0"], ["stopped", "elsewhere"], range(RANKS))
+    for transport, metrics, how, culprit in ways:
+        with (
+            environment(variables(transport, metrics)),
+            Ranks(trains, RANKS, culprit, how, backend="tweed") as ranks,
+        ):
+            for (kind, text, _), after_s in outcomes(ranks):
+                named = f"rank {culprit} on " in text
+                print(
+                    f"{transport:4} metrics={metrics} rank {culprit} {how:9}: {kind} after {after_s:.2f} s"
+                    f"{'' if named else ', not named'}",
+                    flush=True,
+                )
+
+
+if __name__ == "__main__":
+    main()
