@@ -8,6 +8,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
+from tests.faults.ring import part
 from tests.torch.naive import reduced, same, value
 from tweed.errors import UsageError
 from tweed.testbed import run_ranks
@@ -102,6 +103,7 @@ def refused(rank: int, size: int, server: int) -> str:
     """What a group with that server says."""
     with pytest.raises(UsageError) as caught:
         dist.new_group(backend="tweed", pg_options=Options(server=server))
+    part(rank, size)
     return str(caught.value)
 
 
