@@ -25,7 +25,7 @@ use crate::engine::watcher::Watch;
 use crate::framing::Refusal;
 use crate::link::stream::{Socket, Stream};
 use crate::secure::Key;
-use crate::sync::stop::{Stop, SLICE};
+use crate::sync::stop::SLICE;
 use crate::sync::MutexGuard;
 use tweed_proto::engine::EngineError;
 use tweed_proto::engine::Event;
@@ -153,12 +153,11 @@ impl Connector {
     pub(super) fn hear_neighbour(
         &self,
         socket: &UnixStream,
-        stop: &Stop,
         heard: impl FnOnce(),
     ) -> Result<(Greeting, Shared), Refusal> {
         crate::link::fork::shut_in_children(socket);
         socket.set_nonblocking(true)?;
-        let mut wire = DeadlineStream::new(socket, self.limits().greet, stop);
+        let mut wire = DeadlineStream::until_shut(socket, self.limits().greet);
         self.home().answer(&mut wire, heard)
     }
 

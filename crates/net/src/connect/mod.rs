@@ -20,8 +20,8 @@
 //! 6. with `transport="ltp"`, members that are far invite each other to their sockets for packets.
 //!
 //! Each caller has a thread of its own, as introductions block. The two listeners bound how many come at a time, over
-//! wires and from this host. All waits for another process are within a deadline, and those of a meeting and of the
-//! listeners end within a slice by `Stop`.
+//! wires and from this host. All waits for another process are within a deadline, and those of a meeting end
+//! within a slice by `Stop`; those of the listeners' callers, when their sockets are shut down.
 //!
 //! Locks: `joining`, over all of this; `pending`, then `failed`; `pending`, then the engine or the `directory`; the
 //! engine, then the `directory`. A crowd's `state` and `refusals`, with nothing under them. While `interrupted` is

@@ -16,7 +16,6 @@ use std::os::fd::AsRawFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::sync::stop::Stop;
 use crate::sync::{Condvar, LockRank, Mutex};
 
 /// So many may be introducing themselves at a time. Each takes a file descriptor, of which a process often has 1024.
@@ -71,14 +70,12 @@ struct State {
 pub(super) struct Crowd {
     state: Mutex<State>,
     changed: Condvar,
-    /// Set when the node stops.
-    pub(super) stop: Stop,
 }
 
 impl Default for Crowd {
     fn default() -> Crowd {
         let state = Mutex::new(LockRank::CrowdState, State::default());
-        Crowd { state, changed: Condvar::default(), stop: Stop::default() }
+        Crowd { state, changed: Condvar::default() }
     }
 }
 
@@ -113,7 +110,7 @@ impl Crowd {
                 return;
             }
             match accept() {
-                _ if self.stop.is_set() => return,
+                _ if self.state.lock().closed => return,
                 Ok(socket) => let_in(number, socket),
                 // No descriptors are left, as a rule: one may come free when a caller leaves.
                 Err(_) => drop(self.changed.wait_timeout(self.state.lock(), GRACE)),
@@ -130,7 +127,12 @@ impl Crowd {
     ) {
         let since = Instant::now();
         let caller = Caller { number, socket, since, round_trip, heard: false, evicted: false };
-        self.state.lock().callers.push(caller);
+        let mut state = self.state.lock();
+        if state.closed {
+            shut_down(&*caller.socket);
+        }
+        state.callers.push(caller);
+        drop(state);
         if std::thread::Builder::new().name("tweed-greet".into()).spawn(greet).is_err() {
             self.leave(number);
         }
@@ -168,7 +170,6 @@ impl Crowd {
 
     /// Sends all callers away, and wakes the thread that serves, which then sees that it is to stop.
     pub(super) fn close(&self, listener: &impl AsRawFd) {
-        self.stop.set();
         let mut state = self.state.lock();
         state.closed = true;
         // It ends an `accept` that waits.

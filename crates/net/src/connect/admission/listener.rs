@@ -62,7 +62,7 @@ impl Listener {
         let place = (Arc::clone(&socket) as Arc<_>, round_trip(&socket));
         self.crowd.enter(number, place, move || {
             let crowd = &listener.crowd;
-            let met = connector.admit_wire(socket, &crowd.stop, || crowd.note_heard(number));
+            let met = connector.admit_wire(socket, || crowd.note_heard(number));
             let evicted = crowd.leave(number);
             if let Err(refusal) = met {
                 connector.refuse(&from.to_string(), &if evicted { Refusal::Crowd } else { refusal });

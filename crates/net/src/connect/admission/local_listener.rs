@@ -55,7 +55,7 @@ impl LocalListener {
     /// Once the caller is through it has left the crowd: nobody shuts a link that stands.
     fn greet(&self, connector: &Connector, number: u64, socket: Arc<UnixStream>) -> Result<(), Refusal> {
         let crowd = &self.crowd;
-        let met = connector.hear_neighbour(&socket, &crowd.stop, || crowd.note_heard(number));
+        let met = connector.hear_neighbour(&socket, || crowd.note_heard(number));
         if crowd.leave(number) {
             return Err(Refusal::Crowd);
         }
