@@ -39,11 +39,16 @@ class Siege(NamedTuple):
     rates: dict[str, float]
 
 
-_RATES = dict.fromkeys(
-    ("garbage", "claims of 4 GiB", "half a handshake", "a handshake heard before", "wrong secret"), 250.0
+_KINDS = (
+    "garbage",
+    "claims of 4 GiB",
+    "half a handshake",
+    "a handshake heard before",
+    "wrong secret",
+    "silence",
 )
 #: 10,000 connections in all, if the stranger gets the time for them.
-FULL = Siege(5, 0.8, {**_RATES, "silence": 1250.0})
+FULL = Siege(5, 0.7, {**dict.fromkeys(_KINDS, 250.0), "a flood of silence": 1400.0})
 QUICK = FULL._replace(blocks=2)
 
 

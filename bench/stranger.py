@@ -50,6 +50,7 @@ SAYS: dict[str, Callable[[_Said], bytes]] = {
     "half a handshake": lambda said: said.preamble + said.first,
     "a handshake heard before": b"".join,
     "silence": lambda said: b"",
+    "a flood of silence": lambda said: b"",
 }
 #: What it does as a whole tweed.
 IMPOSTOR = "wrong secret"
