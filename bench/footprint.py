@@ -63,13 +63,24 @@ def _growth(rank: int, ranks: int, name: str, size_bytes: int) -> tuple[int, int
     side = SIDES[name]
     group, tensor = side.group(), side.tensor(size_bytes // 4).fill_(0)
     dist.barrier(group)
-    Path("/proc/self/clear_refs").write_text(_RESET_PEAK)
-    proportional, resident = _proportional(), _status("VmRSS")
-    with _watched() as seen:
+    proportional, before = _proportional(), resident()
+    with peak() as most, _watched() as seen:
         for _ in range(_CALLS):
             dist.all_reduce(tensor, group=group)
         dist.barrier(group)  # none leaves while another looks: memory shared by fewer counts for more
-    return max(seen) - proportional, _status("VmHWM") - resident
+    return max(seen) - proportional, most() - before
+
+
+def resident() -> int:
+    """Bytes of this process that lie in memory now."""
+    return _status("VmRSS")
+
+
+@contextmanager
+def peak() -> Iterator[Callable[[], int]]:
+    """Gives what tells the most resident memory since now."""
+    Path("/proc/self/clear_refs").write_text(_RESET_PEAK)
+    yield lambda: _status("VmHWM")
 
 
 @contextmanager

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from bench import (
     builders,
     collectives,
+    doors,
     emulator,
     fitting,
     footprint,
@@ -34,6 +35,7 @@ FULL: dict[str, Part] = {
     "shared": lambda: shared.flows(shared.FULL),
     "training": lambda: training.steps(4, training.FULL),
     "memory": lambda: footprint.extra((25 << 20, 100 << 20)),
+    "strangers": lambda: doors.besieged(doors.FULL),
     "kernels": memory.kernels,
     "sparse": sparse.rows,
     "quantise": quant.rows,
@@ -54,6 +56,7 @@ QUICK: dict[str, Part] = {
     "shared": lambda: shared.flows(shared.QUICK),
     "training": lambda: training.steps(4, training.QUICK),
     "memory": lambda: footprint.extra((25 << 20,)),
+    "strangers": lambda: doors.besieged(doors.QUICK),
     "schedules": lambda: schedules.built((8, 64)),
     "simulator": lambda: simulator.events((8, 64)),
     "builders": lambda: builders.built(builders.QUICK),

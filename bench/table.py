@@ -77,6 +77,7 @@ _SECTIONS = (
     sparse.kernels,
     tabled.training,
     tabled.memory,
+    tabled.strangers,
     tabled.schedules,
     tabled.simulator,
     growth.builders,

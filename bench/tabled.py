@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from bench import doors
 from bench.cases import Case, cases
 from bench.compared import both
 from bench.run import Row
@@ -75,6 +76,26 @@ def _grown(row: Row) -> Iterator[str]:
     for kind in ("proportional_bytes", "resident_bytes"):
         yield f"{max(row[kind]) / (1 << 20):.1f} MB"
         yield f"{copies(row, kind):.2f}"
+
+
+def strangers(rows: Sequence[Row]) -> str:
+    """A step with strangers at the doors, over one without; bold where it takes more than a tenth longer."""
+    body = [_attacked(row) for row in rows if row["part"] == doors.PART]
+    head = ("strangers", "calls", "refused", "quiet step", "attacked step", "median", "p99", "memory")
+    head += ("memory, quiet", "steps")
+    return f"## Strangers at the doors of a run\n\n{grid(head, body)}" if body else ""
+
+
+def _attacked(row: Row) -> Iterator[str]:
+    yield from (row["side"], f"{row['callers']}, {row['calls_per_s']:g} a second")
+    yield ", ".join(f"{count} {reason}" for reason, count in row["refused"].items())
+    for side in ("quiet", "attacked"):
+        yield f"{seconds(row[f'{side}_median_s'])} / {seconds(row[f'{side}_p99_s'])}"
+    for figure in ("median_s", "p99_s"):
+        ratio = row[f"attacked_{figure}"] / row[f"quiet_{figure}"]
+        yield f"{ratio:.2f}x" if ratio <= doors.GOAL else f"**{ratio:.2f}x**"
+    yield from (f"{row[name] / (1 << 20):.1f} MB" for name in ("grown_bytes", "quiet_grown_bytes"))
+    yield f"{row['steps']} / {row['attacked_steps']}"
 
 
 def schedules(rows: Sequence[Row]) -> str:

@@ -6,6 +6,7 @@ import pytest
 
 from bench import (
     collectives,
+    doors,
     emulated,
     emulator,
     example,
@@ -22,6 +23,7 @@ from bench import (
     shared,
     simulator,
     sparse,
+    stranger,
     table,
     tabled,
     training,
@@ -443,3 +445,28 @@ Avx2
     assert lines(page, "| threshold, Avx2 |", "0.50", "**no**")
     assert lines(page, "| threshold, fed, Avx2 |", "0.60", "yes")
     assert lines(page, "| Avx2 | threshold, fed | 9.00 ms | 18.0 | 0.60 |")
+
+
+def test_a_recording_is_cut_into_its_messages() -> None:
+    said = stranger.cut(b"p" * 12 + b"\1\0\2ab" + b"\1\0\1c")
+    assert said == (b"p" * 12, b"\1\0\2ab", b"\1\0\1c")
+
+
+def test_strangers_are_set_against_quiet_steps() -> None:
+    quiet, attacked = doors.Block([0.01, 0.02], 0), doors.Block([0.01, 0.05], 3 * MB)
+    slower = doors.Block([0.02, 0.03], MB)
+    seen = [
+        doors.Seen([quiet], [attacked], 7, {"garbled": 3}),
+        doors.Seen([slower], [slower], 0, {"garbled": 1, "secret": 3}),
+    ]
+    row = doors.row("garbage", 200.0, seen)
+    assert (row["quiet_median_s"], row["attacked_p99_s"], row["callers"]) == (0.025, 0.05, 7)
+    assert (row["grown_bytes"], row["refused"]) == (3 * MB, {"garbled": 4, "secret": 3})
+    page = table.page([row])
+    assert lines(page, "| garbage | 7, 200 a second | 4 garbled, 3 secret |", "**1.40x**", "| 3.0 MB |")
+
+
+def test_live_strangers_are_refused() -> None:
+    rates = dict.fromkeys(("garbage", "a handshake heard before", "wrong secret"), 100.0)
+    for row in doors.besieged(doors.Siege(1, 0.2, rates)):
+        assert row["callers"] > 0 and sum(row["refused"].values()) > 0, row

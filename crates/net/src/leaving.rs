@@ -32,7 +32,7 @@ impl Node {
         if threads.is_empty() {
             return;
         }
-        let joined = std::mem::take(&mut *self.joined.lock());
+        let joined = self.joined.lock().take().unwrap_or_default();
         let driver = Arc::clone(self.driver());
         // Calls that end call back, and who never comes back from that must not hold up the end of the process.
         let closing = std::thread::Builder::new().name("tweed-leave".into()).spawn(move || {
@@ -53,6 +53,7 @@ impl Node {
         if let Some(listener) = &self.connector.listener {
             listener.close();
         }
+        self.connector.local_listener.close();
         self.driver().watcher.wake();
         self.driver().ring();
         self.driver().callbacks.stop(LAST_CALLBACK);
@@ -66,7 +67,9 @@ impl Driver {
         let mut engine = self.engine.lock();
         engine.save_traces();
         engine.send_bye();
+        let lines = engine.take_lines();
         self.release(engine);
+        lines.iter().for_each(|line| crate::stderr::print_line(line));
     }
 
     /// Lets the threads work until `done`, or until it is too late. It looks every few milliseconds: what is done once

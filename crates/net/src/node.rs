@@ -4,12 +4,14 @@ use std::io;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
+use tweed_proto::engine::members::Members;
 use tweed_proto::engine::EngineError;
 
 use crate::connect::connector::Connector;
 use crate::connect::options::{GroupSpec, NodeOptions};
 use crate::engine::callbacks::Callbacks;
 use crate::engine::driver::Driver;
+use crate::engine::peer_status::PeerStatus;
 use crate::group::Group;
 use crate::operation::plans::Plans;
 use crate::sync::{LockRank, Mutex};
@@ -19,8 +21,8 @@ pub struct Node {
     pub(crate) connector: Arc<Connector>,
     /// Empty once it has left.
     pub(crate) threads: Mutex<Vec<JoinHandle<()>>>,
-    /// The numbers of all groups that it has joined.
-    pub(crate) joined: Mutex<Vec<u32>>,
+    /// The numbers of all groups that it has joined; `None` once it has left.
+    pub(crate) joined: Mutex<Option<Vec<u32>>>,
 }
 
 impl Node {
@@ -31,8 +33,9 @@ impl Node {
             std::thread::Builder::new().name(name.into()).spawn(run)
         };
         let one = Arc::clone(&connector);
-        let watch = move || watcher.run(&one.driver, &|socket| one.greet_local(socket));
-        let mut threads = vec![spawn("tweed-watch", Box::new(watch))];
+        let mut threads = vec![spawn("tweed-watch", Box::new(move || watcher.run(&one.driver)))];
+        let (one, local) = (Arc::clone(&connector), Arc::clone(&connector.local_listener));
+        threads.push(spawn("tweed-local", Box::new(move || local.run(&one))));
         if let Some(listener) = connector.listener.clone() {
             let one = Arc::clone(&connector);
             threads.push(spawn("tweed-listen", Box::new(move || listener.run(&one))));
@@ -41,7 +44,7 @@ impl Node {
         let threads = Callbacks::start(&connector.driver).and(threads);
         let threads = threads.map_err(|e| EngineError::setup("the engine's threads cannot be started", e))?;
         let threads = Mutex::new(LockRank::NodeThreads, threads);
-        Ok(Node { connector, threads, joined: Mutex::new(LockRank::Joined, Vec::new()) })
+        Ok(Node { connector, threads, joined: Mutex::new(LockRank::Joined, Some(Vec::new())) })
     }
 
     pub(crate) fn driver(&self) -> &Arc<Driver> {
@@ -67,8 +70,7 @@ impl Node {
     pub fn join_unless(&self, spec: GroupSpec, interrupted: &dyn Fn() -> bool) -> Result<Group, EngineError> {
         self.driver().check_process()?;
         if self.driver().is_stopping() {
-            let text = format!("group {:?}: the engine has left the network, as the process ends", spec.name);
-            return Err(EngineError::Usage(text));
+            return Err(left(&spec.name));
         }
         if let Some(why) = spec.config.objection(spec.descriptors.len() as u32) {
             return Err(EngineError::Usage(format!("group {:?}: {why}", spec.name)));
@@ -79,13 +81,23 @@ impl Node {
         let met = self.connector.meet_all(&spec, interrupted);
         let (members, status) = met.inspect_err(|_| self.driver().close_group(spec.number))?;
         let members = Arc::new(members);
-        let mut engine = self.driver().engine.lock();
-        engine.open_group(Arc::clone(&members))?;
-        engine.host.status.insert(members.number, status);
-        drop(engine);
+        if !self.open_group(&members, status)? {
+            self.driver().close_group(spec.number);
+            return Err(left(&spec.name));
+        }
         self.driver().ring();
-        self.joined.lock().push(spec.number);
         Ok(Group::new(Arc::clone(&self.connector), members, plans))
+    }
+
+    /// `false` if the node has left meanwhile. `leave` closes what is listed, so nothing is opened without being listed.
+    fn open_group(&self, members: &Arc<Members>, status: Vec<PeerStatus>) -> Result<bool, EngineError> {
+        let mut joined = self.joined.lock();
+        let Some(numbers) = &mut *joined else { return Ok(false) };
+        let mut engine = self.driver().engine.lock();
+        engine.open_group(Arc::clone(members))?;
+        engine.host.status.insert(members.number, status);
+        numbers.push(members.number);
+        Ok(true)
     }
 
     /// Shared memory that peers on this host read and write in place.
@@ -101,6 +113,10 @@ impl Node {
     pub fn free(&self, address: *mut u8) {
         self.driver().free(address);
     }
+}
+
+fn left(group: &str) -> EngineError {
+    EngineError::Usage(format!("group {group:?}: the engine has left the network, as the process ends"))
 }
 
 impl Drop for Node {

@@ -1,12 +1,18 @@
 //! A node that leaves: what it had sent arrives, and what it had under way ends.
 
+mod strangers;
 mod support;
 
-use std::sync::Barrier;
+use std::io::Read;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixStream};
+use std::sync::{mpsc, Barrier};
+use std::time::{Duration, Instant};
 
+use strangers::field;
 use support::{complete, join, options, request, PATIENCE};
 use tweed_kernels::ReduceOp;
-use tweed_net::{EngineError, Node, Operation, Segment};
+use tweed_net::{EngineError, GroupConfig, GroupSpec, Node, Operation, Segment};
 
 fn nodes(wire_only: bool) -> (Vec<Node>, Vec<Vec<u8>>) {
     let nodes: Vec<Node> = (0..2).map(|_| Node::start(options(wire_only)).expect("a node starts")).collect();
@@ -63,4 +69,55 @@ fn a_call_under_way_is_aborted_and_later_ones_are_refused() {
         });
         nodes[0].leave();
     }
+}
+
+/// `leave` closes the groups that it knows of, and this one comes about after it has looked.
+#[test]
+fn a_group_that_comes_about_while_the_node_leaves_is_refused() {
+    let (mut nodes, _) = nodes(true);
+    // The first calls, and the second listens only once it joins.
+    nodes.sort_by_key(|node| field(&node.descriptor(), "uid"));
+    let descriptors: Vec<_> = nodes.iter().map(Node::descriptor).collect();
+    let spec = |rank| GroupSpec {
+        name: "late".into(),
+        number: 3,
+        rank,
+        descriptors: descriptors.clone(),
+        rows: vec![],
+        timeout: PATIENCE,
+        config: GroupConfig::default(),
+    };
+    let (has_left, left) = mpsc::channel();
+    let joined = std::thread::scope(|scope| {
+        let (second, spec) = (&nodes[1], &spec);
+        scope.spawn(move || {
+            left.recv().expect("the first leaves");
+            second.join(spec(1)).map(|_| ())
+        });
+        nodes[0].join_unless(spec(0), &|| {
+            nodes[0].leave();
+            let _ = has_left.send(());
+            false
+        })
+    });
+    let Err(EngineError::Usage(text)) = joined.map(|_| ()) else { panic!("it has left") };
+    assert!(text.contains("has left the network"), "{text}");
+}
+
+#[test]
+fn who_calls_from_this_host_and_is_silent_holds_up_no_end() {
+    let node = Node::start(options(false)).expect("a node starts");
+    let name = SocketAddr::from_abstract_name(field(&node.descriptor(), "local")).unwrap();
+    let mut callers = [(); 3].map(|()| UnixStream::connect_addr(&name).unwrap());
+    // By its first words all are being heard.
+    callers.iter_mut().for_each(|caller| caller.read_exact(&mut [0; 3]).unwrap());
+    let begin = Instant::now();
+    node.leave();
+    callers.iter_mut().for_each(|caller| drop(caller.read_to_end(&mut Vec::new())));
+    assert!(
+        begin.elapsed() < Duration::from_secs(2),
+        "an introduction may take longer: {:?}",
+        begin.elapsed()
+    );
+    assert!(UnixStream::connect_addr(&name).is_err(), "nobody listens any more");
 }

@@ -6,6 +6,8 @@ mod support;
 use std::cell::Cell;
 use std::net::{SocketAddr, TcpStream};
 use std::os::fd::RawFd;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr as SocketAddrUnix, UnixStream};
 use std::process::{Child, Command};
 use std::sync::{Arc, Barrier};
 
@@ -318,4 +320,26 @@ fn who_has_called_and_says_no_more_makes_room() {
     assert_eq!(sums, [Ok(3.0), Ok(3.0)]);
     until("a crowd", || nodes[called].refused().iter().any(|&(reason, n)| reason == "crowd" && n > 0));
     drop(stalled);
+}
+
+#[test]
+fn a_crowd_of_silent_processes_of_this_host_makes_room() {
+    let nodes = [start(false), start(false)];
+    let descriptors: Vec<_> = nodes.iter().map(Node::descriptor).collect();
+    let called = usize::from(field(&descriptors[0], "uid") < field(&descriptors[1], "uid"));
+    let name = SocketAddrUnix::from_abstract_name(field(&descriptors[called], "local")).unwrap();
+    let silent: Vec<UnixStream> = (0..600).map(|_| UnixStream::connect_addr(&name).unwrap()).collect();
+    let sums = meet(&nodes, &descriptors, (3, &GroupConfig::default()), |_, _| {});
+    assert_eq!(sums, [Ok(3.0), Ok(3.0)]);
+    until("a crowd", || nodes[called].refused().iter().any(|&(reason, n)| reason == "crowd" && n > 0));
+    let greeting = threads_named("tweed-greet");
+    assert!(greeting <= 2 * 256, "{greeting} threads hear callers out");
+    drop(silent);
+}
+
+/// How many threads of this process have that name.
+fn threads_named(name: &str) -> usize {
+    let threads = std::fs::read_dir("/proc/self/task").unwrap().flatten();
+    let called = |thread: &std::fs::DirEntry| std::fs::read_to_string(thread.path().join("comm"));
+    threads.filter(|thread| called(thread).is_ok_and(|found| found.trim() == name)).count()
 }

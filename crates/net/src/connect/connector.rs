@@ -2,8 +2,6 @@
 
 use std::io;
 use std::net::IpAddr;
-use std::os::linux::net::SocketAddrExt;
-use std::os::unix::net::{SocketAddr, UnixListener};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -13,6 +11,7 @@ use tweed_proto::engine::EngineError;
 use tweed_proto::late::Limits;
 
 use crate::connect::admission::listener::Listener;
+use crate::connect::admission::local_listener::LocalListener;
 use crate::connect::admission::pending::Pending;
 use crate::connect::admission::{Keys, Refusals};
 use crate::connect::descriptor::{boot_id, host_name, network_id, random_hex, PeerDescriptor};
@@ -37,6 +36,7 @@ pub(crate) struct Connector {
     pub(super) keys: Option<Keys>,
     /// `None` if it only dials out.
     pub(crate) listener: Option<Arc<Listener>>,
+    pub(crate) local_listener: Arc<LocalListener>,
     /// Which processes it has met, by which calls.
     pub(super) directory: Mutex<Directory<Key>>,
     /// How many calls it has made.
@@ -65,8 +65,7 @@ impl Connector {
     ) -> io::Result<(Arc<Connector>, Watcher)> {
         // Every user of the host can list the names of local sockets, so it is none by which anything else is known.
         let local_name = format!("tweed-{}", random_hex()?);
-        let local = UnixListener::bind_addr(&SocketAddr::from_abstract_name(&local_name)?)?;
-        crate::link::fork::shut_in_children(&local);
+        let local_listener = Arc::new(LocalListener::bind(&local_name)?);
         let descriptor = PeerDescriptor {
             protocol: PROTOCOL,
             key: keys.as_ref().map(|k| hex(&k.identity.public)),
@@ -83,7 +82,7 @@ impl Connector {
             wire_only: options.wire_only,
             broken: Vec::new(),
         };
-        let (driver, watcher) = Driver::open(local, options.deadline, options.traces.clone())?;
+        let (driver, watcher) = Driver::open(options.deadline, options.traces.clone())?;
         let connector = Connector {
             options,
             descriptor,
@@ -91,6 +90,7 @@ impl Connector {
             joining: Mutex::new(LockRank::Joining, ()),
             keys,
             listener,
+            local_listener,
             directory: Mutex::new(LockRank::Directory, Directory::default()),
             attempts: AtomicU64::new(0),
             pending: Mutex::new(LockRank::Pending, Pending::default()),

@@ -11,10 +11,11 @@ use tweed_proto::Reach;
 
 use crate::connect::admission::deadline_stream::DeadlineStream;
 use crate::connect::agreement::Agreement;
+use crate::connect::backoff::{seed, Backoff};
 use crate::connect::connector::Connector;
 use crate::connect::descriptor::PeerDescriptor;
 use crate::connect::invite::GroupPeers;
-use crate::connect::local_handshake::{dial_local, Home};
+use crate::connect::local_handshake::{dial_local, Greeting, Home};
 use crate::connect::meeting::Meeting;
 use crate::connect::options::GroupSpec;
 use crate::connect::tcp_handshake::Call;
@@ -24,7 +25,7 @@ use crate::engine::watcher::Watch;
 use crate::framing::Refusal;
 use crate::link::stream::{Socket, Stream};
 use crate::secure::Key;
-use crate::sync::stop::{Stop, SLICE};
+use crate::sync::stop::SLICE;
 use crate::sync::MutexGuard;
 use tweed_proto::engine::EngineError;
 use tweed_proto::engine::Event;
@@ -126,8 +127,20 @@ impl Connector {
         self.descriptor.dials(descriptor) == Some(true)
     }
 
-    /// Calls a process of this host.
+    /// Calls a process of this host; again, if a crowd there took its place.
     pub(crate) fn dial_neighbour(self: &Arc<Self>, call: &Call<'_>) -> Result<(), Refusal> {
+        let mut backoff = Backoff::new(seed(&[&self.descriptor.uid, &call.descriptor.uid], 0));
+        let begin = Instant::now();
+        loop {
+            let called = self.dial_neighbour_once(call);
+            let again = called == Err(Refusal::HungUp) && begin.elapsed() < self.limits().greet;
+            if !again || !call.stop.sleep(backoff.next_pause(), call.deadline) {
+                return called;
+            }
+        }
+    }
+
+    fn dial_neighbour_once(&self, call: &Call<'_>) -> Result<(), Refusal> {
         let socket = dial_local(&call.descriptor.local)?;
         crate::link::fork::shut_in_children(&socket);
         check_user(&socket)?;
@@ -136,30 +149,19 @@ impl Connector {
         self.add_neighbour((&call.descriptor.uid, call.attempt), &call.descriptor.host, shared, socket)
     }
 
-    /// Somebody called on the local socket. Introductions block, so each has a thread of its own.
-    pub(crate) fn greet_local(self: &Arc<Self>, socket: UnixStream) {
-        if let Err(refusal) = check_user(&socket) {
-            return self.refuse("a process on this host", &refusal);
-        }
-        let connector = Arc::clone(self);
-        let greet = move || {
-            if let Err(refusal) = connector.admit_neighbour(socket) {
-                connector.refuse("a process on this host", &refusal);
-            }
-        };
-        let _ = std::thread::Builder::new().name("tweed-greet".into()).spawn(greet);
-    }
-
-    fn admit_neighbour(&self, socket: UnixStream) -> Result<(), Refusal> {
-        crate::link::fork::shut_in_children(&socket);
+    /// Hears a process of this host out that has called. `heard` is called once it has proven that it may.
+    pub(super) fn hear_neighbour(
+        &self,
+        socket: &UnixStream,
+        heard: impl FnOnce(),
+    ) -> Result<(Greeting, Shared), Refusal> {
+        crate::link::fork::shut_in_children(socket);
         socket.set_nonblocking(true)?;
-        let stop = Stop::default();
-        let mut wire = DeadlineStream::new(&socket, self.limits().greet, &stop);
-        let (theirs, shared) = self.home().answer(&mut wire)?;
-        self.add_neighbour((&theirs.uid, theirs.attempt), &theirs.host, shared, socket)
+        let mut wire = DeadlineStream::until_shut(socket, self.limits().greet);
+        self.home().answer(&mut wire, heard)
     }
 
-    fn add_neighbour(
+    pub(super) fn add_neighbour(
         &self,
         (uid, attempt): (&str, u64),
         host: &str,
@@ -222,7 +224,7 @@ fn later(start: Instant, after: Duration) -> Instant {
 }
 
 /// Only processes of this user may share memory with this one.
-fn check_user(socket: &UnixStream) -> Result<(), Refusal> {
+pub(super) fn check_user(socket: &UnixStream) -> Result<(), Refusal> {
     // SAFETY: a plain question.
     let own = unsafe { libc::geteuid() };
     match credentials(socket) {

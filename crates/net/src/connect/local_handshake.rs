@@ -122,9 +122,23 @@ impl Home<'_> {
         let challenge = frame::read(&mut *wire, Kind::Challenge, MAX_GREETING)?;
         let challenge = String::from_utf8(challenge).map_err(|_| Refusal::Garbled("a challenge"))?;
         let area = self.new_area()?;
+        let greeted = self.greet(wire, descriptor, (attempt, area, &challenge));
+        // Until memory is passed nobody else can reach the area.
+        let theirs = greeted.inspect_err(|_| self.arena.give(area))?;
+        send_descriptor(wire, self.arena.file())?;
+        let memory = receive_descriptor(wire)?;
+        Ok(self.share(&memory, &theirs, area)?)
+    }
+
+    fn greet(
+        &self,
+        wire: &mut Wire<'_>,
+        descriptor: &PeerDescriptor,
+        (attempt, area, challenge): (u64, u64, &str),
+    ) -> Result<Greeting, Refusal> {
         let mut ours = Greeting { attempt, challenge: random_hex()?, ..self.greeting(area) };
         let unsigned = ours.clone();
-        let transcript = unsigned.transcript(descriptor, &challenge);
+        let transcript = unsigned.transcript(descriptor, challenge);
         self.sign(&mut ours, &transcript, Role::Caller);
         frame::write(&mut *wire, Kind::Greeting, &ours.encode())?;
         let theirs = read_greeting(&frame::read(&mut *wire, Kind::Greeting, MAX_GREETING)?)?;
@@ -132,13 +146,15 @@ impl Home<'_> {
             return Err(Refusal::Stranger);
         }
         self.verify(&theirs, &transcript, Role::Called)?;
-        send_descriptor(wire, self.arena.file())?;
-        let memory = receive_descriptor(wire)?;
-        Ok(self.share(&memory, &theirs, area)?)
+        Ok(theirs)
     }
 
-    /// The side that is called.
-    pub(crate) fn answer(&self, wire: &mut Wire<'_>) -> Result<(Greeting, Shared), Refusal> {
+    /// The side that is called; `heard` is called once the caller has proven that it belongs to the run.
+    pub(crate) fn answer(
+        &self,
+        wire: &mut Wire<'_>,
+        heard: impl FnOnce(),
+    ) -> Result<(Greeting, Shared), Refusal> {
         let challenge = random_hex()?;
         frame::write(&mut *wire, Kind::Challenge, challenge.as_bytes())?;
         let theirs = read_greeting(&frame::read(&mut *wire, Kind::Greeting, MAX_GREETING)?)?;
@@ -147,6 +163,7 @@ impl Home<'_> {
             let _ = frame::write(&mut *wire, Kind::Refused, &[refusal.code()]);
             return Err(refusal);
         }
+        heard();
         let area = self.new_area()?;
         let mut ours = self.greeting(area);
         self.sign(&mut ours, &transcript, Role::Called);

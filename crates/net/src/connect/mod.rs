@@ -19,12 +19,12 @@
 //! 5. `add_peer` gives the peer a number, enters it in the directory, and hands its streams to the watcher;
 //! 6. with `transport="ltp"`, members that are far invite each other to their sockets for packets.
 //!
-//! Each caller has a thread of its own, as introductions block. The listener bounds how many come over wires; processes
-//! of the same user on this host are not bounded. All waits for another process are within a deadline, and those of a
-//! meeting and of the listener end within a slice by `Stop`.
+//! Each caller has a thread of its own, as introductions block. The two listeners bound how many come at a time, over
+//! wires and from this host. All waits for another process are within a deadline, and those of a meeting end
+//! within a slice by `Stop`; those of the listeners' callers, when their sockets are shut down.
 //!
 //! Locks: `joining`, over all of this; `pending`, then `failed`; `pending`, then the engine or the `directory`; the
-//! engine, then the `directory`. The listener's `state` and `refusals`, with nothing under them. While `interrupted` is
+//! engine, then the `directory`. A crowd's `state` and `refusals`, with nothing under them. While `interrupted` is
 //! asked, which may run code of the caller's, none is held but `joining`. `met` is notified after `pending` was taken, so
 //! no change is missed.
 //!

@@ -120,15 +120,10 @@ impl Connector {
 
     /// Hears a caller out, and keeps it pending until a group names it. `heard` is called once it has shown that it is
     /// a tweed of our kind.
-    pub(crate) fn admit_wire(
-        &self,
-        socket: Arc<TcpStream>,
-        stop: &Stop,
-        heard: impl FnOnce(),
-    ) -> Result<(), Refusal> {
+    pub(crate) fn admit_wire(&self, socket: Arc<TcpStream>, heard: impl FnOnce()) -> Result<(), Refusal> {
         socket.set_nonblocking(true)?;
         self.prepare(&socket)?;
-        let mut wire = DeadlineStream::new(&*socket, self.limits().greet, stop);
+        let mut wire = DeadlineStream::until_shut(&*socket, self.limits().greet);
         preamble::exchange(&mut wire, self.keys.is_some())?;
         heard();
         let greeted = self.hear(&mut wire);

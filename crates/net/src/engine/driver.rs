@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
@@ -42,15 +41,14 @@ pub(crate) struct Driver {
 }
 
 impl Driver {
-    /// Processes of this host will call on `local`, which the watcher takes over. No thread runs yet.
+    /// No thread runs yet.
     pub(crate) fn open(
-        local: UnixListener,
         deadline: Option<Duration>,
         traces: Option<PathBuf>,
     ) -> io::Result<(Arc<Driver>, Watcher)> {
         let arena = Arc::new(Arena::new()?);
         let page = arena.take(size_of::<ProcessPage>() as u64).ok_or(io::ErrorKind::OutOfMemory)?;
-        let (watcher, handle) = Watcher::new(local)?;
+        let (watcher, handle) = Watcher::new()?;
         let settings = Settings {
             deadline,
             records: traces.is_some(),
@@ -70,6 +68,7 @@ impl Driver {
             unsealed: Vec::new(),
             datagrams: BTreeMap::new(),
             status: BTreeMap::new(),
+            lines: Vec::new(),
         };
         let driver = Driver {
             process: std::process::id(),

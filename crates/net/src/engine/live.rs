@@ -69,6 +69,8 @@ pub(crate) struct Live {
     pub(crate) datagrams: BTreeMap<u64, Arc<Datagrams>>,
     /// By group and rank.
     pub(crate) status: BTreeMap<u32, Vec<PeerStatus>>,
+    /// To be printed once the engine's lock is free.
+    pub(crate) lines: Vec<String>,
 }
 
 impl Live {
@@ -148,10 +150,9 @@ impl Host for Live {
         let Some(offset) = self.arena.mapping().offset_of(at.as_ptr(), bytes) else { return };
         if let Err(error) = self.withdrawn.withdraw(&self.arena, offset, bytes) {
             // Better no process than wrong numbers.
-            crate::stderr::print_line(&format!(
+            crate::stderr::print_and_abort(&format!(
                 "tweed: a peer is stopped while it writes to this process's memory, which cannot be taken away from it ({error})"
             ));
-            std::process::abort();
         }
     }
 
@@ -282,10 +283,45 @@ impl Host for Live {
         let saved = std::fs::create_dir_all(folder)
             .and_then(|()| std::fs::write(folder.join(name), trace.to_string()));
         if let Err(error) = saved {
-            crate::stderr::print_line(&format!(
-                "tweed: a trace cannot be written to {}: {error}",
-                folder.display()
-            ));
+            self.lines.push(format!("tweed: a trace cannot be written to {}: {error}", folder.display()));
         }
+    }
+
+    fn take_lines(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.lines)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tweed_proto::{Layout, Reach};
+    use tweed_schedule::{Collective, Draft, Schedule};
+
+    use super::super::driver::Driver;
+    use super::*;
+
+    fn trace() -> Trace {
+        let (collective, sends) = (Collective::AllReduce, Vec::new());
+        let draft =
+            Draft { name: "alone".into(), collective, root: 0, ranks: 1, chunks: 1, sends, topology: None };
+        let reach = vec![Reach::Shared];
+        let layout = Layout { chunk_bytes: vec![4], piece: 4, window: 1, in_place: false, reach };
+        let schedule = Schedule::new(draft).expect("one rank need send nothing");
+        Trace { schedule, rank: 0, layout, entries: Vec::new() }
+    }
+
+    /// Whoever reads stderr may be slow, and all ranks would wait for it.
+    #[test]
+    fn what_is_wrong_with_a_trace_is_said_once_the_lock_is_free() {
+        let file = std::env::temp_dir().join(format!("tweed-no-folder-{}", std::process::id()));
+        std::fs::write(&file, "").expect("a file can be made");
+        let opened = Driver::open(None, Some(file.join("traces")));
+        let (driver, _watcher) = opened.expect("a driver can be made");
+        let mut engine = driver.engine.lock();
+        engine.host.save_trace("a.trace", &trace());
+        let lines = engine.take_lines();
+        drop(engine);
+        std::fs::remove_file(&file).expect("it is there");
+        assert!(lines.len() == 1 && lines[0].contains("a trace cannot be written"), "{lines:?}");
     }
 }

@@ -33,8 +33,8 @@
 //! `sync::lock_order`.
 //!
 //! What cannot happen: a callback, a line on stderr or a caller's wake-up under the engine's lock (but for the line of a
-//! process that is about to abort, and of a trace that cannot be written); two that put into one shared queue; a deadline
-//! that passes while all sleep.
+//! process that is about to abort, which waits for no reader); two that put into one shared queue; a deadline that passes
+//! while all sleep.
 
 pub(crate) mod callbacks;
 pub(crate) mod driver;

@@ -1,9 +1,8 @@
-//! The thread that watches sockets: greets who calls, reads what comes over wires, and sees peers go.
+//! The thread that watches sockets: reads what comes over wires, and sees peers go.
 
 use std::collections::HashMap;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
-use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::Arc;
 
 use mio::unix::SourceFd;
@@ -19,7 +18,6 @@ use crate::operation::compute::compute;
 use crate::sync::{LockRank, Mutex, MutexGuard};
 
 const WAKE: Token = Token(0);
-const LOCAL: Token = Token(1);
 
 /// Something new to watch.
 pub(crate) enum Watch {
@@ -57,25 +55,21 @@ impl WatcherHandle {
 /// The watcher's own state.
 pub(crate) struct Watcher {
     poll: Poll,
-    local: mio::net::UnixListener,
     sources: HashMap<Token, Source>,
     next: usize,
 }
 
 impl Watcher {
-    /// Takes over the listener for neighbours.
-    pub(crate) fn new(local: UnixListener) -> io::Result<(Watcher, WatcherHandle)> {
-        local.set_nonblocking(true)?;
+    /// It watches nothing yet.
+    pub(crate) fn new() -> io::Result<(Watcher, WatcherHandle)> {
         let poll = Poll::new()?;
         let waker = Waker::new(poll.registry(), WAKE)?;
-        let mut local = mio::net::UnixListener::from_std(local);
-        poll.registry().register(&mut local, LOCAL, Interest::READABLE)?;
         let handle = WatcherHandle { added: Mutex::new(LockRank::Added, Vec::new()), waker };
-        Ok((Watcher { poll, local, sources: HashMap::new(), next: 2 }, handle))
+        Ok((Watcher { poll, sources: HashMap::new(), next: 1 }, handle))
     }
 
-    /// Runs until the node stops. `greet` is called with the socket of each neighbour that calls; it must not block.
-    pub(crate) fn run(mut self, node: &Arc<Driver>, greet: &dyn Fn(UnixStream)) {
+    /// Runs until the node stops.
+    pub(crate) fn run(mut self, node: &Arc<Driver>) {
         let mut events = Events::with_capacity(64);
         while !node.is_stopping() {
             if self.poll.poll(&mut events, None).is_err() {
@@ -86,16 +80,9 @@ impl Watcher {
             for token in tokens {
                 match token {
                     WAKE => {}
-                    LOCAL => self.accept_local(greet),
                     token => self.attend(node, token),
                 }
             }
-        }
-    }
-
-    fn accept_local(&self, greet: &dyn Fn(UnixStream)) {
-        while let Ok((socket, _)) = self.local.accept() {
-            greet(UnixStream::from(OwnedFd::from(socket)));
         }
     }
 

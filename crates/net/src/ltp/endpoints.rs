@@ -65,9 +65,10 @@ impl DatagramEndpoints {
         self.came.notify_all();
     }
 
-    /// Ends all threads.
+    /// Ends all threads. Nothing is locked while it waits for them: they may be telling the engine, which drops peers.
     pub(crate) fn close(&self) {
-        self.endpoints.lock().iter().for_each(|endpoint| endpoint.datagrams.close());
+        let sockets: Vec<_> = self.endpoints.lock().iter().map(|e| Arc::clone(&e.datagrams)).collect();
+        sockets.iter().for_each(|datagrams| datagrams.close());
     }
 
     /// The socket of that number, which `open` makes if it is not there. Groups are joined one at a time, so nobody else
@@ -147,8 +148,12 @@ pub(crate) fn endpoint_number(ltp: &Ltp) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::mpsc;
     use std::time::Duration;
 
+    use tweed_proto::ltp::Outgoing;
+
+    use super::super::{DatagramOptions, Handler, Parcel};
     use super::*;
 
     #[test]
@@ -170,6 +175,51 @@ mod tests {
         let endpoints = DatagramEndpoints::default();
         (0..1000).for_each(|number| endpoints.keep(1, number, vec![0; 40]));
         assert_eq!(endpoints.offers.lock().invitations.len(), MOST_OFFERS);
+    }
+
+    /// A handler that is told of something when its socket is closed.
+    struct Told(Arc<DatagramEndpoints>, mpsc::Sender<()>);
+
+    impl Handler for Told {
+        fn buffer(&self, bytes: usize) -> Vec<u8> {
+            vec![0; bytes]
+        }
+
+        fn received(&self, _peer: usize, _parcel: Parcel) {
+            let _ = self.1.send(());
+            // By then the socket is being closed.
+            std::thread::sleep(Duration::from_millis(50));
+            self.0.drop_peer(1);
+        }
+
+        fn delivered(&self, _peer: usize, _ticket: u64, _missing: Vec<std::ops::Range<u32>>) {}
+
+        fn broken(&self, _peer: usize, _why: String) {}
+    }
+
+    #[test]
+    fn nothing_is_locked_while_a_socket_is_closed() {
+        let (endpoints, (told, coming)) = (Arc::new(DatagramEndpoints::default()), mpsc::channel());
+        let host = [127, 0, 0, 1].into();
+        let sockets = [1, 2].map(|number| {
+            let handler = Arc::new(Told(Arc::clone(&endpoints), told.clone()));
+            let open = || Datagrams::open(host, DatagramOptions::default(), handler);
+            endpoints.find_or_open(number, open).expect("a socket can be opened")
+        });
+        let invitations = sockets.each_ref().map(|socket| socket.invite(1));
+        sockets[0].accept(1, host, &invitations[1]).expect("they agree");
+        sockets[1].accept(1, host, &invitations[0]).expect("they agree");
+        let data = [7u8; 100];
+        let what = Outgoing { round: 0, tag: [0; 48], bytes: 100, value: 1, critical: vec![], lossy: false };
+        // SAFETY: the data stay as they are until both sockets are closed.
+        unsafe { sockets[0].send(1, what, data.as_ptr(), 1) };
+        coming.recv_timeout(Duration::from_secs(20)).expect("the message comes");
+        let (closing, (closed, end)) = (Arc::clone(&endpoints), mpsc::channel());
+        std::thread::spawn(move || {
+            closing.close();
+            closed.send(()).expect("the test waits");
+        });
+        end.recv_timeout(Duration::from_secs(20)).expect("it is closed, and nobody hangs");
     }
 
     /// The engine drops peers under its own lock, so who held this one and then wanted the engine would hang with it.

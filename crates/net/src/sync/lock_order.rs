@@ -38,8 +38,8 @@ pub(crate) enum LockRank {
     Inbox,
     /// `WatcherHandle::added`: what the watcher is to watch.
     Added,
-    /// `Listener::state`: the callers that have not said who they are.
-    ListenerState,
+    /// `Crowd::state`: the callers of a listener that have not said who they are.
+    CrowdState,
     /// `Refusals::by_reason`.
     Refusals,
     /// `Op::callback`.

@@ -164,4 +164,8 @@ pub trait Host {
     fn activity(&self) -> Activity;
     /// Writes down how an operation went.
     fn save_trace(&mut self, name: &str, trace: &Trace);
+    /// What people should know of what was asked of this process, to be printed once the lock is free.
+    fn take_lines(&mut self) -> Vec<String> {
+        Vec::new()
+    }
 }

@@ -245,7 +245,9 @@ impl<H: Host> Engine<H> {
 
     /// Lines for people, to be printed once the lock is free.
     pub fn take_lines(&mut self) -> Vec<String> {
-        std::mem::take(&mut self.lines)
+        let mut lines = std::mem::take(&mut self.lines);
+        lines.extend(self.host.take_lines());
+        lines
     }
 
     /// At least so many signals must come in before anything can happen; `None` if a mere acknowledgement would do.

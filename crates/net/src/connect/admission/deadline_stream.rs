@@ -8,17 +8,26 @@ use std::time::{Duration, Instant};
 
 use crate::sync::stop::{Stop, SLICE};
 
+/// What the kernel can count in one wait.
+const LONGEST_MS: u128 = i32::MAX as u128 - 1;
+
 /// See the module's documentation. The socket must not block.
 pub(crate) struct DeadlineStream<'a, S> {
     socket: &'a S,
     until: Instant,
-    stop: &'a Stop,
+    stop: Option<&'a Stop>,
 }
 
 impl<'a, S: AsRawFd> DeadlineStream<'a, S> {
     /// Everything over `socket` from now on, within `patience`.
     pub(crate) fn new(socket: &'a S, patience: Duration, stop: &'a Stop) -> DeadlineStream<'a, S> {
-        DeadlineStream { socket, until: Instant::now() + patience, stop }
+        DeadlineStream { socket, until: Instant::now() + patience, stop: Some(stop) }
+    }
+
+    /// As `new`, where whoever wants to stop it shuts the socket down: hundreds of callers that say nothing then cost no
+    /// time.
+    pub(crate) fn until_shut(socket: &'a S, patience: Duration) -> DeadlineStream<'a, S> {
+        DeadlineStream { socket, until: Instant::now() + patience, stop: None }
     }
 
     /// Repeats what would have blocked, until the socket is ready for it (`libc::POLLIN` or `POLLOUT`).
@@ -64,7 +73,7 @@ where
 /// Connects; the socket that it returns does not block.
 pub(crate) fn connect(address: SocketAddr, patience: Duration, stop: &Stop) -> io::Result<TcpStream> {
     let socket = mio::net::TcpStream::connect(address)?;
-    wait(socket.as_raw_fd(), libc::POLLOUT, Instant::now() + patience, stop)?;
+    wait(socket.as_raw_fd(), libc::POLLOUT, Instant::now() + patience, Some(stop))?;
     match socket.take_error()? {
         Some(error) => Err(error),
         None => Ok(TcpStream::from(OwnedFd::from(socket))),
@@ -72,14 +81,14 @@ pub(crate) fn connect(address: SocketAddr, patience: Duration, stop: &Stop) -> i
 }
 
 /// Waits until one of `events` is there, or the socket has failed.
-fn wait(socket: RawFd, events: i16, until: Instant, stop: &Stop) -> io::Result<()> {
+fn wait(socket: RawFd, events: i16, until: Instant, stop: Option<&Stop>) -> io::Result<()> {
     loop {
         let left = until.saturating_duration_since(Instant::now());
-        if left.is_zero() || stop.is_set() {
+        if left.is_zero() || stop.is_some_and(Stop::is_set) {
             return Err(io::ErrorKind::TimedOut.into());
         }
         let mut poll = libc::pollfd { fd: socket, events, revents: 0 };
-        let slice = SLICE.min(left).as_millis() as i32 + 1;
+        let slice = stop.map_or(left, |_| SLICE.min(left)).as_millis().min(LONGEST_MS) as i32 + 1;
         // SAFETY: one valid entry.
         if unsafe { libc::poll(&mut poll, 1, slice) } > 0 {
             return Ok(());

@@ -1,10 +1,13 @@
 //! Who may come in: closed by default, a secret for other hosts, and strangers turned away without harm.
 //!
-//! `listener` lets callers in, so many at a time; over a `deadline_stream`, they are heard out (`framing`, and the handshakes
-//! of `connect`); `pending` is where they wait until a group names them; `refusals` counts those that were turned away.
+//! `listener` and `local_listener` let callers in, so many at a time (a `crowd` each); over a `deadline_stream`, they are
+//! heard out (`framing`, and the handshakes of `connect`); `pending` is where they wait until a group names them; `refusals`
+//! counts those that were turned away.
 
+mod crowd;
 pub(crate) mod deadline_stream;
 pub(crate) mod listener;
+pub(crate) mod local_listener;
 pub(crate) mod pending;
 mod refusals;
 

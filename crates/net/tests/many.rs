@@ -1,0 +1,320 @@
+//! Many ranks on one host, and many peers of one node: what each costs in descriptors, addresses and memory.
+//!
+//! Ranks are processes: this program again, told by an environment variable what to be. At full size:
+//! `cargo test --release -p tweed-net --test many -- --ignored --nocapture --test-threads 1`
+
+mod support;
+
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use support::{all_reduce, complete, options, row};
+use tweed_kernels::ReduceOp;
+use tweed_net::{Group, GroupConfig, GroupSpec, Node, NodeOptions, PlanRow};
+use tweed_schedule::{Collective, Send};
+
+/// What a process is to be: a word, and a number.
+const ROLE: &str = "TWEED_MANY";
+/// Begins each line that is meant for the first process; the test harness prints others.
+const MARK: &str = "many: ";
+/// For hundreds of processes on few cores.
+const PATIENCE: Duration = Duration::from_secs(300);
+
+/// What a process takes.
+#[derive(Clone, Copy, Debug, Default)]
+struct Figures {
+    descriptors: f64,
+    /// Of memory that is shared with others.
+    mapped_mib: f64,
+    address_mib: f64,
+    resident_mib: f64,
+    threads: f64,
+}
+
+impl Figures {
+    fn now() -> Figures {
+        let status = std::fs::read_to_string("/proc/self/status").unwrap();
+        let figure = |name: &str| -> f64 {
+            let line = status.lines().find(|line| line.starts_with(name)).unwrap();
+            line.split_whitespace().nth(1).unwrap().parse().unwrap()
+        };
+        Figures {
+            descriptors: std::fs::read_dir("/proc/self/fd").unwrap().count() as f64,
+            mapped_mib: mapped_bytes() as f64 / f64::from(1 << 20),
+            address_mib: figure("VmSize:") / 1024.0,
+            resident_mib: figure("VmRSS:") / 1024.0,
+            threads: figure("Threads:"),
+        }
+    }
+
+    /// Over `before`, for each of `peers`.
+    fn per_peer(self, before: Figures, peers: u32) -> Figures {
+        let of = |now: f64, then: f64| (now - then) / f64::from(peers);
+        Figures {
+            descriptors: of(self.descriptors, before.descriptors),
+            mapped_mib: of(self.mapped_mib, before.mapped_mib),
+            address_mib: of(self.address_mib, before.address_mib),
+            resident_mib: of(self.resident_mib, before.resident_mib),
+            threads: self.threads - before.threads,
+        }
+    }
+
+    fn encode(self) -> String {
+        let Figures { descriptors, mapped_mib, address_mib, resident_mib, threads } = self;
+        format!("{descriptors} {mapped_mib} {address_mib} {resident_mib} {threads}")
+    }
+
+    fn decode(text: &str) -> Figures {
+        let all: Vec<f64> = text.split(' ').map(|word| word.parse().unwrap()).collect();
+        let &[descriptors, mapped_mib, address_mib, resident_mib, threads] = &all[..] else {
+            panic!("{text:?} are not five figures")
+        };
+        Figures { descriptors, mapped_mib, address_mib, resident_mib, threads }
+    }
+}
+
+/// How much of engines' shared memory, this process's own and others', has addresses here.
+fn mapped_bytes() -> u64 {
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+    let bytes = |line: &str| {
+        let (begin, end) = line.split(' ').next().unwrap().split_once('-').unwrap();
+        u64::from_str_radix(end, 16).unwrap() - u64::from_str_radix(begin, 16).unwrap()
+    };
+    maps.lines().filter(|line| line.contains("memfd:tweed")).map(bytes).sum()
+}
+
+/// Another process of this program; it ends with its input.
+struct Other {
+    child: Child,
+    to: Option<ChildStdin>,
+    from: BufReader<ChildStdout>,
+}
+
+impl Other {
+    fn start(role: &str, number: u32) -> Other {
+        let mut child = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "another_process", "--nocapture"])
+            .env(ROLE, format!("{role} {number}"))
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("a process can be started");
+        let (to, from) = (child.stdin.take(), BufReader::new(child.stdout.take().unwrap()));
+        Other { child, to, from }
+    }
+
+    fn say(&mut self, lines: &[String]) {
+        let mut text = lines.join("\n");
+        text.push('\n');
+        self.to.as_mut().unwrap().write_all(text.as_bytes()).expect("it listens");
+    }
+
+    fn hear(&mut self) -> String {
+        let mut line = String::new();
+        loop {
+            line.clear();
+            assert!(self.from.read_line(&mut line).unwrap() > 0, "process {} ended early", self.child.id());
+            // The harness leaves its own line unfinished.
+            if let Some((_, said)) = line.trim_end().split_once(MARK) {
+                return said.to_owned();
+            }
+        }
+    }
+}
+
+impl Drop for Other {
+    fn drop(&mut self) {
+        drop(self.to.take());
+        let _ = self.child.wait();
+    }
+}
+
+fn tell(text: &str) {
+    println!("{MARK}{text}");
+}
+
+fn read_line() -> String {
+    let mut line = String::new();
+    std::io::stdin().read_line(&mut line).unwrap();
+    line.trim_end().to_owned()
+}
+
+#[test]
+fn another_process() {
+    let Ok(role) = std::env::var(ROLE) else { return };
+    let (word, number) = role.split_once(' ').unwrap();
+    let number = number.parse().unwrap();
+    match word {
+        "rank" => be_a_rank(number),
+        _ => be_peers(number),
+    }
+}
+
+fn text(node: &Node) -> String {
+    String::from_utf8(node.descriptor()).unwrap()
+}
+
+/// The sum to rank 0 and back, each along a binomial tree.
+fn tree(ranks: u32) -> PlanRow {
+    let depth = 32 - (ranks - 1).leading_zeros();
+    let pairs = |bit: u32| (1 << bit..ranks).step_by(2 << bit).map(move |far| (far, far - (1 << bit)));
+    let there = (0..depth).flat_map(|bit| pairs(bit).map(move |(a, b)| Send::new(bit, a, b, 0, true)));
+    let back = (0..depth)
+        .flat_map(|bit| pairs(bit).map(move |(a, b)| Send::new(2 * depth - 1 - bit, b, a, 0, false)));
+    row(Collective::AllReduce, ranks, 1, there.chain(back).collect())
+}
+
+fn spec(number: u32, rank: u32, descriptors: Vec<Vec<u8>>) -> GroupSpec {
+    let rows = vec![tree(descriptors.len() as u32)];
+    let (name, config) = ("many".into(), GroupConfig::default());
+    GroupSpec { name, number, rank, descriptors, rows, timeout: PATIENCE, config }
+}
+
+fn sum(group: &Group) {
+    let mut data = [1f32; 4];
+    complete(group, all_reduce(&mut data, ReduceOp::Sum)).expect("a sum");
+    assert_eq!(data[0], group.ranks() as f32);
+}
+
+fn be_a_rank(rank: u32) {
+    let node = Node::start(options(false)).expect("a node starts");
+    let before = Figures::now();
+    tell(&text(&node));
+    let ranks: u32 = read_line().parse().unwrap();
+    let descriptors = (0..ranks).map(|_| read_line().into_bytes()).collect();
+    let begin = Instant::now();
+    let group = node.join(spec(7, rank, descriptors)).expect("ranks meet");
+    let joined = begin.elapsed();
+    sum(&group);
+    tell(&Figures::now().per_peer(before, ranks - 1).encode());
+    tell(&joined.as_secs_f64().to_string());
+    read_line();
+    // The first sums have waited for ranks that were not there yet.
+    let begin = Instant::now();
+    sum(&group);
+    tell(&begin.elapsed().as_secs_f64().to_string());
+    read_line();
+}
+
+/// As many nodes, each of which knows only the process that it is a peer of.
+fn be_peers(count: u32) {
+    let first: u32 = read_line().parse().unwrap();
+    let hub = read_line().into_bytes();
+    let nodes: Vec<Node> = (0..count).map(|_| Node::start(over_tcp()).expect("a node starts")).collect();
+    nodes.iter().for_each(|node| tell(&text(node)));
+    read_line();
+    std::thread::scope(|scope| {
+        let joining = (first..).zip(&nodes).map(|(number, node)| {
+            let spec = spec(number, 1, vec![hub.clone(), node.descriptor()]);
+            scope.spawn(move || node.join(spec).expect("a peer meets the hub"))
+        });
+        let joining: Vec<_> = joining.collect();
+        let groups: Vec<Group> = joining.into_iter().map(|thread| thread.join().unwrap()).collect();
+        tell("joined");
+        if read_line() == "sum" {
+            sum(&groups[0]);
+        }
+        read_line();
+    });
+}
+
+fn over_tcp() -> NodeOptions {
+    NodeOptions { streams: 1, ..options(true) }
+}
+
+/// Starts as many ranks, which share memory, and gives the most that any of them takes per peer.
+fn ranks_on_one_host(ranks: u32) -> Figures {
+    let begin = Instant::now();
+    let mut all: Vec<Other> = (0..ranks).map(|rank| Other::start("rank", rank)).collect();
+    let mut said = vec![ranks.to_string()];
+    said.extend(all.iter_mut().map(Other::hear).collect::<Vec<_>>());
+    let started = begin.elapsed();
+    all.iter_mut().for_each(|rank| rank.say(&said));
+    let figures: Vec<Figures> = all.iter_mut().map(|rank| Figures::decode(&rank.hear())).collect();
+    let slowest = |all: &mut [Other]| {
+        let spans = all.iter_mut().map(|rank| rank.hear().parse::<f64>().unwrap());
+        spans.fold(0.0, f64::max)
+    };
+    let joined = slowest(&mut all);
+    all.iter_mut().for_each(|rank| rank.say(&["again".into()]));
+    let call = slowest(&mut all);
+    let most = most(&figures);
+    println!(
+        "{ranks} ranks on one host: processes started in {:.1} s, group joined in {joined:.1} s, 16 bytes summed in {:.0} ms; \
+         most per peer: {most:.2?}",
+        started.as_secs_f64(),
+        call * 1e3
+    );
+    most
+}
+
+fn most(figures: &[Figures]) -> Figures {
+    let of = |field: fn(&Figures) -> f64| figures.iter().map(field).fold(f64::MIN, f64::max);
+    Figures {
+        descriptors: of(|f| f.descriptors),
+        mapped_mib: of(|f| f.mapped_mib),
+        address_mib: of(|f| f.address_mib),
+        resident_mib: of(|f| f.resident_mib),
+        threads: of(|f| f.threads),
+    }
+}
+
+/// One node in a group with as many others, each of which has joined it alone: all that this node has to hold. What it
+/// takes per peer.
+fn peers_of_one_node(peers: u32, per_process: u32) -> Figures {
+    let hub = Node::start(over_tcp()).expect("a node starts");
+    let mut others: Vec<Other> =
+        (0..peers / per_process).map(|_| Other::start("peers", per_process)).collect();
+    let mut descriptors = vec![hub.descriptor()];
+    for (first, other) in (0..).step_by(per_process as usize).zip(&mut others) {
+        other.say(&[(100 + first).to_string(), text(&hub)]);
+        descriptors.extend((0..per_process).map(|_| other.hear().into_bytes()));
+    }
+    let pair = vec![descriptors[0].clone(), descriptors[1].clone()];
+    let before = Figures::now();
+    others.iter_mut().for_each(|other| other.say(&["join".into()]));
+    let begin = Instant::now();
+    let group = hub.join(GroupSpec { rows: vec![], ..spec(7, 0, descriptors) }).expect("all peers come");
+    let joined = begin.elapsed();
+    others.iter_mut().for_each(|other| assert_eq!(other.hear(), "joined"));
+    let figures = Figures::now().per_peer(before, peers);
+    let with_one = hub.join(spec(100, 0, pair)).expect("they have met");
+    others[0].say(&["sum".into()]);
+    let begin = Instant::now();
+    sum(&with_one);
+    println!(
+        "one node with {peers} peers over TCP: joined in {:.1} s, 16 bytes summed with one of them in {:.1} ms; \
+         per peer: {figures:.3?}",
+        joined.as_secs_f64(),
+        begin.elapsed().as_secs_f64() * 1e3
+    );
+    drop(group);
+    figures
+}
+
+/// One test, as both look at what this process has open.
+#[test]
+fn a_peer_costs_little() {
+    let near = ranks_on_one_host(32);
+    assert!(near.descriptors <= 3.0, "a link's socket, the peer's memory, and its process");
+    assert!(near.mapped_mib <= 16.0, "the first part of the peer's memory");
+    let far = peers_of_one_node(40, 20);
+    assert!(far.descriptors <= 1.0, "one stream");
+    for figures in [near, far] {
+        assert!(figures.resident_mib <= 0.5);
+        assert!(figures.threads <= 1.0, "threads do not grow with peers");
+    }
+}
+
+#[test]
+#[ignore = "takes a minute, and the machine"]
+fn two_hundred_and_fifty_six_ranks_start_on_one_host() {
+    ranks_on_one_host(256);
+}
+
+#[test]
+#[ignore = "takes a minute, and the machine"]
+fn a_thousand_peers_of_one_node_start() {
+    peers_of_one_node(1000, 100);
+}
