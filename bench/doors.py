@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -48,15 +49,16 @@ _KINDS = (
     "silence",
 )
 #: 10,000 connections in all, if the stranger gets the time for them.
-FULL = Siege(5, 0.7, {**dict.fromkeys(_KINDS, 250.0), "a flood of silence": 1400.0})
+FULL = Siege(5, 0.6, {**dict.fromkeys(_KINDS, 250.0), "a flood of silence": 1600.0})
 QUICK = FULL._replace(blocks=2)
 
 
 class Block(NamedTuple):
-    """What one rank saw: seconds of each step, and bytes of resident memory at its peak over those before."""
+    """What one rank saw: seconds of each step, bytes of memory at its peak over those before, CPU seconds."""
 
     steps_s: list[float]
     grown_bytes: int
+    cpu_s: float
 
 
 class Seen(NamedTuple):
@@ -78,7 +80,11 @@ def besieged(siege: Siege) -> Iterator[Row]:
 
 def row(kind: str, rate: float, seen: list[Seen]) -> Row:
     """A step lasts as long as on its slowest rank."""
-    quiet, attacked = (_slowest([getattr(one, side) for one in seen]) for side in ("quiet", "attacked"))
+    quiet_blocks, attacked_blocks = (
+        _slowest([getattr(one, side) for one in seen]) for side in ("quiet", "attacked")
+    )
+    quiet, attacked = sorted(chain(*quiet_blocks)), sorted(chain(*attacked_blocks))
+    pairs = zip(attacked_blocks, quiet_blocks, strict=True)
     reasons = {reason for one in seen for reason in one.refused}
     return {
         "part": PART,
@@ -94,16 +100,19 @@ def row(kind: str, rate: float, seen: list[Seen]) -> Row:
         "quiet_p99_s": quantile(quiet, 0.99),
         "attacked_median_s": statistics.median(attacked),
         "attacked_p99_s": quantile(attacked, 0.99),
+        # Of each block over the one before it: who else works on the machine comes and goes.
+        "ratio": statistics.median(statistics.median(a) / statistics.median(q) for a, q in pairs),
+        "quiet_cpu_s": sum(block.cpu_s for one in seen for block in one.quiet) / len(quiet),
+        "attacked_cpu_s": sum(block.cpu_s for one in seen for block in one.attacked) / len(attacked),
         "quiet_grown_bytes": max(block.grown_bytes for one in seen for block in one.quiet),
         "grown_bytes": max(block.grown_bytes for one in seen for block in one.attacked),
     }
 
 
-def _slowest(sides: list[list[Block]]) -> list[float]:
+def _slowest(sides: list[list[Block]]) -> list[list[float]]:
+    """By block: the steps, each as long as on its slowest rank."""
     blocks = zip(*sides, strict=True)
-    return sorted(
-        max(step) for of_ranks in blocks for step in zip(*(b.steps_s for b in of_ranks), strict=True)
-    )
+    return [[max(step) for step in zip(*(b.steps_s for b in ranks), strict=True)] for ranks in blocks]
 
 
 def _besieged(rank: int, ranks: int, siege: Siege) -> dict[str, Seen]:
@@ -161,12 +170,13 @@ def _block(step: Callable[[], None], seconds: float) -> Block:
     gc.collect()
     resident = footprint.resident()
     steps_s: list[float] = []
+    cpu_s = time.process_time()
     with footprint.peak() as grown:
         while _all_go_on(sum(steps_s) < seconds):
             begin = time.perf_counter()
             step()
             steps_s.append(time.perf_counter() - begin)
-    return Block(steps_s, grown() - resident)
+    return Block(steps_s, grown() - resident, time.process_time() - cpu_s)
 
 
 def _all_go_on(wanted: bool) -> bool:

@@ -81,8 +81,8 @@ def _grown(row: Row) -> Iterator[str]:
 def strangers(rows: Sequence[Row]) -> str:
     """A step with strangers at the doors, over one without; bold where it takes more than a tenth longer."""
     body = [_attacked(row) for row in rows if row["part"] == doors.PART]
-    head = ("strangers", "calls", "refused", "quiet step", "attacked step", "median", "p99", "memory")
-    head += ("memory, quiet", "steps")
+    head = ("strangers", "calls", "refused", "quiet step", "attacked step", "by blocks", "median", "p99")
+    head += ("CPU of the ranks", "memory", "memory, quiet", "steps")
     return f"## Strangers at the doors of a run\n\n{grid(head, body)}" if body else ""
 
 
@@ -91,8 +91,9 @@ def _attacked(row: Row) -> Iterator[str]:
     yield ", ".join(f"{count} {reason}" for reason, count in row["refused"].items())
     for side in ("quiet", "attacked"):
         yield f"{seconds(row[f'{side}_median_s'])} / {seconds(row[f'{side}_p99_s'])}"
-    for figure in ("median_s", "p99_s"):
-        ratio = row[f"attacked_{figure}"] / row[f"quiet_{figure}"]
+    figures = ("median_s", "p99_s", "cpu_s")
+    ratios = (row[f"attacked_{figure}"] / row[f"quiet_{figure}"] for figure in figures)
+    for ratio in (row["ratio"], *ratios):
         yield f"{ratio:.2f}x" if ratio <= doors.GOAL else f"**{ratio:.2f}x**"
     yield from (f"{row[name] / (1 << 20):.1f} MB" for name in ("grown_bytes", "quiet_grown_bytes"))
     yield f"{row['steps']} / {row['attacked_steps']}"

@@ -453,8 +453,8 @@ def test_a_recording_is_cut_into_its_messages() -> None:
 
 
 def test_strangers_are_set_against_quiet_steps() -> None:
-    quiet, attacked = doors.Block([0.01, 0.02], 0), doors.Block([0.01, 0.05], 3 * MB)
-    slower = doors.Block([0.02, 0.03], MB)
+    quiet, attacked = doors.Block([0.01, 0.02], 0, 1.0), doors.Block([0.01, 0.05], 3 * MB, 1.0)
+    slower = doors.Block([0.02, 0.03], MB, 1.0)
     seen = [
         doors.Seen([quiet], [attacked], 7, {"garbled": 3}),
         doors.Seen([slower], [slower], 0, {"garbled": 1, "secret": 3}),
