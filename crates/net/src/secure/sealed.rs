@@ -33,9 +33,10 @@ struct Incoming {
     raw: Box<[u8]>,
     from: usize,
     to: usize,
-    /// Opened and not yet taken, from `taken` on.
-    plain: Vec<u8>,
+    /// Opened and not yet taken: `taken..opened`.
+    plain: Box<[u8]>,
     taken: usize,
+    opened: usize,
     /// What comes behind it, once that is known to be no more bytes: the end of the stream, or an error.
     end: Option<io::Result<()>>,
 }
@@ -52,8 +53,8 @@ impl Sealed {
     pub(crate) fn new(socket: TcpStream, session: Session) -> Sealed {
         let Session { sealer, opener, .. } = session;
         let outgoing = Outgoing { sealer, gathered: Vec::new(), pending: Vec::new(), sent: 0 };
-        let raw = vec![0; INCOMING_BYTES].into();
-        let incoming = Incoming { opener, raw, from: 0, to: 0, plain: Vec::new(), taken: 0, end: None };
+        let (raw, plain) = (vec![0; INCOMING_BYTES].into(), vec![0; OPENED_BYTES + MOST_RECORD].into());
+        let incoming = Incoming { opener, raw, from: 0, to: 0, plain, taken: 0, opened: 0, end: None };
         Sealed {
             socket,
             outgoing: Mutex::new(LockRank::SealedOutgoing, outgoing),
@@ -81,11 +82,10 @@ impl Sealed {
     /// Opens what has come in, for `read` to take. Whether there may be more: then this is to be called again.
     pub(crate) fn open_ahead(&self) -> bool {
         let mut incoming = self.incoming.lock();
-        if incoming.taken == incoming.plain.len() {
-            incoming.plain.clear();
-            incoming.taken = 0;
+        if incoming.taken == incoming.opened {
+            (incoming.taken, incoming.opened) = (0, 0);
         }
-        while incoming.end.is_none() && incoming.plain.len() < OPENED_BYTES {
+        while incoming.end.is_none() && incoming.opened < OPENED_BYTES {
             match incoming.open_next(&self.socket) {
                 Ok(true) => {}
                 Ok(false) => incoming.end = Some(Ok(())),
@@ -173,17 +173,14 @@ impl Incoming {
         let Some(end) = self.next_record(socket)? else { return Ok(false) };
         let sealed = inside(&self.raw[self.from..self.from + end]);
         self.from += end;
-        let opened = self.plain.len();
-        self.plain.resize(opened + sealed.len(), 0);
-        let result = self.opener.open(sealed, &mut self.plain[opened..]);
-        // Nothing of what does not open is seen.
-        self.plain.truncate(opened + result.as_ref().copied().unwrap_or(0));
-        result.map(|_| true)
+        // What does not open is not counted, so nobody sees it.
+        self.opened += self.opener.open(sealed, &mut self.plain[self.opened..][..sealed.len()])?;
+        Ok(true)
     }
 
     /// Copies what is opened, as much as `into` holds.
     fn take(&mut self, into: &mut [u8]) -> usize {
-        let step = into.len().min(self.plain.len() - self.taken);
+        let step = into.len().min(self.opened - self.taken);
         into[..step].copy_from_slice(&self.plain[self.taken..self.taken + step]);
         self.taken += step;
         step
