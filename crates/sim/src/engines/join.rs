@@ -137,10 +137,8 @@ impl World {
                 Joining::Endpoint
             }
             Joining::Endpoint => {
-                let sabotaged = self.sabotage == Some(Sabotage::LockOrder);
-                let locks = &mut self.kernel.borrow_mut().processes[p].locks;
-                if sabotaged {
-                    locks.note(Lock::Endpoints, Lock::Engine);
+                if self.sabotage == Some(Sabotage::LockOrder) {
+                    self.kernel.borrow_mut().processes[p].locks.note(Lock::Endpoints, Lock::Engine);
                 }
                 Joining::Open
             }

@@ -8,6 +8,7 @@
 //!
 //! The same seed gives the same run.
 
+mod checks;
 mod host;
 mod join;
 mod kernel;
@@ -17,6 +18,7 @@ mod process;
 mod scenario;
 mod steps;
 mod thread;
+mod watching;
 mod world;
 
 pub use scenario::{Fault, Sabotage};
