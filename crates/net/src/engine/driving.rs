@@ -4,10 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tweed_proto::engine::driving::{Sleeper, WaitStep, Waiter};
-use tweed_proto::engine::{Engine, Event, Step, Time};
+use tweed_proto::engine::{Engine, Event, Step, Ticket, Time};
 
 use super::driver::Driver;
 use super::live::{page_of, Live};
+use crate::link::stream::Stream;
 use crate::link::wakeup::Wakeup;
 use crate::operation::compute::compute;
 use crate::operation::op::{Callback, Op};
@@ -67,7 +68,7 @@ impl Driver {
     }
 
     /// Drives the engine on a thread that does not sleep on the wake-up: those who do are woken if they have to.
-    pub(crate) fn drive_for_others(self: &Arc<Self>, engine: MutexGuard<'_, Engine<Live>>) {
+    pub(crate) fn drive_for_others<'d>(self: &'d Arc<Self>, engine: MutexGuard<'d, Engine<Live>>) {
         let driven = self.drive(engine, None);
         if driven.oversleeps || (driven.ended && self.wakeup().is_attended()) {
             self.ring();
@@ -75,36 +76,53 @@ impl Driver {
         self.hand_over(driven.callbacks);
     }
 
-    /// Drives the engine, notes until when `sleeper` will sleep, then tells the callers of what has ended.
-    fn drive(&self, mut engine: MutexGuard<'_, Engine<Live>>, sleeper: Option<(Sleeper, Time)>) -> Driven {
+    /// Drives the engine, notes until when `sleeper` will sleep, then tells the callers of what has ended, and seals what
+    /// waits for the lock to be free. What has left by that makes work again: it is done before anybody sleeps.
+    fn drive<'d>(
+        &'d self,
+        mut engine: MutexGuard<'d, Engine<Live>>,
+        sleeper: Option<(Sleeper, Time)>,
+    ) -> Driven {
+        let (mut any, mut callbacks) = (false, Vec::new());
+        loop {
+            self.step(&mut engine);
+            let (ended, lines) = (engine.take_ended(), engine.take_lines());
+            let (needs, deadline) = (engine.needs(), engine.next_deadline());
+            if let Some((who, most)) = sleeper {
+                engine.turns.arm(who, Some(deadline.map_or(most, |d| d.min(most))));
+            }
+            let oversleeps = engine.turns.oversleeps(deadline);
+            let unsealed = std::mem::take(&mut engine.host.unsealed);
+            drop(engine);
+            any |= !ended.is_empty();
+            callbacks.extend(ended.into_iter().filter_map(|e| e.call.end(e.result, e.source)));
+            lines.iter().for_each(|line| crate::stderr::print_line(line));
+            let left = flush(&unsealed);
+            if left.is_empty() {
+                return Driven { needs, deadline, oversleeps, ended: any, callbacks };
+            }
+            self.enqueue(Event::Left(left));
+            engine = self.engine.lock();
+        }
+    }
+
+    /// Has the engine do what it can.
+    fn step(&self, engine: &mut Engine<Live>) {
         while let Step::Compute(job) = engine.step(self.now()) {
             // SAFETY: the engine hands out what lies in memory of this process and of peers that it has claimed, and the
             // executor lets nobody else touch it meanwhile.
             unsafe { compute(&job) };
             engine.handle_computed(job);
         }
-        let (ended, lines) = (engine.take_ended(), engine.take_lines());
-        let (needs, deadline) = (engine.needs(), engine.next_deadline());
-        if let Some((who, most)) = sleeper {
-            engine.turns.arm(who, Some(deadline.map_or(most, |d| d.min(most))));
-        }
-        let oversleeps = engine.turns.oversleeps(deadline);
-        self.release(engine);
-        let any = !ended.is_empty();
-        let callbacks = ended.into_iter().filter_map(|e| e.call.end(e.result, e.source)).collect();
-        lines.iter().for_each(|line| crate::stderr::print_line(line));
-        Driven { needs, deadline, oversleeps, ended: any, callbacks }
     }
 
-    /// Gives the engine back, then seals what waits for that. What has left makes an event: whoever sleeps next looks first.
+    /// Gives the engine back to whoever drives it, and seals what waits for that.
     pub(crate) fn release(&self, mut engine: MutexGuard<'_, Engine<Live>>) {
         let unsealed = std::mem::take(&mut engine.host.unsealed);
         drop(engine);
-        for stream in unsealed {
-            let left = stream.flush();
-            if !left.is_empty() {
-                self.post(Event::Left(left));
-            }
+        let left = flush(&unsealed);
+        if !left.is_empty() {
+            self.post(Event::Left(left));
         }
     }
 
@@ -192,13 +210,14 @@ impl Driver {
             return;
         }
         let mut engine = self.engine.lock();
-        while let Step::Compute(job) = engine.step(self.now()) {
-            // SAFETY: as in `drive`.
-            unsafe { compute(&job) };
-            engine.handle_computed(job);
-        }
+        self.step(&mut engine);
         engine.close_group(number);
         engine.host.status.remove(&number);
         self.drive_for_others(engine);
     }
+}
+
+/// The tickets of what has left.
+fn flush(streams: &[Arc<Stream>]) -> Vec<Ticket> {
+    streams.iter().flat_map(|stream| stream.flush()).collect()
 }

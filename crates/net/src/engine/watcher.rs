@@ -207,8 +207,8 @@ fn attend_stream(
     stream: &Stream,
     reader: &mut Reader,
 ) -> Option<(usize, Option<String>)> {
+    stream.socket.open_ahead();
     loop {
-        let more = stream.socket.open_ahead();
         let mut arrivals = Arrivals { node, engine: node.engine.lock(), peer };
         arrivals.engine.listen(node.now());
         let Engine { peers, host, .. } = &mut *arrivals.engine;
@@ -221,10 +221,12 @@ fn attend_stream(
             node.ring();
         }
         match read {
-            Ok(true) if more => {}
-            Ok(true) => return None,
+            Ok(true) => {}
             Ok(false) => return Some((peer, None)),
             Err(e) => return Some((peer, Some(e.to_string()))),
+        }
+        if !stream.socket.open_ahead() {
+            return None;
         }
     }
 }

@@ -73,7 +73,7 @@ impl Socket {
         matches!(self, Socket::Sealed(_))
     }
 
-    /// Makes ready what `read` is to find. Whether there may be more: then this is to be called again.
+    /// Makes ready what `read` is to find. Whether it did: then there may be more, and this is to be called again.
     pub(crate) fn open_ahead(&self) -> bool {
         matches!(self, Socket::Sealed(s) if s.open_ahead())
     }

@@ -17,7 +17,7 @@ const GATHER_BYTES: usize = 16 << 10;
 const PENDING_BYTES: usize = 2 * MOST_RECORD;
 const INCOMING_BYTES: usize = 2 * MOST_RECORD;
 /// So much is opened before it is read: it stays in the cache until then.
-const OPENED_BYTES: usize = 4 * MOST_RECORD;
+const OPENED_BYTES: usize = 2 * MOST_RECORD;
 
 struct Outgoing {
     sealer: Sealer,
@@ -79,7 +79,8 @@ impl Sealed {
         self.outgoing.lock().send(&self.socket)
     }
 
-    /// Opens what has come in, for `read` to take. Whether there may be more: then this is to be called again.
+    /// Opens what has come in, for `read` to take. Whether that finds anything, be it the end: then there may be more, and
+    /// this is to be called again.
     pub(crate) fn open_ahead(&self) -> bool {
         let mut incoming = self.incoming.lock();
         if incoming.taken == incoming.opened {
@@ -89,11 +90,11 @@ impl Sealed {
             match incoming.open_next(&self.socket) {
                 Ok(true) => {}
                 Ok(false) => incoming.end = Some(Ok(())),
-                Err(e) if e.kind() == io::ErrorKind::WouldBlock => return false,
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => break,
                 Err(e) => incoming.end = Some(Err(e)),
             }
         }
-        incoming.end.is_none()
+        incoming.opened > incoming.taken || incoming.end.is_some()
     }
 
     /// Fills `into` as far as bytes have been opened; `WouldBlock` if there are none, 0 at the end.

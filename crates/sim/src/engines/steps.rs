@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use tweed_proto::engine::driving::{Sleeper, Task, WaitStep, Waiter, Wake};
-use tweed_proto::engine::{Address, Event, Job, Step};
+use tweed_proto::engine::{Address, Ended, Event, Job, Step};
 
 use super::join::Joining;
 use super::kernel::{CallId, Kernel, ThreadId};
@@ -56,11 +56,7 @@ impl World {
             }
             Driving::Step => match self.processes[p].engine.step(self.now) {
                 Step::Compute(job) => Some(Driving::Read(job)),
-                Step::Idle => {
-                    let tell = Box::new(self.unlock(p, purpose));
-                    let unsealed = std::mem::take(&mut self.kernel.borrow_mut().processes[p].unsealed);
-                    Some(Driving::Seal(unsealed, tell))
-                }
+                Step::Idle => Some(self.unlock(p, purpose)),
             },
             Driving::Read(job) => {
                 let values = self.compute(&job);
@@ -70,33 +66,40 @@ impl World {
                 self.finish(p, job, &values);
                 Some(Driving::Step)
             }
-            Driving::Seal(mut streams, tell) => match streams.pop_first() {
-                None => self.drive(p, t, purpose, *tell),
-                Some((peer, stream)) => {
-                    let left = self.kernel.borrow_mut().flush(p, peer, stream);
-                    if !left.is_empty() {
-                        self.post(p, Event::Left(left));
-                    }
-                    Some(Driving::Seal(streams, tell))
-                }
-            },
             Driving::Tell { ended, needs, deadline, oversleeps } => {
-                let any = !ended.is_empty();
-                let process = &mut self.processes[p];
-                let mut callbacks = Vec::new();
-                for end in ended {
-                    let call = &mut process.calls[end.call];
-                    call.result = Some(end.result);
-                    callbacks.extend(call.callback.take());
+                self.tell(p, t, ended, Driven { needs, deadline, oversleeps, ended: false, callbacks: vec![] });
+                let unsealed = std::mem::take(&mut self.kernel.borrow_mut().processes[p].unsealed);
+                (!unsealed.is_empty()).then_some(Driving::Seal(unsealed, Vec::new()))
+            }
+            Driving::Seal(mut streams, mut left) => {
+                let mut kernel = self.kernel.borrow_mut();
+                if let Some((peer, stream)) = streams.pop_first() {
+                    left.extend(kernel.flush(p, peer, stream));
+                    return Some(Driving::Seal(streams, left));
                 }
-                if !callbacks.is_empty() {
-                    self.report.faults.insert(Fault::WaitingCallback);
-                }
-                process.threads[t].driven =
-                    Some(Driven { needs, deadline, oversleeps, ended: any, callbacks });
-                None
+                let any = !left.is_empty();
+                any.then(|| kernel.processes[p].inbox.push(Event::Left(left)));
+                any.then_some(Driving::Lock)
             }
         }
+    }
+
+    /// Tells the callers of what has ended, and notes it beside what this thread has driven before.
+    fn tell(&mut self, p: usize, t: ThreadId, ended: Vec<Ended<CallId>>, mut driven: Driven) {
+        let process = &mut self.processes[p];
+        if let Some(before) = process.threads[t].driven.take() {
+            (driven.ended, driven.callbacks) = (before.ended, before.callbacks);
+        }
+        driven.ended |= !ended.is_empty();
+        for end in ended {
+            let call = &mut process.calls[end.call];
+            call.result = Some(end.result);
+            driven.callbacks.extend(call.callback.take());
+        }
+        if !driven.callbacks.is_empty() {
+            self.report.faults.insert(Fault::WaitingCallback);
+        }
+        process.threads[t].driven = Some(driven);
     }
 
     fn unlock(&mut self, p: usize, purpose: Purpose) -> Driving {

@@ -3,7 +3,7 @@
 use std::collections::{BTreeSet, VecDeque};
 
 use tweed_proto::engine::driving::Waiter;
-use tweed_proto::engine::{Ended, Job, Time};
+use tweed_proto::engine::{Ended, Job, Ticket, Time};
 
 use super::join::Joining;
 use super::kernel::{CallId, ThreadId};
@@ -58,10 +58,10 @@ pub(super) enum Driving {
     Read(Job),
     /// Targets are to be written.
     Write(Job, Vec<u8>),
-    /// The lock is free again; streams are flushed one by one before the last.
-    Seal(BTreeSet<(usize, usize)>, Box<Driving>),
     /// The lock is free again; callers are to be told.
     Tell { ended: Vec<Ended<CallId>>, needs: Option<u32>, deadline: Option<Time>, oversleeps: bool },
+    /// Then streams are flushed one by one; what has left by that.
+    Seal(BTreeSet<(usize, usize)>, Vec<Ticket>),
 }
 
 /// What came of it.
