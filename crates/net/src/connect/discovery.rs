@@ -149,16 +149,15 @@ impl Connector {
         self.add_neighbour((&call.descriptor.uid, call.attempt), &call.descriptor.host, shared, socket)
     }
 
-    /// Hears a process of this host out that has called. `heard` is called once it has proven that it may.
+    /// Hears a process of this host out that has called and was challenged. `heard` is called once it has proven that it may.
     pub(super) fn hear_neighbour(
         &self,
         socket: &UnixStream,
+        challenge: &str,
         heard: impl FnOnce(),
     ) -> Result<(Greeting, Shared), Refusal> {
-        crate::link::fork::shut_in_children(socket);
-        socket.set_nonblocking(true)?;
         let mut wire = DeadlineStream::until_shut(socket, self.limits().greet);
-        self.home().answer(&mut wire, heard)
+        self.home().answer(&mut wire, challenge, heard)
     }
 
     pub(super) fn add_neighbour(

@@ -103,6 +103,13 @@ pub(crate) fn read_greeting(text: &[u8]) -> Result<Greeting, Refusal> {
 
 type Wire<'a> = DeadlineStream<'a, UnixStream>;
 
+/// Has a caller show that it can read what the store holds. A socket that was opened just now has room for it.
+pub(crate) fn challenge(caller: &UnixStream) -> Result<String, Refusal> {
+    let challenge = random_hex()?;
+    frame::write(caller, Kind::Challenge, challenge.as_bytes())?;
+    Ok(challenge)
+}
+
 /// What a process needs to meet a neighbour.
 pub(crate) struct Home<'a> {
     pub(crate) arena: &'a Arena,
@@ -149,16 +156,16 @@ impl Home<'_> {
         Ok(theirs)
     }
 
-    /// The side that is called; `heard` is called once the caller has proven that it belongs to the run.
+    /// The side that is called, and has sent `challenge`; `heard` is called once the caller has proven that it belongs to
+    /// the run.
     pub(crate) fn answer(
         &self,
         wire: &mut Wire<'_>,
+        challenge: &str,
         heard: impl FnOnce(),
     ) -> Result<(Greeting, Shared), Refusal> {
-        let challenge = random_hex()?;
-        frame::write(&mut *wire, Kind::Challenge, challenge.as_bytes())?;
         let theirs = read_greeting(&frame::read(&mut *wire, Kind::Greeting, MAX_GREETING)?)?;
-        let transcript = theirs.transcript(self.own, &challenge);
+        let transcript = theirs.transcript(self.own, challenge);
         if let Err(refusal) = self.verify(&theirs, &transcript, Role::Caller) {
             let _ = frame::write(&mut *wire, Kind::Refused, &[refusal.code()]);
             return Err(refusal);

@@ -67,7 +67,12 @@ impl World {
                 Some(Driving::Step)
             }
             Driving::Tell { ended, needs, deadline, oversleeps } => {
-                self.tell(p, t, ended, Driven { needs, deadline, oversleeps, ended: false, callbacks: vec![] });
+                self.tell(
+                    p,
+                    t,
+                    ended,
+                    Driven { needs, deadline, oversleeps, ended: false, callbacks: vec![] },
+                );
                 let unsealed = std::mem::take(&mut self.kernel.borrow_mut().processes[p].unsealed);
                 (!unsealed.is_empty()).then_some(Driving::Seal(unsealed, Vec::new()))
             }

@@ -28,7 +28,8 @@ impl Listener {
     pub(crate) fn bind(host: IpAddr) -> io::Result<Listener> {
         let listener = bind(host)?;
         crate::link::fork::shut_in_children(&listener);
-        Ok(Listener { listener, crowd: Crowd::default() })
+        listener.set_nonblocking(true)?;
+        Ok(Listener { listener, crowd: Crowd::new()? })
     }
 
     /// Where.
@@ -38,8 +39,9 @@ impl Listener {
 
     /// From now on callers may come in.
     pub(crate) fn listen(&self) -> io::Result<()> {
+        let socket = self.listener.as_raw_fd();
         // SAFETY: a plain system call on a descriptor that we own.
-        self.crowd.open(|| match unsafe { libc::listen(self.listener.as_raw_fd(), QUEUED_CALLERS) } {
+        self.crowd.open(&self.listener, || match unsafe { libc::listen(socket, QUEUED_CALLERS) } {
             0 => Ok(()),
             _ => Err(io::Error::last_os_error()),
         })

@@ -12,6 +12,7 @@ use std::time::Duration;
 use crate::connect::admission::crowd::Crowd;
 use crate::connect::connector::Connector;
 use crate::connect::discovery::check_user;
+use crate::connect::local_handshake::challenge;
 use crate::framing::Refusal;
 
 const CALLER: &str = "a process on this host";
@@ -27,8 +28,9 @@ impl LocalListener {
     pub(crate) fn bind(name: &str) -> io::Result<LocalListener> {
         let listener = UnixListener::bind_addr(&SocketAddr::from_abstract_name(name)?)?;
         crate::link::fork::shut_in_children(&listener);
-        let crowd = Crowd::default();
-        crowd.open(|| Ok(()))?;
+        listener.set_nonblocking(true)?;
+        let crowd = Crowd::new()?;
+        crowd.open(&listener, || Ok(()))?;
         Ok(LocalListener { listener, crowd })
     }
 
@@ -41,21 +43,27 @@ impl LocalListener {
     }
 
     fn let_in(self: &Arc<Self>, connector: &Arc<Connector>, number: u64, socket: UnixStream) {
-        if let Err(refusal) = check_user(&socket) {
-            return connector.refuse(CALLER, &refusal);
-        }
+        let challenge = match receive(&socket) {
+            Ok(challenge) => challenge,
+            Err(refusal) => return connector.refuse(CALLER, &refusal),
+        };
         let (listener, connector, socket) = (Arc::clone(self), Arc::clone(connector), Arc::new(socket));
         self.crowd.enter(number, (Arc::clone(&socket) as Arc<_>, Duration::ZERO), move || {
-            if let Err(refusal) = listener.greet(&connector, number, socket) {
+            if let Err(refusal) = listener.greet(&connector, number, (socket, &challenge)) {
                 connector.refuse(CALLER, &refusal);
             }
         });
     }
 
     /// Once the caller is through it has left the crowd: nobody shuts a link that stands.
-    fn greet(&self, connector: &Connector, number: u64, socket: Arc<UnixStream>) -> Result<(), Refusal> {
+    fn greet(
+        &self,
+        connector: &Connector,
+        number: u64,
+        (socket, challenge): (Arc<UnixStream>, &str),
+    ) -> Result<(), Refusal> {
         let crowd = &self.crowd;
-        let met = connector.hear_neighbour(&socket, || crowd.note_heard(number));
+        let met = connector.hear_neighbour(&socket, challenge, || crowd.note_heard(number));
         if crowd.leave(number) {
             return Err(Refusal::Crowd);
         }
@@ -68,4 +76,12 @@ impl LocalListener {
     pub(crate) fn close(&self) {
         self.crowd.close(&self.listener);
     }
+}
+
+/// Sends it the challenge, if it is of this user.
+fn receive(caller: &UnixStream) -> Result<String, Refusal> {
+    crate::link::fork::shut_in_children(caller);
+    check_user(caller)?;
+    caller.set_nonblocking(true)?;
+    challenge(caller)
 }
