@@ -14,12 +14,13 @@ CRATES = sorted(path.parent.name for path in HOUSE.glob("crates/*/Cargo.toml"))
 
 # Which crates a crate may use. Arrows point down only.
 ARROWS = {
-    "schedule": set(),
-    "kernels": set(),
-    "proto": {"schedule", "kernels"},
-    "sim": {"schedule", "proto", "kernels"},
-    "net": {"schedule", "proto", "kernels"},
-    "emu": set(),
+    "rng": set(),
+    "schedule": {"rng"},
+    "kernels": {"rng"},
+    "proto": {"rng", "schedule", "kernels"},
+    "sim": {"rng", "schedule", "proto", "kernels"},
+    "net": {"rng", "schedule", "proto", "kernels"},
+    "emu": {"rng"},
     "loom": set(),
     "py": {"schedule", "proto", "kernels", "sim", "net", "emu"},
 }

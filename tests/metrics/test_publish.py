@@ -1,4 +1,4 @@
-"""The thread that hands figures on, over groups that are none; and what a user may wish."""
+"""The thread that hands metrics on, over groups that are none; and what a user may option."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ import pytest
 
 from tests.metrics.cases import FakeGroup
 from tweed.errors import UsageError
-from tweed.metrics import Wishes, job, publish, stop
+from tweed.metrics import MetricsOptions, job, publish, stop
 from tweed.metrics.live import Watcher, watchers
 from tweed.metrics.publish import Gathering
-from tweed.metrics.wishes import address
+from tweed.metrics.options import address
 
-QUICK = Wishes(0.01)
+QUICK = MetricsOptions(0.01)
 
 
 @pytest.fixture(autouse=True)
@@ -114,7 +114,7 @@ def test_a_later_group_takes_over() -> None:
 
 def test_stop_tells_the_last_figures(room: Path) -> None:
     group = FakeGroup(0)
-    publish(group, Wishes(3600.0))
+    publish(group, MetricsOptions(3600.0))
     stop()
     assert group.board == {}  # it lived for less than the thread waits before its first row
     publish(group, QUICK)
@@ -129,9 +129,9 @@ def test_stop_tells_the_last_figures(room: Path) -> None:
     assert seen[-1] == 77
 
 
-@pytest.mark.parametrize(("group", "wishes"), [(FakeGroup(0, 1), QUICK), (FakeGroup(0), Wishes(0.0))])
-def test_nothing_starts_for_a_rank_alone_or_when_nothing_is_wished(group: FakeGroup, wishes: Wishes) -> None:
-    publish(group, wishes)
+@pytest.mark.parametrize(("group", "options"), [(FakeGroup(0, 1), QUICK), (FakeGroup(0), MetricsOptions(0.0))])
+def test_nothing_starts_for_a_rank_alone_or_when_nothing_is_wanted(group: FakeGroup, options: MetricsOptions) -> None:
+    publish(group, options)
     assert metrics_threads() == []
 
 
@@ -147,7 +147,7 @@ def test_what_goes_wrong_is_a_warning(caplog: pytest.LogCaptureFixture) -> None:
             pass
     group.gone = True
     stop()
-    assert "the figures of this group are not told any further" in caplog.text
+    assert "the metrics of this group are not told any further" in caplog.text
 
 
 def test_a_row_too_long_for_the_engine_has_the_busiest_links_and_says_so_once(
@@ -195,7 +195,7 @@ def test_a_taken_port_is_a_warning_and_the_rest_goes_on(caplog: pytest.LogCaptur
     import socket
 
     with socket.create_server(("127.0.0.1", 0)) as taken:
-        publish(FakeGroup(0), Wishes(0.01, prometheus=str(taken.getsockname()[1])))
+        publish(FakeGroup(0), MetricsOptions(0.01, prometheus=str(taken.getsockname()[1])))
         with watcher() as client:
             assert client.next(10) is not None
         stop()
@@ -239,11 +239,11 @@ def test_addresses_that_are_none(text: str) -> None:
 
 def test_wishes_that_cannot_be(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(UsageError, match="seconds, or 0 for none"):
-        Wishes(-1.0)
+        MetricsOptions(-1.0)
     with pytest.raises(UsageError, match="metrics is 0"):
-        Wishes(0.0, tensorboard="folder")
+        MetricsOptions(0.0, tensorboard="folder")
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(UsageError, match=r"prometheus_client: pip install 'tweed\[metrics\]'"):
-        Wishes(prometheus="9400")
+        MetricsOptions(prometheus="9400")
     with pytest.raises(UsageError, match=r"tensorboard: pip install 'tweed\[metrics\]'"):
-        Wishes(tensorboard="folder")
+        MetricsOptions(tensorboard="folder")

@@ -1,4 +1,4 @@
-"""Figures of real runs: two ranks over TCP, looked at from outside as a user would."""
+"""Metrics of real runs: two ranks over TCP, looked at from outside as a user would."""
 
 from __future__ import annotations
 
@@ -45,18 +45,18 @@ def counts(rank: int, size: int) -> tuple[list[dict[str, Any]], str]:
     options = Options.resolve(None)
     place = Place(store, "own", rank, size, dist.default_pg_timeout)
     group, _ = join(node(options), place, options)
-    figures = group.figures()
+    metrics = group.metrics()
     dist.all_reduce(MEGABYTE.clone())
-    figures.post(f"from {rank}".encode())
+    metrics.post(f"from {rank}".encode())
     dist.barrier()
-    while rank == 0 and len(figures.posted()) < size:
+    while rank == 0 and len(metrics.posted()) < size:
         pass
     if rank == 0:
-        assert figures.posted() == {0: b"from 0", 1: b"from 1"}
-    stats = figures.stats()
+        assert metrics.posted() == {0: b"from 0", 1: b"from 1"}
+    stats = metrics.stats()
     del group
     try:
-        figures.stats()
+        metrics.stats()
     except Aborted as error:
         return stats, str(error)
     return stats, ""
@@ -185,7 +185,7 @@ def threads(rank: int, size: int) -> list[str]:
     return [thread.name for thread in threading.enumerate()]
 
 
-def test_no_thread_where_nothing_is_wished(monkeypatch: pytest.MonkeyPatch, room: Path) -> None:
+def test_no_thread_where_nothing_is_wanted(monkeypatch: pytest.MonkeyPatch, room: Path) -> None:
     monkeypatch.setenv("TWEED_METRICS", "0")
     assert run_ranks(threads, 2, backend="tweed") == [["MainThread"]] * 2
     monkeypatch.delenv("TWEED_METRICS")

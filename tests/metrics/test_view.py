@@ -21,7 +21,7 @@ def printed(view: View, width: int = 80) -> str:
 def test_it_says_which_run_how_far_and_who_is_late() -> None:
     lines = printed(View(NOW, WINDOW)).splitlines()
     assert lines[0] == "digits-every_step: 2 ranks, up 12.0 s, process 100"
-    assert lines[1] == "step 15, 5.0 steps/s, 25% waiting, figures of the last 2.0 s"
+    assert lines[1] == "step 15, 5.0 steps/s, 25% waiting, metrics of the last 2.0 s"
     assert lines[2] == "Rank 1 on host1 holds up the others: last in 100%, 2.00 ms late on average."
 
 
@@ -69,7 +69,7 @@ def test_silence_and_absence_are_said() -> None:
 
 def test_a_run_without_attach_tells_no_steps() -> None:
     bare = replace(NOW, rows=tuple(replace(row, training=None) for row in NOW.rows))
-    assert printed(View(bare, bare.since(BEFORE))).splitlines()[1] == "figures of the last 2.0 s"
+    assert printed(View(bare, bare.since(BEFORE))).splitlines()[1] == "metrics of the last 2.0 s"
 
 
 @pytest.mark.parametrize(

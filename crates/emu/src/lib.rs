@@ -13,7 +13,6 @@
 mod frame;
 mod links;
 mod queue;
-mod rng;
 mod road;
 mod serve;
 mod settings;

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use crate::rng::Rng;
 use crate::settings::Ways;
 use crate::way::{Bursts, Way};
+use tweed_rng::Rng;
 
 /// A packet that is held back waits so much longer at most: some packets at 100 Mbit/s and more overtake it.
 const HELD_BACK: Duration = Duration::from_millis(2);
@@ -92,8 +92,8 @@ impl Links {
     }
 
     fn either(&mut self, up: &Way, down: &Way, ppm: impl Fn(&Way) -> u32) -> bool {
-        let above = self.rng.chance(f64::from(ppm(up)) / 1e6);
-        self.rng.chance(f64::from(ppm(down)) / 1e6) || above
+        let above = self.rng.bernoulli(f64::from(ppm(up)) / 1e6);
+        self.rng.bernoulli(f64::from(ppm(down)) / 1e6) || above
     }
 }
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
-use crate::rng::Rng;
+use tweed_rng::Rng;
 
 /// What a direction of a link does to each packet. The default does nothing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize)]
@@ -53,7 +53,7 @@ impl Bursts {
         }
         let burst = way.burst.max(1.0);
         let turns = if self.losing { 1.0 / burst } else { loss / (burst * (1.0 - loss)) };
-        self.losing ^= rng.chance(turns.min(1.0));
+        self.losing ^= rng.bernoulli(turns.min(1.0));
         self.losing
     }
 }

@@ -1,17 +1,17 @@
-//! Measures choosing numbers and coding indices against a copy past the cache.
+//! Measures choosing values and coding indices against a copy past the cache.
 //!
-//! `cargo run --release --example sparse -p tweed-kernels [million numbers, default 25]`
+//! `cargo run --release --example sparse -p tweed-kernels [million values, default 25]`
 //!
-//! GB/s counts bytes that must move: all that is read and written once, and of numbers at places the touched lines.
+//! GB/s counts bytes that must move: all that is read and written once, and of values at places the touched lines.
 #![allow(clippy::disallowed_methods, reason = "a measurement needs the clock")]
 
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
-use tweed_kernels::sparse::{self, Taken};
+use tweed_kernels::sparse::{self, Selection};
 use tweed_kernels::{copy, InstructionSet, Target};
 
-/// Of how many numbers one is chosen.
+/// Of how many values one is selected.
 const PER_CHOSEN: usize = 100;
 const ENTRY_BYTES: usize = 8;
 const LINE_NUMBERS: usize = 16;
@@ -24,9 +24,9 @@ fn main() {
     for set in InstructionSet::available() {
         println!("\n{set}");
         for (kind, x) in inputs(numel) {
-            top_k(&mut Taken::by(set), kind, &x);
+            top_k(&mut Selection::by(set), kind, &x);
             if kind == "Gaussian" {
-                passes(&mut Taken::by(set), &x, &mut error);
+                passes(&mut Selection::by(set), &x, &mut error);
             }
         }
     }
@@ -37,38 +37,38 @@ fn main() {
 fn limits(numel: usize, to: &mut [f32]) {
     let from = vec![1.0_f32; numel];
     let into = [Target { ptr: to.as_mut_ptr().cast(), streaming: true }];
-    println!("limits, {numel} numbers");
+    println!("limits, {numel} values");
     // SAFETY: both buffers hold that many bytes and are apart.
     row("copy, streaming", 8 * numel, || unsafe { copy(black_box(&from).as_ptr().cast(), &into, 4 * numel) });
     row("read (finite)", 4 * numel, || assert!(sparse::all_finite(black_box(&from))));
 }
 
-fn top_k(taken: &mut Taken, kind: &str, x: &[f32]) {
+fn top_k(selection: &mut Selection, kind: &str, x: &[f32]) {
     let count = x.len() / PER_CHOSEN;
     row(&format!("top-k, {kind}"), 4 * x.len() + ENTRY_BYTES * count, || {
-        sparse::top_k(black_box(x), None, count, taken);
+        sparse::top_k(black_box(x), None, count, selection);
     });
 }
 
-fn passes(taken: &mut Taken, x: &[f32], error: &mut [f32]) {
+fn passes(selection: &mut Selection, x: &[f32], error: &mut [f32]) {
     let (numel, count) = (x.len(), x.len() / PER_CHOSEN);
-    let tau = sparse::kth_magnitude(x, count, taken);
+    let tau = sparse::kth_magnitude(x, count, selection);
     let (once, fed) = (4 * numel + ENTRY_BYTES * count, 12 * numel + ENTRY_BYTES * count);
-    row("threshold", once, || sparse::threshold(black_box(x), None, tau, taken));
+    row("threshold", once, || sparse::threshold(black_box(x), None, tau, selection));
     // What is left grows until about one in a hundred sums reaches the threshold.
-    row("threshold, fed", fed, || sparse::threshold(black_box(x), Some(error), 4.0 * tau, taken));
-    row("top-k, fed", fed, || sparse::top_k(black_box(x), Some(error), count, taken));
+    row("threshold, fed", fed, || sparse::threshold(black_box(x), Some(error), 4.0 * tau, selection));
+    row("top-k, fed", fed, || sparse::top_k(black_box(x), Some(error), count, selection));
     error.fill(0.0);
-    sparse::threshold(x, None, tau, taken);
-    sparse::scatter_add(error, taken.indices(), taken.values()).expect("they lie within");
-    row("non-zero", once, || sparse::nonzero(black_box(error), taken));
+    sparse::threshold(x, None, tau, selection);
+    sparse::scatter_add(error, selection.indices(), selection.values()).expect("they lie within");
+    row("non-zero", once, || sparse::nonzero(black_box(error), selection));
 }
 
 fn places(x: &[f32], out: &mut [f32]) {
     let (numel, count) = (x.len(), x.len() / PER_CHOSEN);
-    let mut taken = Taken::default();
-    sparse::top_k(x, None, count, &mut taken);
-    let (indices, values) = (taken.indices(), taken.values());
+    let mut selection = Selection::default();
+    sparse::top_k(x, None, count, &mut selection);
+    let (indices, values) = (selection.indices(), selection.values());
     let lines = indices.chunk_by(|a, b| *a as usize / LINE_NUMBERS == *b as usize / LINE_NUMBERS).count();
     row("add", 128 * lines + ENTRY_BYTES * count, || {
         sparse::scatter_add(out, black_box(indices), values).expect("they lie within");
@@ -78,9 +78,9 @@ fn places(x: &[f32], out: &mut [f32]) {
         sparse::gather(x, black_box(indices), &mut fetched).expect("they lie within");
     });
     codings(numel, indices);
-    sparse::threshold(x, None, 1.0, &mut taken);
-    println!("\nindices, {:.0} %", 100.0 * taken.indices().len() as f64 / numel as f64);
-    codings(numel, taken.indices());
+    sparse::threshold(x, None, 1.0, &mut selection);
+    println!("\nindices, {:.0} %", 100.0 * selection.indices().len() as f64 / numel as f64);
+    codings(numel, selection.indices());
 }
 
 fn codings(numel: usize, indices: &[i32]) {
@@ -117,7 +117,7 @@ fn inputs(numel: usize) -> impl Iterator<Item = (&'static str, Vec<f32>)> {
     })
 }
 
-/// Sums of four uniform numbers each, scaled to variance 1; near enough.
+/// Sums of four uniform values each, scaled to variance 1; near enough.
 fn gaussian(numel: usize) -> Vec<f32> {
     let uniform = |bits: u64, part: u32| (bits >> (16 * part) & 0xffff) as f32 / 65536.0 - 0.5;
     let sum = |bits: u64| (0..4).map(|part| uniform(bits, part)).sum::<f32>() * 1.732;
@@ -126,7 +126,7 @@ fn gaussian(numel: usize) -> Vec<f32> {
 
 /// The finaliser of SplitMix64.
 fn hash(i: u64) -> u64 {
-    let x = i.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    let x = i.wrapping_mul(tweed_rng::GOLDEN);
     let x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     x ^ (x >> 31)

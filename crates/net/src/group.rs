@@ -101,8 +101,8 @@ impl Group {
                 let RankStats { peer, traffic, times_last, lateness } = row;
                 let link = self.link(rank);
                 let packets = packets.as_ref().filter(|_| link == "ltp").zip(peer);
-                let figures = packets.and_then(|(packets, peer)| packets.figures(peer));
-                let packets = figures.map(Packets::from).unwrap_or_default();
+                let metrics = packets.and_then(|(packets, peer)| packets.metrics(peer));
+                let packets = metrics.map(Packets::from).unwrap_or_default();
                 LinkStats {
                     rank,
                     host,

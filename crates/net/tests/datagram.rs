@@ -5,7 +5,7 @@ mod desk;
 use std::net::UdpSocket;
 
 use desk::{check, introduce, noise, pair, through, until, whole, Side, HOST};
-use tweed_net::ltp::{Cipher, DatagramOptions, Parcel, Refused};
+use tweed_net::ltp::{Cipher, DatagramOptions, PacketMessage, Refused};
 
 fn options(cipher: Cipher) -> DatagramOptions {
     DatagramOptions { cipher, ..DatagramOptions::default() }
@@ -21,12 +21,12 @@ fn exchange(sides: &[Side; 2], rounds: u64) {
         sides[1].send(0, whole(ticket as u8, body), body, ticket as u64);
     }
     for (side, peer) in [(&sides[0], 1), (&sides[1], 0)] {
-        let mut came: Vec<Parcel> = bodies.iter().map(|_| side.desk.parcel(peer)).collect();
-        came.sort_by_key(|parcel| parcel.tag[0]);
-        for (ticket, (parcel, body)) in came.iter().zip(&bodies).enumerate() {
-            assert_eq!(parcel.tag, [ticket as u8; 48]);
-            assert!(parcel.body == *body, "message {ticket} of {} bytes differs", body.len());
-            assert_eq!(parcel.missing, []);
+        let mut came: Vec<PacketMessage> = bodies.iter().map(|_| side.desk.packet_message(peer)).collect();
+        came.sort_by_key(|packet_message| packet_message.tag[0]);
+        for (ticket, (packet_message, body)) in came.iter().zip(&bodies).enumerate() {
+            assert_eq!(packet_message.tag, [ticket as u8; 48]);
+            assert!(packet_message.body == *body, "message {ticket} of {} bytes differs", body.len());
+            assert_eq!(packet_message.missing, []);
             assert_eq!(side.desk.delivered(peer, ticket as u64), []);
         }
     }
@@ -39,7 +39,7 @@ fn many_messages_cross_in_both_directions() {
         exchange(&sides, 5);
         for (side, peer) in [(&sides[0], 1), (&sides[1], 0)] {
             assert_eq!(side.datagrams.refused(), Refused::default(), "{cipher:?}");
-            assert!(side.datagrams.figures(peer).expect("they have met").received_packets > 0);
+            assert!(side.datagrams.metrics(peer).expect("they have met").received_packets > 0);
         }
     }
 }
@@ -66,7 +66,7 @@ fn ciphers_may_differ_by_direction() {
 fn packets_become_as_large_as_loopback_carries() {
     let sides = pair(&DatagramOptions::default());
     let body = noise(1, 1 << 20);
-    let payload = || sides[0].datagrams.figures(1).expect("they have met").payload;
+    let payload = || sides[0].datagrams.metrics(1).expect("they have met").payload;
     until("packets are of 65,000 bytes", || {
         check(&sides[0], 1, &sides[1], 0, &body);
         payload() == 65_000
@@ -85,8 +85,8 @@ fn one_socket_serves_many_peers() {
         hub.send(number, whole(number as u8, &bodies[number]), &bodies[number], 1);
     }
     for (number, other) in others.iter().enumerate() {
-        assert!(hub.desk.parcel(number).body == bodies[number], "from {number}");
-        assert!(other.desk.parcel(100 + number).body == bodies[number], "to {number}");
+        assert!(hub.desk.packet_message(number).body == bodies[number], "from {number}");
+        assert!(other.desk.packet_message(100 + number).body == bodies[number], "to {number}");
         assert_eq!(hub.desk.delivered(number, 1), []);
         assert_eq!(other.desk.delivered(100 + number, 1), []);
     }
@@ -99,9 +99,9 @@ fn packets_that_are_faster_than_the_invitation_are_taken() {
     let body = noise(1, 100_000);
     sides[0].send(1, whole(3, &body), &body, 3);
     sides[0].datagrams.accept(1, HOST, &to_other).expect("a good invitation");
-    until("packets have come", || sides[1].datagrams.figures(0).is_some_and(|f| f.received_packets > 0));
+    until("packets have come", || sides[1].datagrams.metrics(0).is_some_and(|f| f.received_packets > 0));
     sides[1].datagrams.accept(0, HOST, &to_one).expect("a good invitation");
-    assert!(sides[1].desk.parcel(0).body == body);
+    assert!(sides[1].desk.packet_message(0).body == body);
     assert_eq!(sides[0].desk.delivered(1, 3), []);
 }
 

@@ -46,14 +46,18 @@ fn both_sides_agree_on_what_is_missing() {
             let what =
                 Outgoing { critical: vec![0..1000, 999_000..1_000_000], lossy: true, ..whole(i as u8, body) };
             sides[0].send(1, what, body, i as u64);
-            let parcel = sides[1].desk.parcel(0);
-            assert_eq!(sides[0].desk.delivered(1, i as u64), parcel.missing, "seed {seed}, message {i}");
+            let packet_message = sides[1].desk.packet_message(0);
+            assert_eq!(
+                sides[0].desk.delivered(1, i as u64),
+                packet_message.missing,
+                "seed {seed}, message {i}"
+            );
             let mut expected = body.clone();
-            for range in &parcel.missing {
+            for range in &packet_message.missing {
                 assert!(range.start >= 1000 && range.end <= 999_000, "critical bytes are missing: {range:?}");
                 expected[range.start as usize..range.end as usize].fill(0);
             }
-            assert!(parcel.body == expected, "seed {seed}: message {i} differs");
+            assert!(packet_message.body == expected, "seed {seed}: message {i} differs");
         }
         drop(relay);
     }
@@ -150,10 +154,10 @@ fn after_cancel_the_memory_is_not_read() {
     let sides = pair(&DatagramOptions::default());
     for ticket in 0..10 {
         let page = Page::new(64 << 20);
-        let before = sides[0].datagrams.figures(1).map_or(0, |figures| figures.sent_bytes);
+        let before = sides[0].datagrams.metrics(1).map_or(0, |metrics| metrics.sent_bytes);
         begin(&sides[0], &page, ticket);
         until("it is under way", || {
-            sides[0].datagrams.figures(1).is_some_and(|figures| figures.sent_bytes > before + 100_000)
+            sides[0].datagrams.metrics(1).is_some_and(|metrics| metrics.sent_bytes > before + 100_000)
         });
         sides[0].datagrams.cancel(1, ticket);
         page.forbid();
@@ -168,11 +172,11 @@ fn a_peer_dropped_in_the_middle_is_forgotten() {
         let page = Page::new(64 << 20);
         begin(&sides[0], &page, ticket);
         until("it is under way", || {
-            sides[1].datagrams.figures(0).is_some_and(|f| f.received_bytes > 100_000)
+            sides[1].datagrams.metrics(0).is_some_and(|f| f.received_bytes > 100_000)
         });
         sides[0].datagrams.drop_peer(1);
         page.forbid();
-        assert_eq!(sides[0].datagrams.figures(1), None);
+        assert_eq!(sides[0].datagrams.metrics(1), None);
         // Nothing is left to send to, and that is no error.
         begin(&sides[0], &page, 99);
         introduce(&sides[0], 1, &sides[1], 0);
@@ -185,7 +189,7 @@ fn after_close_no_memory_is_read() {
     let sides = pair(&DatagramOptions::default());
     let page = Page::new(64 << 20);
     begin(&sides[0], &page, 1);
-    until("it is under way", || sides[1].datagrams.figures(0).is_some_and(|f| f.received_bytes > 100_000));
+    until("it is under way", || sides[1].datagrams.metrics(0).is_some_and(|f| f.received_bytes > 100_000));
     sides[0].datagrams.close();
     page.forbid();
 }

@@ -23,7 +23,7 @@ const PATIENCE: Duration = Duration::from_secs(300);
 
 /// What a process takes.
 #[derive(Clone, Copy, Debug, Default)]
-struct Figures {
+struct Footprint {
     descriptors: f64,
     /// Of memory that is shared with others.
     mapped_mib: f64,
@@ -32,14 +32,14 @@ struct Figures {
     threads: f64,
 }
 
-impl Figures {
-    fn now() -> Figures {
+impl Footprint {
+    fn now() -> Footprint {
         let status = std::fs::read_to_string("/proc/self/status").unwrap();
         let figure = |name: &str| -> f64 {
             let line = status.lines().find(|line| line.starts_with(name)).unwrap();
             line.split_whitespace().nth(1).unwrap().parse().unwrap()
         };
-        Figures {
+        Footprint {
             descriptors: std::fs::read_dir("/proc/self/fd").unwrap().count() as f64,
             mapped_mib: mapped_bytes() as f64 / f64::from(1 << 20),
             address_mib: figure("VmSize:") / 1024.0,
@@ -49,9 +49,9 @@ impl Figures {
     }
 
     /// Over `before`, for each of `peers`.
-    fn per_peer(self, before: Figures, peers: u32) -> Figures {
+    fn per_peer(self, before: Footprint, peers: u32) -> Footprint {
         let of = |now: f64, then: f64| (now - then) / f64::from(peers);
-        Figures {
+        Footprint {
             descriptors: of(self.descriptors, before.descriptors),
             mapped_mib: of(self.mapped_mib, before.mapped_mib),
             address_mib: of(self.address_mib, before.address_mib),
@@ -61,16 +61,16 @@ impl Figures {
     }
 
     fn encode(self) -> String {
-        let Figures { descriptors, mapped_mib, address_mib, resident_mib, threads } = self;
+        let Footprint { descriptors, mapped_mib, address_mib, resident_mib, threads } = self;
         format!("{descriptors} {mapped_mib} {address_mib} {resident_mib} {threads}")
     }
 
-    fn decode(text: &str) -> Figures {
+    fn decode(text: &str) -> Footprint {
         let all: Vec<f64> = text.split(' ').map(|word| word.parse().unwrap()).collect();
         let &[descriptors, mapped_mib, address_mib, resident_mib, threads] = &all[..] else {
-            panic!("{text:?} are not five figures")
+            panic!("{text:?} are not five footprints")
         };
-        Figures { descriptors, mapped_mib, address_mib, resident_mib, threads }
+        Footprint { descriptors, mapped_mib, address_mib, resident_mib, threads }
     }
 }
 
@@ -179,7 +179,7 @@ fn sum(group: &Group) {
 
 fn be_a_rank(rank: u32) {
     let node = Node::start(options(false)).expect("a node starts");
-    let before = Figures::now();
+    let before = Footprint::now();
     tell(&text(&node));
     let ranks: u32 = read_line().parse().unwrap();
     let descriptors = (0..ranks).map(|_| read_line().into_bytes()).collect();
@@ -187,7 +187,7 @@ fn be_a_rank(rank: u32) {
     let group = node.join(spec(7, rank, descriptors)).expect("ranks meet");
     let joined = begin.elapsed();
     sum(&group);
-    tell(&Figures::now().per_peer(before, ranks - 1).encode());
+    tell(&Footprint::now().per_peer(before, ranks - 1).encode());
     tell(&joined.as_secs_f64().to_string());
     read_line();
     // The first sums have waited for ranks that were not there yet.
@@ -224,14 +224,14 @@ fn over_tcp() -> NodeOptions {
 }
 
 /// Starts as many ranks, which share memory, and gives the most that any of them takes per peer.
-fn ranks_on_one_host(ranks: u32) -> Figures {
+fn ranks_on_one_host(ranks: u32) -> Footprint {
     let begin = Instant::now();
     let mut all: Vec<Other> = (0..ranks).map(|rank| Other::start("rank", rank)).collect();
     let mut said = vec![ranks.to_string()];
     said.extend(all.iter_mut().map(Other::hear).collect::<Vec<_>>());
     let started = begin.elapsed();
     all.iter_mut().for_each(|rank| rank.say(&said));
-    let figures: Vec<Figures> = all.iter_mut().map(|rank| Figures::decode(&rank.hear())).collect();
+    let footprints: Vec<Footprint> = all.iter_mut().map(|rank| Footprint::decode(&rank.hear())).collect();
     let slowest = |all: &mut [Other]| {
         let spans = all.iter_mut().map(|rank| rank.hear().parse::<f64>().unwrap());
         spans.fold(0.0, f64::max)
@@ -239,7 +239,7 @@ fn ranks_on_one_host(ranks: u32) -> Figures {
     let joined = slowest(&mut all);
     all.iter_mut().for_each(|rank| rank.say(&["again".into()]));
     let call = slowest(&mut all);
-    let most = most(&figures);
+    let most = most(&footprints);
     println!(
         "{ranks} ranks on one host: processes started in {:.1} s, group joined in {joined:.1} s, 16 bytes summed in {:.0} ms; \
          most per peer: {most:.2?}",
@@ -249,9 +249,9 @@ fn ranks_on_one_host(ranks: u32) -> Figures {
     most
 }
 
-fn most(figures: &[Figures]) -> Figures {
-    let of = |field: fn(&Figures) -> f64| figures.iter().map(field).fold(f64::MIN, f64::max);
-    Figures {
+fn most(footprints: &[Footprint]) -> Footprint {
+    let of = |field: fn(&Footprint) -> f64| footprints.iter().map(field).fold(f64::MIN, f64::max);
+    Footprint {
         descriptors: of(|f| f.descriptors),
         mapped_mib: of(|f| f.mapped_mib),
         address_mib: of(|f| f.address_mib),
@@ -262,7 +262,7 @@ fn most(figures: &[Figures]) -> Figures {
 
 /// One node in a group with as many others, each of which has joined it alone: all that this node has to hold. What it
 /// takes per peer.
-fn peers_of_one_node(peers: u32, per_process: u32) -> Figures {
+fn peers_of_one_node(peers: u32, per_process: u32) -> Footprint {
     let hub = Node::start(over_tcp()).expect("a node starts");
     let mut others: Vec<Other> =
         (0..peers / per_process).map(|_| Other::start("peers", per_process)).collect();
@@ -272,25 +272,25 @@ fn peers_of_one_node(peers: u32, per_process: u32) -> Figures {
         descriptors.extend((0..per_process).map(|_| other.hear().into_bytes()));
     }
     let pair = vec![descriptors[0].clone(), descriptors[1].clone()];
-    let before = Figures::now();
+    let before = Footprint::now();
     others.iter_mut().for_each(|other| other.say(&["join".into()]));
     let begin = Instant::now();
     let group = hub.join(GroupSpec { rows: vec![], ..spec(7, 0, descriptors) }).expect("all peers come");
     let joined = begin.elapsed();
     others.iter_mut().for_each(|other| assert_eq!(other.hear(), "joined"));
-    let figures = Figures::now().per_peer(before, peers);
+    let footprints = Footprint::now().per_peer(before, peers);
     let with_one = hub.join(spec(100, 0, pair)).expect("they have met");
     others[0].say(&["sum".into()]);
     let begin = Instant::now();
     sum(&with_one);
     println!(
         "one node with {peers} peers over TCP: joined in {:.1} s, 16 bytes summed with one of them in {:.1} ms; \
-         per peer: {figures:.3?}",
+         per peer: {footprints:.3?}",
         joined.as_secs_f64(),
         begin.elapsed().as_secs_f64() * 1e3
     );
     drop(group);
-    figures
+    footprints
 }
 
 /// One test, as both look at what this process has open.
@@ -301,9 +301,9 @@ fn a_peer_costs_little() {
     assert!(near.mapped_mib <= 16.0, "the first part of the peer's memory");
     let far = peers_of_one_node(40, 20);
     assert!(far.descriptors <= 1.0, "one stream");
-    for figures in [near, far] {
-        assert!(figures.resident_mib <= 0.5);
-        assert!(figures.threads <= 1.0, "threads do not grow with peers");
+    for footprints in [near, far] {
+        assert!(footprints.resident_mib <= 0.5);
+        assert!(footprints.threads <= 1.0, "threads do not grow with peers");
     }
 }
 

@@ -94,7 +94,7 @@ fn leave(ends: &mut [End; 2], from: usize, now: Duration, network: Network) {
 
 /// Below 1000, by chance.
 fn draw(number: u64) -> u64 {
-    (number.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) % 1000
+    (number.wrapping_mul(tweed_rng::GOLDEN) >> 32) % 1000
 }
 
 fn arrive(end: &mut End, now: Duration, body: &mut [u8]) -> u32 {
@@ -112,7 +112,7 @@ fn arrive(end: &mut End, now: Duration, body: &mut [u8]) -> u32 {
 }
 
 fn report(ends: &[End; 2], took: Duration, virtual_time: Duration) {
-    let [forth, back] = [ends[0].link.figures(), ends[1].link.figures()];
+    let [forth, back] = [ends[0].link.metrics(), ends[1].link.metrics()];
     let packets = forth.sent_packets + back.sent_packets;
     println!(
         "packets: {} to the receiver, {} back, {} lost",

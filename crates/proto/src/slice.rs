@@ -19,22 +19,36 @@ pub(crate) struct InputState {
     /// What has arrived, by position in the input's sends.
     pub(crate) arrivals: Vec<Option<Arrival>>,
     pub(crate) missing: u32,
-    pub(crate) queued: bool,
-    pub(crate) done: bool,
+    pub(crate) stage: InputStage,
+}
+
+/// See the theory of operation in `executor`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum InputStage {
+    Waiting,
+    Queued,
+    Done,
 }
 
 #[derive(Clone, Debug, Default)]
 pub(crate) struct OutputState {
-    pub(crate) begun: bool,
-    /// Peers on this host can read it.
-    pub(crate) exposed: bool,
+    pub(crate) stage: OutputStage,
     /// Sends over a wire whose bytes have not all left.
     pub(crate) leaving: u32,
     /// Who has acknowledged, by position in the output's sends.
     pub(crate) read: Vec<bool>,
     /// How many have not.
     pub(crate) unread: u32,
-    pub(crate) released: bool,
+}
+
+/// See the theory of operation in `executor`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum OutputStage {
+    #[default]
+    Waiting,
+    Begun,
+    Exposed,
+    Released,
 }
 
 impl Slice {
@@ -44,8 +58,8 @@ impl Slice {
             program.inputs.iter().map(|i| InputState::new(i.sends.len(), has_part(i.chunk))).collect();
         let outputs: Vec<OutputState> =
             program.outputs.iter().map(|o| OutputState::new(o.sends.len(), has_part(o.chunk))).collect();
-        let waiting =
-            inputs.iter().filter(|i| !i.done).count() + outputs.iter().filter(|o| !o.released).count();
+        let waiting = inputs.iter().filter(|i| !i.is_done()).count()
+            + outputs.iter().filter(|o| !o.is_released()).count();
         Slice { inputs, outputs, open: waiting as u32, busy: waiting as u32 }
     }
 }
@@ -53,7 +67,12 @@ impl Slice {
 impl InputState {
     fn new(sends: usize, has_part: bool) -> InputState {
         let arrivals = if has_part { vec![None; sends] } else { Vec::new() };
-        InputState { missing: arrivals.len() as u32, arrivals, queued: !has_part, done: !has_part }
+        let stage = if has_part { InputStage::Waiting } else { InputStage::Done };
+        InputState { missing: arrivals.len() as u32, arrivals, stage }
+    }
+
+    pub(crate) fn is_done(&self) -> bool {
+        self.stage == InputStage::Done
     }
 }
 
@@ -62,6 +81,14 @@ impl OutputState {
         if has_part {
             return OutputState { read: vec![false; sends], unread: sends as u32, ..OutputState::default() };
         }
-        OutputState { begun: true, exposed: true, released: true, ..OutputState::default() }
+        OutputState { stage: OutputStage::Released, ..OutputState::default() }
+    }
+
+    pub(crate) fn is_exposed(&self) -> bool {
+        self.stage >= OutputStage::Exposed
+    }
+
+    pub(crate) fn is_released(&self) -> bool {
+        self.stage == OutputStage::Released
     }
 }

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use tweed_proto::late::{
-    Activity, Blame, Call, Culprit, History, Kind, Limits, Process, Reason, Report, Scene, Seat, Stand, Step,
-    Usual, Watchdog,
+    Activity, Blame, Call, Context, Culprit, History, Kind, Limits, Process, RankStatus, Reason, Report,
+    Standing, Step, Usual, Watchdog,
 };
 
 const FRESH: Duration = Duration::from_millis(100);
@@ -95,17 +95,17 @@ fn waits() -> impl Strategy<Value = Vec<u32>> {
 fn report() -> impl Strategy<Value = Report> {
     prop_oneof![
         (waits(), 0u64..1000).prop_map(|(w, quiet)| inside(&w, quiet)),
-        Just(Report::of(Stand::Done)),
+        Just(Report::of(Standing::Done)),
         Just(elsewhere()),
     ]
 }
 
 fn inside(waits_for: &[u32], quiet_ms: u64) -> Report {
-    Report::of(Stand::Inside { waits_for: waits_for.to_vec(), quiet: Duration::from_millis(quiet_ms) })
+    Report::of(Standing::Inside { waits_for: waits_for.to_vec(), quiet: Duration::from_millis(quiet_ms) })
 }
 
 fn elsewhere() -> Report {
-    Report::of(Stand::Elsewhere { last: None, call: None, activity: Activity::Computes })
+    Report::of(Standing::Elsewhere { last: None, call: None, activity: Activity::Computes })
 }
 
 fn find(me: u32, reports: &[(u32, Report)]) -> Vec<Culprit> {
@@ -141,13 +141,13 @@ fn a_rank_that_has_not_called_is_named() {
 #[test]
 fn a_rank_that_waits_in_an_earlier_call_of_the_group_passes_the_blame_on() {
     let call = Call { label: "barrier".into(), since: FRESH, waits_for: vec![4] };
-    let stuck = Stand::Elsewhere { last: None, call: Some(call), activity: Activity::Sleeps };
+    let stuck = Standing::Elsewhere { last: None, call: Some(call), activity: Activity::Sleeps };
     assert_eq!(find(1, &ring(Some(Report::of(stuck)))), culprit(4, Reason::Silent));
 }
 
 #[test]
 fn a_rank_that_has_ended_leaves_the_link() {
-    assert_eq!(find(1, &ring(Some(Report::of(Stand::Done)))), culprit(2, Reason::Link { to: 3 }));
+    assert_eq!(find(1, &ring(Some(Report::of(Standing::Done)))), culprit(2, Reason::Link { to: 3 }));
 }
 
 #[test]
@@ -183,16 +183,16 @@ fn the_first_rank_that_waits_speaks() {
 
 fn told(process: Process, reports: &[(u32, Report)]) -> (String, String) {
     let link = "tcp 10.0.0.3:4000".to_owned();
-    let seats: Vec<Seat> = (0..4)
-        .map(|r| Seat { host: format!("host-{r}"), pid: 100 + r, link: link.clone(), process })
+    let ranks: Vec<RankStatus> = (0..4)
+        .map(|r| RankStatus { host: format!("host-{r}"), pid: 100 + r, link: link.clone(), process })
         .collect();
     let deadline = Some(Duration::from_secs(5));
     let usual = Some(Usual { median: Duration::from_millis(20), spread: Duration::from_millis(2) });
     let limits = Limits::derive(deadline, usual, Duration::from_secs(1800));
     let label = "all_reduce float32 [8]";
-    let scene = Scene { label, waited: Duration::from_secs(2), limits, deadline, usual, seats: &seats };
+    let context = Context { label, waited: Duration::from_secs(2), limits, deadline, usual, ranks: &ranks };
     let blame = Blame::find(0, &reports.iter().cloned().collect(), FRESH);
-    (scene.warning(&blame), scene.verdict(&blame))
+    (context.warning(&blame), context.verdict(&blame))
 }
 
 #[test]
@@ -228,7 +228,7 @@ fn each_reason_has_its_own_words_and_advice() {
         ),
         (
             Process::Alive,
-            ring(Some(Report::of(Stand::Done))),
+            ring(Some(Report::of(Standing::Done))),
             "nothing from it reaches rank 3 on host-3",
             "tweed doctor",
         ),

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use tweed_proto::ltp::close::{first_guess, Closing, Gate, Progress, Verdict};
-use Verdict::{Close, Wait};
+use tweed_proto::ltp::close::{first_guess, CloseDecision, CloseThresholds, Closing, Progress};
+use CloseDecision::{Close, Wait};
 
 const TOTAL: u32 = 1000;
 
@@ -16,23 +16,28 @@ fn closing(deadline: Option<Duration>) -> Closing {
 }
 
 /// One epoch in which a message took 100 ms to arrive whole; the slowest of all links took 150 ms.
-fn measured(deadline: Option<Duration>) -> Gate {
-    let mut gate = Gate::new(closing(deadline));
-    gate.admit(TOTAL, None);
-    gate.note_closed(ms(120), TOTAL, TOTAL);
-    gate.note_closed(ms(100), TOTAL, TOTAL);
-    gate.end_epoch(Some(ms(150)));
-    gate.admit(TOTAL, None);
-    gate
+fn measured(deadline: Option<Duration>) -> CloseThresholds {
+    let mut thresholds = CloseThresholds::new(closing(deadline));
+    thresholds.admit(TOTAL, None);
+    thresholds.note_closed(ms(120), TOTAL, TOTAL);
+    thresholds.note_closed(ms(100), TOTAL, TOTAL);
+    thresholds.end_epoch(Some(ms(150)));
+    thresholds.admit(TOTAL, None);
+    thresholds
 }
 
-fn decide(gate: &Gate, elapsed: Duration, delivered: u32, critical_complete: bool) -> Verdict {
-    gate.decide(elapsed, Progress { delivered, total: TOTAL, critical_complete })
+fn decide(
+    thresholds: &CloseThresholds,
+    elapsed: Duration,
+    delivered: u32,
+    critical_complete: bool,
+) -> CloseDecision {
+    thresholds.decide(elapsed, Progress { delivered, total: TOTAL, critical_complete })
 }
 
 #[test]
 fn each_row_of_the_table_holds_at_its_boundaries() {
-    let gate = measured(None);
+    let thresholds = measured(None);
     let instant = Duration::from_nanos(1);
     let rows = [
         // before the threshold: only the whole
@@ -52,7 +57,7 @@ fn each_row_of_the_table_holds_at_its_boundaries() {
     ];
     for (elapsed, delivered, critical, verdict) in rows {
         assert_eq!(
-            decide(&gate, elapsed, delivered, critical),
+            decide(&thresholds, elapsed, delivered, critical),
             verdict,
             "{elapsed:?} {delivered} {critical}"
         );
@@ -61,24 +66,24 @@ fn each_row_of_the_table_holds_at_its_boundaries() {
 
 #[test]
 fn without_any_estimate_it_waits_for_all_until_the_deadline() {
-    let mut gate = Gate::new(closing(Some(ms(5000))));
-    gate.admit(TOTAL, None);
-    assert_eq!(decide(&gate, ms(4999), 999, true), Wait(Some(ms(5000))));
-    assert_eq!(decide(&gate, ms(5000), 0, true), Close);
-    assert_eq!(decide(&gate, ms(1), 1000, true), Close);
-    let mut patient = Gate::new(closing(None));
+    let mut thresholds = CloseThresholds::new(closing(Some(ms(5000))));
+    thresholds.admit(TOTAL, None);
+    assert_eq!(decide(&thresholds, ms(4999), 999, true), Wait(Some(ms(5000))));
+    assert_eq!(decide(&thresholds, ms(5000), 0, true), Close);
+    assert_eq!(decide(&thresholds, ms(1), 1000, true), Close);
+    let mut patient = CloseThresholds::new(closing(None));
     patient.admit(TOTAL, None);
     assert_eq!(decide(&patient, ms(1 << 40), 999, true), Wait(None));
 }
 
 #[test]
 fn the_first_guess_is_a_threshold_but_no_limit() {
-    let mut gate = Gate::new(closing(None));
-    gate.admit(TOTAL, first_guess(Some(ms(40)), Some(100_000), TOTAL));
-    assert_eq!(gate.threshold(TOTAL), Some(ms(60 + 10)));
-    assert_eq!(decide(&gate, ms(69), 800, true), Wait(Some(ms(70))));
-    assert_eq!(decide(&gate, ms(70), 800, true), Close);
-    assert_eq!(decide(&gate, ms(9999), 799, true), Wait(None));
+    let mut thresholds = CloseThresholds::new(closing(None));
+    thresholds.admit(TOTAL, first_guess(Some(ms(40)), Some(100_000), TOTAL));
+    assert_eq!(thresholds.threshold(TOTAL), Some(ms(60 + 10)));
+    assert_eq!(decide(&thresholds, ms(69), 800, true), Wait(Some(ms(70))));
+    assert_eq!(decide(&thresholds, ms(70), 800, true), Close);
+    assert_eq!(decide(&thresholds, ms(9999), 799, true), Wait(None));
     assert_eq!(first_guess(None, Some(1), 1), None);
     assert_eq!(first_guess(Some(ms(1)), None, 1), None);
     assert_eq!(first_guess(Some(ms(1)), Some(0), 1), None);
@@ -86,9 +91,9 @@ fn the_first_guess_is_a_threshold_but_no_limit() {
 
 #[test]
 fn a_link_that_never_reaches_the_percentage_closes_at_the_limit() {
-    let gate = measured(None);
-    assert_eq!(decide(&gate, ms(179), 10, true), Wait(Some(ms(180))));
-    assert_eq!(decide(&gate, ms(180), 10, true), Close);
+    let thresholds = measured(None);
+    assert_eq!(decide(&thresholds, ms(179), 10, true), Wait(Some(ms(180))));
+    assert_eq!(decide(&thresholds, ms(180), 10, true), Close);
 }
 
 #[test]
@@ -100,62 +105,62 @@ fn a_dead_worker_costs_the_limit_or_the_deadline_whichever_is_first() {
 
 #[test]
 fn after_a_step_of_the_bandwidth_the_next_epoch_has_new_thresholds() {
-    let mut gate = measured(None);
+    let mut thresholds = measured(None);
     // Half the bandwidth: at the limit some 90 % are there, which would take 200 ms for the whole.
-    gate.note_closed(ms(180), 900, TOTAL);
-    gate.note_closed(ms(190), 900, TOTAL);
-    assert_eq!(gate.threshold(TOTAL), Some(ms(100)), "not before the epoch ends");
-    assert_eq!(gate.coming(), Some(ms(200)));
-    gate.end_epoch(gate.coming());
-    assert_eq!(gate.threshold(TOTAL), Some(ms(200)));
-    assert_eq!(decide(&gate, ms(199), 999, true), Wait(Some(ms(200))));
-    assert_eq!(decide(&gate, ms(229), 799, true), Wait(Some(ms(230))));
+    thresholds.note_closed(ms(180), 900, TOTAL);
+    thresholds.note_closed(ms(190), 900, TOTAL);
+    assert_eq!(thresholds.threshold(TOTAL), Some(ms(100)), "not before the epoch ends");
+    assert_eq!(thresholds.coming(), Some(ms(200)));
+    thresholds.end_epoch(thresholds.coming());
+    assert_eq!(thresholds.threshold(TOTAL), Some(ms(200)));
+    assert_eq!(decide(&thresholds, ms(199), 999, true), Wait(Some(ms(200))));
+    assert_eq!(decide(&thresholds, ms(229), 799, true), Wait(Some(ms(230))));
     // Fast again: the whole in 50 ms.
-    gate.note_closed(ms(50), TOTAL, TOTAL);
-    gate.end_epoch(gate.coming());
-    assert_eq!(decide(&gate, ms(50), 800, true), Close);
-    assert_eq!(decide(&gate, ms(79), 799, true), Wait(Some(ms(80))));
+    thresholds.note_closed(ms(50), TOTAL, TOTAL);
+    thresholds.end_epoch(thresholds.coming());
+    assert_eq!(decide(&thresholds, ms(50), 800, true), Close);
+    assert_eq!(decide(&thresholds, ms(79), 799, true), Wait(Some(ms(80))));
 }
 
 #[test]
 fn an_epoch_without_messages_changes_nothing() {
-    let mut gate = measured(None);
-    gate.end_epoch(Some(ms(150)));
-    assert_eq!(gate.threshold(TOTAL), Some(ms(100)));
-    assert_eq!(gate.limit(TOTAL), Some(ms(180)));
+    let mut thresholds = measured(None);
+    thresholds.end_epoch(Some(ms(150)));
+    assert_eq!(thresholds.threshold(TOTAL), Some(ms(100)));
+    assert_eq!(thresholds.limit(TOTAL), Some(ms(180)));
 }
 
 #[test]
 fn smaller_messages_get_the_same_multiple_of_their_own_threshold() {
-    let mut gate = Gate::new(closing(None));
+    let mut thresholds = CloseThresholds::new(closing(None));
     for (total, time) in [(TOTAL, ms(100)), (100, ms(20))] {
-        gate.admit(total, None);
-        gate.note_closed(time, total, total);
+        thresholds.admit(total, None);
+        thresholds.note_closed(time, total, total);
     }
-    gate.end_epoch(Some(ms(150)));
-    assert_eq!(gate.limit(TOTAL), Some(ms(150 + 30)));
-    assert_eq!(gate.limit(100), Some(ms(20 * 3 / 2 + 30)));
+    thresholds.end_epoch(Some(ms(150)));
+    assert_eq!(thresholds.limit(TOTAL), Some(ms(150 + 30)));
+    assert_eq!(thresholds.limit(100), Some(ms(20 * 3 / 2 + 30)));
 }
 
 #[test]
 fn thresholds_are_kept_for_sizes_in_use_and_for_no_more_than_256() {
-    let mut gate = measured(None);
+    let mut thresholds = measured(None);
     for size in 2000..4000 {
-        gate.admit(size, None);
-        gate.admit(TOTAL, None);
+        thresholds.admit(size, None);
+        thresholds.admit(TOTAL, None);
     }
-    assert_eq!(gate.threshold(TOTAL), Some(ms(100)));
-    gate.note_closed(ms(1), 3999, 3999);
-    gate.note_closed(ms(1), 2000, 2000);
-    gate.end_epoch(None);
-    assert_eq!(gate.threshold(3999), Some(ms(1)));
-    assert_eq!(gate.slowest(), Some(ms(100)));
+    assert_eq!(thresholds.threshold(TOTAL), Some(ms(100)));
+    thresholds.note_closed(ms(1), 3999, 3999);
+    thresholds.note_closed(ms(1), 2000, 2000);
+    thresholds.end_epoch(None);
+    assert_eq!(thresholds.threshold(3999), Some(ms(1)));
+    assert_eq!(thresholds.slowest(), Some(ms(100)));
 }
 
 #[test]
 fn a_fraction_of_one_asks_for_all_of_it() {
-    let mut gate = Gate::new(Closing { fraction: 1.0, slack: ms(30), deadline: None });
-    gate.admit(TOTAL, Some(ms(1)));
-    assert_eq!(decide(&gate, ms(9), 999, true), Wait(None));
-    assert_eq!(decide(&gate, ms(9), 1000, true), Close);
+    let mut thresholds = CloseThresholds::new(Closing { fraction: 1.0, slack: ms(30), deadline: None });
+    thresholds.admit(TOTAL, Some(ms(1)));
+    assert_eq!(decide(&thresholds, ms(9), 999, true), Wait(None));
+    assert_eq!(decide(&thresholds, ms(9), 1000, true), Close);
 }

@@ -5,8 +5,8 @@ mod support;
 use std::time::Duration;
 
 use support::pair::{Fate, Pair};
-use support::rng::Rng;
 use tweed_proto::ltp::{Closing, Outgoing, Settings, Transmit};
+use tweed_rng::Rng;
 
 const DELAY: Duration = Duration::from_millis(5);
 const LONG: Duration = Duration::from_secs(60);
@@ -30,7 +30,7 @@ fn whole(_: usize, _: &Transmit) -> Fate {
 /// Loses one packet in so many, at random.
 fn losing(seed: u64, one_in: usize) -> impl FnMut(usize, &Transmit) -> Fate {
     let mut rng = Rng::new(seed);
-    move |_, _| if rng.one_in(one_in) { Vec::new() } else { vec![DELAY] }
+    move |_, _| if rng.index(one_in) == 0 { Vec::new() } else { vec![DELAY] }
 }
 
 #[test]
@@ -98,7 +98,7 @@ fn nothing_is_cut_where_nothing_is_lost() {
         assert!(pair.run(LONG * (round + 1), &mut whole));
         assert_eq!(pair.ends[0].given[&id].delivered, Some(Vec::new()), "round {round}");
         if round % 10 == 9 {
-            let slowest = pair.ends[1].link.figures().coming_threshold;
+            let slowest = pair.ends[1].link.metrics().coming_threshold;
             assert!(slowest.is_some());
             pair.ends[1].link.end_epoch(slowest);
         }

@@ -10,12 +10,12 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use support::pair::{Fate, Pair};
 use support::play::{hostile, play};
-use support::rng::Rng;
 use tweed_proto::ltp::frame::{Ack, Close, Frame, Open};
 use tweed_proto::ltp::packet::{DataHead, Header, Kind};
 use tweed_proto::ltp::ranges::Ranges;
 use tweed_proto::ltp::replay::Window;
 use tweed_proto::ltp::{Closing, Outgoing, Settings, Transmit};
+use tweed_rng::Rng;
 
 #[derive(Clone, Debug)]
 enum Change {
@@ -206,7 +206,7 @@ proptest! {
         let mut rng = Rng::new(seed);
         let mut fate = move |_: usize, _: &Transmit| {
             let base = Duration::from_millis(5);
-            let mut draw = |share: u64| rng.next() % 100 < share;
+            let mut draw = |share: u64| rng.below(100) < share;
             let delay = if draw(late) { base * 2 } else { base };
             match (draw(lost), draw(doubled)) {
                 (true, _) => Fate::new(),

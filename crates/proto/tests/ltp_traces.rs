@@ -315,15 +315,15 @@ fn larger_packets_are_found_and_used() {
     };
     assert!(pair.run(LONG, &mut carries));
     while pair.step(LONG, &mut carries) {}
-    assert_eq!(pair.ends[0].link.figures().payload, 8952);
-    assert_eq!(pair.ends[1].link.figures().payload, 1452);
+    assert_eq!(pair.ends[0].link.metrics().payload, 8952);
+    assert_eq!(pair.ends[1].link.metrics().payload, 1452);
 }
 
 #[test]
 fn a_path_that_begins_to_drop_large_packets() {
     let mut pair = Pair::new(&[Settings::default(), Settings::default()]);
     warm(&mut pair);
-    assert!(pair.ends[0].link.figures().payload > 60_000);
+    assert!(pair.ends[0].link.metrics().payload > 60_000);
     pair.send(0, reliable(3_000_000));
     let mut narrow = |_: usize, transmit: &Transmit| match transmit {
         Transmit::Data { len, .. } if *len > 1400 => Fate::new(),

@@ -3,9 +3,9 @@
 mod support;
 
 use proptest::prelude::*;
-use support::rng::Rng;
 use support::schedules;
 use tweed_proto::Program;
+use tweed_rng::Rng;
 use tweed_schedule::{Ranks, Schedule};
 
 /// Per rank and chunk, the number of contributions after each arrival, counted in lockstep.

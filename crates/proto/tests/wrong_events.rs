@@ -5,9 +5,9 @@ mod support;
 use std::sync::Arc;
 
 use proptest::prelude::*;
-use support::rng::Rng;
 use support::schedules;
 use tweed_proto::{Action, Arrival, Executor, Layout, Notice, Program, Reach, Ready, Signal};
+use tweed_rng::Rng;
 use tweed_schedule::{Collective, Schedule, Send};
 
 const HERE: Ready = Ready::Readable(Arrival { at: 0, writable: false });
@@ -127,12 +127,12 @@ proptest! {
     fn random_signals_never_panic(n in 2u32..6, in_place: bool, seed: u64) {
         let mut rng = Rng::new(seed);
         let schedule = schedules::random(n, 2, &mut rng);
-        let mut executor = executor(&schedule, rng.below(n as usize) as u32, in_place);
+        let mut executor = executor(&schedule, rng.index(n as usize) as u32, in_place);
         let mut running = Vec::new();
         for _ in 0..400 {
-            let send = rng.below(schedule.sends().len() + 1) as u32;
+            let send = rng.index(schedule.sends().len() + 1) as u32;
             let slice = rng.below(6) as u32;
-            let writable = rng.coin();
+            let writable = rng.bernoulli(0.5);
             // Some of these are honest by chance, so the run gets anywhere.
             let _ = match rng.below(3) {
                 0 => executor.handle_ready(slice, send, Ready::Readable(Arrival { at: 0, writable })),
@@ -140,8 +140,8 @@ proptest! {
                 _ => executor.handle_read(slice, send),
             };
             running.extend(executor.poll());
-            if !running.is_empty() && rng.coin() {
-                let action = running.swap_remove(rng.below(running.len()));
+            if !running.is_empty() && rng.bernoulli(0.5) {
+                let action = running.swap_remove(rng.index(running.len()));
                 executor.finished(&action);
             }
             let _ = (executor.missing(), executor.waits_for(), executor.is_closed());

@@ -12,13 +12,13 @@ use tweed_schedule::Collective;
 use crate::delivery::{config, PyDelivery, PyLosses, PyLtp};
 use crate::detached::Detached;
 use crate::errors::{engine_error, usage};
-use crate::figures::PyFigures;
+use crate::metrics::PyGroupMetrics;
 use crate::schedule::PySchedule;
 
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<PyNode>()?;
     module.add_class::<PyGroup>()?;
-    module.add_class::<PyFigures>()?;
+    module.add_class::<PyGroupMetrics>()?;
     module.add_class::<PyLosses>()?;
     module.add_class::<PyDelivery>()?;
     module.add_function(wrap_pyfunction!(engine_table, module)?)
@@ -188,8 +188,8 @@ impl PyGroup {
     }
 
     /// What went over its links. Does not keep the group open.
-    fn figures(&self) -> PyFigures {
-        PyFigures::of(&self.inner)
+    fn metrics(&self) -> PyGroupMetrics {
+        PyGroupMetrics::of(&self.inner)
     }
 
     /// What gets lost on its links, and what must not. Does not keep the group open.

@@ -4,8 +4,8 @@ mod detached;
 mod emu;
 mod engine;
 mod errors;
-mod figures;
 mod kernels;
+mod metrics;
 mod schedule;
 mod simulate;
 

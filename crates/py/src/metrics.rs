@@ -1,4 +1,4 @@
-//! A group's figures for Python: one field.
+//! A group's metrics for Python: one field.
 
 use std::sync::{Arc, Weak};
 
@@ -9,14 +9,14 @@ use tweed_net::{EngineError, Group, LinkStats};
 use crate::errors::engine_error;
 
 /// A look at a group that does not keep it open. When the group is gone, its methods raise `Aborted`.
-#[pyclass(name = "Figures", module = "tweed._core", frozen)]
-pub struct PyFigures {
+#[pyclass(name = "GroupMetrics", module = "tweed._core", frozen)]
+pub struct PyGroupMetrics {
     inner: Weak<Group>,
 }
 
-impl PyFigures {
-    pub(crate) fn of(group: &Arc<Group>) -> PyFigures {
-        PyFigures { inner: Arc::downgrade(group) }
+impl PyGroupMetrics {
+    pub(crate) fn of(group: &Arc<Group>) -> PyGroupMetrics {
+        PyGroupMetrics { inner: Arc::downgrade(group) }
     }
 
     /// Without the interpreter's lock, as the last reference to the group may go in here.
@@ -36,7 +36,7 @@ impl PyFigures {
 }
 
 #[pymethods]
-impl PyFigures {
+impl PyGroupMetrics {
     /// This process's rank.
     #[getter]
     fn rank(&self, py: Python<'_>) -> PyResult<u32> {

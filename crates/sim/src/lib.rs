@@ -25,7 +25,6 @@ pub mod ltp;
 mod network;
 mod outcome;
 mod rank;
-mod rng;
 mod setup;
 mod world;
 

@@ -7,8 +7,8 @@ use tweed_proto::{Action, Combine, Executor, Program, Recorder};
 use tweed_schedule::Schedule;
 
 use crate::clock::Time;
-use crate::rng::mix;
 use crate::{End, Setup};
+use tweed_rng::Rng;
 
 /// What the ranks agree on: where each piece lies among a rank's values, and what they must hold at the end.
 #[derive(Debug)]
@@ -42,7 +42,7 @@ impl Ground {
 
 /// Stands for a rank's numbers in a chunk. Sums of different contributions differ, but for a chance of 2^-64.
 fn contribution(rank: u32, chunk: u32) -> u64 {
-    mix((u64::from(rank) << 32 | u64::from(chunk)).wrapping_add(0x9e37_79b9_7f4a_7c15))
+    Rng::new(u64::from(rank) << 32 | u64::from(chunk)).draw()
 }
 
 #[derive(Debug)]

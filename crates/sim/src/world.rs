@@ -9,8 +9,8 @@ use tweed_schedule::{Rank, Schedule};
 use crate::clock::{time, Queue, Time};
 use crate::network::{stretch, Message, Network};
 use crate::rank::{Ground, SimRank};
-use crate::rng::Rng;
 use crate::{Crossing, End, Outcome, Setup, SimError};
+use tweed_rng::Rng;
 
 /// What happens at a moment.
 #[derive(Debug)]
@@ -89,7 +89,7 @@ impl<'a> World<'a> {
 
     fn announce(&mut self) {
         for rank in 0..self.schedule.ranks() {
-            let drawn = self.rng.up_to(time(self.setup.late));
+            let drawn = self.rng.below(time(self.setup.late));
             let given = self.setup.delays.get(&rank).copied().unwrap_or_default();
             self.queue.push(drawn.saturating_add(time(given)), Event::Start(rank));
         }
@@ -208,7 +208,7 @@ impl<'a> World<'a> {
         });
         let (head, tail) = passage.leaves;
         if self.network.is_through(&message) {
-            let late = self.rng.up_to(time(self.setup.jitter));
+            let late = self.rng.below(time(self.setup.jitter));
             self.queue.push(tail.saturating_add(late), Event::Arrives(message));
         } else {
             self.queue.push(head, Event::Reaches(message));

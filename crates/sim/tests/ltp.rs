@@ -4,21 +4,15 @@
 use std::time::Duration;
 
 use tweed_proto::ltp::{Closing, Outgoing, Settings};
+use tweed_rng::Rng;
 use tweed_sim::ltp::{Conditions, Ending, World};
 
-/// SplitMix64, to draw the tests' own choices.
-struct Draw(u64);
+/// The tests' own choices.
+struct Draw(Rng);
 
 impl Draw {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
     fn below(&mut self, end: u64) -> u64 {
-        self.next() % end
+        self.0.below(end)
     }
 
     fn share(&mut self, most: f64) -> f64 {
@@ -49,7 +43,7 @@ fn settings(seed: u64) -> Settings {
 
 #[test]
 fn a_hundred_thousand_messages_at_five_percent_loss() {
-    let mut draw = Draw(5);
+    let mut draw = Draw(Rng::new(5));
     let mut world = World::new(5);
     let harsh = Conditions {
         rate: Some(1_000_000_000),
@@ -124,7 +118,7 @@ fn conditions(draw: &mut Draw) -> Conditions {
 /// Messages both ways while things go wrong; then the path is whole again, both ends begin anew if one is down, and
 /// every message must end.
 fn scenario(seed: u64) {
-    let mut draw = Draw(seed);
+    let mut draw = Draw(Rng::new(seed));
     let mut world = World::new(seed);
     let channels = [conditions(&mut draw), conditions(&mut draw)].map(|one| world.channel(one));
     world.connect(channels, settings(seed));
@@ -142,7 +136,7 @@ fn scenario(seed: u64) {
     }
     world.run(world.now() + ms(draw.below(1000))).unwrap();
     channels.iter().for_each(|&channel| world.cut(channel, false));
-    if (0..2).any(|end| world.figures(0, end).is_none()) {
+    if (0..2).any(|end| world.metrics(0, end).is_none()) {
         world.restart(0);
     }
     let last = draw.message(99, 20_000);
@@ -169,7 +163,7 @@ fn ten_thousand_seeds_of_crashes_cuts_and_restarts() {
 #[test]
 fn the_same_seed_is_the_same_run() {
     let run = || {
-        let mut draw = Draw(9);
+        let mut draw = Draw(Rng::new(9));
         let mut world = World::new(9);
         let channels = [conditions(&mut draw), conditions(&mut draw)].map(|one| world.channel(one));
         world.connect(channels, settings(9));

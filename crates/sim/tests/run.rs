@@ -1,8 +1,5 @@
 //! Runs whose outcome can be worked out by hand, and properties of all runs.
 
-#[path = "../../proto/tests/support/rng.rs"]
-#[allow(dead_code, unreachable_pub)]
-mod rng;
 #[path = "../../proto/tests/support/schedules.rs"]
 #[allow(dead_code, unreachable_pub)]
 mod schedules;
@@ -249,20 +246,24 @@ fn setups_that_cannot_be_are_refused() {
 
 /// All that a seed can vary.
 fn rough(ranks: u32, seed: u64) -> Setup {
-    let mut rng = rng::Rng::new(seed);
+    let mut rng = tweed_rng::Rng::new(seed);
     Setup {
         seed,
-        piece: Some(1 + rng.next() % 5000),
+        piece: Some(1 + rng.below(5000)),
         window: 1 + rng.below(4) as u32,
-        jitter: us(rng.next() % 50),
-        late: us(rng.next() % 500),
-        compute: rng.coin().then_some(100 * MB),
-        message: us(rng.next() % 20),
-        header: rng.next() % 80,
-        packet: rng.coin().then_some(1 + rng.next() % 1500),
-        hosts: if rng.coin() { (0..ranks).map(|_| rng.below(2) as u32).collect() } else { Vec::new() },
-        record: Some(rng.below(ranks as usize) as u32),
-        ..flat(ranks, rng.next() % 40_000)
+        jitter: us(rng.below(50)),
+        late: us(rng.below(500)),
+        compute: rng.bernoulli(0.5).then_some(100 * MB),
+        message: us(rng.below(20)),
+        header: rng.below(80),
+        packet: rng.bernoulli(0.5).then_some(1 + rng.below(1500)),
+        hosts: if rng.bernoulli(0.5) {
+            (0..ranks).map(|_| rng.below(2) as u32).collect()
+        } else {
+            Vec::new()
+        },
+        record: Some(rng.index(ranks as usize) as u32),
+        ..flat(ranks, rng.below(40_000))
     }
 }
 
@@ -283,7 +284,7 @@ proptest! {
     #[test]
     fn a_death_at_any_time_ends_every_rank(n in 2u32..8, at in 0u64..3000, seed: u64) {
         let dead = (seed % u64::from(n)) as u32;
-        let schedule = schedules::random(n, 2, &mut rng::Rng::new(seed));
+        let schedule = schedules::random(n, 2, &mut tweed_rng::Rng::new(seed));
         let setup = Setup { deaths: BTreeMap::from([(dead, us(at))]), ..rough(n, seed) };
         for (rank, end) in (0..).zip(outcome(&schedule, &setup).ends) {
             match end {

@@ -133,7 +133,7 @@ def _live(watcher: Watcher, first: Matrix) -> None:
                 recent.append(matrix)
             note = f"rank 0 tells nothing, for {duration(silent_s)} now" if silent_s > _PATIENCE_S else ""
             live.update(View(recent[-1], _window(recent), note), refresh=True)
-    _print(View(recent[-1], _window(recent), "The run has ended; these are its last figures."))
+    _print(View(recent[-1], _window(recent), "The run has ended; these are its last metrics."))
 
 
 def _window(recent: deque[Matrix]) -> Matrix:

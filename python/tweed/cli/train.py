@@ -45,10 +45,10 @@ def train(
         bool, typer.Option("--or-unshaped", help="Go on without --network where it cannot be built.")
     ] = False,
     tensorboard: Annotated[
-        bool, typer.Option("--tensorboard", help="Write figures of the links to runs/NAME/tensorboard.")
+        bool, typer.Option("--tensorboard", help="Write metrics of the links to runs/NAME/tensorboard.")
     ] = False,
 ) -> None:
-    """Train a real model on several workers; write figures and a report to runs/NAME.
+    """Train a real model on several workers; write metrics and a report to runs/NAME.
 
     The workers are processes of this machine, or torchrun's if torchrun started this command.
     """
@@ -100,10 +100,10 @@ def _advice(folder: RunFolder) -> str:
 
 def _ask_for_events(folder: RunFolder) -> None:
     """Tells this process, and those that it starts. Raises: UsageError if the package is missing."""
-    from tweed.metrics import Wishes
+    from tweed.metrics import MetricsOptions
 
     events = str(folder.path / "tensorboard")
-    Wishes(tensorboard=events)
+    MetricsOptions(tensorboard=events)
     os.environ["TWEED_TENSORBOARD"] = events
 
 

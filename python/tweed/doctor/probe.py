@@ -100,7 +100,7 @@ def _outgoing(group: Group, peer: int, rtt_s: float) -> Way:
 
 def _again(group: Group, peer: int) -> int:
     """Packets sent again to `peer` so far."""
-    return int(group.figures().stats()[peer]["retransmissions"])
+    return int(group.metrics().stats()[peer]["retransmissions"])
 
 
 def _incoming(group: Group, peer: int) -> Way:

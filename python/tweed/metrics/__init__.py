@@ -1,9 +1,9 @@
-"""The figures of a run: the links between its ranks, who arrives last, how far training is.
+"""The metrics of a run: the links between its ranks, who arrives last, how far training is.
 
 snapshot     what is known at one moment, and differences over time     pure
 source       what the engine tells
 job          what else a process can tell: the job's name, training
-wishes       what a user wants of it
+options      what a user wants of it
 publish      the thread that hands it on: every rank to rank 0, rank 0 to
 live           `tweed top`, over a Unix socket                             and the end of `tweed top`
 prometheus     Prometheus
@@ -17,6 +17,6 @@ from __future__ import annotations
 
 from tweed.metrics.job import call, follow
 from tweed.metrics.publish import publish, stop
-from tweed.metrics.wishes import Wishes
+from tweed.metrics.options import MetricsOptions
 
-__all__ = ["Wishes", "call", "follow", "publish", "stop"]
+__all__ = ["MetricsOptions", "call", "follow", "publish", "stop"]

@@ -34,7 +34,7 @@ def name() -> str:
 
 
 def follow(counts: Counts) -> None:
-    """From now on the process's figures include these. The latest caller counts."""
+    """From now on the process's metrics include these. The latest caller counts."""
     global _counts
     _counts = counts
 

@@ -1,4 +1,4 @@
-"""What a user wants of the figures: how often, and where to besides `tweed top`."""
+"""What a user wants of the metrics: how often, and where to besides `tweed top`."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ _LOOPBACK = "127.0.0.1"
 
 
 @dataclass(frozen=True, slots=True)
-class Wishes:
+class MetricsOptions:
     """Checked when it is made.
 
     Args:
-      every_s: seconds between two rows of a rank; 0 for no figures at all.
+      every_s: seconds between two rows of a rank; 0 for no metrics at all.
       prometheus: "PORT" on loopback, or "HOST:PORT".
       tensorboard: a folder for events.
 
@@ -36,7 +36,7 @@ class Wishes:
             raise UsageError(f"metrics must be a number of seconds, or 0 for none, not {self.every_s}")
         if not self.every_s and (self.prometheus or self.tensorboard):
             raise UsageError(
-                "metrics is 0, so there are no figures for Prometheus or TensorBoard; leave one out"
+                "metrics is 0, so there are no metrics for Prometheus or TensorBoard; leave one out"
             )
         if self.prometheus is not None:
             address(self.prometheus)
@@ -53,6 +53,6 @@ def address(text: str) -> tuple[str, int]:
     return host.strip("[]") or _LOOPBACK, int(port)
 
 
-def _require(module: str, wish: str) -> None:
+def _require(module: str, option: str) -> None:
     if importlib.util.find_spec(module) is None:
-        raise UsageError(f"{wish} needs the package {module}: pip install 'tweed[metrics]'")
+        raise UsageError(f"{option} needs the package {module}: pip install 'tweed[metrics]'")

@@ -1,4 +1,4 @@
-"""The figures for Prometheus, through its usual client. Counters go as they are: it makes rates of them."""
+"""The metrics for Prometheus, through its usual client. Counters go as they are: it makes rates of them."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def _ranks(matrix: Matrix) -> Iterator[Metric]:
         last.add_metric([str(arrival.rank)], arrival.times_last)
         late.add_metric([str(arrival.rank)], arrival.lateness_s)
     silent = GaugeMetricFamily(
-        "tweed_rank_silent_seconds", "How long ago `rank` has told its figures.", labels=["rank"]
+        "tweed_rank_silent_seconds", "How long ago `rank` has told its metrics.", labels=["rank"]
     )
     for row in matrix.rows:
         silent.add_metric([str(row.rank)], row.silent_s)

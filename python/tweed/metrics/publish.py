@@ -1,4 +1,4 @@
-"""The thread that hands a process's figures on: to rank 0, and from there to whoever looks.
+"""The thread that hands a process's metrics on: to rank 0, and from there to whoever looks.
 
 One thread per process that is in a group of at least two ranks, asleep between rows. It follows one group at
 a time, the oldest that is left, which is the one of all ranks as a rule. It never takes the run down: what
@@ -23,7 +23,7 @@ from tweed.metrics import job
 from tweed.metrics.live import Listener
 from tweed.metrics.snapshot import Matrix, Row
 from tweed.metrics.source import Source, row
-from tweed.metrics.wishes import Wishes, address
+from tweed.metrics.options import MetricsOptions, address
 
 log = logging.getLogger("tweed")
 
@@ -71,7 +71,7 @@ class Gathering:
             if not self._shortened:
                 self._shortened = True
                 log.warning(
-                    "rank %d: the figures of %d links are more than %d bytes; "
+                    "rank %d: the metrics of %d links are more than %d bytes; "
                     "only those of the busiest links are told",
                     *(mine.rank, len(mine.links), _MOST_BYTES),
                 )
@@ -103,22 +103,22 @@ class Publisher:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._waiting: list[tuple[Source, Wishes]] = []
+        self._waiting: list[tuple[Source, MetricsOptions]] = []
         self._thread: threading.Thread | None = None
         self._outlets: list[Outlet] = []
         self._bell = os.eventfd(0)
         self._stopped = False
 
-    def follow(self, source: Source, wishes: Wishes) -> None:
-        """Hands on the figures of `source` until it is gone, once the groups before it are."""
+    def follow(self, source: Source, options: MetricsOptions) -> None:
+        """Hands on the metrics of `source` until it is gone, once the groups before it are."""
         with self._lock:
-            self._waiting = [group for group in self._waiting if not _is_gone(group[0])] + [(source, wishes)]
+            self._waiting = [group for group in self._waiting if not _is_gone(group[0])] + [(source, options)]
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="tweed-metrics", daemon=True)
                 self._thread.start()
 
     def stop(self) -> None:
-        """Hands on the last figures and ends the thread. For the end of the process."""
+        """Hands on the last metrics and ends the thread. For the end of the process."""
         self._stopped = True
         os.eventfd_write(self._bell, 1)
         if (thread := self._thread) is not None:
@@ -131,7 +131,7 @@ class Publisher:
             outlet.disown()
         os.close(self._bell)
 
-    def _next(self) -> tuple[Source, Wishes] | None:
+    def _next(self) -> tuple[Source, MetricsOptions] | None:
         with self._lock:
             if not self._waiting or self._stopped:
                 self._thread = None
@@ -145,19 +145,19 @@ class Publisher:
             except TweedError:
                 pass  # the group is gone
             except Exception:
-                log.warning("the figures of this group are not told any further", exc_info=True)
+                log.warning("the metrics of this group are not told any further", exc_info=True)
             finally:
                 self._close_outlets()
 
-    def _serve(self, source: Source, wishes: Wishes) -> None:
+    def _serve(self, source: Source, options: MetricsOptions) -> None:
         gathering = Gathering(source, time.monotonic())
-        self._rest(min(_FIRST_S, wishes.every_s))
+        self._rest(min(_FIRST_S, options.every_s))
         if self._stopped:
             return
         if source.rank == 0:
-            self._open_outlets(wishes)
+            self._open_outlets(options)
         while self._tick(gathering) and not self._stopped:
-            self._rest(wishes.every_s)
+            self._rest(options.every_s)
 
     def _tick(self, gathering: Gathering) -> bool:
         """Whether the group is still there."""
@@ -185,10 +185,10 @@ class Publisher:
                     if key.data is not None:
                         key.data.admit()
 
-    def _open_outlets(self, wishes: Wishes) -> None:
+    def _open_outlets(self, options: MetricsOptions) -> None:
         for make in (_listener, _exporter, _board):
             try:
-                outlet = make(wishes)
+                outlet = make(options)
             except (TweedError, OSError) as error:
                 log.warning("%s; the run goes on without", error)
             else:
@@ -201,47 +201,47 @@ class Publisher:
                 outlet.close()
 
 
-def _listener(wishes: Wishes) -> Outlet | None:
+def _listener(options: MetricsOptions) -> Outlet | None:
     return Listener(str(os.getpid()))
 
 
-def _exporter(wishes: Wishes) -> Outlet | None:
-    if wishes.prometheus is None:
+def _exporter(options: MetricsOptions) -> Outlet | None:
+    if options.prometheus is None:
         return None
     from tweed.metrics.prometheus import Exporter
 
-    return Exporter(address(wishes.prometheus))
+    return Exporter(address(options.prometheus))
 
 
-def _board(wishes: Wishes) -> Outlet | None:
-    if wishes.tensorboard is None:
+def _board(options: MetricsOptions) -> Outlet | None:
+    if options.tensorboard is None:
         return None
     from tweed.metrics.tensorboard import Board
 
-    return Board(wishes.tensorboard)
+    return Board(options.tensorboard)
 
 
 _publisher: Publisher | None = None
 
 
-def publish(source: Source, wishes: Wishes) -> None:
-    """Hands on the figures of a group until it is gone or the process ends. Returns at once.
+def publish(source: Source, options: MetricsOptions) -> None:
+    """Hands on the metrics of a group until it is gone or the process ends. Returns at once.
 
     A group of one rank has no links, and nothing is started for it.
     """
     global _publisher
-    if not wishes.every_s or source.size < 2:
+    if not options.every_s or source.size < 2:
         return
-    if wishes.tensorboard is not None and source.rank == 0:
+    if options.tensorboard is not None and source.rank == 0:
         import tweed.metrics.tensorboard  # noqa: F401 takes a second, which is no work for the thread
     if _publisher is None:
         _hook()
         _publisher = Publisher()
-    _publisher.follow(source, wishes)
+    _publisher.follow(source, options)
 
 
 def stop() -> None:
-    """Hands on the last figures and ends the thread, if there is one. It must not run when Python ends."""
+    """Hands on the last metrics and ends the thread, if there is one. It must not run when Python ends."""
     global _publisher
     publisher, _publisher = _publisher, None
     if publisher is not None:

@@ -142,7 +142,7 @@ class Matrix:
 
     Attributes:
       run: what the job is called.
-      pid: process of rank 0, where the figures can be had.
+      pid: process of rank 0, where the metrics can be had.
       ranks: how many take part; those that have not told anything yet have no row.
       up_s: seconds since rank 0 began to count. In a difference: the time between.
       rows: in the order of ranks.

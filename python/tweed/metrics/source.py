@@ -11,7 +11,7 @@ _COUNTED = [item.name for item in fields(Link) if item.name not in ("peer", "kin
 
 
 class Source(Protocol):
-    """A group of the engine, as far as figures go."""
+    """A group of the engine, as far as metrics go."""
 
     @property
     def rank(self) -> int:

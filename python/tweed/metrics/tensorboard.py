@@ -1,4 +1,4 @@
-"""The figures for TensorBoard, through torch's writer: rates, as it draws what it is given."""
+"""The metrics for TensorBoard, through torch's writer: rates, as it draws what it is given."""
 
 from __future__ import annotations
 

@@ -62,8 +62,8 @@ def title(now: Matrix) -> str:
 
 
 def progress(now: Matrix, window: Matrix) -> str:
-    """How far training is, by rank 0's count, and of what time the figures are."""
-    words = [f"figures of the last {duration(window.up_s)}"]
+    """How far training is, by rank 0's count, and of what time the metrics are."""
+    words = [f"metrics of the last {duration(window.up_s)}"]
     first, recent = now.row(0), window.row(0)
     if first and recent and first.training and recent.training:
         speed = per_second(recent.training.steps, recent.up_s)

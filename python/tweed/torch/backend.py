@@ -47,7 +47,7 @@ def create(given: Any, pg_options: object) -> object:
     check_links(options, group.links)
     remember(place.name, terms.plan)
     _losses[place.name] = group.losses()
-    metrics.publish(group.figures(), options.wishes())
+    metrics.publish(group.metrics(), options.metrics_options())
     if place.rank == 0:
         log.info("group %s: %d ranks; %s", place.name, place.size, group.describe())
         if {"tcp", "ltp"} & set(group.links) or options.deadline is not None:

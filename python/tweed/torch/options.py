@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Literal
 
 from tweed.errors import UsageError
-from tweed.metrics.wishes import EVERY_S, Wishes
+from tweed.metrics.options import EVERY_S, MetricsOptions
 from tweed.transport.ltp import Ltp
 
 Transport = Literal["auto", "shm", "tcp", "ltp"]
@@ -50,8 +50,8 @@ class Options:
       traces: a folder; every operation is recorded there, to be replayed by `tweed.simulate.replay`.
       metrics: seconds between two looks at the links, for `tweed top` and the two below (docs/metrics.md);
         `None`: one second; 0: none.
-      prometheus: "[HOST:]PORT" on which rank 0 serves figures for Prometheus; loopback if no host is given.
-      tensorboard: a folder into which rank 0 writes figures for TensorBoard.
+      prometheus: "[HOST:]PORT" on which rank 0 serves metrics for Prometheus; loopback if no host is given.
+      tensorboard: a folder into which rank 0 writes metrics for TensorBoard.
       binding: "native" is the C++ backend, "python" the slower one that needs no compiler; "auto": native
         if it can be had.
     """
@@ -103,7 +103,7 @@ class Options:
             raise UsageError(f"streams must be at least 1, not {self.streams}")
         if self.deadline is not None and not 0 < self.deadline < math.inf:
             raise UsageError(f"deadline must be a number of seconds above 0, not {self.deadline}")
-        self.wishes()
+        self.metrics_options()
         return self
 
     @property
@@ -126,10 +126,10 @@ class Options:
         """What all ranks of a group must have been given alike, for comparison."""
         return {"server": self.server, "ltp": None if self.ltp is None else asdict(self.ltp)}
 
-    def wishes(self) -> Wishes:
-        """What it says of figures. Raises: UsageError for what cannot be, or if a package is missing."""
+    def metrics_options(self) -> MetricsOptions:
+        """What it says of metrics. Raises: UsageError for what cannot be, or if a package is missing."""
         every_s = EVERY_S if self.metrics is None else self.metrics
-        return Wishes(every_s, self.prometheus, self.tensorboard)
+        return MetricsOptions(every_s, self.prometheus, self.tensorboard)
 
 
 def _read(name: str, env: Mapping[str, str]) -> object:

@@ -1,7 +1,7 @@
 //! Chance as a function: number `i` of a key.
 //!
 //! ```text
-//! k = mixed(key)                                   (the finaliser of SplitMix64; once)
+//! k = the first draw of SplitMix64 with this seed  (once)
 //! h = (i * 0x9e3779b1 + low half of k) mod 2^32
 //! h ^= h >> 16;  h *= 0x21f0aaad;  h ^= high half of k
 //! h ^= h >> 15;  h *= 0xd35a2d97;  h ^= h >> 15
@@ -14,12 +14,14 @@
 //!
 //! Source: C. Wellons, "Prospecting for hash functions", 2018, and its list of constants.
 
+use tweed_rng::Rng;
+
 use super::lanes::Lanes;
 
 /// 2^32 over the golden ratio, made odd.
 const WEYL: u32 = 0x9e37_79b1;
 
-/// Where chance comes from.
+/// Where draw comes from.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Key {
     front: u32,
@@ -28,7 +30,7 @@ pub(super) struct Key {
 
 impl Key {
     pub(super) fn new(key: u64) -> Self {
-        let k = mixed(key);
+        let k = Rng::new(key).draw();
         Self { front: k as u32, between: (k >> 32) as u32 }
     }
 
@@ -53,12 +55,4 @@ impl Key {
             L::float(L::shift_right::<8>(h))
         }
     }
-}
-
-/// The finaliser of SplitMix64 (Steele, Lea, Flood 2014).
-fn mixed(value: u64) -> u64 {
-    let value = value.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    let value = (value ^ (value >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let value = (value ^ (value >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    value ^ (value >> 31)
 }

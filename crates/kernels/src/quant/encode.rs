@@ -1,6 +1,6 @@
 //! Numbers to codes.
 
-use super::chance::Key;
+use super::draw::Key;
 use super::form::{Form, Scheme};
 use super::lanes::{Lanes, Work, LANES};
 use super::scale::Block;

@@ -7,7 +7,7 @@
 //! | levels | l2 norm | the same |
 //!
 //! A scale below [`SMALLEST`] counts as 0, and the block says zeros; one above [`LARGEST`] counts as that. `q` is
-//! rounded to nearest, ties to even; or, with a key, by chance: a number of [0, 1) is added (see [`chance`]), and the
+//! rounded to nearest, ties to even; or, with a key, by draw: a number of [0, 1) is added (see [`draw`]), and the
 //! sum is rounded down. Then the mean is the number itself. In both cases `q` is limited to `levels`.
 //!
 //! Codes are one stream of bits over all numbers, lowest bit of a byte first, without a gap between blocks.
@@ -19,8 +19,8 @@
 mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
-mod chance;
 mod decode;
+mod draw;
 mod encode;
 mod form;
 mod lanes;
@@ -36,7 +36,7 @@ use crate::isa::Isa;
 
 /// Writes `x`, or `x + error`, as `scales` and `codes`; `error` becomes what they do not say.
 ///
-/// With a `key` numbers are rounded by its chance, else to nearest; signs draw none. NaN gives any code.
+/// With a `key` numbers are rounded by its draw, else to nearest; signs draw none. NaN gives any code.
 ///
 /// Cost: one pass over memory if a block stays in the cache, else two.
 ///

@@ -74,12 +74,12 @@ mod model {
         let t = v * if scale > 0.0 { levels / scale } else { 0.0 };
         let q = match key {
             None => t.round_ties_even(),
-            Some(key) => (t + (chance(key, place as u32) >> 8) as f32 / 16_777_216.0).floor(),
+            Some(key) => (t + (draw(key, place as u32) >> 8) as f32 / 16_777_216.0).floor(),
         };
         (q.clamp(-levels, levels) + levels) as u64
     }
 
-    fn chance(key: u64, i: u32) -> u32 {
+    fn draw(key: u64, i: u32) -> u32 {
         let k = key.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let k = (k ^ (k >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         let k = (k ^ (k >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);

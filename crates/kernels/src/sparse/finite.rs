@@ -1,4 +1,4 @@
-//! Whether all numbers are finite.
+//! Whether all values are finite.
 
 use super::lanes::{Lanes, Work};
 use crate::isa::Isa;

@@ -43,9 +43,9 @@ pub(super) fn encode_gaps_with(isa: Isa, indices: &[i32], numel: usize, out: &mu
         before = block[block.len() - 1];
         *width = (u32::BITS - used.leading_zeros()) as u8;
         pack(isa, &room, u32::from(*width), rest);
-        let taken = block_bytes(u32::from(*width), block.len());
-        rest = &mut rest[taken..];
-        bytes += taken;
+        let selection = block_bytes(u32::from(*width), block.len());
+        rest = &mut rest[selection..];
+        bytes += selection;
     }
     indices.last().is_none_or(|&last| (last as usize) < numel).then_some(bytes)
 }

@@ -74,7 +74,7 @@ pub(super) unsafe fn gaps(block: &[i32; GAPS], before: i32, gaps: &mut Block) ->
     }
 }
 
-/// The bits that any of eight numbers has.
+/// The bits that any of eight values has.
 #[target_feature(enable = "avx2")]
 fn any(x: __m256i) -> u32 {
     let four = _mm_or_si128(_mm256_castsi256_si128(x), _mm256_extracti128_si256::<1>(x));

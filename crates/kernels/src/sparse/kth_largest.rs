@@ -1,7 +1,7 @@
-//! The largest of few numbers, exactly.
+//! The largest of few values, exactly.
 
+use super::filter::Selection;
 use super::lanes::{Lanes, Work, MAGNITUDE};
-use super::taken::Taken;
 
 const BUCKETS_LOG: u32 = 11;
 
@@ -10,20 +10,20 @@ const BUCKETS_LOG: u32 = 11;
 pub(super) struct Least {
     /// As an integer.
     pub(super) magnitude: u32,
-    /// How many numbers of just this magnitude are among the `count`.
+    /// How many values of just this magnitude are among the `count`.
     pub(super) ties: usize,
 }
 
-/// Finds the least of the `count` largest magnitudes of what was taken; `count` is 1 to its number.
+/// Finds the least of the `count` largest magnitudes of what was selected; `count` is 1 to its number.
 ///
 /// Cost: two passes for the range, and up to three for buckets of ever finer magnitudes.
-pub(super) fn least(taken: &Taken, count: usize) -> Least {
+pub(super) fn least(selection: &Selection, count: usize) -> Least {
     // SAFETY: the instruction set is one of this CPU's.
-    unsafe { taken.isa.run(FindLeast { numbers: taken.values(), count }) }
+    unsafe { selection.isa.run(FindLeast { values: selection.values(), count }) }
 }
 
 struct FindLeast<'a> {
-    numbers: &'a [f32],
+    values: &'a [f32],
     count: usize,
 }
 
@@ -33,11 +33,11 @@ impl Work for FindLeast<'_> {
     #[inline(always)]
     unsafe fn run<L: Lanes>(self) -> Least {
         let (mut low, mut high) = (MAGNITUDE, 0);
-        for x in self.numbers {
+        for x in self.values {
             low = low.min(x.to_bits() & MAGNITUDE);
             high = high.max(x.to_bits() & MAGNITUDE);
         }
-        let above_low = self.numbers.iter().filter(|x| x.to_bits() & MAGNITUDE > low).count();
+        let above_low = self.values.iter().filter(|x| x.to_bits() & MAGNITUDE > low).count();
         if above_low < self.count {
             return Least { magnitude: low, ties: self.count - above_low };
         }
@@ -45,7 +45,7 @@ impl Work for FindLeast<'_> {
         while low < high {
             let shift = (u32::BITS - (high - low).leading_zeros()).saturating_sub(BUCKETS_LOG);
             let mut buckets = [0_u32; 1 << BUCKETS_LOG];
-            for x in self.numbers {
+            for x in self.values {
                 let above = (x.to_bits() & MAGNITUDE).wrapping_sub(low);
                 if above <= high - low {
                     buckets[(above >> shift) as usize] += 1;
@@ -68,23 +68,23 @@ fn descend(buckets: &[u32], left: &mut usize) -> u32 {
     bucket as u32
 }
 
-/// Keeps the `count` largest of what was taken, those of lowest index among equal ones. Gives their least magnitude.
+/// Keeps the `count` largest of what was selected, those of lowest index among equal ones. Gives their least magnitude.
 ///
 /// The others go back into `error`.
-pub(super) fn keep(taken: &mut Taken, count: usize, error: Option<&mut [f32]>) -> i32 {
-    let least = least(taken, count);
+pub(super) fn keep(selection: &mut Selection, count: usize, error: Option<&mut [f32]>) -> i32 {
+    let least = least(selection, count);
     let magnitude = least.magnitude as i32;
-    let ties_end = end_of_ties(taken.values(), least);
+    let ties_end = end_of_ties(selection.values(), least);
     if let Some(error) = error {
-        put_back(taken, error, 0..ties_end, magnitude - 1);
-        put_back(taken, error, ties_end..taken.len, magnitude);
+        put_back(selection, error, 0..ties_end, magnitude - 1);
+        put_back(selection, error, ties_end..selection.len, magnitude);
     }
-    let isa = taken.isa;
+    let isa = selection.isa;
     // SAFETY: `isa` is one of this CPU's; the second range lies behind what the first leaves.
     unsafe {
-        let (until, len) = (ties_end, taken.len);
-        let to = isa.run(Compact { taken, from: 0, until, to: 0, above: magnitude - 1 });
-        taken.len = isa.run(Compact { taken, from: until, until: len, to, above: magnitude });
+        let (until, len) = (ties_end, selection.len);
+        let to = isa.run(Compact { selection, from: 0, until, to: 0, above: magnitude - 1 });
+        selection.len = isa.run(Compact { selection, from: until, until: len, to, above: magnitude });
     }
     magnitude
 }
@@ -96,8 +96,8 @@ fn end_of_ties(values: &[f32], least: Least) -> usize {
 }
 
 /// Puts what is not above a magnitude back to where it was taken from.
-pub(super) fn put_back(taken: &Taken, error: &mut [f32], range: std::ops::Range<usize>, above: i32) {
-    for (&index, &value) in taken.indices()[range.clone()].iter().zip(&taken.values()[range]) {
+pub(super) fn put_back(selection: &Selection, error: &mut [f32], range: std::ops::Range<usize>, above: i32) {
+    for (&index, &value) in selection.indices()[range.clone()].iter().zip(&selection.values()[range]) {
         if (value.to_bits() & MAGNITUDE) as i32 <= above {
             error[index as usize] = value;
         }
@@ -106,7 +106,7 @@ pub(super) fn put_back(taken: &Taken, error: &mut [f32], range: std::ops::Range<
 
 /// Moves what is above a magnitude to the front.
 struct Compact<'a> {
-    taken: &'a mut Taken,
+    selection: &'a mut Selection,
     from: usize,
     until: usize,
     to: usize,
@@ -118,7 +118,7 @@ impl Work for Compact<'_> {
 
     #[inline(always)]
     unsafe fn run<L: Lanes>(self) -> usize {
-        let (indices, values) = self.taken.all();
+        let (indices, values) = self.selection.all();
         let (mut at, mut to) = (self.from, self.to);
         while at + L::WIDTH <= self.until {
             // SAFETY: a row is read before it or what lies before it is written.
@@ -132,7 +132,7 @@ impl Work for Compact<'_> {
             at += L::WIDTH;
         }
         for at in at..self.until {
-            // SAFETY: `to <= at`, and both lie within what was taken.
+            // SAFETY: `to <= at`, and both lie within the selection.
             unsafe {
                 let (index, value) = (*indices.add(at), *values.add(at));
                 (*indices.add(to), *values.add(to)) = (index, value);

@@ -5,7 +5,7 @@ use crate::isa::Isa;
 /// All bits of a float32 but its sign. As integers they are in the order of magnitudes.
 pub(crate) const MAGNITUDE: u32 = 0x7fff_ffff;
 
-/// A loop over numbers, written once for all instruction sets.
+/// A loop over values, written once for all instruction sets.
 pub(crate) trait Work {
     type Output;
 
@@ -40,7 +40,7 @@ impl Isa {
 ///
 /// # Safety
 ///
-/// The CPU must have the instruction set. Pointers are valid for `WIDTH` numbers, at the alignment of one.
+/// The CPU must have the instruction set. Pointers are valid for `WIDTH` values, at the alignment of one.
 pub(crate) trait Lanes {
     const WIDTH: usize;
     type Row: Copy;
@@ -54,7 +54,7 @@ pub(crate) trait Lanes {
     unsafe fn above(row: Self::Row, magnitude: i32) -> u32;
     /// Zero where `mask` has a bit.
     unsafe fn without(row: Self::Row, mask: u32) -> Self::Row;
-    /// Stores the numbers where `mask` has a bit side by side; what follows them, up to a full row, is undefined.
+    /// Stores the values where `mask` has a bit side by side; what follows them, up to a full row, is undefined.
     unsafe fn pack(to: *mut f32, row: Self::Row, mask: u32);
 }
 

@@ -1,4 +1,4 @@
-//! Numbers at given places: added, and fetched.
+//! Values at given places: added, and fetched.
 
 use thiserror::Error;
 
@@ -9,7 +9,7 @@ const AHEAD: usize = 32;
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 #[error("an index is outside of 0 to {} - 1", .numel)]
 pub struct Outside {
-    /// Numbers of the buffer.
+    /// Values of the buffer.
     pub numel: usize,
 }
 

@@ -1,5 +1,7 @@
 //! Memory at a chosen alignment, between guards; and values to fill it with.
 
+use tweed_rng::Rng;
+
 use crate::dtype::DType;
 
 const GUARD: u8 = 0xa5;
@@ -34,19 +36,15 @@ impl Buffer {
 }
 
 /// A repeatable source of awkward elements.
-pub(crate) struct Values(u64);
+pub(crate) struct Values(Rng);
 
 impl Values {
     pub(crate) fn new(seed: u64) -> Self {
-        Self(seed)
+        Self(Rng::new(seed))
     }
 
-    /// The next number of the SplitMix64 sequence.
     pub(crate) fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let x = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        x ^ (x >> 31)
+        self.0.draw()
     }
 
     /// `numel` elements: random bits (hence all magnitudes), or near the ends and the middle of the range.

@@ -6,7 +6,7 @@ use std::ops::Range;
 use std::sync::mpsc::{channel, Receiver, Sender};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use tweed_net::ltp::{Cipher, DatagramOptions, Datagrams, Handler, Parcel};
+use tweed_net::ltp::{Cipher, DatagramOptions, Datagrams, Handler, PacketMessage};
 use tweed_proto::ltp::Outgoing;
 
 use crate::job::{cpu, timed, Far, Job, Near};
@@ -30,8 +30,8 @@ impl Handler for Inbox {
         kept.filter(|memory| memory.len() == bytes).unwrap_or_else(|| vec![1; bytes])
     }
 
-    fn received(&self, _peer: usize, parcel: Parcel) {
-        self.memory.lock().unwrap_or_else(PoisonError::into_inner).push(parcel.body);
+    fn received(&self, _peer: usize, packet_message: PacketMessage) {
+        self.memory.lock().unwrap_or_else(PoisonError::into_inner).push(packet_message.body);
         // Nobody listens any more once the job is done.
         let _ = self.notices.send(Notice::Received);
     }
@@ -70,11 +70,11 @@ pub(crate) fn send(job: &Job, control: &mut Control) -> Result<Near, Failure> {
             Ok(Notice::Received) | Err(_) => Err(io::Error::other("the driver said something else")),
         }
     })?;
-    let figures = datagrams.figures(0).unwrap_or_default();
+    let metrics = datagrams.metrics(0).unwrap_or_default();
     datagrams.close();
     control.say(&true)?;
-    let (sent_packets, lost_packets) = (figures.sent_packets, figures.lost_packets);
-    Ok(Near { calls_s, cpu_s, missing_bytes, sent_packets, lost_packets, packet_bytes: figures.payload })
+    let (sent_packets, lost_packets) = (metrics.sent_packets, metrics.lost_packets);
+    Ok(Near { calls_s, cpu_s, missing_bytes, sent_packets, lost_packets, packet_bytes: metrics.payload })
 }
 
 pub(crate) fn receive(job: &Job, control: &mut Control) -> Result<Far, Failure> {

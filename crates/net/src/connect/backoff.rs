@@ -2,10 +2,12 @@
 
 use std::time::Duration;
 
+use tweed_rng::Rng;
+
 /// Each pause is up to twice as long as the one before, and drawn, so that callers that
 /// were turned away together do not come back together.
 pub(crate) struct Backoff {
-    seed: u64,
+    rng: Rng,
     most: Duration,
 }
 
@@ -14,22 +16,14 @@ impl Backoff {
     const LONGEST: Duration = Duration::from_secs(2);
 
     pub(crate) fn new(seed: u64) -> Backoff {
-        Backoff { seed, most: Self::FIRST }
+        Backoff { rng: Rng::new(seed), most: Self::FIRST }
     }
 
     /// The next one.
     pub(crate) fn next_pause(&mut self) -> Duration {
-        let pause = self.most / 2 + (self.most / 2).mul_f64(self.draw());
+        let pause = self.most / 2 + (self.most / 2).mul_f64(self.rng.uniform());
         self.most = (self.most * 2).min(Self::LONGEST);
         pause
-    }
-
-    /// From 0 to 1 (SplitMix64).
-    fn draw(&mut self) -> f64 {
-        self.seed = self.seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let a = (self.seed ^ (self.seed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let b = (a ^ (a >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        ((b ^ (b >> 31)) >> 11) as f64 / (1u64 << 53) as f64
     }
 }
 

@@ -9,7 +9,7 @@ use crate::framing::PROTOCOL;
 use crate::process;
 use crate::secure::{from_hex, hex, Key};
 use tweed_proto::engine::EngineError;
-use tweed_proto::late::{Process, Seat};
+use tweed_proto::late::{Process, RankStatus};
 
 /// Who and where a process is.
 #[derive(Clone, Debug, Serialize, Deserialize, PartialEq, Eq)]
@@ -75,8 +75,9 @@ impl PeerDescriptor {
             _ if own.shares_memory_with(self) => "shm".to_owned(),
             _ => format!("tcp {}", self.place()),
         };
-        let seat = Seat { host: self.host.clone(), pid: self.pid, link, process: Process::Unseen };
-        PeerStatus { seat, network: self.network.clone(), same_boot: self.boot == own.boot }
+        let rank_status =
+            RankStatus { host: self.host.clone(), pid: self.pid, link, process: Process::Unseen };
+        PeerStatus { rank_status, network: self.network.clone(), same_boot: self.boot == own.boot }
     }
 
     /// Its public key.

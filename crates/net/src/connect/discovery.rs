@@ -15,7 +15,7 @@ use crate::connect::backoff::{seed, Backoff};
 use crate::connect::connector::Connector;
 use crate::connect::descriptor::PeerDescriptor;
 use crate::connect::invite::GroupPeers;
-use crate::connect::local_handshake::{dial_local, Greeting, Home};
+use crate::connect::local_handshake::{dial_local, Greeting, LocalHandshake};
 use crate::connect::meeting::Meeting;
 use crate::connect::options::GroupSpec;
 use crate::connect::tcp_handshake::Call;
@@ -35,8 +35,8 @@ const CALLED_ANEW: &str = "it has called anew, so its connection broke";
 const AGES: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 
 impl Connector {
-    fn home(&self) -> Home<'_> {
-        Home {
+    fn handshake(&self) -> LocalHandshake<'_> {
+        LocalHandshake {
             arena: &self.driver.arena,
             page: self.driver.page,
             own: &self.descriptor,
@@ -145,7 +145,7 @@ impl Connector {
         crate::link::fork::shut_in_children(&socket);
         check_user(&socket)?;
         let mut wire = DeadlineStream::new(&socket, self.limits().greet, call.stop);
-        let shared = self.home().call(&mut wire, call.descriptor, call.attempt)?;
+        let shared = self.handshake().call(&mut wire, call.descriptor, call.attempt)?;
         self.add_neighbour((&call.descriptor.uid, call.attempt), &call.descriptor.host, shared, socket)
     }
 
@@ -157,7 +157,7 @@ impl Connector {
         heard: impl FnOnce(),
     ) -> Result<(Greeting, Shared), Refusal> {
         let mut wire = DeadlineStream::until_shut(socket, self.limits().greet);
-        self.home().answer(&mut wire, challenge, heard)
+        self.handshake().answer(&mut wire, challenge, heard)
     }
 
     pub(super) fn add_neighbour(

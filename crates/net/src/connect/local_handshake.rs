@@ -111,14 +111,14 @@ pub(crate) fn challenge(caller: &UnixStream) -> Result<String, Refusal> {
 }
 
 /// What a process needs to meet a neighbour.
-pub(crate) struct Home<'a> {
+pub(crate) struct LocalHandshake<'a> {
     pub(crate) arena: &'a Arena,
     pub(crate) page: u64,
     pub(crate) own: &'a PeerDescriptor,
     pub(crate) secret: Option<&'a Secret>,
 }
 
-impl Home<'_> {
+impl LocalHandshake<'_> {
     /// The side that calls.
     pub(crate) fn call(
         &self,

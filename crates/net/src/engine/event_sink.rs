@@ -8,7 +8,7 @@ use tweed_proto::engine::Event;
 use super::live::{page_of, Inbox};
 use crate::link::buffer_pool::BufferPool;
 use crate::link::shared_memory::Arena;
-use crate::ltp::{Handler, Parcel};
+use crate::ltp::{Handler, PacketMessage};
 use crate::operation::op::Op;
 
 /// See the module's documentation.
@@ -31,8 +31,8 @@ impl Handler for EventSink {
         self.pool.take(bytes)
     }
 
-    fn received(&self, peer: usize, parcel: Parcel) {
-        self.post(Event::Received(peer, parcel));
+    fn received(&self, peer: usize, packet_message: PacketMessage) {
+        self.post(Event::Received(peer, packet_message));
     }
 
     fn delivered(&self, _peer: usize, ticket: u64, missing: Vec<Range<u32>>) {

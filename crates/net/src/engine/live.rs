@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use tweed_proto::engine::message::Message;
 use tweed_proto::engine::{Address, Event, Host, Lease, Payload, Ticket};
-use tweed_proto::late::{Activity, Process, Seat};
+use tweed_proto::late::{Activity, Process, RankStatus};
 use tweed_proto::ltp::Outgoing;
 use tweed_proto::Trace;
 use tweed_schedule::Rank;
@@ -267,11 +267,11 @@ impl Host for Live {
         unsafe { std::slice::from_raw_parts(at.as_ptr(), bytes as usize) }.to_vec()
     }
 
-    fn seat(&self, group: u32, rank: Rank) -> Seat {
+    fn rank_status(&self, group: u32, rank: Rank) -> RankStatus {
         let status = self.status.get(&group).and_then(|all| all.get(rank as usize));
         let unknown =
-            || Seat { host: "unknown".into(), pid: 0, link: String::new(), process: Process::Unseen };
-        status.map_or_else(unknown, PeerStatus::seat)
+            || RankStatus { host: "unknown".into(), pid: 0, link: String::new(), process: Process::Unseen };
+        status.map_or_else(unknown, PeerStatus::rank_status)
     }
 
     fn activity(&self) -> Activity {

@@ -1,13 +1,13 @@
 //! Where a rank's process is, and what the system lets us see of it.
 
-use tweed_proto::late::{Activity, Process, Seat};
+use tweed_proto::late::{Activity, Process, RankStatus};
 
 use crate::process::state;
 
 /// Where a rank lives.
 pub(crate) struct PeerStatus {
     /// All but `process`, which changes.
-    pub(crate) seat: Seat,
+    pub(crate) rank_status: RankStatus,
     /// Its network namespace.
     pub(crate) network: String,
     /// It runs on this machine.
@@ -16,9 +16,10 @@ pub(crate) struct PeerStatus {
 
 impl PeerStatus {
     /// As it is at this moment.
-    pub(crate) fn seat(&self) -> Seat {
-        let process = if self.same_boot { look_at(self.seat.pid, &self.network) } else { Process::Unseen };
-        Seat { process, ..self.seat.clone() }
+    pub(crate) fn rank_status(&self) -> RankStatus {
+        let process =
+            if self.same_boot { look_at(self.rank_status.pid, &self.network) } else { Process::Unseen };
+        RankStatus { process, ..self.rank_status.clone() }
     }
 }
 

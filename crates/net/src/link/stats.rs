@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tweed_proto::engine::metrics::Traffic;
-use tweed_proto::ltp::Figures;
+use tweed_proto::ltp::LinkMetrics;
 use tweed_schedule::Rank;
 
 use crate::link::stream::{Socket, Stream};
@@ -45,9 +45,9 @@ pub struct Packets {
     pub bandwidth: Option<u64>,
 }
 
-impl From<Figures> for Packets {
-    fn from(figures: Figures) -> Packets {
-        let Figures { sent_packets, lost_packets, rtt_smoothed, bandwidth, .. } = figures;
+impl From<LinkMetrics> for Packets {
+    fn from(metrics: LinkMetrics) -> Packets {
+        let LinkMetrics { sent_packets, lost_packets, rtt_smoothed, bandwidth, .. } = metrics;
         Packets { sent: sent_packets, lost: lost_packets, rtt: rtt_smoothed, bandwidth }
     }
 }

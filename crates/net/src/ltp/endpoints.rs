@@ -153,7 +153,7 @@ mod tests {
 
     use tweed_proto::ltp::Outgoing;
 
-    use super::super::{DatagramOptions, Handler, Parcel};
+    use super::super::{DatagramOptions, Handler, PacketMessage};
     use super::*;
 
     #[test]
@@ -185,7 +185,7 @@ mod tests {
             vec![0; bytes]
         }
 
-        fn received(&self, _peer: usize, _parcel: Parcel) {
+        fn received(&self, _peer: usize, _message: PacketMessage) {
             let _ = self.1.send(());
             // By then the socket is being closed.
             std::thread::sleep(Duration::from_millis(50));

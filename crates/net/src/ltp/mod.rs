@@ -47,8 +47,8 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-pub use tweed_proto::engine::Parcel;
-use tweed_proto::ltp::{Closing, Figures, Outgoing, Settings, TAG_BYTES};
+pub use tweed_proto::engine::PacketMessage;
+use tweed_proto::ltp::{Closing, LinkMetrics, Outgoing, Settings, TAG_BYTES};
 
 use crate::sync::{LockRank, Mutex, MutexGuard};
 
@@ -70,7 +70,7 @@ pub trait Handler: Send + Sync {
     fn buffer(&self, bytes: usize) -> Vec<u8>;
 
     /// A message has come.
-    fn received(&self, peer: usize, parcel: Parcel);
+    fn received(&self, peer: usize, packet_message: PacketMessage);
 
     /// The peer has closed the message that was sent with this ticket; its memory is read no more. `missing`: ranges
     /// of bytes that the peer does not have, ascending.
@@ -231,8 +231,8 @@ impl Datagrams {
     }
 
     /// What the link to a peer has done and knows; `None` before its address is known.
-    pub fn figures(&self, peer: usize) -> Option<Figures> {
-        self.shared.enter().get(peer)?.figures()
+    pub fn metrics(&self, peer: usize) -> Option<LinkMetrics> {
+        self.shared.enter().get(peer)?.metrics()
     }
 
     /// Packets that changed nothing, so far.

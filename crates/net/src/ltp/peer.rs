@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tweed_proto::ltp::packet::Header;
 use tweed_proto::ltp::replay::Window;
-use tweed_proto::ltp::{BadPacket, Event, Figures, Link, MessageId, Outgoing, Place, Settings, Transmit};
+use tweed_proto::ltp::{BadPacket, Event, Link, LinkMetrics, MessageId, Outgoing, Place, Settings, Transmit};
 
 use super::burst::{packet_bytes, Burst, Remote};
 use super::invitation::Invitation;
@@ -214,8 +214,8 @@ impl Peer {
         }
     }
 
-    pub(super) fn figures(&self) -> Option<Figures> {
-        self.link.as_ref().map(Link::figures)
+    pub(super) fn metrics(&self) -> Option<LinkMetrics> {
+        self.link.as_ref().map(Link::metrics)
     }
 
     pub(super) fn end_epoch(&mut self, slowest: Option<Duration>) {

@@ -163,7 +163,7 @@ impl Peers {
 
     /// An epoch of Early Close ends, on all links.
     pub(super) fn end_epoch(&mut self) {
-        let coming = |peer: &Peer| peer.figures().and_then(|figures| figures.coming_threshold);
+        let coming = |peer: &Peer| peer.metrics().and_then(|metrics| metrics.coming_threshold);
         let slowest = self.by_number.values().filter_map(coming).max();
         self.by_number.values_mut().for_each(|peer| peer.end_epoch(slowest));
     }

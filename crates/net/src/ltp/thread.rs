@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::burst::Burst;
 use super::event::sleep_exactly;
 use super::socket::Bins;
-use super::{Notice, Parcel, Shared};
+use super::{Notice, PacketMessage, Shared};
 
 /// So many bursts leave before packets are taken in again: acknowledgements must not wait long.
 const BURSTS: usize = 4;
@@ -102,7 +102,7 @@ impl Loop<'_> {
             match notice {
                 Notice::Received { peer, tag, total, body, missing } => {
                     let body = body.unwrap_or_else(|| vec![0; total as usize]);
-                    self.shared.handler.received(peer, Parcel { tag, body, missing });
+                    self.shared.handler.received(peer, PacketMessage { tag, body, missing });
                 }
                 Notice::Delivered { peer, ticket, missing } => {
                     self.shared.handler.delivered(peer, ticket, missing);

@@ -10,7 +10,7 @@ use std::ops::Range;
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
-use tweed_net::ltp::{DatagramOptions, Datagrams, Handler, Parcel};
+use tweed_net::ltp::{DatagramOptions, Datagrams, Handler, PacketMessage};
 use tweed_proto::ltp::Outgoing;
 
 pub(crate) const HOST: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
@@ -20,7 +20,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// What a side was told, by peer.
 #[derive(Default)]
 struct Told {
-    parcels: BTreeMap<usize, VecDeque<Parcel>>,
+    packet_messages: BTreeMap<usize, VecDeque<PacketMessage>>,
     delivered: BTreeMap<(usize, u64), Vec<Range<u32>>>,
     broken: Vec<(usize, String)>,
 }
@@ -38,8 +38,8 @@ impl Handler for Desk {
         vec![0xee; bytes]
     }
 
-    fn received(&self, peer: usize, parcel: Parcel) {
-        self.tell(|told| told.parcels.entry(peer).or_default().push_back(parcel));
+    fn received(&self, peer: usize, packet_message: PacketMessage) {
+        self.tell(|told| told.packet_messages.entry(peer).or_default().push_back(packet_message));
     }
 
     fn delivered(&self, peer: usize, ticket: u64, missing: Vec<Range<u32>>) {
@@ -72,8 +72,8 @@ impl Desk {
     }
 
     /// The next message from a peer.
-    pub(crate) fn parcel(&self, peer: usize) -> Parcel {
-        self.until("a message", |told| told.parcels.get_mut(&peer)?.pop_front())
+    pub(crate) fn packet_message(&self, peer: usize) -> PacketMessage {
+        self.until("a message", |told| told.packet_messages.get_mut(&peer)?.pop_front())
     }
 
     /// What the peer does not have of the message with this ticket.
@@ -134,8 +134,11 @@ pub(crate) fn introduce(one: &Side, other_number: usize, other: &Side, one_numbe
 /// Sends one message and checks that it comes whole.
 pub(crate) fn check(from: &Side, to_peer: usize, to: &Side, from_peer: usize, body: &[u8]) {
     from.send(to_peer, whole(7, body), body, 7);
-    let parcel = to.desk.parcel(from_peer);
-    assert!(parcel.body == body && parcel.missing.is_empty() && parcel.tag == [7; 48], "a message differs");
+    let packet_message = to.desk.packet_message(from_peer);
+    assert!(
+        packet_message.body == body && packet_message.missing.is_empty() && packet_message.tag == [7; 48],
+        "a message differs"
+    );
     assert_eq!(from.desk.delivered(to_peer, 7), []);
 }
 

@@ -1,7 +1,7 @@
 //! Values that come in over a stream land where they belong in the end, if nobody needs what lies there.
 
 use super::host::{Address, Host, Time};
-use super::landed::Load;
+use super::landed::Received;
 use super::message::Message;
 use super::Engine;
 
@@ -36,10 +36,10 @@ impl<H: Host> Engine<H> {
     }
 
     /// A message has come over a stream, with what it carried.
-    pub fn handle_message(&mut self, peer: usize, message: Message, load: Load) {
+    pub fn handle_message(&mut self, peer: usize, message: Message, received: Received) {
         if !self.peers.is_lost(peer) {
             self.peers.get_mut(peer).traffic.received(&message);
-            self.handle(peer, message, load);
+            self.handle(peer, message, received);
         }
     }
 }

@@ -5,7 +5,7 @@ use tweed_schedule::Rank;
 use super::early_messages::MOST_BYTES;
 use super::error::EngineError;
 use super::host::{Host, Payload};
-use super::landed::Load;
+use super::landed::Received;
 use super::message::{Kind, Message, WHOLE_GROUP};
 use super::operation::Key;
 use super::p2p::Numbers;
@@ -13,28 +13,30 @@ use super::Engine;
 use crate::executor::{Arrival, Ready};
 
 impl<H: Host> Engine<H> {
-    pub(super) fn handle(&mut self, peer: usize, message: Message, load: Load) {
+    pub(super) fn handle(&mut self, peer: usize, message: Message, received: Received) {
         if message.kind == Kind::Failed && self.ends_group(&message) {
             let error =
-                EngineError::from_peer(message.send, String::from_utf8_lossy(&load.bytes).into_owned());
+                EngineError::from_peer(message.send, String::from_utf8_lossy(&received.bytes).into_owned());
             return self.fail_group(message.group, &error);
         }
         match message.kind {
             Kind::Bye => return self.handle_shutdown(peer, message),
             Kind::Leave if self.is_known(message.group) => return self.handle_shutdown(peer, message),
-            Kind::Invite => return self.host.keep_offer(peer, message.at, load.bytes),
-            Kind::Note => return self.keep_note(peer, message.group, load.bytes),
+            Kind::Invite => return self.host.keep_offer(peer, message.at, received.bytes),
+            Kind::Note => return self.keep_note(peer, message.group, received.bytes),
             Kind::Ask => return self.answer(peer, &message),
-            Kind::State => return self.take_report(peer, &message, &load.bytes),
+            Kind::State => return self.take_report(peer, &message, &received.bytes),
             _ => {}
         }
         self.note_begun(peer, &message);
-        let Some(index) = self.find_run(peer, &message) else { return self.keep_early(peer, message, load) };
+        let Some(index) = self.find_run(peer, &message) else {
+            return self.keep_early(peer, message, received);
+        };
         let from = self.note_heard(index, peer);
         match message.kind {
-            Kind::Describe => return self.handle_description(index, from, load.bytes),
-            Kind::Failed => return self.handle_failure(index, message.send, &load.bytes),
-            Kind::Missing => return self.note_missing(index, peer, &message, &load.bytes),
+            Kind::Describe => return self.handle_description(index, from, received.bytes),
+            Kind::Failed => return self.handle_failure(index, message.send, &received.bytes),
+            Kind::Missing => return self.note_missing(index, peer, &message, &received.bytes),
             Kind::Begun => return,
             Kind::Read => self.note_read(index, peer, &message),
             _ => {}
@@ -43,7 +45,7 @@ impl<H: Host> Engine<H> {
             return self.start_dispute(index);
         }
         let at = match message.kind {
-            Kind::Carried => self.landed.keep(self.active[index].run, load),
+            Kind::Carried => self.landed.keep(self.active[index].run, received),
             _ => message.at,
         };
         self.hand_over_or_fail(index, peer, message, at);
@@ -126,10 +128,10 @@ impl<H: Host> Engine<H> {
     }
 
     /// Keeps what a faster peer says of an operation, or of a group, that this rank has not come to yet.
-    fn keep_early(&mut self, peer: usize, message: Message, load: Load) {
+    fn keep_early(&mut self, peer: usize, message: Message, received: Received) {
         let Some(state) = self.groups.get_mut(&message.group) else {
             if !self.closed.contains(&message.group) {
-                let fits = self.early.keep_for_group((peer, message, load));
+                let fits = self.early.keep_for_group((peer, message, received));
                 self.check_ahead(peer, fits);
             }
             return;
@@ -138,7 +140,7 @@ impl<H: Host> Engine<H> {
         if message.kind == Kind::Failed && pair.is_none() {
             // Even if the call ended well here: its sender may leave before this rank learns why by itself.
             let error =
-                EngineError::from_peer(message.send, String::from_utf8_lossy(&load.bytes).into_owned());
+                EngineError::from_peer(message.send, String::from_utf8_lossy(&received.bytes).into_owned());
             state.verdict.get_or_insert(error);
         }
         let past = match pair {
@@ -149,7 +151,7 @@ impl<H: Host> Engine<H> {
             return;
         }
         let key = Key { group: message.group, op: message.op, peer: pair };
-        let fits = self.early.keep(key, (peer, message, load));
+        let fits = self.early.keep(key, (peer, message, received));
         self.check_ahead(peer, fits);
         self.show_ahead(peer, key.group);
         if pair.is_some() {

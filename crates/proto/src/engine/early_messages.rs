@@ -2,20 +2,20 @@
 
 use std::collections::BTreeMap;
 
-use super::landed::Load;
+use super::landed::Received;
 use super::message::{Message, MESSAGE_BYTES};
 use super::operation::Key;
 
 /// A message, from whom, and what it carried.
-pub(super) type Held = (usize, Message, Load);
+pub(super) type EarlyMessage = (usize, Message, Received);
 
 /// An honest peer waits long before (see `flow`): one that is further ahead than this waits for nobody.
 pub(super) const MOST_BYTES: u64 = 1 << 30;
 
 /// See the module's documentation.
 pub(super) struct EarlyMessages {
-    early: BTreeMap<Key, Vec<Held>>,
-    unopened: BTreeMap<u32, Vec<Held>>,
+    early: BTreeMap<Key, Vec<EarlyMessage>>,
+    unopened: BTreeMap<u32, Vec<EarlyMessage>>,
     bytes: BTreeMap<usize, u64>,
     most_bytes: u64,
 }
@@ -33,7 +33,7 @@ impl EarlyMessages {
 
     /// Keeps what is said of an operation. `false` if that is too much from one peer.
     #[must_use]
-    pub(super) fn keep(&mut self, key: Key, held: Held) -> bool {
+    pub(super) fn keep(&mut self, key: Key, held: EarlyMessage) -> bool {
         let fits = self.weigh(&held);
         self.early.entry(key).or_default().push(held);
         fits
@@ -41,21 +41,21 @@ impl EarlyMessages {
 
     /// Keeps what is said of a group that is not open here. `false` if that is too much from one peer.
     #[must_use]
-    pub(super) fn keep_for_group(&mut self, held: Held) -> bool {
+    pub(super) fn keep_for_group(&mut self, held: EarlyMessage) -> bool {
         let fits = self.weigh(&held);
         self.unopened.entry(held.1.group).or_default().push(held);
         fits
     }
 
     /// All that was said of an operation, in order.
-    pub(super) fn take(&mut self, key: &Key) -> Vec<Held> {
+    pub(super) fn take(&mut self, key: &Key) -> Vec<EarlyMessage> {
         let held = self.early.remove(key).unwrap_or_default();
         self.forget(&held);
         held
     }
 
     /// All that was said of a group before it was opened, in order.
-    pub(super) fn take_group(&mut self, number: u32) -> Vec<Held> {
+    pub(super) fn take_group(&mut self, number: u32) -> Vec<EarlyMessage> {
         let held = self.unopened.remove(&number).unwrap_or_default();
         self.forget(&held);
         held
@@ -97,21 +97,21 @@ impl EarlyMessages {
         self.early.keys()
     }
 
-    fn weigh(&mut self, held: &Held) -> bool {
+    fn weigh(&mut self, held: &EarlyMessage) -> bool {
         let bytes = self.bytes.entry(held.0).or_default();
         *bytes += weight(held);
         *bytes <= self.most_bytes
     }
 
-    fn forget(&mut self, held: &[Held]) {
+    fn forget(&mut self, held: &[EarlyMessage]) {
         for one in held {
             *self.bytes.entry(one.0).or_default() -= weight(one);
         }
     }
 }
 
-fn weight((_, _, load): &Held) -> u64 {
-    (MESSAGE_BYTES + load.bytes.len() + size_of_val(&load.missing[..])) as u64
+fn weight((_, _, received): &EarlyMessage) -> u64 {
+    (MESSAGE_BYTES + received.bytes.len() + size_of_val(&received.missing[..])) as u64
 }
 
 #[cfg(test)]
@@ -119,7 +119,7 @@ mod tests {
     use super::*;
     use crate::engine::message::Kind;
 
-    fn held(peer: usize, op: u64, bytes: usize) -> (Key, Held) {
+    fn held(peer: usize, op: u64, bytes: usize) -> (Key, EarlyMessage) {
         let key = Key { group: 1, op, peer: None };
         (key, (peer, Message::new(Kind::Carried, 1, op), vec![0; bytes].into()))
     }

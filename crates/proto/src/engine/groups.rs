@@ -75,8 +75,8 @@ impl<H: Host> Engine<H> {
         let lost = members.others().find(|&peer| self.peers.is_lost(peer));
         self.groups.insert(number, GroupState::new(members, self.settings.ahead_bytes));
         lost.into_iter().for_each(|peer| self.break_group(number, peer));
-        for (peer, message, load) in self.early.take_group(number) {
-            self.handle(peer, message, load);
+        for (peer, message, received) in self.early.take_group(number) {
+            self.handle(peer, message, received);
         }
         Ok(())
     }
@@ -182,8 +182,8 @@ impl<H: Host> Engine<H> {
         left.into_iter().for_each(|rank| active.forgo(group.peers[rank as usize]));
         let place = self.active.partition_point(|a| a.request.priority >= active.request.priority);
         self.active.insert(place, active);
-        for (peer, message, load) in self.early.take(&key) {
-            self.handle(peer, message, load);
+        for (peer, message, received) in self.early.take(&key) {
+            self.handle(peer, message, received);
         }
         if let Some(active) = self.active.iter_mut().find(|a| a.key == key) {
             active.came_last = active.waits_for().is_empty();

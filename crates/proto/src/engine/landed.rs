@@ -7,21 +7,21 @@ use super::host::{Address, Host};
 
 /// What followed a message over a wire.
 #[derive(Clone, Debug, Default)]
-pub struct Load {
+pub struct Received {
     /// The bytes.
     pub bytes: Vec<u8>,
     /// What of them did not arrive, and is zero.
     pub missing: Vec<Range<u32>>,
 }
 
-impl From<Vec<u8>> for Load {
-    fn from(bytes: Vec<u8>) -> Load {
-        Load { bytes, missing: Vec::new() }
+impl From<Vec<u8>> for Received {
+    fn from(bytes: Vec<u8>) -> Received {
+        Received { bytes, missing: Vec::new() }
     }
 }
 
 enum Value {
-    Kept(Load),
+    Kept(Received),
     /// It lies where it belongs in the end.
     Placed(Address, u64),
 }
@@ -35,8 +35,8 @@ pub(super) struct Landed {
 
 impl Landed {
     /// Keeps what came in; the number stands for it until [`Landed::forget`].
-    pub(super) fn keep(&mut self, run: u64, load: Load) -> u64 {
-        self.note(run, Value::Kept(load))
+    pub(super) fn keep(&mut self, run: u64, received: Received) -> u64 {
+        self.note(run, Value::Kept(received))
     }
 
     /// As [`Landed::keep`], for what was written where it belongs.
@@ -53,7 +53,9 @@ impl Landed {
     /// Where `bytes` bytes lie, and what of them is missing.
     pub(super) fn find(&self, number: u64, bytes: u64) -> Option<(Address, &[Range<u32>])> {
         let (address, length, missing) = match &self.values.get(&number)?.1 {
-            Value::Kept(load) => (load.bytes.as_ptr().into(), load.bytes.len() as u64, &load.missing[..]),
+            Value::Kept(received) => {
+                (received.bytes.as_ptr().into(), received.bytes.len() as u64, &received.missing[..])
+            }
             Value::Placed(address, length) => (*address, *length, &[][..]),
         };
         (length == bytes).then_some((address, missing))
@@ -61,8 +63,8 @@ impl Landed {
 
     /// It is used.
     pub(super) fn forget(&mut self, number: u64, host: &mut impl Host) {
-        if let Some((_, Value::Kept(load))) = self.values.remove(&number) {
-            host.recycle(load.bytes);
+        if let Some((_, Value::Kept(received))) = self.values.remove(&number) {
+            host.recycle(received.bytes);
         }
     }
 

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use crate::late::{Blame, Call, Kind as Sort, Limits, Report, Scene, Stand, Step, Usual, Watchdog};
+use crate::late::{Blame, Call, Context, Kind as Sort, Limits, Report, Standing, Step, Usual, Watchdog};
 use tweed_schedule::Rank;
 
 use super::error::EngineError;
@@ -152,9 +152,9 @@ impl<H: Host> Engine<H> {
 
     fn report(&self, peer: usize, question: &Message, now: Time) -> Report {
         match self.find_run(peer, question).map(|index| &self.active[index]) {
-            Some(active) if active.is_told() => Report::of(Stand::Done),
+            Some(active) if active.is_told() => Report::of(Standing::Done),
             Some(active) => self.own_report(active, now),
-            None if self.is_past(peer, question) => Report::of(Stand::Done),
+            None if self.is_past(peer, question) => Report::of(Standing::Done),
             None => Report::of(self.elsewhere(question.group, now)),
         }
     }
@@ -163,7 +163,7 @@ impl<H: Host> Engine<H> {
         let quiet = now.saturating_sub(active.late.last_news);
         let others = active.concerned().into_iter().filter_map(|p| active.group.rank_of(p));
         Report {
-            stand: Stand::Inside { waits_for: active.waits_for(), quiet },
+            stand: Standing::Inside { waits_for: active.waits_for(), quiet },
             heard: active.late.heard(),
             missed: active.late.missed(others, now),
         }
@@ -177,11 +177,11 @@ impl<H: Host> Engine<H> {
         })
     }
 
-    fn elsewhere(&self, group: u32, now: Time) -> Stand {
+    fn elsewhere(&self, group: u32, now: Time) -> Standing {
         let last = self.groups.get(&group).and_then(|state| state.last_end);
         let waiting = || self.active.iter().filter(|active| !active.is_told());
         let call = waiting().find(|r| r.key.group == group).or_else(|| waiting().next());
-        Stand::Elsewhere {
+        Standing::Elsewhere {
             last: last.map(|(name, at)| (name.to_owned(), now.saturating_sub(at))),
             call: call.map(|active| Call {
                 label: active.label(),
@@ -213,15 +213,20 @@ impl<H: Host> Engine<H> {
         (Blame::find(active.group.rank, &reports, active.late.watchdog.limits().answer), speaks)
     }
 
-    fn scene<T>(&self, active: &ActiveOp<H::Call>, now: Time, describe: impl FnOnce(&Scene<'_>) -> T) -> T {
-        describe(&Scene {
+    fn context<T>(
+        &self,
+        active: &ActiveOp<H::Call>,
+        now: Time,
+        describe: impl FnOnce(&Context<'_>) -> T,
+    ) -> T {
+        describe(&Context {
             label: &active.label(),
             waited: now.saturating_sub(active.started),
             limits: *active.late.watchdog.limits(),
             deadline: self.settings.deadline,
             usual: active.late.usual,
-            seats: &(0..active.group.ranks())
-                .map(|rank| self.host.seat(active.group.number, rank))
+            ranks: &(0..active.group.ranks())
+                .map(|rank| self.host.rank_status(active.group.number, rank))
                 .collect::<Vec<_>>(),
         })
     }
@@ -231,7 +236,7 @@ impl<H: Host> Engine<H> {
         let active = &self.active[index];
         let (blame, speaks) = self.blame(active, now);
         if speaks && self.last_warning.is_none_or(|last| now >= last + WARN_EVERY) {
-            let line = self.scene(active, now, |scene| scene.warning(&blame));
+            let line = self.context(active, now, |context| context.warning(&blame));
             self.lines.push(line);
             self.last_warning = Some(now);
         }
@@ -240,6 +245,6 @@ impl<H: Host> Engine<H> {
     fn late_error(&self, index: usize, now: Time) -> EngineError {
         let active = &self.active[index];
         let (blame, _) = self.blame(active, now);
-        EngineError::Deadline(self.scene(active, now, |scene| scene.verdict(&blame)))
+        EngineError::Deadline(self.context(active, now, |context| context.verdict(&blame)))
     }
 }

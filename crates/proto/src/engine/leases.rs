@@ -43,7 +43,7 @@ pub(super) struct Leases<E> {
 }
 
 /// What an operation that has ended leaves behind.
-pub(super) struct Estate<E> {
+pub(super) struct Leftover<E> {
     pub(super) lease: Option<Lease>,
     /// The processes that could touch it.
     pub(super) peers: Vec<usize>,
@@ -82,12 +82,12 @@ impl<E> Leases<E> {
     #[must_use]
     pub(super) fn end(
         &mut self,
-        left: Estate<E>,
+        left: Leftover<E>,
         now: Time,
         peers: &Peers,
         host: &mut impl Host,
     ) -> Option<E> {
-        let Estate { lease, peers: mut readers, block, exposed, end } = left;
+        let Leftover { lease, peers: mut readers, block, exposed, end } = left;
         let Some(lease) = lease else {
             block.into_iter().for_each(|block| host.release(block));
             return end;

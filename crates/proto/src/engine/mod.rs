@@ -61,10 +61,10 @@ use tweed_schedule::Rank;
 pub use error::EngineError;
 pub use flow::MOST_AHEAD_BYTES;
 pub use host::{Address, Host, Lease, Payload, Ticket, Time};
-pub use landed::Load;
+pub use landed::Received;
 pub use operation::job::{Job, Source, Target};
 pub use operation::{Draft, Key};
-pub use packets::Parcel;
+pub use packets::PacketMessage;
 pub use peers::{Peer, Peers};
 
 use early_messages::EarlyMessages;
@@ -90,7 +90,7 @@ pub enum Event<C> {
     /// All operations of a group are to end.
     Abort(u32, String),
     /// A peer's value has come in packets.
-    Received(usize, Parcel),
+    Received(usize, PacketMessage),
     /// Payloads have left, after [`Host::flush`] had put that off.
     Left(Vec<Ticket>),
     /// A value of ours has arrived but for these ranges, and is read no more.
@@ -316,7 +316,7 @@ impl<H: Host> Engine<H> {
                 Event::Lost(peer, why) => self.handle_lost(peer, why),
                 Event::Abort(group, why) => self.abort(group, why),
                 Event::Left(tickets) => tickets.into_iter().for_each(|ticket| self.handle_left(ticket)),
-                Event::Received(peer, parcel) => self.take_parcel(peer, parcel),
+                Event::Received(peer, packet_message) => self.take_packet_message(peer, packet_message),
                 Event::Delivered(number, missing) => self.handle_delivered(number, &missing),
             }
         }
@@ -328,7 +328,7 @@ impl<H: Host> Engine<H> {
         self.peers.take(&mut self.host, &mut messages);
         let any = !messages.is_empty();
         for (peer, message) in messages {
-            self.handle_message(peer, message, Load::default());
+            self.handle_message(peer, message, Received::default());
         }
         any
     }
@@ -342,13 +342,13 @@ impl<H: Host> Engine<H> {
         if let Some(group) = self.groups.get_mut(&active.key.group) {
             group.flow.forget(active.run);
         }
-        let estate = active.into_estate(end);
+        let leftover = active.into_leftover(end);
         if self.said_bye {
             // Peers may still come to what lies ready for them. The memory goes when nobody maps it any more.
-            return self.ended.extend(estate.end);
+            return self.ended.extend(leftover.end);
         }
-        let concerned = estate.peers.clone();
-        self.ended.extend(self.leases.end(estate, self.clock, &self.peers, &mut self.host));
+        let concerned = leftover.peers.clone();
+        self.ended.extend(self.leases.end(leftover, self.clock, &self.peers, &mut self.host));
         for peer in concerned {
             if self.peers.is_lost(peer) {
                 self.unmap(peer);

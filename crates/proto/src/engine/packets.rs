@@ -6,7 +6,7 @@ use std::ops::Range;
 use super::delivery::Share;
 use super::groups::GroupState;
 use super::host::{Address, Host, Payload, Ticket};
-use super::landed::Load;
+use super::landed::Received;
 use super::message::{Kind, Message};
 use super::operation::ActiveOp;
 use super::Engine;
@@ -14,7 +14,7 @@ use crate::ltp::{Outgoing, TAG_BYTES};
 
 /// A message that has come in packets.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Parcel {
+pub struct PacketMessage {
     /// The sender's header.
     pub tag: [u8; TAG_BYTES],
     /// The values, with zeros where they are missing.
@@ -105,8 +105,8 @@ impl<H: Host> Engine<H> {
     }
 
     /// A value has come in packets.
-    pub(super) fn take_parcel(&mut self, peer: usize, parcel: Parcel) {
-        let Parcel { tag, body, missing } = parcel;
+    pub(super) fn take_packet_message(&mut self, peer: usize, packet_message: PacketMessage) {
+        let PacketMessage { tag, body, missing } = packet_message;
         let message =
             Message::decode(&tag).filter(|m| m.kind == Kind::Carried && m.bytes as usize == body.len());
         let Some(message) = message else {
@@ -119,7 +119,7 @@ impl<H: Host> Engine<H> {
             let told = Message { kind: Kind::Missing, bytes, ..message };
             self.peers.send(peer, &told, Payload::Text(text), &mut self.host);
         }
-        self.handle_message(peer, message, Load { bytes: body, missing });
+        self.handle_message(peer, message, Received { bytes: body, missing });
     }
 
     /// The peer has closed a value of ours: it lacks these ranges.

@@ -3,9 +3,32 @@
 //! In: [`Executor::handle_ready`] (a peer's value can be read), [`Executor::handle_read`] (a peer has read ours),
 //! [`Executor::finished`] (the caller carried out an action). Out: [`Executor::poll`].
 //!
-//! Nobody waits for a step to end. An output leaves as soon as its value is there; an input is taken in as soon
-//! as all its arrivals are there, in rank order whatever the order of arrival; a value is overwritten once
-//! nobody needs the old one. Slices run through the same rules side by side, at most `window` of them.
+//! # Theory of operation
+//!
+//! A buffer is worked through in *slices*, at most `window` of them side by side, each by the same [`Program`]. A slice is
+//! *open* from the moment it enters the window (or a faster peer speaks of it) until nothing of it is missing; slices
+//! close in order. Nobody waits for a step to end: what a send really waits for is in the program.
+//!
+//! | an **input** is | until | then |
+//! |---|---|---|
+//! | waiting | all its arrivals are there, and what it overwrites is done and released | a `Combine` is queued |
+//! | queued | the caller has done the arithmetic ([`Executor::finished`]), in rank order whatever the order of arrival | its sources are acknowledged, the outputs that it feeds are tried |
+//! | done | | |
+//!
+//! A value that a peer placed where it belongs takes an input from waiting to done at once.
+//!
+//! | an **output** is | until | then |
+//! |---|---|---|
+//! | waiting | its value is made, and what goes before it on the same link is exposed | what goes over wires is queued |
+//! | begun | its value is staged, if peers on this host read it and the caller's memory is private | those peers are told |
+//! | exposed | all wires have taken their bytes, and, in place, all peers have read it | what overwrites it is tried |
+//! | released | | |
+//!
+//! Acknowledgements are counted apart from that: a slice stays open until all have come, but the caller may go on
+//! ([`Executor`]'s `busy`) once nothing reads his memory. A rank that is gone counts as having acknowledged everything.
+//!
+//! What cannot happen: a value is read after it was overwritten, or overwritten while it is read; two sums of the same
+//! values differ in a bit; a peer's message that does not fit the state changes it (it is an error by name).
 
 mod action;
 mod outputs;
@@ -18,7 +41,7 @@ use tweed_schedule::Rank;
 
 use crate::layout::{Layout, Reach};
 use crate::program::{Input, Program};
-use crate::slice::Slice;
+use crate::slice::{InputStage, OutputStage, Slice};
 
 pub use action::{Action, Arrival, Combine, Notice, Ready, Signal};
 
@@ -77,7 +100,7 @@ impl Executor {
         self.reach_slice(slice)?;
         let state = &mut self.slices[(slice - self.low) as usize].inputs[input as usize];
         let arrivals = state.arrivals.get_mut(position).ok_or("a piece that this chunk does not have")?;
-        if arrivals.is_some() || state.done {
+        if arrivals.is_some() || state.stage == InputStage::Done {
             return Err("a piece that has arrived before");
         }
         match ready {
@@ -95,8 +118,8 @@ impl Executor {
 
     /// What `input` overwrites is needed no more.
     fn is_free(state: &Slice, input: &Input) -> bool {
-        let before = input.previous.is_none_or(|p| state.inputs[p as usize].done);
-        before && input.overwrites.iter().all(|&o| state.outputs[o as usize].released)
+        let before = input.previous.is_none_or(|p| state.inputs[p as usize].is_done());
+        before && input.overwrites.iter().all(|&o| state.outputs[o as usize].is_released())
     }
 
     /// A peer says that it has read this rank's value of `send`.
@@ -106,7 +129,7 @@ impl Executor {
         if slice < self.low || slice >= self.next {
             return Err("a slice that is not under way");
         }
-        if !self.state(slice).outputs[output as usize].begun {
+        if self.state(slice).outputs[output as usize].stage == OutputStage::Waiting {
             return Err("an acknowledgement of a value that has not left");
         }
         self.acknowledge(slice, output, position)?;
@@ -119,7 +142,7 @@ impl Executor {
         self.gone.push(rank);
         for slice in self.low..self.next {
             for output in 0..self.program.outputs.len() as u32 {
-                if self.state(slice).outputs[output as usize].exposed {
+                if self.state(slice).outputs[output as usize].is_exposed() {
                     self.forgive(slice, output);
                 }
             }
@@ -211,10 +234,10 @@ impl Executor {
         let state = self.state(slice);
         let free = Self::is_free(state, input);
         let ready = &state.inputs[index as usize];
-        if ready.queued || ready.missing > 0 || !free {
+        if ready.stage > InputStage::Waiting || ready.missing > 0 || !free {
             return;
         }
-        state.inputs[index as usize].queued = true;
+        state.inputs[index as usize].stage = InputStage::Queued;
         let combine = self.plan_combine(slice, index);
         self.combines.push_back(combine);
     }
@@ -272,7 +295,7 @@ impl Executor {
         let given_away = |&o: &u32| {
             let (output, state) = (&self.program.outputs[o as usize], &slice.outputs[o as usize]);
             let shared = self.is_shared(output.sends[0].1);
-            output.answered_in_place && shared && state.exposed && state.unread > 0
+            output.answered_in_place && shared && state.is_exposed() && state.unread > 0
         };
         let overwritten = &self.program.inputs[input as usize].overwrites;
         self.layout.in_place && !overwritten.is_empty() && overwritten.iter().all(given_away)
@@ -283,7 +306,8 @@ impl Executor {
         let overwritten = self.program.inputs[index as usize].overwrites.clone();
         let state = &mut self.state(slice).inputs[index as usize];
         state.missing = 0;
-        state.queued = true;
+        // What it overwrites is released below: that is not to queue it.
+        state.stage = InputStage::Queued;
         for output in overwritten {
             // `may_be_placed` has seen that its one send is unread, so this cannot be refused.
             let _ = self.acknowledge(slice, output, 0);
@@ -297,7 +321,7 @@ impl Executor {
 
     fn mark_done(&mut self, slice: u32, input: u32) {
         let state = self.state(slice);
-        state.inputs[input as usize].done = true;
+        state.inputs[input as usize].stage = InputStage::Done;
         state.open -= 1;
         self.less_busy(slice);
     }

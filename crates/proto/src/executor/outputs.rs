@@ -6,6 +6,7 @@ use tweed_schedule::Rank;
 
 use super::{Action, Executor, Notice, Signal};
 use crate::program::Wait;
+use crate::slice::OutputStage;
 
 impl Executor {
     /// Starts an output if its value is there and nothing holds it back; then those that wait for it.
@@ -29,12 +30,12 @@ impl Executor {
         let program = Arc::clone(&self.program);
         let output = &program.outputs[index as usize];
         let state = self.state(slice);
-        let made = output.made_by.is_none_or(|i| state.inputs[i as usize].done);
+        let made = output.made_by.is_none_or(|i| state.inputs[i as usize].is_done());
         let free = output.after.iter().all(|wait| match *wait {
-            Wait::Input(i) => state.inputs[i as usize].done,
-            Wait::Output(o) => state.outputs[o as usize].exposed,
+            Wait::Input(i) => state.inputs[i as usize].is_done(),
+            Wait::Output(o) => state.outputs[o as usize].is_exposed(),
         });
-        if state.outputs[index as usize].begun || !made || !free {
+        if state.outputs[index as usize].stage > OutputStage::Waiting || !made || !free {
             return false;
         }
         self.begin(slice, index, &[]);
@@ -54,7 +55,7 @@ impl Executor {
         let wires: Vec<&(u32, Rank)> =
             sends.filter(|(s, dst)| !self.is_shared(*dst) && !placed.contains(s)).collect();
         let state = &mut self.state(slice).outputs[index as usize];
-        state.begun = true;
+        state.stage = OutputStage::Begun;
         state.leaving = wires.len() as u32;
         for &&(send, to) in &wires {
             self.departures.push_back(Action::Transmit { send, to, output: index, slice });
@@ -72,7 +73,7 @@ impl Executor {
     fn show(&mut self, slice: u32, index: u32, placed: &[u32]) {
         let program = Arc::clone(&self.program);
         let output = &program.outputs[index as usize];
-        self.state(slice).outputs[index as usize].exposed = true;
+        self.state(slice).outputs[index as usize].stage = OutputStage::Exposed;
         let writable = self.layout.in_place && output.answered_in_place;
         let what = Notice::Readable { output: index, writable };
         let readers = output.sends.iter().filter(|(s, dst)| self.is_shared(*dst) && !placed.contains(s));
@@ -123,10 +124,10 @@ impl Executor {
         let in_place = self.layout.in_place;
         let state = &mut self.state(slice).outputs[index as usize];
         let read = !in_place || state.unread == 0;
-        if state.released || !state.exposed || state.leaving > 0 || !read {
+        if state.stage != OutputStage::Exposed || state.leaving > 0 || !read {
             return;
         }
-        state.released = true;
+        state.stage = OutputStage::Released;
         self.less_busy(slice);
         if let Some(input) = self.program.outputs[index as usize].overwritten_by {
             self.try_input(slice, input);

@@ -39,7 +39,7 @@ impl Executor {
             return false;
         };
         let (ready, spec) = (&state.inputs[input as usize], &self.program.inputs[input as usize]);
-        slice < self.next && ready.missing > 0 && !ready.done && Self::is_free(state, spec)
+        slice < self.next && ready.missing > 0 && !ready.is_done() && Self::is_free(state, spec)
     }
 
     /// What has arrived for `input` of `slice`, by position in the input's sends.
@@ -67,7 +67,7 @@ impl Executor {
             }
         }
         if ranks.is_empty() && self.busy > 0 {
-            ranks = self.readers(|output| !output.released);
+            ranks = self.readers(|output| !output.is_released());
         }
         if ranks.is_empty() && self.next < self.total {
             // What is staged for them fills the window, so the next slice cannot begin.
@@ -86,7 +86,7 @@ impl Executor {
         let open = self.slices.iter().any(|slice| {
             inputs().any(|(i, input)| {
                 let state = &slice.inputs[i];
-                !state.done
+                !state.is_done()
                     && from_rank(input).is_some_and(|at| state.arrivals.get(at).is_some_and(Option::is_none))
             })
         });

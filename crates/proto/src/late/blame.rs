@@ -10,7 +10,7 @@ use tweed_schedule::Rank;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Report {
     /// How it stands.
-    pub stand: Stand,
+    pub stand: Standing,
     /// Whom it has heard on this operation since it asked.
     pub heard: BTreeSet<Rank>,
     /// Who owes it an answer.
@@ -19,7 +19,7 @@ pub struct Report {
 
 /// How a rank stands in an operation.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Stand {
+pub enum Standing {
     /// It has called it, and waits.
     Inside {
         /// For whom.
@@ -71,11 +71,11 @@ pub enum Reason {
     Silent,
     /// It is alive and has not called the operation.
     Elsewhere {
-        /// See [`Stand::Elsewhere`].
+        /// See [`Standing::Elsewhere`].
         last: Option<(String, Duration)>,
-        /// See [`Stand::Elsewhere`].
+        /// See [`Standing::Elsewhere`].
         call: Option<Call>,
-        /// See [`Stand::Elsewhere`].
+        /// See [`Standing::Elsewhere`].
         activity: Activity,
     },
     /// It is alive, and nothing gets from it to that rank.
@@ -123,7 +123,7 @@ impl Blame {
 
     /// Of the ranks that answered and wait, the first: one of all is enough to speak.
     pub fn speaker(reports: &BTreeMap<Rank, Report>) -> Option<Rank> {
-        reports.iter().find(|(_, r)| matches!(r.stand, Stand::Inside { .. })).map(|(&rank, _)| rank)
+        reports.iter().find(|(_, r)| matches!(r.stand, Standing::Inside { .. })).map(|(&rank, _)| rank)
     }
 }
 
@@ -160,11 +160,11 @@ impl Search<'_> {
         };
         let deaf = self.reports.get(&waiter).is_some_and(|r| r.missed.contains(&rank));
         match &report.stand {
-            Stand::Done => Some(Reason::Link { to: waiter }),
+            Standing::Done => Some(Reason::Link { to: waiter }),
             _ if deaf => Some(Reason::Link { to: waiter }),
             _ if !report.waits_for().is_empty() => None,
-            Stand::Inside { .. } => None,
-            Stand::Elsewhere { last, call, activity } => {
+            Standing::Inside { .. } => None,
+            Standing::Elsewhere { last, call, activity } => {
                 Some(Reason::Elsewhere { last: last.clone(), call: call.clone(), activity: *activity })
             }
         }
@@ -173,7 +173,7 @@ impl Search<'_> {
     /// All have called it and wait in a circle: the link into the rank that has heard nothing for longest.
     fn take_slowest(&mut self, fresh: Duration) {
         let quiet = |rank: &Rank| match self.reports.get(rank).map(|r| &r.stand) {
-            Some(&Stand::Inside { quiet, .. }) => quiet,
+            Some(&Standing::Inside { quiet, .. }) => quiet,
             _ => Duration::ZERO,
         };
         let flows = self.waits.keys().any(|rank| quiet(rank) < fresh);
@@ -185,13 +185,13 @@ impl Search<'_> {
 
 impl Report {
     /// A report of a rank that has asked nobody.
-    pub fn of(stand: Stand) -> Report {
+    pub fn of(stand: Standing) -> Report {
         Report { stand, heard: BTreeSet::new(), missed: BTreeSet::new() }
     }
 
     /// The same, told `later`. What was quiet may have spoken since, so that stays as it was.
     pub fn aged(mut self, later: Duration) -> Report {
-        if let Stand::Elsewhere { last, call, .. } = &mut self.stand {
+        if let Standing::Elsewhere { last, call, .. } = &mut self.stand {
             last.iter_mut().for_each(|(_, ago)| *ago += later);
             call.iter_mut().for_each(|call| call.since += later);
         }
@@ -206,9 +206,9 @@ impl Report {
     /// For whom it waits, in this operation or in another of the same group.
     fn waits_for(&self) -> Vec<Rank> {
         match &self.stand {
-            Stand::Inside { waits_for, .. } => waits_for.clone(),
-            Stand::Done => Vec::new(),
-            Stand::Elsewhere { call, .. } => call.as_ref().map_or(Vec::new(), |c| c.waits_for.clone()),
+            Standing::Inside { waits_for, .. } => waits_for.clone(),
+            Standing::Done => Vec::new(),
+            Standing::Elsewhere { call, .. } => call.as_ref().map_or(Vec::new(), |c| c.waits_for.clone()),
         }
     }
 }

@@ -24,7 +24,7 @@ pub enum Process {
 
 /// Where a rank lives.
 #[derive(Clone, Debug, Default)]
-pub struct Seat {
+pub struct RankStatus {
     /// Its host's name.
     pub host: String,
     /// Its process id there.
@@ -36,7 +36,7 @@ pub struct Seat {
 }
 
 /// All that the words need besides the blame.
-pub struct Scene<'a> {
+pub struct Context<'a> {
     /// What was called.
     pub label: &'a str,
     /// How long the asker has waited.
@@ -48,10 +48,10 @@ pub struct Scene<'a> {
     /// How long such an operation takes, if that is known.
     pub usual: Option<Usual>,
     /// All ranks of the group.
-    pub seats: &'a [Seat],
+    pub ranks: &'a [RankStatus],
 }
 
-impl Scene<'_> {
+impl Context<'_> {
     /// One line, while there is still time.
     pub fn warning(&self, blame: &Blame) -> String {
         let Some(first) = blame.culprits.first() else {
@@ -112,7 +112,7 @@ impl Scene<'_> {
         let who = self.name(culprit.rank);
         let waited = time(self.waited);
         match &culprit.reason {
-            Reason::Silent => match self.seat(culprit.rank).process {
+            Reason::Silent => match self.rank_status(culprit.rank).process {
                 Process::Stopped => {
                     format!("{who} is stopped (SIGSTOP, Ctrl-Z or a debugger) and answers nothing")
                 }
@@ -137,7 +137,7 @@ impl Scene<'_> {
 
     /// The command to type next.
     fn advice(&self, culprit: &Culprit) -> String {
-        let Seat { host, pid, process, .. } = self.seat(culprit.rank);
+        let RankStatus { host, pid, process, .. } = self.rank_status(culprit.rank);
         match &culprit.reason {
             Reason::Silent => match process {
                 Process::Stopped => format!("on {host}: kill -CONT {pid}"),
@@ -149,19 +149,19 @@ impl Scene<'_> {
             },
             Reason::Elsewhere { .. } => format!("on {host}: py-spy dump --pid {pid}"),
             Reason::Link { to } => {
-                format!("tweed doctor, on {host} and on {}", self.seat(*to).host)
+                format!("tweed doctor, on {host} and on {}", self.rank_status(*to).host)
             }
             Reason::Slow { .. } => "tweed top; or allow more time: TWEED_DEADLINE".into(),
         }
     }
 
     fn name(&self, rank: Rank) -> String {
-        let Seat { host, pid, link, .. } = self.seat(rank);
+        let RankStatus { host, pid, link, .. } = self.rank_status(rank);
         format!("rank {rank} on {host} (process {pid}, {link})")
     }
 
-    fn seat(&self, rank: Rank) -> Seat {
-        self.seats.get(rank as usize).cloned().unwrap_or_default()
+    fn rank_status(&self, rank: Rank) -> RankStatus {
+        self.ranks.get(rank as usize).cloned().unwrap_or_default()
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! [`History`] knows how long operations usually take; [`Limits`] derives every internal timeout from the one
 //! deadline of the user and from that; a [`Watchdog`] says when to ask the other ranks, when to warn and when to give
-//! up; [`Blame`] follows what they answered to the rank or link at the root of it; [`Scene`] puts it into words.
+//! up; [`Blame`] follows what they answered to the rank or link at the root of it; [`Context`] puts it into words.
 
 mod blame;
 mod format;
@@ -10,8 +10,8 @@ mod history;
 mod limits;
 mod watchdog;
 
-pub use blame::{Activity, Blame, Call, Culprit, Reason, Report, Stand};
-pub use format::{Process, Scene, Seat};
+pub use blame::{Activity, Blame, Call, Culprit, Reason, Report, Standing};
+pub use format::{Context, Process, RankStatus};
 pub use history::{History, Kind, Usual};
 pub use limits::Limits;
 pub use watchdog::{Step, Watchdog};

@@ -9,7 +9,7 @@
 //! The threshold of a message size is the shortest time in which this link delivered that size whole in the last
 //! epoch; the limit is the threshold of the slowest link, and some slack.
 //! Source: LTP (arXiv 2305.04279), as noted in its section 3.4. Own additions: thresholds per size, and what an
-//! epoch in which nothing arrived whole leaves behind (see [`Gate::note_closed`]).
+//! epoch in which nothing arrived whole leaves behind (see [`CloseThresholds::note_closed`]).
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -34,7 +34,7 @@ impl Default for Closing {
 
 /// What to do with an open message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub enum CloseDecision {
     /// Close it with what is there.
     Close,
     /// Wait; ask again at this time since the first packet, or (`None`) when more has arrived.
@@ -54,7 +54,7 @@ pub struct Progress {
 
 /// The thresholds of one link, in the direction towards us.
 #[derive(Clone, Debug)]
-pub struct Gate {
+pub struct CloseThresholds {
     closing: Closing,
     sizes: BTreeMap<u32, Times>,
     slowest: Option<Duration>,
@@ -85,10 +85,10 @@ impl Times {
     }
 }
 
-impl Gate {
-    /// A gate that knows no times yet.
-    pub fn new(closing: Closing) -> Gate {
-        Gate { closing, sizes: BTreeMap::new(), slowest: None, uses: 0 }
+impl CloseThresholds {
+    /// Thresholds that know no times yet.
+    pub fn new(closing: Closing) -> CloseThresholds {
+        CloseThresholds { closing, sizes: BTreeMap::new(), slowest: None, uses: 0 }
     }
 
     /// A message of `total` bytes begins. `guess` ([`first_guess`]) is its threshold until one has been measured.
@@ -105,19 +105,19 @@ impl Gate {
     /// Judges a lossy message `elapsed` after its first packet.
     ///
     /// A reliable message does not come here: it closes when all of it is there.
-    pub fn decide(&self, elapsed: Duration, progress: Progress) -> Verdict {
+    pub fn decide(&self, elapsed: Duration, progress: Progress) -> CloseDecision {
         let Progress { delivered, total, critical_complete } = progress;
         if !critical_complete {
-            return Verdict::Wait(None);
+            return CloseDecision::Wait(None);
         }
         if delivered >= total {
-            return Verdict::Close;
+            return CloseDecision::Close;
         }
         let limit = self.limit(total);
         let threshold = self.threshold(total).filter(|_| self.suffices(delivered, total));
         match earliest(threshold, limit) {
-            Some(at) if at <= elapsed => Verdict::Close,
-            at => Verdict::Wait(at),
+            Some(at) if at <= elapsed => CloseDecision::Close,
+            at => CloseDecision::Wait(at),
         }
     }
 
@@ -135,7 +135,7 @@ impl Gate {
         }
     }
 
-    /// An epoch ends: the thresholds become what it measured. `slowest` is the largest [`Gate::coming`] of all
+    /// An epoch ends: the thresholds become what it measured. `slowest` is the largest [`CloseThresholds::coming`] of all
     /// links, asked before any of them ended its epoch, or `None` if this link is alone.
     pub fn end_epoch(&mut self, slowest: Option<Duration>) {
         for times in self.sizes.values_mut() {

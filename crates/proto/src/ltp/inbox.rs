@@ -3,14 +3,14 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-use super::close::{first_guess, Closing, Gate, Verdict};
+use super::close::{first_guess, CloseDecision, CloseThresholds, Closing};
 use super::frame::{Close, Open};
-use super::incoming::{Receiving, Telling};
+use super::incoming::{CloseNotice, Receiving};
 use super::link::Event;
-use super::most::{Most, Opened};
+use super::open_limit::{OpenLimit, OpenMessages};
 use super::packet::{BadPacket, DataHead, Header};
 use super::ranges::Ranges;
-use super::sent::Note;
+use super::sent::ControlFrame;
 use super::MessageId;
 
 /// Numbers are skipped where a message is given up before it begins.
@@ -22,26 +22,26 @@ const MOST_UNTOLD: usize = 1 << 16;
 /// only its number is remembered, so that a late packet never opens it again.
 #[derive(Debug)]
 pub(crate) struct Inbox {
-    pub(crate) gate: Gate,
-    most: Most,
-    opened: Opened,
+    pub(crate) thresholds: CloseThresholds,
+    limit: OpenLimit,
+    open_messages: OpenMessages,
     open: BTreeMap<u32, Receiving>,
-    telling: BTreeMap<u32, Telling>,
+    close_notices: BTreeMap<u32, CloseNotice>,
     over: Ranges,
     /// CLOSE frames to be sent.
-    notes: VecDeque<Note>,
+    control_frames: VecDeque<ControlFrame>,
 }
 
 impl Inbox {
-    pub(crate) fn new(closing: Closing, most: Most) -> Inbox {
+    pub(crate) fn new(closing: Closing, limit: OpenLimit) -> Inbox {
         Inbox {
-            gate: Gate::new(closing),
-            most,
-            opened: Opened::default(),
+            thresholds: CloseThresholds::new(closing),
+            limit,
+            open_messages: OpenMessages::default(),
             open: BTreeMap::new(),
-            telling: BTreeMap::new(),
+            close_notices: BTreeMap::new(),
             over: Ranges::new(),
-            notes: VecDeque::new(),
+            control_frames: VecDeque::new(),
         }
     }
 
@@ -76,7 +76,7 @@ impl Inbox {
             return Ok(());
         };
         if receiving.announce(open)? && open.lossy {
-            self.gate.admit(open.total, first_guess(rtt_min, Some(open.pace), open.total));
+            self.thresholds.admit(open.total, first_guess(rtt_min, Some(open.pace), open.total));
             self.set_times(open.message);
         }
         self.judge(now, open.message, events);
@@ -108,7 +108,7 @@ impl Inbox {
     }
 
     pub(crate) fn end_epoch(&mut self, slowest: Option<Duration>) {
-        self.gate.end_epoch(slowest);
+        self.thresholds.end_epoch(slowest);
         let open: Vec<u32> =
             self.open.iter().filter(|(_, receiving)| receiving.lossy()).map(|(id, _)| *id).collect();
         for message in open {
@@ -117,34 +117,34 @@ impl Inbox {
     }
 
     /// Frames that are waiting to be sent.
-    pub(crate) fn take_note(&mut self) -> Option<Note> {
-        self.notes.pop_front()
+    pub(crate) fn take_control_frame(&mut self) -> Option<ControlFrame> {
+        self.control_frames.pop_front()
     }
 
     pub(crate) fn has_notes(&self) -> bool {
-        !self.notes.is_empty()
+        !self.control_frames.is_empty()
     }
 
     /// This CLOSE frame was lost.
     pub(crate) fn requeue(&mut self, message: u32, part: u32) {
-        self.notes.push_back(Note::Close { message, part });
+        self.control_frames.push_back(ControlFrame::Close { message, part });
     }
 
     /// The CLOSE frame, unless its message's sender knows it.
     pub(crate) fn frame(&self, message: u32, part: u32) -> Option<Close> {
-        self.telling.get(&message)?.frame(message, part)
+        self.close_notices.get(&message)?.frame(message, part)
     }
 
     /// The sender has this CLOSE frame.
     pub(crate) fn told(&mut self, message: u32, part: u32) {
-        if self.telling.get_mut(&message).is_some_and(|telling| telling.told(part)) {
-            self.telling.remove(&message);
+        if self.close_notices.get_mut(&message).is_some_and(|notice| notice.told(part)) {
+            self.close_notices.remove(&message);
         }
     }
 
     /// What is remembered of closed messages is more than any honest sender leaves behind.
     fn is_full(&self) -> bool {
-        self.over.as_slice().len() >= MOST_HOLES || self.telling.len() >= MOST_UNTOLD
+        self.over.as_slice().len() >= MOST_HOLES || self.close_notices.len() >= MOST_UNTOLD
     }
 
     fn enter(
@@ -161,10 +161,10 @@ impl Inbox {
             if self.over.contains(message) {
                 return Ok(None);
             }
-            if !self.opened.fits(total, &self.most) || self.is_full() {
+            if !self.open_messages.fits(total, &self.limit) || self.is_full() {
                 return Err(BadPacket::TooMuch(total));
             }
-            self.opened.add(total);
+            self.open_messages.add(total);
             self.open.insert(message, Receiving::new(now, round, total));
         }
         Ok(self.open.get_mut(&message))
@@ -174,19 +174,19 @@ impl Inbox {
     fn judge(&mut self, now: Duration, message: u32, events: &mut VecDeque<Event>) {
         let Some(receiving) = self.open.get_mut(&message) else { return };
         let elapsed = now.saturating_sub(receiving.began);
-        let limit = self.gate.limit(receiving.progress().total);
+        let limit = self.thresholds.limit(receiving.progress().total);
         let verdict = match (receiving.whole(), receiving.lossy()) {
-            (true, _) => Verdict::Close,
-            (false, false) => Verdict::Wait(None),
+            (true, _) => CloseDecision::Close,
+            (false, false) => CloseDecision::Wait(None),
             // What has not been sent yet is not lost: before the first pass has ended only the limit counts.
             (false, true) if !receiving.passed() && limit.is_none_or(|limit| elapsed < limit) => {
-                Verdict::Wait(limit)
+                CloseDecision::Wait(limit)
             }
-            (false, true) => self.gate.decide(elapsed, receiving.progress()),
+            (false, true) => self.thresholds.decide(elapsed, receiving.progress()),
         };
         match verdict {
-            Verdict::Close => self.close(elapsed, message, events),
-            Verdict::Wait(until) => {
+            CloseDecision::Close => self.close(elapsed, message, events),
+            CloseDecision::Wait(until) => {
                 let early = receiving.early.filter(|&early| early > now);
                 let until = until.map(|until| receiving.began + until);
                 receiving.check = early.into_iter().chain(until).min();
@@ -197,23 +197,23 @@ impl Inbox {
     fn close(&mut self, elapsed: Duration, message: u32, events: &mut VecDeque<Event>) {
         let Some(receiving) = self.end(message) else { return };
         if receiving.lossy() {
-            self.gate.note_closed(elapsed, receiving.progress().delivered, receiving.progress().total);
+            self.thresholds.note_closed(elapsed, receiving.progress().delivered, receiving.progress().total);
         }
         let Some(closed) = receiving.close() else { return };
-        let telling = Telling::new(closed.missing.clone());
-        self.notes.extend(telling.untold().map(|part| Note::Close { message, part }));
-        self.telling.insert(message, telling);
+        let notice = CloseNotice::new(closed.missing.clone());
+        self.control_frames.extend(notice.unacknowledged().map(|part| ControlFrame::Close { message, part }));
+        self.close_notices.insert(message, notice);
         let (round, tag, total, missing) = (closed.round, closed.tag, closed.total, closed.missing);
         events.push_back(Event::Received { message: MessageId(message), round, tag, total, missing });
     }
 
     /// Queues what the sender may not know.
     fn tell_again(&mut self, message: u32) {
-        let Some(telling) = self.telling.get(&message) else { return };
-        for part in telling.untold() {
-            let note = Note::Close { message, part };
-            if !self.notes.contains(&note) {
-                self.notes.push_back(note);
+        let Some(notice) = self.close_notices.get(&message) else { return };
+        for part in notice.unacknowledged() {
+            let frame = ControlFrame::Close { message, part };
+            if !self.control_frames.contains(&frame) {
+                self.control_frames.push_back(frame);
             }
         }
     }
@@ -222,15 +222,15 @@ impl Inbox {
     fn end(&mut self, message: u32) -> Option<Receiving> {
         self.over.insert(message..message + 1);
         let receiving = self.open.remove(&message)?;
-        self.opened.remove(receiving.progress().total);
+        self.open_messages.remove(receiving.progress().total);
         Some(receiving)
     }
 
-    /// Takes over what the gate knows by now.
+    /// Takes over what the thresholds know by now.
     fn set_times(&mut self, message: u32) {
         let Some(receiving) = self.open.get_mut(&message) else { return };
         let total = receiving.progress().total;
-        let times = [self.gate.threshold(total), self.gate.limit(total)];
+        let times = [self.thresholds.threshold(total), self.thresholds.limit(total)];
         receiving.early = times.into_iter().flatten().min().map(|at| receiving.began + at);
         receiving.check = receiving.early;
     }

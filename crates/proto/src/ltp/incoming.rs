@@ -107,20 +107,20 @@ pub(crate) struct Closed {
 
 /// What the sender does not know yet of a closed message.
 #[derive(Debug)]
-pub(crate) struct Telling {
+pub(crate) struct CloseNotice {
     missing: Vec<Range<u32>>,
     /// Which parts have arrived.
     told: Vec<bool>,
 }
 
-impl Telling {
-    pub(crate) fn new(missing: Vec<Range<u32>>) -> Telling {
+impl CloseNotice {
+    pub(crate) fn new(missing: Vec<Range<u32>>) -> CloseNotice {
         let parts = missing.len().div_ceil(CLOSE_RANGES).max(1);
-        Telling { missing, told: vec![false; parts] }
+        CloseNotice { missing, told: vec![false; parts] }
     }
 
     /// Parts that the sender may not have.
-    pub(crate) fn untold(&self) -> impl Iterator<Item = u32> + '_ {
+    pub(crate) fn unacknowledged(&self) -> impl Iterator<Item = u32> + '_ {
         (0..).zip(&self.told).filter(|(_, told)| !**told).map(|(part, _)| part)
     }
 

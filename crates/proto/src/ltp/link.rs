@@ -1,4 +1,26 @@
 //! One peer, both directions: what arrives goes in, what is to leave and what has happened come out.
+//!
+//! # Theory of operation
+//!
+//! A link has two halves that share nothing but packets. **Sending**: messages wait in the `outbox`, which cuts pieces
+//! of them as the `rate` allows (critical ranges first, then the oldest message); the log of `sent` packets finds which
+//! were lost. Of a lost packet only what must arrive is queued anew: critical ranges, whole messages that may lose
+//! nothing, and control frames. **Receiving**: the `inbox` says where values go, and when a message is closed
+//! (`close`: all there; or critical ranges there and the time over); `seen` gathers what has come until it is
+//! acknowledged.
+//!
+//! | a message of ours is | until | of the peer's, it is | until |
+//! |---|---|---|---|
+//! | queued | there is room within [`Settings::most_open`] | open | all has come, or Early Close, or a cancellation |
+//! | open | the peer's `Close` frames say all that is missing ([`Event::Delivered`]), or [`Link::cancel`] | closed ([`Event::Received`]) | the sender has acknowledged each `Close` frame |
+//! | delivered, and forgotten | | forgotten | |
+//!
+//! The halves take turns on the wire: control frames go before data, an acknowledgement with whatever leaves. When
+//! nothing was heard for long, a ping leaves; after `OUTAGE` such silences in a row the path counts as interrupted, and what is
+//! lost then says nothing about the rate. Liveness is not decided here: peers are lost by their streams.
+//!
+//! What cannot happen: a critical byte is missing from a closed message; sender and receiver disagree on what is missing;
+//! a [`Place`] follows the end of its message; memory of a message is read after its last event.
 
 mod settle;
 mod transmit;
@@ -10,14 +32,14 @@ use std::time::Duration;
 use super::close::Closing;
 use super::frame::{Frame, TAG_BYTES};
 use super::inbox::Inbox;
-use super::most::Most;
 use super::mtu::Search;
+use super::open_limit::OpenLimit;
 use super::outbox::Outbox;
 use super::outgoing::Outgoing;
 use super::packet::{BadPacket, DataHead, Header, Kind, DATA_HEAD_BYTES, HEADER_BYTES};
 use super::rate::Rate;
-use super::seen::{Seen, Wish};
-use super::sent::{Log, Note, Settled};
+use super::seen::{AckRequest, Seen};
+use super::sent::{ControlFrame, Log, Settled};
 pub use transmit::Transmit;
 
 /// A message of one direction of one link; the sender counts them up from 0.
@@ -108,7 +130,7 @@ pub enum Event {
 
 /// What a link has done and knows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Figures {
+pub struct LinkMetrics {
     /// What the path to the peer delivers, in bytes per second; `None` before the first acknowledgement.
     pub bandwidth: Option<u64>,
     /// Smallest round trip of the last ten seconds; `None` before the first acknowledgement.
@@ -156,13 +178,13 @@ pub struct Link {
     /// The size that is being tried.
     probe: Option<u32>,
     /// Frames of ours to be sent.
-    notes: VecDeque<Note>,
+    control_frames: VecDeque<ControlFrame>,
     events: VecDeque<Event>,
     /// How often nothing was heard in a row.
     silences: u32,
     /// One packet may leave even though the window is full.
     credit: bool,
-    figures: Figures,
+    metrics: LinkMetrics,
     settled: Settled,
 }
 
@@ -170,21 +192,21 @@ impl Link {
     /// A link of which nothing is known. It asks for the round trip at once, so that a first message finds an estimate.
     pub fn new(settings: Settings) -> Link {
         let payload = settings.payload.max(LEAST_PAYLOAD);
-        let most = Most { messages: settings.most_open.max(1), bytes: settings.most_bytes };
+        let limit = OpenLimit { messages: settings.most_open.max(1), bytes: settings.most_bytes };
         Link {
             seal: settings.seal,
             log: Log::new(),
             seen: Seen::default(),
-            outbox: Outbox::new(settings.seed, most),
-            inbox: Inbox::new(settings.closing, most),
+            outbox: Outbox::new(settings.seed, limit),
+            inbox: Inbox::new(settings.closing, limit),
             rate: Rate::new(),
             search: Search::new(payload, settings.payload_ceiling.max(payload)),
             probe: None,
-            notes: VecDeque::from([Note::Ping]),
+            control_frames: VecDeque::from([ControlFrame::Ping]),
             events: VecDeque::new(),
             silences: 0,
             credit: false,
-            figures: Figures::default(),
+            metrics: LinkMetrics::default(),
             settled: Settled::default(),
         }
     }
@@ -200,7 +222,7 @@ impl Link {
     /// Gives a message of ours up: no packet of it leaves any more, and no event of it follows.
     pub fn cancel(&mut self, id: MessageId) {
         if self.outbox.cancel(id.0) {
-            self.notes.push_back(Note::Cancel(id.0));
+            self.control_frames.push_back(ControlFrame::Cancel(id.0));
         }
     }
 
@@ -213,14 +235,14 @@ impl Link {
         body: &[u8],
     ) -> Result<Option<Place>, BadPacket> {
         let bytes = (HEADER_BYTES + body.len()) as u32 + self.seal;
-        self.figures.received_packets += 1;
-        self.figures.received_bytes += u64::from(bytes);
-        let (place, wish) = match header.kind {
-            Kind::Data => (self.data(now, header, body)?, Wish::Soon),
+        self.metrics.received_packets += 1;
+        self.metrics.received_bytes += u64::from(bytes);
+        let (place, ack_request) = match header.kind {
+            Kind::Data => (self.data(now, header, body)?, AckRequest::Soon),
             Kind::Control => (None, self.control(now, body)?),
         };
-        let wish = if header.prompt { Wish::Now } else { wish };
-        self.seen.note(now, header.number, bytes, wish);
+        let ack_request = if header.prompt { AckRequest::Now } else { ack_request };
+        self.seen.note(now, header.number, bytes, ack_request);
         Ok(place)
     }
 
@@ -231,21 +253,21 @@ impl Link {
     }
 
     /// What the link has done and knows.
-    pub fn figures(&self) -> Figures {
-        Figures {
+    pub fn metrics(&self) -> LinkMetrics {
+        LinkMetrics {
             bandwidth: self.rate.bandwidth(),
             rtt_min: self.rate.rtt_min(),
             rtt_smoothed: self.rate.rtt_smoothed(),
             in_flight: self.log.in_flight(),
             payload: self.search.size(),
-            threshold: self.inbox.gate.slowest(),
-            coming_threshold: self.inbox.gate.coming(),
-            ..self.figures
+            threshold: self.inbox.thresholds.slowest(),
+            coming_threshold: self.inbox.thresholds.coming(),
+            ..self.metrics
         }
     }
 
     /// An epoch ends: Early Close sets its thresholds anew. `slowest` is the largest
-    /// [`Figures::coming_threshold`] over all links, taken before any of them ended its epoch.
+    /// [`LinkMetrics::coming_threshold`] over all links, taken before any of them ended its epoch.
     pub fn end_epoch(&mut self, slowest: Option<Duration>) {
         self.inbox.end_epoch(slowest);
     }
@@ -257,14 +279,14 @@ impl Link {
         Ok(open.then_some(Place { message: MessageId(message), total, offset, at: DATA_HEAD_BYTES, len }))
     }
 
-    fn control(&mut self, now: Duration, body: &[u8]) -> Result<Wish, BadPacket> {
-        let mut wish = Wish::None;
+    fn control(&mut self, now: Duration, body: &[u8]) -> Result<AckRequest, BadPacket> {
+        let mut ack_request = AckRequest::None;
         for frame in Frame::decode(body)? {
-            if frame.elicits() && wish == Wish::None {
-                wish = Wish::Soon;
+            if frame.elicits() && ack_request == AckRequest::None {
+                ack_request = AckRequest::Soon;
             }
             match frame {
-                Frame::Ping => wish = Wish::Now,
+                Frame::Ping => ack_request = AckRequest::Now,
                 Frame::Ack(ack) => self.acked(now, &ack)?,
                 Frame::Open(open) => self.inbox.announce(now, open, self.rate.rtt_min(), &mut self.events)?,
                 Frame::Close(close) => {
@@ -280,6 +302,6 @@ impl Link {
                 }
             }
         }
-        Ok(wish)
+        Ok(ack_request)
     }
 }

@@ -8,8 +8,8 @@ pub mod frame;
 mod inbox;
 mod incoming;
 mod link;
-mod most;
 pub mod mtu;
+mod open_limit;
 mod outbox;
 mod outgoing;
 pub mod packet;
@@ -21,6 +21,6 @@ mod sent;
 
 pub use close::Closing;
 pub use frame::TAG_BYTES;
-pub use link::{Event, Figures, Link, MessageId, Place, Settings, Transmit};
+pub use link::{Event, Link, LinkMetrics, MessageId, Place, Settings, Transmit};
 pub use outgoing::Outgoing;
 pub use packet::{BadPacket, Header, Kind};

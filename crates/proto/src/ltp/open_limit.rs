@@ -2,7 +2,7 @@
 
 /// A limit on the messages that are open in one direction; the sender keeps to it, the receiver holds it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Most {
+pub(crate) struct OpenLimit {
     pub(crate) messages: usize,
     /// Bytes of all of them.
     pub(crate) bytes: u64,
@@ -10,15 +10,15 @@ pub(crate) struct Most {
 
 /// What is open.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Opened {
+pub(crate) struct OpenMessages {
     messages: usize,
     bytes: u64,
 }
 
-impl Opened {
+impl OpenMessages {
     /// One more message of `total` bytes keeps within the limit.
-    pub(crate) fn fits(&self, total: u32, most: &Most) -> bool {
-        self.messages < most.messages && self.bytes + u64::from(total) <= most.bytes
+    pub(crate) fn fits(&self, total: u32, limit: &OpenLimit) -> bool {
+        self.messages < limit.messages && self.bytes + u64::from(total) <= limit.bytes
     }
 
     pub(crate) fn add(&mut self, total: u32) {

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Range;
 
 use super::frame::{Close, Open};
-use super::most::{Most, Opened};
+use super::open_limit::{OpenLimit, OpenMessages};
 use super::outgoing::{Outgoing, Piece, Sending};
 use super::packet::BadPacket;
 use super::sent::Load;
@@ -25,9 +25,9 @@ pub(crate) struct Cut {
 #[derive(Debug)]
 pub(crate) struct Outbox {
     seed: u64,
-    most: Most,
+    limit: OpenLimit,
     /// What may be open at the receiver.
-    opened: Opened,
+    open_messages: OpenMessages,
     next: u32,
     waiting: VecDeque<(u32, Sending)>,
     begun: BTreeMap<u32, Sending>,
@@ -42,11 +42,11 @@ pub(crate) struct Outbox {
 }
 
 impl Outbox {
-    pub(crate) fn new(seed: u64, most: Most) -> Outbox {
+    pub(crate) fn new(seed: u64, limit: OpenLimit) -> Outbox {
         Outbox {
             seed,
-            most,
-            opened: Opened::default(),
+            limit,
+            open_messages: OpenMessages::default(),
             next: 0,
             waiting: VecDeque::new(),
             begun: BTreeMap::new(),
@@ -59,7 +59,7 @@ impl Outbox {
 
     pub(crate) fn push(&mut self, what: Outgoing) -> u32 {
         assert!(
-            u64::from(what.bytes) <= self.most.bytes,
+            u64::from(what.bytes) <= self.limit.bytes,
             "a message of {} bytes was never agreed on",
             what.bytes
         );
@@ -80,7 +80,7 @@ impl Outbox {
     /// The receiver knows that a message was given up.
     pub(crate) fn cancelled(&mut self, message: u32) {
         if let Some(total) = self.leaving.remove(&message) {
-            self.opened.remove(total);
+            self.open_messages.remove(total);
         }
     }
 
@@ -92,10 +92,10 @@ impl Outbox {
     /// Begins the next message if it is its turn.
     pub(crate) fn begin(&mut self) -> Option<u32> {
         let next = self.waiting.front().filter(|_| self.filling.is_none())?.1.total();
-        if !self.opened.fits(next, &self.most) {
+        if !self.open_messages.fits(next, &self.limit) {
             return None;
         }
-        self.opened.add(next);
+        self.open_messages.add(next);
         let (message, sending) = self.waiting.pop_front()?;
         self.filling = Some(message);
         self.begun.insert(message, sending);
@@ -150,7 +150,7 @@ impl Outbox {
         self.sort(message);
         if missing.is_some() {
             let total = self.end(message).map_or(0, |sending| sending.total());
-            self.opened.remove(total);
+            self.open_messages.remove(total);
         }
         Ok(missing)
     }

@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
+use tweed_rng::Rng;
+
 use super::frame::{Close, Open, CLOSE_RANGES, TAG_BYTES};
 use super::packet::BadPacket;
 use super::ranges::Ranges;
@@ -72,7 +74,7 @@ impl Sending {
             fresh.remove(range.clone());
         }
         let places = u64::from(what.bytes / unit).max(1);
-        let cursor = (mix(seed ^ u64::from(what.round)) % places) as u32 * unit;
+        let cursor = (Rng::new(seed ^ u64::from(what.round)).draw() % places) as u32 * unit;
         let critical_bytes = critical.len();
         Sending {
             what,
@@ -179,12 +181,4 @@ impl Sending {
         let inside = missing.last().is_none_or(|last| last.end <= self.what.bytes);
         inside && (self.what.lossy || missing.is_empty()) && !missing.iter().any(vital)
     }
-}
-
-/// Spreads neighbouring numbers over all numbers (the finaliser of splitmix64).
-fn mix(number: u64) -> u64 {
-    let a = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    let b = (a ^ (a >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let c = (b ^ (b >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    c ^ (c >> 31)
 }

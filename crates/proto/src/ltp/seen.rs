@@ -35,7 +35,7 @@ pub(crate) struct Seen {
 
 /// How a packet wants to be acknowledged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Wish {
+pub(crate) enum AckRequest {
     /// Not for its own sake.
     None,
     /// Together with others.
@@ -46,21 +46,21 @@ pub(crate) enum Wish {
 
 impl Seen {
     /// Packet `number` of `bytes` has arrived and was understood.
-    pub(crate) fn note(&mut self, now: Duration, number: u64, bytes: u32, wish: Wish) {
+    pub(crate) fn note(&mut self, now: Duration, number: u64, bytes: u32, ack_request: AckRequest) {
         let newest = self.spans.back().map(|span| span.last);
         let in_order = newest.is_none_or(|newest| number == newest + 1);
         if newest.is_none_or(|newest| number > newest) {
             self.newest_at = now;
         }
         self.insert(number);
-        if wish == Wish::None {
+        if ack_request == AckRequest::None {
             return;
         }
         self.packets += 1;
         self.bytes += bytes;
         let full = self.packets >= EVERY_PACKETS || self.bytes >= EVERY_BYTES;
         let soon = self.due.unwrap_or(now + DELAY);
-        self.due = Some(if full || !in_order || wish == Wish::Now { now } else { soon });
+        self.due = Some(if full || !in_order || ack_request == AckRequest::Now { now } else { soon });
     }
 
     /// When an acknowledgement is due.

@@ -15,7 +15,7 @@ use super::rate::Mark;
 pub(crate) enum Load {
     /// Bytes of a message.
     Data { message: u32, offset: u32, len: u32, critical: bool },
-    /// Frames; see [`Note`].
+    /// Frames; see [`ControlFrame`].
     Control,
     /// A padded packet that tries a size.
     Probe,
@@ -25,7 +25,7 @@ pub(crate) enum Load {
 
 /// A frame that must arrive. What it says is looked up again when it is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Note {
+pub(crate) enum ControlFrame {
     Ping,
     Open(u32),
     Close { message: u32, part: u32 },
@@ -65,21 +65,21 @@ pub(crate) struct Settled {
     /// Bytes of the largest packet acknowledged.
     pub(crate) largest_bytes: u32,
     /// Frames that have arrived.
-    pub(crate) notes: Vec<Note>,
+    pub(crate) control_frames: Vec<ControlFrame>,
     /// Data that was deemed lost and has arrived after all.
     pub(crate) late: Vec<Load>,
     /// What is lost, with the packets' bytes, but padded packets.
     pub(crate) lost: Vec<(Load, u32)>,
     /// Frames that are lost.
-    pub(crate) lost_notes: Vec<Note>,
+    pub(crate) lost_control_frames: Vec<ControlFrame>,
 }
 
 impl Settled {
     pub(crate) fn clear(&mut self) {
-        self.notes.clear();
+        self.control_frames.clear();
         self.late.clear();
         self.lost.clear();
-        self.lost_notes.clear();
+        self.lost_control_frames.clear();
         (self.acked_bytes, self.largest_bytes) = (0, 0);
         (self.newest, self.largest_sent, self.probe, self.anything) = (None, None, None, false);
     }
@@ -101,7 +101,7 @@ pub(crate) struct Log {
     base: u64,
     /// By number, without gaps; the first is open.
     packets: VecDeque<Packet>,
-    notes: BTreeMap<u64, Vec<Note>>,
+    control_frames: BTreeMap<u64, Vec<ControlFrame>>,
     lost: BTreeMap<u64, Lost>,
     in_flight: u64,
     /// Packets that were sent, are to be acknowledged and are neither acknowledged nor lost.
@@ -163,8 +163,8 @@ impl Log {
     }
 
     /// The packet that leaves now carries these frames. To be called before [`Log::push`].
-    pub(crate) fn attach(&mut self, notes: Vec<Note>) {
-        self.notes.insert(self.next(), notes);
+    pub(crate) fn attach(&mut self, control_frames: Vec<ControlFrame>) {
+        self.control_frames.insert(self.next(), control_frames);
     }
 
     /// The peer has these packets; ranges newest first.
@@ -236,7 +236,9 @@ impl Log {
             settled.largest_sent = Some(packet.sent);
         }
         match packet.load {
-            Load::Control => settled.notes.extend(self.notes.remove(&number).unwrap_or_default()),
+            Load::Control => {
+                settled.control_frames.extend(self.control_frames.remove(&number).unwrap_or_default())
+            }
             Load::Probe => settled.probe = Some(true),
             Load::Data { .. } | Load::Nothing => {}
         }
@@ -259,7 +261,9 @@ impl Log {
         self.waiting -= 1;
         self.in_flight -= u64::from(packet.bytes);
         match packet.load {
-            Load::Control => settled.lost_notes.extend(self.notes.remove(&number).unwrap_or_default()),
+            Load::Control => {
+                settled.lost_control_frames.extend(self.control_frames.remove(&number).unwrap_or_default())
+            }
             Load::Probe => settled.probe = Some(false),
             load => drop(self.lost.insert(number, Lost { at: now, load })),
         }

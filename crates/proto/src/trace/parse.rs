@@ -226,7 +226,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// The links that routes use: figures do not matter to a replay, only that the links are there.
+/// The links that routes use: metrics do not matter to a replay, only that the links are there.
 fn links_of(sends: &[Send], ranks: u32) -> Option<Arc<Topology>> {
     let routed = sends.iter().any(|s| !s.route.is_empty());
     let link = Link::new(0, std::time::Duration::ZERO);

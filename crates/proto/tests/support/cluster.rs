@@ -10,7 +10,7 @@ use tweed_schedule::{Rank, Schedule};
 
 use super::memory::{Memory, Place, Stamp};
 use super::reference::{self, Values};
-use super::rng::Rng;
+use tweed_rng::Rng;
 
 /// What travels on a link.
 #[derive(Clone, Copy, Debug)]
@@ -86,7 +86,7 @@ impl Cluster {
             nodes: nodes.collect(),
             links: vec![Vec::new(); layouts.len() * layouts.len()],
             sources: Vec::new(),
-            in_order: rng.coin(),
+            in_order: rng.bernoulli(0.5),
             rng,
             expected: reference::run(schedule, &lengths),
         }
@@ -101,7 +101,7 @@ impl Cluster {
             if choices.is_empty() {
                 return self.check_end();
             }
-            let choice = choices[self.rng.below(choices.len())];
+            let choice = choices[self.rng.index(choices.len())];
             self.step(choice);
         }
         panic!("no end in sight");
@@ -152,7 +152,7 @@ impl Cluster {
         for &(owner, place, _) in &running.writes {
             self.memories[owner as usize].begin_write(place);
         }
-        let early = self.rng.coin();
+        let early = self.rng.bernoulli(0.5);
         let mut running = Running { action, ..running };
         if early {
             self.leave(rank, &mut running);
@@ -271,7 +271,7 @@ impl Cluster {
 
     fn deliver(&mut self, link: usize) -> usize {
         let queue = &mut self.links[link];
-        let index = if self.in_order { 0 } else { self.rng.below(queue.len()) };
+        let index = if self.in_order { 0 } else { self.rng.index(queue.len()) };
         let message = queue.remove(index);
         let rank = link % self.nodes.len();
         if let Message::Ready { slice, send, ready: Ready::Readable(arrival) } = message {

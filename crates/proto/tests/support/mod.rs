@@ -7,5 +7,4 @@ pub mod pair;
 pub mod path;
 pub mod play;
 pub mod reference;
-pub mod rng;
 pub mod schedules;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tweed_proto::ltp::rate::{AckedBatch, Mark, Rate};
 
-use super::rng::Rng;
+use tweed_rng::Rng;
 
 pub const PACKET: u32 = 1452;
 
@@ -325,7 +325,7 @@ impl World {
 
     fn enter(&mut self, flow: usize, number: u64) {
         let Path { bits, rtt, loss, queue } = self.path;
-        if self.cut || (self.rng.next() as f64 / u64::MAX as f64) < loss {
+        if self.cut || self.rng.bernoulli(loss) {
             return;
         }
         let each = Duration::from_nanos(u64::from(PACKET + 48) * 8 * 1_000_000_000 / bits);

@@ -73,7 +73,7 @@ fn act(pair: &mut Pair, script: &mut Script<'_>) {
             }
         }
         3 => {
-            let slowest = pair.ends[from].link.figures().coming_threshold;
+            let slowest = pair.ends[from].link.metrics().coming_threshold;
             pair.ends[from].link.end_epoch(slowest);
         }
         4 => {
@@ -144,6 +144,6 @@ pub fn hostile(bytes: &[u8]) {
         }
         link.handle_timeout(now);
         while link.poll_event().is_some() {}
-        let _ = (link.next_timeout(), link.figures());
+        let _ = (link.next_timeout(), link.metrics());
     }
 }

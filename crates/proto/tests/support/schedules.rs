@@ -2,7 +2,7 @@
 
 use tweed_schedule::{Collective, Draft, Rank, Schedule, Send};
 
-use super::rng::Rng;
+use tweed_rng::Rng;
 
 pub fn schedule(name: &str, collective: Collective, ranks: u32, chunks: u32, sends: Vec<Send>) -> Schedule {
     let draft = Draft { name: name.into(), collective, root: 0, ranks, chunks, sends, topology: None };
@@ -183,7 +183,7 @@ pub fn random(n: u32, chunks: u32, rng: &mut Rng) -> Schedule {
 fn random_up(order: &[Rank], chunk: u32, rng: &mut Rng, sends: &mut Vec<Send>) -> u32 {
     let mut free = vec![0; order.len()];
     for (i, &src) in order.iter().enumerate().take(order.len() - 1) {
-        let parent = i + 1 + rng.below(order.len() - i - 1);
+        let parent = i + 1 + rng.index(order.len() - i - 1);
         let step = free[i] + rng.below(2) as u32;
         sends.push(Send::new(step, src, order[parent], chunk, true));
         free[parent] = free[parent].max(step + 1);
@@ -194,7 +194,7 @@ fn random_up(order: &[Rank], chunk: u32, rng: &mut Rng, sends: &mut Vec<Send>) -
 fn random_down(order: &[Rank], (chunk, first): (u32, u32), rng: &mut Rng, sends: &mut Vec<Send>) -> u32 {
     let mut free = vec![first; order.len()];
     for i in (0..order.len() - 1).rev() {
-        let parent = i + 1 + rng.below(order.len() - i - 1);
+        let parent = i + 1 + rng.index(order.len() - i - 1);
         let step = free[parent] + rng.below(2) as u32;
         sends.push(Send::new(step, order[parent], order[i], chunk, false));
         free[i] = step + 1;
@@ -206,8 +206,8 @@ fn random_down(order: &[Rank], (chunk, first): (u32, u32), rng: &mut Rng, sends:
 fn random_copies(n: u32, (chunk, first): (u32, u32), rng: &mut Rng, sends: &mut Vec<Send>) {
     for step in first..first + rng.below(3) as u32 {
         for dst in (0..n).filter(|_| n > 1) {
-            let src = rng.below(n as usize) as u32;
-            if src != dst && rng.coin() {
+            let src = rng.index(n as usize) as u32;
+            if src != dst && rng.bernoulli(0.5) {
                 sends.push(Send::new(step, src, dst, chunk, false));
             }
         }
@@ -217,14 +217,14 @@ fn random_copies(n: u32, (chunk, first): (u32, u32), rng: &mut Rng, sends: &mut 
 /// Lets some sends wait for an earlier one that starts or ends at their source.
 fn random_waits(sends: &mut [Send], rng: &mut Rng) {
     for i in 0..sends.len() {
-        if !rng.one_in(4) {
+        if rng.index(4) > 0 {
             continue;
         }
         let (src, step) = (sends[i].src, sends[i].step);
         let seen = |s: &Send| (s.src == src || s.dst == src) && s.step < step;
         let candidates: Vec<usize> = (0..i).filter(|&j| seen(&sends[j])).collect();
         if !candidates.is_empty() {
-            let pick = candidates[rng.below(candidates.len())] as u32;
+            let pick = candidates[rng.index(candidates.len())] as u32;
             sends[i].after.push(pick);
         }
     }

@@ -1,17 +1,17 @@
-//! Choosing numbers of a buffer, and coding where they belong.
+//! Selecting values of a buffer, and coding where they belong.
 //!
-//! What a call takes stays in memory of its thread until [`taken`] fetches it.
+//! What a call takes stays in memory of its thread until [`selection`] fetches it.
 
 use std::cell::RefCell;
 
 use pyo3::prelude::*;
-use tweed_kernels::sparse::{self, Taken};
+use tweed_kernels::sparse::{self, Selection};
 
 use super::{slice, slice_mut};
 use crate::errors::usage;
 
 thread_local! {
-    static TAKEN: RefCell<Taken> = RefCell::default();
+    static SELECTION: RefCell<Selection> = RefCell::default();
 }
 
 pub(super) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
@@ -19,7 +19,7 @@ pub(super) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(threshold, module)?)?;
     module.add_function(wrap_pyfunction!(nonzero, module)?)?;
     module.add_function(wrap_pyfunction!(kth_magnitude, module)?)?;
-    module.add_function(wrap_pyfunction!(taken, module)?)?;
+    module.add_function(wrap_pyfunction!(selection, module)?)?;
     module.add_function(wrap_pyfunction!(all_finite, module)?)?;
     module.add_function(wrap_pyfunction!(scatter_add, module)?)?;
     module.add_function(wrap_pyfunction!(gather, module)?)?;
@@ -30,12 +30,12 @@ pub(super) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(decode_bitmap, module)?)
 }
 
-/// Calls `take` without the interpreter's lock; gives how many numbers it took.
-fn take(py: Python<'_>, take: impl FnOnce(&mut Taken) + Send) -> usize {
+/// Calls `take` without the interpreter's lock; gives how many values it took.
+fn take(py: Python<'_>, take: impl FnOnce(&mut Selection) + Send) -> usize {
     py.detach(|| {
-        TAKEN.with_borrow_mut(|taken| {
-            take(taken);
-            taken.indices().len()
+        SELECTION.with_borrow_mut(|selection| {
+            take(selection);
+            selection.indices().len()
         })
     })
 }
@@ -43,20 +43,20 @@ fn take(py: Python<'_>, take: impl FnOnce(&mut Taken) + Send) -> usize {
 /// Takes the `count` largest of `numel` float32 at `address`, or of their sums with those at `error`.
 #[pyfunction]
 fn top_k(py: Python<'_>, address: usize, numel: usize, error: Option<usize>, count: usize) -> usize {
-    take(py, |taken| {
+    take(py, |selection| {
         // SAFETY: by the contract of `kernels`; the two are different memory.
         let (x, error) = unsafe { (slice(address, numel), error.map(|error| slice_mut(error, numel))) };
-        sparse::top_k(x, error, count, taken);
+        sparse::top_k(x, error, count, selection);
     })
 }
 
 /// Takes those of `numel` float32 at `address`, or of their sums with those at `error`, that reach `tau`.
 #[pyfunction]
 fn threshold(py: Python<'_>, address: usize, numel: usize, error: Option<usize>, tau: f32) -> usize {
-    take(py, |taken| {
+    take(py, |selection| {
         // SAFETY: by the contract of `kernels`; the two are different memory.
         let (x, error) = unsafe { (slice(address, numel), error.map(|error| slice_mut(error, numel))) };
-        sparse::threshold(x, error, tau, taken);
+        sparse::threshold(x, error, tau, selection);
     })
 }
 
@@ -64,7 +64,7 @@ fn threshold(py: Python<'_>, address: usize, numel: usize, error: Option<usize>,
 #[pyfunction]
 fn nonzero(py: Python<'_>, address: usize, numel: usize) -> usize {
     // SAFETY: by the contract of `kernels`.
-    take(py, |taken| sparse::nonzero(unsafe { slice(address, numel) }, taken))
+    take(py, |selection| sparse::nonzero(unsafe { slice(address, numel) }, selection))
 }
 
 /// The least magnitude among the `count` largest of `numel` float32 at `address`.
@@ -72,18 +72,18 @@ fn nonzero(py: Python<'_>, address: usize, numel: usize) -> usize {
 fn kth_magnitude(py: Python<'_>, address: usize, numel: usize, count: usize) -> f32 {
     // SAFETY: by the contract of `kernels`.
     let x = unsafe { slice(address, numel) };
-    py.detach(|| TAKEN.with_borrow_mut(|taken| sparse::kth_magnitude(x, count, taken)))
+    py.detach(|| SELECTION.with_borrow_mut(|selection| sparse::kth_magnitude(x, count, selection)))
 }
 
 /// Copies what the last call of this thread took: int32 to `indices`, float32 to `values`, `count` of each at most.
 #[pyfunction]
-fn taken(py: Python<'_>, indices: usize, values: usize, count: usize) {
-    take(py, |taken| {
-        let count = count.min(taken.indices().len());
+fn selection(py: Python<'_>, indices: usize, values: usize, count: usize) {
+    take(py, |selection| {
+        let count = count.min(selection.indices().len());
         // SAFETY: by the contract of `kernels`.
         unsafe {
-            slice_mut(indices, count).copy_from_slice(&taken.indices()[..count]);
-            slice_mut(values, count).copy_from_slice(&taken.values()[..count]);
+            slice_mut(indices, count).copy_from_slice(&selection.indices()[..count]);
+            slice_mut(values, count).copy_from_slice(&selection.values()[..count]);
         }
     });
 }

@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use tweed_proto::engine::message::Message;
 use tweed_proto::engine::{Address, Event, Host, Lease, Payload, Ticket};
-use tweed_proto::late::{Activity, Process, Seat};
+use tweed_proto::late::{Activity, Process, RankStatus};
 use tweed_proto::ltp::Outgoing;
 use tweed_proto::Trace;
 use tweed_schedule::Rank;
@@ -167,8 +167,13 @@ impl Host for SimHost {
         self.kernel.borrow().read(at, bytes)
     }
 
-    fn seat(&self, _group: u32, rank: Rank) -> Seat {
-        Seat { host: format!("host-of-{rank}"), pid: rank, link: "sim".into(), process: Process::Unseen }
+    fn rank_status(&self, _group: u32, rank: Rank) -> RankStatus {
+        RankStatus {
+            host: format!("host-of-{rank}"),
+            pid: rank,
+            link: "sim".into(),
+            process: Process::Unseen,
+        }
     }
 
     fn activity(&self) -> Activity {

@@ -80,8 +80,8 @@ impl World {
         }
         let (op, group) = (self.scenario.ops.len(), self.scenario.groups);
         self.scenario.groups += 1;
-        let kind = Kind::AllReduce(["direct", "ring", "star"][self.rng.up_to(3) as usize % 3]);
-        let numel = 1 + self.rng.up_to(MOST_NUMEL - 1);
+        let kind = Kind::AllReduce(["direct", "ring", "star"][self.rng.index(3)]);
+        let numel = 1 + self.rng.below(MOST_NUMEL - 1);
         self.scenario.ops.push(Op { group, kind, numel, ..Op::default() });
         for &q in &members {
             let threads = &mut self.processes[q].threads;

@@ -9,7 +9,7 @@ use tweed_proto::engine::{Address, Event, Lease, Ticket, Time};
 use super::link::{End, Link, Written};
 use super::locks::LockOrder;
 use super::scenario::Sabotage;
-use crate::rng::Rng;
+use tweed_rng::Rng;
 
 /// A thread of a process, by its place among them.
 pub(super) type ThreadId = usize;
@@ -297,7 +297,7 @@ impl Kernel {
                 let (owner, offset) = Kernel::place(at);
                 processes[owner].memory[offset as usize..(offset + bytes) as usize].to_vec()
             };
-            match channel.write_some(|room| rng.up_to(room), memory) {
+            match channel.write_some(|room| rng.below(room), memory) {
                 Written::Blocked => return left,
                 Written::Some(ticket) => left.extend(ticket),
             }

@@ -217,7 +217,7 @@ impl Process {
 
 /// What a process contributes at a place: no two are alike.
 fn value(op: usize, process: usize, i: u64) -> i64 {
-    crate::rng::mix((op as u64) << 40 | (process as u64) << 32 | i) as i64 >> 8
+    tweed_rng::mix((op as u64) << 40 | (process as u64) << 32 | i) as i64 >> 8
 }
 
 /// The name of a process.

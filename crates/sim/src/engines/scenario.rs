@@ -8,7 +8,7 @@ use tweed_proto::engine::Time;
 use tweed_proto::Program;
 use tweed_schedule::{Collective, Draft, Rank, Schedule, Send};
 
-use crate::rng::Rng;
+use tweed_rng::Rng;
 
 /// A fault, as the table of `docs/reliability.md` counts them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -176,11 +176,11 @@ pub(super) enum Happening {
 
 /// Draws from a range.
 pub(super) fn draw(rng: &mut Rng, from: u64, to: u64) -> u64 {
-    (from + rng.up_to(to - from + 1)).min(to)
+    (from + rng.below(to - from + 1)).min(to)
 }
 
 fn chance(rng: &mut Rng, share: f64) -> bool {
-    rng.share() < share
+    rng.uniform() < share
 }
 
 impl Scenario {

@@ -274,7 +274,7 @@ impl World {
                 if let Some(driven) = self.take_driven(p, t) {
                     self.after_others(p, driven);
                     Doing::Next
-                } else if self.processes[p].lock.is_none() && self.rng.share() < 0.7 {
+                } else if self.processes[p].lock.is_none() && self.rng.uniform() < 0.7 {
                     self.processes[p].lock = Some(t);
                     self.start_driving(p, t, Purpose::Others, true);
                     Doing::SetOff

@@ -68,7 +68,7 @@ impl World {
             return Watching::Idle;
         }
         self.processes[p].threads[t].sleep = Sleep::Awake;
-        let chosen = self.rng.up_to(ready.len() as u64) as usize;
+        let chosen = self.rng.index(ready.len());
         match ready[chosen.min(ready.len() - 1)] {
             source @ Source::Process(from) => self.gone(p, source, from, "its process ended"),
             source => Watching::Lock(source),

@@ -13,7 +13,7 @@ use super::kernel::{earlier, CallId, Kernel, ThreadId};
 use super::process::{ahead_bytes, uid, Process};
 use super::scenario::{Action, Fault, Happening, Sabotage, Scenario, SILENCE};
 use super::thread::{Doing, Program, Role, Seat, Sleep, Source, Thread};
-use crate::rng::Rng;
+use tweed_rng::Rng;
 
 /// A run that takes more is one that never ends.
 const MOST_STEPS: u64 = 400_000;
@@ -50,7 +50,7 @@ pub(super) struct World {
 
 /// The scenario of a seed, and the rest of its randomness.
 pub(super) fn draw(seed: u64) -> (Scenario, Rng) {
-    let mut rng = Rng::new(crate::rng::mix(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15)));
+    let mut rng = Rng::new(tweed_rng::mix(seed.wrapping_mul(tweed_rng::GOLDEN)));
     (Scenario::draw(&mut rng), rng)
 }
 
@@ -60,7 +60,7 @@ pub(super) type Violation = String;
 impl World {
     pub(super) fn new(seed: u64, sabotage: Option<Sabotage>) -> World {
         let (scenario, rng) = draw(seed);
-        let inner = Rng::new(crate::rng::mix(seed ^ 0x5eed));
+        let inner = Rng::new(tweed_rng::mix(seed ^ 0x5eed));
         let Scenario { hosts, streams, capacity, sealed, .. } = &scenario;
         let kernel = Kernel::new(hosts, (*streams, *capacity), *sealed, sabotage, inner);
         let kernel = Rc::new(RefCell::new(kernel));
@@ -184,13 +184,13 @@ impl World {
         if runnable.is_empty() {
             return self.advance();
         }
-        let chosen = self.rng.up_to(runnable.len() as u64) as usize;
+        let chosen = self.rng.index(runnable.len());
         let (process, thread) = runnable[chosen.min(runnable.len() - 1)];
         self.run_thread(process, thread)?;
         if let Some((held, taken)) = self.kernel.borrow().processes[process].locks.circle() {
             return Err(format!("lock cycle: process {process} takes {taken:?} while it holds {held:?}, and the other way round"));
         }
-        self.now += Duration::from_nanos(self.rng.up_to(4000));
+        self.now += Duration::from_nanos(self.rng.below(4000));
         self.report.steps += 1;
         if self.report.steps > MOST_STEPS {
             return Err(format!("no end after {MOST_STEPS} steps"));
@@ -319,7 +319,7 @@ impl World {
         self.report.faults.insert(Fault::Cut);
         kernel.links[number].streams_mut().for_each(|stream| stream.cut = true);
         for side in 0..2 {
-            let more = Duration::from_micros(self.rng.up_to(400_000));
+            let more = Duration::from_micros(self.rng.below(400_000));
             self.cuts.push((self.now + SILENCE + more, number, side));
         }
     }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::rng::Rng;
+use tweed_rng::Rng;
 
 /// What a channel does to packets. The default does nothing to them but delay.
 #[derive(Clone, Copy, Debug)]
@@ -75,12 +75,12 @@ impl Channel {
         }
         let Some(out) = self.serve(now, bytes as u64) else { return [None; 2] };
         let Conditions { delay, jitter, reorder, duplicate, .. } = self.conditions;
-        let late = |rng: &mut Rng| delay.mul_f64(1.0 + 4.0 * rng.share());
-        let second = (rng.share() < duplicate).then(|| out + late(rng));
-        if rng.share() < reorder {
+        let late = |rng: &mut Rng| delay.mul_f64(1.0 + 4.0 * rng.uniform());
+        let second = (rng.uniform() < duplicate).then(|| out + late(rng));
+        if rng.uniform() < reorder {
             return [Some(out + late(rng)), second];
         }
-        self.last_out = self.last_out.max(out + delay + jitter.mul_f64(rng.share()));
+        self.last_out = self.last_out.max(out + delay + jitter.mul_f64(rng.uniform()));
         [Some(self.last_out), second]
     }
 
@@ -104,10 +104,10 @@ impl Channel {
         let leave = 1.0 / burst.max(1.0);
         let enter = loss * leave / (1.0 - loss).max(f64::MIN_POSITIVE);
         self.losing = match self.losing {
-            true if burst > 1.0 => rng.share() >= leave,
-            true => rng.share() < loss,
-            false if burst > 1.0 => rng.share() < enter,
-            false => rng.share() < loss,
+            true if burst > 1.0 => rng.uniform() >= leave,
+            true => rng.uniform() < loss,
+            false if burst > 1.0 => rng.uniform() < enter,
+            false => rng.uniform() < loss,
         };
         self.losing
     }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use tweed_proto::ltp::replay::Window;
 use tweed_proto::ltp::{Event, Header, Link, MessageId, Outgoing, Settings, Transmit};
 
-use crate::rng::mix;
+use tweed_rng::mix;
 
 /// Numbers a message over all connections, ends and restarts.
 pub type Ticket = usize;

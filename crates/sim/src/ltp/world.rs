@@ -4,11 +4,11 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::time::Duration;
 
-use tweed_proto::ltp::{Figures, Outgoing, Settings};
+use tweed_proto::ltp::{LinkMetrics, Outgoing, Settings};
 
 use super::channel::{Channel, Conditions};
 use super::end::{check, End, Ending, Happened, Message, Ticket};
-use crate::rng::Rng;
+use tweed_rng::Rng;
 
 /// Something happened that never may: a defect of tweed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -96,8 +96,8 @@ impl World {
     }
 
     /// What a link has done and knows; `None` while that end is down.
-    pub fn figures(&self, connection: usize, end: usize) -> Option<Figures> {
-        self.connections[connection].ends[end].as_ref().map(|end| end.link.figures())
+    pub fn metrics(&self, connection: usize, end: usize) -> Option<LinkMetrics> {
+        self.connections[connection].ends[end].as_ref().map(|end| end.link.metrics())
     }
 
     /// Packets that entered a channel, and those of them that its full queue dropped.
@@ -151,7 +151,7 @@ impl World {
     /// An epoch ends at all ends: Early Close sets its thresholds anew.
     pub fn end_epoch(&mut self) {
         let ends = || self.connections.iter().flat_map(|connection| connection.ends.iter().flatten());
-        let slowest = ends().filter_map(|end| end.link.figures().coming_threshold).max();
+        let slowest = ends().filter_map(|end| end.link.metrics().coming_threshold).max();
         for end in self.connections.iter_mut().flat_map(|connection| connection.ends.iter_mut().flatten()) {
             end.link.end_epoch(slowest);
         }

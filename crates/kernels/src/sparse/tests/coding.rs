@@ -1,4 +1,4 @@
-//! Places of numbers, and how they are coded.
+//! Places of values, and how they are coded.
 
 use proptest::prelude::*;
 
@@ -7,7 +7,7 @@ use super::super::gaps::{decode_gaps_with, encode_gaps_with};
 use super::super::{
     decode_bitmap, decode_gaps, encode_bitmap, gaps_room, gather, scatter_add, Outside, GAPS,
 };
-use super::{bits, numbers};
+use super::{bits, values};
 use crate::isa::Isa;
 use crate::tests::Values;
 
@@ -59,7 +59,7 @@ proptest! {
         numel in 1..500_usize, at in proptest::collection::vec(0..500_usize, 0..200), seed: u64,
     ) {
         let indices: Vec<i32> = at.iter().map(|at| (at % numel) as i32).collect();
-        let (mut out, values) = (numbers("any", numel, seed), numbers("ordinary", at.len(), !seed));
+        let (mut out, values) = (values("any", numel, seed), values("ordinary", at.len(), !seed));
         let mut expected = out.clone();
         for (&index, value) in indices.iter().zip(&values) {
             expected[index as usize] += value;

@@ -1,7 +1,7 @@
 //! Every instruction set against a model that is too simple to be wrong.
 
-mod choose;
 mod coding;
+mod top_k;
 
 use super::lanes::MAGNITUDE;
 use crate::tests::Values;
@@ -9,8 +9,8 @@ use crate::tests::Values;
 const KINDS: [&str; 9] =
     ["any", "ordinary", "few", "constant", "zeros", "ascending", "descending", "late", "blocks"];
 
-/// Finite numbers of one kind.
-fn numbers(kind: &str, numel: usize, seed: u64) -> Vec<f32> {
+/// Finite values of one kind.
+fn values(kind: &str, numel: usize, seed: u64) -> Vec<f32> {
     let mut values = Values::new(seed);
     let mut x: Vec<f32> = (0..numel).map(|at| number(kind, at * 2 < numel, values.next(), seed)).collect();
     match kind {

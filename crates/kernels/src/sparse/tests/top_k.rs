@@ -3,8 +3,8 @@
 use proptest::prelude::*;
 
 use super::super::finite::all_finite_with;
-use super::super::{kth_magnitude, nonzero, threshold, top_k, Taken};
-use super::{bits, magnitude, numbers, KINDS};
+use super::super::{kth_magnitude, nonzero, threshold, top_k, Selection};
+use super::{bits, magnitude, values, KINDS};
 use crate::isa::{InstructionSet, Isa};
 
 /// Indices of the `count` largest, ascending.
@@ -16,11 +16,11 @@ fn largest(x: &[f32], count: usize) -> Vec<i32> {
     order
 }
 
-/// `taken` is what `x` has at `expected`; `rest` is `x` without it.
-fn check(what: &str, taken: &Taken, expected: &[i32], x: &[f32], rest: Option<&[f32]>) {
+/// `selection` is what `x` has at `expected`; `rest` is `x` without it.
+fn check(what: &str, selection: &Selection, expected: &[i32], x: &[f32], rest: Option<&[f32]>) {
     let values: Vec<f32> = expected.iter().map(|&at| x[at as usize]).collect();
-    assert_eq!(taken.indices(), expected, "{what}");
-    assert_eq!(bits(taken.values()), bits(&values), "{what}");
+    assert_eq!(selection.indices(), expected, "{what}");
+    assert_eq!(bits(selection.values()), bits(&values), "{what}");
     let Some(rest) = rest else { return };
     let mut left = x.to_vec();
     expected.iter().for_each(|&at| left[at as usize] = 0.0);
@@ -35,13 +35,13 @@ fn check_top_k(what: &str, x: &[f32], error: &[f32], count: usize) {
     let both = sum(x, error);
     let (expected, expected_of_both) = (largest(x, count), largest(&both, count));
     for isa in InstructionSet::available() {
-        let mut taken = Taken::by(isa);
+        let mut selection = Selection::by(isa);
         let what = format!("{isa:?}, {what}, {count} of {}", x.len());
-        top_k(x, None, count, &mut taken);
-        check(&what, &taken, &expected, x, None);
+        top_k(x, None, count, &mut selection);
+        check(&what, &selection, &expected, x, None);
         let mut rest = error.to_vec();
-        top_k(x, Some(&mut rest), count, &mut taken);
-        check(&format!("{what}, fed"), &taken, &expected_of_both, &both, Some(&rest));
+        top_k(x, Some(&mut rest), count, &mut selection);
+        check(&format!("{what}, fed"), &selection, &expected_of_both, &both, Some(&rest));
     }
 }
 
@@ -50,13 +50,13 @@ fn check_threshold(what: &str, x: &[f32], error: &[f32], tau: f32) {
         (0..x.len() as i32).filter(|&at| magnitude(x[at as usize]) >= magnitude(tau)).collect()
     };
     for isa in InstructionSet::available() {
-        let mut taken = Taken::by(isa);
-        let what = format!("{isa:?}, {what}, {} numbers of {tau}", x.len());
-        threshold(x, None, tau, &mut taken);
-        check(&what, &taken, &reach(x), x, None);
+        let mut selection = Selection::by(isa);
+        let what = format!("{isa:?}, {what}, {} values of {tau}", x.len());
+        threshold(x, None, tau, &mut selection);
+        check(&what, &selection, &reach(x), x, None);
         let (mut rest, both) = (error.to_vec(), sum(x, error));
-        threshold(x, Some(&mut rest), tau, &mut taken);
-        check(&format!("{what}, fed"), &taken, &reach(&both), &both, Some(&rest));
+        threshold(x, Some(&mut rest), tau, &mut selection);
+        check(&format!("{what}, fed"), &selection, &reach(&both), &both, Some(&rest));
     }
 }
 
@@ -65,7 +65,7 @@ proptest! {
     fn top_k_is_what_sorting_gives(
         kind in proptest::sample::select(&KINDS[..]), numel in 0..2000_usize, share in 0.0..1.0_f64, seed: u64,
     ) {
-        let (x, error) = (numbers(kind, numel, seed), numbers("ordinary", numel, !seed));
+        let (x, error) = (values(kind, numel, seed), values("ordinary", numel, !seed));
         check_top_k(kind, &x, &error, (share * numel as f64).round() as usize);
     }
 
@@ -73,13 +73,13 @@ proptest! {
     fn a_threshold_takes_what_reaches_it(
         kind in proptest::sample::select(&KINDS[..]), numel in 0..2000_usize, at: usize, seed: u64,
     ) {
-        let (x, error) = (numbers(kind, numel, seed), numbers("ordinary", numel, !seed));
+        let (x, error) = (values(kind, numel, seed), values("ordinary", numel, !seed));
         check_threshold(kind, &x, &error, x.get(at % (numel + 1)).copied().unwrap_or(0.25));
     }
 
     #[test]
     fn one_number_that_is_not_finite_is_found(numel in 1..2000_usize, at: usize, bad in 0..3_usize, seed: u64) {
-        let mut x = numbers("any", numel, seed);
+        let mut x = values("any", numel, seed);
         for isa in Isa::available() {
             prop_assert!(all_finite_with(isa, &x));
         }
@@ -90,18 +90,18 @@ proptest! {
     }
 }
 
-/// Enough numbers that a sample is drawn, that it misleads, and that candidates exceed their room.
+/// Enough values that a sample is drawn, that it misleads, and that candidates exceed their room.
 #[test]
 fn many_numbers_of_every_kind() {
     for kind in KINDS {
-        let (x, error) = (numbers(kind, 40_007, 5), numbers("ordinary", 40_007, 6));
+        let (x, error) = (values(kind, 40_007, 5), values("ordinary", 40_007, 6));
         for count in [0, 1, 1000, 39_900] {
             check_top_k(kind, &x, &error, count);
         }
     }
 }
 
-/// The sample sees small numbers only, and nearly all large ones lie between its rows.
+/// The sample sees small values only, and nearly all large ones lie between its rows.
 #[test]
 fn a_sample_that_misleads_costs_time_only() {
     let numel = 1 << 20;
@@ -115,15 +115,15 @@ fn a_sample_that_misleads_costs_time_only() {
 
 #[test]
 fn the_least_of_the_largest_and_what_is_not_zero() {
-    let mut taken = Taken::default();
+    let mut selection = Selection::default();
     for kind in KINDS {
-        let x = numbers(kind, 5000, 3);
+        let x = values(kind, 5000, 3);
         for count in [1, 50, 5000] {
             let least = largest(&x, count).iter().map(|&at| x[at as usize].abs()).fold(f32::MAX, f32::min);
-            assert_eq!(kth_magnitude(&x, count, &mut taken), least, "{kind}");
+            assert_eq!(kth_magnitude(&x, count, &mut selection), least, "{kind}");
         }
-        nonzero(&x, &mut taken);
+        nonzero(&x, &mut selection);
         let expected: Vec<i32> = (0..5000).filter(|&at| magnitude(x[at as usize]) != 0).collect();
-        check(kind, &taken, &expected, &x, None);
+        check(kind, &selection, &expected, &x, None);
     }
 }

@@ -12,7 +12,7 @@ use tweed_schedule::{Rank, Schedule};
 use super::delivery::Delivery;
 use super::host::{Host, Lease, Time};
 use super::late::Lateness;
-use super::leases::{Estate, Leases};
+use super::leases::{Leases, Leftover};
 use super::members::{Members, Plan};
 use super::request::{Operation, Place, Request};
 use super::Ended;
@@ -197,13 +197,13 @@ impl<C> ActiveOp<C> {
     }
 
     /// What is left to give back, and to whom the caller's end is told.
-    pub(super) fn into_estate(mut self, end: Option<Result<(), super::EngineError>>) -> Estate<Ended<C>> {
+    pub(super) fn into_leftover(mut self, end: Option<Result<(), super::EngineError>>) -> Leftover<Ended<C>> {
         let in_place = self.executor.layout().in_place;
         let written = |p: &Place| [(p.initial, p.bytes), (p.result, p.bytes)];
         let exposed = self.places.iter().filter(|_| in_place).flat_map(written);
         let exposed = exposed.filter(|(at, bytes)| !at.is_null() && *bytes > 0).collect();
         let call = self.call.take();
-        Estate {
+        Leftover {
             lease: self.lease,
             peers: self.concerned(),
             block: self.scratch.block,

@@ -8,7 +8,7 @@ use crate::ltp::outgoing::UNIT;
 use crate::ltp::packet::BadPacket;
 use crate::ltp::rate::AckedBatch;
 use crate::ltp::seen::DELAY;
-use crate::ltp::sent::{Note, Patience, Settled};
+use crate::ltp::sent::{ControlFrame, Patience, Settled};
 
 /// What the round trip is taken for before it is known.
 const FIRST_RTT: Duration = Duration::from_millis(50);
@@ -62,15 +62,15 @@ impl Link {
 
     /// Finds losses, and does what follows from them and from what was acknowledged.
     fn settle(&mut self, now: Duration, rtt: Option<Duration>, outage: bool, settled: &mut Settled) {
-        for &note in &settled.notes {
+        for &note in &settled.control_frames {
             match note {
-                Note::Close { message, part } => self.inbox.told(message, part),
-                Note::Cancel(message) => self.outbox.cancelled(message),
-                Note::Ping | Note::Open(_) => {}
+                ControlFrame::Close { message, part } => self.inbox.told(message, part),
+                ControlFrame::Cancel(message) => self.outbox.cancelled(message),
+                ControlFrame::Ping | ControlFrame::Open(_) => {}
             }
         }
         for &load in &settled.late {
-            self.figures.late_packets += 1;
+            self.metrics.late_packets += 1;
             self.outbox.arrived_late(load);
         }
         self.log.find_lost(now, self.patience(rtt), settled);
@@ -84,16 +84,16 @@ impl Link {
     /// Queues anew what was lost, and takes note of sizes that did not arrive.
     fn requeue(&mut self, now: Duration, settled: &Settled) {
         for &(load, bytes) in &settled.lost {
-            self.figures.lost_packets += 1;
-            self.figures.lost_bytes += u64::from(bytes);
+            self.metrics.lost_packets += 1;
+            self.metrics.lost_bytes += u64::from(bytes);
             self.search.lost(now, self.size_for(bytes));
             self.outbox.requeue(load);
         }
-        for &note in &settled.lost_notes {
+        for &note in &settled.lost_control_frames {
             match note {
-                Note::Ping => {}
-                Note::Close { message, part } => self.inbox.requeue(message, part),
-                Note::Open(_) | Note::Cancel(_) => self.notes.push_back(note),
+                ControlFrame::Ping => {}
+                ControlFrame::Close { message, part } => self.inbox.requeue(message, part),
+                ControlFrame::Open(_) | ControlFrame::Cancel(_) => self.control_frames.push_back(note),
             }
         }
         if let Some(arrived) = settled.probe {
@@ -115,9 +115,9 @@ impl Link {
         self.settled = settled;
         self.credit = true;
         // A small packet too: the path may have begun to drop large ones.
-        let nothing = self.notes.is_empty() && !self.inbox.has_notes() && !self.outbox.ready();
-        if nothing || self.silences >= OUTAGE && !self.notes.contains(&Note::Ping) {
-            self.notes.push_back(Note::Ping);
+        let nothing = self.control_frames.is_empty() && !self.inbox.has_notes() && !self.outbox.ready();
+        if nothing || self.silences >= OUTAGE && !self.control_frames.contains(&ControlFrame::Ping) {
+            self.control_frames.push_back(ControlFrame::Ping);
         }
     }
 

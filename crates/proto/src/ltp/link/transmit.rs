@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::{Link, MessageId};
 use crate::ltp::frame::Frame;
 use crate::ltp::packet::{DataHead, Header, Kind, DATA_HEAD_BYTES, HEADER_BYTES};
-use crate::ltp::sent::{Load, Note};
+use crate::ltp::sent::{ControlFrame, Load};
 
 /// A packet that is to leave now.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -66,9 +66,12 @@ impl Link {
     #[must_use]
     pub fn poll_transmit(&mut self, now: Duration) -> Option<Transmit> {
         while let Some(message) = self.outbox.begin() {
-            self.notes.push_back(Note::Open(message));
+            self.control_frames.push_back(ControlFrame::Open(message));
         }
-        if !self.notes.is_empty() || self.inbox.has_notes() || self.seen.due().is_some_and(|due| due <= now) {
+        if !self.control_frames.is_empty()
+            || self.inbox.has_notes()
+            || self.seen.due().is_some_and(|due| due <= now)
+        {
             if let Some(control) = self.next_control(now) {
                 return Some(control);
             }
@@ -115,37 +118,37 @@ impl Link {
         if self.seen.pending() {
             self.seen.write(now, most / 2, &mut body);
         }
-        let mut notes = Vec::new();
-        while let Some(note) = self.notes.pop_front().or_else(|| self.inbox.take_note()) {
+        let mut control_frames = Vec::new();
+        while let Some(note) = self.control_frames.pop_front().or_else(|| self.inbox.take_control_frame()) {
             let Some(frame) = self.frame(note) else { continue };
             let before = body.len();
             frame.encode(&mut body);
             if body.len() > most {
                 body.truncate(before);
-                self.notes.push_front(note);
+                self.control_frames.push_front(note);
                 break;
             }
-            notes.push(note);
+            control_frames.push(note);
         }
         if body.is_empty() {
             return None;
         }
-        let load = if notes.is_empty() { Load::Nothing } else { Load::Control };
+        let load = if control_frames.is_empty() { Load::Nothing } else { Load::Control };
         if load == Load::Control {
-            self.log.attach(notes);
+            self.log.attach(control_frames);
         }
         let number = self.push(now, body.len() as u32, load);
         Some(Transmit::Control { number, body })
     }
 
-    fn frame(&self, note: Note) -> Option<Frame> {
+    fn frame(&self, note: ControlFrame) -> Option<Frame> {
         match note {
-            Note::Ping => Some(Frame::Ping),
-            Note::Open(message) => {
+            ControlFrame::Ping => Some(Frame::Ping),
+            ControlFrame::Open(message) => {
                 self.outbox.open(message, self.rate.bandwidth().unwrap_or(0)).map(Frame::Open)
             }
-            Note::Close { message, part } => self.inbox.frame(message, part).map(Frame::Close),
-            Note::Cancel(message) => Some(Frame::Cancel(message)),
+            ControlFrame::Close { message, part } => self.inbox.frame(message, part).map(Frame::Close),
+            ControlFrame::Cancel(message) => Some(Frame::Cancel(message)),
         }
     }
 
@@ -175,8 +178,8 @@ impl Link {
             // A size that is tried says nothing about the rate, and is mostly lost.
             Load::Probe | Load::Nothing => self.log.push(now, 0, None, load),
         }
-        self.figures.sent_packets += 1;
-        self.figures.sent_bytes += u64::from(bytes);
+        self.metrics.sent_packets += 1;
+        self.metrics.sent_bytes += u64::from(bytes);
         number
     }
 }

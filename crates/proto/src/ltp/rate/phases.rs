@@ -35,7 +35,7 @@ impl Phase {
 
     /// The first turn differs between senders that begin together: they must not probe together.
     pub(super) fn cycle(now: Duration) -> Phase {
-        let spread = (now.as_nanos() as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
+        let spread = (now.as_nanos() as u64).wrapping_mul(tweed_rng::GOLDEN) >> 32;
         Phase::Cycle { turn: 2 + (spread % (TURNS as u64 - 2)) as u8, since: now }
     }
 

@@ -15,7 +15,6 @@ mod bits;
 mod moves;
 mod near;
 mod network;
-mod random;
 mod run;
 mod switches;
 

@@ -2,11 +2,11 @@
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
+use tweed_rng::Rng;
 
 use super::bits::{first_from, Rows};
 use super::moves::{Move, Moves};
 use super::network::{Channel, Network};
-use super::random::Random;
 
 /// What a try may do differently from another.
 #[derive(Clone, Copy, Debug)]
@@ -34,7 +34,7 @@ pub(super) struct Run<'a> {
     pub(super) network: &'a Network,
     manner: Manner,
     chunks: usize,
-    random: Random,
+    rng: Rng,
     now: u64,
     events: BinaryHeap<Reverse<(u64, Event)>>,
     /// By rank: the chunks that it has.
@@ -61,7 +61,7 @@ impl<'a> Run<'a> {
             network,
             manner,
             chunks,
-            random: Random::new(manner.seed),
+            rng: Rng::new(manner.seed),
             now: 0,
             events: BinaryHeap::new(),
             held: Rows::new(network.ranks, chunks),
@@ -102,7 +102,7 @@ impl<'a> Run<'a> {
     }
 
     pub(super) fn draw(&mut self) -> u64 {
-        self.random.next()
+        self.rng.draw()
     }
 
     /// How many chunks a rank has claimed; 0 for a switch.
@@ -149,7 +149,7 @@ impl<'a> Run<'a> {
                 true => self.held.ones_beyond(from as usize, self.claimed.row(to as usize)),
                 false => self.held.ones(from as usize),
             };
-            order.push((busy, choice, self.random.next(), index));
+            order.push((busy, choice, self.rng.draw(), index));
         }
         order.sort_unstable();
         order.into_iter().map(|(.., index)| index).collect()
@@ -178,7 +178,7 @@ impl<'a> Run<'a> {
     /// A chunk that `from` has, and that none of the neighbours of `to` has over links below `level`.
     pub(super) fn choose_new(&mut self, from: u32, to: u32, level: usize) -> Option<u32> {
         let known = self.known[level].row(self.network.near[level][to as usize] as usize);
-        rarest(&mut self.random, &self.claims, self.held.row(from as usize), known)
+        rarest(&mut self.rng, &self.claims, self.held.row(from as usize), known)
     }
 
     /// A chunk that `from` has and `to` needs though a neighbour has it, if `to` would else wait for long; `cost` is
@@ -194,7 +194,7 @@ impl<'a> Run<'a> {
             return None;
         }
         let (have, lacks) = (self.held.row(from as usize), self.claimed.row(to as usize));
-        rarest(&mut self.random, &self.claims, have, lacks)
+        rarest(&mut self.rng, &self.claims, have, lacks)
     }
 
     /// Occupies the channels of a move as the simulator would: the first byte goes on at once, the last one leaves no
@@ -226,10 +226,10 @@ impl<'a> Run<'a> {
 }
 
 /// Of some chunks that `have` has and `lack` lacks, the one with the fewest claims.
-fn rarest(random: &mut Random, claims: &[u32], have: &[u64], lack: &[u64]) -> Option<u32> {
-    let mut best = first_from(random.below(claims.len()), have, lack)?;
+fn rarest(rng: &mut Rng, claims: &[u32], have: &[u64], lack: &[u64]) -> Option<u32> {
+    let mut best = first_from(rng.index(claims.len()), have, lack)?;
     for _ in 1..DRAWN {
-        match first_from(random.below(claims.len()), have, lack) {
+        match first_from(rng.index(claims.len()), have, lack) {
             Some(other) if claims[other] < claims[best] => best = other,
             _ => {}
         }
