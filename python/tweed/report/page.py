@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tweed.errors import UsageError
+from tweed.files import write_atomic
 from tweed.report import network
 from tweed.report.plots import ACCURACY, LOSS, TIME, Quantity, Side, draw, svg
 
@@ -34,7 +35,7 @@ def write(folder: Path) -> Path:
     figures, links = (_lines(folder / name) for name in ("metrics.jsonl", "links.jsonl"))
     page = render(folder.name, facts, figures, links)
     path = folder / "report.html"
-    path.write_text(page, encoding="utf-8")
+    write_atomic(path, page)
     return path
 
 

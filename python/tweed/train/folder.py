@@ -20,8 +20,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from tweed.data.store import write_whole
 from tweed.errors import UsageError
+from tweed.files import write_atomic
 from tweed.train.settings import Settings, differences
 from tweed.train.tasks import row
 from tweed.train.world import one_host
@@ -74,7 +74,7 @@ class RunFolder:
             "unshaped": unshaped,
         }
         facts |= {"one_host": one_host(), "test_samples": row(settings.task).test_samples}
-        write_whole(self._facts, json.dumps(facts, indent=2).encode())
+        write_atomic(self._facts, json.dumps(facts, indent=2))
         self.metrics.touch()
 
     def resume(self, given: dict[str, Any]) -> Settings:
@@ -124,7 +124,7 @@ class RunFolder:
     def cut(self, side: str, step: int) -> None:
         """Drops figures of `side` after `step`: a resumed run tells them anew."""
         kept = [told for told in self.figures() if told["side"] != side or told["step"] <= step]
-        write_whole(self.metrics, "".join(json.dumps(told) + "\n" for told in kept).encode())
+        write_atomic(self.metrics, "".join(json.dumps(told) + "\n" for told in kept))
 
 
 def latest(checkpoints: Path) -> int:
