@@ -11,6 +11,8 @@ import torch.distributed as dist
 from tweed.errors import UsageError
 
 if TYPE_CHECKING:
+    from torch._C._distributed_c10d import PrefixStore, Store
+
     from tweed._core import Losses
     from tweed.collective import Plan
 
@@ -30,10 +32,10 @@ class Kept:
 
 # By the store that torch makes for each group and holds until the group is destroyed. A group's name would
 # not do: torch gives it to another group later. The group itself is not there yet when a backend is made.
-_kept: WeakKeyDictionary[dist.Store, Kept] = WeakKeyDictionary()
+_kept: WeakKeyDictionary[Store, Kept] = WeakKeyDictionary()
 
 
-def keep(store: dist.PrefixStore, kept: Kept) -> None:
+def keep(store: PrefixStore, kept: Kept) -> None:
     """Keeps something for the group whose backend is being made with `store`, as long as the group lives."""
     _kept[store.underlying_store] = kept
 

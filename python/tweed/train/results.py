@@ -64,7 +64,7 @@ def summary(sides: Mapping[str, Side]) -> Iterator[Table]:
     """The last figures of the sides beside each other; then, of several sides, those at the same accuracy."""
     yield _table(sides, None)
     if (same := reached(sides)) is not None:
-        yield _table(same.sides, f"To an accuracy of {same.accuracy:.2%}")
+        yield _table(same.sides, f"\nTo an accuracy of {same.accuracy:.2%}")
 
 
 def _table(sides: Mapping[str, Side], title: str | None) -> Table:
