@@ -26,7 +26,7 @@ SECONDS := 60
 help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' Makefile
 
-demo: $(READY) ## Train four workers behind home uplinks of 10 Mbit/s, tweed beside DDP on Gloo; write a report
+demo: $(READY) ## Train four workers behind home uplinks of 10 Mbit/s, tweed beside DDP on Gloo; report time and bytes to one accuracy
 	tweed train --task fashion-mnist --workers 4 --steps 64 --strategy local_top_k:8 --against ddp-gloo \
 		--network rate=10mbit --or-unshaped --fallback digits
 

@@ -29,6 +29,7 @@ from tweed.cadence import (
     Referee,
     StepDone,
     Stop,
+    Verdict,
 )
 from tweed.errors import UsageError
 
@@ -131,11 +132,15 @@ def test_every_step_exchanges_before_the_first_step() -> None:
     assert EveryStep().poll(EveryStep().start(), 0.0)[0] is Decision.EVERY_STEP
 
 
-def test_each_decision_says_what_and_why() -> None:
-    for decision in Decision:
-        what, why = decision.value.split(": ")
-        assert decision.exchange == what.startswith("exchange") and why
-        assert decision.silent == (what == "exchange in silence")
+def test_each_decision_has_its_action_and_its_reason() -> None:
+    assert (Decision.NEWS.exchange, Decision.NEWS.silent) == (True, False)
+    assert (Decision.NOTHING.exchange, Decision.NOTHING.silent) == (True, True)
+    assert (Decision.WAITING.exchange, Decision.WAITING.silent) == (False, False)
+    assert Decision.ENOUGH.reason == "the server has heard enough"
+    assert str(Decision.ENOUGH) == "exchange in silence: the server has heard enough"
+    assert str(Verdict.LISTEN) == "listen: what is unsaid may be too much"
+    assert [verdict.stop for verdict in Verdict] == [False, True, True, True]
+    assert len({decision.reason for decision in Decision}) == len(Decision)
 
 
 @pytest.mark.parametrize("every", [0, -1, 2.5, True, "8"])

@@ -106,12 +106,6 @@ def test_with_nothing_allowed_the_server_waits_for_all() -> None:
     assert referee.poll(state, 3, 1.0) is Verdict.ALL
 
 
-def test_a_verdict_says_what_and_why() -> None:
-    for verdict in Verdict:
-        what, why = verdict.value.split(": ")
-        assert verdict.stop == (what == "stop") and why
-
-
 @pytest.mark.parametrize("settings", [{}, {"share": -1.0}, {"share": 0.5, "history": Moves(0.1)}])
 def test_a_referee_has_one_test(settings: dict[str, object]) -> None:
     with pytest.raises(UsageError, match="either"):

@@ -10,7 +10,6 @@ import torch
 
 from tests.compress.table import SPEC, Speaker, gaussian
 from tests.compress.together import Together
-from tweed.chance import mixed
 from tweed.compress import (
     Chain,
     Entries,
@@ -28,25 +27,7 @@ from tweed.compress import (
     Threshold,
     TopK,
 )
-from tweed.compress.permutation import drawn
 from tweed.errors import StrategyError, UsageError
-
-
-@pytest.mark.parametrize("numel", [1, 2, 3, 5, 100, 1000, 4097])
-def test_lots_are_a_permutation(numel: int) -> None:
-    for key in range(20):
-        assert sorted(drawn(0, numel, numel, mixed(key)).tolist()) == list(range(numel))
-
-
-def test_every_pair_of_lots_is_drawn_equally_often() -> None:
-    numel, count, turns = 50, 10, 3_000
-    pairs = torch.zeros(numel, numel)
-    for key in range(turns):
-        lots = drawn(0, count, numel, mixed(key))
-        pairs[lots[:, None], lots[None]] += 1
-    mean = turns * count * (count - 1) / (numel * (numel - 1))
-    misses = (pairs[~torch.eye(numel, dtype=torch.bool)] - mean) / mean**0.5
-    assert 0.9 < float(misses.std()) < 1.1 and float(misses.abs().max()) < 5
 
 
 @pytest.mark.parametrize(

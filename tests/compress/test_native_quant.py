@@ -1,4 +1,4 @@
-"""Codes of a few bits: what they say, that nothing is lost beside them, and that chance is fair."""
+"""Codes of a few bits: what they say, and that nothing is lost beside them."""
 
 from __future__ import annotations
 
@@ -6,13 +6,12 @@ import dataclasses
 import itertools
 import math
 
-import numpy as np
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tweed.compress.native import chance, quant, quant_torch
+from tweed.compress.native import quant, quant_torch
 from tweed.compress.native.form import SCHEMES, Form
 from tweed.errors import UsageError
 
@@ -158,42 +157,6 @@ def test_slabs_of_the_torch_path_leave_no_seam(form: Form, monkeypatch: pytest.M
     again = torch.zeros_like(x)
     quant_torch.decode_add(again, *whole, form, 0)
     assert same_bits(said, again)
-
-
-def test_chance_is_fair_and_its_numbers_know_nothing_of_each_other() -> None:
-    """Bits, bytes, distances and keys, at five deviations; the numbers are fixed, so the outcome is."""
-    count = 1 << 18
-    drawn = chance.chance(KEY, 0, count).numpy()
-    bits = (drawn[:, None] >> np.arange(32)) & 1
-    five = 5 * 0.5 / math.sqrt(count)
-    assert np.abs(bits.mean(0) - 0.5).max() < five  # each bit is set half of the time
-    assert np.abs((bits[1:] == bits[:-1]).mean(0) - 0.5).max() < five  # whatever it was one number before
-    assert np.abs(np.corrcoef(bits.T) - np.eye(32)).max() < 2 * five  # and whatever the other bits are
-    for shift in (0, 8, 16, 24):
-        seen = np.bincount((drawn >> shift) & 255, minlength=256)
-        chi2 = ((seen - count / 256) ** 2 / (count / 256)).sum()
-        assert abs(chi2 - 255) < 5 * math.sqrt(2 * 255)
-    for apart in (1, 2, 3, 5, 7, 38, 48, 100, *(1 << power for power in range(3, 15))):  # nor at a distance
-        pairs = np.bincount((drawn[apart:] >> 26) * 64 + (drawn[:-apart] >> 26), minlength=4096)
-        expected = (count - apart) / 4096
-        assert abs(((pairs - expected) ** 2 / expected).sum() - 4095) < 5 * math.sqrt(2 * 4095)
-    for bit in range(64):  # keys that differ in one bit draw different numbers
-        other = chance.chance(KEY ^ (1 << bit), 0, 4096).numpy()
-        changed = ((other ^ drawn[:4096])[:, None] >> np.arange(32)) & 1
-        assert abs(changed.mean() - 0.5) < 0.02
-        assert abs(np.corrcoef(other, drawn[:4096])[0, 1]) < 5 / math.sqrt(4096)
-    assert len(np.unique(drawn)) == count
-
-
-def test_chance_does_not_depend_on_cuts_and_stays_what_it_is() -> None:
-    whole = chance.chance(KEY, 0, 1000)
-    assert torch.equal(torch.cat([chance.chance(KEY, 0, 333), chance.chance(KEY, 333, 667)]), whole)
-    assert float(chance.uniform(KEY, 0, 100_000).max()) < 1
-    assert whole[:4].tolist() == EXPECTED
-
-
-#: The first four numbers of KEY.
-EXPECTED = [2307067465, 1981887653, 3772253522, 1017617151]
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ import pytest
 
 from tweed.data import SETS, digits, fashion_mnist, get, load, shakespeare, sources
 from tweed.data.sources import Source, debian_package, python_source, reason
-from tweed.data.store import cache, checksum, keep
+from tweed.data.store import checksum, keep
 from tweed.errors import DataError, UsageError
 
 
@@ -90,15 +90,6 @@ def test_a_cache_that_cannot_be_written_is_named(made: ModuleType, folder: Path)
     folder.parent.parent.joinpath("data").write_text("in the way")
     with pytest.raises(DataError, match="TWEED_CACHE"):
         get("made")
-
-
-def test_cache_folder_follows_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("TWEED_CACHE", raising=False)
-    monkeypatch.setenv("XDG_CACHE_HOME", "/x")
-    assert cache() == Path("/x/tweed")
-    monkeypatch.delenv("XDG_CACHE_HOME")
-    monkeypatch.setenv("HOME", "/h")
-    assert cache() == Path("/h/.cache/tweed")
 
 
 def test_digits_are_always_there(folder: Path) -> None:

@@ -16,8 +16,10 @@ from tweed.errors import UsageError
 from tweed.report.page import notes, render, result
 from tweed.report.plots import ACCURACY, BYTES, LOSS, TIME, draw, points, svg
 from tweed.testbed import Counters
+from tweed.train.folder import FORMAT
 
 FACTS: dict[str, Any] = {
+    "format": FORMAT,
     "settings": {
         "task": "digits",
         "workers": 4,
@@ -46,6 +48,7 @@ def told(side: str, step: int, accuracy: float | None) -> dict[str, Any]:
         "loss": 2.0 / step,
         "samples_per_s": 640.0,
         "bytes_per_worker": step * 1_000_000,
+        "aside_bytes_per_worker": 0,
         "link_bytes_per_worker": step * 1_100_000,
         "waiting_s": 0.5 if side == "tweed" else None,
         "delivered": None,
@@ -94,16 +97,18 @@ def test_page_loads_nothing_from_elsewhere(page: Links) -> None:
     assert [link for link in page.loads if not link.startswith("#")] == []
 
 
-def test_page_has_four_plots_with_both_sides(page: Links) -> None:
+def test_page_has_its_plots_with_both_sides(page: Links) -> None:
     for title in (
+        "Time to this accuracy",
+        "Bytes to this accuracy",
         "Loss against time",
         "Accuracy against time",
         "Loss against bytes",
         "Accuracy against bytes",
     ):
         assert title in page.text
-    assert page.text.count("PyTorch DDP on Gloo") == 1 + 4
-    assert page.text.count("sent per worker (MB, computed)") == 2
+    assert page.text.count("PyTorch DDP on Gloo") == 2 + 6
+    assert page.text.count("sent per worker (MB, computed)") == 3
 
 
 def test_page_tells_settings_versions_machine_and_command(page: Links) -> None:
@@ -149,6 +154,7 @@ def test_notes_are_honest_about_host_and_network() -> None:
     assert "one host with 2 cores and so took turns" in words
     assert "not shaped by tweed" in words
     assert "computed" in words
+    assert "first broadcast of the model, the steps, and the exchange that ends them" in words
     assert "one after the other" in words
     alone = notes(FACTS | {"one_host": False}, 1)
     assert "torchrun" in alone[0]
@@ -175,12 +181,12 @@ def read(facts: dict[str, Any], figures: list[dict[str, Any]], links: list[dict[
 
 def test_a_shaped_network_is_in_the_head_and_on_every_plot() -> None:
     text = read(SHAPED, MEASURED, LINKS)
-    assert text.count("Network: 100 Mbit/s per worker, 0.1 % of packets lost, cubic") == 1 + 4
+    assert text.count("Network: 100 Mbit/s per worker, 0.1 % of packets lost, cubic") == 1 + 6
 
 
 def test_bytes_of_a_shaped_network_are_measured() -> None:
     text = read(SHAPED, MEASURED, LINKS)
-    assert text.count("sent per worker (MB, measured at its link)") == 2
+    assert text.count("sent per worker (MB, measured at its link)") == 3
     assert text.count("4.4 MB") == 2
     assert "computed" not in text
 
@@ -201,13 +207,13 @@ def test_bytes_that_went_round_are_told() -> None:
 
 def test_a_run_that_went_on_unshaped_is_marked_everywhere() -> None:
     text = read(UNSHAPED, FIGURES, [])
-    assert text.count("Network NOT shaped: none could be built here") == 1 + 4
+    assert text.count("Network NOT shaped: none could be built here") == 1 + 6
     assert "apt install nftables" in text
 
 
 def test_a_run_that_asked_for_no_network_says_so_on_every_plot() -> None:
-    assert read(FACTS, FIGURES, []).count("Network not shaped") == 1 + 4
-    assert read(FACTS | {"one_host": False}, FIGURES, []).count("Network not known") == 1 + 4
+    assert read(FACTS, FIGURES, []).count("Network not shaped") == 1 + 6
+    assert read(FACTS | {"one_host": False}, FIGURES, []).count("Network not known") == 1 + 6
 
 
 def test_a_run_without_figures_says_so() -> None:
@@ -224,4 +230,10 @@ def test_write_makes_one_file(tmp_path: Path) -> None:
 
 def test_a_folder_without_a_run_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="no run in"):
+        report.write(tmp_path)
+
+
+def test_a_run_that_counted_otherwise_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "run.json").write_text(json.dumps({key: FACTS[key] for key in FACTS if key != "format"}))
+    with pytest.raises(UsageError, match=f"has format 1, this tweed reads {FORMAT}"):
         report.write(tmp_path)

@@ -194,3 +194,27 @@ def test_killed_launcher_leaves_nothing_behind(tmp_path: Path) -> None:
         assert len(pids) == 3
         launcher.kill()
     assert gone(pids)
+
+
+IN_THE_BACKGROUND = """
+import os, signal
+from tweed.testbed import run_ranks
+
+def interrupted(rank, size):
+    try:
+        os.kill(os.getpid(), signal.SIGINT)
+    except KeyboardInterrupt:
+        return True
+    return False
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # as a shell starts a job with `&`
+    print(run_ranks(interrupted, 1))
+"""
+
+
+def test_ranks_take_interrupts_though_their_launcher_ignores_them(tmp_path: Path) -> None:
+    script = tmp_path / "launcher.py"
+    script.write_text(IN_THE_BACKGROUND)
+    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, check=True)
+    assert done.stdout == "[True]\n"

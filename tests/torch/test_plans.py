@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,14 +11,14 @@ import pytest
 from tweed.collective import NETWORK, ONE_HOST, Pick, Plan, fitted, plan, topology
 from tweed.errors import UsageError
 from tweed.testbed import run_ranks
-from tweed.torch.plans import stored
+from tweed.torch.options import Options
 
 
 def stored_plan(rank: int, size: int, store: str, text: str) -> str | None:
     """What a group says of its plan when it was given `text`."""
     import torch.distributed as dist
 
-    from tweed.torch import Options, plan_json
+    from tweed.torch import plan_json
 
     # Only rank 0 holds the plan: the others must receive it.
     options = Options(plan=text) if rank == 0 else None
@@ -44,7 +45,7 @@ def summed(rank: int, size: int, store: str, path: str) -> list[str]:
     import torch
     import torch.distributed as dist
 
-    from tweed.torch import Options, plan_json
+    from tweed.torch import plan_json
 
     options = Options(transport="tcp", plan=path if rank == 0 else None)
     dist.init_process_group(
@@ -80,8 +81,6 @@ def warned(rank: int, size: int, store: str, path: str) -> list[str]:
 
     import torch.distributed as dist
 
-    from tweed.torch import Options
-
     place = {"init_method": f"file://{store}", "rank": rank, "world_size": size}
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
@@ -100,8 +99,6 @@ def refusal(rank: int, size: int, store: str, path: str) -> str:
     """What a group says to a plan that it cannot use."""
     import torch.distributed as dist
 
-    from tweed.torch import Options
-
     options = Options(plan=path if rank == 0 else None)
     with pytest.raises(UsageError) as raised:
         dist.init_process_group(
@@ -117,9 +114,42 @@ def test_every_rank_hears_of_a_plan_that_cannot_be_used(tmp_path: Path) -> None:
 
 def test_a_plan_that_contradicts_what_is_asked_for_is_refused(tmp_path: Path) -> None:
     text = plan(2, ONE_HOST).to_json()
-    assert stored(text, {}) == Plan.from_json(text)
+    assert Options(plan=text).stored_plan() == Plan.from_json(text)
     with pytest.raises(UsageError, match="the plan has 'exchange' for all_reduce, but 'ring' was asked for"):
-        stored(text, {"all_reduce": "ring"})
+        Options(plan=text, schedule={"all_reduce": "ring"}).stored_plan()
     (tmp_path / "plan.json").write_text("[]")
     with pytest.raises(UsageError, match=r"plan\.json: this is not a plan"):
-        stored(str(tmp_path / "plan.json"), {})
+        Options(plan=str(tmp_path / "plan.json")).stored_plan()
+
+
+def kept_for_later_groups(rank: int, size: int, store: str, bindings: list[str]) -> list[object]:
+    """What is known of three groups of one name: with a plan, without, and of another backend."""
+    import torch.distributed as dist
+
+    from tweed.torch import groups, plan_json
+
+    told: list[object] = []
+    unusual = plan(size, ONE_HOST, {"all_reduce": "ring"}).to_json()
+    for number, binding in enumerate(bindings):
+        backend = "gloo" if binding == "gloo" else "tweed"
+        options = None if binding == "gloo" else Options(binding=binding, plan=None if number else unusual)  # type: ignore[arg-type]
+        place = {"init_method": f"file://{store}-{number}", "rank": rank, "world_size": size}
+        dist.init_process_group(backend, pg_options=options, **place)
+        name = dist.distributed_c10d._get_default_group().group_name
+        told.append((name, plan_json() == unusual, groups.kept(None) is None))
+        if backend == "gloo":
+            with pytest.raises(UsageError, match="not of the backend 'tweed'"):
+                groups.engine_group()
+        dist.destroy_process_group()
+    gc.collect()
+    return [*told, len(groups._kept)]
+
+
+@pytest.mark.parametrize("binding", ["native", "python"])
+def test_what_is_kept_of_a_group_goes_with_it(tmp_path: Path, binding: str) -> None:
+    bindings = [binding, binding, "gloo"]
+    for told in run_ranks(kept_for_later_groups, 2, str(tmp_path / "store"), bindings):
+        first, second, third, left = told
+        assert first[0] == second[0] == third[0]
+        assert (first[1:], second[1:], third[1:]) == ((True, False), (False, False), (False, True))
+        assert left == 0

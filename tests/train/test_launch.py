@@ -50,7 +50,7 @@ def end_state(folder: RunFolder, side: str) -> list[dict[str, Any]]:
     files = sorted((folder.checkpoints(side) / f"step-{STEPS:08d}").iterdir())
     states = [torch.load(file, weights_only=False) for file in files]
     for state in states:
-        del state["seconds"]
+        state["meter"] = state["meter"]["exchanged"]
         state["side"].get("stats", {}).pop("waiting_s", None)
     return states
 
@@ -74,7 +74,7 @@ def assert_equal(one: Any, other: Any) -> None:
 
 
 def scores(folder: RunFolder) -> list[tuple[Any, ...]]:
-    keys = ("side", "step", "loss", "test_loss", "accuracy", "bytes_per_worker")
+    keys = ("side", "step", "loss", "test_loss", "accuracy", "bytes_per_worker", "aside_bytes_per_worker")
     return [tuple(told[key] for key in keys) for told in folder.figures()]
 
 
@@ -85,6 +85,11 @@ def test_both_sides_learn_the_same_at_two_ranks(tmp_path: Path, backend: str) ->
     ours, theirs = (end_state(folder, side) for side in settings.sides)
     assert_equal([state["model"] for state in ours], [state["model"] for state in theirs])
     assert_equal(ours[0]["model"], ours[1]["model"])
+    sent = [
+        [told["bytes_per_worker"] for told in folder.figures() if told["side"] == side]
+        for side in settings.sides
+    ]
+    assert sent[0] == pytest.approx(sent[1], rel=1e-3)  # the first broadcast counts at both; ours has padding
     last = folder.figures()[-1]
     assert last["accuracy"] > 0.3
     assert last["samples"] == STEPS * 2 * 16

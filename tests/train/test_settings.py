@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 from typing import Any
@@ -203,6 +204,14 @@ class TestBegin:
         begin(Request({"task": "digits", "steps": 9}, name="a"), tmp_path, lambda line: None)
         with pytest.raises(UsageError, match="steps was 9, not 8"):
             begin(Request({"steps": 8}, name="a", resume=True), tmp_path, lambda line: None)
+
+    def test_resume_refuses_a_run_of_another_version(self, tmp_path: Path) -> None:
+        _, folder = begin(Request({"task": "digits"}, name="a"), tmp_path, lambda line: None)
+        facts = folder.facts()
+        del facts["format"]
+        (folder.path / "run.json").write_text(json.dumps(facts))
+        with pytest.raises(UsageError, match="has format 1, this tweed reads 2: time and bytes were counted"):
+            begin(Request({}, name="a", resume=True), tmp_path, lambda line: None)
 
     def test_resume_needs_a_run(self, tmp_path: Path) -> None:
         with pytest.raises(UsageError, match="no run to resume"):

@@ -46,6 +46,6 @@ def own_group(strategy: Strategy, group: dist.ProcessGroup | None) -> dist.Proce
 
 def lossy(group: dist.ProcessGroup | None) -> Lossy:
     """The engine's side of a group that `own_group` made."""
-    from tweed.torch.backend import engine_group
+    from tweed.torch.groups import engine_group
 
     return cast(Lossy, engine_group(group))

@@ -7,6 +7,7 @@ Beside the cadences: `outer` (what becomes of a round's mean movement), `moves` 
 from __future__ import annotations
 
 from tweed.cadence.base import (
+    Action,
     Cadence,
     Decision,
     Enough,
@@ -29,6 +30,7 @@ from tweed.cadence.referee import Referee, Verdict
 from tweed.cadence.timers import Timer
 
 __all__ = [
+    "Action",
     "Cadence",
     "Decision",
     "Enough",

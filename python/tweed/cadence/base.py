@@ -87,34 +87,54 @@ class Enough:
 Event = Joined | StepDone | Ready | Stop | Opened | Heard | Enough
 
 
-class Decision(Enum):
-    """Talk now or keep going alone, and why. The value is the text for people."""
+class Action(Enum):
+    """What a rank does now. The value is the text for people."""
 
-    EVERY_STEP = "exchange: this cadence exchanges every step"
-    ROUND_FULL = "exchange: the round of local steps is full"
-    LAST_ROUND = "exchange: the round is open, but one model is needed now"
-    NEWS = "exchange: what this rank has to say has changed enough"
-    DRAWN = "exchange: the lot fell on this rank"
-    RANG = "exchange: this rank's time has come"
-    ASKED = "exchange: the server has stopped, but this rank has more to say than it may leave out"
-    NO_NEWS = "exchange in silence: what this rank has to say has changed too little"
-    NOT_DRAWN = "exchange in silence: the lot fell on others"
-    NOTHING = "exchange in silence: this rank has nothing to say"
-    ENOUGH = "exchange in silence: the server has heard enough"
-    WAITING = "keep going: this rank's time has not come"
-    UNMEASURED = "keep going: what there is to say has not been measured"
-    ROUND_OPEN = "keep going: the round of local steps is not full"
-    AGREED = "keep going: nothing is new since the last exchange"
+    EXCHANGE = "exchange"
+    EXCHANGE_SILENTLY = "exchange in silence"
+    KEEP_GOING = "keep going"
+
+
+class Decision(Enum):
+    """Talk now or keep going alone, and why. `str` gives both as a text for people.
+
+    Attributes:
+      action: what this rank does.
+      reason: why, in words.
+    """
+
+    EVERY_STEP = Action.EXCHANGE, "this cadence exchanges every step"
+    ROUND_FULL = Action.EXCHANGE, "the round of local steps is full"
+    LAST_ROUND = Action.EXCHANGE, "the round is open, but one model is needed now"
+    NEWS = Action.EXCHANGE, "what this rank has to say has changed enough"
+    DRAWN = Action.EXCHANGE, "the lot fell on this rank"
+    RANG = Action.EXCHANGE, "this rank's time has come"
+    ASKED = Action.EXCHANGE, "the server has stopped, but this rank has more to say than it may leave out"
+    NO_NEWS = Action.EXCHANGE_SILENTLY, "what this rank has to say has changed too little"
+    NOT_DRAWN = Action.EXCHANGE_SILENTLY, "the lot fell on others"
+    NOTHING = Action.EXCHANGE_SILENTLY, "this rank has nothing to say"
+    ENOUGH = Action.EXCHANGE_SILENTLY, "the server has heard enough"
+    WAITING = Action.KEEP_GOING, "this rank's time has not come"
+    UNMEASURED = Action.KEEP_GOING, "what there is to say has not been measured"
+    ROUND_OPEN = Action.KEEP_GOING, "the round of local steps is not full"
+    AGREED = Action.KEEP_GOING, "nothing is new since the last exchange"
+
+    def __init__(self, action: Action, reason: str) -> None:
+        self.action = action
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return f"{self.action.value}: {self.reason}"
 
     @property
     def exchange(self) -> bool:
         """True: every rank exchanges now."""
-        return self.value.startswith("exchange")
+        return self.action is not Action.KEEP_GOING
 
     @property
     def silent(self) -> bool:
         """True: this rank takes part in the exchange and contributes nothing."""
-        return self.value.startswith("exchange in silence")
+        return self.action is Action.EXCHANGE_SILENTLY
 
 
 @runtime_checkable

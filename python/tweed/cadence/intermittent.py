@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from tweed.cadence.base import Decision, Event, Joined, StepDone, Stop
-from tweed.chance import uniform
 from tweed.errors import UsageError
+from tweed.rng import uniform
 
 
 @dataclass(frozen=True, slots=True)

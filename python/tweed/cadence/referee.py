@@ -13,19 +13,27 @@ from tweed.errors import UsageError
 
 
 class Verdict(Enum):
-    """Go on listening or stop, and why. The value is the text for people."""
+    """Go on listening or stop, and why. `str` gives both as a text for people.
 
-    LISTEN = "listen: what is unsaid may be too much"
-    ALL = "stop: all have ended the iteration"
+    Attributes:
+      stop: the server tells all that it has heard enough.
+      reason: why, in words.
+    """
+
+    LISTEN = False, "what is unsaid may be too much"
+    ALL = True, "all have ended the iteration"
     SHORT = (
-        "stop: what is unsaid is short enough, for longer things would have been heard before the last one"
+        True,
+        "what is unsaid is short enough, for longer things would have been heard before the last one",
     )
-    LATE = "stop: what is unsaid is short enough, for longer things would have been heard by now"
+    LATE = True, "what is unsaid is short enough, for longer things would have been heard by now"
 
-    @property
-    def stop(self) -> bool:
-        """True: the server tells all that it has heard enough."""
-        return self.value.startswith("stop")
+    def __init__(self, stop: bool, reason: str) -> None:
+        self.stop = stop
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return f"{'stop' if self.stop else 'listen'}: {self.reason}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,8 +12,9 @@ app = typer.Typer(help="Data sets for the training tasks.", no_args_is_help=True
 @app.command("list")
 def show() -> None:
     """List the data sets, and which are in the cache."""
-    from tweed.data import SETS, cache
+    from tweed.data import SETS
     from tweed.data.store import damage
+    from tweed.files import cache
 
     for name, entry in SETS.items():
         wrong = damage(cache() / "data" / name, entry.FILES)

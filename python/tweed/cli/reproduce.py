@@ -34,8 +34,8 @@ def reproduce(
 
 
 def _folder(name: str, resume: bool, settings: dict[str, object]) -> Path:
-    from tweed.data.store import write_whole
     from tweed.errors import UsageError
+    from tweed.files import write_atomic
     from tweed.train.folder import machine
 
     folder = RUNS / name
@@ -48,18 +48,19 @@ def _folder(name: str, resume: bool, settings: dict[str, object]) -> Path:
         raise UsageError(f"{folder} is there already: --resume goes on with it, another --run starts anew")
     folder.mkdir(parents=True, exist_ok=True)
     told = machine() | {"settings": settings, "command": shlex.join(["tweed", *sys.argv[1:]])}
-    write_whole(facts, json.dumps(told, indent=2).encode())
+    write_atomic(facts, json.dumps(told, indent=2))
     return folder
 
 
 def _report(folder: Path, notes: object, name: str, page: Path | None) -> Path:
+    from tweed.files import write_atomic
     from tweed.report import study
     from tweed.systems import Notes, system
 
     assert isinstance(notes, Notes)
     found = system(name).study(notes.lines)
     path = folder / "report.html"
-    path.write_text(study.page(found, json.loads((folder / "run.json").read_text())), encoding="utf-8")
+    write_atomic(path, study.page(found, json.loads((folder / "run.json").read_text())))
     if page is not None:
         study.put_in(page, found)
     return path

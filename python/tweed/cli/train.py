@@ -134,9 +134,10 @@ def _head(console: Console, settings: Settings, folder: RunFolder) -> None:
 
 def _finish(console: Console, settings: Settings, folder: RunFolder) -> None:
     from tweed import report
-    from tweed.train.display import summary
+    from tweed.train.results import by_side, summary
 
-    console.print(summary(settings, folder.figures()))
+    for table in summary(by_side(settings.sides, folder.figures())):
+        console.print(table)
     for finding in folder.findings():
         console.print(f"Something is wrong with the network: {finding}", soft_wrap=True, highlight=False)
     console.print(f"Report: {report.write(folder.path)}", soft_wrap=True, highlight=False)

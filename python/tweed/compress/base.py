@@ -30,7 +30,7 @@ from collections.abc import Generator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar, runtime_checkable
 
-from tweed.chance import mixed
+from tweed.rng import splitmix64
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -87,11 +87,11 @@ class Turn:
 
     def shared(self, seed: int) -> int:
         """A 64-bit key, equal on all ranks, another one for each step and slot."""
-        return mixed(mixed(mixed(seed) ^ self.step) ^ self.slot)
+        return splitmix64(splitmix64(splitmix64(seed) ^ self.step) ^ self.slot)
 
     def own(self, seed: int) -> int:
         """A 64-bit key, another one for each rank, step and slot."""
-        return mixed(self.shared(seed) ^ (self.rank + 1))
+        return splitmix64(self.shared(seed) ^ (self.rank + 1))
 
 
 @runtime_checkable

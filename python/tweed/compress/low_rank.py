@@ -115,10 +115,10 @@ class LowRank:
     def _right(self, state: Warm, turn: Turn, matrices: Sequence[Part], like: Tensor) -> Tensor:
         import torch
 
-        from tweed.compress.native.chance import uniform
+        from tweed.rng import uniforms
 
         count = sum(part.columns * part.rank for part in matrices)
-        lots = uniform(turn.shared(self.seed), 0, count, like.device).sub_(0.5)
+        lots = uniforms(turn.shared(self.seed), 0, count, like.device).sub_(0.5)
         if not self.warm or state.right is None:
             return lots
         right = state.right.to(like.device)

@@ -7,11 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
-from tweed.chance import mixed
 from tweed.compress.base import Spec, Turn
 from tweed.compress.packet import Numbers
-from tweed.compress.permutation import drawn
 from tweed.errors import UsageError
+from tweed.rng import permutation, splitmix64
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -160,17 +159,22 @@ class RandomBlocks:
         if self.block is None:
             return Regions([region for region in self._of_tensors(turn.spec, key) if region.numel])
         count = -(-turn.spec.numel // self.block)
-        return Blocks(self.block, drawn(*_part(count, self.ratio, mixed(key)), count, key, value.device))
+        return Blocks(
+            self.block, permutation(*_part(count, self.ratio, splitmix64(key)), count, key, value.device)
+        )
 
     def _of_tensors(self, spec: Spec, key: int) -> list[Region]:
         regions, offset = [], 0
         for shape, size in zip(spec.shapes, spec.sizes, strict=True):
-            key = mixed(key)
+            key = splitmix64(key)
             if key % self.tensors == 0 and size:
                 rows, columns = (*shape, 1, 1)[:2]
                 seen = (rows, columns, size // (rows * columns))
                 row_parts = self.ratio // (self.tensors * self.columns)
-                across = _part(rows, row_parts, mixed(key ^ 1)), _part(columns, self.columns, mixed(key ^ 2))
+                across = (
+                    _part(rows, row_parts, splitmix64(key ^ 1)),
+                    _part(columns, self.columns, splitmix64(key ^ 2)),
+                )
                 regions.append(Region(offset, seen, *across))
             offset += size
         return regions

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from tweed.compress.base import Spec, Turn
 from tweed.compress.density import check_density, count_of
 from tweed.compress.packet import Numbers
-from tweed.compress.permutation import drawn
+from tweed.rng import permutation
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -59,7 +59,7 @@ class RandomK:
         if error is not None:
             value = error.add_(value)
         count = count_of(self.density, value.numel())
-        indices = drawn(0, count, value.numel(), turn.shared(self.seed), value.device)
+        indices = permutation(0, count, value.numel(), turn.shared(self.seed), value.device)
         said = value[indices]
         if self.scaled and count:
             said = said.mul_(value.numel() / count).clamp_(-_LARGEST, _LARGEST)

@@ -8,6 +8,5 @@ from __future__ import annotations
 from tweed.data.arrays import Arrays, Split
 from tweed.data.partition import Partition, deal
 from tweed.data.sets import SETS, get, load
-from tweed.data.store import cache
 
-__all__ = ["SETS", "Arrays", "Partition", "Split", "cache", "deal", "get", "load"]
+__all__ = ["SETS", "Arrays", "Partition", "Split", "deal", "get", "load"]

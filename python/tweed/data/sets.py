@@ -9,8 +9,9 @@ from types import ModuleType
 from tweed.data import digits, fashion_mnist, shakespeare
 from tweed.data.arrays import Arrays
 from tweed.data.sources import FAILURES, Source, reason
-from tweed.data.store import cache, checksum, damage, keep, read
+from tweed.data.store import checksum, damage, keep, read
 from tweed.errors import DataError, UsageError
+from tweed.files import cache
 
 #: A set is a module with `ABOUT`, `FILES` (name to known checksums), `SOURCES`, `ADVICE` and `arrays(files)`.
 SETS: dict[str, ModuleType] = {

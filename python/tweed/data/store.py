@@ -1,9 +1,8 @@
-"""The cache of data sets: files that are there whole and undamaged, or not there."""
+"""Files of data sets in the cache: there whole and undamaged, or not there."""
 
 from __future__ import annotations
 
 import hashlib
-import os
 from collections.abc import Collection, Mapping
 from pathlib import Path
 
@@ -11,13 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tweed.errors import DataError
-
-
-def cache() -> Path:
-    """Folder of the cache: TWEED_CACHE, or `tweed` in XDG_CACHE_HOME or in ~/.cache. It need not exist."""
-    if own := os.environ.get("TWEED_CACHE"):
-        return Path(own)
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tweed"
+from tweed.files import write_atomic
 
 
 def checksum(content: bytes | memoryview) -> str:
@@ -50,30 +43,7 @@ def keep(folder: Path, contents: Mapping[str, bytes]) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for name, content in contents.items():
-            write_whole(folder / name, content)
+            write_atomic(folder / name, content)
     except OSError as error:
         advice = "set TWEED_CACHE to a folder that can be written to"
         raise DataError(f"cannot write to the cache {folder}: {error}; {advice}") from error
-
-
-def write_whole(path: Path, content: bytes) -> None:
-    """Writes a file so that whoever looks sees the old content or the new one, even after a crash."""
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        with draft.open("wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        draft.replace(path)
-        _sync(path.parent)
-    finally:
-        draft.unlink(missing_ok=True)
-
-
-def _sync(folder: Path) -> None:
-    """Makes the names in `folder` survive a crash."""
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from tweed.report.plots import BYTES, LINK_BYTES, Quantity, Side
+from tweed.report.plots import BYTES, LINK_BYTES, Quantity
 from tweed.testbed import Counters, Network
+from tweed.train.results import Side
 
 
 def words(facts: Mapping[str, Any]) -> str:
@@ -25,12 +26,6 @@ def words(facts: Mapping[str, Any]) -> str:
 def sent(facts: Mapping[str, Any]) -> Quantity:
     """What stands for the bytes sent: measured in a testbed, elsewhere computed."""
     return LINK_BYTES if _asked(facts) else BYTES
-
-
-def sent_bytes(told: Mapping[str, Any]) -> float:
-    """The same of one line of figures."""
-    measured = told[LINK_BYTES.key]
-    return float(told[BYTES.key] if measured is None else measured)
 
 
 def notes(facts: Mapping[str, Any], links: Side) -> list[str]:
@@ -55,11 +50,12 @@ _HUB = (
 )
 _COMPUTED = (
     "Bytes sent are computed, by the same rule for every side: 2 (N − 1) / N of the buffers that went "
-    "into all-reduces, which is what a ring sends. Headers and retransmissions are not in them."
+    "into all-reduces, which is what a ring sends, and half of that of broadcasts. Headers and "
+    "retransmissions are not in them."
 )
 _MEASURED = (
-    "Bytes sent are what the workers' links have counted, mean over workers: all that left them, with "
-    "headers, retransmissions, evaluations and checkpoints."
+    "Bytes sent are what the workers' links have counted in training, mean over workers: all that left "
+    "them, with headers and retransmissions."
 )
 
 

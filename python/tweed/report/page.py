@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tweed.errors import UsageError
+from tweed.files import write_atomic
 from tweed.report import network
-from tweed.report.plots import ACCURACY, LOSS, TIME, Quantity, Side, draw, svg
+from tweed.report.plots import ACCURACY, LOSS, TIME, Quantity, draw, svg
+from tweed.train.folder import RunFolder
+from tweed.train.results import Reached, Side, by_side, reached, sent
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -24,22 +25,14 @@ def write(folder: Path) -> Path:
 
     Returns: the path of the report. It is one file, without links to others.
 
-    Raises: UsageError if there is no run in `folder`.
+    Raises: UsageError if there is no run in `folder`, or one of another version of tweed.
 
     Cost: about a second, for the import of matplotlib.
     """
-    if not (folder / "run.json").exists():
-        raise UsageError(f"there is no run in {folder}: it has no run.json")
-    facts = json.loads((folder / "run.json").read_text())
-    figures, links = (_lines(folder / name) for name in ("metrics.jsonl", "links.jsonl"))
-    page = render(folder.name, facts, figures, links)
+    run = RunFolder(folder)
     path = folder / "report.html"
-    path.write_text(page, encoding="utf-8")
+    write_atomic(path, render(folder.name, run.facts(), run.figures(), run.link_lines()))
     return path
-
-
-def _lines(path: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 
 def render(name: str, facts: Mapping[str, Any], figures: Side, links: Side = ()) -> str:
@@ -51,10 +44,8 @@ def render(name: str, facts: Mapping[str, Any], figures: Side, links: Side = ())
       figures: lines of `metrics.jsonl`.
       links: lines of `links.jsonl`.
     """
-    sides = {
-        title: [told for told in figures if told["side"] == label] for label, title in facts["sides"].items()
-    }
-    sides = {title: told for title, told in sides.items() if told}
+    sides = by_side(facts["sides"], figures)
+    same = reached(sides)
     return (
         environment()
         .get_template("report.html")
@@ -63,6 +54,7 @@ def render(name: str, facts: Mapping[str, Any], figures: Side, links: Side = ())
             facts=facts,
             results=[result(title, side) for title, side in sides.items()],
             plots=_plots(facts, sides) if sides else {},
+            same=None if same is None else _at_same_accuracy(facts, same),
             network=network.words(facts),
             notes=[*notes(facts, len(sides), links), *filter(None, map(compression, sides.values()))],
         )
@@ -93,8 +85,22 @@ def _plots(facts: Mapping[str, Any], sides: Mapping[str, Side]) -> dict[str, str
     return {title: svg(draw(sides, x, y, network.words(facts))) for title, (x, y) in plots.items()}
 
 
+def _at_same_accuracy(facts: Mapping[str, Any], same: Reached) -> dict[str, Any]:
+    """The part of the page for what sides took to the same accuracy: its level, table and plots."""
+    words = network.words(facts)
+    plots = {"Time": TIME, "Bytes": network.sent(facts)}
+    return {
+        "accuracy": f"{same.accuracy:.2%}",
+        "results": [result(title, side) for title, side in same.sides.items()],
+        "plots": {
+            f"{title} to this accuracy": svg(draw(same.sides, x, ACCURACY, words, same.accuracy))
+            for title, x in plots.items()
+        },
+    }
+
+
 def result(title: str, side: Side) -> dict[str, str]:
-    """A row of the table of results: the last figures of a side, in words."""
+    """A row of a table of results: the last figures of a side, in words."""
     last = side[-1]
     waited = last["waiting_s"]
     return {
@@ -104,7 +110,7 @@ def result(title: str, side: Side) -> dict[str, str]:
         "test loss": _or_dash(last["test_loss"], "{:.4f}"),
         "training time": f"{last['seconds']:.1f} s",
         "samples/s": f"{last['samples'] / max(last['seconds'], 1e-9):,.0f}",
-        "sent per worker": f"{network.sent_bytes(last) / 1e6:,.1f} MB",
+        "sent per worker": f"{sent(last) / 1e6:,.1f} MB",
         "waited on the network": "not told" if waited is None else f"{waited:.1f} s",
         "delivered": "all" if last["delivered"] is None else f"{min(last['delivered']):.2%} or more per rank",
     }
@@ -120,13 +126,21 @@ def notes(facts: Mapping[str, Any], sides: int, links: Side = ()) -> list[str]:
     said = [
         _where(facts["one_host"], settings["workers"], machine["cores"]),
         *network.notes(facts, links),
-        "Training time is rank 0's, in training steps alone. Evaluations and checkpoints are left out.",
+        _COUNTED,
         f"Accuracy and test loss are over the first {facts['test_samples']:,} test samples.",
     ]
     if sides > 1:
         said.append("The sides ran one after the other, with the same seed, batches and learning rates.")
         said.append("DDP keeps no count of the time it waits on the network.")
+        said.append("Accuracy is known at evaluations only: a side may have had it somewhat earlier.")
     return said
+
+
+_COUNTED = (
+    "Training is the first broadcast of the model, the steps, and the exchange that ends them. Time (rank "
+    "0's), waiting and bytes are of these alone: evaluations, with the averages that they need, and "
+    "checkpoints are left out."
+)
 
 
 def compression(side: Side) -> str | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -11,8 +11,7 @@ from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-#: One side's figures in order, each as in `metrics.jsonl`.
-Side = Sequence[Mapping[str, Any]]
+from tweed.train.results import Side
 
 #: Colour, line and marker by place: ours first. Told apart without colours too.
 STYLES = [("#0b6e6e", "-", "o"), ("#d1603d", "--", "s")]
@@ -61,18 +60,23 @@ def points(side: Side, x: Quantity, y: Quantity) -> tuple[list[float], list[floa
     return [told[x.key] * x.scale for told in both], [told[y.key] * y.scale for told in both]
 
 
-def draw(sides: Mapping[str, Side], x: Quantity, y: Quantity, network: str) -> Figure:
+def draw(
+    sides: Mapping[str, Side], x: Quantity, y: Quantity, network: str, level: float | None = None
+) -> Figure:
     """One plot.
 
     Args:
       sides: figures by the side's title; at most two sides, ours first.
       network: the one that they ran over, in words.
+      level: of `y`, to be marked across the plot.
     """
     with rc_context(LOOK):
         figure = Figure(figsize=(5.6, 3.5), layout="constrained")
         axes = figure.subplots()
         for (title, side), style in zip(sides.items(), STYLES, strict=False):
             _line(axes, points(side, x, y), title, style)
+        if level is not None:
+            axes.axhline(level * y.scale, color="#8a8a8a", linewidth=1, linestyle=":")
         axes.set_xlabel(x.label)
         axes.set_ylabel(y.label)
         axes.set_xlim(left=0)

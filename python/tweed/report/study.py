@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tweed.errors import UsageError
+from tweed.files import write_atomic
 
 _BEGIN, _END = "<!-- figures: begin -->", "<!-- figures: end -->"
 
@@ -102,7 +103,7 @@ def put_in(path: Path, study: Study) -> None:
     if not begin or not end:
         raise UsageError(f"{path} has no {_BEGIN} with {_END} after it: nothing says where figures go")
     text = markdown(study, path.stem)
-    path.write_text(f"{before}{_BEGIN}\n{text}{_END}{after}", encoding="utf-8")
+    write_atomic(path, f"{before}{_BEGIN}\n{text}{_END}{after}")
     for section in study.sections:
         for plot in section.plots:
-            (path.parent / f"{path.stem}-{plot.name}.svg").write_text(plot.svg + "\n", encoding="utf-8")
+            write_atomic(path.parent / f"{path.stem}-{plot.name}.svg", plot.svg + "\n")

@@ -18,7 +18,7 @@ from enum import IntEnum
 from typing import NamedTuple
 
 from tweed.cadence import Decision, Enough, Heard, Joined, Ordered, Ready, StepDone
-from tweed.chance import uniform
+from tweed.rng import uniform
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tweed.chance import uniform
 from tweed.errors import UsageError
+from tweed.rng import uniform
 
 
 def stragglers(ranks: int, *, share: float, factor: float, seed: int) -> dict[int, float]:

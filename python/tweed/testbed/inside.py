@@ -119,7 +119,7 @@ def enter(door: Connection, task: Task) -> NoReturn:
     _door = door
     _die_with_server()
     os.setpgid(0, 0)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+    _take_interrupts()
     os.environ.clear()
     os.environ.update(task.environment)
     faulthandler.enable()
@@ -131,6 +131,15 @@ def enter(door: Connection, task: Task) -> NoReturn:
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(0)  # the result is out; threads of libraries may not hold the process up
+
+
+def _take_interrupts() -> None:
+    """Lets SIGINT raise KeyboardInterrupt here, whatever this process inherited.
+
+    A shell starts background jobs with SIGINT ignored, and the fork server is started with it blocked.
+    """
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
 
 
 def _die_with_server() -> None:

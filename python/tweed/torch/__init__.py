@@ -10,10 +10,10 @@ import os
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from tweed.torch.groups import plan_json as plan_json
     from tweed.torch.hooks import compression as compression
     from tweed.torch.memory import empty as empty
     from tweed.torch.options import Options as Options
-    from tweed.torch.plans import plan_json as plan_json
     from tweed.torch.sharded import sharded_compression as sharded_compression
 
 __all__ = ["Options", "compression", "empty", "plan_json", "register", "sharded_compression"]
@@ -58,7 +58,7 @@ def __getattr__(name: str) -> object:
 
         return empty
     if name == "plan_json":
-        from tweed.torch.plans import plan_json
+        from tweed.torch.groups import plan_json
 
         return plan_json
     if name == "compression":

@@ -9,21 +9,17 @@ from typing import TYPE_CHECKING, Any
 
 from tweed import metrics
 from tweed.errors import UsageError
+from tweed.torch.groups import Kept, keep
 from tweed.torch.meeting import Place
 from tweed.torch.node import node
 from tweed.torch.options import Options
 from tweed.torch.output import say
-from tweed.torch.plans import remember
 from tweed.torch.rendezvous import join
 
 if TYPE_CHECKING:
-    import torch.distributed as dist
-
-    from tweed._core import Group, Losses
+    from tweed._core import Group
 
 log = logging.getLogger("tweed")
-
-_losses: dict[str, Losses] = {}
 
 
 def create(given: Any, pg_options: object) -> object:
@@ -45,8 +41,7 @@ def create(given: Any, pg_options: object) -> object:
     place = Place(given.store, given.group_id, given.group_rank, given.group_size, given.timeout, ranks)
     group, terms = join(node(options), place, options)
     check_links(options, group.links)
-    remember(place.name, terms.plan)
-    _losses[place.name] = group.losses()
+    keep(given.store, Kept(terms.plan, group.losses()))
     metrics.publish(group.metrics(), options.metrics_options())
     if place.rank == 0:
         log.info("group %s: %d ranks; %s", place.name, place.size, group.describe())
@@ -57,23 +52,6 @@ def create(given: Any, pg_options: object) -> object:
 
         return PythonGroup(group, given)
     return _make_native(group, given)
-
-
-def engine_group(group: dist.ProcessGroup | None = None) -> Losses:
-    """The engine's side of a process group: what must stay whole, and what was lost.
-
-    Args:
-      group: of the backend "tweed"; `None`: the default group.
-
-    Raises:
-      UsageError: the group is of another backend.
-    """
-    import torch.distributed as dist
-
-    name = (group or dist.distributed_c10d._get_default_group()).group_name
-    if name not in _losses:
-        raise UsageError(f"group {name!r} is not of the backend 'tweed'; make it with backend=\"tweed\"")
-    return _losses[name]
 
 
 @functools.cache

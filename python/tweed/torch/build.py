@@ -1,9 +1,9 @@
 """Compiles the C++ backend at first use, and keeps it.
 
 One shared object per torch version, Python version and digest of the sources lies in the user's cache
-directory (`TWEED_CACHE`, else `XDG_CACHE_HOME/tweed`, else `~/.cache/tweed`). It is written elsewhere and
-renamed when it is complete, so an interrupted compilation leaves nothing behind that could be loaded. Ranks
-that start together wait for the one that compiles.
+directory (`TWEED_CACHE`, else `XDG_CACHE_HOME/tweed`, else `~/.cache/tweed`). It is compiled elsewhere, so an
+interrupted compilation leaves nothing behind that could be loaded. Ranks that start together wait for the one
+that compiles.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from tweed.files import cache, write_atomic
 from tweed.torch.output import say
 
 SOURCES = Path(__file__).parent / "csrc"
@@ -70,15 +71,7 @@ def build() -> Path:
 
 def where() -> Path:
     """Where the backend of this torch and these sources lies once it is compiled. Does not import torch."""
-    return cache_directory() / f"torch-{torch_version().__version__}-{_digest()}" / f"{NAME}.so"
-
-
-def cache_directory() -> Path:
-    """Where compiled backends lie; not made by this call."""
-    if given := os.environ.get("TWEED_CACHE"):
-        return Path(given) / "torch"
-    base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "tweed" / "torch"
+    return cache() / "torch" / f"torch-{torch_version().__version__}-{_digest()}" / f"{NAME}.so"
 
 
 @functools.cache
@@ -155,12 +148,12 @@ def _locked(path: Path) -> Iterator[None]:
 def _compile(target: Path) -> None:
     name = compiler()
     say(f"compiling the backend for torch {torch_version().__version__} with {name} (once, about 20 s) ...")
-    with tempfile.TemporaryDirectory(dir=target.parent) as scratch:
+    with tempfile.TemporaryDirectory() as scratch:
         output = Path(scratch) / target.name
         done = _run(command(name, output))
         if done.returncode != 0:
             raise CannotCompile(f"{name} failed: {_first_error(done.stderr)}")
-        output.replace(target)
+        write_atomic(target, output.read_bytes())
 
 
 def _run(words: list[str]) -> subprocess.CompletedProcess[str]:

@@ -6,8 +6,10 @@ import math
 import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
 from typing import Any, Literal
 
+from tweed.collective import Plan
 from tweed.errors import UsageError
 from tweed.metrics.options import EVERY_S, MetricsOptions
 from tweed.transport.ltp import Ltp
@@ -122,6 +124,26 @@ class Options:
         reductions = ("all_reduce", "reduce_scatter", "reduce")
         return {**({} if needed is None else dict.fromkeys(reductions, needed)), **self.schedule}
 
+    def stored_plan(self) -> Plan | None:
+        """The plan that was given; None without one.
+
+        Raises:
+          UsageError: there is no such file, it is no plan, or it has other builders than those asked for.
+        """
+        if not self.plan:
+            return None
+        found = Plan.from_json(self.plan) if self.plan.lstrip().startswith("{") else _in_file(self.plan)
+        overrules = self.overrules()
+        for pick in found.picks:
+            asked = overrules.get(pick.collective, pick.builder)
+            if asked != pick.builder:
+                raise UsageError(
+                    f"the plan has '{pick.builder}' for {pick.collective}, but '{asked}' was asked for (by "
+                    "schedule=, by a server, or by transport 'ltp'); leave the plan away, or what it "
+                    "contradicts"
+                )
+        return found
+
     def terms(self) -> dict[str, Any]:
         """What all ranks of a group must have been given alike, for comparison."""
         return {"server": self.server, "ltp": None if self.ltp is None else asdict(self.ltp)}
@@ -130,6 +152,17 @@ class Options:
         """What it says of metrics. Raises: UsageError for what cannot be, or if a package is missing."""
         every_s = EVERY_S if self.metrics is None else self.metrics
         return MetricsOptions(every_s, self.prometheus, self.tensorboard)
+
+
+def _in_file(path: str) -> Plan:
+    try:
+        return Plan.from_json(Path(path).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UsageError(
+            f"the plan {path} cannot be read: {error.strerror}; `tweed plan` makes one with --out"
+        ) from error
+    except (UsageError, UnicodeDecodeError) as error:
+        raise UsageError(f"{path}: {error}") from None
 
 
 def _read(name: str, env: Mapping[str, str]) -> object:

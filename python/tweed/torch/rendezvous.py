@@ -25,7 +25,6 @@ from tweed.errors import PeerLost, TweedError, UsageError
 from tweed.torch.measure import agree
 from tweed.torch.meeting import Meeting, Place, Renewed, prefix
 from tweed.torch.options import Options
-from tweed.torch.plans import stored
 from tweed.torch.process import Process
 
 if TYPE_CHECKING:
@@ -235,14 +234,13 @@ def _choose(cards: Sequence[bytes], place: Place, options: Options) -> Terms:
 
 def _stored(ranks: int, place: Place, options: Options) -> tuple[Plan | None, str]:
     """The plan that was given, if it is for so many ranks; and what is wrong with it, for all to hear."""
-    if not options.plan:
-        return None, ""
     try:
-        found = stored(options.plan, options.overrules())
-        found.rows()
+        found = options.stored_plan()
+        if found is not None:
+            found.rows()
     except TweedError as error:
         return None, f"rank 0 was given a plan that cannot be used: {error}"
-    if found.ranks == ranks:
+    if found is None or found.ranks == ranks:
         return found, ""
     if not dist.is_initialized():  # the group of all ranks; others may well have other sizes
         warnings.warn(

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from tweed.data.store import write_whole
+from tweed.files import write_atomic
 from tweed.train.folder import LATEST, PLAN, latest
 
 
@@ -33,12 +33,12 @@ def save(folder: Path, step: int, state: dict[str, Any]) -> None:
     here.mkdir(parents=True, exist_ok=True)
     content = io.BytesIO()
     torch.save(state, content)
-    write_whole(here / f"rank-{rank}", content.getvalue())
+    write_atomic(here / f"rank-{rank}", content.getvalue())
     dist.barrier()
     if rank == 0:
         if plan := state["side"].get("plan"):
-            write_whole(folder / PLAN, plan.encode())
-        write_whole(folder / LATEST, str(step).encode())
+            write_atomic(folder / PLAN, plan)
+        write_atomic(folder / LATEST, str(step))
         _forget(folder, step)
 
 

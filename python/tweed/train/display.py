@@ -6,8 +6,8 @@ from typing import Any, Protocol, Self
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
-from rich.table import Table
 
+from tweed.train.results import sent
 from tweed.train.settings import Settings
 
 
@@ -35,12 +35,6 @@ def accuracy(told: dict[str, Any]) -> str:
 def speed(told: dict[str, Any]) -> str:
     """Samples per second in words."""
     return f"{told['samples_per_s']:,.0f} samples/s"
-
-
-def sent(told: dict[str, Any]) -> int:
-    """Bytes that each worker has sent: measured at its link where there is one, else computed."""
-    measured: int | None = told["link_bytes_per_worker"]
-    return int(told["bytes_per_worker"]) if measured is None else measured
 
 
 def traffic(told: dict[str, Any]) -> str:
@@ -121,27 +115,3 @@ class Silent:
 def display(settings: Settings, console: Console) -> Display:
     """The display that fits `console`."""
     return (Live if console.is_terminal else Plain)(settings, console)
-
-
-def summary(settings: Settings, figures: list[dict[str, Any]]) -> Table:
-    """The last figures of each side, beside each other."""
-    table = Table(box=None, pad_edge=False)
-    for head in ("", "accuracy", "test loss", "time", "samples/s", "MB/worker", "waited"):
-        table.add_column(head, no_wrap=True, justify="right" if head else "left")
-    last = {told["side"]: told for told in figures}
-    for label, title in settings.sides.items():
-        if told := last.get(label):
-            table.add_row(title, *_cells(told))
-    return table
-
-
-def _cells(told: dict[str, Any]) -> list[str]:
-    waited = "not told" if told["waiting_s"] is None else f"{told['waiting_s']:.1f} s"
-    return [
-        "" if told["accuracy"] is None else f"{told['accuracy']:.2%}",
-        "" if told["test_loss"] is None else f"{told['test_loss']:.4f}",
-        f"{told['seconds']:.1f} s",
-        f"{told['samples'] / max(told['seconds'], 1e-9):,.0f}",
-        f"{sent(told) / 1e6:,.1f}",
-        waited,
-    ]

@@ -20,12 +20,14 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from tweed.data.store import write_whole
 from tweed.errors import UsageError
+from tweed.files import write_atomic
 from tweed.train.settings import Settings, differences
 from tweed.train.tasks import row
 from tweed.train.world import one_host
 
+#: Of `run.json` and of the files beside it; another one means other figures or other checkpoints.
+FORMAT = 2
 #: File in a side's checkpoints that names the step that counts.
 LATEST = "latest"
 PLAN = "plan.json"
@@ -68,13 +70,14 @@ class RunFolder:
         self.check_free()
         self.path.mkdir(parents=True, exist_ok=True)
         facts = machine() | {
+            "format": FORMAT,
             "settings": settings.to_json(),
             "sides": settings.sides,
             "command": shlex.join(argv),
             "unshaped": unshaped,
         }
         facts |= {"one_host": one_host(), "test_samples": row(settings.task).test_samples}
-        write_whole(self._facts, json.dumps(facts, indent=2).encode())
+        write_atomic(self._facts, json.dumps(facts, indent=2))
         self.metrics.touch()
 
     def resume(self, given: dict[str, Any]) -> Settings:
@@ -83,7 +86,7 @@ class RunFolder:
         Args:
           given: settings asked for by name; they must be those of the run.
 
-        Raises: UsageError if no run is here, or if it had other settings; names them.
+        Raises: UsageError as `facts`, or if it had other settings; names them.
         """
         if not self._facts.exists():
             raise UsageError(f"there is no run to resume in {self.path}: leave --resume away to start it")
@@ -97,8 +100,16 @@ class RunFolder:
         return self.path / "run.json"
 
     def facts(self) -> dict[str, Any]:
-        """What `start` noted."""
+        """What `start` noted. Raises: UsageError if no run is here, or one of another version of tweed."""
+        if not self._facts.exists():
+            raise UsageError(f"there is no run in {self.path}: it has no run.json")
         facts: dict[str, Any] = json.loads(self._facts.read_text())
+        found = facts.get("format", 1)
+        if found != FORMAT:
+            raise UsageError(
+                f"{self.path} has format {found}, this tweed reads {FORMAT}: time and bytes were counted "
+                "otherwise; start a new run"
+            )
         return facts
 
     def figures(self) -> list[dict[str, Any]]:
@@ -116,15 +127,19 @@ class RunFolder:
         with self.links.open("a") as file:
             file.write(json.dumps({"side": side, "counted": counted, "findings": findings}) + "\n")
 
+    def link_lines(self) -> list[dict[str, Any]]:
+        """What `append_links` has noted."""
+        lines = self.links.read_text().splitlines() if self.links.exists() else []
+        return [json.loads(line) for line in lines]
+
     def findings(self) -> list[str]:
         """What was wrong with what links have counted."""
-        lines = self.links.read_text().splitlines() if self.links.exists() else []
-        return [finding for line in lines for finding in json.loads(line)["findings"]]
+        return [finding for line in self.link_lines() for finding in line["findings"]]
 
     def cut(self, side: str, step: int) -> None:
         """Drops figures of `side` after `step`: a resumed run tells them anew."""
         kept = [told for told in self.figures() if told["side"] != side or told["step"] <= step]
-        write_whole(self.metrics, "".join(json.dumps(told) + "\n" for told in kept).encode())
+        write_atomic(self.metrics, "".join(json.dumps(told) + "\n" for told in kept))
 
 
 def latest(checkpoints: Path) -> int:

@@ -14,7 +14,7 @@ from tweed.train.folder import RunFolder, latest, plan_of
 from tweed.train.settings import OURS, Settings
 from tweed.train.tasks import TASKS
 
-#: What each worker may send beside its all-reduces: the first model, a measurement of the links, scores.
+#: What each worker may send beside its exchanges: a measurement of the links, scores, a resumed run's model.
 ASIDE_BYTES = 8 * 2**20
 #: Called with each line of figures, see `loop.Figures`.
 Show = Callable[[dict[str, Any]], None]
@@ -56,9 +56,9 @@ def _bed(settings: Settings) -> AbstractContextManager[testbed.Bed | None]:
 
 
 def _exchanged(folder: RunFolder, label: str) -> int:
-    """Bytes that each worker of a side must have sent so far, as computed for its figures."""
-    told = [int(figures["bytes_per_worker"]) for figures in folder.figures() if figures["side"] == label]
-    return told[-1] if told else 0
+    """Bytes that each worker of a side must have sent so far, also for evaluations, by its figures."""
+    told = [figures for figures in folder.figures() if figures["side"] == label]
+    return int(told[-1]["bytes_per_worker"] + told[-1]["aside_bytes_per_worker"]) if told else 0
 
 
 def _note_links(bed: testbed.Bed, folder: RunFolder, label: str, bytes_per_worker: int) -> None:

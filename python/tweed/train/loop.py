@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -19,6 +18,7 @@ from tweed.data import Arrays, Partition, Split, deal, load
 from tweed.testbed import sent_bytes
 from tweed.train import checkpoint
 from tweed.train.batches import Batches
+from tweed.train.meter import Meter
 from tweed.train.settings import Settings
 from tweed.train.sides import crossed, maker
 from tweed.train.tasks import row, task
@@ -38,13 +38,15 @@ class Figures:
       side: label of the side.
       step: steps done.
       samples: samples seen, by all ranks together.
-      seconds: time in training steps so far, on rank 0; without evaluations and checkpoints.
+      seconds: of training so far, on rank 0; `meter` has what counts as training, here and below.
       loss: mean training loss since the last figures.
       samples_per_s: since the last figures.
-      bytes_per_worker: see `sides.crossed`; computed, the same way for every side.
-      link_bytes_per_worker: in a testbed, mean over ranks of what their links have sent: all of it, with
-        headers, what was sent again, evaluations and checkpoints. None elsewhere.
-      waiting_s: mean over ranks of the time spent waiting on the network; None if the side does not tell.
+      bytes_per_worker: sent in training; see `sides.crossed`; computed, the same way for every side.
+      aside_bytes_per_worker: the same of evaluations.
+      link_bytes_per_worker: in a testbed, mean over ranks of what their links have sent in training, with
+        headers and what was sent again. None elsewhere.
+      waiting_s: mean over ranks of the time in training spent waiting on the network; None if the side does
+        not tell.
       delivered: by rank, the share of its contributions that arrived so far; None where none can be lost.
       compression: what `compress="auto"` has chosen here and what that brings; None where nothing is chosen.
       test_loss, accuracy: None between evaluations.
@@ -57,6 +59,7 @@ class Figures:
     loss: float
     samples_per_s: float
     bytes_per_worker: int
+    aside_bytes_per_worker: int
     link_bytes_per_worker: int | None
     waiting_s: float | None
     delivered: list[float] | None
@@ -98,12 +101,14 @@ class Worker:
         _seed_all(settings.seed)
         self.model = self._task.model(self._arrays)
         self._optimizer = self._task.optimizer(self.model.parameters(), settings.lr)
-        self._side = maker(label, settings)(self.model, self._optimizer)
+        self._meter = Meter()
+        with self._meter.training():
+            self._side = maker(label, settings)(self.model, self._optimizer)
+        self._meter.side = self._side
         _seed_all(settings.seed * self._size + self._rank + 1)
-        self._step, self._told_step, self._seconds = 0, 0, 0.0
+        self._step = self._told_step = 0
         self._losses: list[Tensor] = []
         self._told_s = 0.0
-        self._link_bytes_before = 0  # by workers of this rank that ran before a resume
 
     def _deal(self, arrays: Arrays) -> Batches:
         settings = self._settings
@@ -120,19 +125,20 @@ class Worker:
             self._load_state(state)
         every, steps = interval(self._settings.steps), self._settings.steps
         while self._step < steps:
-            self._train_step()
-            if self._step == steps:
-                self._side.finish()
+            with self._meter.training():
+                self._train_step()
+                if self._step == steps:
+                    self._side.finish()
             if self._step % every == 0 or self._step == steps:
-                with self._side.averaged():
-                    scores = self._evaluate(row(self._settings.task).test_samples)
-                self._report(scores)
-                checkpoint.save(self._folder, self._step, self._state())
+                with self._meter.aside():
+                    with self._side.averaged():
+                        scores = self._evaluate(row(self._settings.task).test_samples)
+                    self._report(scores)
+                    checkpoint.save(self._folder, self._step, self._state())
             elif self._step % max(1, every // 10) == 0:
                 self._report({})
 
     def _train_step(self) -> None:
-        began = time.monotonic()
         for group in self._optimizer.param_groups:
             group["lr"] = self._settings.lr_at(self._step)
         if not self._side.serves:
@@ -140,7 +146,6 @@ class Worker:
         self._optimizer.step()
         self._optimizer.zero_grad()
         self._step += 1
-        self._seconds += time.monotonic() - began
 
     def _learn(self) -> None:
         picked = self._batches.at(self._step)
@@ -150,32 +155,29 @@ class Worker:
         self._losses.append(loss.detach())
 
     def _report(self, scores: dict[str, float]) -> None:
-        waiting, link_bytes = self._side.waiting(), self._link_bytes()
+        spent, seconds = self._meter.spent, self._meter.seconds
         mean_loss = float(torch.stack(self._losses).mean()) if self._losses else 0.0
-        loss, waited, over_links = self._sum([mean_loss, waiting or 0.0, link_bytes or 0])
+        loss, waited, over_links = self._sum([mean_loss, spent.waiting_s, spent.link_bytes])
         workers = self._settings.workers
-        batch, recent = self._settings.batch_size * workers, self._seconds - self._told_s
+        batch, recent = self._settings.batch_size * workers, seconds - self._told_s
         figures = Figures(
             side=self._label,
             step=self._step,
             samples=self._step * batch,
-            seconds=self._seconds,
+            seconds=seconds,
             loss=loss / workers,
             samples_per_s=(self._step - self._told_step) * batch / max(recent, 1e-9),
-            bytes_per_worker=crossed(self._side.exchanged()),
-            link_bytes_per_worker=None if link_bytes is None else round(over_links / self._size),
-            waiting_s=None if waiting is None else waited / self._size,
+            bytes_per_worker=crossed(spent.exchanged),
+            aside_bytes_per_worker=crossed(self._meter.exchanged_aside),
+            link_bytes_per_worker=None if sent_bytes() is None else round(over_links / self._size),
+            waiting_s=None if self._side.waiting() is None else waited / self._size,
             delivered=self._delivered(),
             compression=self._side.compression(),
             **scores,
         )
-        self._losses, self._told_s, self._told_step = [], self._seconds, self._step
+        self._losses, self._told_s, self._told_step = [], seconds, self._step
         if self._rank == 0:
             self._tell(asdict(figures))
-
-    def _link_bytes(self) -> int | None:
-        sent = sent_bytes()
-        return None if sent is None else self._link_bytes_before + sent
 
     def _delivered(self) -> list[float] | None:
         mine = self._side.delivered()
@@ -215,8 +217,7 @@ class Worker:
     def _state(self) -> dict[str, Any]:
         return {
             "step": self._step,
-            "seconds": self._seconds,
-            "link_bytes": self._link_bytes(),
+            "meter": self._meter.state(),
             "model": self.model.state_dict(),
             "optimizer": self._optimizer.state_dict(),
             "side": self._side.state_dict(),
@@ -224,12 +225,12 @@ class Worker:
         }
 
     def _load_state(self, state: dict[str, Any]) -> None:
-        self._step, self._seconds = state["step"], state["seconds"]
-        self._told_s, self._told_step = self._seconds, self._step
-        self._link_bytes_before = state["link_bytes"] or 0
+        self._step = self._told_step = state["step"]
         self.model.load_state_dict(state["model"])
         self._optimizer.load_state_dict(state["optimizer"])
         self._side.load_state_dict(state["side"])
+        self._meter.load(state["meter"])
+        self._told_s = self._meter.seconds
         of_python, of_numpy, of_torch = state["random"]
         random.setstate(of_python)
         np.random.set_state(of_numpy)

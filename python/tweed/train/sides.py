@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Protocol
 
 import torch.distributed as dist
-from torch import nn
+from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
@@ -27,7 +27,7 @@ class Side(Protocol):
     serves: bool
 
     def exchanged(self) -> int:
-        """Bytes of this rank's buffers that have gone into all-reduces."""
+        """Bytes of this rank's buffers that have gone into all-reduces, with half of those of broadcasts."""
 
     def waiting(self) -> float | None:
         """Seconds for which training stood still for the network; None if the side does not tell."""
@@ -95,10 +95,11 @@ class Ddp:
     serves = False
 
     def __init__(self, model: nn.Module, optimizer: Optimizer) -> None:
-        self.module: nn.Module = DistributedDataParallel(model)
+        self.module: nn.Module = DistributedDataParallel(model)  # sends parameters and buffers from rank 0
         self._steps = 0
-        params = [param for param in model.parameters() if param.requires_grad]
-        self._bytes = sum(param.numel() * param.element_size() for param in params)
+        self._broadcast = _bytes_of([*model.parameters(), *model.buffers()]) // 2
+        self._each_step = _bytes_of(param for param in model.parameters() if param.requires_grad)
+        self._each_step += _bytes_of(model.buffers()) // 2
         optimizer.register_step_post_hook(self._count)
 
     def _count(self, *_: object) -> None:
@@ -106,7 +107,7 @@ class Ddp:
 
     def exchanged(self) -> int:
         """See `Side`; computed from the number of steps, as DDP keeps no count."""
-        return self._steps * self._bytes
+        return self._broadcast + self._steps * self._each_step
 
     def waiting(self) -> float | None:
         """See `Side`."""
@@ -134,6 +135,10 @@ class Ddp:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """See `Side`."""
         self._steps = state["steps"]
+
+
+def _bytes_of(tensors: Iterable[Tensor]) -> int:
+    return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
 
 
 def maker(label: str, settings: Settings) -> Callable[[nn.Module, Optimizer], Side]:

@@ -10,7 +10,7 @@
 //! Two rounds of an integer hash over a Weyl sequence (without that, numbers some power of two apart are related), with
 //! the key put in twice: in front, and between the rounds, so that the numbers of two keys are no shifted copies of
 //! each other. For one key it is a bijection. Statistical tests are in
-//! `tests/compress/test_native_quant.py`, of the same function in Python.
+//! `tests/test_rng.py`, of the same function in Python.
 //!
 //! Source: C. Wellons, "Prospecting for hash functions", 2018, and its list of constants.
 

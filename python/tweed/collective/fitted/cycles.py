@@ -11,8 +11,8 @@ from functools import lru_cache
 from math import prod
 
 from tweed._core import Topology
-from tweed.chance import uniform
 from tweed.collective.fitted.ways import routes
+from tweed.rng import uniform
 
 _TRIES_PER_RANK = 64
 

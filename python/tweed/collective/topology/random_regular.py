@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from tweed._core import Topology
-from tweed.chance import uniform
 from tweed.collective.topology.base import GIGABIT, Wire, at_least, both_ways
 from tweed.errors import UsageError
+from tweed.rng import uniform
 
 Pair = tuple[int, int]
 

@@ -6,8 +6,8 @@
     levels    l2 norm                the same
 
 A scale below 2^-120 counts as 0, and the block says zeros; one above 3e38 counts as 3e38. Hence nothing
-overflows. `q` is rounded to nearest, ties to even; or by chance: a number of [0, 1) is added
-(`chance.uniform`), and the sum rounded down. Then it is limited to `levels`. All is computed in float32, but
+overflows. `q` is rounded to nearest, ties to even; or at random: a number of [0, 1) is added
+(`rng.uniforms`), and the sum rounded down. Then it is limited to `levels`. All is computed in float32, but
 for sums, which have a fixed order (`quant_torch`).
 
 Codes are one stream of bits over all numbers, lowest bit of a byte first, without a gap between blocks.

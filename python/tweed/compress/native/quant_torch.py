@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from tweed.compress.native.chance import uniform
 from tweed.compress.native.form import LARGEST, SMALLEST, Form
+from tweed.rng import uniforms
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -47,7 +47,7 @@ def _encode(
     else:
         inverse = torch.where(scales > 0, torch.full_like(scales, form.levels) / scales, 0.0)
         t = v * _spread(inverse, form, 0, len(v))
-        q = t.round() if key is None else (t + uniform(key, start, len(t), t.device)).floor()
+        q = t.round() if key is None else (t + uniforms(key, start, len(t), t.device)).floor()
         whole = form.levels + q.clamp(-form.levels, form.levels).long()
     if error is not None:
         error.sub_(_said(whole, scales, form, 0))

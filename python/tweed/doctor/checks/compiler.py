@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tweed.doctor.finding import Finding, Level
+from tweed.files import cache
 from tweed.torch import build
 
 
@@ -38,7 +39,7 @@ def gather() -> Facts:
 
 def _cannot_keep() -> str | None:
     """Why the cache cannot be written; asked of the nearest folder that exists."""
-    folder = build.cache_directory()
+    folder = cache() / "torch"
     there = next(parent for parent in (folder, *folder.parents) if parent.exists())
     return None if os.access(there, os.W_OK | os.X_OK) else f"{there} cannot be written"
 

@@ -1,0 +1,38 @@
+"""Files are there whole or not at all."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from tweed.files import cache, write_atomic
+
+
+def test_a_write_replaces_what_was_there(tmp_path: Path) -> None:
+    write_atomic(tmp_path / "a", b"old")
+    write_atomic(tmp_path / "a", "new é")
+    assert (tmp_path / "a").read_text(encoding="utf-8") == "new é"
+    assert [path.name for path in tmp_path.iterdir()] == ["a"]
+
+
+def test_a_write_that_fails_leaves_what_was_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(handle: int) -> None:
+        raise OSError("no space left on device")
+
+    write_atomic(tmp_path / "a", "old")
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="no space"):
+        write_atomic(tmp_path / "a", "new")
+    assert (tmp_path / "a").read_text() == "old"
+    assert [path.name for path in tmp_path.iterdir()] == ["a"]
+
+
+def test_cache_folder_follows_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TWEED_CACHE", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", "/x")
+    assert cache() == Path("/x/tweed")
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.setenv("HOME", "/h")
+    assert cache() == Path("/h/.cache/tweed")
