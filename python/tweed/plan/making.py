@@ -14,7 +14,7 @@ from tweed.collective.plans import Pick, Plan, plan, rows
 from tweed.collective.table import COLLECTIVES
 from tweed.collective.topology.check import check
 from tweed.errors import UsageError
-from tweed.plan.candidates import FITTED, candidates
+from tweed.plan.candidates import ROOTLESS, candidates
 from tweed.plan.predict import USUAL, Host
 from tweed.plan.table import Table
 
@@ -36,7 +36,7 @@ class Planned:
 
 def make(
     topology: Topology,
-    collectives: Sequence[str] = FITTED,
+    collectives: Sequence[str] = ROOTLESS,
     sizes: Sequence[int] = SIZES,
     host: Host = USUAL,
     builders: Collection[str] = (),

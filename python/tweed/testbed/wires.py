@@ -5,7 +5,7 @@
 
 Every node, switches included, has a namespace, and in it one interface per neighbour and no other. A token
 bucket at the sending end holds each direction's bandwidth. Nodes hand on what is not for them, along fixed
-ways: those with the fewest links, of equals the lowest (`fitted.ways.routes`). So stores and handshakes
+paths: those with the fewest links, of equals the lowest (`topology.shortest_paths`). So stores and handshakes
 reach everybody, and what goes between ranks that are no neighbours takes the links of a routed schedule.
 """
 
@@ -15,8 +15,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from tweed.collective.fitted.ways import routes
 from tweed.collective.topology import Topology
+from tweed.collective.topology.shortest_paths import shortest_paths
 from tweed.errors import UsageError
 from tweed.testbed.link import QUEUE_MS
 from tweed.testbed.names import HUB, INTERFACE, MOST_RANKS, address, toward
@@ -150,7 +150,7 @@ def _node(wires: Wires, node: int, congestion: str) -> str:
 
 
 def _routes(wires: Wires, node: int, congestion: str) -> Iterator[str]:
-    for other, between in sorted(routes(wires.topology, node).items()):
+    for other, between in sorted(shortest_paths(wires.topology, node).items()):
         if other != node:
             after = (*between, other)[0]
             way = f"via {address(after)} dev {toward(after)} onlink"
