@@ -13,8 +13,8 @@ A schedule of your own is a generator of `Send`s:
     tweed.collective.schedule("line", "broadcast", ranks=4, chunks=1, sends=line(4))
 
 To have it chosen, give it a name and a cost with `@pattern(...)`, and `register` it on every rank. To add
-a builder to tweed, add a file to this folder, or to `topology_aware` if it looks at links, and its name to `table.py`.
-The order in which floating-point sums are taken is a schedule's: by step, then by place (crates/schedule/src/order.rs).
+a builder to tweed, add a file to this folder, or to `topology_aware` if it looks at links, and its name to
+`table.py`. A schedule fixes the order in which floating-point sums are taken: by step, then by rank.
 """
 
 from __future__ import annotations

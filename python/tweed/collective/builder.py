@@ -32,7 +32,7 @@ def over_links(topology: Topology) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Builder:
-    """One way to make collectives; the table has which it makes.
+    """A family of schedules; the table has which collectives it makes.
 
     Attributes:
       name: of the family, such as `multitree`.

@@ -58,7 +58,7 @@ NETWORK = Links(latency_s=200e-6, bandwidth=125e6)
 
 
 def slicing(chunks: int) -> tuple[int, int]:
-    """How the engine cuts a buffer of `chunks` on wires: bytes of a piece of a chunk, slices under way.
+    """How the engine cuts a buffer of `chunks` on wires: bytes of a piece of a chunk, slices in flight.
 
     A slice is a piece of every chunk. The same as `Tuning::WIRE` in crates/net/src/group.rs.
     """

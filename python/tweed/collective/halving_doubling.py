@@ -98,7 +98,7 @@ def _by_root(ranks: int) -> Shape:
 
 
 def _missing(ranks: int) -> Iterator[Message]:
-    """The doubling, without the parts that the scatter has left at their receivers on its way."""
+    """The doubling, without the parts that the scatter has left at the ranks that it passes."""
     ends = _ends(ranks)
     for level, rank, to, low, high in swaps(ranks):
         there = max(0, min(high, ends[rank]) - max(low, rank))
@@ -167,7 +167,7 @@ def broadcast(ranks: int) -> Iterator[Send]:
 def all_to_all(ranks: int) -> Iterator[Send]:
     """Every part moves to its destination's half, then to its quarter, and so on.
 
-    Cost: `ceil(log2 P)` steps and messages per rank, where the direct way takes `P - 1` messages; each
+    Cost: `ceil(log2 P)` steps and messages per rank, where direct sends take `P - 1` messages; each
     part crosses up to that many links, so about `log2(P) / (2 P)` of the buffer is sent per rank.
     """
     for src in range(ranks):

@@ -1,7 +1,7 @@
 """Pairwise and exchange: every rank sends to every other one directly, parts or the whole buffer.
 
 All contributions of a part arrive at its owner in one step, so that they are summed in one pass over
-memory. This is the fast way where ranks share memory, and the one with the fewest steps anywhere. Over a
+memory. This is fastest where ranks share memory, and the one with the fewest steps anywhere. Over a
 network it needs `P - 1` messages per rank and as many senders into each port.
 
 Source: Thakur, Rabenseifner and Gropp, "Optimization of collective communication operations in MPICH",

@@ -162,7 +162,10 @@ def plan(ranks: int, links: Links, overrules: Mapping[str, str] | None = None) -
     asked = dict(overrules or {})
     for collective in asked.keys() - set(COLLECTIVES):
         raise UsageError(f"cannot overrule '{collective}'; there are {', '.join(COLLECTIVES)}")
-    picks = (pick for name in COLLECTIVES for pick in _picks(name, ranks, links, asked.get(name)))
+    picks = list[Pick]()
+    for name in COLLECTIVES:
+        choices = [(size, choose(name, size, ranks, links, asked=asked.get(name))) for size in _SIZES]
+        picks += rows(choices)
     return Plan(ranks, tuple(picks))
 
 
@@ -216,10 +219,6 @@ def _again(pick: Pick, ranks: int, left: Topology | None) -> Pick:
 def digest(schedule: Schedule) -> str:
     """As a plan stores it."""
     return f"{schedule.digest:016x}"
-
-
-def _picks(collective: str, ranks: int, links: Links, asked: str | None) -> Iterator[Pick]:
-    return rows([(size, choose(collective, size, ranks, links, asked=asked)) for size in _SIZES])
 
 
 def _read(fields: Mapping[str, Any]) -> Plan:

@@ -1,7 +1,7 @@
 """Star: rank 0 (or the root) is a server, and nobody else talks to anybody but it.
 
-The only way where members can reach the server but not each other. In shared memory it is also the best
-way to broadcast, gather and scatter: each rank reads straight from where the data is. Elsewhere the server
+The only choice where members can reach the server but not each other. In shared memory it is also the best
+to broadcast, gather and scatter: each rank reads straight from where the data is. Elsewhere the server
 carries everybody's traffic.
 
 Source: Li et al., "Scaling distributed machine learning with the parameter server", OSDI 2014 (one server).

@@ -45,7 +45,7 @@ def candidates(
     collective: str,
     topology: Topology,
     names: Collection[str] = (),
-    tell: Callable[[str], None] = lambda _: None,
+    progress: Callable[[str], None] = lambda _: None,
 ) -> tuple[list[Candidate], dict[str, str]]:
     """Builds all that can be built.
 
@@ -53,7 +53,7 @@ def candidates(
       collective: such as `all_reduce`.
       topology: a network that `topology.check` takes.
       names: builders to try; empty: all.
-      tell: hears of each builder before it begins.
+      progress: called with each builder before it begins.
 
     Returns:
       The candidates, in the order of the builders' table, and by name why other builders have none.
@@ -72,7 +72,7 @@ def candidates(
         if sends := _expected(found, builder, pieces):
             refused[label(builder, pieces)] = f"about {sends} sends, more than {MOST_SENDS} are not tried"
             continue
-        tell(f"{collective}: building {label(builder, pieces)}")
+        progress(f"{collective}: building {label(builder, pieces)}")
         try:
             schedule = build(collective, builder, topology, pieces or 1)
         except TweedError as error:  # one builder that fails must not keep the others out

@@ -9,11 +9,11 @@ from pathlib import Path
 from tweed.collective.topology import Topology
 from tweed.testbed import counters
 from tweed.testbed.counters import Counters
-from tweed.testbed.emulator import Emulator, Roads
+from tweed.testbed.emulator import Emulator, Paths
 from tweed.testbed.ground import Ground
+from tweed.testbed.link import Direction
 from tweed.testbed.names import toward
 from tweed.testbed.namespaces import Namespaces, held, require
-from tweed.testbed.way import Way
 from tweed.testbed.wires import Wires, commands, port
 
 
@@ -29,7 +29,7 @@ class LinkedBed(Ground):
         self.topology = wires.topology
         self._congestion = congestion
         self._wires = wires
-        self._emulator = Emulator(namespaces, _roads(wires), seed) if wires.ports else None
+        self._emulator = Emulator(namespaces, _paths(wires), seed) if wires.ports else None
 
     @property
     def congestion(self) -> str:
@@ -88,10 +88,10 @@ def linked(topology: Topology, congestion: str = "cubic", seed: int = 0) -> Iter
             bed.stop()
 
 
-def _roads(wires: Wires) -> Roads:
+def _paths(wires: Wires) -> Paths:
     up = [_late(wires.latency_s[pair]) for pair in wires.ports]
-    return Roads([port(number) for number in wires.ports.values()], up, [_late(0)] * len(up))
+    return Paths([port(number) for number in wires.ports.values()], up, [_late(0)] * len(up))
 
 
-def _late(latency_s: float) -> Way:
-    return Way(delay_us=round(latency_s * 1e6))
+def _late(latency_s: float) -> Direction:
+    return Direction(delay_us=round(latency_s * 1e6))

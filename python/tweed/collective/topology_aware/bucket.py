@@ -56,7 +56,7 @@ def _turns(topology: Topology) -> list[tuple[int, ...]]:
 def _loads(topology: Topology, axes: tuple[int, ...]) -> dict[int, float]:
     """How many trees the busiest link along each axis is in, where every rank is root of one with this order.
 
-    On a torus each direction is used by half the trees, a line is used both ways by all.
+    On a torus each direction is used by half the trees, a line is used in both directions by all.
     """
     loads, inside = {}, 1
     for axis in axes:
@@ -80,9 +80,9 @@ def _tree(topology: Topology, root: int, axes: tuple[int, ...], sign: int) -> Tr
 def _along(topology: Topology, rank: int, axis: int, sign: int) -> Iterator[tuple[int, int, int]]:
     """Hops from a rank over its line: round it, or to both ends."""
     at, side = grids.place(topology, rank, axis), topology.sides[axis]
-    ways = [(sign, side - 1)] if topology.wraps[axis] else [(1, side - 1 - at), (-1, at)]
-    for way, hops in ways:
-        line = [grids.moved(topology, rank, axis, at + way * hop) for hop in range(hops + 1)]
+    signs = [(sign, side - 1)] if topology.wraps[axis] else [(1, side - 1 - at), (-1, at)]
+    for turn, hops in signs:
+        line = [grids.moved(topology, rank, axis, at + turn * hop) for hop in range(hops + 1)]
         yield from ((hop, line[hop], line[hop + 1]) for hop in range(hops))
 
 

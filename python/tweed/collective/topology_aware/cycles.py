@@ -112,8 +112,8 @@ def _nearest(topology: Topology) -> tuple[int, ...]:
     """From rank 0 always to the nearest rank that is left."""
     path, left = [0], set(range(1, topology.ranks))
     while left:
-        ways = shortest_paths(topology, path[-1])
-        path.append(min(left, key=lambda rank: (len(ways[rank]) if rank in ways else topology.nodes, rank)))
+        near = shortest_paths(topology, path[-1])
+        path.append(min(left, key=lambda rank: (len(near[rank]) if rank in near else topology.nodes, rank)))
         left.remove(path[-1])
     return tuple(path)
 

@@ -39,7 +39,7 @@ def between(topology: Topology, src: int, dst: int, axis: int, sign: int) -> tup
 def refuses(topology: Topology) -> str:
     """Why this is no grid with all its links; "" if it is one."""
     if not axes(topology):
-        return "it needs a grid, and the network is not said to be one (`sides`)"
+        return "it needs a grid, and the network is not declared to be one (`sides`)"
     for axis in axes(topology):
         last = topology.sides[axis] - 1
         for rank in range(topology.ranks):

@@ -2,9 +2,9 @@
 
 Places group the ranks: sites of racks of hosts. Of every group each chunk has one owner. A chunk's values are
 summed at the owners of the smallest groups, their sums at the owners of the next larger ones, and so on; what
-all have given goes back the same way. So each slow link is crossed once in each direction by a share of the
+all have given goes back along the same trees. So each slow link is crossed once in each direction by a share of the
 buffer, where a ring crosses it with nearly twice the buffer. Owners change from chunk to chunk, so that the
-members of a group share its work, and a group's way out is used by several connections at once.
+members of a group share its work, and a group's link out is used by several connections at once.
 
 Where the outermost groups are two, their owners swap sums, and both add: one crossing, not two.
 

@@ -35,8 +35,8 @@ class _Flow(NamedTuple):
 def _sends(topology: Topology) -> Iterator[Send]:
     rows, columns = grids.axes(topology)
     chunks = lcm(topology.sides[rows], topology.sides[columns])
-    ways = [((columns, rows), 1), ((columns, rows), -1), ((rows, columns), 1), ((rows, columns), -1)]
-    for number, (axes, sign) in enumerate(ways):
+    flows = [((columns, rows), 1), ((columns, rows), -1), ((rows, columns), 1), ((rows, columns), -1)]
+    for number, (axes, sign) in enumerate(flows):
         step = 0
         for axis in axes:
             yield from _round(_Flow(topology, axes, sign, number * chunks, chunks), axis, step)
@@ -59,7 +59,7 @@ def _round(flow: _Flow, axis: int, first_step: int) -> Iterator[Send]:
 
 
 def _back(topology: Topology, src: int, dst: int, axis: int) -> list[int]:
-    """The way along a line that has no link between its ends."""
+    """The route along a line that has no link between its ends."""
     sign = 1 if dst > src else -1
     return [] if topology.wraps[axis] else list(grids.between(topology, src, dst, axis, sign))
 

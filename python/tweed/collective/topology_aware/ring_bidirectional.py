@@ -1,4 +1,4 @@
-"""Both ways round a ring: half of the buffer in each direction of a Hamiltonian cycle.
+"""Both directions of a ring: half of the buffer in each direction of a Hamiltonian cycle.
 
 A mesh with odd sides has no such cycle. There the ring leaves out rank 0, a corner, which hangs on the ring
 by one neighbour for each direction and so takes part in full.
@@ -22,11 +22,11 @@ def grow(topology: Topology) -> list[Tree]:
     """Two chains from every rank, in root order: one in each direction."""
     ring = cycles.cycle(topology)
     if ring:
-        return [_chain(root, way) for root in range(topology.ranks) for way in (ring, ring[::-1])]
+        return [_chain(root, turn) for root in range(topology.ranks) for turn in (ring, ring[::-1])]
     ring = cycles.cycle_but_one(topology)
     first, second = (rank for rank in ring if topology.has_link(0, rank))
-    ways = ((ring, first), (ring[::-1], second))
-    return [_chain_and_corner(root, way, by) for root in range(topology.ranks) for way, by in ways]
+    turns = ((ring, first), (ring[::-1], second))
+    return [_chain_and_corner(root, turn, by) for root in range(topology.ranks) for turn, by in turns]
 
 
 def _chain(root: int, ring: Sequence[int]) -> Tree:

@@ -49,7 +49,7 @@ def _exchanges(topology: Topology, axes: tuple[int, ...], mirror: int) -> Iterat
 
 
 def _partner(topology: Topology, rank: int, exchange: _Exchange) -> tuple[int, tuple[int, ...]]:
-    """Who it is, and the ranks on the way there."""
+    """Who it is, and the ranks between."""
     at = grids.place(topology, rank, exchange.axis)
     sign = -exchange.sign if at % 2 else exchange.sign
     line = [
@@ -60,8 +60,8 @@ def _partner(topology: Topology, rank: int, exchange: _Exchange) -> tuple[int, t
 
 def grow(topology: Topology) -> list[Tree]:
     """A tree per flow from every rank, in root order: partners who have nothing yet get what is there."""
-    ways = flows(topology)
-    return [_tree(topology, root, way) for root in range(topology.ranks) for way in ways]
+    turns = flows(topology)
+    return [_tree(topology, root, turn) for root in range(topology.ranks) for turn in turns]
 
 
 def _tree(topology: Topology, root: int, exchanges: list[_Exchange]) -> Tree:
@@ -75,9 +75,9 @@ def _tree(topology: Topology, root: int, exchanges: list[_Exchange]) -> Tree:
 
 def _whole(topology: Topology, pieces: int) -> Iterator[Send]:
     """Everybody exchanges all of a piece in every step; pieces take the flows in turn."""
-    ways = flows(topology)
+    turns = flows(topology)
     for piece in range(pieces):
-        for step, exchange in enumerate(ways[piece % len(ways)]):
+        for step, exchange in enumerate(turns[piece % len(turns)]):
             for rank in range(topology.ranks):
                 partner, route = _partner(topology, rank, exchange)
                 yield Send(step, rank, partner, piece, True, list(route))

@@ -1,8 +1,8 @@
 """ForestColl: as many trees as the bottleneck cut lets through, for any network.
 
-    rate      the bottleneck cut says what each rank can send to all          (`collective.cuts`)
+    rate      the bottleneck cut: what each rank can send to all          (`collective.cuts`)
     shares    a few trees per rank that come close to it                      (`shares`)
-    splitting switches are taken out, their ways kept                         (`splitting`)
+    splitting switches are taken out, their paths kept                        (`splitting`)
     packing   spanning trees that together use each link as often as they may (`packing`)
     timing    the order in which each link serves them                        (`timing`)
 

@@ -9,7 +9,7 @@ from tweed.collective.cuts import bottleneck, capacities
 from tweed.collective.topology_aware.forest.orienting import even_shares
 from tweed.collective.topology_aware.forest.packing import Branching, pack
 from tweed.collective.topology_aware.forest.shares import Shares, shares
-from tweed.collective.topology_aware.forest.splitting import Ways, split, take
+from tweed.collective.topology_aware.forest.splitting import Paths, split, take
 from tweed.collective.topology_aware.trees import Edge, Tree
 from tweed.collective.flows import Capacities
 
@@ -23,14 +23,14 @@ def rooted(topology: Topology, trees: int | None = None) -> tuple[list[Tree], Sh
     """
     links, nodes = capacities(topology)
     found = shares(links, nodes, topology.ranks, bottleneck(topology).rate, trees)
-    ways = split(found.uses, nodes, topology.ranks, found.trees)
+    paths = split(found.uses, nodes, topology.ranks, found.trees)
     roots = list(range(topology.ranks)) * found.trees
-    uses = {pair: many.total() for pair, many in ways.items()}
-    return [_tree(grown, ways, topology) for grown in pack(uses, topology.ranks, roots)], found
+    uses = {pair: many.total() for pair, many in paths.items()}
+    return [_tree(grown, paths, topology) for grown in pack(uses, topology.ranks, roots)], found
 
 
 def undirected(topology: Topology) -> tuple[list[Tree], Shares]:
-    """Trees for an all-reduce where links are alike both ways, each from its middle; and their shares."""
+    """Trees for an all-reduce where links are alike in both directions, each from its middle; and their shares."""
     links, _ = capacities(topology)
     depths = _depths(links, topology.ranks)
     found, given = even_shares(links, topology.ranks, depths)
@@ -38,10 +38,10 @@ def undirected(topology: Topology) -> tuple[list[Tree], Shares]:
     return [_from_the_middle(links) for _, links in grown], found
 
 
-def _tree(grown: Branching, ways: Ways, topology: Topology) -> Tree:
+def _tree(grown: Branching, paths: Paths, topology: Topology) -> Tree:
     root, links = grown
     nodes = 0 if topology.is_complete else topology.nodes
-    routes = [tuple(node for node in take(ways[link])[0][0] if node < nodes) for link in links]
+    routes = [tuple(node for node in take(paths[link])[0][0] if node < nodes) for link in links]
     return Tree(root, tuple(Edge(*link, 0, route) for link, route in zip(links, routes, strict=True)))
 
 

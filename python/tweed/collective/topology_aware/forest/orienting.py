@@ -1,4 +1,4 @@
-"""Undirected spanning trees: how many a network holds, and which way they may grow.
+"""Undirected spanning trees: how many a network holds, and in which direction they may grow.
 
 A tree that takes sums up to its root and values down again uses both directions of each of its links once. So
 where links are alike in both directions, an all-reduce runs over undirected trees. How many there are is the
@@ -41,7 +41,7 @@ def strength(links: Capacities, ranks: int) -> float:
 
 
 def oriented(links: Capacities, depths: list[int], trees: int) -> Capacities | None:
-    """Which way the units of each link go so that they hold `trees` from the rank of depth 0; None: no way.
+    """In which direction the units of each link go so that they hold `trees` from the rank of depth 0; None: in none.
 
     Where there is a choice, they go away from the root.
     """
@@ -54,7 +54,7 @@ def oriented(links: Capacities, depths: list[int], trees: int) -> Capacities | N
 
 
 def even_shares(links: Capacities, ranks: int, depths: list[int]) -> tuple[Shares, Capacities]:
-    """The fewest trees (`trees` counts them all) that are nearly the best, and which way their links go."""
+    """The fewest trees (`trees` counts them all) that are nearly the best, and the direction of their links."""
     most = Fraction(strength(links, ranks))
     best: tuple[Shares, Capacities] | None = None
     for trees in range(1, _MOST_TREES + 1):

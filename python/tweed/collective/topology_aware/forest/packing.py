@@ -1,6 +1,6 @@
 """Packing: so many spanning trees from given roots, that together use each link no more often than they may.
 
-Sources: Edmonds, "Edge-disjoint branchings", 1973, says when they exist: every set of nodes has at least as
+Sources: Edmonds, "Edge-disjoint branchings", 1973, has when they exist: every set of nodes has at least as
 many links in as there are trees with their root outside. Lovász, "On two minimax theorems in graph theory",
 1976, grows them link by link; what a tree may take without harm to the others is one max-flow.
 """

@@ -27,7 +27,7 @@ _TINY = 1e-9
 
 
 class Send(NamedTuple):
-    """The links that it takes, from the root's side on; `up` if it takes them the other way round.
+    """The links that it takes, from the root's side on; `up` if it takes them in the other direction.
 
     The time of those that go up runs backwards.
     """

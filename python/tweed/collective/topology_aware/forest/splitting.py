@@ -1,7 +1,7 @@
-"""Edge splitting: switches are taken out one by one, and ways through them become links between ranks.
+"""Edge splitting: switches are taken out one by one, and paths through them become links between ranks.
 
 To split off `a -> switch -> b` is to take a unit from both links and to give one to a link from `a` to `b`
-that remembers the way. While a switch has no more links out than in, some pair can always be split off so
+that remembers the path. While a switch has no more links out than in, some pair can always be split off so
 that every cut still holds all trees (Bang-Jensen, Frank and Jackson, "Preserving and increasing local
 edge-connectivity in mixed graphs", 1995; ForestColl, arXiv 2402.06787, section 5.3).
 """
@@ -13,18 +13,18 @@ from itertools import islice
 
 from tweed.collective.flows import Capacities, Flows
 
-Way = tuple[int, ...]
+Path = tuple[int, ...]
 """The switches between two nodes."""
 
 Pair = tuple[int, int]
-Ways = dict[Pair, Counter[Way]]
-"""How often each way between two nodes may be used."""
+Paths = dict[Pair, Counter[Path]]
+"""How often each path between two nodes may be used."""
 
 
-def split(uses: Capacities, nodes: int, ranks: int, trees: int) -> Ways:
-    """The ways between ranks, that as links still hold `trees` trees from every rank.
+def split(uses: Capacities, nodes: int, ranks: int, trees: int) -> Paths:
+    """The paths between ranks, that as links still hold `trees` trees from every rank.
 
-    Short ways are preferred, and as many different ones as can be, so that trees stay low.
+    Short paths are preferred, and as many different ones as can be, so that trees stay low.
 
     Args:
       uses: how often each link may be used; with them every cut holds the trees.
@@ -40,7 +40,7 @@ def split(uses: Capacities, nodes: int, ranks: int, trees: int) -> Ways:
     network = _Network(uses, nodes, ranks, trees)
     for switch in reversed(range(ranks, nodes)):
         _remove(switch, network)
-    return {pair: ways for pair, ways in network.ways.items() if max(pair) < ranks and ways.total()}
+    return {pair: paths for pair, paths in network.paths.items() if max(pair) < ranks and paths.total()}
 
 
 def _remove(switch: int, network: _Network) -> None:
@@ -48,7 +48,7 @@ def _remove(switch: int, network: _Network) -> None:
         _evenly(switch, group, network)
         _finely(switch, group, network)
     if any(network.uses[switch, end] for end in network.after(switch)):
-        raise ValueError(f"no way to take out switch {switch}: it can send more than it gets")
+        raise ValueError(f"no pair left to take out switch {switch}: it can send more than it gets")
     for start in network.before(switch):
         network.uses[start, switch] = 0
 
@@ -56,7 +56,7 @@ def _remove(switch: int, network: _Network) -> None:
 def _groups(switch: int, network: _Network) -> list[list[Pair]]:
     """Pairs of neighbours, those that are to be joined first at first; a node with itself drops what it has.
 
-    Links between ranks come first, short ways before long ones. A switch that no rank is linked to passes on
+    Links between ranks come first, short paths before long ones. A switch that no rank is linked to passes on
     all it can, others drop what their ranks do not need.
     """
     before, after = network.before(switch), network.after(switch)
@@ -121,11 +121,11 @@ def _most(switch: int, group: list[Pair], network: _Network) -> dict[Pair, int]:
 
 
 class _Network:
-    """What is left of the switches, and the ways that have taken their place."""
+    """What is left of the switches, and the paths that have taken their place."""
 
     def __init__(self, uses: Capacities, nodes: int, ranks: int, trees: int) -> None:
         self.uses: Counter[Pair] = Counter(uses)
-        self.ways: Ways = {link: Counter({(): many}) for link, many in uses.items()}
+        self.paths: Paths = {link: Counter({(): many}) for link, many in uses.items()}
         self.ranks = ranks
         self._nodes = nodes
         self._supply = dict.fromkeys(range(ranks), trees)
@@ -140,8 +140,8 @@ class _Network:
         return sorted(b for (a, b), many in self.uses.items() if a == switch and many)
 
     def hops(self, a: int, b: int) -> int:
-        """The links on the shortest way between two nodes."""
-        return 1 + min(len(way) for way, many in self.ways[a, b].items() if many)
+        """The links on the shortest path between two nodes."""
+        return 1 + min(len(path) for path, many in self.paths[a, b].items() if many)
 
     def holds_without(self, switch: int, amounts: dict[Pair, int]) -> bool:
         """Would every cut hold all trees, if these were split off?"""
@@ -154,12 +154,12 @@ class _Network:
         return True
 
     def split_off(self, switch: int, amounts: dict[Pair, int]) -> None:
-        """Makes ways of pairs."""
+        """Makes paths of pairs."""
         self.uses = self._after(switch, amounts)
         for (a, b), amount in amounts.items():
-            there, on = take(self.ways[a, switch], amount), take(self.ways[switch, b], amount)
+            there, on = take(self.paths[a, switch], amount), take(self.paths[switch, b], amount)
             if a != b:
-                self.ways.setdefault((a, b), Counter()).update(_joined(there, switch, on))
+                self.paths.setdefault((a, b), Counter()).update(_joined(there, switch, on))
 
     def _after(self, switch: int, amounts: dict[Pair, int]) -> Counter[Pair]:
         uses = self.uses.copy()
@@ -171,32 +171,32 @@ class _Network:
         return uses
 
 
-def take(ways: Counter[Way], amount: int = 1) -> list[tuple[Way, int]]:
-    """Uses up so many of the shortest ways, of those the ones that are left most often; how many of each."""
+def take(paths: Counter[Path], amount: int = 1) -> list[tuple[Path, int]]:
+    """Uses up so many of the shortest paths, of those the ones that are left most often; how many of each."""
     taken = []
     while amount:
-        way = min((way for way, many in ways.items() if many), key=lambda way: (len(way), -ways[way], way))
-        many = min(amount, ways[way])
-        ways[way] -= many
+        path = min((path for path, many in paths.items() if many), key=lambda path: (len(path), -paths[path], path))
+        many = min(amount, paths[path])
+        paths[path] -= many
         amount -= many
-        taken.append((way, many))
+        taken.append((path, many))
     return taken
 
 
-def _joined(there: list[tuple[Way, int]], switch: int, on: list[tuple[Way, int]]) -> Counter[Way]:
-    """The first ways, one after the other, each with the next of the second."""
-    joined: Counter[Way] = Counter()
+def _joined(there: list[tuple[Path, int]], switch: int, on: list[tuple[Path, int]]) -> Counter[Path]:
+    """The first paths, one after the other, each with the next of the second."""
+    joined: Counter[Path] = Counter()
     lasts = (last for last, many in on for _ in range(many))
     for first, many in there:
         for last in islice(lasts, many):
-            joined[_straight((*first, switch, *last))] += 1
+            joined[_without_rounds((*first, switch, *last))] += 1
     return joined
 
 
-def _straight(way: Way) -> Way:
-    """The way without rounds: two ways through a switch may have another one in common."""
+def _without_rounds(path: Path) -> Path:
+    """The path without rounds: two paths through a switch may have another one in common."""
     found: list[int] = []
-    for switch in way:
+    for switch in path:
         if switch in found:
             del found[found.index(switch) :]
         found.append(switch)

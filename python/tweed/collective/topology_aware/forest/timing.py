@@ -1,7 +1,7 @@
 """When each link serves each tree, so that all links stay busy while pieces follow each other.
 
 In every period, a link carries one piece of each tree that uses it, in a fixed order; a piece may be periods
-behind the one that its parent sends. A send gets slots in which it finds all links of its way free, so that
+behind the one that its parent sends. A send gets slots in which it finds all links of its path free, so that
 nothing waits at a switch. Where there are none it takes those of others, and they look again.
 
 Source: Rau, "Iterative modulo scheduling", 1994.
@@ -39,7 +39,7 @@ def timed(down: Sequence[Tree], up: Sequence[Tree], topology: Topology) -> Plan:
     """
     trees = [*down, *up]
     sends = {
-        (place, index): Send(way(edge, 1 if place < len(down) else -1), place >= len(down))
+        (place, index): Send(path(edge, 1 if place < len(down) else -1), place >= len(down))
         for place, tree in enumerate(trees)
         for index, edge in enumerate(tree.edges)
     }
@@ -60,7 +60,7 @@ def timed(down: Sequence[Tree], up: Sequence[Tree], topology: Topology) -> Plan:
     return Plan(done[: len(down)], done[len(down) :], slots.period)
 
 
-def way(edge: Edge, sign: int = 1) -> tuple[Link, ...]:
+def path(edge: Edge, sign: int = 1) -> tuple[Link, ...]:
     """The links of an edge, in order from its parent; turned round where `sign` is -1."""
     hops = pairwise((edge.parent, *edge.route, edge.child))
     return tuple(hops) if sign > 0 else tuple((b, a) for a, b in hops)

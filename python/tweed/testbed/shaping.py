@@ -1,4 +1,4 @@
-"""Rules of the kernel's packet filter that lose packets by chance, or all of a host. Pure."""
+"""What the kernel does to the packets of a link: it holds them to a rate, and loses some. Pure: text for `tc` and `nft`."""
 
 from __future__ import annotations
 
@@ -9,8 +9,20 @@ from tweed.testbed.link import PPM
 from tweed.testbed.network import Network
 
 
+def token_bucket(interface: str, rate_bits: int, queue_bytes: int, burst_bytes: int) -> str:
+    """The line for `tc` that gives one direction of a link its rate, at the interface that sends.
+
+    Args:
+      rate_bits: per second, Ethernet headers included.
+      queue_bytes: room for packets that wait.
+      burst_bytes: how much may leave at once after a pause.
+    """
+    limit = queue_bytes + burst_bytes
+    return f"qdisc replace dev {interface} root tbf rate {rate_bits}bit burst {burst_bytes} limit {limit}"
+
+
 def losses(network: Network, size: int, cut: Collection[int] = ()) -> str:
-    """A script that puts these rules in the place of those before, and keeps what was counted.
+    """A script for the packet filter that loses by chance, or all of a host; it puts these rules in the place of those before, and keeps what was counted.
 
     The rules sit at the hub's ports, behind a packet's delay and before the receiver's queue, and count by
     sender. ARP gets through, but not from and to the ranks in `cut`.
@@ -39,13 +51,13 @@ def losses(network: Network, size: int, cut: Collection[int] = ()) -> str:
 
 def _chances(network: Network, size: int) -> Iterator[tuple[str, int]]:
     """What to match, and how many of a million to lose. One rule for all senders where they are alike."""
-    up = [network.way(rank, up=True).lost_by_rule_ppm for rank in range(size)]
+    up = [network.direction(rank, up=True).lost_by_rule_ppm for rank in range(size)]
     if len(set(up)) == 1:
         yield from [("meta protocol ip ", up[0])] if up[0] else []
     else:
         yield from ((f"{_from(rank)} ", ppm) for rank, ppm in enumerate(up) if ppm)
     for rank in range(size):
-        if ppm := network.way(rank, up=False).lost_by_rule_ppm:
+        if ppm := network.direction(rank, up=False).lost_by_rule_ppm:
             yield f"meta protocol ip {_to(rank)} ", ppm
 
 

@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tweed.testbed import Counters, findings
-from tweed.testbed.check import ASIDE_BYTES
-from tweed.testbed.counters import link, losses, overflows
+from tweed.testbed.counters import ASIDE_BYTES, link, losses, overflows
 
 DEV = """Inter-|   Receive                                                |  Transmit
  face |bytes    packets errs drop fifo frame compressed multicast|bytes    packets errs drop fifo colls carrier compressed
