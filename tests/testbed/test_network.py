@@ -157,7 +157,11 @@ def test_a_host_goes_before_the_network_and_a_direction_before_a_link() -> None:
 
 def test_what_strikes_packets_strikes_them_once_on_their_way_up() -> None:
     network = Network.parse("delay=5ms,loss=1%,burst=3,1.down.delay=2ms")
-    up, down, other = network.direction(0, up=True), network.direction(0, up=False), network.direction(1, up=False)
+    up, down, other = (
+        network.direction(0, up=True),
+        network.direction(0, up=False),
+        network.direction(1, up=False),
+    )
     assert (up.delay_us, up.loss_ppm, up.burst) == (5000, 10_000, 3)
     assert (down.delay_us, down.loss_ppm, other.delay_us) == (0, 0, 2000)
 

@@ -2,7 +2,7 @@
 
     plan = tweed.collective.plan(ranks=4, links=tweed.collective.ONE_HOST)
     plan.rows()                                           # what the engine runs
-    tweed.collective.build("all_reduce", "ring", 4)       # one schedule, checked; or over the links of a topology
+    tweed.collective.build("all_reduce", "ring", 4)       # one schedule, checked; or (..., topology)
 
 A schedule of your own is a generator of `Send`s:
 

@@ -22,8 +22,7 @@ from tweed._core import Topology
 from tweed.collective.cuts import Cut, across, between, bottleneck, smallest
 from tweed.collective.table import COLLECTIVES
 from tweed.collective.topology.base import port
-from tweed.collective.topology.check import check
-from tweed.collective.topology.check import nodes
+from tweed.collective.topology.check import check, nodes
 from tweed.errors import UsageError
 
 

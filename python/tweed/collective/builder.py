@@ -54,7 +54,7 @@ class Builder:
         if isinstance(network, int):
             if collective not in self.patterns:
                 raise UsageError(
-                    f"builder '{self.name}' needs to know the network's links: `tweed plan` makes a plan for it"
+                    f"builder '{self.name}' needs a network whose links are known: `tweed plan` plans for one"
                 )
             return self.patterns[collective].schedule(network)
         check(network)
@@ -99,7 +99,9 @@ def routed(pattern: Pattern, topology: Topology, order: Order = as_numbered, nam
         return Send(send.step, src, dst, owned[send.chunk], send.reduce, route(src, dst), send.after)
 
     sends = map(over, pattern(topology.ranks))
-    return schedule(name or pattern.name, pattern.collective, topology.ranks, chunks, sends, topology=topology)
+    return schedule(
+        name or pattern.name, pattern.collective, topology.ranks, chunks, sends, topology=topology
+    )
 
 
 def _route(topology: Topology, src: int, dst: int) -> list[int]:

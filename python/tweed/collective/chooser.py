@@ -1,7 +1,7 @@
 """Which builder to use: from size, number of ranks and what the links can do.
 
-`choose` decides by a formula, such as between ring and tree for a small message; `tweed.plan` by the simulator, among
-those that are `fitting` for a network.
+`choose` decides by a formula, such as between ring and tree for a small message; `tweed.plan` by the
+simulator, among those that are `fitting` for a network.
 """
 
 from __future__ import annotations
@@ -142,7 +142,9 @@ def choose(collective: str, numbytes: int, ranks: int, links: Links, *, asked: s
     if asked is not None:
         return Choice(collective, ranks, find(collective, asked).name, Reason.ASKED)
     if ranks == 1:
-        return Choice(collective, ranks, find(collective, _ALONE.get(collective, "pairwise")).name, Reason.ALONE)
+        return Choice(
+            collective, ranks, find(collective, _ALONE.get(collective, "pairwise")).name, Reason.ALONE
+        )
     if links.shared_memory:
         return _shared(collective, numbytes, ranks)
     return _formula(collective, numbytes, ranks, links)
@@ -199,8 +201,7 @@ def _formula(collective: str, numbytes: int, ranks: int, links: Links) -> Choice
         )
     within = [row for row in priced if row[1].fan_in <= links.fan_in]
     timed = [
-        Timed(seconds(shape, row.chunks(ranks), numbytes, links), row.name)
-        for row, shape in within or priced
+        Timed(seconds(shape, row.chunks(ranks), numbytes, links), row.name) for row, shape in within or priced
     ]
     reason = Reason.QUICKEST if within else Reason.ONLY
     # Streams of several ranks to one take room from each other, which the formula does not know. 25 MB,

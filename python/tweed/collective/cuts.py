@@ -146,7 +146,9 @@ def _worst(links: Capacities, nodes: int, ranks: int) -> Cut:
         if best.bandwidth == 0:
             inside = spans(node for node in best.inside if node < ranks)
             plural = "s" * (best.ranks > 1)
-            raise UsageError(f"nothing leads from rank{plural} {inside} to the others: add the links that are missing")
+            raise UsageError(
+                f"nothing leads from rank{plural} {inside} to the others: add the links that are missing"
+            )
         better = _better(links, nodes, ranks, best)
     return best
 

@@ -100,7 +100,6 @@ def _spread(ranks: int, step: int) -> Iterator[Send]:
             yield Send(step, owner, rank, owner, False)
 
 
-
 def _everything(ranks: int) -> Shape:
     return Shape(steps=1, messages=ranks - 1, volume=float(ranks - 1), fan_in=ranks - 1)
 

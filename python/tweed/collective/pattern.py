@@ -1,4 +1,4 @@
-"""What a pattern is: the sends of one collective between any ranks, with what they cost, on no network in particular."""
+"""What a pattern is: the sends that make one collective, whatever the network, and what they cost."""
 
 from __future__ import annotations
 
@@ -78,27 +78,6 @@ def pattern(
 
     def made(sends: Callable[[int], Iterable[Send]]) -> Pattern:
         return Pattern(name, collective, chunks, sends, shape, equal_parts)
-
-    return made
-
-
-def schedule(self, ranks: int) -> Schedule:
-        """Builds and checks; raises ScheduleError if the builder is wrong. Not cached: see `build`."""
-        return schedule(self.name, self.collective, ranks, self.chunks(ranks), self.sends(ranks))
-
-
-def builder(
-    name: str,
-    collective: str,
-    *,
-    chunks: Callable[[int], int],
-    shape: Callable[[int], Shape] | None = None,
-    equal_parts: bool = False,
-) -> Callable[[Callable[[int], Iterable[Send]]], Builder]:
-    """Makes a `Builder` of a generator: `@builder("ring", "all_reduce", chunks=per_rank, shape=...)`."""
-
-    def made(sends: Callable[[int], Iterable[Send]]) -> Builder:
-        return Builder(name, collective, chunks, sends, shape, equal_parts)
 
     return made
 

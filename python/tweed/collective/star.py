@@ -140,6 +140,4 @@ def _parts(ranks: int, step: int) -> Iterator[Send]:
         yield Send(step, 0, rank, rank, False)
 
 
-star = of_patterns(
-    all_reduce, reduce_scatter, all_gather, broadcast, reduce, gather, scatter, all_to_all
-)
+star = of_patterns(all_reduce, reduce_scatter, all_gather, broadcast, reduce, gather, scatter, all_to_all)

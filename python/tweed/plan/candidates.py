@@ -27,7 +27,7 @@ class Candidate:
 
     Attributes:
       builder: its builder.
-      pieces: into how many pieces its shares are cut; None: a pattern by number, which a plan turns to a root.
+      pieces: into how many pieces its shares are cut; None: a pattern by number, which a plan can rotate.
       schedule: over the network's links.
       floor: seconds per byte of the buffer that its busiest link is busy: it cannot be quicker.
     """

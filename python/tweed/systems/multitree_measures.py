@@ -109,7 +109,9 @@ def grown(notes: Notes, name: str) -> None:
     if notes.has(**facts):
         return
     links = network(name)
-    gather, scatter = (build(collective, "multitree", links) for collective in ("all_gather", "reduce_scatter"))
+    gather, scatter = (
+        build(collective, "multitree", links) for collective in ("all_gather", "reduce_scatter")
+    )
     last = gather.cost(1).steps - 1
     turned = {(last - send.step, send.dst, send.src, send.chunk) for send in gather.sends}
     told = {

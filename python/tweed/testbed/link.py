@@ -141,7 +141,7 @@ class Direction:
 
 
 def resolved(host: Link | None, network: Link, up: bool) -> Direction:
-    """One direction of the link of a host that has `host` for its own, in a network whose links are otherwise as `network`."""
+    """One direction of a host's link: as `host` where that gives a value, otherwise as `network`."""
     given = {name: _given(host, network, up, name) for name in _GIVEN}
     rate = given["rate_bits"]
     return Direction(
@@ -154,7 +154,6 @@ def resolved(host: Link | None, network: Link, up: bool) -> Direction:
         reorder_ppm=_ppm(given["reorder"]),
         duplicate_ppm=_ppm(given["duplicate"]),
     )
-
 
 
 def _given(host: Link | None, network: Link, up: bool, name: str) -> float | None:

@@ -1,4 +1,4 @@
-"""What the kernel does to the packets of a link: it holds them to a rate, and loses some. Pure: text for `tc` and `nft`."""
+"""How the kernel holds a link to its rate, and loses some of its packets: text for `tc` and `nft`. Pure."""
 
 from __future__ import annotations
 
@@ -22,7 +22,9 @@ def token_bucket(interface: str, rate_bits: int, queue_bytes: int, burst_bytes: 
 
 
 def losses(network: Network, size: int, cut: Collection[int] = ()) -> str:
-    """A script for the packet filter that loses by chance, or all of a host; it puts these rules in the place of those before, and keeps what was counted.
+    """A script for the packet filter that loses packets by chance, or all of a host.
+
+    It puts its rules in the place of those before, and keeps what was counted.
 
     The rules sit at the hub's ports, behind a packet's delay and before the receiver's queue, and count by
     sender. ARP gets through, but not from and to the ranks in `cut`.

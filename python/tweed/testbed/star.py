@@ -5,8 +5,8 @@
     rank 2 [tweed0] ── [rank2]┘ (hub)      the left one in the rank's namespace, the right one in the hub's
 
 The rate is that of a token bucket at both ends of a pair: the left one for what a rank sends, the right one
-for what it receives. Loss is decided in the hub, before the right one. Where packets are delayed, the link emulator
-takes the bridge's place.
+for what it receives (`shaping`). Loss is decided in the hub, before the right one. Where packets are delayed,
+the link emulator takes the bridge's place.
 """
 
 from __future__ import annotations

@@ -137,8 +137,8 @@ def _plain(wires: Wires, node: int, holders: Sequence[int]) -> str:
 def _node(wires: Wires, node: int, congestion: str) -> str:
     """The node's address, its interfaces, whom they lead to, and by which of them it reaches whom.
 
-    The address is that of a bridge without ports: it belongs to no link. Neighbours' Ethernet addresses are fixed:
-    a question of ARP would reach all ends of links with a delay.
+    The address is that of a bridge without ports: it belongs to no link. Neighbours' Ethernet addresses are
+    fixed: a question of ARP would reach all ends of links with a delay.
     """
     lines = ["link set lo up", f"link add name {INTERFACE} type bridge"]
     lines += [f"link set {INTERFACE} addrgenmode none up", f"addr add {address(node)}/32 dev {INTERFACE}"]

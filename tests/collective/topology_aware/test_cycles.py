@@ -7,8 +7,8 @@ from itertools import pairwise
 import pytest
 
 from tweed.collective import topology
-from tweed.collective.topology_aware import cycles
 from tweed.collective.topology import Topology
+from tweed.collective.topology_aware import cycles
 
 CYCLES = [
     topology.ring(5),

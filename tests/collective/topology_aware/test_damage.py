@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.collective.topology_aware.test_properties import NAMES, Forests, collectives, forests, star, sums
 from tests.collective.topology.families import ALL, MORE, networks
+from tests.collective.topology_aware.test_properties import NAMES, Forests, collectives, forests, star, sums
 from tweed.collective import Schedule, Send, find, schedule, topology
-from tweed.collective.topology_aware.trees import schedule_of
 from tweed.collective.topology import Topology
+from tweed.collective.topology_aware.trees import schedule_of
 from tweed.errors import ScheduleError
 
 COLLECTIVES = ["all_reduce", "all_gather", "reduce_scatter"]

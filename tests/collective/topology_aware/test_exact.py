@@ -8,9 +8,9 @@ from fractions import Fraction
 import pytest
 
 from tweed.collective import build, topology
+from tweed.collective.topology import Topology
 from tweed.collective.topology_aware import exact
 from tweed.collective.topology_aware.exact import Point, Program
-from tweed.collective.topology import Topology
 from tweed.errors import UsageError
 
 DGX = topology.dgx1()

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tweed.collective import build, topology
-from tweed.collective.topology_aware.hierarchy import grouped
 from tweed.collective.topology import Topology, Wire
+from tweed.collective.topology_aware.hierarchy import grouped
 from tweed.errors import UsageError
 from tweed.simulate import run
 

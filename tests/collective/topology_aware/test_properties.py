@@ -13,9 +13,9 @@ from tests.collective.following import contributors, result
 from tests.collective.topology.families import ALL, MEMBERS, MORE, networks
 from tweed.collective import COLLECTIVES, Builder, Schedule, bounds, build, builders, find, topology
 from tweed.collective.chooser import fitting
-from tweed.collective.topology_aware.trees import Edge, Tree, schedule_of
-from tweed.collective.topology.shortest_paths import shortest_paths
 from tweed.collective.topology import Topology
+from tweed.collective.topology.shortest_paths import shortest_paths
+from tweed.collective.topology_aware.trees import Edge, Tree, schedule_of
 from tweed.simulate import run
 
 Vectors = dict[tuple[int, int], np.ndarray]
@@ -59,7 +59,7 @@ DRAWN = st.one_of(networks(), networks(even=True), MEMBERS)
 
 
 def collectives(name: str) -> list[str]:
-    """What it makes, but for patterns with a root: those work by number, and every root is tested without links."""
+    """What it makes, but for patterns with a root: they work by number, on a complete graph."""
     made = [(one, row) for one in COLLECTIVES for row in builders(one) if row.name == name]
     return [one for one, row in made if one in ROOTLESS or one not in row.patterns]
 

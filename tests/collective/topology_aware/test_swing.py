@@ -6,8 +6,8 @@ import pytest
 
 from tests.collective.topology_aware.times import times
 from tweed.collective import build, topology
-from tweed.collective.topology_aware import swing
 from tweed.collective.topology import Topology
+from tweed.collective.topology_aware import swing
 from tweed.errors import UsageError
 
 

@@ -8,8 +8,8 @@ import pytest
 
 from tests.collective.topology_aware.times import LONG, times
 from tweed.collective import build, topology
-from tweed.collective.topology_aware import three_tree
 from tweed.collective.topology import Topology
+from tweed.collective.topology_aware import three_tree
 from tweed.errors import UsageError
 
 MESHES = [topology.mesh(*sides) for sides in ((3, 3), (3, 6), (4, 4), (5, 4), (8, 8), (9, 9), (1, 5, 3))]

@@ -7,8 +7,8 @@ import pytest
 from tests.collective.topology.families import DIRECT, SWITCHED
 from tweed.collective import bounds, build, topology
 from tweed.collective.chooser import slicing
-from tweed.collective.topology_aware.time_expanded import search
 from tweed.collective.topology import Topology, Wire
+from tweed.collective.topology_aware.time_expanded import search
 from tweed.errors import UsageError
 from tweed.simulate import run
 

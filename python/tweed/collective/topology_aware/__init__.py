@@ -3,5 +3,6 @@
     torus = topology.torus(8, 8)
     collective.build("all_reduce", "multitree", torus)     # a Schedule, checked against the links
 
-They are rows of the one table of builders, `collective/table.py`. To add one, add a file here and its row there.
+They are rows of the one table of builders, `collective/table.py`. To add one, add a file
+here and its name there.
 """

@@ -17,8 +17,8 @@ from collections.abc import Iterator
 from itertools import product
 
 from tweed._core import Schedule, Topology
-from tweed.collective.topology_aware import grids
 from tweed.collective.builder import Builder
+from tweed.collective.topology_aware import grids
 from tweed.collective.topology_aware.trees import Edge, Tree, schedule_of
 
 _MOST_OF_A_KIND = 3

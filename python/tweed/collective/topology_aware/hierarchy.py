@@ -2,9 +2,9 @@
 
 Places group the ranks: sites of racks of hosts. Of every group each chunk has one owner. A chunk's values are
 summed at the owners of the smallest groups, their sums at the owners of the next larger ones, and so on; what
-all have given goes back along the same trees. So each slow link is crossed once in each direction by a share of the
-buffer, where a ring crosses it with nearly twice the buffer. Owners change from chunk to chunk, so that the
-members of a group share its work, and a group's link out is used by several connections at once.
+all have given goes back along the same trees. So each slow link is crossed once in each direction by a share
+of the buffer, where a ring crosses it with nearly twice the buffer. Owners change from chunk to chunk, so
+that the members of a group share its work, and a group's link out is used by several connections at once.
 
 Where the outermost groups are two, their owners swap sums, and both add: one crossing, not two.
 
@@ -20,10 +20,10 @@ from functools import cached_property
 from math import lcm
 
 from tweed._core import Schedule, Send, Topology
-from tweed.collective.pattern import schedule
 from tweed.collective.builder import Builder
-from tweed.collective.topology_aware.trees import Edge, Tree, schedule_of
+from tweed.collective.pattern import schedule
 from tweed.collective.topology.shortest_paths import shortest_paths
+from tweed.collective.topology_aware.trees import Edge, Tree, schedule_of
 
 _MOST_CHUNKS_PER_RANK = 2
 

@@ -17,9 +17,9 @@ from math import lcm
 from typing import NamedTuple
 
 from tweed._core import Schedule, Send, Topology
+from tweed.collective.builder import Builder
 from tweed.collective.pattern import schedule
 from tweed.collective.topology_aware import grids
-from tweed.collective.builder import Builder
 
 
 class _Flow(NamedTuple):

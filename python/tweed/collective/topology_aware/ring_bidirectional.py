@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 from tweed._core import Schedule, Topology
-from tweed.collective.topology_aware import cycles
 from tweed.collective.builder import Builder
+from tweed.collective.topology_aware import cycles
 from tweed.collective.topology_aware.trees import Edge, Tree, schedule_of
 
 

@@ -16,8 +16,8 @@ from collections import deque
 from collections.abc import Iterable
 
 from tweed._core import Schedule, Topology
-from tweed.collective.topology_aware import grids
 from tweed.collective.builder import Builder
+from tweed.collective.topology_aware import grids
 from tweed.collective.topology_aware.trees import Edge, Tree, schedule_of
 
 Pair = tuple[int, int]

@@ -1,7 +1,8 @@
 """Time-expanded: every chunk spreads greedily over whatever link is idle, on uneven links too.
 
 Source: Won et al., "TACOS: Topology-Aware Collective Algorithm Synthesizer for Distributed Machine Learning",
-MICRO 2024, section IV. What differs here is written where the search is: crates/schedule/src/builders/time_expanded.
+MICRO 2024, section IV. What differs here is written where the search is:
+crates/schedule/src/builders/time_expanded.
 """
 
 from __future__ import annotations

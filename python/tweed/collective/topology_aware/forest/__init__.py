@@ -19,8 +19,8 @@ from __future__ import annotations
 from functools import lru_cache
 
 from tweed._core import Schedule, Topology
-from tweed.collective.cuts import bottleneck, capacities
 from tweed.collective.builder import Builder
+from tweed.collective.cuts import bottleneck, capacities
 from tweed.collective.topology_aware.forest.grown import rooted, undirected
 from tweed.collective.topology_aware.forest.orienting import is_even, strength
 from tweed.collective.topology_aware.forest.timing import Plan, timed

@@ -6,12 +6,12 @@ from collections import deque
 
 from tweed._core import Topology
 from tweed.collective.cuts import bottleneck, capacities
+from tweed.collective.flows import Capacities
 from tweed.collective.topology_aware.forest.orienting import even_shares
 from tweed.collective.topology_aware.forest.packing import Branching, pack
 from tweed.collective.topology_aware.forest.shares import Shares, shares
 from tweed.collective.topology_aware.forest.splitting import Paths, split, take
 from tweed.collective.topology_aware.trees import Edge, Tree
-from tweed.collective.flows import Capacities
 
 
 def rooted(topology: Topology, trees: int | None = None) -> tuple[list[Tree], Shares]:
@@ -30,7 +30,7 @@ def rooted(topology: Topology, trees: int | None = None) -> tuple[list[Tree], Sh
 
 
 def undirected(topology: Topology) -> tuple[list[Tree], Shares]:
-    """Trees for an all-reduce where links are alike in both directions, each from its middle; and their shares."""
+    """Trees for an all-reduce where links are even (`is_even`), each from its middle; and their shares."""
     links, _ = capacities(topology)
     depths = _depths(links, topology.ranks)
     found, given = even_shares(links, topology.ranks, depths)

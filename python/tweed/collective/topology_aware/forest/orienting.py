@@ -13,8 +13,8 @@ from collections.abc import Iterable
 from fractions import Fraction
 from typing import Any
 
-from tweed.collective.topology_aware.forest.shares import GOOD_ENOUGH, Shares, less, parts
 from tweed.collective.flows import LARGEST, Capacities, Flows
+from tweed.collective.topology_aware.forest.shares import GOOD_ENOUGH, Shares, less, parts
 
 _MOST_TREES = 64
 
@@ -41,7 +41,7 @@ def strength(links: Capacities, ranks: int) -> float:
 
 
 def oriented(links: Capacities, depths: list[int], trees: int) -> Capacities | None:
-    """In which direction the units of each link go so that they hold `trees` from the rank of depth 0; None: in none.
+    """The direction of each link's units that holds `trees` from the rank of depth 0; None: there is none.
 
     Where there is a choice, they go away from the root.
     """
@@ -54,7 +54,7 @@ def oriented(links: Capacities, depths: list[int], trees: int) -> Capacities | N
 
 
 def even_shares(links: Capacities, ranks: int, depths: list[int]) -> tuple[Shares, Capacities]:
-    """The fewest trees (`trees` counts them all) that are nearly the best, and the direction of their links."""
+    """The fewest trees (`trees` counts them all) that are nearly the best, and their links' directions."""
     most = Fraction(strength(links, ranks))
     best: tuple[Shares, Capacities] | None = None
     for trees in range(1, _MOST_TREES + 1):

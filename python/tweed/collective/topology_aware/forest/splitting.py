@@ -175,7 +175,9 @@ def take(paths: Counter[Path], amount: int = 1) -> list[tuple[Path, int]]:
     """Uses up so many of the shortest paths, of those the ones that are left most often; how many of each."""
     taken = []
     while amount:
-        path = min((path for path, many in paths.items() if many), key=lambda path: (len(path), -paths[path], path))
+        path = min(
+            (path for path, many in paths.items() if many), key=lambda path: (len(path), -paths[path], path)
+        )
         many = min(amount, paths[path])
         paths[path] -= many
         amount -= many
