@@ -219,7 +219,7 @@ def test_offloads_are_off_at_both_ends_only_where_packets_are_lost() -> None:
 
 def test_a_packet_meets_one_rule_of_loss_and_is_counted_by_sender() -> None:
     (rules,) = of(Network(loss=0.001), HUB, "nft")
-    assert shaping.count("meta protocol ip numgen random mod 1000000 < 1000 ") == 1
+    assert rules.count("meta protocol ip numgen random mod 1000000 < 1000 ") == 1
     assert [f'ip saddr 10.77.0.{rank + 1} counter name "lost{rank}" drop' in rules for rank in range(3)] == [
         True
     ] * 3
