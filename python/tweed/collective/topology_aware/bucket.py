@@ -18,7 +18,7 @@ from itertools import product
 
 from tweed._core import Schedule, Topology
 from tweed.collective.builder import Builder
-from tweed.collective.topology_aware import grids
+from tweed.collective.topology import grids
 from tweed.collective.topology_aware.trees import Edge, Tree, schedule_of
 
 _MOST_OF_A_KIND = 3

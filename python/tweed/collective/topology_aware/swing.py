@@ -19,7 +19,7 @@ from typing import NamedTuple
 from tweed._core import Schedule, Send, Topology
 from tweed.collective.builder import Builder
 from tweed.collective.pattern import schedule
-from tweed.collective.topology_aware import grids
+from tweed.collective.topology import grids
 from tweed.collective.topology_aware.trees import Edge, Tree, schedule_of
 
 

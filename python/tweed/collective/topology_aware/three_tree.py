@@ -17,7 +17,7 @@ from collections.abc import Iterable
 
 from tweed._core import Schedule, Topology
 from tweed.collective.builder import Builder
-from tweed.collective.topology_aware import grids
+from tweed.collective.topology import grids
 from tweed.collective.topology_aware.trees import Edge, Tree, schedule_of
 
 Pair = tuple[int, int]
