@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.collective.following import contributors, follow, result
-from tweed.collective import COLLECTIVES, Pattern, Schedule, Shape, build, builders, find
+from tweed.collective import COLLECTIVES, Pattern, Schedule, Shape, Topology, build, builders, find
 from tweed.errors import UsageError
 
 ROWS = [row.patterns[name] for name in COLLECTIVES for row in builders(name) if name in row.patterns]
@@ -140,6 +140,17 @@ def test_every_collective_has_a_builder() -> None:
 
 def test_building_is_cached() -> None:
     assert build("all_reduce", "ring", 7) is build("all_reduce", "ring", 7)
+
+
+def test_who_looks_at_links_must_know_them() -> None:
+    with pytest.raises(UsageError, match=r"'multitree' needs a network whose links are known: `tweed plan`"):
+        build("all_reduce", "multitree", 4)
+
+
+@pytest.mark.parametrize("name", ["ring", "pairwise", "halving_doubling"])
+def test_a_flat_network_is_a_complete_graph(name: str) -> None:
+    flat = Topology.complete(5, 10**9, 1e-5)
+    assert build("all_reduce", name, 5).digest == build("all_reduce", name, flat).digest
 
 
 def test_a_builder_that_is_not_there_names_those_that_are() -> None:

@@ -23,6 +23,7 @@ from tweed.collective import (
     schedule,
     table,
 )
+from tweed.collective.chooser import fitting
 from tweed.errors import ScheduleError, UsageError
 
 
@@ -182,6 +183,7 @@ def test_a_registered_builder_can_be_asked_for(monkeypatch: pytest.MonkeyPatch) 
     register(unpriced)
     asked = plan(3, ONE_HOST, {"all_reduce": "unpriced_lines"})
     assert asked.rows()[0][2] == schedule("unpriced_lines", "all_reduce", 3, 1, two_lines(3))
+    assert "two_lines" in {row.name for row in fitting("all_reduce", Topology.complete(3, 10**9, 1e-5))}
     with pytest.raises(UsageError, match="is there already"):
         register(pattern("two_lines", "all_reduce", chunks=lambda ranks: 2)(two_lines))
     with pytest.raises(UsageError, match="no collective 'all_sort'"):
