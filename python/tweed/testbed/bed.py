@@ -30,8 +30,8 @@ class Bed(Ground):
         super().__init__(namespaces, len(namespaces.ranks))
         self.network = network
         self._seed = seed
-        links = paths(network, self.size)
-        self._emulator = Emulator(namespaces, links, seed) if network.emulated else None
+        if network.emulated:
+            self._emulator = Emulator(namespaces, paths(network, self.size), seed)
         self._cut: set[int] = set()
         self._ruled = network.lossy
         self._past = [Counters()] * self.size
@@ -110,18 +110,9 @@ class Bed(Ground):
             found.append(sum(counted, counters.link(text)))
         return found
 
-    @property
-    def emulator_pid(self) -> int | None:
-        """The link emulator's process, where there is one."""
-        return None if self._emulator is None else self._emulator.pid
-
     def emulated(self) -> Report:
         """What the link emulator has done since it runs; nothing where there is none."""
         return Report((Counters(),) * self.size) if self._emulator is None else self._emulator.report()
-
-    def doubts(self) -> list[str]:
-        """Why what was measured here may not count: the emulator did not keep up. Nothing if all is well."""
-        return self.emulated().doubts
 
     def _lost(self) -> list[Counters]:
         if not self._ruled:
@@ -144,11 +135,6 @@ class Bed(Ground):
             return {}
         words = ("tc", "-s", "-j", "qdisc", "show")
         return counters.overflows(self._namespaces.run(Command(place, words)))
-
-    def stop(self) -> None:
-        """Ends what `opened` does not hold."""
-        if self._emulator is not None:
-            self._emulator.stop()
 
 
 @contextmanager

@@ -29,7 +29,10 @@ class LinkedBed(Ground):
         self.topology = wires.topology
         self._congestion = congestion
         self._wires = wires
-        self._emulator = Emulator(namespaces, _paths(wires), seed) if wires.ports else None
+        if wires.ports:
+            up = [_late(wires.latency_s[pair]) for pair in wires.ports]
+            joined = Paths([port(number) for number in wires.ports.values()], up, [_late(0)] * len(up))
+            self._emulator = Emulator(namespaces, joined, seed)
 
     @property
     def congestion(self) -> str:
@@ -43,20 +46,6 @@ class LinkedBed(Ground):
             for node in range(self.topology.nodes)
         }
         return {(a, b): counters.interface(texts[a], toward(b)) for a, b, *_ in self.topology.links}
-
-    @property
-    def emulator_pid(self) -> int | None:
-        """The link emulator's process, where there is one."""
-        return None if self._emulator is None else self._emulator.pid
-
-    def doubts(self) -> list[str]:
-        """Why what was measured here may not count: the emulator did not keep up. Nothing if all is well."""
-        return [] if self._emulator is None else self._emulator.report().doubts
-
-    def stop(self) -> None:
-        """Ends what `linked` does not hold."""
-        if self._emulator is not None:
-            self._emulator.stop()
 
 
 @contextmanager
@@ -86,11 +75,6 @@ def linked(topology: Topology, congestion: str = "cubic", seed: int = 0) -> Iter
             yield bed
         finally:
             bed.stop()
-
-
-def _paths(wires: Wires) -> Paths:
-    up = [_late(wires.latency_s[pair]) for pair in wires.ports]
-    return Paths([port(number) for number in wires.ports.values()], up, [_late(0)] * len(up))
 
 
 def _late(latency_s: float) -> Direction:
