@@ -11,8 +11,8 @@ import torch.distributed as dist
 from bench.punctual import LATE_S, Call, Turns, rounds
 from bench.race import Contender
 from bench.run import TIMEOUT_S, Row
-from tweed.collective import Plan
-from tweed.collective.fitted import fit, fitting
+from tweed.collective import Plan, build
+from tweed.collective.chooser import fitting
 from tweed.collective.plans import Pick, digest
 from tweed.collective.topology import Topology
 from tweed.plan import Candidate
@@ -33,7 +33,7 @@ def tried(network: Topology, only: Collection[str] = ()) -> Iterator[Candidate]:
     for row in fitting("all_reduce", network):
         if row.name in only or (not only and row.name not in _SLOW):
             for pieces in row.pieces:
-                yield Candidate(row.name, pieces, fit("all_reduce", row.name, network, pieces), 0.0)
+                yield Candidate(row.name, pieces, build("all_reduce", row.name, network, pieces), 0.0)
 
 
 def plan_of(candidate: Candidate, network: Topology) -> Plan:

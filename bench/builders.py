@@ -16,7 +16,7 @@ from math import isqrt
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from tweed.collective import fitted, topology
+from tweed.collective import build, topology
 from tweed.collective.topology import Topology, Wire
 
 if TYPE_CHECKING:  # a point needs no torch
@@ -85,7 +85,7 @@ def point(sweep: Sweep, ranks: int) -> Row:
     network = _NETWORKS[sweep.network](ranks)
     Path("/proc/self/clear_refs").write_text(_FORGET_PEAK)
     before, began = _status("VmRSS"), time.process_time()
-    schedule = fitted.fit("all_reduce", sweep.builder, network, sweep.pieces)
+    schedule = build("all_reduce", sweep.builder, network, sweep.pieces)
     cpu_s = time.process_time() - began
     return _row(sweep, ranks) | {
         "sends": len(schedule),

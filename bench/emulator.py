@@ -110,7 +110,7 @@ def _delay(network: Network) -> Iterator[Row]:
 
 
 def _rtt_ms(network: Network) -> float:
-    return sum(network.way(rank, up=True).delay_us for rank in (0, 1)) / 1000
+    return sum(network.direction(rank, up=True).delay_us for rank in (0, 1)) / 1000
 
 
 def _ping(bed: Bed, src: int, dst: int, count: int) -> subprocess.Popen[str]:
@@ -141,10 +141,10 @@ def _loss(network: Network, seconds: int) -> Iterator[Row]:
     with opened(network, 2) as bed:
         _flows(bed, [1], ["--udp", "--bitrate", "40M"], 2 * seconds)
         link = bed.counters()[1]
-    way = network.way(1, up=True)
-    asked, sent = way.loss_ppm / 1e6, link.sent_packets
+    up = network.direction(1, up=True)
+    asked, sent = up.loss_ppm / 1e6, link.sent_packets
     # Losses in a row vary more: by the length of a burst, there and back (a chain of two states).
-    deviation = math.sqrt(sent * asked * (1 - asked) * (2 * way.burst - 1))
+    deviation = math.sqrt(sent * asked * (1 - asked) * (2 * up.burst - 1))
     off = (link.lost_packets - sent * asked) / deviation
     yield {
         "part": LOSS,

@@ -6,19 +6,20 @@ import time
 from collections.abc import Iterator
 
 from bench.run import Row
-from tweed.collective import Builder, builders
+from tweed.collective import Pattern
+from tweed.collective.chooser import priced_patterns
 
 _REPEATS = 3
 
 
 def built(counts: tuple[int, ...]) -> Iterator[Row]:
-    """Every builder of all_reduce, for each of these numbers of ranks; the quickest of three times."""
-    for builder in builders("all_reduce"):
+    """Every pattern of all_reduce, for each of these numbers of ranks; the quickest of three times."""
+    for pattern, _ in priced_patterns("all_reduce", 2):
         for ranks in counts:
-            times = [_timed(builder, ranks) for _ in range(_REPEATS)]
+            times = [_timed(pattern, ranks) for _ in range(_REPEATS)]
             yield {
                 "part": "schedule",
-                "side": builder.name,
+                "side": pattern.name,
                 "ranks": ranks,
                 "sends": times[0][2],
                 "build_s": min(build_s for build_s, _, _ in times),
@@ -26,11 +27,11 @@ def built(counts: tuple[int, ...]) -> Iterator[Row]:
             }
 
 
-def _timed(builder: Builder, ranks: int) -> tuple[float, float, int]:
+def _timed(pattern: Pattern, ranks: int) -> tuple[float, float, int]:
     """Seconds of the builder alone, seconds for the whole schedule, and how many sends it has."""
     began = time.perf_counter()
-    for _ in builder.sends(ranks):
+    for _ in pattern.sends(ranks):
         pass
     given = time.perf_counter()
-    schedule = builder.schedule(ranks)
+    schedule = pattern.schedule(ranks)
     return round(given - began, 6), round(time.perf_counter() - given, 6), len(schedule)

@@ -1,4 +1,4 @@
-"""The table: every builder for every collective it makes, over 1 to 17 ranks."""
+"""The table: every pattern for every collective it makes, over 1 to 17 ranks."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.collective.following import contributors, follow, result
-from tweed.collective import COLLECTIVES, Builder, Schedule, Shape, build, builders, find
+from tweed.collective import COLLECTIVES, Pattern, Schedule, Shape, Topology, build, builders, find
 from tweed.errors import UsageError
 
-ROWS = [row for collective in COLLECTIVES for row in builders(collective)]
+ROWS = [row.patterns[name] for name in COLLECTIVES for row in builders(name) if name in row.patterns]
 IDS = [f"{row.collective}-{row.name}" for row in ROWS]
 RANKS = range(1, 18)
 ROOTED = ("broadcast", "reduce", "gather", "scatter")
@@ -24,7 +24,7 @@ each_count = pytest.mark.parametrize("ranks", RANKS)
 
 @each_row
 @each_count
-def test_every_promised_value_sums_each_contribution_once(row: Builder, ranks: int) -> None:
+def test_every_promised_value_sums_each_contribution_once(row: Pattern, ranks: int) -> None:
     schedule = row.schedule(ranks)
     values = follow(schedule)
     for rank, chunk in result(schedule):
@@ -33,7 +33,7 @@ def test_every_promised_value_sums_each_contribution_once(row: Builder, ranks: i
 
 @each_row
 @each_count
-def test_the_shape_is_the_cost_of_the_schedule(row: Builder, ranks: int) -> None:
+def test_the_shape_is_the_cost_of_the_schedule(row: Pattern, ranks: int) -> None:
     if ranks == 1:
         assert len(row.schedule(1)) == 0
         return
@@ -43,7 +43,7 @@ def test_the_shape_is_the_cost_of_the_schedule(row: Builder, ranks: int) -> None
 
 @each_row
 @pytest.mark.parametrize("ranks", [2, 5, 8])
-def test_every_root_works(row: Builder, ranks: int) -> None:
+def test_every_root_works(row: Pattern, ranks: int) -> None:
     schedule = row.schedule(ranks)
     for root in range(ranks):
         rotated = schedule.rotated(root)
@@ -56,7 +56,7 @@ def test_every_root_works(row: Builder, ranks: int) -> None:
 
 
 @each_row
-def test_steps_are_counted_without_gaps(row: Builder) -> None:
+def test_steps_are_counted_without_gaps(row: Pattern) -> None:
     for ranks in RANKS:
         steps = sorted({send.step for send in row.schedule(ranks)})
         assert steps == list(range(len(steps)))
@@ -114,7 +114,7 @@ def test_in_two_trees_nobody_is_inside_both(ranks: int) -> None:
 
 
 @each_row
-def test_who_hands_parts_on_says_so(row: Builder) -> None:
+def test_who_hands_parts_on_says_so(row: Pattern) -> None:
     if row.collective == "all_to_all":
         assert row.equal_parts == (not row.schedule(6).direct)
     else:
@@ -140,6 +140,17 @@ def test_every_collective_has_a_builder() -> None:
 
 def test_building_is_cached() -> None:
     assert build("all_reduce", "ring", 7) is build("all_reduce", "ring", 7)
+
+
+def test_who_looks_at_links_must_know_them() -> None:
+    with pytest.raises(UsageError, match=r"'multitree' needs a network whose links are known: `tweed plan`"):
+        build("all_reduce", "multitree", 4)
+
+
+@pytest.mark.parametrize("name", ["ring", "pairwise", "halving_doubling"])
+def test_a_flat_network_is_a_complete_graph(name: str) -> None:
+    flat = Topology.complete(5, 10**9, 1e-5)
+    assert build("all_reduce", name, 5).digest == build("all_reduce", name, flat).digest
 
 
 def test_a_builder_that_is_not_there_names_those_that_are() -> None:

@@ -16,13 +16,14 @@ from tweed.collective import (
     Shape,
     Topology,
     build,
-    builder,
     find,
+    pattern,
     plan,
     register,
     schedule,
     table,
 )
+from tweed.collective.chooser import fitting
 from tweed.errors import ScheduleError, UsageError
 
 
@@ -86,9 +87,21 @@ def test_a_value_that_is_not_there() -> None:
 
 def test_only_real_links() -> None:
     ring = Topology(4, [(rank, (rank + 1) % 4, 10**9, 1e-6) for rank in range(4)])
-    assert schedule("ring", "all_reduce", 4, 4, find("all_reduce", "ring")(4), topology=ring).topology == ring
+    assert (
+        schedule(
+            "ring", "all_reduce", 4, 4, find("all_reduce", "ring").patterns["all_reduce"](4), topology=ring
+        ).topology
+        == ring
+    )
     with pytest.raises(ScheduleError, match=r"step 0, link 1 -> 0, chunk 0: the topology has no link 1 -> 0"):
-        schedule("pairwise", "all_reduce", 4, 4, find("all_reduce", "pairwise")(4), topology=ring)
+        schedule(
+            "pairwise",
+            "all_reduce",
+            4,
+            4,
+            find("all_reduce", "pairwise").patterns["all_reduce"](4),
+            topology=ring,
+        )
     sends = [Send(step, step, (step + 1) % 4, 0, False) for step in range(3)]
     assert (
         schedule("round", "broadcast", 4, 1, sends, topology=ring).digest
@@ -126,7 +139,7 @@ def test_an_error_of_the_generator_comes_through() -> None:
 
 
 def test_schedules_are_values() -> None:
-    one, other = build("all_reduce", "ring", 4), find("all_reduce", "ring").schedule(4)
+    one, other = build("all_reduce", "ring", 4), find("all_reduce", "ring").schedule("all_reduce", 4)
     assert one == other and one is not other
     assert hash(one) == hash(other) and len({one, other}) == 1
     assert one != build("all_reduce", "ring", 5)
@@ -163,14 +176,15 @@ def test_time_over_a_topology() -> None:
 def test_a_registered_builder_can_be_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(table, "_TABLE", dict(table._TABLE))
     cost = Shape(steps=2, messages=3, volume=2.0, fan_in=1)
-    mine = builder("two_lines", "all_reduce", chunks=lambda ranks: 1, shape=lambda ranks: cost)(two_lines)
-    unpriced = builder("unpriced_lines", "all_reduce", chunks=lambda ranks: 1)(two_lines)
+    mine = pattern("two_lines", "all_reduce", chunks=lambda ranks: 1, shape=lambda ranks: cost)(two_lines)
+    unpriced = pattern("unpriced_lines", "all_reduce", chunks=lambda ranks: 1)(two_lines)
     register(mine)
     register(mine)
     register(unpriced)
     asked = plan(3, ONE_HOST, {"all_reduce": "unpriced_lines"})
     assert asked.rows()[0][2] == schedule("unpriced_lines", "all_reduce", 3, 1, two_lines(3))
+    assert "two_lines" in {row.name for row in fitting("all_reduce", Topology.complete(3, 10**9, 1e-5))}
     with pytest.raises(UsageError, match="is there already"):
-        register(builder("two_lines", "all_reduce", chunks=lambda ranks: 2)(two_lines))
+        register(pattern("two_lines", "all_reduce", chunks=lambda ranks: 2)(two_lines))
     with pytest.raises(UsageError, match="no collective 'all_sort'"):
-        register(builder("two_lines", "all_sort", chunks=lambda ranks: 2)(two_lines))
+        register(pattern("two_lines", "all_sort", chunks=lambda ranks: 2)(two_lines))

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.collective.topology.families import ALL
-from tweed.collective import bounds, topology
-from tweed.collective.fitted import fit
+from tweed.collective import bounds, build, topology
 from tweed.collective.topology import Topology
 from tweed.errors import UsageError
 from tweed.plan import Table, candidates, predicted
@@ -56,7 +55,7 @@ def test_what_is_not_simulated_could_not_win() -> None:
 
 def test_long_buffers_go_on_in_a_straight_line() -> None:
     network = topology.torus(4, 4)
-    schedule = fit("all_reduce", "multitree", network)
+    schedule = build("all_reduce", "multitree", network)
     times = [predicted(schedule, size << 30, network) for size in (4, 8)]
     assert times[1] == pytest.approx(2 * times[0], rel=1e-2)
     assert times[1] >= bounds.of("all_reduce", network).seconds(8 << 30)

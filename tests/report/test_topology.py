@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 
 from tests.collective.topology.families import ALL, networks
-from tweed.collective import fitted, topology
+from tweed.collective import build, topology
 from tweed.collective.topology import Topology
 from tweed.errors import UsageError
 from tweed.report.layout import place
@@ -58,7 +58,7 @@ def test_several_networks_side_by_side() -> None:
 
 def test_a_schedule_colours_the_links() -> None:
     network = topology.mesh(2, 2)
-    load = fitted.fit("all_reduce", "ring", network).cost(4_000_000).links
+    load = build("all_reduce", "ring", network).cost(4_000_000).links
     picture = svg(draw(network, load))
     assert picture != svg(draw(network))
     assert "sent over each direction of a link (MB)" in picture

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tweed.collective import fitted, topology
+from tweed.collective import build, topology
 from tweed.errors import UsageError
 from tweed.simulate import models, workload
 from tweed.simulate.workload import Layer, Workload
@@ -69,7 +69,7 @@ def test_a_product_takes_a_tile_after_the_other() -> None:
 
 def test_a_timer_simulates() -> None:
     network = topology.torus(4, 4)
-    schedule = fitted.fit("all_reduce", "multitree", network)
+    schedule = build("all_reduce", "multitree", network)
     seconds = workload.timer(schedule, network)
     assert seconds(1 << 20) > seconds(1 << 10) > 0
     with pytest.raises(UsageError, match="not every rank has a result"):

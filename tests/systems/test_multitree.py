@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tweed.collective import topology
-from tweed.collective.fitted import fit, fitting
+from tweed.collective import build, topology
+from tweed.collective.chooser import fitting
 from tweed.simulate import models, run, stragglers
 from tweed.systems import Notes, system
 from tweed.systems.multitree_goals import saved, verdicts
@@ -35,7 +35,7 @@ def test_trees_are_as_the_paper_says(name: str, tmp_path: Path) -> None:
 def test_late_and_slow_ranks_end_with_the_exact_sum(seed: int, collective: str) -> None:
     # The simulator compares what every rank ends with; one that waits for ever is an error.
     slow = stragglers(16, share=0.5, factor=9.0, seed=seed)
-    schedule = fit(collective, "multitree", TORUS)
+    schedule = build(collective, "multitree", TORUS)
     result = run(schedule, 1 << 16, TORUS, seed=seed, late_s=1e-4, jitter_s=1e-5, slow=slow, piece=1000)
     assert result.seconds is not None
 
@@ -47,7 +47,7 @@ def test_short_messages_on_switches_beat_rings_and_halving_and_long_ones_lose_no
         row.name: row for row in fitting("all_reduce", links) if row.name in ("multitree", "ring", "hdrm")
     }
     assert len(rows) == (2 if name == "fat-tree 64" else 3)
-    schedules = {name: fit("all_reduce", name, links) for name in rows}
+    schedules = {name: build("all_reduce", name, links) for name in rows}
     short, long = (
         {name: run(schedule, size, links, header=16).seconds or 0.0 for name, schedule in schedules.items()}
         for size in (SMALL, LARGE)
@@ -57,7 +57,7 @@ def test_short_messages_on_switches_beat_rings_and_halving_and_long_ones_lose_no
 
 
 def test_heads_cost_what_their_bytes_cost() -> None:
-    schedule = fit("all_reduce", "multitree", TORUS)
+    schedule = build("all_reduce", "multitree", TORUS)
     plain, packets, messages = (
         run(schedule, LARGE, TORUS, **flow).seconds
         for flow in ({}, {"header": 16, "packet": 256}, {"header": 16})

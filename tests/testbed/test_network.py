@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tweed.errors import UsageError
-from tweed.testbed import Link, Network, rules
+from tweed.testbed import Link, Network, shaping
 from tweed.testbed.names import HUB, MOST_RANKS
 from tweed.testbed.profiles import PROFILES
 from tweed.testbed.star import commands, shaped
@@ -140,7 +140,7 @@ def test_what_stands_behind_a_profile_goes_before_it() -> None:
     wan = Network.parse("wan")
     assert Network.parse("wan,rate=500mbit,loss=3%") == replace(wan, rate_bits=5e8, loss=0.03)
     assert Network.parse("wan,rtt=10ms").delay_ms == 5
-    assert Network.parse("home,up.rate=1gbit").way(0, up=True).rate_bits == 10**9
+    assert Network.parse("home,up.rate=1gbit").direction(0, up=True).rate_bits == 10**9
 
 
 def test_a_round_trip_may_be_given_for_the_delay() -> None:
@@ -151,13 +151,17 @@ def test_a_round_trip_may_be_given_for_the_delay() -> None:
 
 def test_a_host_goes_before_the_network_and_a_direction_before_a_link() -> None:
     network = Network.parse("rate=1mbit,down.rate=2mbit,0.rate=3mbit,0.up.rate=4mbit")
-    rates = [network.way(rank, up).rate_bits for rank in (0, 1) for up in (True, False)]
+    rates = [network.direction(rank, up).rate_bits for rank in (0, 1) for up in (True, False)]
     assert rates == [4e6, 3e6, 1e6, 2e6]
 
 
 def test_what_strikes_packets_strikes_them_once_on_their_way_up() -> None:
     network = Network.parse("delay=5ms,loss=1%,burst=3,1.down.delay=2ms")
-    up, down, other = network.way(0, up=True), network.way(0, up=False), network.way(1, up=False)
+    up, down, other = (
+        network.direction(0, up=True),
+        network.direction(0, up=False),
+        network.direction(1, up=False),
+    )
     assert (up.delay_us, up.loss_ppm, up.burst) == (5000, 10_000, 3)
     assert (down.delay_us, down.loss_ppm, other.delay_us) == (0, 0, 2000)
 
@@ -175,7 +179,7 @@ def test_what_strikes_packets_strikes_them_once_on_their_way_up() -> None:
 )
 def test_a_queue_is_before_a_link_that_has_a_rate(line: str, bytes_up: int, bytes_down: int) -> None:
     network = Network.parse(line)
-    assert [network.way(0, up).queue_bytes for up in (True, False)] == [bytes_up, bytes_down]
+    assert [network.direction(0, up).queue_bytes for up in (True, False)] == [bytes_up, bytes_down]
 
 
 @pytest.mark.parametrize(
@@ -247,18 +251,18 @@ def test_offloads_are_off_where_packets_are_delayed_unless_asked_for() -> None:
 
 
 def test_bursts_are_no_matter_of_rules() -> None:
-    assert "numgen" not in rules.losses(Network(loss=0.01, burst=2), 2)
+    assert "numgen" not in shaping.losses(Network(loss=0.01, burst=2), 2)
 
 
 def test_uneven_losses_have_a_rule_each() -> None:
-    script = rules.losses(Network.parse("loss=1%,1.loss=2%,0.down.loss=3%"), 2)
+    script = shaping.losses(Network.parse("loss=1%,1.loss=2%,0.down.loss=3%"), 2)
     assert "ip saddr 10.77.0.1 numgen random mod 1000000 < 10000 jump lost" in script
     assert "ip saddr 10.77.0.2 numgen random mod 1000000 < 20000 jump lost" in script
     assert 'meta protocol ip oifname "rank0" numgen random mod 1000000 < 30000 jump lost' in script
 
 
 def test_a_rank_that_is_cut_off_loses_all_both_ways() -> None:
-    script = rules.losses(Network(), 3, [1])
+    script = shaping.losses(Network(), 3, [1])
     assert "ether saddr 02:74:77:65:64:02 jump lost" in script
     assert 'oifname "rank1" jump lost' in script
 

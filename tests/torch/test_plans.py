@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tweed.collective import NETWORK, ONE_HOST, Pick, Plan, fitted, plan, topology
+from tweed.collective import NETWORK, ONE_HOST, Pick, Plan, build, plan, topology
 from tweed.errors import UsageError
 from tweed.testbed import run_ranks
 from tweed.torch.options import Options
@@ -67,7 +67,7 @@ def summed(rank: int, size: int, store: str, path: str) -> list[str]:
 def test_a_group_runs_a_plan_for_its_network_from_a_file(tmp_path: Path) -> None:
     network = topology.mesh(2, 2)
     pick = Pick("all_reduce", None, "multitree", "", "", 1)
-    digest = f"{fitted.fit('all_reduce', 'multitree', network).digest:016x}"
+    digest = f"{build('all_reduce', 'multitree', network).digest:016x}"
     rest = [row for row in plan(4, NETWORK).picks if row.collective != "all_reduce"]
     made = Plan(4, (replace(pick, digest=digest), *rest), network)
     (tmp_path / "plan.json").write_text(made.to_json())

@@ -116,10 +116,10 @@ def _make(
     builders: list[str] | None,
 ) -> Planned:
     from tweed.plan import SIZES, make
-    from tweed.plan.candidates import FITTED
+    from tweed.plan.candidates import ROOTLESS
 
     with Console(stderr=True).status("") as status:
-        return make(network, collectives or FITTED, sizes or SIZES, host, builders or (), status.update)
+        return make(network, collectives or ROOTLESS, sizes or SIZES, host, builders or (), status.update)
 
 
 def _store(planned: Planned, out: Path | None, plot: Path | None, save: Path | None) -> None:

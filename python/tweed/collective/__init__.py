@@ -2,7 +2,7 @@
 
     plan = tweed.collective.plan(ranks=4, links=tweed.collective.ONE_HOST)
     plan.rows()                                           # what the engine runs
-    tweed.collective.build("all_reduce", "ring", 4)       # one schedule, checked
+    tweed.collective.build("all_reduce", "ring", 4)       # one schedule, checked; or (..., topology)
 
 A schedule of your own is a generator of `Send`s:
 
@@ -12,15 +12,17 @@ A schedule of your own is a generator of `Send`s:
 
     tweed.collective.schedule("line", "broadcast", ranks=4, chunks=1, sends=line(4))
 
-To have it chosen, give it a name and a cost with `@builder(...)`, and `register` it on every rank. To add
-one to tweed, add a file to this folder and its rows to `table.py`.
+To have it chosen, give it a name and a cost with `@pattern(...)`, and `register` it on every rank. To add
+a builder to tweed, add a file to this folder, or to `topology_aware` if it looks at links, and its name to
+`table.py`. A schedule fixes the order in which floating-point sums are taken: by step, then by rank.
 """
 
 from __future__ import annotations
 
 from tweed._core import Cost, Schedule, Send, Topology
-from tweed.collective.builder import Builder, Shape, builder, schedule
+from tweed.collective.builder import Builder
 from tweed.collective.chooser import NETWORK, ONE_HOST, Choice, Links, Reason, choose
+from tweed.collective.pattern import Pattern, Shape, pattern, schedule
 from tweed.collective.plans import Pick, Plan, plan
 from tweed.collective.server import Server
 from tweed.collective.table import COLLECTIVES, build, builders, find, register
@@ -33,6 +35,7 @@ __all__ = [
     "Choice",
     "Cost",
     "Links",
+    "Pattern",
     "Pick",
     "Plan",
     "Reason",
@@ -42,10 +45,10 @@ __all__ = [
     "Shape",
     "Topology",
     "build",
-    "builder",
     "builders",
     "choose",
     "find",
+    "pattern",
     "plan",
     "register",
     "schedule",

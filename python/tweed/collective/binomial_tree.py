@@ -13,7 +13,8 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from tweed._core import Send
-from tweed.collective.builder import Shape, builder, one, per_rank
+from tweed.collective.builder import of_patterns
+from tweed.collective.pattern import Shape, one, pattern, per_rank
 
 
 class Edge(NamedTuple):
@@ -51,7 +52,7 @@ def _parts(ranks: int) -> Shape:
     return _one_way(ranks)._replace(volume=(ranks - 1) / ranks)
 
 
-@builder("binomial_tree", "broadcast", chunks=one, shape=_one_way)
+@pattern("binomial_tree", "broadcast", chunks=one, shape=_one_way)
 def broadcast(ranks: int) -> Iterator[Send]:
     """From the root down.
 
@@ -60,7 +61,7 @@ def broadcast(ranks: int) -> Iterator[Send]:
     return _down(ranks, first_step=0)
 
 
-@builder("binomial_tree", "reduce", chunks=one, shape=_one_way)
+@pattern("binomial_tree", "reduce", chunks=one, shape=_one_way)
 def reduce(ranks: int) -> Iterator[Send]:
     """From the leaves up.
 
@@ -70,7 +71,7 @@ def reduce(ranks: int) -> Iterator[Send]:
         yield Send(depth(ranks) - 1 - level, child, parent, 0, True)
 
 
-@builder("binomial_tree", "all_reduce", chunks=one, shape=_both_ways)
+@pattern("binomial_tree", "all_reduce", chunks=one, shape=_both_ways)
 def all_reduce(ranks: int) -> Iterator[Send]:
     """Up to rank 0, and down again.
 
@@ -80,7 +81,7 @@ def all_reduce(ranks: int) -> Iterator[Send]:
     yield from _down(ranks, first_step=depth(ranks))
 
 
-@builder("binomial_tree", "gather", chunks=per_rank, shape=_parts)
+@pattern("binomial_tree", "gather", chunks=per_rank, shape=_parts)
 def gather(ranks: int) -> Iterator[Send]:
     """Each rank hands up what its subtree has collected.
 
@@ -91,7 +92,7 @@ def gather(ranks: int) -> Iterator[Send]:
             yield Send(depth(ranks) - 1 - level, child, parent, chunk, False)
 
 
-@builder("binomial_tree", "scatter", chunks=per_rank, shape=_parts)
+@pattern("binomial_tree", "scatter", chunks=per_rank, shape=_parts)
 def scatter(ranks: int) -> Iterator[Send]:
     """Each rank hands down what its children's subtrees need.
 
@@ -105,3 +106,6 @@ def scatter(ranks: int) -> Iterator[Send]:
 def _down(ranks: int, first_step: int) -> Iterator[Send]:
     for level, parent, child, _ in edges(ranks):
         yield Send(first_step + level, parent, child, 0, False)
+
+
+binomial_tree = of_patterns(all_reduce, broadcast, reduce, gather, scatter)

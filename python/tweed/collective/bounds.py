@@ -22,8 +22,7 @@ from tweed._core import Topology
 from tweed.collective.cuts import Cut, across, between, bottleneck, smallest
 from tweed.collective.table import COLLECTIVES
 from tweed.collective.topology.base import port
-from tweed.collective.topology.check import check
-from tweed.collective.topology.words import nodes
+from tweed.collective.topology.check import check, nodes
 from tweed.errors import UsageError
 
 
@@ -56,7 +55,7 @@ class Bounds:
       collective: which.
       cut: what must leave some set of nodes, over the links that lead out.
       links: all that must be sent, over all links.
-      latency: the longest way that some value must go.
+      latency: the longest path that some value must take.
       steps: how many steps it takes at least if a link carries one rank's share in each; for all_reduce, of
         schedules that reduce-scatter and then all-gather.
       phased: of all_reduce, what those schedules cannot beat: the cuts of both, one after the other. It is no
@@ -71,7 +70,7 @@ class Bounds:
     phased: Bound | None = None
 
     def limit(self, numbytes: int) -> Bound:
-        """The bound that says most about a buffer of `numbytes`."""
+        """The bound that is tightest for a buffer of `numbytes`."""
         return max((self.cut, self.links, self.latency), key=lambda bound: bound.seconds(numbytes))
 
     def seconds(self, numbytes: int) -> float:
@@ -226,7 +225,7 @@ def _carriers(topology: Topology, cut: Cut) -> str:
 
 
 def _links(asked: _Asked) -> Bound:
-    """Every send leaves a rank and reaches one; what is only passed on goes the shortest way at least."""
+    """Every send leaves a rank and reaches one; what is only passed on takes a shortest path at least."""
     ranks, topology = asked.ranks, asked.topology
     sends = {"all_reduce": 2 * (ranks - 1), "gather": 0, "scatter": 0, "all_to_all": 0}
     times = sends.get(asked.collective, ranks - 1)
@@ -242,15 +241,15 @@ def _links(asked: _Asked) -> Bound:
 
 
 def _passed_on(asked: _Asked) -> Bound:
-    """Parts that are never summed or copied: each goes its way."""
+    """Parts that are never summed or copied: each takes its own path."""
     ranks, topology = asked.ranks, asked.topology
     pairs = list(_pairs(asked))
     part = Fraction(1, ranks**2 if asked.collective == "all_to_all" else ranks)
     if topology.is_complete:
         hops, bandwidth = len(pairs), sum(_ends(topology)[0])
     else:
-        ways = _distances(topology, hops=True)
-        hops = sum(int(ways[pair]) for pair in pairs)
+        far = _distances(topology, hops=True)
+        hops = sum(int(far[pair]) for pair in pairs)
         bandwidth = sum(bandwidth * count for _, _, bandwidth, _, count in topology.links)
     why = f"{float(part * hops):.3g} times the buffer over all links, each part by the fewest"
     return Bound("links", part * hops / bandwidth, 0.0, why)
@@ -277,20 +276,20 @@ def _ends(topology: Topology) -> tuple[list[int], list[int]]:
     return out[: topology.ranks], into[: topology.ranks]
 
 
-# --- The longest way, and steps.
+# --- The longest path, and steps.
 
 
 def _latency(asked: _Asked) -> Bound:
     topology = asked.topology
     if topology.is_complete:
         return Bound("latency", Fraction(0), port(topology).latency_s, "the way from a rank to another")
-    ways = _distances(topology)
-    far, src, dst = max(((float(ways[pair]), *pair) for pair in _pairs(asked)), key=lambda way: way[0])
+    apart = _distances(topology)
+    far, src, dst = max(((float(apart[pair]), *pair) for pair in _pairs(asked)), key=lambda path: path[0])
     return Bound("latency", Fraction(0), far, f"the way from rank {src} to rank {dst}")
 
 
 def _distances(topology: Topology, hops: bool = False) -> Any:
-    """`[nodes, nodes]`: seconds, or links, by the shortest way."""
+    """`[nodes, nodes]`: seconds, or links, by a shortest path."""
     import numpy as np
     from scipy.sparse import csr_array
     from scipy.sparse.csgraph import dijkstra

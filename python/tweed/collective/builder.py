@@ -1,153 +1,113 @@
-"""What a builder is: a generator of sends, with what it makes and what it costs."""
+"""What a builder is: it makes the schedules of a family, such as rings, for the networks that it can use.
+
+Some look at links, grids or places (`topology_aware`). Others are patterns, which any network can have: each
+send takes a shortest path.
+"""
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
-from typing import NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache, partial
 
 from tweed._core import Schedule, Send, Topology
+from tweed.collective.pattern import Pattern, schedule
+from tweed.collective.topology.check import check
+from tweed.collective.topology.shortest_paths import shortest_paths
+from tweed.errors import UsageError
+
+Order = Callable[[Topology], Sequence[int]]
+"""Which rank of a network takes the place of each rank of a pattern."""
 
 
-class Shape(NamedTuple):
-    """The cost of a builder without its sends: all that the chooser looks at.
-
-    Attributes:
-      steps: how many steps follow each other.
-      messages: how many messages the busiest rank sends, or receives, whichever is more; what one rank
-        sends to another in one step is one message.
-      volume: bytes that the busiest rank sends, or receives, as a multiple of the whole buffer.
-      fan_in: how many ranks at most send to one rank in one step.
-    """
-
-    steps: int
-    messages: int
-    volume: float
-    fan_in: int
+def anywhere(topology: Topology) -> str:
+    """Refuses no network."""
+    return ""
 
 
-class Message(NamedTuple):
-    """What one rank sends to another in one step, as a fraction of the buffer."""
-
-    step: int
-    src: int
-    dst: int
-    volume: float
+def over_links(topology: Topology) -> str:
+    """Refuses flat networks, which have no links of their own."""
+    return "it sends over links, and all ranks share one core" if topology.is_complete else ""
 
 
 @dataclass(frozen=True, slots=True)
 class Builder:
-    """One way to make one collective; call it with a number of ranks to get the sends.
+    """A family of schedules; the table has which collectives it makes.
 
     Attributes:
-      name: of the family, such as `ring`.
-      collective: what it makes, such as `all_reduce`; for rooted ones, for root 0.
-      chunks: the number of chunks for a number of ranks.
-      sends: the generator.
-      shape: the cost for a number of ranks (at least 2); None keeps the chooser from picking it by itself.
-      equal_parts: it works only where all parts are equally large, as ranks on the way hand on what is not
-        theirs. The parts of an all_to_all need not be, so plans leave such a builder out.
+      name: of the family, such as `multitree`.
+      make: `make(collective, topology, pieces)` builds and checks; it is only called where `refuses` is "".
+      refuses: why it has no schedule for a topology, in words that name what it needs; "" if it has one.
+      pieces: into how many pieces its shares of the buffer are worth cutting; few for short messages, many
+        so that long ones flow. Those that a planner tries.
+      patterns: what it makes by patterns, by collective.
     """
 
     name: str
-    collective: str
-    chunks: Callable[[int], int]
-    sends: Callable[[int], Iterable[Send]]
-    shape: Callable[[int], Shape] | None = None
-    equal_parts: bool = False
+    make: Callable[[str, Topology, int], Schedule]
+    refuses: Callable[[Topology], str] = anywhere
+    pieces: tuple[int, ...] = (1,)
+    patterns: Mapping[str, Pattern] = field(default_factory=dict, hash=False)
 
-    def __call__(self, ranks: int) -> Iterable[Send]:
-        """The sends for `ranks` ranks."""
-        return self.sends(ranks)
-
-    def schedule(self, ranks: int) -> Schedule:
-        """Builds and checks; raises ScheduleError if the builder is wrong. Not cached: see `build`."""
-        return schedule(self.name, self.collective, ranks, self.chunks(ranks), self.sends(ranks))
-
-
-def builder(
-    name: str,
-    collective: str,
-    *,
-    chunks: Callable[[int], int],
-    shape: Callable[[int], Shape] | None = None,
-    equal_parts: bool = False,
-) -> Callable[[Callable[[int], Iterable[Send]]], Builder]:
-    """Makes a `Builder` of a generator: `@builder("ring", "all_reduce", chunks=per_rank, shape=...)`."""
-
-    def made(sends: Callable[[int], Iterable[Send]]) -> Builder:
-        return Builder(name, collective, chunks, sends, shape, equal_parts)
-
-    return made
+    def schedule(self, collective: str, network: Topology | int, pieces: int = 1) -> Schedule:
+        """Builds and checks; not cached. Arguments and errors are those of `build`."""
+        if isinstance(network, int):
+            if collective not in self.patterns:
+                raise UsageError(
+                    f"builder '{self.name}' needs a network whose links are known: `tweed plan` plans for one"
+                )
+            return self.patterns[collective].schedule(network)
+        check(network)
+        if why := self.refuses(network):
+            raise UsageError(f"builder '{self.name}' has no schedule for {network!r}: {why}")
+        return self.make(collective, network, pieces)
 
 
-def schedule(
-    name: str,
-    collective: str,
-    ranks: int,
-    chunks: int,
-    sends: Iterable[Send],
-    *,
-    root: int = 0,
-    topology: Topology | None = None,
-) -> Schedule:
-    """Checks sends and freezes them.
+def as_numbered(topology: Topology) -> Sequence[int]:
+    """Every rank takes its own place."""
+    return range(topology.ranks)
+
+
+def of_patterns(*patterns: Pattern, order: Order = as_numbered) -> Builder:
+    """The builder of a family of patterns, all of the same name; it has a schedule for every network."""
+    by_collective = {one.collective: one for one in patterns}
+
+    def make(collective: str, topology: Topology, pieces: int) -> Schedule:
+        return routed(by_collective[collective], topology, order)
+
+    return Builder(patterns[0].name, make, patterns=by_collective)
+
+
+def routed(pattern: Pattern, topology: Topology, order: Order = as_numbered, name: str = "") -> Schedule:
+    """A pattern's schedule over the links of a network.
 
     Args:
-      name: for people.
-      collective: what the sends are to do, such as `all_reduce`.
-      ranks: how many ranks take part.
-      chunks: into how many parts the buffer is cut. Any number for all_reduce, broadcast and reduce; a
-        multiple of `ranks` where each rank owns a part (`chunk // (chunks // ranks)` is the owner of
-        `chunk`); of `ranks ** 2` for all_to_all (pairs of source and destination, source first).
-      sends: any iterable, in any order; a generator is what one writes by hand.
-      root: of rooted collectives.
-      topology: the links there are; None means one between every two ranks.
+      pattern: its chunks are one per rank, or have no owners.
+      topology: the links.
+      order: where each rank of the pattern is. Its chunks move with it.
+      name: of the schedule; "" is the pattern's.
 
-    Raises:
-      ScheduleError: the sends do not do it; names step, link, rank and chunk.
-
-    Cost: about 1 us for each send, checking included.
+    Raises: UsageError if no path leads from one rank to another.
     """
-    return Schedule(name, collective, ranks, chunks, sends, root=root, topology=topology)
+    at = order(topology)
+    chunks = pattern.chunks(topology.ranks)
+    owned = at if chunks == topology.ranks else range(chunks)
+    route = cache(partial(_route, topology))
+
+    def over(send: Send) -> Send:
+        src, dst = at[send.src], at[send.dst]
+        return Send(send.step, src, dst, owned[send.chunk], send.reduce, route(src, dst), send.after)
+
+    sends = map(over, pattern(topology.ranks))
+    return schedule(
+        name or pattern.name, pattern.collective, topology.ranks, chunks, sends, topology=topology
+    )
 
 
-def one(ranks: int) -> int:
-    """The buffer in one piece."""
-    return 1
-
-
-def two(ranks: int) -> int:
-    """The buffer in two halves."""
-    return 2
-
-
-def per_rank(ranks: int) -> int:
-    """One chunk for each rank."""
-    return ranks
-
-
-def per_pair(ranks: int) -> int:
-    """One chunk for each pair of ranks, source first."""
-    return ranks * ranks
-
-
-def others(ranks: int, *excluded: int) -> Iterator[int]:
-    """Every rank but those."""
-    return (rank for rank in range(ranks) if rank not in excluded)
-
-
-def shape_of(messages: Iterable[Message]) -> Shape:
-    """Counts a shape, where there is no formula; of one message at least, one per pair of ranks and step."""
-    steps: set[int] = set()
-    counts: defaultdict[tuple[str, int], int] = defaultdict(int)
-    volumes: defaultdict[tuple[str, int], float] = defaultdict(float)
-    arrivals: defaultdict[tuple[int, int], int] = defaultdict(int)
-    for step, src, dst, volume in messages:
-        steps.add(step)
-        arrivals[step, dst] += 1
-        for end in (("out", src), ("in", dst)):
-            counts[end] += 1
-            volumes[end] += volume
-    return Shape(len(steps), max(counts.values()), max(volumes.values()), max(arrivals.values()))
+def _route(topology: Topology, src: int, dst: int) -> list[int]:
+    if topology.has_link(src, dst):
+        return []
+    path = shortest_paths(topology, src).get(dst)
+    if path is None:
+        raise UsageError(f"no way leads from rank {src} to rank {dst}: add the links that are missing")
+    return list(path)

@@ -1,18 +1,27 @@
-"""Which builder to use: from size, number of ranks and what the links can do."""
+"""Which builder to use: from size, number of ranks and what the links can do.
+
+`choose` decides by a formula, such as between ring and tree for a small message; `tweed.plan` by the
+simulator, among those that are `fitting` for a network.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple
 
-from tweed.collective.builder import Builder, Shape
+from tweed._core import Topology
+from tweed.collective.builder import Builder
+from tweed.collective.pattern import Pattern, Shape
 from tweed.collective.table import builders, find
 from tweed.errors import UsageError
 
 SMALL_BYTES = 32 * 1024
 """In shared memory, a buffer up to this size is quicker read whole by everybody than in two steps."""
+
+_ALONE = {"all_reduce": "exchange", "gather": "star", "scatter": "star"}
+"""What one rank alone is given, with nothing to send; for the others, `pairwise`."""
 
 _NAMED = 5  # so many times stand in a reason
 _SLICE_BYTES, _PIECE_BYTES, _LEAST_PIECE_BYTES, _WINDOW = 4 << 20, 256 << 10, 64 << 10, 16
@@ -49,7 +58,7 @@ NETWORK = Links(latency_s=200e-6, bandwidth=125e6)
 
 
 def slicing(chunks: int) -> tuple[int, int]:
-    """How the engine cuts a buffer of `chunks` on wires: bytes of a piece of a chunk, slices under way.
+    """How the engine cuts a buffer of `chunks` on wires: bytes of a piece of a chunk, slices in flight.
 
     A slice is a piece of every chunk. The same as `Tuning::WIRE` in crates/net/src/group.rs.
     """
@@ -96,7 +105,7 @@ class Choice:
       builder: the builder's name.
       reason: the kind of reason.
       detail: figures behind it; may be empty.
-      pieces: into how many pieces a builder of `fitted` cuts its shares; None: a flat builder.
+      pieces: into how many pieces the shares of a schedule that follows links are cut; None: it follows none.
     """
 
     collective: str
@@ -133,7 +142,9 @@ def choose(collective: str, numbytes: int, ranks: int, links: Links, *, asked: s
     if asked is not None:
         return Choice(collective, ranks, find(collective, asked).name, Reason.ASKED)
     if ranks == 1:
-        return Choice(collective, ranks, _known(collective)[0].name, Reason.ALONE)
+        return Choice(
+            collective, ranks, find(collective, _ALONE.get(collective, "pairwise")).name, Reason.ALONE
+        )
     if links.shared_memory:
         return _shared(collective, numbytes, ranks)
     return _formula(collective, numbytes, ranks, links)
@@ -183,13 +194,16 @@ def quickest(
 
 
 def _formula(collective: str, numbytes: int, ranks: int, links: Links) -> Choice:
-    shapes = _shapes(collective, ranks)
-    fitting = [row for row in shapes if row[1].fan_in <= links.fan_in]
+    priced = list(priced_patterns(collective, ranks))
+    if not priced:
+        raise UsageError(
+            f"no builder for '{collective}' states its cost; name a collective and builder there are"
+        )
+    within = [row for row in priced if row[1].fan_in <= links.fan_in]
     timed = [
-        Timed(seconds(shape, row.chunks(ranks), numbytes, links), row.name)
-        for row, shape in fitting or shapes
+        Timed(seconds(shape, row.chunks(ranks), numbytes, links), row.name) for row, shape in within or priced
     ]
-    reason = Reason.QUICKEST if fitting else Reason.ONLY
+    reason = Reason.QUICKEST if within else Reason.ONLY
     # Streams of several ranks to one take room from each other, which the formula does not know. 25 MB,
     # 4 ranks, 1 Gbit/s, cubic: pairwise 375 ms and ring 332 ms; at 0.1 % loss 472 ms and 372 ms.
     most = min(one.seconds for one in timed) * (1 + _ALIKE)
@@ -199,14 +213,29 @@ def _formula(collective: str, numbytes: int, ranks: int, links: Links) -> Choice
     return quickest(collective, numbytes, ranks, timed, reason)
 
 
-def _shapes(collective: str, ranks: int) -> list[tuple[Builder, Shape]]:
-    return [(row, row.shape(ranks)) for row in _known(collective) if row.shape is not None]
+def priced_patterns(collective: str, ranks: int) -> Iterator[tuple[Pattern, Shape]]:
+    """The patterns that can be chosen on any network of so many ranks, with their costs."""
+    for row in builders(collective):
+        pattern = row.patterns.get(collective)
+        if pattern is not None and pattern.shape is not None and not pattern.equal_parts:
+            yield pattern, pattern.shape(ranks)
 
 
-def _known(collective: str) -> tuple[Builder, ...]:
-    rows = tuple(row for row in builders(collective) if row.shape is not None and not row.equal_parts)
-    if not rows:
-        raise UsageError(
-            f"no builder for '{collective}' states its cost; name a collective and builder there are"
-        )
-    return rows
+def fitting(collective: str, topology: Topology) -> tuple[Builder, ...]:
+    """Every builder that can be chosen for `collective` on this network."""
+    return tuple(row for row in builders(collective) if not _refusal(row, collective, topology))
+
+
+def refusals(collective: str, topology: Topology) -> dict[str, str]:
+    """Why the other builders that make `collective` cannot, by name."""
+    why = {row.name: _refusal(row, collective, topology) for row in builders(collective)}
+    return {name: text for name, text in why.items() if text}
+
+
+def _refusal(row: Builder, collective: str, topology: Topology) -> str:
+    pattern = row.patterns.get(collective)
+    if pattern is not None and pattern.shape is not None:
+        senders = pattern.shape(topology.ranks).fan_in
+        if senders > NETWORK.fan_in:
+            return f"{senders} ranks would send to one at a time, more than {NETWORK.fan_in}"
+    return row.refuses(topology)

@@ -9,7 +9,7 @@ Fabrics", arXiv 2402.06787, theorem 1. For a reduce-scatter, cut `topology.rever
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from math import gcd
@@ -17,6 +17,7 @@ from math import gcd
 from tweed._core import Topology
 from tweed.collective.flows import LARGEST, Capacities, Flows
 from tweed.collective.forwarding import GRAIN, copies_needed, forwarded
+from tweed.collective.topology.check import spans
 from tweed.errors import UsageError
 
 
@@ -94,7 +95,7 @@ def between(topology: Topology, sources: Collection[int], sinks: Collection[int]
 
 
 def across(topology: Topology) -> Cut:
-    """The cut that says how much all ranks together can send to all at a time. Cost: a max-flow.
+    """The cut that limits how much all ranks together can send to all at a time. Cost: a max-flow.
 
     Of each rank, what it sends and what it receives are two nodes; `inside` has the first kind and switches.
     """
@@ -121,7 +122,7 @@ def capacities(topology: Topology) -> tuple[Capacities, int]:
     """What each link carries in bytes per second, and the number of nodes.
 
     A switch with a capacity of its own becomes two nodes, the second one new, with a link of that capacity in
-    between. Of a complete network, the core becomes a switch, and a rank's port a link each way.
+    between. Of a complete network, the core becomes a switch, and a rank's port a link in each direction.
     """
     if topology.is_complete:
         port = topology.links[0][2] if topology.ranks > 1 else 0
@@ -137,18 +138,19 @@ def capacities(topology: Topology) -> tuple[Capacities, int]:
 
 def _worst(links: Capacities, nodes: int, ranks: int) -> Cut:
     """Dinkelbach's iteration: the flows of the best rate so far fit, or show a cut that allows less."""
-    better: Cut | None = min((_but(rank, links, nodes, ranks) for rank in range(ranks)), key=_rate)
+    everybody = frozenset(range(nodes))
+    all_but_one = (_cut(links, ranks, everybody - {rank}) for rank in range(ranks))
+    better: Cut | None = min(all_but_one, key=lambda cut: cut.rate)
     while better is not None:
         best = better
         if best.bandwidth == 0:
-            raise UsageError(f"nothing leads from {_named(best, ranks)}: add the links that are missing")
+            inside = spans(node for node in best.inside if node < ranks)
+            plural = "s" * (best.ranks > 1)
+            raise UsageError(
+                f"nothing leads from rank{plural} {inside} to the others: add the links that are missing"
+            )
         better = _better(links, nodes, ranks, best)
     return best
-
-
-def _but(rank: int, links: Capacities, nodes: int, ranks: int) -> Cut:
-    """All nodes but one rank."""
-    return _cut(links, ranks, frozenset(range(nodes)) - {rank})
 
 
 def _better(links: Capacities, nodes: int, ranks: int, best: Cut) -> Cut | None:
@@ -176,22 +178,3 @@ def _cut(links: Capacities, ranks: int, inside: frozenset[int]) -> Cut:
     out = tuple((a, b) for a, b in sorted(links) if a in inside and b not in inside)
     within = sum(node < ranks for node in inside)
     return Cut(inside, within, out, sum(links[link] for link in out))
-
-
-def _rate(cut: Cut) -> Fraction:
-    return cut.rate
-
-
-def _named(cut: Cut, ranks: int) -> str:
-    names = list(_runs(sorted(node for node in cut.inside if node < ranks)))
-    return f"rank{'s' * (cut.ranks > 1)} {', '.join(names)} to the others"
-
-
-def _runs(ranks: list[int]) -> Iterator[str]:
-    """Numbers in a row as `first-last`."""
-    start = 0
-    for end in range(1, len(ranks) + 1):
-        if end == len(ranks) or ranks[end] != ranks[end - 1] + 1:
-            first, last = ranks[start], ranks[end - 1]
-            yield str(first) if first == last else f"{first}-{last}"
-            start = end

@@ -13,7 +13,8 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from tweed._core import Send
-from tweed.collective.builder import Shape, builder, two
+from tweed.collective.builder import of_patterns
+from tweed.collective.pattern import Shape, pattern, two
 
 
 class Edge(NamedTuple):
@@ -73,7 +74,7 @@ def _both_ways(ranks: int) -> Shape:
     return Shape(2 * heights(ranks), messages, volume=most / 2, fan_in=min(ranks - 1, 2))
 
 
-@builder("double_binary_tree", "reduce", chunks=two, shape=_up_shape)
+@pattern("double_binary_tree", "reduce", chunks=two, shape=_up_shape)
 def reduce(ranks: int) -> Iterator[Send]:
     """Both halves up, each in its tree.
 
@@ -83,7 +84,7 @@ def reduce(ranks: int) -> Iterator[Send]:
         yield Send(height, child, parent, half, True)
 
 
-@builder("double_binary_tree", "broadcast", chunks=two, shape=_down_shape)
+@pattern("double_binary_tree", "broadcast", chunks=two, shape=_down_shape)
 def broadcast(ranks: int) -> Iterator[Send]:
     """Both halves down, each in its tree.
 
@@ -92,7 +93,7 @@ def broadcast(ranks: int) -> Iterator[Send]:
     return _down(ranks, last_step=heights(ranks) - 1)
 
 
-@builder("double_binary_tree", "all_reduce", chunks=two, shape=_both_ways)
+@pattern("double_binary_tree", "all_reduce", chunks=two, shape=_both_ways)
 def all_reduce(ranks: int) -> Iterator[Send]:
     """Up to rank 0, and down again.
 
@@ -105,3 +106,6 @@ def all_reduce(ranks: int) -> Iterator[Send]:
 def _down(ranks: int, last_step: int) -> Iterator[Send]:
     for height, child, parent, half in edges(ranks):
         yield Send(last_step - height, parent, child, half, False)
+
+
+double_binary_tree = of_patterns(all_reduce, broadcast, reduce)

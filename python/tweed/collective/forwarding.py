@@ -1,7 +1,7 @@
 """What switches can make use of: they forward what comes in, and copy nothing.
 
-A cut knows nothing of that: where more can leave a switch than can enter it, as between a slow way up and a
-fast way down, the bottleneck cut promises what only a switch that copies could keep.
+A cut knows nothing of that: where more can leave a switch than can enter it, as between a slow link up and a
+fast link down, the bottleneck cut promises what only a switch that copies could keep.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ GRAIN = 1 << 20
 """What can be used of a link is counted in this part of a byte per second."""
 
 _CLOSE = 1e-7
-"""A cut that lacks no more than this share of the rate is met: what floating point can tell."""
+"""A cut that lacks no more than this share of the rate is met: what floating point can resolve."""
 
 
 def copies_needed(links: Capacities, ranks: int) -> bool:

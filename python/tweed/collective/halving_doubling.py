@@ -18,7 +18,8 @@ from typing import NamedTuple
 
 from tweed._core import Send
 from tweed.collective import binomial_tree
-from tweed.collective.builder import Message, Shape, builder, per_pair, per_rank, shape_of
+from tweed.collective.builder import of_patterns
+from tweed.collective.pattern import Message, Shape, pattern, per_pair, per_rank, shape_of
 
 
 class Swap(NamedTuple):
@@ -97,7 +98,7 @@ def _by_root(ranks: int) -> Shape:
 
 
 def _missing(ranks: int) -> Iterator[Message]:
-    """The doubling, without the parts that the scatter has left at their receivers on its way."""
+    """The doubling, without the parts that the scatter has left at the ranks that it passes."""
     ends = _ends(ranks)
     for level, rank, to, low, high in swaps(ranks):
         there = max(0, min(high, ends[rank]) - max(low, rank))
@@ -119,7 +120,7 @@ def _forwarding(ranks: int) -> Shape:
     return shape_of(messages)
 
 
-@builder("halving_doubling", "reduce_scatter", chunks=per_rank, shape=_half)
+@pattern("halving_doubling", "reduce_scatter", chunks=per_rank, shape=_half)
 def reduce_scatter(ranks: int) -> Iterator[Send]:
     """Halving.
 
@@ -130,7 +131,7 @@ def reduce_scatter(ranks: int) -> Iterator[Send]:
             yield Send(level, rank, to, chunk, True)
 
 
-@builder("halving_doubling", "all_gather", chunks=per_rank, shape=_back)
+@pattern("halving_doubling", "all_gather", chunks=per_rank, shape=_back)
 def all_gather(ranks: int) -> Iterator[Send]:
     """Doubling.
 
@@ -139,7 +140,7 @@ def all_gather(ranks: int) -> Iterator[Send]:
     return _spread(ranks, last_step=levels(ranks) - 1)
 
 
-@builder("halving_doubling", "all_reduce", chunks=per_rank, shape=_whole)
+@pattern("halving_doubling", "all_reduce", chunks=per_rank, shape=_whole)
 def all_reduce(ranks: int) -> Iterator[Send]:
     """Halving, then doubling.
 
@@ -149,7 +150,7 @@ def all_reduce(ranks: int) -> Iterator[Send]:
     yield from _spread(ranks, last_step=2 * levels(ranks) - 1)
 
 
-@builder("halving_doubling", "broadcast", chunks=per_rank, shape=_by_root)
+@pattern("halving_doubling", "broadcast", chunks=per_rank, shape=_by_root)
 def broadcast(ranks: int) -> Iterator[Send]:
     """A scatter down the binomial tree, then doubling.
 
@@ -162,11 +163,11 @@ def broadcast(ranks: int) -> Iterator[Send]:
             yield send
 
 
-@builder("halving_doubling", "all_to_all", chunks=per_pair, shape=_forwarding, equal_parts=True)
+@pattern("halving_doubling", "all_to_all", chunks=per_pair, shape=_forwarding, equal_parts=True)
 def all_to_all(ranks: int) -> Iterator[Send]:
     """Every part moves to its destination's half, then to its quarter, and so on.
 
-    Cost: `ceil(log2 P)` steps and messages per rank, where the direct way takes `P - 1` messages; each
+    Cost: `ceil(log2 P)` steps and messages per rank, where direct sends take `P - 1` messages; each
     part crosses up to that many links, so about `log2(P) / (2 P)` of the buffer is sent per rank.
     """
     for src in range(ranks):
@@ -191,3 +192,6 @@ def _spread(ranks: int, last_step: int) -> Iterator[Send]:
     for level, rank, to, low, high in swaps(ranks):
         for chunk in range(low, high):
             yield Send(last_step - level, to, rank, chunk, False)
+
+
+halving_doubling = of_patterns(all_reduce, reduce_scatter, all_gather, broadcast, all_to_all)

@@ -13,8 +13,7 @@ from itertools import groupby
 from typing import Any
 
 from tweed._core import Schedule, Topology
-from tweed.collective.chooser import Choice, Links, choose
-from tweed.collective.fitted import fit, fitting
+from tweed.collective.chooser import Choice, Links, choose, fitting
 from tweed.collective.table import COLLECTIVES, build
 from tweed.collective.topology.check import survivors
 from tweed.collective.topology.text import from_plain, plain
@@ -39,7 +38,7 @@ class Pick:
       builder: the builder's name.
       why: for people.
       digest: of the schedule; a rank that builds another one notices.
-      pieces: into how many pieces a builder of `fitted` cuts its shares; None: a flat builder.
+      pieces: into how many pieces the shares of a schedule that follows links are cut; None: it follows none.
     """
 
     collective: str
@@ -163,7 +162,10 @@ def plan(ranks: int, links: Links, overrules: Mapping[str, str] | None = None) -
     asked = dict(overrules or {})
     for collective in asked.keys() - set(COLLECTIVES):
         raise UsageError(f"cannot overrule '{collective}'; there are {', '.join(COLLECTIVES)}")
-    picks = (pick for name in COLLECTIVES for pick in _picks(name, ranks, links, asked.get(name)))
+    picks = list[Pick]()
+    for name in COLLECTIVES:
+        choices = [(size, choose(name, size, ranks, links, asked=asked.get(name))) for size in _SIZES]
+        picks += rows(choices)
     return Plan(ranks, tuple(picks))
 
 
@@ -183,12 +185,12 @@ def rows(choices: Sequence[tuple[int, Choice]], topology: Topology | None = None
 def built(
     collective: str, builder: str, ranks: int, topology: Topology | None = None, pieces: int | None = None
 ) -> Schedule:
-    """The schedule behind a pick, from the caches of `build` and `fit`.
+    """The schedule behind a pick, from the cache of `build`.
 
     Raises: UsageError for a builder that is not there, or that the engine cannot run.
     """
     if pieces is not None and topology is not None:
-        return fit(collective, builder, topology, pieces)
+        return build(collective, builder, topology, pieces)
     schedule = build(collective, builder, ranks)
     if collective == "all_to_all" and not schedule.direct:
         raise UsageError(
@@ -206,7 +208,7 @@ def _again(pick: Pick, ranks: int, left: Topology | None) -> Pick:
     names = ([pick.builder] if pick.builder in _STAY else []) + [name for name in QUICK if name in there]
     for name in dict.fromkeys(names):
         try:
-            made = digest(fit(pick.collective, name, left, there[name]))
+            made = digest(build(pick.collective, name, left, there[name]))
         except TweedError:  # this one cannot; the next may
             continue
         why = pick.why if name == pick.builder else f"takes over from '{pick.builder}' after a loss"
@@ -217,10 +219,6 @@ def _again(pick: Pick, ranks: int, left: Topology | None) -> Pick:
 def digest(schedule: Schedule) -> str:
     """As a plan stores it."""
     return f"{schedule.digest:016x}"
-
-
-def _picks(collective: str, ranks: int, links: Links, asked: str | None) -> Iterator[Pick]:
-    return rows([(size, choose(collective, size, ranks, links, asked=asked)) for size in _SIZES])
 
 
 def _read(fields: Mapping[str, Any]) -> Plan:

@@ -11,7 +11,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tweed._core import Send
-from tweed.collective.builder import Shape, builder, one, per_rank
+from tweed.collective.builder import of_patterns
+from tweed.collective.pattern import Shape, one, pattern, per_rank
+from tweed.collective.topology_aware import cycles
 
 
 def _half(ranks: int) -> Shape:
@@ -27,7 +29,7 @@ def _chain(ranks: int) -> Shape:
     return Shape(steps=ranks - 1, messages=1, volume=1.0, fan_in=1)
 
 
-@builder("ring", "reduce_scatter", chunks=per_rank, shape=_half)
+@pattern("ring", "reduce_scatter", chunks=per_rank, shape=_half)
 def reduce_scatter(ranks: int) -> Iterator[Send]:
     """Each chunk starts behind its owner and goes once round, growing, until it gets there.
 
@@ -38,7 +40,7 @@ def reduce_scatter(ranks: int) -> Iterator[Send]:
             yield Send(step, rank, (rank + 1) % ranks, (rank - step - 1) % ranks, True)
 
 
-@builder("ring", "all_gather", chunks=per_rank, shape=_half)
+@pattern("ring", "all_gather", chunks=per_rank, shape=_half)
 def all_gather(ranks: int) -> Iterator[Send]:
     """Each chunk starts at its owner and goes once round.
 
@@ -47,7 +49,7 @@ def all_gather(ranks: int) -> Iterator[Send]:
     return _spread(ranks, first_step=0)
 
 
-@builder("ring", "all_reduce", chunks=per_rank, shape=_whole)
+@pattern("ring", "all_reduce", chunks=per_rank, shape=_whole)
 def all_reduce(ranks: int) -> Iterator[Send]:
     """Reduce-scatter, then all-gather.
 
@@ -57,7 +59,7 @@ def all_reduce(ranks: int) -> Iterator[Send]:
     yield from _spread(ranks, first_step=ranks - 1)
 
 
-@builder("ring", "broadcast", chunks=one, shape=_chain)
+@pattern("ring", "broadcast", chunks=one, shape=_chain)
 def broadcast(ranks: int) -> Iterator[Send]:
     """A chain from the root to the last rank; the engine cuts the buffer finer, so that links overlap.
 
@@ -67,7 +69,7 @@ def broadcast(ranks: int) -> Iterator[Send]:
         yield Send(rank, rank, rank + 1, 0, False)
 
 
-@builder("ring", "reduce", chunks=one, shape=_chain)
+@pattern("ring", "reduce", chunks=one, shape=_chain)
 def reduce(ranks: int) -> Iterator[Send]:
     """A chain from the last rank to the root.
 
@@ -81,3 +83,9 @@ def _spread(ranks: int, first_step: int) -> Iterator[Send]:
     for step in range(ranks - 1):
         for rank in range(ranks):
             yield Send(first_step + step, rank, (rank + 1) % ranks, (rank - step) % ranks, False)
+
+
+ring = of_patterns(all_reduce, reduce_scatter, all_gather, order=cycles.order)
+
+chain = of_patterns(broadcast, reduce)
+"""The ring of collectives with a root, by numbers alone: a plan turns it to any root."""

@@ -1,7 +1,7 @@
 """Star: rank 0 (or the root) is a server, and nobody else talks to anybody but it.
 
-The only way where members can reach the server but not each other. In shared memory it is also the best
-way to broadcast, gather and scatter: each rank reads straight from where the data is. Elsewhere the server
+The only choice where members can reach the server but not each other. In shared memory it is also the best
+to broadcast, gather and scatter: each rank reads straight from where the data is. Elsewhere the server
 carries everybody's traffic.
 
 Source: Li et al., "Scaling distributed machine learning with the parameter server", OSDI 2014 (one server).
@@ -12,7 +12,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tweed._core import Send
-from tweed.collective.builder import Shape, builder, one, others, per_pair, per_rank
+from tweed.collective.builder import of_patterns
+from tweed.collective.pattern import Shape, one, others, pattern, per_pair, per_rank
 
 
 def _in(ranks: int) -> Shape:
@@ -43,7 +44,7 @@ def _pairs(ranks: int) -> Shape:
     return _in_and_out(ranks)._replace(volume=(ranks - 1) ** 2 / ranks**2)
 
 
-@builder("star", "broadcast", chunks=one, shape=_out)
+@pattern("star", "broadcast", chunks=one, shape=_out)
 def broadcast(ranks: int) -> Iterator[Send]:
     """The root sends everybody the whole buffer.
 
@@ -52,7 +53,7 @@ def broadcast(ranks: int) -> Iterator[Send]:
     return _to_all(ranks, step=0)
 
 
-@builder("star", "reduce", chunks=one, shape=_in)
+@pattern("star", "reduce", chunks=one, shape=_in)
 def reduce(ranks: int) -> Iterator[Send]:
     """Everybody sends the root the whole buffer; the root sums all of them at once.
 
@@ -62,7 +63,7 @@ def reduce(ranks: int) -> Iterator[Send]:
         yield Send(0, rank, 0, 0, True)
 
 
-@builder("star", "all_reduce", chunks=one, shape=_in_and_out)
+@pattern("star", "all_reduce", chunks=one, shape=_in_and_out)
 def all_reduce(ranks: int) -> Iterator[Send]:
     """Everything to the server, and the sum back.
 
@@ -72,7 +73,7 @@ def all_reduce(ranks: int) -> Iterator[Send]:
     yield from _to_all(ranks, step=1)
 
 
-@builder("star", "gather", chunks=per_rank, shape=_parts_in)
+@pattern("star", "gather", chunks=per_rank, shape=_parts_in)
 def gather(ranks: int) -> Iterator[Send]:
     """Everybody sends the root its part.
 
@@ -82,7 +83,7 @@ def gather(ranks: int) -> Iterator[Send]:
         yield Send(0, rank, 0, rank, False)
 
 
-@builder("star", "scatter", chunks=per_rank, shape=_parts_out)
+@pattern("star", "scatter", chunks=per_rank, shape=_parts_out)
 def scatter(ranks: int) -> Iterator[Send]:
     """The root sends everybody their part.
 
@@ -91,7 +92,7 @@ def scatter(ranks: int) -> Iterator[Send]:
     return _parts(ranks, step=0)
 
 
-@builder("star", "all_gather", chunks=per_rank, shape=_parts_to_all)
+@pattern("star", "all_gather", chunks=per_rank, shape=_parts_to_all)
 def all_gather(ranks: int) -> Iterator[Send]:
     """Gather, then the server sends everybody what they lack.
 
@@ -103,7 +104,7 @@ def all_gather(ranks: int) -> Iterator[Send]:
             yield Send(1, 0, rank, chunk, False)
 
 
-@builder("star", "reduce_scatter", chunks=per_rank, shape=_in_and_out)
+@pattern("star", "reduce_scatter", chunks=per_rank, shape=_in_and_out)
 def reduce_scatter(ranks: int) -> Iterator[Send]:
     """Everything to the server, and everybody's part of the sum back.
 
@@ -115,7 +116,7 @@ def reduce_scatter(ranks: int) -> Iterator[Send]:
     yield from _parts(ranks, step=1)
 
 
-@builder("star", "all_to_all", chunks=per_pair, shape=_pairs, equal_parts=True)
+@pattern("star", "all_to_all", chunks=per_pair, shape=_pairs, equal_parts=True)
 def all_to_all(ranks: int) -> Iterator[Send]:
     """Everything to the server, which hands it out.
 
@@ -137,3 +138,6 @@ def _to_all(ranks: int, step: int) -> Iterator[Send]:
 def _parts(ranks: int, step: int) -> Iterator[Send]:
     for rank in others(ranks, 0):
         yield Send(step, 0, rank, rank, False)
+
+
+star = of_patterns(all_reduce, reduce_scatter, all_gather, broadcast, reduce, gather, scatter, all_to_all)

@@ -4,19 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 
 from tweed._core import Schedule, Topology
-from tweed.collective.builder import Builder
-from tweed.collective.chooser import NETWORK, label
-from tweed.collective.fitted import fit, fitting, refusals
-from tweed.collective.fitted.routed import routed
-from tweed.collective.table import builders
+from tweed.collective.chooser import NETWORK, fitting, label, priced_patterns, refusals
+from tweed.collective.table import build
 from tweed.errors import TweedError, UsageError
 
-FITTED = ("all_reduce", "reduce_scatter", "all_gather")
-"""Collectives for which builders of `fitted` are tried. The others have a root, or parts of any size: theirs
-must work from every rank, so they are flat."""
+ROOTLESS = ("all_reduce", "reduce_scatter", "all_gather")
+"""Collectives for which every builder is tried. The others have a root, or parts of any size: their schedules
+must work from every rank, so they are patterns, by number."""
 
 _MANY = 1 << 40  # bytes, so that rounding to chunks does not show
 
@@ -31,7 +27,7 @@ class Candidate:
 
     Attributes:
       builder: its builder.
-      pieces: into how many pieces a builder of `fitted` cuts its shares; None: a flat builder.
+      pieces: into how many pieces its shares are cut; None: a pattern by number, which a plan can rotate.
       schedule: over the network's links.
       floor: seconds per byte of the buffer that its busiest link is busy: it cannot be quicker.
     """
@@ -49,7 +45,7 @@ def candidates(
     collective: str,
     topology: Topology,
     names: Collection[str] = (),
-    tell: Callable[[str], None] = lambda _: None,
+    progress: Callable[[str], None] = lambda _: None,
 ) -> tuple[list[Candidate], dict[str, str]]:
     """Builds all that can be built.
 
@@ -57,7 +53,7 @@ def candidates(
       collective: such as `all_reduce`.
       topology: a network that `topology.check` takes.
       names: builders to try; empty: all.
-      tell: hears of each builder before it begins.
+      progress: called with each builder before it begins.
 
     Returns:
       The candidates, in the order of the builders' table, and by name why other builders have none.
@@ -67,18 +63,18 @@ def candidates(
 
     Cost: that of the builders: most take milliseconds for 64 ranks, some a minute (docs/plan.md).
     """
-    refused = refusals(collective, topology) if collective in FITTED else {}
+    refused = refusals(collective, topology) if collective in ROOTLESS else {}
     refused = {name: why for name, why in refused.items() if name in names or not names}
     found: list[Candidate] = []
-    for builder, pieces, make in _ways(collective, topology):
+    for builder, pieces in _worth(collective, topology):
         if names and builder not in names:
             continue
         if sends := _expected(found, builder, pieces):
             refused[label(builder, pieces)] = f"about {sends} sends, more than {MOST_SENDS} are not tried"
             continue
-        tell(f"{collective}: building {label(builder, pieces)}")
+        progress(f"{collective}: building {label(builder, pieces)}")
         try:
-            schedule = make()
+            schedule = build(collective, builder, topology, pieces or 1)
         except TweedError as error:  # one builder that fails must not keep the others out
             refused[label(builder, pieces)] = str(error)
         else:
@@ -100,25 +96,14 @@ def _expected(found: Sequence[Candidate], builder: str, pieces: int | None) -> i
     return 0
 
 
-def _ways(collective: str, topology: Topology) -> Iterator[tuple[str, int | None, Callable[[], Schedule]]]:
-    if collective in FITTED:
-        for row in fitting(collective, topology):
-            for pieces in row.pieces:
-                yield (
-                    row.name,
-                    pieces,
-                    partial(fit, collective, row.name, topology, pieces),
-                )
+def _worth(collective: str, topology: Topology) -> Iterator[tuple[str, int | None]]:
+    """Builders and their pieces; of patterns those that keep within the fan-in, if there are any."""
+    if collective in ROOTLESS:
+        yield from ((row.name, pieces) for row in fitting(collective, topology) for pieces in row.pieces)
         return
-    for flat in _flat(collective, topology.ranks):
-        yield flat.name, None, partial(routed, flat, topology)
-
-
-def _flat(collective: str, ranks: int) -> list[Builder]:
-    """Those that can stand in a plan; of them, those that keep within the fan-in, if there are any."""
-    rows = [row for row in builders(collective) if row.shape is not None and not row.equal_parts]
-    within = [row for row in rows if row.shape is not None and row.shape(ranks).fan_in <= NETWORK.fan_in]
-    return within or rows
+    priced = list(priced_patterns(collective, topology.ranks))
+    within = [row for row in priced if row[1].fan_in <= NETWORK.fan_in]
+    yield from ((pattern.name, None) for pattern, _ in within or priced)
 
 
 def _floor(schedule: Schedule, topology: Topology) -> float:

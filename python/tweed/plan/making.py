@@ -14,7 +14,7 @@ from tweed.collective.plans import Pick, Plan, plan, rows
 from tweed.collective.table import COLLECTIVES
 from tweed.collective.topology.check import check
 from tweed.errors import UsageError
-from tweed.plan.candidates import FITTED, candidates
+from tweed.plan.candidates import ROOTLESS, candidates
 from tweed.plan.predict import USUAL, Host
 from tweed.plan.table import Table
 
@@ -36,22 +36,22 @@ class Planned:
 
 def make(
     topology: Topology,
-    collectives: Sequence[str] = FITTED,
+    collectives: Sequence[str] = ROOTLESS,
     sizes: Sequence[int] = SIZES,
     host: Host = USUAL,
     builders: Collection[str] = (),
-    tell: Callable[[str], None] = lambda _: None,
+    progress: Callable[[str], None] = lambda _: None,
 ) -> Planned:
     """Tries every builder on `topology` and picks the quickest by size.
 
     Args:
       topology: the network.
-      collectives: which are to be predicted; for the others the plan has flat builders, by the formula of
+      collectives: which are to be predicted; for the others the plan has patterns, by the formula of
         `collective.plan`.
       sizes: whole buffers in bytes. Where the pick changes between two of them, it changes halfway.
       host: what ranks take their own time for.
       builders: those to try; empty: all.
-      tell: hears what is being done.
+      progress: called with what is being done.
 
     Raises:
       UsageError: no such collective, no sizes, or a network on which nothing can run.
@@ -66,17 +66,17 @@ def make(
     ordered = sorted(set(sizes))
     tables = {}
     for name in collectives:
-        tables[name] = Table(name, topology, *candidates(name, topology, builders, tell), host)
-        _fill(tables[name], ordered, tell)
+        tables[name] = Table(name, topology, *candidates(name, topology, builders, progress), host)
+        _fill(tables[name], ordered, progress)
     flat = plan(topology.ranks, worst(topology)).picks
     picks = {name: [pick for pick in flat if pick.collective == name] for name in COLLECTIVES}
     picks |= {name: list(_picks(table)) for name, table in tables.items()}
     return Planned(Plan(topology.ranks, tuple(chain(*picks.values())), topology), tables)
 
 
-def _fill(table: Table, sizes: Sequence[int], tell: Callable[[str], None]) -> None:
+def _fill(table: Table, sizes: Sequence[int], progress: Callable[[str], None]) -> None:
     for numbytes in sizes:
-        tell(f"{table.collective}: {len(table.candidates)} schedules, {numbytes} bytes")
+        progress(f"{table.collective}: {len(table.candidates)} schedules, {numbytes} bytes")
         table.predict(numbytes)
     for small, large in pairwise(sizes):
         _halve(table, small, large)
@@ -104,7 +104,7 @@ def _picks(table: Table) -> Iterator[Pick]:
 
 
 def worst(topology: Topology) -> Links:
-    """A network as the flat formula takes it: its slowest link, and the way from rank 0 to the farthest."""
+    """A network as the formula takes it: its slowest link, and the path from rank 0 to the farthest."""
     slowest = min(bandwidth * count for _, _, bandwidth, _, count in topology.links)
     return Links(latency_s=_farthest(topology), bandwidth=slowest)
 

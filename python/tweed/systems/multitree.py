@@ -1,6 +1,6 @@
 """MultiTree (Huang et al., ISCA 2021): one tree per rank, grown together so that no two want a link at once.
 
-Parts: the builder `multitree` of `collective.fitted`; its baselines and successors are rows of the same
+Parts: the builder `multitree`; its baselines and successors are rows of the same
 table. Networks come from `collective.topology`, times from the simulator.
 
 The paper's claim: on an 8x8 torus all-reduces of real models are 2.3 times as fast as over a ring and 1.56
@@ -13,7 +13,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from tweed.collective.fitted import Fitted, fitting
+from tweed.collective.builder import Builder
+from tweed.collective.chooser import fitting
 from tweed.report.study import Study
 from tweed.simulate import models
 from tweed.systems import multitree_report
@@ -95,7 +96,7 @@ def experiment(notes: Notes, quick: bool) -> None:
             built(notes, builder, side)
 
 
-def _fewest(row: Fitted) -> Fitted:
+def _fewest(row: Builder) -> Builder:
     return replace(row, pieces=row.pieces[:1])
 
 
@@ -128,7 +129,7 @@ def study(lines: Sequence[Line]) -> Study:
 SYSTEM = System(
     "MultiTree, topology-aware all-reduce trees",
     "Huang et al., ISCA 2021",
-    'fitted.fit("all_reduce", "multitree", topology)',
+    'collective.build("all_reduce", "multitree", topology)',
     experiment,
     study,
 )

@@ -8,9 +8,8 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from itertools import pairwise
 
-from tweed.collective import Schedule, Send, bounds, topology
-from tweed.collective.chooser import slicing
-from tweed.collective.fitted import Fitted, find, fit, fitting
+from tweed.collective import Builder, Schedule, Send, bounds, build, find, topology
+from tweed.collective.chooser import fitting, slicing
 from tweed.collective.topology import Topology, Wire
 from tweed.simulate import run, stragglers
 from tweed.systems.base import Notes
@@ -61,7 +60,7 @@ def network(name: str) -> Topology:
     return topology.torus(*(int(side) for side in name.removeprefix("torus ").split("x")), wire=WIRE)
 
 
-def timed(notes: Notes, row: Fitted, cell: Cell, sizes: Iterable[int]) -> None:
+def timed(notes: Notes, row: Builder, cell: Cell, sizes: Iterable[int]) -> None:
     """Simulates each size with each number of pieces; a schedule is built once, if any size is missing."""
     facts = cell._asdict()
     known = {
@@ -110,7 +109,9 @@ def grown(notes: Notes, name: str) -> None:
     if notes.has(**facts):
         return
     links = network(name)
-    gather, scatter = (fit(collective, "multitree", links) for collective in ("all_gather", "reduce_scatter"))
+    gather, scatter = (
+        build(collective, "multitree", links) for collective in ("all_gather", "reduce_scatter")
+    )
     last = gather.cost(1).steps - 1
     turned = {(last - send.step, send.dst, send.src, send.chunk) for send in gather.sends}
     told = {
@@ -142,7 +143,7 @@ def straggled(notes: Notes, name: str, numbytes: int, seed: int) -> None:
         facts = {"kind": "straggling", "network": name, "builder": row.name, "seed": seed}
         if notes.has(**facts):
             continue
-        schedule = fit("all_reduce", row.name, links, row.pieces[0])
+        schedule = build("all_reduce", row.name, links, row.pieces[0])
         even = run(schedule, numbytes, links, header=HEADER)
         uneven = run(schedule, numbytes, links, header=HEADER, seed=seed, late_s=50e-6, slow=slow)
         notes.add(facts | {"even_s": even.seconds, "uneven_s": uneven.seconds})
@@ -155,5 +156,5 @@ def built(notes: Notes, builder: str, side: int) -> None:
         return
     notes.tell(f"{builder} for {side * side} ranks")
     begun = time.process_time()
-    schedule = find(builder).schedule("all_gather", network(f"torus {side}x{side}"))
+    schedule = find("all_gather", builder).schedule("all_gather", network(f"torus {side}x{side}"))
     notes.add(facts | {"seconds": time.process_time() - begun, "sends": len(schedule)})

@@ -1,13 +1,13 @@
 """Several ranks on one machine, each in a network of its own if asked to; watched, killed on request.
 
-link, way   what one link does, and one direction of it, as values
-network     what a network is like, as a value; `text` reads and writes it, `words` says it to people
+link        what one link does, and one direction of it, as values
+network     what a network is like, as a value; `text` reads and writes it
 profiles    networks with names
-star        the commands that build it, as values; `rules` those that lose packets
+star        the commands that build it, as values
+shaping     how links get their rates and losses
 namespaces  holds namespaces and runs commands in them
 emulator    the process that delays packets
-counters    what links have counted
-check       whether that fits what was to be sent
+counters    what links have counted, and whether that fits what was to be sent
 ground      where ranks live in any of them
 bed         a network that stands
 wires       the commands that build one whose links are those of a topology; `linked` is that network
@@ -18,8 +18,7 @@ ranks       the launcher's side of ranks, `inside` their own
 from __future__ import annotations
 
 from tweed.testbed.bed import Bed, opened
-from tweed.testbed.check import findings
-from tweed.testbed.counters import Counters
+from tweed.testbed.counters import Counters, findings
 from tweed.testbed.ground import Ground, Host
 from tweed.testbed.inside import sent_bytes
 from tweed.testbed.link import Link

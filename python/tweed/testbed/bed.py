@@ -7,13 +7,14 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tweed.errors import NoTestbed, UsageError
-from tweed.testbed import counters, rules
+from tweed.testbed import counters
 from tweed.testbed.counters import Counters
-from tweed.testbed.emulator import Emulator, Report, roads
+from tweed.testbed.emulator import Emulator, Report, paths
 from tweed.testbed.ground import Ground
 from tweed.testbed.names import HUB, INTERFACE, port
 from tweed.testbed.namespaces import Namespaces, held, require
 from tweed.testbed.network import Network
+from tweed.testbed.shaping import losses
 from tweed.testbed.star import Command, check_size, commands, joined, shaped
 
 
@@ -29,8 +30,8 @@ class Bed(Ground):
         super().__init__(namespaces, len(namespaces.ranks))
         self.network = network
         self._seed = seed
-        links = roads(network, self.size)
-        self._emulator = Emulator(namespaces, links, seed) if network.emulated else None
+        if network.emulated:
+            self._emulator = Emulator(namespaces, paths(network, self.size), seed)
         self._cut: set[int] = set()
         self._ruled = network.lossy
         self._past = [Counters()] * self.size
@@ -75,10 +76,10 @@ class Bed(Ground):
             if not network.emulated:
                 self._namespaces.run(joined(self.size))
         elif self._emulator is not None:
-            self._emulator.change(roads(network, self.size))
+            self._emulator.change(paths(network, self.size))
         if self._emulator is None and network.emulated:
             self._namespaces.run(joined(self.size, by_bridge=False))
-            self._emulator = Emulator(self._namespaces, roads(network, self.size), self._seed)
+            self._emulator = Emulator(self._namespaces, paths(network, self.size), self._seed)
 
     def cut(self, rank: int) -> None:
         """Loses every packet from and to `rank`, until it is healed. Its packets count as lost.
@@ -97,7 +98,7 @@ class Bed(Ground):
         self._set_rules()
 
     def _set_rules(self) -> None:
-        script = rules.losses(self.network, self.size, sorted(self._cut))
+        script = losses(self.network, self.size, sorted(self._cut))
         self._namespaces.run(Command(HUB, ("nft", "-f", "-"), script))
         self._ruled = True
 
@@ -109,18 +110,9 @@ class Bed(Ground):
             found.append(sum(counted, counters.link(text)))
         return found
 
-    @property
-    def emulator_pid(self) -> int | None:
-        """The link emulator's process, where there is one."""
-        return None if self._emulator is None else self._emulator.pid
-
     def emulated(self) -> Report:
         """What the link emulator has done since it runs; nothing where there is none."""
         return Report((Counters(),) * self.size) if self._emulator is None else self._emulator.report()
-
-    def doubts(self) -> list[str]:
-        """Why what was measured here may not count: the emulator did not keep up. Nothing if all is well."""
-        return self.emulated().doubts
 
     def _lost(self) -> list[Counters]:
         if not self._ruled:
@@ -143,11 +135,6 @@ class Bed(Ground):
             return {}
         words = ("tc", "-s", "-j", "qdisc", "show")
         return counters.overflows(self._namespaces.run(Command(place, words)))
-
-    def stop(self) -> None:
-        """Ends what `opened` does not hold."""
-        if self._emulator is not None:
-            self._emulator.stop()
 
 
 @contextmanager

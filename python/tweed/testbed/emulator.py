@@ -1,4 +1,4 @@
-"""The process of the link emulator (`crates/emu`): started, told, asked, ended.
+"""The process of the link emulator (`crates/emu`): started, changed, asked, ended.
 
 It runs in the hub's namespace and reads requests from a pipe. When the launcher closes the pipe or is gone,
 it leaves, as the processes do that hold namespaces.
@@ -16,10 +16,10 @@ from typing import Any
 
 from tweed.errors import NoTestbed
 from tweed.testbed.counters import Counters
+from tweed.testbed.link import Direction
 from tweed.testbed.names import HUB, port
 from tweed.testbed.namespaces import Namespaces
 from tweed.testbed.network import Network
-from tweed.testbed.way import Way
 
 _PROGRAM = "import sys; from tweed import _core; _core.emulate(sys.argv[1], 0, 1)"
 
@@ -28,7 +28,7 @@ _MOST_LATE = 0.01
 
 
 @dataclass(frozen=True, slots=True)
-class Roads:
+class Paths:
     """What an emulator joins.
 
     Attributes:
@@ -38,15 +38,15 @@ class Roads:
     """
 
     ports: Sequence[str]
-    up: Sequence[Way]
-    down: Sequence[Way]
+    up: Sequence[Direction]
+    down: Sequence[Direction]
     offload: bool = False
 
 
-def roads(network: Network, size: int) -> Roads:
+def paths(network: Network, size: int) -> Paths:
     """From every host to every other, through one hub."""
-    up, down = ([network.way(rank, up) for rank in range(size)] for up in (True, False))
-    return Roads([port(rank) for rank in range(size)], up, down, network.offload)
+    up, down = ([network.direction(rank, up) for rank in range(size)] for up in (True, False))
+    return Paths([port(rank) for rank in range(size)], up, down, network.offload)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,12 +86,12 @@ class Emulator:
     Raises: NoTestbed if it does not start; gives its words.
     """
 
-    def __init__(self, namespaces: Namespaces, roads: Roads, seed: int) -> None:
+    def __init__(self, namespaces: Namespaces, paths: Paths, seed: int) -> None:
         settings = {
-            "ports": roads.ports,
-            "ways": _ways(roads),
+            "ports": paths.ports,
+            "ways": _directions(paths),
             "seed": seed,
-            "offload": roads.offload,
+            "offload": paths.offload,
         }
         words = namespaces.inside(HUB, sys.executable, "-c", _PROGRAM, json.dumps(settings))
         pipe = subprocess.PIPE
@@ -107,9 +107,9 @@ class Emulator:
         """Its process."""
         return self._process.pid
 
-    def change(self, roads: Roads) -> None:
-        """Links are as in `roads` from now on; packets on their way arrive as before. Ports stay the same."""
-        self._ask({"change": _ways(roads)})
+    def change(self, paths: Paths) -> None:
+        """Links are as in `paths` from now on; packets on their way arrive as before. Ports stay the same."""
+        self._ask({"change": _directions(paths)})
 
     def report(self) -> Report:
         """What it has done so far."""
@@ -138,19 +138,19 @@ class Emulator:
         return _report(json.loads(line))
 
 
-def _ways(roads: Roads) -> dict[str, list[dict[str, float]]]:
-    return {"up": [_way(way) for way in roads.up], "down": [_way(way) for way in roads.down]}
+def _directions(paths: Paths) -> dict[str, list[dict[str, float]]]:
+    return {"up": [_plain(one) for one in paths.up], "down": [_plain(one) for one in paths.down]}
 
 
-def _way(way: Way) -> dict[str, float]:
-    in_bursts = way.loss_ppm - way.lost_by_rule_ppm
+def _plain(one: Direction) -> dict[str, float]:
+    in_bursts = one.loss_ppm - one.lost_by_rule_ppm
     return {
-        "delay_us": way.delay_us,
-        "jitter_us": way.jitter_us,
-        "reorder_ppm": way.reorder_ppm,
-        "duplicate_ppm": way.duplicate_ppm,
+        "delay_us": one.delay_us,
+        "jitter_us": one.jitter_us,
+        "reorder_ppm": one.reorder_ppm,
+        "duplicate_ppm": one.duplicate_ppm,
         "loss_ppm": in_bursts,
-        "burst": way.burst,
+        "burst": one.burst,
     }
 
 

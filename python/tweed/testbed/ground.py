@@ -1,4 +1,4 @@
-"""What all networks that stand have in common: where ranks live in them."""
+"""What all networks that stand have in common: where ranks live in them, and the link emulator."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from pathlib import Path
 
+from tweed.testbed.emulator import Emulator
 from tweed.testbed.inside import Home
 from tweed.testbed.names import INTERFACE, address
 from tweed.testbed.namespaces import Namespaces
@@ -38,6 +39,7 @@ class Ground(ABC):
     def __init__(self, namespaces: Namespaces, size: int) -> None:
         self.hosts = tuple(_host(rank, namespaces) for rank in range(size))
         self._namespaces = namespaces
+        self._emulator: Emulator | None = None
         self._ports = itertools.count(_FIRST_STORE_PORT)
 
     @property
@@ -64,6 +66,20 @@ class Ground(ABC):
     def store_port(self) -> int:
         """A port that no earlier group of ranks has used for its store."""
         return next(self._ports)
+
+    @property
+    def emulator_pid(self) -> int | None:
+        """The link emulator's process, where there is one."""
+        return None if self._emulator is None else self._emulator.pid
+
+    def doubts(self) -> list[str]:
+        """Why what was measured here may not count: the emulator did not keep up. Nothing if all is well."""
+        return [] if self._emulator is None else self._emulator.report().doubts
+
+    def stop(self) -> None:
+        """Ends what the namespaces' holders do not end."""
+        if self._emulator is not None:
+            self._emulator.stop()
 
     def command(self, rank: int, *words: str) -> list[str]:
         """`words` as a command that runs in the namespace of `rank`; for programs such as iperf3."""

@@ -1,4 +1,4 @@
-"""What one link does, as a value. Pure."""
+"""What one link does, as a value, and each of its directions with nothing left open. Pure."""
 
 from __future__ import annotations
 
@@ -15,6 +15,9 @@ QUEUE_MS = 50.0
 _MOST_MS = 10_000
 _CHANCES = ("loss", "reorder", "duplicate")
 _TIMES = ("delay_ms", "jitter_ms")
+_GIVEN = ("rate_bits", "loss", "burst", "delay_ms", "jitter_ms", "reorder", "duplicate")
+#: These hold in both directions; all else only upwards, unless `down` says so.
+_BOTH_WAYS = ("rate_bits", "queue_ms", "queue_bytes")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,8 +66,8 @@ class Link:
         self._check_queue()
         if self.burst is not None and not 1 <= self.burst <= 10**4:
             raise UsageError(f"a burst of {self.burst:g} packets is not between 1 and 10000")
-        for way in (self.up, self.down):
-            if way is not None and (way.up or way.down):
+        for one in (self.up, self.down):
+            if one is not None and (one.up or one.down):
                 raise UsageError("a direction has no directions of its own")
         for name in ("up", "down"):
             if getattr(self, name) is not None and getattr(self, name) == Link():
@@ -85,12 +88,12 @@ class Link:
     def does_more(self) -> bool:
         """Whether it does what the kernel's own queues and rules cannot do."""
         own = (self.delay_ms, self.jitter_ms, self.reorder, self.duplicate, (self.burst or 1) > 1)
-        return any(own) or any(way.does_more for way in (self.up, self.down) if way is not None)
+        return any(own) or any(one.does_more for one in (self.up, self.down) if one is not None)
 
     @property
     def loses(self) -> bool:
         """Whether it loses packets."""
-        return bool(self.loss) or any(way.loses for way in (self.up, self.down) if way is not None)
+        return bool(self.loss) or any(one.loses for one in (self.up, self.down) if one is not None)
 
 
 def _chance(name: str, value: float | None) -> float | None:
@@ -109,3 +112,79 @@ def _time(name: str, value: float | None) -> float | None:
     if not 0 <= value <= _MOST_MS:
         raise UsageError(f"a {name} of {value:g} ms is not between 0 and {_MOST_MS} ms")
     return float(round(Decimal(str(value)), 3))
+
+
+@dataclass(frozen=True, slots=True)
+class Direction:
+    """One direction of a link: up to the hub, or down from it.
+
+    Attributes:
+      rate_bits: None: as fast as the machine can.
+      queue_bytes: room before the link; None without a rate.
+      loss_ppm: packets lost of a million.
+      burst: mean number lost in a row; at 1, each is lost for itself.
+    """
+
+    rate_bits: int | None = None
+    queue_bytes: int | None = None
+    loss_ppm: int = 0
+    burst: float = 1
+    delay_us: int = 0
+    jitter_us: int = 0
+    reorder_ppm: int = 0
+    duplicate_ppm: int = 0
+
+    @property
+    def lost_by_rule_ppm(self) -> int:
+        """What a rule in the kernel loses; the emulator does bursts."""
+        return self.loss_ppm if self.burst == 1 else 0
+
+
+def resolved(host: Link | None, network: Link, up: bool) -> Direction:
+    """One direction of a host's link: as `host` where that gives a value, otherwise as `network`."""
+    given = {name: _given(host, network, up, name) for name in _GIVEN}
+    rate = given["rate_bits"]
+    return Direction(
+        rate_bits=None if rate is None else round(rate),
+        queue_bytes=None if rate is None else _queue(host, network, up, rate),
+        loss_ppm=_ppm(given["loss"]),
+        burst=float(given["burst"] or 1),
+        delay_us=round((given["delay_ms"] or 0) * 1000),
+        jitter_us=round((given["jitter_ms"] or 0) * 1000),
+        reorder_ppm=_ppm(given["reorder"]),
+        duplicate_ppm=_ppm(given["duplicate"]),
+    )
+
+
+def _given(host: Link | None, network: Link, up: bool, name: str) -> float | None:
+    """The first value that is given: the host's go before the network's, a direction's before a link's."""
+    for place in (*_places(host, up, name), *_places(network, up, name)):
+        if (value := getattr(place, name)) is not None:
+            return float(value)
+    return None
+
+
+def _places(link: Link | None, up: bool, name: str) -> list[Link]:
+    if link is None:
+        return []
+    found = [link.up if up else link.down]
+    if up or name in _BOTH_WAYS:
+        found.append(link)
+    return [place for place in found if place is not None]
+
+
+def _queue(host: Link | None, network: Link, up: bool, rate_bits: float) -> int:
+    for place in (*_places(host, up, "queue_ms"), *_places(network, up, "queue_ms")):
+        if place.queue_bytes is not None:
+            return place.queue_bytes
+        if place.queue_ms is not None:
+            return _in_bytes(place.queue_ms, rate_bits)
+    return _in_bytes(QUEUE_MS, rate_bits)
+
+
+def _in_bytes(queue_ms: float, rate_bits: float) -> int:
+    return max(1600, round(rate_bits / 8 * queue_ms / 1000))
+
+
+def _ppm(probability: float | None) -> int:
+    return round((probability or 0) * PPM)

@@ -9,11 +9,11 @@ from pathlib import Path
 from tweed.collective.topology import Topology
 from tweed.testbed import counters
 from tweed.testbed.counters import Counters
-from tweed.testbed.emulator import Emulator, Roads
+from tweed.testbed.emulator import Emulator, Paths
 from tweed.testbed.ground import Ground
+from tweed.testbed.link import Direction
 from tweed.testbed.names import toward
 from tweed.testbed.namespaces import Namespaces, held, require
-from tweed.testbed.way import Way
 from tweed.testbed.wires import Wires, commands, port
 
 
@@ -29,7 +29,10 @@ class LinkedBed(Ground):
         self.topology = wires.topology
         self._congestion = congestion
         self._wires = wires
-        self._emulator = Emulator(namespaces, _roads(wires), seed) if wires.ports else None
+        if wires.ports:
+            up = [_late(wires.latency_s[pair]) for pair in wires.ports]
+            joined = Paths([port(number) for number in wires.ports.values()], up, [_late(0)] * len(up))
+            self._emulator = Emulator(namespaces, joined, seed)
 
     @property
     def congestion(self) -> str:
@@ -43,20 +46,6 @@ class LinkedBed(Ground):
             for node in range(self.topology.nodes)
         }
         return {(a, b): counters.interface(texts[a], toward(b)) for a, b, *_ in self.topology.links}
-
-    @property
-    def emulator_pid(self) -> int | None:
-        """The link emulator's process, where there is one."""
-        return None if self._emulator is None else self._emulator.pid
-
-    def doubts(self) -> list[str]:
-        """Why what was measured here may not count: the emulator did not keep up. Nothing if all is well."""
-        return [] if self._emulator is None else self._emulator.report().doubts
-
-    def stop(self) -> None:
-        """Ends what `linked` does not hold."""
-        if self._emulator is not None:
-            self._emulator.stop()
 
 
 @contextmanager
@@ -88,10 +77,5 @@ def linked(topology: Topology, congestion: str = "cubic", seed: int = 0) -> Iter
             bed.stop()
 
 
-def _roads(wires: Wires) -> Roads:
-    up = [_late(wires.latency_s[pair]) for pair in wires.ports]
-    return Roads([port(number) for number in wires.ports.values()], up, [_late(0)] * len(up))
-
-
-def _late(latency_s: float) -> Way:
-    return Way(delay_us=round(latency_s * 1e6))
+def _late(latency_s: float) -> Direction:
+    return Direction(delay_us=round(latency_s * 1e6))

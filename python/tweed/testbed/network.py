@@ -7,9 +7,7 @@ from dataclasses import InitVar, dataclass, field
 
 from tweed.errors import UsageError
 from tweed.testbed import text
-from tweed.testbed.link import PPM, Link
-from tweed.testbed.way import Way, resolved
-from tweed.testbed.words import words
+from tweed.testbed.link import PPM, Direction, Link, resolved
 
 _NOTHING_IF_ZERO = ("delay_ms", "jitter_ms", "loss", "reorder", "duplicate")
 
@@ -25,7 +23,7 @@ class Network(Link):
       hosts: by rank, what is different about its link.
       rtt_ms: may be given instead of `delay_ms`: the round trip between two workers.
 
-    The rest is said at `Link`.
+    The rest is as in `Link`.
 
     Raises: UsageError for a value that makes no sense.
     """
@@ -51,18 +49,18 @@ class Network(Link):
             raise UsageError(f"hosts are named by their ranks, not {min(self.hosts)}")
         hosts = {rank: link for rank, link in sorted(self.hosts.items()) if link != Link()}
         self._set("hosts", hosts)
-        self._check_ways()
+        self._check_directions()
 
-    def _check_ways(self) -> None:
-        for way in (self.way(rank, up) for rank in (*self.hosts, -1) for up in (True, False)):
-            if way.jitter_us > way.delay_us:
-                raise UsageError(f"a jitter of {way.jitter_us / 1000:g} ms is more than the delay")
-            if way.burst > 1 and way.loss_ppm > (PPM - way.loss_ppm) * way.burst:
-                raise UsageError(f"a loss of {way.loss_ppm / PPM:g} needs longer bursts than {way.burst:g}")
+    def _check_directions(self) -> None:
+        for one in (self.direction(rank, up) for rank in (*self.hosts, -1) for up in (True, False)):
+            if one.jitter_us > one.delay_us:
+                raise UsageError(f"a jitter of {one.jitter_us / 1000:g} ms is more than the delay")
+            if one.burst > 1 and one.loss_ppm > (PPM - one.loss_ppm) * one.burst:
+                raise UsageError(f"a loss of {one.loss_ppm / PPM:g} needs longer bursts than {one.burst:g}")
         if self.offload and self.lossy:
             raise UsageError("offload goes with no loss: a drop would take up to 64 KB at once")
 
-    def way(self, rank: int, up: bool) -> Way:
+    def direction(self, rank: int, up: bool) -> Direction:
         """What the link of a rank does in one direction."""
         return resolved(self.hosts.get(rank), self, up)
 
@@ -79,7 +77,7 @@ class Network(Link):
     @property
     def slowed(self) -> bool:
         """Whether some link has a rate."""
-        return any(self.way(rank, up).rate_bits for rank in (*self.hosts, -1) for up in (True, False))
+        return any(self.direction(rank, up).rate_bits for rank in (*self.hosts, -1) for up in (True, False))
 
     @classmethod
     def parse(cls, line: str) -> Network:
@@ -90,10 +88,10 @@ class Network(Link):
         return cls(**text.parse(line))
 
     def __str__(self) -> str:
-        """In the form that `parse` reads, with everything said."""
+        """In the form that `parse` reads, with nothing left out."""
         return text.written(self, self.congestion, self.offload, dict(self.hosts))
 
     @property
     def words(self) -> str:
         """For people: "100 Mbit/s per worker, 0.1 % of packets lost, cubic"."""
-        return words(self, self.hosts, self.congestion)
+        return text.words(self, self.hosts, self.congestion)

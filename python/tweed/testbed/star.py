@@ -4,9 +4,9 @@
     rank 1 [tweed0] ── [rank1]┤ bridge     every pair of brackets is a pair of virtual Ethernet ends,
     rank 2 [tweed0] ── [rank2]┘ (hub)      the left one in the rank's namespace, the right one in the hub's
 
-The rate is that of a token bucket at both ends of a pair: the left one holds a rank's way up, the right one
-its way down. Loss is decided in the hub, before the right one. Where packets are delayed, the link emulator
-takes the bridge's place.
+The rate is that of a token bucket at both ends of a pair: the left one for what a rank sends, the right one
+for what it receives (`shaping`). Loss is decided in the hub, before the right one. Where packets are delayed,
+the link emulator takes the bridge's place.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from tweed.errors import UsageError
-from tweed.testbed import rules
+from tweed.testbed.link import Direction
 from tweed.testbed.names import HUB, INTERFACE, MOST_RANKS, SUBNET, address, ethernet, port
 from tweed.testbed.network import Network
-from tweed.testbed.way import Way
+from tweed.testbed.shaping import losses, token_bucket
 
 #: How much may leave at once after a pause.
 BURST_MS = 1
@@ -26,7 +26,7 @@ _LEAST_BURST_BYTES = 4096  # two packets
 _LEAST_OFFLOADED_BYTES = (
     72_000  # one as large as offloads make them; a bucket that is smaller would cut it up
 )
-#: Lets every packet cross as itself: else a drop takes up to 44 packets that travel as one.
+#: Lets every packet cross as itself: else a drop takes up to 44 packets that cross as one.
 NO_OFFLOADS = ("tso", "off", "gso", "off", "gro", "off", "tx-udp-segmentation", "off")
 
 
@@ -74,19 +74,21 @@ def shaped(network: Network, size: int, before: Network | None = None) -> list[C
         build += [Command(HUB, ("ethtool", "-K", port(rank), *NO_OFFLOADS)) for rank in ranks]
         build += [Command(rank, ("ethtool", "-K", INTERFACE, *NO_OFFLOADS)) for rank in ranks]
     if network.lossy or (before and before.lossy):
-        build.append(Command(HUB, ("nft", "-f", "-"), rules.losses(network, size)))
+        build.append(Command(HUB, ("nft", "-f", "-"), losses(network, size)))
     least = _LEAST_OFFLOADED_BYTES if network.offload else _LEAST_BURST_BYTES
-    down = [_bucket(port(rank), least, *_ways(rank, False, network, before)) for rank in ranks]
+    down = [_bucket(port(rank), least, *_directions(rank, False, network, before)) for rank in ranks]
     if any(down):
         build.append(Command(HUB, ("tc", "-batch", "-"), batch([line for line in down if line])))
     for rank in ranks:
-        if line := _bucket(INTERFACE, least, *_ways(rank, True, network, before)):
+        if line := _bucket(INTERFACE, least, *_directions(rank, True, network, before)):
             build.append(Command(rank, ("tc", *line.split())))
     return build
 
 
-def _ways(rank: int, up: bool, network: Network, before: Network | None) -> tuple[Way, Way | None]:
-    return network.way(rank, up), None if before is None else before.way(rank, up)
+def _directions(
+    rank: int, up: bool, network: Network, before: Network | None
+) -> tuple[Direction, Direction | None]:
+    return network.direction(rank, up), None if before is None else before.direction(rank, up)
 
 
 def joined(size: int, by_bridge: bool = True) -> Command:
@@ -121,16 +123,15 @@ def _rank(rank: int, network: Network) -> str:
 
 def _route(rank: int, network: Network, how: str) -> str:
     """It pins the congestion control: a namespace may not choose its own default as it likes."""
-    way = f"{SUBNET} dev {INTERFACE} src {address(rank)}"
-    return f"route {how} {way} congctl {network.congestion}\n"
+    route = f"{SUBNET} dev {INTERFACE} src {address(rank)}"
+    return f"route {how} {route} congctl {network.congestion}\n"
 
 
-def _bucket(interface: str, least: int, way: Way, before: Way | None) -> str:
-    if way.rate_bits is None or way.queue_bytes is None:
+def _bucket(interface: str, least: int, now: Direction, before: Direction | None) -> str:
+    if now.rate_bits is None or now.queue_bytes is None:
         return f"qdisc del dev {interface} root" if before and before.rate_bits is not None else ""
-    burst = max(round(way.rate_bits / 8 * BURST_MS / 1000), least)
-    size = f"rate {way.rate_bits}bit burst {burst} limit {way.queue_bytes + burst}"
-    return f"qdisc replace dev {interface} root tbf {size}"
+    burst = max(round(now.rate_bits / 8 * BURST_MS / 1000), least)
+    return token_bucket(interface, now.rate_bits, now.queue_bytes, burst)
 
 
 def batch(commands: Iterable[str]) -> str:

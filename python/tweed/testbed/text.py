@@ -1,13 +1,13 @@
-"""A network in one line: read and written. Pure.
+"""A network as text: a line that is read and written, and words for people. Pure.
 
 A line is a list of `key=value`. A key of one link alone has its rank before it, a key of one direction `up`
 or `down`: `rate=100mbit,0.rate=1gbit,0.down.loss=1%`. The name of a profile may stand first; what follows
-goes before what it says.
+goes before its values.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from tweed.testbed import units
@@ -19,7 +19,7 @@ class Place(NamedTuple):
     """Whose a value is: of a rank's link or all links (None), in a direction or both (None)."""
 
     rank: int | None
-    way: str | None
+    direction: str | None
 
 
 Values = dict[tuple[Place, str], dict[str, Any]]
@@ -47,12 +47,12 @@ def _part(part: str) -> tuple[Place, str, dict[str, Any]]:
     path, sign, value = (word.strip() for word in part.partition("="))
     *before, key = path.split(".")
     rank = int(before.pop(0)) if before and before[0].isdecimal() else None
-    way = before.pop(0) if before and before[0] in ("up", "down") else None
+    direction = before.pop(0) if before and before[0] in ("up", "down") else None
     if not sign or not value or before or key not in _KEYS:
         raise units.unreadable(part, _KNOWN)
-    if key in _ALL_ONLY and (rank, way) != (None, None):
+    if key in _ALL_ONLY and (rank, direction) != (None, None):
         raise units.unreadable(part, f"{key} holds for all links")
-    return Place(rank, way), "delay" if key == "rtt" else key, _KEYS[key](value)
+    return Place(rank, direction), "delay" if key == "rtt" else key, _KEYS[key](value)
 
 
 def _arguments(values: Values) -> dict[str, Any]:
@@ -63,9 +63,9 @@ def _arguments(values: Values) -> dict[str, Any]:
 
 def _link(values: Values, rank: int | None) -> dict[str, Any]:
     found = _at(values, Place(rank, None))
-    for way in ("up", "down"):
-        if said := _at(values, Place(rank, way)):
-            found[way] = Link(**said)
+    for direction in ("up", "down"):
+        if own := _at(values, Place(rank, direction)):
+            found[direction] = Link(**own)
     return found
 
 
@@ -84,9 +84,46 @@ def _written(link: Link, prefix: str) -> Iterator[str]:
     for name, (key, write) in _WRITTEN.items():
         if (value := getattr(link, name)) is not None:
             yield f"{prefix}{key}={write(value)}"
-    for way in ("up", "down"):
-        if (there := getattr(link, way)) is not None:
-            yield from _written(there, f"{prefix}{way}.")
+    for direction in ("up", "down"):
+        if (own := getattr(link, direction)) is not None:
+            yield from _written(own, f"{prefix}{direction}.")
+
+
+def words(network: Link, hosts: Mapping[int, Link], congestion: str) -> str:
+    """ "100 Mbit/s per worker, 20 ms of delay, 0.1 % of packets lost, cubic"."""
+    rate = "not slowed" if network.rate_bits is None else f"{units.spoken_rate(network.rate_bits)} per worker"
+    parts = [rate, *_rest(network)]
+    if not network.loss:
+        parts.append("no loss")
+    parts += [f"rank {rank}: {' and '.join(_all(link))}" for rank, link in hosts.items()]
+    return ", ".join([*parts, congestion])
+
+
+def _all(link: Link) -> Iterator[str]:
+    if link.rate_bits is not None:
+        yield units.spoken_rate(link.rate_bits)
+    yield from _rest(link)
+
+
+def _rest(link: Link) -> Iterator[str]:
+    """All of a link but its rate."""
+    if link.queue_ms is not None:
+        yield f"queues of {units.plain(link.queue_ms)} ms"
+    if link.queue_bytes is not None:
+        yield f"queues of {units.spoken_size(link.queue_bytes)}"
+    if link.delay_ms is not None:
+        jitter = f" ± {units.plain(link.jitter_ms)}" if link.jitter_ms else ""
+        yield f"{units.plain(link.delay_ms)}{jitter} ms of delay"
+    if link.loss is not None:
+        bursts = f" in bursts of {units.plain(link.burst)}" if link.burst else ""
+        yield f"{units.percent(link.loss)} % of packets lost{bursts}"
+    if link.reorder is not None:
+        yield f"{units.percent(link.reorder)} % overtaken"
+    if link.duplicate is not None:
+        yield f"{units.percent(link.duplicate)} % twice"
+    for name, one in (("up", link.up), ("down", link.down)):
+        if one is not None:
+            yield f"{name} {' and '.join(_all(one))}"
 
 
 def _ms(value: float) -> str:

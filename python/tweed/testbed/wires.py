@@ -5,7 +5,7 @@
 
 Every node, switches included, has a namespace, and in it one interface per neighbour and no other. A token
 bucket at the sending end holds each direction's bandwidth. Nodes hand on what is not for them, along fixed
-ways: those with the fewest links, of equals the lowest (`fitted.ways.routes`). So stores and handshakes
+paths: those with the fewest links, of equals the lowest (`topology.shortest_paths`). So stores and handshakes
 reach everybody, and what goes between ranks that are no neighbours takes the links of a routed schedule.
 """
 
@@ -15,11 +15,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from tweed.collective.fitted.ways import routes
 from tweed.collective.topology import Topology
+from tweed.collective.topology.shortest_paths import shortest_paths
 from tweed.errors import UsageError
 from tweed.testbed.link import QUEUE_MS
 from tweed.testbed.names import HUB, INTERFACE, MOST_RANKS, address, toward
+from tweed.testbed.shaping import token_bucket
 from tweed.testbed.star import NO_OFFLOADS, Command, batch
 
 #: Shorter latencies are not emulated: the machine's own is about as long.
@@ -136,25 +137,25 @@ def _plain(wires: Wires, node: int, holders: Sequence[int]) -> str:
 def _node(wires: Wires, node: int, congestion: str) -> str:
     """The node's address, its interfaces, whom they lead to, and by which of them it reaches whom.
 
-    The address is that of a bridge without ports: it belongs to no link. Neighbours are told, not asked for:
-    a question of ARP would reach all ends of links with a delay.
+    The address is that of a bridge without ports: it belongs to no link. Neighbours' Ethernet addresses are
+    fixed: a question of ARP would reach all ends of links with a delay.
     """
-    said = ["link set lo up", f"link add name {INTERFACE} type bridge"]
-    said += [f"link set {INTERFACE} addrgenmode none up", f"addr add {address(node)}/32 dev {INTERFACE}"]
+    lines = ["link set lo up", f"link add name {INTERFACE} type bridge"]
+    lines += [f"link set {INTERFACE} addrgenmode none up", f"addr add {address(node)}/32 dev {INTERFACE}"]
     for other in wires.neighbours[node]:
-        way = toward(other)
-        said.append(f"link set {way} address {ethernet(wires, node, other)} addrgenmode none up")
+        interface = toward(other)
+        lines.append(f"link set {interface} address {ethernet(wires, node, other)} addrgenmode none up")
         mac = ethernet(wires, other, node)
-        said.append(f"neigh add {address(other)} lladdr {mac} nud permanent dev {way}")
-    return batch([*said, *_routes(wires, node, congestion)])
+        lines.append(f"neigh add {address(other)} lladdr {mac} nud permanent dev {interface}")
+    return batch([*lines, *_routes(wires, node, congestion)])
 
 
 def _routes(wires: Wires, node: int, congestion: str) -> Iterator[str]:
-    for other, between in sorted(routes(wires.topology, node).items()):
+    for other, between in sorted(shortest_paths(wires.topology, node).items()):
         if other != node:
             after = (*between, other)[0]
-            way = f"via {address(after)} dev {toward(after)} onlink"
-            yield f"route add {address(other)}/32 {way} src {address(node)} congctl {congestion}"
+            via = f"via {address(after)} dev {toward(after)} onlink"
+            yield f"route add {address(other)}/32 {via} src {address(node)} congctl {congestion}"
 
 
 def _buckets(wires: Wires, node: int) -> str:
@@ -165,5 +166,5 @@ def _bucket(wires: Wires, node: int, neighbour: int) -> str:
     interface, bandwidth = toward(neighbour), wires.bandwidth[node, neighbour]
     whole = bandwidth >= _FAST and (node, neighbour) not in wires.ports
     burst = max(round(bandwidth * _BURST_S), _OFFLOADED_BYTES if whole else _LEAST_BURST_BYTES)
-    limit = max(round(bandwidth * QUEUE_MS / 1000), _LEAST_QUEUE_BYTES) + burst
-    return f"qdisc add dev {interface} root tbf rate {bandwidth * 8}bit burst {burst} limit {limit}"
+    queue = max(round(bandwidth * QUEUE_MS / 1000), _LEAST_QUEUE_BYTES)
+    return token_bucket(interface, bandwidth * 8, queue, burst)

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.collective.topology.families import ALL
-from tweed.collective import fitted, topology
+from tweed.collective import build, topology
 from tweed.collective.topology import Topology
 from tweed.errors import UsageError
 
@@ -82,7 +82,7 @@ def test_what_is_wrong_and_what_to_change(text: str) -> None:
 @pytest.mark.parametrize("text", WRONG)
 def test_no_builder_takes_it(text: str) -> None:
     with pytest.raises(UsageError) as raised:
-        fitted.fit("all_reduce", "ring", WRONG[text])
+        build("all_reduce", "ring", WRONG[text])
     assert str(raised.value) == f"the network: {text}"
 
 
@@ -113,4 +113,4 @@ def test_what_is_left_is_a_network_or_refused(whole: Topology, data: st.DataObje
     except UsageError:
         return
     assert left.ranks == whole.ranks - len(ranks)
-    assert fitted.fit("all_reduce", "ring", left)
+    assert build("all_reduce", "ring", left)

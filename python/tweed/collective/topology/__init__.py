@@ -10,12 +10,11 @@ from tweed._core import Topology
 from tweed.collective.topology.base import GIGABIT, NVLINK, Cable, Wire
 from tweed.collective.topology.check import check, survivors
 from tweed.collective.topology.dgx import dgx1, dgx2
-from tweed.collective.topology.dragonfly import dragonfly
 from tweed.collective.topology.grids import hypercube, line, mesh, ring, torus
 from tweed.collective.topology.measured import measured
 from tweed.collective.topology.random_regular import random_regular
 from tweed.collective.topology.sites import sites
-from tweed.collective.topology.switched import bigraph, fat_tree, star
+from tweed.collective.topology.switched import bigraph, dragonfly, fat_tree, star
 from tweed.collective.topology.text import from_plain, plain, read, write
 
 __all__ = [
