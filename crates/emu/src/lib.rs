@@ -8,20 +8,20 @@
 //! that what arrives from many meets in the receiver's queue, as behind a switch.
 //!
 //! What decides is pure: [`Links`] says what becomes of a packet and when it is due, [`Queue`] keeps it until then,
-//! `road` joins them. `socket` and the loop in `serve` are the only parts that look at the world (docs/decisions/0012).
+//! `path` joins them. `socket` and the loop in `serve` are the only parts that look at the world (docs/decisions/0012).
 
+mod direction;
 mod frame;
 mod links;
+mod path;
 mod queue;
-mod road;
 mod serve;
 mod settings;
 mod socket;
-mod way;
 
+pub use direction::Direction;
 pub use frame::{target, Target, MAC_PREFIX};
 pub use links::{Fate, Links};
 pub use queue::Queue;
 pub use serve::serve;
-pub use settings::{Counts, Report, Request, Settings, Ways};
-pub use way::Way;
+pub use settings::{Counts, Directions, Report, Request, Settings};

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use crate::settings::Ways;
-use crate::way::{Bursts, Way};
+use crate::direction::{Bursts, Direction};
+use crate::settings::Directions;
 use tweed_rng::Rng;
 
 /// A packet that is held back waits so much longer at most: some packets at 100 Mbit/s and more overtake it.
@@ -32,10 +32,10 @@ pub enum Fate {
 /// Decides about packets between hosts that are numbered from 0. Pure: seeded, and `now` is an argument.
 ///
 /// Packets from one host to another keep their order, whatever the jitter and however the delay is changed, but
-/// for those that are held back. A packet meets the sender's way up and then the receiver's way down.
+/// for those that are held back. A packet passes the sender's direction up and then the receiver's down.
 #[derive(Clone, Debug)]
 pub struct Links {
-    ways: Ways,
+    directions: Directions,
     losing_up: Vec<Bursts>,
     losing_down: Vec<Bursts>,
     /// By sender and receiver: when the last packet that was not held back is due.
@@ -45,23 +45,23 @@ pub struct Links {
 }
 
 impl Links {
-    /// Links of `ways.up.len()` hosts.
-    pub fn new(ways: Ways, seed: u64) -> Links {
-        let hosts = ways.up.len();
+    /// Links of `directions.up.len()` hosts.
+    pub fn new(directions: Directions, seed: u64) -> Links {
+        let hosts = directions.up.len();
         Links {
             losing_up: vec![Bursts::default(); hosts],
             losing_down: vec![Bursts::default(); hosts],
             due: vec![Duration::ZERO; hosts * hosts],
             rng: Rng::new(seed),
-            grain: grain(&ways),
-            ways,
+            grain: grain(&directions),
+            directions,
         }
     }
 
-    /// From now on links are like this; packets on their way are due as before. The number of hosts must be the same.
-    pub fn change(&mut self, ways: Ways) {
-        self.grain = grain(&ways);
-        self.ways = ways;
+    /// From now on links are like this; packets under way are due as before. The number of hosts must be the same.
+    pub fn change(&mut self, directions: Directions) {
+        self.grain = grain(&directions);
+        self.directions = directions;
     }
 
     /// By how much packets may be late without being told from those on time: no more than 100 µs, and an eighth of
@@ -72,16 +72,16 @@ impl Links {
 
     /// What becomes of a packet that leaves the host `from` for `to` at `now`.
     pub fn decide(&mut self, now: Duration, from: usize, to: usize) -> Fate {
-        let (up, down) = (self.ways.up[from], self.ways.down[to]);
+        let (up, down) = (self.directions.up[from], self.directions.down[to]);
         // Both are asked, so that neither chain stands still because of the other.
         let lost = self.losing_up[from].loses(&up, &mut self.rng);
         if self.losing_down[to].loses(&down, &mut self.rng) || lost {
             return Fate::Lost;
         }
-        let again = self.either(&up, &down, |way| way.duplicate_ppm);
-        let held_back = self.either(&up, &down, |way| way.reorder_ppm);
+        let again = self.either(&up, &down, |direction| direction.duplicate_ppm);
+        let held_back = self.either(&up, &down, |direction| direction.reorder_ppm);
         let at = now + up.draw_delay(&mut self.rng) + down.draw_delay(&mut self.rng);
-        let due = &mut self.due[from * self.ways.up.len() + to];
+        let due = &mut self.due[from * self.directions.up.len() + to];
         let at = at.max(*due);
         if held_back {
             let more = Duration::from_nanos(self.rng.below(HELD_BACK.as_nanos() as u64));
@@ -91,14 +91,14 @@ impl Links {
         Fate::Passes { at, held_back, again }
     }
 
-    fn either(&mut self, up: &Way, down: &Way, ppm: impl Fn(&Way) -> u32) -> bool {
+    fn either(&mut self, up: &Direction, down: &Direction, ppm: impl Fn(&Direction) -> u32) -> bool {
         let above = self.rng.bernoulli(f64::from(ppm(up)) / 1e6);
         self.rng.bernoulli(f64::from(ppm(down)) / 1e6) || above
     }
 }
 
-fn grain(ways: &Ways) -> Duration {
-    let least = |side: &[Way]| side.iter().map(|way| way.delay_us).min().unwrap_or(0);
-    let shortest = Duration::from_micros(least(&ways.up) + least(&ways.down));
+fn grain(directions: &Directions) -> Duration {
+    let least = |side: &[Direction]| side.iter().map(|direction| direction.delay_us).min().unwrap_or(0);
+    let shortest = Duration::from_micros(least(&directions.up) + least(&directions.down));
     (shortest / LATE_SHARE).min(MOST_LATE)
 }

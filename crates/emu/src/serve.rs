@@ -11,14 +11,14 @@ use std::time::{Duration, Instant, SystemTime};
 use libc::c_int;
 
 use crate::links::Links;
-use crate::road::{Parcel, Road};
+use crate::path::{Path, QueuedFrame};
 use crate::settings::{Report, Request, Settings};
 use crate::socket::{hurry, interface, wait, Landing, Port, Socket, BATCH};
 
 /// Largest frame: one Ethernet packet, or the most that segmentation offloads make of many.
 const WHOLE: usize = 2048;
 const OFFLOADED: usize = (1 << 16) + 256;
-/// A frame was never longer on its way to here: what the stamps say above that is a clock that was set.
+/// A frame was never longer under way to here: what the stamps say above that is a clock that was set.
 const MOST_LATE: Duration = Duration::from_millis(500);
 /// Sockets that all ports share, below what a process may open unasked.
 const MOST_SOCKETS: usize = 700;
@@ -35,17 +35,17 @@ const TURN: usize = 8;
 pub fn serve(settings: &str, requests: File, answers: File) -> io::Result<()> {
     let settings: Settings = serde_json::from_str(settings)?;
     let mut emulator = Emulator::open(settings)?;
-    let mut desk = Desk { requests, answers, read: Vec::new() };
+    let mut requests = Requests { incoming: requests, answers, read: Vec::new() };
     hurry();
-    desk.answer(&emulator.report()?)?;
+    requests.answer(&emulator.report()?)?;
     loop {
-        let limit = emulator.road.next_timeout().map(|at| at.saturating_sub(emulator.now()));
+        let limit = emulator.path.next_timeout().map(|at| at.saturating_sub(emulator.now()));
         if emulator.moved {
             // A wake-up for each packet would cost more than the packet: let some gather.
-            std::thread::sleep(emulator.road.links.grain());
+            std::thread::sleep(emulator.path.links.grain());
         }
-        match wait(&emulator.listening, desk.requests.as_raw_fd(), limit) {
-            Ok(true) if !desk.serve(&mut emulator)? => return Ok(()),
+        match wait(&emulator.listening, requests.incoming.as_raw_fd(), limit) {
+            Ok(true) if !requests.serve(&mut emulator)? => return Ok(()),
             Err(error) if error.kind() != io::ErrorKind::Interrupted => return Err(error),
             _ => emulator.turn()?,
         }
@@ -53,23 +53,23 @@ pub fn serve(settings: &str, requests: File, answers: File) -> io::Result<()> {
 }
 
 /// Where requests come in and answers go out.
-struct Desk {
-    requests: File,
+struct Requests {
+    incoming: File,
     answers: File,
     /// What was read and is no whole line yet.
     read: Vec<u8>,
 }
 
-impl Desk {
+impl Requests {
     /// Reads once and answers every whole line; false at the end of requests.
     fn serve(&mut self, emulator: &mut Emulator) -> io::Result<bool> {
         let mut some = [0; 1 << 16];
-        let length = self.requests.read(&mut some)?;
+        let length = self.incoming.read(&mut some)?;
         self.read.extend_from_slice(&some[..length]);
         while let Some(end) = self.read.iter().position(|byte| *byte == b'\n') {
             let line: Vec<u8> = self.read.drain(..=end).collect();
             match serde_json::from_slice(&line)? {
-                Request::Change(ways) => emulator.road.links.change(ways),
+                Request::Change(directions) => emulator.path.links.change(directions),
                 Request::Count => {}
             }
             self.answer(&emulator.report()?)?;
@@ -91,7 +91,7 @@ struct Emulator {
     ports: Vec<Port>,
     /// The host behind each interface.
     hosts: BTreeMap<c_int, usize>,
-    road: Road,
+    path: Path,
     /// By host, what is due.
     due: Vec<Vec<Vec<u8>>>,
     missed: u64,
@@ -102,10 +102,10 @@ struct Emulator {
 
 impl Emulator {
     fn open(settings: Settings) -> io::Result<Emulator> {
-        let Settings { ports, ways, seed, offload } = settings;
+        let Settings { ports, directions, seed, offload } = settings;
         let size = ports.len();
-        if (ways.up.len(), ways.down.len()) != (size, size) {
-            return Err(io::Error::other("one way up and one down per port are needed"));
+        if (directions.up.len(), directions.down.len()) != (size, size) {
+            return Err(io::Error::other("one direction up and one down per port are needed"));
         }
         let indices: Vec<c_int> = ports.iter().map(|name| interface(name)).collect::<io::Result<_>>()?;
         let sockets = (MOST_SOCKETS / size.max(1)).max(1);
@@ -114,7 +114,7 @@ impl Emulator {
             landing: Landing::new(if offload { OFFLOADED } else { WHOLE }),
             ports: indices.iter().map(|index| Port::open(*index, sockets)).collect::<io::Result<_>>()?,
             hosts: indices.into_iter().zip(0..).collect(),
-            road: Road::new(Links::new(ways, seed), size),
+            path: Path::new(Links::new(directions, seed), size),
             due: (0..size).map(|_| Vec::new()).collect(),
             missed: 0,
             moved: false,
@@ -137,14 +137,14 @@ impl Emulator {
             }
         }
         let now = self.now();
-        while let Some(Parcel { to, frame }) = self.road.pop(now) {
+        while let Some(QueuedFrame { to, frame }) = self.path.pop(now) {
             self.moved = true;
             self.due[to].push(frame);
         }
         for (port, frames) in self.ports.iter_mut().zip(&mut self.due) {
             if !frames.is_empty() {
                 port.send(frames);
-                self.road.spare.append(frames);
+                self.path.spare.append(frames);
             }
         }
         Ok(())
@@ -153,17 +153,17 @@ impl Emulator {
     /// Takes a batch of frames; returns how many there were.
     fn take(&mut self) -> io::Result<usize> {
         let (now, clock) = (self.now(), SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default());
-        let Emulator { landing, listening, hosts, road, .. } = self;
+        let Emulator { landing, listening, hosts, path, .. } = self;
         landing.receive(listening, |frame| {
             if let Some(from) = hosts.get(&frame.interface) {
-                road.admit(came(now, clock, frame.stamp), *from, frame.bytes);
+                path.admit(came(now, clock, frame.stamp), *from, frame.bytes);
             }
         })
     }
 
     fn report(&mut self) -> io::Result<Report> {
         self.missed += self.listening.missed()?;
-        Ok(Report { hosts: self.road.counts.clone(), missed: self.missed, late: self.road.late })
+        Ok(Report { hosts: self.path.counts.clone(), missed: self.missed, late: self.path.late })
     }
 }
 

@@ -2,16 +2,16 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::way::Way;
+use crate::direction::Direction;
 
-/// What links do, by host: on the way up from the host, and on the way down to it.
+/// What links do, by host: up from the host, and down to it.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Ways {
+pub struct Directions {
     /// By host, from the host to the hub.
-    pub up: Vec<Way>,
+    pub up: Vec<Direction>,
     /// By host, from the hub to the host.
-    pub down: Vec<Way>,
+    pub down: Vec<Direction>,
 }
 
 /// What it begins with.
@@ -21,7 +21,7 @@ pub struct Settings {
     /// By host, the name of the hub's interface towards it.
     pub ports: Vec<String>,
     /// What links do at first.
-    pub ways: Ways,
+    pub directions: Directions,
     /// Seed of every draw.
     pub seed: u64,
     /// Packets may be as large as segmentation offloads make them.
@@ -33,7 +33,7 @@ pub struct Settings {
 #[serde(rename_all = "lowercase", deny_unknown_fields)]
 pub enum Request {
     /// Links are like this from now on.
-    Change(Ways),
+    Change(Directions),
     /// Only the answer is wanted.
     Count,
 }

@@ -114,7 +114,7 @@ impl Socket {
     }
 }
 
-/// The way out of one interface.
+/// What leaves by one interface.
 ///
 /// What waits in the interface's queue takes up room of the socket that sent it, and a plain user's socket has
 /// little. So there are several, which take turns.

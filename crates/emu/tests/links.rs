@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use proptest::collection::vec;
 use proptest::prelude::*;
-use tweed_emu::{Fate, Links, Way, Ways};
+use tweed_emu::{Direction, Directions, Fate, Links};
 
 const HOSTS: usize = 3;
 const MANY: u32 = 200_000;
@@ -14,16 +14,16 @@ fn us(us: u64) -> Duration {
     Duration::from_micros(us)
 }
 
-fn any_way() -> impl Strategy<Value = Way> {
+fn any_way() -> impl Strategy<Value = Direction> {
     let chances = (0..500_000u32, 0..500_000u32, 0..500_000u32);
     (0..50_000u64, 0..50_000u64, chances, 1.0..20.0f64).prop_map(|(delay_us, jitter, chances, burst)| {
         let (reorder_ppm, duplicate_ppm, loss_ppm) = chances;
-        Way { delay_us, jitter_us: jitter.min(delay_us), reorder_ppm, duplicate_ppm, loss_ppm, burst }
+        Direction { delay_us, jitter_us: jitter.min(delay_us), reorder_ppm, duplicate_ppm, loss_ppm, burst }
     })
 }
 
-fn any_ways() -> impl Strategy<Value = Ways> {
-    (vec(any_way(), HOSTS), vec(any_way(), HOSTS)).prop_map(|(up, down)| Ways { up, down })
+fn any_ways() -> impl Strategy<Value = Directions> {
+    (vec(any_way(), HOSTS), vec(any_way(), HOSTS)).prop_map(|(up, down)| Directions { up, down })
 }
 
 /// Packets: what time passed since the one before, who sends, to whom.
@@ -31,13 +31,13 @@ fn any_packets() -> impl Strategy<Value = Vec<(u64, usize, usize)>> {
     vec((0..3_000u64, 0..HOSTS, 0..HOSTS), 1..200)
 }
 
-fn alike(way: Way) -> Ways {
-    Ways { up: vec![way; HOSTS], down: vec![Way::default(); HOSTS] }
+fn alike(direction: Direction) -> Directions {
+    Directions { up: vec![direction; HOSTS], down: vec![Direction::default(); HOSTS] }
 }
 
 /// What becomes of many packets from host 0 to host 1, one each 100 µs.
-fn fates(ways: Ways, seed: u64) -> Vec<Fate> {
-    let mut links = Links::new(ways, seed);
+fn fates(directions: Directions, seed: u64) -> Vec<Fate> {
+    let mut links = Links::new(directions, seed);
     (0..MANY).map(|index| links.decide(us(100) * index, 0, 1)).collect()
 }
 
@@ -47,9 +47,9 @@ fn share(fates: &[Fate], what: impl Fn(&Fate) -> bool) -> f64 {
 
 proptest! {
     #[test]
-    fn packets_that_are_not_held_back_keep_their_order(ways in any_ways(), later in any_ways(),
+    fn packets_that_are_not_held_back_keep_their_order(directions in any_ways(), later in any_ways(),
                                                        packets in any_packets(), seed: u64) {
-        let mut links = Links::new(ways, seed);
+        let mut links = Links::new(directions, seed);
         let mut now = Duration::ZERO;
         let mut last = BTreeMap::new();
         for (index, (passed, from, to)) in packets.iter().enumerate() {
@@ -65,21 +65,21 @@ proptest! {
     }
 
     #[test]
-    fn a_packet_takes_at_least_the_delay_less_the_jitter(ways in any_ways(), packets in any_packets(), seed: u64) {
-        let mut links = Links::new(ways.clone(), seed);
+    fn a_packet_takes_at_least_the_delay_less_the_jitter(directions in any_ways(), packets in any_packets(), seed: u64) {
+        let mut links = Links::new(directions.clone(), seed);
         let mut now = Duration::ZERO;
         for (passed, from, to) in packets {
             now += us(passed);
             if let Fate::Passes { at, .. } = links.decide(now, from, to) {
-                let (up, down) = (ways.up[from], ways.down[to]);
+                let (up, down) = (directions.up[from], directions.down[to]);
                 prop_assert!(at >= now + us(up.delay_us - up.jitter_us + down.delay_us - down.jitter_us));
             }
         }
     }
 
     #[test]
-    fn the_same_seed_gives_the_same_fates(ways in any_ways(), packets in any_packets(), seed: u64) {
-        let mut twins = [Links::new(ways.clone(), seed), Links::new(ways, seed)];
+    fn the_same_seed_gives_the_same_fates(directions in any_ways(), packets in any_packets(), seed: u64) {
+        let mut twins = [Links::new(directions.clone(), seed), Links::new(directions, seed)];
         let mut now = Duration::ZERO;
         for (passed, from, to) in packets {
             now += us(passed);
@@ -90,7 +90,7 @@ proptest! {
 
     #[test]
     fn without_chances_each_packet_arrives_once_and_after_exactly_the_delay(delay_us in 0..1_000_000u64, seed: u64) {
-        let mut links = Links::new(alike(Way { delay_us, ..Way::default() }), seed);
+        let mut links = Links::new(alike(Direction { delay_us, ..Direction::default() }), seed);
         let fate = links.decide(us(7), 2, 0);
         prop_assert_eq!(fate, Fate::Passes { at: us(7 + delay_us), held_back: false, again: false });
     }
@@ -99,7 +99,7 @@ proptest! {
 #[test]
 fn loss_has_the_share_and_the_bursts_that_are_asked_for() {
     for (loss_ppm, burst) in [(10_000, 4.0), (30_000, 1.0), (200_000, 10.0)] {
-        let fates = fates(alike(Way { loss_ppm, burst, ..Way::default() }), 1);
+        let fates = fates(alike(Direction { loss_ppm, burst, ..Direction::default() }), 1);
         let bursts = fates.windows(2).filter(|two| two[0] != Fate::Lost && two[1] == Fate::Lost).count();
         let lost = share(&fates, |fate| *fate == Fate::Lost);
         let mean = lost * f64::from(MANY) / bursts as f64;
@@ -110,8 +110,9 @@ fn loss_has_the_share_and_the_bursts_that_are_asked_for() {
 
 #[test]
 fn copies_and_overtaken_packets_have_their_shares() {
-    let way = Way { delay_us: 5_000, reorder_ppm: 20_000, duplicate_ppm: 10_000, ..Way::default() };
-    let fates = fates(alike(way), 2);
+    let direction =
+        Direction { delay_us: 5_000, reorder_ppm: 20_000, duplicate_ppm: 10_000, ..Direction::default() };
+    let fates = fates(alike(direction), 2);
     let copies = share(&fates, |fate| matches!(fate, Fate::Passes { again: true, .. }));
     let late = share(&fates, |fate| matches!(fate, Fate::Passes { held_back: true, .. }));
     assert!((copies - 0.01).abs() < 0.001, "{copies}");
@@ -120,8 +121,8 @@ fn copies_and_overtaken_packets_have_their_shares() {
 
 #[test]
 fn a_packet_that_is_held_back_is_overtaken_by_2_ms_at_most() {
-    let way = Way { delay_us: 5_000, reorder_ppm: 500_000, ..Way::default() };
-    for (index, fate) in (0..).zip(fates(alike(way), 3)) {
+    let direction = Direction { delay_us: 5_000, reorder_ppm: 500_000, ..Direction::default() };
+    for (index, fate) in (0..).zip(fates(alike(direction), 3)) {
         let Fate::Passes { at, held_back, .. } = fate else { panic!("nothing is lost here") };
         let on_time = us(100) * index + us(5_000);
         assert!(if held_back { at - on_time < us(2_000) } else { at == on_time });
@@ -130,7 +131,8 @@ fn a_packet_that_is_held_back_is_overtaken_by_2_ms_at_most() {
 
 #[test]
 fn jitter_spreads_the_delay_evenly_where_packets_are_far_apart() {
-    let mut links = Links::new(alike(Way { delay_us: 10_000, jitter_us: 4_000, ..Way::default() }), 4);
+    let mut links =
+        Links::new(alike(Direction { delay_us: 10_000, jitter_us: 4_000, ..Direction::default() }), 4);
     let delays: Vec<Duration> = (0..10_000u32)
         .map(|index| {
             let now = us(100_000) * index;
@@ -145,10 +147,10 @@ fn jitter_spreads_the_delay_evenly_where_packets_are_far_apart() {
 
 #[test]
 fn the_sender_and_the_receiver_both_add_their_delay() {
-    let mut ways = alike(Way { delay_us: 1_000, ..Way::default() });
-    ways.up[0].delay_us = 20_000;
-    ways.down[1].delay_us = 300;
-    let mut links = Links::new(ways, 5);
+    let mut directions = alike(Direction { delay_us: 1_000, ..Direction::default() });
+    directions.up[0].delay_us = 20_000;
+    directions.down[1].delay_us = 300;
+    let mut links = Links::new(directions, 5);
     let mut due = |from, to| match links.decide(Duration::ZERO, from, to) {
         Fate::Passes { at, .. } => at,
         Fate::Lost => panic!("nothing is lost here"),
@@ -158,6 +160,6 @@ fn the_sender_and_the_receiver_both_add_their_delay() {
 
 #[test]
 fn lateness_stays_far_below_the_shortest_delay() {
-    let grain = |delay_us| Links::new(alike(Way { delay_us, ..Way::default() }), 0).grain();
+    let grain = |delay_us| Links::new(alike(Direction { delay_us, ..Direction::default() }), 0).grain();
     assert_eq!([grain(0), grain(80), grain(50_000)], [us(0), us(10), us(100)]);
 }

@@ -89,7 +89,7 @@ class Emulator:
     def __init__(self, namespaces: Namespaces, paths: Paths, seed: int) -> None:
         settings = {
             "ports": paths.ports,
-            "ways": _directions(paths),
+            "directions": _directions(paths),
             "seed": seed,
             "offload": paths.offload,
         }

@@ -9,8 +9,8 @@ use tweed_rng::Rng;
 /// What a direction of a link does to each packet. The default does nothing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Way {
-    /// How much later a packet leaves the way, in microseconds.
+pub struct Direction {
+    /// How much later a packet leaves it, in microseconds.
     pub delay_us: u64,
     /// The delay varies by so much in either direction, all values equally likely; at most `delay_us`.
     pub jitter_us: u64,
@@ -24,7 +24,7 @@ pub struct Way {
     pub burst: f64,
 }
 
-impl Way {
+impl Direction {
     /// The delay of one packet, the jitter drawn.
     pub(crate) fn draw_delay(&self, rng: &mut Rng) -> Duration {
         let jitter = self.jitter_us.min(self.delay_us);
@@ -45,13 +45,13 @@ impl Bursts {
     /// A burst ends after each packet with probability `1 / burst`. One begins so often that the share of lost
     /// packets is the loss that was asked for; for that, good stretches have a mean length of
     /// `burst * (1 - loss) / loss`.
-    pub(crate) fn loses(&mut self, way: &Way, rng: &mut Rng) -> bool {
-        let loss = f64::from(way.loss_ppm) / 1e6;
+    pub(crate) fn loses(&mut self, direction: &Direction, rng: &mut Rng) -> bool {
+        let loss = f64::from(direction.loss_ppm) / 1e6;
         if loss == 0.0 {
             self.losing = false;
             return false;
         }
-        let burst = way.burst.max(1.0);
+        let burst = direction.burst.max(1.0);
         let turns = if self.losing { 1.0 / burst } else { loss / (burst * (1.0 - loss)) };
         self.losing ^= rng.bernoulli(turns.min(1.0));
         self.losing

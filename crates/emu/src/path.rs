@@ -1,4 +1,4 @@
-//! Frames on their way: judged, copied and kept until they are due. Pure.
+//! Frames under way: judged, copied and kept until they are due. Pure.
 
 use std::time::Duration;
 
@@ -16,13 +16,13 @@ const LATE: Duration = Duration::from_millis(1);
 
 /// A frame for the port of a host, with its header.
 #[derive(Debug)]
-pub(crate) struct Parcel {
+pub(crate) struct QueuedFrame {
     pub(crate) to: usize,
     pub(crate) frame: Vec<u8>,
 }
 
-/// All frames that are on their way.
-pub(crate) struct Road {
+/// All frames that are under way.
+pub(crate) struct Path {
     pub(crate) links: Links,
     /// By sender.
     pub(crate) counts: Vec<Counts>,
@@ -30,14 +30,14 @@ pub(crate) struct Road {
     pub(crate) spare: Vec<Vec<u8>>,
     /// How many were given back late.
     pub(crate) late: u64,
-    queue: Queue<Parcel>,
+    queue: Queue<QueuedFrame>,
     held: usize,
 }
 
-impl Road {
-    pub(crate) fn new(links: Links, hosts: usize) -> Road {
+impl Path {
+    pub(crate) fn new(links: Links, hosts: usize) -> Path {
         let counts = vec![Counts::default(); hosts];
-        Road { links, counts, spare: Vec::new(), late: 0, queue: Queue::default(), held: 0 }
+        Path { links, counts, spare: Vec::new(), late: 0, queue: Queue::default(), held: 0 }
     }
 
     /// Takes a copy of a frame, behind its header, that came from a host at `now`.
@@ -76,16 +76,16 @@ impl Road {
         copy.clear();
         copy.extend_from_slice(frame);
         self.held += copy.len();
-        self.queue.push(at, Parcel { to, frame: copy });
+        self.queue.push(at, QueuedFrame { to, frame: copy });
     }
 
     /// The next frame that is due at `now`. Its buffer should come back to `spare`.
-    pub(crate) fn pop(&mut self, now: Duration) -> Option<Parcel> {
+    pub(crate) fn pop(&mut self, now: Duration) -> Option<QueuedFrame> {
         let due = self.queue.next_timeout()?;
-        let parcel = self.queue.pop(now)?;
+        let queued = self.queue.pop(now)?;
         self.late += u64::from(now > due + LATE);
-        self.held -= parcel.frame.len();
-        Some(parcel)
+        self.held -= queued.frame.len();
+        Some(queued)
     }
 
     /// When the next frame is due.
