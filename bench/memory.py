@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import torch
 
 from bench import example
-from bench.race import Contender
 from bench.run import Row
+from tweed.experiments.benchmark import Contender
 
 #: Buffers of the size S that a probe reads and writes in one call.
 PASSES = {"read two": 2, "copy": 2, "add in place": 3}
