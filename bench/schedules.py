@@ -1,4 +1,4 @@
-"""Seconds to build a schedule, and to build and check it."""
+"""Schedules: seconds to build one, and to build and check it; and how fast the simulator runs them."""
 
 from __future__ import annotations
 
@@ -6,16 +6,19 @@ import time
 from collections.abc import Iterator
 
 from bench.run import Row
-from tweed.collective import Builder, builders
+from tweed import simulate
+from tweed.collective import Builder, Schedule, Topology, build, builders
 
 _REPEATS = 3
+_BYTES = 100 << 20
+_LONG_S = 1.0  # a run of the simulator as long as this is not repeated
 
 
 def built(counts: tuple[int, ...]) -> Iterator[Row]:
     """Every builder of all_reduce, for each of these numbers of ranks; the quickest of three times."""
     for builder in builders("all_reduce"):
         for ranks in counts:
-            times = [_timed(builder, ranks) for _ in range(_REPEATS)]
+            times = [_built(builder, ranks) for _ in range(_REPEATS)]
             yield {
                 "part": "schedule",
                 "side": builder.name,
@@ -26,7 +29,7 @@ def built(counts: tuple[int, ...]) -> Iterator[Row]:
             }
 
 
-def _timed(builder: Builder, ranks: int) -> tuple[float, float, int]:
+def _built(builder: Builder, ranks: int) -> tuple[float, float, int]:
     """Seconds of the builder alone, seconds for the whole schedule, and how many sends it has."""
     began = time.perf_counter()
     for _ in builder.sends(ranks):
@@ -34,3 +37,33 @@ def _timed(builder: Builder, ranks: int) -> tuple[float, float, int]:
     given = time.perf_counter()
     schedule = builder.schedule(ranks)
     return round(given - began, 6), round(time.perf_counter() - given, 6), len(schedule)
+
+
+def events(counts: tuple[int, ...]) -> Iterator[Row]:
+    """An all-reduce of 100 MB for each of these numbers of ranks, all linked at 1 Gbit/s and 50 µs."""
+    for ranks in counts:
+        topology = Topology.complete(ranks, bandwidth=125_000_000, latency_s=50e-6)
+        for name in ("ring", "halving_doubling", "double_binary_tree"):
+            schedule = build("all_reduce", name, ranks)
+            seconds, result = _quickest(schedule, topology)
+            yield {
+                "part": "simulator",
+                "side": name,
+                "ranks": ranks,
+                "events": result.events,
+                "virtual_s": result.seconds,
+                "least_s": round(seconds, 6),
+            }
+
+
+def _quickest(schedule: Schedule, topology: Topology) -> tuple[float, simulate.Result]:
+    runs = [_simulated(schedule, topology)]
+    while len(runs) < _REPEATS and runs[0][0] < _LONG_S:
+        runs.append(_simulated(schedule, topology))
+    return min(runs, key=lambda run: run[0])
+
+
+def _simulated(schedule: Schedule, topology: Topology) -> tuple[float, simulate.Result]:
+    began = time.perf_counter()
+    result = simulate.run(schedule, _BYTES, topology)
+    return time.perf_counter() - began, result

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from bench import (
+    admission,
     collectives,
-    doors,
     emulated,
     emulator,
     example,
@@ -21,7 +21,6 @@ from bench import (
     run,
     schedules,
     shared,
-    simulator,
     sparse,
     stranger,
     table,
@@ -290,7 +289,7 @@ def test_the_kernels_example_is_read() -> None:
 
 
 def test_schedules_and_simulator_have_their_tables() -> None:
-    page = table.page([*schedules.built((4,)), *simulator.events((4,))])
+    page = table.page([*schedules.built((4,)), *schedules.events((4,))])
     section = page.partition("## The simulator")[2]
     assert lines(page, "| ring | 4 | 24 |", "µs")
     assert lines(section, "ring", "| 4 |")
@@ -454,13 +453,13 @@ def test_a_recording_is_cut_into_its_messages() -> None:
 
 
 def test_strangers_are_set_against_quiet_steps() -> None:
-    quiet, attacked = doors.Block([0.01, 0.02], 0, 1.0), doors.Block([0.01, 0.05], 3 * MB, 1.0)
-    slower = doors.Block([0.02, 0.03], MB, 1.0)
+    quiet, attacked = admission.Block([0.01, 0.02], 0, 1.0), admission.Block([0.01, 0.05], 3 * MB, 1.0)
+    slower = admission.Block([0.02, 0.03], MB, 1.0)
     seen = [
-        doors.Seen([quiet], [attacked], 7, {"garbled": 3}),
-        doors.Seen([slower], [slower], 0, {"garbled": 1, "secret": 3}),
+        admission.Seen([quiet], [attacked], 7, {"garbled": 3}),
+        admission.Seen([slower], [slower], 0, {"garbled": 1, "secret": 3}),
     ]
-    row = doors.row("garbage", 200.0, seen)
+    row = admission.row("garbage", 200.0, seen)
     assert (row["quiet_median_s"], row["attacked_p99_s"], row["callers"]) == (0.025, 0.05, 7)
     assert (row["grown_bytes"], row["refused"]) == (3 * MB, {"garbled": 4, "secret": 3})
     page = table.page([row])
@@ -469,5 +468,5 @@ def test_strangers_are_set_against_quiet_steps() -> None:
 
 def test_live_strangers_are_refused() -> None:
     rates = dict.fromkeys(("garbage", "a handshake heard before", "wrong secret"), 100.0)
-    for row in doors.besieged(doors.Siege(1, 0.2, rates)):
+    for row in admission.besieged(admission.Siege(1, 0.2, rates)):
         assert row["callers"] > 0 and sum(row["refused"].values()) > 0, row

@@ -1,4 +1,4 @@
-"""What strangers at the doors do to a run: time of a step, memory of the ranks, and how many were refused."""
+"""What strangers that call do to a run: time of a step, memory of the ranks, and how many were refused."""
 
 from __future__ import annotations
 
