@@ -65,8 +65,8 @@ def linear(ranks: int, growth: float, seed: int = 0) -> Problem:
 
 
 def _labels(random: np.random.Generator, data: Array) -> Array:
-    said: Array = np.sign(data @ random.normal(size=50) + 0.1 * random.normal(size=data.shape[:2]))
-    return said
+    labels: Array = np.sign(data @ random.normal(size=50) + 0.1 * random.normal(size=data.shape[:2]))
+    return labels
 
 
 def logistic(ranks: int, growth: float, seed: int = 0, penalty: float = 1e-3) -> Problem:

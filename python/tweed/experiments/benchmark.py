@@ -117,7 +117,7 @@ def benchmark(
     Returns: what this rank measured, by side. A contender that fails by a TweedError on any rank is not
       measured any more, and the others go on.
 
-    Raises: TweedError, in lockstep: ranks that wait at the next barrier cannot be told of a failure.
+    Raises: TweedError, in lockstep: ranks that wait at the next barrier do not learn of a failure.
     """
     measured = {contender.side: Measured() for contender in contenders}
     calls = {} if config.settle else {one.side: _calls(one, config, measured[one.side]) for one in contenders}

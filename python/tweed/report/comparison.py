@@ -51,7 +51,7 @@ def quantile(values: Sequence[float], share: float) -> float:
 
 
 def speed(line: Line) -> float | None:
-    """Samples per second of a race, by its mean step: what training gets done. None if it made no step."""
+    """Samples per second of a side, by its mean step: what training gets done. None if it made no step."""
     return line["samples"] / statistics.fmean(line["steps_s"]) if line["steps_s"] else None
 
 
@@ -122,7 +122,7 @@ def exchanges(lines: Sequence[Line], places: Sequence[str], side: str) -> Table:
 
 
 def failures(lines: Sequence[Line]) -> list[str]:
-    """A sentence for each race that a side did not end."""
+    """A sentence for each network at which a side failed."""
     return [
         f"{line['side']} failed at {line['place']}: {line['failed']}" for line in lines if line.get("failed")
     ]

@@ -203,7 +203,7 @@ def _curves(lines: Sequence[Line], rate: str) -> str:
 
 
 def _featured(lines: Sequence[Line]) -> list[str]:
-    """As many sides as a plot can tell apart: the best at each rate, the peers, and steps on the way."""
+    """As many sides as a plot can show: the best at each rate, the peers, and steps on the way."""
     first = [best(lines, rate) for rate in WORDS]
     wanted = dict.fromkeys([*filter(None, first), *PEERS, *LADDER])
     return [side for side in wanted if side in _sides(lines)][: len(charts.SIDES)]
