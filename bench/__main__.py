@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from bench import growth, machine, parts, run, scatter, table
+from bench import machine, parts, pictures, run, table
 from bench.run import Row
 
 _HERE = Path(__file__).parent
@@ -67,8 +67,8 @@ def _write(rows: list[Row], path: Path) -> None:
 
 def _write_page(rows: list[Row]) -> None:
     _PAGE.write_text(table.put(_PAGE.read_text(), table.page(rows)))
-    scatter.write(rows, _PICTURE)
-    growth.write(rows, _GROWTH)
+    pictures.draw_predictions(rows, _PICTURE)
+    pictures.draw_builders(rows, _GROWTH)
 
 
 if __name__ == "__main__":

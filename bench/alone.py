@@ -9,12 +9,12 @@ import torch
 import torch.distributed as dist
 
 from bench.punctual import LATE_S, Call, Turns, rounds
-from bench.race import Contender
 from bench.run import TIMEOUT_S, Row
 from tweed.collective import Plan, build
 from tweed.collective.chooser import fitting
 from tweed.collective.plans import Pick, digest
 from tweed.collective.topology import Topology
+from tweed.experiments.benchmark import Contender
 from tweed.plan import Candidate
 from tweed.testbed import LinkedBed, Ranks
 

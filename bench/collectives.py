@@ -12,8 +12,8 @@ from torch import Tensor
 
 import tweed
 from bench import memory, mpi
-from bench.race import LOCKSTEP_BYTES, Contender, Pace, race
-from bench.run import Heat, Row, timings
+from bench.run import Measurement, Row, timings
+from tweed.experiments.benchmark import LOCKSTEP_BYTES, Config, Contender, benchmark
 
 KB, MB = 1 << 10, 1 << 20
 
@@ -25,38 +25,38 @@ class Scope:
     ranks: tuple[int, ...]
     sizes: tuple[int, ...]
     middle: tuple[int, int]
-    pace: Pace
+    config: Config
 
 
-FULL = Scope((2, 4, 8), (4 * KB, 64 * KB, 1 * MB, 25 * MB, 100 * MB), (4, 25 * MB), Pace(10, 1.0, 10, 4000))
-QUICK = Scope((2, 4), (4 * KB, 25 * MB), (4, 4 * MB), Pace(4, 0.3, 4, 400))
+FULL = Scope((2, 4, 8), (4 * KB, 64 * KB, 1 * MB, 25 * MB, 100 * MB), (4, 25 * MB), Config(10, 1.0, 10, 4000))
+QUICK = Scope((2, 4), (4 * KB, 25 * MB), (4, 4 * MB), Config(4, 0.3, 4, 400))
 
 
 def all_reduces(scope: Scope) -> Iterator[Row]:
     """Every number of ranks and size; at the largest size, what memory can do as well."""
     for ranks in scope.ranks:
         yield mpi.about(ranks)
-        yield from timings(_all_reduce, ranks, scope.sizes, scope.pace, launch=mpi.launch)
+        yield from timings(_all_reduce, ranks, scope.sizes, scope.config, launch=mpi.launch)
 
 
 def others(scope: Scope) -> Iterator[Row]:
     """The other collectives with tensors, at one size."""
     ranks, size_bytes = scope.middle
-    yield from timings(_others, ranks, size_bytes, scope.pace)
+    yield from timings(_others, ranks, size_bytes, scope.config)
 
 
 def over_tcp(scope: Scope) -> Iterator[Row]:
     """All-reduce with every byte through a socket of the loopback device."""
     ranks, size_bytes = scope.middle
-    yield from timings(_over_tcp, ranks, size_bytes, scope.pace)
+    yield from timings(_over_tcp, ranks, size_bytes, scope.config)
 
 
-def _all_reduce(rank: int, ranks: int, sizes: tuple[int, ...], pace: Pace) -> list[Heat]:
+def _all_reduce(rank: int, ranks: int, sizes: tuple[int, ...], config: Config) -> list[Measurement]:
     gloo = dist.new_group(backend="gloo")
-    return [heat for size in sizes for heat in _all_reduce_of(size, gloo, pace, size == max(sizes))]
+    return [one for size in sizes for one in _all_reduce_of(size, gloo, config, size == max(sizes))]
 
 
-def _all_reduce_of(size_bytes: int, gloo: Any, pace: Pace, with_memory: bool) -> Iterator[Heat]:
+def _all_reduce_of(size_bytes: int, gloo: Any, config: Config, with_memory: bool) -> Iterator[Measurement]:
     plain, shared = _plain(size_bytes), _shared(size_bytes)
     contenders = [
         Contender("gloo", lambda: dist.all_reduce(plain, group=gloo)),
@@ -65,15 +65,15 @@ def _all_reduce_of(size_bytes: int, gloo: Any, pace: Pace, with_memory: bool) ->
         Contender("tweed.empty", lambda: dist.all_reduce(shared)),
     ]
     probes = memory.probes(size_bytes) if with_memory else []
-    laps = race([*contenders, *probes], pace, lockstep=size_bytes >= LOCKSTEP_BYTES)
-    yield Heat("all_reduce", size_bytes, {one.side: laps[one.side] for one in contenders})
+    measured = benchmark([*contenders, *probes], config, lockstep=size_bytes >= LOCKSTEP_BYTES)
+    yield Measurement("all_reduce", size_bytes, {one.side: measured[one.side] for one in contenders})
     if probes:
-        yield Heat("memory", size_bytes, {one.side: laps[one.side] for one in probes})
+        yield Measurement("memory", size_bytes, {one.side: measured[one.side] for one in probes})
 
 
-def _others(rank: int, ranks: int, size_bytes: int, pace: Pace) -> list[Heat]:
+def _others(rank: int, ranks: int, size_bytes: int, config: Config) -> list[Measurement]:
     gloo = dist.new_group(backend="gloo")
-    heats = []
+    measurements = []
     for name, call in _OTHERS.items():
         plain, shared = _pair(_plain, size_bytes, ranks), _pair(_shared, size_bytes, ranks)
         contenders = [
@@ -81,11 +81,11 @@ def _others(rank: int, ranks: int, size_bytes: int, pace: Pace) -> list[Heat]:
             _contender("tweed", call, plain, None),
             _contender("tweed.empty", call, shared, None),
         ]
-        heats.append(Heat(name, size_bytes, race(contenders, pace, lockstep=True)))
-    return heats
+        measurements.append(Measurement(name, size_bytes, benchmark(contenders, config, lockstep=True)))
+    return measurements
 
 
-def _over_tcp(rank: int, ranks: int, size_bytes: int, pace: Pace) -> list[Heat]:
+def _over_tcp(rank: int, ranks: int, size_bytes: int, config: Config) -> list[Measurement]:
     gloo = dist.new_group(backend="gloo")
     tcp = dist.new_group(backend="tweed", pg_options=tweed.Options(transport="tcp"))
     plain = _plain(size_bytes)
@@ -93,7 +93,7 @@ def _over_tcp(rank: int, ranks: int, size_bytes: int, pace: Pace) -> list[Heat]:
         Contender("gloo", lambda: dist.all_reduce(plain, group=gloo)),
         Contender("tweed", lambda: dist.all_reduce(plain, group=tcp)),
     ]
-    return [Heat("all_reduce over TCP", size_bytes, race(contenders, pace, lockstep=True))]
+    return [Measurement("all_reduce over TCP", size_bytes, benchmark(contenders, config, lockstep=True))]
 
 
 #: Calls on a whole buffer and a part of it, `[numel]` and `[numel / ranks]`, and a second whole one.

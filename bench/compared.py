@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 
 from bench.cases import OURS, PEERS, SIDES, Case, cases
-from bench.race import LOCKSTEP_BYTES
 from bench.run import Row
 from bench.units import digits, grid, seconds, size, times
+from tweed.experiments.benchmark import LOCKSTEP_BYTES
 
 
 def beside(title: str, *parts: str) -> Callable[[Sequence[Row]], str]:

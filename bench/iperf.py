@@ -6,10 +6,9 @@ import json
 import shutil
 import subprocess
 from collections.abc import Iterator
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
-from bench.listener import listening
 from bench.run import Row
 from tweed.testbed import Bed
 
@@ -55,3 +54,20 @@ def server(bed: Bed, rank: int, patience_s: int, *options: str) -> AbstractConte
     """A server at `rank` for one client."""
     words = ("iperf3", "--server", "--one-off", "--forceflush", *options)
     return listening(bed, rank, patience_s, *words)
+
+
+@contextmanager
+def listening(bed: Bed, rank: int, patience_s: int, *words: str) -> Iterator[None]:
+    """Runs a program, `words`, that waits at `rank` for another's; within, it listens.
+
+    It is there for one job, and ends by itself after `patience_s`, whoever started it.
+    """
+    command = bed.command(rank, "timeout", str(patience_s), *words)
+    silent = subprocess.DEVNULL  # iperf3 complains when it is ended
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=silent, text=True) as process:
+        assert process.stdout is not None
+        try:
+            next(line for line in process.stdout if "listening" in line)
+            yield
+        finally:
+            process.terminate()

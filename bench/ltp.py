@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bench.listener import listening
+from bench.iperf import listening
 from bench.run import Row, quantile
 from tweed.errors import NoTestbed
 from tweed.testbed import Bed, Network, opened

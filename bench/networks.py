@@ -10,9 +10,9 @@ import torch
 import torch.distributed as dist
 
 from bench import iperf
-from bench.race import Contender, Pace, race
-from bench.run import TIMEOUT_S, Heat, Launch, Row, timings
+from bench.run import TIMEOUT_S, Launch, Measurement, Row, timings
 from tweed.errors import NoTestbed
+from tweed.experiments.benchmark import Config, Contender, benchmark
 from tweed.testbed import Bed, Network, Ranks, opened
 
 MB = 1 << 20
@@ -31,11 +31,11 @@ class Scope:
 
     network: str
     size_bytes: int
-    pace: Pace
+    config: Config
     flows_s: int = 0
 
 
-_SHAPED, _FAST, _LOSSY = Pace(5, 4.0, 10, 20, 2), Pace(5, 2.0, 10, 100), Pace(5, 3.0, 5, 30, 1)
+_SHAPED, _FAST, _LOSSY = Config(5, 4.0, 10, 20, 2), Config(5, 2.0, 10, 100), Config(5, 3.0, 5, 30, 1)
 FULL = (
     Scope("rate=1gbit", 25 * MB, _SHAPED, flows_s=3),
     Scope("congestion=cubic", 25 * MB, _FAST),
@@ -48,8 +48,8 @@ FULL = (
     *(Scope(f"rate=100mbit,loss={loss}", 4 * MB, _LOSSY) for loss in ("0.1%", "1%")),
 )
 QUICK = (
-    Scope("rate=1gbit", 4 * MB, Pace(2, 0.5, 4, 10, 1), flows_s=1),
-    Scope("rate=1gbit,loss=1%", 1 * MB, Pace(2, 0.5, 2, 10, 1)),
+    Scope("rate=1gbit", 4 * MB, Config(2, 0.5, 4, 10, 1), flows_s=1),
+    Scope("rate=1gbit,loss=1%", 1 * MB, Config(2, 0.5, 2, 10, 1)),
 )
 
 
@@ -81,7 +81,7 @@ def inside(bed: Bed) -> Launch:
 
 def _measured(bed: Bed, scope: Scope) -> Iterator[Row]:
     yield from iperf.flows(bed, scope.flows_s, "before")
-    yield from timings(_all_reduce, RANKS, scope.size_bytes, scope.pace, launch=inside(bed))
+    yield from timings(_all_reduce, RANKS, scope.size_bytes, scope.config, launch=inside(bed))
     yield _carried(bed)
     yield from iperf.flows(bed, scope.flows_s, "after")
 
@@ -97,11 +97,11 @@ def _carried(bed: Bed) -> Row:
     }
 
 
-def _all_reduce(rank: int, ranks: int, size_bytes: int, pace: Pace) -> list[Heat]:
+def _all_reduce(rank: int, ranks: int, size_bytes: int, config: Config) -> list[Measurement]:
     gloo = dist.new_group(backend="gloo")
     tensor = torch.zeros(size_bytes // 4)
     contenders = [
         Contender("gloo", lambda: dist.all_reduce(tensor, group=gloo)),
         Contender("tweed", lambda: dist.all_reduce(tensor)),
     ]
-    return [Heat(PART, size_bytes, race(contenders, pace, lockstep=True))]
+    return [Measurement(PART, size_bytes, benchmark(contenders, config, lockstep=True))]

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from bench import (
+    admission,
     builders,
     collectives,
-    doors,
     emulator,
     fitting,
     footprint,
@@ -17,7 +17,6 @@ from bench import (
     quant,
     schedules,
     shared,
-    simulator,
     sparse,
     training,
 )
@@ -35,12 +34,12 @@ FULL: dict[str, Part] = {
     "shared": lambda: shared.flows(shared.FULL),
     "training": lambda: training.steps(4, training.FULL),
     "memory": lambda: footprint.extra((25 << 20, 100 << 20)),
-    "strangers": lambda: doors.besieged(doors.FULL),
+    "strangers": lambda: admission.besieged(admission.FULL),
     "kernels": memory.kernels,
     "sparse": sparse.rows,
     "quantise": quant.rows,
     "schedules": lambda: schedules.built((8, 64, 512)),
-    "simulator": lambda: simulator.events((8, 64, 512)),
+    "simulator": lambda: schedules.events((8, 64, 512)),
     "builders": lambda: builders.built(builders.FULL),
     "fitted": lambda: fitting.measured(fitting.FULL),
 }
@@ -56,9 +55,9 @@ QUICK: dict[str, Part] = {
     "shared": lambda: shared.flows(shared.QUICK),
     "training": lambda: training.steps(4, training.QUICK),
     "memory": lambda: footprint.extra((25 << 20,)),
-    "strangers": lambda: doors.besieged(doors.QUICK),
+    "strangers": lambda: admission.besieged(admission.QUICK),
     "schedules": lambda: schedules.built((8, 64)),
-    "simulator": lambda: simulator.events((8, 64)),
+    "simulator": lambda: schedules.events((8, 64)),
     "builders": lambda: builders.built(builders.QUICK),
     "fitted": lambda: fitting.measured(fitting.QUICK),
 }

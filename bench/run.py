@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
-from bench.race import Lap
+from tweed.experiments.benchmark import Measured
 from tweed.testbed import run_ranks
 
 #: One line of the raw data. `part` says what else is in it.
@@ -21,37 +21,40 @@ Launch = Callable[..., list[Any]]
 forked: Launch = partial(run_ranks, backend="tweed", timeout=TIMEOUT_S)
 
 
-class Heat(NamedTuple):
-    """One size of one piece of work, as one rank measured it: laps by side."""
+class Measurement(NamedTuple):
+    """One size of one piece of work, as one rank measured it, by side."""
 
     part: str
     size_bytes: int
-    laps: dict[str, list[Lap]]
+    sides: dict[str, Measured]
 
 
 def timings(
-    fn: Callable[..., list[Heat]], ranks: int, *args: object, launch: Launch = forked, **marks: object
+    fn: Callable[..., list[Measurement]], ranks: int, *args: object, launch: Launch = forked, **marks: object
 ) -> Iterator[Row]:
-    """Runs `fn(rank, ranks, *args)`; gives a row for each heat and side, with `marks` in it."""
+    """Runs `fn(rank, ranks, *args)`; gives a row for each measurement and side, with `marks` in it."""
     print(f"  {fn.__module__}.{fn.__name__}, {ranks} ranks", file=sys.stderr, flush=True)
     results = launch(fn, ranks, *args)
-    for heats in zip(*results, strict=True):
-        for side in heats[0].laps:
-            yield _row(heats, side) | marks
+    for measurements in zip(*results, strict=True):
+        for side in measurements[0].sides:
+            yield _row(measurements, side) | marks
 
 
-def _row(heats: Sequence[Heat], side: str) -> Row:
+def _row(measurements: Sequence[Measurement], side: str) -> Row:
     """A call lasts as long as on its slowest rank."""
-    heat, ranks = heats[0], len(heats)
-    blocks = list(zip(*(of_rank.laps[side] for of_rank in heats), strict=True))
-    calls_s = [[max(call) for call in zip(*(lap.calls_s for lap in laps), strict=True)] for laps in blocks]
+    first, ranks = measurements[0], len(measurements)
+    for of_rank in measurements:
+        if (failed := of_rank.sides[side].failed) is not None:
+            raise RuntimeError(f"{first.part}, {side}: {failed}")
+    blocks = list(zip(*(of_rank.sides[side].rounds for of_rank in measurements), strict=True))
+    calls_s = [[max(call) for call in zip(*(one.calls_s for one in block), strict=True)] for block in blocks]
     every = sorted(call for block in calls_s for call in block)
-    lasted_s = [max(sum(lap.calls_s) for lap in laps) / len(laps[0].calls_s) for laps in blocks]
-    cpu_s = sum(lap.cpu_s for laps in blocks for lap in laps)
+    lasted_s = [max(sum(one.calls_s) for one in block) / len(block[0].calls_s) for block in blocks]
+    cpu_s = sum(one.cpu_s for block in blocks for one in block)
     row = {
-        "part": heat.part,
+        "part": first.part,
         "ranks": ranks,
-        "bytes": heat.size_bytes,
+        "bytes": first.size_bytes,
         "side": side,
         "calls": len(every),
         "median_s": _short(statistics.median(every)),
@@ -62,7 +65,7 @@ def _row(heats: Sequence[Heat], side: str) -> Row:
         "cpu_s_per_call": _short(cpu_s / len(every)),
         "block_medians_s": [_short(statistics.median(block)) for block in calls_s],
     }
-    sent = [lap.sent_bytes for laps in blocks for lap in laps if lap.sent_bytes is not None]
+    sent = [one.sent_bytes for block in blocks for one in block if one.sent_bytes is not None]
     return row | ({"sent_bytes_per_call": round(sum(sent) / len(every) / ranks)} if sent else {})
 
 

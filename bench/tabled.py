@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from bench import doors
+from bench import admission
 from bench.cases import Case, cases
 from bench.compared import both
 from bench.run import Row
@@ -80,7 +80,7 @@ def _grown(row: Row) -> Iterator[str]:
 
 def strangers(rows: Sequence[Row]) -> str:
     """A step with strangers at the doors, over one without; bold where it takes more than a tenth longer."""
-    body = [_attacked(row) for row in rows if row["part"] == doors.PART]
+    body = [_attacked(row) for row in rows if row["part"] == admission.PART]
     head = ("strangers", "calls", "refused", "quiet step", "attacked step", "by blocks", "median", "p99")
     head += ("CPU of the ranks", "memory", "memory, quiet", "steps")
     return f"## Strangers at the doors of a run\n\n{grid(head, body)}" if body else ""
@@ -94,7 +94,7 @@ def _attacked(row: Row) -> Iterator[str]:
     figures = ("median_s", "p99_s", "cpu_s")
     ratios = (row[f"attacked_{figure}"] / row[f"quiet_{figure}"] for figure in figures)
     for ratio in (row["ratio"], *ratios):
-        yield f"{ratio:.2f}x" if ratio <= doors.GOAL else f"**{ratio:.2f}x**"
+        yield f"{ratio:.2f}x" if ratio <= admission.GOAL else f"**{ratio:.2f}x**"
     yield from (f"{row[name] / (1 << 20):.1f} MB" for name in ("grown_bytes", "quiet_grown_bytes"))
     yield f"{row['steps']} / {row['attacked_steps']}"
 

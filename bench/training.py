@@ -14,43 +14,44 @@ from torch.optim import Optimizer
 
 import tweed
 from bench import networks
-from bench.race import Contender, Pace, race
-from bench.run import Heat, Launch, Row, forked, timings
+from bench.run import Launch, Measurement, Row, forked, timings
 from tweed.data import Arrays, Split
+from tweed.experiments.benchmark import Config, Contender, benchmark
 from tweed.testbed import Bed, Network
+from tweed.train.shard import optimizer_step
 from tweed.train.tasks import row, task
 from tweed.train.tasks.base import targets
 
 #: Shape of a sample and number of classes, by task. What is in a sample makes no difference to a step's time.
 SHAPES = {"fashion-mnist": ((28, 28), 10), "digits": ((8, 8), 10), "shakespeare": ((64,), 65)}
 PARTS = tuple(f"training step of {name}" for name in SHAPES)
-FULL = Pace(10, 2.0, 30, 400)
-QUICK = Pace(3, 0.3, 6, 60)
+FULL = Config(10, 2.0, 30, 400)
+QUICK = Config(3, 0.3, 6, 60)
 _SLOW_NETWORK = "rate=1gbit"
 _SLOW_TASK = "fashion-mnist"
 
 
-def steps(ranks: int, pace: Pace) -> Iterator[Row]:
+def steps(ranks: int, config: Config) -> Iterator[Row]:
     """Rows of all tasks on this host, and of one between namespaces; `bytes` is the size of the gradients."""
-    yield from _timed(ranks, tuple(SHAPES), pace, forked)
+    yield from _timed(ranks, tuple(SHAPES), config, forked)
     network = Network.parse(_SLOW_NETWORK)
-    yield from networks.on_network(network, lambda bed: _between(bed, pace))
+    yield from networks.on_network(network, lambda bed: _between(bed, config))
 
 
-def _between(bed: Bed, pace: Pace) -> Iterator[Row]:
-    return _timed(bed.size, (_SLOW_TASK,), pace, networks.inside(bed))
+def _between(bed: Bed, config: Config) -> Iterator[Row]:
+    return _timed(bed.size, (_SLOW_TASK,), config, networks.inside(bed))
 
 
-def _timed(ranks: int, tasks: tuple[str, ...], pace: Pace, launch: Launch) -> Iterator[Row]:
-    return timings(_steps, ranks, tasks, pace, launch=launch)
+def _timed(ranks: int, tasks: tuple[str, ...], config: Config, launch: Launch) -> Iterator[Row]:
+    return timings(_steps, ranks, tasks, config, launch=launch)
 
 
-def _steps(rank: int, ranks: int, tasks: tuple[str, ...], pace: Pace) -> list[Heat]:
+def _steps(rank: int, ranks: int, tasks: tuple[str, ...], config: Config) -> list[Measurement]:
     gloo = dist.new_group(backend="gloo")
-    return [_steps_of(name, gloo, pace) for name in tasks]
+    return [_steps_of(name, gloo, config) for name in tasks]
 
 
-def _steps_of(name: str, gloo: Any, pace: Pace) -> Heat:
+def _steps_of(name: str, gloo: Any, config: Config) -> Measurement:
     sides: dict[str, Callable[[nn.Module, Optimizer], nn.Module]] = {
         "no exchange": lambda model, optimizer: model,
         "DDP on Gloo": lambda model, optimizer: DistributedDataParallel(model, process_group=gloo),
@@ -60,7 +61,7 @@ def _steps_of(name: str, gloo: Any, pace: Pace) -> Heat:
     }
     contenders = [Contender(side, _stepper(name, tie)) for side, tie in sides.items()]
     size_bytes = sum(4 * param.numel() for param in task(name).model(_samples(name)).parameters())
-    return Heat(f"training step of {name}", size_bytes, race(contenders, pace, lockstep=False))
+    return Measurement(f"training step of {name}", size_bytes, benchmark(contenders, config, lockstep=False))
 
 
 def _attached(model: nn.Module, optimizer: Optimizer, group: Any) -> nn.Module:
@@ -68,19 +69,14 @@ def _attached(model: nn.Module, optimizer: Optimizer, group: Any) -> nn.Module:
     return model
 
 
-def _stepper(name: str, tie: Callable[[nn.Module, Optimizer], nn.Module]) -> Callable[[], None]:
+def _stepper(name: str, tie: Callable[[nn.Module, Optimizer], nn.Module]) -> Callable[[], object]:
     arrays = _samples(name)
     model = task(name).model(arrays)
     optimizer = task(name).optimizer(model.parameters(), 1e-3)
     tied = tie(model, optimizer)
     x, y = task(name).inputs(arrays.train.x), targets(arrays.train.y)
 
-    def step() -> None:
-        F.cross_entropy(tied(x), y).backward()
-        optimizer.step()
-        optimizer.zero_grad()
-
-    return step
+    return lambda: optimizer_step(optimizer, lambda: F.cross_entropy(tied(x), y))
 
 
 def _samples(name: str) -> Arrays:

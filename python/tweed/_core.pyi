@@ -9,8 +9,8 @@ from tweed.transport.ltp import Ltp
 __all__ = [
     "Cost",
     "Delivery",
-    "GroupMetrics",
     "Group",
+    "GroupMetrics",
     "Losses",
     "Node",
     "Schedule",

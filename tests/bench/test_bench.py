@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from bench import (
+    admission,
     collectives,
-    doors,
     emulated,
     emulator,
     example,
@@ -21,7 +21,6 @@ from bench import (
     run,
     schedules,
     shared,
-    simulator,
     sparse,
     stranger,
     table,
@@ -30,12 +29,12 @@ from bench import (
     units,
 )
 from bench.cases import cases
-from bench.race import Contender, Lap, Pace, race
-from bench.run import Heat, Row
+from bench.run import Measurement, Row
 from tweed.errors import NoTestbed
+from tweed.experiments.benchmark import Config, Contender, Measured, Round, benchmark
 from tweed.testbed import Bed, Network
 
-TINY = Pace(rounds=2, seconds=0.0, least=4, most=4)
+TINY = Config(rounds=2, seconds=0.0, least=4, most=4)
 MB = 1 << 20
 
 
@@ -68,14 +67,13 @@ def lines(page: str, *words: str) -> list[str]:
     return [line for line in page.splitlines() if all(word in line for word in words)]
 
 
-def test_a_block_keeps_to_time_and_bounds() -> None:
-    pace = Pace(rounds=10, seconds=1.0, least=20, most=1000)
-    assert [pace.block(call_s) for call_s in (10.0, 0.01, 1e-6, 0.0)] == [2, 10, 100, 100]
-
-
 def test_a_call_lasts_as_long_as_on_its_slowest_rank() -> None:
-    first = Heat("all_reduce", 8, {"tweed": [Lap([1.0, 5.0], 0.5), Lap([2.0, 2.0], 0.5)]})
-    second = Heat("all_reduce", 8, {"tweed": [Lap([3.0, 1.0], 1.0), Lap([2.0, 4.0], 2.0)]})
+    first = Measurement(
+        "all_reduce", 8, {"tweed": Measured([Round([1.0, 5.0], 0.5), Round([2.0, 2.0], 0.5)])}
+    )
+    second = Measurement(
+        "all_reduce", 8, {"tweed": Measured([Round([3.0, 1.0], 1.0), Round([2.0, 4.0], 2.0)])}
+    )
     row = run._row([first, second], "tweed")
     assert (row["calls"], row["least_s"], row["median_s"], row["p99_s"]) == (4, 2.0, 3.5, 5.0)
     assert row["mean_s"] == 3.5
@@ -204,10 +202,12 @@ def test_the_rates_of_iperf3_are_of_what_arrived() -> None:
 
 
 def test_bytes_on_the_wire_are_per_rank_and_call() -> None:
-    heats = [Heat("x", 8, {"tweed": [Lap([1.0, 1.0], 0.1, sent)]}) for sent in (100, 300)]
-    assert run._row(heats, "tweed")["sent_bytes_per_call"] == 100
-    heats = [Heat("x", 8, {"tweed": [Lap([1.0], 0.1)]})]
-    assert "sent_bytes_per_call" not in run._row(heats, "tweed")
+    measurements = [
+        Measurement("x", 8, {"tweed": Measured([Round([1.0, 1.0], 0.1, sent)])}) for sent in (100, 300)
+    ]
+    assert run._row(measurements, "tweed")["sent_bytes_per_call"] == 100
+    measurements = [Measurement("x", 8, {"tweed": Measured([Round([1.0], 0.1)])})]
+    assert "sent_bytes_per_call" not in run._row(measurements, "tweed")
 
 
 def test_extra_memory_is_that_of_the_rank_that_takes_most() -> None:
@@ -289,13 +289,13 @@ def test_the_kernels_example_is_read() -> None:
 
 
 def test_schedules_and_simulator_have_their_tables() -> None:
-    page = table.page([*schedules.built((4,)), *simulator.events((4,))])
+    page = table.page([*schedules.built((4,)), *schedules.events((4,))])
     section = page.partition("## The simulator")[2]
     assert lines(page, "| ring | 4 | 24 |", "µs")
     assert lines(section, "ring", "| 4 |")
 
 
-def others(rank: int, ranks: int) -> list[Heat]:
+def others(rank: int, ranks: int) -> list[Measurement]:
     return [
         *collectives._others(rank, ranks, 4096, TINY),
         *training._steps(rank, ranks, ("digits", "shakespeare"), TINY),
@@ -319,7 +319,7 @@ def test_live_openmpi_takes_its_turns_on_one_host() -> None:
     assert "add in place" in table.page(rows)
 
 
-def failing(rank: int, ranks: int) -> list[Heat]:
+def failing(rank: int, ranks: int) -> list[Measurement]:
     raise ValueError("this rank has had enough")
 
 
@@ -347,12 +347,12 @@ def test_live_memory_is_watched() -> None:
     assert max(seen) - before > 16 * MB
 
 
-def counting(rank: int, ranks: int) -> list[Heat]:
+def counting(rank: int, ranks: int) -> list[Measurement]:
     order: list[str] = []
     sides = [Contender(side, lambda side=side: order.append(side)) for side in "ab"]
-    laps = race(sides, TINY, lockstep=True)
+    measured = benchmark(sides, TINY, lockstep=True)
     assert order[-8:] == list("aabbbbaa")
-    return [Heat("order", 0, laps)]
+    return [Measurement("order", 0, measured)]
 
 
 def test_live_sides_take_turns() -> None:
@@ -453,13 +453,13 @@ def test_a_recording_is_cut_into_its_messages() -> None:
 
 
 def test_strangers_are_set_against_quiet_steps() -> None:
-    quiet, attacked = doors.Block([0.01, 0.02], 0, 1.0), doors.Block([0.01, 0.05], 3 * MB, 1.0)
-    slower = doors.Block([0.02, 0.03], MB, 1.0)
+    quiet, attacked = admission.Block([0.01, 0.02], 0, 1.0), admission.Block([0.01, 0.05], 3 * MB, 1.0)
+    slower = admission.Block([0.02, 0.03], MB, 1.0)
     seen = [
-        doors.Seen([quiet], [attacked], 7, {"garbled": 3}),
-        doors.Seen([slower], [slower], 0, {"garbled": 1, "secret": 3}),
+        admission.Seen([quiet], [attacked], 7, {"garbled": 3}),
+        admission.Seen([slower], [slower], 0, {"garbled": 1, "secret": 3}),
     ]
-    row = doors.row("garbage", 200.0, seen)
+    row = admission.row("garbage", 200.0, seen)
     assert (row["quiet_median_s"], row["attacked_p99_s"], row["callers"]) == (0.025, 0.05, 7)
     assert (row["grown_bytes"], row["refused"]) == (3 * MB, {"garbled": 4, "secret": 3})
     page = table.page([row])
@@ -468,5 +468,5 @@ def test_strangers_are_set_against_quiet_steps() -> None:
 
 def test_live_strangers_are_refused() -> None:
     rates = dict.fromkeys(("garbage", "a handshake heard before", "wrong secret"), 100.0)
-    for row in doors.besieged(doors.Siege(1, 0.2, rates)):
+    for row in admission.besieged(admission.Siege(1, 0.2, rates)):
         assert row["callers"] > 0 and sum(row["refused"].values()) > 0, row

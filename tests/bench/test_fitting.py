@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from bench import alone, fitting, foreseen, goals, scatter
+from bench import alone, fitting, foreseen, goals, pictures
 from bench.calibrated import Machine
 from bench.punctual import Call, Turns
 from bench.run import Row
@@ -68,11 +68,11 @@ def test_two_sites_are_judged_beside_gloo_and_the_ring() -> None:
 
 
 def test_the_picture_has_every_network(tmp_path: Path) -> None:
-    scatter.write(ROWS, tmp_path / "pairs.svg")
+    pictures.draw_predictions(ROWS, tmp_path / "pairs.svg")
     text = (tmp_path / "pairs.svg").read_text()
     assert "torus" in text
     assert "6 pairs, median error 15.0%" in text
-    scatter.write([], tmp_path / "none.svg")
+    pictures.draw_predictions([], tmp_path / "none.svg")
     assert not (tmp_path / "none.svg").exists()
 
 

@@ -11,12 +11,13 @@ from typer.testing import CliRunner
 
 from tweed.cli import app
 from tweed.errors import UsageError
+from tweed.experiments.notes import Notes
 from tweed.report.study import Section, Study, Table
-from tweed.systems import SYSTEMS, Notes, System
+from tweed.systems import SYSTEMS, System
 
 
 def experiment(notes: Notes, quick: bool) -> None:
-    notes.tell("measuring")
+    notes.log("measuring")
     if not notes.has(kind="one"):
         notes.add({"kind": "one", "quick": quick, "times": len(notes.lines)})
 

@@ -16,8 +16,8 @@ from tests.metrics.cases import FakeGroup
 from tweed.errors import UsageError
 from tweed.metrics import MetricsOptions, job, publish, stop
 from tweed.metrics.live import Watcher, watchers
-from tweed.metrics.publish import Gathering
 from tweed.metrics.options import address
+from tweed.metrics.publish import Gathering
 
 QUICK = MetricsOptions(0.01)
 
@@ -129,8 +129,12 @@ def test_stop_tells_the_last_figures(room: Path) -> None:
     assert seen[-1] == 77
 
 
-@pytest.mark.parametrize(("group", "options"), [(FakeGroup(0, 1), QUICK), (FakeGroup(0), MetricsOptions(0.0))])
-def test_nothing_starts_for_a_rank_alone_or_when_nothing_is_wanted(group: FakeGroup, options: MetricsOptions) -> None:
+@pytest.mark.parametrize(
+    ("group", "options"), [(FakeGroup(0, 1), QUICK), (FakeGroup(0), MetricsOptions(0.0))]
+)
+def test_nothing_starts_for_a_rank_alone_or_when_nothing_is_wanted(
+    group: FakeGroup, options: MetricsOptions
+) -> None:
     publish(group, options)
     assert metrics_threads() == []
 

@@ -5,15 +5,18 @@ from __future__ import annotations
 import random
 from typing import Any
 
-from tweed.systems.ltp import GRID, SEEDS, SHALLOW, SIDES, STEPS, VARIANTS
+from tweed.systems.ltp import SEEDS, STEPS, VARIANTS
+from tweed.systems.reports.ltp import GRID, SHALLOW, SIDES
 
 BOUND_S = 0.1
 
 
-def race(place: str, side: str, steps_s: list[float], lost: float = 0.0, failed: str | None = None) -> Any:
+def exchange(
+    place: str, side: str, steps_s: list[float], lost: float = 0.0, failed: str | None = None
+) -> Any:
     contributed = 1_000_000 if side == "ltp" else 0
     return {
-        "kind": "race",
+        "kind": "exchange",
         "place": place,
         "words": "100 Mbit/s per worker",
         "bound_s": BOUND_S,
@@ -27,9 +30,9 @@ def race(place: str, side: str, steps_s: list[float], lost: float = 0.0, failed:
     }
 
 
-def school(task: str, variant: str, seed: int, accuracy: float, lost: float = 0.0) -> Any:
+def training_run(task: str, variant: str, seed: int, accuracy: float, lost: float = 0.0) -> Any:
     return {
-        "kind": "school",
+        "kind": "training_run",
         "task": task,
         "variant": variant,
         "seed": seed,
@@ -40,18 +43,18 @@ def school(task: str, variant: str, seed: int, accuracy: float, lost: float = 0.
 
 
 def everything(seed: int = 0) -> list[Any]:
-    """A line for all that the experiment measures, with figures out of a hat."""
-    chance = random.Random(seed)
+    """A line for all that the experiment measures, with values that are drawn."""
+    draw = random.Random(seed)
     lines: list[Any] = [
-        {"kind": "load", "task": "fashion-mnist", "shapes": [[10]], "compute_s": 0.01, "batch": 32}
+        {"kind": "workload", "task": "fashion-mnist", "shapes": [[10]], "compute_s": 0.01, "batch": 32}
     ]
     for place in [*(place.name for place in GRID), SHALLOW]:
         for number, side in enumerate(SIDES):
             slow = 1 + number * (40 if place.startswith("3 %, 40") else 0.2)
-            steps = [0.3 * slow * chance.uniform(0.9, 1.3) for _ in range(3 if slow > 9 else 20)]
-            lines.append(race(place, side, steps, 0.01))
+            steps = [0.3 * slow * draw.uniform(0.9, 1.3) for _ in range(3 if slow > 9 else 20)]
+            lines.append(exchange(place, side, steps, 0.01))
     for task in STEPS:
         for variant in VARIANTS:
             for each in SEEDS:
-                lines.append(school(task, variant, each, 0.9 + chance.uniform(-0.004, 0.004), 0.02))
+                lines.append(training_run(task, variant, each, 0.9 + draw.uniform(-0.004, 0.004), 0.02))
     return lines

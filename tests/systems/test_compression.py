@@ -1,4 +1,4 @@
-"""The contest of compressors, memories and cadences: when it evaluates, and what its notes are made into."""
+"""The comparison of compressors, memories and cadences: when it evaluates, and what becomes of its notes."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from tests.systems.test_sections import FACTS
+from tests.systems.test_ltp import FACTS
+from tweed.experiments.training import Config
 from tweed.report import study
 from tweed.strategy import Strategy
-from tweed.systems import compression_study as told
-from tweed.systems.compression import FULL, RATES, SEEDS, SYSTEM, entrants
-from tweed.systems.compression_study import ALONE, DDP, LADDER, PEERS
-from tweed.systems.contest import Course
+from tweed.systems.compression import FULL, RATES, SEEDS, SYSTEM, methods
+from tweed.systems.reports import compression as found_by
+from tweed.systems.reports.compression import ALONE, DDP, LADDER, PEERS
 
 OURS = LADDER[-1]
 
@@ -32,8 +32,8 @@ def training(side: str, curve: list[tuple[int, float]], seed: int = 0, rate: str
     }
 
 
-def race(side: str, step_s: float, rate: str = "10mbit", finish_s: float = 0.0) -> Any:
-    facts = {"kind": "race", "rate": rate, "side": side, "period": 1, "link_bytes": 1.0}
+def step_times(side: str, step_s: float, rate: str = "10mbit", finish_s: float = 0.0) -> Any:
+    facts = {"kind": "step_times", "rate": rate, "side": side, "period": 1, "link_bytes": 1.0}
     return facts | {
         "steps": [10, 10, 10],
         "seconds": [9 * step_s, 10 * step_s, 40 * step_s],
@@ -45,36 +45,36 @@ def small(finish_s: float = 0.0, reached: int = 80) -> list[Any]:
     """DDP ends at 85 % and 86 %, so the target is 85.0 %; it is there after 60 and 80 steps."""
     lines = [training(DDP, [(60, 0.851), (80, 0.85)], 0), training(DDP, [(60, 0.84), (80, 0.86)], 1)]
     lines += [training(OURS, [(reached, 0.87)], seed) for seed in (0, 1)]
-    lines += [race(ALONE, 0.01), race(DDP, 1.0), race(OURS, 0.02, finish_s=finish_s)]
+    lines += [step_times(ALONE, 0.01), step_times(DDP, 1.0), step_times(OURS, 0.02, finish_s=finish_s)]
     return lines
 
 
 def test_evaluations_come_after_whole_periods_and_more_often_later() -> None:
-    course = Course(steps=384, every=16)
-    assert Course(steps=384, every=16, stop=80).next_stop(64, 1) == 80
-    assert [course.next_stop(0, 1), course.next_stop(192, 1), course.next_stop(192, 32)] == [64, 208, 224]
-    assert [course.next_stop(376, 16), course.next_stop(0, 24)] == [384, 72]
-    assert Course(steps=100, every=0).next_stop(0, 7) == 100
+    config = Config(steps=384, every=16)
+    assert Config(steps=384, every=16, stop=80).next_stop(64, 1) == 80
+    assert [config.next_stop(0, 1), config.next_stop(192, 1), config.next_stop(192, 32)] == [64, 208, 224]
+    assert [config.next_stop(376, 16), config.next_stop(0, 24)] == [384, 72]
+    assert Config(steps=100, every=0).next_stop(0, 7) == 100
 
 
-def test_time_to_the_target_is_steps_times_the_middle_lap() -> None:
+def test_time_to_the_target_is_steps_times_the_middle_round() -> None:
     lines = small()
-    assert told.target(lines) == pytest.approx(0.85)
-    assert told.time_to(lines, DDP, "10mbit") == pytest.approx(70.0)
-    assert told.time_to(lines, OURS, "10mbit") == pytest.approx(1.6)
-    assert told.gain(lines, OURS, "10mbit") == pytest.approx(43.75)
-    assert told.possible(lines, "10mbit") == pytest.approx(100)
-    assert told.best(lines, "10mbit") == OURS
+    assert found_by.target(lines) == pytest.approx(0.85)
+    assert found_by.time_to(lines, DDP, "10mbit") == pytest.approx(70.0)
+    assert found_by.time_to(lines, OURS, "10mbit") == pytest.approx(1.6)
+    assert found_by.gain(lines, OURS, "10mbit") == pytest.approx(43.75)
+    assert found_by.possible(lines, "10mbit") == pytest.approx(100)
+    assert found_by.best(lines, "10mbit") == OURS
 
 
 def test_making_one_model_in_the_end_costs() -> None:
-    assert told.time_to(small(finish_s=2.0), OURS, "10mbit") == pytest.approx(3.6)
+    assert found_by.time_to(small(finish_s=2.0), OURS, "10mbit") == pytest.approx(3.6)
 
 
 def test_a_side_that_one_seed_did_not_bring_there_has_no_time() -> None:
     lines = [*small(), training(OURS, [(80, 0.8)], 2)]
-    assert told.time_to(lines, OURS, "10mbit") is None
-    assert told.best(lines, "10mbit") is None
+    assert found_by.time_to(lines, OURS, "10mbit") is None
+    assert found_by.best(lines, "10mbit") is None
 
 
 @pytest.mark.parametrize(("reached", "verdict"), [(40, "met"), (60, "missed")])
@@ -86,14 +86,14 @@ def test_the_share_of_the_possible_gain_is_judged(reached: int, verdict: str) ->
 
 def test_the_best_learning_rate_is_that_of_the_search() -> None:
     found = [{"kind": "search", "side": "a", "lr": lr, "accuracy": lr * (1 - lr)} for lr in (0.2, 0.5, 0.7)]
-    assert told.best_lr(found, "a", 0.1) == 0.5
-    assert told.best_lr(found, "b", 0.1) == 0.1
+    assert found_by.best_lr(found, "a", 0.1) == 0.5
+    assert found_by.best_lr(found, "b", 0.1) == 0.1
 
 
 def test_the_report_names_all_sides_and_needs_nothing_else() -> None:
     curve = [(192, 0.7), (384, 0.85)]
-    sides = entrants()
-    lines = [race(side.label, 0.1, rate) for rate in RATES for side in sides]
+    sides = methods()
+    lines = [step_times(side.label, 0.1, rate) for rate in RATES for side in sides]
     lines += [training(side.label, curve, seed) for seed in SEEDS for side in sides if side.label != ALONE]
     page = study.page(SYSTEM.study(lines), FACTS)
     assert "src=" not in page and page.count("<svg") == 2
@@ -102,15 +102,15 @@ def test_the_report_names_all_sides_and_needs_nothing_else() -> None:
 
 
 def test_sides_are_told_apart_and_the_named_ones_are_there() -> None:
-    labels = [side.label for side in entrants()]
+    labels = [side.label for side in methods()]
     assert len(set(labels)) == len(labels)
     assert {*LADDER, *PEERS, *FULL, ALONE} <= set(labels)
     assert all(
-        side.how in ("alone", "ddp", "powersgd") or isinstance(side.how, Strategy) for side in entrants()
+        side.how in ("alone", "ddp", "powersgd") or isinstance(side.how, Strategy) for side in methods()
     )
 
 
 def test_periods_are_whole_rounds_of_the_cadence() -> None:
-    for side in entrants():
+    for side in methods():
         if isinstance(side.how, Strategy):
             assert side.period % getattr(side.how.cadence, "every", 1) == 0

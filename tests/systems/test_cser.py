@@ -11,13 +11,14 @@ from torch import Tensor, nn
 from tests.simulate.problem import SIZE, loss, numbers, perceptron, sgd
 from tweed.cadence import LocalSteps
 from tweed.compress import ErrorReset, Identity, Nothing, RandomBlocks, Sign, Spec, TopK, Turn
+from tweed.experiments.notes import Notes, best_lr
 from tweed.named import named_strategy
 from tweed.recipes import csea, cser, cser_pl
 from tweed.simulate.flat import Flat
 from tweed.simulate.workers import Workers
 from tweed.strategy import Strategy
-from tweed.systems import Notes, system
-from tweed.systems.cser import DENSE, METHODS, best_rate, strategy
+from tweed.systems import system
+from tweed.systems.cser import DENSE, METHODS, strategy
 
 STEPS = 12
 BLOCKS = RandomBlocks(4, block=16)
@@ -158,7 +159,7 @@ def test_a_single_model_is_not_the_one_to_be_judged() -> None:
     assert min(apart) > 0.01
 
 
-def test_methods_say_equally_much() -> None:
+def test_methods_send_equally_much() -> None:
     for ratio, methods in METHODS.items():
         assert len(methods) == 5
         for text in methods.values():
@@ -178,7 +179,7 @@ def line(
 def test_goals_are_judged_at_each_methods_best_rate() -> None:
     lines = [line("CSER", 32, 0.1, 0, 0.8), line("CSER", 32, 0.3, 0, 0.2), line("CSEA", 32, 0.1, 0, 0.81)]
     lines += [line("CSER", 32, 0.1, 1, 0.8), line("CSEA", 32, 0.1, 1, 0.802)]
-    assert best_rate(lines, "digits", "CSER", 32) == 0.1
+    assert best_lr(lines, task="digits", method="CSER", ratio=32, seed=0) == 0.1
     goals = {row[0]: row[1:] for row in system("cser").study(lines).sections[0].tables[0].rows}
     assert goals["digits, 32×: CSER at least as good as CSEA"] == ["-0.60 points over 2 seeds", "missed"]
     assert goals["bytes within 1 % of 1 / ratio + 1 / (every × reset ratio), for every method"][1] == "met"

@@ -9,11 +9,12 @@ import torch
 
 from tests.simulate.problem import SIZE, loss, perceptron, sgd
 from tweed.compress import Entries, Spec, Threshold, Turn
+from tweed.experiments.notes import Notes
 from tweed.recipes import dct, every_step
 from tweed.simulate.workers import Workers
 from tweed.strategy import Strategy
-from tweed.systems import Notes, system
-from tweed.systems.dct_report import per_step
+from tweed.systems import system
+from tweed.systems.reports.dct import per_step
 
 SPEC = Spec(((400, 10), (300,)))
 
@@ -70,10 +71,10 @@ def test_the_name_is_its_expression() -> None:
 
 def line(method: str, seed: int, accuracy: float, up_share: float) -> dict[str, object]:
     facts = {"kind": "training", "task": "digits", "method": method, "seed": seed, "accuracy": accuracy}
-    return facts | {"up_share": up_share, "down_share": 0.1, "said": [0.02, 0.03, 0.02]}
+    return facts | {"up_share": up_share, "down_share": 0.1, "up_shares": [0.02, 0.03, 0.02]}
 
 
-def test_goals_say_what_was_met() -> None:
+def test_goals_show_what_was_met() -> None:
     sides = (("dense", 0.9, 1.0), ("DCT", 0.897, 0.02), ("top-k each step", 0.898, 0.02))
     lines = [line(method, seed, accuracy, share) for method, accuracy, share in sides for seed in (0, 1)]
     lines += [line("DCT, nothing fed back", 0, 0.6, 0.02), line("DCT, indices coded", 0, 0.897, 0.0125)]
@@ -85,12 +86,12 @@ def test_goals_say_what_was_met() -> None:
     found = {row[0]: list(row[1:]) for row in system("dct").study(lines).sections[0].tables[0].rows}
     assert found["digits: DCT within 0.5 points of dense"] == ["-0.30 points over 2 seeds", "met"]
     assert found["digits: DCT ahead of DCT without error feedback by 0.5 points"][1] == "met"
-    assert found["digits: values said, 100× fewer"] == ["100.0×", "met"]
-    assert found["digits: bytes said, 100× fewer"] == ["50.0×; 80.0× with indices coded", "missed"]
-    drift = found["digits: DCT says within 2× of what was asked for"]
+    assert found["digits: values sent, 100× fewer"] == ["100.0×", "met"]
+    assert found["digits: bytes sent, 100× fewer"] == ["50.0×; 80.0× with indices coded", "missed"]
+    drift = found["digits: DCT sends within 2× of what was asked for"]
     assert drift == ["1.00× to 1.50×, in the mean over 10 steps", "met"]
     overhead = found["encoding at a life span of 1,000 takes at most 1/500 of that at 1"]
-    assert overhead == ["1/5.0: the pass over all numbers stays", "missed"]
+    assert overhead == ["1/5.0: the pass over all values stays", "missed"]
     assert found["the same, beside torch.topk at each step"] == ["1/598", "met"]
 
 
@@ -101,4 +102,4 @@ def test_a_quick_look_goes_from_measurements_to_a_report(tmp_path: Path) -> None
     system("dct").experiment(notes, True)
     assert len(notes.lines) == count == 5 + 6
     titles = [section.title for section in system("dct").study(notes.lines).sections]
-    assert titles == ["Goals", "What is learned and said", "Encoding", "To keep in mind"]
+    assert titles == ["Goals", "What is learned and sent", "Encoding", "To keep in mind"]

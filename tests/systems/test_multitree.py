@@ -11,11 +11,24 @@ from hypothesis import strategies as st
 
 from tweed.collective import build, topology
 from tweed.collective.chooser import fitting
+from tweed.experiments.notes import Notes
+from tweed.experiments.schedules import (
+    BEST,
+    LARGE,
+    SMALL,
+    TRAINED,
+    WIRE,
+    Cell,
+    Times,
+    bounded,
+    grown,
+    network,
+    ratio,
+    weak,
+)
 from tweed.simulate import models, run, stragglers
-from tweed.systems import Notes, system
-from tweed.systems.multitree_goals import saved, verdicts
-from tweed.systems.multitree_measures import WIRE, bounded, grown, network
-from tweed.systems.multitree_times import BEST, LARGE, SMALL, TRAINED, Cell, Times, ratio, weak
+from tweed.systems import system
+from tweed.systems.reports.multitree_goals import saved, verdicts
 
 TORUS = topology.torus(4, 4, wire=WIRE)
 

@@ -10,10 +10,11 @@ from torch import Tensor
 
 from tests.simulate.problem import SIZE, loss, perceptron, sgd
 from tweed.compress import ErrorFeedback, Identity, RandomBlocks, StepAhead, TopK
+from tweed.experiments.notes import Notes
 from tweed.recipes import saef
 from tweed.simulate.workers import Workers
 from tweed.strategy import Strategy
-from tweed.systems import Notes, system
+from tweed.systems import system
 from tweed.systems.saef import BUDGET, FRACTIONS, MISMATCH, federated
 
 STEPS = 12
@@ -103,7 +104,7 @@ def goals(lines: list[dict[str, object]]) -> dict[str, list[str]]:
     return {row[0]: list(row[1:]) for row in system("saef").study(lines).sections[0].tables[0].rows}
 
 
-def test_goals_say_what_was_met() -> None:
+def test_goals_show_what_was_met() -> None:
     lines = [training("dense", 0.1, 0, 0.8, [1.0, 0.5]), training("EF, top 10 %", 0.1, 0, 0.79, [1.0, 0.6])]
     lines += [training("SAEF, top 5 %, P = 20", 0.1, 0, 0.797, [0.9, 0.6])]
     lines += [stall(fraction, end) for fraction, end in ((0.0, 0.5), (0.9, 0.4), (1.0, 0.6))]
@@ -111,7 +112,7 @@ def test_goals_say_what_was_met() -> None:
     assert found["accuracy of SAEF at least that of EF"] == ["+0.70 points over 1 seeds", "met"]
     assert found["accuracy of SAEF within 0.2 points of dense"][1] == "missed"
     assert found["training loss of SAEF below that of EF all along"] == ["at 1 of 2 points", "missed"]
-    said = found["values said by SAEF, top 5 % and P = 20, as many as by EF, top 10 %, within 1 %"]
+    said = found["values sent by SAEF, top 5 % and P = 20, as many as by EF, top 10 %, within 1 %"]
     assert said == ["10.00% against 10.00% of all", "met"]
     assert found["by_label: a whole step ahead ends behind error feedback"][1] == "met"
     assert found["by_label: a whole step ahead is ahead of error feedback at step 100"][1] == "missed"

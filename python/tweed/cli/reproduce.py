@@ -11,6 +11,8 @@ from typing import Annotated
 import typer
 
 RUNS = Path("runs")
+#: The form of the notes; a run with notes of another form is not gone on with.
+NOTES = 2
 
 
 def reproduce(
@@ -23,14 +25,23 @@ def reproduce(
     ] = None,
 ) -> None:
     """Measure a published system beside its peers; write figures and a report to runs/NAME."""
-    from tweed.systems import Notes, system
+    from tweed.experiments.notes import Notes
+    from tweed.files import write_atomic
+    from tweed.report import study
+    from tweed.systems import system
 
     found = system(name)
-    folder = _folder(run or f"reproduce-{name}", resume, {"system": name, "quick": quick})
+    settings = {"system": name, "quick": quick, "notes": NOTES}
+    folder = _folder(run or f"reproduce-{name}", resume, settings)
     typer.echo(f"{found.title}. {found.paper}. Folder: {folder}")
     notes = Notes(folder, typer.echo)
     found.experiment(notes, quick)
-    typer.echo(f"Report: {_report(folder, notes, name, page)}")
+    path = folder / "report.html"
+    report = found.study(notes.lines)
+    write_atomic(path, study.page(report, json.loads((folder / "run.json").read_text())))
+    if page is not None:
+        study.put_in(page, report)
+    typer.echo(f"Report: {path}")
 
 
 def _folder(name: str, resume: bool, settings: dict[str, object]) -> Path:
@@ -50,17 +61,3 @@ def _folder(name: str, resume: bool, settings: dict[str, object]) -> Path:
     told = machine() | {"settings": settings, "command": shlex.join(["tweed", *sys.argv[1:]])}
     write_atomic(facts, json.dumps(told, indent=2))
     return folder
-
-
-def _report(folder: Path, notes: object, name: str, page: Path | None) -> Path:
-    from tweed.files import write_atomic
-    from tweed.report import study
-    from tweed.systems import Notes, system
-
-    assert isinstance(notes, Notes)
-    found = system(name).study(notes.lines)
-    path = folder / "report.html"
-    write_atomic(path, study.page(found, json.loads((folder / "run.json").read_text())))
-    if page is not None:
-        study.put_in(page, found)
-    return path

@@ -1,6 +1,8 @@
-"""Data sets for the training tasks, and how to deal them out to ranks.
+"""Data sets for the training tasks, how to deal them out to ranks, and problems for experiments.
 
 `get` finds a set and keeps it in the cache; `load` gives its arrays; `deal` splits the samples over ranks.
+`problems` has sums of functions, one per rank; `streams` has samples that come one by one, and models of many
+clients.
 """
 
 from __future__ import annotations

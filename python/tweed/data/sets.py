@@ -21,12 +21,12 @@ SETS: dict[str, ModuleType] = {
 }
 
 
-def get(name: str, tell: Callable[[str], None] = lambda line: None) -> Path:
+def get(name: str, log: Callable[[str], None] = lambda line: None) -> Path:
     """Makes sure that a set is in the cache, whole and undamaged, and returns its folder there.
 
     Args:
       name: a key of `SETS`.
-      tell: called with one line for each place that is looked in.
+      log: called with one line for each place that is looked in.
 
     Raises:
       UsageError: no such set.
@@ -40,10 +40,10 @@ def get(name: str, tell: Callable[[str], None] = lambda line: None) -> Path:
     if not wrong:
         return folder
     tries = [f"the cache {folder}: " + "; ".join(f"{file} is {what}" for file, what in wrong.items())]
-    tell(f"{name}: looked in {tries[0]}")
+    log(f"{name}: looked in {tries[0]}")
     for source in entry.SOURCES:
         outcome = _try(entry, source, folder)
-        tell(f"{name}: {'found in' if outcome is None else 'looked in'} {source.where}" + (outcome or ""))
+        log(f"{name}: {'found in' if outcome is None else 'looked in'} {source.where}" + (outcome or ""))
         if outcome is None:
             return folder
         tries.append(source.where + outcome)

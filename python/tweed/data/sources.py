@@ -92,7 +92,7 @@ def _contents(folder: Path, names: Sequence[str]) -> dict[str, bytes]:
 
 
 def reason(error: Exception) -> str:
-    """One line that says why a source gave nothing: the last words of a command, or the error's own."""
+    """One line on why a source gave nothing: the last words of a command, or the error's own."""
     words = getattr(error, "stderr", None) or str(error)
     lines = [line for line in str(words).splitlines() if line.strip()]
     return lines[-1].strip() if lines else type(error).__name__

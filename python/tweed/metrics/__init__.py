@@ -16,7 +16,7 @@ Importing this folder is light; what is optional is imported when somebody asks 
 from __future__ import annotations
 
 from tweed.metrics.job import call, follow
-from tweed.metrics.publish import publish, stop
 from tweed.metrics.options import MetricsOptions
+from tweed.metrics.publish import publish, stop
 
 __all__ = ["MetricsOptions", "call", "follow", "publish", "stop"]

@@ -21,9 +21,9 @@ from typing import Protocol
 from tweed.errors import TweedError
 from tweed.metrics import job
 from tweed.metrics.live import Listener
+from tweed.metrics.options import MetricsOptions, address
 from tweed.metrics.snapshot import Matrix, Row
 from tweed.metrics.source import Source, row
-from tweed.metrics.options import MetricsOptions, address
 
 log = logging.getLogger("tweed")
 

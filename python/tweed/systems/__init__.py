@@ -1,36 +1,52 @@
 """Published systems: the paper, the parts it is made of here, and the experiment that checks its claim.
 
-base      what a system is, and the notes of an experiment
-race      how long steps take: sides in turns over one network
-runner    the ranks' part of that
-school    what is learned: whole trainings over seeds
-sections  parts of a report that many experiments have
-contest   real trainings of several sides, and laps in turns
-
 A new system is a file with a `SYSTEM`, and a row here. What it needs and is missing becomes a part of a
-stage.
+stage; what measures it is in `tweed.experiments`, its problems are in `tweed.data`. Tables and plots, and
+goals that need many lines, are in `reports`, in a file of the same name.
 """
 
 from __future__ import annotations
 
 import importlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from tweed.errors import UsageError
-from tweed.systems.base import Notes, System
+from tweed.experiments.notes import Line, Notes
+from tweed.report.study import Study
 
-__all__ = ["SYSTEMS", "Notes", "System", "system"]
+__all__ = ["SYSTEMS", "System", "system"]
 
 #: Name and one line about it.
 SYSTEMS = {
     "compression": "compressors, memories and cadences beside DDP on slow links",
-    "cser": "what is not said is applied at once, alone, and averaged later",
-    "dct": "a threshold tells which numbers are said, and lives for many steps",
+    "cser": "what is not sent is applied at once, alone, and averaged later",
+    "dct": "a threshold decides which values are sent, and lives for many steps",
     "ltp": "a loss-tolerant transport: gradients do not wait for the last packet",
     "multitree": "trees grown together so that no two want a link at once, and what came after them",
     "ofedqit": "online federated learning with quantised messages that few clients send",
-    "ordered_gradient": "only the most informative workers talk, in the order of how much they have to say",
-    "saef": "gradients are taken where the rest would lead, had it been said",
+    "ordered_gradient": "only the most informative workers send, in the order of the norms of their updates",
+    "saef": "gradients are taken where the residual would lead, had it been sent",
 }
+
+
+@dataclass(frozen=True, slots=True)
+class System:
+    """A published system.
+
+    Attributes:
+      title: what it is called, and what it is.
+      paper: where it is described.
+      parts: the strategy that it is here, as an expression.
+      experiment: measures all that is not yet in the notes; the flag asks for a quick look only.
+      study: the report of such notes.
+    """
+
+    title: str
+    paper: str
+    parts: str
+    experiment: Callable[[Notes, bool], None]
+    study: Callable[[Sequence[Line]], Study]
 
 
 def system(name: str) -> System:

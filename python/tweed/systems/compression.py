@@ -1,4 +1,4 @@
-"""Say less, less often: what compressors, memories and cadences bring on slow links, beside DDP on Gloo.
+"""Send less, less often: what compressors, memories and cadences bring on slow links, beside DDP on Gloo.
 
 Ours, of all parts side by side. Four workers train the Fashion-MNIST network of `tweed train` over shaped
 links, computing for real. Measured are the accuracy over steps of whole trainings, the time per step of all
@@ -14,29 +14,19 @@ from typing import Any
 from tweed import testbed
 from tweed.cadence import LocalSteps
 from tweed.compress import Chain, Direct, ErrorFeedback, LowRank, Quantise, Sign, TopK
+from tweed.experiments import benchmark, training
+from tweed.experiments.notes import Notes
+from tweed.experiments.training import Config, Method
 from tweed.named import named_strategy
 from tweed.strategy import Strategy
-from tweed.systems import compression_study, contest
-from tweed.systems.base import Notes, System
-from tweed.systems.compression_study import (
-    ALONE,
-    DDP,
-    DILOCO,
-    EVERY,
-    FED,
-    FEW,
-    LADDER,
-    LOCAL,
-    OFF,
-    SEARCH_SEED,
-    SIGNED,
-)
-from tweed.systems.contest import Course, Entrant
+from tweed.systems import System
+from tweed.systems.reports import compression as report
+from tweed.systems.reports.compression import ALONE, DDP, DILOCO, LADDER, LOCAL, SIGNED
 from tweed.testbed import Network
 
 WORKERS = 4
+TIMEOUT_S = 7200.0  # of one training
 RATES = ("10mbit", "100mbit", "1gbit")
-AUTO = "local 8, auto"
 #: Where nothing that is compressed pays.
 FASTEST = "10gbit"
 #: Whole trainings of all seeds are over this one; that accuracy does not depend on it is shown with seed 0.
@@ -48,50 +38,34 @@ SEARCHED = 128
 LRS_ADAMW = (0.001, 0.002, 0.004)
 
 
-def _few(density: float) -> Chain:
-    """The largest numbers in 4 bits each, their places coded; the answer likewise."""
-    return Chain(TopK(density), Quantise(bits=4, nearest=True), both_ways=True)
-
-
-def _moved(every: int, compress: Any = None) -> Strategy:
-    return Strategy("difference", LocalSteps(every), compress)
-
-
-def _strategies() -> dict[str, tuple[Strategy, int]]:
-    """By label: a strategy, and its period in steps."""
-    return {
-        EVERY: (Strategy(), 1),
-        "8 bits": (Strategy(compress=ErrorFeedback(Quantise(bits=8, nearest=True))), 1),
-        "sign": (Strategy(compress=ErrorFeedback(Sign())), 1),
-        "top-k 1 %": (Strategy(compress=ErrorFeedback(TopK(0.01))), 1),
-        "low rank 4": (Strategy(compress=ErrorFeedback(LowRank(4))), 1),
-        "DCT": (named_strategy("dct(sparsity=0.99, life_span=64)"), 1),
-        "CSER": (named_strategy("cser(ratio=256, reset_ratio=16, every=32)"), 32),
-        "SAEF": (named_strategy("saef(density=0.01, average_every=32)"), 32),
-        LOCAL: (_moved(8), 8),
-        FEW: (_moved(8, Direct(_few(0.1))), 8),
-        FED: (named_strategy("local_top_k(every=8, density=0.1)"), 8),
-        "local 8, 4 bits, memory": (_moved(8, ErrorFeedback(Quantise(bits=4, nearest=True))), 8),
-        SIGNED: (named_strategy("local_sign:8"), 8),
-        "local 4, 4 bits, memory": (_moved(4, ErrorFeedback(Quantise(bits=4, nearest=True))), 4),
-        "local 4, top-k 5 %, memory": (named_strategy("local_top_k(every=4, density=0.05)"), 4),
-        AUTO: (named_strategy("auto(every=8)"), 8),
-        DILOCO: (named_strategy("diloco(every=32)"), 32),
-    }
-
-
-#: What is special about a side: DiLoCo's inner optimizer, and the exchanges in which "auto" tries its ways.
-_OTHERWISE: dict[str, dict[str, Any]] = {
-    DILOCO: {"optimizer": "adamw", "lr": LRS_ADAMW[0]},
-    AUTO: {"warm": 8 * 20},
-}
-
-
-def entrants() -> list[Entrant]:
-    """All sides, peers first. `ALONE` exchanges nothing and is no side: it says what computing takes."""
-    peers = [Entrant(ALONE, "alone"), Entrant(DDP, "ddp"), Entrant("DDP, PowerSGD", "powersgd", warm=4)]
-    ours = [Entrant(label, how, period) for label, (how, period) in _strategies().items()]
-    return peers + [replace(side, **_OTHERWISE.get(side.label, {})) for side in ours]
+def methods() -> list[Method]:
+    """All sides, peers first. `ALONE` exchanges nothing and is no side: it shows what computing takes."""
+    # The largest values in 4 bits each, their indices coded; the reply likewise.
+    few = Chain(TopK(0.1), Quantise(bits=4, nearest=True), both_ways=True)
+    four_bits = ErrorFeedback(Quantise(bits=4, nearest=True))
+    return [
+        Method(ALONE, "alone"),
+        Method(DDP, "ddp"),
+        Method("DDP, PowerSGD", "powersgd", warm=4),
+        Method(report.EVERY, Strategy()),
+        Method("8 bits", Strategy(compress=ErrorFeedback(Quantise(bits=8, nearest=True)))),
+        Method("sign", Strategy(compress=ErrorFeedback(Sign()))),
+        Method("top-k 1 %", Strategy(compress=ErrorFeedback(TopK(0.01)))),
+        Method("low rank 4", Strategy(compress=ErrorFeedback(LowRank(4)))),
+        Method("DCT", named_strategy("dct(sparsity=0.99, life_span=64)")),
+        Method("CSER", named_strategy("cser(ratio=256, reset_ratio=16, every=32)"), 32),
+        Method("SAEF", named_strategy("saef(density=0.01, average_every=32)"), 32),
+        Method(LOCAL, Strategy("difference", LocalSteps(8)), 8),
+        Method(report.FEW, Strategy("difference", LocalSteps(8), Direct(few)), 8),
+        Method(report.FED, named_strategy("local_top_k(every=8, density=0.1)"), 8),
+        Method("local 8, 4 bits, memory", Strategy("difference", LocalSteps(8), four_bits), 8),
+        Method(SIGNED, named_strategy("local_sign:8"), 8),
+        Method("local 4, 4 bits, memory", Strategy("difference", LocalSteps(4), four_bits), 4),
+        Method("local 4, top-k 5 %, memory", named_strategy("local_top_k(every=4, density=0.05)"), 4),
+        # In its first exchanges "auto" tries what it may choose.
+        Method("local 8, auto", named_strategy("auto(every=8)"), 8, warm=8 * 20),
+        Method(DILOCO, named_strategy("diloco(every=32)"), 32, "adamw", LRS_ADAMW[0]),
+    ]
 
 
 #: Sides that train in full at every rate with seed 0: the measured times beside the computed ones.
@@ -102,82 +76,75 @@ EARLY = 128
 
 def experiment(notes: Notes, quick: bool) -> None:
     """Searches learning rates, trains, and times steps. Cost: some 35 minutes on two cores; quick: one."""
-    testbed.preload("tweed.systems.contest", "tweed.train.tasks.fashion_mnist", "tweed.train.tasks.digits")
-    sides = entrants()
+    testbed.preload("tweed.experiments.training", "tweed.train.tasks.fashion_mnist")
+    sides = methods()
     if quick:
         some = [side for side in sides if side.label in (ALONE, DDP, LADDER[-1])]
-        course = Course("digits", batch=16, steps=64, every=8)
-        _train(notes, some[1:], course, "100mbit")
-        _race(notes, some, course, "100mbit", (0.2, 2))
+        config = Config("digits", batch=16, steps=64, every=8)
+        _train(notes, some[1:], config, "100mbit")
+        _time(notes, some, config, "100mbit", _rounds(2, 0.2))
         return
     for side in sides[1:]:
         _search(notes, side)
-    tuned = [replace(side, lr=compression_study.best_lr(notes.lines, side.label, side.lr)) for side in sides]
-    _race(notes, [_plain(EVERY), _plain(OFF)], Course(), FASTEST, (0.3, 40))
+    tuned = [replace(side, lr=report.best_lr(notes.lines, side.label, side.lr)) for side in sides]
+    # Does compression do harm where it does not pay?
+    plain = [
+        Method(report.EVERY, named_strategy("every_step"), warm=24),
+        Method(report.OFF, named_strategy("auto"), warm=24),
+    ]
+    _time(notes, plain, Config(), FASTEST, _rounds(40, 0.3))
     first, *others = SEEDS
-    _train(notes, tuned[1:], Course(seed=first), FAST)
+    _train(notes, tuned[1:], Config(seed=first), FAST)
     for rate in RATES:
-        _race(notes, tuned, Course(), rate, (1.0, 4))
+        _time(notes, tuned, Config(), rate, _rounds(4, 1.0))
     for rate in RATES[:-1]:
         for side in [side for side in tuned if side.label in FULL]:
             slow = (side.label, rate) == (DDP, RATES[0])
-            _train(notes, [side], Course(stop=EARLY if slow else None), rate)
+            _train(notes, [side], Config(stop=EARLY if slow else None), rate)
     for seed in others:
-        _train(notes, tuned[1:], Course(seed=seed), FAST)
+        _train(notes, tuned[1:], Config(seed=seed), FAST)
 
 
-def _plain(label: str) -> Entrant:
-    """A side of the race that asks whether compression does harm where it does not pay."""
-    return Entrant(label, named_strategy("auto" if label == OFF else "every_step"), warm=24)
+def _rounds(count: int, seconds: float) -> benchmark.Config:
+    """So many rounds of about so many seconds."""
+    return benchmark.Config(count, count * seconds, least=1, most=1 << 30, warm=1)
 
 
-def _search(notes: Notes, side: Entrant) -> None:
+def _search(notes: Notes, side: Method) -> None:
     for lr in LRS if side.optimizer == "sgd" else LRS_ADAMW:
         facts = {"kind": "search", "side": side.label, "lr": lr}
         if not notes.has(**facts):
-            notes.tell(f"learning rate {lr:g}: {side.label}")
-            course = Course(steps=SEARCHED, seed=SEARCH_SEED, every=0)
-            learned = _ran(contest.learn, FAST, replace(side, lr=lr), course)
-            notes.add(facts | {"accuracy": learned.curve[-1][2]})
+            notes.log(f"learning rate {lr:g}: {side.label}")
+            config = Config(steps=SEARCHED, seed=report.SEARCH_SEED, every=0)
+            trained = _ran(training.train, FAST, replace(side, lr=lr), config)
+            notes.add(facts | {"accuracy": trained.curve[-1][2]})
 
 
-def _train(notes: Notes, sides: Sequence[Entrant], course: Course, rate: str) -> None:
+def _train(notes: Notes, sides: Sequence[Method], config: Config, rate: str) -> None:
     for side in sides:
-        facts = {"kind": "training", "rate": rate, "side": side.label, "seed": course.seed}
-        if notes.has(**facts):
-            continue
-        notes.tell(f"{rate}, seed {course.seed}: {side.label}")
-        learned = _ran(contest.learn, rate, side, course)
-        notes.add(facts | {"lr": side.lr, "optimizer": side.optimizer, "how": _words(side)} | asdict(learned))
+        facts = {"kind": "training", "rate": rate, "side": side.label, "seed": config.seed}
+        if not notes.has(**facts):
+            notes.log(f"{rate}, seed {config.seed}: {side.label}")
+            how = side.how if isinstance(side.how, str) else repr(side.how)
+            facts |= {"lr": side.lr, "optimizer": side.optimizer, "how": how}
+            notes.add(facts | asdict(_ran(training.train, rate, side, config)))
 
 
-def _race(notes: Notes, sides: Sequence[Entrant], course: Course, rate: str, laps: tuple[float, int]) -> None:
-    if notes.has(kind="race", rate=rate):
+def _time(notes: Notes, sides: Sequence[Method], config: Config, rate: str, rounds: benchmark.Config) -> None:
+    if notes.has(kind="step_times", rate=rate):
         return
-    notes.tell(f"{rate}: all sides in turns")
-    raced = _ran(contest.race, rate, sides, course, *laps)
-    for side, laps_of in zip(sides, raced, strict=True):
-        facts = {"kind": "race", "rate": rate, "side": side.label, "period": side.period}
-        notes.add(facts | asdict(laps_of))
+    notes.log(f"{rate}: all sides in turns")
+    for side, timed in zip(sides, _ran(training.time_steps, rate, sides, config, rounds), strict=True):
+        facts = {"kind": "step_times", "rate": rate, "side": side.label, "period": side.period}
+        notes.add(facts | asdict(timed))
 
 
 def _ran(work: Callable[..., Any], rate: str, *job: object) -> Any:
-    """What rank 0 of `WORKERS` says of its work behind links of `rate`."""
-    with (
-        testbed.opened(Network.parse(f"rate={rate}"), WORKERS) as bed,
-        testbed.Ranks(work, WORKERS, *job, backend="gloo", bed=bed) as ranks,
-    ):
-        return ranks.join()[0]
-
-
-def _words(side: Entrant) -> str:
-    return side.how if isinstance(side.how, str) else repr(side.how)
+    """What rank 0 of `WORKERS` returns of its work behind links of `rate`."""
+    network = Network.parse(f"rate={rate}")
+    return testbed.run_ranks(work, WORKERS, *job, timeout=TIMEOUT_S, backend="gloo", network=network)[0]
 
 
 SYSTEM = System(
-    "Say less, less often",
-    "ours: all parts side by side",
-    "compress, cadence",
-    experiment,
-    compression_study.study,
+    "Send less, less often", "ours: all parts side by side", "compress, cadence", experiment, report.study
 )

@@ -5,7 +5,7 @@ table. Networks come from `collective.topology`, times from the simulator.
 
 The paper's claim: on an 8x8 torus all-reduces of real models are 2.3 times as fast as over a ring and 1.56
 times as fast as over a 2D ring; small messages gain on switches too. The experiment has the paper's networks,
-links and sizes, puts every builder that fits beside it, and says how far each is from what the links allow.
+links and sizes, puts every builder that fits beside it, and shows how far each is from what the links allow.
 """
 
 from __future__ import annotations
@@ -15,21 +15,27 @@ from dataclasses import dataclass, replace
 
 from tweed.collective.builder import Builder
 from tweed.collective.chooser import fitting
-from tweed.report.study import Study
-from tweed.simulate import models
-from tweed.systems import multitree_report
-from tweed.systems.base import Line, Notes, System
-from tweed.systems.multitree_measures import (
+from tweed.experiments.notes import Line, Notes
+from tweed.experiments.schedules import (
     ELSEWHERE,
+    LARGE,
     NETWORKS,
+    SIZES,
+    SMALL,
+    TRAINED,
+    Cell,
     bounded,
     built,
     grown,
     network,
     straggled,
     timed,
+    weak,
 )
-from tweed.systems.multitree_times import LARGE, SIZES, SMALL, TRAINED, Cell, weak
+from tweed.report.study import Study
+from tweed.simulate import models
+from tweed.systems import System
+from tweed.systems.reports import multitree as report
 
 #: Builders of the paper that are timed with packets, too.
 PACKETED = ("ring", "ring_2d", "multitree")
@@ -42,7 +48,7 @@ BUILT = ("multitree", "time_expanded")
 
 
 @dataclass(frozen=True, slots=True)
-class Course:
+class Config:
     """How much is measured.
 
     Attributes:
@@ -64,10 +70,10 @@ class Course:
     large: tuple[int, ...]
 
 
-FULL = Course(
+FULL = Config(
     tuple(NETWORKS), tuple(ELSEWHERE), SIZES, (4, 6, 8, 12, 16), tuple(models.MODELS), 20, (8, 16, 32)
 )
-QUICK = Course(("torus 4x4",), ("DGX-1",), (SMALL, LARGE), (4,), (), 2, (4,))
+QUICK = Config(("torus 4x4",), ("DGX-1",), (SMALL, LARGE), (4,), (), 2, (4,))
 
 
 def experiment(notes: Notes, quick: bool) -> None:
@@ -75,22 +81,22 @@ def experiment(notes: Notes, quick: bool) -> None:
 
     Cost: some 10 minutes on one quiet core; quick: seconds.
     """
-    course = QUICK if quick else FULL
-    for name in course.networks:
+    config = QUICK if quick else FULL
+    for name in config.networks:
         bounded(notes, name, LARGE)
         grown(notes, name)
-        _sizes(notes, course, name)
+        _sizes(notes, config, name)
         _gathers(notes, name)
-    for name in course.elsewhere:
+    for name in config.elsewhere:
         bounded(notes, name, LARGE)
         _gathers(notes, name)
-    for side in course.sides:
+    for side in config.sides:
         name = f"torus {side}x{side}"
         for row in (row for row in fitting("all_reduce", network(name)) if row.name in SCALED):
             timed(notes, _fewest(row), Cell(name, "all_reduce", row.name), [weak(name)])
-    for seed in range(course.seeds):
-        straggled(notes, TRAINED if TRAINED in course.networks else course.networks[0], 1 << 21, seed)
-    for side in course.large:
+    for seed in range(config.seeds):
+        straggled(notes, TRAINED if TRAINED in config.networks else config.networks[0], 1 << 21, seed)
+    for side in config.large:
         makers = {row.name for row in fitting("all_gather", network(f"torus {side}x{side}"))}
         for builder in (builder for builder in BUILT if builder in makers):
             built(notes, builder, side)
@@ -100,17 +106,17 @@ def _fewest(row: Builder) -> Builder:
     return replace(row, pieces=row.pieces[:1])
 
 
-def _sizes(notes: Notes, course: Course, name: str) -> None:
+def _sizes(notes: Notes, config: Config, name: str) -> None:
     """Every builder at every size; where models are trained, with the fewest pieces for their layers too."""
     links, layers = network(name), set[int]()
     if name == TRAINED:
-        layers = {layer.numbytes for model in course.models for layer in models.MODELS[model]().layers} - {0}
+        layers = {layer.numbytes for model in config.models for layer in models.MODELS[model]().layers} - {0}
     for row in fitting("all_reduce", links):
         cell = Cell(name, "all_reduce", row.name)
-        timed(notes, row, cell, course.sizes)
-        timed(notes, _fewest(row), cell, sorted(layers - set(course.sizes)))
+        timed(notes, row, cell, config.sizes)
+        timed(notes, _fewest(row), cell, sorted(layers - set(config.sizes)))
         if links.sides and row.name in PACKETED:
-            timed(notes, row, cell._replace(packets=True), sorted({*course.sizes, *layers}))
+            timed(notes, row, cell._replace(packets=True), sorted({*config.sizes, *layers}))
 
 
 def _gathers(notes: Notes, name: str) -> None:
@@ -123,7 +129,7 @@ def study(lines: Sequence[Line]) -> Study:
     lead = (
         "Which schedule for which network: MultiTree, what was there before, what came after, and the bounds."
     )
-    return Study("MultiTree: the schedule fits the network", lead, multitree_report.report(lines))
+    return Study("MultiTree: the schedule fits the network", lead, report.sections(lines))
 
 
 SYSTEM = System(

@@ -2,7 +2,7 @@
 
 Parts: `cadence.Intermittent` (who sends), `compress.Levels` (in which form), `Direct(weight=1/p)`:
 `ofedqit()`. Here 100 virtual clients get one sample each per slot, in one process. Ours on top: a choice of
-(p, L, s, b) for a budget of bytes, from a formula for the regret (`ofedqit_budget`).
+(p, L, s, b) for a budget of bytes, from a formula for the regret (`online_learning.choose`).
 
 The paper's claim: regret grows as the square root of time, as with full traffic; on MNIST 0.9798 running
 accuracy at 4.6 % of the traffic, 0.9536 at 0.46 %, against 0.9862 and 0.9625. Here the stream is
@@ -14,26 +14,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
-from functools import cache
-from typing import Any
+from functools import cache, partial
 
 import torch
 from torch import Tensor
-from torch.optim import SGD, Adam, Optimizer
+from torch.optim import Adam, Optimizer
 
-from tweed.systems.base import Notes, System
-from tweed.systems.ofedqit_budget import choose
-from tweed.systems.ofedqit_online import MakeOptimizer, Split, Told, learn
-from tweed.systems.ofedqit_streams import (
-    Learner,
-    Stream,
-    convolutions,
-    lines,
-    perceptron,
-    pictures,
-    regression,
-)
-from tweed.systems.ofedqit_study import study
+from tweed.data.streams import Learner, Stream, convolutions, lines, perceptron, pictures, regression
+from tweed.experiments.notes import Notes
+from tweed.experiments.online_learning import Decaying, Split, averaged, choose, learn, least_squares
+from tweed.systems import System
+from tweed.systems.reports.ofedqit import study
 
 CLIENTS = 100
 #: Budgets, as shares of OFedAvg's traffic: those of the paper's two points on MNIST, and its successor's.
@@ -47,21 +38,6 @@ LEARNERS: dict[str, tuple[Callable[[], Learner], int, int]] = {
 
 def _adam(params: list[Tensor]) -> Optimizer:
     return Adam(params, lr=1e-3)
-
-
-class Decaying(SGD):
-    """Gradient descent with steps of `first / sqrt(slots so far)`."""
-
-    def __init__(self, params: list[Tensor], first: float, every: int) -> None:
-        super().__init__(params, lr=first)
-        self._first, self._every, self._rounds = first, every, 0
-
-    def step(self, closure: Any = None) -> Any:
-        """One step, smaller than the last."""
-        self._rounds += 1
-        for group in self.param_groups:
-            group["lr"] = self._first / (self._rounds * self._every) ** 0.5
-        return super().step(closure)
 
 
 def experiment(notes: Notes, quick: bool) -> None:
@@ -80,11 +56,6 @@ def _pictures(slots: int, seed: int) -> Stream:
     return pictures(CLIENTS, slots, seed)
 
 
-def _first(learner: Learner, stream: Stream) -> Tensor:
-    """Gradients of the first slot's samples, which the choice of a split looks at."""
-    return learner.gradients(learner.start, stream.x[0], stream.y[0])[1]
-
-
 def _points(notes: Notes, name: str, learner: Learner, slots: int, seed: int) -> None:
     """The paper's points, and ours at the same traffic."""
     stream = _pictures(slots, seed)
@@ -100,7 +71,8 @@ def _points(notes: Notes, name: str, learner: Learner, slots: int, seed: int) ->
     for label, same in (budgets | {"chosen, 1 %": None}).items():
         if not notes.has(kind="point", learner=name, label=label, seed=seed):
             share = HUNDREDTH if same is None else same.share(learner.start.numel())
-            split = choose(share, CLIENTS, _first(learner, stream), slots).split
+            _, gradients = learner.gradients(learner.start, stream.x[0], stream.y[0])  # of the first slot
+            split = choose(share, CLIENTS, gradients, slots).split
             _run(notes, ("point", name, label, seed), learner, stream, split)
 
 
@@ -111,30 +83,12 @@ def _run(
     facts = {"kind": kind, "learner": name, "label": label, "seed": seed}
     if notes.has(**facts):
         return
-    notes.tell(f"{name}, {label}, seed {seed}")
-    told = learn(learner, stream, split, _adam, seed)
-    notes.add(facts | asdict(split) | _figures(told, split, learner.start.numel()))
-
-
-def _figures(told: Told, split: Split, numel: int) -> dict[str, Any]:
-    slots, last = len(told.right), max(1, len(told.right) // 5)
-    formula = told.messages * split.message_bits(numel) / 8
-    full = slots * CLIENTS * 4 * numel
-    return {
-        "slots": slots,
-        "accuracy": sum(told.right) / slots,
-        "last_accuracy": sum(told.right[-last:]) / last,
-        "last_loss": sum(told.losses[-last:]) / last,
-        "traffic": told.sent_bytes / full,
-        "share": split.share(numel),
-        "sent_bytes": told.sent_bytes,
-        "formula_bytes": formula,
-    }
+    notes.log(f"{name}, {label}, seed {seed}")
+    notes.add(facts | asdict(split) | learn(learner, stream, split, _adam, seed).facts(split, CLIENTS))
 
 
 def _ablation(notes: Notes, slots: int) -> None:
-    """All at one budget of bytes: how many pieces, how many levels, how long a round. What they cost, p
-    pays."""
+    """All at one budget: how many pieces, how many levels, how long a round. What they cost, p pays."""
     learner, stream = perceptron(), _pictures(slots, 0)
     numel = learner.start.numel()
     for label, split in _tries(numel):
@@ -165,43 +119,24 @@ def _regret(notes: Notes, slots: int) -> None:
         return
     stream = lines(CLIENTS, slots, NUMEL, seed=0)
     marks = [slots * part // 10 for part in range(1, 11)]
-    best = [_best(stream, mark) for mark in marks]
+    best = [least_squares(stream, mark) for mark in marks]
     for probability, every, levels in ((1.0, 1, None), (0.1, 1, 1), (1.0, 10, 1), (0.1, 10, 1)):
         name = "OFedAvg" if levels is None else f"p={probability:g}, L={every}"
-        notes.tell(f"regret: {name}")
+        notes.log(f"regret: {name}")
         split = Split(probability, every, levels, 4)
-        told = learn(regression(NUMEL), stream, split, _decaying(every))
-        regret = [sum(told.losses[:mark]) - least for mark, least in zip(marks, best, strict=True)]
+        outcome = learn(regression(NUMEL), stream, split, partial(Decaying, first=5.0, every=every))
+        regret = [sum(outcome.losses[:mark]) - least for mark, least in zip(marks, best, strict=True)]
         points = [[mark, value / mark**0.5] for mark, value in zip(marks, regret, strict=True)]
         notes.add({"kind": "regret", "label": name, "points": points})
 
 
-def _decaying(every: int) -> MakeOptimizer:
-    return lambda params: Decaying(params, 5.0, every)
-
-
-def _best(stream: Stream, slots: int) -> float:
-    """The least that the losses of the first slots sum up to, with one model for all."""
-    x, y = stream.x[:slots].reshape(-1, NUMEL).double(), stream.y[:slots].reshape(-1).double()
-    solution = torch.linalg.lstsq(x, y[:, None]).solution[:, 0]
-    return float((x @ solution - y).square().sum()) / 2 / CLIENTS
-
-
 def _exact(notes: Notes) -> None:
     """L=1, p=1 and no quantiser beside OFedAvg written down plainly."""
-    if notes.has(kind="exact"):
-        return
-    stream, learner = lines(CLIENTS, 50, NUMEL, seed=1), regression(NUMEL)
-    ours = learn(learner, stream, Split(), _adam).params
-    params = learner.start.clone()
-    optimizer = _adam([params])
-    for x, y in zip(stream.x, stream.y, strict=True):
-        total = torch.zeros(NUMEL)
-        for gradient in learner.gradients(params, x, y)[1]:
-            total += gradient
-        params.grad = total / CLIENTS
-        optimizer.step()
-    notes.add({"kind": "exact", "equal": bool(torch.equal(ours, params)), "slots": 50})
+    if not notes.has(kind="exact"):
+        stream, learner = lines(CLIENTS, 50, NUMEL, seed=1), regression(NUMEL)
+        ours = learn(learner, stream, Split(), _adam).params
+        equal = bool(torch.equal(ours, averaged(learner, stream, _adam)))
+        notes.add({"kind": "exact", "equal": equal, "slots": 50})
 
 
 SYSTEM = System(

@@ -1,8 +1,8 @@
-"""Ordered gradient (Chen, Blum, Sadler, SPAWC 2020): only the most informative workers talk.
+"""Ordered gradient (Chen, Blum, Sadler, SPAWC 2020): only the most informative workers send.
 
-Parts: `cadence.Ordered` and `Referee` (timers, two tests, silence as knowledge), walked by `attach.ordered`
-over a server, and by `simulate.ordered` under a virtual clock. Ours on top: the stop message says how long
-the longest may be that is left out, which keeps the error bound whatever clocks do; and a timer that ends.
+Parts: `cadence.Ordered` and `Referee` (timers, two tests, silence as knowledge), run by `attach.ordered`
+over a server, and by `simulate.ordered` under a virtual clock. Ours on top: the stop message has the largest
+norm that may be withheld, which keeps the error bound whatever clocks do; and a timer that ends.
 
 The paper's claim: gradient descent's order of convergence with fewer messages, and in some cases far fewer
 than the best methods before. The paper's problems are not public: these are made in the style of LAG's. The
@@ -12,65 +12,27 @@ gradients, disturbed channels and live ranks, and counts the waiting.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
 
 from tweed.cadence import Moves, Ordered, Referee
 from tweed.collective import Server
+from tweed.data.problems import PROBLEMS, Problem, linear, network, robust
+from tweed.experiments import descent
+from tweed.experiments.descent import AIRS, IDEAL, SHARED, Method, Options, broken, descend, methods
+from tweed.experiments.notes import Notes
 from tweed.recipes import every_step, lag
-from tweed.simulate.ordered import Air
 from tweed.strategy import Strategy
-from tweed.systems.base import Notes, System
-from tweed.systems.ordered_descent import Everybody, InOrder, Lag, Method, Options, descend
-from tweed.systems.ordered_live import Task, train
-from tweed.systems.ordered_problems import Problem, linear, logistic, network, robust
-from tweed.systems.ordered_study import study
+from tweed.systems import System
+from tweed.systems.reports.ordered_gradient import study
 from tweed.testbed import Network, run_ranks
 
 GOAL, LIMIT = 1e-8, 20_000
 SEEDS = range(5)
 
-#: By name: the problem of a seed.
-PROBLEMS: dict[str, Callable[[int], Problem]] = {
-    "linear, 1.69^m, M=9": lambda seed: linear(9, 1.69, seed),
-    "linear, 1.69^m, M=18": lambda seed: linear(18, 1.69, seed),
-    "linear, 1.3^m, M=9": lambda seed: linear(9, 1.3, seed),
-    "linear, 1.3^m, M=18": lambda seed: linear(18, 1.3, seed),
-    "linear, 1.1^m, M=20": lambda seed: linear(20, 1.1, seed),
-    "linear, 1.1^m, M=40": lambda seed: linear(40, 1.1, seed),
-    "linear, equal, M=20": lambda seed: linear(20, 1.0, seed),
-    "logistic, 1.3^m, M=18": lambda seed: logistic(18, 1.3, seed, penalty=0.1),
-    "logistic, equal, M=18": lambda seed: logistic(18, 1.0, seed, penalty=0.1),
-}
-REFEREES: dict[str, Callable[[float], Referee]] = {
-    "history": lambda rate: Referee(history=Moves(rate)),
-    "history, last heard": lambda rate: Referee(history=Moves(rate), silence=False),
-    "share 0.9": lambda rate: Referee(share=0.9),
-    "share 0.3": lambda rate: Referee(share=0.3),
-}
-IDEAL = Air()
-#: A channel on which a message takes a millisecond.
-SHARED = Air(send_s=1e-3, latency_s=1e-4)
 COMPUTE_S = 1e-3
-
-
-def _methods(problem: Problem, air: Air = IDEAL, window_s: float = 0.05) -> Iterator[tuple[str, Method]]:
-    yield "GD", Everybody(air)
-    yield "LAG-WK", Lag(problem.rate, problem.ranks, air)
-    for name, make in REFEREES.items():
-        yield name, _in_order(problem, make(problem.rate), air, window_s)
-
-
-def _in_order(problem: Problem, referee: Referee, air: Air, window_s: float = 0.05) -> InOrder:
-    late_s = 2 * air.latency_s + air.send_s
-    return InOrder(Ordered(replace(referee, late_s=late_s), window_s), problem.ranks, air)
-
-
-def _broken(method: Method) -> dict[str, int]:
-    names = ("out_of_order", "over", "beyond_lag", "collisions")
-    return {name: getattr(method, name) for name in names} if isinstance(method, InOrder) else {}
 
 
 def experiment(notes: Notes, quick: bool) -> None:
@@ -88,13 +50,13 @@ def experiment(notes: Notes, quick: bool) -> None:
 def _uploads(notes: Notes, name: str, seed: int, make: Callable[[int], Problem]) -> None:
     if notes.has(kind="uploads", problem=name, seed=seed, method="share 0.3"):
         return
-    notes.tell(f"messages to {GOAL:g}: {name}, seed {seed}")
+    notes.log(f"messages to {GOAL:g}: {name}, seed {seed}")
     problem = make(seed)
-    for label, method in _methods(problem):
-        way = descend(problem, method, GOAL, LIMIT)
+    for label, method in methods(problem):
+        found = descend(problem, method, GOAL, LIMIT)
         facts = {"kind": "uploads", "problem": name, "seed": seed, "method": label}
-        facts |= {"uploads": way.uploads, "iterations": way.iterations, "gap": problem.gap(way.x)}
-        notes.add(facts | _broken(method))
+        facts |= {"uploads": found.uploads, "iterations": found.iterations, "gap": problem.gap(found.x)}
+        notes.add(facts | broken(method))
 
 
 def _exactness(notes: Notes) -> None:
@@ -102,8 +64,8 @@ def _exactness(notes: Notes) -> None:
         return
     problem = linear(9, 1.3)
     nothing = Referee(history=Moves(problem.rate, share=0.0))
-    ours = descend(problem, _in_order(problem, nothing, IDEAL), 0.0, 200)
-    theirs = descend(problem, Everybody(IDEAL), 0.0, 200)
+    ours = descend(problem, descent.in_order(problem, nothing, IDEAL), 0.0, 200)
+    theirs = descend(problem, descent.All(IDEAL), 0.0, 200)
     notes.add({"kind": "exact", "equal": bool(np.array_equal(ours.x, theirs.x)), "iterations": 200})
 
 
@@ -112,26 +74,17 @@ def _slope(notes: Notes, iterations: int) -> None:
     if notes.has(kind="slope", method="share 0.3"):
         return
     problem = robust(18, 1.3)
-    for label, method in _methods(problem):
-        notes.tell(f"robust regression: {label}")
-        way = descend(problem, method, 0.0, iterations, Options(keep=True))
-        least = np.minimum.accumulate(way.gaps)
+    for label, method in methods(problem):
+        notes.log(f"robust regression: {label}")
+        found = descend(problem, method, 0.0, iterations, Options(keep=True))
+        least = np.minimum.accumulate(found.gaps)
         at = np.unique(np.geomspace(10, iterations, 40).astype(int)) - 1
         fitted = np.polyfit(np.log(at + 1), np.log(np.maximum(least[at], 1e-300)), 1)[0]
         points = [[int(place) + 1, float(least[place])] for place in at]
         facts = {"kind": "slope", "method": label, "slope": float(fitted), "points": points}
-        notes.add(facts | {"uploads": way.uploads} | _broken(method))
+        notes.add(facts | {"uploads": found.uploads} | broken(method))
 
 
-#: Disturbances, by name.
-AIRS = {
-    "one channel": SHARED,
-    "timers up to 10 ms late": replace(SHARED, skew_s=tuple(rank % 5 * 0.0025 for rank in range(20))),
-    "slots of 0.1 ms, collisions": replace(SHARED, slot_s=1e-4),
-    "slots and late timers": replace(
-        SHARED, slot_s=1e-4, skew_s=tuple(rank % 5 * 0.0025 for rank in range(20))
-    ),
-}
 WINDOWS_S = (0.005, 0.02, 0.08, 0.32)
 
 
@@ -142,18 +95,21 @@ def _channels(notes: Notes, quick: bool) -> None:
         return
     problem = PROBLEMS[name](0)
     options = Options(compute_s=COMPUTE_S)
-    plain: list[tuple[str, Method]] = [("GD", Everybody(SHARED)), ("LAG-WK", Lag(problem.rate, 20, SHARED))]
+    plain: list[tuple[str, Method]] = [
+        ("GD", descent.All(SHARED)),
+        ("LAG-WK", descent.Lag(problem.rate, 20, SHARED)),
+    ]
     tried = [("one channel", 0.0, label, method) for label, method in plain]
     for where, air in AIRS.items():
         windows = (0.02,) if quick else WINDOWS_S
         for window_s in windows:
             referee = Referee(share=0.9)
-            tried.append((where, window_s, "share 0.9", _in_order(problem, referee, air, window_s)))
+            tried.append((where, window_s, "share 0.9", descent.in_order(problem, referee, air, window_s)))
     for where, window_s, label, method in tried:
-        way = descend(problem, method, GOAL, LIMIT, options)
+        found = descend(problem, method, GOAL, LIMIT, options)
         facts = {"kind": "channel", "where": where, "window_s": window_s, "method": label, "problem": name}
-        facts |= {"uploads": way.uploads, "iterations": way.iterations, "seconds": way.seconds}
-        notes.add(facts | _broken(method))
+        facts |= {"uploads": found.uploads, "iterations": found.iterations, "seconds": found.seconds}
+        notes.add(facts | broken(method))
     notes.add({"kind": "channel", "done": True})
 
 
@@ -179,29 +135,29 @@ def _network(notes: Notes, iterations: int) -> None:
     for name, (label, options) in VARIANTS.items():
         if notes.has(kind="network", variant=name):
             continue
-        notes.tell(f"network on the digits: {name}")
+        notes.log(f"network on the digits: {name}")
         problem = network(ranks=10, batch=32, lr=0.3 * (1 - options.momentum))
-        method = dict(_methods(problem))[label]
-        way = descend(problem, method, 0.0, iterations, options)
-        first = descend(problem, dict(_methods(problem))[label], 1 - ACCURATE, iterations, options)
+        method = dict(methods(problem))[label]
+        found = descend(problem, method, 0.0, iterations, options)
+        first = descend(problem, dict(methods(problem))[label], 1 - ACCURATE, iterations, options)
         facts = {"kind": "network", "variant": name, "bits": options.bits or 32, "iterations": iterations}
-        facts |= {"uploads": way.uploads, "accuracy": 1 - problem.gap(way.x)}
+        facts |= {"uploads": found.uploads, "accuracy": 1 - problem.gap(found.x)}
         facts |= {"first_uploads": first.uploads, "first_iterations": first.iterations}
-        notes.add(facts | _broken(method))
+        notes.add(facts | broken(method))
 
 
 SLOW = "rate=10mbit,rtt=10ms"
-TASK = Task()
+LIVE = descent.Live()
 
 
 def _sides() -> dict[str, tuple[int, Strategy]]:
     """Ranks and strategy by name; a server is a rank of its own."""
-    share, history = Referee(share=0.9), Referee(history=Moves(TASK.lr))
+    share, history = Referee(share=0.9), Referee(history=Moves(LIVE.lr))
     return {
         "server, all": (5, Strategy(collective=Server(0))),
         "server, share 0.9": (5, Strategy(cadence=Ordered(share, 0.02), collective=Server(0))),
         "server, history": (5, Strategy(cadence=Ordered(history, 0.02), collective=Server(0))),
-        "no server, LAG-WK": (4, lag(TASK.lr, 4)),
+        "no server, LAG-WK": (4, lag(LIVE.lr, 4)),
         "no server, all": (4, every_step()),
     }
 
@@ -212,16 +168,18 @@ def _live(notes: Notes, quick: bool) -> None:
         for label, (ranks, strategy) in list(_sides().items())[: 2 if quick else None]:
             if notes.has(kind="live", place=place, side=label):
                 continue
-            notes.tell(f"live, {place}: {label}")
-            task = replace(TASK, steps=10) if quick else TASK
-            seen = run_ranks(train, ranks, strategy, task, backend="tweed", network=links, timeout=300)[0]
+            notes.log(f"live, {place}: {label}")
+            live = replace(LIVE, steps=10) if quick else LIVE
+            seen = run_ranks(
+                descent.train, ranks, strategy, live, backend="tweed", network=links, timeout=300
+            )[0]
             notes.add(
-                {"kind": "live", "place": place, "side": label, "steps": task.steps, "workers": 4} | seen
+                {"kind": "live", "place": place, "side": label, "steps": live.steps, "workers": 4} | seen
             )
 
 
 SYSTEM = System(
-    "Ordered gradient: only the most informative workers talk",
+    "Ordered gradient: only the most informative workers send",
     "Chen, Blum, Sadler, SPAWC 2020",
     "ordered_gradient()",
     experiment,

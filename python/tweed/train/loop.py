@@ -11,23 +11,19 @@ from typing import Any
 import numpy as np
 import torch
 import torch.distributed as dist
-import torch.nn.functional as F
 from torch import Tensor
 
-from tweed.data import Arrays, Partition, Split, deal, load
 from tweed.testbed import sent_bytes
 from tweed.train import checkpoint
-from tweed.train.batches import Batches
 from tweed.train.meter import Meter
 from tweed.train.settings import Settings
+from tweed.train.shard import Shard, optimizer_step, set_lr
 from tweed.train.sides import crossed, maker
-from tweed.train.tasks import row, task
-from tweed.train.tasks.base import targets
+from tweed.train.tasks import row
 
 #: Evaluations and checkpoints per side, and steps between two at most. Figures come ten times as often.
 STOPS = 8
 APART = 500
-_CHUNK = 250  # test samples at once
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,12 +91,10 @@ class Worker:
     def __init__(self, settings: Settings, label: str, folder: Path, tell: Tell) -> None:
         self._settings, self._label, self._folder, self._tell = settings, label, folder, tell
         self._rank, self._size = dist.get_rank(), dist.get_world_size()
-        self._task = task(settings.task)
-        self._arrays = load(row(settings.task).data)
-        self._batches = self._deal(self._arrays)
+        self._shard = self._deal()
         _seed_all(settings.seed)
-        self.model = self._task.model(self._arrays)
-        self._optimizer = self._task.optimizer(self.model.parameters(), settings.lr)
+        self.model = self._shard.model()
+        self._optimizer = self._shard.task.optimizer(self.model.parameters(), settings.lr)
         self._meter = Meter()
         with self._meter.training():
             self._side = maker(label, settings)(self.model, self._optimizer)
@@ -110,13 +104,11 @@ class Worker:
         self._losses: list[Tensor] = []
         self._told_s = 0.0
 
-    def _deal(self, arrays: Arrays) -> Batches:
-        settings = self._settings
-        hands = deal(arrays.labels, settings.workers, Partition.parse(settings.partition), settings.seed)
-        server = settings.server
+    def _deal(self) -> Shard:
+        settings, server = self._settings, self._settings.server
         worker = self._rank - (server is not None and server < self._rank)
-        hand = hands[min(worker, settings.workers - 1)]  # the server's own, which it does not look at
-        return Batches(hand, settings.batch_size, settings.seed, worker)
+        of = (worker, settings.workers, settings.partition, settings.seed)
+        return Shard(settings.task, settings.batch_size, *of)
 
     def run(self) -> None:
         """Trains to the end, from the last checkpoint if there is one."""
@@ -139,20 +131,14 @@ class Worker:
                 self._report({})
 
     def _train_step(self) -> None:
-        for group in self._optimizer.param_groups:
-            group["lr"] = self._settings.lr_at(self._step)
-        if not self._side.serves:
-            self._learn()
-        self._optimizer.step()
-        self._optimizer.zero_grad()
+        set_lr(self._optimizer, self._settings.lr_at(self._step))
+        loss = optimizer_step(self._optimizer, None if self._side.serves else self._loss)
+        if loss is not None:
+            self._losses.append(loss)
         self._step += 1
 
-    def _learn(self) -> None:
-        picked = self._batches.at(self._step)
-        x, y = self._task.inputs(self._arrays.train.x[picked]), targets(self._arrays.train.y[picked])
-        loss = F.cross_entropy(self._side.module(x), y)
-        loss.backward()  # type: ignore[no-untyped-call]
-        self._losses.append(loss.detach())
+    def _loss(self) -> Tensor:
+        return self._shard.loss(self._side.module, self._shard.batch(self._step))
 
     def _report(self, scores: dict[str, float]) -> None:
         spent, seconds = self._meter.spent, self._meter.seconds
@@ -193,26 +179,13 @@ class Worker:
         sums: list[float] = total.tolist()
         return sums
 
-    @torch.no_grad()
     def _evaluate(self, count: int) -> dict[str, float]:
         """Test loss and accuracy of the first `count` test samples, of which each rank takes its share."""
-        test = self._arrays.test
-        mine = range(self._rank * _CHUNK, min(count, len(test)), self._size * _CHUNK)
-        sums = torch.zeros(3, dtype=torch.float64)
         self.model.eval()
-        for start in mine:
-            end = min(start + _CHUNK, count)
-            sums += self._score(Split(test.x[start:end], test.y[start:end]))
+        sums = self._shard.scores(self.model, count, self._rank, self._size)
         self.model.train()
         dist.all_reduce(sums)
         return {"test_loss": float(sums[0] / sums[2]), "accuracy": float(sums[1] / sums[2])}
-
-    def _score(self, part: Split) -> Tensor:
-        """Sum of losses, number of right predictions, number of predictions."""
-        scores, y = self.model(self._task.inputs(part.x)), targets(part.y)
-        loss = F.cross_entropy(scores, y, reduction="sum").double()
-        right = (scores.argmax(1) == y).sum().double()
-        return torch.stack([loss, right, torch.tensor(float(y.numel()), dtype=torch.float64)])
 
     def _state(self) -> dict[str, Any]:
         return {

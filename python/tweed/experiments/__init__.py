@@ -1,0 +1,17 @@
+"""The harness for comparisons, which `tweed.systems` and `bench` share.
+
+benchmark           inside a rank: contenders take turns at the same work, in rounds
+exchange_benchmark  an exchange over a network beside others, with recorded gradients
+training            inside a rank: a task trained by a strategy or a peer; time per step of many, in turns
+training_runs       whole runs of `tweed train`
+simulated_training  trainings by virtual workers: no network and no clock
+online_learning     many clients that learn from a stream, a sample each
+descent             gradient descent in which ranks are silent now and then, simulated and live
+schedules           schedules on networks: times, bounds, growth
+encoding            what compression takes on this machine
+notes               what was measured, a line each, in a folder
+
+`experiments` measures; what is made of the lines is in `tweed.report.comparison` and in `tweed.systems`.
+"""
+
+from __future__ import annotations

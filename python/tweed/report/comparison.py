@@ -1,0 +1,162 @@
+"""Parts of a report that many experiments have, from the lines of their notes. Pure."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterable, Sequence
+
+from tweed.experiments.notes import Line, differences, find, mean, values, where
+from tweed.report import charts
+from tweed.report.plots import svg
+from tweed.report.study import Plot, Section, Table
+
+#: A goal, what was measured, and whether it was met; None: it was not measured, or is not judged.
+Goal = tuple[str, str, bool | None]
+
+
+def goals(found: Iterable[Goal], head: str = "goal") -> Table:
+    """A row per goal: what was wanted, what came out, met or not; a dash where nothing was measured."""
+    words = {True: "met", False: "missed", None: "–"}
+    return Table("", [head, "measured", ""], [[goal, what, words[met]] for goal, what, met in found])
+
+
+def missing(goal: str) -> Goal:
+    """A goal for which nothing was measured."""
+    return goal, "–", None
+
+
+def of_points(goal: str, points: Sequence[float], least: float) -> Goal:
+    """Whether differences in points, one per seed, are at least so many in the mean."""
+    if not points:
+        return missing(goal)
+    found = statistics.fmean(points)
+    return goal, f"{found:+.2f} points over {len(points)} seeds", found >= least
+
+
+def spread(found: Sequence[float], digits: int = 2, more: str = "") -> str:
+    """Mean and half of the range, for people."""
+    return f"{statistics.fmean(found):.{digits}f} (± {(max(found) - min(found)) / 2:.{digits}f}{more})"
+
+
+def share(lines: Sequence[Line], key: str) -> str:
+    """The mean of a share under a key in percent, for people."""
+    found = mean(lines, key)
+    return "–" if found is None else f"{found:.2%}"
+
+
+def quantile(values: Sequence[float], share: float) -> float:
+    """The smallest value that at least `share` of all do not exceed; of few values, the largest."""
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, max(0, -(-round(share * 10**6) * len(ordered) // 10**6) - 1))]
+
+
+def speed(line: Line) -> float | None:
+    """Samples per second of a side, by its mean step: what training gets done. None if it made no step."""
+    return line["samples"] / statistics.fmean(line["steps_s"]) if line["steps_s"] else None
+
+
+def number(value: float | None) -> str:
+    """A figure with three digits, for people."""
+    if value is None:
+        return "–"
+    if value >= 100:
+        return f"{value:,.0f}"
+    return f"{value:.1f}" if value >= 10 else f"{value:.2f}" if value >= 1 else f"{value:.3g}"
+
+
+def times(part: float | None, whole: float | None) -> str:
+    """How often `whole` goes into `part`, for people."""
+    return "–" if part is None or not whole else f"{number(part / whole)}×"
+
+
+def speeds(lines: Sequence[Line], places: Sequence[str], sides: Sequence[str]) -> Table:
+    """Samples per second per place and side; the first side's factor over each of the others follows."""
+    ours, *others = sides
+    rows = []
+    for place in places:
+        found = {side: find(lines, place=place, side=side) for side in sides}
+        rates = {side: None if line is None else speed(line) for side, line in found.items()}
+        cells = [_rate(found[side], rates[side]) for side in sides]
+        rows.append([place, *cells, *(times(rates[ours], rates[side]) for side in others)])
+    head = ["", *sides, *(f"{ours} / {side}" for side in others)]
+    return Table("Samples per second, and the factor", head, rows)
+
+
+def _rate(line: Line | None, rate: float | None) -> str:
+    if line is None:
+        return "–"
+    cut = f" ({len(line['steps_s'])} steps)" if len(line["steps_s"]) < 5 else ""
+    return f"{number(rate)}{cut}" if line["failed"] is None else "failed"
+
+
+def tails(lines: Sequence[Line], places: Sequence[str], sides: Sequence[str]) -> Table:
+    """Step times per place and side: median, 99th percentile and their ratio."""
+    rows = []
+    for place in places:
+        found = [find(lines, place=place, side=side) for side in sides]
+        rows.append([place, *(_tail(line) for line in found)])
+    return Table("Step time: median / 99th percentile in seconds (ratio)", ["", *sides], rows)
+
+
+def _tail(line: Line | None) -> str:
+    if line is None or not line["steps_s"]:
+        return "–"
+    half, most = statistics.median(line["steps_s"]), quantile(line["steps_s"], 0.99)
+    return f"{number(half)} / {number(most)} ({most / half:.2f})"
+
+
+def exchanges(lines: Sequence[Line], places: Sequence[str], side: str) -> Table:
+    """Of one side: what an exchange took, what the link alone would take, and what share arrived."""
+    rows = []
+    for place in places:
+        line = find(lines, place=place, side=side)
+        if line is None or not line["sync_s"]:
+            continue
+        took = statistics.median(line["sync_s"])
+        sent = line["contributed_bytes"]
+        share = f"{1 - line['lost_bytes'] / sent:.2%}" if sent else "all"
+        bound = line["bound_s"]
+        rows.append([place, number(took), number(bound), number(took - bound), share])
+    head = ["", "exchange (s)", "link bound (s)", "lost against it (s)", "delivered"]
+    return Table(f"{side}: an exchange beside the link's bound", head, rows)
+
+
+def failures(lines: Sequence[Line]) -> list[str]:
+    """A sentence for each network at which a side failed."""
+    return [
+        f"{line['side']} failed at {line['place']}: {line['failed']}" for line in lines if line.get("failed")
+    ]
+
+
+def learned(lines: Sequence[Line]) -> Section:
+    """Accuracy of each variant beside the first one, per task, over seeds.
+
+    Args:
+      lines: of kind "training_run"; of each task the first variant is what the others are compared with.
+    """
+    rows, dots = [], {}
+    for task in values(lines, "task"):
+        base, *others = values(where(lines, task=task), "variant")
+        first = where(lines, task=task, variant=base)
+        rows.append([task, base, *_learned(first), "–", share(first, "lost")])
+        for variant in others:
+            mine = where(lines, task=task, variant=variant)
+            dots[f"{task}: {variant}"] = apart = differences(mine, first)
+            rows.append([task, variant, *_learned(mine), with_range(apart), share(mine, "lost")])
+    head = ["task", "variant", "seeds", "accuracy", "difference in points", "lost"]
+    plots = []
+    if dots:
+        figure = charts.differences(dots, "accuracy against reliable training, points (bar: mean)", 0.5)
+        title = "Final accuracy against the reliable run of the same seed"
+        plots.append(Plot("accuracy", title, svg(figure)))
+    return Section("What is learned", plots=plots, tables=[Table("Final accuracy", head, rows)])
+
+
+def _learned(lines: Sequence[Line]) -> list[str]:
+    reached = [line["accuracy"] for line in lines]
+    return [str(len(lines)), f"{statistics.fmean(reached):.2%} (± {50 * (max(reached) - min(reached)):.2f})"]
+
+
+def with_range(points: Sequence[float]) -> str:
+    """Mean, least and most of differences in points, for people."""
+    return f"{statistics.fmean(points):+.2f} ({min(points):+.2f} to {max(points):+.2f})" if points else "–"

@@ -1,0 +1,316 @@
+"""Goals, tables and plots of the comparison of compressors, memories and cadences. Pure.
+
+Time to accuracy. The target is the mean over seeds of what DDP reaches in the end, less `TOLERANCE`. A side
+has reached it at its first evaluation with at least that. The steps that this takes come from whole trainings
+over one rate, the seconds per step from timing all sides in turns at each; their product is the time. Where
+models differ by design, the seconds that making them one takes are added.
+"""
+
+from __future__ import annotations
+
+import operator
+import statistics
+from collections.abc import Iterator, Sequence
+
+from tweed.experiments import notes
+from tweed.experiments.notes import Line, differences, find, values, where
+from tweed.report import charts
+from tweed.report.comparison import Goal, goals, missing, number, times, with_range
+from tweed.report.plots import svg
+from tweed.report.study import Plot, Section, Study, Table
+
+ALONE, DDP, DILOCO = "computing alone", "DDP on Gloo", "DiLoCo"
+PEERS = (DDP, "DDP, PowerSGD", DILOCO)
+#: Parts added one at a time.
+EVERY, LOCAL, FEW = "every step", "local 8", "local 8, top-k 10 %"
+FED = f"{FEW}, memory"
+SIGNED = f"{LOCAL}, sign, memory"
+LADDER = (EVERY, LOCAL, SIGNED)
+#: The side that tries compression and turns it off.
+OFF = "every step, auto"
+#: In points of accuracy: about twice what seeds differ by.
+TOLERANCE = 0.5
+SEARCH_SEED = 100
+#: The seed that trains over other links too.
+SEEN = 0
+WORDS = {"10mbit": "10 Mbit/s", "100mbit": "100 Mbit/s", "1gbit": "1 Gbit/s"}
+
+
+def best_lr(lines: Sequence[Line], side: str, otherwise: float) -> float:
+    """The learning rate that reached most in the search; `otherwise` if there was none."""
+    tried = where(lines, kind="search", side=side)
+    return notes.best_lr(tried) if tried else otherwise
+
+
+def trainings(lines: Sequence[Line], side: str, rate: str | None = None) -> list[Line]:
+    """Whole trainings of a side, one per seed: over `rate`, or over that which most were over."""
+    found = where(lines, kind="training", side=side)
+    rate = rate or statistics.mode(line["rate"] for line in found) if found else None
+    return where(found, rate=rate)
+
+
+def target(lines: Sequence[Line]) -> float | None:
+    """The accuracy that counts as reached: what DDP reaches with every seed. None before DDP has trained."""
+    return min((float(line["curve"][-1][2]) for line in trainings(lines, DDP)), default=None)
+
+
+def steps_to(training: Line, accuracy: float) -> int | None:
+    """Steps before the first evaluation with so much accuracy; None if there is none."""
+    return next((int(steps) for steps, _, got in training["curve"] if got >= accuracy), None)
+
+
+def step_s(lines: Sequence[Line], side: str, rate: str) -> float | None:
+    """Seconds per step: the median over rounds. None if they were not timed."""
+    line = find(lines, kind="step_times", side=side, rate=rate)
+    if line is None:
+        return None
+    return float(statistics.median(map(operator.truediv, line["seconds"], line["steps"])))
+
+
+def possible(lines: Sequence[Line], rate: str) -> float | None:
+    """DDP's time per step over that of computing alone: what could be gained at most with as many steps."""
+    whole, alone = step_s(lines, DDP, rate), step_s(lines, ALONE, rate)
+    return None if whole is None or alone is None else whole / alone
+
+
+def time_to(lines: Sequence[Line], side: str, rate: str) -> float | None:
+    """Seconds of training to the target: the mean over seeds. None if a seed did not reach it."""
+    goal, each_s = target(lines), step_s(lines, side, rate)
+    if goal is None or each_s is None:
+        return None
+    steps = [steps_to(line, goal) for line in trainings(lines, side)]
+    reached = [count for count in steps if count is not None]
+    if not reached or len(reached) < len(steps):
+        return None
+    timed = find(lines, kind="step_times", side=side, rate=rate)
+    assert timed is not None  # `each_s` is of it
+    return statistics.fmean(reached) * each_s + float(timed["finish_s"])
+
+
+def gain(lines: Sequence[Line], side: str, rate: str) -> float | None:
+    """How many times sooner than DDP a side reaches the target."""
+    theirs, ours = time_to(lines, DDP, rate), time_to(lines, side, rate)
+    return None if theirs is None or ours is None else theirs / ours
+
+
+def study(lines: Sequence[Line]) -> Study:
+    """The report of the notes' lines."""
+    rates = [rate for rate in WORDS if find(lines, kind="step_times", rate=rate)]
+    parts = [Section("Goals", tables=[goals(_verdicts(lines, rates))])]
+    if rates:
+        parts += [_times(lines, rates), _parts(lines, rates)]
+    if any(line["kind"] == "training" for line in lines):
+        parts += [_accuracies(lines), _bytes(lines, rates)]
+    parts += [_checked(lines), Section("To keep in mind", words=[*_words(lines)])]
+    lead = "Four workers on slow links: compressors, memories and cadences beside DDP on Gloo."
+    return Study("Send less, less often", lead, parts)
+
+
+def _sides(lines: Sequence[Line]) -> list[str]:
+    return values(where(lines, kind="training"), "side")
+
+
+def best(lines: Sequence[Line], rate: str) -> str | None:
+    """The side of ours that reaches the target first."""
+    seconds = {side: time_to(lines, side, rate) for side in _sides(lines) if side not in PEERS}
+    reached = {side: time for side, time in seconds.items() if time is not None}
+    return min(reached, key=lambda side: reached[side]) if reached else None
+
+
+def _verdicts(lines: Sequence[Line], rates: Sequence[str]) -> Iterator[Goal]:
+    for rate in rates:
+        side, most = best(lines, rate), possible(lines, rate)
+        got = None if side is None else gain(lines, side, rate)
+        goal = f"{WORDS[rate]}: the best at least 0.7 of the possible gain"
+        if got is None or most is None:
+            yield missing(goal)
+            continue
+        yield goal, f"{got / most:.2f} ({side}: {got:.1f}× of {most:.1f}× possible)", got / most >= 0.7
+        if rate == "10mbit":
+            yield "10 Mbit/s: at least 10× DDP on Gloo", f"{got:.1f}× ({side})", got >= 10
+    for side in dict.fromkeys(filter(None, (best(lines, rate) for rate in rates))):
+        apart = _apart(lines, side)
+        points = statistics.fmean(apart)
+        goal = f"{side}: final accuracy not below DDP's by more than {TOLERANCE} points"
+        yield goal, f"{points:+.2f} over {len(apart)} seeds", points >= -TOLERANCE
+    yield from _harm(lines)
+    yield from _formulas(lines)
+
+
+def _harm(lines: Sequence[Line]) -> Iterator[Goal]:
+    """Compression that was turned off beside none, round by round."""
+    off = find(lines, kind="step_times", side=OFF)
+    plain = None if off is None else find(lines, kind="step_times", side=EVERY, rate=off["rate"])
+    if off is None or plain is None:
+        return
+    mine, theirs = (map(operator.truediv, line["seconds"], line["steps"]) for line in (off, plain))
+    ratios = [ours / other for ours, other in zip(mine, theirs, strict=True)]
+    ratio = statistics.median(ratios)
+    what = f"{ratio:.3f}× of {len(ratios)} pairs of rounds; it took {off['chosen']}"
+    yield "where auto turns compression off: within 2 % of the plain run", what, ratio <= 1.02
+
+
+def _formulas(lines: Sequence[Line]) -> Iterator[Goal]:
+    """Bytes packed against the compressors' formulas: the side that is furthest off."""
+    apart = {
+        line["side"]: line["packed_bytes"] / line["formula_bytes"] - 1
+        for line in where(lines, kind="training")
+        if line.get("formula_bytes")
+    }
+    if apart:
+        worst = max(apart, key=lambda side: abs(apart[side]))
+        what = f"{apart[worst]:+.2%} ({worst}), of {len(apart)} sides"
+        yield "bytes as the compressor's formula gives, within 1 %", what, abs(apart[worst]) <= 0.01
+
+
+def _times(lines: Sequence[Line], rates: Sequence[str]) -> Section:
+    goal = target(lines)
+    head = ["", "steps to it"]
+    head += [f"{WORDS[rate]}: {what}" for rate in rates for what in ("ms/step", "time (s)", "sooner")]
+    rows = []
+    for side in [*_sides(lines), ALONE]:
+        cells = [_steps(lines, side, goal)]
+        for rate in rates:
+            each_s, got = step_s(lines, side, rate), gain(lines, side, rate)
+            cells += [number(None if each_s is None else 1000 * each_s)]
+            cells += [number(time_to(lines, side, rate)), "–" if got is None else f"{got:.2f}×"]
+        rows.append([side, *cells])
+    words = [
+        *([f"The target is {goal:.2%}: what DDP ends with at its worst seed."] if goal else []),
+        *(f"{WORDS[rate]}: possible gain {number(possible(lines, rate))}×." for rate in rates),
+    ]
+    plots = [Plot("time", "Accuracy over time at the slowest rate, seed 0", _curves(lines, rates[0]))]
+    return Section("Time to DDP's accuracy", words, plots, [Table("", head, rows)])
+
+
+def _steps(lines: Sequence[Line], side: str, goal: float | None) -> str:
+    if goal is None or side == ALONE:
+        return "–"
+    found = [steps_to(line, goal) for line in trainings(lines, side)]
+    reached = [steps for steps in found if steps is not None]
+    missed = f" ({len(reached)} of {len(found)} seeds)" if len(reached) < len(found) else ""
+    return (f"{statistics.fmean(reached):.0f}" if reached else "never") + missed
+
+
+def _curves(lines: Sequence[Line], rate: str) -> str:
+    curves = {}
+    for side in _featured(lines):
+        each_s, first = step_s(lines, side, rate), trainings(lines, side)[:1]
+        if each_s is not None and first:
+            points = [(steps * each_s, 100 * accuracy) for steps, _, accuracy in first[0]["curve"]]
+            curves[side] = points
+    return svg(charts.over_time(curves, ("training time (s)", "test accuracy (%)")))
+
+
+def _featured(lines: Sequence[Line]) -> list[str]:
+    """As many sides as a plot can show: the best at each rate, the peers, and steps on the way."""
+    first = [best(lines, rate) for rate in WORDS]
+    wanted = dict.fromkeys([*filter(None, first), *PEERS, *LADDER])
+    return [side for side in wanted if side in _sides(lines)][: len(charts.SIDES)]
+
+
+def _parts(lines: Sequence[Line], rates: Sequence[str]) -> Section:
+    rows, before = [], DDP
+    for side in LADDER:
+        cells = []
+        for rate in rates:
+            each_s = step_s(lines, side, rate)
+            cells += [times(step_s(lines, one, rate), each_s) for one in (before, DDP)]
+        rows.append([side, _reached(lines, side), *cells])
+        before = side
+    head = ["", "accuracy"]
+    head += [f"{WORDS[rate]}: {what}" for rate in rates for what in ("this part", "all so far")]
+    words = ["One part is added per row. Factors are of the time per step; what it costs stands before them."]
+    return Section("Which part brought what", words, tables=[Table("", head, rows)])
+
+
+def _reached(lines: Sequence[Line], side: str) -> str:
+    found = [line["curve"][-1][2] for line in trainings(lines, side)]
+    return f"{statistics.fmean(found):.2%}" if found else "–"
+
+
+def _apart(lines: Sequence[Line], side: str) -> list[float]:
+    """Points by which a side's final accuracy is above DDP's, by seed."""
+    return differences(trainings(lines, side), trainings(lines, DDP), lambda line: line["curve"][-1][2])
+
+
+def _accuracies(lines: Sequence[Line]) -> Section:
+    rows, dots = [], {}
+    for side in _sides(lines):
+        apart = _apart(lines, side)
+        first = (trainings(lines, side) or [{"lr": 0, "optimizer": "–"}])[0]
+        rate = f"{first['lr']:g} ({first['optimizer']})"
+        rows.append([side, str(len(trainings(lines, side))), _reached(lines, side), with_range(apart), rate])
+        if side != DDP and apart:
+            dots[side] = apart
+    plots = []
+    if dots:
+        figure = charts.differences(dots, "final accuracy against DDP, points (bar: mean)", TOLERANCE)
+        plots = [Plot("accuracy", "Final accuracy against DDP of the same seed", svg(figure))]
+    head = ["", "seeds", "final accuracy", "against DDP, points", "learning rate"]
+    return Section("What is learned", plots=plots, tables=[Table("", head, rows)])
+
+
+def _bytes(lines: Sequence[Line], rates: Sequence[str]) -> Section:
+    rows = []
+    for side in _sides(lines):
+        found = trainings(lines, side)[:1]
+        packed, link = (found[0]["packed_bytes"], found[0]["link_bytes"]) if found else (None, None)
+        theirs = trainings(lines, DDP)[0]["link_bytes"] if trainings(lines, DDP) else None
+        less = times(theirs, link) if link else "–"
+        formula = found[0].get("formula_bytes") if found else None
+        rows.append([side, _kilobytes(packed), _kilobytes(formula), _kilobytes(link), less])
+    head = ["", "packed (KB/step)", "formula (KB/step)", "over its link (KB/step)", "less than DDP"]
+    words = [
+        "Packed: what a rank gives to the network, mean over ranks. Over its link: what left the rank, with "
+        "all headers, the replies to other ranks and acknowledgements."
+    ]
+    return Section("Bytes", words, tables=[Table("Per worker and step", head, rows)])
+
+
+def _kilobytes(count: float | None) -> str:
+    return "–" if count is None else number(count / 1000)
+
+
+def _checked(lines: Sequence[Line]) -> Section:
+    """Whole trainings at each rate with one seed: what was computed, beside what was measured."""
+    rows, goal = [], target(lines)
+    for line in lines:
+        if line["kind"] != "training" or line["seed"] != SEEN or goal is None:
+            continue
+        each_s = step_s(lines, line["side"], line["rate"])
+        steps, computed = line["curve"][-1][0], None if each_s is None else each_s * line["curve"][-1][0]
+        base = {done: reached for done, _, reached in trainings(lines, line["side"])[0]["curve"]}
+        rows.append(
+            [
+                f"{line['side']}, {WORDS.get(line['rate'], line['rate'])}",
+                str(steps),
+                number(line["curve"][-1][1]),
+                number(computed),
+                f"{line['curve'][-1][2]:.2%}",
+                f"{100 * (line['curve'][-1][2] - base[steps]):+.2f}",
+            ]
+        )
+    head = ["seed 0", "steps", "measured (s)", "computed (s)", "accuracy", "against the faster rate"]
+    words = ["Time per step of all sides in turns, times steps, beside the time that whole trainings took."]
+    return Section("Computed beside measured", words, tables=[Table("", head, rows)])
+
+
+def _words(lines: Sequence[Line]) -> Iterator[str]:
+    yield (
+        "Times to the target are computed: steps of whole trainings over the fastest link, of each seed, "
+        "times the seconds per step of all sides in turns at each rate. Accuracy does not depend on the "
+        "link: the table above shows it with seed 0, and that the product is what whole trainings take."
+    )
+    yield (
+        "Learning rates are searched equally: three for each side, by the final accuracy with a seed that is "
+        "not used again. They fall to zero along half a cosine."
+    )
+    yield (
+        "Where models differ by design between exchanges, their average is evaluated, and the time that "
+        "making it takes at this rate is added once. Evaluations themselves are not timed."
+    )
+    for line in lines:
+        if line.get("diverged"):
+            done = line["curve"][-1][0]
+            yield f"{line['side']} diverged with seed {line['seed']}, at {line['rate']}, after {done} steps."

@@ -1,0 +1,99 @@
+"""Descents in which ranks are silent: their problems, their promises; and the report on ordered gradients."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tweed.cadence import Moves, Ordered, Referee
+from tweed.data.problems import Problem, linear, logistic, network, robust
+from tweed.experiments.descent import All, InOrder, Lag, Options, descend
+from tweed.simulate.ordered import Air
+from tweed.systems import system
+
+PROBLEMS = [linear(6, 1.3), logistic(6, 1.3, penalty=0.1), robust(6, 1.3)]
+AIR = Air()
+
+
+@pytest.mark.parametrize("problem", PROBLEMS[:2], ids=["linear", "logistic"])
+def test_gradients_are_those_of_the_gap(problem: Problem) -> None:
+    random = np.random.default_rng(3)
+    x, direction = random.normal(size=problem.numel), random.normal(size=problem.numel)
+    slope = problem.gradients(x, 0).sum(axis=0) @ direction
+    small = 1e-5
+    rise = (problem.gap(x + small * direction) - problem.gap(x - small * direction)) / (2 * small)
+    assert np.isclose(slope, rise, rtol=1e-5)
+
+
+def test_the_networks_gradients_are_those_of_torch() -> None:
+    import torch
+    import torch.nn.functional as F
+
+    problem = network(ranks=3, batch=5, hidden=4)
+    random = np.random.default_rng(0)
+    x = random.normal(size=problem.numel)
+    from tweed.data.problems import _backward, _with_ones
+
+    pictures, labels = random.normal(size=(3, 5, 64)), random.integers(0, 10, (3, 5)).astype(np.uint8)
+    first, second = x[: 65 * 4].reshape(65, 4), x[65 * 4 :].reshape(5, 10)
+    ours = _backward((first, second), _with_ones(pictures), labels)
+    for rank in range(3):
+        w1, w2 = (torch.tensor(part, requires_grad=True) for part in (first, second))
+        active = torch.relu(torch.tensor(_with_ones(pictures[rank])) @ w1)
+        scores = torch.cat([active, torch.ones(5, 1, dtype=torch.float64)], dim=1) @ w2
+        F.cross_entropy(scores, torch.tensor(labels[rank].astype(np.int64))).backward()  # type: ignore[no-untyped-call]
+        assert w1.grad is not None and w2.grad is not None
+        np.testing.assert_allclose(
+            ours[rank], torch.cat([w1.grad.ravel(), w2.grad.ravel()]).numpy(), atol=1e-12
+        )
+
+
+@pytest.mark.parametrize("referee", [Referee(share=0.9), Referee(share=0.3)], ids=repr)
+@pytest.mark.parametrize("problem", PROBLEMS[:2], ids=["linear", "logistic"])
+def test_it_reaches_the_goal_with_fewer_messages_and_keeps_its_promises(
+    problem: Problem, referee: Referee
+) -> None:
+    method = InOrder(Ordered(referee), problem.ranks, AIR)
+    ours, all_of_them = (descend(problem, one, 1e-8, 5_000) for one in (method, All(AIR)))
+    assert problem.gap(ours.x) <= 1e-8
+    assert ours.uploads < all_of_them.uploads
+    assert method.out_of_order == method.over == 0
+
+
+def test_by_history_it_sends_what_lag_sends_or_less_from_the_same_state() -> None:
+    problem = PROBLEMS[0]
+    method = InOrder(Ordered(Referee(history=Moves(problem.rate))), problem.ranks, AIR)
+    descend(problem, method, 1e-8, 5_000)
+    assert method.beyond_lag == 0
+    lag = descend(problem, Lag(problem.rate, problem.ranks, AIR), 1e-8, 5_000)
+    assert problem.gap(lag.x) <= 1e-8
+
+
+@pytest.mark.parametrize("options", [Options(momentum=0.5), Options(bits=8)], ids=repr)
+def test_momentum_and_rounded_messages_reach_the_goal_too(options: Options) -> None:
+    problem = PROBLEMS[0]
+    method = InOrder(Ordered(Referee(share=0.3)), problem.ranks, AIR)
+    assert problem.gap(descend(problem, method, 1e-8, 5_000, options).x) <= 1e-8
+
+
+def test_the_report_says_what_is_met_and_what_was_not_measured() -> None:
+    lines: list[dict[str, Any]] = [
+        {
+            "kind": "uploads",
+            "problem": "linear, 1.69^m, M=9",
+            "seed": 0,
+            "method": method,
+            "uploads": uploads,
+            "iterations": 10,
+            "gap": 1e-9,
+        }
+        for method, uploads in (("GD", 100), ("LAG-WK", 20), ("history", 30))
+    ]
+    goals = system("ordered_gradient").study(lines).sections[0].tables[0].rows
+    verdicts = {row[0]: row[2] for row in goals}
+    assert (
+        verdicts["unequal ranks, history: at most 1.1 × LAG-WK's messages; linear, 1.69^m, M=9"] == "missed"
+    )
+    assert verdicts["ranks alike, share 0.9: at least 30 % fewer than LAG-WK; linear, 1.1^m, M=20"] == "–"
