@@ -15,7 +15,7 @@ _LOW = 2**32 - 1
 
 @lru_cache(maxsize=16)
 def drawn(low: int, high: int, numel: int, key: int, device: torch.device | str = "cpu") -> Tensor:
-    """Where a permutation of `numel` numbers, drawn by `key`, takes the places from `low` to `high`.
+    """Where a permutation of `numel` values, drawn by `key`, takes the places from `low` to `high`.
 
     Args:
       low, high: at most `numel`.

@@ -272,7 +272,7 @@ class _Trainer:
         return (
             self._run is not None
             and self._run.strategy.memory is not None
-            and self._run.strategy.memory.forks
+            and self._run.strategy.memory.replicas_diverge
         )
 
     def finish(self) -> float:

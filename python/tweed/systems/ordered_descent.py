@@ -14,7 +14,7 @@ from tweed.simulate.ordered import Air, Cell
 from tweed.systems.ordered_problems import Array, Problem
 
 
-class Method(Protocol):
+class Codec(Protocol):
     """Who speaks."""
 
     def iterate(self, norms: list[float], hear: Callable[[int], float]) -> float:
@@ -33,7 +33,7 @@ class Everybody:
     air: Air
 
     def iterate(self, norms: list[float], hear: Callable[[int], float]) -> float:
-        """See `Method`."""
+        """See `Codec`."""
         for rank in range(len(norms)):
             hear(rank)
         return len(norms) * self.air.send_s + 2 * self.air.latency_s
@@ -51,7 +51,7 @@ class Lag:
         self._air = air
 
     def iterate(self, norms: list[float], hear: Callable[[int], float]) -> float:
-        """See `Method`."""
+        """See `Codec`."""
         speak = [rank for rank, norm in enumerate(norms) if not self._decides(norm)]
         for rank in speak:
             hear(rank)
@@ -62,7 +62,7 @@ class Lag:
         return self._cadence.poll(self._cadence.handle(Ready(norm), self._state, 0.0), 0.0)[0].silent
 
     def moved(self, norm: float) -> None:
-        """See `Method`."""
+        """See `Codec`."""
         self._state = self._cadence.handle(StepDone(norm), self._state, 0.0)
 
 
@@ -81,11 +81,11 @@ class InOrder:
         self.out_of_order = self.over = self.beyond_lag = self.collisions = 0
 
     def iterate(self, norms: list[float], hear: Callable[[int], float]) -> float:
-        """See `Method`."""
-        referee = self.cell.cadence.referee
-        lag = referee.allowed(self.cell.server) / len(norms) if referee.history is not None else 0.0
+        """See `Codec`."""
+        policy = self.cell.cadence.policy
+        lag = policy.allowed(self.cell.server) / len(norms) if policy.history is not None else 0.0
         done = self.cell.iterate(norms, hear)
-        heard = [norms[rank] for rank in done.said]
+        heard = [norms[rank] for rank in done.sent]
         self.out_of_order += sum(later > 1.000001 * before for before, later in pairwise(heard))
         self.over += sum(norms[rank] for rank in done.silent) > 1.000001 * done.allowed if done.silent else 0
         self.beyond_lag += sum(norm <= 0.999999 * lag for norm in heard)
@@ -93,7 +93,7 @@ class InOrder:
         return done.seconds
 
     def moved(self, norm: float) -> None:
-        """See `Method`."""
+        """See `Codec`."""
         self.cell.moved(norm)
 
 
@@ -135,7 +135,7 @@ class Options:
 _PLAIN = Options()
 
 
-def descend(problem: Problem, method: Method, goal: float, limit: int, options: Options = _PLAIN) -> Way:
+def descend(problem: Problem, method: Codec, goal: float, limit: int, options: Options = _PLAIN) -> Way:
     """Goes down until `problem.gap` is at most `goal`, or `limit` iterations are over."""
     way, held = Way(problem.start.copy()), np.zeros((problem.ranks, problem.numel))
     before = way.x
@@ -155,7 +155,7 @@ def descend(problem: Problem, method: Method, goal: float, limit: int, options: 
     return way
 
 
-def _iterate(problem: Problem, method: Method, way: Way, held: Array, bits: int | None) -> float:
+def _iterate(problem: Problem, method: Codec, way: Way, held: Array, bits: int | None) -> float:
     gradients = problem.gradients(way.x, way.iterations)
     news = gradients - held
     total = held.sum(axis=0)

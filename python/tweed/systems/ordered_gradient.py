@@ -1,8 +1,9 @@
 """Ordered gradient (Chen, Blum, Sadler, SPAWC 2020): only the most informative workers talk.
 
-Parts: `cadence.Ordered` and `Referee` (timers, two tests, silence as knowledge), walked by `attach.ordered`
-over a server, and by `simulate.ordered` under a virtual clock. Ours on top: the stop message says how long
-the longest may be that is left out, which keeps the error bound whatever clocks do; and a timer that ends.
+Parts: `cadence.Ordered` and `ServerPolicy` (timers, two tests, silence as knowledge), driven by
+`exchange.ordered` over a server, by `simulate.ordered` under a virtual clock. Ours on top: the stop message
+says how long the longest may be that is left out, which keeps the error bound whatever clocks do; and a timer
+that ends.
 
 The paper's claim: gradient descent's order of convergence with fewer messages, and in some cases far fewer
 than the best methods before. The paper's problems are not public: these are made in the style of LAG's. The
@@ -17,13 +18,13 @@ from dataclasses import replace
 
 import numpy as np
 
-from tweed.cadence import Moves, Ordered, Referee
+from tweed.cadence import Moves, Ordered, ServerPolicy
 from tweed.collective import Server
 from tweed.recipes import every_step, lag
 from tweed.simulate.ordered import Air
 from tweed.strategy import Strategy
 from tweed.systems.base import Notes, System
-from tweed.systems.ordered_descent import Everybody, InOrder, Lag, Method, Options, descend
+from tweed.systems.ordered_descent import Codec, Everybody, InOrder, Lag, Options, descend
 from tweed.systems.ordered_live import Task, train
 from tweed.systems.ordered_problems import Problem, linear, logistic, network, robust
 from tweed.systems.ordered_study import study
@@ -44,11 +45,11 @@ PROBLEMS: dict[str, Callable[[int], Problem]] = {
     "logistic, 1.3^m, M=18": lambda seed: logistic(18, 1.3, seed, penalty=0.1),
     "logistic, equal, M=18": lambda seed: logistic(18, 1.0, seed, penalty=0.1),
 }
-REFEREES: dict[str, Callable[[float], Referee]] = {
-    "history": lambda rate: Referee(history=Moves(rate)),
-    "history, last heard": lambda rate: Referee(history=Moves(rate), silence=False),
-    "share 0.9": lambda rate: Referee(share=0.9),
-    "share 0.3": lambda rate: Referee(share=0.3),
+REFEREES: dict[str, Callable[[float], ServerPolicy]] = {
+    "history": lambda rate: ServerPolicy(history=Moves(rate)),
+    "history, last heard": lambda rate: ServerPolicy(history=Moves(rate), silence=False),
+    "share 0.9": lambda rate: ServerPolicy(share=0.9),
+    "share 0.3": lambda rate: ServerPolicy(share=0.3),
 }
 IDEAL = Air()
 #: A channel on which a message takes a millisecond.
@@ -56,19 +57,19 @@ SHARED = Air(send_s=1e-3, latency_s=1e-4)
 COMPUTE_S = 1e-3
 
 
-def _methods(problem: Problem, air: Air = IDEAL, window_s: float = 0.05) -> Iterator[tuple[str, Method]]:
+def _methods(problem: Problem, air: Air = IDEAL, window_s: float = 0.05) -> Iterator[tuple[str, Codec]]:
     yield "GD", Everybody(air)
     yield "LAG-WK", Lag(problem.rate, problem.ranks, air)
     for name, make in REFEREES.items():
         yield name, _in_order(problem, make(problem.rate), air, window_s)
 
 
-def _in_order(problem: Problem, referee: Referee, air: Air, window_s: float = 0.05) -> InOrder:
+def _in_order(problem: Problem, policy: ServerPolicy, air: Air, window_s: float = 0.05) -> InOrder:
     late_s = 2 * air.latency_s + air.send_s
-    return InOrder(Ordered(replace(referee, late_s=late_s), window_s), problem.ranks, air)
+    return InOrder(Ordered(replace(policy, late_s=late_s), window_s), problem.ranks, air)
 
 
-def _broken(method: Method) -> dict[str, int]:
+def _broken(method: Codec) -> dict[str, int]:
     names = ("out_of_order", "over", "beyond_lag", "collisions")
     return {name: getattr(method, name) for name in names} if isinstance(method, InOrder) else {}
 
@@ -101,7 +102,7 @@ def _exactness(notes: Notes) -> None:
     if notes.has(kind="exact"):
         return
     problem = linear(9, 1.3)
-    nothing = Referee(history=Moves(problem.rate, share=0.0))
+    nothing = ServerPolicy(history=Moves(problem.rate, share=0.0))
     ours = descend(problem, _in_order(problem, nothing, IDEAL), 0.0, 200)
     theirs = descend(problem, Everybody(IDEAL), 0.0, 200)
     notes.add({"kind": "exact", "equal": bool(np.array_equal(ours.x, theirs.x)), "iterations": 200})
@@ -142,13 +143,13 @@ def _channels(notes: Notes, quick: bool) -> None:
         return
     problem = PROBLEMS[name](0)
     options = Options(compute_s=COMPUTE_S)
-    plain: list[tuple[str, Method]] = [("GD", Everybody(SHARED)), ("LAG-WK", Lag(problem.rate, 20, SHARED))]
+    plain: list[tuple[str, Codec]] = [("GD", Everybody(SHARED)), ("LAG-WK", Lag(problem.rate, 20, SHARED))]
     tried = [("one channel", 0.0, label, method) for label, method in plain]
     for where, air in AIRS.items():
         windows = (0.02,) if quick else WINDOWS_S
         for window_s in windows:
-            referee = Referee(share=0.9)
-            tried.append((where, window_s, "share 0.9", _in_order(problem, referee, air, window_s)))
+            policy = ServerPolicy(share=0.9)
+            tried.append((where, window_s, "share 0.9", _in_order(problem, policy, air, window_s)))
     for where, window_s, label, method in tried:
         way = descend(problem, method, GOAL, LIMIT, options)
         facts = {"kind": "channel", "where": where, "window_s": window_s, "method": label, "problem": name}
@@ -196,7 +197,7 @@ TASK = Task()
 
 def _sides() -> dict[str, tuple[int, Strategy]]:
     """Ranks and strategy by name; a server is a rank of its own."""
-    share, history = Referee(share=0.9), Referee(history=Moves(TASK.lr))
+    share, history = ServerPolicy(share=0.9), ServerPolicy(history=Moves(TASK.lr))
     return {
         "server, all": (5, Strategy(collective=Server(0))),
         "server, share 0.9": (5, Strategy(cadence=Ordered(share, 0.02), collective=Server(0))),

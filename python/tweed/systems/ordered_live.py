@@ -58,7 +58,10 @@ def train(rank: int, size: int, strategy: Strategy, task: Task) -> dict[str, Any
                 loss = float(F.cross_entropy(model(whole[0]), whole[1]))
             if loss <= task.goal:
                 seen |= {"goal_s": time.monotonic() - began, "goal_steps": step + 1}
-    seen |= {"seconds": time.monotonic() - began, "said": getattr(run._exchange, "said", None)}
+    seen |= {
+        "seconds": time.monotonic() - began,
+        "said": getattr(getattr(run._exchange, "reducer", None), "sent", None),
+    }
     dist.barrier()
     run.detach()
     return seen

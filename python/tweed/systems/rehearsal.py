@@ -147,7 +147,7 @@ class Room:
     def gradient(self, numbers: Tensor) -> Tensor:
         """`[numel]`, the gradient of the loss over the first 256 samples, at a point."""
         model, flat = self._probe
-        flat.numbers.copy_(numbers)
+        flat.values.copy_(numbers)
         flat.grads.zero_()
         loss = self._loss(model, np.arange(min(256, len(self._arrays.train))))
         loss.backward()  # type: ignore[no-untyped-call]

@@ -97,13 +97,13 @@ class Mismatch:
         """To be called before each step."""
         if step % self.every == 0 and step:
             there = room.gradient(followed(room))
-            here = [room.gradient(worker.flat.numbers) for worker in room.workers.all[:2]]
+            here = [room.gradient(worker.flat.values) for worker in room.workers.all[:2]]
             self.apart.append(sum(float((one - there).norm() / there.norm()) for one in here) / len(here))
 
 
 def followed(room: Room) -> Tensor:
     """`[numel]`, the mean over workers of where they would stand had all been said."""
-    points = [worker.reference + worker.luggage.state.error for worker in room.workers.all]
+    points = [worker.reference + worker.buffer.state.error for worker in room.workers.all]
     return torch.stack(points).mean(0)
 
 

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 from tweed import metrics
 from tweed.errors import UsageError
+from tweed.exchange import engine
 from tweed.torch.meeting import Place
 from tweed.torch.node import node
 from tweed.torch.options import Options
 from tweed.torch.output import say
-from tweed.torch.plans import remember
+from tweed.torch.plans import plan_json, remember
 from tweed.torch.rendezvous import join
 
 if TYPE_CHECKING:
@@ -31,7 +32,8 @@ def create(given: Any, pg_options: object) -> object:
 
     Args:
       given: `_DistributedBackendOptions`: store, rank, size, timeout, name.
-      pg_options: `tweed.torch.Options`; anything else is ignored, as torch passes other backends' around.
+      pg_options: `tweed.torch.Options`, or an `engine.GroupRequest`; anything else is ignored, as torch
+        passes other backends' around.
 
     Returns:
       A `c10d::Backend`, or a Python `ProcessGroup` on a machine that cannot compile one.
@@ -74,6 +76,9 @@ def engine_group(group: dist.ProcessGroup | None = None) -> Losses:
     if name not in _losses:
         raise UsageError(f"group {name!r} is not of the backend 'tweed'; make it with backend=\"tweed\"")
     return _losses[name]
+
+
+engine.provide(engine.Engine(engine_group, plan_json))
 
 
 @functools.cache

@@ -6,7 +6,7 @@
     h ^= h >> 15;  h *= 0xd35a2d97;  h ^= h >> 15
 
 Two rounds of an integer hash over a Weyl sequence (without that, numbers some power of two apart are
-related), with the key put in twice: in front, and between the rounds, so that the numbers of two keys are no
+related), with the key put in twice: in front, and between the rounds, so that the values of two keys are no
 shifted copies of each other. For one key it is a bijection of 32 bits: it repeats after 2^32 numbers.
 `tests/compress/test_native_quant.py` looks at single bits, pairs of bits, bytes, numbers at 20 distances, and
 keys that differ in one bit.
