@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 import torch
-from tests.compress.group import Group
 from torch import Tensor, nn
 
 import tweed
+from tests.compress.group import Group
 from tweed.cadence import EventTriggered, Intermittent, Moves
 from tweed.compress import (
     Chain,

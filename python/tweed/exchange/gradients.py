@@ -12,7 +12,7 @@ what comes out.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -30,24 +30,24 @@ from tweed.exchange.finite import FiniteFlags, all_reduce_flags, spoil
 Groups = Sequence[Mapping[str, Tensor]]
 
 
-class GradientReducer(Protocol):
-    """Turns the gradients of ranks into averages.
+class GradientReducer:
+    """Turns the gradients of ranks into averages. A subclass overrides what it does.
+
+    Args:
+      buckets: in the order in which they start.
 
     Attributes:
-      buckets: in the order in which they start.
       prescale: what a gradient is multiplied with on its way into its bucket, in the exchange that has begun.
     """
 
-    buckets: list[GradientBucket]
+    prescale = 1.0
 
-    @property
-    def prescale(self) -> float:
-        """See above."""
-        ...
+    def __init__(self, buckets: list[GradientBucket]) -> None:
+        self.buckets = buckets
 
     def wanted(self) -> bool:
         """Whether the backward pass that begins is to be exchanged."""
-        ...
+        return True
 
     def begin(self) -> None:
         """An exchange begins."""
@@ -58,17 +58,17 @@ class GradientReducer(Protocol):
     def finish(self) -> list[Sequence[bool]]:
         """Waits until views are averages. Returns per bucket and view whether any rank contributed; a bucket
         for which this rank had all gradients may be left empty."""
-        ...
+        raise NotImplementedError
 
     def check_finite(self) -> None:
-        """See `Exchange`."""
+        """See `Exchange`. Nothing, where nothing is kept from one exchange to the next."""
 
     def after_step(self, norm: float | None) -> None:
         """See `Exchange`."""
 
     def state(self) -> dict[str, Any]:
         """See `Exchange`."""
-        ...
+        return {}
 
     def load(self, state: Mapping[str, Any]) -> None:
         """See `Exchange`."""
@@ -89,20 +89,21 @@ def _local(tensors: Sequence[Tensor]) -> Bucket:
     return Bucket(flat, tensors)
 
 
-class SummedGradients:
+class SummedGradients(GradientReducer):
     """Each bucket is an all-reduce of its own, which begins while the backward pass still runs.
 
     Each bucket has one mark per parameter that shows whether a rank contributed.
     """
 
     def __init__(self, buckets: list[GradientBucket], comm: Communicator, cadence: CadenceDriver) -> None:
-        self.buckets = buckets
+        super().__init__(buckets)
         self.prescale = comm.prescale
-        self.wanted = cadence.decide
         self._comm = comm
+        self._cadence = cadence
 
-    def begin(self) -> None:
+    def wanted(self) -> bool:
         """See `GradientReducer`."""
+        return self._cadence.decide()
 
     def start(self, gradients: GradientBucket) -> None:
         """See `GradientReducer`."""
@@ -122,32 +123,18 @@ class SummedGradients:
             contributed.append([mark != 0 for mark in marks])
         return contributed
 
-    def check_finite(self) -> None:
-        """Nothing is checked: what a rank contributed is gone after the sum, and harms no later one."""
 
-    def after_step(self, norm: float | None) -> None:
-        """See `Exchange`."""
-
-    def state(self) -> dict[str, Any]:
-        """See `Exchange`."""
-        return {}
-
-    def load(self, state: Mapping[str, Any]) -> None:
-        """See `Exchange`."""
-
-
-class CompressedGradients:
+class CompressedGradients(GradientReducer):
     """All buckets go through a memory and its codecs at once, when the backward pass has ended.
 
-    A gradient that is not finite on some rank becomes NaN on all, and all others zero: see `finite`.
+    A gradient that is not finite on some rank becomes NaN on all, and all others zero: see `finite`. Nothing
+    is prescaled: `tweed.exchange.transfers` divides.
     """
-
-    prescale = 1.0  # `tweed.exchange.transfers` divides
 
     def __init__(
         self, buckets: list[GradientBucket], comm: Communicator, cadence: CadenceDriver, memory: Memory[Any]
     ) -> None:
-        self.buckets = buckets
+        super().__init__(buckets)
         self._comm = comm
         self._cadence = cadence
         self.values = make_buffers(memory, [one.bucket.views for one in buckets], comm)
@@ -156,12 +143,6 @@ class CompressedGradients:
     def wanted(self) -> bool:
         """See `GradientReducer`. What needs the norm of gradients is decided when all are there."""
         return self._cadence.needs_norm or self._cadence.decide()
-
-    def begin(self) -> None:
-        """See `GradientReducer`."""
-
-    def start(self, gradients: GradientBucket) -> None:
-        """Nothing is sent before all gradients are there, and known to be finite."""
 
     def finish(self) -> list[Sequence[bool]]:
         """See `GradientReducer`."""
@@ -203,9 +184,6 @@ class CompressedGradients:
         if trouble is not None and not all(one.bucket.values.isfinite().all() for one in self.buckets):
             raise trouble
 
-    def after_step(self, norm: float | None) -> None:
-        """See `Exchange`."""
-
     def state(self) -> dict[str, Any]:
         """See `Exchange`."""
         return {"buffers": self.values.state()}
@@ -215,7 +193,7 @@ class CompressedGradients:
         self.values.load(state["buffers"])
 
 
-class AutotunedGradients:
+class AutotunedGradients(GradientReducer):
     """`compress="auto"`: each exchange is summed or compressed, as the autotuner has chosen.
 
     When it stops compressing, the residual goes with one more compressed exchange, whole. Only for cadences
@@ -225,27 +203,24 @@ class AutotunedGradients:
     def __init__(
         self, buckets: list[GradientBucket], comm: Communicator, cadence: CadenceDriver, memory: Memory[Any]
     ) -> None:
-        self.buckets = buckets
+        super().__init__(buckets)
         self._summed = SummedGradients(buckets, comm, cadence)
         self._compressed = CompressedGradients(buckets, comm, cadence, memory)
-        self._now: SummedGradients | CompressedGradients = self._summed
+        self._now: GradientReducer = self._summed
         assert isinstance(self._compressed.values, AutotunedBuffers)  # the memory is `Auto`
         self._autotuner = self._compressed.values.autotuner
         self._residual = False  # may a memory have something that was not sent?
-        self.wanted = self._compressed.wanted
-        self.check_finite = self._compressed.check_finite
-        self.state = self._compressed.state
 
-    @property
-    def prescale(self) -> float:
+    def wanted(self) -> bool:
         """See `GradientReducer`."""
-        return self._now.prescale
+        return self._compressed.wanted()
 
     def begin(self) -> None:
         """See `GradientReducer`."""
         self._autotuner.begin()
         plain = self._autotuner.choice == 0 and not self._residual
         self._now = self._summed if plain else self._compressed
+        self.prescale = self._now.prescale
 
     def start(self, gradients: GradientBucket) -> None:
         """See `GradientReducer`."""
@@ -260,8 +235,13 @@ class AutotunedGradients:
         self._autotuner.end(self.buckets[0].bucket.flat)
         return contributed
 
-    def after_step(self, norm: float | None) -> None:
+    def check_finite(self) -> None:
         """See `Exchange`."""
+        self._compressed.check_finite()
+
+    def state(self) -> dict[str, Any]:
+        """See `Exchange`."""
+        return self._compressed.state()
 
     def load(self, state: Mapping[str, Any]) -> None:
         """See `Exchange`. Candidates are tried anew."""

@@ -21,6 +21,7 @@ from tweed.cadence import Decision, Enough, Heard, Ordered, Ready, StepDone, Tim
 from tweed.errors import NonFinite
 from tweed.exchange.bucket import GradientBucket
 from tweed.exchange.communicator import Communicator
+from tweed.exchange.gradients import GradientReducer
 from tweed.exchange.p2p import PeerMessages
 
 #: How much one message counts in the server's estimate of how late they come.
@@ -36,7 +37,7 @@ class _Kind(IntEnum):
     BROKEN = 3  # its gradient is not finite
 
 
-class OrderedGradients:
+class OrderedGradients(GradientReducer):
     """A `GradientReducer` of single messages: who has changed least may be spared, and counts with its last
     gradient.
 
@@ -56,7 +57,7 @@ class OrderedGradients:
     def __init__(
         self, buckets: list[GradientBucket], comm: Communicator, cadence: Ordered, server: int
     ) -> None:
-        self.buckets = buckets
+        super().__init__(buckets)
         self.prescale = comm.prescale
         messages = PeerMessages(comm.group, comm.wait)
         self._side: _Server | _Worker
@@ -68,19 +69,6 @@ class OrderedGradients:
             else _Worker(cadence, messages, server, len(workers), numel)
         )
         self._broken: int | None = None
-        self.after_step = self._side.after_step
-        self.state = self._side.state
-        self.load = self._side.load
-
-    def wanted(self) -> bool:
-        """See `GradientReducer`: every pass begins an iteration, in which this rank may stay silent."""
-        return True
-
-    def begin(self) -> None:
-        """See `GradientReducer`."""
-
-    def start(self, gradients: GradientBucket) -> None:
-        """Nothing is sent before all gradients are there."""
 
     def finish(self) -> list[Sequence[bool]]:
         """See `GradientReducer`."""
@@ -111,6 +99,18 @@ class OrderedGradients:
                 f"NaN or infinity in the gradient of rank {broken}. No gradient was used; what ranks have "
                 "sent last is kept. Find its cause on that rank"
             )
+
+    def after_step(self, norm: float | None) -> None:
+        """See `Exchange`."""
+        self._side.after_step(norm)
+
+    def state(self) -> dict[str, Any]:
+        """See `Exchange`."""
+        return self._side.state()
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        """See `Exchange`."""
+        self._side.load(state)
 
 
 class _Worker:
