@@ -15,7 +15,7 @@ A packet takes one of three routes, by its codec:
     codecs in rounds        an all-reduce per round              each rests on the mean of the one before
     all others              by ranges: all-to-all, all-gather    the owner of a range averages and replies
 
-Whatever the route, `_mean` is where a sum becomes an average.
+Whatever the route, `mean_of` is where a sum becomes an average.
 """
 
 from __future__ import annotations
@@ -131,16 +131,16 @@ def _reduce(buffer: BufferState, request: ReduceRequest, turn: Turn) -> Generato
         yield from _by_ranges(buffer, request, packet, turn)
 
 
-def _mean(total: Tensor, turn: Turn) -> Tensor:
-    """The average over ranks of what `total` is the sum of, as float32."""
-    return total.float().div_(turn.size)
+def mean_of(total: Tensor, ranks: int) -> Tensor:
+    """The average over ranks of what `total`, used as scratch memory, is the sum of, as float32."""
+    return total.float().div_(ranks)
 
 
 def _summed(buffer: BufferState, packet: Values, turn: Turn) -> Generator[Transfer, Any, None]:
     buffer.mean.zero_()
     if packet.values.numel():
         total = yield AllReduce(packet.values)
-        replace(packet, values=_mean(total, turn)).add_to(buffer.mean)
+        replace(packet, values=mean_of(total, turn.size)).add_to(buffer.mean)
 
 
 def _in_rounds(
@@ -151,7 +151,7 @@ def _in_rounds(
         values = next(rounds)
         while True:
             total = yield AllReduce(values)
-            values = rounds.send(_mean(total, turn))
+            values = rounds.send(mean_of(total, turn.size))
     except StopIteration as end:
         buffer.parts[request.part] = end.value
 
@@ -165,7 +165,7 @@ def _by_ranges(
     mine = buffer.mean[ends[turn.rank] : ends[turn.rank + 1]].zero_()
     for piece in received:
         _add(piece, mine)
-    replies = yield AllGather(_reply(buffer, request, _mean(mine, turn), turn))
+    replies = yield AllGather(_reply(buffer, request, mean_of(mine, turn.size), turn))
     buffer.mean.zero_()
     for rank, piece in enumerate(replies):
         _add(piece, buffer.mean[ends[rank] : ends[rank + 1]])

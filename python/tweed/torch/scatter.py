@@ -18,6 +18,7 @@ from tweed.errors import UsageError
 from tweed.exchange.checkpoint import filled, plain
 from tweed.exchange.communicator import Communicator, Stats
 from tweed.exchange.compressed_buffers import all_to_all
+from tweed.exchange.transfers import mean_of
 from tweed.strategy import Strategy
 
 log = logging.getLogger("tweed")
@@ -114,13 +115,13 @@ class PackedReduceScatter:
         if self._codec.sums:
             assert isinstance(mine, Values)  # the contract of `sums`
             total = torch.stack([piece.view(mine.values.dtype).float() for piece in received]).sum(0)
-            replace(mine, values=total / comm.size).add_to(mean)
+            replace(mine, values=mean_of(total, comm.size)).add_to(mean)
             return mean
         for piece in received:
             packet = unpack(piece, mine.numel)
             if packet is not None:
                 packet.add_to(mean)
-        return mean.div_(comm.size)
+        return mean_of(mean, comm.size)
 
     def state(self) -> dict[str, Any]:
         """For a checkpoint: plain values and tensors."""
