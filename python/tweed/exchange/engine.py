@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol, cast
-
-import torch.distributed as dist
+from typing import TYPE_CHECKING, NamedTuple, Protocol, cast
 
 from tweed.errors import UsageError
 from tweed.strategy import Strategy
 from tweed.transport import Ltp
+
+if TYPE_CHECKING:  # `tweed.Options` needs this module, and loads no torch
+    import torch.distributed as dist
 
 
 class Delivery(Protocol):
@@ -99,6 +100,8 @@ def own_group(strategy: Strategy, group: dist.ProcessGroup | None) -> dist.Proce
 
     All else is as the environment has it, as for `tweed.torch.Options`. All ranks of `group` must call it.
     """
+    import torch.distributed as dist
+
     if strategy.transport is None and strategy.collective is None:
         return None
     server = None if strategy.collective is None else strategy.collective.rank
