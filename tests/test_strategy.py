@@ -15,16 +15,16 @@ from tweed.cadence import (
     Moves,
     Nesterov,
     Ordered,
-    Referee,
+    ServerPolicy,
 )
 from tweed.collective import Server
 from tweed.compress import (
+    Codec,
     Direct,
     ErrorFeedback,
     ErrorReset,
     Half,
     LowRank,
-    Method,
     Quantise,
     RandomBlocks,
     Sign,
@@ -166,7 +166,7 @@ def test_a_cadence_with_silent_ranks_needs_a_memory_that_says_what_they_count_fo
 
 
 def test_a_cadence_that_weighs_needs_a_memory_that_can() -> None:
-    with pytest.raises(StrategyError, match="cannot tell"):
+    with pytest.raises(StrategyError, match="cannot measure"):
         Strategy("step", EventTriggered(Moves(1.0)), StepAhead(TopK(0.1)))
 
 
@@ -179,17 +179,17 @@ def test_an_outer_optimiser_moves_one_model() -> None:
 
 def test_ordered_transmission_needs_a_server() -> None:
     with pytest.raises(StrategyError, match="needs a server"):
-        Strategy(cadence=Ordered(Referee(share=0.5)))
+        Strategy(cadence=Ordered(ServerPolicy(share=0.5)))
     assert named_strategy("ordered_gradient(server=1)").collective == Server(1)
 
 
 @pytest.mark.parametrize("method", [Half(), Quantise(4), RandomBlocks(8, scaled=True)], ids=repr)
-def test_a_compressor_that_needs_no_memory_may_come_alone(method: Method) -> None:
+def test_a_compressor_that_needs_no_memory_may_come_alone(method: Codec) -> None:
     assert Strategy(compress=method) == Strategy(compress=Direct(method))
 
 
 @pytest.mark.parametrize("method", [TopK(0.1), Sign(), LowRank(2), RandomBlocks(8)], ids=repr)
-def test_a_compressor_that_needs_a_memory_may_not(method: Method) -> None:
+def test_a_compressor_that_needs_a_memory_may_not(method: Codec) -> None:
     with pytest.raises(StrategyError) as refused:
         Strategy(compress=method)
     assert f"compress={method!r}" in str(refused.value) and f"ErrorFeedback({method!r})" in str(refused.value)

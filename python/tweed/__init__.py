@@ -34,8 +34,8 @@ from tweed.strategy import Strategy
 
 if TYPE_CHECKING:
     from tweed.attach.run import Run
-    from tweed.attach.wire import Stats
     from tweed.collective import Schedule, Send, Topology
+    from tweed.exchange.communicator import Stats
     from tweed.torch import Options, empty
 
 __all__ = [
@@ -71,7 +71,7 @@ _LAZY = {
     "Run": "tweed.attach.run",
     "Schedule": "tweed.collective",
     "Send": "tweed.collective",
-    "Stats": "tweed.attach.wire",
+    "Stats": "tweed.exchange.communicator",
     "Topology": "tweed.collective",
     "empty": "tweed.torch",
 }

@@ -16,7 +16,7 @@ from tweed.cadence import (
     Moves,
     Nesterov,
     Ordered,
-    Referee,
+    ServerPolicy,
 )
 from tweed.compress import (
     Chain,
@@ -25,7 +25,7 @@ from tweed.compress import (
     ErrorReset,
     Half,
     Identity,
-    LastSaid,
+    LazyAggregation,
     Levels,
     LowRank,
     Nothing,
@@ -290,7 +290,7 @@ def lag(lr: float = 0.1, ranks: int = 4, share: float = 0.1, window: int = 10) -
     Source: LAG, Chen et al., 2018, rule LAG-WK.
     """
     cadence = EventTriggered(Moves(lr / ranks, share, window))
-    return Strategy("gradient", cadence, LastSaid(Identity(by_ranges=True)))
+    return Strategy("gradient", cadence, LazyAggregation(Identity(by_ranges=True)))
 
 
 def ofedqit(probability: float = 0.1, levels: int = 1, block: int = 256) -> Strategy:
@@ -321,7 +321,7 @@ def ordered_gradient(server: int = 0, share: float = 0.9, window_s: float = 0.05
     Cost: per step, the gradients that are sent, one model to each rank, and up to `window_s` of waiting.
     Source: Chen, Blum, Sadler, SPAWC 2020; see `tweed.systems.ordered_gradient`.
     """
-    return Strategy("gradient", Ordered(Referee(share=share), window_s), collective=_server(server))
+    return Strategy("gradient", Ordered(ServerPolicy(share=share), window_s), collective=_server(server))
 
 
 def _blocks(ratio: int) -> RandomBlocks:

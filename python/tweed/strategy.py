@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from tweed.aggregate import Aggregate, Mean
 from tweed.cadence import Cadence, EveryStep, Ordered
-from tweed.compress import Auto, Direct, ErrorFeedback, Memory, Method, Spec, Weighed
+from tweed.compress import Auto, Codec, Direct, ErrorFeedback, MeasuresNorm, Memory, Spec
 from tweed.errors import StrategyError, UsageError
 from tweed.transport import Transport
 from tweed.transport import named as named_transport
@@ -40,8 +40,8 @@ class Strategy:
     Args:
       exchange: "gradient", "step", "difference" (of models since the last exchange) or "model".
       cadence: when to talk. Default: every step.
-      compress: in which form numbers go: a memory, such as `ErrorFeedback(TopK(0.01))`; or a compressor that
-        needs none, being unbiased or nearly exact, which then means `Direct`; or "auto": see
+      compress: in which form values are sent: a memory, such as `ErrorFeedback(TopK(0.01))`; or a compressor
+        that needs none, being unbiased or nearly exact, which then means `Direct`; or "auto": see
         `compress.Auto`. None: as they are.
       order: which transfer goes first. None: first in, first out.
       collective: along which path; so far a `Server`. None: what the group picks from size, ranks and
@@ -55,7 +55,7 @@ class Strategy:
 
     exchange: Exchange = "gradient"
     cadence: Cadence[Any] = _EVERY_STEP
-    compress: Memory[Any] | Method | Literal["auto"] | None = None
+    compress: Memory[Any] | Codec | Literal["auto"] | None = None
     order: object | None = None
     collective: Server | None = None
     transport: Transport | str | None = None
@@ -100,17 +100,18 @@ class Strategy:
         """A silent rank's part in an exchange is up to the memory; a plain sum has none for it."""
         if self.cadence.may_be_silent and self.compress is None:
             raise StrategyError(
-                f"cadence={self.cadence!r} does not go with compress=None: nothing says what a silent rank "
-                "counts for. Give a memory, such as LastSaid(Identity(by_ranges=True))"
+                f"cadence={self.cadence!r} does not go with compress=None: what a silent rank counts "
+                "for is undefined. Give a memory, such as LazyAggregation(Identity(by_ranges=True))"
             )
-        if self.cadence.weighs and not isinstance(self.compress, Weighed):
+        if self.cadence.needs_norm and not isinstance(self.compress, MeasuresNorm):
             raise StrategyError(
-                f"cadence={self.cadence!r} does not go with compress={self.compress!r}, which cannot tell "
-                "how much there is to say. Take Direct, ErrorFeedback or LastSaid, or another cadence"
+                f"cadence={self.cadence!r} does not go with compress={self.compress!r}, which cannot "
+                "measure what there is to send. Take Direct, ErrorFeedback or LazyAggregation, or another "
+                "cadence"
             )
 
     def _check_outer(self) -> None:
-        outer = getattr(self.cadence, "outer", None)
+        outer = self.cadence.outer
         if outer is not None and not isinstance(self.compress, Direct | ErrorFeedback | None):
             raise StrategyError(
                 f"cadence={self.cadence!r} does not go with compress={self.compress!r}: {outer!r} moves "
@@ -126,14 +127,14 @@ class Strategy:
 
     @property
     def memory(self) -> Memory[Any] | None:
-        """What `compress` says, as a memory; None if numbers go as they are."""
-        assert not isinstance(self.compress, Method | str)  # made a memory when the strategy was built
+        """What `compress` is, as a memory; None if values go as they are."""
+        assert not isinstance(self.compress, Codec | str)  # made a memory when the strategy was built
         return self.compress
 
     def _check_compress(self) -> None:
         if self.compress == "auto":
             object.__setattr__(self, "compress", Auto())
-        if isinstance(self.compress, Method) and not isinstance(self.compress, type):
+        if isinstance(self.compress, Codec) and not isinstance(self.compress, type):
             object.__setattr__(self, "compress", _direct(self.compress))
         _check_part("compress", self.compress, Memory)
         assert isinstance(self.compress, Memory)
@@ -146,7 +147,7 @@ class Strategy:
         if self.may_lose or self.collective is not None:
             other = self.collective if self.transport is None else self.transport
             raise StrategyError(
-                f"compress={self.compress!r} does not go with {other!r}, which handles sums of plain numbers "
+                f"compress={self.compress!r} does not go with {other!r}, which handles sums of plain values "
                 "on their way, and what is compressed is no such sum. Leave one of the two out"
             )
 
@@ -177,13 +178,13 @@ def _transport(name: str) -> Transport:
         raise StrategyError(f"transport={name!r}: {error}") from error
 
 
-def _direct(method: Method) -> Direct:
-    if not method.unbiased and method.error_bound(_MATRIX) > _NEARLY_EXACT:
+def _direct(codec: Codec) -> Direct:
+    if not codec.unbiased and codec.error_bound(_MATRIX) > _NEARLY_EXACT:
         raise StrategyError(
-            f"compress={method!r} is biased, and nothing makes good what it leaves out: give "
-            f"ErrorFeedback({method!r}), or, if it may be lost, Direct({method!r})"
+            f"compress={codec!r} is biased, and nothing makes good what it leaves out: give "
+            f"ErrorFeedback({codec!r}), or, if it may be lost, Direct({codec!r})"
         )
-    return Direct(method)
+    return Direct(codec)
 
 
 def _check_part(stage: str, part: object, contract: type) -> None:

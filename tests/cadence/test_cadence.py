@@ -26,7 +26,7 @@ from tweed.cadence import (
     Opened,
     Ordered,
     Ready,
-    Referee,
+    ServerPolicy,
     StepDone,
     Stop,
     Verdict,
@@ -43,8 +43,8 @@ TABLE: list[Cadence[Any]] = [
     Intermittent(probability=0.5, seed=3),
     Intermittent(4, probability=0.1),
     EventTriggered(Moves(rate=0.1)),
-    Ordered(Referee(history=Moves(rate=0.1))),
-    Ordered(Referee(share=0.9)),
+    Ordered(ServerPolicy(history=Moves(rate=0.1))),
+    Ordered(ServerPolicy(share=0.9)),
 ]
 KINDS: list[Event] = [
     StepDone(norm=0.5),

@@ -16,10 +16,10 @@ from tweed.cadence import (
     Opened,
     Ordered,
     Ready,
-    Referee,
+    ServerDecision,
+    ServerPolicy,
     StepDone,
     Timer,
-    Verdict,
 )
 from tweed.cadence.timers import within
 from tweed.errors import UsageError
@@ -48,7 +48,7 @@ def test_a_window_ends() -> None:
     assert timer.level(0.05) < 1e-12
 
 
-ORDERED = Ordered(Referee(share=0.5))
+ORDERED = Ordered(ServerPolicy(share=0.5))
 
 
 def ready(norm: float) -> object:
@@ -77,36 +77,36 @@ def test_who_has_nothing_to_say_says_so_at_once() -> None:
 
 
 def test_the_server_stops_at_the_first_message_that_shows_the_rest_is_short() -> None:
-    referee = Referee(share=0.5, silence=False)
-    state = referee.handle(Opened(1.0, 1.0), referee.start(), 0.0)
+    policy = ServerPolicy(share=0.5, silence=False)
+    state = policy.handle(Opened(1.0, 1.0), policy.start(), 0.0)
     for norm, total in ((8.0, 8.0), (2.0, 9.0)):
-        assert referee.poll(state, 4, 1e9) is Verdict.LISTEN
-        state = referee.handle(Heard(norm, total), state, 1.0)
-    assert referee.level(state, 4) == 2.25
-    assert referee.poll(state, 4, 1.0) is Verdict.SHORT
+        assert policy.poll(state, 4, 1e9) is ServerDecision.LISTEN
+        state = policy.handle(Heard(norm, total), state, 1.0)
+    assert policy.level(state, 4) == 2.25
+    assert policy.poll(state, 4, 1.0) is ServerDecision.SHORT
 
 
 def test_the_server_knows_from_silence() -> None:
-    referee = Referee(share=0.5)
-    state = referee.handle(Opened(1.0), referee.start(), 5.0)
-    state = referee.handle(Heard(8.0, 8.0), state, 5.125)
-    assert referee.due(state, 3) == 5.5  # half of 8 over two ranks: 2 each, whose timer rings after 1/2
-    assert referee.poll(state, 3, 5.4) is Verdict.LISTEN
-    assert referee.poll(state, 3, 5.5) is Verdict.LATE
+    policy = ServerPolicy(share=0.5)
+    state = policy.handle(Opened(1.0), policy.start(), 5.0)
+    state = policy.handle(Heard(8.0, 8.0), state, 5.125)
+    assert policy.due(state, 3) == 5.5  # half of 8 over two ranks: 2 each, whose timer rings after 1/2
+    assert policy.poll(state, 3, 5.4) is ServerDecision.LISTEN
+    assert policy.poll(state, 3, 5.5) is ServerDecision.LATE
 
 
 def test_with_nothing_allowed_the_server_waits_for_all() -> None:
-    referee = Referee(history=Moves(0.1, share=0.0))
-    state = referee.handle(StepDone(3.0), referee.start(), 0.0)
-    state = referee.handle(Opened(1.0), state, 0.0)
+    policy = ServerPolicy(history=Moves(0.1, share=0.0))
+    state = policy.handle(StepDone(3.0), policy.start(), 0.0)
+    state = policy.handle(Opened(1.0), state, 0.0)
     for _ in range(3):
-        assert referee.due(state, 3) == math.inf
-        assert referee.poll(state, 3, 1e9) is Verdict.LISTEN
-        state = referee.handle(Heard(1e-9, 5.0), state, 1.0)
-    assert referee.poll(state, 3, 1.0) is Verdict.ALL
+        assert policy.due(state, 3) == math.inf
+        assert policy.poll(state, 3, 1e9) is ServerDecision.LISTEN
+        state = policy.handle(Heard(1e-9, 5.0), state, 1.0)
+    assert policy.poll(state, 3, 1.0) is ServerDecision.ALL
 
 
 @pytest.mark.parametrize("settings", [{}, {"share": -1.0}, {"share": 0.5, "history": Moves(0.1)}])
-def test_a_referee_has_one_test(settings: dict[str, object]) -> None:
+def test_a_server_policy_has_one_test(settings: dict[str, object]) -> None:
     with pytest.raises(UsageError, match="either"):
-        Referee(**settings)  # type: ignore[arg-type]
+        ServerPolicy(**settings)  # type: ignore[arg-type]

@@ -9,15 +9,14 @@ from torch import Tensor
 
 from tweed.compress import (
     Chain,
+    Codec,
     Compressor,
     Half,
     Identity,
     Levels,
     LowRank,
-    Method,
     Nonzero,
     Nothing,
-    Numbers,
     Packet,
     Quantise,
     RandomBlocks,
@@ -28,12 +27,13 @@ from tweed.compress import (
     Threshold,
     TopK,
     Turn,
+    Values,
 )
 
 SPEC = Spec(((40, 50), (30,), (16, 4, 3, 3), (700,)))
 
 #: What is said is said exactly, and so is what is left.
-EXACT: list[Method] = [
+EXACT: list[Codec] = [
     Identity(),
     Identity(by_ranges=True),
     Nothing(),
@@ -53,7 +53,7 @@ EXACT: list[Method] = [
     Chain(Threshold(0.05), indices="delta", both_ways=True),
 ]
 #: To rounding only.
-ROUNDED: list[Method] = [
+ROUNDED: list[Codec] = [
     Half(),
     Half("float16"),
     RandomK(0.1, scaled=True),
@@ -93,7 +93,7 @@ class Speaker:
       said_bytes: of the last turn.
     """
 
-    def __init__(self, method: Method, spec: Spec = SPEC, rank: int = 0, size: int = 1) -> None:
+    def __init__(self, method: Codec, spec: Spec = SPEC, rank: int = 0, size: int = 1) -> None:
         self.method, self.spec = method, spec
         self.rank, self.size, self.step = rank, size, 0
         self.state: Any = method.start(spec)
@@ -129,5 +129,5 @@ class Speaker:
 
 
 def _values(packet: Packet) -> Tensor:
-    assert isinstance(packet, Numbers)
+    assert isinstance(packet, Values)
     return packet.values

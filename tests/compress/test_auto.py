@@ -1,11 +1,11 @@
-"""`Auto` as a memory: what is owed is kept from way to way, and goes whole when compression is turned off."""
+"""`Auto` as a memory: the residual is kept from choice to choice, and goes whole when compression ends."""
 
 from __future__ import annotations
 
 import pytest
 import torch
 
-from tests.compress.together import Together
+from tests.compress.group import Group
 from tweed.compress import Auto, Half, Quantise, RandomK, Spec, TopK
 from tweed.compress.auto import wire_bytes
 from tweed.errors import StrategyError
@@ -14,18 +14,18 @@ SPEC = Spec(((1000,),))
 
 
 def test_the_total_said_and_owed_is_the_total_given_whatever_the_way() -> None:
-    ways = (Half(), Quantise(8, nearest=True, both_ways=False), TopK(0.1), TopK(0.01))
-    memory, chance = Auto(ways), torch.Generator().manual_seed(0)
-    together = Together(memory, SPEC, 3)
+    choices = (Half(), Quantise(8, nearest=True, both_ways=False), TopK(0.1), TopK(0.01))
+    memory, chance = Auto(choices), torch.Generator().manual_seed(0)
+    together = Group(memory, SPEC, 3)
     given, said = torch.zeros(1000), torch.zeros(1000)
-    for way in (4, 3, 1, 0, 2, 4, 0):
+    for choice in (4, 3, 1, 0, 2, 4, 0):
         values = [torch.randn(1000, generator=chance) for _ in range(3)]
         given += sum(values) / 3
-        for luggage in together.luggage:
-            luggage.state.way = way
-        said += together.exchange(values)[0].advance
+        for buffer in together.buffers:
+            buffer.state.choice = choice
+        said += together.exchange(values)[0].delta
     torch.testing.assert_close(said, given, rtol=0, atol=0.01)  # sums of 16 bits
-    assert all(not luggage.state.error.any() for luggage in together.luggage)
+    assert all(not buffer.state.error.any() for buffer in together.buffers)
 
 
 def test_a_candidate_whose_rest_would_grow_is_refused() -> None:
@@ -43,5 +43,5 @@ def test_bytes_on_the_wire_follow_from_the_way_packets_go() -> None:
 
 
 def test_ways_go_from_many_bytes_to_few() -> None:
-    trial = Auto().trial([Spec(((100_000, 10),)), Spec(((10_000,),))], 4)
-    assert list(trial.wire_bytes) == sorted(trial.wire_bytes, reverse=True)
+    autotuner = Auto().autotuner([Spec(((100_000, 10),)), Spec(((10_000,),))], 4)
+    assert list(autotuner.wire_bytes) == sorted(autotuner.wire_bytes, reverse=True)

@@ -11,7 +11,7 @@ from torch import Tensor
 
 import tweed.compress
 from tests.compress.table import EXACT, SPEC, TABLE, Speaker, gaussian
-from tweed.compress import Compressor, Half, LowRank, Method, Numbers, Rounds, Spec, Threshold
+from tweed.compress import Codec, Compressor, Half, LowRank, Rounds, Spec, Threshold, Values
 from tweed.compress.native import quant, quant_torch, sparse
 
 BIG = Spec(((200, 150), (32, 16, 3, 3), (500,), (900, 25)))
@@ -20,7 +20,7 @@ every_method = pytest.mark.parametrize("method", TABLE, ids=repr)
 PACKED = [method for method in TABLE if not isinstance(method, Rounds)]
 
 
-def worst(method: Method) -> list[Tensor]:
+def worst(method: Codec) -> list[Tensor]:
     """Buffers on which methods do badly."""
     one = torch.zeros(SPEC.numel)
     one[1234] = 1.0
@@ -32,16 +32,16 @@ def worst(method: Method) -> list[Tensor]:
 
 
 @every_method
-def test_it_keeps_the_contract(method: Method) -> None:
-    assert isinstance(method, Method)
+def test_it_keeps_the_contract(method: Codec) -> None:
+    assert isinstance(method, Codec)
     assert isinstance(method, Compressor) != isinstance(method, Rounds)
-    assert isinstance(method.back, Compressor | None)
+    assert isinstance(method.reply_codec, Compressor | None)
     assert eval(repr(method), vars(tweed.compress)) == method
     assert hash(method) == hash(replace(method))  # type: ignore[type-var]
 
 
 @every_method
-def test_its_error_stays_within_the_bound(method: Method) -> None:
+def test_its_error_stays_within_the_bound(method: Codec) -> None:
     bound = method.error_bound(SPEC)
     for value in worst(method):
         speaker, whole = Speaker(method), value.double().square().sum()
@@ -55,7 +55,7 @@ def test_its_error_stays_within_the_bound(method: Method) -> None:
 
 
 @every_method
-def test_its_bytes_are_what_the_formula_says(method: Method) -> None:
+def test_its_bytes_are_what_the_formula_says(method: Codec) -> None:
     bytes_ = []
     for turn in range(60 if method.sums else 3):
         speaker = Speaker(method, BIG)
@@ -68,7 +68,7 @@ def test_its_bytes_are_what_the_formula_says(method: Method) -> None:
 
 
 @pytest.mark.parametrize("method", [method for method in TABLE if method.unbiased], ids=repr)
-def test_the_mean_of_what_is_said_is_the_input(method: Method) -> None:
+def test_the_mean_of_what_is_said_is_the_input(method: Codec) -> None:
     value, turns = gaussian(), 400
     directions = torch.randn(3, SPEC.numel, generator=torch.Generator().manual_seed(7), dtype=torch.float64)
     speaker = Speaker(method)
@@ -78,7 +78,7 @@ def test_the_mean_of_what_is_said_is_the_input(method: Method) -> None:
 
 
 @every_method
-def test_what_is_said_and_what_is_left_is_all(method: Method) -> None:
+def test_what_is_said_and_what_is_left_is_all(method: Codec) -> None:
     speaker, error = Speaker(method), torch.zeros(SPEC.numel)
     for step in range(5):
         value = gaussian(seed=step)
@@ -93,12 +93,12 @@ def test_what_is_said_and_what_is_left_is_all(method: Method) -> None:
 
 
 @pytest.mark.parametrize("method", [method for method in PACKED if method.sums], ids=repr)
-def test_sums_of_packets_say_sums(method: Method) -> None:
+def test_sums_of_packets_say_sums(method: Codec) -> None:
     speakers = [Speaker(method, rank=rank, size=3) for rank in range(3)]
     said = [speaker.says(gaussian(seed=rank)) for rank, speaker in enumerate(speakers)]
     packets = [speaker.packet for speaker in speakers]
-    values = [packet.values for packet in packets if isinstance(packet, Numbers)]
-    assert isinstance(packets[0], Numbers) and len(values) == 3
+    values = [packet.values for packet in packets if isinstance(packet, Values)]
+    assert isinstance(packets[0], Values) and len(values) == 3
     out = torch.zeros(SPEC.numel)
     replace(packets[0], values=values[0] + values[1] + values[2]).add_to(out)
     accuracy = 0.02 if isinstance(method, Half) else 1e-6
@@ -118,7 +118,7 @@ _BAD = {
 
 @every_method
 @pytest.mark.parametrize("name", _BAD)
-def test_finite_numbers_stay_finite(method: Method, name: str) -> None:
+def test_finite_numbers_stay_finite(method: Codec, name: str) -> None:
     speaker, error = Speaker(method, size=4), torch.zeros(SPEC.numel)
     for _ in range(2):
         said = speaker.says(_BAD[name], error)
@@ -131,7 +131,7 @@ def test_finite_numbers_stay_finite(method: Method, name: str) -> None:
 
 @every_method
 @pytest.mark.parametrize("spec", [ONE, NONE, SCALAR], ids=["one", "none", "scalar"])
-def test_small_buffers_are_buffers(method: Method, spec: Spec) -> None:
+def test_small_buffers_are_buffers(method: Codec, spec: Spec) -> None:
     speaker, error = Speaker(method, spec), torch.zeros(spec.numel)
     for step in range(3):
         value = gaussian(spec, seed=step)
@@ -141,7 +141,7 @@ def test_small_buffers_are_buffers(method: Method, spec: Spec) -> None:
 
 
 @every_method
-def test_its_state_survives_storage(method: Method) -> None:
+def test_its_state_survives_storage(method: Codec) -> None:
     straight, stored = Speaker(method), Speaker(method)
     for step in range(6):
         value = gaussian(seed=step)
@@ -154,14 +154,14 @@ def test_its_state_survives_storage(method: Method) -> None:
 
 
 @every_method
-def test_equal_turns_say_the_same_bits(method: Method) -> None:
+def test_equal_turns_say_the_same_bits(method: Codec) -> None:
     first, second = Speaker(method), Speaker(method)
     first.step = second.step = 7
     assert torch.equal(first.says(gaussian()), second.says(gaussian()))
 
 
 @pytest.mark.parametrize("method", PACKED, ids=repr)
-def test_native_and_torch_say_the_same_bits(method: Method, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_native_and_torch_say_the_same_bits(method: Codec, monkeypatch: pytest.MonkeyPatch) -> None:
     native, errors = Speaker(method), (gaussian(seed=5), gaussian(seed=5))
     said = native.says(gaussian(), errors[0])
     monkeypatch.setattr(sparse, "_native", lambda *_: False)
@@ -176,7 +176,7 @@ def test_native_and_torch_say_the_same_bits(method: Method, monkeypatch: pytest.
 
 
 @pytest.mark.parametrize("method", [method for method in TABLE if method.sums], ids=repr)
-def test_ranks_that_add_up_speak_of_the_same_numbers(method: Method) -> None:
+def test_ranks_that_add_up_speak_of_the_same_numbers(method: Codec) -> None:
     said = [Speaker(method, rank=rank, size=2).says(gaussian()) for rank in range(2)]
     assert torch.equal(*said)
 

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import torch
 
+from tests.compress.group import Group
 from tests.compress.table import SPEC, TABLE, Speaker, gaussian
 from tests.compress.test_memories import MEMORIES
-from tests.compress.together import Together
-from tweed.compress import Compressor, ErrorFeedback, Numbers
+from tweed.compress import Compressor, ErrorFeedback, Values
 
 MANUAL = (Path(__file__).parents[2] / "docs/compression.md").read_text()
 
@@ -23,7 +23,7 @@ def test_the_tables_of_the_manual_name_all_parts() -> None:
 
 def test_its_example_keeps_the_contract() -> None:
     code = next(block for block in re.findall(r"```python\n(.*?)```", MANUAL, re.DOTALL) if "class " in block)
-    names = {"dataclass": dataclass, "Numbers": Numbers}
+    names = {"dataclass": dataclass, "Values": Values}
     exec(code, names)
     method = names["EverySecond"]()
     assert isinstance(method, Compressor)
@@ -32,5 +32,5 @@ def test_its_example_keeps_the_contract() -> None:
         whole = value + error
         assert torch.equal(speaker.says(value, error) + error, whole)
         assert speaker.said_bytes == method.packet_bytes(SPEC)
-    placed = Together(ErrorFeedback(method), SPEC, 2).exchange([value, value])
-    assert torch.equal(placed[0].advance[::2], value[::2])
+    placed = Group(ErrorFeedback(method), SPEC, 2).exchange([value, value])
+    assert torch.equal(placed[0].delta[::2], value[::2])

@@ -11,22 +11,22 @@ import torch
 from torch import Tensor
 
 import tweed.compress
+from tests.compress.group import Group
 from tests.compress.table import SPEC, TABLE, gaussian
-from tests.compress.together import Together
 from tweed.cadence import LocalSteps
 from tweed.compress import (
     Auto,
     Chain,
+    Codec,
     Direct,
     ErrorFeedback,
     ErrorReset,
     Half,
     Identity,
-    LastSaid,
+    LazyAggregation,
     Levels,
     LowRank,
     Memory,
-    Method,
     Nothing,
     Quantise,
     RandomBlocks,
@@ -52,7 +52,7 @@ MEMORIES: list[Memory[Any]] = [
     ErrorReset(Nothing(), TopK(0.1, both_ways=True)),
     StepAhead(TopK(0.05)),
     StepAhead(Threshold(0.05, 3), fraction=0.9, average_every=2),
-    LastSaid(TopK(0.1)),
+    LazyAggregation(TopK(0.1)),
     Auto(),
 ]
 every_memory = pytest.mark.parametrize("memory", MEMORIES, ids=repr)
@@ -68,22 +68,22 @@ def mean(tensors: list[Tensor]) -> Tensor:
     return torch.stack(tensors).double().mean(0).float()
 
 
-def owed(group: Together) -> Tensor:
+def owed(group: Group) -> Tensor:
     """Mean over ranks of what they still have to say, and what owners of ranges still have to answer."""
-    back = [luggage.ways_back.get("main", (None, None))[1] for luggage in group.luggage]
-    errors = mean([luggage.state.error for luggage in group.luggage])
+    back = [buffer.replies.get("main", (None, None))[1] for buffer in group.buffers]
+    errors = mean([buffer.state.error for buffer in group.buffers])
     return (
         errors + torch.cat([error for error in back if error is not None]) if back[0] is not None else errors
     )
 
 
-def one_way(method: Method) -> Method:
+def one_way(method: Codec) -> Codec:
     """It, without a lossy way back that nobody remembers."""
-    lossy = method.unbiased and method.back is not None
+    lossy = method.unbiased and method.reply_codec is not None
     return replace(method, both_ways=False) if lossy else method  # type: ignore[type-var]
 
 
-def contracts(method: Method) -> bool:
+def contracts(method: Codec) -> bool:
     try:
         return bool(ErrorFeedback(method))
     except StrategyError:
@@ -97,64 +97,64 @@ CONTRACTING = [one_way(method) for method in TABLE if contracts(method)]
 def test_it_keeps_the_contract(memory: Memory[Any]) -> None:
     assert isinstance(memory, Memory)
     assert memory.exchanges and memory.exchanges <= {"gradient", "step", "difference"}
-    assert memory.reason and all(isinstance(part, Method) for part in memory.parts.values())
+    assert memory.reason and all(isinstance(part, Codec) for part in memory.parts.values())
     assert eval(repr(memory), vars(tweed.compress)) == memory
     assert Strategy("step", compress=memory).memory == memory
 
 
 @pytest.mark.parametrize("method", TABLE, ids=repr)
-def test_all_ranks_hear_the_same_bits(method: Method) -> None:
-    group = Together(Direct(method), SPEC, SIZE)
+def test_all_ranks_hear_the_same_bits(method: Codec) -> None:
+    group = Group(Direct(method), SPEC, SIZE)
     for step in range(3):
         placed = group.exchange(values(step), silent=[step == 1, False, False, step == 1])
-        assert all(torch.equal(one.advance, placed[0].advance) for one in placed)
+        assert all(torch.equal(one.delta, placed[0].delta) for one in placed)
 
 
 @pytest.mark.parametrize("method", CONTRACTING, ids=repr)
 @pytest.mark.parametrize("quiet", [False, True], ids=["all speak", "some are silent"])
-def test_error_feedback_loses_nothing(method: Method, quiet: bool) -> None:
-    group = Together(ErrorFeedback(method), SPEC, SIZE)
+def test_error_feedback_loses_nothing(method: Codec, quiet: bool) -> None:
+    group = Group(ErrorFeedback(method), SPEC, SIZE)
     said, given = torch.zeros(SPEC.numel), torch.zeros(SPEC.numel)
     for step in range(6):
         given += mean(values(step))
         silent = [quiet and (step + rank) % 3 == 0 for rank in range(SIZE)]
-        said += group.exchange(values(step), silent)[0].advance
+        said += group.exchange(values(step), silent)[0].delta
     accuracy = 0.05 if isinstance(method, Half) else 1e-5  # sums of 16 bits are rounded on their way
     assert torch.allclose(said + owed(group), given, rtol=0, atol=accuracy)
 
 
-FIRST: list[Method] = [
+FIRST: list[Codec] = [
     Identity(), Nothing(), RandomBlocks(4), TopK(0.05), Sign(100), Quantise(8), Levels(1, 64), LowRank(1),
     RandomK(0.1, scaled=True), Chain(TopK(0.1), Quantise(4, nearest=True)),
 ]  # fmt: skip
-SECOND: list[Method] = [
+SECOND: list[Codec] = [
     Identity(), Nothing(), RandomBlocks(2, block=64), TopK(0.2, both_ways=True), Threshold(0.1, 2),
     Quantise(4, nearest=True, both_ways=False), LowRank(2),
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize(("first", "second"), list(product(FIRST, SECOND)), ids=repr)
-def test_error_reset_leaves_the_mean_model_alone_and_a_point_common(first: Method, second: Method) -> None:
+def test_error_reset_leaves_the_mean_model_alone_and_a_point_common(first: Codec, second: Codec) -> None:
     first, exact = one_way(first), not isinstance(first, Half)
     first = replace(first, both_ways=False) if getattr(first, "both_ways", False) else first  # type: ignore[type-var]
     second = replace(second, both_ways=False) if getattr(second, "both_ways", False) else second  # type: ignore[type-var]
-    group = Together(ErrorReset(first, second, every=2), SPEC, SIZE)
+    group = Group(ErrorReset(first, second, every=2), SPEC, SIZE)
     models, path = [torch.zeros(SPEC.numel)] * SIZE, torch.zeros(SPEC.numel)
     for step in range(5):
         path = path + mean(values(step))
         placed = group.exchange(values(step), silent=[step == 3, False, step == 1, False])
-        models = [model + one.advance for model, one in zip(models, placed, strict=True)]
-        common = [model - luggage.state.error for model, luggage in zip(models, group.luggage, strict=True)]
+        models = [model + one.delta for model, one in zip(models, placed, strict=True)]
+        common = [model - buffer.state.error for model, buffer in zip(models, group.buffers, strict=True)]
         assert exact and torch.allclose(mean(models), path, rtol=0, atol=1e-4)
         assert all(torch.allclose(point, common[0], rtol=0, atol=1e-4) for point in common)
 
 
 def test_the_reset_of_everything_makes_models_equal() -> None:
-    local_sgd = Together(ErrorReset(Nothing(), Identity(), every=3), SPEC, SIZE)
+    local_sgd = Group(ErrorReset(Nothing(), Identity(), every=3), SPEC, SIZE)
     models, path = [torch.zeros(SPEC.numel)] * SIZE, torch.zeros(SPEC.numel)
     for step in range(6):
         placed = local_sgd.exchange(values(step))
-        moved = [one.advance for one in placed]
+        moved = [one.delta for one in placed]
         models = [model + advance for model, advance in zip(models, moved, strict=True)]
         path = path + mean(values(step))
         if step % 3 < 2:
@@ -168,11 +168,11 @@ def test_the_reset_of_everything_makes_models_equal() -> None:
 def test_error_assimilation_averages_blocks_of_models() -> None:
     """Averaging a block of the models does the same, and needs no residual: what CSER's authors run."""
     blocks = RandomBlocks(4, block=64)
-    group = Together(ErrorReset(Nothing(), blocks), SPEC, SIZE)
+    group = Group(ErrorReset(Nothing(), blocks), SPEC, SIZE)
     models, short = [torch.zeros(SPEC.numel)] * SIZE, [torch.zeros(SPEC.numel)] * SIZE
     for step in range(8):
         placed = group.exchange(values(step))
-        models = [model + one.advance for model, one in zip(models, placed, strict=True)]
+        models = [model + one.delta for model, one in zip(models, placed, strict=True)]
         short = [model + value for model, value in zip(short, values(step), strict=True)]
         lots = blocks._drawn(Turn(SPEC, step), short[0])
         average = lots.of(mean(short))
@@ -185,29 +185,29 @@ def test_error_assimilation_averages_blocks_of_models() -> None:
 @pytest.mark.parametrize("average_every", [0, 1, 3])
 @pytest.mark.parametrize("method", [TopK(0.05), Sign(None), LowRank(1)], ids=repr)
 def test_stepping_ahead_follows_the_uncompressed_path(
-    method: Method, fraction: float, average_every: int
+    method: Codec, fraction: float, average_every: int
 ) -> None:
-    group = Together(StepAhead(method, fraction, average_every), SPEC, SIZE)
+    group = Group(StepAhead(method, fraction, average_every), SPEC, SIZE)
     point, path = torch.zeros(SPEC.numel), torch.zeros(SPEC.numel)
     shifts = [torch.zeros(SPEC.numel)] * SIZE
     for step in range(7):
         path = path + mean(values(step))
         moved = [value + shift for value, shift in zip(values(step), shifts, strict=True)]
         placed = group.exchange(moved, silent=[False, step == 3, step == 2, False])
-        point = point + placed[0].advance
-        shifts = [one.shift for one in placed if one.shift is not None]
+        point = point + placed[0].delta
+        shifts = [one.offset for one in placed if one.offset is not None]
         assert torch.allclose(point + owed(group), path, rtol=0, atol=1e-4)
     if average_every == 1:
         assert all(torch.equal(shift, shifts[0]) for shift in shifts)
 
 
 def test_no_step_ahead_is_error_feedback() -> None:
-    feedback = Together(ErrorFeedback(TopK(0.05)), SPEC, SIZE)
-    ahead = Together(StepAhead(TopK(0.05), fraction=0.0), SPEC, SIZE)
+    feedback = Group(ErrorFeedback(TopK(0.05)), SPEC, SIZE)
+    ahead = Group(StepAhead(TopK(0.05), fraction=0.0), SPEC, SIZE)
     for step in range(5):
         placed = ahead.exchange(values(step))
-        assert torch.equal(placed[0].advance, feedback.exchange(values(step))[0].advance)
-        assert placed[0].shift is not None and not placed[0].shift.any()
+        assert torch.equal(placed[0].delta, feedback.exchange(values(step))[0].delta)
+        assert placed[0].offset is not None and not placed[0].offset.any()
 
 
 @pytest.mark.parametrize(
@@ -223,27 +223,27 @@ def test_no_step_ahead_is_error_feedback() -> None:
     ids=repr,
 )
 def test_to_say_everything_is_to_compress_nothing(memory: Memory[Any]) -> None:
-    group = Together(memory, SPEC, SIZE)
+    group = Group(memory, SPEC, SIZE)
     for step in range(4):
         plain = torch.stack(values(step)).sum(0) / SIZE
-        assert all(torch.equal(one.advance, plain) for one in group.exchange(values(step)))
+        assert all(torch.equal(one.delta, plain) for one in group.exchange(values(step)))
 
 
 @every_memory
 def test_its_state_survives_storage(memory: Memory[Any]) -> None:
-    straight, stored = Together(memory, SPEC, SIZE), Together(memory, SPEC, SIZE)
+    straight, stored = Group(memory, SPEC, SIZE), Group(memory, SPEC, SIZE)
     for step in range(5):
-        for luggage in stored.luggage:
-            if luggage.state is not None:
-                kept = {field.name: getattr(luggage.state, field.name) for field in fields(luggage.state)}
-                luggage.state = type(luggage.state)(**kept)
+        for buffer in stored.buffers:
+            if buffer.state is not None:
+                kept = {field.name: getattr(buffer.state, field.name) for field in fields(buffer.state)}
+                buffer.state = type(buffer.state)(**kept)
         for one, other in zip(straight.exchange(values(step)), stored.exchange(values(step)), strict=True):
-            assert torch.equal(one.advance, other.advance)
-            assert (one.shift is None) == (other.shift is None)
+            assert torch.equal(one.delta, other.delta)
+            assert (one.offset is None) == (other.offset is None)
 
 
 @pytest.mark.parametrize("method", [Levels(1), Quantise(2, 256), RandomK(0.1, scaled=True)], ids=repr)
-def test_chance_that_leaves_more_than_it_was_given_is_not_fed_back(method: Method) -> None:
+def test_chance_that_leaves_more_than_it_was_given_is_not_fed_back(method: Codec) -> None:
     for refused in (ErrorFeedback, StepAhead, lambda reset: ErrorReset(Nothing(), reset)):
         with pytest.raises(StrategyError, match="does not go with") as error:
             refused(method)

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import torch
 
+from tests.compress.group import Group
 from tests.compress.table import SPEC, Speaker, gaussian
-from tests.compress.together import Together
 from tweed.compress import (
     Chain,
     Entries,
@@ -63,7 +63,7 @@ def test_whole_blocks_are_said() -> None:
 def test_the_byte_budget_of_cser() -> None:
     """`1 / R1 + 1 / (H R2)` of the model per step."""
     memory = ErrorReset(RandomBlocks(16, block=1), RandomBlocks(4, block=1), every=8)
-    group = Together(memory, SPEC, 2)
+    group = Group(memory, SPEC, 2)
     for step in range(160):
         group.exchange([gaussian(seed=step), gaussian(seed=step + 1)])
     share = 1 / 16 + 1 / (8 * 4)
@@ -142,10 +142,10 @@ def test_low_rank_comes_back_from_zeros() -> None:
 
 
 def test_error_feedback_of_low_rank_says_everything_in_the_end() -> None:
-    group, value = Together(ErrorFeedback(LowRank(2)), SPEC, 2), gaussian()
+    group, value = Group(ErrorFeedback(LowRank(2)), SPEC, 2), gaussian()
     said = torch.zeros(SPEC.numel)
     for _ in range(200):
-        said += group.exchange([value, value])[0].advance / 200
+        said += group.exchange([value, value])[0].delta / 200
     assert float((said - value).norm() / value.norm()) < 0.1
 
 
@@ -203,4 +203,4 @@ def test_chains_name_the_parts_that_do_not_fit() -> None:
         Chain(TopK(0.1), Nothing())  # type: ignore[arg-type]
     with pytest.raises(StrategyError, match=r"Chain does not go with Quantise\(bits=2"):
         Chain(TopK(0.1), Quantise(2))
-    assert Chain(TopK(0.1), Sign()).back is not None
+    assert Chain(TopK(0.1), Sign()).reply_codec is not None

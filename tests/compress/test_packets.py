@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from tests.compress.table import SPEC, TABLE, Speaker, gaussian
-from tweed.compress import Entries, Method, Numbers, Packet, unpack
+from tweed.compress import Codec, Entries, Packet, Values, unpack
 from tweed.errors import DataError
 
 WITH_PACKETS = [method for method in TABLE if not method.sums]
@@ -21,7 +21,7 @@ BOUNDS = st.lists(st.integers(0, SPEC.numel // 64), max_size=5).map(
 )
 
 
-def spoken(method: Method) -> tuple[Packet, Tensor]:
+def spoken(method: Codec) -> tuple[Packet, Tensor]:
     speaker = Speaker(method)
     said = speaker.says(gaussian())
     assert speaker.packet is not None
@@ -39,7 +39,7 @@ def heard(data: Tensor, numel: int) -> Tensor:
 
 @every_packet
 @given(bounds=BOUNDS)
-def test_pieces_say_what_the_whole_says(method: Method, bounds: list[int]) -> None:
+def test_pieces_say_what_the_whole_says(method: Codec, bounds: list[int]) -> None:
     packet, said = spoken(method)
     pieces = packet.cut(bounds)
     parts = [heard(piece.pack(), piece.numel) for piece in pieces]
@@ -48,7 +48,7 @@ def test_pieces_say_what_the_whole_says(method: Method, bounds: list[int]) -> No
 
 
 @every_packet
-def test_pieces_of_pieces_are_pieces(method: Method) -> None:
+def test_pieces_of_pieces_are_pieces(method: Codec) -> None:
     packet, said = spoken(method)
     middle = unpack(packet.cut([0, 192, 1984, SPEC.numel])[1].pack(), 1792)
     assert middle is not None
@@ -57,7 +57,7 @@ def test_pieces_of_pieces_are_pieces(method: Method) -> None:
 
 
 @every_packet
-def test_bytes_may_begin_anywhere(method: Method) -> None:
+def test_bytes_may_begin_anywhere(method: Codec) -> None:
     packet, said = spoken(method)
     data = packet.pack()
     for begin in range(1, 5):
@@ -67,7 +67,7 @@ def test_bytes_may_begin_anywhere(method: Method) -> None:
 
 @every_packet
 @given(st.data())
-def test_damaged_bytes_are_refused_or_do_no_harm(method: Method, data: st.DataObject) -> None:
+def test_damaged_bytes_are_refused_or_do_no_harm(method: Codec, data: st.DataObject) -> None:
     bytes_ = spoken(method)[0].pack()
     where = st.integers(0, 20) | st.integers(0, len(bytes_) - 1)
     for place, value in data.draw(st.lists(st.tuples(where, st.integers(0, 255)), max_size=4)):
@@ -81,7 +81,7 @@ def test_damaged_bytes_are_refused_or_do_no_harm(method: Method, data: st.DataOb
 
 
 @every_packet
-def test_a_packet_about_more_numbers_is_refused(method: Method) -> None:
+def test_a_packet_about_more_numbers_is_refused(method: Codec) -> None:
     packet = spoken(method)[0]
     if isinstance(packet, Entries) and int(packet.indices[-1]) < SPEC.numel - 64:
         pytest.skip("entries do not say of how many they are")
@@ -103,4 +103,4 @@ def test_no_bytes_say_nothing() -> None:
 
 def test_numbers_keep_every_bit() -> None:
     value = gaussian()
-    assert torch.equal(heard(Numbers(value, SPEC.numel).pack(), SPEC.numel), value)
+    assert torch.equal(heard(Values(value, SPEC.numel).pack(), SPEC.numel), value)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tweed.cadence import Moves, Ordered, Referee
+from tweed.cadence import Moves, Ordered, ServerPolicy
 from tweed.data.problems import Problem, linear, logistic, network, robust
 from tweed.experiments.descent import All, InOrder, Lag, Options, descend
 from tweed.simulate.ordered import Air
@@ -50,10 +50,10 @@ def test_the_networks_gradients_are_those_of_torch() -> None:
         )
 
 
-@pytest.mark.parametrize("referee", [Referee(share=0.9), Referee(share=0.3)], ids=repr)
+@pytest.mark.parametrize("referee", [ServerPolicy(share=0.9), ServerPolicy(share=0.3)], ids=repr)
 @pytest.mark.parametrize("problem", PROBLEMS[:2], ids=["linear", "logistic"])
 def test_it_reaches_the_goal_with_fewer_messages_and_keeps_its_promises(
-    problem: Problem, referee: Referee
+    problem: Problem, referee: ServerPolicy
 ) -> None:
     method = InOrder(Ordered(referee), problem.ranks, AIR)
     ours, all_of_them = (descend(problem, one, 1e-8, 5_000) for one in (method, All(AIR)))
@@ -64,7 +64,7 @@ def test_it_reaches_the_goal_with_fewer_messages_and_keeps_its_promises(
 
 def test_by_history_it_sends_what_lag_sends_or_less_from_the_same_state() -> None:
     problem = PROBLEMS[0]
-    method = InOrder(Ordered(Referee(history=Moves(problem.rate))), problem.ranks, AIR)
+    method = InOrder(Ordered(ServerPolicy(history=Moves(problem.rate))), problem.ranks, AIR)
     descend(problem, method, 1e-8, 5_000)
     assert method.beyond_lag == 0
     lag = descend(problem, Lag(problem.rate, problem.ranks, AIR), 1e-8, 5_000)
@@ -74,7 +74,7 @@ def test_by_history_it_sends_what_lag_sends_or_less_from_the_same_state() -> Non
 @pytest.mark.parametrize("options", [Options(momentum=0.5), Options(bits=8)], ids=repr)
 def test_momentum_and_rounded_messages_reach_the_goal_too(options: Options) -> None:
     problem = PROBLEMS[0]
-    method = InOrder(Ordered(Referee(share=0.3)), problem.ranks, AIR)
+    method = InOrder(Ordered(ServerPolicy(share=0.3)), problem.ranks, AIR)
     assert problem.gap(descend(problem, method, 1e-8, 5_000, options).x) <= 1e-8
 
 

@@ -48,8 +48,8 @@ def plain(steps: int = STEPS) -> nn.Module:
 
 
 def spread(workers: Workers) -> float:
-    first = workers.all[0].flat.numbers
-    return max(float((worker.flat.numbers - first).abs().max()) for worker in workers.all)
+    first = workers.all[0].flat.values
+    return max(float((worker.flat.values - first).abs().max()) for worker in workers.all)
 
 
 @pytest.mark.parametrize("exchange", ["gradient", "step", "difference", "model"])
@@ -79,11 +79,11 @@ def test_local_steps_meet_every_round_and_at_the_end(strategy: Strategy) -> None
     for step in range(STEPS):
         workers.step(loss(step))
         assert (spread(workers) == 0) == ((step + 1) % 5 == 0)
-    middle = sum(worker.flat.numbers for worker in workers.all) / SIZE
+    middle = sum(worker.flat.values for worker in workers.all) / SIZE
     torch.testing.assert_close(numbers(workers.average()), middle)
     workers.finish()
     assert spread(workers) == 0 and workers.exchanges == 3
-    torch.testing.assert_close(workers.all[0].flat.numbers, middle)
+    torch.testing.assert_close(workers.all[0].flat.values, middle)
 
 
 @pytest.mark.parametrize("exchange", ["gradient", "step"])
@@ -94,17 +94,17 @@ def test_what_is_fed_back_is_said_or_owed(exchange: str) -> None:
         Strategy(exchange, compress=ErrorFeedback(TopK(0.1))),  # type: ignore[arg-type]
         SIZE,
     )
-    start = workers.all[0].flat.numbers.clone()
+    start = workers.all[0].flat.values.clone()
     moved = torch.zeros_like(start)
     for step in range(STEPS):
-        before = [worker.flat.numbers.clone() for worker in workers.all]
+        before = [worker.flat.values.clone() for worker in workers.all]
         workers.step(loss(step))
         for rank, numbers_before in enumerate(before):
             alone = _moved(numbers_before, rank, step)
             moved += alone / SIZE
-    owed = sum(worker.luggage.state.error for worker in workers.all) / SIZE
+    owed = sum(worker.buffer.state.error for worker in workers.all) / SIZE
     scale = -0.1 if exchange == "gradient" else 1.0
-    torch.testing.assert_close(workers.all[0].flat.numbers - start + scale * owed, moved, rtol=0, atol=1e-6)
+    torch.testing.assert_close(workers.all[0].flat.values - start + scale * owed, moved, rtol=0, atol=1e-6)
     assert spread(workers) == 0
 
 
@@ -112,13 +112,13 @@ def _moved(before: torch.Tensor, rank: int, step: int) -> torch.Tensor:
     """By how much a worker's own gradient moves the model."""
     model = perceptron()
     flat = Flat(model)
-    flat.numbers.copy_(before)
+    flat.values.copy_(before)
     loss(step)(rank, model).backward()
     return -0.1 * flat.grads
 
 
 def test_bytes_are_those_of_packets() -> None:
-    numel = train(every_step(), 0).all[0].flat.numbers.numel()
+    numel = train(every_step(), 0).all[0].flat.values.numel()
     dense = train(every_step()).traffic
     assert dense.up_bytes == dense.down_bytes == STEPS * 4 * numel
     sparse = train(Strategy(compress=ErrorFeedback(TopK(0.1)))).traffic
@@ -129,30 +129,30 @@ def test_bytes_are_those_of_packets() -> None:
 
 def test_a_bare_compressor_has_no_memory() -> None:
     bare, none = train(Strategy(compress=Identity())), train(every_step())
-    assert torch.equal(bare.all[0].flat.numbers, none.all[0].flat.numbers)
+    assert torch.equal(bare.all[0].flat.values, none.all[0].flat.values)
 
 
 def test_an_outer_optimiser_turns_the_mean_movement_of_a_round() -> None:
     workers = train(Strategy("difference", LocalSteps(4, outer=Nesterov(lr=1.0, momentum=0.0))))
     assert torch.equal(
-        workers.all[0].flat.numbers, train(Strategy("difference", LocalSteps(4))).all[0].flat.numbers
+        workers.all[0].flat.values, train(Strategy("difference", LocalSteps(4))).all[0].flat.values
     )
     further = train(Strategy("difference", LocalSteps(4, outer=Nesterov())), 8)
-    torch.testing.assert_close(further.all[1].flat.numbers, by_hand())
+    torch.testing.assert_close(further.all[1].flat.values, by_hand())
 
 
 def by_hand() -> torch.Tensor:
     """Two rounds of DiLoCo."""
     rounds = Workers(perceptron(), sgd, Strategy("difference", LocalSteps(4)), SIZE)
-    there, momentum = rounds.all[0].flat.numbers.clone(), torch.zeros_like(rounds.all[0].flat.numbers)
+    there, momentum = rounds.all[0].flat.values.clone(), torch.zeros_like(rounds.all[0].flat.values)
     for step in range(8):
         rounds.step(loss(step))
         if (step + 1) % 4 == 0:
-            mean = rounds.all[0].flat.numbers - there
+            mean = rounds.all[0].flat.values - there
             momentum = 0.9 * momentum + mean
             there = there + 0.7 * (mean + 0.9 * momentum)
             for worker in rounds.all:
-                worker.flat.numbers.copy_(there)
+                worker.flat.values.copy_(there)
                 worker.reference.copy_(there)
     return there
 

@@ -53,7 +53,7 @@ def own_step(workers: Workers) -> Tensor:
 @every_pair
 def test_the_average_model_moves_as_if_nothing_were_compressed(memory: ErrorReset) -> None:
     workers = workers_of(Strategy("step", compress=memory))
-    path = workers.all[0].flat.numbers.clone()
+    path = workers.all[0].flat.values.clone()
     for step in range(STEPS):
         workers.step(loss(step))
         path += own_step(workers)
@@ -65,7 +65,7 @@ def test_models_less_their_forks_are_one_point(memory: ErrorReset) -> None:
     workers = workers_of(Strategy("step", compress=memory))
     for step in range(STEPS):
         workers.step(loss(step))
-        common = [worker.reference - worker.luggage.state.error for worker in workers.all]
+        common = [worker.reference - worker.buffer.state.error for worker in workers.all]
         for other in common[1:]:
             torch.testing.assert_close(other, common[0], rtol=0, atol=2e-6)
 
@@ -73,20 +73,20 @@ def test_models_less_their_forks_are_one_point(memory: ErrorReset) -> None:
 @pytest.mark.parametrize("first", [Identity(), RandomBlocks(1, block=16), RandomBlocks(1)], ids=repr)
 def test_a_ratio_of_one_is_synchronous_sgd_to_the_bit(first: Identity | RandomBlocks) -> None:
     reset, dense = train(Strategy("step", compress=ErrorReset(first, BLOCKS, 2))), train(Strategy("step"))
-    assert torch.equal(reset.all[0].flat.numbers, dense.all[0].flat.numbers)
-    assert torch.equal(reset.all[1].flat.numbers, dense.all[1].flat.numbers)
+    assert torch.equal(reset.all[0].flat.values, dense.all[0].flat.values)
+    assert torch.equal(reset.all[1].flat.values, dense.all[1].flat.values)
 
 
 def test_local_sgd_is_a_setting() -> None:
     reset = train(Strategy("step", compress=ErrorReset(Nothing(), Identity(), 4)))
     local = train(Strategy("difference", LocalSteps(4)))
-    torch.testing.assert_close(reset.all[2].flat.numbers, local.all[2].flat.numbers, rtol=0, atol=2e-6)
+    torch.testing.assert_close(reset.all[2].flat.values, local.all[2].flat.values, rtol=0, atol=2e-6)
 
 
 def test_partial_local_sgd_needs_no_exchange_between_resets() -> None:
     often = train(Strategy("step", compress=ErrorReset(Nothing(), TopK(0.2), 4)))
     rare = train(Strategy("difference", LocalSteps(4), ErrorReset(Nothing(), TopK(0.2))))
-    torch.testing.assert_close(often.all[3].flat.numbers, rare.all[3].flat.numbers, rtol=0, atol=2e-6)
+    torch.testing.assert_close(often.all[3].flat.values, rare.all[3].flat.values, rtol=0, atol=2e-6)
     assert (often.exchanges, rare.exchanges) == (STEPS, STEPS // 4)
 
 
@@ -110,9 +110,9 @@ def test_averaging_a_block_of_models_is_resetting_a_block_of_forks(every: int) -
             loss(step)(rank, model).backward()
             optimizers[rank].step()
         if (step + 1) % every == 0:
-            average_a_block([flat.numbers for flat in flats], Turn(flats[0].spec, (step + 1) // every - 1))
+            average_a_block([flat.values for flat in flats], Turn(flats[0].spec, (step + 1) // every - 1))
     for worker, flat in zip(workers.all, flats, strict=True):
-        torch.testing.assert_close(worker.flat.numbers, flat.numbers, rtol=0, atol=2e-6)
+        torch.testing.assert_close(worker.flat.values, flat.values, rtol=0, atol=2e-6)
 
 
 def average_a_block(models: list[Tensor], turn: Turn) -> None:
@@ -155,7 +155,7 @@ def test_bytes_follow_the_formula() -> None:
 
 def test_a_single_model_is_not_the_one_to_be_judged() -> None:
     workers = train(cser(16, 16, 32))
-    apart = [float((numbers(workers.average()) - worker.flat.numbers).norm()) for worker in workers.all]
+    apart = [float((numbers(workers.average()) - worker.flat.values).norm()) for worker in workers.all]
     assert min(apart) > 0.01
 
 

@@ -61,7 +61,7 @@ def test_a_threshold_says_exactly_its_share_when_found_and_lives_on() -> None:
 
 def test_without_sparsity_it_is_dense_training() -> None:
     sparse, dense = train(dct(0.0, 3)), train(every_step())
-    assert torch.equal(sparse.all[0].flat.numbers, dense.all[0].flat.numbers)
+    assert torch.equal(sparse.all[0].flat.values, dense.all[0].flat.values)
 
 
 def test_the_name_is_its_expression() -> None:

@@ -34,14 +34,14 @@ def train(memory: object | None, steps: int = STEPS) -> Workers:
 
 def ahead(workers: Workers) -> Tensor:
     """Where the mean of all would stand, had all been said."""
-    return sum(worker.reference + worker.luggage.state.error for worker in workers.all) / SIZE
+    return sum(worker.reference + worker.buffer.state.error for worker in workers.all) / SIZE
 
 
 @pytest.mark.parametrize("fraction", [0.0, 0.5, 1.0])
 def test_where_all_is_said_it_is_sgd_to_the_bit(fraction: float) -> None:
-    plain = train(None).all[0].flat.numbers
-    assert torch.equal(train(StepAhead(Identity(), fraction)).all[0].flat.numbers, plain)
-    assert torch.equal(train(ErrorFeedback(Identity())).all[0].flat.numbers, plain)
+    plain = train(None).all[0].flat.values
+    assert torch.equal(train(StepAhead(Identity(), fraction)).all[0].flat.values, plain)
+    assert torch.equal(train(ErrorFeedback(Identity())).all[0].flat.values, plain)
 
 
 @pytest.mark.parametrize("compressor", [TopK(0.05), RandomBlocks(8, block=16)], ids=repr)
@@ -50,26 +50,26 @@ def test_errors_averaged_each_step_follow_the_uncompressed_path(compressor: TopK
     for step in range(STEPS):
         compressed.step(loss(step))
         plain.step(loss(step))
-        torch.testing.assert_close(ahead(compressed), plain.all[0].flat.numbers, rtol=0, atol=2e-6)
+        torch.testing.assert_close(ahead(compressed), plain.all[0].flat.values, rtol=0, atol=2e-6)
 
 
 def test_gradients_are_taken_at_one_point_only_if_errors_are_averaged_each_step() -> None:
     for every, equal in ((1, True), (0, False), (STEPS + 1, False)):
         workers = train(StepAhead(TopK(0.05), average_every=every))
-        points = [worker.flat.numbers for worker in workers.all]
+        points = [worker.flat.values for worker in workers.all]
         assert all(torch.allclose(point, points[0], atol=1e-7) for point in points) == equal
         assert torch.equal(workers.all[0].reference, workers.all[1].reference)
 
 
 def test_a_fraction_of_none_is_error_feedback_to_the_bit() -> None:
     none, feedback = train(StepAhead(TopK(0.1), fraction=0.0)), train(ErrorFeedback(TopK(0.1)))
-    assert torch.equal(none.all[0].flat.numbers, feedback.all[0].flat.numbers)
-    assert torch.equal(none.all[3].luggage.state.error, feedback.all[3].luggage.state.error)
+    assert torch.equal(none.all[0].flat.values, feedback.all[0].flat.values)
+    assert torch.equal(none.all[3].buffer.state.error, feedback.all[3].buffer.state.error)
 
 
 def test_half_the_values_and_an_average_now_and_then_are_as_many_values() -> None:
     """With indices, 8 bytes per entry, the average costs less than the entries that it replaces."""
-    numel = workers_of(None).all[0].flat.numbers.numel()
+    numel = workers_of(None).all[0].flat.values.numel()
     often, rare = (train(memory, 40).traffic.up_bytes for memory in (ErrorFeedback(TopK(0.1)), saef().memory))
     headers = 40 * SIZE * 16
     assert often == pytest.approx(40 * 8 * round(0.1 * numel), abs=headers)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tweed.errors import UsageError
+from tweed.exchange.engine import GroupRequest
 from tweed.torch import Options
 from tweed.transport import Ltp
 
@@ -35,6 +36,13 @@ def test_transport_and_server_decide_how_sums_are_taken() -> None:
     served = Options.resolve(Options(transport="ltp", server=1, schedule={"broadcast": "ring"}), {})
     assert served.overrules()["all_reduce"] == "star"
     assert served.overrules()["broadcast"] == "ring"
+
+
+def test_what_a_strategy_asks_for_overrules_the_environment() -> None:
+    found = Options.resolve(
+        GroupRequest(Ltp(fraction=0.9), 1), {"TWEED_TRANSPORT": "tcp", "TWEED_STREAMS": "2"}
+    )
+    assert (found.transport, found.server, found.streams) == (Ltp(fraction=0.9), 1, 2)
 
 
 def test_other_backends_options_are_ignored() -> None:

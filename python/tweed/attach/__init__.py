@@ -1,23 +1,10 @@
 """One line in a plain training loop: `tweed.attach(model, optimizer, strategy)`.
 
-bucket    several tensors side by side in one buffer
-lines     the process group that transport and server ask for
-residual  what was lost and is owed: the arithmetic
-losses    the same for all buckets of a run, and the record of it
-wire      the process group, as the exchanges see it
-gradient  exchange of gradients during the backward pass
-model     exchange of models between steps
-flight    the way of one buffer through compression and the network, `carry` over a group
-finite    who gives something, and is it finite: told before anything is compressed
-parcels   all buffers that go compressed
-packed    exchange of gradients, compressed; `moved` of how far parameters have moved
-stored    states of memories and compressors in checkpoints
-averaged  the average model, to be evaluated
-pace      the cadence in real time; `steps` measures steps for it
-ordered   exchange of gradients, single messages in the order of news; over `mail`
+gradient  hooks on parameters: gradients go into buckets, averages come out
+run       hooks on the optimizer, and the run's public face
 checks    what must hold before ranks train together
-recorded  a workload for the simulator, from a model's own backward pass
-run       the hooks that tie these to a model and its optimizer, and feed the cadence
+
+What then happens to a bucket is `tweed.exchange`'s.
 """
 
 from __future__ import annotations
@@ -58,19 +45,19 @@ def attach(
     What then happens is the strategy's:
 
     * It exchanges gradients: after `backward()` gradients are the average of all ranks', as with torch's
-      DistributedDataParallel and with the same numbers (bit for bit at two ranks, to rounding above), so
+      DistributedDataParallel and with the same values (bit for bit at two ranks, to rounding above), so
       clipping and gradient scaling work as always. The exchange overlaps with the backward pass. Each
       `backward()` exchanges; a second one before the step adds to averages, which is right, and
       `run.accumulate()` saves the exchange. Gradients become views into buckets. A parameter that this rank
       did not use counts as zero; one that no rank used keeps `grad = None`. Buffers become rank 0's at each
       step.
-    * It exchanges steps, differences or models: gradients stay local; when the cadence says so, parameters
+    * It exchanges steps, differences or models: gradients stay local; when the cadence decides so, parameters
       and floating-point buffers become the average of all ranks' at the end of `optimizer.step()`. Optimizer
       state and whole-number buffers stay local. Every rank must take the same number of steps; a gradient
       scaler that skips one on one rank only breaks this.
 
     * It compresses: the same, with what the memory makes of it. Gradients are then exchanged when the
-      backward pass has ended. Numbers that are not finite are never said nor remembered: gradients become
+      backward pass has ended. Values that are not finite are never sent nor kept: gradients become
       NaN on all ranks, which a gradient scaler skips; a step that is taken raises `NonFinite`. Evaluate
       within `run.averaged()`. See docs/compression.md.
 
@@ -95,7 +82,7 @@ def attach(
         sent.
       ShapeMismatch: ranks hold different models or settings; every rank raises, naming each rank's value.
 
-    Cost: a broadcast of the model now; then what the strategy says. Memory: one more copy of the model for
+    Cost: a broadcast of the model now; then what the strategy sends. Memory: one more copy of the model for
       "gradient" and "model" (buckets; "gradient" needs no other memory for gradients), two for "step" and
       "difference"; with compression two or three more, see there.
     """

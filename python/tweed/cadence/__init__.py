@@ -1,7 +1,7 @@
 """Stage: talk now, or keep going alone? One file per method; the contract is in `base`.
 
-Beside the cadences: `outer` (what becomes of a round's mean movement), `moves` (how much may be left unsaid),
-`timers` and `referee` (the server's side of ordered transmission).
+Beside the cadences: `outer` (what becomes of a round's mean movement), `moves` (how much may be withheld),
+`timers` and `server_policy` (the server's side of ordered transmission).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from tweed.cadence.local_steps import LocalSteps
 from tweed.cadence.moves import Moves
 from tweed.cadence.ordered import Ordered
 from tweed.cadence.outer import Nesterov, Outer
-from tweed.cadence.referee import Referee, Verdict
+from tweed.cadence.server_policy import ServerDecision, ServerPolicy
 from tweed.cadence.timers import Timer
 
 __all__ = [
@@ -47,9 +47,9 @@ __all__ = [
     "Ordered",
     "Outer",
     "Ready",
-    "Referee",
+    "ServerDecision",
+    "ServerPolicy",
     "StepDone",
     "Stop",
     "Timer",
-    "Verdict",
 ]

@@ -1,4 +1,4 @@
-"""The contract of the stage: what a cadence is told, what it decides, how its state is kept.
+"""The contract of the stage: what a cadence is given, what it decides, how its state is kept.
 
 A cadence is pure. It holds settings only; the caller holds the state and passes `now`, in seconds of any
 clock that never goes back. So the live driver (`tweed.attach`) and the simulated one run the same code.
@@ -12,26 +12,28 @@ Call `poll` once after each `handle` of an event that may change the decision, a
 that could be exchanged. A decision to exchange is final: the state that comes with it takes the exchange as
 done.
 
-All ranks exchange together, or none: `Decision.exchange` is equal on all. Whether this rank says something
+All ranks exchange together, or none: `Decision.exchange` is equal on all. Whether this rank contributes
 then is its own affair: a *silent* one takes part and contributes nothing.
 
-A cadence ignores events that mean nothing to it. One that `weighs` what there is to say must be told its
-length (`Ready`) before each poll, and how far the model moved (`StepDone.norm`). The parts of an ordered
-iteration (`Opened`, `Heard`, `Enough`) are for `ordered` and `referee`.
+A cadence ignores events that mean nothing to it. One with `needs_norm` must be given the length of what there
+is to send (`Ready`) before each poll, and how far the model moved (`StepDone.norm`). The parts of an ordered
+iteration (`Opened`, `Heard`, `Enough`) are for `ordered` and `server_policy`.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
-from typing import Protocol, TypeVar, runtime_checkable
+from typing import Any, Protocol, TypeVar, runtime_checkable
+
+from tweed.cadence.outer import Outer
 
 State = TypeVar("State")
 
 
 @dataclass(frozen=True, slots=True)
 class Joined:
-    """Training begins, and this rank is `rank` of `size` that have something to say."""
+    """Training begins, and this rank is `rank` of `size` that contribute."""
 
     rank: int
     size: int
@@ -46,7 +48,7 @@ class StepDone:
 
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """All that this rank has to say is there, and its length is `norm`."""
+    """All that this rank has to send is there, and its length is `norm`."""
 
     norm: float
 
@@ -66,11 +68,11 @@ class Opened:
 
 @dataclass(frozen=True, slots=True)
 class Heard:
-    """The server has heard from one more rank.
+    """The server has received from one more rank.
 
     Args:
-      norm: length of what the rank said; None: it ended the iteration in silence.
-      total: length of the sum of what all ranks have said last, this one's included.
+      norm: length of what the rank sent; None: it ended the iteration in silence.
+      total: length of the sum of what all ranks have sent last, this one's included.
     """
 
     norm: float | None
@@ -79,7 +81,7 @@ class Heard:
 
 @dataclass(frozen=True, slots=True)
 class Enough:
-    """The server has heard enough: only what is longer than `level` must still be said."""
+    """The server has received enough: only what is longer than `level` must still be sent."""
 
     level: float
 
@@ -144,8 +146,9 @@ class Cadence(Protocol[State]):
     Attributes:
       exchanges: what this cadence can exchange, of "gradient", "step", "difference" and "model".
       reason: why it can exchange nothing else; for the error text.
-      weighs: it decides by the length of what there is to say.
+      needs_norm: it decides by the length of what there is to send.
       may_be_silent: a rank may take part in an exchange and contribute nothing.
+      outer: what becomes of the mean movement of a round; None: the model moves by it.
     """
 
     @property
@@ -157,11 +160,15 @@ class Cadence(Protocol[State]):
         """See above."""
 
     @property
-    def weighs(self) -> bool:
+    def needs_norm(self) -> bool:
         """See above."""
 
     @property
     def may_be_silent(self) -> bool:
+        """See above."""
+
+    @property
+    def outer(self) -> Outer[Any] | None:
         """See above."""
 
     def start(self) -> State:

@@ -1,4 +1,4 @@
-"""Speak only when what there is to say has changed enough: censoring, as in LAG."""
+"""Send only when what there is to send has changed enough: censoring, as in LAG."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ class News:
     """State of `EventTriggered`.
 
     Attributes:
-      size: how many ranks may speak.
+      size: how many ranks contribute.
       moved: squared lengths of the last steps, newest last.
-      norm: length of what there is to say; None: not measured since the last exchange.
+      norm: length of what there is to send; None: not measured since the last exchange.
       stopped: one model is wanted now.
     """
 
@@ -28,16 +28,16 @@ class News:
 
 @dataclass(frozen=True, slots=True)
 class EventTriggered:
-    """All meet every step, and a rank speaks if what it has to say is longer than `moves` and the number of
-    ranks allow.
+    """All meet every step, and a rank contributes if what it has to send is longer than `moves` and the
+    number of ranks allow.
 
-    With `compress=LastSaid(...)`, what a silent rank said last still counts, as in LAG's rule for workers
-    (LAG-WK): speak if |news|² > (share · sum of the last `window` squared steps) / (rate · ranks)².
+    With `compress=LazyAggregation(...)`, what a silent rank sent last still counts, as in LAG's rule for
+    workers (LAG-WK): send if |change|² > (share · sum of the last `window` squared steps) / (rate · ranks)².
 
     Args:
       moves: what counts as enough.
 
-    Cost: per step the small messages that say "nothing"; and what is said.
+    Cost: per step the small messages of silent ranks; and what is sent.
     Source: Chen, Giannakis, Sun, Yin, "LAG: lazily aggregated gradient for communication-efficient
       distributed learning", 2018, rule of LAG-WK.
     """
@@ -46,15 +46,16 @@ class EventTriggered:
 
     exchanges: ClassVar[frozenset[str]] = frozenset({"gradient", "step", "difference"})
     reason: ClassVar[str] = "a silent rank has no model to contribute"
-    weighs: ClassVar[bool] = True
+    needs_norm: ClassVar[bool] = True
     may_be_silent: ClassVar[bool] = True
+    outer: ClassVar[None] = None
 
     def start(self) -> News:
         """The state before the first step."""
         return News()
 
     def handle(self, event: Event, state: News, now: float) -> News:
-        """Keeps the lengths of steps and of what there is to say."""
+        """Keeps the lengths of steps and of what there is to send."""
         if isinstance(event, Joined):
             return replace(state, size=event.size)
         if isinstance(event, StepDone):
@@ -64,7 +65,7 @@ class EventTriggered:
         return replace(state, stopped=isinstance(event, Stop))
 
     def poll(self, state: News, now: float) -> tuple[Decision, News]:
-        """To exchange whenever there is something to weigh; to speak if it weighs enough."""
+        """To exchange whenever the norm is there; to contribute if it is long enough."""
         if state.stopped:
             return Decision.AGREED, replace(state, stopped=False, norm=None)
         if state.norm is None:

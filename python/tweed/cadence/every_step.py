@@ -9,7 +9,7 @@ from tweed.cadence.base import Decision, Event, Stop
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
+class EveryStepState:
     """State of `EveryStep`: whether one model is wanted now."""
 
     stopped: bool = False
@@ -25,17 +25,18 @@ class EveryStep:
 
     exchanges: ClassVar[frozenset[str]] = frozenset({"gradient", "step", "difference", "model"})
     reason: ClassVar[str] = "all that is exchanged is one step old"
-    weighs: ClassVar[bool] = False
+    needs_norm: ClassVar[bool] = False
     may_be_silent: ClassVar[bool] = False
+    outer: ClassVar[None] = None
 
-    def start(self) -> Pace:
+    def start(self) -> EveryStepState:
         """The state before the first step."""
-        return Pace()
+        return EveryStepState()
 
-    def handle(self, event: Event, state: Pace, now: float) -> Pace:
+    def handle(self, event: Event, state: EveryStepState, now: float) -> EveryStepState:
         """Notes that one model is wanted."""
-        return Pace(stopped=isinstance(event, Stop))
+        return EveryStepState(stopped=isinstance(event, Stop))
 
-    def poll(self, state: Pace, now: float) -> tuple[Decision, Pace]:
+    def poll(self, state: EveryStepState, now: float) -> tuple[Decision, EveryStepState]:
         """To exchange; at `Stop` nothing is left to."""
-        return (Decision.AGREED if state.stopped else Decision.EVERY_STEP), Pace()
+        return (Decision.AGREED if state.stopped else Decision.EVERY_STEP), EveryStepState()

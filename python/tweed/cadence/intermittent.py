@@ -1,4 +1,4 @@
-"""Exchange every so many steps, and let chance say who speaks: intermittent transmission."""
+"""Exchange every so many steps, and draw who contributes: intermittent transmission."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tweed.rng import uniform
 
 
 @dataclass(frozen=True, slots=True)
-class Lot:
+class IntermittentState:
     """State of `Intermittent`: steps since the last exchange, exchanges so far, and who this is."""
 
     steps: int = 0
@@ -22,16 +22,16 @@ class Lot:
 
 @dataclass(frozen=True, slots=True)
 class Intermittent:
-    """Exchanges after every `every` steps; each rank speaks with `probability`, alone by its own lot.
+    """Exchanges after every `every` steps; each rank contributes with `probability`, by a draw of its own.
 
-    What a silent rank has to say is forgotten or kept, as the memory does it. To be right on average, a
-    memory that forgets must weigh what is said by 1 / probability: `Direct(compressor, weight=1 /
-    probability)`. At `Stop` all speak.
+    What a silent rank has to send is forgotten or kept, as the memory does it. To be right on average, a
+    memory that forgets must multiply what is sent by 1 / probability: `Direct(compressor, weight=1 /
+    probability)`. At `Stop` all contribute.
 
     Args:
       every: steps per exchange, 1 or more; gradients are exchanged at every step only.
       probability: above 0, at most 1.
-      seed: of the lots; equal on all ranks.
+      seed: of the draws; equal on all ranks.
 
     Raises: UsageError for other settings.
     Cost: `probability / every` messages per rank and step.
@@ -43,7 +43,8 @@ class Intermittent:
     probability: float = 1.0
     seed: int = 0
 
-    weighs: ClassVar[bool] = False
+    needs_norm: ClassVar[bool] = False
+    outer: ClassVar[None] = None
 
     def __post_init__(self) -> None:
         if not (self.every >= 1 and 0 < self.probability <= 1):
@@ -66,11 +67,11 @@ class Intermittent:
             return "between exchanges the models differ, and a silent rank has none to contribute"
         return "a silent rank has no model to contribute"
 
-    def start(self) -> Lot:
+    def start(self) -> IntermittentState:
         """The state before the first step."""
-        return Lot()
+        return IntermittentState()
 
-    def handle(self, event: Event, state: Lot, now: float) -> Lot:
+    def handle(self, event: Event, state: IntermittentState, now: float) -> IntermittentState:
         """Counts steps, and notes who this is and that one model is wanted."""
         if isinstance(event, Joined):
             return replace(state, rank=event.rank)
@@ -78,8 +79,8 @@ class Intermittent:
             return replace(state, steps=state.steps + 1, stopped=False)
         return replace(state, stopped=isinstance(event, Stop))
 
-    def poll(self, state: Lot, now: float) -> tuple[Decision, Lot]:
-        """To exchange at the end of a round, and to speak if drawn."""
+    def poll(self, state: IntermittentState, now: float) -> tuple[Decision, IntermittentState]:
+        """To exchange at the end of a round, and to contribute if drawn."""
         due = self.every == 1 or state.steps >= self.every
         if state.stopped and (self.every == 1 or not state.steps):
             return Decision.AGREED, replace(state, stopped=False)

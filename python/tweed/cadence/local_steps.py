@@ -35,7 +35,7 @@ class LocalSteps:
     every: int
     outer: Outer[Any] | None = None
 
-    weighs: ClassVar[bool] = False
+    needs_norm: ClassVar[bool] = False
     may_be_silent: ClassVar[bool] = False
 
     def __post_init__(self) -> None:

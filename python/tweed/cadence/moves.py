@@ -1,4 +1,4 @@
-"""How much may be left unsaid, by how far the model moved in the last steps."""
+"""How much may be withheld, by how far the model moved in the last steps."""
 
 from __future__ import annotations
 
@@ -34,12 +34,10 @@ class Moves:
     def after(self, moved: tuple[float, ...], norm: float | None) -> tuple[float, ...]:
         """The squared lengths of the last moves after one more, of length `norm`.
 
-        Raises: UsageError if nobody measured it: the driver must, for a cadence that weighs.
+        Raises: UsageError if nobody measured it: the driver must, for a cadence with `needs_norm`.
         """
         if norm is None:
-            raise UsageError(
-                "this cadence weighs what there is to say, and was told of a step without its length"
-            )
+            raise UsageError("this cadence decides by lengths, and was given a step without its length")
         return (*moved, norm * norm)[-self.window :]
 
     def allowed(self, moved: tuple[float, ...]) -> float:

@@ -1,9 +1,9 @@
-"""Ordered transmission, a rank's side: who has most to say speaks first, and the others may be spared.
+"""Ordered transmission, a rank's side: who has changed most sends first, and the others may be spared.
 
-One iteration: the server opens it; each rank works out what it has to say, and waits the longer the shorter
-that is; what is said reaches the server, longest first; as soon as the rest is short enough, the server says
-so (`tweed.cadence.referee`). Each rank ends the iteration with exactly one message: what it has to say, or
-that it is silent.
+One iteration: the server opens it; each rank works out what it has to send, and waits the longer the shorter
+that is; what is sent reaches the server, longest first; as soon as the rest is short enough, the server stops
+it (`tweed.cadence.server_policy`). Each rank ends the iteration with exactly one message: what it has to
+send, or that it is silent.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from tweed.cadence.base import Decision, Enough, Event, Opened, Ready, Stop
-from tweed.cadence.referee import Referee
+from tweed.cadence.server_policy import ServerPolicy
 from tweed.cadence.timers import Timer, within
 
 
@@ -24,7 +24,7 @@ class Turn:
     Attributes:
       pace, shift: the timer of this iteration.
       began: when this rank was ready, in seconds.
-      norm: length of what it has to say; None: it is not ready, or has ended the iteration.
+      norm: length of what it has to send; None: it is not ready, or has ended the iteration.
       level: what the server spares; None: it has not stopped.
       stopped: one model is wanted now.
     """
@@ -39,28 +39,29 @@ class Turn:
 
 @dataclass(frozen=True, slots=True)
 class Ordered:
-    """Waits for its turn, and speaks unless the server has heard enough before.
+    """Waits for its turn, and sends unless the server has received enough before.
 
-    The server's `Enough` says how long the longest may be that is left out. A rank with more to say then says
-    it at once, however early its timer was stopped. So what is left out never exceeds what the server vouches
-    for, even where clocks differ or a message is late: only the order, and so the saving, suffers.
+    The server's `Enough` holds how long the longest may be that is left out. A rank with more to send then
+    sends it at once, however early its timer was stopped. So what is left out never exceeds what the server
+    allows, even where clocks differ or a message is late: only the order, and so the saving, suffers.
 
     Args:
-      referee: the server's side: when it has heard enough.
-      window_s: seconds within which all have said what they have, if the server does not stop them.
+      policy: the server's side: when it has received enough.
+      window_s: seconds within which all have sent what they have, if the server does not stop them.
 
     Cost: per iteration the server's two broadcasts, a message per rank, and up to `window_s` of waiting.
     Source: Chen, Blum, Sadler, "Ordered gradient approach for communication-efficient distributed learning",
       SPAWC 2020. The level in the stop message is ours.
     """
 
-    referee: Referee
+    policy: ServerPolicy
     window_s: float = 0.05
 
     exchanges: ClassVar[frozenset[str]] = frozenset({"gradient"})
     reason: ClassVar[str] = "it orders gradients by how much they have changed"
-    weighs: ClassVar[bool] = True
+    needs_norm: ClassVar[bool] = True
     may_be_silent: ClassVar[bool] = True
+    outer: ClassVar[None] = None
 
     def start(self) -> Turn:
         """The state before the first iteration."""
@@ -68,8 +69,7 @@ class Ordered:
 
     def opened(self, total: float, size: int) -> Opened:
         """How an iteration of `size` ranks begins: what is as long as a rank's part of the last sum, of
-        length `total`,
-        is said in the middle of the window."""
+        length `total`, is sent in the middle of the window."""
         timer = within(self.window_s, total / size if total else 1.0)
         return Opened(timer.pace, timer.shift)
 
@@ -86,16 +86,16 @@ class Ordered:
         return replace(state, stopped=False)
 
     def poll(self, state: Turn, now: float) -> tuple[Decision, Turn]:
-        """To speak in turn, or when the server has not heard enough without; else silence, or to wait."""
+        """To send in turn, or when the server has not received enough without; else silence, or to wait."""
         if state.norm is None:
             return (Decision.AGREED if state.stopped else Decision.UNMEASURED), replace(state, stopped=False)
-        said = replace(state, norm=None)
+        ended = replace(state, norm=None)
         if state.norm == 0:
-            return Decision.NOTHING, said
+            return Decision.NOTHING, ended
         if state.level is not None:
-            return (Decision.ASKED if state.norm > state.level else Decision.ENOUGH), said
+            return (Decision.ASKED if state.norm > state.level else Decision.ENOUGH), ended
         if now >= self.due(state):
-            return Decision.RANG, said
+            return Decision.RANG, ended
         return Decision.WAITING, state
 
     def due(self, state: Turn) -> float:

@@ -1,9 +1,19 @@
-"""Stage: which numbers, in which form? One file per method; the contract is in `base`."""
+"""Stage: which values, in which form? One file per method; the contract is in `base`."""
 
 from __future__ import annotations
 
 from tweed.compress.auto import Auto
-from tweed.compress.base import Ask, Compressor, Memory, Method, Placed, Rounds, Spec, Turn, Weighed
+from tweed.compress.base import (
+    Codec,
+    Compressor,
+    MeasuresNorm,
+    Memory,
+    ReduceRequest,
+    Rounds,
+    Spec,
+    Turn,
+    Update,
+)
 from tweed.compress.chain import Chain
 from tweed.compress.codes import Codes
 from tweed.compress.direct import Direct
@@ -12,12 +22,12 @@ from tweed.compress.error_feedback import ErrorFeedback
 from tweed.compress.error_reset import ErrorReset
 from tweed.compress.half import Half
 from tweed.compress.identity import Identity
-from tweed.compress.last_said import LastSaid
+from tweed.compress.lazy_aggregation import LazyAggregation
 from tweed.compress.levels import Levels
 from tweed.compress.low_rank import LowRank
 from tweed.compress.nonzero import Nonzero
 from tweed.compress.nothing import Nothing
-from tweed.compress.packet import Numbers, Packet, unpack
+from tweed.compress.packet import Packet, Values, unpack
 from tweed.compress.quantise import Quantise
 from tweed.compress.random_blocks import RandomBlocks
 from tweed.compress.random_k import RandomK
@@ -27,9 +37,9 @@ from tweed.compress.threshold import Threshold
 from tweed.compress.top_k import TopK
 
 __all__ = [
-    "Ask",
     "Auto",
     "Chain",
+    "Codec",
     "Codes",
     "Compressor",
     "Direct",
@@ -38,19 +48,18 @@ __all__ = [
     "ErrorReset",
     "Half",
     "Identity",
-    "LastSaid",
+    "LazyAggregation",
     "Levels",
     "LowRank",
+    "MeasuresNorm",
     "Memory",
-    "Method",
     "Nonzero",
     "Nothing",
-    "Numbers",
     "Packet",
-    "Placed",
     "Quantise",
     "RandomBlocks",
     "RandomK",
+    "ReduceRequest",
     "Rounds",
     "Sign",
     "Spec",
@@ -58,6 +67,7 @@ __all__ = [
     "Threshold",
     "TopK",
     "Turn",
-    "Weighed",
+    "Update",
+    "Values",
     "unpack",
 ]

@@ -1,4 +1,4 @@
-"""What is said by whichever candidate is quickest on this link, or by none."""
+"""The codec that is quickest on this link, of several, or none."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar
 
-from tweed.compress.base import Ask, Exchange, Method, Placed, Spec, Turn
-from tweed.compress.contract import check_contracts
+from tweed.compress.autotuner import Autotuner
+from tweed.compress.base import Codec, ReduceRequest, ReduceRequests, Spec, Turn, Update
+from tweed.compress.checks import check_contracts
 from tweed.compress.half import Half
 from tweed.compress.identity import Identity
 from tweed.compress.quantise import Quantise
 from tweed.compress.top_k import TopK
-from tweed.compress.trial import Trial
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 #: From the most bytes to the fewest. All of them keep the accuracy of training in our experiments.
-CANDIDATES: tuple[Method, ...] = (
+CANDIDATES: tuple[Codec, ...] = (
     Half(),
     Quantise(bits=8, nearest=True),
     Quantise(bits=4, nearest=True),
@@ -28,19 +28,19 @@ CANDIDATES: tuple[Method, ...] = (
 
 @dataclass(slots=True)
 class Choice:
-    """State of `Auto`: what is still to be said, `[numel]`, and the way that the driver has chosen."""
+    """State of `Auto`: the residual, `[numel]`, and the driver's choice of a candidate by number."""
 
     error: Tensor
-    way: int = 0
+    choice: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Auto:
     """Error feedback around the quickest of several candidates.
 
-    Way 0 says everything as it is, and what is still owed with it; way `n` is candidate `n - 1`. The driver
-    measures exchanges and puts the way into the state, by the rules of a `Trial`: see there. Where a
-    candidate compresses the answer too, what owners of ranges still owe waits until it comes again.
+    Choice 0 sends everything as it is, and the residual with it; choice `n` is candidate `n - 1`. The driver
+    measures exchanges and puts the choice into the state, by the rules of an `Autotuner`: see there. Where a
+    candidate compresses replies too, the residuals of owners of ranges wait until it comes again.
 
     Args:
       candidates: to choose from, each fit for error feedback.
@@ -50,48 +50,50 @@ class Auto:
     Source: own design.
     """
 
-    candidates: Sequence[Method] = field(default=CANDIDATES)
+    candidates: Sequence[Codec] = field(default=CANDIDATES)
 
     exchanges: ClassVar[frozenset[str]] = frozenset({"gradient", "step", "difference"})
     reason: ClassVar[str] = "what was left of a model is no part of the next one"
-    forks: ClassVar[bool] = False
+    replicas_diverge: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         for candidate in self.candidates:
             check_contracts("auto", candidate)
 
     @property
-    def ways(self) -> tuple[Method, ...]:
+    def choices(self) -> tuple[Codec, ...]:
         """By number."""
         return (Identity(), *self.candidates)
 
     @property
-    def parts(self) -> Mapping[str, Method]:
+    def parts(self) -> Mapping[str, Codec]:
         """See `Memory`; named by number."""
-        return {str(number): way for number, way in enumerate(self.ways)}
+        return {str(number): choice for number, choice in enumerate(self.choices)}
 
     def start(self, like: Tensor) -> Choice:
-        """Nothing is owed; everything is said."""
+        """No residual; everything is sent."""
         return Choice(like.new_zeros(like.shape))
 
-    def exchange(self, value: Tensor, state: Choice, turn: Turn, silent: bool = False) -> Exchange:
+    def exchange(self, value: Tensor, state: Choice, turn: Turn, silent: bool = False) -> ReduceRequests:
         """See `Memory`."""
         if silent:
             state.error.add_(value)
-        part = str(state.way)
-        mean = yield Ask(self.parts[part], value, state.error, part, silent)
-        return Placed(mean)
+        part = str(state.choice)
+        mean = yield ReduceRequest(self.parts[part], value, state.error, part, silent)
+        return Update(mean)
 
-    def trial(self, specs: Sequence[Spec], ranks: int) -> Trial:
+    def autotuner(self, specs: Sequence[Spec], ranks: int) -> Autotuner:
         """The rules for buffers like `specs`, all exchanged at once by so many ranks."""
-        return Trial(tuple(sum(wire_bytes(way, spec, ranks) for spec in specs) for way in self.ways))
+        return Autotuner(
+            tuple(sum(wire_bytes(choice, spec, ranks) for spec in specs) for choice in self.choices)
+        )
 
 
-def wire_bytes(method: Method, spec: Spec, ranks: int) -> float:
+def wire_bytes(codec: Codec, spec: Spec, ranks: int) -> float:
     """Bytes that a rank sends in an exchange, about: for packets that fill up in the sum, at most."""
-    packet, others = method.packet_bytes(spec), (ranks - 1) / ranks
-    if method.sums:
+    packet, others = codec.packet_bytes(spec), (ranks - 1) / ranks
+    if codec.sums:
         return 2 * others * packet
-    exact = method.back is None or method.back.error_bound(spec) == 0
+    exact = codec.reply_codec is None or codec.reply_codec.error_bound(spec) == 0
     answer = min(4.0 * spec.numel, ranks * packet) if exact else packet
     return others * (packet + answer)

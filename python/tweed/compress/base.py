@@ -1,25 +1,25 @@
-"""The contract of the stage: in which form numbers go, and what becomes of those that do not.
+"""The contract of the stage: in which form values are sent, and what becomes of those that are not.
 
-A *compressor* turns numbers into a packet and back. It is pure: settings only; the caller holds the state and
-says whose turn it is, from which all chance is drawn.
+A *compressor* turns values into a packet and back. It is pure: settings only; the caller holds the state and
+passes whose turn it is, from which all randomness is drawn.
 
     state = compressor.start(spec)
     packet, state = compressor.encode(value, state, turn, error)    # error: what was left; then what is left
-    packet.add_to(out)                                              # out += what the packet says
+    packet.add_to(out)                                              # out += what the packet holds
 
-Conservation: the packet plus the new `error` is `value` plus the old `error`, number by number, to rounding.
-Where a packet says exactly what it was given (sparsifiers), so is the law. What is finite, up to 3e38, leaves
-a finite packet and a finite error; that nothing else comes in is the driver's part.
+Conservation: the packet plus the new `error` is `value` plus the old `error`, value by value, to rounding.
+Where a packet holds exactly what it was given (sparsifiers), so is the law. What is finite, up to 3e38,
+leaves a finite packet and a finite error; that nothing else comes in is the driver's part.
 
 A *memory* wraps a compressor and decides what becomes of the error: it is fed back, or applied at once and
 reset later, or stepped ahead of. It is a coroutine without I/O. It yields what is to be averaged over ranks,
-and is sent the average; the live driver (`tweed.attach`) and the simulated one (`tweed.simulate`) walk the
+and is sent the average; the live driver (`tweed.exchange`) and the simulated one (`tweed.simulate`) run the
 same code.
 
     exchange = memory.exchange(value, state, turn)
-    ask = next(exchange)                     # an `Ask`: compress and average this
-    ask = exchange.send(mean)                # perhaps another
-    ...                                      # StopIteration: what is to be done to the model, a `Placed`
+    request = next(exchange)                 # a `ReduceRequest`: compress and average this
+    request = exchange.send(mean)            # perhaps another
+    ...                                      # StopIteration: what is to be done to the model, an `Update`
 
 Modules of this folder load torch inside functions only: a strategy is a plain value and costs no import.
 """
@@ -52,12 +52,12 @@ class Spec:
 
     @property
     def numel(self) -> int:
-        """Numbers in the buffer."""
+        """Values in the buffer."""
         return sum(self.sizes)
 
     @property
     def sizes(self) -> tuple[int, ...]:
-        """Numbers per tensor."""
+        """Values per tensor."""
         return tuple(_product(shape) for shape in self.shapes)
 
 
@@ -70,7 +70,7 @@ def _product(shape: tuple[int, ...]) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """Which exchange of which buffer this is, and whose. Equal turns draw equal chance on every machine.
+    """Which exchange of which buffer this is, and whose. Equal turns draw alike on every machine.
 
     Args:
       spec: the buffer.
@@ -95,15 +95,15 @@ class Turn:
 
 
 @runtime_checkable
-class Method(Protocol):
-    """In which form numbers go: what is known of it. It is a `Compressor` or goes in `Rounds`.
+class Codec(Protocol):
+    """In which form values are sent: what is known of it. It is a `Compressor` or goes in `Rounds`.
 
     Attributes:
-      unbiased: the mean of what a packet says, over all chance, is the input.
-      sums: packets of ranks can be added number by number; the sum says the sum. Such packets are `Numbers`
-        and travel by an ordinary all-reduce. Others go by ranges (`tweed.collective.ranges`).
-      back: what the owner of a range compresses the average with before telling all; None: it tells all
-        exactly, as entries or in full, whichever is shorter.
+      unbiased: the mean of what packets hold, over all draws, is the input.
+      sums: packets of ranks can be added value by value; the sum holds the sum. Such packets are `Values`,
+        and an ordinary all-reduce adds them up. Others go by ranges (`tweed.collective.ranges`).
+      reply_codec: what the owner of a range compresses the average with before it replies to all; None: it
+        replies exactly, with entries or in full, whichever is shorter.
     """
 
     @property
@@ -115,14 +115,14 @@ class Method(Protocol):
         """See above."""
 
     @property
-    def back(self) -> Compressor[Any] | None:
+    def reply_codec(self) -> Compressor[Any] | None:
         """See above."""
 
     def start(self, spec: Spec) -> Any:
         """The state before the first turn."""
 
     def error_bound(self, spec: Spec) -> float:
-        """The mean of `|C(v) - v|² / |v|²` over all chance, for the worst `v`; some exceed 1."""
+        """The mean of `|C(v) - v|² / |v|²` over all draws, for the worst `v`; some exceed 1."""
         ...
 
     def packet_bytes(self, spec: Spec) -> float:
@@ -131,7 +131,7 @@ class Method(Protocol):
 
 
 @runtime_checkable
-class Compressor(Method, Protocol[State]):
+class Compressor(Codec, Protocol[State]):
     """A form with packets. `State` is a dataclass of tensors and plain numbers, or None."""
 
     def start(self, spec: Spec) -> State:
@@ -141,7 +141,7 @@ class Compressor(Method, Protocol[State]):
     def encode(
         self, value: Tensor, state: State, turn: Turn, error: Tensor | None = None
     ) -> tuple[Packet, State]:
-        """Compresses `value`, or `value + error`; then `error` becomes what the packet does not say.
+        """Compresses `value`, or `value + error`; then `error` becomes what the packet leaves out.
 
         Args:
           value: `[numel]` float32, contiguous, finite. It may be used as scratch memory.
@@ -153,7 +153,7 @@ class Compressor(Method, Protocol[State]):
 
 
 @runtime_checkable
-class Rounds(Method, Protocol[State]):
+class Rounds(Codec, Protocol[State]):
     """A form whose average takes several sums, each of which rests on the one before. `sums` is true."""
 
     def start(self, spec: Spec) -> State:
@@ -170,24 +170,24 @@ class Rounds(Method, Protocol[State]):
 
         Args:
           value, state, turn, error: as for `Compressor.encode`.
-          out: `[numel]`, becomes the average of what ranks say.
+          out: `[numel]`, becomes the average of what ranks send.
         """
         ...
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
+class ReduceRequest:
     """Compress `value` (plus `error`, which becomes what is left) and average it over all ranks.
 
     Args:
-      by: how.
+      codec: how.
       value: `[numel]` float32. The driver may use it as scratch memory; the average comes in another buffer.
       error: see `Compressor.encode`.
-      part: names the compressor's state in this memory.
-      silent: this rank has nothing to say: it contributes zeros, and `value` and `error` stay as they are.
+      part: names the codec's state in this memory.
+      silent: this rank has nothing to send: it contributes zeros, and `value` and `error` stay as they are.
     """
 
-    by: Method
+    codec: Codec
     value: Tensor
     error: Tensor | None = None
     part: str = "main"
@@ -195,56 +195,57 @@ class Ask:
 
 
 @dataclass(frozen=True, slots=True)
-class Placed:
+class Update:
     """What is to be done to the model after an exchange.
 
     Args:
-      advance: `[numel]`, by how much this rank's reference point moves on; in an exchange of gradients
+      delta: `[numel]`, by how much this rank's reference point moves on; in an exchange of gradients
         the gradient to be used.
-      shift: how far from that point the next gradient is to be taken; None: there.
+      offset: how far from that point the next gradient is to be taken; None: there.
     """
 
-    advance: Tensor
-    shift: Tensor | None = None
+    delta: Tensor
+    offset: Tensor | None = None
 
 
-#: Yields `Ask`, is sent the mean over ranks (`[numel]`, valid until the next yield), returns `Placed`.
-Exchange = Generator[Ask, "Tensor", Placed]
+#: Yields requests, is sent the mean over ranks (`[numel]`, valid until the next yield), returns an `Update`.
+ReduceRequests = Generator[ReduceRequest, "Tensor", Update]
 
 
 @runtime_checkable
 class Memory(Protocol[State]):
-    """What becomes of what a packet does not say. `State` is a dataclass of tensors, changed in place.
+    """What becomes of what a packet leaves out. `State` is a dataclass of tensors, changed in place.
 
     Attributes:
       exchanges: what may be exchanged with it, of "gradient", "step", "difference" and "model".
       reason: why nothing else; for the error text.
-      forks: ranks' models differ between exchanges, and only their average is the model (see `Run.averaged`).
+      replicas_diverge: ranks' models differ between exchanges, and only their average is the model (see
+        `Run.averaged`).
     """
 
     exchanges: ClassVar[frozenset[str]]
     reason: ClassVar[str]
-    forks: ClassVar[bool]
+    replicas_diverge: ClassVar[bool]
 
     @property
-    def parts(self) -> Mapping[str, Method]:
-        """The compressors it asks for, by `Ask.part`."""
+    def parts(self) -> Mapping[str, Codec]:
+        """The codecs it asks for, by `ReduceRequest.part`."""
         ...
 
     def start(self, like: Tensor) -> State:
         """The state before the first exchange; `like`, `[numel]` float32, gives size and device."""
         ...
 
-    def exchange(self, value: Tensor, state: State, turn: Turn, silent: bool = False) -> Exchange:
+    def exchange(self, value: Tensor, state: State, turn: Turn, silent: bool = False) -> ReduceRequests:
         """One exchange of `value`: `[numel]` float32, this rank's gradient, or how far it moved from its
-        reference point. `silent`: this rank has nothing to say this time."""
+        reference point. `silent`: this rank has nothing to send this time."""
         ...
 
 
 @runtime_checkable
-class Weighed(Protocol):
-    """A memory that can tell how much there is to say, for cadences that decide by it."""
+class MeasuresNorm(Protocol):
+    """A memory that can measure what there is to send, for cadences that decide by it."""
 
     def pending(self, value: Tensor, state: Any) -> float:
-        """The squared length of what an exchange of `value` would have to say; changes nothing."""
+        """The squared length of what an exchange of `value` would have to send; changes nothing."""
         ...

@@ -1,4 +1,4 @@
-"""Few numbers, each in few bits, and their places in few bits."""
+"""Few values, each in few bits, and their places in few bits."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol, get_args
 
 from tweed.compress.base import Compressor, Spec, Turn
-from tweed.compress.contract import check_contracts
+from tweed.compress.checks import check_contracts
 from tweed.compress.entries import Coding, Entries
 from tweed.compress.levels import Levels
 from tweed.compress.nonzero import Nonzero
@@ -18,20 +18,20 @@ from tweed.errors import StrategyError, UsageError
 if TYPE_CHECKING:
     from torch import Tensor
 
-Values = Quantise | Levels | Sign
+ValueCodec = Quantise | Levels | Sign
 
 
 class Sparse(Compressor[Any], Protocol):
-    """A compressor that says some of the numbers."""
+    """A compressor that sends some of the values."""
 
     def counts(self, spec: Spec) -> list[tuple[int, int]]:
-        """How many it says, of how many, of each part of the buffer that it chooses from alone."""
+        """How many it sends, of how many, of each part of the buffer that it chooses from alone."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Chain:
-    """Chooses numbers, writes them in few bits, and writes where they belong in few bits.
+    """Chooses values, writes them in few bits, and writes where they belong in few bits.
 
     Args:
       sparse: chooses: `TopK` or `Threshold`.
@@ -47,7 +47,7 @@ class Chain:
     """
 
     sparse: Sparse
-    values: Values | None = None
+    values: ValueCodec | None = None
     indices: Coding = "shortest"
     both_ways: bool = False
 
@@ -57,10 +57,10 @@ class Chain:
     def __post_init__(self) -> None:
         if not hasattr(self.sparse, "counts"):
             raise StrategyError(
-                f"Chain does not go with sparse={self.sparse!r}, which does not choose single numbers: take "
-                "TopK or Threshold, or quantise all numbers without a chain"
+                f"Chain does not go with sparse={self.sparse!r}, which does not choose single values: take "
+                "TopK or Threshold, or quantise all values without a chain"
             )
-        if not isinstance(self.values, Values | None):
+        if not isinstance(self.values, ValueCodec | None):
             raise StrategyError(
                 f"Chain does not go with values={self.values!r}: take Quantise, Levels or Sign"
             )
@@ -70,7 +70,7 @@ class Chain:
             check_contracts("Chain", self.values)
 
     @property
-    def back(self) -> Chain | Nonzero:
+    def reply_codec(self) -> Chain | Nonzero:
         """See `both_ways`."""
         return self if self.both_ways else Nonzero(self.indices)
 
@@ -90,14 +90,14 @@ class Chain:
         if self.values is None or not len(packet.values):
             return replace(packet, coding=self.indices), state
         codes, _ = self.values.encode(packet.values, None, turn)
-        said = packet.values.new_zeros(packet.values.shape)
-        codes.add_to(said)
+        sent = packet.values.new_zeros(packet.values.shape)
+        codes.add_to(sent)
         if error is not None:
-            sparse.scatter_add(error, packet.indices, packet.values - said)
-        return Entries(packet.indices, said, packet.numel, self.indices, codes), state
+            sparse.scatter_add(error, packet.indices, packet.values - sent)
+        return Entries(packet.indices, sent, packet.numel, self.indices, codes), state
 
     def error_bound(self, spec: Spec) -> float:
-        """What is not chosen, and what is not said of the rest."""
+        """What is not chosen, and what is not sent of the rest."""
         lost = self.sparse.error_bound(spec)
         count = sum(count for count, _ in self.sparse.counts(spec))
         rounded = 0.0 if self.values is None else self.values.error_bound(Spec(((count,),)))

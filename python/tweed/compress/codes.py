@@ -1,4 +1,4 @@
-"""A few bits per number, and a scale per block."""
+"""A few bits per value, and a scale per block."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Codes:
-    """What is said about `numel` numbers in `form`.
+    """What is sent about `numel` values in `form`.
 
     On the wire the header's scheme is 1 for "sign", 2 for "uniform", 3 for "levels", its coding the levels.
 
@@ -25,7 +25,7 @@ class Codes:
       scales: `[form.scale_count(numel, first)]` float32.
       codes: `[form.code_bytes(numel)]` uint8.
       form: how to read them.
-      numel: numbers that they stand for.
+      numel: values that they stand for.
       first: place of the first number within its block.
     """
 
@@ -79,7 +79,7 @@ class Codes:
 
     @classmethod
     def unpack(cls, header: Header, body: Tensor, numel: int) -> Codes:
-        """The inverse of `pack`. Raises DataError unless it is about `numel` numbers."""
+        """The inverse of `pack`. Raises DataError unless it is about `numel` values."""
         import torch
 
         form = form_of(header)
@@ -111,10 +111,10 @@ def coded(value: Tensor, form: Form, key: int | None, error: Tensor | None) -> C
 
 
 def form_bytes(form: Form, numel: int) -> float:
-    """Bytes of a packet of `numel` numbers."""
+    """Bytes of a packet of `numel` values."""
     return float(HEADER_BYTES + 4 * form.scale_count(numel) + form.code_bytes(numel))
 
 
 def shared_by(block: int | None, numel: int) -> int:
-    """How many numbers share a scale: `block`, or all."""
+    """How many values share a scale: `block`, or all."""
     return max(1, numel if block is None else block)

@@ -1,4 +1,4 @@
-"""No memory: what a packet does not say is forgotten."""
+"""No memory: what a packet leaves out is forgotten."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from tweed.compress.base import Ask, Exchange, Method, Placed, Turn
+from tweed.compress.base import Codec, ReduceRequest, ReduceRequests, Turn, Update
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -18,18 +18,18 @@ class Direct:
 
     Args:
       compressor: how.
-      weight: what is said is multiplied with it: 1 / p where a rank speaks with probability p.
+      weight: what is sent is multiplied with it: 1 / p where a rank sends with probability p.
     """
 
-    compressor: Method
+    compressor: Codec
     weight: float = 1.0
 
     exchanges: ClassVar[frozenset[str]] = frozenset({"gradient", "step", "difference"})
     reason: ClassVar[str] = "a model that is compressed loses parameters"
-    forks: ClassVar[bool] = False
+    replicas_diverge: ClassVar[bool] = False
 
     @property
-    def parts(self) -> Mapping[str, Method]:
+    def parts(self) -> Mapping[str, Codec]:
         """See `Memory`."""
         return {"main": self.compressor}
 
@@ -37,12 +37,12 @@ class Direct:
         """Nothing to remember."""
 
     def pending(self, value: Tensor, state: None) -> float:
-        """See `Weighed`."""
+        """See `MeasuresNorm`."""
         return float(value.square().sum())
 
-    def exchange(self, value: Tensor, state: None, turn: Turn, silent: bool = False) -> Exchange:
+    def exchange(self, value: Tensor, state: None, turn: Turn, silent: bool = False) -> ReduceRequests:
         """See `Memory`."""
         if self.weight != 1:
             value.mul_(self.weight)
-        mean = yield Ask(self.compressor, value, silent=silent)
-        return Placed(mean)
+        mean = yield ReduceRequest(self.compressor, value, silent=silent)
+        return Update(mean)

@@ -1,4 +1,4 @@
-"""Single numbers and where they belong."""
+"""Single values and where they belong."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from tweed.errors import DataError
 if TYPE_CHECKING:
     from torch import Tensor
 
-#: How indices are written: in 32 bits each; as the gaps between them; as a bit per number that is or is not
-#: said; or as whichever of these is shortest.
+#: How indices are written: in 32 bits each; as the gaps between them; as a bit per value that is or is not
+#: sent; or as whichever of these is shortest.
 Coding = Literal["raw", "delta", "bitmap", "shortest"]
 _CODINGS: tuple[Coding, ...] = ("raw", "delta", "bitmap")
 
 
 @dataclass(frozen=True, slots=True)
 class Entries:
-    """Some of `numel` numbers; the others are zero.
+    """Some of `numel` values; the others are zero.
 
     On the wire values come first, as float32 or as `Codes` write them, then indices. The header's scheme is
     that of the codes or 0, plus 16 times 0 for raw, 1 for delta, 2 for bitmap.
@@ -33,7 +33,7 @@ class Entries:
       values: `[count]` float32.
       numel: of all.
       coding: how indices are written.
-      codes: if given, what `values` are is what they say, and they are written.
+      codes: if given, what `values` are is what they stand for, and they are written.
     """
 
     KIND = 2
@@ -69,19 +69,19 @@ class Entries:
         coding, indices = _written(self.indices, self.numel, self.coding)
         header = Header(self.KIND, length=len(self.indices))
         if self.codes is None:
-            said = self.values.contiguous().view(torch.uint8)
+            sent = self.values.contiguous().view(torch.uint8)
         else:
             form = self.codes.form
             scheme = SCHEMES.index(form.scheme) + 1
             header = header._replace(coding=form.levels, bits=form.bits, scheme=scheme, block=form.block)
             header = header._replace(first=self.codes.first)
-            said = torch.cat([self.codes.scales.contiguous().view(torch.uint8), self.codes.codes])
+            sent = torch.cat([self.codes.scales.contiguous().view(torch.uint8), self.codes.codes])
         header = header._replace(scheme=header.scheme + 16 * _CODINGS.index(coding))
-        return torch.cat([header.pack(self.values), said, indices])
+        return torch.cat([header.pack(self.values), sent, indices])
 
     @classmethod
     def unpack(cls, header: Header, body: Tensor, numel: int) -> Entries:
-        """The inverse of `pack`. Raises DataError unless it is about `numel` numbers."""
+        """The inverse of `pack`. Raises DataError unless it is about `numel` values."""
         import torch
 
         coding, scheme = divmod(header.scheme, 16)
@@ -119,7 +119,7 @@ def joined(parts: Sequence[tuple[Tensor, Tensor]], sizes: Sequence[int]) -> Entr
     """Entries of tensors side by side, from indices and values of each.
 
     Args:
-      sizes: numbers of each tensor.
+      sizes: values of each tensor.
     """
     import torch
 

@@ -1,4 +1,4 @@
-"""What was not said is applied at once, by this rank alone, and reset later."""
+"""What was not sent is applied at once, by this rank alone, and reset later."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from tweed.compress.base import Ask, Exchange, Method, Placed, Turn
-from tweed.compress.contract import check_contracts
+from tweed.compress.base import Codec, ReduceRequest, ReduceRequests, Turn, Update
+from tweed.compress.checks import check_contracts
 from tweed.errors import UsageError
 
 if TYPE_CHECKING:
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(slots=True)
-class Forked:
+class Divergence:
     """State of `ErrorReset`: `[numel]`, how far this rank's model is from the point common to all."""
 
     error: Tensor
@@ -23,15 +23,15 @@ class Forked:
 
 @dataclass(frozen=True, slots=True)
 class ErrorReset:
-    """Each rank applies what others said of their movements, and all of its own. Models fork; every so many
-    exchanges the fork is compressed, averaged and reset.
+    """Each rank applies what others sent of their movements, and all of its own. Models diverge; every so
+    many exchanges the difference is compressed, averaged and reset.
 
     The mean of all ranks' models moves as if nothing were compressed, whatever the compressors. That mean is
     the model: evaluate it with `run.averaged()`.
 
     Args:
       compressor: of movements; `Nothing()` exchanges none.
-      reset: compressor of the fork.
+      reset: compressor of the difference.
       every: exchanges from one reset to the next.
 
     Settings: CSER has two compressors; CSEA is `ErrorReset(Nothing(), compressor)`; CSER-PL the same with
@@ -42,13 +42,13 @@ class ErrorReset:
     Source: CSER, arXiv 2007.13221, 2020, algorithm 2.
     """
 
-    compressor: Method
-    reset: Method
+    compressor: Codec
+    reset: Codec
     every: int = 1
 
     exchanges: ClassVar[frozenset[str]] = frozenset({"step", "difference"})
-    reason: ClassVar[str] = "what is not said moves this rank's model, and a gradient moves none"
-    forks: ClassVar[bool] = True
+    reason: ClassVar[str] = "what is not sent moves this rank's model, and a gradient moves none"
+    replicas_diverge: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         check_contracts("ErrorReset", self.reset)
@@ -56,22 +56,22 @@ class ErrorReset:
             raise UsageError(f"error reset: every={self.every!r} is to be 1 or more exchanges")
 
     @property
-    def parts(self) -> Mapping[str, Method]:
+    def parts(self) -> Mapping[str, Codec]:
         """See `Memory`."""
         return {"main": self.compressor, "reset": self.reset}
 
-    def start(self, like: Tensor) -> Forked:
+    def start(self, like: Tensor) -> Divergence:
         """All models are equal."""
-        return Forked(like.new_zeros(like.shape))
+        return Divergence(like.new_zeros(like.shape))
 
-    def exchange(self, value: Tensor, state: Forked, turn: Turn, silent: bool = False) -> Exchange:
+    def exchange(self, value: Tensor, state: Divergence, turn: Turn, silent: bool = False) -> ReduceRequests:
         """See `Memory`."""
         rest = value.clone() if silent else value.new_zeros(value.shape)
-        mean = yield Ask(self.compressor, value, None if silent else rest, silent=silent)
+        mean = yield ReduceRequest(self.compressor, value, None if silent else rest, silent=silent)
         state.error.add_(rest)
         advance = rest.add_(mean)
         if (turn.step + 1) % self.every == 0:
             advance.sub_(state.error)
-            mean = yield Ask(self.reset, value.zero_(), state.error, "reset", silent)
+            mean = yield ReduceRequest(self.reset, value.zero_(), state.error, "reset", silent)
             advance.add_(state.error).add_(mean)
-        return Placed(advance)
+        return Update(advance)

@@ -1,4 +1,4 @@
-"""Sixteen bits per number."""
+"""Sixteen bits per value."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, get_args
 
 from tweed.compress.base import Spec, Turn
-from tweed.compress.packet import Numbers
+from tweed.compress.packet import Values
 from tweed.errors import UsageError
 
 if TYPE_CHECKING:
@@ -18,23 +18,23 @@ _ROUNDING = {"bfloat16": 2.0**-9, "float16": 2.0**-11}
 
 @dataclass(frozen=True, slots=True)
 class Half:
-    """Says all, rounded to 16 bits; sums on the way are rounded to 16 bits too.
+    """Sends all, rounded to 16 bits; sums on the way are rounded to 16 bits too.
 
     Args:
       dtype: "bfloat16" has the range of float32 and 8 bits of precision; "float16" 11 bits, and what is below
         6e-8 becomes zero.
 
-    Numbers beyond what a sum over all ranks can hold are cut to that; the rest is left.
+    Values beyond what a sum over all ranks can hold are cut to that; the rest is left.
 
     Raises: UsageError for another dtype.
-    Cost: 2 bytes per number; an ordinary all-reduce; one pass.
+    Cost: 2 bytes per value; an ordinary all-reduce; one pass.
     """
 
     dtype: HalfType = "bfloat16"
 
     unbiased = False
     sums = True
-    back = None
+    reply_codec = None
 
     def __post_init__(self) -> None:
         if self.dtype not in get_args(HalfType):
@@ -45,7 +45,7 @@ class Half:
 
     def encode(
         self, value: Tensor, state: None, turn: Turn, error: Tensor | None = None
-    ) -> tuple[Numbers, None]:
+    ) -> tuple[Values, None]:
         """See `Compressor`."""
         import torch
 
@@ -53,15 +53,15 @@ class Half:
             value = error.add_(value)
         dtype: torch.dtype = getattr(torch, self.dtype)
         limit = torch.finfo(dtype).max / turn.size
-        said = value.clamp(-limit, limit).to(dtype)
+        sent = value.clamp(-limit, limit).to(dtype)
         if error is not None:
-            error.sub_(said)
-        return Numbers(said, value.numel()), None
+            error.sub_(sent)
+        return Values(sent, value.numel()), None
 
     def error_bound(self, spec: Spec) -> float:
-        """Half a unit in the last place, squared, for numbers in the normal range of the dtype."""
+        """Half a unit in the last place, squared, for values in the normal range of the dtype."""
         return _ROUNDING[self.dtype] ** 2
 
     def packet_bytes(self, spec: Spec) -> float:
-        """Two per number."""
+        """Two per value."""
         return 2.0 * spec.numel

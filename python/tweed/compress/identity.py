@@ -1,4 +1,4 @@
-"""Numbers as they are."""
+"""Values as they are."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tweed.compress.base import Spec, Turn
-from tweed.compress.packet import HEADER_BYTES, Numbers
+from tweed.compress.packet import HEADER_BYTES, Values
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -14,18 +14,18 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Says all, in float32.
+    """Sends all, in float32.
 
     Args:
       by_ranges: go as a packet and not as a sum, so that a rank that is silent sends nothing.
 
-    Cost: 4 bytes per number; an ordinary all-reduce.
+    Cost: 4 bytes per value; an ordinary all-reduce.
     """
 
     by_ranges: bool = False
 
     unbiased = True
-    back = None
+    reply_codec = None
 
     @property
     def sums(self) -> bool:
@@ -37,17 +37,17 @@ class Identity:
 
     def encode(
         self, value: Tensor, state: None, turn: Turn, error: Tensor | None = None
-    ) -> tuple[Numbers, None]:
+    ) -> tuple[Values, None]:
         """See `Compressor`: nothing is left."""
         if error is not None:
             value.add_(error)
             error.zero_()
-        return Numbers(value, value.numel()), None
+        return Values(value, value.numel()), None
 
     def error_bound(self, spec: Spec) -> float:
         """Zero."""
         return 0.0
 
     def packet_bytes(self, spec: Spec) -> float:
-        """Four per number."""
+        """Four per value."""
         return HEADER_BYTES * self.by_ranges + 4.0 * spec.numel

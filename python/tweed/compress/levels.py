@@ -16,16 +16,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Levels:
-    """Says each number as a sign and a level of its block's l2 norm, drawn so that the mean is the input.
+    """Sends each number as a sign and a level of its block's l2 norm, drawn so that the mean is the input.
 
     Args:
       levels: from zero to the norm, 1 to 127. Those that fill their bits are best: 1, 3, 7, 15 and so on.
-      block: numbers that share a norm; None: all of the buffer. More blocks are more exact.
-      both_ways: the average goes back in the same form, from other lots.
-      seed: of the lots.
+      block: values that share a norm; None: all of the buffer. More blocks are more exact.
+      both_ways: the average goes back in the same form, from other draws.
+      seed: of the draws.
 
-    Raises: UsageError for other numbers.
-    Cost: `1 + ceil(log2(levels + 1))` bits per number and 4 bytes per block; two passes over a block that
+    Raises: UsageError for other values.
+    Cost: `1 + ceil(log2(levels + 1))` bits per value and 4 bytes per block; two passes over a block that
       stays in cache.
     Source: QSGD, Alistarh et al., 2017; blocks as in OFedQIT, arXiv 2205.06491.
     """
@@ -42,7 +42,7 @@ class Levels:
         self._form(1)
 
     @property
-    def back(self) -> Levels | None:
+    def reply_codec(self) -> Levels | None:
         """See `both_ways`."""
         return self if self.both_ways else None
 
@@ -64,5 +64,5 @@ class Levels:
         return ratio - 1 if ratio >= 2 else ratio**2 / 4
 
     def packet_bytes(self, spec: Spec) -> float:
-        """Bits per number, four bytes per block."""
+        """Bits per value, four bytes per block."""
         return form_bytes(self._form(spec.numel), spec.numel)

@@ -16,7 +16,7 @@ _LARGEST = 3.4e38  # a little less than float32 holds
 
 
 class Part(NamedTuple):
-    """A tensor in the buffer, seen as a matrix; rank 0: it is said in full."""
+    """A tensor in the buffer, seen as a matrix; rank 0: it is sent in full."""
 
     offset: int
     rows: int
@@ -38,19 +38,19 @@ class Warm:
 
 @dataclass(frozen=True, slots=True)
 class LowRank:
-    """Says each matrix `M` as `P Pᵀ M`, where `P` is an orthonormal basis of the mean of `M Q` over ranks,
+    """Sends each matrix `M` as `P Pᵀ M`, where `P` is an orthonormal basis of the mean of `M Q` over ranks,
     and `Q` the right factor of the turn before: a power iteration that goes on from turn to turn.
 
     The mean over ranks of `P Pᵀ M` is `P` times the mean of `Pᵀ M`, and what is left of a rank's own `M` is
     `M - P Pᵀ M`. A tensor of several dimensions is a matrix of its first by all others. Vectors, and matrices
-    that factors would not make smaller, are said in full.
+    that factors would not make smaller, are sent in full.
 
     Args:
       rank: columns of the factors.
-      warm: begin with the factors of the turn before; otherwise with lots, drawn anew each turn.
-      seed: of the lots.
+      warm: begin with the factors of the turn before; otherwise with draws, drawn anew each turn.
+      seed: of the draws.
 
-    Numbers so large that a product could overflow are cut, and the rest is left. Ranks on processors that
+    Values so large that a product could overflow are cut, and the rest is left. Ranks on processors that
     round differently may come to differ in the last bits, as with torch's own PowerSGD.
     Raises: UsageError unless `rank` is 1 or more.
     Cost: `4 rank (rows + columns)` bytes per matrix, in two all-reduces one after the other; four products
@@ -64,14 +64,14 @@ class LowRank:
 
     unbiased = False
     sums = True
-    back = None
+    reply_codec = None
 
     def __post_init__(self) -> None:
         if self.rank < 1:
             raise UsageError(f"low rank: rank={self.rank!r} is to be 1 or more columns")
 
     def parts(self, spec: Spec) -> tuple[list[Part], list[Part]]:
-        """The tensors of the buffer: those that are said as factors, and those that are said in full."""
+        """The tensors of the buffer: those that are sent as factors, and those that are sent in full."""
         parts, offset = [], 0
         for shape, size in zip(spec.shapes, spec.sizes, strict=True):
             rows = shape[0] if len(shape) > 1 and size else 1
@@ -118,12 +118,12 @@ class LowRank:
         from tweed.rng import uniforms
 
         count = sum(part.columns * part.rank for part in matrices)
-        lots = uniforms(turn.shared(self.seed), 0, count, like.device).sub_(0.5)
+        draws = uniforms(turn.shared(self.seed), 0, count, like.device).sub_(0.5)
         if not self.warm or state.right is None:
-            return lots
+            return draws
         right = state.right.to(like.device)
-        # A factor of zeros, of a matrix that was zero, would lead nowhere: lots lead everywhere.
-        return torch.where(right == 0, lots * 1e-12, right)
+        # A factor of zeros, of a matrix that was zero, would lead nowhere: draws lead everywhere.
+        return torch.where(right == 0, draws * 1e-12, right)
 
     def error_bound(self, spec: Spec) -> float:
         """Of the first turn, where singular values are equal: all but the share of directions."""
@@ -131,7 +131,7 @@ class LowRank:
         return max((1 - part.rank / min(part.rows, part.columns) for part in matrices), default=0.0)
 
     def packet_bytes(self, spec: Spec) -> float:
-        """Four per number of both factors, and of what is said in full."""
+        """Four per value of both factors, and of what is sent in full."""
         matrices, whole = self.parts(spec)
         factors = sum(part.rank * (part.rows + part.columns) for part in matrices)
         return 4.0 * (factors + sum(part.rows * part.columns for part in whole))

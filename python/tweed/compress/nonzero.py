@@ -1,4 +1,4 @@
-"""All numbers that are not zero."""
+"""All values that are not zero."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from tweed.compress.base import Spec, Turn
 from tweed.compress.entries import Coding, Entries
-from tweed.compress.packet import HEADER_BYTES, Numbers, Packet
+from tweed.compress.packet import HEADER_BYTES, Packet, Values
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -15,20 +15,20 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Nonzero:
-    """Says all, exactly: as entries while few numbers are not zero, else as they are. So the owner of a range
+    """Sends all, exactly: as entries while few values are not zero, else as they are. So the owner of a range
     answers where nothing else is asked for.
 
     Args:
       indices: how entries write them.
 
-    Cost: 4 bytes per number, or fewer; one pass.
+    Cost: 4 bytes per value, or fewer; one pass.
     """
 
     indices: Coding = "raw"
 
     unbiased = True
     sums = False
-    back = None
+    reply_codec = None
 
     def start(self, spec: Spec) -> None:
         """Nothing to remember."""
@@ -44,7 +44,7 @@ class Nonzero:
             error.zero_()
         indices, values = sparse.nonzero(value)
         if 2 * len(indices) >= value.numel():
-            return Numbers(value, value.numel()), None
+            return Values(value, value.numel()), None
         return Entries(indices, values, value.numel(), self.indices), None
 
     def error_bound(self, spec: Spec) -> float:
@@ -52,5 +52,5 @@ class Nonzero:
         return 0.0
 
     def packet_bytes(self, spec: Spec) -> float:
-        """Four per number, where none is zero."""
+        """Four per value, where none is zero."""
         return HEADER_BYTES + 4.0 * spec.numel

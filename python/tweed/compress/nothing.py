@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tweed.compress.base import Spec, Turn
-from tweed.compress.packet import Numbers
+from tweed.compress.packet import Values
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Nothing:
-    """Says nothing and sends nothing: a memory that applies everything locally needs no more.
+    """Sends nothing and sends nothing: a memory that applies everything locally needs no more.
 
     Cost: none.
     Source: CSER (Xie et al., 2020), whose special cases CSEA and CSER-PL exchange no gradients.
@@ -22,18 +22,18 @@ class Nothing:
 
     unbiased = False
     sums = True
-    back = None
+    reply_codec = None
 
     def start(self, spec: Spec) -> None:
         """Nothing to remember."""
 
     def encode(
         self, value: Tensor, state: None, turn: Turn, error: Tensor | None = None
-    ) -> tuple[Numbers, None]:
+    ) -> tuple[Values, None]:
         """See `Compressor`: all is left."""
         if error is not None:
             error.add_(value)
-        return Numbers(value.new_empty(0), value.numel(), _nowhere), None
+        return Values(value.new_empty(0), value.numel(), _nowhere), None
 
     def error_bound(self, spec: Spec) -> float:
         """One."""

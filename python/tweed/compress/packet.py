@@ -1,11 +1,11 @@
 """What crosses the network, and the bytes that it is there: one class per form, one number per class.
 
-Numbers  values that ranks can add up (an ordinary all-reduce carries them), or values as they are
-Entries  single numbers and where they belong: see `entries`
-Codes    few bits per number and a scale per block: see `codes`
+Values   values that ranks can add up (an ordinary all-reduce carries them), or values as they are
+Entries  single values and where they belong: see `entries`
+Codes    few bits per value and a scale per block: see `codes`
 
 Bytes begin with a header of 16: kind, coding, bits, scheme (a byte each), length, block, first (32 bits each,
-little endian). No bytes at all are a packet too: one that says nothing.
+little endian). No bytes at all are a packet too: one that is empty.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ _HEADER = struct.Struct("<BBBBIII")
 
 
 class Packet(Protocol):
-    """What one rank says about `numel` numbers."""
+    """What one rank sends about `numel` values."""
 
     @property
     def numel(self) -> int:
-        """Numbers that it is about."""
+        """Values that it is about."""
 
     def add_to(self, out: Tensor) -> None:
-        """Adds what is said to `out`, `[numel]` float32."""
+        """Adds what is sent to `out`, `[numel]` float32."""
 
     def cut(self, bounds: Sequence[int]) -> Sequence[Packet]:
-        """What is said about the numbers between each two of `bounds`, which ascend from 0 to `numel`."""
+        """What is sent about the values between each two of `bounds`, which ascend from 0 to `numel`."""
 
     def pack(self) -> Tensor:
         """As bytes: `[bytes]` uint8, on the same device."""
@@ -65,7 +65,7 @@ def _everywhere(values: Tensor, out: Tensor) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Numbers:
+class Values:
     """Values of any floating dtype that can be added to those of other ranks, number by number.
 
     Args:
@@ -84,7 +84,7 @@ class Numbers:
         """See `Packet`."""
         self.place(self.values, out)
 
-    def cut(self, bounds: Sequence[int]) -> Sequence[Numbers]:
+    def cut(self, bounds: Sequence[int]) -> Sequence[Values]:
         """See `Packet`; only for values that stand for themselves."""
         spans = pairwise(bounds)
         return [replace(self, values=self.values[low:high], numel=high - low) for low, high in spans]
@@ -98,11 +98,11 @@ class Numbers:
 
 
 def unpack(data: Tensor, numel: int) -> Packet | None:
-    """The packet that `data` is; None if it says nothing.
+    """The packet that `data` is; None if it is empty.
 
     Args:
       data: `[bytes]` uint8, from another rank.
-      numel: how many numbers it is to be about.
+      numel: how many values it is to be about.
 
     Raises: DataError if it is no packet, or one about something else.
     """
@@ -115,8 +115,8 @@ def unpack(data: Tensor, numel: int) -> Packet | None:
         raise DataError(f"a packet of {data.numel()} bytes came in: no header fits into that")
     header = Header(*_HEADER.unpack(bytes(data[:HEADER_BYTES].cpu().numpy())))
     body = data[HEADER_BYTES:]
-    if header.kind == Numbers.KIND:
-        return _numbers(header, body, numel)
+    if header.kind == Values.KIND:
+        return _values(header, body, numel)
     if header.kind == Entries.KIND:
         return Entries.unpack(header, body, numel)
     if header.kind == Codes.KIND:
@@ -124,11 +124,11 @@ def unpack(data: Tensor, numel: int) -> Packet | None:
     raise DataError(f"a packet of kind {header.kind} came in: do all ranks run the same version of tweed?")
 
 
-def _numbers(header: Header, body: Tensor, numel: int) -> Numbers:
+def _values(header: Header, body: Tensor, numel: int) -> Values:
     import torch
 
     check(header.length == numel and body.numel() == 4 * numel, header, body, numel)
-    return Numbers(aligned(body).view(torch.float32), numel)
+    return Values(aligned(body).view(torch.float32), numel)
 
 
 def aligned(body: Tensor) -> Tensor:
@@ -139,4 +139,4 @@ def aligned(body: Tensor) -> Tensor:
 def check(fits: bool, header: Header, body: Tensor, numel: int) -> None:
     """Raises DataError unless `fits`."""
     if not fits:
-        raise DataError(f"a packet came in that does not fit {numel} numbers: {header}, {body.numel()} bytes")
+        raise DataError(f"a packet came in that does not fit {numel} values: {header}, {body.numel()} bytes")

@@ -16,21 +16,21 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Quantise:
-    """Says each number as a whole number of steps; a block has as many steps as fit up to its largest.
+    """Sends each number as a whole number of steps; a block has as many steps as fit up to its largest.
 
     Args:
-      bits: per number, 2 to 8: `2^(bits - 1) - 1` steps each way.
-      block: numbers that share a scale; None: all of the buffer.
-      nearest: round to the nearest step, for use with a memory. Otherwise by chance, so that the mean is the
+      bits: per value, 2 to 8: `2^(bits - 1) - 1` steps each way.
+      block: values that share a scale; None: all of the buffer.
+      nearest: round to the nearest step, for use with a memory. Otherwise at random, so that the mean is the
         input.
-      both_ways: the average goes back in the same form, from other lots. What is left of it if it is rounded
+      both_ways: the average goes back in the same form, from other draws. What is left of it if it is rounded
         to nearest stays with the owner of the range.
-      seed: of the lots.
+      seed: of the draws.
 
-    Raises: UsageError for other numbers.
-    Cost: `bits` bits per number and 4 bytes per block; two passes over a block that stays in cache.
+    Raises: UsageError for other values.
+    Cost: `bits` bits per value and 4 bytes per block; two passes over a block that stays in cache.
     Source: Dettmers, "8-bit approximations for parallelism in deep learning", 2016; QSGD (Alistarh et al.,
-      2017) for chance and blocks.
+      2017) for random rounding and blocks.
     """
 
     bits: int = 8
@@ -46,11 +46,11 @@ class Quantise:
 
     @property
     def unbiased(self) -> bool:
-        """If rounded by chance."""
+        """If rounded at random."""
         return not self.nearest
 
     @property
-    def back(self) -> Quantise | None:
+    def reply_codec(self) -> Quantise | None:
         """See `both_ways`."""
         return self if self.both_ways else None
 
@@ -70,7 +70,7 @@ class Quantise:
     def error_bound(self, spec: Spec) -> float:
         """One number of a block is its largest, and all others are where rounding costs most for their size.
 
-        With `c = (block - 1) / steps²`: rounded to nearest all are half a step, `c / (4 + c)`; by chance they
+        With `c = (block - 1) / steps²`: rounded to nearest all are half a step, `c / (4 + c)`; at random they
         are `(sqrt(1 + c) - 1) / c` steps, `(sqrt(1 + c) - 1) / 2`.
         """
         form = self._form(spec.numel)
@@ -78,5 +78,5 @@ class Quantise:
         return c / (4 + c) if self.nearest else (math.sqrt(1 + c) - 1) / 2
 
     def packet_bytes(self, spec: Spec) -> float:
-        """Bits per number, four bytes per block."""
+        """Bits per value, four bytes per block."""
         return form_bytes(self._form(spec.numel), spec.numel)

@@ -1,4 +1,4 @@
-"""Blocks drawn by lot, the same on all ranks."""
+"""Blocks drawn at random, the same on all ranks."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from tweed.compress.base import Spec, Turn
-from tweed.compress.packet import Numbers
+from tweed.compress.packet import Values
 from tweed.errors import UsageError
 from tweed.rng import permutation, splitmix64
 
@@ -26,7 +26,7 @@ class Region(NamedTuple):
 
     @property
     def numel(self) -> int:
-        """Numbers in it."""
+        """Values in it."""
         return (self.rows[1] - self.rows[0]) * (self.columns[1] - self.columns[0]) * self.shape[2]
 
     def of(self, buffer: Tensor) -> Tensor:
@@ -42,7 +42,7 @@ class Regions:
     regions: Sequence[Region]
 
     def of(self, buffer: Tensor) -> Tensor:
-        """Their numbers: `[count]`, in memory of their own."""
+        """Their values: `[count]`, in memory of their own."""
         import torch
 
         parts = [region.of(buffer).reshape(-1) for region in self.regions]
@@ -59,25 +59,25 @@ class Regions:
 
 @dataclass(frozen=True, slots=True)
 class Blocks:
-    """Blocks of `length` numbers of a buffer, by number; the last of the buffer may be shorter."""
+    """Blocks of `length` values of a buffer, by number; the last of the buffer may be shorter."""
 
     length: int
     numbers: Tensor
 
     def of(self, buffer: Tensor) -> Tensor:
-        """Their numbers: `[count]`, in memory of their own. A short block comes last."""
+        """Their values: `[count]`, in memory of their own. A short block comes last."""
         import torch
 
         rows, tail, whole = self._seen(buffer)
-        said = rows.index_select(0, whole).view(-1)
-        return said if len(whole) == len(self.numbers) else torch.cat([said, tail])
+        sent = rows.index_select(0, whole).view(-1)
+        return sent if len(whole) == len(self.numbers) else torch.cat([sent, tail])
 
     def add(self, values: Tensor, out: Tensor) -> None:
         """Adds `values`, `[count]`, to them."""
         rows, tail, whole = self._seen(out)
-        said = len(whole) * self.length
-        rows.index_add_(0, whole, values[:said].view(-1, self.length))
-        tail[: len(values) - said].add_(values[said:])
+        sent = len(whole) * self.length
+        rows.index_add_(0, whole, values[:sent].view(-1, self.length))
+        tail[: len(values) - sent].add_(values[sent:])
 
     def _seen(self, buffer: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Whole blocks as rows, what comes after them, and which of the rows are meant."""
@@ -88,21 +88,21 @@ class Blocks:
 
 @dataclass(frozen=True, slots=True)
 class RandomBlocks:
-    """Says one number in `ratio`, in contiguous blocks drawn anew each turn (GRBS). All ranks draw the same
+    """Sends one number in `ratio`, in contiguous blocks drawn anew each turn (GRBS). All ranks draw the same
     blocks: no indices go out, and every number is drawn equally often.
 
     Args:
-      ratio: numbers per number that is said.
+      ratio: values per value that is sent.
       tensors, columns: how `ratio` is split. A tensor takes part with probability `1 / tensors`; of its
-        columns (second dimension) one part in `columns` is said; of its rows (first dimension) one part in
+        columns (second dimension) one part in `columns` is sent; of its rows (first dimension) one part in
         what is left of `ratio`.
-      block: if given, shapes do not matter: the buffer is cut into blocks of so many numbers, and one block
-        in `ratio` is said.
-      scaled: what is said is multiplied by `ratio`, so that its mean is the input: for use without a memory.
-      seed: of the lots.
+      block: if given, shapes do not matter: the buffer is cut into blocks of so many values, and one block
+        in `ratio` is sent.
+      scaled: what is sent is multiplied by `ratio`, so that its mean is the input: for use without a memory.
+      seed: of the draws.
 
     Raises: UsageError unless `tensors * columns` divides `ratio`.
-    Cost: 4 bytes per number that is said; an ordinary all-reduce. Time grows with what is said only, apart
+    Cost: 4 bytes per value that is sent; an ordinary all-reduce. Time grows with what is sent only, apart
       from adding the error.
     Source: CSER (Xie et al., 2020), "globally-randomized blockwise sparsifier".
     """
@@ -115,7 +115,7 @@ class RandomBlocks:
     seed: int = 0
 
     sums = True
-    back = None
+    reply_codec = None
 
     def __post_init__(self) -> None:
         parts = self.tensors * self.columns
@@ -131,7 +131,7 @@ class RandomBlocks:
 
     @property
     def unbiased(self) -> bool:
-        """If scaled, or if all is said."""
+        """If scaled, or if all is sent."""
         return self.scaled or self.ratio == 1
 
     def start(self, spec: Spec) -> None:
@@ -139,20 +139,20 @@ class RandomBlocks:
 
     def encode(
         self, value: Tensor, state: None, turn: Turn, error: Tensor | None = None
-    ) -> tuple[Numbers, None]:
-        """See `Compressor`; numbers that are said unscaled are said exactly."""
+    ) -> tuple[Values, None]:
+        """See `Compressor`; values that are sent unscaled are sent exactly."""
         import torch
 
         if error is not None:
             value = error.add_(value)
-        lots = self._drawn(turn, value)
-        said = lots.of(value)
+        draws = self._drawn(turn, value)
+        sent = draws.of(value)
         if self.scaled:
-            limit = torch.finfo(said.dtype).max
-            said = said.mul_(self.ratio).clamp_(-limit, limit)
+            limit = torch.finfo(sent.dtype).max
+            sent = sent.mul_(self.ratio).clamp_(-limit, limit)
         if error is not None:
-            lots.add(-said, error)
-        return Numbers(said, value.numel(), lots.add), None
+            draws.add(-sent, error)
+        return Values(sent, value.numel(), draws.add), None
 
     def _drawn(self, turn: Turn, value: Tensor) -> Regions | Blocks:
         key = turn.shared(self.seed)
@@ -180,15 +180,15 @@ class RandomBlocks:
         return regions
 
     def error_bound(self, spec: Spec) -> float:
-        """What is not said; scaled, the variance. Exact for every `v`."""
+        """What is not sent; scaled, the variance. Exact for every `v`."""
         return self.ratio - 1.0 if self.scaled else 1 - 1 / self.ratio
 
     def packet_bytes(self, spec: Spec) -> float:
-        """Four per number that is said, in the mean over lots."""
+        """Four per value that is sent, in the mean over draws."""
         return 4.0 * spec.numel / self.ratio
 
 
-def _part(length: int, parts: int, lot: int) -> tuple[int, int]:
+def _part(length: int, parts: int, draw: int) -> tuple[int, int]:
     """One of `parts` nearly equal parts of `length`."""
-    number = lot % parts
+    number = draw % parts
     return length * number // parts, length * (number + 1) // parts

@@ -1,4 +1,4 @@
-"""Numbers drawn by lot, the same on all ranks."""
+"""Values drawn at random, the same on all ranks."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from tweed.compress.base import Spec, Turn
-from tweed.compress.density import check_density, count_of
-from tweed.compress.packet import Numbers
+from tweed.compress.checks import check_density, count_of
+from tweed.compress.packet import Values
 from tweed.rng import permutation
 
 if TYPE_CHECKING:
@@ -19,17 +19,17 @@ _LARGEST = 3.4028234663852886e38  # of float32
 
 @dataclass(frozen=True, slots=True)
 class RandomK:
-    """Says a share `density` of all numbers, drawn anew each turn. All ranks draw the same, so no indices go
+    """Sends a share `density` of all values, drawn anew each turn. All ranks draw the same, so no indices go
     out.
 
     Args:
-      density: share of numbers, above 0 and at most 1; at least one number is said.
-      scaled: what is said is multiplied by `1 / density`, so that its mean is the input: for use without a
-        memory. With a memory say numbers as they are.
-      seed: of the lots.
+      density: share of values, above 0 and at most 1; at least one number is sent.
+      scaled: what is sent is multiplied by `1 / density`, so that its mean is the input: for use without a
+        memory. With a memory send values as they are.
+      seed: of the draws.
 
     Raises: UsageError for another density.
-    Cost: 4 bytes per number that is said; an ordinary all-reduce. Time grows with what is said only, apart
+    Cost: 4 bytes per value that is sent; an ordinary all-reduce. Time grows with what is sent only, apart
       from adding the error.
     Source: Stich, Cordonnier, Jaggi, "Sparsified SGD with memory", 2018.
     """
@@ -39,7 +39,7 @@ class RandomK:
     seed: int = 0
 
     sums = True
-    back = None
+    reply_codec = None
 
     def __post_init__(self) -> None:
         check_density("random-k", self.density)
@@ -54,26 +54,26 @@ class RandomK:
 
     def encode(
         self, value: Tensor, state: None, turn: Turn, error: Tensor | None = None
-    ) -> tuple[Numbers, None]:
-        """See `Compressor`; numbers that are said unscaled are said exactly."""
+    ) -> tuple[Values, None]:
+        """See `Compressor`; values that are sent unscaled are sent exactly."""
         if error is not None:
             value = error.add_(value)
         count = count_of(self.density, value.numel())
         indices = permutation(0, count, value.numel(), turn.shared(self.seed), value.device)
-        said = value[indices]
+        sent = value[indices]
         if self.scaled and count:
-            said = said.mul_(value.numel() / count).clamp_(-_LARGEST, _LARGEST)
+            sent = sent.mul_(value.numel() / count).clamp_(-_LARGEST, _LARGEST)
         if error is not None:
-            error[indices] -= said
-        return Numbers(said, value.numel(), partial(_place, indices)), None
+            error[indices] -= sent
+        return Values(sent, value.numel(), partial(_place, indices)), None
 
     def error_bound(self, spec: Spec) -> float:
-        """What is not said; scaled, the variance. Exact for every `v`."""
+        """What is not sent; scaled, the variance. Exact for every `v`."""
         share = count_of(self.density, spec.numel) / max(1, spec.numel)
         return 1 / share - 1 if self.scaled and share else 1 - share
 
     def packet_bytes(self, spec: Spec) -> float:
-        """Four per number that is said."""
+        """Four per value that is sent."""
         return 4.0 * count_of(self.density, spec.numel)
 
 

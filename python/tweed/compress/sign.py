@@ -15,13 +15,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Sign:
-    """Says of each number whether it is negative, and of each block the mean of magnitudes.
+    """Sends of each number whether it is negative, and of each block the mean of magnitudes.
 
     Args:
-      block: numbers that share a scale; None: all of the buffer, as in the paper.
+      block: values that share a scale; None: all of the buffer, as in the paper.
       both_ways: the average goes back in the same form; what is left of it stays with the owner of the range.
 
-    Cost: 1 bit per number and 4 bytes per block; two passes over a block that stays in cache.
+    Cost: 1 bit per value and 4 bytes per block; two passes over a block that stays in cache.
     Source: Karimireddy et al., "Error feedback fixes SignSGD", 2019.
     """
 
@@ -32,7 +32,7 @@ class Sign:
     sums = False
 
     @property
-    def back(self) -> Sign | None:
+    def reply_codec(self) -> Sign | None:
         """See `both_ways`."""
         return self if self.both_ways else None
 
@@ -49,9 +49,9 @@ class Sign:
         return coded(value, self._form(value.numel()), None, error), None
 
     def error_bound(self, spec: Spec) -> float:
-        """`1 - 1 / block`, where one number has all the magnitude. Of Gaussian numbers `1 - 2 / pi`."""
+        """`1 - 1 / block`, where one number has all the magnitude. Of Gaussian values `1 - 2 / pi`."""
         return 1 - 1 / min(shared_by(self.block, spec.numel), max(1, spec.numel))
 
     def packet_bytes(self, spec: Spec) -> float:
-        """A bit per number, four bytes per block."""
+        """A bit per value, four bytes per block."""
         return form_bytes(self._form(spec.numel), spec.numel)

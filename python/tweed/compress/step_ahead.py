@@ -1,4 +1,4 @@
-"""What was not said moves the point at which the next gradient is taken."""
+"""What was not sent moves the point at which the next gradient is taken."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from tweed.compress.base import Ask, Exchange, Method, Placed, Turn
-from tweed.compress.contract import check_contracts
+from tweed.compress.base import Codec, ReduceRequest, ReduceRequests, Turn, Update
+from tweed.compress.checks import check_contracts
 from tweed.compress.identity import Identity
 from tweed.errors import UsageError
 
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Ahead:
-    """State of `StepAhead`: `[numel]`, what is still to be said."""
+    """State of `StepAhead`: `[numel]`, what is still to be sent."""
 
     error: Tensor
 
 
 @dataclass(frozen=True, slots=True)
 class StepAhead:
-    """Takes the next gradient where the model would be, had all been said.
+    """Takes the next gradient where the model would be, had all been sent.
 
     Args:
       compressor: of movements, which begin at the point ahead and so contain what was left.
@@ -33,19 +33,19 @@ class StepAhead:
       average_every: exchanges from one averaging of errors over all ranks to the next; 0: never. With 1, the
         model plus the error follows the uncompressed path exactly.
 
-    Raises: UsageError for other numbers.
-    Cost: bytes of `compressor`, and 4 per number divided by `average_every`. Memory for one more copy of what
+    Raises: UsageError for other values.
+    Cost: bytes of `compressor`, and 4 per value divided by `average_every`. Memory for one more copy of what
       is exchanged, and one while it exchanges.
     Source: SAEF, arXiv 2008.05823, 2021, algorithm 1; SA-PEF for the fraction.
     """
 
-    compressor: Method
+    compressor: Codec
     fraction: float = 1.0
     average_every: int = 0
 
     exchanges: ClassVar[frozenset[str]] = frozenset({"step", "difference"})
     reason: ClassVar[str] = "a step ahead moves the model, and a gradient moves none"
-    forks: ClassVar[bool] = False
+    replicas_diverge: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         check_contracts("StepAhead", self.compressor)
@@ -55,27 +55,27 @@ class StepAhead:
             raise UsageError(f"step ahead: average_every={self.average_every!r} is to be 0 or more exchanges")
 
     @property
-    def parts(self) -> Mapping[str, Method]:
+    def parts(self) -> Mapping[str, Codec]:
         """See `Memory`."""
-        parts: dict[str, Method] = {"main": self.compressor}
+        parts: dict[str, Codec] = {"main": self.compressor}
         return parts | ({"average": Identity()} if self.average_every else {})
 
     def start(self, like: Tensor) -> Ahead:
         """Nothing is left."""
         return Ahead(like.new_zeros(like.shape))
 
-    def exchange(self, value: Tensor, state: Ahead, turn: Turn, silent: bool = False) -> Exchange:
+    def exchange(self, value: Tensor, state: Ahead, turn: Turn, silent: bool = False) -> ReduceRequests:
         """See `Memory`."""
         state.error.mul_(1 - self.fraction)
         if silent:
             state.error.add_(value)
-        mean = yield Ask(self.compressor, value, None if silent else state.error, silent=silent)
+        mean = yield ReduceRequest(self.compressor, value, None if silent else state.error, silent=silent)
         if not (self.average_every and (turn.step + 1) % self.average_every == 0):
-            return Placed(mean, state.error * self.fraction)
+            return Update(mean, state.error * self.fraction)
         advance = mean.clone()
-        mean = yield Ask(Identity(), value.copy_(state.error), None, "average", silent)
+        mean = yield ReduceRequest(Identity(), value.copy_(state.error), None, "average", silent)
         if silent:  # It gave nothing to the mean, and keeps that: the sum over ranks stays.
             state.error.add_(mean)
         else:
             state.error.copy_(mean)
-        return Placed(advance, state.error * self.fraction)
+        return Update(advance, state.error * self.fraction)

@@ -1,4 +1,4 @@
-"""All numbers from a threshold on, which lives for many turns."""
+"""All values from a threshold on, which lives for many turns."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tweed.compress.base import Spec, Turn
-from tweed.compress.density import check_density, count_of
+from tweed.compress.checks import check_density, count_of
 from tweed.compress.entries import Entries, joined, parted
-from tweed.compress.packet import HEADER_BYTES, Numbers, Packet
+from tweed.compress.packet import HEADER_BYTES, Packet, Values
 from tweed.errors import UsageError
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ class Thresholds:
     """State of `Threshold`.
 
     Args:
-      taus: `[tensors]` float32 on the host, of each tensor; 0 says all of it.
+      taus: `[tensors]` float32 on the host, of each tensor; 0 sends all of it.
       until: the step at which they are to be found anew.
     """
 
@@ -32,19 +32,19 @@ class Thresholds:
 
 @dataclass(frozen=True, slots=True)
 class Threshold:
-    """Says, of each tensor, the numbers of magnitude tau and more; tau is what a share `density` reaches. It
-    is found anew every `lifespan` turns; between, more or fewer numbers may be said.
+    """Says, of each tensor, the values of magnitude tau and more; tau is what a share `density` reaches. It
+    is found anew every `lifespan` turns; between, more or fewer values may be sent.
 
     Args:
-      density: share of numbers, above 0 and at most 1.
+      density: share of values, above 0 and at most 1.
       lifespan: turns that a threshold lives.
-      dense_below: of tensors with fewer numbers, all are said.
+      dense_below: of tensors with fewer values, all are sent.
       both_ways: the average goes back in the same form; what is left of it stays with the owner of the range.
         Otherwise it goes back exactly.
 
-    Where entries would take more bytes than all numbers, all are said.
-    Raises: UsageError for other numbers.
-    Cost: 8 bytes per number that is said; one pass, and every `lifespan` turns a selection.
+    Where entries would take more bytes than all values, all are sent.
+    Raises: UsageError for other values.
+    Cost: 8 bytes per value that is sent; one pass, and every `lifespan` turns a selection.
     Source: DCT, arXiv 2010.08899, 2021.
     """
 
@@ -62,7 +62,7 @@ class Threshold:
             raise UsageError(f"threshold: lifespan={self.lifespan!r} is to be 1 or more turns")
 
     @property
-    def back(self) -> Threshold | None:
+    def reply_codec(self) -> Threshold | None:
         """See `both_ways`."""
         return self if self.both_ways else None
 
@@ -75,7 +75,7 @@ class Threshold:
     def encode(
         self, value: Tensor, state: Thresholds, turn: Turn, error: Tensor | None = None
     ) -> tuple[Packet, Thresholds]:
-        """See `Compressor`; numbers that are said are said exactly."""
+        """See `Compressor`; values that are sent are sent exactly."""
         from tweed.compress.native import sparse
 
         if turn.step >= state.until:
@@ -108,12 +108,12 @@ class Threshold:
         return 1 - min((count / size for count, size in self.counts(spec) if size), default=1.0)
 
     def packet_bytes(self, spec: Spec) -> float:
-        """Eight per number that is said, at a turn that finds a threshold."""
+        """Eight per value that is sent, at a turn that finds a threshold."""
         count = sum(count for count, _ in self.counts(spec))
         return float(HEADER_BYTES + min(8 * count, 4 * spec.numel))
 
     def counts(self, spec: Spec) -> list[tuple[int, int]]:
-        """How many numbers are said of each tensor, of how many, at a turn that finds a threshold."""
+        """How many values are sent of each tensor, of how many, at a turn that finds a threshold."""
         return [
             (size if size < self.dense_below else count_of(self.density, size), size) for size in spec.sizes
         ]
@@ -123,8 +123,8 @@ def _all_if_shorter(entries: Entries, value: Tensor, error: Tensor | None) -> Pa
     if 2 * len(entries.indices) < entries.numel:
         return entries
     if error is None:
-        return Numbers(value, entries.numel)
+        return Values(value, entries.numel)
     entries.add_to(error)
-    whole = Numbers(error.clone(), entries.numel)
+    whole = Values(error.clone(), entries.numel)
     error.zero_()
     return whole

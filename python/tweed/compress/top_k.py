@@ -1,4 +1,4 @@
-"""The numbers of largest magnitude."""
+"""The values of largest magnitude."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tweed.compress.base import Spec, Turn
-from tweed.compress.density import check_density, count_of
+from tweed.compress.checks import check_density, count_of
 from tweed.compress.entries import Entries, joined, parted
 from tweed.compress.packet import HEADER_BYTES
 
@@ -16,16 +16,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class TopK:
-    """Says the share `density` of all numbers that has the largest magnitude; ties go to the lowest index.
+    """Sends the share `density` of all values that has the largest magnitude; ties go to the lowest index.
 
     Args:
-      density: share of numbers, above 0 and at most 1; at least one number is said.
+      density: share of values, above 0 and at most 1; at least one number is sent.
       per_tensor: choose from each tensor alone.
       both_ways: the average goes back in the same form; what is left of it stays with the owner of the range.
         Otherwise it goes back exactly.
 
     Raises: UsageError for another density.
-    Cost: one pass to select; 8 bytes per number that is said.
+    Cost: one pass to select; 8 bytes per value that is sent.
     Source: Aji and Heafield, "Sparse communication for distributed gradient descent", 2017.
     """
 
@@ -40,7 +40,7 @@ class TopK:
         check_density("top-k", self.density)
 
     @property
-    def back(self) -> TopK | None:
+    def reply_codec(self) -> TopK | None:
         """See `both_ways`."""
         return self if self.both_ways else None
 
@@ -50,7 +50,7 @@ class TopK:
     def encode(
         self, value: Tensor, state: None, turn: Turn, error: Tensor | None = None
     ) -> tuple[Entries, None]:
-        """See `Compressor`; numbers that are said are said exactly."""
+        """See `Compressor`; values that are sent are sent exactly."""
         from tweed.compress.native import sparse
 
         counts = self.counts(turn.spec)
@@ -60,14 +60,14 @@ class TopK:
         return joined(parts, sizes), None
 
     def counts(self, spec: Spec) -> list[tuple[int, int]]:
-        """How many numbers are said of each part that is chosen from alone, of how many."""
+        """How many values are sent of each part that is chosen from alone, of how many."""
         sizes = spec.sizes if self.per_tensor else [spec.numel]
         return [(count_of(self.density, size), size) for size in sizes]
 
     def error_bound(self, spec: Spec) -> float:
-        """All but the said share, where magnitudes are equal."""
+        """All but the sent share, where magnitudes are equal."""
         return 1 - min((count / size for count, size in self.counts(spec) if size), default=1.0)
 
     def packet_bytes(self, spec: Spec) -> float:
-        """Eight per number that is said."""
+        """Eight per value that is sent."""
         return HEADER_BYTES + 8.0 * sum(count for count, _ in self.counts(spec))

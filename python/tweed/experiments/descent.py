@@ -17,7 +17,7 @@ import torch
 import torch.distributed as dist
 
 import tweed
-from tweed.cadence import EventTriggered, Joined, Moves, Ordered, Ready, Referee, StepDone
+from tweed.cadence import EventTriggered, Joined, Moves, Ordered, Ready, ServerPolicy, StepDone
 from tweed.data.problems import Array, Problem
 from tweed.simulate.ordered import Air, Cell
 from tweed.strategy import Strategy
@@ -92,10 +92,10 @@ class InOrder:
 
     def iterate(self, norms: list[float], receive: Callable[[int], float]) -> float:
         """See `Method`."""
-        referee = self.cell.cadence.referee
-        lag = referee.allowed(self.cell.server) / len(norms) if referee.history is not None else 0.0
+        policy = self.cell.cadence.policy
+        lag = policy.allowed(self.cell.server) / len(norms) if policy.history is not None else 0.0
         done = self.cell.iterate(norms, receive)
-        received = [norms[rank] for rank in done.said]
+        received = [norms[rank] for rank in done.sent]
         self.out_of_order += sum(later > 1.000001 * before for before, later in pairwise(received))
         self.over += sum(norms[rank] for rank in done.silent) > 1.000001 * done.allowed if done.silent else 0
         self.beyond_lag += sum(norm <= 0.999999 * lag for norm in received)
@@ -108,11 +108,11 @@ class InOrder:
 
 
 #: By name, the test by which the server ends an iteration, for a rate.
-REFEREES: dict[str, Callable[[float], Referee]] = {
-    "history": lambda rate: Referee(history=Moves(rate)),
-    "history, last heard": lambda rate: Referee(history=Moves(rate), silence=False),
-    "share 0.9": lambda rate: Referee(share=0.9),
-    "share 0.3": lambda rate: Referee(share=0.3),
+POLICIES: dict[str, Callable[[float], ServerPolicy]] = {
+    "history": lambda rate: ServerPolicy(history=Moves(rate)),
+    "history, last heard": lambda rate: ServerPolicy(history=Moves(rate), silence=False),
+    "share 0.9": lambda rate: ServerPolicy(share=0.9),
+    "share 0.3": lambda rate: ServerPolicy(share=0.3),
 }
 #: A channel that takes no time.
 IDEAL = Air()
@@ -132,14 +132,14 @@ def methods(problem: Problem, air: Air = IDEAL, window_s: float = 0.05) -> Itera
     """By name, every way to send."""
     yield "GD", All(air)
     yield "LAG-WK", Lag(problem.rate, problem.ranks, air)
-    for name, make in REFEREES.items():
+    for name, make in POLICIES.items():
         yield name, in_order(problem, make(problem.rate), air, window_s)
 
 
-def in_order(problem: Problem, referee: Referee, air: Air, window_s: float = 0.05) -> InOrder:
+def in_order(problem: Problem, policy: ServerPolicy, air: Air, window_s: float = 0.05) -> InOrder:
     """Ordered transmission over a channel, with time for a message that is on its way."""
     late_s = 2 * air.latency_s + air.send_s
-    return InOrder(Ordered(replace(referee, late_s=late_s), window_s), problem.ranks, air)
+    return InOrder(Ordered(replace(policy, late_s=late_s), window_s), problem.ranks, air)
 
 
 def broken(method: Method) -> dict[str, int]:
@@ -265,7 +265,10 @@ def train(rank: int, size: int, strategy: Strategy, live: Live) -> dict[str, Any
                 reached = float(shard.loss(model, np.arange(len(shard.arrays.train)))) <= live.goal
             if reached:
                 seen |= {"goal_s": time.monotonic() - began, "goal_steps": step + 1}
-    seen |= {"seconds": time.monotonic() - began, "messages": getattr(run._exchange, "said", None)}
+    seen |= {
+        "seconds": time.monotonic() - began,
+        "messages": getattr(getattr(run._exchange, "reducer", None), "sent", None),
+    }
     dist.barrier()
     run.detach()
     return seen

@@ -151,7 +151,7 @@ class Cluster:
     def gradient(self, point: Tensor) -> Tensor:
         """`[numel]`, the gradient of the loss over the first 256 samples, at a point `[numel]`."""
         (model, flat), shard = self._probe, self._shards[0]
-        flat.numbers.copy_(point)
+        flat.values.copy_(point)
         flat.grads.zero_()
         loss = shard.loss(model, np.arange(min(256, len(shard.arrays.train))))
         loss.backward()  # type: ignore[no-untyped-call]

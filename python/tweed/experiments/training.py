@@ -223,7 +223,7 @@ class _Trainer:
     def finish(self) -> float:
         """Makes one model of all. Returns the seconds that this took."""
         memory = None if self._run is None else self._run.strategy.memory
-        if memory is None or not memory.forks or self.diverged:
+        if memory is None or not memory.replicas_diverge or self.diverged:
             return 0.0
         dist.barrier()
         began = time.monotonic()

@@ -8,7 +8,8 @@
     slow = tweed.simulate.stragglers(64, share=0.1, factor=3, seed=1)             # for `run(..., slow=slow)`
 
 A training step over simulated exchanges: `workload`, with `models` as data. Training without a network:
-`tweed.simulate.workers` walks a strategy's stages for N models of one process.
+`tweed.simulate.workers` runs a strategy's stages for N models of one process;
+`tweed.simulate.recorded` makes a workload from a model's own backward pass.
 
 Nothing sleeps, and the same arguments give the same run.
 """

@@ -1,4 +1,4 @@
-"""A model's numbers side by side."""
+"""A model's values side by side."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Flat:
 
     Attributes:
       spec: the tensors in the buffer.
-      param: one parameter with all numbers, and all gradients as its `grad`: for an optimizer.
+      param: one parameter with all values, and all gradients as its `grad`: for an optimizer.
 
     Raises: UsageError if a parameter is not float32.
     """
@@ -31,13 +31,13 @@ class Flat:
         self.param.grad = torch.zeros_like(self.param)
         first = 0
         for param in params:
-            numbers, grads = (_view(buffer, param, first) for buffer in (self.numbers, self.grads))
-            numbers.copy_(param.data)
-            param.data, param.grad = numbers, grads
+            values, grads = (_view(buffer, param, first) for buffer in (self.values, self.grads))
+            values.copy_(param.data)
+            param.data, param.grad = values, grads
             first += param.numel()
 
     @property
-    def numbers(self) -> Tensor:
+    def values(self) -> Tensor:
         """`[numel]`, all parameters."""
         return self.param.data
 

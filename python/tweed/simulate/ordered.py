@@ -1,11 +1,11 @@
 """Ordered transmission under a virtual clock: ranks and a server that share one channel.
 
-The state machines are those that run live (`tweed.cadence.ordered`, `referee`); here are the clock, the
+The state machines are those that run live (`tweed.cadence.ordered`, `server_policy`); here are the clock, the
 channel, and what disturbs them: slots, collisions, latency, clocks that differ.
 
-    cell = Cell(Ordered(Referee(share=0.9)), size=20, air=Air(send_s=1e-3))
-    iteration = cell.iterate(norms, hear)      # norms: what each rank has to say; hear(rank): it reached the
-    server cell.moved(norm)                           # how far the model went then
+    cell = Cell(Ordered(ServerPolicy(share=0.9)), size=20, air=Air(send_s=1e-3))
+    iteration = cell.iterate(norms, receive)      # lengths of what ranks have to send; receive(rank): it came
+    cell.moved(norm)                              # how far the model went then
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Air:
 
     Args:
       send_s: how long a message with content occupies it; others wait until it is free.
-      latency_s: of every message, one way. What says only "stop" or "silent" takes this and nothing more.
+      latency_s: of every message, one way. What is only "stop" or "silent" takes this and nothing more.
       slot_s: messages begin at multiples of this; who begins in the same slot collides, and tries again after
         a random number of slots, of twice as many each time. 0: no slots, and no collisions.
       skew_s: by how much each rank's timer is late, by rank; empty: none is.
@@ -46,16 +46,16 @@ class Iteration:
     """What came of one iteration.
 
     Attributes:
-      said: ranks in the order in which the server heard them.
+      sent: ranks in the order in which the server received from them.
       silent: ranks that ended the iteration in silence.
       level: the longest that a silent rank was allowed to have; infinite if all had ended before the server
         stopped.
-      allowed: how long the sum of all that is unsaid might have been at the stop.
+      allowed: how long the sum of all that is withheld might have been at the stop.
       seconds: from its opening until the last rank's message was there.
       collisions: messages that were destroyed.
     """
 
-    said: tuple[int, ...]
+    sent: tuple[int, ...]
     silent: tuple[int, ...]
     level: float
     allowed: float
@@ -82,8 +82,8 @@ class _Happening(NamedTuple):
     norm: float | None = None
 
 
-#: Applies what a rank says; returns the length of the sum of what all have said last.
-Hear = Callable[[int], float]
+#: Applies what a rank sends; returns the length of the sum of what all have sent last.
+Receive = Callable[[int], float]
 
 
 class Cell:
@@ -95,30 +95,30 @@ class Cell:
         self.size = size
         self.air = air or Air()
         self.now = 0.0
-        self.server = cadence.referee.start()
+        self.server = cadence.policy.start()
         joined = (Joined(rank, size) for rank in range(size))
         self.ranks = [cadence.handle(event, cadence.start(), 0.0) for event in joined]
 
-    def iterate(self, norms: Sequence[float], hear: Hear) -> Iteration:
-        """One iteration, in which each rank has something of length `norms[rank]` to say."""
+    def iterate(self, norms: Sequence[float], receive: Receive) -> Iteration:
+        """One iteration, in which each rank has something of length `norms[rank]` to send."""
         opened = self.cadence.opened(self.server.total, self.size)
-        self.server = self.cadence.referee.handle(opened, self.server, self.now)
+        self.server = self.cadence.policy.handle(opened, self.server, self.now)
         self.ranks = [self.cadence.handle(opened, state, self.now) for state in self.ranks]
-        return _Course(self, norms, hear).run()
+        return _Run(self, norms, receive).run()
 
     def moved(self, norm: float) -> None:
-        """Tells the server how far the model went."""
-        self.server = self.cadence.referee.handle(StepDone(norm), self.server, self.now)
+        """The model went a step of length `norm`; for the server."""
+        self.server = self.cadence.policy.handle(StepDone(norm), self.server, self.now)
 
 
 @dataclass(slots=True)
-class _Course:
+class _Run:
     """One iteration on its way."""
 
     cell: Cell
     norms: Sequence[float]
-    hear: Hear
-    said: list[int] = field(default_factory=list)
+    receive: Receive
+    sent: list[int] = field(default_factory=list)
     silent: list[int] = field(default_factory=list)
     level: float | None = None
     allowed: float = 0.0
@@ -136,11 +136,11 @@ class _Course:
             skew = cell.air.skew_s[rank] if cell.air.skew_s else 0.0
             self._push(max(began, began + cell.air.latency_s + skew), _Kind.READY, rank)
         self._listen()
-        while len(self.said) + len(self.silent) < cell.size:
+        while len(self.sent) + len(self.silent) < cell.size:
             self._happen(heapq.heappop(self._heap))
         level = math.inf if self.level is None else self.level
         seconds = cell.now - began
-        return Iteration(tuple(self.said), tuple(self.silent), level, self.allowed, seconds, self.collisions)
+        return Iteration(tuple(self.sent), tuple(self.silent), level, self.allowed, seconds, self.collisions)
 
     def _push(self, at: float, kind: _Kind, rank: int, norm: float | None = None) -> None:
         if math.isfinite(at):
@@ -227,25 +227,25 @@ class _Course:
 
     def _arrive(self, rank: int, norm: float | None) -> None:
         if norm is not None:
-            self.total = self.hear(rank)
-        (self.silent if norm is None else self.said).append(rank)
+            self.total = self.receive(rank)
+        (self.silent if norm is None else self.sent).append(rank)
         heard = Heard(norm, self.total)
-        self.cell.server = self.cell.cadence.referee.handle(heard, self.cell.server, self.cell.now)
+        self.cell.server = self.cell.cadence.policy.handle(heard, self.cell.server, self.cell.now)
         self._judge()
 
     def _judge(self) -> None:
-        """Stops once, if the server has heard enough."""
-        cell, referee = self.cell, self.cell.cadence.referee
+        """Stops once, if the server has received enough."""
+        cell, policy = self.cell, self.cell.cadence.policy
         if self.level is not None:
             return
-        if not referee.poll(cell.server, cell.size, cell.now).stop:
+        if not policy.poll(cell.server, cell.size, cell.now).stop:
             self._listen()
             return
-        if len(self.said) + len(self.silent) < cell.size:
-            self.level, self.allowed = referee.level(cell.server, cell.size), referee.allowed(cell.server)
-            for rank in sorted(set(range(cell.size)) - {*self.said, *self.silent}):
+        if len(self.sent) + len(self.silent) < cell.size:
+            self.level, self.allowed = policy.level(cell.server, cell.size), policy.allowed(cell.server)
+            for rank in sorted(set(range(cell.size)) - {*self.sent, *self.silent}):
                 self._push(cell.now + cell.air.latency_s, _Kind.STOPPED, rank)
 
     def _listen(self) -> None:
-        due = self.cell.cadence.referee.due(self.cell.server, self.cell.size)
+        due = self.cell.cadence.policy.due(self.cell.server, self.cell.size)
         self._push(max(due, self.cell.now), _Kind.LISTEN, -1)

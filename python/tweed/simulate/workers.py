@@ -1,12 +1,12 @@
-"""Virtual workers: a strategy's stages, walked for as many models as you like in one process.
+"""Virtual workers: a strategy's stages, run for as many models as you like in one process.
 
     workers = Workers(model, lambda params: torch.optim.SGD(params, lr=0.1), named_strategy("ef_sgd"), 8)
     for step in range(300):
         loss = workers.step(lambda rank, model: F.cross_entropy(model(x(rank, step)), y(rank, step)))
     accuracy = score(workers.average())
 
-Cadence, compressors, memories and the flight of a buffer are those that run live. There is no network and no
-clock: what a worker gives to others is there at once, and for the cadence a step takes a second. Bytes are
+Cadence, codecs, memories and the exchange of a buffer are those that run live. There is no network and no
+clock: what a worker sends to others is there at once, and for the cadence a step takes a second. Bytes are
 those of packets that were really packed.
 """
 
@@ -21,17 +21,17 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from tweed.attach.flight import Luggage, flight, pack
 from tweed.cadence import Event, Joined, Outer, Ready, StepDone, Stop
-from tweed.compress import Direct, Identity, Placed, Turn, Weighed
+from tweed.compress import Direct, Identity, MeasuresNorm, Turn, Update
 from tweed.errors import UsageError
+from tweed.exchange.transfers import BufferState, exchange_buffer
+from tweed.simulate.exchanges import Traffic, run_exchanges
 from tweed.simulate.flat import Flat
-from tweed.simulate.together import Traffic, together
 from tweed.strategy import Strategy
 
 #: The loss of a worker's next batch, by its rank, with its own model.
 Loss = Callable[[int, nn.Module], Tensor]
-#: Makes a worker's optimizer; it is given one parameter, which holds all of the model's numbers side by side.
+#: Makes a worker's optimizer; it is given one parameter, which holds all of the model's values side by side.
 MakeOptimizer = Callable[[list[nn.Parameter]], Optimizer]
 
 
@@ -41,45 +41,45 @@ class Worker:
 
     Attributes:
       model: its own.
-      flat: the model's numbers side by side.
+      flat: the model's values side by side.
       optimizer: of those.
-      reference: `[numel]`, where it stood after the last exchange, without the shift.
-      shift: `[numel]`, how far from there its gradients are taken; None: there.
-      luggage: what memory and compressors keep.
-      pace: the cadence's state.
+      reference: `[numel]`, where it stood after the last exchange, without the offset.
+      offset: `[numel]`, how far from there its gradients are taken; None: there.
+      buffer: what memory and codecs keep.
+      cadence: the cadence's state.
       outer: the cadence's outer optimizer and its state, if it has one.
-      before: `[numel]`, where it stood before its last step, if the cadence weighs that.
+      before: `[numel]`, where it stood before its last step, if the cadence needs that.
     """
 
     model: nn.Module
     flat: Flat
     optimizer: Optimizer
     reference: Tensor
-    shift: Tensor | None
-    luggage: Luggage
-    pace: Any
+    offset: Tensor | None
+    buffer: BufferState
+    cadence: Any
     outer: tuple[Outer[Any], Any] | None
     before: Tensor | None = None
 
-    def moved(self) -> float | None:
-        """Length of its last step, if the cadence weighs that."""
-        return None if self.before is None else float((self.flat.numbers - self.before).norm())
+    def step_norm(self) -> float | None:
+        """Length of its last step, if the cadence needs that."""
+        return None if self.before is None else float((self.flat.values - self.before).norm())
 
-    def place(self, placed: Placed, exchange: str) -> None:
-        """Does what an exchange says to the gradient or to the model."""
+    def apply(self, update: Update, exchange: str) -> None:
+        """Puts what came of an exchange into the gradient or the model."""
         if exchange == "gradient":
-            self.flat.grads.copy_(placed.advance)
+            self.flat.grads.copy_(update.delta)
         elif exchange == "model":
-            self.flat.numbers.copy_(placed.advance)
+            self.flat.values.copy_(update.delta)
         else:
-            advance = placed.advance
+            delta = update.delta
             if self.outer is not None:
-                advance = self.outer[0].advance(advance, self.outer[1])
-            self.reference.add_(advance)
-            self.shift = placed.shift
-            self.flat.numbers.copy_(self.reference)
-            if placed.shift is not None:
-                self.flat.numbers.add_(placed.shift)
+                delta = self.outer[0].advance(delta, self.outer[1])
+            self.reference.add_(delta)
+            self.offset = update.offset
+            self.flat.values.copy_(self.reference)
+            if update.offset is not None:
+                self.flat.values.add_(update.offset)
 
 
 class Workers:
@@ -88,8 +88,8 @@ class Workers:
     Args:
       model: float32, on any device; it becomes the first worker's. Buffers, such as those of batch norm, stay
         each worker's own.
-      optimizer: makes a worker's optimizer. It must treat every number alike, as SGD and Adam do.
-      strategy: what is walked of it: what is exchanged, cadence and compress.
+      optimizer: makes a worker's optimizer. It must treat every value alike, as SGD and Adam do.
+      strategy: what counts of it: what is exchanged, cadence and compress.
       size: how many workers.
 
     Raises: UsageError if the strategy has a server.
@@ -98,30 +98,30 @@ class Workers:
 
     def __init__(self, model: nn.Module, optimizer: MakeOptimizer, strategy: Strategy, size: int) -> None:
         if strategy.collective is not None:
-            raise UsageError(f"virtual workers have no server: {strategy.collective!r} is not walked here")
+            raise UsageError(f"virtual workers have no server: {strategy.collective!r} is not simulated here")
         self.strategy = strategy
         self.traffic = Traffic(size)
         self.exchanges = 0
         self._steps = 0
         self.all = [self._worker(one, optimizer) for one in (model, *copies(model, size - 1))]
         for rank in range(size):
-            self._tell(rank, Joined(rank, size))
+            self._handle(rank, Joined(rank, size))
         self._values = [torch.empty_like(worker.reference) for worker in self.all]
         self._average: tuple[nn.Module, Flat] | None = None
 
     def _worker(self, model: nn.Module, optimizer: MakeOptimizer) -> Worker:
         flat = Flat(model)
-        luggage = pack(self.strategy.memory or Direct(Identity()), flat.spec, flat.numbers)
-        outer = getattr(self.strategy.cadence, "outer", None)
+        buffer = BufferState.start(self.strategy.memory or Direct(Identity()), flat.spec, flat.values)
+        outer = self.strategy.cadence.outer
         return Worker(
             model=model,
             flat=flat,
             optimizer=optimizer([flat.param]),
-            reference=flat.numbers.clone(),
-            shift=None,
-            luggage=luggage,
-            pace=self.strategy.cadence.start(),
-            outer=None if outer is None else (outer, outer.start(flat.numbers)),
+            reference=flat.values.clone(),
+            offset=None,
+            buffer=buffer,
+            cadence=self.strategy.cadence.start(),
+            outer=None if outer is None else (outer, outer.start(flat.values)),
         )
 
     def step(self, loss: Loss) -> float:
@@ -133,11 +133,11 @@ class Workers:
         if self.strategy.exchange == "gradient":
             self._maybe_exchange()
         for worker in self.all:
-            worker.before = worker.flat.numbers.clone() if self.strategy.cadence.weighs else None
+            worker.before = worker.flat.values.clone() if self.strategy.cadence.needs_norm else None
             worker.optimizer.step()
         self._steps += 1
         for rank, worker in enumerate(self.all):
-            self._tell(rank, StepDone(worker.moved()))
+            self._handle(rank, StepDone(worker.step_norm()))
         if self.strategy.exchange != "gradient":
             self._maybe_exchange()
         return sum(losses) / len(losses)
@@ -151,53 +151,53 @@ class Workers:
 
     def finish(self) -> None:
         """Exchanges what the cadence has left open."""
-        self._tell_all(Stop())
+        self._handle_all(Stop())
         if self.strategy.exchange != "gradient":
             self._maybe_exchange()
 
-    def _tell_all(self, event: Event) -> None:
+    def _handle_all(self, event: Event) -> None:
         for rank in range(len(self.all)):
-            self._tell(rank, event)
+            self._handle(rank, event)
 
-    def _tell(self, rank: int, event: Event) -> None:
+    def _handle(self, rank: int, event: Event) -> None:
         worker = self.all[rank]
-        worker.pace = self.strategy.cadence.handle(event, worker.pace, float(self._steps))
+        worker.cadence = self.strategy.cadence.handle(event, worker.cadence, float(self._steps))
 
     @torch.no_grad()
     def _maybe_exchange(self) -> None:
-        if self.strategy.cadence.weighs:
-            self._weigh()
+        if self.strategy.cadence.needs_norm:
+            self._measure()
         decisions = []
         for worker in self.all:
-            decision, worker.pace = self.strategy.cadence.poll(worker.pace, float(self._steps))
+            decision, worker.cadence = self.strategy.cadence.poll(worker.cadence, float(self._steps))
             decisions.append(decision)
         if decisions[0].exchange:
             self._exchange([decision.silent for decision in decisions])
 
-    def _weigh(self) -> None:
+    def _measure(self) -> None:
         self._gather()
         for rank, (worker, value) in enumerate(zip(self.all, self._values, strict=True)):
-            memory = worker.luggage.memory
-            assert isinstance(memory, Weighed)  # Strategy refuses others
-            self._tell(rank, Ready(memory.pending(value, worker.luggage.state) ** 0.5))
+            memory = worker.buffer.memory
+            assert isinstance(memory, MeasuresNorm)  # Strategy refuses others
+            self._handle(rank, Ready(memory.pending(value, worker.buffer.state) ** 0.5))
 
     def _gather(self) -> None:
-        """Leaves what each worker has to say in `_values`."""
+        """Leaves what each worker has to send in `_values`."""
         for worker, value in zip(self.all, self._values, strict=True):
             if self.strategy.exchange in ("step", "difference"):
-                torch.sub(worker.flat.numbers, worker.reference, out=value)
+                torch.sub(worker.flat.values, worker.reference, out=value)
             else:
                 is_gradient = self.strategy.exchange == "gradient"
-                value.copy_(worker.flat.grads if is_gradient else worker.flat.numbers)
+                value.copy_(worker.flat.grads if is_gradient else worker.flat.values)
 
     def _exchange(self, silent: Sequence[bool]) -> None:
         self._gather()
-        flights = [
-            flight(worker.luggage, value, self._turn(rank), silent[rank])
+        exchanges = [
+            exchange_buffer(worker.buffer, value, self._turn(rank), silent[rank])
             for rank, (worker, value) in enumerate(zip(self.all, self._values, strict=True))
         ]
-        for worker, placed in zip(self.all, together(flights, self.traffic), strict=True):
-            worker.place(placed, self.strategy.exchange)
+        for worker, update in zip(self.all, run_exchanges(exchanges, self.traffic), strict=True):
+            worker.apply(update, self.strategy.exchange)
         self.exchanges += 1
 
     def _turn(self, rank: int) -> Turn:
@@ -205,7 +205,8 @@ class Workers:
 
     @torch.no_grad()
     def average(self) -> nn.Module:
-        """The average of all workers' models, without shifts: what a strategy with forks is judged by.
+        """The average of all workers' models, without offsets: what a strategy is judged by whose
+        replicas diverge.
 
         The model is made at the first call and overwritten by the next. Its buffers are the first worker's.
         """
@@ -213,12 +214,12 @@ class Workers:
             [model] = copies(self.all[0].model, 1)
             self._average = (model, Flat(model))
         model, flat = self._average
-        flat.numbers.zero_()
+        flat.values.zero_()
         for worker in self.all:
-            flat.numbers.add_(worker.flat.numbers)
-            if worker.shift is not None:
-                flat.numbers.sub_(worker.shift)
-        flat.numbers.div_(len(self.all))
+            flat.values.add_(worker.flat.values)
+            if worker.offset is not None:
+                flat.values.sub_(worker.offset)
+        flat.values.div_(len(self.all))
         return model
 
 

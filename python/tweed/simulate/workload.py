@@ -16,7 +16,7 @@ from tweed import _core
 from tweed.errors import UsageError
 from tweed.simulate.runs import Conditions, run
 
-Exchange = Callable[[int], float]
+AllReduceSeconds = Callable[[int], float]
 """Seconds that an all-reduce of so many bytes takes."""
 
 
@@ -76,7 +76,7 @@ class Step(NamedTuple):
     waiting_s: float
 
 
-def step(workload: Workload, exchange: Exchange, *, overlap: bool) -> Step:
+def step(workload: Workload, exchange: AllReduceSeconds, *, overlap: bool) -> Step:
     """One training step in which every rank takes equally long for its arithmetic.
 
     The rule: each layer has an all-reduce of its own. They run one after the other in the order in which
@@ -95,7 +95,9 @@ def step(workload: Workload, exchange: Exchange, *, overlap: bool) -> Step:
     return Step(seconds, compute_s, exchange_s, seconds - compute_s)
 
 
-def timer(schedule: _core.Schedule, topology: _core.Topology, **conditions: Unpack[Conditions]) -> Exchange:
+def timer(
+    schedule: _core.Schedule, topology: _core.Topology, **conditions: Unpack[Conditions]
+) -> AllReduceSeconds:
     """What `schedule` takes for a number of bytes, simulated; each size once.
 
     Args:

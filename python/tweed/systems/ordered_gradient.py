@@ -1,8 +1,9 @@
 """Ordered gradient (Chen, Blum, Sadler, SPAWC 2020): only the most informative workers send.
 
-Parts: `cadence.Ordered` and `Referee` (timers, two tests, silence as knowledge), run by `attach.ordered`
-over a server, and by `simulate.ordered` under a virtual clock. Ours on top: the stop message has the largest
-norm that may be withheld, which keeps the error bound whatever clocks do; and a timer that ends.
+Parts: `cadence.Ordered` and `ServerPolicy` (timers, two tests, silence as knowledge), driven by
+`exchange.ordered` over a server, by `simulate.ordered` under a virtual clock. Ours on top: the stop message
+says how long the longest may be that is left out, which keeps the error bound whatever clocks do; and a timer
+that ends.
 
 The paper's claim: gradient descent's order of convergence with fewer messages, and in some cases far fewer
 than the best methods before. The paper's problems are not public: these are made in the style of LAG's. The
@@ -17,7 +18,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from tweed.cadence import Moves, Ordered, Referee
+from tweed.cadence import Moves, Ordered, ServerPolicy
 from tweed.collective import Server
 from tweed.data.problems import PROBLEMS, Problem, linear, network, robust
 from tweed.experiments import descent
@@ -63,7 +64,7 @@ def _exactness(notes: Notes) -> None:
     if notes.has(kind="exact"):
         return
     problem = linear(9, 1.3)
-    nothing = Referee(history=Moves(problem.rate, share=0.0))
+    nothing = ServerPolicy(history=Moves(problem.rate, share=0.0))
     ours = descend(problem, descent.in_order(problem, nothing, IDEAL), 0.0, 200)
     theirs = descend(problem, descent.All(IDEAL), 0.0, 200)
     notes.add({"kind": "exact", "equal": bool(np.array_equal(ours.x, theirs.x)), "iterations": 200})
@@ -103,8 +104,8 @@ def _channels(notes: Notes, quick: bool) -> None:
     for where, air in AIRS.items():
         windows = (0.02,) if quick else WINDOWS_S
         for window_s in windows:
-            referee = Referee(share=0.9)
-            tried.append((where, window_s, "share 0.9", descent.in_order(problem, referee, air, window_s)))
+            policy = ServerPolicy(share=0.9)
+            tried.append((where, window_s, "share 0.9", descent.in_order(problem, policy, air, window_s)))
     for where, window_s, label, method in tried:
         found = descend(problem, method, GOAL, LIMIT, options)
         facts = {"kind": "channel", "where": where, "window_s": window_s, "method": label, "problem": name}
@@ -152,7 +153,7 @@ LIVE = descent.Live()
 
 def _sides() -> dict[str, tuple[int, Strategy]]:
     """Ranks and strategy by name; a server is a rank of its own."""
-    share, history = Referee(share=0.9), Referee(history=Moves(LIVE.lr))
+    share, history = ServerPolicy(share=0.9), ServerPolicy(history=Moves(LIVE.lr))
     return {
         "server, all": (5, Strategy(collective=Server(0))),
         "server, share 0.9": (5, Strategy(cadence=Ordered(share, 0.02), collective=Server(0))),

@@ -82,7 +82,7 @@ def _budget(notes: Notes, label: str, lr: float, seed: int) -> None:
 
 def followed(cluster: Cluster) -> Tensor:
     """`[numel]`, the mean over workers of where they would stand had the residuals been sent."""
-    points = [worker.reference + worker.luggage.state.error for worker in cluster.workers.all]
+    points = [worker.reference + worker.buffer.state.error for worker in cluster.workers.all]
     return torch.stack(points).mean(0)
 
 
@@ -96,7 +96,7 @@ def _mismatch(notes: Notes, label: str, task: str, steps: int) -> None:
     def watch(step: int, cluster: Cluster) -> None:
         if step % APART == 0 and step:
             there = cluster.gradient(followed(cluster))
-            here = [cluster.gradient(worker.flat.numbers) for worker in cluster.workers.all[:2]]
+            here = [cluster.gradient(worker.flat.values) for worker in cluster.workers.all[:2]]
             apart.append(sum(float((one - there).norm() / there.norm()) for one in here) / len(here))
 
     config = Config(task, MISMATCH[label], steps, BATCH, 0.01, 0, WORKERS, test_samples=250)

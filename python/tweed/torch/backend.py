@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from tweed import metrics
 from tweed.errors import UsageError
-from tweed.torch.groups import Kept, keep
+from tweed.exchange import engine
+from tweed.torch.groups import Kept, engine_group, keep, plan_json
 from tweed.torch.meeting import Place
 from tweed.torch.node import node
 from tweed.torch.options import Options
@@ -27,7 +28,8 @@ def create(given: Any, pg_options: object) -> object:
 
     Args:
       given: `_DistributedBackendOptions`: store, rank, size, timeout, name.
-      pg_options: `tweed.torch.Options`; anything else is ignored, as torch passes other backends' around.
+      pg_options: `tweed.torch.Options`, or an `engine.GroupRequest`; anything else is ignored, as torch
+        passes other backends' around.
 
     Returns:
       A `c10d::Backend`, or a Python `ProcessGroup` on a machine that cannot compile one.
@@ -52,6 +54,9 @@ def create(given: Any, pg_options: object) -> object:
 
         return PythonGroup(group, given)
     return _make_native(group, given)
+
+
+engine.provide(engine.Engine(engine_group, plan_json))
 
 
 @functools.cache

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -11,18 +10,19 @@ from torch import Tensor
 from torch.futures import Future
 from torch.nn.parallel import DistributedDataParallel
 
-from tweed.attach.bucket import Bucket
-from tweed.attach.finite import tell
-from tweed.attach.parcels import Parcels
-from tweed.attach.wire import Stats, Wire
-from tweed.compress import Memory, Method
+from tweed.compress import Codec, Memory
 from tweed.errors import UsageError
+from tweed.exchange.bucket import Bucket
+from tweed.exchange.checkpoint import FORMAT, check_format
+from tweed.exchange.communicator import Communicator, Stats
+from tweed.exchange.compressed_buffers import CompressedBuffers
+from tweed.exchange.finite import all_reduce_flags, spoil
 from tweed.strategy import Strategy
 
 log = logging.getLogger("tweed")
 
 
-def compression(model: DistributedDataParallel, memory: Memory[Any] | Method) -> Compression:
+def compression(model: DistributedDataParallel, memory: Memory[Any] | Codec) -> Compression:
     """Compresses what `model` exchanges.
 
         model = DistributedDataParallel(model)
@@ -33,7 +33,7 @@ def compression(model: DistributedDataParallel, memory: Memory[Any] | Method) ->
     as they are. Buckets are exchanged one after the other within the backward pass.
 
     A gradient that is not finite on some rank becomes NaN on all, the rest of its bucket zero, and a warning
-    names parameter and rank; a torch.amp.GradScaler then skips the step. What other buckets have said in that
+    names parameter and rank; a torch.amp.GradScaler then skips the step. What other buckets have sent in that
     step is lost with it; `tweed.attach` loses nothing there.
 
     Args:
@@ -57,10 +57,10 @@ class Compression:
         assert strategy.memory is not None  # `compression` gives one
         self.stats = Stats()
         self._memory = strategy.memory
-        self._wire = Wire(model.process_group, strategy, self.stats)
+        self._comm = Communicator(model.process_group, strategy, self.stats)
         self._names = {param: name for name, param in model.module.named_parameters()}
         self._layout: dict[int, list[str]] = {}
-        self._parcels: dict[int, Parcels] = {}
+        self._compressed: dict[int, CompressedBuffers] = {}
         self._stored: dict[int, Any] = {}
         model.register_comm_hook(self, _hook)
 
@@ -69,37 +69,40 @@ class Compression:
         params: list[Any] = given.parameters()
         names = [self._names[param] for param in params]
         bucket = Bucket(given.buffer(), params)
-        parcels = self._parcels_of(given.index(), names, params)
-        if parcels is None:
-            self._wire.wait(self._wire.sum(bucket.flat))
-            return bucket.flat.div_(self._wire.size)
-        told = tell([bucket], [[True] * len(names)], self._wire)
-        error = told.error([names])
+        compressed = self._compressed_of(given.index(), names, params)
+        if compressed is None:
+            return self._comm.mean(bucket.flat)
+        flags = all_reduce_flags([bucket], [[True] * len(names)], self._comm)
+        error = flags.error([names])
         if error is not None:
             log.warning("%s", error)
-            return _spoilt(bucket, told.bad[0])
-        return bucket.flat.copy_(parcels.exchange([bucket.flat.float()])[0].advance)
+            spoil(bucket, flags.bad[0])
+            return bucket.flat
+        return bucket.flat.copy_(compressed.exchange([bucket.flat.float()])[0].delta)
 
-    def _parcels_of(self, number: int, names: list[str], params: list[Tensor]) -> Parcels | None:
+    def _compressed_of(self, number: int, names: list[str], params: list[Tensor]) -> CompressedBuffers | None:
         """What is kept of a bucket; None if it is another one than the last time."""
         stored = self._stored.get(number, {"names": None})
         before, self._layout[number] = self._layout.get(number), names
         if names not in (before, stored["names"]):
-            self._parcels.pop(number, None)
+            self._compressed.pop(number, None)
             return None
-        if number not in self._parcels:
-            self._parcels[number] = Parcels(self._memory, [params], self._wire, first_slot=number)
+        if number not in self._compressed:
+            self._compressed[number] = CompressedBuffers(
+                self._memory, [params], self._comm, first_slot=number
+            )
         if names == stored["names"]:
-            self._parcels[number].load(self._stored.pop(number)["parcels"])
-        return self._parcels[number]
+            self._compressed[number].load(self._stored.pop(number)["buffers"])
+        return self._compressed[number]
 
     def state_dict(self) -> dict[str, Any]:
         """This rank's state, as plain values and tensors; store it beside the model's and the optimizer's."""
         return {
+            "format": FORMAT,
             "memory": repr(self._memory),
             "buckets": {
-                number: {"names": self._layout[number], "parcels": parcels.state()}
-                for number, parcels in self._parcels.items()
+                number: {"names": self._layout[number], "buffers": compressed.state()}
+                for number, compressed in self._compressed.items()
             },
         }
 
@@ -109,8 +112,9 @@ class Compression:
         The first backward pass of a new process comes before that and goes uncompressed, so this is no exact
         resume; `tweed.attach` has that.
 
-        Raises: UsageError for the state of another memory.
+        Raises: UsageError for the state of another memory, or of another version of tweed.
         """
+        check_format(state)
         if state["memory"] != repr(self._memory):
             raise UsageError(f"the state is of {state['memory']}, but the hook is of {self._memory!r}")
         self._stored = dict(state["buckets"])
@@ -120,11 +124,3 @@ def _hook(state, bucket):  # type: ignore[no-untyped-def]  # torch refuses annot
     done: Future[Tensor] = Future()
     done.set_result(state.average(bucket))
     return done
-
-
-def _spoilt(bucket: Bucket, bad: list[int | None]) -> Tensor:
-    bucket.flat.zero_()
-    for view, rank in zip(bucket.views, bad, strict=True):
-        if rank is not None:
-            view.fill_(math.nan)
-    return bucket.flat

@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from tweed.collective import Plan
 from tweed.errors import UsageError
+from tweed.exchange.engine import GroupRequest
 from tweed.metrics.options import EVERY_S, MetricsOptions
 from tweed.transport.ltp import Ltp
 
@@ -79,12 +80,14 @@ class Options:
 
     @classmethod
     def resolve(cls, given: object, environment: Mapping[str, str] | None = None) -> Options:
-        """`given` if it is an `Options`, with its gaps filled from the environment.
+        """`given` if it is an `Options` or asks for a group, with its gaps filled from the environment.
 
         Raises:
           UsageError: a value that is not among the possible ones; names it.
         """
         chosen = given if isinstance(given, cls) else cls()
+        if isinstance(given, GroupRequest):
+            chosen = cls(transport=given.transport, server=given.server)
         env = os.environ if environment is None else environment
         values: dict[str, Any] = {}
         for item in fields(cls):

@@ -1,13 +1,13 @@
 """Compression in torch's FSDP2 (`fully_shard`), as its custom reduce-scatter.
 
 FSDP2 hands over a whole gradient and wants this rank's shard of the average back. So each shard is a buffer
-of its own here: this rank compresses it for its owner, and nobody else hears of it. What a method must be
+of its own here: this rank compresses it for its owner, and nobody else receives it. What a codec must be
 able to do for that:
 
     it is for gradients            a memory that moves the model has no gradient to give back
     it is done when a shard's      `ErrorFeedback` and `Direct` are; one that goes on with the average of all
-      owner has the average        shards (`LowRank`, what ranks said last) would need to tell all
-    it compresses one way          a compressed answer (`back`) saves nothing: there is no answer
+      owner has the average        shards (`LowRank`, `LazyAggregation`) would have to send it to all
+    it compresses one way          a compressed reply (`reply_codec`) saves nothing: there is no reply
 """
 
 from __future__ import annotations
@@ -17,14 +17,15 @@ from typing import Any
 
 from torch import nn
 
-from tweed.attach.wire import Stats
-from tweed.compress import Compressor, Direct, ErrorFeedback, Memory, Method
+from tweed.compress import Codec, Compressor, Direct, ErrorFeedback, Memory
 from tweed.errors import StrategyError, UsageError
+from tweed.exchange.checkpoint import FORMAT, check_format
+from tweed.exchange.communicator import Stats
 from tweed.strategy import Strategy
 from tweed.torch.scatter import PackedReduceScatter
 
 
-def sharded_compression(model: nn.Module, memory: Memory[Any] | Method) -> ShardedCompression:
+def sharded_compression(model: nn.Module, memory: Memory[Any] | Codec) -> ShardedCompression:
     """Compresses what the modules of `model` that went through `fully_shard` exchange.
 
         fully_shard(model)
@@ -57,7 +58,7 @@ def _checked(memory: Memory[Any]) -> ErrorFeedback | Direct:
     if not isinstance(memory.compressor, Compressor):
         raise StrategyError(
             f"compress={memory!r} takes several sums, each of which all ranks must know, and FSDP2 only "
-            "tells a shard's owner. Take another compressor"
+            "gives it to a shard's owner. Take another compressor"
         )
     return memory
 
@@ -87,13 +88,15 @@ class ShardedCompression:
     def state_dict(self) -> dict[str, Any]:
         """This rank's state, as plain values and tensors; store it beside the model's and the optimizer's."""
         parts = {name: part.state() for name, part in self._parts.items()}
-        return {"memory": repr(self._memory), "parts": parts}
+        return {"format": FORMAT, "memory": repr(self._memory), "parts": parts}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Goes on exactly where `state_dict` was taken.
 
-        Raises: UsageError for the state of another memory, of other modules or of another number of ranks.
+        Raises: UsageError for the state of another memory, of other modules, of another number of ranks or of
+          another version of tweed.
         """
+        check_format(state)
         if state["memory"] != repr(self._memory) or set(state["parts"]) != set(self._parts):
             raise UsageError(
                 f"the state is of {state['memory']} for {sorted(state['parts'])}, and the hook is of "

@@ -1,16 +1,16 @@
-"""In which form a few bits per number, and a scale per block, stand for numbers.
+"""In which form a few bits per value, and a scale per block, stand for values.
 
     scheme    scale of a block       code of a number
     sign      mean of |v|            1 where v is negative (its sign bit is set), else 0
     uniform   largest |v|            q + levels, where v is near q * scale / levels
     levels    l2 norm                the same
 
-A scale below 2^-120 counts as 0, and the block says zeros; one above 3e38 counts as 3e38. Hence nothing
+A scale below 2^-120 counts as 0, and the block is all zeros; one above 3e38 counts as 3e38. Hence nothing
 overflows. `q` is rounded to nearest, ties to even; or at random: a number of [0, 1) is added
 (`rng.uniforms`), and the sum rounded down. Then it is limited to `levels`. All is computed in float32, but
 for sums, which have a fixed order (`quant_torch`).
 
-Codes are one stream of bits over all numbers, lowest bit of a byte first, without a gap between blocks.
+Codes are one stream of bits over all values, lowest bit of a byte first, without a gap between blocks.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ LARGEST = 3e38
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """How numbers are written.
+    """How values are written.
 
     Args:
       scheme: "sign", "uniform" or "levels": see above.
-      bits: per number, 1 for "sign", else 2 to 8.
-      block: numbers that share a scale.
+      bits: per value, 1 for "sign", else 2 to 8.
+      block: values that share a scale.
       levels: steps from zero to the scale; 0 means as many as fit, `2^(bits - 1) - 1`.
 
     Raises: UsageError for a form that there is not.
@@ -69,9 +69,9 @@ class Form:
         return self.scheme, self.bits, self.block, self.levels
 
     def code_bytes(self, numel: int) -> int:
-        """Bytes of the codes of `numel` numbers."""
+        """Bytes of the codes of `numel` values."""
         return -(-numel * self.bits // 8)
 
     def scale_count(self, numel: int, first: int = 0) -> int:
-        """Scales of `numel` numbers, of which the first is at place `first` of its block."""
+        """Scales of `numel` values, of which the first is at place `first` of its block."""
         return -(-(first + numel) // self.block) if numel else 0

@@ -1,4 +1,4 @@
-"""Numbers as codes of a few bits and a scale per block, and back."""
+"""Values as codes of a few bits and a scale per block, and back."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ __all__ = ["Form", "decode_add", "encode"]
 def encode(
     x: Tensor, form: Form, key: int | None = None, error: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
-    """Writes `x`, or `x + error`, in a few bits per number.
+    """Writes `x`, or `x + error`, in a few bits per value.
 
     Args:
       x: `[numel]` float32, contiguous, without NaN. Not modified.
       form: see `Form`.
-      key: 64 bits, where chance comes from (`chance`); rounding by chance is unbiased. None: rounds to
-        nearest. Signs draw no chance.
-      error: as `x`; `x + error` is written, and `error` becomes what the codes do not say of it.
+      key: 64 bits, where draws come from (`chance`); rounding at random is unbiased. None: rounds to
+        nearest. Signs draw nothing.
+      error: as `x`; `x + error` is written, and `error` becomes what the codes leave out of it.
 
     Returns:
       scales, `[form.scale_count(numel)]` float32, and codes, `[form.code_bytes(numel)]` uint8.
@@ -36,7 +36,7 @@ def encode(
     if error is not None:
         _check("error", error)
         if error.numel() != x.numel() or error.data_ptr() == x.data_ptr() != 0:
-            raise UsageError(f"error is {error.numel()} numbers; give {x.numel()}, other memory than x")
+            raise UsageError(f"error is {error.numel()} values; give {x.numel()}, other memory than x")
     if x.device.type != "cpu":
         from tweed.compress.native import quant_torch
 
@@ -64,7 +64,7 @@ def _encode(x: Tensor, form: Form, key: int | None, error: Tensor | None) -> tup
 
 
 def decode_add(out: Tensor, scales: Tensor, codes: Tensor, form: Form, first: int = 0) -> None:
-    """Adds the numbers that codes stand for to `out`.
+    """Adds the values that codes stand for to `out`.
 
     Args:
       out: `[numel]` float32, contiguous.
@@ -81,7 +81,7 @@ def decode_add(out: Tensor, scales: Tensor, codes: Tensor, form: Form, first: in
     fit = (scales.numel(), codes.numel()) == need and codes.is_contiguous() and codes.element_size() == 1
     if not fit or not 0 <= first < form.block:
         raise UsageError(
-            f"{out.numel()} numbers from place {first} of {form} need {need[0]} scales and {need[1]} bytes; "
+            f"{out.numel()} values from place {first} of {form} need {need[0]} scales and {need[1]} bytes; "
             f"there are {scales.numel()} and {codes.numel()}"
         )
     if out.device.type != "cpu":
@@ -98,4 +98,4 @@ def decode_add(out: Tensor, scales: Tensor, codes: Tensor, form: Form, first: in
 def _check(name: str, tensor: Tensor) -> None:
     if str(tensor.dtype) != "torch.float32" or not tensor.is_contiguous() or tensor.dim() != 1:
         shape = list(tensor.shape)
-        raise UsageError(f"{name} is {tensor.dtype} {shape}; give float32 numbers in one contiguous row")
+        raise UsageError(f"{name} is {tensor.dtype} {shape}; give float32 values in one contiguous row")

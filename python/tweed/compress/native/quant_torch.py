@@ -1,7 +1,7 @@
 """Codes of a few bits in plain torch, for any device; bit for bit what the native kernels do.
 
-Sums of a block are taken in this order. The block is cut into runs of 1024 numbers, the rest filled up with
-zeros. In a run, 32 lanes: lane `j` adds up the numbers `j`, `j + 32`, `j + 64` and so on: their squares, in
+Sums of a block are taken in this order. The block is cut into runs of 1024 values, the rest filled up with
+zeros. In a run, 32 lanes: lane `j` adds up the values `j`, `j + 32`, `j + 64` and so on: their squares, in
 float64 (where they are exact: a fused multiplication changes nothing); or their magnitudes over 4096, in
 float32 (where they do not overflow). Then, in float64, lanes are added in halves: 16 and 16, 8 and 8, 4 and
 4, 2 and 2, 1 and 1. Then runs are added in pairs of neighbours, pairs of pairs, and so on.
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 LANES, RUN = 32, 1024
-#: About so many numbers at a time: what is between is several times as large as they are.
+#: About so many values at a time: what is between is several times as large as they are.
 SLAB = 1 << 22
 
 
@@ -50,7 +50,7 @@ def _encode(
         q = t.round() if key is None else (t + uniforms(key, start, len(t), t.device)).floor()
         whole = form.levels + q.clamp(-form.levels, form.levels).long()
     if error is not None:
-        error.sub_(_said(whole, scales, form, 0))
+        error.sub_(_decoded(whole, scales, form, 0))
     return scales, pack(whole, form.bits)
 
 
@@ -60,11 +60,11 @@ def decode_add(out: Tensor, scales: Tensor, codes: Tensor, form: Form, first: in
         part = out[at : at + SLAB]
         whole = unpack(codes[at * form.bits // 8 :], form.bits, part.numel())
         block, place = divmod(first + at, form.block)
-        part.add_(_said(whole, scales[block:], form, place))
+        part.add_(_decoded(whole, scales[block:], form, place))
 
 
-def _said(whole: Tensor, scales: Tensor, form: Form, first: int) -> Tensor:
-    """The numbers that codes stand for."""
+def _decoded(whole: Tensor, scales: Tensor, form: Form, first: int) -> Tensor:
+    """The values that codes stand for."""
     if form.scheme == "sign":
         scale = _spread(scales, form, first, len(whole))
         return torch.where(whole > 0, -scale, scale)

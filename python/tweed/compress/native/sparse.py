@@ -1,8 +1,8 @@
-"""Choosing numbers of a buffer, and coding where they belong.
+"""Choosing values of a buffer, and coding where they belong.
 
-Numbers are `[numel]` float32, at most 2^31 - 1 of them; indices are int32. Magnitudes are compared as bits:
+Values are `[numel]` float32, at most 2^31 - 1 of them; indices are int32. Magnitudes are compared as bits:
 the order is that of `|x|`, denormal numbers count, both zeros are equal, infinity comes next and NaN last.
-`error`, where it is given, is what was left of the last time: numbers are chosen from `x + error`, and what
+`error`, where it is given, is what was left of the last time: values are chosen from `x + error`, and what
 is not chosen stays in `error`.
 """
 
@@ -18,12 +18,12 @@ from tweed.errors import DataError, UsageError
 if TYPE_CHECKING:
     from torch import Tensor
 
-MOST = 2**31 - 1  # numbers of a buffer: an index is an int32
+MOST = 2**31 - 1  # values of a buffer: an index is an int32
 BLOCK = 32  # gaps that share a width in `delta_encode`
 
 
 def top_k(x: Tensor, count: int, error: Tensor | None = None) -> tuple[Tensor, Tensor]:
-    """The `count` numbers of largest magnitude; of equal ones those of lowest index.
+    """The `count` values of largest magnitude; of equal ones those of lowest index.
 
     Args:
       x: `[numel]` float32; not changed.
@@ -44,7 +44,7 @@ def top_k(x: Tensor, count: int, error: Tensor | None = None) -> tuple[Tensor, T
 
 
 def threshold(x: Tensor, tau: float, error: Tensor | None = None) -> tuple[Tensor, Tensor]:
-    """The numbers of magnitude `tau` and more.
+    """The values of magnitude `tau` and more.
 
     Args:
       x: `[numel]` float32; not changed.
@@ -66,7 +66,7 @@ def threshold(x: Tensor, tau: float, error: Tensor | None = None) -> tuple[Tenso
 
 
 def kth_magnitude(x: Tensor, count: int) -> float:
-    """The least magnitude among the `count` numbers of largest magnitude; 1 to numel. Cost: as `top_k`."""
+    """The least magnitude among the `count` values of largest magnitude; 1 to numel. Cost: as `top_k`."""
     from tweed.compress.native import sparse_torch
 
     _check(x)
@@ -77,7 +77,7 @@ def kth_magnitude(x: Tensor, count: int) -> float:
 
 
 def nonzero(x: Tensor) -> tuple[Tensor, Tensor]:
-    """Indices, ascending, and values of all numbers that are not zero. Cost: one pass."""
+    """Indices, ascending, and values of all values that are not zero. Cost: one pass."""
     from tweed.compress.native import sparse_torch
 
     _check(x)
@@ -103,9 +103,7 @@ def scatter_add(out: Tensor, indices: Tensor, values: Tensor) -> None:
     _check(values)
     _check_indices(indices)
     if len(indices) != len(values):
-        raise UsageError(
-            f"{len(indices)} indices came with {len(values)} values; give one of each per number"
-        )
+        raise UsageError(f"{len(indices)} indices came with {len(values)} values; give one of each per value")
     if _native(out, indices, values):
         _core.scatter_add(out.data_ptr(), out.numel(), indices.data_ptr(), values.data_ptr(), len(indices))
     else:
@@ -165,7 +163,7 @@ def delta_decode(data: Tensor, count: int, numel: int) -> Tensor:
 
 
 def bitmap_encode(indices: Tensor, numel: int) -> Tensor:
-    """A bit per number, 1 for those that are said, low bits first.
+    """A bit per value, 1 for those that are sent, low bits first.
 
     Args: as `delta_encode`.
     Returns: `[(numel + 7) // 8]` uint8.
@@ -224,22 +222,22 @@ def _taken(x: Tensor, count: int) -> tuple[Tensor, Tensor]:
     return indices, values
 
 
-def _check(*numbers: Tensor | None) -> None:
+def _check(*tensors: Tensor | None) -> None:
     import torch
 
-    given = [x for x in numbers if x is not None]
+    given = [x for x in tensors if x is not None]
     for x in given:
         if x.dtype != torch.float32 or x.dim() != 1 or x.numel() > MOST:
             raise UsageError(
-                f"expected one row of at most {MOST} float32 numbers, not {x.dtype} of shape {list(x.shape)}"
+                f"expected one row of at most {MOST} float32 values, not {x.dtype} of shape {list(x.shape)}"
             )
     if len({x.numel() for x in given}) > 1:
-        raise UsageError(f"the error has another length than the numbers: {[x.numel() for x in given]}")
+        raise UsageError(f"the error has another length than the values: {[x.numel() for x in given]}")
 
 
 def _check_count(count: int, x: Tensor, least: int = 0) -> None:
     if not least <= count <= x.numel():
-        raise UsageError(f"{count} of {x.numel()} numbers cannot be chosen")
+        raise UsageError(f"{count} of {x.numel()} values cannot be chosen")
 
 
 def _check_indices(indices: Tensor) -> None:
@@ -267,7 +265,7 @@ def _cannot_be_coded(numel: int) -> UsageError:
     return UsageError(f"indices that are coded have to ascend from 0 to {numel} - 1, no two equal")
 
 
-#: The native way, which writes indices and says whether there are any; and torch's, which gives them.
+#: The native way, which writes indices and returns whether there are any; and torch's, which gives them.
 _Decoders = tuple[Callable[[int, int, int, int, int], bool], Callable[["Tensor", int, int], "Tensor | None"]]
 
 

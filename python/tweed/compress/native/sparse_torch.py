@@ -60,7 +60,7 @@ def _kth_key(keys: Tensor, count: int) -> Tensor:
 
 
 def _taken(x: Tensor, chosen: Tensor, error: Tensor | None) -> tuple[Tensor, Tensor]:
-    """The chosen numbers of `x + error`; the others stay in `error`."""
+    """The chosen values of `x + error`; the others stay in `error`."""
     if error is not None:
         x = error.add_(x)
     indices = chosen.nonzero().squeeze(1)

@@ -1,0 +1,177 @@
+"""Which of several candidates takes least time to exchange: tried in turns, and anew when the link changes.
+
+Pure: what exchanges took goes in, which candidate to take next and for how long comes out. They are tried
+from the fewest bytes up. Two of them show what a byte costs on this link, and from then on a candidate is
+left out if it cannot be the quickest: so a slow link never has to carry everything once just to find out that
+it is slow.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """What one exchange took, in seconds.
+
+    Attributes:
+      seconds: from the first gradient that was there, or for movements from its beginning, to its end.
+      waiting_s: of these, the training stood still for the network.
+      ready_s: of these, those before all was there that was to be exchanged. 0 for movements.
+    """
+
+    seconds: float
+    waiting_s: float
+    ready_s: float = 0.0
+
+
+class Reason(Enum):
+    """Why a candidate is taken. The value is the text for people."""
+
+    TRIED = "it is being tried"
+    QUICKEST = "it is the quickest here"
+    DOES_NOT_PAY = "compression does not pay here"
+    CHANGED = "exchanges take another time than before: all candidates are tried anew"
+
+
+@dataclass(frozen=True, slots=True)
+class Phase:
+    """Take candidate `choice` for `exchanges` exchanges."""
+
+    choice: int
+    exchanges: int
+    reason: Reason = Reason.TRIED
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """What is known: the present phase, and by candidate the medians of its last phase."""
+
+    phase: Phase
+    seen: Mapping[int, Timing] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Gain:
+    """What the candidate that was chosen brings against exchanging everything.
+
+    Attributes:
+      times: seconds of an exchange of everything, over those of that candidate.
+      break_even_bits: bits per second of a link at which the two take equally long; above it everything is
+        quicker. Infinite if compressing takes no time, 0 if nothing is saved.
+      measured: whether everything was tried here; else its time follows from that of smaller packets.
+    """
+
+    times: float
+    break_even_bits: float
+    measured: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Autotuner:
+    """The rules.
+
+    Args:
+      wire_bytes: by candidate, what a rank sends in an exchange; number 0 exchanges everything, as it is,
+        while the backward pass still runs. Estimates will do.
+      tried: exchanges of a phase in which a candidate is tried; the first of them does not count.
+      kept: exchanges of a phase in which the quickest is taken.
+      worth: a candidate with loss must take at most so much of the time of everything, else everything is
+        taken.
+      changed: trials begin anew when the quickest takes longer or shorter than it did by this factor.
+    """
+
+    wire_bytes: tuple[float, ...]
+    tried: int = 4
+    kept: int = 250
+    worth: float = 0.95
+    changed: float = 1.5
+
+    def start(self) -> Record:
+        """Before the first exchange: the one with the fewest bytes is tried."""
+        return Record(Phase(self._order()[0], self.tried))
+
+    def _order(self) -> list[int]:
+        return sorted(range(len(self.wire_bytes)), key=lambda choice: self.wire_bytes[choice])
+
+    def next(self, record: Record, timings: Sequence[Timing]) -> Record:
+        """What to do after a phase whose exchanges took `timings`."""
+        phase, middle = record.phase, _middle(timings[1:] or timings)
+        if phase.reason is not Reason.TRIED and self._has_changed(record.seen[phase.choice], middle):
+            return Record(Phase(phase.choice, self.tried, Reason.TRIED), {phase.choice: middle})
+        seen = dict(record.seen) | {phase.choice: middle}
+        for choice in self._order():
+            if choice not in seen and self._least(choice, seen) < self.worth * min(
+                map(_seconds, seen.values())
+            ):
+                return Record(Phase(choice, self.tried), seen)
+        return Record(self._settled(seen), seen)
+
+    def _has_changed(self, before: Timing, now: Timing) -> bool:
+        ratio = now.seconds / max(before.seconds, 1e-9)
+        return not 1 / self.changed <= ratio <= self.changed
+
+    def _settled(self, seen: Mapping[int, Timing]) -> Phase:
+        quickest = min(seen, key=lambda choice: seen[choice].seconds)
+        if 0 in seen and seen[quickest].seconds > self.worth * seen[0].seconds:
+            return Phase(0, self.kept, Reason.DOES_NOT_PAY)
+        return Phase(quickest, self.kept, Reason.QUICKEST)
+
+    def _least(self, choice: int, seen: Mapping[int, Timing]) -> float:
+        """Seconds that `choice` takes at the very least, by what others took; 0 where that is not known yet.
+
+        A third is left for what the estimate does not know.
+        """
+        waiting_s = self._waiting(choice, seen)
+        if waiting_s is None:
+            return 0.0
+        ready_s = min(timing.ready_s for timing in seen.values())
+        return max(ready_s, 0.67 * waiting_s) if choice == 0 else ready_s + 0.67 * waiting_s
+
+    def _waiting(self, choice: int, seen: Mapping[int, Timing]) -> float | None:
+        """Seconds that the bytes of `choice` take, by the line through the smallest and the largest seen."""
+        by_size = sorted(seen, key=lambda other: self.wire_bytes[other])
+        low, high = by_size[0], by_size[-1]
+        apart = self.wire_bytes[high] - self.wire_bytes[low]
+        if apart <= 0:
+            return None
+        slope = max(0.0, (seen[high].waiting_s - seen[low].waiting_s) / apart)
+        return seen[low].waiting_s + slope * (self.wire_bytes[choice] - self.wire_bytes[low])
+
+    def gain(self, record: Record) -> Gain | None:
+        """What the present candidate brings; None while candidates are tried."""
+        choice, seen = record.phase.choice, record.seen
+        if record.phase.reason is Reason.TRIED or choice not in seen:
+            return None
+        whole_s = seen[0].seconds if 0 in seen else self._predicted(seen)
+        return Gain(whole_s / max(seen[choice].seconds, 1e-9), self._break_even(choice, seen), 0 in seen)
+
+    def _predicted(self, seen: Mapping[int, Timing]) -> float:
+        waiting_s = self._waiting(0, seen) or 0.0
+        return min(timing.ready_s for timing in seen.values()) + waiting_s
+
+    def _break_even(self, choice: int, seen: Mapping[int, Timing]) -> float:
+        """Of the candidate chosen; where that is everything, of the best other."""
+        others = [other for other in seen if other != 0]
+        chosen = choice or min(others, key=lambda other: seen[other].seconds, default=0)
+        saved_bits = 8 * (self.wire_bytes[0] - self.wire_bytes[chosen])
+        timing = seen[chosen]
+        work_s = timing.seconds - timing.waiting_s - timing.ready_s
+        return saved_bits / work_s if work_s > 0 else math.inf
+
+
+def _seconds(timing: Timing) -> float:
+    return timing.seconds
+
+
+def _middle(timings: Sequence[Timing]) -> Timing:
+    return Timing(
+        statistics.median(timing.seconds for timing in timings),
+        statistics.median(timing.waiting_s for timing in timings),
+        statistics.median(timing.ready_s for timing in timings),
+    )

@@ -1,0 +1,20 @@
+"""What happens to a bucket between a worker's contribution and its update.
+
+    contribution -> finite? -> encode -> to the owner of each range -> decode, aggregate -> reply -> update
+
+`attach`, `torch` and `simulate` call it: it holds no hooks on a model and no virtual network, and reads the
+clock only where it waits.
+
+base                what `Run` drives, and in which order; `table` has which strategy takes which
+bucket              several tensors side by side in one buffer
+communicator        the process group: start, wait, count; `engine` is what the backend offers beyond torch
+finite              flags before anything is compressed: who contributes, and is it finite
+gradients           reducers of gradients: summed on the way, compressed, or as the autotuner chooses
+ordered             reducer of single messages in the order of their length, over `p2p`
+models, movement    exchange after steps: of models as they are, of movements through a memory
+transfers           one buffer through a memory, a codec and the network, as a coroutine
+compressed_buffers  all buffers at once over a group, and what is kept of them; `checkpoint` stores it
+losses              what the transport lost: residuals, and a record
+autotuner           the live side of `compress="auto"`
+cadence_driver      the cadence in real time
+"""

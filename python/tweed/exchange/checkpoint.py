@@ -1,0 +1,85 @@
+"""States of memories and codecs as plain values and tensors, for checkpoints, and back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
+from typing import Any
+
+from torch import Tensor
+
+from tweed.collective.ranges import bounds
+from tweed.compress import Turn
+from tweed.errors import UsageError
+from tweed.exchange.transfers import BufferState, reply_state
+
+#: Of the states that `tweed.attach` and the hooks of `tweed.torch` store. 1 had no number; its fields had
+#: other names.
+FORMAT = 2
+
+
+def check_format(state: Mapping[str, Any]) -> None:
+    """Raises UsageError unless `state` is of this version's format."""
+    if state.get("format") != FORMAT:
+        raise UsageError(
+            f"the state has format {state.get('format', 1)}, and this version of tweed reads {FORMAT}: "
+            "finish the run with the version that stored it, or go on from its model alone"
+        )
+
+
+def stored(buffer: BufferState) -> dict[str, Any]:
+    """What `buffer` holds."""
+    return {name: plain(getattr(buffer, name)) for name in ("state", "parts", "replies")}
+
+
+def restored(fresh: BufferState, kept: dict[str, Any], turn: Turn) -> BufferState:
+    """`fresh`, which has seen no exchange yet, with what `stored` gave.
+
+    Raises: UsageError if it is of a buffer of another size.
+    """
+    fresh.state = filled(fresh.state, kept["state"])
+    fresh.parts = filled(fresh.parts, kept["parts"])
+    ends = bounds(turn.spec.numel, turn.size)
+    for part, one in kept["replies"].items():
+        codec = fresh.memory.parts[part].reply_codec
+        assert codec is not None  # the strategy is the same, and replies were compressed
+        begun = reply_state(codec, fresh.mean[ends[turn.rank] : ends[turn.rank + 1]])
+        fresh.replies[part] = filled(begun, one)
+    return fresh
+
+
+def plain(value: Any) -> Any:
+    """`value`, made of dataclasses, dicts, lists and tensors, as dicts, lists and copies of tensors."""
+    if isinstance(value, Tensor):
+        return value.detach().clone()
+    if is_dataclass(value):
+        return {field.name: plain(getattr(value, field.name)) for field in fields(value)}
+    if isinstance(value, dict):
+        return {name: plain(part) for name, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(part) for part in value]
+    return value
+
+
+def filled(like: Any, kept: Any) -> Any:
+    """`kept`, which `plain` gave, in the form of `like`.
+
+    Raises: UsageError if tensors have other shapes.
+    """
+    if isinstance(like, Tensor) and isinstance(kept, Tensor):
+        check_same(like.shape == kept.shape)
+        return kept.to(like.device, copy=True)
+    if is_dataclass(like) and not isinstance(like, type):
+        return type(like)(**{name: filled(getattr(like, name), part) for name, part in kept.items()})
+    if isinstance(like, dict):
+        return {name: filled(like.get(name), part) for name, part in kept.items()}
+    if isinstance(like, list | tuple):
+        check_same(len(like) == len(kept))
+        return type(like)(filled(*pair) for pair in zip(like, kept, strict=True))
+    return kept.clone() if isinstance(kept, Tensor) else kept
+
+
+def check_same(same: bool) -> None:
+    """Raises UsageError unless what was stored is of the `same` buffers."""
+    if not same:
+        raise UsageError("the stored state has buckets of other sizes: is bucket_bytes the same?")

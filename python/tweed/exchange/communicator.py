@@ -1,0 +1,205 @@
+"""The process group as the exchanges see it: start, wait, count."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from tweed.exchange import engine
+from tweed.exchange.bucket import Bucket, assign, item, room
+from tweed.exchange.losses import Losses
+from tweed.strategy import Strategy
+from tweed.transport import Ltp
+
+
+@dataclass(slots=True)
+class Stats:
+    """What a `Run` has done so far.
+
+    Attributes:
+      steps: optimizer steps taken.
+      exchanges: how often ranks exchanged all they had to.
+      bytes_exchanged: bytes of this rank's buffers that went into sums. How many crossed a link is up to the
+        schedule: about twice as many for an all-reduce over a ring. Pieces of packets, and what is sent to
+        all, cross once and so count half.
+      bytes_packed: bytes of the packets that this rank's contributions were compressed to; 0 without a
+        compressor.
+      bytes_answered: bytes of this rank's replies about the ranges that it owns, once each.
+      waiting_s: seconds in which training stood still for the network.
+      bytes_contributed: bytes of this rank's contributions that a transport sent which may lose parts.
+      bytes_lost: how many of them did not arrive.
+      chosen: what `compress="auto"` takes; None elsewhere, and before it has chosen.
+      gain: seconds of an exchange without compression over those of that choice.
+      break_even_bits: bits per second of a link above which nothing compressed pays; where compression is
+        off, of the best candidate. Infinite if compressing takes no time.
+    """
+
+    steps: int = 0
+    exchanges: int = 0
+    bytes_exchanged: int = 0
+    bytes_packed: int = 0
+    bytes_answered: int = 0
+    waiting_s: float = 0.0
+    bytes_contributed: int = 0
+    bytes_lost: int = 0
+    chosen: str | None = None
+    gain: float | None = None
+    break_even_bits: float | None = None
+
+
+def gather(group: dist.ProcessGroup | None, value: Any) -> list[Any]:
+    """`value` of every rank of `group`, by rank. For small things, seldom: it is pickled."""
+    values: list[Any] = [None] * dist.get_world_size(group)
+    dist.all_gather_object(values, value, group=group)
+    return values
+
+
+class Communicator:
+    """Averages and broadcasts over one process group.
+
+    Args:
+      group: a torch process group; None is the default group. If the strategy names a transport or a server,
+        a group of its own is made over the same ranks.
+      strategy: aggregate, collective and transport count.
+      stats: counts what goes over the wire.
+
+    Attributes:
+      size, rank: of the group, and of this process in it.
+      contributors, contributor: the same without a server.
+      prescale: what a contribution is multiplied with before `start`. The mean is then formed by the sum
+        itself, as in DDP, so that 16-bit sums do not overflow; nothing divides afterwards.
+      losses: what the transport loses; None if it loses nothing.
+    """
+
+    def __init__(self, group: dist.ProcessGroup | None, strategy: Strategy, stats: Stats) -> None:
+        self._own = engine.own_group(strategy, group)
+        self.group = group if self._own is None else self._own
+        self.stats = stats
+        self.size, self.rank = dist.get_world_size(group), dist.get_rank(group)
+        server = None if strategy.collective is None else strategy.collective.rank
+        self.serves = server == self.rank
+        self._first = 1 if server == 0 else 0  # the first worker
+        self.contributors = self.size - (server is not None)
+        self.contributor = self.rank - (server is not None and server < self.rank)
+        self.prescale = strategy.aggregate.factor(self.contributors)
+        self._op = dist.ReduceOp.SUM
+        self.losses: Losses | None = None
+        if isinstance(strategy.transport, Ltp) and strategy.may_lose:
+            self.losses = Losses(engine.loss_reports(self.group), returned=strategy.transport.return_lost)
+            if strategy.transport.divide_by == "delivered":
+                # The engine divides, value by value, by as many as arrived.
+                self._op, self.prescale = dist.ReduceOp.AVG, self.prescale * self.contributors
+
+    def empty(self, numel: int, like: Tensor) -> Tensor:
+        """A flat buffer of `numel` elements, where peers on this host can reach it if the backend can."""
+        backend = self._backend() if like.device.type == "cpu" else None
+        if backend is not None and backend.supports_tensor_alloc(like.device):
+            lent: Tensor = backend.allocate_tensor(numel, dtype=like.dtype, device=like.device)
+            return lent
+        return torch.empty(numel, dtype=like.dtype, device=like.device)
+
+    def bucket(self, tensors: Sequence[Tensor], *, marked: bool = False) -> Bucket:
+        """A bucket of `tensors`, which have one dtype and device, to be exchanged again and again."""
+        bucket = Bucket(self.empty(room(tensors, marked=marked), tensors[0]), tensors, marked=marked)
+        if self.losses is not None:
+            self.losses.add(bucket)
+        return bucket
+
+    def has_residual(self, bucket: Bucket, index: int) -> bool:
+        """Whether this rank contributes to the tensor at `index` though it has no gradient."""
+        return self.losses is not None and self.losses.has_residual(bucket, index)
+
+    def start(self, bucket: Bucket) -> dist.Work:
+        """Begins to aggregate `bucket`, whose views hold contributions times `prescale`.
+
+        All ranks must start the same buckets in the same order.
+        """
+        if self.losses is not None:
+            self.losses.add_residual(bucket)
+        self.count(bucket.flat)
+        return self.work(dist.all_reduce(bucket.flat, self._op, self.group, async_op=True))
+
+    def sum(self, values: Tensor) -> dist.Work:
+        """Begins to add `values` up over all ranks, in place."""
+        self.count(values)
+        return self.work(dist.all_reduce(values, group=self.group, async_op=True))
+
+    def mean(self, values: Tensor) -> Tensor:
+        """The average of `values` over all ranks, in place. Waits for it."""
+        self.wait(self.sum(values))
+        return values.div_(self.size)
+
+    def end_exchange(self) -> None:
+        """Counts an exchange whose buckets have all been waited for, and takes back what was lost of them."""
+        if self.losses is not None:
+            contributed, lost = self.losses.end_exchange(self.stats.steps)
+            self.stats.bytes_contributed += contributed
+            self.stats.bytes_lost += lost
+        self.stats.exchanges += 1
+
+    def broadcast(self, tensors: Sequence[Tensor]) -> list[tuple[dist.Work, Bucket, list[Tensor]]]:
+        """Begins to send the first worker's `tensors` to everybody. Hand the result to `receive`."""
+        tensors = [tensor for tensor in tensors if tensor.numel()]
+        pending = []
+        for members in assign([item(tensor) for tensor in tensors], limit_bytes=25 * 2**20):
+            group = [tensors[index].detach() for index in members]
+            bucket = Bucket(self.empty(room(group), group[0]), group)
+            for view, tensor in zip(bucket.views, group, strict=True):
+                view.copy_(tensor)
+            self.count(bucket.flat, crossings=1)
+            as_bytes = bucket.flat.view(torch.uint8)  # backends need not know every dtype to pass it on
+            work = dist.broadcast(as_bytes, group=self.group, group_src=self._first, async_op=True)
+            pending.append((self.work(work), bucket, group))
+        return pending
+
+    def receive(self, pending: Iterable[tuple[dist.Work, Bucket, list[Tensor]]]) -> None:
+        """Waits for `broadcast` and puts what came into the tensors."""
+        for work, bucket, tensors in pending:
+            self.wait(work)
+            for view, tensor in zip(bucket.views, tensors, strict=True):
+                tensor.copy_(view)
+
+    def wait(self, work: dist.Work) -> None:
+        """Waits for `work`. Raises what the backend raises when a peer is lost or late."""
+        began = time.monotonic()
+        try:
+            work.wait()
+        finally:
+            self.stats.waiting_s += time.monotonic() - began
+
+    def plan(self) -> str | None:
+        """The group's choice of schedules, if its backend makes one and shows it; else None.
+
+        None for a group of the strategy's own too: transport and server leave no choice for sums.
+        """
+        return engine.plan(self.group) if self._own is None else None
+
+    def close(self) -> None:
+        """Ends the group if it is the strategy's own."""
+        if self._own is not None:
+            dist.destroy_process_group(self._own)
+
+    def _backend(self) -> Any:
+        """What runs CPU tensors in the group; None if unknown, as of a group written in Python."""
+        try:
+            return (self.group or dist.distributed_c10d._get_default_group())._get_backend(
+                torch.device("cpu")
+            )
+        except RuntimeError:
+            return None
+
+    def count(self, flat: Tensor, crossings: int = 2) -> None:
+        """Notes that `flat` goes into an exchange, in which a value crosses links so often."""
+        self.stats.bytes_exchanged += flat.numel() * flat.element_size() * crossings // 2
+
+    @staticmethod
+    def work(work: dist.Work | None) -> dist.Work:
+        """What was begun with `async_op=True`."""
+        assert work is not None  # async_op=True gives one to every member of the group
+        return work

@@ -1,0 +1,113 @@
+"""What an engine's group offers beyond torch's interface, and the group that a strategy asks for.
+
+The torch backend provides it when it is loaded, which is before the first group of its own exists; the
+exchanges import no backend.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple, Protocol, cast
+
+from tweed.errors import UsageError
+from tweed.strategy import Strategy
+from tweed.transport import Ltp
+
+if TYPE_CHECKING:  # `tweed.Options` needs this module, and loads no torch
+    import torch.distributed as dist
+
+
+class Delivery(Protocol):
+    """What the engine reports of one operation, when all of this rank's contributions to it are through.
+
+    Attributes:
+      sent_bytes, lost_bytes: of this rank's contributions.
+      by_rank: bytes sent to and received from each other rank as contributions, and how many were lost.
+      lost: what did not arrive: address in this rank's memory, and values as bytes. Empty if nobody asked.
+    """
+
+    @property
+    def sent_bytes(self) -> int:
+        """See above."""
+
+    @property
+    def lost_bytes(self) -> int:
+        """See above."""
+
+    @property
+    def by_rank(self) -> dict[int, tuple[int, int]]:
+        """See above."""
+
+    @property
+    def lost(self) -> Sequence[tuple[int, bytes]]:
+        """See above."""
+
+
+class LossReports(Protocol):
+    """What the engine's group offers where contributions may lose parts."""
+
+    def keep_whole(self, address: int, bytes: int) -> None:
+        """That memory of this rank never loses parts."""
+
+    def take_deliveries(self) -> Sequence[Delivery]:
+        """How operations since the last call were delivered, oldest first."""
+
+
+class Engine(NamedTuple):
+    """How to ask the backend about one of its groups (None: the default group).
+
+    Attributes:
+      loss_reports: raises UsageError for a group of another backend.
+      plan: the schedules that the group runs, as text; None for a group of another backend.
+    """
+
+    loss_reports: Callable[[dist.ProcessGroup | None], LossReports]
+    plan: Callable[[dist.ProcessGroup | None], str | None]
+
+
+_provided: list[Engine] = []
+
+
+def provide(engine: Engine) -> None:
+    """Called by the backend, once."""
+    _provided[:] = [engine]
+
+
+def loss_reports(group: dist.ProcessGroup | None) -> LossReports:
+    """The engine's side of a group. Raises UsageError for a group of another backend."""
+    if not _provided:
+        raise UsageError("no group of this process is of the backend 'tweed'; make it with backend=\"tweed\"")
+    return _provided[0].loss_reports(group)
+
+
+def plan(group: dist.ProcessGroup | None) -> str | None:
+    """The schedules that `group` runs, as text; None for a group of another backend."""
+    return _provided[0].plan(group) if _provided else None
+
+
+@dataclass(frozen=True, slots=True)
+class GroupRequest:
+    """What a strategy asks of its process group: given to the backend as `pg_options`."""
+
+    transport: Ltp | None
+    server: int | None
+
+
+def own_group(strategy: Strategy, group: dist.ProcessGroup | None) -> dist.ProcessGroup | None:
+    """A group of backend "tweed" over the ranks of `group`, with the strategy's transport and server; None
+    if it names neither.
+
+    All else is as the environment has it, as for `tweed.torch.Options`. All ranks of `group` must call it.
+    """
+    import torch.distributed as dist
+
+    if strategy.transport is None and strategy.collective is None:
+        return None
+    server = None if strategy.collective is None else strategy.collective.rank
+    request = GroupRequest(cast(Ltp | None, strategy.transport), server)
+    ranks = dist.get_process_group_ranks(group)
+    everybody = len(ranks) == dist.get_world_size()
+    made = dist.new_group(ranks, backend="tweed", pg_options=request, use_local_synchronization=not everybody)
+    assert isinstance(made, dist.ProcessGroup)  # this process is one of its members
+    return made

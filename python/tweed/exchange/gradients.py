@@ -1,0 +1,249 @@
+"""What becomes of buckets of gradients: summed on the way, or compressed when all are there.
+
+A `GradientReducer` owns the buckets and knows no hooks; `tweed.attach.gradient` puts gradients in, and shows
+what comes out.
+
+    reducer.wanted()             a backward pass begins: is it to be exchanged?
+    reducer.begin()              the first gradient of an exchange comes
+    reducer.start(gradients)     a bucket is complete; buckets start in one order on all ranks
+    reducer.finish()             all have started: views become averages
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tweed.cadence import Ready
+from tweed.compress import Memory
+from tweed.errors import NonFinite
+from tweed.exchange.autotuner import AutotunedBuffers, make_buffers
+from tweed.exchange.bucket import Bucket, GradientBucket, room
+from tweed.exchange.cadence_driver import CadenceDriver
+from tweed.exchange.communicator import Communicator
+from tweed.exchange.finite import FiniteFlags, all_reduce_flags, spoil
+
+#: Per bucket the tensors in it, by name.
+Groups = Sequence[Mapping[str, Tensor]]
+
+
+class GradientReducer:
+    """Turns the gradients of ranks into averages. A subclass overrides what it does.
+
+    Args:
+      buckets: in the order in which they start.
+
+    Attributes:
+      prescale: what a gradient is multiplied with on its way into its bucket, in the exchange that has begun.
+    """
+
+    prescale = 1.0
+
+    def __init__(self, buckets: list[GradientBucket]) -> None:
+        self.buckets = buckets
+
+    def wanted(self) -> bool:
+        """Whether the backward pass that begins is to be exchanged."""
+        return True
+
+    def begin(self) -> None:
+        """An exchange begins."""
+
+    def start(self, gradients: GradientBucket) -> None:
+        """All of a bucket is there; views without a gradient are zero."""
+
+    def finish(self) -> list[Sequence[bool]]:
+        """Waits until views are averages. Returns per bucket and view whether any rank contributed; a bucket
+        for which this rank had all gradients may be left empty."""
+        raise NotImplementedError
+
+    def check_finite(self) -> None:
+        """See `Exchange`. Nothing, where nothing is kept from one exchange to the next."""
+
+    def after_step(self, norm: float | None) -> None:
+        """See `Exchange`."""
+
+    def state(self) -> dict[str, Any]:
+        """See `Exchange`."""
+        return {}
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        """See `Exchange`."""
+
+
+def shared_buckets(groups: Groups, comm: Communicator) -> list[GradientBucket]:
+    """Buckets that a collective sums in place, with a mark per parameter."""
+    return [GradientBucket(list(group), comm.bucket(list(group.values()), marked=True)) for group in groups]
+
+
+def local_buckets(groups: Groups) -> list[GradientBucket]:
+    """Buckets that nobody but this rank reads."""
+    return [GradientBucket(list(group), _local(list(group.values()))) for group in groups]
+
+
+def _local(tensors: Sequence[Tensor]) -> Bucket:
+    flat = torch.empty(room(tensors), dtype=tensors[0].dtype, device=tensors[0].device)
+    return Bucket(flat, tensors)
+
+
+class SummedGradients(GradientReducer):
+    """Each bucket is an all-reduce of its own, which begins while the backward pass still runs.
+
+    Each bucket has one mark per parameter that shows whether a rank contributed.
+    """
+
+    def __init__(self, buckets: list[GradientBucket], comm: Communicator, cadence: CadenceDriver) -> None:
+        super().__init__(buckets)
+        self.prescale = comm.prescale
+        self._comm = comm
+        self._cadence = cadence
+
+    def wanted(self) -> bool:
+        """See `GradientReducer`."""
+        return self._cadence.decide()
+
+    def start(self, gradients: GradientBucket) -> None:
+        """See `GradientReducer`."""
+        bucket = gradients.bucket
+        bucket.marks.fill_(1)
+        for index in gradients.missing():
+            bucket.marks[index] = self._comm.has_residual(bucket, index)
+        gradients.work = self._comm.start(bucket)
+
+    def finish(self) -> list[Sequence[bool]]:
+        """See `GradientReducer`."""
+        contributed: list[Sequence[bool]] = []
+        for gradients in self.buckets:
+            assert gradients.work is not None  # all have started
+            self._comm.wait(gradients.work)
+            marks = [] if gradients.full else gradients.bucket.marks.tolist()
+            contributed.append([mark != 0 for mark in marks])
+        return contributed
+
+
+class CompressedGradients(GradientReducer):
+    """All buckets go through a memory and its codecs at once, when the backward pass has ended.
+
+    A gradient that is not finite on some rank becomes NaN on all, and all others zero: see `finite`. Nothing
+    is prescaled: `tweed.exchange.transfers` divides.
+    """
+
+    def __init__(
+        self, buckets: list[GradientBucket], comm: Communicator, cadence: CadenceDriver, memory: Memory[Any]
+    ) -> None:
+        super().__init__(buckets)
+        self._comm = comm
+        self._cadence = cadence
+        self.values = make_buffers(memory, [one.bucket.views for one in buckets], comm)
+        self._trouble: NonFinite | None = None
+
+    def wanted(self) -> bool:
+        """See `GradientReducer`. What needs the norm of gradients is decided when all are there."""
+        return self._cadence.needs_norm or self._cadence.decide()
+
+    def finish(self) -> list[Sequence[bool]]:
+        """See `GradientReducer`."""
+        given = [[index in one.given for index in range(len(one.names))] for one in self.buckets]
+        flags = all_reduce_flags([one.bucket for one in self.buckets], given, self._comm)
+        self._trouble = flags.error([one.names for one in self.buckets])
+        if self._trouble is None:
+            self._exchange()
+        else:
+            self._spoil(flags)
+        return [
+            self._contributed(gradients, by_any)
+            for gradients, by_any in zip(self.buckets, flags.given, strict=True)
+        ]
+
+    def _contributed(self, gradients: GradientBucket, by_any: Sequence[bool]) -> Sequence[bool]:
+        """A residual may come from ranks that have no gradient this time."""
+        if gradients.full:
+            return []
+        views = gradients.bucket.views
+        return [given or bool(view.any()) for given, view in zip(by_any, views, strict=True)]
+
+    def _exchange(self) -> None:
+        values = [one.bucket.values.float() for one in self.buckets]
+        if self._cadence.needs_norm:
+            self._cadence.handle(Ready(self.values.pending_norm(values)))
+            self._cadence.decide()
+        updates = self.values.exchange(values, silent=self._cadence.silent)
+        for gradients, update in zip(self.buckets, updates, strict=True):
+            gradients.bucket.values.copy_(update.delta)
+
+    def _spoil(self, flags: FiniteFlags) -> None:
+        for gradients, bad in zip(self.buckets, flags.bad, strict=True):
+            spoil(gradients.bucket, bad)
+
+    def check_finite(self) -> None:
+        """See `Exchange`."""
+        trouble, self._trouble = self._trouble, None
+        if trouble is not None and not all(one.bucket.values.isfinite().all() for one in self.buckets):
+            raise trouble
+
+    def state(self) -> dict[str, Any]:
+        """See `Exchange`."""
+        return {"buffers": self.values.state()}
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        """See `Exchange`."""
+        self.values.load(state["buffers"])
+
+
+class AutotunedGradients(GradientReducer):
+    """`compress="auto"`: each exchange is summed or compressed, as the autotuner has chosen.
+
+    When it stops compressing, the residual goes with one more compressed exchange, whole. Only for cadences
+    under which no rank is ever silent.
+    """
+
+    def __init__(
+        self, buckets: list[GradientBucket], comm: Communicator, cadence: CadenceDriver, memory: Memory[Any]
+    ) -> None:
+        super().__init__(buckets)
+        self._summed = SummedGradients(buckets, comm, cadence)
+        self._compressed = CompressedGradients(buckets, comm, cadence, memory)
+        self._now: GradientReducer = self._summed
+        assert isinstance(self._compressed.values, AutotunedBuffers)  # the memory is `Auto`
+        self._autotuner = self._compressed.values.autotuner
+        self._residual = False  # may a memory have something that was not sent?
+
+    def wanted(self) -> bool:
+        """See `GradientReducer`."""
+        return self._compressed.wanted()
+
+    def begin(self) -> None:
+        """See `GradientReducer`."""
+        self._autotuner.begin()
+        plain = self._autotuner.choice == 0 and not self._residual
+        self._now = self._summed if plain else self._compressed
+        self.prescale = self._now.prescale
+
+    def start(self, gradients: GradientBucket) -> None:
+        """See `GradientReducer`."""
+        self._now.start(gradients)
+
+    def finish(self) -> list[Sequence[bool]]:
+        """See `GradientReducer`."""
+        self._autotuner.ready()
+        if self._now is self._compressed:
+            self._residual = self._autotuner.choice != 0
+        contributed = self._now.finish()
+        self._autotuner.end(self.buckets[0].bucket.flat)
+        return contributed
+
+    def check_finite(self) -> None:
+        """See `Exchange`."""
+        self._compressed.check_finite()
+
+    def state(self) -> dict[str, Any]:
+        """See `Exchange`."""
+        return self._compressed.state()
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        """See `Exchange`. Candidates are tried anew."""
+        self._compressed.load(state)
+        self._residual = True

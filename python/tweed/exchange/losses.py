@@ -1,0 +1,158 @@
+"""What the transport loses of a rank's contributions: counted, and added to the next ones.
+
+    sent = contribution + residual        what goes out
+    sent = delivered + lost               value by value, one of the two is zero
+    residual = lost                       what is added next time
+
+So of all that was contributed, each value has either been applied or is in a residual: nothing is destroyed.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from tweed.errors import UsageError
+from tweed.exchange.bucket import Bucket
+from tweed.exchange.engine import Delivery, LossReports
+
+_KEPT_STEPS = 10_000
+
+
+class Residual:
+    """What one rank's contributions to one bucket have lost and not yet returned.
+
+    Args:
+      flat: `[numel]`, the bucket's buffer, on the CPU.
+
+    Attributes:
+      values: `[numel]`, same dtype: to be added to the next contribution.
+    """
+
+    def __init__(self, flat: Tensor) -> None:
+        self._flat = flat
+        self._any = False  # so that a network that loses nothing costs no pass over the buffer
+        self.values = torch.zeros_like(flat)
+
+    def add_to_contribution(self) -> None:
+        """Adds the residual to the buffer, which is to be sent now, and clears it."""
+        if self._any:
+            self._flat.add_(self.values)
+            self.values.zero_()
+            self._any = False
+
+    def take_back(self, address: int, values: bytes) -> bool:
+        """Keeps `values`, which were at `address` when they were sent. False if that is not in the buffer."""
+        width = self._flat.element_size()
+        first = (address - self._flat.data_ptr()) // width
+        count = len(values) // width
+        if not 0 <= first <= self._flat.numel() - count:
+            return False
+        self.values[first : first + count] += torch.frombuffer(bytearray(values), dtype=self._flat.dtype)
+        self._any = True
+        return True
+
+    def has_part_of(self, view: Tensor) -> bool:
+        """Whether there is anything of `view`, a dense view into the buffer."""
+        if not self._any:
+            return False
+        first = view.storage_offset() - self._flat.storage_offset()
+        return bool(self.values[first : first + view.numel()].any())
+
+    def load(self, values: Tensor) -> None:
+        """Goes on from the `values` of another run."""
+        self.values.copy_(values)
+        self._any = bool(values.any())
+
+
+@dataclass(frozen=True, slots=True)
+class Delivered:
+    """How much of the contributions of one step arrived, as far as this rank has sent or received them.
+
+    Attributes:
+      step: optimizer steps taken before.
+      by_rank: for each other rank, bytes of contributions to and from it, and how many of them were lost.
+    """
+
+    step: int
+    by_rank: dict[int, tuple[int, int]]
+
+    def shares(self) -> dict[int, float]:
+        """By rank, the share that arrived; 1.0 where nothing was sent."""
+        return {rank: 1 - lost / sent if sent else 1.0 for rank, (sent, lost) in self.by_rank.items()}
+
+
+def merged(step: int, deliveries: Sequence[Delivery | Delivered]) -> Delivered:
+    """The deliveries of one step as one."""
+    total: dict[int, tuple[int, int]] = {}
+    for delivery in deliveries:
+        for rank, (sent, lost) in delivery.by_rank.items():
+            before = total.get(rank, (0, 0))
+            total[rank] = (before[0] + sent, before[1] + lost)
+    return Delivered(step, dict(sorted(total.items())))
+
+
+class Losses:
+    """Residuals of all buckets of one rank, and a record of what arrived.
+
+    Args:
+      reports: of the group that loses.
+      returned: whether what is lost is added to the next contribution.
+
+    Attributes:
+      record: per exchange what arrived, the last 10,000.
+    """
+
+    def __init__(self, reports: LossReports, *, returned: bool) -> None:
+        self._reports = reports
+        self._returned = returned
+        self._residuals: dict[Bucket, Residual] = {}
+        self.record: deque[Delivered] = deque(maxlen=_KEPT_STEPS)
+
+    def add(self, bucket: Bucket) -> None:
+        """From now on `bucket` is exchanged. Its marks never get lost."""
+        if marks := bucket.marks.numel():
+            self._reports.keep_whole(bucket.marks.data_ptr(), marks * bucket.marks.element_size())
+        if self._returned:
+            self._residuals[bucket] = Residual(bucket.flat)
+
+    def add_residual(self, bucket: Bucket) -> None:
+        """Adds what was lost before to `bucket`, whose exchange begins."""
+        if bucket in self._residuals:
+            self._residuals[bucket].add_to_contribution()
+
+    def has_residual(self, bucket: Bucket, index: int) -> bool:
+        """Whether there is a residual of the tensor at `index` of `bucket`."""
+        return bucket in self._residuals and self._residuals[bucket].has_part_of(bucket.views[index])
+
+    def end_exchange(self, step: int) -> tuple[int, int]:
+        """Takes back what was lost. Returns bytes contributed by this rank, and lost."""
+        deliveries = self._reports.take_deliveries()
+        for delivery in deliveries:
+            for address, values in delivery.lost if self._returned else ():
+                self._take_back(address, values)
+        self.record.append(merged(step, deliveries))
+        return sum(one.sent_bytes for one in deliveries), sum(one.lost_bytes for one in deliveries)
+
+    def _take_back(self, address: int, values: bytes) -> None:
+        if not any(residual.take_back(address, values) for residual in self._residuals.values()):
+            raise UsageError(
+                f"{len(values)} bytes at {address:#x} were lost, and are in no bucket of this run: the group "
+                "that attach made is for its exchanges alone"
+            )
+
+    def state(self) -> list[Tensor]:
+        """The residuals, per bucket, for a checkpoint."""
+        return [residual.values.clone() for residual in self._residuals.values()]
+
+    def load(self, kept: list[Tensor]) -> None:
+        """Goes on from the `state` of another run. Raises UsageError if its buckets were others."""
+        mine = list(self._residuals.values())
+        if [values.shape for values in kept] != [residual.values.shape for residual in mine]:
+            raise UsageError("the stored state has buckets of other sizes: is bucket_bytes the same?")
+        for residual, values in zip(mine, kept, strict=True):
+            residual.load(values)

@@ -1,0 +1,161 @@
+"""Exchange of how far parameters have moved, compressed, between optimizer steps."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tweed.cadence import Outer
+from tweed.compress import Memory, Update
+from tweed.exchange.autotuner import make_buffers
+from tweed.exchange.bucket import Bucket, assign, item, room
+from tweed.exchange.cadence_driver import CadenceDriver
+from tweed.exchange.checkpoint import filled, plain
+from tweed.exchange.communicator import Communicator
+from tweed.exchange.finite import all_reduce_flags
+from tweed.exchange.models import BetweenSteps, TensorAverage
+
+
+class MovementExchange(BetweenSteps):
+    """Exchanges `parameter - reference`: the reference is where this rank stood after the last exchange.
+
+    Args:
+      params: by name.
+      rest: averages all else, such as the statistics of batch norm, as it is; None: there is nothing else.
+      comm: the group.
+      cadence: when to exchange, and whether this rank contributes then.
+      bucket_bytes: size of a full bucket.
+      memory: the strategy's.
+      outer: what becomes of the average movement; None: it is what the reference moves by.
+
+    Cost: memory for the references, the values and an average: three models in float32, beside what memory
+      and outer optimizer keep.
+    """
+
+    def __init__(
+        self,
+        params: Mapping[str, Tensor],
+        rest: TensorAverage | None,
+        comm: Communicator,
+        cadence: CadenceDriver,
+        bucket_bytes: int,
+        memory: Memory[Any],
+        outer: Outer[Any] | None,
+    ) -> None:
+        super().__init__(comm, cadence, replicas_diverge=memory.replicas_diverge)
+        tensors = [param.detach() for param in params.values()]
+        self._members = members = assign([item(tensor) for tensor in tensors], bucket_bytes)
+        names = list(params)
+        self._names = [[names[index] for index in bucket] for bucket in members]
+        self._params = [[tensors[index] for index in bucket] for bucket in members]
+        self._movements = [_bucket(group) for group in self._params]
+        self._references = [_bucket(group) for group in self._params]
+        self._withheld: list[Tensor | None] = [None] * len(members)
+        self._offset = False  # do parameters stand off their references?
+        self._rest = rest
+        self._values = make_buffers(memory, self._params, comm)
+        self._outer = outer
+        self._outer_states = [outer.start(one.flat) if outer else None for one in self._references]
+        for group, reference in zip(self._params, self._references, strict=True):
+            for param, view in zip(group, reference.views, strict=True):
+                view.copy_(param)
+
+    def pending_norm(self) -> float:
+        """See `BetweenSteps`."""
+        return self._values.pending_norm(self._measure())
+
+    def exchange(self) -> None:
+        """Exchanges, and puts parameters where the memory says. Waits for it.
+
+        Raises: NonFinite, on all ranks, if a value of one is not finite. Nothing was exchanged or changed.
+        """
+        values = self._measure()
+        given = [[True] * len(names) for names in self._names]
+        error = all_reduce_flags(self._movements, given, self._comm).error(self._names)
+        if error is not None:
+            raise error
+        updates = self._values.exchange(values, silent=self._cadence.silent)
+        self._offset = any(update.offset is not None for update in updates)
+        for index, update in enumerate(updates):
+            self._apply(index, update)
+        if self._rest is not None:
+            self._rest.average()
+        self._comm.end_exchange()
+
+    @torch.no_grad()
+    def _measure(self) -> list[Tensor]:
+        """How far parameters have moved, per bucket."""
+        every = zip(self._params, self._movements, self._references, self._withheld, strict=True)
+        for group, movement, reference, withheld in every:
+            for param, view in zip(group, movement.views, strict=True):
+                view.copy_(param)
+            movement.flat.sub_(reference.flat)
+            if withheld is not None:
+                movement.flat.add_(withheld)
+        return [movement.flat for movement in self._movements]
+
+    @torch.no_grad()
+    def _apply(self, index: int, update: Update) -> None:
+        group, reference, delta = self._params[index], self._references[index], update.delta
+        if self._outer is not None:
+            delta = self._outer.advance(delta, self._outer_states[index])
+        reference.flat.add_(delta)
+        self._withheld[index] = None
+        target = reference if update.offset is None else Bucket(reference.flat + update.offset, group)
+        _copy_views(target, group)
+
+    def average(self, tensors: list[Tensor]) -> list[Tensor]:
+        """See `Exchange`. Where parameters stand off their references, these are equal on all ranks."""
+        if not self._offset:
+            return super().average(tensors)
+        places = zip(self._members, self._references, strict=True)
+        by_index = {
+            index: view for members, one in places for index, view in zip(members, one.views, strict=True)
+        }
+        return [*(by_index[index] for index in range(len(by_index))), *tensors[len(by_index) :]]
+
+    @torch.no_grad()
+    def unite(self) -> None:
+        """See `BetweenSteps`."""
+        if self._replicas_diverge:
+            for reference in self._references:
+                self._comm.mean(reference.flat)
+            self._values.forget()
+        elif self._offset:  # what the offset held is no longer in the model, and goes with the next movement
+            self._withheld = [movement.clone() for movement in self._measure()]
+            self._offset = False
+        for group, reference in zip(self._params, self._references, strict=True):
+            _copy_views(reference, group)
+
+    def state(self) -> dict[str, Any]:
+        """See `Exchange`."""
+        return {
+            "references": plain([reference.flat for reference in self._references]),
+            "withheld": plain(self._withheld),
+            "offset": self._offset,
+            "outer": plain(self._outer_states),
+            "buffers": self._values.state(),
+        }
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        """See `Exchange`."""
+        super().load(state)
+        mine = [reference.flat for reference in self._references]
+        for flat, kept in zip(mine, filled(mine, state["references"]), strict=True):
+            flat.copy_(kept)
+        self._withheld = filled(mine, state["withheld"])
+        self._offset = state["offset"]
+        self._outer_states = filled(self._outer_states, state["outer"])
+        self._values.load(state["buffers"])
+
+
+def _bucket(group: Sequence[Tensor]) -> Bucket:
+    return Bucket(torch.empty(room(group), dtype=torch.float32, device=group[0].device), group)
+
+
+def _copy_views(values: Bucket, group: Sequence[Tensor]) -> None:
+    for param, view in zip(group, values.views, strict=True):
+        param.copy_(view)

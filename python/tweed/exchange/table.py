@@ -1,0 +1,101 @@
+"""Which exchange a strategy takes: the first row that fits.
+
+A gradient is reduced within the backward pass, by a `GradientReducer`; models and movements are exchanged
+after a step. A strategy with another way to exchange adds a row here, and its file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor
+
+from tweed.cadence import Ordered
+from tweed.compress import Auto, Direct, Identity
+from tweed.exchange.base import Exchange
+from tweed.exchange.cadence_driver import CadenceDriver
+from tweed.exchange.communicator import Communicator
+from tweed.exchange.gradients import (
+    AutotunedGradients,
+    CompressedGradients,
+    GradientReducer,
+    Groups,
+    SummedGradients,
+    local_buckets,
+    shared_buckets,
+)
+from tweed.exchange.models import ModelExchange, TensorAverage
+from tweed.exchange.movement import MovementExchange
+from tweed.exchange.ordered import OrderedGradients
+from tweed.strategy import Strategy
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What an exchange is made from.
+
+    Attributes:
+      strategy: the strategy that is carried out.
+      comm: the group.
+      cadence: when to exchange.
+      bucket_bytes: size of a full bucket.
+    """
+
+    strategy: Strategy
+    comm: Communicator
+    cadence: CadenceDriver
+    bucket_bytes: int
+
+
+def _ordered(parts: Parts, groups: Groups) -> GradientReducer:
+    server, cadence = parts.strategy.collective, parts.strategy.cadence
+    assert server is not None and isinstance(cadence, Ordered)  # the strategy was checked
+    return OrderedGradients(local_buckets(groups), parts.comm, cadence, server.rank)
+
+
+def _autotuned(parts: Parts, groups: Groups) -> GradientReducer:
+    buckets = shared_buckets(groups, parts.comm)
+    return AutotunedGradients(buckets, parts.comm, parts.cadence, _memory(parts.strategy))
+
+
+def _compressed(parts: Parts, groups: Groups) -> GradientReducer:
+    return CompressedGradients(local_buckets(groups), parts.comm, parts.cadence, _memory(parts.strategy))
+
+
+def _summed(parts: Parts, groups: Groups) -> GradientReducer:
+    return SummedGradients(shared_buckets(groups, parts.comm), parts.comm, parts.cadence)
+
+
+_Reducer = Callable[[Parts, Groups], GradientReducer]
+_REDUCERS: tuple[tuple[Callable[[Strategy], bool], _Reducer], ...] = (
+    (lambda s: isinstance(s.cadence, Ordered), _ordered),
+    (lambda s: isinstance(s.memory, Auto) and not s.cadence.may_be_silent, _autotuned),
+    (lambda s: s.memory is not None, _compressed),
+    (lambda s: True, _summed),
+)
+
+
+def gradient_reducer(parts: Parts, groups: Groups) -> GradientReducer:
+    """What reduces the gradients of `groups`, per bucket the parameters by name."""
+    return next(make for fits, make in _REDUCERS if fits(parts.strategy))(parts, groups)
+
+
+def model_exchange(
+    parts: Parts, params: Mapping[str, Tensor], buffers: Callable[[], Sequence[Tensor]]
+) -> Exchange:
+    """What exchanges models, or movements of `params`, and averages `buffers`."""
+    strategy, outer = parts.strategy, parts.strategy.cadence.outer
+    if strategy.memory is None and outer is None:
+        anchored = strategy.exchange in ("step", "difference")
+        tensors = [*params.values()]
+        both = lambda: [*tensors, *buffers()]  # noqa: E731
+        return ModelExchange(both, parts.comm, parts.cadence, parts.bucket_bytes, anchored=anchored)
+    rest = TensorAverage(buffers, parts.comm, parts.bucket_bytes, anchored=False) if buffers() else None
+    memory = _memory(strategy)
+    return MovementExchange(params, rest, parts.comm, parts.cadence, parts.bucket_bytes, memory, outer)
+
+
+def _memory(strategy: Strategy) -> Any:
+    return strategy.memory or Direct(Identity())
