@@ -26,10 +26,10 @@ from tweed.cadence import (
     Opened,
     Ordered,
     Ready,
+    ServerDecision,
     ServerPolicy,
     StepDone,
     Stop,
-    Verdict,
 )
 from tweed.errors import UsageError
 
@@ -138,8 +138,8 @@ def test_each_decision_has_its_action_and_its_reason() -> None:
     assert (Decision.WAITING.exchange, Decision.WAITING.silent) == (False, False)
     assert Decision.ENOUGH.reason == "the server has heard enough"
     assert str(Decision.ENOUGH) == "exchange in silence: the server has heard enough"
-    assert str(Verdict.LISTEN) == "listen: what is unsaid may be too much"
-    assert [verdict.stop for verdict in Verdict] == [False, True, True, True]
+    assert str(ServerDecision.LISTEN) == "listen: what is withheld may be too much"
+    assert [verdict.stop for verdict in ServerDecision] == [False, True, True, True]
     assert len({decision.reason for decision in Decision}) == len(Decision)
 
 

@@ -40,7 +40,7 @@ def top_k(x: Tensor, count: int, error: Tensor | None = None) -> tuple[Tensor, T
     _check_count(count, x)
     if not _native(x, error):
         return sparse_torch.top_k(x, count, error)
-    return _taken(x, _core.top_k(x.data_ptr(), x.numel(), _address(error), count))
+    return _selection(x, _core.top_k(x.data_ptr(), x.numel(), _address(error), count))
 
 
 def threshold(x: Tensor, tau: float, error: Tensor | None = None) -> tuple[Tensor, Tensor]:
@@ -62,7 +62,7 @@ def threshold(x: Tensor, tau: float, error: Tensor | None = None) -> tuple[Tenso
         raise UsageError(f"threshold: tau={tau!r} is no magnitude; give 0 or more")
     if not _native(x, error):
         return sparse_torch.threshold(x, tau, error)
-    return _taken(x, _core.threshold(x.data_ptr(), x.numel(), _address(error), tau))
+    return _selection(x, _core.threshold(x.data_ptr(), x.numel(), _address(error), tau))
 
 
 def kth_magnitude(x: Tensor, count: int) -> float:
@@ -83,7 +83,7 @@ def nonzero(x: Tensor) -> tuple[Tensor, Tensor]:
     _check(x)
     if not _native(x):
         return sparse_torch.nonzero(x)
-    return _taken(x, _core.nonzero(x.data_ptr(), x.numel()))
+    return _selection(x, _core.nonzero(x.data_ptr(), x.numel()))
 
 
 def scatter_add(out: Tensor, indices: Tensor, values: Tensor) -> None:
@@ -213,12 +213,12 @@ def _address(x: Tensor | None) -> int | None:
     return None if x is None else x.data_ptr()
 
 
-def _taken(x: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """What the last call took."""
+def _selection(x: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """What the last call selected."""
     import torch
 
     indices, values = torch.empty(count, dtype=torch.int32), x.new_empty(count)
-    _core.taken(indices.data_ptr(), values.data_ptr(), count)
+    _core.selection(indices.data_ptr(), values.data_ptr(), count)
     return indices, values
 
 
