@@ -343,8 +343,9 @@ def test_live_memory_is_watched() -> None:
     held: list[bytearray] = []
     before = footprint._proportional()
     with footprint._watched() as seen:
-        held.append(bytearray(b"x") * (32 * MB))
-    assert max(seen) - before > 16 * MB
+        # More than malloc ever keeps for later: it comes fresh from the kernel.
+        held.append(bytearray(b"x") * (64 * MB))
+    assert max(seen) - before > 32 * MB
 
 
 def counting(rank: int, ranks: int) -> list[Measurement]:
