@@ -120,9 +120,9 @@ def _besieged(rank: int, ranks: int, siege: Siege) -> dict[str, Seen]:
     options = tweed.Options.resolve(tweed.Options(transport="tcp", secret=_SECRET))
     group = dist.new_group(backend="tweed", pg_options=options)
     engine, step = node(options), _stepper(group)
-    cards: list[Any] = [None] * ranks
-    dist.all_gather_object(cards, json.loads(engine.card()))
-    with _stranger(cards, engine) if rank == 0 else nullcontext() as stranger:
+    descriptors: list[Any] = [None] * ranks
+    dist.all_gather_object(descriptors, json.loads(engine.card()))
+    with _stranger(descriptors, engine) if rank == 0 else nullcontext() as stranger:
         return {kind: _siege(engine, step, siege, (kind, stranger)) for kind in siege.rates}
 
 
@@ -210,9 +210,9 @@ class _Stranger:
 
 
 @contextmanager
-def _stranger(cards: list[dict[str, Any]], engine: _core.Node) -> Iterator[_Stranger]:
+def _stranger(descriptors: list[dict[str, Any]], engine: _core.Node) -> Iterator[_Stranger]:
     recorded = recorder.handshake(engine, _SECRET)
-    told = {"cards": cards, "recorded": recorded.hex()}
+    told = {"descriptors": descriptors, "recorded": recorded.hex()}
     words = [sys.executable, str(Path(__file__).with_name("stranger.py"))]
     with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         stranger = _Stranger(process)

@@ -22,15 +22,15 @@ def handshake(engine: _core.Node, secret: str) -> bytes:
       secret: its secret.
     """
     caller = _core.Node(transport="tcp", streams=1, secret=secret, dial_only=True)
-    cards = [engine.card(), caller.card()]
+    descriptors = [engine.card(), caller.card()]
     with socket.create_server(("127.0.0.1", 0)) as between:
-        heard = _Heard(between, json.loads(cards[0])["tcp"])
-        there = json.loads(cards[0]) | {"tcp": f"127.0.0.1:{between.getsockname()[1]}"}
-        detour = [json.dumps(there).encode(), cards[1]]
+        heard = _Heard(between, json.loads(descriptors[0])["tcp"])
+        there = json.loads(descriptors[0]) | {"tcp": f"127.0.0.1:{between.getsockname()[1]}"}
+        detour = [json.dumps(there).encode(), descriptors[1]]
         with ThreadPoolExecutor(2) as pool:
             groups = [
                 pool.submit(one.join, "heard", _GROUP, rank, told, [], _TIMEOUT_S)
-                for rank, (one, told) in enumerate(((engine, cards), (caller, detour)))
+                for rank, (one, told) in enumerate(((engine, descriptors), (caller, detour)))
             ]
             found = [group.result() for group in groups]
         recorded = bytes(heard.said)

@@ -1,6 +1,6 @@
-"""A process of its own that calls at other processes' doors and means no good. It imports nothing heavy.
+"""A process of its own that calls at other processes' addresses and means no good. It imports nothing heavy.
 
-Started with a line of JSON: `cards` (of those it calls) and `recorded` (hex). Then it obeys lines:
+Started with a line of JSON: `descriptors` (of those it calls) and `recorded` (hex). Then it obeys lines:
 `garbage 200` attacks so often a second and answers `begun`; `stop` hangs up everywhere and answers how many
 connections it had made.
 """
@@ -58,17 +58,17 @@ IMPOSTOR = "wrong secret"
 _Call = Callable[[deque[socket.socket]], None]
 
 
-def _raw(kind: str, cards: list[dict[str, Any]], recorded: bytes) -> _Call:
-    """Calls at all doors in turn, says its say, and lets the connection stand."""
-    ports = [(card["tcp"].rpartition(":")[2], card["local"]) for card in cards]
-    doors: Iterator[tuple[socket.AddressFamily, Any]] = cycle(
-        door
+def _raw(kind: str, descriptors: list[dict[str, Any]], recorded: bytes) -> _Call:
+    """Calls at all addresses in turn, says its say, and lets the connection stand."""
+    ports = [(descriptor["tcp"].rpartition(":")[2], descriptor["local"]) for descriptor in descriptors]
+    addresses: Iterator[tuple[socket.AddressFamily, Any]] = cycle(
+        address
         for port, name in ports
-        for door in ((socket.AF_INET, ("127.0.0.1", int(port))), (socket.AF_UNIX, f"\0{name}"))
+        for address in ((socket.AF_INET, ("127.0.0.1", int(port))), (socket.AF_UNIX, f"\0{name}"))
     )
 
     def call(held: deque[socket.socket]) -> None:
-        family, address = next(doors)
+        family, address = next(addresses)
         caller = socket.socket(family, socket.SOCK_STREAM)
         held.append(caller)
         caller.settimeout(_PATIENCE_S)
@@ -78,13 +78,13 @@ def _raw(kind: str, cards: list[dict[str, Any]], recorded: bytes) -> _Call:
     return call
 
 
-def _impostor(cards: list[dict[str, Any]]) -> _Call:
+def _impostor(descriptors: list[dict[str, Any]]) -> _Call:
     """Wants to join, and has another secret."""
     from tweed import _core
     from tweed.errors import TweedError
 
     engine = _core.Node(transport="tcp", streams=1, secret=_OTHER_SECRET, dial_only=True)
-    called, numbers = cycle(json.dumps(card).encode() for card in cards), count(1)
+    called, numbers = cycle(json.dumps(descriptor).encode() for descriptor in descriptors), count(1)
 
     def call(_: deque[socket.socket]) -> None:
         with contextlib.suppress(TweedError):
@@ -98,7 +98,7 @@ def _attack(call: _Call, pause_s: float) -> int:
     held: deque[socket.socket] = deque()
     made, due = 0, time.monotonic()
     while not select.select([sys.stdin], [], [], max(0.0, due - time.monotonic()))[0]:
-        with contextlib.suppress(OSError):  # a door that is shut again at once
+        with contextlib.suppress(OSError):  # an address where nobody listens
             call(held)
         made += 1
         if len(held) > _HELD:
@@ -114,8 +114,8 @@ def main() -> None:
     """Obeys until its input ends. Its own work should cost the run as little as may be."""
     os.nice(19)
     told = json.loads(sys.stdin.readline())
-    cards, recorded = told["cards"], bytes.fromhex(told["recorded"])
-    calls = {kind: _raw(kind, cards, recorded) for kind in SAYS} | {IMPOSTOR: _impostor(cards)}
+    descriptors, recorded = told["descriptors"], bytes.fromhex(told["recorded"])
+    calls = {kind: _raw(kind, descriptors, recorded) for kind in SAYS} | {IMPOSTOR: _impostor(descriptors)}
     while words := sys.stdin.readline().split():
         kind, rate = " ".join(words[:-1]), float(words[-1])
         print("begun", flush=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import tomllib
 from pathlib import Path
@@ -153,3 +154,46 @@ def test_documents_name_only_targets_that_the_makefile_has() -> None:
 def test_decisions_are_numbered_without_gaps() -> None:
     numbers = [int(path.name[:4]) for path in sorted((HOUSE / "docs/decisions").glob("*.md"))]
     assert numbers == list(range(1, len(numbers) + 1))
+
+
+# Words that a stranger could not know, or that mean several things; docs/glossary.md has those that stand.
+BANNED = {
+    *("bell", "contest", "door", "doors", "entrant", "estate", "farewell", "guest", "lap", "laps", "lesson"),
+    *("lobby", "lots", "luggage", "mail", "owe", "owed", "parcel", "parcels", "pilot", "porch", "postbox"),
+    *(
+        "referee",
+        "rehearsal",
+        "road",
+        "straight",
+        "teach",
+        "unsaid",
+        "vigil",
+        "whereabouts",
+        "wish",
+        "wishes",
+    ),
+}
+_DEFINED_IN_RUST = re.compile(
+    r"\b(?:fn|struct|enum|trait|type|mod|let|const|static)\s+(?:mut )?([A-Za-z_]\w*)"
+)
+
+
+def _defined(path: Path) -> set[str]:
+    """The names that a file defines."""
+    if path.suffix == ".rs":
+        return set(_DEFINED_IN_RUST.findall(re.sub(r"//.*", "", path.read_text())))
+    nodes = list(ast.walk(ast.parse(path.read_text())))
+    definitions = {node.name for node in nodes if isinstance(node, (ast.FunctionDef, ast.ClassDef))}
+    stored = {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+    return definitions | stored | {node.arg for node in nodes if isinstance(node, ast.arg)}
+
+
+def test_names_are_the_fields_own() -> None:
+    paths = [*HOUSE.glob("python/**/*.py"), *HOUSE.glob("bench/*.py"), *HOUSE.glob("crates/*/src/**/*.rs")]
+    found = [
+        f"{path.relative_to(HOUSE)}: {name}"
+        for path in paths
+        for name in {path.stem} | _defined(path)
+        if {word.lower() for word in re.findall(r"[A-Z]?[a-z]+", name)} & BANNED
+    ]
+    assert found == []

@@ -19,7 +19,7 @@ from tweed.doctor import Level, estimate, together, verdict
 from tweed.doctor.estimate import Clock, Piece, Trip
 from tweed.doctor.finding import Finding
 from tweed.doctor.matrix import Link, Matrix, Member
-from tweed.doctor.together import Measured, Report, Told, on_this_machine, under_torchrun
+from tweed.doctor.together import Measured, RankReport, Report, on_this_machine, under_torchrun
 from tweed.errors import PeerLost
 from tweed.testbed import Network, run_ranks
 
@@ -155,11 +155,11 @@ def test_versions_that_differ_are_named_with_their_ranks() -> None:
 def test_a_host_that_listens_on_loopback_among_several_is_named() -> None:
     near = {"boot": "a", "network": 1, "host": "h0", "tcp": "192.0.2.1:5000"}
     far = {"boot": "b", "network": 1, "host": "h1", "tcp": "127.0.0.1:5000"}
-    found = worst(verdict.of_cards([near, far]))
+    found = worst(verdict.of_descriptors([near, far]))
     assert found.level is ERROR
     assert "rank 1 on h1 listens on loopback" in found.what
     assert "on h1: export TWEED_HOST=" in found.fix
-    assert list(verdict.of_cards([far, far])) == []  # one host
+    assert list(verdict.of_descriptors([far, far])) == []  # one host
 
 
 # What is told
@@ -168,8 +168,8 @@ FOUND = Finding(WARNING, "what", "fix", "subject", "host")
 
 
 def test_what_is_told_survives_json() -> None:
-    told = Told(member(1), {"tcp": "[::1]:5"}, (FOUND,))
-    assert Told.from_plain(json.loads(json.dumps(told.plain()))) == told
+    told = RankReport(member(1), {"tcp": "[::1]:5"}, (FOUND,))
+    assert RankReport.from_plain(json.loads(json.dumps(told.plain()))) == told
     measured = Measured((link(0, 1),), {1: Clock(0.5, 0.1)})
     assert Measured.from_plain(json.loads(json.dumps(measured.plain()))) == measured
     report = json.loads(json.dumps(Report((FOUND,), matrix(2)).plain()))

@@ -43,8 +43,8 @@ def watcher() -> Watcher:
 def test_rank_0_lays_the_rows_of_all_side_by_side() -> None:
     board: dict[int, bytes] = {}
     groups = [Gathering(FakeGroup(rank, 3, board), 100.0) for rank in range(3)]
-    groups[0].tell(101.0)
-    groups[2].tell(101.5)
+    groups[0].publish_row(101.0)
+    groups[2].publish_row(101.5)
     matrix = groups[0].matrix(102.0)
     assert (matrix.ranks, matrix.up_s, matrix.pid) == (3, 2.0, os.getpid())
     assert [(row.rank, row.host, row.up_s) for row in matrix.rows] == [(0, "host0", 1.0), (2, "host2", 1.5)]
@@ -55,9 +55,9 @@ def test_silence_is_counted_from_the_last_new_row() -> None:
     board: dict[int, bytes] = {}
     groups = [Gathering(FakeGroup(rank, 2, board), 100.0) for rank in range(2)]
     for group in groups:
-        group.tell(101.0)
+        group.publish_row(101.0)
     groups[0].matrix(101.0)
-    groups[0].tell(104.0)
+    groups[0].publish_row(104.0)
     assert [row.silent_s for row in groups[0].matrix(104.0).rows] == [0.0, 3.0]
 
 
@@ -68,11 +68,11 @@ def test_a_row_tells_of_training_and_the_job(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(job, "_counts", None)
     monkeypatch.setattr(job, "_name", None)
     group = Gathering(FakeGroup(0), 0.0)
-    group.tell(1.0)
+    group.publish_row(1.0)
     assert group.matrix(1.0).rows[0].training is None
     job.follow(Counted())
     job.call("my run")
-    group.tell(2.0)
+    group.publish_row(2.0)
     matrix = group.matrix(2.0)
     assert matrix.run == "my run"
     assert matrix.rows[0].training is not None
@@ -169,7 +169,7 @@ def test_a_row_too_long_for_the_engine_has_the_busiest_links_and_says_so_once(
     group = Gathering(crowd := Crowd(0, 3000), 0.0)
     for now in (1.0, 2.0):
         crowd.count += 1
-        group.tell(now)
+        group.publish_row(now)
         assert len(crowd.board[0]) <= 64 << 10
     links = group.matrix(2.0).rows[0].links
     assert [link.peer for link in links] == list(range(3000 - len(links), 3000))

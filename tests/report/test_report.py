@@ -146,7 +146,7 @@ def test_result_is_a_sides_last_line() -> None:
 def test_what_is_not_known_is_said() -> None:
     row = result("DDP", [without_links(told("ddp-gloo", 1, None))])
     assert row["accuracy"] == "–"
-    assert row["waited on the network"] == "not told"
+    assert row["waited on the network"] == "not known"
 
 
 def test_notes_are_honest_about_host_and_network() -> None:

@@ -1,4 +1,4 @@
-"""The exchange of cards for terms, with threads as ranks and a store in memory."""
+"""The exchange of peer descriptors for terms, with threads as ranks and a store in memory."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def settle_all(size: int, store: dist.Store, options: Options | None = None) -> 
 
 def test_all_ranks_get_the_same_terms() -> None:
     first, *others = settle_all(4, dist.HashStore())
-    assert first.cards == [card(rank) for rank in range(4)]
+    assert first.descriptors == [card(rank) for rank in range(4)]
     assert first.plan.ranks == 4
     assert all(terms == first for terms in others)
 
@@ -119,7 +119,7 @@ def place(rank: int, store: dist.Store, size: int = 3, seconds: float = 0.3) -> 
 def test_who_has_not_come_is_named() -> None:
     store = dist.HashStore()
     meeting = enter(place(0, store))
-    enter(place(2, store)).leave("card/2", json.dumps(["", ""]))
+    enter(place(2, store)).leave("descriptor/2", json.dumps(["", ""]))
     with pytest.raises(DeadlineExceeded, match="rank 1 has not come to rank 0, of 3"):
         settle(card(0), meeting, Options())
     with pytest.raises(DeadlineExceeded, match="rank 0 has not come to rank 1, of 2"):
@@ -201,7 +201,7 @@ def test_a_rank_0_of_the_life_before_is_given_up_for_the_new_one(
     left = enter(place(1, store, 2, seconds=20))
     if terms:
         stale = settle(card(0), Meeting(place(0, store, 1), "stale"), Options())
-        left.leave("terms", replace(stale, cards=[card(0), card(7)]).encode())
+        left.leave("terms", replace(stale, descriptors=[card(0), card(7)]).encode())
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(settle, card(1), left, Options())
         new = enter(place(0, store, 2))

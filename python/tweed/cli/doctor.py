@@ -46,7 +46,7 @@ def doctor(
         typer.echo("Stopped.", err=True)
         raise typer.Exit(130) from None
     if report is not None:
-        _tell(report, as_json, output)
+        _show(report, as_json, output)
 
 
 def _whole() -> bool:
@@ -76,7 +76,7 @@ def _write(output: Path, text: str) -> None:
         raise UsageError(f"cannot write {output}: {error.strerror}") from None
 
 
-def _tell(report: Report, as_json: bool, output: Path | None) -> None:
+def _show(report: Report, as_json: bool, output: Path | None) -> None:
     from tweed.doctor import Level, show
 
     text = json.dumps(report.plain(), indent=1)

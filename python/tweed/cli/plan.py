@@ -68,7 +68,7 @@ def plan(
         raise typer.Exit(130) from None
     if planned is not None:
         _store(planned, out, plot, save)
-        _tell(planned, as_json, everything, out)
+        _show(planned, as_json, everything, out)
 
 
 def _read(path: Path) -> tuple[Topology, Host]:
@@ -137,7 +137,7 @@ def _store(planned: Planned, out: Path | None, plot: Path | None, save: Path | N
         raise UsageError(f"cannot write {error.filename}: {error.strerror}") from None
 
 
-def _tell(planned: Planned, as_json: bool, everything: bool, out: Path | None) -> None:
+def _show(planned: Planned, as_json: bool, everything: bool, out: Path | None) -> None:
     from tweed.plan import show
 
     if as_json:

@@ -58,6 +58,6 @@ def _folder(name: str, resume: bool, settings: dict[str, object]) -> Path:
     if facts.exists():
         raise UsageError(f"{folder} is there already: --resume goes on with it, another --run starts anew")
     folder.mkdir(parents=True, exist_ok=True)
-    told = machine() | {"settings": settings, "command": shlex.join(["tweed", *sys.argv[1:]])}
-    write_atomic(facts, json.dumps(told, indent=2))
+    settled = machine() | {"settings": settings, "command": shlex.join(["tweed", *sys.argv[1:]])}
+    write_atomic(facts, json.dumps(settled, indent=2))
     return folder

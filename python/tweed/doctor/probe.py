@@ -44,20 +44,20 @@ def lead(group: Group, peer: int) -> tuple[list[Link], Clock]:
     p99, via = estimate.percentile(rtts, 0.99), group.links[peer]
     ends = [(group.rank, peer, out), (peer, group.rank, back)]
     links = [
-        Link(src, dst, via, way.rate, median / 2, median, p99, way.carried_bytes, _told(via, way))
+        Link(src, dst, via, way.rate, median / 2, median, p99, way.carried_bytes, _retransmissions(via, way))
         for src, dst, way in ends
     ]
     return links, estimate.clock(trips)
 
 
-def _told(via: str, way: Way) -> int | None:
+def _retransmissions(via: str, way: Way) -> int | None:
     return way.again if via == "tcp" else None
 
 
 def follow(group: Group, peer: int) -> None:
     """The other rank's part of `lead`."""
     _answer_trips(group, peer)
-    rtt = _hear(group, peer)
+    rtt = _receive(group, peer)
     _incoming(group, peer)
     _outgoing(group, peer, rtt)
 
@@ -68,14 +68,14 @@ def _trips(group: Group, peer: int) -> list[Trip]:
     while len(trips) < _WARM + _LEAST_TRIPS or (len(trips) < _TRIPS and time.monotonic() - began < _TRIPS_S):
         sent, steady = time.time(), time.monotonic()
         _say(group, peer, 1.0)
-        there = _hear(group, peer)
+        there = _receive(group, peer)
         trips.append(Trip(sent, there, time.time(), time.monotonic() - steady))
     _say(group, peer, 0.0)
     return trips[_WARM:]
 
 
 def _answer_trips(group: Group, peer: int) -> None:
-    while _hear(group, peer):
+    while _receive(group, peer):
         _say(group, peer, time.time())
 
 
@@ -88,7 +88,7 @@ def _outgoing(group: Group, peer: int, rtt_s: float) -> Way:
         _say(group, peer, float(size))
         began = time.monotonic()
         send(group, peer, message)
-        _hear(group, peer)
+        _receive(group, peer)
         pieces.append(Piece(size, time.monotonic() - began))
     _say(group, peer, 0.0)
     carried = sum(piece.size for piece in pieces)
@@ -105,15 +105,15 @@ def _again(group: Group, peer: int) -> int:
 
 def _incoming(group: Group, peer: int) -> Way:
     """The other side of `_outgoing`; returns what it measured."""
-    while size := int(_hear(group, peer)):
+    while size := int(_receive(group, peer)):
         receive(group, peer, torch.empty(size, dtype=torch.uint8))
         _say(group, peer, 0.0)
-    return Way(_hear(group, peer), int(_hear(group, peer)), int(_hear(group, peer)))
+    return Way(_receive(group, peer), int(_receive(group, peer)), int(_receive(group, peer)))
 
 
 def _say(group: Group, peer: int, value: float) -> None:
     send(group, peer, torch.tensor([value], dtype=torch.float64))
 
 
-def _hear(group: Group, peer: int) -> float:
+def _receive(group: Group, peer: int) -> float:
     return float(receive(group, peer, torch.empty(1, dtype=torch.float64)).item())

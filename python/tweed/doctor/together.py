@@ -31,26 +31,26 @@ _WAIT = timedelta(seconds=60)  # for a rank to turn up, and for each message
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
-    """What a rank says before anything is measured: no `card` if its engine does not start."""
+class RankReport:
+    """What a rank says before anything is measured: no `descriptor` if its engine does not start."""
 
     member: Member
-    card: dict[str, Any] | None
+    descriptor: dict[str, Any] | None
     findings: tuple[Finding, ...] = ()
 
     def plain(self) -> dict[str, Any]:
         """For JSON."""
         return {
             "member": asdict(self.member),
-            "card": self.card,
+            "descriptor": self.descriptor,
             "findings": [one.plain() for one in self.findings],
         }
 
     @classmethod
-    def from_plain(cls, value: dict[str, Any]) -> Told:
+    def from_plain(cls, value: dict[str, Any]) -> RankReport:
         """The inverse of `plain`."""
         found = tuple(Finding.from_plain(one) for one in value["findings"])
-        return cls(Member(**value["member"]), value["card"], found)
+        return cls(Member(**value["member"]), value["descriptor"], found)
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +145,7 @@ def _apart(why: str) -> Finding:
 
 
 def _meet(store: Any, rank: int, size: int, options: Options, host: Sequence[Finding]) -> Report | None:
-    """Tells and hears through the store, then measures, if the cards give hope. The report is rank 0's."""
+    """Exchanges descriptors through the store, then measures, if they give hope. The report is rank 0's."""
     from torch._C._distributed_c10d import PrefixStore
 
     from tweed.torch.meeting import Place
@@ -166,22 +166,22 @@ def _visit(place: Place, options: Options, host: Sequence[Finding]) -> Report | 
     rank, size = place.rank, place.size
     try:
         engine = node(options)
-        mine = _told(engine, rank, host)
+        mine = _report(engine, rank, host)
     except TweedError as error:
-        mine = _not_told(rank, error, host)
-    told = [Told.from_plain(value) for value in _exchanged(place, "told", mine.plain())]
-    found = [*_by_host(told), *verdict.of_versions([one.member for one in told])]
-    cards = [one.card for one in told if one.card is not None]
-    hopeless = list(verdict.of_cards(cards))
-    if size < 2 or hopeless or len(cards) < size:
+        mine = _failed_report(rank, error, host)
+    reports = [RankReport.from_plain(value) for value in _exchanged(place, "told", mine.plain())]
+    found = [*_by_host(reports), *verdict.of_versions([one.member for one in reports])]
+    descriptors = [one.descriptor for one in reports if one.descriptor is not None]
+    hopeless = list(verdict.of_descriptors(descriptors))
+    if size < 2 or hopeless or len(descriptors) < size:
         return Report((*found, *hopeless)) if rank == 0 else None
-    said = _exchanged(place, "measured", _try(engine, place, options))
-    measured = [Measured.from_plain(value) for value in said]
+    rows = _exchanged(place, "measured", _try(engine, place, options))
+    measured = [Measured.from_plain(value) for value in rows]
     if rank != 0:
         return None
     if errors := [one.error for one in measured if one.error]:
         return Report((*found, _failed(errors)))
-    matrix = _matrix([one.member for one in told], measured)
+    matrix = _matrix([one.member for one in reports], measured)
     return Report((*found, *verdict.of_matrix(matrix)), matrix)
 
 
@@ -191,25 +191,29 @@ def _exchanged(place: Place, key: str, mine: dict[str, Any]) -> list[dict[str, A
     return [json.loads(place.store.get(f"{key}/{rank}")) for rank in range(place.size)]
 
 
-def _told(engine: Node, rank: int, host: Sequence[Finding]) -> Told:
-    card = json.loads(engine.card())
+def _report(engine: Node, rank: int, host: Sequence[Finding]) -> RankReport:
+    descriptor = json.loads(engine.card())
     ours = (versions.installed("tweed") or "none", versions.torch() or "none")
-    return Told(Member(rank, card["host"], card["tcp"] or "dials out only", *ours), card, tuple(host))
+    return RankReport(
+        Member(rank, descriptor["host"], descriptor["tcp"] or "dials out only", *ours),
+        descriptor,
+        tuple(host),
+    )
 
 
-def _not_told(rank: int, error: TweedError, host: Sequence[Finding]) -> Told:
+def _failed_report(rank: int, error: TweedError, host: Sequence[Finding]) -> RankReport:
     """Of a rank whose engine does not start."""
     name, ours = socket.gethostname(), (versions.installed("tweed") or "none", versions.torch() or "none")
     found = Finding(Level.ERROR, f"the engine of rank {rank} does not start: {error}", "as it says", "links")
-    return Told(Member(rank, name, "", *ours), None, (*host, found))
+    return RankReport(Member(rank, name, "", *ours), None, (*host, found))
 
 
-def _by_host(told: Sequence[Told]) -> list[Finding]:
+def _by_host(reports: Sequence[RankReport]) -> list[Finding]:
     """Findings of all hosts; with their names where there are several."""
-    several = len({one.member.host for one in told}) > 1
+    several = len({one.member.host for one in reports}) > 1
     return [
         replace(finding, host=one.member.host) if several else finding
-        for one in told
+        for one in reports
         for finding in one.findings
     ]
 

@@ -22,30 +22,30 @@ def of_versions(members: Sequence[Member]) -> Iterator[Finding]:
         for member in members:
             ranks.setdefault(getattr(member, name), []).append(member.rank)
         if len(ranks) > 1:
-            told = "; ".join(f"{version} at {_ranks(where)}" for version, where in ranks.items())
+            found = "; ".join(f"{version} at {_ranks(where)}" for version, where in ranks.items())
             usual = max(ranks, key=lambda version: len(ranks[version])).partition("+")[0]
             level = Level.ERROR if name == "tweed" else Level.WARNING
             fix = f"install one version everywhere: pip install {name}=={usual}"
-            yield Finding(level, f"ranks have different versions of {name}: {told}", fix, "versions")
+            yield Finding(level, f"ranks have different versions of {name}: {found}", fix, "versions")
         else:
             yield Finding(Level.OK, f"all ranks have {name} {next(iter(ranks))}", "", "versions")
 
 
-def of_cards(cards: Sequence[Mapping[str, Any]]) -> Iterator[Finding]:
+def of_descriptors(descriptors: Sequence[Mapping[str, Any]]) -> Iterator[Finding]:
     """Ranks of several hosts or networks of which one listens on loopback: they could never meet.
 
     Args:
-      cards: address cards of the engine, by rank: `boot`, `network`, `host` and `tcp` count.
+      descriptors: address descriptors of the engine, by rank: `boot`, `network`, `host` and `tcp` count.
     """
-    if len({(card["boot"], card["network"]) for card in cards}) < 2:
+    if len({(descriptor["boot"], descriptor["network"]) for descriptor in descriptors}) < 2:
         return
-    for rank, card in enumerate(cards):
-        if _loopback(str(card["tcp"])):
+    for rank, descriptor in enumerate(descriptors):
+        if _loopback(str(descriptor["tcp"])):
             what = (
-                f"rank {rank} on {card['host']} listens on loopback ({card['tcp']}), "
+                f"rank {rank} on {descriptor['host']} listens on loopback ({descriptor['tcp']}), "
                 "and ranks are on several hosts: the others cannot reach it"
             )
-            fix = f"on {card['host']}: export TWEED_HOST=ADDRESS; `tweed doctor` there names it"
+            fix = f"on {descriptor['host']}: export TWEED_HOST=ADDRESS; `tweed doctor` there names it"
             yield Finding(Level.ERROR, what, fix, "links")
 
 

@@ -247,9 +247,9 @@ class _Server:
             self._sum += gradient - self._held[place]
             self._held[place] = gradient
         self.sent, self.withheld = self.sent + sent, self.withheld + (not sent)
-        self._heard(norm if sent else None)
+        self._note_arrival(norm if sent else None)
 
-    def _heard(self, norm: float | None) -> None:
+    def _note_arrival(self, norm: float | None) -> None:
         total = float(torch.linalg.vector_norm(self._sum, dtype=torch.float64))
         self._state = self._policy.handle(Heard(norm, total), self._state, time.monotonic())
 

@@ -44,15 +44,18 @@ _BOTH_WAYS: dict[str, tuple[str, Callable[[Link], tuple[int, int]]]] = {
     ),
 }
 _TRAINING: dict[str, tuple[str, Callable[[Training], float]]] = {
-    "tweed_training_steps": ("Optimizer steps that `rank` has taken.", lambda told: told.steps),
-    "tweed_training_exchanges": ("Exchanges that `rank` has taken part in.", lambda told: told.exchanges),
+    "tweed_training_steps": ("Optimizer steps that `rank` has taken.", lambda training: training.steps),
+    "tweed_training_exchanges": (
+        "Exchanges that `rank` has taken part in.",
+        lambda training: training.exchanges,
+    ),
     "tweed_training_exchanged_bytes": (
         "Bytes of `rank`'s buffers that went into exchanges.",
-        lambda told: told.bytes_exchanged,
+        lambda training: training.bytes_exchanged,
     ),
     "tweed_training_waiting_seconds": (
         "Time for which training of `rank` stood still for the network.",
-        lambda told: told.waiting_s,
+        lambda training: training.waiting_s,
     ),
 }
 
@@ -127,10 +130,10 @@ def _ranks(matrix: Matrix) -> Iterator[Metric]:
 
 
 def _training(rows: Iterable[Row]) -> Iterator[Metric]:
-    told = [(str(row.rank), row.training) for row in rows if row.training is not None]
-    for name, (text, value_of) in _TRAINING.items() if told else ():
+    ranks = [(str(row.rank), row.training) for row in rows if row.training is not None]
+    for name, (text, value_of) in _TRAINING.items() if ranks else ():
         family = CounterMetricFamily(name, text, labels=["rank"])
-        for rank, training in told:
+        for rank, training in ranks:
             family.add_metric([rank], value_of(training))
         yield family
 

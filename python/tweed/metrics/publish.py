@@ -55,10 +55,10 @@ class Gathering:
     def __init__(self, source: Source, began: float) -> None:
         self.source = source
         self._began = began
-        self._heard: dict[int, tuple[bytes, float]] = {}
+        self._rows: dict[int, tuple[bytes, float]] = {}
         self._shortened = False
 
-    def tell(self, now: float) -> None:
+    def publish_row(self, now: float) -> None:
         """Posts this rank's row. Raises: TweedError when the group is gone."""
         mine = row(self.source, os.getpid(), now - self._began, job.training())
         self.source.post(self._short(mine))
@@ -81,14 +81,14 @@ class Gathering:
     def matrix(self, now: float) -> Matrix:
         """At rank 0: the rows that all have told so far. Raises: TweedError when the group is gone."""
         for rank, text in self.source.posted().items():
-            if self._heard.get(rank, (b"", 0.0))[0] != text:
-                self._heard[rank] = (text, now)
-        rows = tuple(self._row(rank, now) for rank in sorted(self._heard))
+            if self._rows.get(rank, (b"", 0.0))[0] != text:
+                self._rows[rank] = (text, now)
+        rows = tuple(self._row(rank, now) for rank in sorted(self._rows))
         return Matrix(job.name(), os.getpid(), self.source.size, now - self._began, rows)
 
     def _row(self, rank: int, now: float) -> Row:
-        text, heard = self._heard[rank]
-        return Row.decode(text, silent_s=now - heard)
+        text, at = self._rows[rank]
+        return Row.decode(text, silent_s=now - at)
 
 
 def _is_gone(source: Source) -> bool:
@@ -106,7 +106,7 @@ class Publisher:
         self._waiting: list[tuple[Source, MetricsOptions]] = []
         self._thread: threading.Thread | None = None
         self._outlets: list[Outlet] = []
-        self._bell = os.eventfd(0)
+        self._wakeup = os.eventfd(0)
         self._stopped = False
 
     def follow(self, source: Source, options: MetricsOptions) -> None:
@@ -120,16 +120,16 @@ class Publisher:
     def stop(self) -> None:
         """Hands on the last metrics and ends the thread. For the end of the process."""
         self._stopped = True
-        os.eventfd_write(self._bell, 1)
+        os.eventfd_write(self._wakeup, 1)
         if (thread := self._thread) is not None:
             thread.join()
-        os.close(self._bell)
+        os.close(self._wakeup)
 
     def disown(self) -> None:
         """In a fork, which has no such thread: closes what it has inherited."""
         for outlet in self._outlets:
             outlet.disown()
-        os.close(self._bell)
+        os.close(self._wakeup)
 
     def _next(self) -> tuple[Source, MetricsOptions] | None:
         with self._lock:
@@ -162,7 +162,7 @@ class Publisher:
     def _tick(self, gathering: Gathering) -> bool:
         """Whether the group is still there."""
         try:
-            gathering.tell(time.monotonic())
+            gathering.publish_row(time.monotonic())
             if gathering.source.rank == 0:
                 matrix = gathering.matrix(time.monotonic())
                 for outlet in self._outlets:
@@ -176,7 +176,7 @@ class Publisher:
         end = time.monotonic() + seconds
         # Not `select`, which knows no descriptor beyond 1023: the sockets of a few hundred peers are as many.
         with selectors.PollSelector() as ready:
-            ready.register(self._bell, selectors.EVENT_READ)
+            ready.register(self._wakeup, selectors.EVENT_READ)
             for outlet in self._outlets:
                 if isinstance(outlet, Listener):
                     ready.register(outlet.fileno(), selectors.EVENT_READ, outlet)

@@ -111,7 +111,7 @@ def result(title: str, side: Side) -> dict[str, str]:
         "training time": f"{last['seconds']:.1f} s",
         "samples/s": f"{last['samples'] / max(last['seconds'], 1e-9):,.0f}",
         "sent per worker": f"{sent(last) / 1e6:,.1f} MB",
-        "waited on the network": "not told" if waited is None else f"{waited:.1f} s",
+        "waited on the network": "not known" if waited is None else f"{waited:.1f} s",
         "delivered": "all" if last["delivered"] is None else f"{min(last['delivered']):.2%} or more per rank",
     }
 
@@ -123,17 +123,17 @@ def _or_dash(value: float | None, form: str) -> str:
 def notes(facts: Mapping[str, Any], sides: int, links: Side = ()) -> list[str]:
     """What to keep in mind when reading the figures."""
     settings, machine = facts["settings"], facts["machine"]
-    said = [
+    sentences = [
         _where(facts["one_host"], settings["workers"], machine["cores"]),
         *network.notes(facts, links),
         _COUNTED,
         f"Accuracy and test loss are over the first {facts['test_samples']:,} test samples.",
     ]
     if sides > 1:
-        said.append("The sides ran one after the other, with the same seed, batches and learning rates.")
-        said.append("DDP keeps no count of the time it waits on the network.")
-        said.append("Accuracy is known at evaluations only: a side may have had it somewhat earlier.")
-    return said
+        sentences.append("The sides ran one after the other, with the same seed, batches and learning rates.")
+        sentences.append("DDP keeps no count of the time it waits on the network.")
+        sentences.append("Accuracy is known at evaluations only: a side may have had it somewhat earlier.")
+    return sentences
 
 
 _COUNTED = (
@@ -145,13 +145,17 @@ _COUNTED = (
 
 def compression(side: Side) -> str | None:
     """What a side's own choice of a compressor came to, in a sentence; None if there was none to make."""
-    told = side[-1].get("compression")
-    if told is None:
+    compression = side[-1].get("compression")
+    if compression is None:
         return None
-    below, pays = told["break_even_bits"] / 1e6, told["gain"] > 1
+    below, pays = compression["break_even_bits"] / 1e6, compression["gain"] > 1
     where = "on any link" if below == math.inf else f"on links below {below:,.0f} Mbit/s per rank"
-    brings = f"An exchange took 1/{told['gain']:.1f} of the time of all numbers" if pays else "It did not pay"
-    return f'compress="auto" took {told["chosen"]}. {brings}; by what was measured it pays {where}.'
+    brings = (
+        f"An exchange took 1/{compression['gain']:.1f} of the time of all numbers"
+        if pays
+        else "It did not pay"
+    )
+    return f'compress="auto" took {compression["chosen"]}. {brings}; by what was measured it pays {where}.'
 
 
 def _where(one_host: bool, workers: int, cores: int) -> str:

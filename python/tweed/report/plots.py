@@ -56,8 +56,8 @@ ACCURACY = Quantity("accuracy", "test accuracy (%)", 100.0, "lower right")
 
 def points(side: Side, x: Quantity, y: Quantity) -> tuple[list[float], list[float]]:
     """The points that have both quantities."""
-    both = [told for told in side if told[x.key] is not None and told[y.key] is not None]
-    return [told[x.key] * x.scale for told in both], [told[y.key] * y.scale for told in both]
+    both = [row for row in side if row[x.key] is not None and row[y.key] is not None]
+    return [row[x.key] * x.scale for row in both], [row[y.key] * y.scale for row in both]
 
 
 def draw(

@@ -229,8 +229,8 @@ class _Run:
         if norm is not None:
             self.total = self.receive(rank)
         (self.silent if norm is None else self.sent).append(rank)
-        heard = Heard(norm, self.total)
-        self.cell.server = self.cell.cadence.policy.handle(heard, self.cell.server, self.cell.now)
+        arrival = Heard(norm, self.total)
+        self.cell.server = self.cell.cadence.policy.handle(arrival, self.cell.server, self.cell.now)
         self._judge()
 
     def _judge(self) -> None:

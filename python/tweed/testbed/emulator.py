@@ -133,8 +133,8 @@ class Emulator:
         assert self._process.stdout
         line = self._process.stdout.readline()
         if not line:
-            said = self._process.communicate()[1].strip().rpartition("\n")[2]
-            raise NoTestbed(f"the link emulator is gone: {said or self._process.returncode}")
+            error = self._process.communicate()[1].strip().rpartition("\n")[2]
+            raise NoTestbed(f"the link emulator is gone: {error or self._process.returncode}")
         return _report(json.loads(line))
 
 
@@ -154,19 +154,19 @@ def _plain(one: Direction) -> dict[str, float]:
     }
 
 
-def _counters(told: dict[str, int]) -> Counters:
+def _counters(counts: dict[str, int]) -> Counters:
     return Counters(
-        lost_packets=told["lost"],
-        duplicated_packets=told["duplicated"],
-        reordered_packets=told["reordered"],
+        lost_packets=counts["lost"],
+        duplicated_packets=counts["duplicated"],
+        reordered_packets=counts["reordered"],
     )
 
 
-def _report(told: dict[str, Any]) -> Report:
-    hosts = told["hosts"]
+def _report(counts: dict[str, Any]) -> Report:
+    hosts = counts["hosts"]
     return Report(
         hosts=tuple(_counters(host) for host in hosts),
         packets=sum(host["packets"] for host in hosts),
-        missed_packets=told["missed"] + sum(host["overrun"] for host in hosts),
-        late_packets=told["late"],
+        missed_packets=counts["missed"] + sum(host["overrun"] for host in hosts),
+        late_packets=counts["late"],
     )

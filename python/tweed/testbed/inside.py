@@ -25,7 +25,7 @@ from tweed.errors import UsageError
 from tweed.testbed import counters
 
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
-_door: Connection | None = None
+_launcher: Connection | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,9 +101,9 @@ Message = Spoke | Returned | Raised
 
 def say(value: Any) -> None:
     """Sends `value` to the launcher. Raises UsageError in a process that is no rank."""
-    if _door is None:
+    if _launcher is None:
         raise UsageError("say() speaks to the launcher of a rank, and this process is no rank of `Ranks`")
-    _door.send_bytes(pickle.dumps(Spoke(value)))
+    _launcher.send_bytes(pickle.dumps(Spoke(value)))
 
 
 def sent_bytes() -> int | None:
@@ -113,10 +113,10 @@ def sent_bytes() -> int | None:
     return counters.link(Path("/proc/self/net/dev").read_text()).sent_bytes
 
 
-def enter(door: Connection, task: Task) -> NoReturn:
-    """Runs `task`, sends the outcome through `door` and ends the process."""
-    global _door
-    _door = door
+def enter(pipe: Connection, task: Task) -> NoReturn:
+    """Runs `task`, sends the outcome through `pipe` and ends the process."""
+    global _launcher
+    _launcher = pipe
     _die_with_server()
     os.setpgid(0, 0)
     _take_interrupts()
@@ -127,7 +127,7 @@ def enter(door: Connection, task: Task) -> NoReturn:
     outcome = _outcome(task)
     metrics.stop()  # an exit like the one below runs nobody's last words
     with suppress(BrokenPipeError):  # the launcher is gone, or has heard enough
-        door.send_bytes(outcome)
+        pipe.send_bytes(outcome)
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(0)  # the result is out; threads of libraries may not hold the process up

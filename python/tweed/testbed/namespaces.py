@@ -70,8 +70,8 @@ class Namespaces:
         words = self.inside(command.place, *command.words)
         done = subprocess.run(words, input=command.text, capture_output=True, text=True, check=False)
         if done.returncode != 0:
-            said = (done.stderr or done.stdout).strip()
-            raise NoTestbed(f"cannot build the network: `{' '.join(command.words)}` says: {said}")
+            error = (done.stderr or done.stdout).strip()
+            raise NoTestbed(f"cannot build the network: `{' '.join(command.words)}` says: {error}")
         return done.stdout
 
 
@@ -139,9 +139,9 @@ def _hold(words: Sequence[str]) -> subprocess.Popen[bytes]:
         holder.stdin.write(b"\n")
         holder.stdin.flush()
     if holder.stdout.read(1) != b"\n":
-        said = holder.stderr.read().decode(errors="replace").strip()
+        error = holder.stderr.read().decode(errors="replace").strip()
         _let_go(holder)
-        raise NoTestbed(said)
+        raise NoTestbed(error)
     return holder
 
 

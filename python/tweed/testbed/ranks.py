@@ -141,18 +141,18 @@ class Ranks:
 
         Returns an empty list when time is up or no rank runs. Each rank's last event is `Ended` or `Failed`.
         """
-        doors = {door: rank for rank, door in self._open.items()}
+        pipes = {pipe: rank for rank, pipe in self._open.items()}
         graves = {self._processes[rank].sentinel: rank for rank in self._open}
-        ready = connection.wait([*doors, *graves], timeout) if doors else []
-        ranks = {doors[r] if isinstance(r, connection.Connection) else graves[_number(r)] for r in ready}
-        return [event for rank in sorted(ranks) for event in self._hear(rank)]
+        ready = connection.wait([*pipes, *graves], timeout) if pipes else []
+        ranks = {pipes[r] if isinstance(r, connection.Connection) else graves[_number(r)] for r in ready}
+        return [event for rank in sorted(ranks) for event in self._receive(rank)]
 
-    def _hear(self, rank: int) -> Iterator[Event]:
-        door = self._open[rank]
+    def _receive(self, rank: int) -> Iterator[Event]:
+        pipe = self._open[rank]
         dead = not self._processes[rank].is_alive()
         try:
-            while door.poll():
-                event = _event(rank, self.size, pickle.loads(door.recv_bytes()))
+            while pipe.poll():
+                event = _event(rank, self.size, pickle.loads(pipe.recv_bytes()))
                 if not isinstance(event, Said):
                     self._close(rank)
                     yield event

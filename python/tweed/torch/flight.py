@@ -84,7 +84,7 @@ class Flight:
         """Who sent, after a receive."""
         return int(self._engine.source(self._op))
 
-    def tell(self, future: Future) -> None:
+    def notify(self, future: Future) -> None:
         """Completes `future` when the operation has ended."""
         with self._lock:
             self._futures.append(future)
@@ -164,7 +164,7 @@ class Work(dist.Work):
     def get_future(self) -> torch.futures.Future[Any]:  # noqa: D102
         parts: list[Future] = [torch.futures.Future() for _ in self.flights]
         for flight, part in zip(self.flights, parts, strict=True):
-            flight.tell(part)
+            flight.notify(part)
         if len(parts) == 1:
             return parts[0]
         return torch.futures.collect_all(parts).then(

@@ -68,7 +68,7 @@ class Meeting:
     first: str | None = None
     members: Mapping[int, Process] = field(default_factory=dict)
     began: float = field(default_factory=time.monotonic)
-    _told: bool = False
+    _printed: bool = False
     _looked: float = 0.0
 
     def leave(self, what: str, data: bytes | str) -> None:
@@ -106,8 +106,8 @@ class Meeting:
         left = self.place.timeout.total_seconds() - waited
         if left < 0:
             raise DeadlineExceeded(f"{self._absent(missing(), waited)}. {_ADVICE}")
-        if waited > _LONG_S and not self._told:
-            self._told = True
+        if waited > _LONG_S and not self._printed:
+            self._printed = True
             text = f"tweed: {self._absent(missing(), waited)}; it gives up in {left:.0f} s"
             print(text, file=sys.stderr, flush=True)
 

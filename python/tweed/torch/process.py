@@ -29,9 +29,9 @@ class Process:
         return cls(pid, started, *_machine(), socket.gethostname())
 
     @classmethod
-    def of_card(cls, card: bytes) -> Process:
-        """The one that gave this card (`Node.card`)."""
-        known = json.loads(card)
+    def of_descriptor(cls, descriptor: bytes) -> Process:
+        """The one that gave this descriptor (`Node.descriptor`)."""
+        known = json.loads(descriptor)
         return cls(*(known.get(name, "") for name in ("pid", "started", "pids", "boot", "host")))
 
     def encode(self) -> str:

@@ -1,7 +1,7 @@
 """How the ranks of a group find each other: through torch's Store, once.
 
-Every rank leaves its engine's address card. Rank 0 collects them, chooses the schedules, and leaves both with
-a fresh group id; the others take what rank 0 chose. A handful of requests per rank to the store; rank 0 makes
+Every rank leaves its peer descriptor. Rank 0 collects them, chooses the schedules, and leaves both with a
+fresh group id; the others take what rank 0 chose. A handful of requests per rank to the store; rank 0 makes
 `size` more. `meeting` has how they wait.
 """
 
@@ -36,7 +36,7 @@ class Terms:
     """What rank 0 has settled for all."""
 
     group_id: int
-    cards: list[bytes]
+    descriptors: list[bytes]
     plan: Plan
     # The plan is for links that nobody has measured: it holds until the members have.
     assumed: bool = False
@@ -46,19 +46,24 @@ class Terms:
 
     def encode(self) -> bytes:
         """As bytes for the store."""
-        cards = [base64.b85encode(card).decode() for card in self.cards]
-        terms = [self.group_id, cards, self.plan.to_json(), self.assumed, self.conflict]
+        descriptors = [base64.b85encode(descriptor).decode() for descriptor in self.descriptors]
+        terms = [self.group_id, descriptors, self.plan.to_json(), self.assumed, self.conflict]
         return json.dumps(terms).encode()
 
     @classmethod
     def decode(cls, data: bytes) -> Terms:
         """The inverse of `encode`."""
-        group_id, cards, text, *rest = json.loads(data)
-        return cls(group_id, [base64.b85decode(card) for card in cards], Plan.from_json(text), *rest)
+        group_id, descriptors, text, *rest = json.loads(data)
+        return cls(
+            group_id,
+            [base64.b85decode(one) for one in descriptors],
+            Plan.from_json(text),
+            *rest,
+        )
 
 
 def join(node: Node, place: Place, options: Options) -> tuple[Group, Terms]:
-    """Joins this process to the group. Returns when all members have their cards in.
+    """Joins this process to the group. Returns when all members have their descriptors in.
 
     Raises:
       DeadlineExceeded: a member did not turn up within the group's timeout; names it.
@@ -82,7 +87,7 @@ def _meet(node: Node, meeting: Meeting, options: Options) -> tuple[Group, Terms]
             place.name,
             terms.group_id,
             place.rank,
-            terms.cards,
+            terms.descriptors,
             terms.plan.rows(),
             place.timeout.total_seconds(),
             server=options.server,
@@ -96,7 +101,7 @@ def _meet(node: Node, meeting: Meeting, options: Options) -> tuple[Group, Terms]
         meeting.look(at_once=True)  # who is gone may have left why
         raise
     if not dist.is_initialized():
-        _world[:] = map(Process.of_card, terms.cards)
+        _world[:] = map(Process.of_descriptor, terms.descriptors)
     return group, terms
 
 
@@ -144,24 +149,25 @@ def _first(place: Place) -> str:
     return meeting.wait(find, lambda: [0]).decode()
 
 
-def settle(card: bytes, meeting: Meeting, options: Options) -> Terms:
-    """Exchanges cards for terms."""
+def settle(descriptor: bytes, meeting: Meeting, options: Options) -> Terms:
+    """Exchanges descriptors for terms."""
     place = meeting.place
     asked = json.dumps(options.terms())
-    meeting.leave(f"card/{place.rank}", json.dumps([base64.b85encode(card).decode(), asked]))
+    meeting.leave(f"descriptor/{place.rank}", json.dumps([base64.b85encode(descriptor).decode(), asked]))
 
     def missing() -> list[int]:
-        absent = [rank for rank in range(place.size) if not meeting.has(f"card/{rank}")]
+        absent = [rank for rank in range(place.size) if not meeting.has(f"descriptor/{rank}")]
         return absent or [0]
 
     if place.rank != 0:
         terms = Terms.decode(meeting.take("terms", missing))
-        if terms.cards[place.rank] != card:  # of the life before, whose rank 0 cannot be seen from here
+        if terms.descriptors[place.rank] != descriptor:
+            # Of the life before, whose rank 0 cannot be seen from here.
             meeting.wait(lambda: None, lambda: [0])
         return terms
-    told = [json.loads(meeting.take(f"card/{rank}", missing)) for rank in range(place.size)]
-    terms = _choose([base64.b85decode(card) for card, _ in told], place, options)
-    if conflict := _conflict([asked for _, asked in told]):
+    entries = [json.loads(meeting.take(f"descriptor/{rank}", missing)) for rank in range(place.size)]
+    terms = _choose([base64.b85decode(descriptor) for descriptor, _ in entries], place, options)
+    if conflict := _conflict([asked for _, asked in entries]):
         terms = replace(terms, conflict=conflict)
     meeting.leave("terms", terms.encode())
     return terms
@@ -197,11 +203,11 @@ def group_id(name: str, nonce: bytes) -> int:
     return int.from_bytes(hashlib.blake2b(name.encode() + b"/" + nonce, digest_size=8).digest())
 
 
-def one_host(cards: Sequence[bytes]) -> bool:
+def one_host(descriptors: Sequence[bytes]) -> bool:
     """All members share memory: one machine, one network namespace, and none of them refuses."""
-    known = [json.loads(card) for card in cards]
-    places = {(card["boot"], card["network"]) for card in known}
-    return len(places) == 1 and not any(card["wire_only"] for card in known)
+    known = [json.loads(descriptor) for descriptor in descriptors]
+    places = {(descriptor["boot"], descriptor["network"]) for descriptor in known}
+    return len(places) == 1 and not any(descriptor["wire_only"] for descriptor in known)
 
 
 def _conflict(asked: Sequence[str]) -> str:
@@ -224,12 +230,12 @@ def _in_words(name: str, value: Any) -> str:
     return "no 'ltp'" if value is None else f"'ltp' with {value}"
 
 
-def _choose(cards: Sequence[bytes], place: Place, options: Options) -> Terms:
-    links = ONE_HOST if one_host(cards) else NETWORK
-    taken, conflict = _stored(len(cards), place, options)
-    chosen = taken or plan(len(cards), links, options.overrules())
+def _choose(descriptors: Sequence[bytes], place: Place, options: Options) -> Terms:
+    links = ONE_HOST if one_host(descriptors) else NETWORK
+    taken, conflict = _stored(len(descriptors), place, options)
+    chosen = taken or plan(len(descriptors), links, options.overrules())
     assumed = taken is None and links is NETWORK
-    return Terms(group_id(place.name, secrets.token_bytes(16)), list(cards), chosen, assumed, conflict)
+    return Terms(group_id(place.name, secrets.token_bytes(16)), list(descriptors), chosen, assumed, conflict)
 
 
 def _stored(ranks: int, place: Place, options: Options) -> tuple[Plan | None, str]:

@@ -22,29 +22,29 @@ class Display(Protocol):
     def __exit__(self, *_: object) -> None: ...
 
 
-def loss(told: dict[str, Any]) -> str:
+def loss(row: dict[str, Any]) -> str:
     """Training loss in words."""
-    return f"loss {told['loss']:.3f}"
+    return f"loss {row['loss']:.3f}"
 
 
-def accuracy(told: dict[str, Any]) -> str:
+def accuracy(row: dict[str, Any]) -> str:
     """Accuracy in words; nothing where there is none."""
-    return "" if told["accuracy"] is None else f"accuracy {told['accuracy']:.1%}"
+    return "" if row["accuracy"] is None else f"accuracy {row['accuracy']:.1%}"
 
 
-def speed(told: dict[str, Any]) -> str:
+def speed(row: dict[str, Any]) -> str:
     """Samples per second in words."""
-    return f"{told['samples_per_s']:,.0f} samples/s"
+    return f"{row['samples_per_s']:,.0f} samples/s"
 
 
-def traffic(told: dict[str, Any]) -> str:
+def traffic(row: dict[str, Any]) -> str:
     """Bytes per worker in words."""
-    return f"{sent(told) / 1e6:,.1f} MB/worker"
+    return f"{sent(row) / 1e6:,.1f} MB/worker"
 
 
-def waiting(told: dict[str, Any]) -> str:
+def waiting(row: dict[str, Any]) -> str:
     """Time spent waiting on the network in words; nothing where the side does not tell."""
-    return "" if told["waiting_s"] is None else f"waited {told['waiting_s']:.1f} s"
+    return "" if row["waiting_s"] is None else f"waited {row['waiting_s']:.1f} s"
 
 
 COLUMNS = {"loss": loss, "accuracy": accuracy, "speed": speed, "traffic": traffic, "waiting": waiting}
@@ -66,8 +66,8 @@ class Live:
     def show(self, figures: dict[str, Any]) -> None:
         """See `Display`. An accuracy stays until the next one."""
         words = {name: say(figures) for name, say in COLUMNS.items()}
-        news: dict[str, Any] = {name: text for name, text in words.items() if text}
-        self._progress.update(self._rows[figures["side"]], completed=figures["step"], **news)
+        lines: dict[str, Any] = {name: text for name, text in words.items() if text}
+        self._progress.update(self._rows[figures["side"]], completed=figures["step"], **lines)
 
     def __enter__(self) -> Self:
         self._progress.start()

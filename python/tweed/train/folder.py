@@ -138,8 +138,8 @@ class RunFolder:
 
     def cut(self, side: str, step: int) -> None:
         """Drops figures of `side` after `step`: a resumed run tells them anew."""
-        kept = [told for told in self.figures() if told["side"] != side or told["step"] <= step]
-        write_atomic(self.metrics, "".join(json.dumps(told) + "\n" for told in kept))
+        kept = [row for row in self.figures() if row["side"] != side or row["step"] <= step]
+        write_atomic(self.metrics, "".join(json.dumps(row) + "\n" for row in kept))
 
 
 def latest(checkpoints: Path) -> int:

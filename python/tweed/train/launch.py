@@ -57,8 +57,8 @@ def _bed(settings: Settings) -> AbstractContextManager[testbed.Bed | None]:
 
 def _exchanged(folder: RunFolder, label: str) -> int:
     """Bytes that each worker of a side must have sent so far, also for evaluations, by its figures."""
-    told = [figures for figures in folder.figures() if figures["side"] == label]
-    return int(told[-1]["bytes_per_worker"] + told[-1]["aside_bytes_per_worker"]) if told else 0
+    rows = [figures for figures in folder.figures() if figures["side"] == label]
+    return int(rows[-1]["bytes_per_worker"] + rows[-1]["aside_bytes_per_worker"]) if rows else 0
 
 
 def _note_links(bed: testbed.Bed, folder: RunFolder, label: str, bytes_per_worker: int) -> None:
@@ -100,8 +100,8 @@ def _work(rank: int, size: int, settings: Settings, label: str, path: Path) -> N
     metrics.call(path.name)
     folder = RunFolder(path)
 
-    def tell(figures: dict[str, Any]) -> None:
+    def report(figures: dict[str, Any]) -> None:
         folder.append(figures)
         testbed.say(figures)
 
-    Worker(settings, label, folder.checkpoints(label), tell).run()
+    Worker(settings, label, folder.checkpoints(label), report).run()

@@ -64,7 +64,7 @@ class Figures:
     accuracy: float | None = None
 
 
-Tell = Callable[[dict[str, Any]], None]
+Report = Callable[[dict[str, Any]], None]
 
 
 def interval(steps: int) -> int:
@@ -88,8 +88,8 @@ class Worker:
       tell: called on rank 0 with each `Figures`, as a dict.
     """
 
-    def __init__(self, settings: Settings, label: str, folder: Path, tell: Tell) -> None:
-        self._settings, self._label, self._folder, self._tell = settings, label, folder, tell
+    def __init__(self, settings: Settings, label: str, folder: Path, report: Report) -> None:
+        self._settings, self._label, self._folder, self._report_to = settings, label, folder, report
         self._rank, self._size = dist.get_rank(), dist.get_world_size()
         self._shard = self._deal()
         _seed_all(settings.seed)
@@ -100,9 +100,9 @@ class Worker:
             self._side = maker(label, settings)(self.model, self._optimizer)
         self._meter.side = self._side
         _seed_all(settings.seed * self._size + self._rank + 1)
-        self._step = self._told_step = 0
+        self._step = self._reported_step = 0
         self._losses: list[Tensor] = []
-        self._told_s = 0.0
+        self._reported_s = 0.0
 
     def _deal(self) -> Shard:
         settings, server = self._settings, self._settings.server
@@ -145,14 +145,14 @@ class Worker:
         mean_loss = float(torch.stack(self._losses).mean()) if self._losses else 0.0
         loss, waited, over_links = self._sum([mean_loss, spent.waiting_s, spent.link_bytes])
         workers = self._settings.workers
-        batch, recent = self._settings.batch_size * workers, seconds - self._told_s
+        batch, recent = self._settings.batch_size * workers, seconds - self._reported_s
         figures = Figures(
             side=self._label,
             step=self._step,
             samples=self._step * batch,
             seconds=seconds,
             loss=loss / workers,
-            samples_per_s=(self._step - self._told_step) * batch / max(recent, 1e-9),
+            samples_per_s=(self._step - self._reported_step) * batch / max(recent, 1e-9),
             bytes_per_worker=crossed(spent.exchanged),
             aside_bytes_per_worker=crossed(self._meter.exchanged_aside),
             link_bytes_per_worker=None if sent_bytes() is None else round(over_links / self._size),
@@ -161,9 +161,9 @@ class Worker:
             compression=self._side.compression(),
             **scores,
         )
-        self._losses, self._told_s, self._told_step = [], seconds, self._step
+        self._losses, self._reported_s, self._reported_step = [], seconds, self._step
         if self._rank == 0:
-            self._tell(asdict(figures))
+            self._report_to(asdict(figures))
 
     def _delivered(self) -> list[float] | None:
         mine = self._side.delivered()
@@ -198,12 +198,12 @@ class Worker:
         }
 
     def _load_state(self, state: dict[str, Any]) -> None:
-        self._step = self._told_step = state["step"]
+        self._step = self._reported_step = state["step"]
         self.model.load_state_dict(state["model"])
         self._optimizer.load_state_dict(state["optimizer"])
         self._side.load_state_dict(state["side"])
         self._meter.load(state["meter"])
-        self._told_s = self._meter.seconds
+        self._reported_s = self._meter.seconds
         of_python, of_numpy, of_torch = state["random"]
         random.setstate(of_python)
         np.random.set_state(of_numpy)

@@ -76,7 +76,7 @@ class Request:
         return replace(self, given=self.given | {"workers": workers})
 
 
-def begin(request: Request, runs: Path, tell: Callable[[str], None]) -> tuple[Settings, RunFolder]:
+def begin(request: Request, runs: Path, note: Callable[[str], None]) -> tuple[Settings, RunFolder]:
     """Starts or reopens a run, and makes sure that its data is there and its network can be built.
 
     Args:
@@ -92,13 +92,13 @@ def begin(request: Request, runs: Path, tell: Callable[[str], None]) -> tuple[Se
         folder = RunFolder(runs / str(request.name))
         settings = folder.resume(request.given)
         _try_network(settings)
-        get(row(settings.task).data, tell)
+        get(row(settings.task).data, note)
         return settings, folder
     settings = fill(request.given)
     folder = RunFolder(runs / (request.name or free_name(settings, runs)))
     folder.check_free()
-    request, unshaped = _with_network(request, settings, tell)
-    settings = _with_data(request, fill(request.given), tell)
+    request, unshaped = _with_network(request, settings, note)
+    settings = _with_data(request, fill(request.given), note)
     folder.start(settings, request.argv, unshaped)
     return settings, folder
 
@@ -111,7 +111,7 @@ def _try_network(settings: Settings) -> None:
 
 
 def _with_network(
-    request: Request, settings: Settings, tell: Callable[[str], None]
+    request: Request, settings: Settings, note: Callable[[str], None]
 ) -> tuple[Request, str | None]:
     """The request, or one without network if that is allowed and has a reason; then the reason too."""
     try:
@@ -119,7 +119,7 @@ def _with_network(
     except NoTestbed as error:
         if not request.or_unshaped:
             raise
-        tell(f"The network is not shaped: {error}")
+        note(f"The network is not shaped: {error}")
         return replace(request, given=request.given | {"network": None}, or_unshaped=False), str(error)
     return request, None
 
@@ -131,16 +131,16 @@ def fill(given: dict[str, Any]) -> Settings:
     return Settings(**({"steps": task.steps, "batch_size": task.batch_size, "lr": task.lr} | asked))
 
 
-def _with_data(request: Request, settings: Settings, tell: Callable[[str], None]) -> Settings:
+def _with_data(request: Request, settings: Settings, note: Callable[[str], None]) -> Settings:
     """Finds the data, falls back if asked to, and turns epochs into steps."""
     try:
-        get(row(settings.task).data, tell)
+        get(row(settings.task).data, note)
     except DataError:
         if request.fallback is None:
             raise
-        tell(f"{settings.task} is not to be had here: training {request.fallback} instead.")
+        note(f"{settings.task} is not to be had here: training {request.fallback} instead.")
         settings = fill(request.given | {"task": request.fallback})
-        get(row(settings.task).data, tell)
+        get(row(settings.task).data, note)
     if request.epochs is None:
         return settings
     samples = len(load(row(settings.task).data).train)

@@ -19,14 +19,14 @@ def by_side(titles: Mapping[str, str], figures: Side) -> dict[str, Side]:
     Args:
       titles: by label.
     """
-    sides = {title: [told for told in figures if told["side"] == label] for label, title in titles.items()}
+    sides = {title: [row for row in figures if row["side"] == label] for label, title in titles.items()}
     return {title: side for title, side in sides.items() if side}
 
 
-def sent(told: Mapping[str, Any]) -> int:
+def sent(row: Mapping[str, Any]) -> int:
     """Bytes that each worker has sent: measured at its link where there is one, else computed."""
-    measured: int | None = told["link_bytes_per_worker"]
-    return int(told["bytes_per_worker"]) if measured is None else measured
+    measured: int | None = row["link_bytes_per_worker"]
+    return int(row["bytes_per_worker"]) if measured is None else measured
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,19 +44,17 @@ class Reached:
 
 def reached(sides: Mapping[str, Side]) -> Reached | None:
     """The comparison at the same accuracy; None with one side, or before each has been evaluated."""
-    evaluated = {
-        title: [told for told in side if told["accuracy"] is not None] for title, side in sides.items()
-    }
+    evaluated = {title: [row for row in side if row["accuracy"] is not None] for title, side in sides.items()}
     if len(sides) < 2 or not all(evaluated.values()):
         return None
-    accuracy = min(max(told["accuracy"] for told in side) for side in evaluated.values())
+    accuracy = min(max(row["accuracy"] for row in side) for side in evaluated.values())
     ends = {
-        title: next(told["step"] for told in side if told["accuracy"] >= accuracy)
+        title: next(row["step"] for row in side if row["accuracy"] >= accuracy)
         for title, side in evaluated.items()
     }
     return Reached(
         accuracy,
-        {title: [told for told in side if told["step"] <= ends[title]] for title, side in sides.items()},
+        {title: [row for row in side if row["step"] <= ends[title]] for title, side in sides.items()},
     )
 
 
@@ -76,12 +74,12 @@ def _table(sides: Mapping[str, Side], title: str | None) -> Table:
     return table
 
 
-def _cells(told: Mapping[str, Any]) -> list[str]:
+def _cells(row: Mapping[str, Any]) -> list[str]:
     return [
-        "" if told["accuracy"] is None else f"{told['accuracy']:.2%}",
-        "" if told["test_loss"] is None else f"{told['test_loss']:.4f}",
-        f"{told['seconds']:.1f} s",
-        f"{told['samples'] / max(told['seconds'], 1e-9):,.0f}",
-        f"{sent(told) / 1e6:,.1f}",
-        "not told" if told["waiting_s"] is None else f"{told['waiting_s']:.1f} s",
+        "" if row["accuracy"] is None else f"{row['accuracy']:.2%}",
+        "" if row["test_loss"] is None else f"{row['test_loss']:.4f}",
+        f"{row['seconds']:.1f} s",
+        f"{row['samples'] / max(row['seconds'], 1e-9):,.0f}",
+        f"{sent(row) / 1e6:,.1f}",
+        "not known" if row["waiting_s"] is None else f"{row['waiting_s']:.1f} s",
     ]

@@ -75,10 +75,10 @@ def _meet() -> Any:
 
 
 def _train(settings: Settings, label: str, folder: RunFolder, show: Show) -> None:
-    def tell(figures: dict[str, Any]) -> None:
+    def report(figures: dict[str, Any]) -> None:
         folder.append(figures)
         show(figures)
 
     if dist.get_rank() == 0:
         folder.cut(label, latest(folder.checkpoints(label)))
-    Worker(settings, label, folder.checkpoints(label), tell).run()
+    Worker(settings, label, folder.checkpoints(label), report).run()

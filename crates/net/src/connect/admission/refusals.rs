@@ -36,9 +36,9 @@ impl Refusals {
         if tally.last.is_some_and(|last| now.saturating_duration_since(last) < QUIET) {
             return None;
         }
-        let unsaid = tally.count - tally.printed - 1;
+        let unprinted = tally.count - tally.printed - 1;
         (tally.last, tally.printed) = (Some(now), tally.count);
-        let more = if unsaid > 0 { format!(" ({unsaid} more like it before)") } else { String::new() };
+        let more = if unprinted > 0 { format!(" ({unprinted} more like it before)") } else { String::new() };
         Some(format!("tweed: refused a connection from {who}: {refusal}; the run goes on{more}"))
     }
 
