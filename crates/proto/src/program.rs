@@ -1,8 +1,12 @@
 //! A schedule seen by one rank: what leaves it, what arrives, and what each of them waits for.
 
+mod summation_order;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use tweed_schedule::{Collective, Rank, Schedule, Send};
+
+use summation_order::collect_inputs;
 
 /// All sends of one value of one chunk. Peers on this host read it from one place.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -312,40 +316,6 @@ fn waits_for_no_later_step(schedule: &Schedule, send: &Send) -> bool {
     let step = |&other: &u32| schedule.sends()[other as usize].step;
     send.after.iter().all(|other| step(other) <= send.step)
 }
-
-/// The arrivals at `rank`, grouped by chunk and step, with senders in rank order.
-fn collect_inputs(schedule: &Schedule, rank: Rank, part: &Part) -> Vec<Input> {
-    let mut groups: BTreeMap<(u32, u32), Vec<(u32, Rank)>> = BTreeMap::new();
-    for &index in &part.incoming {
-        let send = &schedule.sends()[index as usize];
-        let group = groups.entry((send.step, send.chunk)).or_default();
-        group.push((index, send.src));
-    }
-    let mut versions: BTreeMap<u32, u32> = BTreeMap::new();
-    let mut inputs = Vec::with_capacity(groups.len());
-    for ((_, chunk), mut sends) in groups {
-        sends.sort_unstable_by_key(|&(_, src)| src);
-        let version = versions.entry(chunk).or_default();
-        *version += 1;
-        let held = *version > 1 || schedule.origin(chunk).contains(rank);
-        let reduce = schedule.sends()[sends[0].0 as usize].reduce;
-        inputs.push(Input {
-            chunk,
-            version: *version,
-            reduce,
-            own: reduce && held,
-            complete: reduce && part.complete.contains(&(chunk, *version)),
-            sends,
-            previous: None,
-            next: None,
-            feeds: Vec::new(),
-            overwrites: Vec::new(),
-            awaited_by: Vec::new(),
-        });
-    }
-    inputs
-}
-
 /// Every sum is formed from what the ranks contribute, and from nothing that was summed before.
 pub fn sums_directly(schedule: &Schedule) -> bool {
     schedule.sends().iter().filter(|s| s.reduce).count() == find_alone(schedule).len()

@@ -25,7 +25,7 @@ mod cost;
 mod cycle;
 mod digest;
 mod error;
-mod order;
+mod link_order;
 mod record;
 mod rotate;
 mod topology;

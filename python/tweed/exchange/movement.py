@@ -16,7 +16,7 @@ from tweed.exchange.cadence_driver import CadenceDriver
 from tweed.exchange.checkpoint import filled, plain
 from tweed.exchange.communicator import Communicator
 from tweed.exchange.finite import all_reduce_flags
-from tweed.exchange.models import BetweenSteps, TensorAverage
+from tweed.exchange.model_averaging import BetweenSteps, TensorAverage
 
 
 class MovementExchange(BetweenSteps):

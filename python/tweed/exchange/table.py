@@ -26,7 +26,7 @@ from tweed.exchange.gradients import (
     local_buckets,
     shared_buckets,
 )
-from tweed.exchange.models import ModelExchange, TensorAverage
+from tweed.exchange.model_averaging import ModelExchange, TensorAverage
 from tweed.exchange.movement import MovementExchange
 from tweed.exchange.ordered import OrderedGradients
 from tweed.strategy import Strategy

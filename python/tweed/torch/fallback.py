@@ -14,7 +14,6 @@ import torch.distributed as dist
 from torch import Tensor
 
 from tweed.errors import UsageError
-from tweed.torch import exchange
 from tweed.torch.call import Call
 from tweed.torch.engine import ANY_RANK, Operation
 from tweed.torch.flight import Work

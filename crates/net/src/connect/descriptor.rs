@@ -43,17 +43,6 @@ pub(crate) struct PeerDescriptor {
 }
 
 impl PeerDescriptor {
-    /// Both may share memory: same boot, same network namespace, and both willing.
-    pub(crate) fn shares_memory_with(&self, other: &PeerDescriptor) -> bool {
-        let willing = !self.wire_only && !other.wire_only;
-        willing && !self.network_differs(other)
-    }
-
-    /// They run on different machines, or in different network namespaces.
-    pub(crate) fn network_differs(&self, other: &PeerDescriptor) -> bool {
-        self.boot != other.boot || self.network != other.network
-    }
-
     /// Which of two that share no memory dials; `None` if neither can be dialled.
     pub(crate) fn dials(&self, other: &PeerDescriptor) -> Option<bool> {
         match (self.tcp, other.tcp) {
@@ -121,17 +110,6 @@ pub(crate) fn random_hex() -> std::io::Result<String> {
         return Err(std::io::Error::last_os_error());
     }
     Ok(hex(&bytes))
-}
-
-/// The kernel's name for this boot.
-pub(crate) fn boot_id() -> String {
-    std::fs::read_to_string("/proc/sys/kernel/random/boot_id")
-        .map_or_else(|_| String::new(), |s| s.trim().to_owned())
-}
-
-/// The kernel's name for this process's network namespace.
-pub(crate) fn network_id() -> String {
-    std::fs::read_link("/proc/self/ns/net").map_or_else(|_| String::new(), |p| p.display().to_string())
 }
 
 /// This machine's name.

@@ -44,4 +44,5 @@ pub(crate) mod local_handshake;
 mod meeting;
 pub(crate) mod options;
 mod proof;
+mod same_host;
 mod tcp_handshake;

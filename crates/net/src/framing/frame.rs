@@ -4,6 +4,9 @@ use std::io::{Read, Write};
 
 use super::Refusal;
 
+/// No honest greeting, and no step of a handshake, is longer: so much memory a stranger can have taken.
+pub(crate) const MAX_GREETING: usize = 4096;
+
 /// What a frame holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {

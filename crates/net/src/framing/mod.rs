@@ -12,10 +12,8 @@ pub(crate) mod frame;
 pub(crate) mod preamble;
 mod refusal;
 
+pub(crate) use frame::MAX_GREETING;
 pub(crate) use refusal::Refusal;
 
 /// Changes whenever two versions could not talk to each other.
 pub(crate) const PROTOCOL: u32 = 4;
-
-/// No honest greeting is longer.
-pub(crate) const MAX_GREETING: usize = 4096;

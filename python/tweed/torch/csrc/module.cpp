@@ -4,7 +4,7 @@
 
 #include "backend.cpp"
 #include "call.cpp"
-#include "exchange.cpp"
+#include "point_to_point.cpp"
 #include "group.cpp"
 #include "work.cpp"
 

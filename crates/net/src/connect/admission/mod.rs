@@ -14,7 +14,7 @@ mod refusals;
 use std::net::IpAddr;
 use std::path::PathBuf;
 
-use crate::connect::descriptor::network_id;
+use crate::connect::same_host::network_id;
 use crate::secure::{Identity, Secret};
 use tweed_proto::engine::EngineError;
 

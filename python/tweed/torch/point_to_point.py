@@ -1,4 +1,4 @@
-"""What is not a single collective, for the Python process group. The twin of csrc/exchange.cpp."""
+"""What is not a single collective, for the Python process group. The twin of csrc/point_to_point.cpp."""
 
 from __future__ import annotations
 
