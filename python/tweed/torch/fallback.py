@@ -29,7 +29,7 @@ class PythonGroup(NamedGroup):
     def allreduce(self, tensors: Tensors, opts: Any) -> dist.Work:
         tensor = _only(tensors)
         if tensor.is_sparse:
-            return exchange.sparse_sum(self, tensor, opts.reduceOp)
+            return point_to_point.sparse_sum(self, tensor, opts.reduceOp)
         call = Call(Operation.ALL_REDUCE).describe(tensor).reduce(opts.reduceOp, tensor).update(tensor)
         return self._launch(call, opts)
 
@@ -124,7 +124,7 @@ class PythonGroup(NamedGroup):
         return self._launch(Call(Operation.BARRIER), opts)
 
     def monitored_barrier(self, timeout: timedelta | None = None, wait_all_ranks: bool = False) -> None:
-        exchange.monitored_barrier(self, self._timeout if timeout is None else timeout, wait_all_ranks)
+        point_to_point.monitored_barrier(self, self._timeout if timeout is None else timeout, wait_all_ranks)
 
     # Point to point.
 
