@@ -14,6 +14,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from tweed.errors import UsageError
+from tweed.torch import point_to_point
 from tweed.torch.call import Call
 from tweed.torch.engine import ANY_RANK, Operation
 from tweed.torch.flight import Work
