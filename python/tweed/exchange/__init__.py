@@ -11,7 +11,7 @@ communicator        the process group: start, wait, count; `engine` is what the 
 finite              flags before anything is compressed: who contributes, and is it finite
 gradients           reducers of gradients: summed on the way, compressed, or as the autotuner chooses
 ordered             reducer of single messages in the order of their length, over `p2p`
-model_averaging     exchange after steps, of models as they are; `movement`: of how far they moved, by a memory
+model_averaging     exchange after steps: of models as they are; `movement`: of movements, by a memory
 transfers           one buffer through a memory, a codec and the network, as a coroutine
 compressed_buffers  all buffers at once over a group, and what is kept of them; `checkpoint` stores it
 losses              what the transport lost: residuals, and a record
