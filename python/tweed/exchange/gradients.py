@@ -58,7 +58,7 @@ class GradientReducer:
     def finish(self) -> list[Sequence[bool]]:
         """Waits until views are averages. Returns per bucket and view whether any rank contributed; a bucket
         for which this rank had all gradients may be left empty."""
-        raise NotImplementedError
+        raise NotImplementedError  # each subclass has its own
 
     def check_finite(self) -> None:
         """See `Exchange`. Nothing, where nothing is kept from one exchange to the next."""

@@ -8,7 +8,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tweed.cadence import Ready
 from tweed.errors import UsageError
 from tweed.exchange.bucket import assign, item
 from tweed.exchange.cadence_driver import CadenceDriver
@@ -40,8 +39,6 @@ class BetweenSteps:
 
     def after_step(self, norm: float | None) -> None:
         """See `Exchange`."""
-        if self._cadence.needs_norm:
-            self._cadence.handle(Ready(self.pending_norm()))
         self._differ = True
         self._maybe_exchange()
 
@@ -69,14 +66,10 @@ class BetweenSteps:
 
     def exchange(self) -> None:
         """Exchanges now."""
-        raise NotImplementedError
+        raise NotImplementedError  # each subclass has its own
 
     def unite(self) -> None:
         """Makes models equal on all ranks that still differ after `exchange`."""
-
-    def pending_norm(self) -> float:
-        """Length of what this rank would send in `exchange`."""
-        raise NotImplementedError
 
 
 class TensorAverage:

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tweed.cadence import Outer
+from tweed.cadence import Outer, Ready
 from tweed.compress import Memory, Update
 from tweed.exchange.autotuner import make_buffers
 from tweed.exchange.bucket import Bucket, assign, item, room
@@ -63,9 +63,11 @@ class MovementExchange(BetweenSteps):
             for param, view in zip(group, reference.views, strict=True):
                 view.copy_(param)
 
-    def pending_norm(self) -> float:
-        """See `BetweenSteps`."""
-        return self._values.pending_norm(self._measure())
+    def after_step(self, norm: float | None) -> None:
+        """See `Exchange`. A cadence that goes by the length of what there is to send learns it first."""
+        if self._cadence.needs_norm:
+            self._cadence.handle(Ready(self._values.pending_norm(self._measure())))
+        super().after_step(norm)
 
     def exchange(self) -> None:
         """Exchanges, and puts parameters where the memory says. Waits for it.
