@@ -7,6 +7,7 @@ import os
 import signal
 import socket
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -103,16 +104,15 @@ def test_tweed_top_and_prometheus_look_at_a_run_from_outside(
     monkeypatch.setenv("TWEED_PROMETHEUS", str(port))
     with Ranks(trains, 2, backend="tweed") as ranks:
         begun(ranks)
-        text = until_both_are_told(capsys)
+        text = until_both_answer(capsys, lambda text: "not heard of" not in text and "steps/s" in text)
         assert text.startswith("a test's run: 2 ranks, up ")
         assert "steps/s" in text
         assert "holds up the others" in text
         assert "from/to" in text
         assert " ms" in text
-        assert top("--json", "--once") == 0
-        told = json.loads(capsys.readouterr().out)
-        assert [row["rank"] for row in told["rows"]] == [0, 1]
-        assert told["rows"][0]["links"][-1]["kind"] == "tcp"
+        rows = json.loads(until_both_answer(capsys, lambda text: len(json.loads(text)["rows"]) == 2, "--json"))["rows"]
+        assert [row["rank"] for row in rows] == [0, 1]
+        assert rows[0]["links"][-1]["kind"] == "tcp"
         found = scrape(port)
         assert found["tweed_link_bytes_total"] > 0
         assert found["tweed_training_steps_total"] > 0
@@ -126,11 +126,13 @@ def test_tweed_top_and_prometheus_look_at_a_run_from_outside(
     assert not left.exists()
 
 
-def until_both_are_told(capsys: pytest.CaptureFixture[str]) -> str:
-    """What `tweed top --once` prints when no rank is missing any more."""
+def until_both_answer(
+    capsys: pytest.CaptureFixture[str], complete: Callable[[str], bool], *options: str
+) -> str:
+    """What `tweed top --once` prints as soon as no rank is missing: a loaded machine may answer too late."""
     while True:
-        code, text = top("--once"), capsys.readouterr().out
-        if code == 0 and "not heard of" not in text and "steps/s" in text:
+        code, text = top("--once", *options), capsys.readouterr().out
+        if code == 0 and complete(text):
             return text
 
 
