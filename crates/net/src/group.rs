@@ -139,6 +139,12 @@ impl Group {
         self.driver.engine.lock().keep_whole(self.members.number, address as u64, bytes as u64);
     }
 
+    /// All-to-alls from and to that memory carry contributions, which may lose parts; of 0 bytes: no more. All ranks name
+    /// theirs alike.
+    pub fn may_lose(&self, address: usize, bytes: usize) {
+        self.driver.engine.lock().may_lose(self.members.number, address as u64, bytes as u64);
+    }
+
     /// How operations were delivered that have ended since the last call, oldest first. Only a few thousand are kept.
     pub fn take_deliveries(&self) -> Vec<Delivery> {
         self.driver.engine.lock().take_deliveries(self.members.number)

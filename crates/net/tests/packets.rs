@@ -189,3 +189,73 @@ fn a_server_that_is_started_again_serves_a_new_group() {
         assert_eq!((first, value), (Ok(()), 3.0));
     }
 }
+
+/// Every rank's own part for every other.
+fn all_to_all(n: u32) -> PlanRow {
+    let pairs = (0..n).flat_map(|a| (0..n).filter(move |&b| b != a).map(move |b| (a, b)));
+    row(Collective::AllToAll, n, n * n, pairs.map(|(a, b)| Send::new(0, a, b, a * n + b, false)).collect())
+}
+
+/// As it ended at one rank: what it sent to each, what came from each, what it was told of either. Loopback loses
+/// nothing by itself: `tests/torch/test_lossy.py` has the same over a network that does.
+struct Told {
+    sent: Vec<Vec<u8>>,
+    came: Vec<Vec<u8>>,
+    lost: Vec<(usize, usize)>,
+    missing: Vec<(usize, usize)>,
+    contributed: u64,
+}
+
+#[test]
+fn what_an_all_to_all_of_contributions_loses_both_ends_know() {
+    const BYTES: usize = 400_000;
+    let hasty = Ltp { fraction: 0.01, slack: Duration::ZERO, ..ltp() };
+    for named in [true, false] {
+        let config = GroupConfig { ltp: Some(hasty.clone()), server: None };
+        let told = run_with(3, true, vec![all_to_all(3)], config, |group, rank| {
+            let sent: Vec<Vec<u8>> = (0..3)
+                .map(|to| (0..BYTES).map(|i| (1 + i % 97 + to * 50 + rank as usize) as u8).collect())
+                .collect();
+            let mut came = vec![vec![7u8; BYTES]; 3];
+            let segment = |part: &Vec<u8>| Segment { data: part.as_ptr().into(), bytes: BYTES as u64 };
+            for part in sent.iter().chain(&came).filter(|_| named) {
+                group.may_lose(part.as_ptr() as usize, BYTES);
+            }
+            let outputs =
+                came.iter_mut().map(|p| Segment { data: p.as_mut_ptr().into(), bytes: BYTES as u64 });
+            let operation = Operation::Collective { what: Collective::AllToAll, root: 0 };
+            let request =
+                request(operation, sent.iter().map(segment).collect(), outputs.collect(), ReduceOp::Sum);
+            complete(group, Request { dtype: DType::U8, ..request }).expect("all is exchanged");
+            let place = |at: usize, parts: &[Vec<u8>]| {
+                let of =
+                    parts.iter().position(|p| (0..BYTES).contains(&at.wrapping_sub(p.as_ptr() as usize)));
+                of.map(|of| of * BYTES + at - parts[of].as_ptr() as usize)
+                    .expect("it is told of named memory")
+            };
+            let mut told = Told { sent, came, lost: Vec::new(), missing: Vec::new(), contributed: 0 };
+            for delivery in group.take_deliveries() {
+                told.contributed += delivery.sent.bytes;
+                told.lost.extend(delivery.lost.iter().map(|(at, v)| (place(*at, &told.sent), v.len())));
+                told.missing
+                    .extend(delivery.missing.iter().map(|&(at, n)| (place(at, &told.came), n as usize)));
+            }
+            told
+        });
+        let between = |ranges: &[(usize, usize)], other: usize| -> Vec<(usize, usize)> {
+            let mut found: Vec<_> = ranges.iter().filter(|r| r.0 / BYTES == other).copied().collect();
+            found.iter_mut().for_each(|r| r.0 %= BYTES);
+            found.sort_unstable();
+            found
+        };
+        assert!(told.iter().all(|t| t.contributed == if named { 2 * BYTES as u64 } else { 0 }));
+        for (src, dst) in (0..3).flat_map(|a| (0..3).map(move |b| (a, b))) {
+            let missing = between(&told[dst].missing, src);
+            assert_eq!(missing, between(&told[src].lost, dst), "from {src} to {dst}");
+            assert!(named || missing.is_empty());
+            let mut expected = told[src].sent[dst].clone();
+            missing.iter().for_each(|&(at, bytes)| expected[at..at + bytes].fill(0));
+            assert!(told[dst].came[src] == expected, "from {src} to {dst}");
+        }
+    }
+}

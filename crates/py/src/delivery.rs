@@ -64,6 +64,11 @@ impl PyLosses {
         self.with(py, |group| group.keep_whole(address, bytes))
     }
 
+    /// All-to-alls from and to that memory carry contributions, which may lose parts; of 0 bytes: no more.
+    fn may_lose(&self, py: Python<'_>, address: usize, bytes: usize) -> PyResult<()> {
+        self.with(py, |group| group.may_lose(address, bytes))
+    }
+
     /// How operations were delivered that have ended since the last call, oldest first; some thousands are kept.
     fn take_deliveries(&self, py: Python<'_>) -> PyResult<Vec<PyDelivery>> {
         let taken = self.with(py, Group::take_deliveries)?;
@@ -101,6 +106,12 @@ impl PyDelivery {
     #[getter]
     fn by_rank(&self) -> std::collections::BTreeMap<u32, (u64, u64)> {
         self.inner.by_rank.iter().map(|(&rank, share)| (rank, (share.bytes, share.lost))).collect()
+    }
+
+    /// What of others' contributions did not arrive, in an all-to-all of them: address, and bytes, which are zero.
+    #[getter]
+    fn missing(&self) -> Vec<(usize, u64)> {
+        self.inner.missing.clone()
     }
 
     /// What of this rank's contributions did not arrive: address, and values as they were sent.

@@ -22,6 +22,8 @@ pub struct Delivery {
     pub by_rank: BTreeMap<Rank, Share>,
     /// What of this rank's contributions was lost: address, and values as they were sent. Empty unless asked for.
     pub lost: Vec<(usize, Vec<u8>)>,
+    /// What of others' contributions did not arrive, in an all-to-all of them: address, and bytes, which are zero.
+    pub missing: Vec<(usize, u64)>,
 }
 
 /// A number of bytes, and how many of them were lost.

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use tweed_schedule::Rank;
+use tweed_schedule::{Collective, Rank};
 
 use super::delivery::{Deliveries, Delivery};
 use super::error::EngineError;
@@ -13,6 +13,7 @@ use super::members::{Members, SELF};
 use super::message::{Kind, Message};
 use super::metrics::Punctuality;
 use super::p2p::Numbers;
+use super::request::{Operation, Request, Segment};
 use super::{ActiveOp, Draft, Engine, Key, Start};
 use crate::late::History;
 
@@ -30,6 +31,8 @@ pub(super) struct GroupState {
     pub(super) deliveries: Deliveries,
     /// Memory of which no contribution may lose a part: length by address.
     pub(super) whole: BTreeMap<u64, u64>,
+    /// Memory from and to which an all-to-all carries contributions: length by address.
+    packets: BTreeMap<u64, u64>,
     /// How many operations of each signature have ended in this epoch of the packets.
     pub(super) of_a_kind: BTreeMap<u32, u32>,
     /// The operation that ended last.
@@ -54,12 +57,24 @@ impl GroupState {
             notes: BTreeMap::new(),
             deliveries: Deliveries::default(),
             whole: BTreeMap::new(),
+            packets: BTreeMap::new(),
             of_a_kind: BTreeMap::new(),
             last_end: None,
             left: BTreeSet::new(),
             verdict: None,
             broken: None,
         }
+    }
+
+    /// An all-to-all all of whose memory was named by [`Engine::may_lose`].
+    fn carries_contributions(&self, request: &Request) -> bool {
+        let named = |s: &Segment| {
+            let before = self.packets.range(..=s.data.0).next_back();
+            s.bytes == 0 || before.is_some_and(|(&at, &length)| s.data.0 + s.bytes <= at + length)
+        };
+        let all_to_all =
+            matches!(request.operation, Operation::Collective { what: Collective::AllToAll, .. });
+        all_to_all && request.inputs.iter().chain(&request.outputs).all(named)
     }
 }
 
@@ -100,6 +115,16 @@ impl<H: Host> Engine<H> {
         match bytes {
             0 => group.whole.remove(&address),
             _ => group.whole.insert(address, bytes),
+        };
+    }
+
+    /// An all-to-all from and to such memory alone carries contributions: it may lose parts of them, and says which. All
+    /// ranks name theirs alike. Of 0 bytes: it is ordinary memory again.
+    pub fn may_lose(&mut self, group: u32, address: u64, bytes: u64) {
+        let Some(group) = self.groups.get_mut(&group) else { return };
+        match bytes {
+            0 => group.packets.remove(&address),
+            _ => group.packets.insert(address, bytes),
         };
     }
 
@@ -170,8 +195,10 @@ impl<H: Host> Engine<H> {
 
     fn begin(&mut self, draft: Draft<H::Call>, key: Key) {
         self.next_run += 1;
-        let start =
-            Start { key, run: self.next_run, late: self.watch(&draft), recorded: self.settings.records };
+        let contributes =
+            self.groups.get(&key.group).is_some_and(|g| g.carries_contributions(&draft.request));
+        let (run, recorded) = (self.next_run, self.settings.records);
+        let start = Start { key, run, late: self.watch(&draft), recorded, contributes };
         let mut active = match ActiveOp::start(draft, start, &mut self.leases, &mut self.host) {
             Ok(active) => active,
             Err(draft) => return self.refuse_for_room(*draft, key),

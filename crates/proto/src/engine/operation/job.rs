@@ -58,6 +58,7 @@ pub struct Job {
     /// Values that came over wires and are used up with it.
     landed: Vec<u64>,
     shares: Vec<(Rank, Share)>,
+    missing: Vec<(usize, u64)>,
 }
 
 /// Why there is no job.
@@ -89,6 +90,7 @@ impl<C> ActiveOp<C> {
             claims: Vec::new(),
             landed: Vec::new(),
             shares: Vec::new(),
+            missing: Vec::new(),
         }
     }
 
@@ -134,6 +136,9 @@ impl<C> ActiveOp<C> {
             }
             if self.is_lossy(send, src) {
                 job.shares.push((self.group_rank(src), Share::new(bytes, missing)));
+                let place =
+                    |r: &Range<u32>| (result.plus(u64::from(r.start)).0 as usize, u64::from(r.end - r.start));
+                job.missing.extend(missing.iter().filter(|_| self.contributes).map(place));
             }
             if !(self.is_server(src) && program.is_alone(send)) {
                 job.sources.push(Source { at, missing: missing.to_vec() });
@@ -175,6 +180,7 @@ impl<C> ActiveOp<C> {
     pub(in crate::engine) fn finish(&mut self, job: Job, landed: &mut Landed, host: &mut impl Host) {
         job.landed.into_iter().for_each(|number| landed.forget(number, host));
         job.shares.into_iter().for_each(|(rank, share)| self.delivery.note_received(rank, share));
+        self.delivery.missing.extend(job.missing);
         self.executor.finished(&job.action);
     }
 }

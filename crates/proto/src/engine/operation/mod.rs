@@ -93,6 +93,8 @@ pub(super) struct ActiveOp<C> {
     pub(super) dispute: Dispute,
     /// All others had sent something of it before this rank came to it.
     pub(super) came_last: bool,
+    /// It is an all-to-all of contributions.
+    contributes: bool,
     /// How its contributions were delivered.
     pub(super) delivery: Delivery,
     /// Under which lease peers touch its memory, and under which ones it touches theirs.
@@ -114,6 +116,8 @@ pub(super) struct Start {
     pub(super) late: Lateness,
     /// Its run is recorded.
     pub(super) recorded: bool,
+    /// It is an all-to-all of contributions.
+    pub(super) contributes: bool,
 }
 
 impl<C> ActiveOp<C> {
@@ -124,7 +128,7 @@ impl<C> ActiveOp<C> {
         leases: &mut Leases<Ended<C>>,
         host: &mut H,
     ) -> Result<ActiveOp<C>, Box<Draft<C>>> {
-        let Start { key, run, late, recorded } = start;
+        let Start { key, run, late, recorded, contributes } = start;
         let (schedule, program) = draft.plan.take().expect("the peer is known when an operation starts");
         let places = draft.request.places(&schedule, program.rank);
         let pair =
@@ -157,6 +161,7 @@ impl<C> ActiveOp<C> {
             late,
             dispute: Dispute::default(),
             came_last: false,
+            contributes,
             delivery: Delivery { operation: key.op, ..Delivery::default() },
             lease,
             leases: BTreeMap::new(),

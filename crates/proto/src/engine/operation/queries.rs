@@ -23,13 +23,14 @@ impl<C> ActiveOp<C> {
         Message { send, slice, signature, ..Message::new(kind, self.key.group, self.key.op) }
     }
 
-    /// Send number `send`, to or from `other`, may lose parts: it carries what its sender contributes to a sum, and
-    /// nothing else.
+    /// Send number `send`, to or from `other`, may lose parts: it carries what its sender contributes to a sum, or to one
+    /// that its receiver forms, and nothing else.
     pub(in crate::engine) fn is_lossy(&self, send: u32, other: Rank) -> bool {
         let far = self.executor.layout().reach[other as usize] == Reach::Wire;
         let lossy = far && self.group.config.ltp.as_ref().is_some_and(|ltp| !ltp.lossless);
         let sum = matches!(self.request.reduce_op, ReduceOp::Sum | ReduceOp::Avg);
-        lossy && sum && self.request.dtype.is_float() && self.executor.program().is_alone(send)
+        let summed = sum && self.request.dtype.is_float() && self.executor.program().is_alone(send);
+        lossy && (summed || self.contributes)
     }
 
     /// An average counts for each number only those whose contribution to it has come.
