@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tweed.aggregate import Mean
+from tweed.aggregate import Mean, TrimmedMean
 from tweed.cadence import (
     EventTriggered,
     EveryStep,
@@ -24,6 +24,7 @@ from tweed.compress import (
     ErrorFeedback,
     ErrorReset,
     Half,
+    LazyAggregation,
     LowRank,
     Quantise,
     RandomBlocks,
@@ -196,13 +197,21 @@ def test_a_compressor_that_needs_a_memory_may_not(method: Codec) -> None:
     assert Strategy(compress=Direct(method)).memory == Direct(method)
 
 
-@pytest.mark.parametrize("other", [{"collective": Server(0)}, {"transport": "ltp"}], ids=repr)
-def test_what_is_compressed_takes_no_path_that_changes_sums(other: dict[str, Any]) -> None:
-    with pytest.raises(StrategyError, match="no such sum") as refused:
-        Strategy(compress=ErrorFeedback(Quantise(8, nearest=True)), **other)
-    assert "ErrorFeedback" in str(refused.value) and ("Server" in str(refused.value)) != (
-        "Ltp" in str(refused.value)
-    )
+@pytest.mark.parametrize(
+    ("parts", "words"),
+    [
+        ({"compress": ErrorFeedback(LowRank(2))}, "factors of LowRank"),
+        ({"compress": LazyAggregation(TopK(0.1))}, "differences from what was sent before"),
+        ({"cadence": Intermittent(probability=0.5), "compress": Half()}, "a silent rank counts"),
+    ],
+    ids=repr,
+)
+def test_an_aggregate_that_sees_each_contribution_needs_contributions(
+    parts: dict[str, Any], words: str
+) -> None:
+    with pytest.raises(StrategyError, match=words) as refused:
+        Strategy(aggregate=TrimmedMean(0.2), **parts)
+    assert "TrimmedMean(share=0.2)" in str(refused.value)
 
 
 def test_short_names_of_compression() -> None:
@@ -217,10 +226,6 @@ def test_short_names_of_compression() -> None:
 MISFITS: list[tuple[dict[str, Any], str]] = [
     ({"compress": ErrorReset(TopK(0.1), TopK(0.1))}, 'exchange="gradient": .* a gradient moves none'),
     ({"exchange": "model", "compress": Half()}, 'exchange="model": a model that is compressed'),
-    (
-        {"exchange": "difference", "cadence": LocalSteps(8, outer=Nesterov()), "transport": "ltp"},
-        r"cadence=LocalSteps\(.* does not go with Ltp\(",
-    ),
     ({"compress": TopK}, "compress=.* take one from tweed.compress"),
     ({"compress": 7}, "compress=7 is no part"),
 ]

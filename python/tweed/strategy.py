@@ -14,7 +14,17 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from tweed.aggregate import Aggregate, Mean
 from tweed.cadence import Cadence, EveryStep, Ordered
-from tweed.compress import Auto, Codec, Direct, ErrorFeedback, MeasuresNorm, Memory, Spec
+from tweed.compress import (
+    Auto,
+    Codec,
+    Direct,
+    ErrorFeedback,
+    LazyAggregation,
+    MeasuresNorm,
+    Memory,
+    Rounds,
+    Spec,
+)
 from tweed.errors import StrategyError, UsageError
 from tweed.transport import Transport
 from tweed.transport import named as named_transport
@@ -80,6 +90,8 @@ class Strategy:
         else:
             self._check_silence()
         self._check_outer()
+        if self.aggregate.in_network is None:
+            self._check_aggregate()
 
     def _check_cadence(self) -> None:
         if self.exchange not in self.cadence.exchanges:
@@ -90,10 +102,10 @@ class Strategy:
             )
 
     def _check_ordered(self) -> None:
-        if self.collective is None or self.transport is not None or self.compress is not None:
+        if self.collective is None or self.compress is not None:
             raise StrategyError(
                 f"cadence={self.cadence!r} needs a server that hears ranks one by one, and sends gradients "
-                "as they are: give collective=Server(0), and neither compress nor transport"
+                "as they are: give collective=Server(0), and no compress"
             )
 
     def _check_silence(self) -> None:
@@ -118,11 +130,23 @@ class Strategy:
                 "the one model that all ranks stand at, and with this memory they stand apart. Take Direct "
                 "or ErrorFeedback, or no outer optimiser"
             )
-        if outer is not None and (self.may_lose or self.collective is not None):
-            other = self.collective if self.transport is None else self.transport
+
+    def _check_aggregate(self) -> None:
+        """Of contributions that are each seen alone, what cannot be one."""
+        if self.cadence.may_be_silent:
             raise StrategyError(
-                f"cadence={self.cadence!r} does not go with {other!r}: {outer!r} needs the exact average of "
-                "all ranks' movements. Leave one of the two out"
+                f"cadence={self.cadence!r} does not go with aggregate={self.aggregate!r}: a silent rank "
+                "counts as zero, or with what it sent before, which makes a mean right and nothing else. "
+                "Take another cadence, or Mean()"
+            )
+        memory = self.memory
+        differences = isinstance(memory, LazyAggregation)
+        rounds = [part for part in memory.parts.values() if isinstance(part, Rounds)] if memory else []
+        if differences or rounds:
+            what = "differences from what was sent before" if differences else f"factors of {rounds[0]!r}"
+            raise StrategyError(
+                f"compress={memory!r} does not go with aggregate={self.aggregate!r}: ranks send {what}, of "
+                "which only a mean is the mean of what they stand for. Take another compressor, or Mean()"
             )
 
     @property
@@ -130,6 +154,11 @@ class Strategy:
         """What `compress` is, as a memory; None if values go as they are."""
         assert not isinstance(self.compress, Codec | str)  # made a memory when the strategy was built
         return self.compress
+
+    @property
+    def is_plain_sum(self) -> bool:
+        """Contributions are added up as they are, and the sum is what everybody applies."""
+        return self.compress is None and self.cadence.outer is None and self.aggregate.in_network == "mean"
 
     def _check_compress(self) -> None:
         if self.compress == "auto":
@@ -143,12 +172,6 @@ class Strategy:
             raise StrategyError(
                 f'compress={self.compress!r} does not go with exchange="{self.exchange}": '
                 f"{self.compress.reason}. Exchange {fits}, or compress nothing"
-            )
-        if self.may_lose or self.collective is not None:
-            other = self.collective if self.transport is None else self.transport
-            raise StrategyError(
-                f"compress={self.compress!r} does not go with {other!r}, which handles sums of plain values "
-                "on their way, and what is compressed is no such sum. Leave one of the two out"
             )
 
     def _check_collective(self) -> None:

@@ -11,9 +11,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tweed.aggregate import Aggregate, Arrival, Mean, Reason, Verdict
+from tweed.aggregate import Aggregate, Arrival, Mean, Reason, TrimmedMean, Verdict
 
-TABLE: list[Aggregate[Any]] = [Mean()]
+TABLE: list[Aggregate[Any]] = [Mean(), TrimmedMean(), TrimmedMean(0.0), TrimmedMean(0.49)]
 
 every_aggregate = pytest.mark.parametrize("aggregate", TABLE, ids=repr)
 numbers = st.floats(-1e3, 1e3, width=32)
@@ -72,9 +72,9 @@ def test_equal_contributions_come_to_just_that(aggregate: Aggregate[Any], rows: 
 @every_aggregate
 @given(rows=batches)
 def test_the_network_can_form_it_if_it_says_so(aggregate: Aggregate[Any], rows: list[list[float]]) -> None:
-    factor = aggregate.factor(len(rows))
-    on_the_way = sum(np.array(row, dtype=np.float64) * factor for row in rows)
-    assert aggregate.in_network == "sum"
+    if aggregate.in_network is None:
+        return
+    on_the_way = sum(np.array(row, dtype=np.float64) / len(rows) for row in rows)
     np.testing.assert_allclose(batch(aggregate, arrivals(rows))[0], on_the_way, rtol=1e-9, atol=1e-9)
 
 

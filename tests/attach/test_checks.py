@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import pytest
 import torch
@@ -14,7 +13,6 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.checkpoint import checkpoint
 
 import tweed
-from tweed.aggregate import Mean
 from tweed.attach import checks
 from tweed.errors import ShapeMismatch, StrategyError, UsageError
 from tweed.recipes import every_step
@@ -105,17 +103,8 @@ def test_a_disagreement_names_each_ranks_value(by_rank: list[list[str]], words: 
         checks.check_agreement(by_rank)
 
 
-@dataclass(frozen=True)
-class Picky(Mean):
-    """An aggregate that must see each contribution."""
-
-    in_network: ClassVar[Any] = None
-
-
 def refuse_in_a_group(rank: int, size: int) -> None:
     model = nn.Linear(2, 2)
-    with pytest.raises(StrategyError, match=r"aggregate=Picky\(\) must see each contribution"):
-        tweed.attach(model, sgd(model), Strategy(aggregate=Picky()))
     with pytest.raises(UsageError, match="DistributedDataParallel"):
         tweed.attach(DistributedDataParallel(model), sgd(model))
     others = dist.new_group([1])

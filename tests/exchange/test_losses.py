@@ -25,6 +25,7 @@ class Report:
     lost_bytes: int = 0
     by_rank: dict[int, tuple[int, int]] = field(default_factory=dict)
     lost: list[tuple[int, bytes]] = field(default_factory=list)
+    missing: list[tuple[int, int]] = field(default_factory=list)
 
 
 @dataclass
@@ -36,6 +37,9 @@ class Network:
 
     def keep_whole(self, address: int, bytes: int) -> None:
         self.whole.append((address, bytes))
+
+    def may_lose(self, address: int, bytes: int) -> None:
+        pass
 
     def take_deliveries(self) -> list[Report]:
         taken, self.reports = self.reports, []

@@ -172,8 +172,8 @@ def test_a_cadence_that_weighs_is_told_what_there_is_to_say() -> None:
     assert spread(workers) == 0
 
 
-def test_a_server_is_refused() -> None:
-    with pytest.raises(UsageError, match="virtual workers have no server"):
+def test_what_hears_ranks_one_by_one_is_simulated_elsewhere() -> None:
+    with pytest.raises(UsageError, match="hears ranks one by one"):
         train(ordered_gradient())
 
 

@@ -9,10 +9,10 @@ An aggregate is pure. It holds settings only; the caller holds the state and pas
 A batch, all ranks of one step, is the simplest case: handle each, poll once. Values are numpy arrays or torch
 tensors; only their arithmetic is used.
 
-Some aggregates need no single contribution, only a sum, and a collective can form that on its way. Such an
-aggregate says `in_network = "sum"` and gives the factor by which a contribution enters the sum. The live
-driver then lets the collective do the work, and the result equals that of `poll` to rounding. `in_network =
-None`: each contribution must be seen alone.
+Some aggregates need no single contribution, only their mean, and a collective can form its sum on the way.
+Such an aggregate says `in_network = "mean"`. `tweed.exchange` then lets the collective do the work where it
+can, with the same result as that of `poll` to rounding. `in_network = None`: each contribution must be seen
+alone, by the owner of its range.
 """
 
 from __future__ import annotations
@@ -48,6 +48,7 @@ class Reason(Enum):
     """Why a contribution got its weight. The value is the text for people."""
 
     EQUAL = "every contribution counts alike"
+    TRIMMED = "of each number, the largest and the smallest contributions are left out"
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +64,7 @@ class Verdict:
 class Aggregate(Protocol[State]):
     """What the sum is and whom to believe."""
 
-    in_network: ClassVar[Literal["sum"] | None]
+    in_network: ClassVar[Literal["mean"] | None]
 
     def start(self) -> State:
         """The state before the first arrival."""
@@ -75,8 +76,4 @@ class Aggregate(Protocol[State]):
 
     def poll(self, state: State, now: float) -> tuple[Value | None, tuple[Verdict, ...], State]:
         """The update so far (None: nothing arrived), a verdict per sender, the state for the next one."""
-        ...
-
-    def factor(self, contributors: int) -> float:
-        """What each of `contributors` is multiplied with in the sum that realises this aggregate."""
         ...

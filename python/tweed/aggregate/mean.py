@@ -22,11 +22,10 @@ class Mean:
     A sender that arrives twice counts once, with its latest. Sums are formed in the order of senders, so the
     result does not depend on who came first. A number that reached nobody is zero.
 
-    In the network: the sum of contributions, each multiplied with `1 / contributors`.
     Cost: one pass over each contribution.
     """
 
-    in_network: ClassVar[Literal["sum"] | None] = "sum"
+    in_network: ClassVar[Literal["mean"] | None] = "mean"
 
     def start(self) -> Gathered:
         """Nothing has arrived."""
@@ -44,10 +43,6 @@ class Mean:
             return None, (), state
         verdicts = tuple(Verdict(one.sender, 1 / len(arrivals), Reason.EQUAL) for one in arrivals)
         return _total(arrivals) / _contributors(arrivals), verdicts, Gathered()
-
-    def factor(self, contributors: int) -> float:
-        """One over the number of `contributors`."""
-        return 1 / contributors
 
 
 def _total(arrivals: tuple[Arrival, ...]) -> Value:

@@ -76,11 +76,6 @@ def check_strategy(strategy: Strategy) -> None:
     """Raises StrategyError if a stage is asked for that `attach` does not drive yet."""
     if strategy.order is not None:
         raise StrategyError(f"order={strategy.order!r}: attach drives no such stage, so far")
-    if strategy.aggregate.in_network != "sum":
-        raise StrategyError(
-            f"aggregate={strategy.aggregate!r} must see each contribution alone, and attach exchanges by "
-            "collectives, which only pass on sums"
-        )
 
 
 def check_place(strategy: Strategy, model: nn.Module, size: int) -> None:

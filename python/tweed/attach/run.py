@@ -59,7 +59,8 @@ class Run:
         checks.check_agreement(gather(group, checks.terms(model, strategy, settings)))
         self._comm = Communicator(group, strategy, self.stats)
         self._comm.receive(self._comm.broadcast([*model.parameters(), *model.buffers()]))
-        self._cadence = CadenceDriver(strategy.cadence, self._comm.contributor, self._comm.contributors)
+        owners = self._comm.owners
+        self._cadence = CadenceDriver(strategy.cadence, owners.contributor, owners.contributors)
         self._length = StepLength(self._params.values()) if self._cadence.needs_norm else None
         parts = Parts(strategy, self._comm, self._cadence, bucket_bytes)
         exchanges_gradients = strategy.exchange == "gradient"
@@ -108,7 +109,7 @@ class Run:
     @property
     def serves(self) -> bool:
         """Whether this rank is the strategy's server: it has no data, and calls `serve` instead of a loop."""
-        return self._comm.serves
+        return not self._comm.owners.contributes
 
     def serve(self, steps: int = 1) -> None:
         """The server's training loop: takes `steps` steps with what the workers contribute.

@@ -101,7 +101,7 @@ class Codec(Protocol):
     Attributes:
       unbiased: the mean of what packets hold, over all draws, is the input.
       sums: packets of ranks can be added value by value; the sum holds the sum. Such packets are `Values`,
-        and an ordinary all-reduce adds them up. Others go by ranges (`tweed.collective.ranges`).
+        and an ordinary all-reduce adds them up. Others go by ranges (`tweed.exchange.owners`).
       reply_codec: what the owner of a range compresses the average with before it replies to all; None: it
         replies exactly, with entries or in full, whichever is shorter.
     """

@@ -8,11 +8,13 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from tweed.compress.native.form import LARGEST, SCHEMES, Form
-from tweed.compress.packet import HEADER_BYTES, Header, aligned, check
+from tweed.compress.packet import HEADER_BYTES, ByteRanges, Header, aligned, check, places_in
 from tweed.errors import UsageError
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+    from tweed.compress.entries import Entries
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +78,20 @@ class Codes:
         scheme = SCHEMES.index(form.scheme) + 1
         header = Header(self.KIND, form.levels, form.bits, scheme, self.numel, form.block, self.first)
         return torch.cat([header.pack(self.codes), self.scales.contiguous().view(torch.uint8), self.codes])
+
+    @property
+    def value_bytes(self) -> int:
+        """See `Packet`."""
+        return self.codes.numel()
+
+    def lost(self, ranges: ByteRanges) -> Entries:
+        """See `Packet`. Cost: all are decoded."""
+        from tweed.compress.entries import Entries
+
+        values = self.scales.new_zeros(self.numel)
+        self.add_to(values)
+        places = places_in(ranges, self.form.bits, self.numel)
+        return Entries(places, values[places], self.numel)
 
     @classmethod
     def unpack(cls, header: Header, body: Tensor, numel: int) -> Codes:

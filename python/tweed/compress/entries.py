@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 
 from tweed.compress.codes import Codes, form_of
 from tweed.compress.native.form import SCHEMES
-from tweed.compress.packet import Header, aligned, check
+from tweed.compress.packet import ByteRanges, Header, aligned, check, places_in
 from tweed.errors import DataError
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ _CODINGS: tuple[Coding, ...] = ("raw", "delta", "bitmap")
 class Entries:
     """Some of `numel` values; the others are zero.
 
-    On the wire values come first, as float32 or as `Codes` write them, then indices. The header's scheme is
+    On the wire indices come first, then values, as float32 or as `Codes` write them. The header's scheme is
     that of the codes or 0, plus 16 times 0 for raw, 1 for delta, 2 for bitmap.
 
     Args:
@@ -77,7 +77,18 @@ class Entries:
             header = header._replace(first=self.codes.first)
             sent = torch.cat([self.codes.scales.contiguous().view(torch.uint8), self.codes.codes])
         header = header._replace(scheme=header.scheme + 16 * _CODINGS.index(coding))
-        return torch.cat([header.pack(self.values), sent, indices])
+        return torch.cat([header.pack(self.values), indices, sent])
+
+    @property
+    def value_bytes(self) -> int:
+        """See `Packet`."""
+        return 4 * len(self.values) if self.codes is None else self.codes.value_bytes
+
+    def lost(self, ranges: ByteRanges) -> Entries:
+        """See `Packet`."""
+        bits = 32 if self.codes is None else self.codes.form.bits
+        at = places_in(ranges, bits, len(self.indices))
+        return Entries(self.indices[at], self.values[at], self.numel)
 
     @classmethod
     def unpack(cls, header: Header, body: Tensor, numel: int) -> Entries:
@@ -95,13 +106,13 @@ class Entries:
             assert form is not None
             values_bytes = 4 * form.scale_count(count, header.first) + form.code_bytes(count)
             check(values_bytes <= body.numel(), header, body, numel)
-            codes = Codes.unpack(inner, body[:values_bytes], count)
+            codes = Codes.unpack(inner, body[body.numel() - values_bytes :], count)
             values = torch.zeros(count, device=body.device)
             codes.add_to(values)
         else:
             check(values_bytes <= body.numel(), header, body, numel)
-            values = aligned(body[:values_bytes]).view(torch.float32)
-        indices = _read(body[values_bytes:], count, numel, _CODINGS[coding])
+            values = aligned(body[body.numel() - values_bytes :]).view(torch.float32)
+        indices = _read(body[: body.numel() - values_bytes], count, numel, _CODINGS[coding])
         return cls(indices, values, numel, _CODINGS[coding], codes)
 
 

@@ -5,7 +5,9 @@ Entries  single values and where they belong: see `entries`
 Codes    few bits per value and a scale per block: see `codes`
 
 Bytes begin with a header of 16: kind, coding, bits, scheme (a byte each), length, block, first (32 bits each,
-little endian). No bytes at all are a packet too: one that is empty.
+little endian). Then come places and scales, without which nothing can be read, and last the values: a network
+may lose some of these, and both ends know what that leaves out. No bytes at all are a packet too: one that is
+empty.
 """
 
 from __future__ import annotations
@@ -20,6 +22,11 @@ from tweed.errors import DataError
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+    from tweed.compress.entries import Entries
+
+#: `(begin, end)` of each.
+ByteRanges = Sequence[tuple[int, int]]
 
 HEADER_BYTES = 16
 _HEADER = struct.Struct("<BBBBIII")
@@ -40,6 +47,13 @@ class Packet(Protocol):
 
     def pack(self) -> Tensor:
         """As bytes: `[bytes]` uint8, on the same device."""
+
+    @property
+    def value_bytes(self) -> int:
+        """How many bytes at the end of `pack` hold values: the others are critical."""
+
+    def lost(self, ranges: ByteRanges) -> Entries:
+        """What of it lies in these ranges of its value bytes, even if only in part."""
 
 
 class Header(NamedTuple):
@@ -96,6 +110,18 @@ class Values:
         header = Header(self.KIND, length=self.numel).pack(self.values)
         return torch.cat([header, self.values.float().contiguous().view(torch.uint8)])
 
+    @property
+    def value_bytes(self) -> int:
+        """See `Packet`."""
+        return 4 * self.values.numel()
+
+    def lost(self, ranges: ByteRanges) -> Entries:
+        """See `Packet`; only for values that stand for themselves."""
+        from tweed.compress.entries import Entries
+
+        places = places_in(ranges, 32, self.numel)
+        return Entries(places, self.values[places].float(), self.numel)
+
 
 def unpack(data: Tensor, numel: int) -> Packet | None:
     """The packet that `data` is; None if it is empty.
@@ -129,6 +155,19 @@ def _values(header: Header, body: Tensor, numel: int) -> Values:
 
     check(header.length == numel and body.numel() == 4 * numel, header, body, numel)
     return Values(aligned(body).view(torch.float32), numel)
+
+
+def places_in(ranges: ByteRanges, bits: int, count: int) -> Tensor:
+    """Which of `count` numbers of `bits` each, side by side, lie in `ranges` of bytes.
+
+    Returns: `[k]` int32, ascending.
+    """
+    import torch
+
+    touched = torch.zeros(count, dtype=torch.bool)
+    for begin, end in ranges:
+        touched[8 * begin // bits : -(-8 * end // bits)] = True
+    return touched.nonzero().view(-1).int()
 
 
 def aligned(body: Tensor) -> Tensor:

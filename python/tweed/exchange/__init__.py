@@ -13,7 +13,9 @@ gradients           reducers of gradients: summed on the way, compressed, or as 
 ordered             reducer of single messages in the order of their length, over `p2p`
 model_averaging     exchange after steps: of models as they are; `movement`: of movements, by a memory
 transfers           one buffer through a memory, a codec and the network, as a coroutine
-compressed_buffers  all buffers at once over a group, and what is kept of them; `checkpoint` stores it
+owners              who owns which range of a buffer, and aggregates what was received about it
+collectives         transfers of many buffers at once, over a process group
+compressed_buffers  all buffers of a run, and what is kept of them; `checkpoint` stores it
 losses              what the transport lost: residuals, and a record
 autotuner           the live side of `compress="auto"`
 cadence_driver      the cadence in real time

@@ -1,4 +1,4 @@
-"""The live side of `compress="auto"`: measures exchanges, lets rank 0 choose, and sends its choice to all."""
+"""The live side of `compress="auto"`: measures exchanges; one rank chooses, and sends its choice to all."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ _REASONS = list(Reason)
 
 
 class AutotunerDriver:
-    """Knows the present choice. All ranks count exchanges alike; at the end of a phase rank 0's choice is
-    sent.
+    """Knows the present choice. All ranks count exchanges alike; at the end of a phase the first rank that
+    contributes sends its choice.
 
     Args:
       autotuner: the rules.
@@ -74,14 +74,14 @@ class AutotunerDriver:
     def _choose(self, like: Tensor) -> None:
         before, timings, self._timings = self._record.phase, self._timings, []
         message = torch.zeros(5, dtype=torch.float64, device=like.device)
-        if self._comm.rank == 0:
+        chooses = self._comm.rank == self._comm.owners.first
+        if chooses:
             self._record = self._autotuner.next(self._record, timings)
             message = message.new_tensor(self._message())
-        # A sum in which only rank 0 is not zero: a broadcast that any backend has for this dtype.
-        self._comm.wait(self._comm.sum(message))
-        choice, exchanges, reason, times, break_even = message.tolist()
+        # A sum in which only one rank is not zero: a broadcast that any backend has for this dtype.
+        choice, exchanges, reason, times, break_even = self._comm.sum(message).tolist()
         phase = Phase(int(choice), int(exchanges), _REASONS[int(reason)])
-        if self._comm.rank != 0:
+        if not chooses:
             self._record = Record(phase)
         if phase.reason is not Reason.TRIED:
             self._show(before, phase, times, break_even)
@@ -94,7 +94,7 @@ class AutotunerDriver:
     def _show(self, before: Phase, phase: Phase, times: float, break_even: float) -> None:
         stats, name = self._comm.stats, self._names[phase.choice]
         stats.chosen, stats.gain, stats.break_even_bits = name, times, break_even
-        if self._comm.rank == 0 and before.reason is Reason.TRIED:
+        if self._comm.rank == self._comm.owners.first and before.reason is Reason.TRIED:
             _LOG.warning('compress="auto" takes %s: %s', name, phase.reason.value)
 
 
@@ -108,7 +108,11 @@ class AutotunedBuffers(CompressedBuffers):
     def __init__(self, memory: Auto, buffers: Sequence[Sequence[Tensor]], comm: Communicator) -> None:
         super().__init__(memory, buffers, comm)
         names = [repr(candidate) for candidate in memory.choices]
-        self.autotuner = AutotunerDriver(memory.autotuner(self.specs, comm.size), names, comm)
+        self.autotuner = AutotunerDriver(memory.autotuner(self.specs, comm.owners.contributors), names, comm)
+
+    def has_residual(self) -> bool:
+        """Whether this rank has something that was not sent. Cost: a pass over it."""
+        return any(bool(buffer.state.error.any()) for buffer in self.buffers)
 
     def exchange(self, values: Sequence[Tensor], *, silent: bool = False) -> list[Update]:
         """See `CompressedBuffers`."""

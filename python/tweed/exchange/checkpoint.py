@@ -8,8 +8,6 @@ from typing import Any
 
 from torch import Tensor
 
-from tweed.collective.ranges import bounds
-from tweed.compress import Turn
 from tweed.errors import UsageError
 from tweed.exchange.transfers import BufferState, reply_state
 
@@ -29,21 +27,25 @@ def check_format(state: Mapping[str, Any]) -> None:
 
 def stored(buffer: BufferState) -> dict[str, Any]:
     """What `buffer` holds."""
-    return {name: plain(getattr(buffer, name)) for name in ("state", "parts", "replies")}
+    return {
+        name: plain(getattr(buffer, name)) for name in ("state", "parts", "replies", "aggregates", "lost")
+    }
 
 
-def restored(fresh: BufferState, kept: dict[str, Any], turn: Turn) -> BufferState:
+def restored(fresh: BufferState, kept: dict[str, Any]) -> BufferState:
     """`fresh`, which has seen no exchange yet, with what `stored` gave.
 
     Raises: UsageError if it is of a buffer of another size.
     """
     fresh.state = filled(fresh.state, kept["state"])
     fresh.parts = filled(fresh.parts, kept["parts"])
-    ends = bounds(turn.spec.numel, turn.size)
+    fresh.lost = {part: filled(fresh.mean, one) for part, one in kept["lost"].items()}
+    start = fresh.owners.aggregate.start()
+    fresh.aggregates = {part: filled(start, one) for part, one in kept["aggregates"].items()}
     for part, one in kept["replies"].items():
         codec = fresh.memory.parts[part].reply_codec
         assert codec is not None  # the strategy is the same, and replies were compressed
-        begun = reply_state(codec, fresh.mean[ends[turn.rank] : ends[turn.rank + 1]])
+        begun = reply_state(codec, fresh.owners.mine(fresh.mean))
         fresh.replies[part] = filled(begun, one)
     return fresh
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +15,7 @@ from torch import Tensor
 from tweed.exchange import engine
 from tweed.exchange.bucket import Bucket, assign, item, room
 from tweed.exchange.losses import Losses
+from tweed.exchange.owners import Owners, mean_of
 from tweed.strategy import Strategy
 from tweed.transport import Ltp
 
@@ -71,7 +73,7 @@ class Communicator:
 
     Attributes:
       size, rank: of the group, and of this process in it.
-      contributors, contributor: the same without a server.
+      owners: who of them contributes, and who aggregates.
       prescale: what a contribution is multiplied with before `start`. The mean is then formed by the sum
         itself, as in DDP, so that 16-bit sums do not overflow; nothing divides afterwards.
       losses: what the transport loses; None if it loses nothing.
@@ -82,19 +84,13 @@ class Communicator:
         self.group = group if self._own is None else self._own
         self.stats = stats
         self.size, self.rank = dist.get_world_size(group), dist.get_rank(group)
-        server = None if strategy.collective is None else strategy.collective.rank
-        self.serves = server == self.rank
-        self._first = 1 if server == 0 else 0  # the first worker
-        self.contributors = self.size - (server is not None)
-        self.contributor = self.rank - (server is not None and server < self.rank)
-        self.prescale = strategy.aggregate.factor(self.contributors)
-        self._op = dist.ReduceOp.SUM
+        self.owners = owners = Owners.of(strategy, self.rank, self.size)
+        # Where only what was delivered counts, the engine divides, value by value.
+        self.prescale = 1.0 if owners.by_delivered else 1 / owners.contributors
+        self._op = dist.ReduceOp.AVG if owners.by_delivered else dist.ReduceOp.SUM
         self.losses: Losses | None = None
         if isinstance(strategy.transport, Ltp) and strategy.may_lose:
             self.losses = Losses(engine.loss_reports(self.group), returned=strategy.transport.return_lost)
-            if strategy.transport.divide_by == "delivered":
-                # The engine divides, value by value, by as many as arrived.
-                self._op, self.prescale = dist.ReduceOp.AVG, self.prescale * self.contributors
 
     def empty(self, numel: int, like: Tensor) -> Tensor:
         """A flat buffer of `numel` elements, where peers on this host can reach it if the backend can."""
@@ -125,15 +121,26 @@ class Communicator:
         self.count(bucket.flat)
         return self.work(dist.all_reduce(bucket.flat, self._op, self.group, async_op=True))
 
-    def sum(self, values: Tensor) -> dist.Work:
-        """Begins to add `values` up over all ranks, in place."""
+    def start_mean(self, values: Tensor) -> dist.Work:
+        """Begins to average `values` over those that contribute; `end_mean` has the average."""
         self.count(values)
-        return self.work(dist.all_reduce(values, group=self.group, async_op=True))
+        return self.work(dist.all_reduce(values, self._op, self.group, async_op=True))
+
+    def end_mean(self, work: dist.Work, values: Tensor) -> Tensor:
+        """Waits for what `start_mean` began; the average as float32. `values` are scratch memory then."""
+        self.wait(work)
+        return values.float() if self.owners.by_delivered else mean_of(values, self.owners.contributors)
+
+    def sum(self, values: Tensor) -> Tensor:
+        """Adds `values` up over those that contribute, in place, without loss. Waits for it."""
+        self.count(values)
+        with nullcontext() if self.losses is None else self.losses.whole([values]):
+            self.wait(self.work(dist.all_reduce(values, group=self.group, async_op=True)))
+        return values
 
     def mean(self, values: Tensor) -> Tensor:
-        """The average of `values` over all ranks, in place. Waits for it."""
-        self.wait(self.sum(values))
-        return values.div_(self.size)
+        """The average of `values`, in place, without loss. Waits for it."""
+        return self.sum(values).div_(self.owners.contributors)
 
     def end_exchange(self) -> None:
         """Counts an exchange whose buckets have all been waited for, and takes back what was lost of them."""
@@ -154,7 +161,7 @@ class Communicator:
                 view.copy_(tensor)
             self.count(bucket.flat, crossings=1)
             as_bytes = bucket.flat.view(torch.uint8)  # backends need not know every dtype to pass it on
-            work = dist.broadcast(as_bytes, group=self.group, group_src=self._first, async_op=True)
+            work = dist.broadcast(as_bytes, group=self.group, group_src=self.owners.first, async_op=True)
             pending.append((self.work(work), bucket, group))
         return pending
 

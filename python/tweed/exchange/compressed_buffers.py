@@ -1,9 +1,4 @@
-"""All buffers of a run that go compressed: many exchanges over a process group at once, and what is kept.
-
-In each round every exchange has one transfer under way. All `AllToAll`s of a round cross as one all-to-all,
-all `AllGather`s as another, in front of each a small one with the lengths of the pieces; sums are
-all-reduces.
-"""
+"""All buffers of a run that go compressed: many exchanges at once, and what is kept of them."""
 
 from __future__ import annotations
 
@@ -12,21 +7,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
-import torch.distributed as dist
 from torch import Tensor
 
 from tweed.compress import Memory, Spec, Turn, Update
 from tweed.exchange.checkpoint import check_same, restored, stored
+from tweed.exchange.collectives import run_exchanges
 from tweed.exchange.communicator import Communicator
-from tweed.exchange.transfers import (
-    AllGather,
-    AllReduce,
-    AllToAll,
-    BufferExchange,
-    BufferState,
-    Transfer,
-    exchange_buffer,
-)
+from tweed.exchange.transfers import BufferState, exchange_buffer
 
 
 class CompressedBuffers:
@@ -58,7 +45,8 @@ class CompressedBuffers:
         self.forget()
 
     def _each(self, values: Sequence[Tensor]) -> Iterator[tuple[Turn, BufferState, Tensor]]:
-        rank, size = self._comm.rank, self._comm.size
+        owners = self._comm.owners
+        rank, size = owners.contributor, owners.contributors
         buffers = zip(self.specs, self.buffers, values, strict=True)
         for slot, (spec, buffer, value) in enumerate(buffers, start=self._first_slot):
             yield Turn(spec, self._turns, slot, rank, size), buffer, value
@@ -85,7 +73,9 @@ class CompressedBuffers:
     def forget(self) -> None:
         """Begins anew: no state is kept. The count of exchanges goes on."""
         pairs = zip(self.specs, self._likes, strict=True)
-        self.buffers = [BufferState.start(self._memory, spec, like) for spec, like in pairs]
+        self.buffers = [
+            BufferState.start(self._memory, spec, like, self._comm.owners) for spec, like in pairs
+        ]
 
     def state(self) -> dict[str, Any]:
         """For a checkpoint: plain values and tensors."""
@@ -97,69 +87,5 @@ class CompressedBuffers:
         self._turns = state["turns"]
         self.forget()
         self.buffers = [
-            restored(buffer, kept, turn)
-            for (turn, buffer, _), kept in zip(self._each(self._likes), state["buffers"], strict=True)
+            restored(buffer, kept) for buffer, kept in zip(self.buffers, state["buffers"], strict=True)
         ]
-
-
-def run_exchanges(exchanges: Sequence[BufferExchange], comm: Communicator) -> list[Update]:
-    """Runs `exchanges`, which are the same on every rank and in the same order, to their ends.
-
-    Cost: per round one all-reduce for each `AllReduce`; two all-to-alls for all `AllToAll`s, two for all
-      `AllGather`s.
-    """
-    done: dict[int, Update] = {}
-    answers: Mapping[int, Any] = dict.fromkeys(range(len(exchanges)))
-    while answers:
-        transfers: dict[int, Transfer] = {}
-        for number, answer in answers.items():
-            try:
-                transfers[number] = exchanges[number].send(answer)
-            except StopIteration as end:
-                done[number] = end.value
-        answers = _round(transfers, comm)
-    return [done[number] for number in range(len(exchanges))]
-
-
-def _round(transfers: Mapping[int, Transfer], comm: Communicator) -> dict[int, Any]:
-    """What came of each of `transfers`."""
-    sums = {number: one.values for number, one in transfers.items() if isinstance(one, AllReduce)}
-    pieces = {number: one.pieces for number, one in transfers.items() if isinstance(one, AllToAll)}
-    replies = {number: one.piece for number, one in transfers.items() if isinstance(one, AllGather)}
-    for piece in replies.values():
-        comm.stats.bytes_answered += piece.numel()
-    for values in [*sums.values(), *(piece for by_rank in pieces.values() for piece in by_rank)]:
-        comm.stats.bytes_packed += values.numel() * values.element_size()
-    works = [comm.sum(values) for values in sums.values()]
-    answers: dict[int, Any] = dict(sums)
-    answers |= all_to_all(pieces, comm)
-    answers |= all_to_all({number: [piece] * comm.size for number, piece in replies.items()}, comm)
-    for work in works:
-        comm.wait(work)
-    return answers
-
-
-def all_to_all(pieces: Mapping[int, Sequence[Tensor]], comm: Communicator) -> dict[int, list[Tensor]]:
-    """Sends `pieces[number][rank]`, `[bytes]` uint8, to `rank`; returns what each rank sent to this one."""
-    if not pieces:
-        return {}
-    by_rank = [[mine[rank] for mine in pieces.values()] for rank in range(comm.size)]
-    sizes = torch.tensor([[piece.numel() for piece in to_rank] for to_rank in by_rank])
-    outgoing = torch.cat([piece for to_rank in by_rank for piece in to_rank])
-    their_sizes = _their_sizes(sizes.to(outgoing.device), comm)
-    incoming = outgoing.new_empty(sum(map(sum, their_sizes)))
-    comm.count(outgoing, crossings=1)
-    lengths = [sum(row) for row in their_sizes], sizes.sum(1).tolist()
-    work = dist.all_to_all_single(incoming, outgoing, *lengths, group=comm.group, async_op=True)
-    comm.wait(comm.work(work))
-    received = iter(torch.split(incoming, [size for row in their_sizes for size in row]))
-    from_rank = [[next(received) for _ in row] for row in their_sizes]
-    return {number: [row[place] for row in from_rank] for place, number in enumerate(pieces)}
-
-
-def _their_sizes(sizes: Tensor, comm: Communicator) -> list[list[int]]:
-    """For each rank, how many bytes it has for this one, by exchange."""
-    received = torch.empty_like(sizes)
-    comm.wait(comm.work(dist.all_to_all_single(received, sizes, group=comm.group, async_op=True)))
-    listed: list[list[int]] = received.tolist()
-    return listed

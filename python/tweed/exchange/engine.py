@@ -25,6 +25,8 @@ class Delivery(Protocol):
       sent_bytes, lost_bytes: of this rank's contributions.
       by_rank: bytes sent to and received from each other rank as contributions, and how many were lost.
       lost: what did not arrive: address in this rank's memory, and values as bytes. Empty if nobody asked.
+      missing: what of others' contributions did not arrive, where they are not summed: address in this rank's
+        memory, and how many bytes, which are zero.
     """
 
     @property
@@ -43,12 +45,19 @@ class Delivery(Protocol):
     def lost(self) -> Sequence[tuple[int, bytes]]:
         """See above."""
 
+    @property
+    def missing(self) -> Sequence[tuple[int, int]]:
+        """See above."""
+
 
 class LossReports(Protocol):
     """What the engine's group offers where contributions may lose parts."""
 
     def keep_whole(self, address: int, bytes: int) -> None:
-        """That memory of this rank never loses parts."""
+        """That memory of this rank never loses parts; 0 bytes: it may again."""
+
+    def may_lose(self, address: int, bytes: int) -> None:
+        """An all-to-all from and to such memory carries contributions; 0 bytes: no more."""
 
     def take_deliveries(self) -> Sequence[Delivery]:
         """How operations since the last call were delivered, oldest first."""

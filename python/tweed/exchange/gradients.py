@@ -204,11 +204,13 @@ class AutotunedGradients(GradientReducer):
         self, buckets: list[GradientBucket], comm: Communicator, cadence: CadenceDriver, memory: Memory[Any]
     ) -> None:
         super().__init__(buckets)
+        self._losses = comm.losses
         self._summed = SummedGradients(buckets, comm, cadence)
         self._compressed = CompressedGradients(buckets, comm, cadence, memory)
         self._now: GradientReducer = self._summed
         assert isinstance(self._compressed.values, AutotunedBuffers)  # the memory is `Auto`
-        self._autotuner = self._compressed.values.autotuner
+        self._buffers = self._compressed.values
+        self._autotuner = self._buffers.autotuner
         self._residual = False  # may a memory have something that was not sent?
 
     def wanted(self) -> bool:
@@ -224,16 +226,23 @@ class AutotunedGradients(GradientReducer):
 
     def start(self, gradients: GradientBucket) -> None:
         """See `GradientReducer`."""
+        if self._now is self._compressed and self._losses is not None:
+            # what the plain exchanges have lost was prescaled
+            self._losses.add_residual(gradients.bucket, 1 / self._summed.prescale)
         self._now.start(gradients)
 
     def finish(self) -> list[Sequence[bool]]:
         """See `GradientReducer`."""
         self._autotuner.ready()
-        if self._now is self._compressed:
-            self._residual = self._autotuner.choice != 0
         contributed = self._now.finish()
+        if self._now is self._compressed:
+            self._residual = self._autotuner.choice != 0 or self._lost()
         self._autotuner.end(self.buckets[0].bucket.flat)
         return contributed
+
+    def _lost(self) -> bool:
+        """Whether the network has lost parts of what was to go whole."""
+        return self._losses is not None and self._buffers.has_residual()
 
     def check_finite(self) -> None:
         """See `Exchange`."""

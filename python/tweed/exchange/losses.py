@@ -10,7 +10,8 @@ So of all that was contributed, each value has either been applied or is in a re
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
@@ -38,10 +39,10 @@ class Residual:
         self._any = False  # so that a network that loses nothing costs no pass over the buffer
         self.values = torch.zeros_like(flat)
 
-    def add_to_contribution(self) -> None:
-        """Adds the residual to the buffer, which is to be sent now, and clears it."""
+    def add_to_contribution(self, scale: float) -> None:
+        """Adds the residual times `scale` to the buffer, which is to be sent now, and clears it."""
         if self._any:
-            self._flat.add_(self.values)
+            self._flat.add_(self.values, alpha=scale)
             self.values.zero_()
             self._any = False
 
@@ -97,7 +98,7 @@ def merged(step: int, deliveries: Sequence[Delivery | Delivered]) -> Delivered:
 
 
 class Losses:
-    """Residuals of all buckets of one rank, and a record of what arrived.
+    """What the group loses: residuals of all buckets of one rank, and a record of what arrived.
 
     Args:
       reports: of the group that loses.
@@ -111,6 +112,7 @@ class Losses:
         self._reports = reports
         self._returned = returned
         self._residuals: dict[Bucket, Residual] = {}
+        self._taken: list[Delivery] = []  # of the exchange under way
         self.record: deque[Delivered] = deque(maxlen=_KEPT_STEPS)
 
     def add(self, bucket: Bucket) -> None:
@@ -120,10 +122,28 @@ class Losses:
         if self._returned:
             self._residuals[bucket] = Residual(bucket.flat)
 
-    def add_residual(self, bucket: Bucket) -> None:
-        """Adds what was lost before to `bucket`, whose exchange begins."""
+    @contextmanager
+    def whole(self, tensors: Iterable[Tensor]) -> Iterator[None]:
+        """Within, contributions from `tensors` lose nothing."""
+        with _declared(self._reports.keep_whole, tensors):
+            yield
+
+    @contextmanager
+    def contributions(self, sent: Tensor, received: Tensor) -> Iterator[None]:
+        """Within, all-to-alls from `sent` to `received` may lose parts."""
+        with _declared(self._reports.may_lose, [sent, received]):
+            yield
+
+    def take(self) -> list[Delivery]:
+        """What operations that have ended since the last call lost: of packets, not of buckets."""
+        taken = list(self._reports.take_deliveries())
+        self._taken += taken
+        return taken
+
+    def add_residual(self, bucket: Bucket, scale: float = 1.0) -> None:
+        """Adds what was lost before, times `scale`, to `bucket`, whose exchange begins."""
         if bucket in self._residuals:
-            self._residuals[bucket].add_to_contribution()
+            self._residuals[bucket].add_to_contribution(scale)
 
     def has_residual(self, bucket: Bucket, index: int) -> bool:
         """Whether there is a residual of the tensor at `index` of `bucket`."""
@@ -131,10 +151,11 @@ class Losses:
 
     def end_exchange(self, step: int) -> tuple[int, int]:
         """Takes back what was lost. Returns bytes contributed by this rank, and lost."""
-        deliveries = self._reports.take_deliveries()
-        for delivery in deliveries:
+        rest = self._reports.take_deliveries()
+        for delivery in rest:
             for address, values in delivery.lost if self._returned else ():
                 self._take_back(address, values)
+        deliveries, self._taken = [*self._taken, *rest], []
         self.record.append(merged(step, deliveries))
         return sum(one.sent_bytes for one in deliveries), sum(one.lost_bytes for one in deliveries)
 
@@ -156,3 +177,15 @@ class Losses:
             raise UsageError("the stored state has buckets of other sizes: is bucket_bytes the same?")
         for residual, values in zip(mine, kept, strict=True):
             residual.load(values)
+
+
+@contextmanager
+def _declared(declare: Callable[[int, int], None], tensors: Iterable[Tensor]) -> Iterator[None]:
+    declared = [tensor for tensor in tensors if tensor.numel()]
+    for tensor in declared:
+        declare(tensor.data_ptr(), tensor.nbytes)
+    try:
+        yield
+    finally:
+        for tensor in declared:
+            declare(tensor.data_ptr(), 0)

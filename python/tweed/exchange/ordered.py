@@ -58,14 +58,14 @@ class OrderedGradients(GradientReducer):
         self, buckets: list[GradientBucket], comm: Communicator, cadence: Ordered, server: int
     ) -> None:
         super().__init__(buckets)
-        self.prescale = comm.prescale
+        self.prescale = 1 / comm.owners.contributors
         messages = PeerMessages(comm.group, comm.wait)
         self._side: _Server | _Worker
         numel = sum(gradients.bucket.flat.numel() for gradients in buckets)
         workers = [rank for rank in range(comm.size) if rank != server]
         self._side = (
             _Server(cadence, messages, workers, numel)
-            if comm.serves
+            if not comm.owners.contributes
             else _Worker(cadence, messages, server, len(workers), numel)
         )
         self._broken: int | None = None

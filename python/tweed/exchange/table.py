@@ -71,8 +71,8 @@ def _summed(parts: Parts, groups: Groups) -> GradientReducer:
 _Reducer = Callable[[Parts, Groups], GradientReducer]
 _REDUCERS: tuple[tuple[Callable[[Strategy], bool], _Reducer], ...] = (
     (lambda s: isinstance(s.cadence, Ordered), _ordered),
-    (lambda s: isinstance(s.memory, Auto) and not s.cadence.may_be_silent, _autotuned),
-    (lambda s: s.memory is not None, _compressed),
+    (lambda s: isinstance(s.memory, Auto) and _may_sum(s), _autotuned),
+    (lambda s: not s.is_plain_sum, _compressed),
     (lambda s: True, _summed),
 )
 
@@ -87,14 +87,20 @@ def model_exchange(
 ) -> Exchange:
     """What exchanges models, or movements of `params`, and averages `buffers`."""
     strategy, outer = parts.strategy, parts.strategy.cadence.outer
-    if strategy.memory is None and outer is None:
+    if strategy.is_plain_sum:
         anchored = strategy.exchange in ("step", "difference")
         tensors = [*params.values()]
         both = lambda: [*tensors, *buffers()]  # noqa: E731
         return ModelExchange(both, parts.comm, parts.cadence, parts.bucket_bytes, anchored=anchored)
-    rest = TensorAverage(buffers, parts.comm, parts.bucket_bytes, anchored=False) if buffers() else None
+    anchored = strategy.may_lose  # a lost part of a difference is sent later; one of a value would be zero
+    rest = TensorAverage(buffers, parts.comm, parts.bucket_bytes, anchored=anchored) if buffers() else None
     memory = _memory(strategy)
     return MovementExchange(params, rest, parts.comm, parts.cadence, parts.bucket_bytes, memory, outer)
+
+
+def _may_sum(strategy: Strategy) -> bool:
+    """Nobody is ever silent, and a sum is all that is wanted."""
+    return not strategy.cadence.may_be_silent and strategy.aggregate.in_network == "mean"
 
 
 def _memory(strategy: Strategy) -> Any:

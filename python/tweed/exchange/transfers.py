@@ -9,25 +9,28 @@ driver does that with a process group (`compressed_buffers`), the simulated one 
     transfer = exchange.send(answer)        # what came of it
     ...                                     # StopIteration: an `Update`
 
-A packet takes one of three routes, by its codec:
+A packet takes one of three routes:
 
-    summable packets        all-reduce of the values             the collective forms the sum on the way
-    codecs in rounds        an all-reduce per round              each rests on the mean of the one before
-    all others              by ranges: all-to-all, all-gather    the owner of a range averages and replies
+    packets add up, linear aggregate    all-reduce of values      the collective forms the sum on its way
+    codecs in rounds                    an all-reduce per round   each rests on the mean of the one before
+    all others                          all-to-all, all-gather    each range's owner aggregates, replies
 
-Whatever the route, `mean_of` is where a sum becomes an average.
+A server runs the same coroutine as its workers, with nothing to contribute, and what it encodes is not sent.
+
+What the network loses of a packet counts as if it had never been encoded: it goes to what the memory keeps of
+the request, or, where a memory keeps nothing, is added to the next request for the same part.
 """
 
 from __future__ import annotations
 
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from itertools import pairwise
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from tweed.collective.ranges import bounds
 from tweed.compress import (
     Compressor,
     Memory,
@@ -41,21 +44,65 @@ from tweed.compress import (
     Values,
     unpack,
 )
+from tweed.compress.packet import ByteRanges
+from tweed.exchange.owners import Owners, Received
+
+
+class Averaged(NamedTuple):
+    """What came of an `AllReduce`.
+
+    Attributes:
+      mean: `[count]` float32, over those that contribute.
+      lost: what of this rank's values did not get there: first place, and values.
+    """
+
+    mean: Tensor
+    lost: Sequence[tuple[int, Tensor]] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class AllReduce:
-    """Add `values` up over all ranks. Answer: the sum, `[count]`, same dtype."""
+    """Average `values`, `[count]`, over those that contribute; they may be overwritten. Answer: `Averaged`.
+
+    Attributes:
+      whole: the network may lose nothing of them.
+    """
 
     values: Tensor
+    whole: bool = False
+
+
+class Piece(NamedTuple):
+    """What one rank sends another about a range.
+
+    Attributes:
+      data: `[bytes]` uint8.
+      critical: so many bytes in front must arrive; of the others the network may lose some.
+    """
+
+    data: Tensor
+    critical: int
+
+
+class Crossed(NamedTuple):
+    """What came of an `AllToAll`; ranges are of bytes of a piece.
+
+    Attributes:
+      arrived: what each rank sent to this one, `[bytes]` uint8, by rank; zeros where something is missing.
+      missing: by rank, where that is.
+      lost: by rank, what of this rank's piece for it was lost.
+    """
+
+    arrived: Sequence[Tensor]
+    missing: Sequence[ByteRanges]
+    lost: Sequence[ByteRanges]
 
 
 @dataclass(frozen=True, slots=True)
 class AllToAll:
-    """Send `pieces[rank]` to each rank. Answer: what each rank sent to this one, by rank; all `[bytes]`
-    uint8."""
+    """Send `pieces[rank]` to each rank. Answer: `Crossed`."""
 
-    pieces: Sequence[Tensor]
+    pieces: Sequence[Piece]
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,24 +125,30 @@ class BufferState:
 
     Attributes:
       memory: the strategy's.
+      owners: of its ranges.
       state: the memory's.
       parts: states of the codecs that it asks for, by part.
-      replies: the same for replies about the range that this rank owns, where these are compressed too: state
-        and error.
       mean: `[numel]`, scratch memory for averages.
+      replies: as `parts`, for replies about the range that this rank owns, where these are compressed too:
+        state and error.
+      aggregates: states of the aggregate, by part, where each contribution is seen alone.
+      lost: `[numel]`, by part, what the network lost of requests whose memory keeps nothing.
     """
 
     memory: Memory[Any]
+    owners: Owners
     state: Any
     parts: dict[str, Any]
     mean: Tensor
     replies: dict[str, tuple[Any, Tensor | None]] = field(default_factory=dict)
+    aggregates: dict[str, Any] = field(default_factory=dict)
+    lost: dict[str, Tensor] = field(default_factory=dict)
 
     @classmethod
-    def start(cls, memory: Memory[Any], spec: Spec, like: Tensor) -> BufferState:
+    def start(cls, memory: Memory[Any], spec: Spec, like: Tensor, owners: Owners) -> BufferState:
         """Before the first exchange of a buffer `like`, `[numel]` float32."""
         parts = {name: part.start(spec) for name, part in memory.parts.items()}
-        return cls(memory, memory.start(like), parts, torch.empty_like(like))
+        return cls(memory, owners, memory.start(like), parts, torch.empty_like(like))
 
 
 def exchange_buffer(buffer: BufferState, value: Tensor, turn: Turn, silent: bool = False) -> BufferExchange:
@@ -112,8 +165,10 @@ def exchange_buffer(buffer: BufferState, value: Tensor, turn: Turn, silent: bool
 
 
 def _reduce(buffer: BufferState, request: ReduceRequest, turn: Turn) -> Generator[Transfer, Any, None]:
-    """Leaves the mean over ranks of what `request` asks for in `buffer.mean`."""
+    """Leaves the aggregate of what `request` asks for in `buffer.mean`."""
     codec = request.codec
+    if request.part in buffer.lost and not request.silent:
+        request.value.add_(buffer.lost.pop(request.part))
     if request.silent and codec.sums:  # a sum needs every rank's values: zeros
         request = replace(request, value=torch.zeros_like(request.value), error=None, silent=False)
     if isinstance(codec, Rounds):
@@ -124,67 +179,118 @@ def _reduce(buffer: BufferState, request: ReduceRequest, turn: Turn) -> Generato
     if not request.silent:
         state = buffer.parts[request.part]
         packet, buffer.parts[request.part] = codec.encode(request.value, state, turn, request.error)
-    if codec.sums:
-        assert isinstance(packet, Values)  # the contract of `sums`
-        yield from _summed(buffer, packet, turn)
-    else:
-        yield from _by_ranges(buffer, request, packet, turn)
+    if not codec.sums:
+        lost = yield from _by_ranges(buffer, request, packet, turn, buffer.mean)
+        if lost is not None:
+            _kept(buffer, request).add_(lost)
+        return
+    assert isinstance(packet, Values)  # the contract of `sums`
+    if not packet.values.numel():
+        buffer.mean.zero_()
+        return
+    mean, lost = yield from (
+        _summed(packet.values)
+        if buffer.owners.linear
+        else _sum_by_ranges(buffer, request, packet.values, turn)
+    )
+    replace(packet, values=mean).add_to(buffer.mean.zero_())
+    if lost is not None:
+        replace(packet, values=lost).add_to(_kept(buffer, request))
 
 
-def mean_of(total: Tensor, ranks: int) -> Tensor:
-    """The average over ranks of what `total`, used as scratch memory, is the sum of, as float32."""
-    return total.float().div_(ranks)
+def _kept(buffer: BufferState, request: ReduceRequest) -> Tensor:
+    """What this rank still has to send of `request`: what is lost is added to it."""
+    if request.error is not None:
+        return request.error
+    return buffer.lost.setdefault(request.part, torch.zeros_like(buffer.mean))
 
 
-def _summed(buffer: BufferState, packet: Values, turn: Turn) -> Generator[Transfer, Any, None]:
-    buffer.mean.zero_()
-    if packet.values.numel():
-        total = yield AllReduce(packet.values)
-        replace(packet, values=mean_of(total, turn.size)).add_to(buffer.mean)
+def _summed(sent: Tensor) -> Generator[Transfer, Any, tuple[Tensor, Tensor | None]]:
+    """The mean of `sent` over ranks, and what of this rank's was lost: zero elsewhere; None: nothing."""
+    averaged: Averaged = yield AllReduce(sent)
+    if not averaged.lost:
+        return averaged.mean, None
+    lost = torch.zeros_like(averaged.mean)
+    for first, values in averaged.lost:
+        lost[first : first + len(values)] = values
+    return averaged.mean, lost
+
+
+def _sum_by_ranges(
+    buffer: BufferState, request: ReduceRequest, sent: Tensor, turn: Turn
+) -> Generator[Transfer, Any, tuple[Tensor, Tensor | None]]:
+    """As `_summed`, by owners: what ranks send has one layout, so that ranges of it have owners too."""
+    values = sent.float()
+    mean = torch.empty_like(values)
+    lost = yield from _by_ranges(buffer, request, Values(values, len(values)), turn, mean)
+    return mean, lost
 
 
 def _in_rounds(
     buffer: BufferState, request: ReduceRequest, codec: Rounds[Any], turn: Turn
 ) -> Generator[Transfer, Any, None]:
+    """All goes whole: a number of one round stands for many of the buffer."""
     rounds = codec.rounds(request.value, buffer.parts[request.part], turn, buffer.mean, request.error)
     try:
         values = next(rounds)
         while True:
-            total = yield AllReduce(values)
-            values = rounds.send(mean_of(total, turn.size))
+            averaged = yield AllReduce(values, whole=True)
+            values = rounds.send(averaged.mean)
     except StopIteration as end:
         buffer.parts[request.part] = end.value
 
 
 def _by_ranges(
-    buffer: BufferState, request: ReduceRequest, packet: Packet | None, turn: Turn
-) -> Generator[Transfer, Any, None]:
-    """Each rank owns one range: it decodes and averages what came for it, and replies to all."""
-    ends = bounds(turn.spec.numel, turn.size)
-    received = yield AllToAll(_pieces(packet, ends, request.value))
-    mine = buffer.mean[ends[turn.rank] : ends[turn.rank + 1]].zero_()
-    for piece in received:
-        _add(piece, mine)
-    replies = yield AllGather(_reply(buffer, request, mean_of(mine, turn.size), turn))
-    buffer.mean.zero_()
-    for rank, piece in enumerate(replies):
-        _add(piece, buffer.mean[ends[rank] : ends[rank + 1]])
+    buffer: BufferState, request: ReduceRequest, packet: Packet | None, turn: Turn, out: Tensor
+) -> Generator[Transfer, Any, Tensor | None]:
+    """Leaves the aggregate of packets in `out`. Returns what was lost of this rank's, zero elsewhere; None:
+    nothing."""
+    owners, part = buffer.owners, request.part
+    ends = owners.bounds(out.numel())
+    nothing: Sequence[Packet | None] = [None] * owners.size
+    parts = packet.cut(ends) if packet is not None and owners.contributes else nothing
+    pieces = [_piece(one, out) for one in parts]
+    crossed: Crossed = yield AllToAll(pieces)
+    mine = owners.mine(out)
+    if mine.numel():
+        pairs = zip(crossed.arrived, crossed.missing, strict=True)
+        received = [_received(data, missing, len(mine)) for data, missing in pairs]
+        state = buffer.aggregates.get(part, owners.aggregate.start())
+        buffer.aggregates[part] = owners.combine(received, state, float(turn.step), mine)
+    replies = yield AllGather(_reply(buffer, request, mine, turn))
+    out.zero_()
+    for reply, (low, high) in zip(replies, pairwise(ends), strict=True):
+        answer = unpack(reply, high - low)
+        if answer is not None:
+            answer.add_to(out[low:high])
+    if not any(crossed.lost):
+        return None
+    lost = torch.zeros_like(out)
+    for one, piece, (low, high), ranges in zip(parts, pieces, pairwise(ends), crossed.lost, strict=True):
+        if one is not None and ranges:
+            one.lost(_behind(piece.critical, ranges)).add_to(lost[low:high])
+    return lost
 
 
-def _pieces(packet: Packet | None, ends: Sequence[int], like: Tensor) -> list[Tensor]:
-    if packet is None:
-        return [_no_bytes(like)] * (len(ends) - 1)
-    return [piece.pack() if piece.numel else _no_bytes(like) for piece in packet.cut(ends)]
+def _piece(packet: Packet | None, like: Tensor) -> Piece:
+    if packet is None or not packet.numel:
+        return Piece(_no_bytes(like), 0)
+    data = packet.pack()
+    return Piece(data, data.numel() - packet.value_bytes)
 
 
 def _no_bytes(like: Tensor) -> Tensor:
     return torch.empty(0, dtype=torch.uint8, device=like.device)
 
 
-def _add(piece: Tensor, out: Tensor) -> None:
-    packet = unpack(piece, out.numel())
-    if packet is not None:
-        packet.add_to(out)
+def _received(data: Tensor, missing: ByteRanges, numel: int) -> Received:
+    packet = unpack(data, numel)
+    return Received(packet, _behind(data.numel() - packet.value_bytes, missing) if packet else ())
+
+
+def _behind(critical: int, ranges: ByteRanges) -> ByteRanges:
+    """Ranges of a piece's bytes as ranges of its value bytes."""
+    return [(max(0, begin - critical), end - critical) for begin, end in ranges]
 
 
 def _reply(buffer: BufferState, request: ReduceRequest, mean: Tensor, turn: Turn) -> Tensor:

@@ -21,11 +21,12 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from tweed.cadence import Event, Joined, Outer, Ready, StepDone, Stop
+from tweed.cadence import Event, Joined, Ordered, Outer, Ready, StepDone, Stop
 from tweed.compress import Direct, Identity, MeasuresNorm, Turn, Update
 from tweed.errors import UsageError
+from tweed.exchange.owners import Owners
 from tweed.exchange.transfers import BufferState, exchange_buffer
-from tweed.simulate.exchanges import Traffic, run_exchanges
+from tweed.simulate.exchanges import PacketLoss, VirtualNetwork
 from tweed.simulate.flat import Flat
 from tweed.strategy import Strategy
 
@@ -83,35 +84,55 @@ class Worker:
 
 
 class Workers:
-    """`size` workers that begin as copies of `model` and keep to `strategy`.
+    """`size` ranks that begin as copies of `model` and keep to `strategy`.
 
     Args:
       model: float32, on any device; it becomes the first worker's. Buffers, such as those of batch norm, stay
         each worker's own.
       optimizer: makes a worker's optimizer. It must treat every value alike, as SGD and Adam do.
-      strategy: what counts of it: what is exchanged, cadence and compress.
-      size: how many workers.
+      strategy: what counts of it: what is exchanged, cadence, compress, server and aggregate; of a transport
+        what an average divides by.
+      size: how many ranks; a server is one of them, and has no data.
+      loss: what the strategy's transport loses; None: nothing.
 
-    Raises: UsageError if the strategy has a server.
+    Attributes:
+      traffic: of all exchanges so far.
+
+    Raises: UsageError for an `Ordered` cadence, which `tweed.simulate.ordered` walks; or for a loss under a
+      strategy that loses nothing.
     Cost: per worker, memory for five models.
     """
 
-    def __init__(self, model: nn.Module, optimizer: MakeOptimizer, strategy: Strategy, size: int) -> None:
-        if strategy.collective is not None:
-            raise UsageError(f"virtual workers have no server: {strategy.collective!r} is not simulated here")
+    def __init__(
+        self,
+        model: nn.Module,
+        optimizer: MakeOptimizer,
+        strategy: Strategy,
+        size: int,
+        loss: PacketLoss | None = None,
+    ) -> None:
+        if isinstance(strategy.cadence, Ordered):
+            raise UsageError(f"{strategy.cadence!r} hears ranks one by one: simulate it by simulate.ordered")
+        if loss is not None and not strategy.may_lose:
+            raise UsageError(f"loss={loss!r}: transport={strategy.transport!r} loses nothing; give Ltp()")
         self.strategy = strategy
-        self.traffic = Traffic(size)
+        self._owners = [Owners.of(strategy, rank, size) for rank in range(size)]
+        self._network = VirtualNetwork(self._owners[0], loss)
+        self.traffic = self._network.traffic
         self.exchanges = 0
         self._steps = 0
-        self.all = [self._worker(one, optimizer) for one in (model, *copies(model, size - 1))]
-        for rank in range(size):
-            self._handle(rank, Joined(rank, size))
+        self._plain = strategy.is_plain_sum and loss is None
+        models = zip((model, *copies(model, size - 1)), self._owners, strict=True)
+        self.all = [self._worker(one, optimizer, owners) for one, owners in models]
+        for rank, owners in enumerate(self._owners):
+            self._handle(rank, Joined(owners.contributor, owners.contributors))
         self._values = [torch.empty_like(worker.reference) for worker in self.all]
         self._average: tuple[nn.Module, Flat] | None = None
 
-    def _worker(self, model: nn.Module, optimizer: MakeOptimizer) -> Worker:
+    def _worker(self, model: nn.Module, optimizer: MakeOptimizer, owners: Owners) -> Worker:
         flat = Flat(model)
-        buffer = BufferState.start(self.strategy.memory or Direct(Identity()), flat.spec, flat.values)
+        memory = self.strategy.memory or Direct(Identity())
+        buffer = BufferState.start(memory, flat.spec, flat.values, owners)
         outer = self.strategy.cadence.outer
         return Worker(
             model=model,
@@ -129,16 +150,18 @@ class Workers:
 
         Returns: the mean of the workers' losses.
         """
-        losses = [self._learn(rank, loss) for rank in range(len(self.all))]
-        if self.strategy.exchange == "gradient":
+        losses = [self._learn(rank, loss) for rank, owners in enumerate(self._owners) if owners.contributes]
+        gradients = self.strategy.exchange == "gradient"
+        if gradients:
             self._maybe_exchange()
         for worker in self.all:
             worker.before = worker.flat.values.clone() if self.strategy.cadence.needs_norm else None
-            worker.optimizer.step()
+            if gradients or worker.buffer.owners.contributes:  # else a server has nothing to step by
+                worker.optimizer.step()
         self._steps += 1
         for rank, worker in enumerate(self.all):
             self._handle(rank, StepDone(worker.step_norm()))
-        if self.strategy.exchange != "gradient":
+        if not gradients:
             self._maybe_exchange()
         return sum(losses) / len(losses)
 
@@ -184,24 +207,36 @@ class Workers:
     def _gather(self) -> None:
         """Leaves what each worker has to send in `_values`."""
         for worker, value in zip(self.all, self._values, strict=True):
-            if self.strategy.exchange in ("step", "difference"):
-                torch.sub(worker.flat.values, worker.reference, out=value)
+            if self.strategy.exchange == "gradient":
+                value.copy_(worker.flat.grads)
+            elif self._takes_models:
+                value.copy_(worker.flat.values)
             else:
-                is_gradient = self.strategy.exchange == "gradient"
-                value.copy_(worker.flat.grads if is_gradient else worker.flat.values)
+                torch.sub(worker.flat.values, worker.reference, out=value)
 
     def _exchange(self, silent: Sequence[bool]) -> None:
         self._gather()
-        exchanges = [
-            exchange_buffer(worker.buffer, value, self._turn(rank), silent[rank])
-            for rank, (worker, value) in enumerate(zip(self.all, self._values, strict=True))
-        ]
-        for worker, update in zip(self.all, run_exchanges(exchanges, self.traffic), strict=True):
-            worker.apply(update, self.strategy.exchange)
+        if self._plain:
+            updates = self._network.sum([value.mul_(1 / self.traffic.size) for value in self._values])
+        else:
+            exchanges = [
+                exchange_buffer(worker.buffer, value, self._turn(worker), silent[rank])
+                for rank, (worker, value) in enumerate(zip(self.all, self._values, strict=True))
+            ]
+            updates = self._network.run(exchanges)
+        moves = self.strategy.exchange == "model" and not self._takes_models
+        for worker, update in zip(self.all, updates, strict=True):
+            worker.apply(update, "difference" if moves else self.strategy.exchange)
         self.exchanges += 1
 
-    def _turn(self, rank: int) -> Turn:
-        return Turn(self.all[rank].flat.spec, self.exchanges, rank=rank, size=len(self.all))
+    @property
+    def _takes_models(self) -> bool:
+        """A sum of models is a model; what else is made of them is made of movements from a common point."""
+        return self.strategy.exchange == "model" and self._plain
+
+    def _turn(self, worker: Worker) -> Turn:
+        owners = worker.buffer.owners
+        return Turn(worker.flat.spec, self.exchanges, rank=owners.contributor, size=owners.contributors)
 
     @torch.no_grad()
     def average(self) -> nn.Module:
@@ -215,11 +250,12 @@ class Workers:
             self._average = (model, Flat(model))
         model, flat = self._average
         flat.values.zero_()
-        for worker in self.all:
+        contributors = [worker for worker in self.all if worker.buffer.owners.contributes]
+        for worker in contributors:
             flat.values.add_(worker.flat.values)
             if worker.offset is not None:
                 flat.values.sub_(worker.offset)
-        flat.values.div_(len(self.all))
+        flat.values.div_(len(contributors))
         return model
 
 

@@ -16,9 +16,9 @@ from tweed.compress import Direct, ErrorFeedback, Packet, Spec, Turn, Values, un
 from tweed.compress.native.sparse import all_finite
 from tweed.errors import UsageError
 from tweed.exchange.checkpoint import filled, plain
+from tweed.exchange.collectives import all_to_all
 from tweed.exchange.communicator import Communicator, Stats
-from tweed.exchange.compressed_buffers import all_to_all
-from tweed.exchange.transfers import mean_of
+from tweed.exchange.owners import mean_of
 from tweed.strategy import Strategy
 
 log = logging.getLogger("tweed")

@@ -1,0 +1,206 @@
+"""Transfers of many exchanges as collectives of a process group.
+
+In each round every exchange has one transfer under way. All `AllToAll`s of a round cross as one all-to-all,
+all `AllGather`s as another, in front of each a small one with the lengths of the pieces; sums are
+all-reduces. Where the network may lose parts, what is critical of the pieces crosses as an all-to-all of its
+own.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import accumulate
+from typing import Any, NamedTuple, TypeVar
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from tweed.compress import Update
+from tweed.compress.packet import ByteRanges
+from tweed.exchange.communicator import Communicator
+from tweed.exchange.losses import Losses
+from tweed.exchange.transfers import (
+    AllGather,
+    AllReduce,
+    AllToAll,
+    Averaged,
+    BufferExchange,
+    Crossed,
+    Piece,
+    Transfer,
+)
+
+T = TypeVar("T")
+
+
+def run_exchanges(exchanges: Sequence[BufferExchange], comm: Communicator) -> list[Update]:
+    """Runs `exchanges`, which are the same on every rank and in the same order, to their ends.
+
+    Cost: per round one all-reduce for each `AllReduce`; two all-to-alls for all `AllToAll`s, two for all
+      `AllGather`s.
+    """
+    done: dict[int, Update] = {}
+    answers: Mapping[int, Any] = dict.fromkeys(range(len(exchanges)))
+    while answers:
+        transfers: dict[int, Transfer] = {}
+        for number, answer in answers.items():
+            try:
+                transfers[number] = exchanges[number].send(answer)
+            except StopIteration as end:
+                done[number] = end.value
+        answers = _round(transfers, comm)
+    return [done[number] for number in range(len(exchanges))]
+
+
+def _round(transfers: Mapping[int, Transfer], comm: Communicator) -> dict[int, Any]:
+    """What came of each of `transfers`."""
+    sums = {number: one for number, one in transfers.items() if isinstance(one, AllReduce)}
+    pieces = {number: one.pieces for number, one in transfers.items() if isinstance(one, AllToAll)}
+    replies = {number: one.piece for number, one in transfers.items() if isinstance(one, AllGather)}
+    comm.stats.bytes_answered += sum(piece.numel() for piece in replies.values())
+    comm.stats.bytes_packed += sum(one.values.nbytes for one in sums.values())
+    comm.stats.bytes_packed += sum(one.data.numel() for by_rank in pieces.values() for one in by_rank)
+    answers: dict[int, Any] = _averaged(sums, comm)
+    answers |= _crossed(pieces, comm)
+    return answers | all_to_all({number: [piece] * comm.size for number, piece in replies.items()}, comm)
+
+
+def _averaged(sums: Mapping[int, AllReduce], comm: Communicator) -> dict[int, Averaged]:
+    """What came of all-reduces, all at once."""
+    losses = comm.losses
+    if losses is None:
+        works = [comm.start_mean(one.values) for one in sums.values()]
+        pairs = zip(sums.items(), works, strict=True)
+        return {number: Averaged(comm.end_mean(work, one.values)) for (number, one), work in pairs}
+    with losses.whole(one.values for one in sums.values() if one.whole):
+        works = [comm.start_mean(one.values) for one in sums.values()]
+        for work in works:
+            comm.wait(work)
+    lost = [pair for delivery in losses.take() for pair in delivery.lost] if sums else []
+    found = {}
+    for (number, one), work in zip(sums.items(), works, strict=True):
+        mine = _within(one.values, lost)
+        found[number] = Averaged(comm.end_mean(work, one.values), mine)
+    return found
+
+
+def _within(values: Tensor, lost: Iterable[tuple[int, bytes]]) -> list[tuple[int, Tensor]]:
+    """What of `lost`, addresses and bytes, was in `values`: first place, and values."""
+    found = []
+    for address, data in lost:
+        first, part = address - values.data_ptr(), torch.frombuffer(bytearray(data), dtype=values.dtype)
+        if 0 <= first < values.nbytes:
+            found.append((first // values.element_size(), part))
+    return found
+
+
+def _crossed(pieces: Mapping[int, Sequence[Piece]], comm: Communicator) -> dict[int, Crossed]:
+    """What came of all-to-alls: what is critical goes first, then what may get lost."""
+    if comm.losses is None:
+        whole = all_to_all({number: [one.data for one in mine] for number, mine in pieces.items()}, comm)
+        nothing: list[ByteRanges] = [()] * comm.size
+        return {number: Crossed(received, nothing, nothing) for number, received in whole.items()}
+    split = {number: [_split(one) for one in mine] for number, mine in pieces.items()}
+    heads = all_to_all({number: [head for head, _ in mine] for number, mine in split.items()}, comm)
+    bodies, missing, lost = _losing_all_to_all(
+        {number: [body for _, body in mine] for number, mine in split.items()}, comm, comm.losses
+    )
+    return {
+        number: Crossed(
+            [torch.cat(both) for both in zip(heads[number], bodies[number], strict=True)],
+            [_behind(head, ranges) for head, ranges in zip(heads[number], missing[number], strict=True)],
+            [_behind(head, ranges) for (head, _), ranges in zip(mine, lost[number], strict=True)],
+        )
+        for number, mine in split.items()
+    }
+
+
+def _split(piece: Piece) -> tuple[Tensor, Tensor]:
+    """What must arrive, and the rest in words of four bytes, so that none is cut by the end of a datagram."""
+    head = piece.critical + (piece.data.numel() - piece.critical) % 4
+    return piece.data[:head], piece.data[head:]
+
+
+def _behind(head: Tensor, ranges: ByteRanges) -> ByteRanges:
+    return [(head.numel() + begin, head.numel() + end) for begin, end in ranges]
+
+
+def all_to_all(pieces: Mapping[int, Sequence[Tensor]], comm: Communicator) -> dict[int, list[Tensor]]:
+    """Sends `pieces[number][rank]`, `[bytes]` uint8, to `rank`; returns what each rank sent to this one."""
+    if not pieces:
+        return {}
+    outgoing, incoming, lengths = _laid_out(pieces, comm)
+    comm.wait(_start_all_to_all(incoming, outgoing, lengths, comm))
+    return _by_number(torch.split(incoming, lengths.received), pieces)
+
+
+def _losing_all_to_all(
+    pieces: Mapping[int, Sequence[Tensor]], comm: Communicator, losses: Losses
+) -> tuple[dict[int, list[Tensor]], dict[int, list[ByteRanges]], dict[int, list[ByteRanges]]]:
+    """As `all_to_all` of words, where parts may get lost: what came, what of it is missing, and what of this
+    rank's was lost; both as ranges of bytes of a piece."""
+    if not pieces:
+        return {}, {}, {}
+    outgoing, incoming, lengths = _laid_out(pieces, comm)
+    with losses.contributions(outgoing, incoming):
+        comm.wait(_start_all_to_all(incoming, outgoing, lengths, comm))
+    deliveries = losses.take()
+    gone = [(at - outgoing.data_ptr(), len(data)) for one in deliveries for at, data in one.lost]
+    absent = [(at - incoming.data_ptr(), count) for one in deliveries for at, count in one.missing]
+    return (
+        _by_number(torch.split(incoming, lengths.received), pieces),
+        _by_number(_by_piece(absent, lengths.received), pieces),
+        _by_number(_by_piece(gone, lengths.sent), pieces),
+    )
+
+
+class _Lengths(NamedTuple):
+    """Bytes of each piece in the buffers: of rank after rank, number after number."""
+
+    sent: list[int]
+    received: list[int]
+
+    def by_rank(self, size: int) -> tuple[list[int], list[int]]:
+        """How much comes from each rank, and goes to it."""
+        received, sent = (torch.tensor(every).view(size, -1).sum(1).tolist() for every in self[::-1])
+        return received, sent
+
+
+def _laid_out(pieces: Mapping[int, Sequence[Tensor]], comm: Communicator) -> tuple[Tensor, Tensor, _Lengths]:
+    """What goes out side by side, room for what comes in, and their lengths, which ranks tell each other."""
+    mine = [of_rank[rank] for rank in range(comm.size) for of_rank in pieces.values()]
+    outgoing = torch.cat(mine)
+    sizes = torch.tensor([piece.numel() for piece in mine]).view(comm.size, -1).to(outgoing.device)
+    theirs = torch.empty_like(sizes)
+    comm.wait(comm.work(dist.all_to_all_single(theirs, sizes, group=comm.group, async_op=True)))
+    lengths = _Lengths(sizes.flatten().tolist(), theirs.flatten().tolist())
+    comm.count(outgoing, crossings=1)
+    return outgoing, outgoing.new_empty(sum(lengths.received)), lengths
+
+
+def _start_all_to_all(incoming: Tensor, outgoing: Tensor, lengths: _Lengths, comm: Communicator) -> dist.Work:
+    received, sent = lengths.by_rank(comm.size)
+    work = dist.all_to_all_single(incoming, outgoing, received, sent, group=comm.group, async_op=True)
+    return comm.work(work)
+
+
+def _by_piece(ranges: Sequence[tuple[int, int]], lengths: Sequence[int]) -> list[ByteRanges]:
+    """`ranges`, begin and length in the whole buffer, as ranges of the pieces that lie in it side by side."""
+    ends = [0, *accumulate(lengths)]
+    found: list[list[tuple[int, int]]] = [[] for _ in lengths]
+    for begin, length in ranges:
+        place = bisect_right(ends, begin) - 1
+        while place < len(lengths) and ends[place] < begin + length:
+            low, high = max(begin, ends[place]), min(begin + length, ends[place + 1])
+            if low < high:
+                found[place].append((low - ends[place], high - ends[place]))
+            place += 1
+    return [sorted(of_piece) for of_piece in found]
+
+
+def _by_number(every: Sequence[T], pieces: Mapping[int, Any]) -> dict[int, list[T]]:
+    """By number and rank, what lies rank after rank, number after number."""
+    width = len(pieces)
+    return {number: list(every[place::width]) for place, number in enumerate(pieces)}

@@ -1,0 +1,101 @@
+"""Every pair of parts that goes together trains live, to the model of the simulated run, bit for bit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import tweed
+from tests.composition.parts import PAGE, Names, accepted, combine, covering, page
+from tweed.cadence import Ordered
+from tweed.compress import Auto
+from tweed.simulate.workers import Workers
+from tweed.testbed import run_ranks
+
+RANKS, STEPS = 3, 4
+COMBINATIONS = dict(accepted())
+CHOSEN = covering(COMBINATIONS)
+
+
+class Trained(NamedTuple):
+    """What a rank has after some steps, and the average model then."""
+
+    own: Tensor
+    average: Tensor
+
+
+class Matrix(nn.Module):
+    """One matrix: so a buffer is the same live, where it is a bucket, and simulated."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.values = nn.Parameter(drawn(0, (48, 50)))
+
+
+def drawn(seed: int, shape: tuple[int, ...]) -> Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
+
+
+def loss(rank: int, step: int, model: Matrix) -> Tensor:
+    """How far the model is from a point of this rank's own."""
+    return (model.values - drawn(1 + rank + 10 * step, (48, 50))).square().sum() / 2
+
+
+def trains(rank: int, size: int, every: list[Names]) -> list[Trained]:
+    """All combinations, one after the other."""
+    return [train(rank, names) for names in every]
+
+
+def train(rank: int, names: Names) -> Trained:
+    model, strategy = Matrix(), combine(names)
+    assert strategy is not None
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    run = tweed.attach(model, optimizer, strategy)
+    for step in range(STEPS):
+        if not run.serves:
+            loss(rank, step, model).backward()  # type: ignore[no-untyped-call]
+        optimizer.step()
+        optimizer.zero_grad()
+    own = model.values.detach().clone()
+    with run.averaged():
+        average = model.values.detach().clone()
+    run.detach()
+    return Trained(own, average)
+
+
+def simulated(names: Names) -> list[Tensor]:
+    """Each rank's model."""
+    strategy = combine(names)
+    assert strategy is not None
+    workers = Workers(Matrix(), lambda params: torch.optim.SGD(params, lr=0.1, momentum=0.9), strategy, RANKS)
+    for step in range(STEPS):
+        workers.step(lambda rank, model, step=step: loss(rank, step, model))  # type: ignore[misc]
+    return [worker.flat.values.view(48, 50) for worker in workers.all]
+
+
+@pytest.fixture(scope="module")
+def live() -> Iterator[dict[Names, list[Trained]]]:
+    """By combination, what each rank has. Ranks share no memory, so that packets are packets."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TWEED_WIRE_ONLY", "1")
+        by_rank = run_ranks(trains, RANKS, CHOSEN, backend="tweed")
+    yield dict(zip(CHOSEN, (list(every) for every in zip(*by_rank, strict=True)), strict=True))
+
+
+@pytest.mark.parametrize("names", CHOSEN, ids=", ".join)
+def test_a_live_run_is_the_simulated_one(names: Names, live: dict[Names, list[Trained]]) -> None:
+    strategy, ranks = COMBINATIONS[names], live[names]
+    assert all(torch.equal(rank.average, ranks[0].average) for rank in ranks)
+    assert ranks[0].average.isfinite().all()
+    if isinstance(strategy.cadence, Ordered) or isinstance(strategy.memory, Auto):
+        return  # they go by measured times
+    for rank, expected in zip(ranks, simulated(names), strict=True):
+        torch.testing.assert_close(rank.own, expected, rtol=0, atol=0)
+
+
+def test_the_page_is_what_the_code_accepts() -> None:
+    assert PAGE.read_text() == page(COMBINATIONS), "run python -m tests.composition.parts"
