@@ -153,6 +153,17 @@ def test_settings_out_of_range_are_refused_by_name() -> None:
         named_strategy("ltp(fraction=2)")
 
 
+def test_names_are_joined_where_each_sets_stages_of_its_own() -> None:
+    assert named_strategy("half + ltp(server=1)") == Strategy(
+        compress=Half(), collective=Server(1), transport="ltp"
+    )
+    assert named_strategy("lag(lr=1e+0)") == named_strategy("lag(lr=1.0)")
+    with pytest.raises(
+        StrategyError, match="compress is both ErrorFeedback.* and Direct.*; take one of them"
+    ):
+        named_strategy("top_k + half")
+
+
 def test_the_list_of_names_can_be_read_back() -> None:
     found = [named_strategy(text) for text in named_strategies()]
     assert found[:3] == [every_step(), local_steps(), ltp()]

@@ -6,6 +6,7 @@ import ast
 import inspect
 import re
 from collections.abc import Callable
+from dataclasses import fields, replace
 from typing import Any
 
 from tweed.errors import StrategyError, UsageError
@@ -13,6 +14,7 @@ from tweed.recipes import RECIPES
 from tweed.strategy import Strategy
 
 _NAMED = {make.__name__: make for make in RECIPES}
+_JOINED = re.compile(r"\s*\+\s*(?=[a-z])")  # not the plus of 1e+3
 _CALL = re.compile(r"(?P<name>\w+)\s*(?:\((?P<inside>.*)\)|:(?P<after>.*))?")
 
 
@@ -26,10 +28,33 @@ def named_strategy(text: str) -> Strategy:
 
     Args:
       text: a name, with settings if wanted: "every_step", "local_steps", "local_steps:8", "local_steps(8)" or
-        "local_steps(every=8)". Settings are literals, parted by commas.
+        "local_steps(every=8)". Settings are literals, parted by commas. Several are joined by "+", such as
+        "sparse(0.05) + ltp(server=0)": the stages of all of them, where each stage may be set by one.
 
-    Raises: StrategyError for an unknown name or settings that do not fit it; the text lists what is known.
+    Raises: StrategyError for an unknown name or settings that do not fit it, the text lists what is known; or
+      if two of several names set the same stage, or do not go together.
     """
+    first, *others = _JOINED.split(text)
+    strategy = _one(first)
+    for name in others:
+        strategy = _joined(strategy, _one(name), text)
+    return strategy
+
+
+def _joined(strategy: Strategy, other: Strategy, text: str) -> Strategy:
+    """What both set. Raises StrategyError if both set the same stage."""
+    plain = Strategy()
+    changed = {}
+    for stage in fields(Strategy):
+        mine, theirs, default = (getattr(one, stage.name) for one in (strategy, other, plain))
+        if default not in (mine, theirs) and mine != theirs:
+            raise StrategyError(f"{text!r}: {stage.name} is both {mine!r} and {theirs!r}; take one of them")
+        if theirs != default:
+            changed[stage.name] = theirs
+    return replace(strategy, **changed)
+
+
+def _one(text: str) -> Strategy:
     call = _CALL.fullmatch(text.strip())
     if call is None or call["name"] not in _NAMED:
         raise StrategyError(f"no strategy is named {text!r}. Known are: {', '.join(named_strategies())}")
