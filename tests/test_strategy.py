@@ -159,7 +159,7 @@ def test_names_are_joined_where_each_sets_stages_of_its_own() -> None:
     )
     assert named_strategy("lag(lr=1e+0)") == named_strategy("lag(lr=1.0)")
     with pytest.raises(
-        StrategyError, match="compress is both ErrorFeedback.* and Direct.*; take one of them"
+        StrategyError, match=r"compress is both ErrorFeedback.* and Direct.*; take one of them"
     ):
         named_strategy("top_k + half")
 

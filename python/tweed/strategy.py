@@ -102,10 +102,21 @@ class Strategy:
             )
 
     def _check_ordered(self) -> None:
-        if self.collective is None or self.compress is not None:
+        if self.collective is None:
             raise StrategyError(
-                f"cadence={self.cadence!r} needs a server that hears ranks one by one, and sends gradients "
-                "as they are: give collective=Server(0), and no compress"
+                f"cadence={self.cadence!r} needs a server that hears ranks one by one: give "
+                "collective=Server(0)"
+            )
+        memory = self.memory
+        if not isinstance(memory, LazyAggregation | None):
+            raise StrategyError(
+                f"cadence={self.cadence!r} does not go with compress={memory!r}: a rank counts with all that "
+                "it has sent, and what a packet leaves out is in the next difference. Take LazyAggregation"
+            )
+        if memory is not None and isinstance(memory.compressor, Rounds):
+            raise StrategyError(
+                f"cadence={self.cadence!r} does not go with compress={memory!r}: its factors rest on means "
+                "over all ranks, and the server hears them one by one. Take another compressor"
             )
 
     def _check_silence(self) -> None:

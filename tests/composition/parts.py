@@ -59,7 +59,7 @@ STAGES: dict[str, dict[str, Any]] = {
         "LocalSteps, outer": LocalSteps(2, outer=Nesterov()),
         "EventTriggered": EventTriggered(Moves(0.01)),
         "Intermittent": Intermittent(probability=0.5),
-        "Ordered": Ordered(ServerPolicy(share=1.0)),
+        "Ordered": Ordered(ServerPolicy(share=0.0)),
     },
     "memory": {
         "none": lambda codec: codec,

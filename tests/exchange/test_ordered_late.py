@@ -9,6 +9,8 @@ import torch
 from torch import Tensor
 
 from tweed.cadence import Ordered, ServerPolicy
+from tweed.compress import Spec
+from tweed.exchange.gradient_form import GradientForm
 from tweed.exchange.ordered import _Kind, _Server, _Worker
 
 #: What the server sends at the end of an iteration.
@@ -44,7 +46,17 @@ class Script:
 
 
 def head(kind: _Kind, norm: float) -> Tensor:
-    return torch.tensor([kind, norm], dtype=torch.float64)
+    sends = kind in (_Kind.RANG, _Kind.ASKED)
+    return torch.tensor([kind, norm, 8.0 * sends], dtype=torch.float64)
+
+
+def as_bytes(*values: float) -> Tensor:
+    return torch.tensor(values).view(torch.uint8)
+
+
+def form() -> GradientForm:
+    """Gradients as they are, of two values."""
+    return GradientForm(None, Spec(((2,),)), 0, 4)
 
 
 def test_the_server_counts_a_longer_gradient_that_comes_after_its_stop() -> None:
@@ -52,14 +64,14 @@ def test_the_server_counts_a_longer_gradient_that_comes_after_its_stop() -> None
     messages = Script(
         [
             (("head", 1), head(_Kind.RANG, 1.0)),
-            (("gradient", 1), torch.tensor([1.0, 0.0])),
+            (("gradient", 1), as_bytes(1.0, 0.0)),
             (("head", 2), head(_Kind.SILENT, 0.5)),
             (("head", 0), head(_Kind.ASKED, 9.0)),
-            (("gradient", 0), torch.tensor([0.0, 9.0])),
+            (("gradient", 0), as_bytes(0.0, 9.0)),
         ]
     )
     cadence = Ordered(ServerPolicy(share=2.0, silence=False))
-    server = _Server(cadence, messages, [1, 2, 3], numel=2)  # type: ignore[arg-type]
+    server = _Server(cadence, messages, [1, 2, 3], 2, [form()] * 3)  # type: ignore[arg-type]
     mean, broken = server.iterate(torch.zeros(2))
     assert mean.tolist() == [1.0, 9.0] and broken is None
     assert (server.sent, server.withheld) == (2, 1)
@@ -75,12 +87,17 @@ def test_a_worker_with_more_than_the_server_spares_sends_at_once() -> None:
         stop = ("stop", torch.tensor([level, 0.0], dtype=torch.float64))
         messages = Script([stop, *CLOSING])
         worker = _Worker(
-            Ordered(ServerPolicy(share=0.9), window_s=3600.0), messages, server=0, size=4, numel=2
+            Ordered(ServerPolicy(share=0.9), window_s=3600.0),
+            messages,
+            server=0,
+            size=4,
+            numel=2,
+            form=form(),
         )  # type: ignore[arg-type]
         mean, _ = worker.iterate(torch.tensor([6.0, 8.0]))
         sent = [entry[2] for entry in messages.log if entry[0] == "sent"]
-        assert sent[0] == [float(kind), 10.0]
-        assert sent[1:] == ([[6.0, 8.0]] if kind is _Kind.ASKED else [])
+        assert sent[0] == [float(kind), 10.0, 8.0 * (kind is _Kind.ASKED)]
+        assert sent[1:] == ([as_bytes(6.0, 8.0).tolist()] if kind is _Kind.ASKED else [])
         assert mean.tolist() == [3.0, 4.0]
         assert (worker.sent, worker.withheld) == (int(kind is _Kind.ASKED), int(kind is _Kind.SILENT))
 
@@ -88,8 +105,10 @@ def test_a_worker_with_more_than_the_server_spares_sends_at_once() -> None:
 def test_a_worker_whose_time_comes_first_sends_before_the_stop() -> None:
     stop = ("stop", torch.tensor([1.0, 0.0], dtype=torch.float64))
     messages = Script([stop, *CLOSING])
-    worker = _Worker(Ordered(ServerPolicy(share=0.9), window_s=1e-15), messages, server=0, size=4, numel=2)  # type: ignore[arg-type]
+    worker = _Worker(
+        Ordered(ServerPolicy(share=0.9), window_s=1e-15), messages, server=0, size=4, numel=2, form=form()
+    )  # type: ignore[arg-type]
     worker.iterate(torch.tensor([6.0, 8.0]))
     first = [entry[0] for entry in messages.log].index("sent")
-    assert messages.log[first][2] == [float(_Kind.RANG), 10.0]
+    assert messages.log[first][2] == [float(_Kind.RANG), 10.0, 8.0]
     assert [entry[0] for entry in messages.log].index("stop") > first

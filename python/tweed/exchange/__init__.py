@@ -11,6 +11,7 @@ communicator        the process group: start, wait, count; `engine` is what the 
 finite              flags before anything is compressed: who contributes, and is it finite
 gradients           reducers of gradients: summed on the way, compressed, or as the autotuner chooses
 ordered             reducer of single messages in the order of their length, over `p2p`
+gradient_form       in which form such a message carries a gradient
 model_averaging     exchange after steps: of models as they are; `movement`: of movements, by a memory
 transfers           one buffer through a memory, a codec and the network, as a coroutine
 owners              who owns which range of a buffer, and aggregates what was received about it

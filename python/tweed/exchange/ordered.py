@@ -1,8 +1,8 @@
 """Exchange of gradients in the order of how much they have changed, over real timers, with a server rank.
 
-An iteration, message by message. Each worker sends one: two values, and its gradient unless it is silent. The
-server sends each worker three: that it has received enough; how long the sum is; the sum. Both sides keep the
-gradient that each worker has sent last. What decides is in `tweed.cadence.ordered` and `server_policy`.
+An iteration, message by message. Each worker sends one: three values, and its gradient unless it is silent.
+The server sends each worker three: that it has received enough; how long the sum is; the sum. Both sides keep
+the gradient that each worker has sent last. What decides is in `tweed.cadence.ordered` and `server_policy`.
 """
 
 from __future__ import annotations
@@ -18,9 +18,12 @@ import torch
 from torch import Tensor
 
 from tweed.cadence import Decision, Enough, Heard, Ordered, Ready, StepDone, Timer
-from tweed.errors import NonFinite
+from tweed.compress import LazyAggregation, Spec
+from tweed.errors import DataError, NonFinite
 from tweed.exchange.bucket import GradientBucket
+from tweed.exchange.checkpoint import filled, plain
 from tweed.exchange.communicator import Communicator
+from tweed.exchange.gradient_form import GradientForm
 from tweed.exchange.gradients import GradientReducer
 from tweed.exchange.p2p import PeerMessages
 
@@ -48,6 +51,7 @@ class OrderedGradients(GradientReducer):
       comm: a group with a server.
       cadence: the strategy's.
       server: the server's rank.
+      memory: the strategy's, for what is sent; None: gradients as they are.
 
     Attributes:
       sent, withheld: how many of this rank's iterations were of which kind; at the server those of all
@@ -55,18 +59,24 @@ class OrderedGradients(GradientReducer):
     """
 
     def __init__(
-        self, buckets: list[GradientBucket], comm: Communicator, cadence: Ordered, server: int
+        self,
+        buckets: list[GradientBucket],
+        comm: Communicator,
+        cadence: Ordered,
+        server: int,
+        memory: LazyAggregation | None,
     ) -> None:
         super().__init__(buckets)
         self.prescale = 1 / comm.owners.contributors
         messages = PeerMessages(comm.group, comm.wait)
         self._side: _Server | _Worker
-        numel = sum(gradients.bucket.flat.numel() for gradients in buckets)
+        spec = Spec(tuple(tuple(view.shape) for one in buckets for view in one.bucket.views))
         workers = [rank for rank in range(comm.size) if rank != server]
+        forms = [GradientForm(memory, spec, place, len(workers)) for place in range(len(workers))]
         self._side = (
-            _Server(cadence, messages, workers, numel)
+            _Server(cadence, messages, workers, spec.numel, forms)
             if not comm.owners.contributes
-            else _Worker(cadence, messages, server, len(workers), numel)
+            else _Worker(cadence, messages, server, len(workers), spec.numel, forms[comm.owners.contributor])
         )
         self._broken: int | None = None
 
@@ -116,8 +126,11 @@ class OrderedGradients(GradientReducer):
 class _Worker:
     """Has gradients, and waits for its turn to send one."""
 
-    def __init__(self, cadence: Ordered, messages: PeerMessages, server: int, size: int, numel: int) -> None:
+    def __init__(
+        self, cadence: Ordered, messages: PeerMessages, server: int, size: int, numel: int, form: GradientForm
+    ) -> None:
         self._cadence, self._messages, self._server, self._size = cadence, messages, server, size
+        self._form, self._step = form, 0
         self._state = cadence.start()
         self._last = torch.zeros(numel)
         self._mean = torch.empty(numel)
@@ -132,13 +145,14 @@ class _Worker:
         self._state = self._cadence.handle(opened, self._state, time.monotonic())
         self._messages.expect("stop", self._stop, self._server)
         kind, stopped = self._turn(gradient)
-        self._messages.send(torch.tensor([kind, self._norm], dtype=torch.float64), self._server)
-        if kind in (_Kind.RANG, _Kind.ASKED):
-            self._messages.send(gradient, self._server)
-            self._last = gradient
-            self.sent += 1
-        else:
-            self.withheld += 1
+        sends = kind in (_Kind.RANG, _Kind.ASKED)
+        data = self._form.encode(gradient, self._last, self._step) if sends else torch.empty(0)
+        head = torch.tensor([kind, self._norm, data.numel()], dtype=torch.float64)
+        self._messages.send(head, self._server)
+        if sends:
+            self._messages.send(data, self._server)
+        self.sent, self.withheld = self.sent + sends, self.withheld + (not sends)
+        self._step += 1
         return self._close(stopped)
 
     def _turn(self, gradient: Tensor) -> tuple[_Kind, bool]:
@@ -175,11 +189,13 @@ class _Worker:
         """Is for the server."""
 
     def state(self) -> dict[str, Any]:
-        return {"last": self._last.clone(), "total": self._total}
+        form = plain(self._form.state)
+        return {"last": self._last.clone(), "total": self._total, "step": self._step, "form": form}
 
     def load(self, state: Mapping[str, Any]) -> None:
         self._last.copy_(state["last"])
-        self._total = state["total"]
+        self._total, self._step = state["total"], state["step"]
+        self._form.state = filled(self._form.state, state["form"])
 
 
 _KINDS = {Decision.RANG: _Kind.RANG, Decision.ASKED: _Kind.ASKED}
@@ -188,7 +204,15 @@ _KINDS = {Decision.RANG: _Kind.RANG, Decision.ASKED: _Kind.ASKED}
 class _Server:
     """Receives from workers until it has enough, and sums."""
 
-    def __init__(self, cadence: Ordered, messages: PeerMessages, workers: list[int], numel: int) -> None:
+    def __init__(
+        self,
+        cadence: Ordered,
+        messages: PeerMessages,
+        workers: list[int],
+        numel: int,
+        forms: Sequence[GradientForm],
+    ) -> None:
+        self._forms, self._step = forms, 0
         self._cadence, self._policy, self._messages, self._workers = (
             cadence,
             cadence.policy,
@@ -198,7 +222,7 @@ class _Server:
         self._state = self._policy.start()
         self._held = torch.zeros(len(workers), numel)
         self._sum = torch.zeros(numel)
-        self._heads = torch.empty(len(workers), 2, dtype=torch.float64)
+        self._heads = torch.empty(len(workers), 3, dtype=torch.float64)
         self._incoming: dict[int, Tensor] = {}
         self._broken: int | None = None
         self._late_s = self._opened_at = 0.0
@@ -214,6 +238,7 @@ class _Server:
         for place, rank in enumerate(self._workers):
             self._messages.expect(("head", place), self._heads[place], rank)
         self._receive_all()
+        self._step += 1
         return self._close()
 
     def _receive_all(self) -> None:
@@ -233,9 +258,11 @@ class _Server:
         return math.inf if self._broken is not None else self._policy.level(self._state, len(self._workers))
 
     def _receive(self, what: str, place: int) -> None:
-        kind, norm = self._heads[place].tolist()
+        kind, norm, numbytes = self._heads[place].tolist()
         if what == "head" and kind in (_Kind.RANG, _Kind.ASKED):
-            self._incoming[place] = torch.empty(self._held.shape[1])
+            if not 0 <= numbytes <= self._forms[place].most_bytes:
+                raise DataError(f"rank {self._workers[place]} would send a gradient of {numbytes} bytes")
+            self._incoming[place] = torch.empty(int(numbytes), dtype=torch.uint8)
             self._messages.expect(("gradient", place), self._incoming[place], self._workers[place])
             self._learn(int(kind), norm)
             return
@@ -243,9 +270,9 @@ class _Server:
             self._broken = self._workers[place]
         sent = what == "gradient"
         if sent:
-            gradient = self._incoming.pop(place)
-            self._sum += gradient - self._held[place]
-            self._held[place] = gradient
+            before = self._held[place].clone()
+            self._forms[place].decode(self._incoming.pop(place), self._held[place], self._step)
+            self._sum += self._held[place] - before
         self.sent, self.withheld = self.sent + sent, self.withheld + (not sent)
         self._note_arrival(norm if sent else None)
 
@@ -280,8 +307,10 @@ class _Server:
         self._state = self._policy.handle(StepDone(norm), self._state, time.monotonic())
 
     def state(self) -> dict[str, Any]:
-        return {"held": self._held.clone(), "total": self._state.total, "moved": list(self._state.moved)}
+        moved = list(self._state.moved)
+        return {"held": self._held.clone(), "total": self._state.total, "moved": moved, "step": self._step}
 
     def load(self, state: Mapping[str, Any]) -> None:
         self._held.copy_(state["held"])
+        self._step = state["step"]
         self._state = replace(self._policy.start(), total=state["total"], moved=tuple(state["moved"]))

@@ -13,7 +13,7 @@ from typing import Any
 from torch import Tensor
 
 from tweed.cadence import Ordered
-from tweed.compress import Auto, Direct, Identity
+from tweed.compress import Auto, Direct, Identity, LazyAggregation
 from tweed.exchange.base import Exchange
 from tweed.exchange.cadence_driver import CadenceDriver
 from tweed.exchange.communicator import Communicator
@@ -52,7 +52,9 @@ class Parts:
 def _ordered(parts: Parts, groups: Groups) -> GradientReducer:
     server, cadence = parts.strategy.collective, parts.strategy.cadence
     assert server is not None and isinstance(cadence, Ordered)  # the strategy was checked
-    return OrderedGradients(local_buckets(groups), parts.comm, cadence, server.rank)
+    memory = parts.strategy.memory
+    assert isinstance(memory, LazyAggregation | None)
+    return OrderedGradients(local_buckets(groups), parts.comm, cadence, server.rank, memory)
 
 
 def _autotuned(parts: Parts, groups: Groups) -> GradientReducer:

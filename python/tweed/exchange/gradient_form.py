@@ -1,0 +1,69 @@
+"""In which form a rank sends its gradient by itself, to one who keeps what it has sent.
+
+As it is; or, with `LazyAggregation`, as the compressed difference to what the other holds. Both ends add what
+was sent, so that they hold the same, and what a packet leaves out is in the next difference.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from tweed.compress import Compressor, LazyAggregation, Spec, Turn, Values, unpack
+from tweed.compress.packet import HEADER_BYTES
+from tweed.errors import DataError
+
+
+class GradientForm:
+    """In which form gradients are sent.
+
+    Args:
+      memory: the strategy's; None: as they are.
+      spec: of all gradients, side by side.
+      worker, workers: whose, of how many.
+    """
+
+    def __init__(self, memory: LazyAggregation | None, spec: Spec, worker: int, workers: int) -> None:
+        codec = None if memory is None else memory.compressor
+        assert isinstance(codec, Compressor | None)  # the strategy was checked
+        self._codec = codec
+        self._turn = Turn(spec, rank=worker, size=workers)
+        self.state = None if codec is None else codec.start(spec)
+
+    @property
+    def most_bytes(self) -> int:
+        """No message is longer: an index and a value of each, and scales as long as those."""
+        return HEADER_BYTES + 12 * self._turn.spec.numel
+
+    def encode(self, gradient: Tensor, last: Tensor, step: int) -> Tensor:
+        """`gradient` for one who holds `last`, which becomes what he holds then."""
+        if self._codec is None:
+            last.copy_(gradient)
+            return last.view(torch.uint8)
+        turn = replace(self._turn, step=step)
+        packet, self.state = self._codec.encode(gradient - last, self.state, turn)
+        packet.add_to(last)
+        if not self._codec.sums:
+            return packet.pack()
+        assert isinstance(packet, Values)  # the contract of `sums`
+        return packet.values.contiguous().view(torch.uint8)
+
+    def decode(self, data: Tensor, last: Tensor, step: int) -> None:
+        """The inverse: `last` becomes what came. Raises DataError if that is no gradient."""
+        turn = replace(self._turn, step=step)
+        if self._codec is None:
+            last.copy_(_floats(data, last))
+        elif self._codec.sums:  # values alone; where they belong is the same on all ranks
+            layout, _ = self._codec.encode(torch.zeros_like(last), self._codec.start(turn.spec), turn)
+            assert isinstance(layout, Values)
+            replace(layout, values=_floats(data, layout.values)).add_to(last)
+        elif (packet := unpack(data, len(last))) is not None:
+            packet.add_to(last)
+
+
+def _floats(data: Tensor, like: Tensor) -> Tensor:
+    if data.numel() != like.nbytes:
+        raise DataError(f"{data.numel()} bytes came in for {len(like)} values of {like.dtype}")
+    return data.view(like.dtype)
