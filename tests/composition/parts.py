@@ -167,7 +167,7 @@ def page(combinations: Iterable[Names]) -> str:
         "",
         "Every pair below that goes together runs live with three ranks in `tests/composition`, and where",
         "nothing is lost each rank's model equals the simulated one bit for bit. (`Auto` chooses by measured",
-        "time, `Ordered` waits by the clock: their models agree among ranks, and are not simulated there.)",
+        "time: there ranks agree. `Ordered` equals a simulated run in which all are heard, to rounding.)",
         "",
         "Each cell: in how many of the accepted combinations both parts occur. `-`: they do not go together.",
     ]
