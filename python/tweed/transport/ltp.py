@@ -19,8 +19,9 @@ class Ltp:
     """Loss-tolerant transport: a rank's own contribution to a sum may lose parts, all else arrives whole.
 
     Only floats and the values in packets of a codec lose parts, and only on the first hop: partial sums,
-    results, copies, whole numbers, and a packet's indices and scales are sent again until they are there. What
-    did not arrive counts as zero, and the sender learns which numbers that were. A message closes, by the time since its first packet:
+    results, copies, whole numbers, and a packet's indices and scales are sent again until they are there.
+    What did not arrive counts as zero, and the sender learns which numbers that were. A message closes, by
+    the time since its first packet:
 
         before its time without loss     when all of it is there
         then, up to the latest time      when `fraction` of it is there, and all that is critical
