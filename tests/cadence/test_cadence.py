@@ -19,11 +19,11 @@ from tweed.cadence import (
     EventTriggered,
     EveryStep,
     Intermittent,
+    IterationStarted,
     Joined,
     LocalSteps,
     Moves,
     Nesterov,
-    Opened,
     Ordered,
     Ready,
     ServerDecision,
@@ -52,7 +52,7 @@ KINDS: list[Event] = [
     Ready(0.0),
     Ready(1.5),
     Stop(),
-    Opened(1.0, 1.0),
+    IterationStarted(1.0, 1.0),
 ]
 EVENTS = st.lists(st.sampled_from(KINDS), max_size=40)
 

@@ -46,7 +46,7 @@ class Script:
 
 
 def head(kind: _Kind, norm: float) -> Tensor:
-    sends = kind in (_Kind.RANG, _Kind.ASKED)
+    sends = kind in (_Kind.TIMER_EXPIRED, _Kind.ABOVE_LEVEL)
     return torch.tensor([kind, norm, 8.0 * sends], dtype=torch.float64)
 
 
@@ -63,10 +63,10 @@ def test_the_server_counts_a_longer_gradient_that_comes_after_its_stop() -> None
     """Rank 2 is heard first with length 1; that seems to be all. Rank 1 had length 9, and comes late."""
     messages = Script(
         [
-            (("head", 1), head(_Kind.RANG, 1.0)),
+            (("head", 1), head(_Kind.TIMER_EXPIRED, 1.0)),
             (("gradient", 1), as_bytes(1.0, 0.0)),
             (("head", 2), head(_Kind.SILENT, 0.5)),
-            (("head", 0), head(_Kind.ASKED, 9.0)),
+            (("head", 0), head(_Kind.ABOVE_LEVEL, 9.0)),
             (("gradient", 0), as_bytes(0.0, 9.0)),
         ]
     )
@@ -83,7 +83,7 @@ def test_the_server_counts_a_longer_gradient_that_comes_after_its_stop() -> None
 
 
 def test_a_worker_with_more_than_the_server_spares_sends_at_once() -> None:
-    for level, kind in ((1.0, _Kind.ASKED), (50.0, _Kind.SILENT)):
+    for level, kind in ((1.0, _Kind.ABOVE_LEVEL), (50.0, _Kind.SILENT)):
         stop = ("stop", torch.tensor([level, 0.0], dtype=torch.float64))
         messages = Script([stop, *CLOSING])
         worker = _Worker(
@@ -96,10 +96,10 @@ def test_a_worker_with_more_than_the_server_spares_sends_at_once() -> None:
         )  # type: ignore[arg-type]
         mean, _ = worker.iterate(torch.tensor([6.0, 8.0]))
         sent = [entry[2] for entry in messages.log if entry[0] == "sent"]
-        assert sent[0] == [float(kind), 10.0, 8.0 * (kind is _Kind.ASKED)]
-        assert sent[1:] == ([as_bytes(6.0, 8.0).tolist()] if kind is _Kind.ASKED else [])
+        assert sent[0] == [float(kind), 10.0, 8.0 * (kind is _Kind.ABOVE_LEVEL)]
+        assert sent[1:] == ([as_bytes(6.0, 8.0).tolist()] if kind is _Kind.ABOVE_LEVEL else [])
         assert mean.tolist() == [3.0, 4.0]
-        assert (worker.sent, worker.withheld) == (int(kind is _Kind.ASKED), int(kind is _Kind.SILENT))
+        assert (worker.sent, worker.withheld) == (int(kind is _Kind.ABOVE_LEVEL), int(kind is _Kind.SILENT))
 
 
 def test_a_worker_whose_time_comes_first_sends_before_the_stop() -> None:
@@ -110,5 +110,5 @@ def test_a_worker_whose_time_comes_first_sends_before_the_stop() -> None:
     )  # type: ignore[arg-type]
     worker.iterate(torch.tensor([6.0, 8.0]))
     first = [entry[0] for entry in messages.log].index("sent")
-    assert messages.log[first][2] == [float(_Kind.RANG), 10.0, 8.0]
+    assert messages.log[first][2] == [float(_Kind.TIMER_EXPIRED), 10.0, 8.0]
     assert [entry[0] for entry in messages.log].index("stop") > first

@@ -17,7 +17,7 @@ then is its own affair: a *silent* one takes part and contributes nothing.
 
 A cadence ignores events that mean nothing to it. One with `needs_norm` must be given the length of what there
 is to send (`Ready`) before each poll, and how far the model moved (`StepDone.norm`). The parts of an ordered
-iteration (`Opened`, `Heard`, `Enough`) are for `ordered` and `server_policy`.
+iteration (`IterationStarted`, `ContributionReceived`, `ServerStopped`) are for `ordered` and `server_policy`.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Stop:
 
 
 @dataclass(frozen=True, slots=True)
-class Opened:
+class IterationStarted:
     """An ordered iteration begins. See `tweed.cadence.timers.Timer` for its two numbers."""
 
     pace: float
@@ -67,7 +67,7 @@ class Opened:
 
 
 @dataclass(frozen=True, slots=True)
-class Heard:
+class ContributionReceived:
     """The server has received from one more rank.
 
     Args:
@@ -80,13 +80,13 @@ class Heard:
 
 
 @dataclass(frozen=True, slots=True)
-class Enough:
+class ServerStopped:
     """The server has received enough: only what is longer than `level` must still be sent."""
 
     level: float
 
 
-Event = Joined | StepDone | Ready | Stop | Opened | Heard | Enough
+Event = Joined | StepDone | Ready | Stop | IterationStarted | ContributionReceived | ServerStopped
 
 
 class Action(Enum):
@@ -110,9 +110,12 @@ class Decision(Enum):
     LAST_ROUND = Action.EXCHANGE, "the round is open, but one model is needed now"
     NEWS = Action.EXCHANGE, "what this rank has to say has changed enough"
     DRAWN = Action.EXCHANGE, "the lot fell on this rank"
-    RANG = Action.EXCHANGE, "this rank's time has come"
-    ASKED = Action.EXCHANGE, "the server has stopped, but this rank has more to say than it may leave out"
-    NO_NEWS = Action.EXCHANGE_SILENTLY, "what this rank has to say has changed too little"
+    TIMER_EXPIRED = Action.EXCHANGE, "this rank's time has come"
+    ABOVE_LEVEL = (
+        Action.EXCHANGE,
+        "the server has stopped, but this rank has more than it may withhold",
+    )
+    NO_NEWS = Action.EXCHANGE_SILENTLY, "what this rank has to send has changed too little"
     NOT_DRAWN = Action.EXCHANGE_SILENTLY, "the lot fell on others"
     NOTHING = Action.EXCHANGE_SILENTLY, "this rank has nothing to say"
     ENOUGH = Action.EXCHANGE_SILENTLY, "the server has heard enough"

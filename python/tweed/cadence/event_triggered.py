@@ -10,7 +10,7 @@ from tweed.cadence.moves import Moves
 
 
 @dataclass(frozen=True, slots=True)
-class News:
+class EventTriggeredState:
     """State of `EventTriggered`.
 
     Attributes:
@@ -50,11 +50,11 @@ class EventTriggered:
     may_be_silent: ClassVar[bool] = True
     outer: ClassVar[None] = None
 
-    def start(self) -> News:
+    def start(self) -> EventTriggeredState:
         """The state before the first step."""
-        return News()
+        return EventTriggeredState()
 
-    def handle(self, event: Event, state: News, now: float) -> News:
+    def handle(self, event: Event, state: EventTriggeredState, now: float) -> EventTriggeredState:
         """Keeps the lengths of steps and of what there is to send."""
         if isinstance(event, Joined):
             return replace(state, size=event.size)
@@ -64,7 +64,7 @@ class EventTriggered:
             return replace(state, norm=event.norm, stopped=False)
         return replace(state, stopped=isinstance(event, Stop))
 
-    def poll(self, state: News, now: float) -> tuple[Decision, News]:
+    def poll(self, state: EventTriggeredState, now: float) -> tuple[Decision, EventTriggeredState]:
         """To exchange whenever the norm is there; to contribute if it is long enough."""
         if state.stopped:
             return Decision.AGREED, replace(state, stopped=False, norm=None)

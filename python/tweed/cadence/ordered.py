@@ -12,13 +12,13 @@ import math
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from tweed.cadence.base import Decision, Enough, Event, Opened, Ready, Stop
+from tweed.cadence.base import Decision, Event, IterationStarted, Ready, ServerStopped, Stop
 from tweed.cadence.server_policy import ServerPolicy
 from tweed.cadence.timers import Timer, within
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
+class OrderedState:
     """State of `Ordered`.
 
     Attributes:
@@ -41,9 +41,9 @@ class Turn:
 class Ordered:
     """Waits for its turn, and sends unless the server has received enough before.
 
-    The server's `Enough` holds how long the longest may be that is left out. A rank with more to send then
-    sends it at once, however early its timer was stopped. So what is left out never exceeds what the server
-    allows, even where clocks differ or a message is late: only the order, and so the saving, suffers.
+    The server's `ServerStopped` holds how long the longest may be that is withheld. A rank with more to send
+    then sends it at once, however early its timer was stopped. So what is withheld never exceeds what the
+    server allows, even where clocks differ or a message is late: only the order, and so the saving, suffers.
 
     Args:
       policy: the server's side: when it has received enough.
@@ -63,29 +63,29 @@ class Ordered:
     may_be_silent: ClassVar[bool] = True
     outer: ClassVar[None] = None
 
-    def start(self) -> Turn:
+    def start(self) -> OrderedState:
         """The state before the first iteration."""
-        return Turn()
+        return OrderedState()
 
-    def opened(self, total: float, size: int) -> Opened:
+    def iteration_started(self, total: float, size: int) -> IterationStarted:
         """How an iteration of `size` ranks begins: what is as long as a rank's part of the last sum, of
         length `total`, is sent in the middle of the window."""
         timer = within(self.window_s, total / size if total else 1.0)
-        return Opened(timer.pace, timer.shift)
+        return IterationStarted(timer.pace, timer.shift)
 
-    def handle(self, event: Event, state: Turn, now: float) -> Turn:
+    def handle(self, event: Event, state: OrderedState, now: float) -> OrderedState:
         """Keeps the iteration's timer, when this rank was ready, and what the server spares."""
-        if isinstance(event, Opened):
-            return Turn(pace=event.pace, shift=event.shift)
+        if isinstance(event, IterationStarted):
+            return OrderedState(pace=event.pace, shift=event.shift)
         if isinstance(event, Ready):
             return replace(state, norm=event.norm, began=now, stopped=False)
-        if isinstance(event, Enough):
+        if isinstance(event, ServerStopped):
             return replace(state, level=event.level)
         if isinstance(event, Stop):
             return replace(state, norm=None, stopped=True)
         return replace(state, stopped=False)
 
-    def poll(self, state: Turn, now: float) -> tuple[Decision, Turn]:
+    def poll(self, state: OrderedState, now: float) -> tuple[Decision, OrderedState]:
         """To send in turn, or when the server has not received enough without; else silence, or to wait."""
         if state.norm is None:
             return (Decision.AGREED if state.stopped else Decision.UNMEASURED), replace(state, stopped=False)
@@ -93,13 +93,13 @@ class Ordered:
         if state.norm == 0:
             return Decision.NOTHING, ended
         if state.level is not None:
-            return (Decision.ASKED if state.norm > state.level else Decision.ENOUGH), ended
+            return (Decision.ABOVE_LEVEL if state.norm > state.level else Decision.ENOUGH), ended
         if now >= self.due(state):
-            return Decision.RANG, ended
+            return Decision.TIMER_EXPIRED, ended
         return Decision.WAITING, state
 
-    def due(self, state: Turn) -> float:
+    def due(self, state: OrderedState) -> float:
         """When `poll` may decide otherwise though nothing happens, in seconds; infinite: never."""
         if state.norm is None:
             return math.inf
-        return state.began + Timer(state.pace, state.shift).rings(state.norm)
+        return state.began + Timer(state.pace, state.shift).expires(state.norm)

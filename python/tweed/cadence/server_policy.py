@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, replace
 from enum import Enum
 
-from tweed.cadence.base import Event, Heard, Opened, StepDone
+from tweed.cadence.base import ContributionReceived, Event, IterationStarted, StepDone
 from tweed.cadence.moves import Moves
 from tweed.cadence.timers import Timer
 from tweed.errors import UsageError
@@ -91,9 +91,9 @@ class ServerPolicy:
 
     def handle(self, event: Event, state: ServerState, now: float) -> ServerState:
         """Begins an iteration, counts who has ended it, and keeps the lengths of moves."""
-        if isinstance(event, Opened):
+        if isinstance(event, IterationStarted):
             return ServerState(event.pace, event.shift, now, 0, math.inf, state.total, state.moved)
-        if isinstance(event, Heard):
+        if isinstance(event, ContributionReceived):
             norm = math.inf if event.norm is None else event.norm
             shortest = min(state.shortest, norm)
             return replace(state, ended=state.ended + 1, shortest=shortest, total=event.total)
@@ -127,4 +127,4 @@ class ServerPolicy:
         """When `poll` decides otherwise though nothing is received, in seconds; infinite: never."""
         if not self.silence or state.ended == size:
             return math.inf
-        return state.began + self.late_s + Timer(state.pace, state.shift).rings(self.level(state, size))
+        return state.began + self.late_s + Timer(state.pace, state.shift).expires(self.level(state, size))

@@ -26,7 +26,7 @@ class Timer:
     pace: float
     shift: float = 0.0
 
-    def rings(self, norm: float) -> float:
+    def expires(self, norm: float) -> float:
         """Seconds after which something of length `norm` is sent; infinite for nothing without a shift."""
         length = norm + self.shift
         return self.pace / length if length > 0 else math.inf

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tweed.cadence import Decision, Enough, Heard, Ordered, Ready, StepDone, Timer
+from tweed.cadence import ContributionReceived, Decision, Ordered, Ready, ServerStopped, StepDone, Timer
 from tweed.compress import LazyAggregation, Spec
 from tweed.errors import DataError, NonFinite
 from tweed.exchange.bucket import GradientBucket
@@ -35,8 +35,8 @@ class _Kind(IntEnum):
     """What a worker's message is."""
 
     SILENT = 0
-    RANG = 1
-    ASKED = 2
+    TIMER_EXPIRED = 1
+    ABOVE_LEVEL = 2
     BROKEN = 3  # its gradient is not finite
 
 
@@ -141,11 +141,11 @@ class _Worker:
     def iterate(self, gradient: Tensor) -> tuple[Tensor, int | None]:
         """Sends `gradient`, or that it is silent. Returns the mean of all, and a rank whose gradient is not
         finite."""
-        opened = self._cadence.opened(self._total, self._size)
-        self._state = self._cadence.handle(opened, self._state, time.monotonic())
+        started = self._cadence.iteration_started(self._total, self._size)
+        self._state = self._cadence.handle(started, self._state, time.monotonic())
         self._messages.expect("stop", self._stop, self._server)
         kind, stopped = self._turn(gradient)
-        sends = kind in (_Kind.RANG, _Kind.ASKED)
+        sends = kind in (_Kind.TIMER_EXPIRED, _Kind.ABOVE_LEVEL)
         data = self._form.encode(gradient, self._last, self._step) if sends else torch.empty(0)
         head = torch.tensor([kind, self._norm, data.numel()], dtype=torch.float64)
         self._messages.send(head, self._server)
@@ -169,9 +169,9 @@ class _Worker:
                 return _KINDS.get(decision, _Kind.SILENT), stopped
             if self._messages.next(self._cadence.due(self._state)) == "stop":
                 stopped = True
-                self._handle(Enough(float(self._stop[0])))
+                self._handle(ServerStopped(float(self._stop[0])))
 
-    def _handle(self, event: Ready | Enough) -> None:
+    def _handle(self, event: Ready | ServerStopped) -> None:
         self._state = self._cadence.handle(event, self._state, time.monotonic())
 
     def _close(self, stopped: bool) -> tuple[Tensor, int | None]:
@@ -198,7 +198,7 @@ class _Worker:
         self._form.state = filled(self._form.state, state["form"])
 
 
-_KINDS = {Decision.RANG: _Kind.RANG, Decision.ASKED: _Kind.ASKED}
+_KINDS = {Decision.TIMER_EXPIRED: _Kind.TIMER_EXPIRED, Decision.ABOVE_LEVEL: _Kind.ABOVE_LEVEL}
 
 
 class _Server:
@@ -225,15 +225,15 @@ class _Server:
         self._heads = torch.empty(len(workers), 3, dtype=torch.float64)
         self._incoming: dict[int, Tensor] = {}
         self._broken: int | None = None
-        self._late_s = self._opened_at = 0.0
+        self._late_s = self._started_at = 0.0
         self.sent = self.withheld = 0
 
     def iterate(self, gradient: Tensor) -> tuple[Tensor, int | None]:
         """Receives from all. Returns the mean of what workers have sent last, and a rank whose gradient is
         not finite."""
-        opened = self._cadence.opened(self._state.total, len(self._workers))
-        self._opened_at = time.monotonic()
-        self._state = self._policy.handle(opened, self._state, self._opened_at + self._late_s)
+        started = self._cadence.iteration_started(self._state.total, len(self._workers))
+        self._started_at = time.monotonic()
+        self._state = self._policy.handle(started, self._state, self._started_at + self._late_s)
         self._broken = None
         for place, rank in enumerate(self._workers):
             self._messages.expect(("head", place), self._heads[place], rank)
@@ -259,7 +259,7 @@ class _Server:
 
     def _receive(self, what: str, place: int) -> None:
         kind, norm, numbytes = self._heads[place].tolist()
-        if what == "head" and kind in (_Kind.RANG, _Kind.ASKED):
+        if what == "head" and kind in (_Kind.TIMER_EXPIRED, _Kind.ABOVE_LEVEL):
             if not 0 <= numbytes <= self._forms[place].most_bytes:
                 raise DataError(f"rank {self._workers[place]} would send a gradient of {numbytes} bytes")
             self._incoming[place] = torch.empty(int(numbytes), dtype=torch.uint8)
@@ -278,13 +278,13 @@ class _Server:
 
     def _note_arrival(self, norm: float | None) -> None:
         total = float(torch.linalg.vector_norm(self._sum, dtype=torch.float64))
-        self._state = self._policy.handle(Heard(norm, total), self._state, time.monotonic())
+        self._state = self._policy.handle(ContributionReceived(norm, total), self._state, time.monotonic())
 
     def _learn(self, kind: int, norm: float) -> None:
         """How late messages come after their timers: computing, the way here, clocks."""
-        if kind == _Kind.RANG:
-            rings = Timer(self._state.pace, self._state.shift).rings(norm)
-            late_s = time.monotonic() - self._opened_at - rings
+        if kind == _Kind.TIMER_EXPIRED:
+            expires = Timer(self._state.pace, self._state.shift).expires(norm)
+            late_s = time.monotonic() - self._started_at - expires
             self._late_s += _NEW * (late_s - self._late_s)
 
     def _close(self) -> tuple[Tensor, int | None]:

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import NamedTuple
 
-from tweed.cadence import Decision, Enough, Heard, Joined, Ordered, Ready, StepDone
+from tweed.cadence import ContributionReceived, Decision, Joined, Ordered, Ready, ServerStopped, StepDone
 from tweed.rng import uniform
 
 
@@ -101,7 +101,7 @@ class Cell:
 
     def iterate(self, norms: Sequence[float], receive: Receive) -> Iteration:
         """One iteration, in which each rank has something of length `norms[rank]` to send."""
-        opened = self.cadence.opened(self.server.total, self.size)
+        opened = self.cadence.iteration_started(self.server.total, self.size)
         self.server = self.cadence.policy.handle(opened, self.server, self.now)
         self.ranks = [self.cadence.handle(opened, state, self.now) for state in self.ranks]
         return _Run(self, norms, receive).run()
@@ -168,16 +168,16 @@ class _Run:
             self._push(self._slotted(cadence.due(state)), _Kind.WAKE, rank)
         elif happening.kind is _Kind.STOPPED:
             assert self.level is not None  # the server has stopped
-            state = cadence.handle(Enough(self.level), state, now)
+            state = cadence.handle(ServerStopped(self.level), state, now)
         elif self._busy():
-            # in slots: as long after the message as it rang after its beginning, or all would collide
+            # in slots: as long after the message as it expired after its beginning, or all would collide
             apart = now - self.busy_until + self.cell.air.send_s if self.cell.air.slot_s else 0.0
             self._push(self._slotted(self.busy_until + apart), _Kind.WAKE, rank)
             return
         decision, self.cell.ranks[rank] = cadence.poll(state, now)
         if decision.silent:
             self._push(now + self.cell.air.latency_s, _Kind.ARRIVE, rank)
-        elif decision in (Decision.RANG, Decision.ASKED):
+        elif decision in (Decision.TIMER_EXPIRED, Decision.ABOVE_LEVEL):
             self._begin(rank, now)
 
     def _begin(self, rank: int, now: float) -> None:
@@ -229,7 +229,7 @@ class _Run:
         if norm is not None:
             self.total = self.receive(rank)
         (self.silent if norm is None else self.sent).append(rank)
-        arrival = Heard(norm, self.total)
+        arrival = ContributionReceived(norm, self.total)
         self.cell.server = self.cell.cadence.policy.handle(arrival, self.cell.server, self.cell.now)
         self._judge()
 
