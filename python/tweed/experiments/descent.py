@@ -222,7 +222,7 @@ def counts(descent: Descent) -> dict[str, int]:
 
 
 def decay(gaps: Sequence[float]) -> dict[str, Any]:
-    """For notes, the power of iterations with which the least gap so far falls, and up to 40 points of its course."""
+    """For notes: the power of iterations with which the least gap so far falls, and points of its course."""
     least = np.minimum.accumulate(gaps)
     at = np.unique(np.geomspace(10, len(gaps), 40).astype(int)) - 1
     fitted = np.polyfit(np.log(at + 1), np.log(np.maximum(least[at], 1e-300)), 1)[0]

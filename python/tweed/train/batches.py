@@ -30,6 +30,7 @@ class Batches:
 
     def _pass(self, number: int) -> NDArray[np.int64]:
         if self._shuffled[0] != number:
+            # numpy's generator, not `tweed.rng`: another one would change every published training.
             random = np.random.default_rng([*self._key, number])
             self._shuffled = (number, random.permutation(self._indices))
         return self._shuffled[1]
