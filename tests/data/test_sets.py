@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 
 from tweed.data import SETS, digits, fashion_mnist, get, load, shakespeare, sources
+from tweed.data.sets import checksum, keep
 from tweed.data.sources import Source, debian_package, python_source, reason
-from tweed.data.store import checksum, keep
 from tweed.errors import DataError, UsageError
 
 

@@ -13,12 +13,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tweed.data import SETS
-from tweed.data.store import checksum
+from tweed.data.sets import checksum
 from tweed.errors import DataError, NoTestbed, StrategyError, UsageError
 from tweed.testbed import namespaces
-from tweed.train.batches import Batches
 from tweed.train.request import Request, begin, fill, free_name, steps_of
 from tweed.train.settings import OURS, Settings, differences
+from tweed.train.shard import Batches
 from tweed.train.tasks import TASKS, row
 
 

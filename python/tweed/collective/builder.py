@@ -12,8 +12,8 @@ from functools import cache, partial
 
 from tweed._core import Schedule, Send, Topology
 from tweed.collective.pattern import Pattern, schedule
+from tweed.collective.topology.base import shortest_paths
 from tweed.collective.topology.check import check
-from tweed.collective.topology.shortest_paths import shortest_paths
 from tweed.errors import UsageError
 
 Order = Callable[[Topology], Sequence[int]]

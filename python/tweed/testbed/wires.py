@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from tweed.collective.topology import Topology
-from tweed.collective.topology.shortest_paths import shortest_paths
+from tweed.collective.topology.base import shortest_paths
 from tweed.errors import UsageError
 from tweed.testbed.link import QUEUE_MS
 from tweed.testbed.names import HUB, INTERFACE, MOST_RANKS, address, toward

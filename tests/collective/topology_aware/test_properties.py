@@ -14,7 +14,7 @@ from tests.collective.topology.families import ALL, MEMBERS, MORE, networks
 from tweed.collective import COLLECTIVES, Builder, Schedule, bounds, build, builders, find, topology
 from tweed.collective.chooser import fitting
 from tweed.collective.topology import Topology
-from tweed.collective.topology.shortest_paths import shortest_paths
+from tweed.collective.topology.base import shortest_paths
 from tweed.collective.topology_aware.trees import Edge, Tree, schedule_of
 from tweed.simulate import run
 

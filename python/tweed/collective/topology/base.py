@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 
 from tweed._core import Topology
 from tweed.errors import UsageError
@@ -56,3 +58,27 @@ def at_least(least: int, **given: int) -> None:
     for name, number in given.items():
         if number < least:
             raise UsageError(f"{name} is {number}; give {least} or more")
+
+
+@lru_cache(maxsize=2048)
+def shortest_paths(topology: Topology, src: int) -> dict[int, tuple[int, ...]]:
+    """The nodes between `src` and every node on a path with the fewest links; of equals, the lowest."""
+    out = _out(topology)
+    found: dict[int, tuple[int, ...]] = {src: ()}
+    queue = deque([src])
+    while queue:
+        node = queue.popleft()
+        on = (*found[node], node) if node != src else ()
+        for after in out.get(node, ()):
+            if after not in found:
+                found[after] = on
+                queue.append(after)
+    return found
+
+
+@lru_cache(maxsize=64)
+def _out(topology: Topology) -> dict[int, list[int]]:
+    out = defaultdict(list)
+    for a, b, *_ in topology.links:
+        out[a].append(b)
+    return dict(out)
