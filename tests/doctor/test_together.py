@@ -130,8 +130,7 @@ def test_links_that_are_not_well(changed: dict[str, Any], what: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("ahead", "error", "level"),
-    [(0.0, 0.0, OK), (0.3, 0.5, OK), (0.3, 0.001, NOTE), (-90.0, 0.1, WARNING)],
+    ("ahead", "error", "level"), [(0.0, 0.0, OK), (0.3, 0.5, OK), (0.3, 0.001, NOTE), (-90.0, 0.1, WARNING)]
 )
 def test_clocks(ahead: float, error: float, level: Level) -> None:
     measured = matrix(2)

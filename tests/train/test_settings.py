@@ -44,14 +44,8 @@ def test_what_is_given_wins() -> None:
         ({"against": "nccl"}, "cannot compare with 'nccl'; there is ddp-gloo"),
         ({"partition": "half"}, "no partition 'half'"),
         ({"network": "distance=1km"}, "cannot read 'distance=1km' of a network"),
-        (
-            {"workers": 2, "strategy": "ltp(server=3)"},
-            "are 3 ranks, and none of them is rank 3",
-        ),
-        (
-            {"strategy": "ltp(server=0)", "against": "ddp-gloo"},
-            "no worker, and ddp-gloo cannot",
-        ),
+        ({"workers": 2, "strategy": "ltp(server=3)"}, "are 3 ranks, and none of them is rank 3"),
+        ({"strategy": "ltp(server=0)", "against": "ddp-gloo"}, "no worker, and ddp-gloo cannot"),
         ({"strategy": "ltp(server=0)", "backend": "gloo"}, "no worker, and gloo cannot"),
     ],
 )

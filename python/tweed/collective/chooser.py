@@ -175,12 +175,7 @@ def _shared(collective: str, numbytes: int, ranks: int) -> Choice:
 
 
 def quickest(
-    collective: str,
-    numbytes: int,
-    ranks: int,
-    timed: Sequence[Timed],
-    reason: Reason,
-    alike: float = 1e-9,
+    collective: str, numbytes: int, ranks: int, timed: Sequence[Timed], reason: Reason, alike: float = 1e-9
 ) -> Choice:
     """The one of `timed` that takes the least time, and the least times as the detail.
 

@@ -17,11 +17,7 @@ from tweed.errors import DataError, UsageError
 from tweed.files import cache, write_atomic
 
 #: A set is a module with `ABOUT`, `FILES` (name to known checksums), `SOURCES`, `ADVICE` and `arrays(files)`.
-SETS: dict[str, ModuleType] = {
-    "fashion-mnist": fashion_mnist,
-    "digits": digits,
-    "shakespeare": shakespeare,
-}
+SETS: dict[str, ModuleType] = {"fashion-mnist": fashion_mnist, "digits": digits, "shakespeare": shakespeare}
 
 
 def get(name: str, log: Callable[[str], None] = lambda line: None) -> Path:

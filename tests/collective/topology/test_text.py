@@ -29,10 +29,7 @@ def test_there_and_back_through_a_file(network: Topology, tmp_path: Path) -> Non
 WIRES = st.tuples(st.integers(1, 2**63 - 1), st.floats(0, 3600), st.integers(1, 2**32 - 2))
 
 
-@given(
-    st.lists(st.tuples(WIRES, WIRES), min_size=3, max_size=3),
-    st.text(),
-)
+@given(st.lists(st.tuples(WIRES, WIRES), min_size=3, max_size=3), st.text())
 def test_any_wires_there_and_back(wires: list[tuple[tuple[int, float, int], ...]], name: str) -> None:
     links = [(rank, 3, *up) for rank, (up, _) in enumerate(wires)]
     links += [(3, rank, *down) for rank, (_, down) in enumerate(wires)]
