@@ -87,21 +87,14 @@ def test_a_value_that_is_not_there() -> None:
 
 def test_only_real_links() -> None:
     ring = Topology(4, [(rank, (rank + 1) % 4, 10**9, 1e-6) for rank in range(4)])
-    assert (
-        schedule(
-            "ring", "all_reduce", 4, 4, find("all_reduce", "ring").patterns["all_reduce"](4), topology=ring
-        ).topology
-        == ring
-    )
+
+    def of(name: str) -> Schedule:
+        sends = find("all_reduce", name).patterns["all_reduce"](4)
+        return schedule(name, "all_reduce", 4, 4, sends, topology=ring)
+
+    assert of("ring").topology == ring
     with pytest.raises(ScheduleError, match=r"step 0, link 1 -> 0, chunk 0: the topology has no link 1 -> 0"):
-        schedule(
-            "pairwise",
-            "all_reduce",
-            4,
-            4,
-            find("all_reduce", "pairwise").patterns["all_reduce"](4),
-            topology=ring,
-        )
+        of("pairwise")
     sends = [Send(step, step, (step + 1) % 4, 0, False) for step in range(3)]
     assert (
         schedule("round", "broadcast", 4, 1, sends, topology=ring).digest

@@ -18,27 +18,15 @@ OURS = LADDER[-1]
 
 
 def training(side: str, curve: list[tuple[int, float]], seed: int = 0, rate: str = "1gbit") -> Any:
-    return {
-        "kind": "training",
-        "rate": rate,
-        "side": side,
-        "seed": seed,
-        "lr": 0.1,
-        "optimizer": "sgd",
-        "curve": [[steps, steps * 0.01, accuracy] for steps, accuracy in curve],
-        "packed_bytes": 1000.0,
-        "link_bytes": 2000.0,
-        "finish_s": 0.0,
-    }
+    points = [[steps, steps * 0.01, accuracy] for steps, accuracy in curve]
+    facts = {"kind": "training", "rate": rate, "side": side, "seed": seed, "lr": 0.1, "optimizer": "sgd"}
+    return facts | {"curve": points, "packed_bytes": 1000.0, "link_bytes": 2000.0, "finish_s": 0.0}
 
 
 def step_times(side: str, step_s: float, rate: str = "10mbit", finish_s: float = 0.0) -> Any:
     facts = {"kind": "step_times", "rate": rate, "side": side, "period": 1, "link_bytes": 1.0}
-    return facts | {
-        "steps": [10, 10, 10],
-        "seconds": [9 * step_s, 10 * step_s, 40 * step_s],
-        "finish_s": finish_s,
-    }
+    seconds = [9 * step_s, 10 * step_s, 40 * step_s]
+    return facts | {"steps": [10, 10, 10], "seconds": seconds, "finish_s": finish_s}
 
 
 def small(finish_s: float = 0.0, reached: int = 80) -> list[Any]:
@@ -105,9 +93,8 @@ def test_sides_are_told_apart_and_the_named_ones_are_there() -> None:
     labels = [side.label for side in methods()]
     assert len(set(labels)) == len(labels)
     assert {*LADDER, *PEERS, *FULL, ALONE} <= set(labels)
-    assert all(
-        side.how in ("alone", "ddp", "powersgd") or isinstance(side.how, Strategy) for side in methods()
-    )
+    peers = ("alone", "ddp", "powersgd")
+    assert all(side.how in peers or isinstance(side.how, Strategy) for side in methods())
 
 
 def test_periods_are_whole_rounds_of_the_cadence() -> None:

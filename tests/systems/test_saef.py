@@ -84,15 +84,8 @@ def test_strategies_are_what_their_names_say() -> None:
 
 def training(method: str, lr: float, seed: int, accuracy: float, losses: list[float]) -> dict[str, object]:
     shares = {"up_share": 0.2 if "EF, top 10" in method else 0.15, "down_share": 0.3}
-    facts = {
-        "kind": "budget",
-        "method": method,
-        "lr": lr,
-        "seed": seed,
-        "accuracy": accuracy,
-        "losses": losses,
-    }
-    return facts | shares
+    facts = {"kind": "budget", "method": method, "lr": lr, "seed": seed}
+    return facts | {"accuracy": accuracy, "losses": losses} | shares
 
 
 def stall(fraction: float, end: float) -> dict[str, object]:

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from multiprocessing import connection
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, cast
 
 from tweed.errors import DeadlineExceeded, TweedError, UsageError
 from tweed.testbed import inside, server
@@ -144,7 +144,7 @@ class Ranks:
         pipes = {pipe: rank for rank, pipe in self._open.items()}
         graves = {self._processes[rank].sentinel: rank for rank in self._open}
         ready = connection.wait([*pipes, *graves], timeout) if pipes else []
-        ranks = {pipes[r] if isinstance(r, connection.Connection) else graves[_number(r)] for r in ready}
+        ranks = {pipes[r] if isinstance(r, connection.Connection) else graves[cast(int, r)] for r in ready}
         return [event for rank in sorted(ranks) for event in self._receive(rank)]
 
     def _receive(self, rank: int) -> Iterator[Event]:
@@ -277,10 +277,6 @@ def _death(code: int | None) -> str:
     if code is not None and code < 0:
         return f"died of {signal.Signals(-code).name}"
     return f"left with exit code {code} before its function returned; its output may say why"
-
-
-def _number(sentinel: Any) -> int:
-    return int(sentinel)
 
 
 def _end(processes: list[ForkServerProcess]) -> None:

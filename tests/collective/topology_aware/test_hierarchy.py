@@ -28,17 +28,12 @@ def test_it_makes_every_collective(collective: str, network: Topology) -> None:
         assert run(build(collective, "hierarchy", network, pieces), NUMBYTES, network).seconds
 
 
-def between_sites(network: Topology) -> list[tuple[int, int]]:
-    """Links from the switch of one site to that of another: they are the late ones."""
-    return [(a, b) for a, b, _, latency_s, _ in network.links if latency_s >= 10e-3]
-
-
 @pytest.mark.parametrize("network", NETWORKS, ids=lambda network: network.name)
 def test_each_site_sends_the_buffer_once_over_its_links(network: Topology) -> None:
     """With two sites, whose owners swap; with more, twice what the others of `n` sites own."""
     carried = build("all_reduce", "hierarchy", network).cost(NUMBYTES).links
     sent: dict[int, int] = {}
-    for a, b in between_sites(network):
+    for a, b in [(a, b) for a, b, _, late_s, _ in network.links if late_s >= 10e-3]:  # between sites
         sent[a] = sent.get(a, 0) + carried[a, b]
     if len(sent) == 2:
         assert list(sent.values()) == pytest.approx([NUMBYTES, NUMBYTES])
