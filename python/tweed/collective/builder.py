@@ -41,6 +41,10 @@ class Builder:
       pieces: into how many pieces its shares of the buffer are worth cutting; few for short messages, many
         so that long ones flow. Those that a planner tries.
       patterns: what it makes by patterns, by collective.
+
+    Example:
+      >>> find("all_reduce", "ring").pieces
+      (1,)
     """
 
     name: str

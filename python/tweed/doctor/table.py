@@ -35,6 +35,10 @@ class Check:
       about: one line for the list of checks.
       gather: looks at the host; may fail.
       judge: pure; takes what `gather` returned.
+
+    Example:
+      >>> [check.name for check in CHECKS][:2]
+      ['versions', 'compiler']
     """
 
     name: str
@@ -68,7 +72,13 @@ CHECKS: tuple[Check, ...] = tuple(
 
 
 def examine(checks: Sequence[Check] = CHECKS) -> list[Finding]:
-    """Runs `checks` on this host. One that cannot look says why, and the others go on."""
+    """Runs `checks` on this host. One that cannot look says why, and the others go on.
+
+    Example:
+      >>> free = Check("demo", "nothing at all", lambda: 7, lambda facts: [Finding(Level.OK, f"saw {facts}")])
+      >>> [(found.subject, found.what) for found in examine([free])]
+      [('demo', 'saw 7')]
+    """
     return [finding for check in checks for finding in _run(check)]
 
 

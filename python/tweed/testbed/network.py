@@ -28,6 +28,12 @@ class Network(Link):
     The rest is as in `Link`.
 
     Raises: UsageError for a value that makes no sense.
+
+    Example:
+      >>> Network.parse("rate=100mbit,rtt=40ms").delay_ms
+      20.0
+      >>> Network(rate_bits=1e8, hosts={0: Link(rate_bits=1e9)}).words
+      '100 Mbit/s per worker, no loss, rank 0: 1 Gbit/s, cubic'
     """
 
     congestion: str = "cubic"

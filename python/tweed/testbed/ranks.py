@@ -85,6 +85,11 @@ class Ranks:
     the launcher's environment, one thread for torch, and prints the stacks of its threads on SIGUSR1.
 
     Cost: some 10 ms per rank; the first use in a process adds the start of the server, about four seconds.
+
+    Example:
+      >>> with Ranks(max, 2) as ranks:
+      ...     ranks.join()
+      [2, 2]
     """
 
     def __init__(
@@ -235,6 +240,12 @@ def run_ranks(
     Raises:
       RankFailed, DeadlineExceeded: as in `Ranks.join`. In each case no rank is left.
       NoTestbed: the network cannot be built here.
+
+    Cost: that of `Ranks`, and of `opened` if there is a network.
+
+    Example:
+      >>> run_ranks(max, 3)  # `max(rank, size)` in three processes
+      [3, 3, 3]
     """
     place = nullcontext() if network is None else opened(network, n)
     with place as bed, Ranks(fn, n, *args, backend=backend, bed=bed) as ranks:
