@@ -11,43 +11,32 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoM
 from tweed.errors import UsageError
 from tweed.metrics.snapshot import Matrix, Row, arrivals
 
-#: Name, help, and the counter of a `Link`, of both directions, or of `Training`.
-_PER_LINK: dict[str, tuple[str, str]] = {
-    "tweed_link_retransmissions": (
-        "Segments that the kernel of `rank` has sent to `peer` again.",
-        "retransmissions",
-    ),
-    "tweed_link_packets": ("Packets that `rank` has sent to `peer` by LTP.", "packets"),
-    "tweed_link_packets_lost": (
-        "Packets that `rank` has sent to `peer` by LTP and that got lost.",
-        "packets_lost",
-    ),
-    "tweed_link_last": ("Operations in which `peer` was the last that `rank` heard of.", "times_last"),
-    "tweed_link_lateness_seconds": (
-        "How much later than the first `rank` heard of `peer`, summed over operations.",
+#: Suffix of the name, the counter of a `Link` (of both directions for `_BOTH_WAYS`) or of `Training`, help.
+_PER_LINK = (
+    ("retransmissions", "retransmissions", "Segments that the kernel of `rank` has sent to `peer` again."),
+    ("packets", "packets", "Packets that `rank` has sent to `peer` by LTP."),
+    ("packets_lost", "packets_lost", "Packets that `rank` has sent to `peer` by LTP and that got lost."),
+    ("last", "times_last", "Operations in which `peer` was the last that `rank` heard of."),
+    (
+        "lateness_seconds",
         "lateness_s",
+        "How much later than the first `rank` heard of `peer`, summed over operations.",
     ),
-}
-_BOTH_WAYS: dict[str, tuple[str, str]] = {
-    "tweed_link_bytes": ("Payload that `rank` has exchanged with `peer`.", "bytes"),
-    "tweed_link_messages": ("Messages that `rank` has exchanged with `peer`.", "messages"),
-}
-_GAUGES = {
-    "tweed_link_round_trip_seconds": ("The estimate of the kernel or of LTP, now.", "rtt_s"),
-    "tweed_link_bandwidth_bytes_per_second": ("What LTP finds the way to carry, now.", "bandwidth"),
-}
-_TRAINING: dict[str, tuple[str, str]] = {
-    "tweed_training_steps": ("Optimizer steps that `rank` has taken.", "steps"),
-    "tweed_training_exchanges": ("Exchanges that `rank` has taken part in.", "exchanges"),
-    "tweed_training_exchanged_bytes": (
-        "Bytes of `rank`'s buffers that went into exchanges.",
-        "bytes_exchanged",
-    ),
-    "tweed_training_waiting_seconds": (
-        "Time for which training of `rank` stood still for the network.",
-        "waiting_s",
-    ),
-}
+)
+_BOTH_WAYS = (
+    ("bytes", "bytes", "Payload that `rank` has exchanged with `peer`."),
+    ("messages", "messages", "Messages that `rank` has exchanged with `peer`."),
+)
+_GAUGES = (
+    ("round_trip_seconds", "rtt_s", "The estimate of the kernel or of LTP, now."),
+    ("bandwidth_bytes_per_second", "bandwidth", "What LTP finds the way to carry, now."),
+)
+_TRAINING = (
+    ("steps", "steps", "Optimizer steps that `rank` has taken."),
+    ("exchanges", "exchanges", "Exchanges that `rank` has taken part in."),
+    ("exchanged_bytes", "bytes_exchanged", "Bytes of `rank`'s buffers that went into exchanges."),
+    ("waiting_seconds", "waiting_s", "Time for which training of `rank` stood still for the network."),
+)
 
 
 def families(matrix: Matrix) -> Iterator[Metric]:
@@ -70,20 +59,20 @@ def _places(rows: Iterable[Row]) -> Metric:
 
 def _links(rows: Iterable[Row]) -> Iterator[Metric]:
     ends = [(str(row.rank), link) for row in rows for link in row.links if link.peer != row.rank]
-    for name, (text, counter) in _BOTH_WAYS.items():
-        family = CounterMetricFamily(name, text, labels=["rank", "peer", "link", "direction"])
+    for name, counter, text in _BOTH_WAYS:
+        family = CounterMetricFamily(f"tweed_link_{name}", text, labels=["rank", "peer", "link", "direction"])
         for rank, link in ends:
             for direction in ("out", "in"):
                 value = getattr(link, f"{counter}_{direction}")
                 family.add_metric([rank, str(link.peer), link.kind, direction], value)
         yield family
-    for name, (text, counter) in _PER_LINK.items():
-        family = CounterMetricFamily(name, text, labels=["rank", "peer"])
+    for name, counter, text in _PER_LINK:
+        family = CounterMetricFamily(f"tweed_link_{name}", text, labels=["rank", "peer"])
         for rank, link in ends:
             family.add_metric([rank, str(link.peer)], getattr(link, counter))
         yield family
-    for name, (text, counter) in _GAUGES.items():
-        gauge = GaugeMetricFamily(name, text, labels=["rank", "peer"])
+    for name, counter, text in _GAUGES:
+        gauge = GaugeMetricFamily(f"tweed_link_{name}", text, labels=["rank", "peer"])
         for rank, link in ends:
             if (value := getattr(link, counter)) is not None:
                 gauge.add_metric([rank, str(link.peer)], value)
@@ -107,8 +96,8 @@ def _ranks(matrix: Matrix) -> Iterator[Metric]:
 
 def _training(rows: Iterable[Row]) -> Iterator[Metric]:
     ranks = [(str(row.rank), row.training) for row in rows if row.training is not None]
-    for name, (text, counter) in _TRAINING.items() if ranks else ():
-        family = CounterMetricFamily(name, text, labels=["rank"])
+    for name, counter, text in _TRAINING if ranks else ():
+        family = CounterMetricFamily(f"tweed_training_{name}", text, labels=["rank"])
         for rank, training in ranks:
             family.add_metric([rank], getattr(training, counter))
         yield family
