@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 import torch
 from torch import Tensor
 
 from tests.simulate.problem import SIZE, loss, perceptron, sgd
 from tweed.compress import ErrorFeedback, Identity, RandomBlocks, StepAhead, TopK
-from tweed.experiments.notes import Notes
 from tweed.recipes import saef
 from tweed.simulate.workers import Workers
 from tweed.strategy import Strategy
@@ -110,13 +107,3 @@ def test_goals_show_what_was_met() -> None:
     assert found["by_label: a whole step ahead ends behind error feedback"][1] == "met"
     assert found["by_label: a whole step ahead is ahead of error feedback at step 100"][1] == "missed"
     assert found["by_label: a fraction between 0 and 1 ends below both"] == ["0.400 at best", "met"]
-
-
-def test_a_quick_look_goes_from_measurements_to_a_report(tmp_path: Path) -> None:
-    notes = Notes(tmp_path)
-    system("saef").experiment(notes, True)
-    system("saef").experiment(notes, True)
-    assert len(notes.lines) == 3
-    found = goals(list(notes.lines))
-    exact = "errors averaged every step: all gradients are taken at the point that analysis follows"
-    assert found[exact][1] == "met"
