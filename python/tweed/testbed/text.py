@@ -186,19 +186,10 @@ _WRITTEN: dict[str, tuple[str, Callable[[Any], str]]] = {
 }
 
 
-def _rate(value: str) -> dict[str, Any]:
-    return {"rate_bits": units.read(value, units.RATES, "rate", "100mbit")}
-
-
 def _queue(value: str) -> dict[str, Any]:
     if value.lower().endswith("s"):
         return {"queue_ms": units.read(value, units.TIMES, "queue", "20ms")}
     return {"queue_bytes": round(units.read(value, units.SIZES | units.TIMES, "queue", "64kb"))}
-
-
-def _rtt(value: str) -> dict[str, Any]:
-    """Half of it is the way there."""
-    return {"delay_ms": units.read(value, units.TIMES, "rtt", "40ms") / 2}
 
 
 def _time(key: str) -> Callable[[str], dict[str, Any]]:
@@ -209,10 +200,6 @@ def _probability(key: str) -> Callable[[str], dict[str, Any]]:
     return lambda value: {key: units.chance(value, key)}
 
 
-def _burst(value: str) -> dict[str, Any]:
-    return {"burst": float(units.number_in(value, value, "burst=4"))}
-
-
 def _offload(value: str) -> dict[str, Any]:
     if value not in ("yes", "no"):
         raise units.unreadable(f"offload={value}", "it is yes or no")
@@ -220,13 +207,13 @@ def _offload(value: str) -> dict[str, Any]:
 
 
 _KEYS: dict[str, Callable[[str], dict[str, Any]]] = {
-    "rate": _rate,
+    "rate": lambda value: {"rate_bits": units.read(value, units.RATES, "rate", "100mbit")},
     "queue": _queue,
     "delay": _time("delay"),
-    "rtt": _rtt,
+    "rtt": lambda value: {"delay_ms": units.read(value, units.TIMES, "rtt", "40ms") / 2},  # there and back
     "jitter": _time("jitter"),
     "loss": _probability("loss"),
-    "burst": _burst,
+    "burst": lambda value: {"burst": float(units.number_in(value, value, "burst=4"))},
     "reorder": _probability("reorder"),
     "duplicate": _probability("duplicate"),
     "offload": _offload,
