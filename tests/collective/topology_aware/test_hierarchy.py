@@ -7,7 +7,6 @@ import pytest
 from tweed.collective import build, topology
 from tweed.collective.topology import Topology, Wire
 from tweed.collective.topology_aware.hierarchy import grouped
-from tweed.errors import UsageError
 from tweed.simulate import run
 
 NUMBYTES = 1 << 20
@@ -55,16 +54,3 @@ def test_levels_that_divide_nothing_are_left_out() -> None:
     top = grouped(topology.sites([[4], [4]]))
     assert top.height == 2
     assert [part.ranks for part in top.parts] == [(0, 1, 2, 3), (4, 5, 6, 7)]
-
-
-@pytest.mark.parametrize(
-    ("network", "words"),
-    [
-        (topology.torus(4, 4), "it needs places"),
-        (topology.sites([[4]]), "all ranks are in one place"),
-        (topology.sites([[1], [1]]), "one of them with several ranks"),
-    ],
-)
-def test_networks_without_places_are_refused(network: Topology, words: str) -> None:
-    with pytest.raises(UsageError, match=words):
-        build("all_reduce", "hierarchy", network)
