@@ -110,9 +110,8 @@ def test_tweed_top_and_prometheus_look_at_a_run_from_outside(
         assert "holds up the others" in text
         assert "from/to" in text
         assert " ms" in text
-        rows = json.loads(
-            until_both_answer(capsys, lambda text: len(json.loads(text)["rows"]) == 2, "--json")
-        )["rows"]
+        told = until_both_answer(capsys, lambda text: len(json.loads(text)["rows"]) == 2, "--json")
+        rows = json.loads(told)["rows"]
         assert [row["rank"] for row in rows] == [0, 1]
         assert rows[0]["links"][-1]["kind"] == "tcp"
         found = scrape(port)
