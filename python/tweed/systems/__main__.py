@@ -27,7 +27,7 @@ KINDS: tuple[Kind, ...] = (
     ("Outer optimizers, of a cadence", cadence, "advance"),
     ("Servers, in `collective=`", collective, "rank"),
     ("Transports, in `transport=`", transport, "may_lose"),
-    ("Aggregates, in `aggregate=`", aggregate, "factor"),
+    ("Aggregates, in `aggregate=`", aggregate, "poll"),
 )
 
 
