@@ -17,10 +17,13 @@ class Display(Protocol):
 
     def show(self, figures: dict[str, Any]) -> None:
         """Shows a line of figures, see `loop.Figures`."""
+        return
 
-    def __enter__(self) -> Self: ...
+    def __enter__(self) -> Self:
+        return self
 
-    def __exit__(self, *_: object) -> None: ...
+    def __exit__(self, *_: object) -> None:
+        return
 
 
 #: What is shown of a line of figures, in words; nothing where a side does not tell.
@@ -60,7 +63,7 @@ class Live:
         self._progress.stop()
 
 
-class Plain:
+class Plain(Display):
     """A line per evaluation; for files and pipes."""
 
     def __init__(self, settings: Settings, console: Console) -> None:
@@ -75,24 +78,9 @@ class Plain:
         line = f"{title}: step {figures['step']}/{self._settings.steps}, {', '.join(filter(None, words))}"
         self._console.print(line, soft_wrap=True, highlight=False)
 
-    def __enter__(self) -> Self:
-        return self
 
-    def __exit__(self, *_: object) -> None:
-        pass
-
-
-class Silent:
+class Silent(Display):
     """Shows nothing; for workers other than rank 0."""
-
-    def show(self, figures: dict[str, Any]) -> None:
-        """See `Display`."""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        pass
 
 
 def display(settings: Settings, console: Console) -> Display:

@@ -53,6 +53,15 @@ def port(topology: Topology) -> Wire:
     return Wire(*two.links[0][2:])
 
 
+def neighbours(topology: Topology) -> defaultdict[int, set[int]]:
+    """Of every node, those that a link joins it with, whichever way."""
+    found: defaultdict[int, set[int]] = defaultdict(set)
+    for src, dst, *_ in topology.links:
+        found[src].add(dst)
+        found[dst].add(src)
+    return found
+
+
 def at_least(least: int, **given: int) -> None:
     """Raises UsageError with the name of the first number that is too small."""
     for name, number in given.items():
