@@ -7,12 +7,14 @@ from typing import Any
 import pytest
 
 from tests.systems.test_ltp import FACTS
+from tweed.experiments import time_to_accuracy
+from tweed.experiments.time_to_accuracy import ALONE, DDP
 from tweed.experiments.training import Config
 from tweed.report import study
 from tweed.strategy import Strategy
 from tweed.systems.compression import FULL, RATES, SEEDS, SYSTEM, methods
 from tweed.systems.reports import compression as found_by
-from tweed.systems.reports.compression import ALONE, DDP, LADDER, PEERS
+from tweed.systems.reports.compression import LADDER, PEERS
 
 OURS = LADDER[-1]
 
@@ -47,21 +49,21 @@ def test_evaluations_come_after_whole_periods_and_more_often_later() -> None:
 
 def test_time_to_the_target_is_steps_times_the_middle_round() -> None:
     lines = small()
-    assert found_by.target(lines) == pytest.approx(0.85)
-    assert found_by.time_to(lines, DDP, "10mbit") == pytest.approx(70.0)
-    assert found_by.time_to(lines, OURS, "10mbit") == pytest.approx(1.6)
-    assert found_by.gain(lines, OURS, "10mbit") == pytest.approx(43.75)
-    assert found_by.possible(lines, "10mbit") == pytest.approx(100)
+    assert time_to_accuracy.target(lines) == pytest.approx(0.85)
+    assert time_to_accuracy.time_to(lines, DDP, "10mbit") == pytest.approx(70.0)
+    assert time_to_accuracy.time_to(lines, OURS, "10mbit") == pytest.approx(1.6)
+    assert time_to_accuracy.gain(lines, OURS, "10mbit") == pytest.approx(43.75)
+    assert time_to_accuracy.possible(lines, "10mbit") == pytest.approx(100)
     assert found_by.best(lines, "10mbit") == OURS
 
 
 def test_making_one_model_in_the_end_costs() -> None:
-    assert found_by.time_to(small(finish_s=2.0), OURS, "10mbit") == pytest.approx(3.6)
+    assert time_to_accuracy.time_to(small(finish_s=2.0), OURS, "10mbit") == pytest.approx(3.6)
 
 
 def test_a_side_that_one_seed_did_not_bring_there_has_no_time() -> None:
     lines = [*small(), training(OURS, [(80, 0.8)], 2)]
-    assert found_by.time_to(lines, OURS, "10mbit") is None
+    assert time_to_accuracy.time_to(lines, OURS, "10mbit") is None
     assert found_by.best(lines, "10mbit") is None
 
 

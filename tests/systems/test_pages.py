@@ -9,6 +9,7 @@ import pytest
 from tweed import aggregate, cadence, compress, transport
 from tweed.recipes import RECIPES
 from tweed.report.study import part
+from tweed.systems import SYSTEMS
 from tweed.systems.__main__ import KINDS, PAGE, README, _of, pages
 
 ROOT = Path(__file__).parents[2]
@@ -29,3 +30,9 @@ def test_every_name_that_a_user_may_give_is_on_the_page() -> None:
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind[0])
 def test_every_kind_of_part_is_found(kind: tuple[str, object, str]) -> None:
     assert _of(kind)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", SYSTEMS)
+def test_a_system_is_one_short_file(name: str) -> None:
+    path = ROOT / f"python/tweed/systems/{name}.py"
+    assert len(path.read_text().splitlines()) <= 150, "what is general goes to experiments or data"

@@ -1,10 +1,4 @@
-"""Goals, tables and plots of the comparison of compressors, memories and cadences. Pure.
-
-Time to accuracy. The target is the mean over seeds of what DDP reaches in the end, less `TOLERANCE`. A side
-has reached it at its first evaluation with at least that. The steps that this takes come from whole trainings
-over one rate, the seconds per step from timing all sides in turns at each; their product is the time. Where
-models differ by design, the seconds that making them one takes are added.
-"""
+"""Goals, tables and plots of the comparison of compressors, memories and cadences. Pure."""
 
 from __future__ import annotations
 
@@ -15,12 +9,24 @@ from itertools import pairwise
 
 from tweed.experiments import notes
 from tweed.experiments.notes import Line, differences, find, values, where
+from tweed.experiments.time_to_accuracy import (
+    ALONE,
+    DDP,
+    gain,
+    possible,
+    rounds_s,
+    step_s,
+    steps_of,
+    target,
+    time_to,
+    trainings,
+)
 from tweed.report import charts
 from tweed.report.comparison import Goal, goals, missing, number, times, with_range
 from tweed.report.plots import svg
 from tweed.report.study import Plot, Section, Study, Table
 
-ALONE, DDP, DILOCO = "computing alone", "DDP on Gloo", "DiLoCo"
+DILOCO = "DiLoCo"
 PEERS = (DDP, "DDP, PowerSGD", DILOCO)
 #: Parts added one at a time.
 EVERY, LOCAL, FEW = "every step", "local 8", "local 8, top-k 10 %"
@@ -41,59 +47,6 @@ def best_lr(lines: Sequence[Line], side: str, otherwise: float) -> float:
     """The learning rate that reached most in the search; `otherwise` if there was none."""
     tried = where(lines, kind="search", side=side)
     return notes.best_lr(tried) if tried else otherwise
-
-
-def trainings(lines: Sequence[Line], side: str, rate: str | None = None) -> list[Line]:
-    """Whole trainings of a side, one per seed: over `rate`, or over that which most were over."""
-    found = where(lines, kind="training", side=side)
-    rate = rate or statistics.mode(line["rate"] for line in found) if found else None
-    return where(found, rate=rate)
-
-
-def target(lines: Sequence[Line]) -> float | None:
-    """The accuracy that counts as reached: what DDP reaches with every seed. None before DDP has trained."""
-    return min((float(line["curve"][-1][2]) for line in trainings(lines, DDP)), default=None)
-
-
-def step_s(lines: Sequence[Line], side: str, rate: str) -> float | None:
-    """Seconds per step: the median over rounds. None if they were not timed."""
-    line = find(lines, kind="step_times", side=side, rate=rate)
-    return None if line is None else statistics.median(_rounds_s(line))
-
-
-def _rounds_s(timed: Line) -> list[float]:
-    """Seconds per step, by round."""
-    return list(map(operator.truediv, timed["seconds"], timed["steps"]))
-
-
-def possible(lines: Sequence[Line], rate: str) -> float | None:
-    """DDP's time per step over that of computing alone: what could be gained at most with as many steps."""
-    whole, alone = step_s(lines, DDP, rate), step_s(lines, ALONE, rate)
-    return None if whole is None or alone is None else whole / alone
-
-
-def time_to(lines: Sequence[Line], side: str, rate: str) -> float | None:
-    """Seconds of training to the target: the mean over seeds. None if a seed did not reach it."""
-    goal, timed = target(lines), find(lines, kind="step_times", side=side, rate=rate)
-    if goal is None or timed is None:
-        return None
-    reached, seeds = _steps_of(lines, side, goal)
-    if not reached or len(reached) < seeds:
-        return None
-    return statistics.fmean(reached) * statistics.median(_rounds_s(timed)) + float(timed["finish_s"])
-
-
-def _steps_of(lines: Sequence[Line], side: str, accuracy: float) -> tuple[list[int], int]:
-    """By seed that reached it, the steps before its first evaluation with so much accuracy; and all seeds."""
-    curves = [line["curve"] for line in trainings(lines, side)]
-    first = (next((steps for steps, _, got in curve if got >= accuracy), None) for curve in curves)
-    return [int(steps) for steps in first if steps is not None], len(curves)
-
-
-def gain(lines: Sequence[Line], side: str, rate: str) -> float | None:
-    """How many times sooner than DDP a side reaches the target."""
-    theirs, ours = time_to(lines, DDP, rate), time_to(lines, side, rate)
-    return None if theirs is None or ours is None else theirs / ours
 
 
 def study(lines: Sequence[Line]) -> Study:
@@ -146,7 +99,7 @@ def _harm(lines: Sequence[Line]) -> Iterator[Goal]:
     plain = None if off is None else find(lines, kind="step_times", side=EVERY, rate=off["rate"])
     if off is None or plain is None:
         return
-    ratios = list(map(operator.truediv, _rounds_s(off), _rounds_s(plain)))
+    ratios = list(map(operator.truediv, rounds_s(off), rounds_s(plain)))
     ratio = statistics.median(ratios)
     what = f"{ratio:.3f}× of {len(ratios)} pairs of rounds; it took {off['chosen']}"
     yield "where auto turns compression off: within 2 % of the plain run", what, ratio <= 1.02
@@ -188,7 +141,7 @@ def _times(lines: Sequence[Line], rates: Sequence[str]) -> Section:
 def _steps(lines: Sequence[Line], side: str, goal: float | None) -> str:
     if goal is None or side == ALONE:
         return "–"
-    reached, seeds = _steps_of(lines, side, goal)
+    reached, seeds = steps_of(lines, side, goal)
     missed = f" ({len(reached)} of {seeds} seeds)" if len(reached) < seeds else ""
     return (f"{statistics.fmean(reached):.0f}" if reached else "never") + missed
 
