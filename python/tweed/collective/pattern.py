@@ -153,6 +153,11 @@ def per_pair(ranks: int) -> int:
     return ranks * ranks
 
 
+def levels(ranks: int) -> int:
+    """Of a binary tree, or of halvings down to single ranks: `ceil(log2(ranks))`."""
+    return (ranks - 1).bit_length()
+
+
 def others(ranks: int, *excluded: int) -> Iterator[int]:
     """Every rank but those."""
     return (rank for rank in range(ranks) if rank not in excluded)

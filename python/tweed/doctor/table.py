@@ -74,6 +74,8 @@ CHECKS: tuple[Check, ...] = tuple(
 def examine(checks: Sequence[Check] = CHECKS) -> list[Finding]:
     """Runs `checks` on this host. One that cannot look says why, and the others go on.
 
+    Cost: some 0.1 s.
+
     Example:
       >>> free = Check("demo", "nothing at all", lambda: 7, lambda facts: [Finding(Level.OK, f"saw {facts}")])
       >>> [(found.subject, found.what) for found in examine([free])]
