@@ -76,8 +76,8 @@ def auto(every: int = 1) -> Strategy:
 
 
 def local_sign(every: int = 8) -> Strategy:
-    """Each rank takes `every` steps alone, then says of each number of its movement the sign, and how large
-    numbers are in the mean. The average goes back likewise. The rest is said later.
+    """Each rank takes `every` steps alone, then sends the sign of each value of its movement, and how large
+    values are in the mean. The average goes back likewise. The rest is sent later.
 
     Cost: a 32nd of an all-reduce of the model's size per `every` steps.
     Source: Karimireddy et al., "Error feedback fixes SignSGD", 2019, of movements.
@@ -86,12 +86,12 @@ def local_sign(every: int = 8) -> Strategy:
 
 
 def local_top_k(every: int = 8, density: float = 0.1, bits: int = 4) -> Strategy:
-    """Each rank takes `every` steps alone, then says the largest numbers of its movement in few bits each.
+    """Each rank takes `every` steps alone, then sends the largest values of its movement in few bits each.
 
     Args:
       every: steps per round.
-      density: share of numbers that is said; the average goes back likewise. The rest is said later.
-      bits: per number said; their places take some five more.
+      density: share of values that is sent; the average goes back likewise. The rest is sent later.
+      bits: per value; their places take some five more.
 
     Cost: some `density * (bits + 5) / 32` of an all-reduce of the model's size per `every` steps.
     Source: SparseLoCo, arXiv 2508.15706, 2025, without its outer optimizer.
@@ -130,12 +130,12 @@ def _server(rank: int | None) -> Server | None:
 
 
 def cser(ratio: int = 512, reset_ratio: int = 16, every: int = 32) -> Strategy:
-    """Each rank applies all of its own step, but takes the average in a few blocks. Models fork; now and then
-    a few blocks of the fork are averaged.
+    """Each rank applies all of its own step, but takes the average in a few blocks. Replicas diverge; now and then
+    a few blocks of the difference are averaged.
 
     Args:
       ratio: one number in so many is averaged at each step.
-      reset_ratio: one number in so many of the fork is averaged every `every` steps.
+      reset_ratio: one value in so many of the difference is averaged every `every` steps.
 
     Cost: bytes of the model times `1 / ratio + 1 / (every * reset_ratio)` per step.
     Source: CSER, arXiv 2007.13221, 2020; see `tweed.systems.cser`.
@@ -145,7 +145,7 @@ def cser(ratio: int = 512, reset_ratio: int = 16, every: int = 32) -> Strategy:
 
 
 def csea(ratio: int = 256) -> Strategy:
-    """As `cser`, but no steps are averaged, and one number in `ratio` of the fork at each step.
+    """As `cser`, but no steps are averaged, and one value in `ratio` of the difference at each step.
 
     Cost: bytes of the model divided by `ratio` per step.
     Source: CSER, arXiv 2007.13221, 2020, where it is called error assimilation.
@@ -210,16 +210,16 @@ def sign(block: int = 4096) -> Strategy:
 def top_k(density: float = 0.01) -> Strategy:
     """Averages the largest numbers of each rank's gradient every step, exactly; the rest is fed back.
 
-    Cost: 8 bytes per number said, and as many per number that any rank has said, in two all-to-alls.
+    Cost: 8 bytes per value sent, and as many per value that any rank has sent, in two all-to-alls.
     Source: see `tweed.compress.TopK`.
     """
     return Strategy(compress=ErrorFeedback(TopK(density)))
 
 
 def sparse(density: float = 0.01, bits: int = 8) -> Strategy:
-    """As `top_k`, with `bits` bits per number said, its place coded, and the same on the way back.
+    """As `top_k`, with `bits` bits per value, its place coded, and the same on the way back.
 
-    Cost: `bits / 8 + (log2(1 / density) + 3) / 8` bytes per number said, about, in two all-to-alls.
+    Cost: `bits / 8 + (log2(1 / density) + 3) / 8` bytes per value sent, about, in two all-to-alls.
     Source: see `tweed.compress.Chain`.
     """
     chain = Chain(TopK(density), Quantise(bits, nearest=True), both_ways=True)
@@ -239,11 +239,11 @@ def saef(density: float = 0.05, fraction: float = 1.0, average_every: int = 20) 
     """Averages the largest numbers of each rank's step; gradients are taken where the rest would lead.
 
     Args:
-      density: share of numbers that is said.
+      density: share of values that is sent.
       fraction: of the rest that is stepped ahead; below 1 it is SA-PEF, at 0 error feedback.
       average_every: steps from one averaging of all rests to the next; 0: never.
 
-    Cost: 8 bytes per number said; the model's size divided by `average_every` per step.
+    Cost: 8 bytes per value sent; the model's size divided by `average_every` per step.
     Source: SAEF, arXiv 2008.05823, 2021; SA-PEF, 2026; see `tweed.systems.saef`.
     """
     return Strategy("step", compress=StepAhead(TopK(density), fraction, average_every))
@@ -253,10 +253,10 @@ def dct(sparsity: float = 0.99, life_span: int = 1000) -> Strategy:
     """Averages the largest gradients of each tensor, told by a threshold that lives for many steps.
 
     Args:
-      sparsity: share of numbers that is not said.
+      sparsity: share of values that is not sent.
       life_span: steps from one search for thresholds to the next.
 
-    Cost: 8 bytes per number said; one pass over the gradient, and a selection every `life_span` steps.
+    Cost: 8 bytes per value sent; one pass over the gradient, and a selection every `life_span` steps.
     Source: DCT, arXiv 2010.08899, 2021; see `tweed.systems.dct`.
     """
     return Strategy(compress=ErrorFeedback(Threshold(round(1 - sparsity, 9), life_span)))

@@ -108,7 +108,7 @@ class Decision(Enum):
     EVERY_STEP = Action.EXCHANGE, "this cadence exchanges every step"
     ROUND_FULL = Action.EXCHANGE, "the round of local steps is full"
     LAST_ROUND = Action.EXCHANGE, "the round is open, but one model is needed now"
-    NEWS = Action.EXCHANGE, "what this rank has to say has changed enough"
+    NEWS = Action.EXCHANGE, "what this rank has to send has changed enough"
     DRAWN = Action.EXCHANGE, "the lot fell on this rank"
     TIMER_EXPIRED = Action.EXCHANGE, "this rank's time has come"
     ABOVE_LEVEL = (
@@ -117,10 +117,10 @@ class Decision(Enum):
     )
     NO_NEWS = Action.EXCHANGE_SILENTLY, "what this rank has to send has changed too little"
     NOT_DRAWN = Action.EXCHANGE_SILENTLY, "the lot fell on others"
-    NOTHING = Action.EXCHANGE_SILENTLY, "this rank has nothing to say"
+    NOTHING = Action.EXCHANGE_SILENTLY, "this rank has nothing to send"
     ENOUGH = Action.EXCHANGE_SILENTLY, "the server has heard enough"
     WAITING = Action.KEEP_GOING, "this rank's time has not come"
-    UNMEASURED = Action.KEEP_GOING, "what there is to say has not been measured"
+    UNMEASURED = Action.KEEP_GOING, "what there is to send has not been measured"
     ROUND_OPEN = Action.KEEP_GOING, "the round of local steps is not full"
     AGREED = Action.KEEP_GOING, "nothing is new since the last exchange"
 
