@@ -130,8 +130,8 @@ def _server(rank: int | None) -> Server | None:
 
 
 def cser(ratio: int = 512, reset_ratio: int = 16, every: int = 32) -> Strategy:
-    """Each rank applies all of its own step, but takes the average in a few blocks. Replicas diverge; now and then
-    a few blocks of the difference are averaged.
+    """Each rank applies all of its own step, but takes the average in a few blocks. Replicas diverge; now and
+    then a few blocks of the difference are averaged.
 
     Args:
       ratio: one number in so many is averaged at each step.
