@@ -203,6 +203,8 @@ def main() -> None:
     parser.add_argument("--transport", choices=ENVIRONMENT, nargs="+", default=list(ENVIRONMENT))
     parser.add_argument("--seed", type=int, default=random.SystemRandom().getrandbits(32))
     given = parser.parse_args()
+    # else the C library maps 64 MiB for each thread that asks while others do, which would look like growth
+    os.environ["MALLOC_ARENA_MAX"] = "1"  # before the fork server starts, from which ranks come
     print(f"seed {given.seed}", flush=True)
     for transport in given.transport:
         with soak(transport, given.seed) as run:
