@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 import tweed
 from tweed.collective import Server
-from tweed.compress import Direct, ErrorFeedback, Identity, TopK
+from tweed.compress import Direct, ErrorFeedback, ErrorReset, Identity, TopK
 from tweed.errors import StrategyError, UsageError
 from tweed.recipes import ltp
 from tweed.strategy import Strategy
@@ -55,6 +55,8 @@ def train(rank: int, size: int, strategy: Strategy) -> dict[str, Any]:
         "lost": run.stats.bytes_lost,
         "contributed": run.stats.bytes_contributed,
     }
+    with run.averaged():
+        seen["average"] = model.used.detach().clone()
     dist.barrier()
     run.detach()
     return seen
@@ -130,6 +132,19 @@ def test_what_was_lost_is_applied_later_or_owed(strategy: Strategy) -> None:
     assert lost > 0
     told = results[size - 2]["shares"]
     assert len(told) == STEPS and all(0.5 <= share <= 1 for shares in told for share in shares.values())
+
+
+@pytest.mark.usefixtures("namespaces")
+def test_models_that_differ_have_one_average_though_the_network_loses() -> None:
+    eager = Ltp(fraction=0.5, slack_s=0.0)
+    memory = ErrorReset(TopK(0.5), Identity(by_ranges=True), every=3)
+    strategy = Strategy("step", compress=memory, transport=eager)
+    results = run_ranks(train, 2, strategy, backend="tweed", network=Network(rate_bits=2e8, loss=0.1))
+    assert sum(result["lost"] for result in results) > 0
+    assert not torch.equal(results[0]["applied"][0], results[1]["applied"][0])
+    used, _ = contributed(range(2))
+    for result in results:  # the mean moves as if nothing were compressed or lost
+        assert torch.equal(-result["average"], torch.full((NUMEL,), used))
 
 
 def refuse(rank: int, size: int) -> None:

@@ -29,8 +29,11 @@ def test_a_state_of_another_format_is_refused_by_name() -> None:
 def test_a_residual_comes_back_and_one_of_another_size_is_refused() -> None:
     before = buffer()
     before.state.error += 3.0
+    before.lost["main"] = torch.ones(SPEC.numel)
     kept = stored(before)
-    assert torch.equal(restored(buffer(), kept).state.error, before.state.error)
+    after = restored(buffer(), kept)
+    assert torch.equal(after.state.error, before.state.error)
+    assert torch.equal(after.lost["main"], before.lost["main"])
     kept["state"]["error"] = torch.zeros(SPEC.numel + 1)
     with pytest.raises(UsageError, match="buckets of other sizes"):
         restored(buffer(), kept)
