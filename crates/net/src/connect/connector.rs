@@ -52,7 +52,7 @@ pub(crate) struct Connector {
 impl Connector {
     /// Opens the sockets on which others call. No thread runs yet.
     pub(crate) fn open(options: NodeOptions) -> Result<(Arc<Connector>, Watcher), EngineError> {
-        options.admission.check(options.host)?;
+        options.admission.check_bind(options.host)?;
         let failed = |e| EngineError::setup("the engine cannot be started", e);
         let listener = open_listener(&options).map_err(|e| failed(not_ours(options.host, &e)))?;
         let keys = options.admission.keys()?;

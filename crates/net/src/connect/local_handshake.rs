@@ -23,7 +23,7 @@ use crate::connect::admission::deadline_stream::DeadlineStream;
 use crate::connect::descriptor::{random_hex, PeerDescriptor};
 use crate::connect::proof::{Role, Transcript};
 use crate::engine::live::Shared;
-use crate::framing::frame::{self, Kind};
+use crate::framing::greeting::{self, Kind};
 use crate::framing::Refusal;
 use crate::framing::{MAX_GREETING, PROTOCOL};
 use crate::link::lease::{PeerArea, ProcessPage};
@@ -106,7 +106,7 @@ type Wire<'a> = DeadlineStream<'a, UnixStream>;
 /// Has a caller show that it can read what the store holds. A socket that was opened just now has room for it.
 pub(crate) fn challenge(caller: &UnixStream) -> Result<String, Refusal> {
     let challenge = random_hex()?;
-    frame::write(caller, Kind::Challenge, challenge.as_bytes())?;
+    greeting::write(caller, Kind::Challenge, challenge.as_bytes())?;
     Ok(challenge)
 }
 
@@ -126,7 +126,7 @@ impl LocalHandshake<'_> {
         descriptor: &PeerDescriptor,
         attempt: u64,
     ) -> Result<Shared, Refusal> {
-        let challenge = frame::read(&mut *wire, Kind::Challenge, MAX_GREETING)?;
+        let challenge = greeting::read(&mut *wire, Kind::Challenge, MAX_GREETING)?;
         let challenge = String::from_utf8(challenge).map_err(|_| Refusal::Garbled("a challenge"))?;
         let area = self.new_area()?;
         let greeted = self.greet(wire, descriptor, (attempt, area, &challenge));
@@ -147,8 +147,8 @@ impl LocalHandshake<'_> {
         let unsigned = ours.clone();
         let transcript = unsigned.transcript(descriptor, challenge);
         self.sign(&mut ours, &transcript, Role::Caller);
-        frame::write(&mut *wire, Kind::Greeting, &ours.encode())?;
-        let theirs = read_greeting(&frame::read(&mut *wire, Kind::Greeting, MAX_GREETING)?)?;
+        greeting::write(&mut *wire, Kind::Greeting, &ours.encode())?;
+        let theirs = read_greeting(&greeting::read(&mut *wire, Kind::Greeting, MAX_GREETING)?)?;
         if theirs.uid != descriptor.uid {
             return Err(Refusal::Stranger);
         }
@@ -164,17 +164,17 @@ impl LocalHandshake<'_> {
         challenge: &str,
         heard: impl FnOnce(),
     ) -> Result<(Greeting, Shared), Refusal> {
-        let theirs = read_greeting(&frame::read(&mut *wire, Kind::Greeting, MAX_GREETING)?)?;
+        let theirs = read_greeting(&greeting::read(&mut *wire, Kind::Greeting, MAX_GREETING)?)?;
         let transcript = theirs.transcript(self.own, challenge);
         if let Err(refusal) = self.verify(&theirs, &transcript, Role::Caller) {
-            let _ = frame::write(&mut *wire, Kind::Refused, &[refusal.code()]);
+            let _ = greeting::write(&mut *wire, Kind::Refused, &[refusal.code()]);
             return Err(refusal);
         }
         heard();
         let area = self.new_area()?;
         let mut ours = self.greeting(area);
         self.sign(&mut ours, &transcript, Role::Called);
-        frame::write(&mut *wire, Kind::Greeting, &ours.encode())?;
+        greeting::write(&mut *wire, Kind::Greeting, &ours.encode())?;
         send_descriptor(wire, self.arena.file())?;
         let memory = receive_descriptor(wire)?;
         let shared = self.share(&memory, &theirs, area)?;

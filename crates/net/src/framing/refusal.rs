@@ -82,7 +82,7 @@ impl Refusal {
     }
 
     /// The inverse of `code`, at the other side.
-    pub(crate) fn told(code: Option<&u8>) -> Refusal {
+    pub(crate) fn received(code: Option<&u8>) -> Refusal {
         match code {
             Some(1) => Refusal::Secret,
             Some(2) => Refusal::Crowd,
