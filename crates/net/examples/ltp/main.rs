@@ -13,7 +13,7 @@ mod over_ltp;
 mod over_tcp;
 
 use std::io::{self, BufRead, BufReader, Write};
-use std::net::{IpAddr, TcpListener, TcpStream};
+use std::net::{TcpListener, TcpStream};
 
 use job::{Far, Job, Near};
 use serde::de::DeserializeOwned;
@@ -59,7 +59,7 @@ fn send(address: &str, job: Job) -> Result<(), Failure> {
 
 /// The two roles talk in lines of JSON.
 pub(crate) struct Control {
-    stream: TcpStream,
+    pub(crate) stream: TcpStream,
     reader: BufReader<TcpStream>,
 }
 
@@ -67,11 +67,6 @@ impl Control {
     fn over(stream: TcpStream) -> io::Result<Control> {
         let reader = BufReader::new(stream.try_clone()?);
         Ok(Control { stream, reader })
-    }
-
-    /// Of this side and of the other.
-    pub(crate) fn addresses(&self) -> io::Result<(IpAddr, IpAddr)> {
-        Ok((self.stream.local_addr()?.ip(), self.stream.peer_addr()?.ip()))
     }
 
     pub(crate) fn say(&mut self, what: &impl Serialize) -> Result<(), Failure> {

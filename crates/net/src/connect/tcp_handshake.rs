@@ -16,7 +16,7 @@ use crate::connect::admission::Keys;
 use crate::connect::backoff::{seed, Backoff};
 use crate::connect::connector::Connector;
 use crate::connect::descriptor::{random_hex, PeerDescriptor};
-use crate::connect::local_handshake::{read_greeting, Greeting};
+use crate::connect::local_handshake::{read_challenge, read_greeting, Greeting};
 use crate::connect::proof::Role;
 use crate::framing::greeting::{self, Kind};
 use crate::framing::{preamble, Refusal, MAX_GREETING};
@@ -223,8 +223,7 @@ fn call_in_the_clear(
     descriptor: &PeerDescriptor,
     mut greeting: Greeting,
 ) -> Result<Greeting, Refusal> {
-    let challenge = greeting::read(&mut *wire, Kind::Challenge, MAX_GREETING)?;
-    let challenge = String::from_utf8(challenge).map_err(|_| Refusal::Garbled("a challenge"))?;
+    let challenge = read_challenge(&mut *wire)?;
     greeting.challenge = random_hex()?;
     let unsigned = greeting.clone();
     let transcript = unsigned.transcript(descriptor, &challenge);

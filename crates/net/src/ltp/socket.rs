@@ -57,14 +57,14 @@ impl Socket {
         let mut refused = 0;
         while !burst.rest().is_empty() {
             let step =
-                if self.segments() { burst.rest().len() } else { burst.packet().min(burst.rest().len()) };
+                if self.segments() { burst.rest().len() } else { burst.packet.min(burst.rest().len()) };
             match self.state.try_send((&self.socket).into(), &burst.transmit(step)) {
                 Ok(()) => burst.advance(step),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Err(error),
                 // The kernel could not cut this burst: quinn-udp takes note, and the packets go one by one.
-                Err(_) if step > burst.packet() && !self.segments() => {}
+                Err(_) if step > burst.packet && !self.segments() => {}
                 Err(_) => {
-                    refused += step.div_ceil(burst.packet()) as u64;
+                    refused += step.div_ceil(burst.packet) as u64;
                     burst.advance(step);
                 }
             }
@@ -134,10 +134,10 @@ impl Bins {
 impl Burst {
     fn transmit(&self, bytes: usize) -> Transmit<'_> {
         Transmit {
-            destination: self.to(),
+            destination: self.to,
             ecn: None,
             contents: &self.rest()[..bytes],
-            segment_size: Some(self.packet()),
+            segment_size: Some(self.packet),
             src_ip: None,
         }
     }

@@ -57,8 +57,8 @@ impl Party<'_> {
     fn builder(&self) -> Result<Builder<'_>, Refusal> {
         let pattern = PATTERN.parse().expect("a pattern that snow knows");
         Builder::with_resolver(pattern, resolver())
-            .psk(3, self.secret.shared_key())
-            .and_then(|b| b.local_private_key(self.identity.private()))
+            .psk(3, &self.secret.shared_key)
+            .and_then(|b| b.local_private_key(&self.identity.private))
             .and_then(|b| b.prologue(&self.prologue))
             .map_err(|_| Refusal::Garbled("a key"))
     }

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use super::Admission;
-use crate::connect::same_host::network_id;
+use crate::process::namespace;
 use tweed_proto::engine::EngineError;
 
 impl Admission {
@@ -15,7 +15,7 @@ impl Admission {
             )));
         }
         let shut = host.is_loopback() || self.dial_only || self.secret.is_some();
-        if shut || self.testbed.as_ref().is_some_and(|t| *t == network_id()) {
+        if shut || self.testbed.as_ref().is_some_and(|t| *t == namespace("net")) {
             return Ok(());
         }
         Err(EngineError::Usage(format!(
@@ -44,7 +44,7 @@ mod tests {
     fn a_secret_or_the_testbed_opens_it() {
         let secret = Some(Secret::new("a secret of sixteen").unwrap());
         assert_eq!(Admission { secret, ..Admission::default() }.check_bind(OTHERS), Ok(()));
-        let here = Some(network_id());
+        let here = Some(namespace("net"));
         assert_eq!(Admission { testbed: here, ..Admission::default() }.check_bind(OTHERS), Ok(()));
         let elsewhere = Some("net:[1]".to_owned());
         assert!(Admission { testbed: elsewhere, ..Admission::default() }.check_bind(OTHERS).is_err());
