@@ -3,7 +3,7 @@
 mod desk;
 
 use std::io::ErrorKind;
-use std::net::UdpSocket;
+use std::net::{SocketAddr, UdpSocket};
 use std::ptr::null_mut;
 
 use desk::relay::{Faults, Relay};
@@ -47,11 +47,8 @@ fn both_sides_agree_on_what_is_missing() {
                 Outgoing { critical: vec![0..1000, 999_000..1_000_000], lossy: true, ..whole(i as u8, body) };
             sides[0].send(1, what, body, i as u64);
             let packet_message = sides[1].desk.packet_message(0);
-            assert_eq!(
-                sides[0].desk.delivered(1, i as u64),
-                packet_message.missing,
-                "seed {seed}, message {i}"
-            );
+            let delivered = sides[0].desk.delivered(1, i as u64);
+            assert_eq!(delivered, packet_message.missing, "seed {seed}, message {i}");
             let mut expected = body.clone();
             for range in &packet_message.missing {
                 assert!(range.start >= 1000 && range.end <= 999_000, "critical bytes are missing: {range:?}");
@@ -69,15 +66,9 @@ fn packets_of_strangers_change_nothing_and_are_counted() {
     let relay = Relay::between(&sides, 1, Faults::default());
     check(&sides[0], 1, &sides[1], 0, &noise(1, 100_000));
     let target = sides[1].address();
-    let genuine: Vec<Vec<u8>> = {
-        let seen = relay.seen.lock().expect("no test panics with it");
-        let data = |packet: &[u8]| packet[0] & 15 == 1;
-        seen.iter()
-            .filter(|(to, packet)| *to == target && data(packet))
-            .map(|(_, packet)| packet.clone())
-            .collect()
-    };
-    let packet = genuine.last().expect("packets have passed");
+    let seen = relay.seen.lock().expect("no test panics with it").clone();
+    let data = |(to, packet): &&(SocketAddr, Vec<u8>)| *to == target && packet[0] & 15 == 1;
+    let (_, packet) = seen.iter().rev().find(data).expect("packets have passed");
     let changed = |at: usize| {
         let mut bytes = packet.clone();
         bytes[at] ^= 1;
@@ -107,9 +98,7 @@ fn packets_of_strangers_change_nothing_and_are_counted() {
 fn in_the_clear_nonsense_is_counted_and_ignored() {
     let options = DatagramOptions { cipher: Cipher::Clear, ..DatagramOptions::default() };
     let sides = [Side::open(&options), Side::open(&options)];
-    let (to_one, to_other) = (sides[0].datagrams.invite(1), sides[1].datagrams.invite(0));
-    sides[0].datagrams.accept(1, HOST, &to_other).expect("a good invitation");
-    sides[1].datagrams.accept(0, HOST, &to_one).expect("a good invitation");
+    let to_other = introduce(&sides[0], 1, &sides[1], 0);
     check(&sides[0], 1, &sides[1], 0, &noise(1, 100_000));
     let mut packet = vec![0x11, 0, 0, 0];
     packet.extend_from_slice(&to_other[4..8]);

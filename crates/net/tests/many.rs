@@ -9,9 +9,9 @@ use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use support::{all_reduce, complete, options, row};
+use support::{all_reduce, complete, options, row, start};
 use tweed_kernels::ReduceOp;
-use tweed_net::{Group, GroupConfig, GroupSpec, Node, NodeOptions, PlanRow};
+use tweed_net::{Group, GroupSpec, Node, NodeOptions, PlanRow};
 use tweed_schedule::{Collective, Send};
 
 /// What a process is to be: a word, and a number.
@@ -160,15 +160,14 @@ fn tree(ranks: u32) -> PlanRow {
     let depth = 32 - (ranks - 1).leading_zeros();
     let pairs = |bit: u32| (1 << bit..ranks).step_by(2 << bit).map(move |far| (far, far - (1 << bit)));
     let there = (0..depth).flat_map(|bit| pairs(bit).map(move |(a, b)| Send::new(bit, a, b, 0, true)));
-    let back = (0..depth)
-        .flat_map(|bit| pairs(bit).map(move |(a, b)| Send::new(2 * depth - 1 - bit, b, a, 0, false)));
+    let turn = |s: Send| Send::new(2 * depth - 1 - s.step, s.dst, s.src, 0, false);
+    let back = there.clone().map(turn);
     row(Collective::AllReduce, ranks, 1, there.chain(back).collect())
 }
 
 fn spec(number: u32, rank: u32, descriptors: Vec<Vec<u8>>) -> GroupSpec {
     let rows = vec![tree(descriptors.len() as u32)];
-    let (name, config) = ("many".into(), GroupConfig::default());
-    GroupSpec { name, number, rank, descriptors, rows, timeout: PATIENCE, config }
+    GroupSpec { timeout: PATIENCE, ..support::spec(number, rank, &descriptors, rows) }
 }
 
 fn sum(group: &Group) {
@@ -178,7 +177,7 @@ fn sum(group: &Group) {
 }
 
 fn be_a_rank(rank: u32) {
-    let node = Node::start(options(false)).expect("a node starts");
+    let node = start(false);
     let before = Footprint::now();
     tell(&text(&node));
     let ranks: u32 = read_line().parse().unwrap();

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use ring::hmac;
 use serde_json::Value;
+use tweed_net::Node;
 
 /// The most bytes that anybody has taken at once.
 pub(crate) static LARGEST: AtomicUsize = AtomicUsize::new(0);
@@ -38,18 +39,21 @@ pub(crate) fn field(descriptor: &[u8], name: &str) -> String {
     descriptor[name].as_str().map_or_else(|| descriptor[name].to_string(), str::to_owned)
 }
 
-/// The descriptor with another value in a field.
-pub(crate) fn edit(descriptor: Vec<u8>, name: &str, value: &str) -> Vec<u8> {
+/// Where a node listens.
+pub(crate) fn address(node: &Node) -> SocketAddr {
+    field(&node.descriptor(), "tcp").parse().unwrap()
+}
+
+/// The descriptor with another value in a field, or none.
+pub(crate) fn edit(descriptor: Vec<u8>, name: &str, value: impl Into<Value>) -> Vec<u8> {
     let mut descriptor: Value = serde_json::from_slice(&descriptor).unwrap();
     descriptor[name] = value.into();
     serde_json::to_vec(&descriptor).unwrap()
 }
 
-/// The descriptor without a value in a field.
-pub(crate) fn forget(descriptor: Vec<u8>, name: &str) -> Vec<u8> {
-    let mut descriptor: Value = serde_json::from_slice(&descriptor).unwrap();
-    descriptor[name] = Value::Null;
-    serde_json::to_vec(&descriptor).unwrap()
+/// The descriptors of nodes that are called through somebody between.
+pub(crate) fn relayed(nodes: &[Node], between: &[Between]) -> Vec<Vec<u8>> {
+    nodes.iter().zip(between).map(|(n, b)| edit(n.descriptor(), "tcp", b.address())).collect()
 }
 
 /// Waits for something that another thread brings about.
