@@ -149,9 +149,8 @@ pub(super) fn check(
     }
     let mut from = 0;
     for range in missing {
-        if let Some(vital) =
-            what.critical.iter().find(|vital| vital.start < range.end && range.start < vital.end)
-        {
+        let overlaps = |vital: &&Range<u32>| vital.start < range.end && range.start < vital.end;
+        if let Some(vital) = what.critical.iter().find(overlaps) {
             return Err(format!("message {ticket} lacks {range:?} of the critical {vital:?}"));
         }
         whole(ticket, landed, from..range.start)?;
