@@ -13,6 +13,7 @@ pub(super) type EarlyMessage = (usize, Message, Received);
 pub(super) const MOST_BYTES: u64 = 1 << 30;
 
 /// See the module's documentation.
+#[derive(Default)]
 pub(super) struct EarlyMessages {
     early: BTreeMap<Key, Vec<EarlyMessage>>,
     unopened: BTreeMap<u32, Vec<EarlyMessage>>,
@@ -23,12 +24,7 @@ pub(super) struct EarlyMessages {
 impl EarlyMessages {
     /// Holds at most so much of each peer.
     pub(super) fn new(most_bytes: u64) -> EarlyMessages {
-        EarlyMessages {
-            early: BTreeMap::new(),
-            unopened: BTreeMap::new(),
-            bytes: BTreeMap::new(),
-            most_bytes,
-        }
+        EarlyMessages { most_bytes, ..EarlyMessages::default() }
     }
 
     /// Keeps what is said of an operation. `false` if that is too much from one peer.

@@ -63,10 +63,8 @@ impl<H: Host> Engine<H> {
 
     fn refuse_memory(&mut self, index: usize, rank: u32) {
         let label = self.active[index].label();
-        let text = format!(
-            "{label}: rank {rank} announced memory that it does not have; do all ranks run the same tweed?"
-        );
-        self.fail(index, EngineError::ShapeMismatch(text), true);
+        let what = "announced memory that it does not have; do all ranks run the same tweed?";
+        self.fail(index, EngineError::ShapeMismatch(format!("{label}: rank {rank} {what}")), true);
     }
 
     /// The arithmetic is done.
@@ -96,7 +94,7 @@ impl<H: Host> Engine<H> {
                 message.kind = if writable && whole { Kind::Writable } else { Kind::Readable };
                 message.at = at;
                 message.bytes = active.sent_bytes(signal.send, signal.slice);
-                message.lease = active.lease().unwrap_or_default();
+                message.lease = active.lease.unwrap_or_default();
             }
         }
         self.peers.signal(peer, &message, &mut self.host);
