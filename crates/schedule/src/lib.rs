@@ -25,7 +25,6 @@ mod cost;
 mod cycle;
 mod digest;
 mod error;
-mod link_order;
 mod record;
 mod rotate;
 mod topology;

@@ -18,7 +18,7 @@ impl Work for DecodeAdd<'_> {
     unsafe fn run<L: Lanes>(self) {
         // SAFETY: by contract.
         unsafe {
-            match self.form.scheme() {
+            match self.form.scheme {
                 Scheme::Sign => self.chunks::<L, Signs>(),
                 _ => self.chunks::<L, Grid>(),
             }
@@ -32,7 +32,7 @@ impl DecodeAdd<'_> {
     /// As [`Lanes`].
     #[inline(always)]
     unsafe fn chunks<L: Lanes, C: Codes>(self) {
-        let (bits, block) = (self.form.bits(), self.form.block());
+        let (bits, block) = (self.form.bits, self.form.block);
         let mut codes = C::new();
         let mut at = 0;
         for chunk in self.out.chunks_mut(CHUNK) {
@@ -58,22 +58,22 @@ impl DecodeAdd<'_> {
 /// As [`Lanes`]; the codes have been read.
 #[inline(always)]
 unsafe fn add<L: Lanes, C: Codes>(out: &mut [f32], codes: &C, from: usize, scale: f32, form: &Form) {
-    let levels = form.levels();
+    let levels = form.levels;
     let (rows, rest) = out.as_chunks_mut::<LANES>();
     // SAFETY: by contract.
     unsafe {
         let (step, middle) = (L::splat(scale / levels as f32), L::splat_integer(levels.wrapping_neg()));
         let mut at = from;
         for row in rows {
-            let said = codes.numbers::<L>(at, step, middle);
-            L::store(row.as_mut_ptr(), L::add(L::load(row.as_ptr()), said));
+            let meant = codes.numbers::<L>(at, step, middle);
+            L::store(row.as_mut_ptr(), L::add(L::load(row.as_ptr()), meant));
             at += LANES;
         }
         if !rest.is_empty() {
             let mut pad = [0.0; LANES];
             pad[..rest.len()].copy_from_slice(rest);
-            let said = codes.numbers::<L>(at, step, middle);
-            L::store(pad.as_mut_ptr(), L::add(L::load(pad.as_ptr()), said));
+            let meant = codes.numbers::<L>(at, step, middle);
+            L::store(pad.as_mut_ptr(), L::add(L::load(pad.as_ptr()), meant));
             rest.copy_from_slice(&pad[..rest.len()]);
         }
     }

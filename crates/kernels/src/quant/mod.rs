@@ -82,7 +82,7 @@ pub fn decode_add(out: &mut [f32], scales: &[f32], codes: &[u8], form: &Form, fi
 }
 
 fn decode_add_with(isa: Isa, out: &mut [f32], (scales, codes): (&[f32], &[u8]), form: &Form, first: usize) {
-    assert!(first < form.block(), "place {first} of a block of {}", form.block());
+    assert!(first < form.block, "place {first} of a block of {}", form.block);
     check(form, out.len(), first, scales.len(), codes.len());
     // SAFETY: `isa` is one of this CPU's.
     unsafe { lanes::run(isa, decode::DecodeAdd { out, scales, codes, form, first }) }
