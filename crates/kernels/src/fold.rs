@@ -86,9 +86,7 @@ pub unsafe fn copy(src: *const u8, dst: &[Target], bytes: usize) {
 
 /// [`fold`] with the code of a certain instruction set.
 ///
-/// # Safety
-///
-/// As [`fold`], and the CPU must have `isa`.
+/// Safety: as [`fold`], and the CPU must have `isa`.
 pub(crate) unsafe fn fold_with(
     isa: Isa,
     (dtype, op): (DType, ReduceOp),
@@ -113,9 +111,7 @@ pub(crate) unsafe fn fold_with(
 
 /// [`copy`] with the code of a certain instruction set. `dtype` tells where elements end.
 ///
-/// # Safety
-///
-/// As [`copy`], and the CPU must have `isa`.
+/// Safety: as [`copy`], and the CPU must have `isa`.
 pub(crate) unsafe fn copy_with(isa: Isa, dtype: DType, src: *const u8, dst: &[Target], bytes: usize) {
     if let [Target { ptr, streaming: false }] = *dst {
         // The C library's copy is as good as ours. The two may be the same memory, hence no memcpy.

@@ -11,9 +11,7 @@ use crate::scalar::Flag;
 
 /// A compiled loop.
 ///
-/// # Safety
-///
-/// As [`body`].
+/// Safety: as [`body`].
 pub(crate) type Kernel = unsafe fn(&Job<'_>);
 
 /// The instruction sets there is code for.
@@ -88,9 +86,7 @@ impl Isa {
 
 /// Compiles [`body`] for one instruction set.
 pub(crate) trait Compile {
-    /// # Safety
-    ///
-    /// As [`body`].
+    /// Safety: as [`body`].
     unsafe fn run<L: Lane, O: Op<L::Value>, const ROWS: usize>(job: &Job<'_>);
 }
 

@@ -4,9 +4,7 @@ use std::arch::x86_64::*;
 
 use super::lanes::{lanes, low_bits, Work, LANES};
 
-/// # Safety
-///
-/// The CPU must have AVX2 and BMI2.
+/// Safety: the CPU must have AVX2 and BMI2.
 pub(super) unsafe fn run<W: Work>(work: W) {
     #[target_feature(enable = "avx2,bmi2")]
     unsafe fn run<W: Work>(work: W) {
@@ -130,9 +128,7 @@ lanes! { Avx2:
     fn prefetch(at: *const f32) { _mm_prefetch::<_MM_HINT_T0>(at.cast()) }
 }
 
-/// # Safety
-///
-/// Needs AVX2.
+/// Safety: needs AVX2.
 #[inline(always)]
 unsafe fn widened(a: Floats) -> [__m256d; 4] {
     // SAFETY: by contract.

@@ -4,9 +4,7 @@ use std::arch::x86_64::*;
 
 use super::lanes::{lanes, low_bits, Work};
 
-/// # Safety
-///
-/// The CPU must have AVX-512 F, AVX2 and BMI2.
+/// Safety: the CPU must have AVX-512 F, AVX2 and BMI2.
 pub(super) unsafe fn run<W: Work>(work: W) {
     #[target_feature(enable = "avx2,bmi2,avx512f")]
     unsafe fn run<W: Work>(work: W) {
@@ -83,9 +81,7 @@ lanes! { Avx512:
     fn prefetch(at: *const f32) { _mm_prefetch::<_MM_HINT_T0>(at.cast()) }
 }
 
-/// # Safety
-///
-/// Needs AVX-512 F.
+/// Safety: needs AVX-512 F.
 #[inline(always)]
 unsafe fn widened(a: __m512) -> [__m512d; 2] {
     // SAFETY: by contract.

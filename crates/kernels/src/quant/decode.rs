@@ -27,9 +27,7 @@ impl Work for DecodeAdd<'_> {
 }
 
 impl DecodeAdd<'_> {
-    /// # Safety
-    ///
-    /// As [`Lanes`].
+    /// Safety: as [`Lanes`].
     #[inline(always)]
     unsafe fn chunks<L: Lanes, C: Codes>(self) {
         let (bits, block) = (self.form.bits, self.form.block);
@@ -53,9 +51,7 @@ impl DecodeAdd<'_> {
 
 /// Adds numbers of one block; `from` is the place of the first one's code in the chunk.
 ///
-/// # Safety
-///
-/// As [`Lanes`]; the codes have been read.
+/// Safety: as [`Lanes`]; the codes have been read.
 #[inline(always)]
 unsafe fn add<L: Lanes, C: Codes>(out: &mut [f32], codes: &C, from: usize, scale: f32, form: &Form) {
     let levels = form.levels;
@@ -83,16 +79,12 @@ unsafe fn add<L: Lanes, C: Codes>(out: &mut [f32], codes: &C, from: usize, scale
 trait Codes {
     fn new() -> Self;
 
-    /// # Safety
-    ///
-    /// As [`Lanes`]; `codes` begins with `count` codes of `bits`, a chunk at most.
+    /// Safety: as [`Lanes`]; `codes` begins with `count` codes of `bits`, a chunk at most.
     unsafe fn read<L: Lanes>(&mut self, codes: &[u8], bits: u32, count: usize);
 
     /// What the codes from `at` on stand for; `step` belongs to one, `middle` is added to each.
     ///
-    /// # Safety
-    ///
-    /// As [`Lanes`]; `at < CHUNK`.
+    /// Safety: as [`Lanes`]; `at < CHUNK`.
     unsafe fn numbers<L: Lanes>(&self, at: usize, step: L::F, middle: L::I) -> L::F;
 }
 

@@ -34,9 +34,7 @@ impl Work for Encode<'_> {
 }
 
 impl Encode<'_> {
-    /// # Safety
-    ///
-    /// As [`Lanes`]; `FED` tells whether there is an error.
+    /// Safety: as [`Lanes`]; `FED` tells whether there is an error.
     #[inline(always)]
     unsafe fn by_scheme<L: Lanes, const FED: bool>(mut self) {
         let (codes, form) = (std::mem::take(&mut self.codes), self.form);
@@ -50,9 +48,7 @@ impl Encode<'_> {
         }
     }
 
-    /// # Safety
-    ///
-    /// As `by_scheme`.
+    /// Safety: as `by_scheme`.
     #[inline(always)]
     unsafe fn blocks<L: Lanes, C: Codes, const FED: bool>(mut self, mut codes: C) {
         let (x, block) = (self.x.as_ptr(), self.form.block);
@@ -87,9 +83,7 @@ impl Part {
     /// Calls `on` for each row between two places: with the numbers, where they are, and how many count. It gives
     /// what their codes stand for.
     ///
-    /// # Safety
-    ///
-    /// As [`Lanes`]; the places lie in the block.
+    /// Safety: as [`Lanes`]; the places lie in the block.
     #[inline(always)]
     unsafe fn rows<L: Lanes, const FED: bool>(
         &self,
@@ -122,9 +116,7 @@ impl Part {
         }
     }
 
-    /// # Safety
-    ///
-    /// As `rows`; a whole row lies at `at`.
+    /// Safety: as `rows`; a whole row lies at `at`.
     #[inline(always)]
     unsafe fn row<L: Lanes, const FED: bool>(
         &self,
@@ -154,14 +146,10 @@ impl Part {
 
 /// Writes the codes of one block after the other.
 trait Codes {
-    /// # Safety
-    ///
-    /// As [`Lanes`]; the part's block is valid.
+    /// Safety: as [`Lanes`]; the part's block is valid.
     unsafe fn write<L: Lanes, const FED: bool>(&mut self, part: &Part);
 
-    /// # Safety
-    ///
-    /// As [`Lanes`].
+    /// Safety: as [`Lanes`].
     unsafe fn finish<L: Lanes>(self);
 }
 
@@ -273,14 +261,10 @@ impl<R: Rounding> Codes for Grid<'_, R> {
 trait Rounding: Copy {
     /// For numbers from `place` on, before they are limited.
     ///
-    /// # Safety
-    ///
-    /// As [`Lanes`].
+    /// Safety: as [`Lanes`].
     unsafe fn moved<L: Lanes>(self, t: L::F, place: u32) -> L::F;
 
-    /// # Safety
-    ///
-    /// As [`Lanes`].
+    /// Safety: as [`Lanes`].
     unsafe fn integer<L: Lanes>(t: L::F) -> L::I;
 }
 

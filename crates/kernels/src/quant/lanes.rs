@@ -7,18 +7,14 @@ pub(super) const LANES: usize = 16;
 
 /// A loop over numbers, written once for all instruction sets.
 pub(super) trait Work {
-    /// # Safety
-    ///
-    /// The CPU must have the instruction set of `L`. Implementations are `#[inline(always)]`, or they are not
+    /// Safety: the CPU must have the instruction set of `L`. Implementations are `#[inline(always)]`, or they are not
     /// compiled for it.
     unsafe fn run<L: Lanes>(self);
 }
 
 /// Does `work` with the code of an instruction set.
 ///
-/// # Safety
-///
-/// The CPU must have it.
+/// Safety: the CPU must have it.
 pub(super) unsafe fn run<W: Work>(isa: Isa, work: W) {
     // SAFETY: by contract.
     unsafe {
@@ -36,9 +32,7 @@ pub(super) unsafe fn run<W: Work>(isa: Isa, work: W) {
 ///
 /// Nothing is contracted or reordered: each method rounds as float32 does, once.
 ///
-/// # Safety
-///
-/// The CPU must have the instruction set. Pointers are valid for sixteen numbers, at the alignment of one.
+/// Safety: the CPU must have the instruction set. Pointers are valid for sixteen numbers, at the alignment of one.
 pub(super) trait Lanes {
     type F: Copy;
     type I: Copy;

@@ -9,9 +9,7 @@ pub(crate) const MAGNITUDE: u32 = 0x7fff_ffff;
 pub(crate) trait Work {
     type Output;
 
-    /// # Safety
-    ///
-    /// The CPU must have the instruction set of `L`. Implementations are `#[inline(always)]`, or they are not
+    /// Safety: the CPU must have the instruction set of `L`. Implementations are `#[inline(always)]`, or they are not
     /// compiled for it.
     unsafe fn run<L: Lanes>(self) -> Self::Output;
 }
@@ -19,9 +17,7 @@ pub(crate) trait Work {
 impl Isa {
     /// Does `work` with the code of this instruction set.
     ///
-    /// # Safety
-    ///
-    /// The CPU must have it; and whatever `work` asks for.
+    /// Safety: the CPU must have it; and whatever `work` asks for.
     pub(crate) unsafe fn run<W: Work>(self, work: W) -> W::Output {
         // SAFETY: by contract.
         unsafe {
@@ -38,9 +34,7 @@ impl Isa {
 
 /// `WIDTH` float32 side by side, as bits.
 ///
-/// # Safety
-///
-/// The CPU must have the instruction set. Pointers are valid for `WIDTH` values, at the alignment of one.
+/// Safety: the CPU must have the instruction set. Pointers are valid for `WIDTH` values, at the alignment of one.
 pub(crate) trait Lanes {
     const WIDTH: usize;
     type Row: Copy;

@@ -4,18 +4,14 @@ use std::arch::x86_64::*;
 
 use super::lanes::{Lanes, Work, MAGNITUDE};
 
-/// # Safety
-///
-/// As [`Work::run`].
+/// Safety: as [`Work::run`].
 #[target_feature(enable = "avx2,popcnt")]
 pub(crate) unsafe fn avx2<W: Work>(work: W) -> W::Output {
     // SAFETY: by contract.
     unsafe { work.run::<Avx2>() }
 }
 
-/// # Safety
-///
-/// As [`Work::run`].
+/// Safety: as [`Work::run`].
 #[target_feature(enable = "avx2,popcnt,avx512f")]
 pub(crate) unsafe fn avx512<W: Work>(work: W) -> W::Output {
     // SAFETY: by contract.

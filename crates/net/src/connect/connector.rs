@@ -24,7 +24,6 @@ use crate::process;
 use crate::secure::{hex, Key};
 use crate::sync::{Condvar, LockRank, Mutex};
 
-/// See the module's documentation.
 pub(crate) struct Connector {
     pub(crate) options: NodeOptions,
     /// This process's own, as it was at the start.

@@ -22,7 +22,6 @@ use crate::ltp::{Handler, PacketMessage};
 use crate::operation::op::Op;
 use crate::sync::{LockRank, Mutex};
 
-/// See the module's documentation.
 pub(crate) struct Driver {
     /// The process that started it.
     pub(crate) process: u32,

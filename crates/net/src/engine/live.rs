@@ -49,7 +49,7 @@ pub(crate) struct Links {
     pub(crate) streams: Vec<Arc<Stream>>,
 }
 
-/// See the module's documentation. Guarded by the engine's lock.
+/// Guarded by the engine's lock.
 pub(crate) struct Live {
     pub(crate) arena: Arc<Arena>,
     /// Where this process's page lies.

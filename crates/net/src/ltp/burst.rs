@@ -23,7 +23,6 @@ pub(super) struct Remote {
     pub(super) sealer: Sealer,
 }
 
-/// See the module's documentation.
 pub(super) struct Burst {
     bytes: Vec<u8>,
     len: usize,

@@ -8,7 +8,6 @@ use super::seal::{Cipher, Secret};
 const BYTES: usize = 40;
 const VERSION: u8 = 1;
 
-/// See the module's documentation.
 pub(super) struct Invitation {
     pub(super) cipher: Cipher,
     pub(super) port: u16,

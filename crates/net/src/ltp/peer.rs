@@ -35,7 +35,6 @@ impl Body {
     }
 }
 
-/// See the module's documentation.
 pub(super) struct Peer {
     /// What its packets to us bear.
     pub(super) link_number: u32,

@@ -22,7 +22,6 @@ const LEAST_KERNEL_BYTES: usize = 1 << 20;
 /// No packet is larger; loopback carries that.
 const LARGEST_PAYLOAD: u32 = 65_000;
 
-/// See the module's documentation.
 pub(super) struct Socket {
     socket: UdpSocket,
     state: UdpSocketState,

@@ -12,7 +12,6 @@ pub(super) type EarlyMessage = (usize, Message, Received);
 /// An honest peer waits long before (see `flow`): one that is further ahead than this waits for nobody.
 pub(super) const MOST_BYTES: u64 = 1 << 30;
 
-/// See the module's documentation.
 #[derive(Default)]
 pub(super) struct EarlyMessages {
     early: BTreeMap<Key, Vec<EarlyMessage>>,

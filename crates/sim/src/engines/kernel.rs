@@ -89,7 +89,6 @@ pub(super) struct Process {
     pub(super) alive: bool,
 }
 
-/// See the module's documentation.
 pub(super) struct Kernel {
     pub(super) processes: Vec<Process>,
     pub(super) links: Vec<Link>,

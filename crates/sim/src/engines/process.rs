@@ -32,7 +32,6 @@ pub(super) struct Call {
     pub(super) callback: Option<Callback>,
 }
 
-/// See the module's documentation.
 pub(super) struct Process {
     pub(super) me: usize,
     pub(super) engine: Engine<SimHost>,

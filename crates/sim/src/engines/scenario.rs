@@ -152,7 +152,6 @@ impl Default for Kind {
     }
 }
 
-/// See the module's documentation.
 #[derive(Debug)]
 pub(super) struct Scenario {
     /// By process: its host.

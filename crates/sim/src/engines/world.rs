@@ -34,7 +34,6 @@ pub struct Report {
     pub faults: BTreeSet<Fault>,
 }
 
-/// See the module's documentation.
 pub(super) struct World {
     pub(super) kernel: Rc<RefCell<Kernel>>,
     pub(super) processes: Vec<Process>,

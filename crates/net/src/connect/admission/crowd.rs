@@ -123,7 +123,6 @@ impl State {
     }
 }
 
-/// See the module's documentation.
 pub(super) struct Crowd {
     state: Mutex<State>,
     registry: Registry,

@@ -18,7 +18,6 @@ use crate::link::sockopt::{done, tcp_info};
 /// So many wait in the kernel's queue.
 const QUEUED_CALLERS: i32 = 1024;
 
-/// See the module's documentation.
 pub(crate) struct Listener {
     listener: TcpListener,
     crowd: Crowd,

@@ -17,7 +17,6 @@ use crate::framing::Refusal;
 
 const CALLER: &str = "a process on this host";
 
-/// See the module's documentation.
 pub(crate) struct LocalListener {
     listener: UnixListener,
     crowd: Crowd,
