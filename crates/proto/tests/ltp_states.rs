@@ -65,14 +65,8 @@ impl Side {
 
     /// The peer has everything that was sent.
     fn acknowledge(&mut self) {
-        self.link.send(Outgoing {
-            round: 0,
-            tag: [0; 48],
-            bytes: 0,
-            value: 1,
-            critical: vec![],
-            lossy: false,
-        });
+        let (critical, lossy) = (Vec::new(), false);
+        self.link.send(Outgoing { round: 0, tag: [0; 48], bytes: 0, value: 1, critical, lossy });
         let Some(Transmit::Control { number, .. }) = self.leaving().pop() else { panic!("OPEN is a frame") };
         let ranges = std::iter::once(0..=number).collect();
         self.frame(&Frame::Ack(tweed_proto::ltp::frame::Ack { delay_us: 0, ranges })).expect("it was sent");
@@ -207,15 +201,8 @@ const BYTES: u32 = 3_000_000;
 
 fn sender(from: From) -> Side {
     let mut side = Side::new();
-    let what = Outgoing {
-        round: 7,
-        tag: [3; 48],
-        bytes: BYTES,
-        value: 4,
-        critical: std::iter::once(0..16).collect(),
-        lossy: true,
-    };
-    side.link.send(what);
+    let critical = ranges(0..16);
+    side.link.send(Outgoing { round: 7, tag: [3; 48], bytes: BYTES, value: 4, critical, lossy: true });
     if from != From::Waiting {
         assert!(side.leaving().len() > 2);
     }
@@ -257,21 +244,15 @@ fn close_at_the_sender() {
 fn a_close_that_cannot_be_is_refused() {
     for from in [From::Waiting, From::FirstPass, From::Closing, From::Over] {
         let known = !matches!(from, From::Waiting | From::Over);
-        let critical = sender(from).close(0, 1, ranges(0..4));
-        assert_eq!(critical.is_err(), known, "critical bytes are missing, {from:?}");
-        assert_eq!(
-            sender(from).close(0, 1, ranges(0..BYTES + 1)).is_err(),
-            known,
-            "beyond the end, {from:?}"
-        );
-        assert_eq!(
-            sender(from).close(1, 5000, Vec::new()).is_err(),
-            known,
-            "more parts than can be, {from:?}"
-        );
-        assert!(sender(from)
-            .frame(&Frame::Close(Close { message: 1, part: 0, parts: 1, missing: vec![] }))
-            .is_err());
+        for (what, part, parts, missing) in [
+            ("critical bytes are missing", 0, 1, ranges(0..4)),
+            ("beyond the end", 0, 1, ranges(0..BYTES + 1)),
+            ("more parts than can be", 1, 5000, Vec::new()),
+        ] {
+            assert_eq!(sender(from).close(part, parts, missing).is_err(), known, "{what}, {from:?}");
+        }
+        let of_another = Close { message: 1, part: 0, parts: 1, missing: vec![] };
+        assert!(sender(from).frame(&Frame::Close(of_another)).is_err());
     }
     assert!(sender(From::Closing).close(1, 3, Vec::new()).is_err(), "another number of parts");
     assert!(sender(From::Closing).close(1, 2, ranges(0..16)).is_err(), "parts out of order");

@@ -3,9 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use tweed_proto::{
-    Action, Arrival, Combine, Executor, Layout, Notice, Program, Ready, Recorder, Signal, Trace,
-};
+use tweed_proto::{Action, Arrival, Combine, Executor, Layout, Notice, Program, Ready, Recorder, Signal};
 use tweed_schedule::{Rank, Schedule};
 
 use super::memory::{Memory, Place, Stamp};
@@ -328,7 +326,10 @@ impl Cluster {
             assert!(node.executor.is_finished(), "rank {rank} waits for {waits:?}");
             assert!(node.executor.is_closed(), "rank {rank} is not closed");
             assert!(waits.is_empty(), "rank {rank} still waits for {waits:?}");
-            check_trace(node.executor.trace());
+            // What was recorded replays, and so does what is read back from its text.
+            let trace = node.executor.trace().expect("every executor records");
+            assert_eq!(trace.replay(), Ok(()));
+            assert_eq!(trace.to_string().parse().as_ref(), Ok(trace));
             let memory = &mut self.memories[rank];
             let taken = node.taken.take().unwrap_or_else(|| memory.take_back(self.schedule.chunks()));
             for (chunk, elements) in taken.iter().enumerate() {
@@ -390,11 +391,4 @@ impl Running {
 
 fn bits(elements: &[f32]) -> Vec<u32> {
     elements.iter().map(|e| e.to_bits()).collect()
-}
-
-/// What was recorded replays, and so does what is read back from its text.
-fn check_trace(trace: Option<&Trace>) {
-    let trace = trace.expect("every executor records");
-    assert_eq!(trace.replay(), Ok(()));
-    assert_eq!(trace.to_string().parse().as_ref(), Ok(trace));
 }
