@@ -7,7 +7,7 @@ use std::net::{SocketAddr, UdpSocket};
 use std::ptr::null_mut;
 
 use desk::relay::{Faults, Relay};
-use desk::{check, introduce, noise, pair, until, whole, Side, HOST};
+use desk::{check, introduce, noise, pair, two, until, whole, Side, HOST};
 use tweed_net::ltp::{Cipher, DatagramOptions, Refused};
 use tweed_proto::ltp::Outgoing;
 
@@ -16,7 +16,7 @@ fn whole_messages_survive_loss_duplication_reordering_and_corruption() {
     let mut refused = Vec::new();
     for seed in 0..6 {
         eprintln!("seed {seed}");
-        let sides = [(); 2].map(|()| Side::open(&DatagramOptions { seed, ..DatagramOptions::default() }));
+        let sides = two(&DatagramOptions { seed, ..DatagramOptions::default() });
         let relay = Relay::between(&sides, seed, Faults { lost: 30, twice: 30, late: 30, corrupt: 10 });
         for i in 0..4 {
             let body = noise(seed * 10 + i, 400_000);
@@ -39,7 +39,7 @@ fn both_sides_agree_on_what_is_missing() {
         let mut options = DatagramOptions { seed, ..DatagramOptions::default() };
         options.closing.fraction = 0.5;
         options.closing.deadline = Some(std::time::Duration::from_millis(30));
-        let sides = [(); 2].map(|()| Side::open(&options));
+        let sides = two(&options);
         let relay = Relay::between(&sides, seed, Faults { lost: 200, twice: 10, late: 50, corrupt: 10 });
         let bodies: Vec<Vec<u8>> = (0..8).map(|i| noise(seed * 10 + i, 1_000_000)).collect();
         for (i, body) in bodies.iter().enumerate() {
@@ -62,7 +62,7 @@ fn both_sides_agree_on_what_is_missing() {
 
 #[test]
 fn packets_of_strangers_change_nothing_and_are_counted() {
-    let sides = [(); 2].map(|()| Side::open(&DatagramOptions::default()));
+    let sides = two(&DatagramOptions::default());
     let relay = Relay::between(&sides, 1, Faults::default());
     check(&sides[0], 1, &sides[1], 0, &noise(1, 100_000));
     let target = sides[1].address();
@@ -97,7 +97,7 @@ fn packets_of_strangers_change_nothing_and_are_counted() {
 #[test]
 fn in_the_clear_nonsense_is_counted_and_ignored() {
     let options = DatagramOptions { cipher: Cipher::Clear, ..DatagramOptions::default() };
-    let sides = [Side::open(&options), Side::open(&options)];
+    let sides = two(&options);
     let to_other = introduce(&sides[0], 1, &sides[1], 0);
     check(&sides[0], 1, &sides[1], 0, &noise(1, 100_000));
     let mut packet = vec![0x11, 0, 0, 0];

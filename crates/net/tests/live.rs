@@ -73,7 +73,7 @@ fn an_average_divides_once() {
 }
 
 #[test]
-fn ranks_that_disagree_are_told_what_each_called() {
+fn ranks_that_disagree_learn_what_each_called() {
     [false, true].into_iter().for_each(|wire_only| check_disagreement(wire_only, GroupConfig::default()));
 }
 

@@ -59,7 +59,7 @@ fn a_server_averages_what_the_others_contribute() {
 }
 
 #[test]
-fn ranks_that_disagree_are_told_what_each_called() {
+fn ranks_that_disagree_learn_what_each_called() {
     check_disagreement(true, config());
 }
 
@@ -74,7 +74,7 @@ fn sends_meet_receives_of_their_tag_in_order() {
 }
 
 #[test]
-fn whole_numbers_lose_nothing_and_are_not_told_of() {
+fn whole_numbers_lose_nothing_and_are_not_reported() {
     let results = run_with(3, true, vec![pairwise(3)], config(), |group, rank| {
         let mut data = vec![f32::from_bits(rank + 1); 50_000];
         let request = Request { dtype: DType::I32, ..all_reduce(&mut data, ReduceOp::Sum) };

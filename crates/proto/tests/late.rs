@@ -151,14 +151,14 @@ fn a_rank_that_has_ended_leaves_the_link() {
 }
 
 #[test]
-fn a_rank_that_others_hear_is_not_stopped() {
+fn a_rank_that_answers_others_is_not_stopped() {
     let mut reports = ring(None);
-    reports[1].1.heard.insert(2);
+    reports[1].1.answered.insert(2);
     assert_eq!(find(3, &reports), culprit(2, Reason::Link { to: 3 }));
 }
 
 #[test]
-fn a_rank_that_the_waiter_cannot_hear_leaves_the_link() {
+fn a_rank_that_does_not_answer_the_waiter_leaves_the_link() {
     let mut reports = ring(Some(inside(&[1], 700)));
     reports[2].1.missed.insert(2);
     assert_eq!(find(0, &reports), culprit(2, Reason::Link { to: 3 }));

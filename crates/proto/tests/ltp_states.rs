@@ -128,7 +128,7 @@ fn open_at_the_receiver() {
         let mut side = receiver(at);
         assert_eq!(side.frame(&Frame::Open(OPEN)), Ok(false), "{at:?}");
         assert_eq!(side.events(), [], "{at:?}");
-        assert_eq!(side.frames().len(), usize::from(at == At::Telling), "CLOSE is told again: {at:?}");
+        assert_eq!(side.frames().len(), usize::from(at == At::Telling), "CLOSE is reported again: {at:?}");
         for other in [Open { round: 8, ..OPEN }, Open { total: 65, ..OPEN }, Open { critical: 17, ..OPEN }] {
             let refused = side.frame(&Frame::Open(other));
             assert_eq!(refused.is_err(), at <= At::Announced, "{at:?}");
@@ -142,8 +142,8 @@ fn cancel_at_the_receiver() {
     for at in RECEIVER {
         let mut side = receiver(at);
         assert_eq!(side.frame(&Frame::Cancel(0)), Ok(false), "{at:?}");
-        let told = [At::Open, At::Announced].contains(&at);
-        assert_eq!(side.events().len(), usize::from(told), "{at:?}");
+        let reported = [At::Open, At::Announced].contains(&at);
+        assert_eq!(side.events().len(), usize::from(reported), "{at:?}");
         assert_eq!(side.data(7, 0..16), Ok(false), "it never opens again: {at:?}");
         side.now = Duration::from_secs(2);
         side.link.handle_timeout(side.now);
@@ -263,8 +263,8 @@ fn giving_up_at_the_sender() {
     for from in [From::Waiting, From::FirstPass, From::Closing, From::Over] {
         let mut side = sender(from);
         side.link.cancel(MessageId(0));
-        let told = matches!(from, From::FirstPass | From::Closing);
-        assert_eq!(side.frames(), if told { vec![Frame::Cancel(0)] } else { vec![] }, "{from:?}");
+        let reported = matches!(from, From::FirstPass | From::Closing);
+        assert_eq!(side.frames(), if reported { vec![Frame::Cancel(0)] } else { vec![] }, "{from:?}");
         assert_eq!(side.close(0, 1, Vec::new()), Ok(false), "too late, {from:?}");
         assert_eq!(side.events(), [], "{from:?}");
     }

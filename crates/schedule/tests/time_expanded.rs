@@ -128,7 +128,7 @@ fn a_switch_with_a_capacity_holds_chunks_up() {
 }
 
 #[test]
-fn a_rank_out_of_reach_is_told() {
+fn a_rank_out_of_reach_has_no_tree() {
     let topology = Topology::from_links(
         3,
         [((0, 1), link(GIGABYTE)), ((1, 0), link(GIGABYTE)), ((2, 0), link(GIGABYTE))],

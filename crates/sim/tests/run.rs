@@ -81,7 +81,7 @@ fn every_send_of_a_ring_is_in_the_log_and_on_its_link() {
 }
 
 #[test]
-fn arithmetic_takes_time_where_it_is_said_to() {
+fn arithmetic_takes_time_where_the_setup_says_so() {
     // Each of 3 reducing steps reads its own and the arrived megabyte; copies read one.
     let setup = Setup { compute: Some(2000 * MB), ..flat(4, 4 * MB) };
     let expected = 3 * (us(1010) + ms(1)) + 3 * (us(1010) + us(500));

@@ -38,12 +38,12 @@ mod model {
         let whole: Vec<u64> =
             v.iter().enumerate().map(|(place, &v)| code(v, of(place), place, form, key)).collect();
         let left =
-            v.iter().zip(&whole).enumerate().map(|(place, (v, &code))| v - said(code, of(place), form));
+            v.iter().zip(&whole).enumerate().map(|(place, (v, &code))| v - decoded(code, of(place), form));
         let left: Vec<f32> = left.collect();
         Written { scales: bits(&scales), codes: packed(&whole, form), error: error.map(|_| bits(&left)) }
     }
 
-    pub(super) fn said(code: u64, scale: f32, form: &Form) -> f32 {
+    pub(super) fn decoded(code: u64, scale: f32, form: &Form) -> f32 {
         match form.scheme {
             Scheme::Sign if code == 1 => -scale,
             Scheme::Sign => scale,
@@ -187,7 +187,7 @@ proptest! {
             (0..form.scale_count(out.len(), first)).map(|_| (random.next() >> 40) as f32).collect();
         let whole = model::unpacked(&codes, out.len(), &form);
         let expected: Vec<f32> = (0..out.len())
-            .map(|at| out[at] + model::said(whole[at], scales[(first + at) / form.block], &form))
+            .map(|at| out[at] + model::decoded(whole[at], scales[(first + at) / form.block], &form))
             .collect();
         for isa in Isa::available() {
             let mut out = out.clone();

@@ -12,7 +12,7 @@ use tweed_proto::ltp::Outgoing;
 use crate::job::{timed, Far, Job, Near};
 use crate::{Control, Failure};
 
-/// What the driver tells; memory that has been used is used again.
+/// What the driver reports; memory that has been used is used again.
 struct Inbox {
     notices: Sender<Notice>,
     memory: Mutex<Vec<Vec<u8>>>,
@@ -66,7 +66,7 @@ pub(crate) fn send(job: &Job, control: &mut Control) -> Result<Near, Failure> {
     })?;
     let metrics = datagrams.metrics(0).unwrap_or_default();
     datagrams.close();
-    control.say(&true)?;
+    control.send(&true)?;
     let (sent_packets, lost_packets) = (metrics.sent_packets, metrics.lost_packets);
     Ok(Near { calls_s, cpu_s, missing_bytes, sent_packets, lost_packets, packet_bytes: metrics.payload })
 }
@@ -78,7 +78,7 @@ pub(crate) fn receive(job: &Job, control: &mut Control) -> Result<Far, Failure> 
         other => other.map(|_| ()).map_err(io::Error::other),
     })?;
     // Until the sender knows that the last message is here, the driver must go on.
-    let _done: bool = control.hear()?;
+    let _done: bool = control.receive()?;
     datagrams.close();
     Ok(Far { cpu_s })
 }
@@ -91,13 +91,13 @@ fn open(job: &Job, control: &mut Control) -> Result<(Arc<Datagrams>, Receiver<No
         "clear" => Cipher::Clear,
         other => return Err(format!("there is no cipher {other:?}").into()),
     };
-    let (notices, heard) = channel();
+    let (notices, received) = channel();
     let inbox = Arc::new(Inbox { notices, memory: Mutex::default() });
     let (near, far) = (control.stream.local_addr()?.ip(), control.stream.peer_addr()?.ip());
     let options = DatagramOptions { cipher, ..DatagramOptions::default() };
     let datagrams = Datagrams::open(near, options, inbox)?;
-    control.say(&datagrams.invite(0))?;
-    let invitation: Vec<u8> = control.hear()?;
+    control.send(&datagrams.invite(0))?;
+    let invitation: Vec<u8> = control.receive()?;
     datagrams.accept(0, far, &invitation)?;
-    Ok((datagrams, heard))
+    Ok((datagrams, received))
 }

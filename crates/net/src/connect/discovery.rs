@@ -137,15 +137,15 @@ impl Connector {
         self.add_neighbour((&call.descriptor.uid, call.attempt), &call.descriptor.host, shared, socket)
     }
 
-    /// Hears a process of this host out that has called and was challenged. `heard` is called once it has proven that it may.
-    pub(super) fn hear_neighbour(
+    /// Answers a process of this host that has called and was challenged. `proven` is called once it has proven that it may.
+    pub(super) fn answer_neighbour(
         &self,
         socket: &UnixStream,
         challenge: &str,
-        heard: impl FnOnce(),
+        proven: impl FnOnce(),
     ) -> Result<(Greeting, Shared), Refusal> {
         let mut wire = DeadlineStream::until_shut(socket, self.limits().greet);
-        self.handshake().answer(&mut wire, challenge, heard)
+        self.handshake().answer(&mut wire, challenge, proven)
     }
 
     pub(super) fn add_neighbour(

@@ -157,13 +157,13 @@ impl LocalHandshake<'_> {
         Ok(theirs)
     }
 
-    /// The side that is called, and has sent `challenge`; `heard` is called once the caller has proven that it belongs to
+    /// The side that is called, and has sent `challenge`; `proven` is called once the caller has proven that it belongs to
     /// the run.
     pub(crate) fn answer(
         &self,
         wire: &mut Wire<'_>,
         challenge: &str,
-        heard: impl FnOnce(),
+        proven: impl FnOnce(),
     ) -> Result<(Greeting, Shared), Refusal> {
         let theirs = read_greeting(&greeting::read(&mut *wire, Kind::Greeting, MAX_GREETING)?)?;
         let transcript = theirs.transcript(self.own, challenge);
@@ -171,7 +171,7 @@ impl LocalHandshake<'_> {
             let _ = greeting::write(&mut *wire, Kind::Refused, &[refusal.code()]);
             return Err(refusal);
         }
-        heard();
+        proven();
         let area = self.new_area()?;
         let mut ours = self.greeting(area);
         self.sign(&mut ours, &transcript, Role::Called);

@@ -124,7 +124,7 @@ impl Meeting<'_> {
         let begin = Instant::now();
         let mut found = vec![None; self.known.descriptors.len()];
         found[self.known.rank as usize] = Some(usize::MAX);
-        let (mut told, mut checked, mut rounds) = (false, None::<Instant>, 0);
+        let (mut warned, mut checked, mut rounds) = (false, None::<Instant>, 0);
         loop {
             self.look(calls, &mut found)?;
             if let Some(peers) = found.iter().copied().collect() {
@@ -136,9 +136,9 @@ impl Meeting<'_> {
                 self.check(&missing, rounds)?;
                 (checked, rounds) = (Some(Instant::now()), rounds + 1);
             }
-            if !told && begin.elapsed() > LONG {
-                told = true;
-                self.tell(&missing);
+            if !warned && begin.elapsed() > LONG {
+                warned = true;
+                self.warn(&missing);
             }
         }
     }
@@ -204,7 +204,7 @@ impl Meeting<'_> {
         Err(self.unreachable(rank, &why))
     }
 
-    fn tell(&self, missing: &[usize]) {
+    fn warn(&self, missing: &[usize]) {
         let names: Vec<String> = missing.iter().take(8).map(|&rank| self.name(rank)).collect();
         let more = missing.len().saturating_sub(names.len());
         let more = if more > 0 { format!(" and {more} more") } else { String::new() };

@@ -118,15 +118,15 @@ impl Connector {
         Ok(Link { socket: Arc::new(socket), session })
     }
 
-    /// Hears a caller out, and keeps it pending until a group names it. `heard` is called once it has shown that it is
+    /// Answers a caller, and keeps it pending until a group names it. `proven` is called once it has shown that it is
     /// a tweed of our kind.
-    pub(crate) fn admit_wire(&self, socket: Arc<TcpStream>, heard: impl FnOnce()) -> Result<(), Refusal> {
+    pub(crate) fn admit_wire(&self, socket: Arc<TcpStream>, proven: impl FnOnce()) -> Result<(), Refusal> {
         socket.set_nonblocking(true)?;
         self.prepare(&socket)?;
         let mut wire = DeadlineStream::until_shut(&*socket, self.limits().greet);
         preamble::exchange(&mut wire, self.keys.is_some())?;
-        heard();
-        let greeted = self.hear(&mut wire);
+        proven();
+        let greeted = self.answer_caller(&mut wire);
         if let Err(refusal) = &greeted {
             let _ = greeting::write(&mut wire, Kind::Refused, &[refusal.code()]);
         }
@@ -139,8 +139,8 @@ impl Connector {
         entered
     }
 
-    fn hear(&self, wire: &mut Wire<'_>) -> Result<(Greeting, Option<Session>), Refusal> {
-        let Some(keys) = &self.keys else { return Ok((self.hear_in_the_clear(wire)?, None)) };
+    fn answer_caller(&self, wire: &mut Wire<'_>) -> Result<(Greeting, Option<Session>), Refusal> {
+        let Some(keys) = &self.keys else { return Ok((self.answer_in_the_clear(wire)?, None)) };
         let suspect = |key| {
             self.pending.lock().suspect(key);
             self.met.notify_all();
@@ -152,7 +152,7 @@ impl Connector {
         Ok((theirs, Some(session)))
     }
 
-    fn hear_in_the_clear(&self, wire: &mut Wire<'_>) -> Result<Greeting, Refusal> {
+    fn answer_in_the_clear(&self, wire: &mut Wire<'_>) -> Result<Greeting, Refusal> {
         let challenge = random_hex()?;
         greeting::write(&mut *wire, Kind::Challenge, challenge.as_bytes())?;
         let theirs = checked(read_greeting(&greeting::read(&mut *wire, Kind::Greeting, MAX_GREETING)?)?)?;

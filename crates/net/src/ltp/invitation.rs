@@ -122,8 +122,8 @@ mod tests {
             ([&[1, 1], &clear[2..]].concat(), "empty"),
         ];
         for (bytes, word) in wrong {
-            let said = Invitation::decode(&bytes).err().expect("it is refused");
-            assert!(said.contains(word), "{said}");
+            let error = Invitation::decode(&bytes).err().expect("it is refused");
+            assert!(error.contains(word), "{error}");
         }
     }
 }

@@ -144,19 +144,19 @@ impl Burst {
 
 /// Asks for large buffers, and says once per process if the kernel gives much less.
 fn enlarge(socket: &UdpSocket) {
-    static SAID: AtomicBool = AtomicBool::new(false);
+    static WARNED: AtomicBool = AtomicBool::new(false);
     let receive = grow(socket, libc::SO_RCVBUFFORCE, libc::SO_RCVBUF);
     let send = grow(socket, libc::SO_SNDBUFFORCE, libc::SO_SNDBUF);
     let short =
         [("rmem_max", receive), ("wmem_max", send)].into_iter().find(|(_, got)| *got < LEAST_KERNEL_BYTES);
     if let Some((limit, got)) = short {
-        if !SAID.swap(true, Ordering::Relaxed) {
-            crate::stderr::print_line(&complaint(limit, got));
+        if !WARNED.swap(true, Ordering::Relaxed) {
+            crate::stderr::print_line(&warning_of(limit, got));
         }
     }
 }
 
-fn complaint(limit: &str, got: usize) -> String {
+fn warning_of(limit: &str, got: usize) -> String {
     format!(
         "tweed: the kernel gives a UDP socket a buffer of {} KiB, where transport \"ltp\" wants {}: packets will be \
          dropped on this host when many arrive at once. As root: sysctl -w net.core.{limit}={KERNEL_BYTES}",
@@ -181,8 +181,11 @@ mod tests {
 
     #[test]
     fn a_small_buffer_is_complained_about_with_what_to_do() {
-        let said = complaint("rmem_max", 208 << 10);
-        assert!(said.contains("208 KiB") && said.contains("sysctl -w net.core.rmem_max=8388608"), "{said}");
+        let warning = warning_of("rmem_max", 208 << 10);
+        assert!(
+            warning.contains("208 KiB") && warning.contains("sysctl -w net.core.rmem_max=8388608"),
+            "{warning}"
+        );
     }
 
     #[test]

@@ -38,7 +38,7 @@ pub(super) fn run(shared: &Shared) {
         let more = this.receive();
         this.shared.lock().handle_timeouts(this.shared.now());
         // Before the peers are told: one of them may leave over its stream as soon as it knows.
-        this.tell();
+        this.report();
         let more = this.send() || more;
         if !more {
             this.sleep();
@@ -96,7 +96,7 @@ impl Loop<'_> {
         }
     }
 
-    fn tell(&mut self) {
+    fn report(&mut self) {
         self.shared.lock().poll_events(&mut self.notices);
         let handler = &self.shared.handler;
         for notice in self.notices.drain(..) {

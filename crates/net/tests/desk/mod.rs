@@ -118,9 +118,14 @@ impl Side {
     }
 }
 
+/// Two sides that do not know each other.
+pub(crate) fn two(options: &DatagramOptions) -> [Side; 2] {
+    [Side::open(options), Side::open(options)]
+}
+
 /// Two sides that know each other as peers 1 (of the first) and 0 (of the second).
 pub(crate) fn pair(options: &DatagramOptions) -> [Side; 2] {
-    let sides = [Side::open(options), Side::open(options)];
+    let sides = two(options);
     introduce(&sides[0], 1, &sides[1], 0);
     sides
 }

@@ -118,10 +118,10 @@ pub(crate) fn greet(mut socket: impl Read + Write, descriptor: &[u8], uid: &str)
         r#"{{"protocol":{protocol},"uid":"{uid}","host":"h","attempt":1,"stream":0,"streams":1,"challenge":"",
             "proof":"{proof}","secret_proof":null,"arena_bytes":0,"page":0,"ring":0}}"#
     );
-    let mut said = vec![3];
-    said.extend((greeting.len() as u16).to_be_bytes());
-    said.extend(greeting.bytes());
-    socket.write_all(&said).ok()?;
+    let mut message = vec![3];
+    message.extend((greeting.len() as u16).to_be_bytes());
+    message.extend(greeting.bytes());
+    socket.write_all(&message).ok()?;
     read_frame(&mut socket)
 }
 
@@ -177,7 +177,7 @@ impl Between {
         }
     }
 
-    /// What callers have said, one recording per connection.
+    /// What callers have message, one recording per connection.
     pub(crate) fn recorded(&self) -> Vec<Vec<u8>> {
         self.recordings.lock().unwrap().iter().map(|r| r.lock().unwrap().clone()).collect()
     }

@@ -28,7 +28,7 @@ pub(super) struct Lateness {
     asked: Option<Time>,
     reports: BTreeMap<Rank, (Time, Report)>,
     /// Of the round of questions before this one.
-    heard: BTreeSet<Rank>,
+    answered: BTreeSet<Rank>,
     missed: BTreeSet<Rank>,
 }
 
@@ -41,7 +41,7 @@ impl Lateness {
             last_message: started,
             asked: None,
             reports: BTreeMap::new(),
-            heard: BTreeSet::new(),
+            answered: BTreeSet::new(),
             missed: BTreeSet::new(),
         }
     }
@@ -57,12 +57,12 @@ impl Lateness {
         let reports = std::mem::take(&mut self.reports);
         if self.asked.replace(now).is_some() {
             self.missed = others.filter(|rank| !reports.contains_key(rank)).collect();
-            self.heard = reports.into_keys().collect();
+            self.answered = reports.into_keys().collect();
         }
     }
 
-    fn heard(&self) -> BTreeSet<Rank> {
-        self.heard.iter().chain(self.reports.keys()).copied().collect()
+    fn answered(&self) -> BTreeSet<Rank> {
+        self.answered.iter().chain(self.reports.keys()).copied().collect()
     }
 
     /// Who has not answered in time, of those that were asked.
@@ -159,7 +159,7 @@ impl<H: Host> Engine<H> {
         let others = active.concerned().into_iter().filter_map(|p| active.group.rank_of(p));
         Report {
             stand: Standing::Inside { waits_for: active.waits_for(), quiet },
-            heard: active.late.heard(),
+            answered: active.late.answered(),
             missed: active.late.missed(others, now),
         }
     }

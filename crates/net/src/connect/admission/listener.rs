@@ -63,7 +63,7 @@ impl Listener {
         let place = (Arc::clone(&socket) as Arc<_>, Duration::from_micros(round_trip));
         self.crowd.enter(number, place, move || {
             let crowd = &listener.crowd;
-            let met = connector.admit_wire(socket, || crowd.note_heard(number));
+            let met = connector.admit_wire(socket, || crowd.note_proven(number));
             let evicted = crowd.leave(number);
             if let Err(refusal) = met {
                 connector.refuse(&from.to_string(), &if evicted { Refusal::Crowd } else { refusal });

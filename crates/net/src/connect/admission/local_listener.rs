@@ -62,7 +62,7 @@ impl LocalListener {
         (socket, challenge): (Arc<UnixStream>, &str),
     ) -> Result<(), Refusal> {
         let crowd = &self.crowd;
-        let met = connector.hear_neighbour(&socket, challenge, || crowd.note_heard(number));
+        let met = connector.answer_neighbour(&socket, challenge, || crowd.note_proven(number));
         if crowd.leave(number) {
             return Err(Refusal::Crowd);
         }
