@@ -53,11 +53,9 @@ impl Scale {
 /// Cost: each source is read once and each target written once, in one pass.
 ///
 /// # Panics
-///
 /// If `sources` is empty, or `op` does not [support](ReduceOp::supports) `dtype`.
 ///
 /// # Safety
-///
 /// Every pointer is valid for `numel` elements, at any alignment. A target is equal to a source or overlaps none, and
 /// overlaps no other target. Nobody else writes to a source or touches a target meanwhile.
 pub unsafe fn fold(
@@ -77,7 +75,6 @@ pub unsafe fn fold(
 /// Ordinary and streaming targets may be mixed.
 ///
 /// # Safety
-///
 /// As [`fold`], for `bytes` bytes.
 pub unsafe fn copy(src: *const u8, dst: &[Target], bytes: usize) {
     // SAFETY: the same contract; the CPU has its best instruction set.

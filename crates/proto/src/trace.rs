@@ -150,10 +150,6 @@ impl Pending {
         let at = self.actions.iter().position(|a| a.0 == number)?;
         Some(self.actions.swap_remove(at).1)
     }
-
-    fn number_of(&self, action: &Action) -> Option<u32> {
-        self.actions.iter().find(|a| a.1 == *action).map(|a| a.0)
-    }
 }
 
 struct Replay {

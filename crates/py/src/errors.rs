@@ -9,7 +9,26 @@ use tweed_sim::SimError;
 
 /// The class for an error of the schedule crate, with the error's own text.
 pub(crate) fn schedule_error(py: Python<'_>, error: &ScheduleError) -> PyErr {
-    raise(py, "ScheduleError", error.to_string())
+    use ScheduleError as E;
+    let class = match error {
+        E::UnknownCollective { .. }
+        | E::Chunks { .. }
+        | E::TooManyRanks { .. }
+        | E::Root { .. }
+        | E::RankOutOfRange { .. }
+        | E::ChunkOutOfRange { .. }
+        | E::SendToSelf { .. }
+        | E::NoSuchLink { .. }
+        | E::NotHeld { .. }
+        | E::NothingToAddTo { .. }
+        | E::Collision { .. }
+        | E::Twice { .. }
+        | E::Missing { .. }
+        | E::AfterOutOfRange { .. }
+        | E::AfterUnseen { .. }
+        | E::CyclicWait { .. } => "ScheduleError",
+    };
+    raise(py, class, error.to_string())
 }
 
 /// An error of a class of `tweed.errors`; if the class cannot be had, the error that says why.

@@ -152,13 +152,10 @@ fn any_number() -> impl Strategy<Value = f32> {
 /// Numbers, of which some cases have only ordinary ones: a huge one makes all others of its block zero.
 fn any_numbers() -> impl Strategy<Value = Vec<f32>> {
     let numel = prop_oneof![0_usize..40, 40_usize..6000];
-    let of =
-        |number: BoxedStrategy<f32>| numel.clone().prop_flat_map(move |numel| vec_of(number.clone(), numel));
+    let of = |number: BoxedStrategy<f32>| {
+        numel.clone().prop_flat_map(move |numel| proptest::collection::vec(number.clone(), numel))
+    };
     prop_oneof![of((-1.0_f32..1.0).boxed()), of(any_number().boxed())]
-}
-
-fn vec_of(number: BoxedStrategy<f32>, numel: usize) -> impl Strategy<Value = Vec<f32>> {
-    proptest::collection::vec(number, numel)
 }
 
 proptest! {

@@ -108,7 +108,6 @@ pub(super) unsafe fn pack(gaps: &Block, width: u32, out: *mut u8) {
 /// Writes the indices of a block; gives the least that the next one may begin with.
 ///
 /// # Safety
-///
 /// The CPU has AVX2; `width` is 1 to [`UNPACKED`]; a block and [`BEYOND`](super::gaps::BEYOND) bytes can be read at
 /// `bits`.
 #[target_feature(enable = "avx2")]

@@ -78,19 +78,15 @@ impl Mapping {
         let mut view = &self.first;
         while end > view.bytes {
             if view.longer.get().is_none() {
-                let _ = view.longer.set(Box::new(self.map_beyond(end)?));
+                // A view of all that the file has now, if `end` lies within.
+                let file = self.file.as_ref()?;
+                let bytes = file_bytes(file).ok().filter(|&bytes| end <= bytes)?;
+                let _ = view.longer.set(Box::new(View::new(file, bytes, false).ok()?));
             }
             view = view.longer.get()?;
         }
         // SAFETY: the sum stays within the view.
         Some(unsafe { view.base.add(offset as usize) })
-    }
-
-    /// A view of all that the file has now, if `end` lies within.
-    fn map_beyond(&self, end: u64) -> Option<View> {
-        let file = self.file.as_ref()?;
-        let bytes = file_bytes(file).ok()?;
-        (end <= bytes).then(|| View::new(file, bytes, false).ok()).flatten()
     }
 
     /// The offset of an address; `None` if the `bytes` bytes there do not lie within.

@@ -133,7 +133,7 @@ impl<H: Host> Engine<H> {
     fn keep_early(&mut self, peer: usize, message: Message, received: Received) {
         let Some(state) = self.groups.get_mut(&message.group) else {
             if !self.closed.contains(&message.group) {
-                let fits = self.early.keep_for_group((peer, message, received));
+                let fits = self.early.keep(None, (peer, message, received));
                 self.check_ahead(peer, fits);
             }
             return;
@@ -151,7 +151,7 @@ impl<H: Host> Engine<H> {
             return;
         }
         let key = Key { group: message.group, op: message.op, peer: pair };
-        let fits = self.early.keep(key, (peer, message, received));
+        let fits = self.early.keep(Some(key), (peer, message, received));
         self.check_ahead(peer, fits);
         self.show_ahead(peer, key.group);
         if pair.is_some() {

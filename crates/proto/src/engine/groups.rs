@@ -89,7 +89,7 @@ impl<H: Host> Engine<H> {
         let lost = members.others().find(|&peer| self.peers.is_lost(peer));
         self.groups.insert(number, GroupState::new(members, self.settings.ahead_bytes));
         lost.into_iter().for_each(|peer| self.break_group(number, peer));
-        for (peer, message, received) in self.early.take_group(number) {
+        for (peer, message, received) in self.early.take(number, None) {
             self.handle(peer, message, received);
         }
         Ok(())
@@ -206,7 +206,7 @@ impl<H: Host> Engine<H> {
         left.into_iter().for_each(|rank| active.forgo(group.peers[rank as usize]));
         let place = self.active.partition_point(|a| a.request.priority >= active.request.priority);
         self.active.insert(place, active);
-        for (peer, message, received) in self.early.take(&key) {
+        for (peer, message, received) in self.early.take(key.group, Some(key)) {
             self.handle(peer, message, received);
         }
         if let Some(active) = self.active.iter_mut().find(|a| a.key == key) {

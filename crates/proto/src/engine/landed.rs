@@ -42,11 +42,6 @@ impl Landed {
         self.note(run, Value::Kept(received))
     }
 
-    /// As [`Landed::keep`], for what was written where it belongs.
-    pub(super) fn keep_placed(&mut self, run: u64, at: Address, bytes: u64) -> u64 {
-        self.note(run, Value::Placed(at, bytes))
-    }
-
     fn note(&mut self, run: u64, value: Value) -> u64 {
         self.next += 1;
         self.values.insert(self.next, (run, value));
@@ -100,7 +95,7 @@ impl<H: Host> Engine<H> {
         let Some(place) = self.landing_place(peer, &message) else { return };
         let Some(index) = self.find_run(peer, &message) else { return };
         self.peers.get_mut(peer).traffic.received(&message);
-        let at = self.landed.keep_placed(self.active[index].run, place, u64::from(message.bytes));
+        let at = self.landed.note(self.active[index].run, Value::Placed(place, u64::from(message.bytes)));
         self.note_sender(index, peer);
         self.note_begun(peer, &message);
         self.hand_over_or_fail(index, peer, message, at);

@@ -138,15 +138,10 @@ impl<H: Host> Engine<H> {
     }
 
     /// Sends what is queued for wires; `false` if nothing came of it.
-    pub(super) fn flush_wires(&mut self) -> bool {
+    pub fn flush_wires(&mut self) -> bool {
         let left = self.peers.flush(&mut self.host);
         left.iter().for_each(|&ticket| self.handle_left(ticket));
         !left.is_empty()
-    }
-
-    /// Sends what is queued for peers, outside of a step: while a group is being made.
-    pub fn flush_queues(&mut self) {
-        self.flush_wires();
     }
 
     /// Tells callers whose operation is done, and forgets operations that nobody needs.

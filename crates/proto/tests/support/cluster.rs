@@ -131,10 +131,7 @@ impl Cluster {
         let node = &mut self.nodes[rank];
         let Some(action) = node.executor.poll() else {
             node.may_poll = false;
-            node.missing = match node.running.is_empty() {
-                true => node.executor.missing().unwrap_or(0),
-                false => 0,
-            };
+            node.missing = if node.running.is_empty() { node.executor.missing().unwrap_or(0) } else { 0 };
             return;
         };
         assert_eq!(node.missing, 0, "{action:?} came too early");

@@ -42,7 +42,7 @@ pub(super) struct End {
     pub(super) number: u32,
     window: Window,
     /// Messages of ours that have not ended.
-    sending: BTreeMap<MessageId, Ticket>,
+    pub(super) sending: BTreeMap<MessageId, Ticket>,
     /// Messages that arrive here.
     landing: BTreeMap<MessageId, Vec<u8>>,
 }
@@ -61,11 +61,6 @@ impl End {
     pub(super) fn send(&mut self, ticket: Ticket, what: Outgoing) {
         let id = self.link.send(what);
         self.sending.insert(id, ticket);
-    }
-
-    /// Who of the messages ends with this link.
-    pub(super) fn into_unfinished(self) -> impl Iterator<Item = Ticket> {
-        self.sending.into_values()
     }
 
     /// The next packet, whole.

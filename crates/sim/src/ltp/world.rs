@@ -132,7 +132,7 @@ impl World {
     /// One end dies: what it was sending ends, and packets to it find nobody. The other end does not know.
     pub fn crash(&mut self, connection: usize, end: usize) {
         let gone = self.connections[connection].ends[end].take();
-        for ticket in gone.into_iter().flat_map(End::into_unfinished) {
+        for ticket in gone.into_iter().flat_map(|end| end.sending.into_values()) {
             self.messages[ticket].ended = Some((self.now, Ending::LinkLost));
         }
     }

@@ -238,13 +238,10 @@ impl Rate {
             return pace.max(self.first_pace());
         }
         let allowed = self.ceiling.window.zip(self.rtt_smoothed()).map(|(window, rtt)| rate(window, rtt));
-        allowed.map_or(pace, |allowed| pace.min(allowed + allowed / 8)).max(self.least_pace())
-    }
-
-    /// What the least window allows anyway. After an outage the estimate may be a few bytes per second, and at that
-    /// pace nothing would ever correct it.
-    fn least_pace(&self) -> u64 {
-        rate(LEAST_WINDOW * self.packet, self.rtt_smoothed().unwrap_or(FIRST_FLIGHT_WITHIN))
+        // What the least window allows anyway. After an outage the estimate may be a few bytes per second, and at that
+        // pace nothing would ever correct it.
+        let least = rate(LEAST_WINDOW * self.packet, self.rtt_smoothed().unwrap_or(FIRST_FLIGHT_WITHIN));
+        allowed.map_or(pace, |allowed| pace.min(allowed + allowed / 8)).max(least)
     }
 
     fn first_pace(&self) -> u64 {
