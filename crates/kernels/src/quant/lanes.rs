@@ -94,27 +94,3 @@ pub(super) trait Lanes {
 pub(super) const fn low_bits(bits: u32) -> u64 {
     0x0101_0101_0101_0101 * ((1_u64 << bits) - 1)
 }
-
-/// Implements the methods of [`Lanes`] for an instruction set.
-macro_rules! lanes {
-    ($name:ident: $($body:tt)*) => {
-        impl $crate::quant::lanes::Lanes for $name {
-            lanes! { @ $($body)* }
-        }
-    };
-    (@ type $kind:ident = $type:ty; $($rest:tt)*) => {
-        type $kind = $type;
-        lanes! { @ $($rest)* }
-    };
-    (@ fn $method:ident $(<const $constant:ident>)? ($($arg:ident: $type:ty),*) $(-> $result:ty)? $body:block $($rest:tt)*) => {
-        #[inline(always)]
-        unsafe fn $method $(<const $constant: u32>)? ($($arg: $type),*) $(-> $result)? {
-            #[allow(unused_unsafe, reason = "some of these are safe")]
-            // SAFETY: by contract.
-            unsafe { $body }
-        }
-        lanes! { @ $($rest)* }
-    };
-    (@) => {};
-}
-pub(super) use lanes;

@@ -125,7 +125,7 @@ pub(crate) fn greet(mut socket: impl Read + Write, descriptor: &[u8], uid: &str)
     read_frame(&mut socket)
 }
 
-/// Says the preamble and a greeting in the clear to the process with that descriptor, and hears the answers.
+/// Sends the preamble and a greeting in the clear to the process with that descriptor, and reads the answers.
 pub(crate) fn introduce(socket: &mut TcpStream, descriptor: &[u8], uid: &str) -> Option<Vec<u8>> {
     let protocol: u32 = field(descriptor, "protocol").parse().unwrap();
     let mut preamble = b"\x89tweed\r\n\0\0\0\0".to_vec();
@@ -177,7 +177,7 @@ impl Between {
         }
     }
 
-    /// What callers have message, one recording per connection.
+    /// What callers have sent, one recording per connection.
     pub(crate) fn recorded(&self) -> Vec<Vec<u8>> {
         self.recordings.lock().unwrap().iter().map(|r| r.lock().unwrap().clone()).collect()
     }

@@ -229,12 +229,10 @@ pub(crate) fn check_absence(wire_only: bool, config: GroupConfig) {
     let results = run_with(3, wire_only, vec![pairwise(3)], config, |group, rank| {
         let mut data = vec![0f32; 400];
         let timeout = Some(Duration::from_millis(50));
-        let request = Request { timeout, ..all_reduce(&mut data, ReduceOp::Sum) };
         if rank == 2 {
-            Ok(())
-        } else {
-            complete(group, request)
+            return Ok(());
         }
+        complete(group, Request { timeout, ..all_reduce(&mut data, ReduceOp::Sum) })
     });
     for error in results.into_iter().take(2) {
         let Err(EngineError::Deadline(text)) = error else { panic!("{error:?}") };
