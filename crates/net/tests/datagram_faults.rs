@@ -138,6 +138,10 @@ fn begin(side: &Side, page: &Page, ticket: u64) {
     unsafe { side.datagrams.send(1, what, page.data, ticket) };
 }
 
+fn wait_for_bytes(side: &Side) {
+    until("it is under way", || side.datagrams.metrics(0).is_some_and(|m| m.received_bytes > 100_000));
+}
+
 #[test]
 fn after_cancel_the_memory_is_not_read() {
     let sides = pair(&DatagramOptions::default());
@@ -160,9 +164,7 @@ fn a_peer_dropped_in_the_middle_is_forgotten() {
     for ticket in 0..5 {
         let page = Page::new(64 << 20);
         begin(&sides[0], &page, ticket);
-        until("it is under way", || {
-            sides[1].datagrams.metrics(0).is_some_and(|f| f.received_bytes > 100_000)
-        });
+        wait_for_bytes(&sides[1]);
         sides[0].datagrams.drop_peer(1);
         page.forbid();
         assert_eq!(sides[0].datagrams.metrics(1), None);
@@ -178,7 +180,7 @@ fn after_close_no_memory_is_read() {
     let sides = pair(&DatagramOptions::default());
     let page = Page::new(64 << 20);
     begin(&sides[0], &page, 1);
-    until("it is under way", || sides[1].datagrams.metrics(0).is_some_and(|f| f.received_bytes > 100_000));
+    wait_for_bytes(&sides[1]);
     sides[0].datagrams.close();
     page.forbid();
 }

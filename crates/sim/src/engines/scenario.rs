@@ -10,92 +10,73 @@ use tweed_schedule::{Collective, Draft, Rank, Schedule, Send};
 
 use tweed_rng::Rng;
 
-/// A fault, as the table of `docs/reliability.md` counts them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Fault {
-    /// A process is killed.
-    Kill,
-    /// A process is killed whose children keep its connections open.
-    KillWithChildren,
-    /// A process is stopped for a while, often past the deadline.
-    Stop,
-    /// A thread comes late to a call, often past the deadline.
-    Late,
-    /// A link between hosts lets nothing through any more.
-    Cut,
-    /// Sockets take little at a time.
-    FullSockets,
-    /// A group is aborted by one of its members.
-    Abort,
-    /// A member closes a group that others still use.
-    CloseEarly,
-    /// Callbacks wait for other calls.
-    WaitingCallback,
-    /// A second thread calls in a group of its own.
-    SecondThread,
-    /// A rank runs far ahead of the others.
-    Ahead,
-}
+/// An enum that knows all of its variants.
+macro_rules! listed {
+    ($(#[$meta:meta])* $name:ident { $($(#[$doc:meta])* $variant:ident,)* }) => {
+        $(#[$meta])*
+        pub enum $name {
+            $($(#[$doc])* $variant,)*
+        }
 
-impl Fault {
-    /// All of them.
-    pub const ALL: [Fault; 11] = {
-        use Fault::*;
-        [
-            Kill,
-            KillWithChildren,
-            Stop,
-            Late,
-            Cut,
-            FullSockets,
-            Abort,
-            CloseEarly,
-            WaitingCallback,
-            SecondThread,
-            Ahead,
-        ]
+        impl $name {
+            /// All of them.
+            pub const ALL: [$name; [$($name::$variant),*].len()] = [$($name::$variant),*];
+        }
     };
 }
 
-/// An old fault of the engine, put back to see whether it is found. Numbers as in `docs/reliability.md`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Sabotage {
-    /// 1: memory of a failed operation is used again while peers read it.
-    NoLeases,
-    /// 3: an earlier deadline than that of the sleepers wakes nobody.
-    LostDeadline,
-    /// 4: callbacks run on the thread that drives.
-    CallbacksOnLeader,
-    /// 5: children keep the connections of a dead process open, and nobody watches the process.
-    ChildrenHold,
-    /// 7: the lock of the endpoints is taken before that of the engine, and after it.
-    LockOrder,
-    /// 9: a link that broke once is never made anew.
-    NeverMends,
-    /// 12: a caller that finds the seat taken does not have its call begun.
-    SilentPark,
-    /// 13: nothing is held back for a rank that is behind.
-    NoBackPressure,
-    /// 14: what a lost peer has shared is kept.
-    KeepMappings,
+listed! {
+    /// A fault, as the table of `docs/reliability.md` counts them.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+    Fault {
+        /// A process is killed.
+        Kill,
+        /// A process is killed whose children keep its connections open.
+        KillWithChildren,
+        /// A process is stopped for a while, often past the deadline.
+        Stop,
+        /// A thread comes late to a call, often past the deadline.
+        Late,
+        /// A link between hosts lets nothing through any more.
+        Cut,
+        /// Sockets take little at a time.
+        FullSockets,
+        /// A group is aborted by one of its members.
+        Abort,
+        /// A member closes a group that others still use.
+        CloseEarly,
+        /// Callbacks wait for other calls.
+        WaitingCallback,
+        /// A second thread calls in a group of its own.
+        SecondThread,
+        /// A rank runs far ahead of the others.
+        Ahead,
+    }
 }
 
-impl Sabotage {
-    /// All of them.
-    pub const ALL: [Sabotage; 9] = {
-        use Sabotage::*;
-        [
-            NoLeases,
-            LostDeadline,
-            CallbacksOnLeader,
-            ChildrenHold,
-            LockOrder,
-            NeverMends,
-            SilentPark,
-            NoBackPressure,
-            KeepMappings,
-        ]
-    };
+listed! {
+    /// An old fault of the engine, put back to see whether it is found. Numbers as in `docs/reliability.md`.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    Sabotage {
+        /// 1: memory of a failed operation is used again while peers read it.
+        NoLeases,
+        /// 3: an earlier deadline than that of the sleepers wakes nobody.
+        LostDeadline,
+        /// 4: callbacks run on the thread that drives.
+        CallbacksOnLeader,
+        /// 5: children keep the connections of a dead process open, and nobody watches the process.
+        ChildrenHold,
+        /// 7: the lock of the endpoints is taken before that of the engine, and after it.
+        LockOrder,
+        /// 9: a link that broke once is never made anew.
+        NeverMends,
+        /// 12: a caller that finds the seat taken does not have its call begun.
+        SilentPark,
+        /// 13: nothing is held back for a rank that is behind.
+        NoBackPressure,
+        /// 14: what a lost peer has shared is kept.
+        KeepMappings,
+    }
 }
 
 /// How late a step may be in the runs.
