@@ -8,10 +8,6 @@ use support::pair::{good, message, reliable, Fate, Pair, DELAY, LONG};
 use tweed_proto::ltp::{Closing, Outgoing, Settings, Transmit};
 use tweed_rng::Rng;
 
-fn settings() -> [Settings; 2] {
-    [Settings::default(), Settings::default()]
-}
-
 /// Loses one packet in so many, at random.
 fn losing(seed: u64, one_in: usize) -> impl FnMut(usize, &Transmit) -> Fate {
     let mut rng = Rng::new(seed);
@@ -20,7 +16,7 @@ fn losing(seed: u64, one_in: usize) -> impl FnMut(usize, &Transmit) -> Fate {
 
 #[test]
 fn messages_arrive_whole_over_a_good_network() {
-    let mut pair = Pair::new(&settings());
+    let mut pair = Pair::new(&Default::default());
     let ids: Vec<_> =
         [0, 1, 4, 1000, 1_000_000].into_iter().map(|bytes| pair.send(0, message(bytes))).collect();
     assert!(pair.run(LONG, &mut good));
@@ -31,7 +27,7 @@ fn messages_arrive_whole_over_a_good_network() {
 
 #[test]
 fn both_directions_fall_silent_once_all_is_said() {
-    let mut pair = Pair::new(&settings());
+    let mut pair = Pair::new(&Default::default());
     pair.send(0, message(100_000));
     pair.send(1, reliable(50_000));
     assert!(pair.run(LONG, &mut good));
@@ -46,7 +42,7 @@ fn both_directions_fall_silent_once_all_is_said() {
 #[test]
 fn a_reliable_message_arrives_whole_whatever_is_lost() {
     for seed in 0..20 {
-        let mut pair = Pair::new(&settings());
+        let mut pair = Pair::new(&Default::default());
         pair.send(0, reliable(300_001));
         pair.send(1, reliable(100_000));
         assert!(pair.run(LONG, &mut losing(seed, 4)), "seed {seed} hangs");
@@ -76,7 +72,7 @@ fn a_lossy_message_closes_early_and_both_sides_agree() {
 
 #[test]
 fn nothing_is_cut_where_nothing_is_lost() {
-    let mut pair = Pair::new(&settings());
+    let mut pair = Pair::new(&Default::default());
     for round in 0..100 {
         // Each takes another time: estimates grow, phases change.
         let id = pair.send(0, Outgoing { round, ..message(200_000) });

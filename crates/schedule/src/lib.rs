@@ -18,7 +18,11 @@
 //! That one rule covers all eight collectives. [`Schedule::new`] is the only way to make a schedule, and
 //! it proves the rule.
 
-mod builders;
+/// Builders that are too heavy for Python.
+mod builders {
+    pub(crate) mod multitree;
+    pub(crate) mod time_expanded;
+}
 mod check;
 mod collective;
 mod cost;
@@ -31,7 +35,8 @@ mod topology;
 mod trees;
 mod waits;
 
-pub use builders::{MultiTree, Spread, TimeExpanded};
+pub use builders::multitree::MultiTree;
+pub use builders::time_expanded::{Spread, TimeExpanded};
 pub use collective::{Collective, Ranks};
 pub use cost::Cost;
 pub use error::{Hop, ScheduleError};

@@ -69,10 +69,9 @@ fn sends_that_cannot_be() {
     let sum_of_130: Vec<Send> =
         (1..130).map(|src| reduce(0, src, 0, 0)).chain([reduce(1, 129, 0, 0)]).collect();
     let over_node_7 = Send { route: [7].into(), ..copy(0, 0, 1, 0) };
-    let at = |step, src, dst, chunk| Hop { step, src, dst, chunk };
     let at_once = |first, second| vec![Send::new(0, 1, 0, 0, first), Send::new(0, 2, 0, 0, second)];
-    let collision = Collision { at: at(0, 2, 0, 0), other: 1 };
-    let twice = Twice { at: at(1, 2, 0, 0), contributor: 2 };
+    let collision = Collision { at: hop(0, 2, 0, 0), other: 1 };
+    let twice = Twice { at: hop(1, 2, 0, 0), contributor: 2 };
     let missing = |rank, contributor, last| Missing { rank, chunk: 0, contributor, last };
     let cases = [
         (
@@ -81,7 +80,7 @@ fn sends_that_cannot_be() {
             3,
             1,
             vec![reduce(0, 0, 3, 0)],
-            RankOutOfRange { at: at(0, 0, 3, 0), rank: 3, ranks: 3 },
+            RankOutOfRange { at: hop(0, 0, 3, 0), rank: 3, ranks: 3 },
         ),
         (
             "a chunk",
@@ -89,16 +88,16 @@ fn sends_that_cannot_be() {
             2,
             2,
             vec![reduce(0, 0, 1, 2)],
-            ChunkOutOfRange { at: at(0, 0, 1, 2), chunks: 2 },
+            ChunkOutOfRange { at: hop(0, 0, 1, 2), chunks: 2 },
         ),
-        ("to itself", AllReduce, 2, 1, vec![copy(0, 1, 1, 0)], SendToSelf { at: at(0, 1, 1, 0) }),
+        ("to itself", AllReduce, 2, 1, vec![copy(0, 1, 1, 0)], SendToSelf { at: hop(0, 1, 1, 0) }),
         (
             "over a node",
             Broadcast,
             2,
             1,
             vec![over_node_7],
-            NoSuchLink { at: at(0, 0, 1, 0), from: 0, to: 7 },
+            NoSuchLink { at: hop(0, 0, 1, 0), from: 0, to: 7 },
         ),
         // Step 1 reads what rank 1 holds before step 1; the copy to it arrives in that same step.
         (
@@ -107,7 +106,7 @@ fn sends_that_cannot_be() {
             3,
             1,
             vec![copy(1, 0, 1, 0), copy(1, 1, 2, 0)],
-            NotHeld { at: at(1, 1, 2, 0) },
+            NotHeld { at: hop(1, 1, 2, 0) },
         ),
         // Chunk 1 of an all-gather is rank 1's; rank 0 has nothing of it to give.
         (
@@ -116,9 +115,9 @@ fn sends_that_cannot_be() {
             2,
             2,
             vec![copy(0, 0, 1, 0), copy(0, 0, 1, 1)],
-            NotHeld { at: at(0, 0, 1, 1) },
+            NotHeld { at: hop(0, 0, 1, 1) },
         ),
-        ("into nothing", Broadcast, 2, 1, vec![reduce(0, 0, 1, 0)], NothingToAddTo { at: at(0, 0, 1, 0) }),
+        ("into nothing", Broadcast, 2, 1, vec![reduce(0, 0, 1, 0)], NothingToAddTo { at: hop(0, 0, 1, 0) }),
         ("a sum and a copy", Reduce, 3, 1, at_once(true, false), collision.clone()),
         ("a copy and a sum", Reduce, 3, 1, at_once(false, true), collision.clone()),
         ("two copies", Reduce, 3, 1, at_once(false, false), collision),
@@ -144,9 +143,9 @@ fn sends_that_cannot_be() {
             130,
             1,
             sum_of_130,
-            Twice { at: at(1, 129, 0, 0), contributor: 129 },
+            Twice { at: hop(1, 129, 0, 0), contributor: 129 },
         ),
-        ("missing", Reduce, 3, 1, vec![reduce(0, 1, 0, 0)], missing(0, 2, Some(at(0, 1, 0, 0)))),
+        ("missing", Reduce, 3, 1, vec![reduce(0, 1, 0, 0)], missing(0, 2, Some(hop(0, 1, 0, 0)))),
         ("never", Broadcast, 2, 1, vec![], missing(1, 0, None)),
         (
             "lost",
@@ -154,7 +153,7 @@ fn sends_that_cannot_be() {
             3,
             1,
             vec![reduce(0, 1, 0, 0), copy(1, 2, 0, 0)],
-            missing(0, 0, Some(at(1, 2, 0, 0))),
+            missing(0, 0, Some(hop(1, 2, 0, 0))),
         ),
         (
             "after no send",
@@ -162,7 +161,7 @@ fn sends_that_cannot_be() {
             2,
             1,
             vec![after(copy(0, 0, 1, 0), &[1])],
-            AfterOutOfRange { at: at(0, 0, 1, 0), index: 1, sends: 1 },
+            AfterOutOfRange { at: hop(0, 0, 1, 0), index: 1, sends: 1 },
         ),
         (
             "after a send that cannot be seen",
@@ -170,7 +169,7 @@ fn sends_that_cannot_be() {
             4,
             1,
             vec![copy(0, 0, 1, 0), copy(1, 1, 2, 0), after(copy(2, 0, 3, 0), &[1])],
-            AfterUnseen { at: at(2, 0, 3, 0), other: at(1, 1, 2, 0) },
+            AfterUnseen { at: hop(2, 0, 3, 0), other: hop(1, 1, 2, 0) },
         ),
     ];
     for (name, collective, ranks, chunks, sends, error) in cases {

@@ -111,8 +111,7 @@ fn switches_are_crossed() {
     let star = joined(5, &[(0, 5), (1, 5), (2, 5), (3, 6), (4, 6), (5, 6)], |_, _| link(GIGABYTE));
     proven(builder(), &star);
     let spread = builder().grow(&star).expect("every rank can be reached");
-    let through = spread.trees.iter().flat_map(|tree| &tree.edges).all(|edge| !edge.route.is_empty());
-    assert!(through);
+    assert!(spread.trees.iter().flat_map(|tree| &tree.edges).all(|edge| !edge.route.is_empty()));
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use std::arch::x86_64::*;
 
-use super::pair::Pair;
+use super::Pair;
 use crate::body::{body, Job, Lane};
 use crate::dtype::{DType, ReduceOp};
 use crate::isa::{arithmetic, plain, Compile, Kernel};

@@ -3,7 +3,7 @@
 use std::arch::x86_64::*;
 
 use super::avx2;
-use super::pair::Pair;
+use super::Pair;
 use crate::body::{body, Job, Lane};
 use crate::dtype::{DType, ReduceOp};
 use crate::isa::{arithmetic, Compile, Kernel};

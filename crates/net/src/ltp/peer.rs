@@ -63,7 +63,7 @@ impl Peer {
         Peer {
             link_number: invitation.link,
             opener: Opener::new(invitation.cipher, &invitation.secret),
-            window: Window::new(),
+            window: Window::default(),
             newest: None,
             remote: None,
             link: None,

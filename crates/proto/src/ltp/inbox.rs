@@ -40,7 +40,7 @@ impl Inbox {
             open_messages: OpenMessages::default(),
             open: BTreeMap::new(),
             close_notices: BTreeMap::new(),
-            over: Ranges::new(),
+            over: Ranges::default(),
             control_frames: VecDeque::new(),
         }
     }

@@ -75,7 +75,15 @@ impl Cluster {
         let nodes = (0..).zip(layouts).map(|(rank, layout)| {
             let program = Arc::new(Program::compile(schedule, rank));
             let executor = Executor::new(program, layout.clone());
-            Node::new(Recorder::recording(executor, schedule))
+            let executor = Recorder::recording(executor, schedule);
+            Node {
+                executor,
+                running: Vec::new(),
+                may_poll: true,
+                missing: 0,
+                taken: None,
+                seen: BTreeSet::new(),
+            }
         });
         let mut rng = Rng::new(seed);
         Cluster {
@@ -341,10 +349,6 @@ impl Cluster {
 }
 
 impl Node {
-    fn new(executor: Recorder) -> Node {
-        Node { executor, running: Vec::new(), may_poll: true, missing: 0, taken: None, seen: BTreeSet::new() }
-    }
-
     /// An output leaves: all that its sends name in `after` must have been seen.
     fn leaves(&mut self, schedule: &Schedule, output: u32, slice: u32) {
         let output = &self.executor.program().outputs[output as usize];

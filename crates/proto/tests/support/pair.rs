@@ -78,7 +78,7 @@ impl Pair {
     pub fn new(settings: &[Settings; 2]) -> Pair {
         let end = |settings: &Settings| End {
             link: Link::new(settings.clone()),
-            window: Window::new(),
+            window: Window::default(),
             given: BTreeMap::new(),
             landing: BTreeMap::new(),
             sent: 0,

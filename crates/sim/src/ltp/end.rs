@@ -52,7 +52,7 @@ impl End {
         End {
             link: Link::new(settings.clone()),
             number,
-            window: Window::new(),
+            window: Window::default(),
             sending: BTreeMap::new(),
             landing: BTreeMap::new(),
         }
