@@ -72,15 +72,15 @@ impl Socket {
         Ok(())
     }
 
-    /// Bytes that may wait in a port's token bucket, by the kernel's own reckoning.
-    fn room(&self) -> io::Result<usize> {
-        let (mut room, mut length): (c_int, u32) = (0, size_of::<c_int>() as u32);
-        let (level, option) = (libc::SOL_SOCKET, libc::SO_SNDBUF);
+    /// Safety: the option's value is a `T`, and zeroes are one.
+    unsafe fn get<T>(&self, level: c_int, option: c_int) -> io::Result<T> {
+        // SAFETY: by contract.
+        let mut found: T = unsafe { zeroed() };
+        let mut length = size_of::<T>() as u32;
+        let at = (&raw mut found).cast();
         // SAFETY: the place is as long as is said.
-        check(unsafe {
-            libc::getsockopt(self.fd(), level, option, (&raw mut room).cast(), &raw mut length)
-        })?;
-        Ok(room as usize)
+        check(unsafe { libc::getsockopt(self.fd(), level, option, at, &raw mut length) })?;
+        Ok(found)
     }
 
     pub(crate) fn fd(&self) -> c_int {
@@ -89,14 +89,8 @@ impl Socket {
 
     /// Frames that came and found no room since the last call.
     pub(crate) fn missed(&self) -> io::Result<u64> {
-        // SAFETY: all zeroes are valid statistics.
-        let mut found: libc::tpacket_stats = unsafe { zeroed() };
-        let mut length = size_of_val(&found) as u32;
-        let at = (&raw mut found).cast();
-        // SAFETY: the place is as long as is said.
-        check(unsafe {
-            libc::getsockopt(self.fd(), libc::SOL_PACKET, libc::PACKET_STATISTICS, at, &raw mut length)
-        })?;
+        // SAFETY: it has this type.
+        let found: libc::tpacket_stats = unsafe { self.get(libc::SOL_PACKET, libc::PACKET_STATISTICS)? };
         Ok(u64::from(found.tp_drops))
     }
 
@@ -128,7 +122,10 @@ impl Port {
     /// With `most` sockets at most.
     pub(crate) fn open(interface: c_int, most: usize) -> io::Result<Port> {
         let mut sockets = vec![Socket::sending(interface)?];
-        let wanted = ENOUGH / sockets[0].room()?.max(1);
+        // Bytes that may wait in a port's token bucket, by the kernel's own reckoning.
+        // SAFETY: it has this type.
+        let room: c_int = unsafe { sockets[0].get(libc::SOL_SOCKET, libc::SO_SNDBUF)? };
+        let wanted = ENOUGH / (room as usize).max(1);
         while sockets.len() < wanted.min(most) {
             sockets.push(Socket::sending(interface)?);
         }

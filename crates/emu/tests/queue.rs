@@ -32,25 +32,17 @@ proptest! {
     }
 }
 
-fn frame(mac: [u8; 6], kind: [u8; 2]) -> Vec<u8> {
-    [&mac[..], &[0; 6], &kind].concat()
-}
-
-fn mac(last: u8) -> [u8; 6] {
-    let mut mac = [last; 6];
-    mac[..5].copy_from_slice(&MAC_PREFIX);
-    mac
-}
-
 #[test]
 fn hosts_are_known_by_their_addresses() {
     const IPV4: [u8; 2] = [8, 0];
     const ARP: [u8; 2] = [8, 6];
-    assert_eq!(target(&frame(mac(1), IPV4), 2), Target::Packet(0));
-    assert_eq!(target(&frame(mac(2), ARP), 2), Target::Host(1));
-    assert_eq!(target(&frame(mac(3), IPV4), 2), Target::Nobody);
-    assert_eq!(target(&frame(mac(0), IPV4), 2), Target::Nobody);
-    assert_eq!(target(&frame([0xff; 6], ARP), 2), Target::All);
-    assert_eq!(target(&frame([9; 6], IPV4), 2), Target::Nobody);
+    let frame = |mac: &[u8], kind: [u8; 2]| [mac, &[0; 6], &kind].concat();
+    let mac = |last: u8| [&MAC_PREFIX[..], &[last]].concat();
+    assert_eq!(target(&frame(&mac(1), IPV4), 2), Target::Packet(0));
+    assert_eq!(target(&frame(&mac(2), ARP), 2), Target::Host(1));
+    assert_eq!(target(&frame(&mac(3), IPV4), 2), Target::Nobody);
+    assert_eq!(target(&frame(&mac(0), IPV4), 2), Target::Nobody);
+    assert_eq!(target(&frame(&[0xff; 6], ARP), 2), Target::All);
+    assert_eq!(target(&frame(&[9; 6], IPV4), 2), Target::Nobody);
     assert_eq!(target(&[0xff; 13], 2), Target::Nobody);
 }

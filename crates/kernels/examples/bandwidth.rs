@@ -3,18 +3,19 @@
 //! `cargo run --release --example bandwidth -p tweed-kernels [total MB, default 100]`
 //!
 //! GB/s counts every byte read from a source and every byte written to a target, once each.
-#![allow(clippy::disallowed_methods, reason = "a measurement needs the clock")]
+
+mod common;
 
 use std::hint::black_box;
-use std::time::{Duration, Instant};
 
+use common::{argument, row};
 use tweed_kernels::{copy, fold, DType, ReduceOp, Target};
 
 /// Bytes of a piece that fits the second-level cache together with a few others.
 const CACHED_BYTES: usize = 256 << 10;
 
 fn main() {
-    let megabytes: usize = std::env::args().nth(1).and_then(|text| text.parse().ok()).unwrap_or(100);
+    let megabytes: usize = argument(100);
     let total = megabytes << 20;
     let source = vec![1_u64; total / 8];
     let mut target = vec![1_u64; total / 8];
@@ -65,19 +66,4 @@ fn measure(dtype: DType, sources: usize, from: *const u8, to: *mut u8, total: us
             }
         });
     }
-}
-
-/// Prints the best of several runs.
-fn row(name: &str, bytes: usize, mut work: impl FnMut()) {
-    let mut best = Duration::MAX;
-    for _ in 0..7 {
-        let start = Instant::now();
-        work();
-        best = best.min(start.elapsed());
-    }
-    println!(
-        "  {name:<28} {:>7.1} GB/s {:>9.2} ms",
-        bytes as f64 / 1e9 / best.as_secs_f64(),
-        best.as_secs_f64() * 1e3
-    );
 }

@@ -4,11 +4,12 @@
 //!
 //! GB/s counts the bytes that must move: numbers in, scales and codes out; with error feedback also the error, in and
 //! out; for decoding scales and codes in, and what they are added to in and out.
-#![allow(clippy::disallowed_methods, reason = "a measurement needs the clock")]
+
+mod common;
 
 use std::hint::black_box;
-use std::time::{Duration, Instant};
 
+use common::{argument, row};
 use tweed_kernels::quant::{decode_add, encode, Form, Scheme};
 use tweed_kernels::{copy, Target};
 
@@ -16,7 +17,7 @@ const BLOCK: usize = 1024;
 const KEY: Option<u64> = Some(7);
 
 fn main() {
-    let megabytes: usize = std::env::args().nth(1).and_then(|text| text.parse().ok()).unwrap_or(100);
+    let megabytes: usize = argument(100);
     let x = numbers(megabytes * 1_000_000 / 4);
     let mut error = vec![0.0_f32; x.len()];
     for (scheme, bits) in [
@@ -68,19 +69,4 @@ fn numbers(numel: usize) -> Vec<f32> {
         (state >> 40) as f32 / 16_777_216.0 - 0.5
     };
     (0..numel).map(|_| (0..4).map(|_| uniform()).sum()).collect()
-}
-
-/// Prints the best of several runs.
-fn row(name: &str, bytes: usize, mut work: impl FnMut()) {
-    let mut best = Duration::MAX;
-    for _ in 0..15 {
-        let start = Instant::now();
-        work();
-        best = best.min(start.elapsed());
-    }
-    println!(
-        "  {name:<36} {:>7.1} GB/s {:>9.2} ms",
-        bytes as f64 / 1e9 / best.as_secs_f64(),
-        best.as_secs_f64() * 1e3
-    );
 }

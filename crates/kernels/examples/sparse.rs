@@ -3,11 +3,12 @@
 //! `cargo run --release --example sparse -p tweed-kernels [million values, default 25]`
 //!
 //! GB/s counts bytes that must move: all that is read and written once, and of values at places the touched lines.
-#![allow(clippy::disallowed_methods, reason = "a measurement needs the clock")]
+
+mod common;
 
 use std::hint::black_box;
-use std::time::{Duration, Instant};
 
+use common::{argument, row};
 use tweed_kernels::sparse::{self, Selection};
 use tweed_kernels::{copy, InstructionSet, Target};
 
@@ -17,7 +18,7 @@ const ENTRY_BYTES: usize = 8;
 const LINE_NUMBERS: usize = 16;
 
 fn main() {
-    let millions: usize = std::env::args().nth(1).and_then(|text| text.parse().ok()).unwrap_or(25);
+    let millions: usize = argument(25);
     let numel = millions * 1_000_000;
     let mut error = vec![0.0_f32; numel];
     limits(numel, &mut error);
@@ -130,19 +131,4 @@ fn hash(i: u64) -> u64 {
     let x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     x ^ (x >> 31)
-}
-
-/// Prints the best of several runs.
-fn row(name: &str, bytes: usize, mut work: impl FnMut()) {
-    let mut best = Duration::MAX;
-    for _ in 0..9 {
-        let start = Instant::now();
-        work();
-        best = best.min(start.elapsed());
-    }
-    println!(
-        "  {name:<28} {:>7.1} GB/s {:>9.2} ms",
-        bytes as f64 / 1e9 / best.as_secs_f64(),
-        best.as_secs_f64() * 1e3
-    );
 }

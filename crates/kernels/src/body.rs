@@ -8,9 +8,7 @@ use crate::stream;
 ///
 /// For plain code a value is one number; with SIMD it is a register (or a pair) of them.
 ///
-/// # Safety
-///
-/// Pointers must be valid for `BYTES` bytes, at any alignment; the CPU must have the lane's instruction set.
+/// Safety: pointers must be valid for `BYTES` bytes, at any alignment; the CPU must have the lane's instruction set.
 pub(crate) trait Lane {
     type Value: Copy;
     /// Bytes of memory that one value stands for.
@@ -78,9 +76,7 @@ impl Pad {
 /// A block stays in registers from the first source to the last target. Streaming targets that share the
 /// alignment of the first one are written past the cache.
 ///
-/// # Safety
-///
-/// As [`fold`](crate::fold), and the CPU must have the lane's instruction set.
+/// Safety: as [`fold`](crate::fold), and the CPU must have the lane's instruction set.
 #[inline(always)]
 pub(crate) unsafe fn body<L: Lane, O: Op<L::Value>, const ROWS: usize>(job: &Job<'_>) {
     const { assert!(ROWS * L::BYTES <= PAD_BYTES && (ROWS * L::BYTES).is_multiple_of(stream::LINE)) };
@@ -104,9 +100,7 @@ pub(crate) unsafe fn body<L: Lane, O: Op<L::Value>, const ROWS: usize>(job: &Job
     }
 }
 
-/// # Safety
-///
-/// A whole block lies at `at` in every source and target.
+/// Safety: a whole block lies at `at` in every source and target.
 #[inline(always)]
 unsafe fn whole<L: Lane, O: Op<L::Value>, const ROWS: usize>(job: &Job<'_>, at: usize) {
     // SAFETY: by contract.
@@ -129,9 +123,7 @@ unsafe fn whole<L: Lane, O: Op<L::Value>, const ROWS: usize>(job: &Job<'_>, at: 
 
 /// As [`whole`], for fewer bytes than a block: the rest of the block is zeros that are never stored.
 ///
-/// # Safety
-///
-/// `bytes` lie at `at` in every source and target; fewer than a block.
+/// Safety: `bytes` lie at `at` in every source and target; fewer than a block.
 #[inline(always)]
 unsafe fn part<L: Lane, O: Op<L::Value>, const ROWS: usize>(job: &Job<'_>, at: usize, bytes: usize) {
     let mut pad = Pad::zeroed();
@@ -152,9 +144,7 @@ unsafe fn part<L: Lane, O: Op<L::Value>, const ROWS: usize>(job: &Job<'_>, at: u
     }
 }
 
-/// # Safety
-///
-/// `from` is valid for a block.
+/// Safety: `from` is valid for a block.
 #[inline(always)]
 unsafe fn load_block<L: Lane, const ROWS: usize>(from: *const u8) -> [L::Value; ROWS] {
     // SAFETY: `row < ROWS`.
@@ -164,9 +154,7 @@ unsafe fn load_block<L: Lane, const ROWS: usize>(from: *const u8) -> [L::Value; 
     )
 }
 
-/// # Safety
-///
-/// `from` is valid for a block.
+/// Safety: `from` is valid for a block.
 #[inline(always)]
 unsafe fn combine<L: Lane, O: Op<L::Value>, const ROWS: usize>(
     block: &mut [L::Value; ROWS],
@@ -178,9 +166,7 @@ unsafe fn combine<L: Lane, O: Op<L::Value>, const ROWS: usize>(
     }
 }
 
-/// # Safety
-///
-/// As [`Lane`].
+/// Safety: as [`Lane`].
 #[inline(always)]
 unsafe fn rescale<L: Lane, const ROWS: usize>(block: &mut [L::Value; ROWS], job: &Job<'_>) {
     let Some(scale) = &job.scale else { return };
@@ -190,9 +176,7 @@ unsafe fn rescale<L: Lane, const ROWS: usize>(block: &mut [L::Value; ROWS], job:
     }
 }
 
-/// # Safety
-///
-/// `to` is valid for a block.
+/// Safety: `to` is valid for a block.
 #[inline(always)]
 unsafe fn store_block<L: Lane + ?Sized, const ROWS: usize>(to: *mut u8, block: &[L::Value; ROWS]) {
     for (row, value) in block.iter().enumerate() {

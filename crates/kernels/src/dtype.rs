@@ -137,7 +137,6 @@ impl ReduceOp {
     /// "and", as in torch's Gloo backend; there is no average. [`DType::Bytes`] is never reduced.
     ///
     /// # Errors
-    ///
     /// [`Unsupported`], with the reason.
     pub fn supports(self, dtype: DType) -> Result<(), Unsupported> {
         let bitwise = matches!(self, Self::BitAnd | Self::BitOr | Self::BitXor);

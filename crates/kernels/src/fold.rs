@@ -53,11 +53,9 @@ impl Scale {
 /// Cost: each source is read once and each target written once, in one pass.
 ///
 /// # Panics
-///
 /// If `sources` is empty, or `op` does not [support](ReduceOp::supports) `dtype`.
 ///
 /// # Safety
-///
 /// Every pointer is valid for `numel` elements, at any alignment. A target is equal to a source or overlaps none, and
 /// overlaps no other target. Nobody else writes to a source or touches a target meanwhile.
 pub unsafe fn fold(
@@ -77,7 +75,6 @@ pub unsafe fn fold(
 /// Ordinary and streaming targets may be mixed.
 ///
 /// # Safety
-///
 /// As [`fold`], for `bytes` bytes.
 pub unsafe fn copy(src: *const u8, dst: &[Target], bytes: usize) {
     // SAFETY: the same contract; the CPU has its best instruction set.
@@ -86,9 +83,7 @@ pub unsafe fn copy(src: *const u8, dst: &[Target], bytes: usize) {
 
 /// [`fold`] with the code of a certain instruction set.
 ///
-/// # Safety
-///
-/// As [`fold`], and the CPU must have `isa`.
+/// Safety: as [`fold`], and the CPU must have `isa`.
 pub(crate) unsafe fn fold_with(
     isa: Isa,
     (dtype, op): (DType, ReduceOp),
@@ -113,9 +108,7 @@ pub(crate) unsafe fn fold_with(
 
 /// [`copy`] with the code of a certain instruction set. `dtype` tells where elements end.
 ///
-/// # Safety
-///
-/// As [`copy`], and the CPU must have `isa`.
+/// Safety: as [`copy`], and the CPU must have `isa`.
 pub(crate) unsafe fn copy_with(isa: Isa, dtype: DType, src: *const u8, dst: &[Target], bytes: usize) {
     if let [Target { ptr, streaming: false }] = *dst {
         // The C library's copy is as good as ours. The two may be the same memory, hence no memcpy.

@@ -11,9 +11,7 @@ use crate::scalar::Flag;
 
 /// A compiled loop.
 ///
-/// # Safety
-///
-/// As [`body`].
+/// Safety: as [`body`].
 pub(crate) type Kernel = unsafe fn(&Job<'_>);
 
 /// The instruction sets there is code for.
@@ -88,9 +86,7 @@ impl Isa {
 
 /// Compiles [`body`] for one instruction set.
 pub(crate) trait Compile {
-    /// # Safety
-    ///
-    /// As [`body`].
+    /// Safety: as [`body`].
     unsafe fn run<L: Lane, O: Op<L::Value>, const ROWS: usize>(job: &Job<'_>);
 }
 
@@ -147,3 +143,31 @@ fn logic<C: Compile, L: Lane<Value: Bits>, const ROWS: usize>(op: ReduceOp) -> K
         _ => C::run::<L, Or, ROWS>,
     }
 }
+
+/// Implements a trait of lanes for an instruction set: each method is inlined, and as safe as the trait says.
+macro_rules! lanes {
+    ($trait:ident for $name:ident: $($body:tt)*) => {
+        impl $trait for $name {
+            $crate::isa::lanes! { @ $($body)* }
+        }
+    };
+    (@ const $constant:ident: $type:ty = $value:expr; $($rest:tt)*) => {
+        const $constant: $type = $value;
+        $crate::isa::lanes! { @ $($rest)* }
+    };
+    (@ type $kind:ident = $type:ty; $($rest:tt)*) => {
+        type $kind = $type;
+        $crate::isa::lanes! { @ $($rest)* }
+    };
+    (@ fn $method:ident $(<const $constant:ident>)? ($($arg:ident: $type:ty),*) $(-> $result:ty)? $body:block $($rest:tt)*) => {
+        #[inline(always)]
+        unsafe fn $method $(<const $constant: u32>)? ($($arg: $type),*) $(-> $result)? {
+            #[allow(unused_unsafe, reason = "some of these are safe")]
+            // SAFETY: by contract.
+            unsafe { $body }
+        }
+        $crate::isa::lanes! { @ $($rest)* }
+    };
+    (@) => {};
+}
+pub(crate) use lanes;

@@ -5,9 +5,7 @@
 /// `min` and `max` give the second value if it is smaller (larger) *or NaN*, else the first. Hence a NaN
 /// anywhere in a reduction gives NaN, and of -0.0 and +0.0, which compare equal, the first stays.
 ///
-/// # Safety
-///
-/// For vector registers, the CPU must have their instruction set.
+/// Safety: for vector registers, the CPU must have their instruction set.
 pub(crate) trait Number: Copy {
     unsafe fn add(self, other: Self) -> Self;
     unsafe fn mul(self, other: Self) -> Self;
@@ -24,9 +22,7 @@ pub(crate) trait Bits: Copy {
 
 /// A reduction as a type, so that each gets its own loop.
 pub(crate) trait Op<V> {
-    /// # Safety
-    ///
-    /// As [`Number`].
+    /// Safety: as [`Number`].
     unsafe fn apply(a: V, b: V) -> V;
 }
 

@@ -8,9 +8,7 @@ pub(crate) const LINE: usize = 64;
 
 /// Writes `bytes` past the cache.
 ///
-/// # Safety
-///
-/// `to` is aligned to [`LINE`] and has room; `bytes.len()` is a multiple of 16.
+/// Safety: `to` is aligned to [`LINE`] and has room; `bytes.len()` is a multiple of 16.
 #[cfg(target_arch = "x86_64")]
 #[inline(always)]
 pub(crate) unsafe fn lines(to: *mut u8, bytes: &[u8]) {

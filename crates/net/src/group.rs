@@ -43,15 +43,8 @@ pub struct Group {
 impl Group {
     pub(crate) fn new(connector: Arc<Connector>, members: Arc<Members>, plans: Plans) -> Group {
         let (caller, several_callers) = (AtomicUsize::new(0), AtomicBool::new(false));
-        let driver = Arc::clone(&connector.driver);
-        Group {
-            connector,
-            driver,
-            members,
-            plans: Mutex::new(LockRank::Plans, plans),
-            caller,
-            several_callers,
-        }
+        let (driver, plans) = (Arc::clone(&connector.driver), Mutex::new(LockRank::Plans, plans));
+        Group { connector, driver, members, plans, caller, several_callers }
     }
 
     /// Runs later calls by these rows. All ranks must do so between the same two calls.
@@ -103,16 +96,8 @@ impl Group {
                 let packets = packets.as_ref().filter(|_| link == "ltp").zip(peer);
                 let metrics = packets.and_then(|(packets, peer)| packets.metrics(peer));
                 let packets = metrics.map(Packets::from).unwrap_or_default();
-                LinkStats {
-                    rank,
-                    host,
-                    link,
-                    traffic,
-                    wires: Wires::of(&streams),
-                    packets,
-                    times_last,
-                    lateness,
-                }
+                let wires = Wires::of(&streams);
+                LinkStats { rank, host, link, traffic, wires, packets, times_last, lateness }
             })
             .collect()
     }

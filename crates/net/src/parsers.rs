@@ -7,7 +7,7 @@ use std::sync::OnceLock;
 
 use crate::connect::descriptor::PeerDescriptor;
 use crate::connect::local_handshake::Greeting;
-use crate::framing::frame::{self, Kind};
+use crate::framing::greeting::{self, Kind};
 use crate::framing::{preamble, MAX_GREETING};
 use crate::ltp;
 use crate::secure::{answer, call, split_record, Identity, Party, Secret};
@@ -19,7 +19,7 @@ pub type Parser = fn(&[u8]) -> bool;
 /// All of them, by name.
 pub const PARSERS: [(&str, Parser); 9] = [
     ("preamble", |bytes| preamble::exchange(Script(bytes), true).is_ok()),
-    ("frame", |bytes| frame::read(bytes, Kind::Greeting, MAX_GREETING).is_ok()),
+    ("frame", |bytes| greeting::read(bytes, Kind::Greeting, MAX_GREETING).is_ok()),
     ("greeting", |bytes| Greeting::decode(bytes).is_ok()),
     ("descriptor", |bytes| PeerDescriptor::decode(0, bytes).is_ok()),
     ("record", |bytes| split_record(bytes).is_ok_and(|end| end.is_some_and(|end| end <= bytes.len()))),

@@ -7,9 +7,10 @@ pub(crate) fn own_start() -> u64 {
     stat("self").map_or(0, |(_, started)| started)
 }
 
-/// The kernel's name for the namespace in which this process's number counts.
-pub(crate) fn pid_namespace() -> String {
-    fs::read_link("/proc/self/ns/pid").map_or_else(|_| String::new(), |p| p.display().to_string())
+/// The kernel's name for this process's namespace of that kind: numbers of processes count in `pid`, sockets in `net`.
+pub(crate) fn namespace(kind: &str) -> String {
+    let link = fs::read_link(format!("/proc/self/ns/{kind}"));
+    link.map_or_else(|_| String::new(), |name| name.display().to_string())
 }
 
 /// The kernel's letter for the state of a process's main thread.
@@ -22,15 +23,12 @@ pub(crate) fn state(process: &str) -> Option<char> {
 pub(crate) fn has_ended(pid: u32, started: u64) -> bool {
     match stat(&pid.to_string()) {
         Some((state, since)) => since != started || matches!(state, 'Z' | 'X'),
-        None => is_free(pid),
+        None => {
+            // SAFETY: signal 0 does nothing: a plain question.
+            let there = unsafe { libc::kill(pid as libc::pid_t, 0) } == 0;
+            !there && std::io::Error::last_os_error().raw_os_error() == Some(libc::ESRCH)
+        }
     }
-}
-
-/// No process has that number.
-fn is_free(pid: u32) -> bool {
-    // SAFETY: signal 0 does nothing: a plain question.
-    let there = unsafe { libc::kill(pid as libc::pid_t, 0) } == 0;
-    !there && std::io::Error::last_os_error().raw_os_error() == Some(libc::ESRCH)
 }
 
 /// State and start.

@@ -45,8 +45,8 @@ mod tests {
         assert!(write_soon(writer.as_raw_fd(), "before", Duration::ZERO));
         writer.write_all(&vec![b'x'; room as usize - 7]).expect("there is room");
         assert!(!write_soon(writer.as_raw_fd(), "after", Duration::from_millis(1)));
-        let mut said = [0; 7];
-        reader.read_exact(&mut said).expect("it was said");
-        assert_eq!(&said, b"before\n");
+        let mut received = [0; 7];
+        reader.read_exact(&mut received).expect("it was written");
+        assert_eq!(&received, b"before\n");
     }
 }

@@ -4,7 +4,7 @@ mod desk;
 
 use std::net::UdpSocket;
 
-use desk::{check, introduce, noise, pair, through, until, whole, Side, HOST};
+use desk::{check, introduce, noise, pair, through, two, until, whole, Side, HOST};
 use tweed_net::ltp::{Cipher, DatagramOptions, PacketMessage, Refused};
 
 fn options(cipher: Cipher) -> DatagramOptions {
@@ -94,7 +94,7 @@ fn one_socket_serves_many_peers() {
 
 #[test]
 fn packets_that_are_faster_than_the_invitation_are_taken() {
-    let sides = [(); 2].map(|()| Side::open(&DatagramOptions::default()));
+    let sides = two(&DatagramOptions::default());
     let (to_one, to_other) = (sides[0].datagrams.invite(1), sides[1].datagrams.invite(0));
     let body = noise(1, 100_000);
     sides[0].send(1, whole(3, &body), &body, 3);
@@ -107,7 +107,7 @@ fn packets_that_are_faster_than_the_invitation_are_taken() {
 
 #[test]
 fn the_address_of_a_peer_is_learnt_from_its_packets() {
-    let sides = [(); 2].map(|()| Side::open(&DatagramOptions::default()));
+    let sides = two(&DatagramOptions::default());
     let nobody =
         UdpSocket::bind((HOST, 0)).expect("a socket opens").local_addr().expect("it is bound").port();
     let (to_one, to_other) = (sides[0].datagrams.invite(1), sides[1].datagrams.invite(0));
@@ -143,8 +143,8 @@ fn invitations_that_do_not_fit_are_refused() {
         (sealed.datagrams.accept(5, HOST, &bad), "not invited"),
     ];
     for (result, word) in wrong {
-        let said = result.expect_err("it is refused");
-        assert!(said.contains(word) && said.contains("rank"), "{said}");
+        let error = result.expect_err("it is refused");
+        assert!(error.contains(word) && error.contains("rank"), "{error}");
     }
     let [one, other] = pair(&DatagramOptions::default());
     let again = one.datagrams.accept(1, HOST, &other.datagrams.invite(7));

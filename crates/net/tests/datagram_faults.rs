@@ -3,11 +3,11 @@
 mod desk;
 
 use std::io::ErrorKind;
-use std::net::UdpSocket;
+use std::net::{SocketAddr, UdpSocket};
 use std::ptr::null_mut;
 
 use desk::relay::{Faults, Relay};
-use desk::{check, introduce, noise, pair, until, whole, Side, HOST};
+use desk::{check, introduce, noise, pair, two, until, whole, Side, HOST};
 use tweed_net::ltp::{Cipher, DatagramOptions, Refused};
 use tweed_proto::ltp::Outgoing;
 
@@ -16,7 +16,7 @@ fn whole_messages_survive_loss_duplication_reordering_and_corruption() {
     let mut refused = Vec::new();
     for seed in 0..6 {
         eprintln!("seed {seed}");
-        let sides = [(); 2].map(|()| Side::open(&DatagramOptions { seed, ..DatagramOptions::default() }));
+        let sides = two(&DatagramOptions { seed, ..DatagramOptions::default() });
         let relay = Relay::between(&sides, seed, Faults { lost: 30, twice: 30, late: 30, corrupt: 10 });
         for i in 0..4 {
             let body = noise(seed * 10 + i, 400_000);
@@ -39,7 +39,7 @@ fn both_sides_agree_on_what_is_missing() {
         let mut options = DatagramOptions { seed, ..DatagramOptions::default() };
         options.closing.fraction = 0.5;
         options.closing.deadline = Some(std::time::Duration::from_millis(30));
-        let sides = [(); 2].map(|()| Side::open(&options));
+        let sides = two(&options);
         let relay = Relay::between(&sides, seed, Faults { lost: 200, twice: 10, late: 50, corrupt: 10 });
         let bodies: Vec<Vec<u8>> = (0..8).map(|i| noise(seed * 10 + i, 1_000_000)).collect();
         for (i, body) in bodies.iter().enumerate() {
@@ -47,11 +47,8 @@ fn both_sides_agree_on_what_is_missing() {
                 Outgoing { critical: vec![0..1000, 999_000..1_000_000], lossy: true, ..whole(i as u8, body) };
             sides[0].send(1, what, body, i as u64);
             let packet_message = sides[1].desk.packet_message(0);
-            assert_eq!(
-                sides[0].desk.delivered(1, i as u64),
-                packet_message.missing,
-                "seed {seed}, message {i}"
-            );
+            let delivered = sides[0].desk.delivered(1, i as u64);
+            assert_eq!(delivered, packet_message.missing, "seed {seed}, message {i}");
             let mut expected = body.clone();
             for range in &packet_message.missing {
                 assert!(range.start >= 1000 && range.end <= 999_000, "critical bytes are missing: {range:?}");
@@ -65,19 +62,13 @@ fn both_sides_agree_on_what_is_missing() {
 
 #[test]
 fn packets_of_strangers_change_nothing_and_are_counted() {
-    let sides = [(); 2].map(|()| Side::open(&DatagramOptions::default()));
+    let sides = two(&DatagramOptions::default());
     let relay = Relay::between(&sides, 1, Faults::default());
     check(&sides[0], 1, &sides[1], 0, &noise(1, 100_000));
     let target = sides[1].address();
-    let genuine: Vec<Vec<u8>> = {
-        let seen = relay.seen.lock().expect("no test panics with it");
-        let data = |packet: &[u8]| packet[0] & 15 == 1;
-        seen.iter()
-            .filter(|(to, packet)| *to == target && data(packet))
-            .map(|(_, packet)| packet.clone())
-            .collect()
-    };
-    let packet = genuine.last().expect("packets have passed");
+    let seen = relay.seen.lock().expect("no test panics with it").clone();
+    let data = |(to, packet): &&(SocketAddr, Vec<u8>)| *to == target && packet[0] & 15 == 1;
+    let (_, packet) = seen.iter().rev().find(data).expect("packets have passed");
     let changed = |at: usize| {
         let mut bytes = packet.clone();
         bytes[at] ^= 1;
@@ -106,10 +97,8 @@ fn packets_of_strangers_change_nothing_and_are_counted() {
 #[test]
 fn in_the_clear_nonsense_is_counted_and_ignored() {
     let options = DatagramOptions { cipher: Cipher::Clear, ..DatagramOptions::default() };
-    let sides = [Side::open(&options), Side::open(&options)];
-    let (to_one, to_other) = (sides[0].datagrams.invite(1), sides[1].datagrams.invite(0));
-    sides[0].datagrams.accept(1, HOST, &to_other).expect("a good invitation");
-    sides[1].datagrams.accept(0, HOST, &to_one).expect("a good invitation");
+    let sides = two(&options);
+    let to_other = introduce(&sides[0], 1, &sides[1], 0);
     check(&sides[0], 1, &sides[1], 0, &noise(1, 100_000));
     let mut packet = vec![0x11, 0, 0, 0];
     packet.extend_from_slice(&to_other[4..8]);
@@ -149,6 +138,10 @@ fn begin(side: &Side, page: &Page, ticket: u64) {
     unsafe { side.datagrams.send(1, what, page.data, ticket) };
 }
 
+fn wait_for_bytes(side: &Side) {
+    until("it is under way", || side.datagrams.metrics(0).is_some_and(|m| m.received_bytes > 100_000));
+}
+
 #[test]
 fn after_cancel_the_memory_is_not_read() {
     let sides = pair(&DatagramOptions::default());
@@ -171,9 +164,7 @@ fn a_peer_dropped_in_the_middle_is_forgotten() {
     for ticket in 0..5 {
         let page = Page::new(64 << 20);
         begin(&sides[0], &page, ticket);
-        until("it is under way", || {
-            sides[1].datagrams.metrics(0).is_some_and(|f| f.received_bytes > 100_000)
-        });
+        wait_for_bytes(&sides[1]);
         sides[0].datagrams.drop_peer(1);
         page.forbid();
         assert_eq!(sides[0].datagrams.metrics(1), None);
@@ -189,7 +180,7 @@ fn after_close_no_memory_is_read() {
     let sides = pair(&DatagramOptions::default());
     let page = Page::new(64 << 20);
     begin(&sides[0], &page, 1);
-    until("it is under way", || sides[1].datagrams.metrics(0).is_some_and(|f| f.received_bytes > 100_000));
+    wait_for_bytes(&sides[1]);
     sides[0].datagrams.close();
     page.forbid();
 }

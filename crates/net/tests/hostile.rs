@@ -3,18 +3,19 @@
 mod strangers;
 mod support;
 
+use std::collections::BTreeMap;
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::TcpStream;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr as SocketAddrUnix, UnixStream};
 use std::time::Duration;
 
 use proptest::prelude::*;
-use strangers::{edit, field, flood, until, Between, Counting, LARGEST};
-use support::{all_reduce, complete, exchange, join, options, pairwise, ring, PATIENCE};
+use strangers::{address, edit, field, flood, relayed, until, Between, Counting, LARGEST};
+use support::*;
 use tweed_kernels::ReduceOp;
 use tweed_net::parsers::PARSERS;
-use tweed_net::{Admission, EngineError, Group, Node, NodeOptions, PlanRow, Secret};
+use tweed_net::{Admission, EngineError, Group, Node, NodeOptions, PlanRow};
 
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
@@ -23,22 +24,8 @@ static ALLOCATOR: Counting = Counting;
 const BRIEFLY: Duration = Duration::from_secs(2);
 const OURS: &str = "a secret of the tests";
 
-fn node(secret: Option<&str>) -> Node {
-    node_with(|admission| admission.secret = secret.map(|text| Secret::new(text).unwrap()))
-}
-
-fn node_with(change: impl FnOnce(&mut Admission)) -> Node {
-    let mut admission = Admission::default();
-    change(&mut admission);
-    Node::start(NodeOptions { admission, ..options(true) }).expect("a node starts")
-}
-
-fn descriptors(nodes: &[Node]) -> Vec<Vec<u8>> {
-    nodes.iter().map(Node::descriptor).collect()
-}
-
-fn address(node: &Node) -> SocketAddr {
-    field(&node.descriptor(), "tcp").parse().unwrap()
+fn node(text: Option<&str>) -> Node {
+    start_with(true, |admission| admission.secret = text.and_then(secret))
 }
 
 fn sum(group: Result<Group, EngineError>, rank: u32, numel: usize) -> Result<Vec<f32>, EngineError> {
@@ -62,18 +49,24 @@ fn check_sums(nodes: &[Node], row: PlanRow, numel: usize) {
     }
 }
 
+/// What each rank that failed says of a group that cannot come about.
+fn failures(nodes: &[Node], descriptors: &[Vec<u8>]) -> Vec<String> {
+    let failed = join(nodes, descriptors, &[], BRIEFLY, |group, _| group.err().map(|e| e.to_string()));
+    failed.into_iter().flatten().collect()
+}
+
 fn refused(node: &Node, reason: &str) -> u64 {
     node.refused().iter().find(|(r, _)| *r == reason).map_or(0, |(_, count)| *count)
 }
 
-/// Says `bytes` to the node, and hears it out until it hangs up.
-fn say(node: &Node, bytes: &[u8]) -> Vec<u8> {
+/// Sends `bytes` to the node, and reads its answer until it hangs up.
+fn send(node: &Node, bytes: &[u8]) -> Vec<u8> {
     let mut socket = TcpStream::connect(address(node)).unwrap();
-    // The node may have hung up before all is said.
+    // The node may have hung up before all is sent.
     let _ = socket.write_all(bytes).and_then(|()| socket.shutdown(std::net::Shutdown::Write));
-    let mut heard = Vec::new();
-    let _ = socket.read_to_end(&mut heard);
-    heard
+    let mut answer = Vec::new();
+    let _ = socket.read_to_end(&mut answer);
+    answer
 }
 
 fn preamble(version: u8, sealed: bool) -> Vec<u8> {
@@ -85,7 +78,7 @@ fn preamble(version: u8, sealed: bool) -> Vec<u8> {
 /// Calls a node that listens only once a group needs it.
 fn dial(node: &Node) -> TcpStream {
     let socket = std::cell::OnceCell::new();
-    until("the door opens", || TcpStream::connect(address(node)).is_ok_and(|s| socket.set(s).is_ok()));
+    until("it listens", || TcpStream::connect(address(node)).is_ok_and(|s| socket.set(s).is_ok()));
     socket.into_inner().unwrap()
 }
 
@@ -104,8 +97,8 @@ fn who_only_dials_out_is_a_full_member() {
     for listener in 0..3 {
         let nodes: Vec<Node> = (0..2)
             .map(|rank| {
-                node_with(|admission| {
-                    admission.secret = Some(Secret::new(OURS).unwrap());
+                start_with(true, |admission| {
+                    admission.secret = secret(OURS);
                     admission.dial_only = rank != listener && listener < 2;
                 })
             })
@@ -115,14 +108,12 @@ fn who_only_dials_out_is_a_full_member() {
 }
 
 #[test]
-fn two_that_only_dial_out_are_told_so() {
-    let nodes = [0, 1].map(|_| node_with(|admission| admission.dial_only = true));
-    for error in join(&nodes, &descriptors(&nodes), &[], BRIEFLY, |group, _| group.err().unwrap().to_string())
-    {
-        assert!(
-            error.contains("rank 0") && error.contains("rank 1") && error.contains("only dial out"),
-            "{error}"
-        );
+fn two_that_only_dial_out_get_an_error_that_says_so() {
+    let nodes = [0, 1].map(|_| start_with(true, |admission| admission.dial_only = true));
+    let errors = failures(&nodes, &descriptors(&nodes));
+    assert_eq!(errors.len(), 2);
+    for error in errors {
+        assert!(["rank 0", "rank 1", "only dial out"].iter().all(|part| error.contains(part)), "{error}");
     }
 }
 
@@ -153,7 +144,7 @@ fn strangers_are_counted_by_reason_and_the_run_goes_on() {
     ];
     for (reason, bytes) in cases {
         let before = refused(&nodes[0], reason);
-        say(&nodes[0], &bytes);
+        send(&nodes[0], &bytes);
         until(reason, || refused(&nodes[0], reason) == before + 1);
     }
     check_sums(&nodes, pairwise(2), 1000);
@@ -161,7 +152,7 @@ fn strangers_are_counted_by_reason_and_the_run_goes_on() {
 
 #[test]
 fn who_does_not_speak_is_sent_away_in_time() {
-    let admission = Admission { secret: Some(Secret::new(OURS).unwrap()), ..Admission::default() };
+    let admission = Admission { secret: secret(OURS), ..Admission::default() };
     // An introduction may then take three seconds, the least there is.
     let deadline = Some(Duration::from_secs(1));
     let node = Node::start(NodeOptions { admission, deadline, ..options(true) }).expect("a node starts");
@@ -182,22 +173,22 @@ fn who_does_not_speak_is_sent_away_in_time() {
 }
 
 #[test]
-fn who_has_not_read_the_cards_takes_nobodys_place() {
+fn who_has_not_read_the_descriptors_takes_nobodys_place() {
     let nodes = [node(None), node(None)];
     let victim = field(&nodes[1].descriptor(), "uid");
     check_sums(&nodes, pairwise(2), 1000);
     // It knows the uid of a member, a port and the protocol; only the nonce is missing.
     let called = nodes.iter().find(|n| TcpStream::connect(address(n)).is_ok()).expect("one of them listens");
     let before = refused(called, "stranger");
-    let guess = edit(called.descriptor(), "nonce", &"0".repeat(32));
+    let guess = edit(called.descriptor(), "nonce", "0".repeat(32));
     let mut socket = TcpStream::connect(address(called)).unwrap();
     assert_eq!(strangers::introduce(&mut socket, &guess, &victim), None);
     until("it is counted", || refused(called, "stranger") == before + 1);
 }
 
 #[test]
-fn a_neighbour_that_has_not_read_the_cards_gets_no_memory() {
-    let node = Node::start(options(false)).unwrap();
+fn a_neighbour_that_has_not_read_the_descriptors_gets_no_memory() {
+    let node = start(false);
     let call = |descriptor: &[u8]| {
         let name = SocketAddrUnix::from_abstract_name(field(&node.descriptor(), "local")).unwrap();
         strangers::greet(UnixStream::connect_addr(&name).unwrap(), descriptor, "a stranger")
@@ -207,18 +198,17 @@ fn a_neighbour_that_has_not_read_the_cards_gets_no_memory() {
     for known in ["uid", "nonce"] {
         assert!(!names.contains(&field(&node.descriptor(), known)), "other users can read {known}");
     }
-    assert_eq!(call(&edit(node.descriptor(), "nonce", &"0".repeat(32))), None);
+    assert_eq!(call(&edit(node.descriptor(), "nonce", "0".repeat(32))), None);
     until("it is counted", || refused(&node, "stranger") == 1);
     assert!(call(&node.descriptor()).is_some(), "who has read the descriptor goes on to the memory");
 }
 
 #[test]
-fn what_a_card_says_does_not_depend_on_the_secret() {
+fn what_a_descriptor_holds_does_not_depend_on_the_secret() {
     let [a, b] = [node(Some(OURS)), node(Some("another secret entirely"))].map(|n| n.descriptor());
     let values = |descriptor: &[u8]| -> Vec<String> {
-        let descriptor: std::collections::BTreeMap<String, serde_json::Value> =
-            serde_json::from_slice(descriptor).unwrap();
-        descriptor.into_keys().collect()
+        let fields: BTreeMap<String, serde_json::Value> = serde_json::from_slice(descriptor).unwrap();
+        fields.into_keys().collect()
     };
     assert_eq!(values(&a), values(&b));
     // Random, made for the process, or a fact of the machine: nothing is derived from the secret.
@@ -232,14 +222,10 @@ fn what_a_card_says_does_not_depend_on_the_secret() {
 
 #[test]
 fn a_neighbour_with_another_secret_is_named() {
-    let start = |secret| {
-        let admission = Admission { secret: Some(Secret::new(secret).unwrap()), ..Admission::default() };
-        Node::start(NodeOptions { admission, ..options(false) }).expect("a node starts")
-    };
-    let nodes = [start(OURS), start("another secret entirely")];
-    let errors =
-        join(&nodes, &descriptors(&nodes), &[], BRIEFLY, |group, _| group.err().unwrap().to_string());
-    assert!(errors.iter().any(|e| e.contains("wrong secret")), "{errors:?}");
+    let nodes = [OURS, "another secret entirely"]
+        .map(|text| start_with(false, |admission| admission.secret = secret(text)));
+    let errors = failures(&nodes, &descriptors(&nodes));
+    assert!(errors.len() == 2 && errors.iter().any(|e| e.contains("wrong secret")), "{errors:?}");
 }
 
 #[test]
@@ -258,18 +244,16 @@ fn three_thousand_callers_at_once_are_outlived() {
 }
 
 #[test]
-fn what_was_recorded_cannot_be_said_again() {
+fn what_was_recorded_cannot_be_sent_again() {
     let nodes = [node(Some(OURS)), node(Some(OURS))];
     let between = nodes.each_ref().map(|n| Between::new(address(n), |_, _| {}));
-    let descriptors: Vec<_> =
-        nodes.iter().zip(&between).map(|(n, b)| edit(n.descriptor(), "tcp", &b.address())).collect();
-    join(&nodes, &descriptors, &[pairwise(2)], PATIENCE, |group, rank| {
+    join(&nodes, &relayed(&nodes, &between), &[pairwise(2)], PATIENCE, |group, rank| {
         sum(group, rank, 1000).expect("a sum")
     });
     let called = usize::from(!between[1].recorded().is_empty());
     for recording in between[called].recorded() {
         let before = refused(&nodes[called], "secret");
-        say(&nodes[called], &recording);
+        send(&nodes[called], &recording);
         until("a replay", || refused(&nodes[called], "secret") == before + 1);
     }
 }
@@ -279,45 +263,35 @@ fn a_mirror_is_not_a_member() {
     let nodes = [node(Some(OURS)), node(Some(OURS))];
     let mirrors = nodes.each_ref().map(|_| strangers::mirror());
     let descriptors: Vec<_> =
-        nodes.iter().zip(mirrors).map(|(n, m)| edit(n.descriptor(), "tcp", &m.to_string())).collect();
-    let errors = join(&nodes, &descriptors, &[], BRIEFLY, |group, _| group.err().map(|e| e.to_string()));
-    assert!(errors.iter().flatten().any(|e| e.contains("what it sent is not")), "{errors:?}");
+        nodes.iter().zip(mirrors).map(|(n, m)| edit(n.descriptor(), "tcp", m.to_string())).collect();
+    let errors = failures(&nodes, &descriptors);
+    assert!(errors.iter().any(|e| e.contains("what it sent is not")), "{errors:?}");
 }
 
 #[test]
 fn a_member_that_speaks_for_another_is_not_believed() {
     let nodes = [node(Some(OURS)), node(Some(OURS)), node(Some(OURS))];
     let [honest, victim, _] = nodes.each_ref().map(Node::descriptor);
-    // The descriptor of rank 1 leads to rank 2's door.
-    let forged = edit(victim, "tcp", &address(&nodes[2]).to_string());
-    let errors = join(
-        &nodes[..2],
-        &[edit(honest, "tcp", &address(&nodes[2]).to_string()), forged],
-        &[],
-        BRIEFLY,
-        |g, _| g.err().map(|e| e.to_string()),
-    );
-    assert!(
-        errors.iter().flatten().any(|e| e.contains("its key is not the one on its descriptor")),
-        "{errors:?}"
-    );
+    // The descriptor of rank 1 leads to where rank 2 listens.
+    let descriptors = [honest, victim].map(|d| edit(d, "tcp", address(&nodes[2]).to_string()));
+    let errors = failures(&nodes[..2], &descriptors);
+    let other_key = "its key is not the one on its descriptor";
+    assert!(errors.iter().any(|e| e.contains(other_key)), "{errors:?}");
 }
 
 #[test]
 fn a_bit_that_flips_on_the_way_ends_the_link_with_a_reason() {
     // The first offset lies in the handshake, the others in records.
-    for offset in [40, 2000, 30_000] {
+    for offset in [40usize, 2000, 30_000] {
         let patience = if offset < 100 { BRIEFLY } else { PATIENCE };
         let nodes = [node(Some(OURS)), node(Some(OURS))];
         let flip = move |at: usize, bytes: &mut [u8]| {
-            if let Some(byte) = offset_in(offset, at, bytes) {
+            if let Some(byte) = offset.checked_sub(at).and_then(|i: usize| bytes.get_mut(i)) {
                 *byte ^= 4;
             }
         };
         let between = nodes.each_ref().map(|n| Between::new(address(n), flip));
-        let descriptors: Vec<_> =
-            nodes.iter().zip(&between).map(|(n, b)| edit(n.descriptor(), "tcp", &b.address())).collect();
-        let results = join(&nodes, &descriptors, &[pairwise(2)], patience, |group, rank| {
+        let results = join(&nodes, &relayed(&nodes, &between), &[pairwise(2)], patience, |group, rank| {
             sum(group, rank, 100_000).err()
         });
         let texts: Vec<String> = results.iter().flatten().map(|e| e.to_string()).collect();
@@ -329,32 +303,16 @@ fn a_bit_that_flips_on_the_way_ends_the_link_with_a_reason() {
     }
 }
 
-fn offset_in(offset: usize, at: usize, bytes: &mut [u8]) -> Option<&mut u8> {
-    offset.checked_sub(at).and_then(|i| bytes.get_mut(i))
-}
-
 #[test]
 fn a_peer_that_sends_garbage_is_lost_with_a_reason() {
-    let mut giant = vec![5; 1];
-    giant.resize(48, 0);
-    giant[32..36].fill(0xff);
-    for (bytes, says) in
-        [(giant, "claims to carry 4294967295 bytes"), (vec![0xee; 48], "not a message of tweed")]
-    {
+    let giant = [vec![5], vec![0; 31], vec![0xff; 4], vec![0; 12]].concat();
+    let cases = [(giant, "claims to carry 4294967295 bytes"), (vec![0xee; 48], "not a message of tweed")];
+    for (bytes, says) in cases {
         let real = node(None);
         // A member that this test plays itself: it dials out only, so it is the one that calls.
-        let descriptor = edit(real.descriptor(), "uid", "impostor");
-        let descriptor = strangers::forget(descriptor, "tcp");
+        let descriptor = edit(edit(real.descriptor(), "uid", "impostor"), "tcp", None::<&str>);
         let descriptors = [descriptor, real.descriptor()];
-        let spec = tweed_net::GroupSpec {
-            name: "test".into(),
-            number: 7,
-            rank: 1,
-            descriptors: descriptors.to_vec(),
-            rows: vec![pairwise(2)],
-            timeout: Duration::from_secs(20),
-            config: tweed_net::GroupConfig::default(),
-        };
+        let spec = spec(7, 1, &descriptors, vec![pairwise(2)]);
         let (group, mut socket) = std::thread::scope(|scope| {
             let group = scope.spawn(|| real.join(spec));
             let mut socket = dial(&real);

@@ -10,21 +10,15 @@ use std::sync::{mpsc, Barrier};
 use std::time::{Duration, Instant};
 
 use strangers::field;
-use support::{complete, join, options, request, PATIENCE};
+use support::{complete, descriptors, join, request, spec, start, PATIENCE};
 use tweed_kernels::ReduceOp;
-use tweed_net::{EngineError, GroupConfig, GroupSpec, Node, Operation, Segment};
-
-fn nodes(wire_only: bool) -> (Vec<Node>, Vec<Vec<u8>>) {
-    let nodes: Vec<Node> = (0..2).map(|_| Node::start(options(wire_only)).expect("a node starts")).collect();
-    let descriptors = nodes.iter().map(Node::descriptor).collect();
-    (nodes, descriptors)
-}
+use tweed_net::{EngineError, Operation, Segment};
 
 #[test]
 fn what_was_sent_arrives_at_a_call_that_comes_later() {
     for wire_only in [false, true] {
-        let ((nodes, descriptors), left) = (nodes(wire_only), Barrier::new(2));
-        let results = join(&nodes, &descriptors, &[], PATIENCE, |group, rank| {
+        let (nodes, left) = ([start(wire_only), start(wire_only)], Barrier::new(2));
+        let results = join(&nodes, &descriptors(&nodes), &[], PATIENCE, |group, rank| {
             let group = group.expect("ranks meet");
             let mut data = vec![if rank == 0 { 3f32 } else { 0.0 }; 50_000];
             let segment = vec![Segment { data: data.as_mut_ptr().into(), bytes: 200_000 }];
@@ -47,8 +41,8 @@ fn what_was_sent_arrives_at_a_call_that_comes_later() {
 #[test]
 fn a_call_under_way_is_aborted_and_later_ones_are_refused() {
     for wire_only in [false, true] {
-        let ((nodes, descriptors), left) = (nodes(wire_only), Barrier::new(2));
-        join(&nodes, &descriptors, &[], PATIENCE, |group, rank| {
+        let (nodes, left) = ([start(wire_only), start(wire_only)], Barrier::new(2));
+        join(&nodes, &descriptors(&nodes), &[], PATIENCE, |group, rank| {
             let group = group.expect("ranks meet");
             let mut place = [0f32];
             let mut receive = || {
@@ -74,19 +68,11 @@ fn a_call_under_way_is_aborted_and_later_ones_are_refused() {
 /// `leave` closes the groups that it knows of, and this one comes about after it has looked.
 #[test]
 fn a_group_that_comes_about_while_the_node_leaves_is_refused() {
-    let (mut nodes, _) = nodes(true);
+    let mut nodes = [start(true), start(true)];
     // The first calls, and the second listens only once it joins.
     nodes.sort_by_key(|node| field(&node.descriptor(), "uid"));
-    let descriptors: Vec<_> = nodes.iter().map(Node::descriptor).collect();
-    let spec = |rank| GroupSpec {
-        name: "late".into(),
-        number: 3,
-        rank,
-        descriptors: descriptors.clone(),
-        rows: vec![],
-        timeout: PATIENCE,
-        config: GroupConfig::default(),
-    };
+    let descriptors = descriptors(&nodes);
+    let spec = |rank| spec(3, rank, &descriptors, vec![]);
     let (has_left, left) = mpsc::channel();
     let joined = std::thread::scope(|scope| {
         let (second, spec) = (&nodes[1], &spec);
@@ -106,7 +92,7 @@ fn a_group_that_comes_about_while_the_node_leaves_is_refused() {
 
 #[test]
 fn who_calls_from_this_host_and_is_silent_holds_up_no_end() {
-    let node = Node::start(options(false)).expect("a node starts");
+    let node = start(false);
     let name = SocketAddr::from_abstract_name(field(&node.descriptor(), "local")).unwrap();
     let mut callers = [(); 3].map(|()| UnixStream::connect_addr(&name).unwrap());
     // By its first words all are being heard.
@@ -114,10 +100,7 @@ fn who_calls_from_this_host_and_is_silent_holds_up_no_end() {
     let begin = Instant::now();
     node.leave();
     callers.iter_mut().for_each(|caller| drop(caller.read_to_end(&mut Vec::new())));
-    assert!(
-        begin.elapsed() < Duration::from_secs(2),
-        "an introduction may take longer: {:?}",
-        begin.elapsed()
-    );
+    let took = begin.elapsed();
+    assert!(took < Duration::from_secs(2), "an introduction may take longer: {took:?}");
     assert!(UnixStream::connect_addr(&name).is_err(), "nobody listens any more");
 }

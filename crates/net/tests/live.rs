@@ -4,25 +4,18 @@ mod support;
 
 use std::time::Duration;
 
-use support::{all_reduce, complete, exchange, pairwise, request, ring, run};
+use support::*;
 use tweed_kernels::ReduceOp;
-use tweed_net::{EngineError, Group, Operation, PlanRow, Request, Segment};
+use tweed_net::{EngineError, Group, GroupConfig, Operation, PlanRow, Request, Segment};
 
 type Builder = fn(u32) -> PlanRow;
 const BUILDERS: [(&str, Builder); 3] = [("pairwise", pairwise), ("exchange", exchange), ("ring", ring)];
 
-fn value(rank: u32, index: usize) -> f32 {
-    (rank as usize * 31 + index % 97) as f32
-}
-
-fn check_sums(ranks: u32, wire_only: bool, numel: usize) {
-    for (name, build) in BUILDERS {
+fn check_sums(ranks: u32, wire_only: bool) {
+    for ((name, build), numel) in BUILDERS.into_iter().flat_map(|b| [0, 1, 1000, 300_000].map(|n| (b, n))) {
         let results = run(ranks, wire_only, vec![build(ranks)], |group, rank| {
-            let mut data: Vec<f32> = (0..numel).map(|i| value(rank, i)).collect();
-            for _ in 0..3 {
-                data.iter_mut().enumerate().for_each(|(i, x)| *x = value(rank, i));
-                complete(group, all_reduce(&mut data, ReduceOp::Sum)).expect("the sum is taken");
-            }
+            let mut data = vec![0f32; numel];
+            sum_three_times(group, rank, &mut data);
             data
         });
         for (rank, data) in results.iter().enumerate() {
@@ -36,20 +29,12 @@ fn check_sums(ranks: u32, wire_only: bool, numel: usize) {
 
 #[test]
 fn sums_over_shared_memory() {
-    for ranks in 2..=4 {
-        for numel in [0, 1, 1000, 300_000] {
-            check_sums(ranks, false, numel);
-        }
-    }
+    (2..=4).for_each(|ranks| check_sums(ranks, false));
 }
 
 #[test]
 fn sums_over_tcp() {
-    for ranks in 2..=3 {
-        for numel in [0, 1, 1000, 300_000] {
-            check_sums(ranks, true, numel);
-        }
-    }
+    (2..=3).for_each(|ranks| check_sums(ranks, true));
 }
 
 /// Shared memory of the group as f32s; it lives as long as the node, and so longer than the test's use of it.
@@ -65,10 +50,7 @@ fn sums_in_place_and_staged_mix() {
         let results = run(3, false, vec![build(3)], |group, rank| {
             let mut heap = vec![0f32; 400_000];
             let data = if rank == 1 { &mut heap[..] } else { shared(group, 400_000) };
-            for _ in 0..3 {
-                data.iter_mut().enumerate().for_each(|(i, x)| *x = value(rank, i));
-                complete(group, all_reduce(data, ReduceOp::Sum)).expect("the sum is taken");
-            }
+            sum_three_times(group, rank, data);
             data.to_vec()
         });
         for data in results {
@@ -91,40 +73,13 @@ fn an_average_divides_once() {
 }
 
 #[test]
-fn ranks_that_disagree_are_told_what_each_called() {
-    for wire_only in [false, true] {
-        let results = run(3, wire_only, vec![pairwise(3)], |group, rank| {
-            let mut data = vec![0f32; 4 + rank as usize];
-            complete(group, all_reduce(&mut data, ReduceOp::Sum)).expect_err("shapes differ")
-        });
-        for error in results {
-            let EngineError::ShapeMismatch(text) = error else { panic!("{error:?}") };
-            for rank in 0..3 {
-                assert!(
-                    text.contains(&format!("rank {rank}: all_reduce SUM float32 [{}]", 4 + rank)),
-                    "{text}"
-                );
-            }
-        }
-    }
+fn ranks_that_disagree_learn_what_each_called() {
+    [false, true].into_iter().for_each(|wire_only| check_disagreement(wire_only, GroupConfig::default()));
 }
 
 #[test]
 fn a_rank_that_never_comes_is_named() {
-    let results = run(3, false, vec![pairwise(3)], |group, rank| {
-        let mut data = vec![0f32; 4];
-        let request =
-            Request { timeout: Some(Duration::from_millis(50)), ..all_reduce(&mut data, ReduceOp::Sum) };
-        if rank == 2 {
-            Ok(())
-        } else {
-            complete(group, request)
-        }
-    });
-    for error in results.into_iter().take(2) {
-        let Err(EngineError::Deadline(text)) = error else { panic!("{error:?}") };
-        assert!(text.contains("culprit: rank 2"), "{text}");
-    }
+    check_absence(false, GroupConfig::default());
 }
 
 #[test]
@@ -135,10 +90,8 @@ fn a_group_that_is_aborted_ends_what_runs() {
             group.abort("a test says so");
             return Ok(());
         }
-        complete(
-            group,
-            Request { timeout: Some(Duration::from_secs(2)), ..all_reduce(&mut data, ReduceOp::Sum) },
-        )
+        let timeout = Some(Duration::from_secs(2));
+        complete(group, Request { timeout, ..all_reduce(&mut data, ReduceOp::Sum) })
     });
     assert!(results[0].is_err());
 }
@@ -148,40 +101,21 @@ fn an_abort_ends_what_the_aborter_has_no_part_in() {
     let results = run(3, false, vec![], |group, rank| {
         let mut value = [0f32];
         let segment = vec![Segment { data: value.as_mut_ptr().into(), bytes: 4 }];
-        match rank {
-            0 => complete(
-                group,
-                request(Operation::Receive { from: Some(2), tag: 1 }, vec![], segment, ReduceOp::Sum),
-            ),
-            1 => {
-                group.abort("a test says so");
-                Ok(())
-            }
-            _ => Ok(()),
+        if rank == 0 {
+            let receive = Operation::Receive { from: Some(2), tag: 1 };
+            return complete(group, request(receive, vec![], segment, ReduceOp::Sum));
         }
+        if rank == 1 {
+            group.abort("a test says so");
+        }
+        Ok(())
     });
     assert_eq!(results[0], Err(EngineError::Aborted("a test says so".into())));
 }
 
 #[test]
 fn sends_meet_receives_of_their_tag_in_order() {
-    for wire_only in [false, true] {
-        let results = run(2, wire_only, vec![], |group, rank| {
-            let mut data = [[10f32], [20.0], [30.0]];
-            let tags = if rank == 0 { [1, 2, 1] } else { [2, 1, 1] };
-            for (value, tag) in data.iter_mut().zip(tags) {
-                let segment = vec![Segment { data: value.as_mut_ptr().into(), bytes: 4 }];
-                let sends = rank == 0;
-                let from = Some(0).filter(|_| tag != 2);
-                let operation =
-                    if sends { Operation::Send { to: 1, tag } } else { Operation::Receive { from, tag } };
-                let (inputs, outputs) = if sends { (segment, vec![]) } else { (vec![], segment) };
-                complete(group, request(operation, inputs, outputs, ReduceOp::Sum)).expect("it arrives");
-            }
-            data.concat()
-        });
-        assert_eq!(results[1], [20.0, 10.0, 30.0]);
-    }
+    [false, true].into_iter().for_each(|wire_only| check_tags(wire_only, GroupConfig::default()));
 }
 
 #[test]

@@ -9,9 +9,9 @@ use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use support::{all_reduce, complete, options, row};
+use support::{all_reduce, complete, options, row, start};
 use tweed_kernels::ReduceOp;
-use tweed_net::{Group, GroupConfig, GroupSpec, Node, NodeOptions, PlanRow};
+use tweed_net::{Group, GroupSpec, Node, NodeOptions, PlanRow};
 use tweed_schedule::{Collective, Send};
 
 /// What a process is to be: a word, and a number.
@@ -22,7 +22,7 @@ const MARK: &str = "many: ";
 const PATIENCE: Duration = Duration::from_secs(300);
 
 /// What a process takes.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, serde::Serialize, serde::Deserialize)]
 struct Footprint {
     descriptors: f64,
     /// Of memory that is shared with others.
@@ -35,42 +35,33 @@ struct Footprint {
 impl Footprint {
     fn now() -> Footprint {
         let status = std::fs::read_to_string("/proc/self/status").unwrap();
-        let figure = |name: &str| -> f64 {
+        let value = |name: &str| -> f64 {
             let line = status.lines().find(|line| line.starts_with(name)).unwrap();
             line.split_whitespace().nth(1).unwrap().parse().unwrap()
         };
         Footprint {
             descriptors: std::fs::read_dir("/proc/self/fd").unwrap().count() as f64,
             mapped_mib: mapped_bytes() as f64 / f64::from(1 << 20),
-            address_mib: figure("VmSize:") / 1024.0,
-            resident_mib: figure("VmRSS:") / 1024.0,
-            threads: figure("Threads:"),
+            address_mib: value("VmSize:") / 1024.0,
+            resident_mib: value("VmRSS:") / 1024.0,
+            threads: value("Threads:"),
         }
     }
 
     /// Over `before`, for each of `peers`.
     fn per_peer(self, before: Footprint, peers: u32) -> Footprint {
-        let of = |now: f64, then: f64| (now - then) / f64::from(peers);
+        let threads = self.threads - before.threads;
+        Footprint { threads, ..self.zip(before, |now, then| (now - then) / f64::from(peers)) }
+    }
+
+    fn zip(self, other: Footprint, f: impl Fn(f64, f64) -> f64) -> Footprint {
         Footprint {
-            descriptors: of(self.descriptors, before.descriptors),
-            mapped_mib: of(self.mapped_mib, before.mapped_mib),
-            address_mib: of(self.address_mib, before.address_mib),
-            resident_mib: of(self.resident_mib, before.resident_mib),
-            threads: self.threads - before.threads,
+            descriptors: f(self.descriptors, other.descriptors),
+            mapped_mib: f(self.mapped_mib, other.mapped_mib),
+            address_mib: f(self.address_mib, other.address_mib),
+            resident_mib: f(self.resident_mib, other.resident_mib),
+            threads: f(self.threads, other.threads),
         }
-    }
-
-    fn encode(self) -> String {
-        let Footprint { descriptors, mapped_mib, address_mib, resident_mib, threads } = self;
-        format!("{descriptors} {mapped_mib} {address_mib} {resident_mib} {threads}")
-    }
-
-    fn decode(text: &str) -> Footprint {
-        let all: Vec<f64> = text.split(' ').map(|word| word.parse().unwrap()).collect();
-        let &[descriptors, mapped_mib, address_mib, resident_mib, threads] = &all[..] else {
-            panic!("{text:?} are not five footprints")
-        };
-        Footprint { descriptors, mapped_mib, address_mib, resident_mib, threads }
     }
 }
 
@@ -104,20 +95,20 @@ impl Other {
         Other { child, to, from }
     }
 
-    fn say(&mut self, lines: &[String]) {
+    fn send(&mut self, lines: &[String]) {
         let mut text = lines.join("\n");
         text.push('\n');
         self.to.as_mut().unwrap().write_all(text.as_bytes()).expect("it listens");
     }
 
-    fn hear(&mut self) -> String {
+    fn receive(&mut self) -> String {
         let mut line = String::new();
         loop {
             line.clear();
             assert!(self.from.read_line(&mut line).unwrap() > 0, "process {} ended early", self.child.id());
             // The harness leaves its own line unfinished.
-            if let Some((_, said)) = line.trim_end().split_once(MARK) {
-                return said.to_owned();
+            if let Some((_, text)) = line.trim_end().split_once(MARK) {
+                return text.to_owned();
             }
         }
     }
@@ -130,7 +121,7 @@ impl Drop for Other {
     }
 }
 
-fn tell(text: &str) {
+fn report(text: &str) {
     println!("{MARK}{text}");
 }
 
@@ -160,15 +151,14 @@ fn tree(ranks: u32) -> PlanRow {
     let depth = 32 - (ranks - 1).leading_zeros();
     let pairs = |bit: u32| (1 << bit..ranks).step_by(2 << bit).map(move |far| (far, far - (1 << bit)));
     let there = (0..depth).flat_map(|bit| pairs(bit).map(move |(a, b)| Send::new(bit, a, b, 0, true)));
-    let back = (0..depth)
-        .flat_map(|bit| pairs(bit).map(move |(a, b)| Send::new(2 * depth - 1 - bit, b, a, 0, false)));
+    let turn = |s: Send| Send::new(2 * depth - 1 - s.step, s.dst, s.src, 0, false);
+    let back = there.clone().map(turn);
     row(Collective::AllReduce, ranks, 1, there.chain(back).collect())
 }
 
 fn spec(number: u32, rank: u32, descriptors: Vec<Vec<u8>>) -> GroupSpec {
     let rows = vec![tree(descriptors.len() as u32)];
-    let (name, config) = ("many".into(), GroupConfig::default());
-    GroupSpec { name, number, rank, descriptors, rows, timeout: PATIENCE, config }
+    GroupSpec { timeout: PATIENCE, ..support::spec(number, rank, &descriptors, rows) }
 }
 
 fn sum(group: &Group) {
@@ -178,22 +168,22 @@ fn sum(group: &Group) {
 }
 
 fn be_a_rank(rank: u32) {
-    let node = Node::start(options(false)).expect("a node starts");
+    let node = start(false);
     let before = Footprint::now();
-    tell(&text(&node));
+    report(&text(&node));
     let ranks: u32 = read_line().parse().unwrap();
     let descriptors = (0..ranks).map(|_| read_line().into_bytes()).collect();
     let begin = Instant::now();
     let group = node.join(spec(7, rank, descriptors)).expect("ranks meet");
     let joined = begin.elapsed();
     sum(&group);
-    tell(&Footprint::now().per_peer(before, ranks - 1).encode());
-    tell(&joined.as_secs_f64().to_string());
+    report(&serde_json::to_string(&Footprint::now().per_peer(before, ranks - 1)).unwrap());
+    report(&joined.as_secs_f64().to_string());
     read_line();
     // The first sums have waited for ranks that were not there yet.
     let begin = Instant::now();
     sum(&group);
-    tell(&begin.elapsed().as_secs_f64().to_string());
+    report(&begin.elapsed().as_secs_f64().to_string());
     read_line();
 }
 
@@ -202,7 +192,7 @@ fn be_peers(count: u32) {
     let first: u32 = read_line().parse().unwrap();
     let hub = read_line().into_bytes();
     let nodes: Vec<Node> = (0..count).map(|_| Node::start(over_tcp()).expect("a node starts")).collect();
-    nodes.iter().for_each(|node| tell(&text(node)));
+    nodes.iter().for_each(|node| report(&text(node)));
     read_line();
     std::thread::scope(|scope| {
         let joining = (first..).zip(&nodes).map(|(number, node)| {
@@ -211,7 +201,7 @@ fn be_peers(count: u32) {
         });
         let joining: Vec<_> = joining.collect();
         let groups: Vec<Group> = joining.into_iter().map(|thread| thread.join().unwrap()).collect();
-        tell("joined");
+        report("joined");
         if read_line() == "sum" {
             sum(&groups[0]);
         }
@@ -227,19 +217,20 @@ fn over_tcp() -> NodeOptions {
 fn ranks_on_one_host(ranks: u32) -> Footprint {
     let begin = Instant::now();
     let mut all: Vec<Other> = (0..ranks).map(|rank| Other::start("rank", rank)).collect();
-    let mut said = vec![ranks.to_string()];
-    said.extend(all.iter_mut().map(Other::hear).collect::<Vec<_>>());
+    let mut text = vec![ranks.to_string()];
+    text.extend(all.iter_mut().map(Other::receive).collect::<Vec<_>>());
     let started = begin.elapsed();
-    all.iter_mut().for_each(|rank| rank.say(&said));
-    let footprints: Vec<Footprint> = all.iter_mut().map(|rank| Footprint::decode(&rank.hear())).collect();
+    all.iter_mut().for_each(|rank| rank.send(&text));
+    let footprints: Vec<Footprint> =
+        all.iter_mut().map(|rank| serde_json::from_str(&rank.receive()).unwrap()).collect();
     let slowest = |all: &mut [Other]| {
-        let spans = all.iter_mut().map(|rank| rank.hear().parse::<f64>().unwrap());
+        let spans = all.iter_mut().map(|rank| rank.receive().parse::<f64>().unwrap());
         spans.fold(0.0, f64::max)
     };
     let joined = slowest(&mut all);
-    all.iter_mut().for_each(|rank| rank.say(&["again".into()]));
+    all.iter_mut().for_each(|rank| rank.send(&["again".into()]));
     let call = slowest(&mut all);
-    let most = most(&footprints);
+    let most = footprints.into_iter().reduce(|a, b| a.zip(b, f64::max)).unwrap();
     println!(
         "{ranks} ranks on one host: processes started in {:.1} s, group joined in {joined:.1} s, 16 bytes summed in {:.0} ms; \
          most per peer: {most:.2?}",
@@ -247,17 +238,6 @@ fn ranks_on_one_host(ranks: u32) -> Footprint {
         call * 1e3
     );
     most
-}
-
-fn most(footprints: &[Footprint]) -> Footprint {
-    let of = |field: fn(&Footprint) -> f64| footprints.iter().map(field).fold(f64::MIN, f64::max);
-    Footprint {
-        descriptors: of(|f| f.descriptors),
-        mapped_mib: of(|f| f.mapped_mib),
-        address_mib: of(|f| f.address_mib),
-        resident_mib: of(|f| f.resident_mib),
-        threads: of(|f| f.threads),
-    }
 }
 
 /// One node in a group with as many others, each of which has joined it alone: all that this node has to hold. What it
@@ -268,19 +248,19 @@ fn peers_of_one_node(peers: u32, per_process: u32) -> Footprint {
         (0..peers / per_process).map(|_| Other::start("peers", per_process)).collect();
     let mut descriptors = vec![hub.descriptor()];
     for (first, other) in (0..).step_by(per_process as usize).zip(&mut others) {
-        other.say(&[(100 + first).to_string(), text(&hub)]);
-        descriptors.extend((0..per_process).map(|_| other.hear().into_bytes()));
+        other.send(&[(100 + first).to_string(), text(&hub)]);
+        descriptors.extend((0..per_process).map(|_| other.receive().into_bytes()));
     }
     let pair = vec![descriptors[0].clone(), descriptors[1].clone()];
     let before = Footprint::now();
-    others.iter_mut().for_each(|other| other.say(&["join".into()]));
+    others.iter_mut().for_each(|other| other.send(&["join".into()]));
     let begin = Instant::now();
     let group = hub.join(GroupSpec { rows: vec![], ..spec(7, 0, descriptors) }).expect("all peers come");
     let joined = begin.elapsed();
-    others.iter_mut().for_each(|other| assert_eq!(other.hear(), "joined"));
+    others.iter_mut().for_each(|other| assert_eq!(other.receive(), "joined"));
     let footprints = Footprint::now().per_peer(before, peers);
     let with_one = hub.join(spec(100, 0, pair)).expect("they have met");
-    others[0].say(&["sum".into()]);
+    others[0].send(&["sum".into()]);
     let begin = Instant::now();
     sum(&with_one);
     println!(

@@ -4,36 +4,23 @@ mod strangers;
 mod support;
 
 use std::cell::Cell;
-use std::net::{SocketAddr, TcpStream};
+use std::net::TcpStream;
 use std::os::fd::RawFd;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr as SocketAddrUnix, UnixStream};
 use std::process::{Child, Command};
 use std::sync::{Arc, Barrier};
+use std::time::Duration;
 
-use strangers::{edit, field, until, Between};
-use support::{all_reduce, complete, join, ltp, options, pairwise, PATIENCE};
+use strangers::{address, edit, field, relayed, until, Between};
+use support::{
+    all_reduce, complete, descriptors, join, ltp, options, pairwise, secret, start, start_with, PATIENCE,
+};
 use tweed_kernels::ReduceOp;
-use tweed_net::{Admission, EngineError, Group, GroupConfig, GroupSpec, Node, NodeOptions, Secret};
+use tweed_net::{Admission, EngineError, Group, GroupConfig, GroupSpec, Node, NodeOptions};
 
 fn spec(number: u32, rank: u32, descriptors: &[Vec<u8>]) -> GroupSpec {
-    GroupSpec {
-        name: "test".into(),
-        number,
-        rank,
-        descriptors: descriptors.to_vec(),
-        rows: Vec::new(),
-        timeout: PATIENCE,
-        config: GroupConfig::default(),
-    }
-}
-
-fn start(wire_only: bool) -> Node {
-    Node::start(options(wire_only)).expect("a node starts")
-}
-
-fn address(node: &Node) -> SocketAddr {
-    field(&node.descriptor(), "tcp").parse().unwrap()
+    support::spec(number, rank, descriptors, Vec::new())
 }
 
 fn sum(group: &Group, rank: u32) -> Result<f32, EngineError> {
@@ -47,11 +34,8 @@ fn idle(like: &Node) -> (Child, Vec<u8>) {
     let child = Command::new("sleep").arg("600").spawn().unwrap();
     let stat = std::fs::read_to_string(format!("/proc/{}/stat", child.id())).unwrap();
     let started: u64 = stat.rsplit_once(") ").unwrap().1.split(' ').nth(19).unwrap().parse().unwrap();
-    let mut descriptor: serde_json::Value = serde_json::from_slice(&like.descriptor()).unwrap();
-    descriptor["uid"] = "0".repeat(32).into();
-    descriptor["pid"] = child.id().into();
-    descriptor["started"] = started.into();
-    (child, serde_json::to_vec(&descriptor).unwrap())
+    let descriptor = edit(edit(like.descriptor(), "uid", "0".repeat(32)), "pid", child.id());
+    (child, edit(descriptor, "started", started))
 }
 
 #[test]
@@ -60,15 +44,14 @@ fn a_rank_that_dies_before_it_has_met_anybody_is_named_at_once() {
         let node = start(wire_only);
         let (mut child, descriptor) = idle(&node);
         let asked = Cell::new(0);
-        let spec = GroupSpec {
-            timeout: std::time::Duration::from_secs(3600),
-            ..spec(1, 0, &[node.descriptor(), descriptor])
-        };
+        let timeout = Duration::from_secs(3600);
+        let spec = GroupSpec { timeout, ..spec(1, 0, &[node.descriptor(), descriptor]) };
         let joined = node.join_unless(spec, &|| {
             // It dies while it is waited for.
             asked.set(asked.get() + 1);
             if asked.get() == 2 {
-                child_is_killed(child.id());
+                // SAFETY: a plain system call; the process is a child of this one that nobody has waited for.
+                unsafe { libc::kill(child.id() as libc::pid_t, libc::SIGKILL) };
             }
             false
         });
@@ -76,11 +59,6 @@ fn a_rank_that_dies_before_it_has_met_anybody_is_named_at_once() {
         assert!(text.contains("rank 1 on") && text.contains("ended before the group was made"), "{text}");
         child.wait().unwrap();
     }
-}
-
-fn child_is_killed(pid: u32) {
-    // SAFETY: a plain system call; the process is a child of this one that nobody has waited for.
-    unsafe { libc::kill(pid as libc::pid_t, libc::SIGKILL) };
 }
 
 #[test]
@@ -104,8 +82,8 @@ fn who_calls_somebody_that_does_not_answer_can_be_interrupted() {
     let mute = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let node = start(true);
     let (mut child, descriptor) = idle(&node);
-    let descriptor =
-        edit(edit(descriptor, "tcp", &mute.local_addr().unwrap().to_string()), "uid", &"f".repeat(32));
+    let descriptor = edit(descriptor, "tcp", mute.local_addr().unwrap().to_string());
+    let descriptor = edit(descriptor, "uid", "f".repeat(32));
     let called = Cell::new(false);
     mute.set_nonblocking(true).unwrap();
     let joined = node.join_unless(spec(1, 0, &[node.descriptor(), descriptor]), &|| {
@@ -120,12 +98,8 @@ fn who_calls_somebody_that_does_not_answer_can_be_interrupted() {
 #[test]
 fn nothing_listens_where_all_share_memory() {
     let nodes = [start(false), start(false)];
-    let descriptors: Vec<_> = nodes.iter().map(Node::descriptor).collect();
-    for group in
-        join(&nodes, &descriptors, &[pairwise(2)], PATIENCE, |group, rank| sum(&group.unwrap(), rank))
-    {
-        assert_eq!(group, Ok(3.0));
-    }
+    let sums = join(&nodes, &descriptors(&nodes), &[pairwise(2)], PATIENCE, |g, rank| sum(&g.unwrap(), rank));
+    assert_eq!(sums, [Ok(3.0), Ok(3.0)]);
     for node in &nodes {
         let refused = TcpStream::connect(address(node)).unwrap_err();
         assert_eq!(refused.kind(), std::io::ErrorKind::ConnectionRefused);
@@ -183,18 +157,12 @@ fn mend(
 #[test]
 fn a_broken_wire_is_mended_by_a_new_group() {
     let lossy = GroupConfig { ltp: Some(ltp()), ..GroupConfig::default() };
-    for (secret, config) in
+    for (text, config) in
         [(None, GroupConfig::default()), (Some("a secret of the tests"), lossy.clone()), (None, lossy)]
     {
-        let nodes = [(); 2].map(|()| {
-            let secret = secret.map(|text| Secret::new(text).unwrap());
-            let admission = Admission { secret, ..Admission::default() };
-            Node::start(NodeOptions { admission, ..options(true) }).expect("a node starts")
-        });
+        let nodes = [(); 2].map(|()| start_with(true, |admission| admission.secret = text.and_then(secret)));
         let between = nodes.each_ref().map(|n| Between::new(address(n), |_, _| {}));
-        let descriptors =
-            || nodes.iter().zip(&between).map(|(n, b)| edit(n.descriptor(), "tcp", &b.address())).collect();
-        mend(&nodes, descriptors, &config, || between.iter().for_each(Between::cut));
+        mend(&nodes, || relayed(&nodes, &between), &config, || between.iter().for_each(Between::cut));
     }
 }
 
@@ -202,8 +170,7 @@ fn a_broken_wire_is_mended_by_a_new_group() {
 fn a_broken_link_between_neighbours_is_mended_too() {
     let nodes = [start(false), start(false)];
     let names: Vec<String> = nodes.iter().map(|n| field(&n.descriptor(), "local")).collect();
-    let descriptors = || nodes.iter().map(Node::descriptor).collect();
-    mend(&nodes, descriptors, &GroupConfig::default(), || cut_local_sockets(&names));
+    mend(&nodes, || descriptors(&nodes), &GroupConfig::default(), || cut_local_sockets(&names));
 }
 
 /// Ends the connections of this process to the local sockets of these names.
@@ -232,14 +199,12 @@ fn peer_name(fd: RawFd) -> Option<String> {
 #[test]
 fn a_link_that_only_one_end_knows_to_be_broken_is_made_anew_by_both() {
     let nodes = [start(true), start(true)];
-    let descriptors: Vec<_> = nodes.iter().map(Node::descriptor).collect();
-    let first = join(&nodes, &descriptors, &[pairwise(2)], PATIENCE, |g, _| g.expect("they meet"));
+    let first = join(&nodes, &descriptors(&nodes), &[pairwise(2)], PATIENCE, |g, _| g.expect("they meet"));
     for broken in 0..2 {
         // What its descriptor would say, had it lost the link.
-        let mut descriptors: Vec<Vec<u8>> = nodes.iter().map(Node::descriptor).collect();
-        let mut descriptor: serde_json::Value = serde_json::from_slice(&descriptors[broken]).unwrap();
-        descriptor["broken"] = serde_json::json!([[field(&descriptors[1 - broken], "uid"), 1 + broken]]);
-        descriptors[broken] = serde_json::to_vec(&descriptor).unwrap();
+        let mut descriptors = descriptors(&nodes);
+        let link = serde_json::json!([[field(&descriptors[1 - broken], "uid"), 1 + broken]]);
+        descriptors[broken] = edit(nodes[broken].descriptor(), "broken", link);
         let groups = meet(&nodes, &descriptors, (20 + broken as u32, &GroupConfig::default()), |_, _| {});
         assert_eq!(groups, [Ok(3.0), Ok(3.0)]);
     }
@@ -251,12 +216,10 @@ const CROWD: usize = 100;
 
 #[test]
 fn a_crowd_of_callers_that_all_take_long_gets_in() {
-    for secret in [None, Some("a secret of the tests")] {
+    for text in [None, Some("a secret of the tests")] {
         let start = |dial_only| {
-            let secret = secret.map(|text| Secret::new(text).unwrap());
-            let admission = Admission { secret, dial_only, ..Admission::default() };
-            let streams = 1;
-            Node::start(NodeOptions { admission, streams, ..options(true) }).expect("a node starts")
+            let admission = Admission { secret: text.and_then(secret), dial_only, ..Admission::default() };
+            Node::start(NodeOptions { admission, streams: 1, ..options(true) }).expect("a node starts")
         };
         let called = start(false);
         // Nobody is heard before all have called, so all are being introduced at once.
@@ -267,7 +230,7 @@ fn a_crowd_of_callers_that_all_take_long_gets_in() {
             }
         };
         let between = Between::new(address(&called), hold);
-        let far = edit(called.descriptor(), "tcp", &between.address());
+        let far = edit(called.descriptor(), "tcp", between.address());
         let first = start(true);
         std::thread::scope(|scope| {
             // A group of its own makes the called one listen.
@@ -297,15 +260,12 @@ fn a_crowd_of_callers_that_all_take_long_gets_in() {
 #[test]
 fn who_has_called_and_says_no_more_makes_room() {
     // An introduction may then take three seconds, and one that stalls a quarter of that.
-    let deadline = Some(std::time::Duration::from_secs(8));
-    let secret = Some(Secret::new("a secret of the tests").unwrap());
-    let admission = Admission { secret, ..Admission::default() };
-    let start = || {
-        Node::start(NodeOptions { admission: admission.clone(), deadline, ..options(true) })
-            .expect("a node starts")
-    };
-    let nodes = [start(), start()];
-    let descriptors: Vec<_> = nodes.iter().map(Node::descriptor).collect();
+    let deadline = Some(Duration::from_secs(8));
+    let nodes = [(); 2].map(|()| {
+        let admission = Admission { secret: secret("a secret of the tests"), ..Admission::default() };
+        Node::start(NodeOptions { admission, deadline, ..options(true) }).expect("a node starts")
+    });
+    let descriptors = descriptors(&nodes);
     let called = usize::from(field(&descriptors[0], "uid") < field(&descriptors[1], "uid"));
     let mut preamble = b"\x89tweed\r\n\0\0\x01\0".to_vec();
     preamble[9] = field(&descriptors[0], "protocol").parse().unwrap();
@@ -325,7 +285,7 @@ fn who_has_called_and_says_no_more_makes_room() {
 #[test]
 fn a_crowd_of_silent_processes_of_this_host_makes_room() {
     let nodes = [start(false), start(false)];
-    let descriptors: Vec<_> = nodes.iter().map(Node::descriptor).collect();
+    let descriptors = descriptors(&nodes);
     let called = usize::from(field(&descriptors[0], "uid") < field(&descriptors[1], "uid"));
     let name = SocketAddrUnix::from_abstract_name(field(&descriptors[called], "local")).unwrap();
     let silent: Vec<UnixStream> = (0..600).map(|_| UnixStream::connect_addr(&name).unwrap()).collect();

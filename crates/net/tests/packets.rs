@@ -4,17 +4,13 @@ mod support;
 
 use std::time::Duration;
 
-use support::{all_reduce, complete, ltp, options, pairwise, request, ring, row, run_with, PATIENCE};
+use support::*;
 use tweed_kernels::{DType, ReduceOp};
 use tweed_net::{EngineError, GroupConfig, GroupSpec, Ltp, Node, Operation, PlanRow, Request, Segment};
 use tweed_schedule::{Collective, Send};
 
 fn config() -> GroupConfig {
     GroupConfig { ltp: Some(ltp()), server: None }
-}
-
-fn value(rank: u32, index: usize) -> f32 {
-    (rank as usize * 31 + index % 97) as f32
 }
 
 /// Everything to rank 0, and the sum back.
@@ -29,15 +25,9 @@ fn sums_are_those_of_streams() {
     for (ranks, numel) in [(2, 1), (3, 1000), (3, 300_000), (4, 2_000_000)] {
         let results = run_with(ranks, true, vec![pairwise(ranks)], config(), |group, rank| {
             let mut data: Vec<f32> = vec![0.0; numel];
-            for _ in 0..3 {
-                data.iter_mut().enumerate().for_each(|(i, x)| *x = value(rank, i));
-                complete(group, all_reduce(&mut data, ReduceOp::Sum)).expect("the sum is taken");
-            }
-            assert!(group
-                .links()
-                .iter()
-                .enumerate()
-                .all(|(r, l)| *l == if r as u32 == rank { "self" } else { "ltp" }));
+            sum_three_times(group, rank, &mut data);
+            let links = (0..ranks).map(|r| if r == rank { "self" } else { "ltp" });
+            assert!(links.eq(group.links()));
             (data, group.take_deliveries())
         });
         for (data, deliveries) in results {
@@ -69,57 +59,22 @@ fn a_server_averages_what_the_others_contribute() {
 }
 
 #[test]
-fn ranks_that_disagree_are_told_what_each_called() {
-    let results = run_with(3, true, vec![pairwise(3)], config(), |group, rank| {
-        let mut data = vec![0f32; 4 + rank as usize];
-        complete(group, all_reduce(&mut data, ReduceOp::Sum)).expect_err("shapes differ")
-    });
-    for error in results {
-        let EngineError::ShapeMismatch(text) = error else { panic!("{error:?}") };
-        assert!(text.contains("rank 2: all_reduce SUM float32 [6]"), "{text}");
-    }
+fn ranks_that_disagree_learn_what_each_called() {
+    check_disagreement(true, config());
 }
 
 #[test]
 fn a_rank_that_never_comes_is_named() {
-    let results = run_with(3, true, vec![pairwise(3)], config(), |group, rank| {
-        let mut data = vec![0f32; 400];
-        let timeout = Some(Duration::from_millis(50));
-        let request = Request { timeout, ..all_reduce(&mut data, ReduceOp::Sum) };
-        if rank == 2 {
-            Ok(())
-        } else {
-            complete(group, request)
-        }
-    });
-    for error in results.into_iter().take(2) {
-        let Err(EngineError::Deadline(text)) = error else { panic!("{error:?}") };
-        assert!(text.contains("culprit: rank 2"), "{text}");
-    }
+    check_absence(true, config());
 }
 
 #[test]
 fn sends_meet_receives_of_their_tag_in_order() {
-    let results = run_with(2, true, vec![], config(), |group, rank| {
-        let mut data = [[10f32], [20.0], [30.0]];
-        let tags = if rank == 0 { [1, 2, 1] } else { [2, 1, 1] };
-        for (value, tag) in data.iter_mut().zip(tags) {
-            let segment = vec![Segment { data: value.as_mut_ptr().into(), bytes: 4 }];
-            let from = Some(0).filter(|_| tag != 2);
-            let sends = rank == 0;
-            let operation =
-                if sends { Operation::Send { to: 1, tag } } else { Operation::Receive { from, tag } };
-            let (inputs, outputs) = if sends { (segment, vec![]) } else { (vec![], segment) };
-            // A send ends when the packet is there; its receive may be called later.
-            complete(group, request(operation, inputs, outputs, ReduceOp::Sum)).expect("it arrives");
-        }
-        data.concat()
-    });
-    assert_eq!(results[1], [20.0, 10.0, 30.0]);
+    check_tags(true, config());
 }
 
 #[test]
-fn whole_numbers_lose_nothing_and_are_not_told_of() {
+fn whole_numbers_lose_nothing_and_are_not_reported() {
     let results = run_with(3, true, vec![pairwise(3)], config(), |group, rank| {
         let mut data = vec![f32::from_bits(rank + 1); 50_000];
         let request = Request { dtype: DType::I32, ..all_reduce(&mut data, ReduceOp::Sum) };
@@ -143,19 +98,14 @@ fn a_schedule_that_passes_sums_on_is_refused_unless_nothing_gets_lost() {
 
 #[test]
 fn a_server_that_is_started_again_serves_a_new_group() {
-    let start = || Node::start(options(true)).expect("a node starts");
+    let start = || support::start(true);
     let config = GroupConfig { server: Some(0), ..config() };
     let workers = [start(), start()];
     let meet = |number: u32, server: Node, dies: bool| {
         let descriptors = vec![server.descriptor(), workers[0].descriptor(), workers[1].descriptor()];
-        let spec = |rank: u32| GroupSpec {
-            name: format!("group {number}"),
-            number,
-            rank,
-            descriptors: descriptors.clone(),
-            rows: vec![star(3)],
-            timeout: PATIENCE,
-            config: config.clone(),
+        let spec = |rank: u32| {
+            let (name, config) = (format!("group {number}"), config.clone());
+            GroupSpec { name, config, ..spec(number, rank, &descriptors, vec![star(3)]) }
         };
         std::thread::scope(|scope| {
             let work = |rank: u32| {
@@ -192,13 +142,13 @@ fn a_server_that_is_started_again_serves_a_new_group() {
 
 /// Every rank's own part for every other.
 fn all_to_all(n: u32) -> PlanRow {
-    let pairs = (0..n).flat_map(|a| (0..n).filter(move |&b| b != a).map(move |b| (a, b)));
-    row(Collective::AllToAll, n, n * n, pairs.map(|(a, b)| Send::new(0, a, b, a * n + b, false)).collect())
+    let sends = pairs(n).map(|(a, b)| Send::new(0, a, b, a * n + b, false));
+    row(Collective::AllToAll, n, n * n, sends.collect())
 }
 
-/// As it ended at one rank: what it sent to each, what came from each, what it was told of either. Loopback loses
+/// As it ended at one rank: what it sent to each, what came from each, what was reported to it of either. Loopback loses
 /// nothing by itself: `tests/torch/test_lossy.py` has the same over a network that does.
-struct Told {
+struct Ended {
     sent: Vec<Vec<u8>>,
     came: Vec<Vec<u8>>,
     lost: Vec<(usize, usize)>,
@@ -212,7 +162,7 @@ fn what_an_all_to_all_of_contributions_loses_both_ends_know() {
     let hasty = Ltp { fraction: 0.01, slack: Duration::ZERO, ..ltp() };
     for named in [true, false] {
         let config = GroupConfig { ltp: Some(hasty.clone()), server: None };
-        let told = run_with(3, true, vec![all_to_all(3)], config, |group, rank| {
+        let ended = run_with(3, true, vec![all_to_all(3)], config, |group, rank| {
             let sent: Vec<Vec<u8>> = (0..3)
                 .map(|to| (0..BYTES).map(|i| (1 + i % 97 + to * 50 + rank as usize) as u8).collect())
                 .collect();
@@ -228,19 +178,18 @@ fn what_an_all_to_all_of_contributions_loses_both_ends_know() {
                 request(operation, sent.iter().map(segment).collect(), outputs.collect(), ReduceOp::Sum);
             complete(group, Request { dtype: DType::U8, ..request }).expect("all is exchanged");
             let place = |at: usize, parts: &[Vec<u8>]| {
-                let of =
-                    parts.iter().position(|p| (0..BYTES).contains(&at.wrapping_sub(p.as_ptr() as usize)));
-                of.map(|of| of * BYTES + at - parts[of].as_ptr() as usize)
-                    .expect("it is told of named memory")
+                let within = |p: &Vec<u8>| (0..BYTES).contains(&at.wrapping_sub(p.as_ptr() as usize));
+                let of = parts.iter().position(within).expect("it is reported of named memory");
+                of * BYTES + at - parts[of].as_ptr() as usize
             };
-            let mut told = Told { sent, came, lost: Vec::new(), missing: Vec::new(), contributed: 0 };
+            let mut ended = Ended { sent, came, lost: Vec::new(), missing: Vec::new(), contributed: 0 };
             for delivery in group.take_deliveries() {
-                told.contributed += delivery.sent.bytes;
-                told.lost.extend(delivery.lost.iter().map(|(at, v)| (place(*at, &told.sent), v.len())));
-                told.missing
-                    .extend(delivery.missing.iter().map(|&(at, n)| (place(at, &told.came), n as usize)));
+                ended.contributed += delivery.sent.bytes;
+                ended.lost.extend(delivery.lost.iter().map(|(at, v)| (place(*at, &ended.sent), v.len())));
+                let missing = delivery.missing.iter().map(|&(at, n)| (place(at, &ended.came), n as usize));
+                ended.missing.extend(missing);
             }
-            told
+            ended
         });
         let between = |ranges: &[(usize, usize)], other: usize| -> Vec<(usize, usize)> {
             let mut found: Vec<_> = ranges.iter().filter(|r| r.0 / BYTES == other).copied().collect();
@@ -248,14 +197,14 @@ fn what_an_all_to_all_of_contributions_loses_both_ends_know() {
             found.sort_unstable();
             found
         };
-        assert!(told.iter().all(|t| t.contributed == if named { 2 * BYTES as u64 } else { 0 }));
+        assert!(ended.iter().all(|t| t.contributed == if named { 2 * BYTES as u64 } else { 0 }));
         for (src, dst) in (0..3).flat_map(|a| (0..3).map(move |b| (a, b))) {
-            let missing = between(&told[dst].missing, src);
-            assert_eq!(missing, between(&told[src].lost, dst), "from {src} to {dst}");
+            let missing = between(&ended[dst].missing, src);
+            assert_eq!(missing, between(&ended[src].lost, dst), "from {src} to {dst}");
             assert!(named || missing.is_empty());
-            let mut expected = told[src].sent[dst].clone();
+            let mut expected = ended[src].sent[dst].clone();
             missing.iter().for_each(|&(at, bytes)| expected[at..at + bytes].fill(0));
-            assert!(told[dst].came[src] == expected, "from {src} to {dst}");
+            assert!(ended[dst].came[src] == expected, "from {src} to {dst}");
         }
     }
 }

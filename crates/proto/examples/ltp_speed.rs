@@ -49,7 +49,7 @@ fn main() {
     let settings = Settings { payload: PACKET, payload_ceiling: PACKET, ..Settings::default() };
     let end = || End {
         link: Link::new(settings.clone()),
-        window: Window::new(),
+        window: Window::default(),
         arriving: VecDeque::new(),
         busy: Duration::ZERO,
     };
@@ -82,7 +82,12 @@ fn leave(ends: &mut [End; 2], from: usize, now: Duration, network: Network) {
         let header = transmit.header(1);
         let head = transmit.data_head().unwrap_or_default();
         let (len, body) = match transmit {
-            Transmit::Data { number, .. } if draw(number) < network.lost => continue,
+            // By chance.
+            Transmit::Data { number, .. }
+                if (number.wrapping_mul(tweed_rng::GOLDEN) >> 32) % 1000 < network.lost =>
+            {
+                continue
+            }
             Transmit::Data { len, .. } => (16 + len as usize, None),
             Transmit::Control { body, .. } => (body.len(), Some(body)),
         };
@@ -90,11 +95,6 @@ fn leave(ends: &mut [End; 2], from: usize, now: Duration, network: Network) {
         to.busy = to.busy.max(now) + Duration::from_nanos(len as u64 * 8000 / network.bits_per_us);
         to.arriving.push_back(Packet { at: to.busy + network.delay, header, head, len, body });
     }
-}
-
-/// Below 1000, by chance.
-fn draw(number: u64) -> u64 {
-    (number.wrapping_mul(tweed_rng::GOLDEN) >> 32) % 1000
 }
 
 fn arrive(end: &mut End, now: Duration, body: &mut [u8]) -> u32 {
@@ -106,25 +106,17 @@ fn arrive(end: &mut End, now: Duration, body: &mut [u8]) -> u32 {
         let body = packet.body.as_deref().unwrap_or(&body[..packet.len]);
         end.link.handle(now, &header, body).expect("it is the other link's");
     }
-    std::iter::from_fn(|| end.link.poll_event())
-        .filter(|event| matches!(event, Event::Delivered { .. }))
-        .count() as u32
+    let events = std::iter::from_fn(|| end.link.poll_event());
+    events.filter(|event| matches!(event, Event::Delivered { .. })).count() as u32
 }
 
 fn report(ends: &[End; 2], took: Duration, virtual_time: Duration) {
     let [forth, back] = [ends[0].link.metrics(), ends[1].link.metrics()];
     let packets = forth.sent_packets + back.sent_packets;
-    println!(
-        "packets: {} to the receiver, {} back, {} lost",
-        forth.sent_packets, back.sent_packets, forth.lost_packets
-    );
-    println!(
-        "{:.2} million packets/s, {:.0} ns per packet",
-        packets as f64 / took.as_secs_f64() / 1e6,
-        took.as_nanos() as f64 / packets as f64
-    );
-    println!(
-        "virtual time {virtual_time:?}, in it {:.1} Gbit/s",
-        forth.sent_bytes as f64 * 8.0 / virtual_time.as_secs_f64() / 1e9
-    );
+    let (there, here, lost) = (forth.sent_packets, back.sent_packets, forth.lost_packets);
+    println!("packets: {there} to the receiver, {here} back, {lost} lost");
+    let (rate, each) = (packets as f64 / took.as_secs_f64() / 1e6, took.as_nanos() as f64 / packets as f64);
+    println!("{rate:.2} million packets/s, {each:.0} ns per packet");
+    let rate = forth.sent_bytes as f64 * 8.0 / virtual_time.as_secs_f64() / 1e9;
+    println!("virtual time {virtual_time:?}, in it {rate:.1} Gbit/s");
 }

@@ -4,12 +4,12 @@ mod summation_order;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use tweed_schedule::{Collective, Rank, Schedule, Send};
+use tweed_schedule::{Collective, Rank, Schedule};
 
 use summation_order::collect_inputs;
 
 /// All sends of one value of one chunk. Peers on this host read it from one place.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Output {
     /// Which chunk.
     pub chunk: u32,
@@ -29,23 +29,8 @@ pub struct Output {
     pub awaited_by: Vec<u32>,
 }
 
-impl Output {
-    fn of(chunk: u32, version: u32) -> Output {
-        Output {
-            chunk,
-            version,
-            sends: Vec::new(),
-            made_by: None,
-            overwritten_by: None,
-            answered_in_place: false,
-            after: Vec::new(),
-            awaited_by: Vec::new(),
-        }
-    }
-}
-
 /// All arrivals of one chunk in one step.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Input {
     /// Which chunk.
     pub chunk: u32,
@@ -187,10 +172,11 @@ impl Program {
             let version = arrived as u32;
             let overwritten = steps.get(&send.chunk).and_then(|s| s.get(arrived));
             self.in_place &= overwritten != Some(&send.step);
-            let place =
-                *places.entry((send.chunk, version, send.after.as_slice())).or_insert(self.outputs.len());
+            // Sends of one value that wait for different things cannot leave together.
+            let key = (send.chunk, version, send.after.as_slice());
+            let place = *places.entry(key).or_insert(self.outputs.len());
             if place == self.outputs.len() {
-                self.outputs.push(Output::of(send.chunk, version));
+                self.outputs.push(Output { chunk: send.chunk, version, ..Output::default() });
             }
             self.outputs[place].sends.push((index, send.dst));
         }
@@ -207,8 +193,8 @@ impl Program {
     }
 
     fn link_outputs(&mut self) {
-        let makers: BTreeMap<(u32, u32), u32> =
-            self.inputs.iter().enumerate().map(|(i, x)| ((x.chunk, x.version), i as u32)).collect();
+        let makers = (0..).zip(&self.inputs).map(|(i, x)| ((x.chunk, x.version), i));
+        let makers: BTreeMap<(u32, u32), u32> = makers.collect();
         let mut readers: BTreeMap<(u32, u32), u32> = BTreeMap::new();
         for output in &self.outputs {
             *readers.entry((output.chunk, output.version)).or_default() += 1;
@@ -224,8 +210,8 @@ impl Program {
                 let input = &mut self.inputs[input as usize];
                 input.overwrites.push(index as u32);
                 let alone = output.sends.len() == 1 && readers[&key] == 1;
-                let answered =
-                    !input.reduce && input.sends.len() == 1 && input.sends[0].1 == output.sends[0].1;
+                let replaced = !input.reduce && input.sends.len() == 1;
+                let answered = replaced && input.sends[0].1 == output.sends[0].1;
                 output.answered_in_place = alone && answered;
             }
         }
@@ -250,8 +236,7 @@ impl Program {
         for o in 0..self.outputs.len() {
             let first = self.outputs[o].sends[0].0 as usize;
             let after = &schedule.sends()[first].after;
-            let waits = after.iter().filter_map(|&send| self.wait_for(send));
-            let waits: Vec<Wait> = waits.collect();
+            let waits: Vec<Wait> = after.iter().filter_map(|&send| self.wait_for(send)).collect();
             for &wait in &waits {
                 match wait {
                     Wait::Input(i) => self.inputs[i as usize].awaited_by.push(o as u32),
@@ -286,7 +271,8 @@ struct Part {
 
 /// By rank; the parts of ranks that are not wanted stay empty.
 fn collect_parts(schedule: &Schedule, wanted: impl Fn(Rank) -> bool) -> Vec<Part> {
-    let in_order = schedule.sends().iter().all(|s| waits_for_no_later_step(schedule, s));
+    let step = |&other: &u32| schedule.sends()[other as usize].step;
+    let in_order = schedule.sends().iter().all(|s| s.after.iter().all(|other| step(other) <= s.step));
     let part = Part { in_order, ..Part::default() };
     let mut parts = vec![part; schedule.ranks() as usize];
     for (index, send) in (0..).zip(schedule.sends()) {
@@ -312,10 +298,6 @@ fn collect_parts(schedule: &Schedule, wanted: impl Fn(Rank) -> bool) -> Vec<Part
     parts
 }
 
-fn waits_for_no_later_step(schedule: &Schedule, send: &Send) -> bool {
-    let step = |&other: &u32| schedule.sends()[other as usize].step;
-    send.after.iter().all(|other| step(other) <= send.step)
-}
 /// Every sum is formed from what the ranks contribute, and from nothing that was summed before.
 pub fn sums_directly(schedule: &Schedule) -> bool {
     schedule.sends().iter().filter(|s| s.reduce).count() == find_alone(schedule).len()

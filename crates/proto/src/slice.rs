@@ -54,10 +54,9 @@ pub(crate) enum OutputStage {
 impl Slice {
     /// Slice number `slice`, in which the chunks that are shorter have no part.
     pub(crate) fn new(program: &Program, has_part: impl Fn(u32) -> bool) -> Slice {
-        let inputs: Vec<InputState> =
-            program.inputs.iter().map(|i| InputState::new(i.sends.len(), has_part(i.chunk))).collect();
-        let outputs: Vec<OutputState> =
-            program.outputs.iter().map(|o| OutputState::new(o.sends.len(), has_part(o.chunk))).collect();
+        let inputs = program.inputs.iter().map(|i| InputState::new(i.sends.len(), has_part(i.chunk)));
+        let outputs = program.outputs.iter().map(|o| OutputState::new(o.sends.len(), has_part(o.chunk)));
+        let (inputs, outputs): (Vec<_>, Vec<_>) = (inputs.collect(), outputs.collect());
         let waiting = inputs.iter().filter(|i| !i.is_done()).count()
             + outputs.iter().filter(|o| !o.is_released()).count();
         Slice { inputs, outputs, open: waiting as u32, busy: waiting as u32 }

@@ -67,6 +67,8 @@ pub struct Trace {
 }
 
 /// Why a trace cannot be read, or does not replay. Entries and lines count from 1.
+// The texts name the fields.
+#[allow(missing_docs)]
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TraceError {
     /// Another format, or none at all.
@@ -77,12 +79,7 @@ pub enum TraceError {
     },
     /// A line that does not say what it should.
     #[error("line {line} of the trace: expected {expected}; the file is damaged, record it anew")]
-    Line {
-        /// Which line.
-        line: usize,
-        /// What should be there.
-        expected: &'static str,
-    },
+    Line { line: usize, expected: &'static str },
     /// The schedule that it holds is none.
     #[error("the schedule in the trace is not valid: {0}")]
     Schedule(#[from] ScheduleError),
@@ -90,24 +87,13 @@ pub enum TraceError {
     #[error(
         "the trace was made with schedule {recorded:016x} but holds schedule {held:016x}; record it anew"
     )]
-    Digest {
-        /// The digest written down.
-        recorded: u64,
-        /// The digest of the sends written down.
-        held: u64,
-    },
+    Digest { recorded: u64, held: u64 },
     /// The executor refused an event.
     #[error("entry {entry}: the executor refuses this event: {reason}")]
-    Refused {
-        /// Which entry.
-        entry: usize,
-        /// Its words.
-        reason: &'static str,
-    },
+    Refused { entry: usize, reason: &'static str },
     /// `finished` for an action that was not under way.
     #[error("entry {entry}: action {number} is not under way")]
     NotUnderWay {
-        /// Which entry.
         entry: usize,
         /// Which action.
         number: u32,
@@ -115,7 +101,6 @@ pub enum TraceError {
     /// The executor did something else than what was recorded.
     #[error("entry {entry}: recorded {recorded:?}, replayed {replayed:?}")]
     Differs {
-        /// Which entry.
         entry: usize,
         /// What came out when it was recorded; `None` after the last entry.
         recorded: Option<Action>,
@@ -164,10 +149,6 @@ impl Pending {
     fn take(&mut self, number: u32) -> Option<Action> {
         let at = self.actions.iter().position(|a| a.0 == number)?;
         Some(self.actions.swap_remove(at).1)
-    }
-
-    fn number_of(&self, action: &Action) -> Option<u32> {
-        self.actions.iter().find(|a| a.1 == *action).map(|a| a.0)
     }
 }
 

@@ -43,7 +43,7 @@ proptest! {
     }
 
     #[test]
-    fn a_vigil_asks_warns_asks_and_fails(limits in limits(), steps in proptest::collection::vec(span(), 1..20)) {
+    fn a_watchdog_asks_warns_asks_and_fails(limits in limits(), steps in proptest::collection::vec(span(), 1..20)) {
         let mut watchdog = Watchdog::new(limits);
         let mut waited = Duration::ZERO;
         let mut seen = Vec::new();
@@ -151,14 +151,14 @@ fn a_rank_that_has_ended_leaves_the_link() {
 }
 
 #[test]
-fn a_rank_that_others_hear_is_not_stopped() {
+fn a_rank_that_answers_others_is_not_stopped() {
     let mut reports = ring(None);
-    reports[1].1.heard.insert(2);
+    reports[1].1.answered.insert(2);
     assert_eq!(find(3, &reports), culprit(2, Reason::Link { to: 3 }));
 }
 
 #[test]
-fn a_rank_that_the_waiter_cannot_hear_leaves_the_link() {
+fn a_rank_that_does_not_answer_the_waiter_leaves_the_link() {
     let mut reports = ring(Some(inside(&[1], 700)));
     reports[2].1.missed.insert(2);
     assert_eq!(find(0, &reports), culprit(2, Reason::Link { to: 3 }));
@@ -181,7 +181,7 @@ fn the_first_rank_that_waits_speaks() {
     assert_eq!(Blame::speaker(&reports), Some(1));
 }
 
-fn told(process: Process, reports: &[(u32, Report)]) -> (String, String) {
+fn texts(process: Process, reports: &[(u32, Report)]) -> (String, String) {
     let link = "tcp 10.0.0.3:4000".to_owned();
     let ranks: Vec<RankStatus> = (0..4)
         .map(|r| RankStatus { host: format!("host-{r}"), pid: 100 + r, link: link.clone(), process })
@@ -189,15 +189,15 @@ fn told(process: Process, reports: &[(u32, Report)]) -> (String, String) {
     let deadline = Some(Duration::from_secs(5));
     let usual = Some(Usual { median: Duration::from_millis(20), spread: Duration::from_millis(2) });
     let limits = Limits::derive(deadline, usual, Duration::from_secs(1800));
-    let label = "all_reduce float32 [8]";
-    let context = Context { label, waited: Duration::from_secs(2), limits, deadline, usual, ranks: &ranks };
+    let label = "all_reduce float32 [8]".to_owned();
+    let context = Context { label, waited: Duration::from_secs(2), limits, deadline, usual, ranks };
     let blame = Blame::find(0, &reports.iter().cloned().collect(), FRESH);
     (context.warning(&blame), context.verdict(&blame))
 }
 
 #[test]
 fn the_words_say_who_where_since_when_and_what_to_type() {
-    let (warning, verdict) = told(Process::Stopped, &ring(None));
+    let (warning, verdict) = texts(Process::Stopped, &ring(None));
     assert_eq!(
         warning,
         "tweed: all_reduce float32 [8] is 2.0 s late (usually 20 ms ± 2 ms): rank 2 on host-2 (process 102, tcp \
@@ -217,30 +217,18 @@ fn the_words_say_who_where_since_when_and_what_to_type() {
 
 #[test]
 fn each_reason_has_its_own_words_and_advice() {
+    let (absent, done) = (ring(Some(elsewhere())), ring(Some(Report::of(Standing::Done))));
     let cases = [
         (Process::Unseen, ring(None), "answers nothing: it is stopped, or its host", "kill -CONT 102"),
         (Process::Alive, ring(None), "is running and does not answer", "py-spy dump --native --pid 102"),
-        (
-            Process::Alive,
-            ring(Some(elsewhere())),
-            "has not called it: its main thread computes",
-            "py-spy dump --pid 102",
-        ),
-        (
-            Process::Alive,
-            ring(Some(Report::of(Standing::Done))),
-            "nothing from it reaches rank 3 on host-3",
-            "tweed doctor",
-        ),
+        (Process::Alive, absent, "has not called it: its main thread computes", "py-spy dump --pid 102"),
+        (Process::Alive, done, "nothing from it reaches rank 3 on host-3", "tweed doctor"),
         (Process::Alive, ring(Some(inside(&[1], 5))), "values still flow", "tweed top"),
     ];
     for (process, reports, words, advice) in cases {
-        let (warning, verdict) = told(process, &reports);
+        let (warning, verdict) = texts(process, &reports);
         for text in [warning, verdict] {
-            assert!(
-                text.contains(words) && text.contains(advice) && text.contains("rank 2 on host-2"),
-                "{text}"
-            );
+            assert!([words, advice, "rank 2 on host-2"].iter().all(|part| text.contains(part)), "{text}");
         }
     }
 }

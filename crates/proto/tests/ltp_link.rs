@@ -4,28 +4,9 @@ mod support;
 
 use std::time::Duration;
 
-use support::pair::{Fate, Pair};
+use support::pair::{good, message, reliable, Fate, Pair, DELAY, LONG};
 use tweed_proto::ltp::{Closing, Outgoing, Settings, Transmit};
 use tweed_rng::Rng;
-
-const DELAY: Duration = Duration::from_millis(5);
-const LONG: Duration = Duration::from_secs(60);
-
-fn settings() -> [Settings; 2] {
-    [Settings::default(), Settings::default()]
-}
-
-fn message(bytes: u32) -> Outgoing {
-    Outgoing { round: 7, tag: [3; 48], bytes, value: 4, critical: Vec::new(), lossy: true }
-}
-
-fn reliable(bytes: u32) -> Outgoing {
-    Outgoing { lossy: false, ..message(bytes) }
-}
-
-fn whole(_: usize, _: &Transmit) -> Fate {
-    vec![DELAY]
-}
 
 /// Loses one packet in so many, at random.
 fn losing(seed: u64, one_in: usize) -> impl FnMut(usize, &Transmit) -> Fate {
@@ -35,10 +16,10 @@ fn losing(seed: u64, one_in: usize) -> impl FnMut(usize, &Transmit) -> Fate {
 
 #[test]
 fn messages_arrive_whole_over_a_good_network() {
-    let mut pair = Pair::new(&settings());
+    let mut pair = Pair::new(&Default::default());
     let ids: Vec<_> =
         [0, 1, 4, 1000, 1_000_000].into_iter().map(|bytes| pair.send(0, message(bytes))).collect();
-    assert!(pair.run(LONG, &mut whole));
+    assert!(pair.run(LONG, &mut good));
     for id in ids {
         assert_eq!(pair.ends[0].given[&id].delivered, Some(Vec::new()));
     }
@@ -46,12 +27,12 @@ fn messages_arrive_whole_over_a_good_network() {
 
 #[test]
 fn both_directions_fall_silent_once_all_is_said() {
-    let mut pair = Pair::new(&settings());
+    let mut pair = Pair::new(&Default::default());
     pair.send(0, message(100_000));
     pair.send(1, reliable(50_000));
-    assert!(pair.run(LONG, &mut whole));
+    assert!(pair.run(LONG, &mut good));
     let mut steps = 0;
-    while pair.step(LONG, &mut whole) {
+    while pair.step(LONG, &mut good) {
         steps += 1;
         assert!(steps < 100, "they go on talking");
     }
@@ -61,7 +42,7 @@ fn both_directions_fall_silent_once_all_is_said() {
 #[test]
 fn a_reliable_message_arrives_whole_whatever_is_lost() {
     for seed in 0..20 {
-        let mut pair = Pair::new(&settings());
+        let mut pair = Pair::new(&Default::default());
         pair.send(0, reliable(300_001));
         pair.send(1, reliable(100_000));
         assert!(pair.run(LONG, &mut losing(seed, 4)), "seed {seed} hangs");
@@ -91,11 +72,11 @@ fn a_lossy_message_closes_early_and_both_sides_agree() {
 
 #[test]
 fn nothing_is_cut_where_nothing_is_lost() {
-    let mut pair = Pair::new(&settings());
+    let mut pair = Pair::new(&Default::default());
     for round in 0..100 {
         // Each takes another time: estimates grow, phases change.
         let id = pair.send(0, Outgoing { round, ..message(200_000) });
-        assert!(pair.run(LONG * (round + 1), &mut whole));
+        assert!(pair.run(LONG * (round + 1), &mut good));
         assert_eq!(pair.ends[0].given[&id].delivered, Some(Vec::new()), "round {round}");
         if round % 10 == 9 {
             let slowest = pair.ends[1].link.metrics().coming_threshold;

@@ -45,7 +45,7 @@ fn taken(model: &BTreeSet<u32>, from: u32, most: u32) -> Vec<u32> {
 proptest! {
     #[test]
     fn ranges_are_sets(changes in vec(change(), 0..60)) {
-        let (mut ranges, mut model) = (Ranges::new(), BTreeSet::new());
+        let (mut ranges, mut model) = (Ranges::default(), BTreeSet::new());
         for change in changes {
             let before = model.len();
             match change {
@@ -76,7 +76,7 @@ proptest! {
 
     #[test]
     fn a_window_admits_each_number_once(steps in vec((0..3_u64, 0..200_u64, 0..70_000_u64), 1..300)) {
-        let (mut window, mut seen, mut newest) = (Window::new(), BTreeSet::new(), 0_u64);
+        let (mut window, mut seen, mut newest) = (Window::default(), BTreeSet::new(), 0_u64);
         for (kind, near, far) in steps {
             let number = match kind {
                 0 => newest + near,

@@ -65,14 +65,8 @@ impl Side {
 
     /// The peer has everything that was sent.
     fn acknowledge(&mut self) {
-        self.link.send(Outgoing {
-            round: 0,
-            tag: [0; 48],
-            bytes: 0,
-            value: 1,
-            critical: vec![],
-            lossy: false,
-        });
+        let (critical, lossy) = (Vec::new(), false);
+        self.link.send(Outgoing { round: 0, tag: [0; 48], bytes: 0, value: 1, critical, lossy });
         let Some(Transmit::Control { number, .. }) = self.leaving().pop() else { panic!("OPEN is a frame") };
         let ranges = std::iter::once(0..=number).collect();
         self.frame(&Frame::Ack(tweed_proto::ltp::frame::Ack { delay_us: 0, ranges })).expect("it was sent");
@@ -134,7 +128,7 @@ fn open_at_the_receiver() {
         let mut side = receiver(at);
         assert_eq!(side.frame(&Frame::Open(OPEN)), Ok(false), "{at:?}");
         assert_eq!(side.events(), [], "{at:?}");
-        assert_eq!(side.frames().len(), usize::from(at == At::Telling), "CLOSE is told again: {at:?}");
+        assert_eq!(side.frames().len(), usize::from(at == At::Telling), "CLOSE is reported again: {at:?}");
         for other in [Open { round: 8, ..OPEN }, Open { total: 65, ..OPEN }, Open { critical: 17, ..OPEN }] {
             let refused = side.frame(&Frame::Open(other));
             assert_eq!(refused.is_err(), at <= At::Announced, "{at:?}");
@@ -148,8 +142,8 @@ fn cancel_at_the_receiver() {
     for at in RECEIVER {
         let mut side = receiver(at);
         assert_eq!(side.frame(&Frame::Cancel(0)), Ok(false), "{at:?}");
-        let told = [At::Open, At::Announced].contains(&at);
-        assert_eq!(side.events().len(), usize::from(told), "{at:?}");
+        let reported = [At::Open, At::Announced].contains(&at);
+        assert_eq!(side.events().len(), usize::from(reported), "{at:?}");
         assert_eq!(side.data(7, 0..16), Ok(false), "it never opens again: {at:?}");
         side.now = Duration::from_secs(2);
         side.link.handle_timeout(side.now);
@@ -207,15 +201,8 @@ const BYTES: u32 = 3_000_000;
 
 fn sender(from: From) -> Side {
     let mut side = Side::new();
-    let what = Outgoing {
-        round: 7,
-        tag: [3; 48],
-        bytes: BYTES,
-        value: 4,
-        critical: std::iter::once(0..16).collect(),
-        lossy: true,
-    };
-    side.link.send(what);
+    let critical = ranges(0..16);
+    side.link.send(Outgoing { round: 7, tag: [3; 48], bytes: BYTES, value: 4, critical, lossy: true });
     if from != From::Waiting {
         assert!(side.leaving().len() > 2);
     }
@@ -257,21 +244,15 @@ fn close_at_the_sender() {
 fn a_close_that_cannot_be_is_refused() {
     for from in [From::Waiting, From::FirstPass, From::Closing, From::Over] {
         let known = !matches!(from, From::Waiting | From::Over);
-        let critical = sender(from).close(0, 1, ranges(0..4));
-        assert_eq!(critical.is_err(), known, "critical bytes are missing, {from:?}");
-        assert_eq!(
-            sender(from).close(0, 1, ranges(0..BYTES + 1)).is_err(),
-            known,
-            "beyond the end, {from:?}"
-        );
-        assert_eq!(
-            sender(from).close(1, 5000, Vec::new()).is_err(),
-            known,
-            "more parts than can be, {from:?}"
-        );
-        assert!(sender(from)
-            .frame(&Frame::Close(Close { message: 1, part: 0, parts: 1, missing: vec![] }))
-            .is_err());
+        for (what, part, parts, missing) in [
+            ("critical bytes are missing", 0, 1, ranges(0..4)),
+            ("beyond the end", 0, 1, ranges(0..BYTES + 1)),
+            ("more parts than can be", 1, 5000, Vec::new()),
+        ] {
+            assert_eq!(sender(from).close(part, parts, missing).is_err(), known, "{what}, {from:?}");
+        }
+        let of_another = Close { message: 1, part: 0, parts: 1, missing: vec![] };
+        assert!(sender(from).frame(&Frame::Close(of_another)).is_err());
     }
     assert!(sender(From::Closing).close(1, 3, Vec::new()).is_err(), "another number of parts");
     assert!(sender(From::Closing).close(1, 2, ranges(0..16)).is_err(), "parts out of order");
@@ -282,8 +263,8 @@ fn giving_up_at_the_sender() {
     for from in [From::Waiting, From::FirstPass, From::Closing, From::Over] {
         let mut side = sender(from);
         side.link.cancel(MessageId(0));
-        let told = matches!(from, From::FirstPass | From::Closing);
-        assert_eq!(side.frames(), if told { vec![Frame::Cancel(0)] } else { vec![] }, "{from:?}");
+        let reported = matches!(from, From::FirstPass | From::Closing);
+        assert_eq!(side.frames(), if reported { vec![Frame::Cancel(0)] } else { vec![] }, "{from:?}");
         assert_eq!(side.close(0, 1, Vec::new()), Ok(false), "too late, {from:?}");
         assert_eq!(side.events(), [], "{from:?}");
     }

@@ -5,12 +5,9 @@ mod support;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use support::pair::{Fate, Pair};
+use support::pair::{good, message, reliable, Fate, Pair, DELAY, LONG};
 use tweed_proto::ltp::frame::Frame;
 use tweed_proto::ltp::{BadPacket, Closing, Event, MessageId, Outgoing, Settings, Transmit};
-
-const DELAY: Duration = Duration::from_millis(5);
-const LONG: Duration = Duration::from_secs(60);
 
 fn settings() -> Settings {
     Settings { payload_ceiling: 1200, ..Settings::default() }
@@ -18,18 +15,6 @@ fn settings() -> Settings {
 
 fn pair() -> Pair {
     Pair::new(&[settings(), settings()])
-}
-
-fn message(bytes: u32) -> Outgoing {
-    Outgoing { round: 7, tag: [3; 48], bytes, value: 4, critical: Vec::new(), lossy: true }
-}
-
-fn reliable(bytes: u32) -> Outgoing {
-    Outgoing { lossy: false, ..message(bytes) }
-}
-
-fn good(_: usize, _: &Transmit) -> Fate {
-    vec![DELAY]
 }
 
 fn nothing(_: usize, _: &Transmit) -> Fate {
@@ -249,10 +234,8 @@ fn a_message_begins_once_the_one_before_has_left() {
 #[test]
 fn acknowledgements_come_in_batches() {
     let mut pair = pair();
-    assert!({
-        pair.send(0, reliable(5_000_000));
-        pair.run(LONG, &mut good)
-    });
+    pair.send(0, reliable(5_000_000));
+    assert!(pair.run(LONG, &mut good));
     let [forth, back] = [pair.ends[0].sent, pair.ends[1].sent];
     assert!(back * 10 < forth, "{back} packets answer {forth}");
 }

@@ -1,32 +1,21 @@
 //! Traces that do not replay, and files that are none.
 
+mod support;
+
 use std::sync::Arc;
 
 use proptest::prelude::*;
+use support::schedules;
 use tweed_proto::{Action, Arrival, Entry, Event, Executor, Layout, Program, Reach, Ready};
 use tweed_proto::{Recorder, Trace, TraceError};
-use tweed_schedule::{Collective, Draft, Schedule, Send};
+use tweed_schedule::{Collective, Send};
 
 /// Rank 0 of a star over two ranks, from its first event to its last.
 fn recorded() -> Trace {
     let sends = vec![Send::new(0, 1, 0, 0, true), Send::new(1, 0, 1, 0, false)];
-    let draft = Draft {
-        name: "a  star\nof two".into(),
-        collective: Collective::AllReduce,
-        root: 0,
-        ranks: 2,
-        chunks: 1,
-        sends,
-        topology: None,
-    };
-    let schedule = Schedule::new(draft).expect("a star is an all-reduce");
-    let layout = Layout {
-        chunk_bytes: vec![10],
-        piece: 100,
-        window: 1,
-        in_place: false,
-        reach: vec![Reach::Shared; 2],
-    };
+    let schedule = schedules::schedule("a  star\nof two", Collective::AllReduce, 2, 1, sends);
+    let reach = vec![Reach::Shared; 2];
+    let layout = Layout { chunk_bytes: vec![10], piece: 100, window: 1, in_place: false, reach };
     let executor = Executor::new(Arc::new(Program::compile(&schedule, 0)), layout);
     let mut recorder = Recorder::recording(executor, &schedule);
     let ready = Ready::Readable(Arrival { at: 77, writable: false });

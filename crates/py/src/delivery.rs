@@ -1,13 +1,12 @@
 //! What a group that may lose parts tells and is told: one field each.
 
-use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
-use tweed_net::{Delivery, EngineError, Group, GroupConfig, Ltp};
+use tweed_net::{Delivery, Group, GroupConfig, Ltp};
 
-use crate::errors::engine_error;
+use crate::metrics::Look;
 
 /// `tweed.transport.Ltp`, or anything with its attributes.
 #[derive(FromPyObject)]
@@ -38,40 +37,24 @@ pub(crate) fn config(server: Option<u32>, ltp: Option<PyLtp>) -> GroupConfig {
 /// A group that it does not keep open. When the group is gone, its methods raise `Aborted`.
 #[pyclass(name = "Losses", module = "tweed._core", frozen)]
 pub struct PyLosses {
-    inner: Weak<Group>,
-}
-
-impl PyLosses {
-    pub(crate) fn of(group: &Arc<Group>) -> PyLosses {
-        PyLosses { inner: Arc::downgrade(group) }
-    }
-
-    fn with<T: Send>(&self, py: Python<'_>, run: impl FnOnce(&Group) -> T + Send) -> PyResult<T> {
-        let gone = || EngineError::Aborted("the group is gone".into());
-        let outcome = py.detach(|| {
-            let group = self.inner.upgrade().ok_or_else(gone)?;
-            group.check_process()?;
-            Ok(run(&group))
-        });
-        outcome.map_err(|e| engine_error(py, &e))
-    }
+    pub(crate) inner: Look,
 }
 
 #[pymethods]
 impl PyLosses {
     /// That memory of this rank loses no parts in any contribution; of 0 bytes: it may again.
     fn keep_whole(&self, py: Python<'_>, address: usize, bytes: usize) -> PyResult<()> {
-        self.with(py, |group| group.keep_whole(address, bytes))
+        self.inner.with(py, |group| group.keep_whole(address, bytes))
     }
 
     /// All-to-alls from and to that memory carry contributions, which may lose parts; of 0 bytes: no more.
     fn may_lose(&self, py: Python<'_>, address: usize, bytes: usize) -> PyResult<()> {
-        self.with(py, |group| group.may_lose(address, bytes))
+        self.inner.with(py, |group| group.may_lose(address, bytes))
     }
 
     /// How operations were delivered that have ended since the last call, oldest first; some thousands are kept.
     fn take_deliveries(&self, py: Python<'_>) -> PyResult<Vec<PyDelivery>> {
-        let taken = self.with(py, Group::take_deliveries)?;
+        let taken = self.inner.with(py, Group::take_deliveries)?;
         Ok(taken.into_iter().map(|inner| PyDelivery { inner }).collect())
     }
 }

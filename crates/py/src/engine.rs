@@ -12,7 +12,7 @@ use tweed_schedule::Collective;
 use crate::delivery::{config, PyDelivery, PyLosses, PyLtp};
 use crate::detached::Detached;
 use crate::errors::{engine_error, usage};
-use crate::metrics::PyGroupMetrics;
+use crate::metrics::{Look, PyGroupMetrics};
 use crate::schedule::PySchedule;
 
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
@@ -189,12 +189,12 @@ impl PyGroup {
 
     /// What went over its links. Does not keep the group open.
     fn metrics(&self) -> PyGroupMetrics {
-        PyGroupMetrics::of(&self.inner)
+        PyGroupMetrics { inner: Look::at(&self.inner) }
     }
 
     /// What gets lost on its links, and what must not. Does not keep the group open.
     fn losses(&self) -> PyLosses {
-        PyLosses::of(&self.inner)
+        PyLosses { inner: Look::at(&self.inner) }
     }
 
     /// How the ranks are reached, and how long what may take, in words.

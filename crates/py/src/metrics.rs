@@ -8,31 +8,30 @@ use tweed_net::{EngineError, Group, LinkStats};
 
 use crate::errors::engine_error;
 
-/// A look at a group that does not keep it open. When the group is gone, its methods raise `Aborted`.
-#[pyclass(name = "GroupMetrics", module = "tweed._core", frozen)]
-pub struct PyGroupMetrics {
-    inner: Weak<Group>,
-}
+/// A group that is not kept open by this. When it is gone, calls raise `Aborted`.
+pub(crate) struct Look(Weak<Group>);
 
-impl PyGroupMetrics {
-    pub(crate) fn of(group: &Arc<Group>) -> PyGroupMetrics {
-        PyGroupMetrics { inner: Arc::downgrade(group) }
+impl Look {
+    pub(crate) fn at(group: &Arc<Group>) -> Look {
+        Look(Arc::downgrade(group))
     }
 
     /// Without the interpreter's lock, as the last reference to the group may go in here.
-    fn with<T: Send>(
-        &self,
-        py: Python<'_>,
-        run: impl FnOnce(&Group) -> Result<T, EngineError> + Send,
-    ) -> PyResult<T> {
+    pub(crate) fn with<T: Send>(&self, py: Python<'_>, run: impl FnOnce(&Group) -> T + Send) -> PyResult<T> {
         let gone = || EngineError::Aborted("the group is gone".into());
         let outcome = py.detach(|| {
-            let group = self.inner.upgrade().ok_or_else(gone)?;
+            let group = self.0.upgrade().ok_or_else(gone)?;
             group.check_process()?;
-            run(&group)
+            Ok(run(&group))
         });
         outcome.map_err(|e| engine_error(py, &e))
     }
+}
+
+/// A look at a group that does not keep it open. When the group is gone, its methods raise `Aborted`.
+#[pyclass(name = "GroupMetrics", module = "tweed._core", frozen)]
+pub struct PyGroupMetrics {
+    pub(crate) inner: Look,
 }
 
 #[pymethods]
@@ -40,30 +39,30 @@ impl PyGroupMetrics {
     /// This process's rank.
     #[getter]
     fn rank(&self, py: Python<'_>) -> PyResult<u32> {
-        self.with(py, |group| Ok(group.rank()))
+        self.inner.with(py, Group::rank)
     }
 
     /// How many ranks take part.
     #[getter]
     fn size(&self, py: Python<'_>) -> PyResult<u32> {
-        self.with(py, |group| Ok(group.ranks()))
+        self.inner.with(py, Group::ranks)
     }
 
     /// What went over the links to each rank, and how late each came: counters that only grow.
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyDict>>> {
-        let stats = self.with(py, |group| Ok(group.stats()))?;
+        let stats = self.inner.with(py, Group::stats)?;
         stats.iter().map(|link| stats_row(py, link)).collect()
     }
 
     /// Leaves a short text at rank 0, over the one left before.
     fn post(&self, py: Python<'_>, text: &[u8]) -> PyResult<()> {
-        self.with(py, |group| group.set_note(text))
+        self.inner.with(py, |group| group.set_note(text))?.map_err(|e| engine_error(py, &e))
     }
 
     /// At rank 0: the latest text of each rank that has left one.
     fn posted<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let notes = PyDict::new(py);
-        for (rank, text) in self.with(py, |group| Ok(group.notes()))? {
+        for (rank, text) in self.inner.with(py, Group::notes)? {
             notes.set_item(rank, PyBytes::new(py, &text))?;
         }
         Ok(notes)

@@ -54,16 +54,12 @@ fn check_send(draft: &Draft, send: &Send) -> Result<(), ScheduleError> {
     if send.src == send.dst {
         return Err(ScheduleError::SendToSelf { at });
     }
-    check_links(draft, send)
-}
-
-fn check_links(draft: &Draft, send: &Send) -> Result<(), ScheduleError> {
-    let real = |&(from, to): &(u32, u32)| match &draft.topology {
+    let is_real = |&(from, to): &(u32, u32)| match &draft.topology {
         Some(topology) => topology.has_link(from, to),
-        None => from != to && from < draft.ranks && to < draft.ranks,
+        None => from != to && from < ranks && to < ranks,
     };
-    match send.hops().find(|hop| !real(hop)) {
-        Some((from, to)) => Err(ScheduleError::NoSuchLink { at: Hop::of(send), from, to }),
+    match send.hops().find(|hop| !is_real(hop)) {
+        Some((from, to)) => Err(ScheduleError::NoSuchLink { at, from, to }),
         None => Ok(()),
     }
 }

@@ -19,16 +19,6 @@ pub struct Cost {
     pub links: BTreeMap<(u32, u32), u64>,
 }
 
-impl Cost {
-    fn add(&mut self, send: &Send, bytes: u64) {
-        self.sent[send.src as usize] += bytes;
-        self.received[send.dst as usize] += bytes;
-        for hop in send.hops() {
-            *self.links.entry(hop).or_default() += bytes;
-        }
-    }
-}
-
 impl Schedule {
     /// Steps and bytes for a buffer of `bytes` (all chunks together).
     pub fn cost(&self, bytes: u64) -> Cost {
@@ -60,7 +50,10 @@ impl Schedule {
         let idle = vec![0; self.ranks as usize];
         let mut cost = Cost { sent: idle.clone(), received: idle, ..Cost::default() };
         for send in sends {
-            cost.add(send, self.chunk_bytes(send.chunk, bytes));
+            let bytes = self.chunk_bytes(send.chunk, bytes);
+            cost.sent[send.src as usize] += bytes;
+            cost.received[send.dst as usize] += bytes;
+            send.hops().for_each(|hop| *cost.links.entry(hop).or_default() += bytes);
         }
         cost
     }

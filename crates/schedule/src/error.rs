@@ -35,22 +35,18 @@ impl fmt::Display for Hop {
 ///
 /// A *foreign* contribution has no kind of its own: a chunk keeps its number on its way, so it could only
 /// come from a rank that holds nothing of the chunk, and that is [`ScheduleError::NotHeld`].
+// The texts name the fields.
+#[allow(missing_docs)]
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ScheduleError {
     /// No collective of this name.
     #[error("there is no collective '{name}'; use one of all_reduce, reduce_scatter, all_gather, broadcast, reduce, gather, scatter, all_to_all")]
-    UnknownCollective {
-        /// The name that was given.
-        name: String,
-    },
+    UnknownCollective { name: String },
     /// Too few ranks, or a number of chunks that cannot be cut into equal parts.
     #[error("{collective} over {ranks} ranks needs at least one rank and a number of chunks that is a positive multiple of {unit}, not {chunks}")]
     Chunks {
-        /// The collective's name.
         collective: &'static str,
-        /// The number of ranks given.
         ranks: u32,
-        /// The number of chunks given.
         chunks: u32,
         /// What it must be a multiple of.
         unit: u64,
@@ -58,49 +54,25 @@ pub enum ScheduleError {
     /// More ranks than the checker takes.
     #[error("a schedule over {ranks} ranks is too large; {most} are possible")]
     TooManyRanks {
-        /// The number of ranks given.
         ranks: u32,
         /// The most there can be.
         most: u32,
     },
     /// The root is not a rank, or the collective has none.
     #[error("{collective} over {ranks} ranks cannot have root {root}; give a rank below {ranks}, and 0 where there is no root")]
-    Root {
-        /// The collective's name.
-        collective: &'static str,
-        /// The root given.
-        root: Rank,
-        /// The number of ranks given.
-        ranks: u32,
-    },
+    Root { collective: &'static str, root: Rank, ranks: u32 },
     /// `src` or `dst` is not a rank of the group.
     #[error("{at}: rank {rank} is outside the group of {ranks} ranks")]
-    RankOutOfRange {
-        /// Which send.
-        at: Hop,
-        /// The rank that does not exist.
-        rank: Rank,
-        /// The number of ranks.
-        ranks: u32,
-    },
+    RankOutOfRange { at: Hop, rank: Rank, ranks: u32 },
     /// The chunk does not exist.
     #[error("{at}: rank {} sends chunk {} of a buffer of {chunks} chunks", at.src, at.chunk)]
-    ChunkOutOfRange {
-        /// Which send.
-        at: Hop,
-        /// The number of chunks.
-        chunks: u32,
-    },
+    ChunkOutOfRange { at: Hop, chunks: u32 },
     /// A rank sends to itself.
     #[error("{at}: rank {} sends to itself; leave this send out, the rank has the value already", at.src)]
-    SendToSelf {
-        /// Which send.
-        at: Hop,
-    },
+    SendToSelf { at: Hop },
     /// The send, or one hop of its route, uses a link that the topology lacks.
     #[error("{at}: the topology has no link {from} -> {to}; route the send over links that exist")]
     NoSuchLink {
-        /// Which send.
         at: Hop,
         /// Start of the missing link.
         from: u32,
@@ -109,16 +81,10 @@ pub enum ScheduleError {
     },
     /// A rank sends a value that it does not hold at that step.
     #[error("{at}: rank {} holds nothing of chunk {} before this step", at.src, at.chunk)]
-    NotHeld {
-        /// Which send.
-        at: Hop,
-    },
+    NotHeld { at: Hop },
     /// A reduction arrives where there is nothing to add it to.
     #[error("{at}: rank {} holds nothing of chunk {} that could be added to; send a copy", at.dst, at.chunk)]
-    NothingToAddTo {
-        /// Which send.
-        at: Hop,
-    },
+    NothingToAddTo { at: Hop },
     /// A copy arrives in the same step as something else for the same rank and chunk.
     #[error("{at}: a copy and another send, from rank {other}, reach chunk {} of rank {} in one step; their order is not defined", at.chunk, at.dst)]
     Collision {
@@ -132,7 +98,6 @@ pub enum ScheduleError {
     Twice {
         /// Which send adds it the second time.
         at: Hop,
-        /// Whose contribution.
         contributor: Rank,
     },
     /// The result of a chunk lacks a contribution at the end.
@@ -143,7 +108,6 @@ pub enum ScheduleError {
     Missing {
         /// Where the result is short.
         rank: Rank,
-        /// In which chunk.
         chunk: u32,
         /// Whose contribution is missing.
         contributor: Rank,
@@ -152,22 +116,10 @@ pub enum ScheduleError {
     },
     /// `after` names a send that does not exist.
     #[error("{at}: waits for send {index}, but there are only {sends} sends")]
-    AfterOutOfRange {
-        /// Which send waits.
-        at: Hop,
-        /// What it waits for.
-        index: u32,
-        /// The number of sends.
-        sends: usize,
-    },
+    AfterOutOfRange { at: Hop, index: u32, sends: usize },
     /// `after` names a send whose end the waiting rank cannot see.
     #[error("{at}: waits for the send of {other}, which rank {} cannot see; wait for one that starts or ends there", at.src)]
-    AfterUnseen {
-        /// Which send waits.
-        at: Hop,
-        /// What it waits for.
-        other: Hop,
-    },
+    AfterUnseen { at: Hop, other: Hop },
     /// Sends that wait for each other.
     #[error("{at}: rank {} would wait for ever: this send waits for {}, which waits for it", at.src, via_text(via))]
     CyclicWait {

@@ -18,21 +18,25 @@
 //! That one rule covers all eight collectives. [`Schedule::new`] is the only way to make a schedule, and
 //! it proves the rule.
 
-mod builders;
+/// Builders that are too heavy for Python.
+mod builders {
+    pub(crate) mod multitree;
+    pub(crate) mod time_expanded;
+}
 mod check;
 mod collective;
 mod cost;
 mod cycle;
 mod digest;
 mod error;
-mod link_order;
 mod record;
 mod rotate;
 mod topology;
 mod trees;
 mod waits;
 
-pub use builders::{MultiTree, Spread, TimeExpanded};
+pub use builders::multitree::MultiTree;
+pub use builders::time_expanded::{Spread, TimeExpanded};
 pub use collective::{Collective, Ranks};
 pub use cost::Cost;
 pub use error::{Hop, ScheduleError};

@@ -30,11 +30,6 @@ impl Link {
         let nanos = (u128::from(bytes) * 1_000_000_000).checked_div(u128::from(self.bandwidth));
         nanos.and_then(|nanos| nanos.try_into().ok()).map_or(Duration::MAX, Duration::from_nanos)
     }
-
-    /// Bytes per second of all of them together.
-    pub fn total_bandwidth(&self) -> u64 {
-        self.bandwidth.saturating_mul(u64::from(self.count))
-    }
 }
 
 /// A regular grid of ranks; the last dimension counts fastest.

@@ -52,21 +52,30 @@ impl Trees<'_> {
     /// are those of one root. What does not fit together is for the checker to find.
     pub fn draft(&self, name: &str, collective: Collective) -> Draft {
         let (first, last) = (collective.reduces(), collective.spreads());
-        let height = if first { height(self.up) } else { 0 };
+        // Sums of a piece end everywhere before its results start to spread.
+        let edges = self.up.iter().flat_map(|tree| &tree.edges);
+        let height = if first { edges.map(|edge| edge.step + 1).max().unwrap_or(0) } else { 0 };
+        // Trees by root, so that chunks are where their owners are.
+        let roots = if self.down.is_empty() { self.up } else { self.down };
+        let mut order: Vec<usize> = (0..roots.len()).collect();
+        order.sort_by_key(|&tree| roots[tree].root);
         let mut sends = Vec::new();
-        for (place, &tree) in self.order().iter().enumerate() {
+        for (place, &tree) in order.iter().enumerate() {
             for piece in 0..self.pieces {
                 let chunk = place as u32 * self.pieces + piece;
                 let late = piece * self.stride;
                 if first {
-                    sends.extend(
-                        self.up[tree].edges.iter().map(|e| upward(e, chunk, late + height - 1 - e.step)),
-                    );
+                    sends.extend(self.up[tree].edges.iter().map(|edge| Send {
+                        route: edge.route.iter().rev().copied().collect(),
+                        // The root is where sums end: its own edges come last.
+                        ..Send::new(late + height - 1 - edge.step, edge.child, edge.parent, chunk, true)
+                    }));
                 }
                 if last {
-                    sends.extend(
-                        self.down[tree].edges.iter().map(|e| downward(e, chunk, late + height + e.step)),
-                    );
+                    sends.extend(self.down[tree].edges.iter().map(|edge| Send {
+                        route: edge.route.clone(),
+                        ..Send::new(late + height + edge.step, edge.parent, edge.child, chunk, false)
+                    }));
                 }
             }
         }
@@ -81,28 +90,6 @@ impl Trees<'_> {
             topology: Some(Arc::clone(self.topology)),
         }
     }
-
-    /// Trees by root, so that chunks are where their owners are.
-    fn order(&self) -> Vec<usize> {
-        let trees = if self.down.is_empty() { self.up } else { self.down };
-        let mut order: Vec<usize> = (0..trees.len()).collect();
-        order.sort_by_key(|&tree| trees[tree].root);
-        order
-    }
-}
-
-fn height(trees: &[Tree]) -> u32 {
-    trees.iter().flat_map(|t| &t.edges).map(|e| e.step + 1).max().unwrap_or(0)
-}
-
-fn downward(edge: &Edge, chunk: u32, step: u32) -> Send {
-    let &Edge { parent, child, ref route, .. } = edge;
-    Send { route: route.clone(), ..Send::new(step, parent, child, chunk, false) }
-}
-
-fn upward(edge: &Edge, chunk: u32, step: u32) -> Send {
-    let &Edge { parent, child, ref route, .. } = edge;
-    Send { route: route.iter().rev().copied().collect(), ..Send::new(step, child, parent, chunk, true) }
 }
 
 impl Collective {

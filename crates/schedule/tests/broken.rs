@@ -49,32 +49,6 @@ fn a_root_that_does_not_exist() {
 }
 
 #[test]
-fn a_rank_that_does_not_exist() {
-    let at = hop(0, 0, 3, 0);
-    assert_eq!(
-        fails(AllReduce, 3, 1, vec![reduce(0, 0, 3, 0)]),
-        ScheduleError::RankOutOfRange { at, rank: 3, ranks: 3 }
-    );
-}
-
-#[test]
-fn a_chunk_that_does_not_exist() {
-    let at = hop(0, 0, 1, 2);
-    assert_eq!(
-        fails(AllReduce, 2, 2, vec![reduce(0, 0, 1, 2)]),
-        ScheduleError::ChunkOutOfRange { at, chunks: 2 }
-    );
-}
-
-#[test]
-fn a_rank_sends_to_itself() {
-    assert_eq!(
-        fails(AllReduce, 2, 1, vec![copy(0, 1, 1, 0)]),
-        ScheduleError::SendToSelf { at: hop(0, 1, 1, 0) }
-    );
-}
-
-#[test]
 fn a_link_that_does_not_exist() {
     let line = Topology::from_links(3, [(0, 1), (1, 0), (1, 2), (2, 1)].map(|nodes| (nodes, LINK)));
     let mut far = draft(Broadcast, 3, 1, vec![copy(0, 0, 1, 0), copy(0, 0, 2, 0)]);
@@ -85,72 +59,122 @@ fn a_link_that_does_not_exist() {
     assert!(Schedule::new(far).is_ok());
 }
 
+/// In one send, or in the sends of one step or of two.
 #[test]
-fn a_route_over_a_node_that_does_not_exist() {
-    let send = Send { route: [7].into(), ..copy(0, 0, 1, 0) };
-    let missing = ScheduleError::NoSuchLink { at: hop(0, 0, 1, 0), from: 0, to: 7 };
-    assert_eq!(fails(Broadcast, 2, 1, vec![send]), missing);
-}
-
-#[test]
-fn a_value_that_is_not_there_yet() {
-    // Step 1 reads what rank 1 holds before step 1; the copy to it arrives in that same step.
-    let sends = vec![copy(1, 0, 1, 0), copy(1, 1, 2, 0)];
-    assert_eq!(fails(Broadcast, 3, 1, sends), ScheduleError::NotHeld { at: hop(1, 1, 2, 0) });
-}
-
-#[test]
-fn a_foreign_contribution() {
-    // Chunk 1 of an all-gather is rank 1's; rank 0 has nothing of it to give.
-    let sends = vec![copy(0, 0, 1, 0), copy(0, 0, 1, 1)];
-    assert_eq!(fails(AllGather, 2, 2, sends), ScheduleError::NotHeld { at: hop(0, 0, 1, 1) });
-}
-
-#[test]
-fn a_reduction_into_nothing() {
-    let sends = vec![reduce(0, 0, 1, 0)];
-    assert_eq!(fails(Broadcast, 2, 1, sends), ScheduleError::NothingToAddTo { at: hop(0, 0, 1, 0) });
-}
-
-#[test]
-fn a_copy_and_another_arrival_in_one_step() {
-    for (first, second) in [(true, false), (false, true), (false, false)] {
-        let sends = vec![Send::new(0, 1, 0, 0, first), Send::new(0, 2, 0, 0, second)];
-        assert_eq!(fails(Reduce, 3, 1, sends), ScheduleError::Collision { at: hop(0, 2, 0, 0), other: 1 });
+fn sends_that_cannot_be() {
+    use ScheduleError::{
+        AfterOutOfRange, AfterUnseen, ChunkOutOfRange, Collision, Missing, NoSuchLink, NotHeld,
+        NothingToAddTo, RankOutOfRange, SendToSelf, Twice,
+    };
+    let sum_of_130: Vec<Send> =
+        (1..130).map(|src| reduce(0, src, 0, 0)).chain([reduce(1, 129, 0, 0)]).collect();
+    let over_node_7 = Send { route: [7].into(), ..copy(0, 0, 1, 0) };
+    let at_once = |first, second| vec![Send::new(0, 1, 0, 0, first), Send::new(0, 2, 0, 0, second)];
+    let collision = Collision { at: hop(0, 2, 0, 0), other: 1 };
+    let twice = Twice { at: hop(1, 2, 0, 0), contributor: 2 };
+    let missing = |rank, contributor, last| Missing { rank, chunk: 0, contributor, last };
+    let cases = [
+        (
+            "a rank",
+            AllReduce,
+            3,
+            1,
+            vec![reduce(0, 0, 3, 0)],
+            RankOutOfRange { at: hop(0, 0, 3, 0), rank: 3, ranks: 3 },
+        ),
+        (
+            "a chunk",
+            AllReduce,
+            2,
+            2,
+            vec![reduce(0, 0, 1, 2)],
+            ChunkOutOfRange { at: hop(0, 0, 1, 2), chunks: 2 },
+        ),
+        ("to itself", AllReduce, 2, 1, vec![copy(0, 1, 1, 0)], SendToSelf { at: hop(0, 1, 1, 0) }),
+        (
+            "over a node",
+            Broadcast,
+            2,
+            1,
+            vec![over_node_7],
+            NoSuchLink { at: hop(0, 0, 1, 0), from: 0, to: 7 },
+        ),
+        // Step 1 reads what rank 1 holds before step 1; the copy to it arrives in that same step.
+        (
+            "too early",
+            Broadcast,
+            3,
+            1,
+            vec![copy(1, 0, 1, 0), copy(1, 1, 2, 0)],
+            NotHeld { at: hop(1, 1, 2, 0) },
+        ),
+        // Chunk 1 of an all-gather is rank 1's; rank 0 has nothing of it to give.
+        (
+            "foreign",
+            AllGather,
+            2,
+            2,
+            vec![copy(0, 0, 1, 0), copy(0, 0, 1, 1)],
+            NotHeld { at: hop(0, 0, 1, 1) },
+        ),
+        ("into nothing", Broadcast, 2, 1, vec![reduce(0, 0, 1, 0)], NothingToAddTo { at: hop(0, 0, 1, 0) }),
+        ("a sum and a copy", Reduce, 3, 1, at_once(true, false), collision.clone()),
+        ("a copy and a sum", Reduce, 3, 1, at_once(false, true), collision.clone()),
+        ("two copies", Reduce, 3, 1, at_once(false, false), collision),
+        (
+            "twice",
+            Reduce,
+            3,
+            1,
+            vec![reduce(0, 1, 0, 0), reduce(0, 2, 0, 0), reduce(1, 2, 0, 0)],
+            twice.clone(),
+        ),
+        (
+            "twice, by way of 1",
+            Reduce,
+            3,
+            1,
+            vec![reduce(0, 2, 1, 0), reduce(1, 1, 0, 0), reduce(1, 2, 0, 0)],
+            twice,
+        ),
+        (
+            "twice, beyond the first word",
+            Reduce,
+            130,
+            1,
+            sum_of_130,
+            Twice { at: hop(1, 129, 0, 0), contributor: 129 },
+        ),
+        ("missing", Reduce, 3, 1, vec![reduce(0, 1, 0, 0)], missing(0, 2, Some(hop(0, 1, 0, 0)))),
+        ("never", Broadcast, 2, 1, vec![], missing(1, 0, None)),
+        (
+            "lost",
+            Reduce,
+            3,
+            1,
+            vec![reduce(0, 1, 0, 0), copy(1, 2, 0, 0)],
+            missing(0, 0, Some(hop(1, 2, 0, 0))),
+        ),
+        (
+            "after no send",
+            Broadcast,
+            2,
+            1,
+            vec![after(copy(0, 0, 1, 0), &[1])],
+            AfterOutOfRange { at: hop(0, 0, 1, 0), index: 1, sends: 1 },
+        ),
+        (
+            "after a send that cannot be seen",
+            Broadcast,
+            4,
+            1,
+            vec![copy(0, 0, 1, 0), copy(1, 1, 2, 0), after(copy(2, 0, 3, 0), &[1])],
+            AfterUnseen { at: hop(2, 0, 3, 0), other: hop(1, 1, 2, 0) },
+        ),
+    ];
+    for (name, collective, ranks, chunks, sends, error) in cases {
+        assert_eq!(fails(collective, ranks, chunks, sends), error, "{name}");
     }
-}
-
-#[test]
-fn a_contribution_that_comes_twice() {
-    let sends = vec![reduce(0, 1, 0, 0), reduce(0, 2, 0, 0), reduce(1, 2, 0, 0)];
-    assert_eq!(fails(Reduce, 3, 1, sends), ScheduleError::Twice { at: hop(1, 2, 0, 0), contributor: 2 });
-    let sends = vec![reduce(0, 2, 1, 0), reduce(1, 1, 0, 0), reduce(1, 2, 0, 0)];
-    assert_eq!(fails(Reduce, 3, 1, sends), ScheduleError::Twice { at: hop(1, 2, 0, 0), contributor: 2 });
-}
-
-#[test]
-fn a_contribution_beyond_the_first_word_that_comes_twice() {
-    let mut sends: Vec<Send> = (1..130).map(|src| reduce(0, src, 0, 0)).collect();
-    sends.push(reduce(1, 129, 0, 0));
-    assert_eq!(
-        fails(Reduce, 130, 1, sends),
-        ScheduleError::Twice { at: hop(1, 129, 0, 0), contributor: 129 }
-    );
-}
-
-#[test]
-fn a_contribution_that_is_missing() {
-    let missing = ScheduleError::Missing { rank: 0, chunk: 0, contributor: 2, last: Some(hop(0, 1, 0, 0)) };
-    assert_eq!(fails(Reduce, 3, 1, vec![reduce(0, 1, 0, 0)]), missing);
-    let never = ScheduleError::Missing { rank: 1, chunk: 0, contributor: 0, last: None };
-    assert_eq!(fails(Broadcast, 2, 1, vec![]), never);
-}
-
-#[test]
-fn a_copy_that_loses_what_was_summed() {
-    let sends = vec![reduce(0, 1, 0, 0), copy(1, 2, 0, 0)];
-    let missing = ScheduleError::Missing { rank: 0, chunk: 0, contributor: 0, last: Some(hop(1, 2, 0, 0)) };
-    assert_eq!(fails(Reduce, 3, 1, sends), missing);
 }
 
 #[test]
@@ -158,22 +182,6 @@ fn a_ring_that_stops_one_send_early() {
     let mut sends = ring(5);
     sends.pop();
     assert!(matches!(fails(AllReduce, 5, 5, sends), ScheduleError::Missing { rank: 0, .. }));
-}
-
-#[test]
-fn after_names_no_send() {
-    let sends = vec![after(copy(0, 0, 1, 0), &[1])];
-    assert_eq!(
-        fails(Broadcast, 2, 1, sends),
-        ScheduleError::AfterOutOfRange { at: hop(0, 0, 1, 0), index: 1, sends: 1 }
-    );
-}
-
-#[test]
-fn after_names_a_send_that_cannot_be_seen() {
-    let sends = vec![copy(0, 0, 1, 0), copy(1, 1, 2, 0), after(copy(2, 0, 3, 0), &[1])];
-    let unseen = ScheduleError::AfterUnseen { at: hop(2, 0, 3, 0), other: hop(1, 1, 2, 0) };
-    assert_eq!(fails(Broadcast, 4, 1, sends), unseen);
 }
 
 #[test]

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use common::{build, copy, draft, pairwise, reduce, ring};
 use tweed_schedule::{Collective, Link, Ranks, Schedule, Send, Topology, Waits};
-use Collective::{AllReduce, AllToAll, Broadcast, Gather, ReduceScatter, Scatter};
+use Collective::{AllGather, AllReduce, AllToAll, Broadcast, Gather, ReduceScatter, Scatter};
 
 const LINK: Link = Link { bandwidth: 1_000_000, latency: Duration::from_micros(10), count: 1 };
 
@@ -43,11 +43,9 @@ fn the_digest_tells_schedules_apart_but_not_names() {
     renamed.name = "other".into();
     assert_eq!(Schedule::new(renamed).unwrap().digest(), schedule.digest());
     assert_ne!(good(AllReduce, 4, 4, pairwise(4)).digest(), schedule.digest());
-    assert_ne!(good(AllReduce, 4, 8, [ring(4), upper(ring(4))].concat()).digest(), schedule.digest());
-}
-
-fn upper(sends: Vec<Send>) -> Vec<Send> {
-    sends.into_iter().map(|send| Send { chunk: send.chunk + 4, ..send }).collect()
+    let upper = ring(4).into_iter().map(|send| Send { chunk: send.chunk + 4, ..send });
+    let twice = ring(4).into_iter().chain(upper).collect();
+    assert_ne!(good(AllReduce, 4, 8, twice).digest(), schedule.digest());
 }
 
 #[test]
@@ -159,4 +157,24 @@ fn a_direct_schedule_hands_nothing_on() {
     assert!(good(Gather, 3, 3, vec![copy(0, 1, 0, 1), copy(0, 2, 0, 2)]).is_direct());
     let handed_on = vec![copy(0, 2, 1, 2), copy(1, 1, 0, 1), copy(1, 1, 0, 2)];
     assert!(!good(Gather, 3, 3, handed_on).is_direct());
+}
+
+#[test]
+fn a_pinned_send_waits_for_the_one_before_it_on_its_first_link() {
+    // An all-gather of two pieces each over a line of three.
+    let sends =
+        [(2, 1, 2, 1), (0, 0, 1, 0), (1, 0, 1, 1), (3, 1, 2, 0), (0, 1, 0, 2), (1, 1, 2, 3), (0, 1, 2, 2)];
+    let back = [(1, 1, 0, 3), (0, 2, 1, 4), (1, 2, 1, 5), (2, 1, 0, 4), (3, 1, 0, 5)];
+    let sends = sends.into_iter().chain(back).map(|(step, src, dst, chunk)| copy(step, src, dst, chunk));
+    let schedule = Schedule::new(draft(AllGather, 3, 6, sends.collect()).pinned()).expect("it is right");
+    let sends = schedule.sends();
+    for ends in [(0, 1), (1, 2), (2, 1), (1, 0)] {
+        let link: Vec<usize> =
+            (0..sends.len()).filter(|&at| (sends[at].src, sends[at].dst) == ends).collect();
+        assert!(sends[link[0]].after.is_empty());
+        for pair in link.windows(2) {
+            assert_eq!(sends[pair[1]].after.as_slice(), [pair[0] as u32]);
+            assert!(sends[pair[0]].step < sends[pair[1]].step);
+        }
+    }
 }

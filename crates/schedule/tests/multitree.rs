@@ -51,8 +51,7 @@ fn overlapped_pieces_share_no_link_in_a_step() {
 
 #[test]
 fn a_switch_takes_no_more_than_its_capacity() {
-    let spokes: Vec<(u32, u32)> = (0..6).map(|rank| (rank, 6)).collect();
-    let star = network(6, &spokes, QUICK);
+    let star = network(6, &[0, 1, 2, 3, 4, 5].map(|rank| (rank, 6)), QUICK);
     let mut traits = star.traits().clone();
     traits.capacities.insert(6, 2 * QUICK.bandwidth);
     let narrow = Arc::new(Topology::clone(&star).with(traits));

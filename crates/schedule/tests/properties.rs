@@ -8,11 +8,7 @@ use tweed_schedule::{Collective, Send, Waits};
 use Collective::AllReduce;
 
 fn sends_of(ranks: u32, direct: bool) -> Vec<Send> {
-    if direct {
-        pairwise(ranks)
-    } else {
-        ring(ranks)
-    }
+    (if direct { pairwise } else { ring })(ranks)
 }
 
 proptest! {

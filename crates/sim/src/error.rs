@@ -3,6 +3,8 @@
 use tweed_schedule::Rank;
 
 /// Why a run has no outcome.
+// The texts name the fields.
+#[allow(missing_docs)]
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SimError {
     /// The setup cannot be run.
@@ -10,40 +12,16 @@ pub enum SimError {
     Setup(String),
     /// The schedule uses a link that the topology lacks.
     #[error("send {send} needs the link {from} -> {to}, which the topology lacks; simulate it on the topology it was built for")]
-    NoSuchLink {
-        /// Index of the send in the schedule.
-        send: u32,
-        /// Start of the missing link.
-        from: u32,
-        /// End of the missing link.
-        to: u32,
-    },
+    NoSuchLink { send: u32, from: u32, to: u32 },
     /// Ranks wait for ever, such as for bytes on a link of bandwidth 0.
     #[error("rank {rank} waits for ever for ranks {waits_for:?}; look for links of bandwidth 0 on its way")]
-    Stalled {
-        /// The first rank that waits.
-        rank: Rank,
-        /// Whose messages it waits for.
-        waits_for: Vec<Rank>,
-    },
+    Stalled { rank: Rank, waits_for: Vec<Rank> },
     /// An executor refused a message: a defect of tweed.
     #[error("rank {rank} refused a message about send {send}: {reason}; this is a defect of tweed, please report it")]
-    Refused {
-        /// Who.
-        rank: Rank,
-        /// Index of the send in the schedule.
-        send: u32,
-        /// Its words.
-        reason: &'static str,
-    },
+    Refused { rank: Rank, send: u32, reason: &'static str },
     /// A result lacks contributions or holds one twice: a defect of tweed.
     #[error(
         "rank {rank} ends with a wrong value in chunk {chunk}; this is a defect of tweed, please report it"
     )]
-    Wrong {
-        /// Who.
-        rank: Rank,
-        /// In which chunk.
-        chunk: u32,
-    },
+    Wrong { rank: Rank, chunk: u32 },
 }

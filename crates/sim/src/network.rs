@@ -57,8 +57,8 @@ pub(crate) struct Passage {
 pub(crate) struct Network {
     channels: Vec<Channel>,
     /// The channels of all sends, one send after the other.
-    ways: Vec<u32>,
-    /// Where the way of each send starts; one more for the end.
+    paths: Vec<u32>,
+    /// Where the path of each send starts; one more for the end.
     starts: Vec<u32>,
     slow: Vec<f64>,
     header: u64,
@@ -68,14 +68,9 @@ pub(crate) struct Network {
 impl Network {
     pub(crate) fn new(schedule: &Schedule, setup: &Setup) -> Result<Network, SimError> {
         let slow = |rank: u32| setup.slow.get(&rank).copied().unwrap_or(1.0);
-        let mut network = Network {
-            channels: Vec::new(),
-            ways: Vec::new(),
-            starts: vec![0],
-            slow: (0..schedule.ranks()).map(slow).collect(),
-            header: setup.header,
-            packet: setup.packet,
-        };
+        let (slow, &Setup { header, packet, .. }) = ((0..schedule.ranks()).map(slow).collect(), setup);
+        let (channels, paths, starts) = (Vec::new(), Vec::new(), vec![0]);
+        let mut network = Network { channels, paths, starts, slow, header, packet };
         match setup.topology.port() {
             Some(port) => network.add_ports(port, schedule, setup)?,
             None => network.add_links(schedule, setup)?,
@@ -88,7 +83,7 @@ impl Network {
         let ranks = schedule.ranks();
         let ports = |latency| (0..ranks).map(move |_| Channel::new(port, latency));
         self.channels = ports(time(port.latency)).chain(ports(0)).collect();
-        self.add_ways(schedule, setup, |from, to| {
+        self.add_paths(schedule, setup, |from, to| {
             let there = setup.topology.has_link(from, to);
             there.then_some([Some(from), Some(ranks + to)])
         })
@@ -106,12 +101,12 @@ impl Network {
             of_switch.insert(node, self.channels.len() as u32);
             self.channels.push(Channel::new(Link::new(capacity, std::time::Duration::ZERO), 0));
         }
-        self.add_ways(schedule, setup, |from, to| {
+        self.add_paths(schedule, setup, |from, to| {
             of_link.get(&(from, to)).map(|&link| [of_switch.get(&from).copied(), Some(link)])
         })
     }
 
-    fn add_ways(
+    fn add_paths(
         &mut self,
         schedule: &Schedule,
         setup: &Setup,
@@ -121,32 +116,32 @@ impl Network {
             let hops = s.hops().filter(|_| !setup.is_local(s.src, s.dst));
             for (from, to) in hops {
                 let found = channels(from, to).ok_or(SimError::NoSuchLink { send, from, to })?;
-                self.ways.extend(found.into_iter().flatten());
+                self.paths.extend(found.into_iter().flatten());
             }
-            self.starts.push(self.ways.len() as u32);
+            self.starts.push(self.paths.len() as u32);
         }
         Ok(())
     }
 
     /// The channels that a send takes.
-    fn way(&self, send: u32) -> &[u32] {
-        &self.ways[self.starts[send as usize] as usize..self.starts[send as usize + 1] as usize]
+    fn path(&self, send: u32) -> &[u32] {
+        &self.paths[self.starts[send as usize] as usize..self.starts[send as usize + 1] as usize]
     }
 
     /// The message has taken all of its channels.
     pub(crate) fn is_through(&self, message: &Message) -> bool {
-        message.hops == self.way(message.send).len()
+        message.hops == self.path(message.send).len()
     }
 
     /// The time of an empty message, and of its acknowledgement.
     pub(crate) fn latency(&self, send: u32) -> Time {
-        let way = self.way(send).iter();
-        way.fold(0, |sum, &at| sum.saturating_add(self.channels[at as usize].latency))
+        let path = self.path(send).iter();
+        path.fold(0, |sum, &at| sum.saturating_add(self.channels[at as usize].latency))
     }
 
     /// The message's first byte reaches its next channel at `now`: takes it through.
     pub(crate) fn pass(&mut self, now: Time, message: &mut Message) -> Passage {
-        let at = self.way(message.send)[message.hops] as usize;
+        let at = self.path(message.send)[message.hops] as usize;
         let slow = if message.hops == 0 { self.slow[message.src as usize] } else { 1.0 };
         let on_wire = self.on_wire(message.bytes);
         let channel = &mut self.channels[at];

@@ -106,23 +106,21 @@ impl SimRank {
     /// How many bytes an action reads, and the value that it makes.
     pub(crate) fn compute(&self, action: &Action, ground: &Ground) -> (u64, u64) {
         match action {
-            Action::Combine(combine) => self.combine(combine, ground),
+            Action::Combine(combine) => {
+                let input = &self.executor.program().inputs[combine.input as usize];
+                let (_, bytes) = self.executor.layout().piece_of(input.chunk, combine.slice);
+                let own = input.own.then(|| self.values[ground.piece(input.chunk, combine.slice)]);
+                let arrived = self.executor.arrivals(combine.slice, combine.input).iter().flatten();
+                let summands = own.into_iter().chain(arrived.map(|a| a.at));
+                let (count, sum) = summands.fold((0, 0u64), |(n, sum), v| (n + 1, sum.wrapping_add(v)));
+                (bytes * count, sum)
+            }
             Action::Stage { output, slice } => {
                 let (value, bytes) = self.leaving(*output, *slice, ground);
                 (bytes, value)
             }
             Action::Signal(_) | Action::Transmit { .. } => (0, 0),
         }
-    }
-
-    fn combine(&self, combine: &Combine, ground: &Ground) -> (u64, u64) {
-        let input = &self.executor.program().inputs[combine.input as usize];
-        let (_, bytes) = self.executor.layout().piece_of(input.chunk, combine.slice);
-        let own = input.own.then(|| self.values[ground.piece(input.chunk, combine.slice)]);
-        let arrived = self.executor.arrivals(combine.slice, combine.input).iter().flatten();
-        let summands = own.into_iter().chain(arrived.map(|a| a.at));
-        let (count, sum) = summands.fold((0, 0u64), |(n, sum), v| (n + 1, sum.wrapping_add(v)));
-        (bytes * count, sum)
     }
 
     /// Writes what an action made.

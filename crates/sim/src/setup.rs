@@ -107,13 +107,7 @@ impl Setup {
         let chunks = 0..schedule.chunks();
         let chunk_bytes: Vec<u64> = chunks.map(|c| schedule.chunk_bytes(c, self.bytes)).collect();
         let longest = chunk_bytes.iter().copied().max().unwrap_or(0);
-        let reach = |other| {
-            if self.is_local(rank, other) {
-                Reach::Shared
-            } else {
-                Reach::Wire
-            }
-        };
+        let reach = |other| if self.is_local(rank, other) { Reach::Shared } else { Reach::Wire };
         Layout {
             chunk_bytes,
             piece: self.piece.unwrap_or(longest).max(1),

@@ -27,7 +27,7 @@ enum Event {
     /// Arithmetic is done; the value it made.
     Done(Rank, Action, u64),
     /// A signal reaches its receiver; the value that it points to.
-    Told(Signal, u64),
+    Signalled(Signal, u64),
     Dies(Rank),
     /// Everybody learns of a death.
     Learnt(Rank),
@@ -102,26 +102,18 @@ impl<'a> World<'a> {
         match event {
             Event::Start(rank) => {
                 self.rank(rank).has_started = true;
-                self.drive(rank)
+                return self.drive(rank);
             }
-            Event::Reaches(message) => {
-                self.forward(message);
-                Ok(())
-            }
-            Event::Arrives(message) => self.arrive(message),
-            Event::Taken(message) => self.take(&message),
-            Event::Left(rank, action) => self.finish(rank, &action, 0),
-            Event::Done(rank, action, value) => self.finish(rank, &action, value),
-            Event::Told(signal, value) => self.hear(signal, value),
-            Event::Dies(rank) => {
-                self.die(rank);
-                Ok(())
-            }
-            Event::Learnt(peer) => {
-                self.learn(peer);
-                Ok(())
-            }
+            Event::Reaches(message) => self.forward(message),
+            Event::Arrives(message) => return self.arrive(message),
+            Event::Taken(message) => return self.take(&message),
+            Event::Left(rank, action) => return self.finish(rank, &action, 0),
+            Event::Done(rank, action, value) => return self.finish(rank, &action, value),
+            Event::Signalled(signal, value) => return self.receive(signal, value),
+            Event::Dies(rank) => self.die(rank),
+            Event::Learnt(peer) => self.learn(peer),
         }
+        Ok(())
     }
 
     /// Carries out all that a rank asks for now.
@@ -162,13 +154,14 @@ impl<'a> World<'a> {
             Notice::Placed | Notice::Read => 0,
         };
         let at = self.now.saturating_add(latency);
-        self.queue.push(at, Event::Told(signal, value));
+        self.queue.push(at, Event::Signalled(signal, value));
     }
 
     fn compute(&mut self, rank: Rank, action: Action) {
         let (bytes, value) = self.ranks[rank as usize].compute(&action, &self.ground);
-        let nanos = self.setup.compute.map_or(0, |speed| nanos(bytes, speed));
-        let done = self.occupy(rank, nanos);
+        let nanos = |speed| u128::from(bytes) * 1_000_000_000 / u128::from(speed);
+        let work = self.setup.compute.map_or(0, |speed| nanos(speed).try_into().unwrap_or(Time::MAX));
+        let done = self.occupy(rank, work);
         self.queue.push(done, Event::Done(rank, action, value));
     }
 
@@ -181,9 +174,7 @@ impl<'a> World<'a> {
     }
 
     fn transmit(&mut self, rank: Rank, action: &Action) {
-        let &Action::Transmit { send, to, output, slice } = action else {
-            return;
-        };
+        let &Action::Transmit { send, to, output, slice } = action else { return };
         let (value, bytes) = self.ranks[rank as usize].leaving(output, slice, &self.ground);
         let (left, behind, hops) = ((0, 0), 0, 0);
         let message =
@@ -220,6 +211,7 @@ impl<'a> World<'a> {
 
     fn arrive(&mut self, message: Box<Message>) -> Result<(), SimError> {
         let &Message { send, slice, src, dst, bytes, left, .. } = &*message;
+        // Of what a rank was still sending when it died, the rest never came.
         let cut_off = self.rank(src).died.is_some_and(|died| died < left.1);
         if cut_off || !self.rank(dst).is_active() {
             return Ok(());
@@ -246,7 +238,7 @@ impl<'a> World<'a> {
         }
     }
 
-    fn hear(&mut self, signal: Signal, value: u64) -> Result<(), SimError> {
+    fn receive(&mut self, signal: Signal, value: u64) -> Result<(), SimError> {
         let Signal { to, send, slice, what } = signal;
         if !self.rank(to).is_active() {
             return Ok(());
@@ -254,16 +246,16 @@ impl<'a> World<'a> {
         if what != Notice::Read {
             return self.ready(to, slice, send, value);
         }
-        let heard = self.rank(to).executor.handle_read(slice, send);
-        heard.map_err(|reason| SimError::Refused { rank: to, send, reason })?;
+        let taken = self.rank(to).executor.handle_read(slice, send);
+        taken.map_err(|reason| SimError::Refused { rank: to, send, reason })?;
         self.drive(to)
     }
 
     fn ready(&mut self, rank: Rank, slice: u32, send: u32, value: u64) -> Result<(), SimError> {
         // The executor only hands the number back, so it can be the value itself.
         let ready = Ready::Readable(Arrival { at: value, writable: false });
-        let heard = self.rank(rank).executor.handle_ready(slice, send, ready);
-        heard.map_err(|reason| SimError::Refused { rank, send, reason })?;
+        let taken = self.rank(rank).executor.handle_ready(slice, send, ready);
+        taken.map_err(|reason| SimError::Refused { rank, send, reason })?;
         self.drive(rank)
     }
 
@@ -320,10 +312,4 @@ impl<'a> World<'a> {
         }
         found
     }
-}
-
-/// How long `bytes` take at `speed` bytes per second.
-fn nanos(bytes: u64, speed: u64) -> Time {
-    let nanos = u128::from(bytes) * 1_000_000_000 / u128::from(speed);
-    nanos.try_into().unwrap_or(Time::MAX)
 }

@@ -7,9 +7,7 @@ const SEEDS: u64 = 10_000;
 
 fn survive(quarter: u64) {
     for seed in quarter * SEEDS / 4..(quarter + 1) * SEEDS / 4 {
-        if let Err(why) = run(seed, None) {
-            panic!("seed {seed}: {why}");
-        }
+        run(seed, None).unwrap_or_else(|why| panic!("seed {seed}: {why}"));
     }
 }
 

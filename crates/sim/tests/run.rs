@@ -81,7 +81,7 @@ fn every_send_of_a_ring_is_in_the_log_and_on_its_link() {
 }
 
 #[test]
-fn arithmetic_takes_time_where_it_is_said_to() {
+fn arithmetic_takes_time_where_the_setup_says_so() {
     // Each of 3 reducing steps reads its own and the arrived megabyte; copies read one.
     let setup = Setup { compute: Some(2000 * MB), ..flat(4, 4 * MB) };
     let expected = 3 * (us(1010) + ms(1)) + 3 * (us(1010) + us(500));
@@ -140,17 +140,15 @@ fn routed(bandwidths: [u64; 2]) -> (Schedule, Setup) {
     let links = [((0, 2), link(bandwidths[0])), ((2, 1), link(bandwidths[1]))];
     let topology = Arc::new(Topology::from_links(2, links));
     let send = Send { route: [2].into(), ..Send::new(0, 0, 1, 0, false) };
-    let draft = Draft {
-        name: "routed".into(),
-        collective: Collective::Broadcast,
-        root: 0,
-        ranks: 2,
-        chunks: 1,
-        sends: vec![send],
-        topology: Some(Arc::clone(&topology)),
-    };
-    let schedule = Schedule::new(draft).expect("the route exists");
-    (schedule, Setup::new(MB, topology))
+    (over(&topology, Collective::Broadcast, vec![send]), Setup::new(MB, topology))
+}
+
+/// A schedule of a chunk per rank, or of one that all get.
+fn over(topology: &Arc<Topology>, collective: Collective, sends: Vec<Send>) -> Schedule {
+    let (ranks, topology) = (topology.ranks(), Some(Arc::clone(topology)));
+    let chunks = collective.chunk_unit(ranks) as u32;
+    let draft = Draft { name: "routed".into(), collective, root: 0, ranks, chunks, sends, topology };
+    Schedule::new(draft).expect("the routes exist")
 }
 
 #[test]
@@ -177,16 +175,7 @@ fn merged(between: Link, capacities: BTreeMap<u32, u64>) -> Duration {
     let topology = Topology::from_links(3, links).with(Traits { capacities, ..Traits::default() });
     let topology = Arc::new(topology);
     let send = |src| Send { route: [3, 4].into(), ..Send::new(0, src, 0, src, false) };
-    let draft = Draft {
-        name: "merged".into(),
-        collective: Collective::Gather,
-        root: 0,
-        ranks: 3,
-        chunks: 3,
-        sends: vec![send(1), send(2)],
-        topology: Some(Arc::clone(&topology)),
-    };
-    let schedule = Schedule::new(draft).expect("the routes exist");
+    let schedule = over(&topology, Collective::Gather, vec![send(1), send(2)]);
     finished(&schedule, &Setup::new(3 * MB, topology))
 }
 
@@ -234,8 +223,7 @@ fn a_missing_link_is_named() {
 #[test]
 fn setups_that_cannot_be_are_refused() {
     let check = |setup: Setup| matches!(run(&ring(4), &setup), Err(SimError::Setup(_)));
-    assert!(check(Setup { window: 0, ..flat(4, 1) }));
-    assert!(check(Setup { piece: Some(0), ..flat(4, 1) }));
+    assert!(check(Setup { window: 0, ..flat(4, 1) }) && check(Setup { piece: Some(0), ..flat(4, 1) }));
     assert!(check(Setup { compute: Some(0), ..flat(4, 1) }));
     assert!(check(Setup { packet: Some(0), ..flat(4, 1) }));
     assert!(check(Setup { hosts: vec![0], ..flat(4, 1) }));
@@ -257,11 +245,7 @@ fn rough(ranks: u32, seed: u64) -> Setup {
         message: us(rng.below(20)),
         header: rng.below(80),
         packet: rng.bernoulli(0.5).then_some(1 + rng.below(1500)),
-        hosts: if rng.bernoulli(0.5) {
-            (0..ranks).map(|_| rng.below(2) as u32).collect()
-        } else {
-            Vec::new()
-        },
+        hosts: if rng.bernoulli(0.5) { (0..ranks).map(|_| rng.below(2) as u32).collect() } else { vec![] },
         record: Some(rng.index(ranks as usize) as u32),
         ..flat(ranks, rng.below(40_000))
     }

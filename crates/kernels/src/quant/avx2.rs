@@ -2,19 +2,14 @@
 
 use std::arch::x86_64::*;
 
-use super::lanes::{lanes, low_bits, Work, LANES};
+use super::lanes::{low_bits, Lanes, Work, LANES};
+use crate::isa::lanes;
 
-/// # Safety
-///
-/// The CPU must have AVX2 and BMI2.
+/// Safety: the CPU must have AVX2 and BMI2.
+#[target_feature(enable = "avx2,bmi2")]
 pub(super) unsafe fn run<W: Work>(work: W) {
-    #[target_feature(enable = "avx2,bmi2")]
-    unsafe fn run<W: Work>(work: W) {
-        // SAFETY: by contract.
-        unsafe { work.run::<Avx2>() }
-    }
     // SAFETY: by contract.
-    unsafe { run(work) }
+    unsafe { work.run::<Avx2>() }
 }
 
 struct Avx2;
@@ -30,7 +25,7 @@ macro_rules! both {
 type Floats = Two<__m256>;
 type Integers = Two<__m256i>;
 
-lanes! { Avx2:
+lanes! { Lanes for Avx2:
     type F = Floats;
     type I = Integers;
     type D = [__m256d; 4];
@@ -130,9 +125,7 @@ lanes! { Avx2:
     fn prefetch(at: *const f32) { _mm_prefetch::<_MM_HINT_T0>(at.cast()) }
 }
 
-/// # Safety
-///
-/// Needs AVX2.
+/// Safety: needs AVX2.
 #[inline(always)]
 unsafe fn widened(a: Floats) -> [__m256d; 4] {
     // SAFETY: by contract.

@@ -2,24 +2,19 @@
 
 use std::arch::x86_64::*;
 
-use super::lanes::{lanes, low_bits, Work};
+use super::lanes::{low_bits, Lanes, Work};
+use crate::isa::lanes;
 
-/// # Safety
-///
-/// The CPU must have AVX-512 F, AVX2 and BMI2.
+/// Safety: the CPU must have AVX-512 F, AVX2 and BMI2.
+#[target_feature(enable = "avx2,bmi2,avx512f")]
 pub(super) unsafe fn run<W: Work>(work: W) {
-    #[target_feature(enable = "avx2,bmi2,avx512f")]
-    unsafe fn run<W: Work>(work: W) {
-        // SAFETY: by contract.
-        unsafe { work.run::<Avx512>() }
-    }
     // SAFETY: by contract.
-    unsafe { run(work) }
+    unsafe { work.run::<Avx512>() }
 }
 
 struct Avx512;
 
-lanes! { Avx512:
+lanes! { Lanes for Avx512:
     type F = __m512;
     type I = __m512i;
     type D = [__m512d; 2];
@@ -83,9 +78,7 @@ lanes! { Avx512:
     fn prefetch(at: *const f32) { _mm_prefetch::<_MM_HINT_T0>(at.cast()) }
 }
 
-/// # Safety
-///
-/// Needs AVX-512 F.
+/// Safety: needs AVX-512 F.
 #[inline(always)]
 unsafe fn widened(a: __m512) -> [__m512d; 2] {
     // SAFETY: by contract.

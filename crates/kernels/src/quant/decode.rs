@@ -18,7 +18,7 @@ impl Work for DecodeAdd<'_> {
     unsafe fn run<L: Lanes>(self) {
         // SAFETY: by contract.
         unsafe {
-            match self.form.scheme() {
+            match self.form.scheme {
                 Scheme::Sign => self.chunks::<L, Signs>(),
                 _ => self.chunks::<L, Grid>(),
             }
@@ -27,12 +27,10 @@ impl Work for DecodeAdd<'_> {
 }
 
 impl DecodeAdd<'_> {
-    /// # Safety
-    ///
-    /// As [`Lanes`].
+    /// Safety: as [`Lanes`].
     #[inline(always)]
     unsafe fn chunks<L: Lanes, C: Codes>(self) {
-        let (bits, block) = (self.form.bits(), self.form.block());
+        let (bits, block) = (self.form.bits, self.form.block);
         let mut codes = C::new();
         let mut at = 0;
         for chunk in self.out.chunks_mut(CHUNK) {
@@ -53,27 +51,25 @@ impl DecodeAdd<'_> {
 
 /// Adds numbers of one block; `from` is the place of the first one's code in the chunk.
 ///
-/// # Safety
-///
-/// As [`Lanes`]; the codes have been read.
+/// Safety: as [`Lanes`]; the codes have been read.
 #[inline(always)]
 unsafe fn add<L: Lanes, C: Codes>(out: &mut [f32], codes: &C, from: usize, scale: f32, form: &Form) {
-    let levels = form.levels();
+    let levels = form.levels;
     let (rows, rest) = out.as_chunks_mut::<LANES>();
     // SAFETY: by contract.
     unsafe {
         let (step, middle) = (L::splat(scale / levels as f32), L::splat_integer(levels.wrapping_neg()));
         let mut at = from;
         for row in rows {
-            let said = codes.numbers::<L>(at, step, middle);
-            L::store(row.as_mut_ptr(), L::add(L::load(row.as_ptr()), said));
+            let meant = codes.numbers::<L>(at, step, middle);
+            L::store(row.as_mut_ptr(), L::add(L::load(row.as_ptr()), meant));
             at += LANES;
         }
         if !rest.is_empty() {
             let mut pad = [0.0; LANES];
             pad[..rest.len()].copy_from_slice(rest);
-            let said = codes.numbers::<L>(at, step, middle);
-            L::store(pad.as_mut_ptr(), L::add(L::load(pad.as_ptr()), said));
+            let meant = codes.numbers::<L>(at, step, middle);
+            L::store(pad.as_mut_ptr(), L::add(L::load(pad.as_ptr()), meant));
             rest.copy_from_slice(&pad[..rest.len()]);
         }
     }
@@ -83,16 +79,12 @@ unsafe fn add<L: Lanes, C: Codes>(out: &mut [f32], codes: &C, from: usize, scale
 trait Codes {
     fn new() -> Self;
 
-    /// # Safety
-    ///
-    /// As [`Lanes`]; `codes` begins with `count` codes of `bits`, a chunk at most.
+    /// Safety: as [`Lanes`]; `codes` begins with `count` codes of `bits`, a chunk at most.
     unsafe fn read<L: Lanes>(&mut self, codes: &[u8], bits: u32, count: usize);
 
     /// What the codes from `at` on stand for; `step` belongs to one, `middle` is added to each.
     ///
-    /// # Safety
-    ///
-    /// As [`Lanes`]; `at < CHUNK`.
+    /// Safety: as [`Lanes`]; `at < CHUNK`.
     unsafe fn numbers<L: Lanes>(&self, at: usize, step: L::F, middle: L::I) -> L::F;
 }
 

@@ -36,9 +36,7 @@ impl Key {
 
     /// Numbers `first` to `first + 16` of [0, 2^24), as floats.
     ///
-    /// # Safety
-    ///
-    /// As [`Lanes`].
+    /// Safety: as [`Lanes`].
     #[inline(always)]
     pub(super) unsafe fn draw<L: Lanes>(self, first: u32) -> L::F {
         // SAFETY: by contract.

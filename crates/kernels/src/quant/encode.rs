@@ -34,15 +34,13 @@ impl Work for Encode<'_> {
 }
 
 impl Encode<'_> {
-    /// # Safety
-    ///
-    /// As [`Lanes`]; `FED` tells whether there is an error.
+    /// Safety: as [`Lanes`]; `FED` tells whether there is an error.
     #[inline(always)]
     unsafe fn by_scheme<L: Lanes, const FED: bool>(mut self) {
         let (codes, form) = (std::mem::take(&mut self.codes), self.form);
         // SAFETY: by contract.
         unsafe {
-            match (form.scheme(), self.key) {
+            match (form.scheme, self.key) {
                 (Scheme::Sign, _) => self.blocks::<L, Signs, FED>(Signs { codes, word: 0, count: 0 }),
                 (_, Some(key)) => self.blocks::<L, _, FED>(Grid::new(codes, form, Key::new(key))),
                 (_, None) => self.blocks::<L, _, FED>(Grid::new(codes, form, Nearest)),
@@ -50,12 +48,10 @@ impl Encode<'_> {
         }
     }
 
-    /// # Safety
-    ///
-    /// As `by_scheme`.
+    /// Safety: as `by_scheme`.
     #[inline(always)]
     unsafe fn blocks<L: Lanes, C: Codes, const FED: bool>(mut self, mut codes: C) {
-        let (x, block) = (self.x.as_ptr(), self.form.block());
+        let (x, block) = (self.x.as_ptr(), self.form.block);
         let error = self.error.as_mut().map_or(std::ptr::null_mut(), |error| error.as_mut_ptr());
         let ahead = if block <= CACHED { block } else { 0 };
         for (number, scale) in self.scales.iter_mut().enumerate() {
@@ -64,7 +60,7 @@ impl Encode<'_> {
             // SAFETY: the block lies within `x`, and within `error` where that is read.
             unsafe {
                 let here = Block { x: x.add(start), error: error.wrapping_add(start), numel };
-                *scale = here.scale::<L, FED>(self.form.scheme());
+                *scale = here.scale::<L, FED>(self.form.scheme);
                 codes.write::<L, FED>(&Part { here, start, ahead, scale: *scale });
             }
         }
@@ -85,11 +81,9 @@ struct Part {
 
 impl Part {
     /// Calls `on` for each row between two places: with the numbers, where they are, and how many count. It gives
-    /// what they are said to be.
+    /// what their codes stand for.
     ///
-    /// # Safety
-    ///
-    /// As [`Lanes`]; the places lie in the block.
+    /// Safety: as [`Lanes`]; the places lie in the block.
     #[inline(always)]
     unsafe fn rows<L: Lanes, const FED: bool>(
         &self,
@@ -113,18 +107,16 @@ impl Part {
                 let mut pad = [0.0; LANES];
                 pad.as_mut_ptr().copy_from_nonoverlapping(self.numbers::<FED>().add(at), to - at);
                 let v = L::load(pad.as_ptr());
-                let said = on(v, at, to - at);
+                let meant = on(v, at, to - at);
                 if FED {
-                    L::store(pad.as_mut_ptr(), L::sub(v, said));
+                    L::store(pad.as_mut_ptr(), L::sub(v, meant));
                     self.here.error.add(at).copy_from_nonoverlapping(pad.as_ptr(), to - at);
                 }
             }
         }
     }
 
-    /// # Safety
-    ///
-    /// As `rows`; a whole row lies at `at`.
+    /// Safety: as `rows`; a whole row lies at `at`.
     #[inline(always)]
     unsafe fn row<L: Lanes, const FED: bool>(
         &self,
@@ -134,9 +126,9 @@ impl Part {
         // SAFETY: by contract; addresses ahead are not touched.
         unsafe {
             let v = L::load(self.numbers::<FED>().add(at));
-            let said = on(v, at, LANES);
+            let meant = on(v, at, LANES);
             if FED {
-                L::store(self.here.error.add(at), L::sub(v, said));
+                L::store(self.here.error.add(at), L::sub(v, meant));
                 L::prefetch(self.here.error.wrapping_add(at + self.ahead));
             }
             L::prefetch(self.here.x.wrapping_add(at + self.ahead));
@@ -154,14 +146,10 @@ impl Part {
 
 /// Writes the codes of one block after the other.
 trait Codes {
-    /// # Safety
-    ///
-    /// As [`Lanes`]; the part's block is valid.
+    /// Safety: as [`Lanes`]; the part's block is valid.
     unsafe fn write<L: Lanes, const FED: bool>(&mut self, part: &Part);
 
-    /// # Safety
-    ///
-    /// As [`Lanes`].
+    /// Safety: as [`Lanes`].
     unsafe fn finish<L: Lanes>(self);
 }
 
@@ -228,7 +216,7 @@ struct Grid<'a, R> {
 
 impl<'a, R> Grid<'a, R> {
     fn new(codes: &'a mut [u8], form: &Form, rounding: R) -> Self {
-        Self { codes: Writer::new(codes, form.bits()), levels: form.levels(), rounding }
+        Self { codes: Writer::new(codes, form.bits), levels: form.levels, rounding }
     }
 }
 
@@ -273,14 +261,10 @@ impl<R: Rounding> Codes for Grid<'_, R> {
 trait Rounding: Copy {
     /// For numbers from `place` on, before they are limited.
     ///
-    /// # Safety
-    ///
-    /// As [`Lanes`].
+    /// Safety: as [`Lanes`].
     unsafe fn moved<L: Lanes>(self, t: L::F, place: u32) -> L::F;
 
-    /// # Safety
-    ///
-    /// As [`Lanes`].
+    /// Safety: as [`Lanes`].
     unsafe fn integer<L: Lanes>(t: L::F) -> L::I;
 }
 

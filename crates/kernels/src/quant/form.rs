@@ -26,10 +26,10 @@ pub struct NoSuchForm {
 /// How numbers are written: scheme, bits per number, numbers per scale, and steps from zero to the scale.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Form {
-    scheme: Scheme,
-    bits: u32,
-    block: usize,
-    levels: u32,
+    pub(super) scheme: Scheme,
+    pub(super) bits: u32,
+    pub(super) block: usize,
+    pub(super) levels: u32,
 }
 
 impl Form {
@@ -44,22 +44,6 @@ impl Form {
         } else {
             Err(NoSuchForm { scheme, bits, block, levels })
         }
-    }
-
-    pub(super) fn scheme(&self) -> Scheme {
-        self.scheme
-    }
-
-    pub(super) fn bits(&self) -> u32 {
-        self.bits
-    }
-
-    pub(super) fn block(&self) -> usize {
-        self.block
-    }
-
-    pub(super) fn levels(&self) -> u32 {
-        self.levels
     }
 
     /// Bytes of the codes of `numel` numbers.

@@ -7,18 +7,14 @@ pub(super) const LANES: usize = 16;
 
 /// A loop over numbers, written once for all instruction sets.
 pub(super) trait Work {
-    /// # Safety
-    ///
-    /// The CPU must have the instruction set of `L`. Implementations are `#[inline(always)]`, or they are not
+    /// Safety: the CPU must have the instruction set of `L`. Implementations are `#[inline(always)]`, or they are not
     /// compiled for it.
     unsafe fn run<L: Lanes>(self);
 }
 
 /// Does `work` with the code of an instruction set.
 ///
-/// # Safety
-///
-/// The CPU must have it.
+/// Safety: the CPU must have it.
 pub(super) unsafe fn run<W: Work>(isa: Isa, work: W) {
     // SAFETY: by contract.
     unsafe {
@@ -36,9 +32,7 @@ pub(super) unsafe fn run<W: Work>(isa: Isa, work: W) {
 ///
 /// Nothing is contracted or reordered: each method rounds as float32 does, once.
 ///
-/// # Safety
-///
-/// The CPU must have the instruction set. Pointers are valid for sixteen numbers, at the alignment of one.
+/// Safety: the CPU must have the instruction set. Pointers are valid for sixteen numbers, at the alignment of one.
 pub(super) trait Lanes {
     type F: Copy;
     type I: Copy;
@@ -100,27 +94,3 @@ pub(super) trait Lanes {
 pub(super) const fn low_bits(bits: u32) -> u64 {
     0x0101_0101_0101_0101 * ((1_u64 << bits) - 1)
 }
-
-/// Implements the methods of [`Lanes`] for an instruction set.
-macro_rules! lanes {
-    ($name:ident: $($body:tt)*) => {
-        impl $crate::quant::lanes::Lanes for $name {
-            lanes! { @ $($body)* }
-        }
-    };
-    (@ type $kind:ident = $type:ty; $($rest:tt)*) => {
-        type $kind = $type;
-        lanes! { @ $($rest)* }
-    };
-    (@ fn $method:ident $(<const $constant:ident>)? ($($arg:ident: $type:ty),*) $(-> $result:ty)? $body:block $($rest:tt)*) => {
-        #[inline(always)]
-        unsafe fn $method $(<const $constant: u32>)? ($($arg: $type),*) $(-> $result)? {
-            #[allow(unused_unsafe, reason = "some of these are safe")]
-            // SAFETY: by contract.
-            unsafe { $body }
-        }
-        lanes! { @ $($rest)* }
-    };
-    (@) => {};
-}
-pub(super) use lanes;

@@ -41,7 +41,6 @@ use crate::isa::Isa;
 /// Cost: one pass over memory if a block stays in the cache, else two.
 ///
 /// # Panics
-///
 /// If a slice has not the length that `form` asks for.
 pub fn encode(
     x: &[f32],
@@ -75,14 +74,13 @@ fn encode_with(
 /// Cost: one pass.
 ///
 /// # Panics
-///
 /// If a slice has not the length that `form` asks for, or `first` is in no block.
 pub fn decode_add(out: &mut [f32], scales: &[f32], codes: &[u8], form: &Form, first: usize) {
     decode_add_with(Isa::best(), out, (scales, codes), form, first);
 }
 
 fn decode_add_with(isa: Isa, out: &mut [f32], (scales, codes): (&[f32], &[u8]), form: &Form, first: usize) {
-    assert!(first < form.block(), "place {first} of a block of {}", form.block());
+    assert!(first < form.block, "place {first} of a block of {}", form.block);
     check(form, out.len(), first, scales.len(), codes.len());
     // SAFETY: `isa` is one of this CPU's.
     unsafe { lanes::run(isa, decode::DecodeAdd { out, scales, codes, form, first }) }

@@ -1,6 +1,7 @@
 //! Sixteen numbers in an array: for any CPU.
 
-use super::lanes::{lanes, low_bits, LANES};
+use super::lanes::{low_bits, Lanes, LANES};
+use crate::isa::lanes;
 
 pub(super) struct Plain;
 
@@ -19,7 +20,7 @@ fn zip<A: Copy, B: Copy, C>(a: [A; LANES], b: [B; LANES], f: impl Fn(A, B) -> C)
 /// Added and taken away again, it rounds to an integer: above it, float32 has no fractions.
 const ROUNDER: f32 = 12_582_912.0;
 
-lanes! { Plain:
+lanes! { Lanes for Plain:
     type F = Floats;
     type I = Integers;
     type D = Sums;

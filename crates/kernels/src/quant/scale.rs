@@ -23,9 +23,7 @@ pub(super) struct Block {
 impl Block {
     /// The scale; and with `FED`, adds `x` to `error`.
     ///
-    /// # Safety
-    ///
-    /// As [`Lanes`]; `x`, and with `FED` also `error`, are valid for `numel` numbers.
+    /// Safety: as [`Lanes`]; `x`, and with `FED` also `error`, are valid for `numel` numbers.
     #[inline(always)]
     pub(super) unsafe fn scale<L: Lanes, const FED: bool>(&self, scheme: Scheme) -> f32 {
         // SAFETY: by contract.
@@ -45,9 +43,7 @@ impl Block {
         }
     }
 
-    /// # Safety
-    ///
-    /// As [`Block::scale`].
+    /// Safety: as [`Block::scale`].
     #[inline(always)]
     unsafe fn largest<L: Lanes, const FED: bool>(&self) -> f32 {
         // SAFETY: by contract.
@@ -69,9 +65,7 @@ impl Block {
 
     /// The sum of one run after the other.
     ///
-    /// # Safety
-    ///
-    /// As [`Block::scale`].
+    /// Safety: as [`Block::scale`].
     #[inline(always)]
     unsafe fn sum<L: Lanes, T: Terms, const FED: bool>(&self) -> f64 {
         let mut runs = Pairs::new();
@@ -99,9 +93,7 @@ impl Block {
         runs.total()
     }
 
-    /// # Safety
-    ///
-    /// As [`Block::scale`], and a whole row lies at `at`.
+    /// Safety: as [`Block::scale`], and a whole row lies at `at`.
     #[inline(always)]
     unsafe fn row<L: Lanes, const FED: bool>(&self, at: usize) -> L::F {
         // SAFETY: by contract.
@@ -117,9 +109,7 @@ impl Block {
 
     /// As `row`, with zeros behind the last number.
     ///
-    /// # Safety
-    ///
-    /// As [`Block::scale`], and `at < numel`.
+    /// Safety: as [`Block::scale`], and `at < numel`.
     #[inline(always)]
     unsafe fn any_row<L: Lanes, const FED: bool>(&self, at: usize) -> L::F {
         let here = LANES.min(self.numel - at);
@@ -142,9 +132,7 @@ impl Block {
 
 /// What is added up of each number in a run, by lanes.
 ///
-/// # Safety
-///
-/// As [`Lanes`].
+/// Safety: as [`Lanes`].
 trait Terms {
     type Sums<L: Lanes>: Copy;
 

@@ -42,9 +42,7 @@ impl<'a> Writer<'a> {
 
     /// `count` codes, at most `CHUNK`, are there.
     ///
-    /// # Safety
-    ///
-    /// As [`Lanes`].
+    /// Safety: as [`Lanes`].
     #[inline(always)]
     pub(super) unsafe fn took<L: Lanes>(&mut self, count: usize) {
         self.count += count;
@@ -60,9 +58,7 @@ impl<'a> Writer<'a> {
 
     /// Writes the last codes, fewer than eight.
     ///
-    /// # Safety
-    ///
-    /// As [`Lanes`].
+    /// Safety: as [`Lanes`].
     #[inline(always)]
     pub(super) unsafe fn finish<L: Lanes>(mut self) {
         self.held[self.count..EIGHT].fill(0);
@@ -73,9 +69,7 @@ impl<'a> Writer<'a> {
     }
 }
 
-/// # Safety
-///
-/// As [`Lanes`]; `codes` holds `BITS` bytes for each eight of `bytes`.
+/// Safety: as [`Lanes`]; `codes` holds `BITS` bytes for each eight of `bytes`.
 #[inline(always)]
 unsafe fn pack<L: Lanes, const BITS: u32>(bytes: &[u8], codes: &mut [u8]) {
     if BITS == 8 {
@@ -100,9 +94,7 @@ unsafe fn pack<L: Lanes, const BITS: u32>(bytes: &[u8], codes: &mut [u8]) {
 
 /// Puts the first `count` codes of a stream into `bytes`, one each, and up to seven that do not count.
 ///
-/// # Safety
-///
-/// As [`Lanes`]; `codes` begins with them.
+/// Safety: as [`Lanes`]; `codes` begins with them.
 #[inline(always)]
 pub(super) unsafe fn unpack<L: Lanes>(
     codes: &[u8],
@@ -114,9 +106,7 @@ pub(super) unsafe fn unpack<L: Lanes>(
     unsafe { with_bits!(bits, unpack_of::<L>(codes, bytes, count)) }
 }
 
-/// # Safety
-///
-/// As [`unpack`].
+/// Safety: as [`unpack`].
 #[inline(always)]
 unsafe fn unpack_of<L: Lanes, const BITS: u32>(codes: &[u8], bytes: &mut [u8; CHUNK + LANES], count: usize) {
     if BITS == 8 {

@@ -33,33 +33,33 @@ mod model {
     pub(super) fn encoded(x: &[f32], error: Option<&[f32]>, form: &Form, key: Option<u64>) -> Written {
         let zeros = vec![-0.0; x.len()];
         let v: Vec<f32> = error.unwrap_or(&zeros).iter().zip(x).map(|(error, x)| error + x).collect();
-        let scales: Vec<f32> = v.chunks(form.block()).map(|block| scale(block, form)).collect();
-        let of = |place: usize| scales[place / form.block()];
+        let scales: Vec<f32> = v.chunks(form.block).map(|block| scale(block, form)).collect();
+        let of = |place: usize| scales[place / form.block];
         let whole: Vec<u64> =
             v.iter().enumerate().map(|(place, &v)| code(v, of(place), place, form, key)).collect();
         let left =
-            v.iter().zip(&whole).enumerate().map(|(place, (v, &code))| v - said(code, of(place), form));
+            v.iter().zip(&whole).enumerate().map(|(place, (v, &code))| v - decoded(code, of(place), form));
         let left: Vec<f32> = left.collect();
         Written { scales: bits(&scales), codes: packed(&whole, form), error: error.map(|_| bits(&left)) }
     }
 
-    pub(super) fn said(code: u64, scale: f32, form: &Form) -> f32 {
-        match form.scheme() {
+    pub(super) fn decoded(code: u64, scale: f32, form: &Form) -> f32 {
+        match form.scheme {
             Scheme::Sign if code == 1 => -scale,
             Scheme::Sign => scale,
-            _ => (code as i64 - i64::from(form.levels())) as f32 * (scale / form.levels() as f32),
+            _ => (code as i64 - i64::from(form.levels)) as f32 * (scale / form.levels as f32),
         }
     }
 
     pub(super) fn unpacked(codes: &[u8], numel: usize, form: &Form) -> Vec<u64> {
         let bit = |at: usize| u64::from(codes[at / 8] >> (at % 8) & 1);
-        let width = form.bits() as usize;
+        let width = form.bits as usize;
         (0..numel).map(|place| (0..width).map(|i| bit(place * width + i) << i).sum()).collect()
     }
 
     fn packed(whole: &[u64], form: &Form) -> Vec<u8> {
         let mut codes = vec![0; form.code_bytes(whole.len())];
-        let width = form.bits() as usize;
+        let width = form.bits as usize;
         for at in 0..whole.len() * width {
             codes[at / 8] |= ((whole[at / width] >> (at % width) & 1) as u8) << (at % 8);
         }
@@ -67,8 +67,8 @@ mod model {
     }
 
     fn code(v: f32, scale: f32, place: usize, form: &Form, key: Option<u64>) -> u64 {
-        let levels = form.levels() as f32;
-        if form.scheme() == Scheme::Sign {
+        let levels = form.levels as f32;
+        if form.scheme == Scheme::Sign {
             return u64::from(v.is_sign_negative());
         }
         let t = v * if scale > 0.0 { levels / scale } else { 0.0 };
@@ -92,7 +92,7 @@ mod model {
 
     fn scale(block: &[f32], form: &Form) -> f32 {
         let squares = || block.iter().map(|&v| f64::from(v) * f64::from(v)).collect::<Vec<_>>();
-        let scale = match form.scheme() {
+        let scale = match form.scheme {
             Scheme::Sign => {
                 let parts: Vec<f32> = block.iter().map(|v| v.abs() * (1.0 / 4096.0)).collect();
                 (sum(&parts) * 4096.0 / block.len() as f64) as f32
@@ -152,13 +152,10 @@ fn any_number() -> impl Strategy<Value = f32> {
 /// Numbers, of which some cases have only ordinary ones: a huge one makes all others of its block zero.
 fn any_numbers() -> impl Strategy<Value = Vec<f32>> {
     let numel = prop_oneof![0_usize..40, 40_usize..6000];
-    let of =
-        |number: BoxedStrategy<f32>| numel.clone().prop_flat_map(move |numel| vec_of(number.clone(), numel));
+    let of = |number: BoxedStrategy<f32>| {
+        numel.clone().prop_flat_map(move |numel| proptest::collection::vec(number.clone(), numel))
+    };
     prop_oneof![of((-1.0_f32..1.0).boxed()), of(any_number().boxed())]
-}
-
-fn vec_of(number: BoxedStrategy<f32>, numel: usize) -> impl Strategy<Value = Vec<f32>> {
-    proptest::collection::vec(number, numel)
 }
 
 proptest! {
@@ -180,14 +177,14 @@ proptest! {
         out in proptest::collection::vec(-1.0_f32..1.0, 0..5000),
         form in any_form(), first in 0_usize..3000, seed in any::<u64>(),
     ) {
-        let first = first % form.block();
+        let first = first % form.block;
         let mut random = crate::tests::Values::new(seed);
         let codes: Vec<u8> = (0..form.code_bytes(out.len())).map(|_| random.next() as u8).collect();
         let scales: Vec<f32> =
             (0..form.scale_count(out.len(), first)).map(|_| (random.next() >> 40) as f32).collect();
         let whole = model::unpacked(&codes, out.len(), &form);
         let expected: Vec<f32> = (0..out.len())
-            .map(|at| out[at] + model::said(whole[at], scales[(first + at) / form.block()], &form))
+            .map(|at| out[at] + model::decoded(whole[at], scales[(first + at) / form.block], &form))
             .collect();
         for isa in Isa::available() {
             let mut out = out.clone();

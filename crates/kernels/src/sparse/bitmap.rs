@@ -8,7 +8,6 @@ use crate::isa::Isa;
 /// Cost: one pass over indices and bits.
 ///
 /// # Panics
-///
 /// If `out` has another length than `numel` bits need.
 pub fn encode_bitmap(indices: &[i32], numel: usize, out: &mut [u8]) -> bool {
     assert_eq!(out.len(), numel.div_ceil(8), "a bit per number");

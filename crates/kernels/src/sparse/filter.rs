@@ -146,9 +146,7 @@ impl Work for Filter<'_> {
 impl Filter<'_> {
     /// `X`: there is an `x`. `ERROR`: there is an `error`.
     ///
-    /// # Safety
-    ///
-    /// They are valid for `numel` values; the CPU has the instruction set of `L`.
+    /// Safety: they are valid for `numel` values; the CPU has the instruction set of `L`.
     #[inline(always)]
     unsafe fn pass<L: Lanes, const X: bool, const ERROR: bool>(mut self) -> usize {
         const { assert!(BLOCK.is_multiple_of(L::WIDTH)) };
@@ -179,9 +177,7 @@ impl Filter<'_> {
         at
     }
 
-    /// # Safety
-    ///
-    /// As `pass`; `row` begins a row within the values.
+    /// Safety: as `pass`; `row` begins a row within the values.
     #[inline(always)]
     unsafe fn row<L: Lanes, const X: bool, const ERROR: bool>(&self, row: usize) -> L::Row {
         // SAFETY: by contract.
@@ -196,9 +192,7 @@ impl Filter<'_> {
 
     /// The last values, one by one, while there is room.
     ///
-    /// # Safety
-    ///
-    /// As `pass`.
+    /// Safety: as `pass`.
     unsafe fn rest<const X: bool, const ERROR: bool>(
         &mut self,
         mut at: usize,

@@ -28,7 +28,6 @@ pub fn gaps_room(count: usize) -> usize {
 /// Cost: one pass.
 ///
 /// # Panics
-///
 /// If `out` is shorter than [`gaps_room`].
 pub fn encode_gaps(indices: &[i32], numel: usize, out: &mut [u8]) -> Option<usize> {
     encode_gaps_with(Isa::best(), indices, numel, out)

@@ -44,9 +44,7 @@ const fn ways() -> [Way; UNPACKED as usize + 1] {
 
 /// Writes the gap before each index, and gives the bits that any of them has; None if one is not above that before it.
 ///
-/// # Safety
-///
-/// The CPU has AVX2.
+/// Safety: the CPU has AVX2.
 #[target_feature(enable = "avx2")]
 pub(super) unsafe fn gaps(block: &[i32; GAPS], before: i32, gaps: &mut Block) -> Option<u32> {
     let (mut used, mut ascends) = (_mm256_setzero_si256(), _mm256_set1_epi32(-1));
@@ -84,9 +82,7 @@ fn any(x: __m256i) -> u32 {
 
 /// Writes the bits of a block.
 ///
-/// # Safety
-///
-/// The CPU has AVX2; `width` is 1 to [`PACKED`], no gap is wider; there is room for a block and
+/// Safety: the CPU has AVX2; `width` is 1 to [`PACKED`], no gap is wider; there is room for a block and
 /// [`BEYOND`](super::gaps::BEYOND) bytes at `out`.
 #[target_feature(enable = "avx2")]
 pub(super) unsafe fn pack(gaps: &Block, width: u32, out: *mut u8) {
@@ -112,7 +108,6 @@ pub(super) unsafe fn pack(gaps: &Block, width: u32, out: *mut u8) {
 /// Writes the indices of a block; gives the least that the next one may begin with.
 ///
 /// # Safety
-///
 /// The CPU has AVX2; `width` is 1 to [`UNPACKED`]; a block and [`BEYOND`](super::gaps::BEYOND) bytes can be read at
 /// `bits`.
 #[target_feature(enable = "avx2")]

@@ -1,6 +1,6 @@
 //! What one instruction set does with a few float32 at once.
 
-use crate::isa::Isa;
+use crate::isa::{lanes, Isa};
 
 /// All bits of a float32 but its sign. As integers they are in the order of magnitudes.
 pub(crate) const MAGNITUDE: u32 = 0x7fff_ffff;
@@ -9,9 +9,7 @@ pub(crate) const MAGNITUDE: u32 = 0x7fff_ffff;
 pub(crate) trait Work {
     type Output;
 
-    /// # Safety
-    ///
-    /// The CPU must have the instruction set of `L`. Implementations are `#[inline(always)]`, or they are not
+    /// Safety: the CPU must have the instruction set of `L`. Implementations are `#[inline(always)]`, or they are not
     /// compiled for it.
     unsafe fn run<L: Lanes>(self) -> Self::Output;
 }
@@ -19,9 +17,7 @@ pub(crate) trait Work {
 impl Isa {
     /// Does `work` with the code of this instruction set.
     ///
-    /// # Safety
-    ///
-    /// The CPU must have it; and whatever `work` asks for.
+    /// Safety: the CPU must have it; and whatever `work` asks for.
     pub(crate) unsafe fn run<W: Work>(self, work: W) -> W::Output {
         // SAFETY: by contract.
         unsafe {
@@ -38,9 +34,7 @@ impl Isa {
 
 /// `WIDTH` float32 side by side, as bits.
 ///
-/// # Safety
-///
-/// The CPU must have the instruction set. Pointers are valid for `WIDTH` values, at the alignment of one.
+/// Safety: the CPU must have the instruction set. Pointers are valid for `WIDTH` values, at the alignment of one.
 pub(crate) trait Lanes {
     const WIDTH: usize;
     type Row: Copy;
@@ -63,49 +57,30 @@ pub(crate) struct Plain;
 
 const PLAIN: usize = 8;
 
-impl Lanes for Plain {
+lanes! { Lanes for Plain:
     const WIDTH: usize = PLAIN;
     type Row = [u32; PLAIN];
 
-    #[inline(always)]
-    unsafe fn load(from: *const f32) -> Self::Row {
-        // SAFETY: by contract.
-        unsafe { from.cast::<Self::Row>().read_unaligned() }
-    }
-
-    #[inline(always)]
-    unsafe fn store(to: *mut f32, row: Self::Row) {
-        // SAFETY: by contract.
-        unsafe { to.cast::<Self::Row>().write_unaligned(row) }
-    }
-
-    #[inline(always)]
-    unsafe fn add(a: Self::Row, b: Self::Row) -> Self::Row {
+    fn load(from: *const f32) -> Self::Row { from.cast::<Self::Row>().read_unaligned() }
+    fn store(to: *mut f32, row: Self::Row) { to.cast::<Self::Row>().write_unaligned(row); }
+    fn add(a: Self::Row, b: Self::Row) -> Self::Row {
         std::array::from_fn(|lane| (f32::from_bits(a[lane]) + f32::from_bits(b[lane])).to_bits())
     }
-
-    #[inline(always)]
-    unsafe fn count_from(first: i32) -> Self::Row {
+    fn count_from(first: i32) -> Self::Row {
         std::array::from_fn(|lane| (first as u32).wrapping_add(lane as u32))
     }
-
-    #[inline(always)]
-    unsafe fn above(row: Self::Row, magnitude: i32) -> u32 {
+    fn above(row: Self::Row, magnitude: i32) -> u32 {
         let bit = |lane: usize| u32::from((row[lane] & MAGNITUDE) as i32 > magnitude) << lane;
         (0..PLAIN).map(bit).sum()
     }
-
-    #[inline(always)]
-    unsafe fn without(row: Self::Row, mask: u32) -> Self::Row {
+    fn without(row: Self::Row, mask: u32) -> Self::Row {
         std::array::from_fn(|lane| row[lane] & ((mask >> lane) & 1).wrapping_sub(1))
     }
-
-    #[inline(always)]
-    unsafe fn pack(to: *mut f32, row: Self::Row, mask: u32) {
+    fn pack(to: *mut f32, row: Self::Row, mask: u32) {
         let mut at = 0;
         for (lane, &bits) in row.iter().enumerate() {
-            // SAFETY: `at <= lane`.
-            unsafe { to.add(at).cast::<u32>().write(bits) };
+            // `at <= lane`.
+            to.add(at).cast::<u32>().write(bits);
             at += (mask >> lane) as usize & 1;
         }
     }

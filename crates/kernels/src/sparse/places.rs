@@ -28,11 +28,9 @@ fn check(indices: &[i32], numel: usize) -> Result<(), Outside> {
 /// Cost: the touched lines of `out`.
 ///
 /// # Errors
-///
 /// If an index leads outside of `out`; then it is as it was.
 ///
 /// # Panics
-///
 /// If there are not as many values as indices.
 pub fn scatter_add(out: &mut [f32], indices: &[i32], values: &[f32]) -> Result<(), Outside> {
     assert_eq!(indices.len(), values.len(), "a value per index");
@@ -50,11 +48,9 @@ pub fn scatter_add(out: &mut [f32], indices: &[i32], values: &[f32]) -> Result<(
 /// Cost: the touched lines of `x`.
 ///
 /// # Errors
-///
 /// If an index leads outside of `x`; then `out` is as it was.
 ///
 /// # Panics
-///
 /// If `out` has another length than `indices`.
 pub fn gather(x: &[f32], indices: &[i32], out: &mut [f32]) -> Result<(), Outside> {
     assert_eq!(indices.len(), out.len(), "a value per index");

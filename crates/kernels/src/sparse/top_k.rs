@@ -18,7 +18,6 @@ const SAMPLE_EVERY: usize = 8;
 /// Cost: one pass.
 ///
 /// # Panics
-///
 /// If `error` has another length.
 pub fn threshold(x: &[f32], error: Option<&mut [f32]>, tau: f32, selection: &mut Selection) {
     let above = (tau.to_bits() & MAGNITUDE) as i32 - 1;
@@ -47,7 +46,6 @@ pub fn nonzero(x: &[f32], selection: &mut Selection) {
 /// Cost: one pass, and work on some more than `count` values.
 ///
 /// # Panics
-///
 /// If `error` has another length, or there are fewer values than `count`.
 pub fn top_k(x: &[f32], error: Option<&mut [f32]>, count: usize, selection: &mut Selection) {
     assert!(count <= x.len(), "{count} of {} values", x.len());
@@ -67,7 +65,6 @@ pub fn top_k(x: &[f32], error: Option<&mut [f32]>, count: usize, selection: &mut
 /// The least magnitude among the `count` values of largest magnitude. Cost: as [`top_k`].
 ///
 /// # Panics
-///
 /// If `count` is 0, or there are fewer values.
 pub fn kth_magnitude(x: &[f32], count: usize, selection: &mut Selection) -> f32 {
     top_k(x, None, count, selection);

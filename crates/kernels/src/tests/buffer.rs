@@ -53,7 +53,7 @@ impl Values {
     }
 
     fn element(&mut self, dtype: DType) -> [u8; 8] {
-        let bits = self.next();
+        let (bits, sign) = (self.next(), 1 << (dtype.size() * 8 - 1));
         let special = match dtype {
             DType::F16 => [0x8000, 0x7c00, 0xfc00, 0x7e00, 0x0001, 0x3c00, 0x3c01, 0x7bff],
             DType::BF16 => [0x8000, 0x7f80, 0xff80, 0x7fc0, 0x0001, 0x3f80, 0x3f81, 0x7f7f],
@@ -70,16 +70,7 @@ impl Values {
                 (1023 << 52) + 1,
                 u64::MAX >> 12,
             ],
-            _ => [
-                0,
-                1,
-                2,
-                7,
-                u64::MAX,
-                u64::MAX - 6,
-                (1 << (dtype.size() * 8 - 1)) - 1,
-                1 << (dtype.size() * 8 - 1),
-            ],
+            _ => [0, 1, 2, 7, u64::MAX, u64::MAX - 6, sign - 1, sign],
         };
         let value = if bits.is_multiple_of(4) { special[(bits >> 32) as usize % 8] } else { bits >> 2 };
         value.to_le_bytes()

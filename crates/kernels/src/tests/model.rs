@@ -9,7 +9,7 @@ pub(super) fn fold(dtype: DType, op: ReduceOp, sources: &[Vec<u8>], scale: Optio
     let element = |at: usize| {
         let elements = sources.iter().map(|source| &source[at..at + dtype.size()]);
         match dtype {
-            DType::F64 => float64(op, elements.map(read_f64).collect(), scale),
+            DType::F64 => float64(op, elements.map(read_f64).collect(), scale).to_le_bytes().to_vec(),
             _ if dtype.is_float() => {
                 write_f32(dtype, float32(op, elements.map(|x| read_f32(dtype, x)).collect(), scale))
             }
@@ -38,43 +38,23 @@ fn is_nan(dtype: DType, element: &[u8]) -> bool {
 
 macro_rules! float {
     ($name:ident, $type:ty) => {
-        fn $name(op: ReduceOp, values: Vec<$type>) -> $type {
+        fn $name(op: ReduceOp, values: Vec<$type>, scale: Option<f64>) -> $type {
             let combine = |a: $type, b: $type| match op {
                 ReduceOp::Prod => a * b,
                 ReduceOp::Min | ReduceOp::Max if a.is_nan() || b.is_nan() => <$type>::NAN,
-                ReduceOp::Min => {
-                    if b < a {
-                        b
-                    } else {
-                        a
-                    }
-                }
-                ReduceOp::Max => {
-                    if b > a {
-                        b
-                    } else {
-                        a
-                    }
-                }
+                ReduceOp::Min if b < a => b,
+                ReduceOp::Max if b > a => b,
+                ReduceOp::Min | ReduceOp::Max => a,
                 _ => a + b,
             };
-            values.into_iter().reduce(combine).expect("a case has a source")
+            let result = values.into_iter().reduce(combine).expect("a case has a source");
+            scale.map_or(result, |scale| result * scale as $type)
         }
     };
 }
 
-float!(reduce_f32, f32);
-float!(reduce_f64, f64);
-
-fn float32(op: ReduceOp, values: Vec<f32>, scale: Option<f64>) -> f32 {
-    let result = reduce_f32(op, values);
-    scale.map_or(result, |scale| result * scale as f32)
-}
-
-fn float64(op: ReduceOp, values: Vec<f64>, scale: Option<f64>) -> Vec<u8> {
-    let result = reduce_f64(op, values);
-    scale.map_or(result, |scale| result * scale).to_le_bytes().to_vec()
-}
+float!(float32, f32);
+float!(float64, f64);
 
 fn logic(op: ReduceOp, values: Vec<bool>) -> bool {
     match op {

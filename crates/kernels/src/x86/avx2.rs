@@ -2,7 +2,7 @@
 
 use std::arch::x86_64::*;
 
-use super::pair::Pair;
+use super::Pair;
 use crate::body::{body, Job, Lane};
 use crate::dtype::{DType, ReduceOp};
 use crate::isa::{arithmetic, plain, Compile, Kernel};
@@ -77,9 +77,7 @@ lane! {
     }
 }
 
-/// # Safety
-///
-/// Needs AVX2.
+/// Safety: needs AVX2.
 #[inline(always)]
 unsafe fn widen(elements: __m256i) -> Pair<__m256> {
     // SAFETY: by contract.
@@ -89,9 +87,7 @@ unsafe fn widen(elements: __m256i) -> Pair<__m256> {
     }
 }
 
-/// # Safety
-///
-/// Needs AVX2.
+/// Safety: needs AVX2.
 #[inline(always)]
 unsafe fn narrow(value: Pair<__m256>) -> __m256i {
     // SAFETY: by contract.
@@ -103,9 +99,7 @@ unsafe fn narrow(value: Pair<__m256>) -> __m256i {
 
 /// The bf16 nearest to each `f32`, in the upper half; ties go to even, NaN becomes quiet.
 ///
-/// # Safety
-///
-/// Needs AVX2.
+/// Safety: needs AVX2.
 #[inline(always)]
 unsafe fn rounded(value: __m256) -> __m256i {
     // SAFETY: by contract.

@@ -3,7 +3,7 @@
 use std::arch::x86_64::*;
 
 use super::avx2;
-use super::pair::Pair;
+use super::Pair;
 use crate::body::{body, Job, Lane};
 use crate::dtype::{DType, ReduceOp};
 use crate::isa::{arithmetic, Compile, Kernel};
@@ -78,9 +78,7 @@ lane! {
     }
 }
 
-/// # Safety
-///
-/// Needs AVX-512 F.
+/// Safety: needs AVX-512 F.
 #[inline(always)]
 unsafe fn widen(elements: __m512i) -> Pair<__m512> {
     // SAFETY: by contract.
@@ -90,9 +88,7 @@ unsafe fn widen(elements: __m512i) -> Pair<__m512> {
     }
 }
 
-/// # Safety
-///
-/// Needs AVX-512 F.
+/// Safety: needs AVX-512 F.
 #[inline(always)]
 unsafe fn narrow(value: Pair<__m512>) -> __m512i {
     // SAFETY: by contract.
@@ -105,9 +101,7 @@ unsafe fn narrow(value: Pair<__m512>) -> __m512i {
 
 /// As [`avx2`]'s: bf16 in the upper half, ties to even, NaN quiet.
 ///
-/// # Safety
-///
-/// Needs AVX-512 F.
+/// Safety: needs AVX-512 F.
 #[inline(always)]
 unsafe fn rounded(value: __m512) -> __m512i {
     // SAFETY: by contract.

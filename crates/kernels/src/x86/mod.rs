@@ -2,7 +2,9 @@
 //!
 //! No fused multiply-add and no AVX512-BF16 here: they round differently from the plain code.
 
-/// Implements [`Number`](crate::ops::Number) for a register.
+use crate::ops::Number;
+
+/// Implements [`Number`] for a register.
 ///
 /// The instructions for min and max give their second operand where either is NaN or the two are equal, so
 /// operands are swapped; `or_nan` then picks the second value where that is NaN.
@@ -93,4 +95,26 @@ macro_rules! lane {
 
 pub(crate) mod avx2;
 pub(crate) mod avx512;
-pub(crate) mod pair;
+
+/// bf16 in `f32` registers: elements of even index in one, those of odd index in the other.
+///
+/// So widening is one shift or one mask, and nothing has to move between the parts of a register.
+#[derive(Clone, Copy)]
+pub(crate) struct Pair<V> {
+    pub(crate) even: V,
+    pub(crate) odd: V,
+}
+
+macro_rules! both {
+    ($($method:ident),*) => {
+        impl<V: Number> Number for Pair<V> {$(
+            #[inline(always)]
+            unsafe fn $method(self, other: Self) -> Self {
+                // SAFETY: by contract.
+                unsafe { Self { even: self.even.$method(other.even), odd: self.odd.$method(other.odd) } }
+            }
+        )*}
+    };
+}
+
+both!(add, mul, min, max);

@@ -65,17 +65,15 @@ pub(crate) fn timed(
 }
 
 /// CPU time of all threads of this process.
-pub(crate) fn cpu() -> Duration {
+fn cpu() -> Duration {
     // SAFETY: all zeros are a value of this plain struct, and the pointer is to it.
     let usage = unsafe {
         let mut usage: libc::rusage = std::mem::zeroed();
         libc::getrusage(libc::RUSAGE_SELF, &raw mut usage);
         usage
     };
-    [usage.ru_utime, usage.ru_stime]
-        .map(|time| Duration::new(time.tv_sec as u64, time.tv_usec as u32 * 1000))
-        .iter()
-        .sum()
+    let span = |time: libc::timeval| Duration::new(time.tv_sec as u64, time.tv_usec as u32 * 1000);
+    span(usage.ru_utime) + span(usage.ru_stime)
 }
 
 /// The line that is printed.

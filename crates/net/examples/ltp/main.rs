@@ -13,7 +13,7 @@ mod over_ltp;
 mod over_tcp;
 
 use std::io::{self, BufRead, BufReader, Write};
-use std::net::{IpAddr, TcpListener, TcpStream};
+use std::net::{TcpListener, TcpStream};
 
 use job::{Far, Job, Near};
 use serde::de::DeserializeOwned;
@@ -35,31 +35,31 @@ fn receive(address: &str) -> Result<(), Failure> {
     println!("listening");
     io::stdout().flush()?;
     let mut control = Control::over(listener.accept()?.0)?;
-    let job: Job = control.hear()?;
+    let job: Job = control.receive()?;
     let far = match job.transport.as_str() {
         "ltp" => over_ltp::receive(&job, &mut control)?,
         "tcp" => over_tcp::receive(&job, &listener)?,
         other => return Err(format!("there is no transport {other:?}").into()),
     };
-    control.say(&far)
+    control.send(&far)
 }
 
 fn send(address: &str, job: Job) -> Result<(), Failure> {
     let mut control = Control::over(TcpStream::connect(address)?)?;
-    control.say(&job)?;
+    control.send(&job)?;
     let near: Near = match job.transport.as_str() {
         "ltp" => over_ltp::send(&job, &mut control)?,
         "tcp" => over_tcp::send(&job, address)?,
         other => return Err(format!("there is no transport {other:?}").into()),
     };
-    let far: Far = control.hear()?;
+    let far: Far = control.receive()?;
     println!("{}", job::report(&job, &near, &far));
     Ok(())
 }
 
-/// The two roles talk in lines of JSON.
+/// The two roles exchange lines of JSON.
 pub(crate) struct Control {
-    stream: TcpStream,
+    pub(crate) stream: TcpStream,
     reader: BufReader<TcpStream>,
 }
 
@@ -69,17 +69,12 @@ impl Control {
         Ok(Control { stream, reader })
     }
 
-    /// Of this side and of the other.
-    pub(crate) fn addresses(&self) -> io::Result<(IpAddr, IpAddr)> {
-        Ok((self.stream.local_addr()?.ip(), self.stream.peer_addr()?.ip()))
-    }
-
-    pub(crate) fn say(&mut self, what: &impl Serialize) -> Result<(), Failure> {
+    pub(crate) fn send(&mut self, what: &impl Serialize) -> Result<(), Failure> {
         let line = serde_json::to_string(what)? + "\n";
         Ok(self.stream.write_all(line.as_bytes())?)
     }
 
-    pub(crate) fn hear<T: DeserializeOwned>(&mut self) -> Result<T, Failure> {
+    pub(crate) fn receive<T: DeserializeOwned>(&mut self) -> Result<T, Failure> {
         let mut line = String::new();
         self.reader.read_line(&mut line)?;
         Ok(serde_json::from_str(&line)?)

@@ -9,10 +9,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use tweed_net::ltp::{Cipher, DatagramOptions, Datagrams, Handler, PacketMessage};
 use tweed_proto::ltp::Outgoing;
 
-use crate::job::{cpu, timed, Far, Job, Near};
+use crate::job::{timed, Far, Job, Near};
 use crate::{Control, Failure};
 
-/// What the driver tells; memory that has been used is used again.
+/// What the driver reports; memory that has been used is used again.
 struct Inbox {
     notices: Sender<Notice>,
     memory: Mutex<Vec<Vec<u8>>>,
@@ -51,14 +51,8 @@ pub(crate) fn send(job: &Job, control: &mut Control) -> Result<Near, Failure> {
     let body = vec![1u8; job.bytes as usize];
     let mut missing_bytes = 0;
     let (calls_s, cpu_s) = timed(job, |i| {
-        let what = Outgoing {
-            round: i as u32,
-            tag: [0; 48],
-            bytes: job.bytes,
-            value: 4,
-            critical: Vec::new(),
-            lossy: job.lossy,
-        };
+        let Job { bytes, lossy, .. } = *job;
+        let what = Outgoing { round: i as u32, tag: [0; 48], bytes, value: 4, critical: Vec::new(), lossy };
         // SAFETY: `body` outlives the driver, which is closed below.
         unsafe { datagrams.send(0, what, body.as_ptr(), i as u64) };
         match notices.recv() {
@@ -72,25 +66,19 @@ pub(crate) fn send(job: &Job, control: &mut Control) -> Result<Near, Failure> {
     })?;
     let metrics = datagrams.metrics(0).unwrap_or_default();
     datagrams.close();
-    control.say(&true)?;
+    control.send(&true)?;
     let (sent_packets, lost_packets) = (metrics.sent_packets, metrics.lost_packets);
     Ok(Near { calls_s, cpu_s, missing_bytes, sent_packets, lost_packets, packet_bytes: metrics.payload })
 }
 
 pub(crate) fn receive(job: &Job, control: &mut Control) -> Result<Far, Failure> {
     let (datagrams, notices) = open(job, control)?;
-    let mut before = cpu();
-    for i in 0..job.warm + job.repeats {
-        if i == job.warm {
-            before = cpu();
-        }
-        if let Notice::Broken(why) = notices.recv()? {
-            return Err(why.into());
-        }
-    }
-    let cpu_s = (cpu() - before).as_secs_f64();
+    let (_, cpu_s) = timed(job, |_| match notices.recv() {
+        Ok(Notice::Broken(why)) => Err(io::Error::other(why)),
+        other => other.map(|_| ()).map_err(io::Error::other),
+    })?;
     // Until the sender knows that the last message is here, the driver must go on.
-    let _done: bool = control.hear()?;
+    let _done: bool = control.receive()?;
     datagrams.close();
     Ok(Far { cpu_s })
 }
@@ -103,13 +91,13 @@ fn open(job: &Job, control: &mut Control) -> Result<(Arc<Datagrams>, Receiver<No
         "clear" => Cipher::Clear,
         other => return Err(format!("there is no cipher {other:?}").into()),
     };
-    let (notices, heard) = channel();
+    let (notices, received) = channel();
     let inbox = Arc::new(Inbox { notices, memory: Mutex::default() });
-    let (near, far) = control.addresses()?;
+    let (near, far) = (control.stream.local_addr()?.ip(), control.stream.peer_addr()?.ip());
     let options = DatagramOptions { cipher, ..DatagramOptions::default() };
     let datagrams = Datagrams::open(near, options, inbox)?;
-    control.say(&datagrams.invite(0))?;
-    let invitation: Vec<u8> = control.hear()?;
+    control.send(&datagrams.invite(0))?;
+    let invitation: Vec<u8> = control.receive()?;
     datagrams.accept(0, far, &invitation)?;
-    Ok((datagrams, heard))
+    Ok((datagrams, received))
 }

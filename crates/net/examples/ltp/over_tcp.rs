@@ -3,7 +3,7 @@
 use std::io::{self, Read, Write};
 use std::net::{TcpListener, TcpStream};
 
-use crate::job::{cpu, timed, Far, Job, Near};
+use crate::job::{timed, Far, Job, Near};
 
 pub(crate) fn send(job: &Job, address: &str) -> io::Result<Near> {
     let mut stream = TcpStream::connect(address)?;
@@ -20,13 +20,9 @@ pub(crate) fn receive(job: &Job, listener: &TcpListener) -> io::Result<Far> {
     let (mut stream, _) = listener.accept()?;
     stream.set_nodelay(true)?;
     let mut body = vec![1; job.bytes as usize];
-    let mut before = cpu();
-    for i in 0..job.warm + job.repeats {
-        if i == job.warm {
-            before = cpu();
-        }
+    let (_, cpu_s) = timed(job, |_| {
         stream.read_exact(&mut body)?;
-        stream.write_all(&[1])?;
-    }
-    Ok(Far { cpu_s: (cpu() - before).as_secs_f64() })
+        stream.write_all(&[1])
+    })?;
+    Ok(Far { cpu_s })
 }

@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_no_secret_is_named_and_cards_tell_no_more() {
+    fn who_has_no_secret_is_named_and_descriptors_show_no_more() {
         let sealed = |uid: &str| PeerDescriptor { key: Some("00".repeat(32)), ..descriptor(uid, Some(A)) };
         assert_eq!(check(&[sealed("a"), sealed("b")], 0), "fine");
         let none = [sealed("a"), descriptor("b", Some(B))];

@@ -1,7 +1,6 @@
 //! What the threads that make connections have in common.
 
 use std::io;
-use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -16,7 +15,7 @@ use crate::connect::admission::pending::Pending;
 use crate::connect::admission::{Keys, Refusals};
 use crate::connect::descriptor::{host_name, random_hex, PeerDescriptor};
 use crate::connect::options::NodeOptions;
-use crate::connect::same_host::{boot_id, network_id};
+use crate::connect::same_host::boot_id;
 use crate::connect::tcp_handshake::Link;
 use crate::engine::driver::Driver;
 use crate::engine::watcher::Watcher;
@@ -25,7 +24,6 @@ use crate::process;
 use crate::secure::{hex, Key};
 use crate::sync::{Condvar, LockRank, Mutex};
 
-/// See the module's documentation.
 pub(crate) struct Connector {
     pub(crate) options: NodeOptions,
     /// This process's own, as it was at the start.
@@ -52,9 +50,13 @@ pub(crate) struct Connector {
 impl Connector {
     /// Opens the sockets on which others call. No thread runs yet.
     pub(crate) fn open(options: NodeOptions) -> Result<(Arc<Connector>, Watcher), EngineError> {
-        options.admission.check(options.host)?;
+        options.admission.check_bind(options.host)?;
         let failed = |e| EngineError::setup("the engine cannot be started", e);
-        let listener = open_listener(&options).map_err(|e| failed(not_ours(options.host, &e)))?;
+        let advice = "TWEED_HOST must be an address of this machine, and `ip -brief address` lists them";
+        let listener = open_listener(&options).map_err(|e| {
+            let text = format!("it cannot listen on {}: {e}. {advice}", options.host);
+            failed(io::Error::new(e.kind(), text))
+        })?;
         let keys = options.admission.keys()?;
         Connector::start(options, listener, keys).map_err(failed)
     }
@@ -74,9 +76,9 @@ impl Connector {
             host: host_name(),
             pid: std::process::id(),
             started: process::own_start(),
-            pids: process::pid_namespace(),
+            pids: process::namespace("pid"),
             boot: boot_id(),
-            network: network_id(),
+            network: process::namespace("net"),
             local: local_name,
             nonce: random_hex()?,
             tcp: listener.as_ref().map(|p| p.address()).transpose()?,
@@ -155,9 +157,4 @@ fn open_listener(options: &NodeOptions) -> io::Result<Option<Arc<Listener>>> {
     // Strangers gain nothing there. Without a secret it opens when a group needs it.
     options.admission.secret.as_ref().map(|_| listener.listen()).transpose()?;
     Ok(Some(Arc::new(listener)))
-}
-
-fn not_ours(host: IpAddr, error: &io::Error) -> io::Error {
-    let advice = "TWEED_HOST must be an address of this machine, and `ip -brief address` lists them";
-    io::Error::new(error.kind(), format!("it cannot listen on {host}: {error}. {advice}"))
 }

@@ -1,12 +1,11 @@
 //! How a process makes another one its peer: over a local socket, or over wires.
 
-use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tweed_proto::engine::members::{Members, Tuning};
-use tweed_proto::engine::Peer;
+use tweed_proto::engine::{EngineError, Event, Peer};
 use tweed_proto::Reach;
 
 use crate::connect::admission::deadline_stream::DeadlineStream;
@@ -23,12 +22,11 @@ use crate::engine::live::{Links, Shared};
 use crate::engine::peer_status::PeerStatus;
 use crate::engine::watcher::Watch;
 use crate::framing::Refusal;
+use crate::link::sockopt::credentials;
 use crate::link::stream::{Socket, Stream};
 use crate::secure::Key;
 use crate::sync::stop::SLICE;
 use crate::sync::MutexGuard;
-use tweed_proto::engine::EngineError;
-use tweed_proto::engine::Event;
 
 const CALLED_ANEW: &str = "it has called anew, so its connection broke";
 /// Longer than anybody waits: deadlines stay within what the clock can count.
@@ -50,27 +48,17 @@ impl Connector {
         spec: &GroupSpec,
         interrupted: &dyn Fn() -> bool,
     ) -> Result<(Members, Vec<PeerStatus>), EngineError> {
-        let descriptors = spec
-            .descriptors
-            .iter()
-            .enumerate()
-            .map(|(rank, bytes)| PeerDescriptor::decode(rank, bytes))
-            .collect::<Result<Vec<_>, _>>()?;
+        let decode = |(rank, bytes): (usize, &Vec<u8>)| PeerDescriptor::decode(rank, bytes);
+        let descriptors = spec.descriptors.iter().enumerate().map(decode).collect::<Result<Vec<_>, _>>()?;
         let GroupSpec { name, number, rank, timeout, .. } = spec;
         let known = Agreement { group: name, rank: *rank, descriptors: &descriptors };
         known.check(&self.descriptor)?;
-        let deadline = later(Instant::now(), self.options.limits(spec.timeout).fail);
+        let (now, after) = (Instant::now(), self.options.limits(spec.timeout).fail);
+        let deadline = now.checked_add(after).unwrap_or(now + AGES);
         let peers = Meeting { connector: self, known: &known, deadline, interrupted }.run()?;
-        let reach: Vec<Reach> = descriptors
-            .iter()
-            .map(|c| {
-                if c.uid == self.descriptor.uid || self.descriptor.shares_memory_with(c) {
-                    Reach::Shared
-                } else {
-                    Reach::Wire
-                }
-            })
-            .collect();
+        let near = |c: &PeerDescriptor| c.uid == self.descriptor.uid || self.descriptor.shares_memory_with(c);
+        let reach = descriptors.iter().map(|c| if near(c) { Reach::Shared } else { Reach::Wire });
+        let reach: Vec<Reach> = reach.collect();
         let members = GroupPeers { group: name, peers: &peers, reach: &reach, deadline, interrupted };
         let packets = spec.config.ltp.as_ref().map(|ltp| self.invite_members(ltp, &members)).transpose()?;
         // All ranks must cut buffers alike, so the slowest kind of link anywhere in the group decides.
@@ -149,15 +137,15 @@ impl Connector {
         self.add_neighbour((&call.descriptor.uid, call.attempt), &call.descriptor.host, shared, socket)
     }
 
-    /// Hears a process of this host out that has called and was challenged. `heard` is called once it has proven that it may.
-    pub(super) fn hear_neighbour(
+    /// Answers a process of this host that has called and was challenged. `proven` is called once it has proven that it may.
+    pub(super) fn answer_neighbour(
         &self,
         socket: &UnixStream,
         challenge: &str,
-        heard: impl FnOnce(),
+        proven: impl FnOnce(),
     ) -> Result<(Greeting, Shared), Refusal> {
         let mut wire = DeadlineStream::until_shut(socket, self.limits().greet);
-        self.handshake().answer(&mut wire, challenge, heard)
+        self.handshake().answer(&mut wire, challenge, proven)
     }
 
     pub(super) fn add_neighbour(
@@ -167,7 +155,7 @@ impl Connector {
         shared: Shared,
         socket: UnixStream,
     ) -> Result<(), Refusal> {
-        let pid = credentials(&socket).map(|c| c.pid as u32).filter(|&pid| pid > 0);
+        let pid = credentials(&socket).ok().map(|c| c.pid as u32).filter(|&pid| pid > 0);
         let stream = Stream::new(Socket::Local(mio::net::UnixStream::from_std(socket)));
         let peer = self.add_peer((uid, attempt, None), host, Some(shared), vec![stream])?;
         if let Some(pid) = pid.filter(|&pid| pid != self.driver.process) {
@@ -217,29 +205,12 @@ impl Connector {
     }
 }
 
-/// `after` from `start`; what the clock cannot count is as good as never.
-fn later(start: Instant, after: Duration) -> Instant {
-    start.checked_add(after).unwrap_or(start + AGES)
-}
-
 /// Only processes of this user may share memory with this one.
 pub(super) fn check_user(socket: &UnixStream) -> Result<(), Refusal> {
     // SAFETY: a plain question.
     let own = unsafe { libc::geteuid() };
     match credentials(socket) {
-        Some(c) if c.uid != own => Err(Refusal::User(c.uid)),
+        Ok(c) if c.uid != own => Err(Refusal::User(c.uid)),
         _ => Ok(()),
     }
-}
-
-/// Process and user at the other end of a local socket; a number is 0 if it is not visible from here.
-fn credentials(socket: &UnixStream) -> Option<libc::ucred> {
-    let mut credentials = libc::ucred { pid: 0, uid: 0, gid: 0 };
-    let mut length = size_of::<libc::ucred>() as u32;
-    let place = (&raw mut credentials).cast();
-    // SAFETY: the place is as long as said.
-    let got = unsafe {
-        libc::getsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, libc::SO_PEERCRED, place, &mut length)
-    };
-    (got == 0).then_some(credentials)
 }

@@ -51,7 +51,7 @@ impl Connector {
             let mut engine = driver.engine.lock();
             let Engine { peers, host, .. } = &mut *engine;
             peers.send(peer, &message, Payload::Text(invitation), host);
-            engine.flush_queues();
+            engine.flush_wires();
             driver.release(engine);
         }
         for (rank, peer) in uninvited {

@@ -12,7 +12,6 @@
 //! (`discovery::check_user`) comes before all this.
 
 use std::io;
-use std::mem::size_of;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixStream};
@@ -23,11 +22,10 @@ use crate::connect::admission::deadline_stream::DeadlineStream;
 use crate::connect::descriptor::{random_hex, PeerDescriptor};
 use crate::connect::proof::{Role, Transcript};
 use crate::engine::live::Shared;
-use crate::framing::frame::{self, Kind};
-use crate::framing::Refusal;
-use crate::framing::{MAX_GREETING, PROTOCOL};
+use crate::framing::greeting::{self, Kind};
+use crate::framing::{Refusal, MAX_GREETING, PROTOCOL};
 use crate::link::lease::{PeerArea, ProcessPage};
-use crate::link::shared_memory::{Arena, Mapping};
+use crate::link::shared_memory::{file_bytes, Arena, Mapping};
 use crate::secure::Secret;
 
 /// Who one is, and which link this is to become.
@@ -70,10 +68,8 @@ impl Greeting {
         let greeting: Greeting = serde_json::from_slice(text)?;
         if greeting.protocol != PROTOCOL {
             let theirs = greeting.protocol;
-            return Err(invalid(format!(
-                "{} speaks protocol {theirs}, this process {PROTOCOL}",
-                greeting.host
-            )));
+            let text = format!("{} speaks protocol {theirs}, this process {PROTOCOL}", greeting.host);
+            return Err(invalid(text));
         }
         Ok(greeting)
     }
@@ -96,6 +92,12 @@ impl Greeting {
     }
 }
 
+/// Reads what the called one wants signed.
+pub(crate) fn read_challenge(wire: impl io::Read) -> Result<String, Refusal> {
+    let challenge = greeting::read(wire, Kind::Challenge, MAX_GREETING)?;
+    String::from_utf8(challenge).map_err(|_| Refusal::Garbled("a challenge"))
+}
+
 /// Reads a greeting that came in a frame.
 pub(crate) fn read_greeting(text: &[u8]) -> Result<Greeting, Refusal> {
     Greeting::decode(text).map_err(|_| Refusal::Garbled("a greeting"))
@@ -106,7 +108,7 @@ type Wire<'a> = DeadlineStream<'a, UnixStream>;
 /// Has a caller show that it can read what the store holds. A socket that was opened just now has room for it.
 pub(crate) fn challenge(caller: &UnixStream) -> Result<String, Refusal> {
     let challenge = random_hex()?;
-    frame::write(caller, Kind::Challenge, challenge.as_bytes())?;
+    greeting::write(caller, Kind::Challenge, challenge.as_bytes())?;
     Ok(challenge)
 }
 
@@ -126,13 +128,12 @@ impl LocalHandshake<'_> {
         descriptor: &PeerDescriptor,
         attempt: u64,
     ) -> Result<Shared, Refusal> {
-        let challenge = frame::read(&mut *wire, Kind::Challenge, MAX_GREETING)?;
-        let challenge = String::from_utf8(challenge).map_err(|_| Refusal::Garbled("a challenge"))?;
+        let challenge = read_challenge(&mut *wire)?;
         let area = self.new_area()?;
         let greeted = self.greet(wire, descriptor, (attempt, area, &challenge));
         // Until memory is passed nobody else can reach the area.
         let theirs = greeted.inspect_err(|_| self.arena.give(area))?;
-        send_descriptor(wire, self.arena.file())?;
+        send_descriptor(wire, &self.arena.file)?;
         let memory = receive_descriptor(wire)?;
         Ok(self.share(&memory, &theirs, area)?)
     }
@@ -147,8 +148,8 @@ impl LocalHandshake<'_> {
         let unsigned = ours.clone();
         let transcript = unsigned.transcript(descriptor, challenge);
         self.sign(&mut ours, &transcript, Role::Caller);
-        frame::write(&mut *wire, Kind::Greeting, &ours.encode())?;
-        let theirs = read_greeting(&frame::read(&mut *wire, Kind::Greeting, MAX_GREETING)?)?;
+        greeting::write(&mut *wire, Kind::Greeting, &ours.encode())?;
+        let theirs = read_greeting(&greeting::read(&mut *wire, Kind::Greeting, MAX_GREETING)?)?;
         if theirs.uid != descriptor.uid {
             return Err(Refusal::Stranger);
         }
@@ -156,26 +157,26 @@ impl LocalHandshake<'_> {
         Ok(theirs)
     }
 
-    /// The side that is called, and has sent `challenge`; `heard` is called once the caller has proven that it belongs to
+    /// The side that is called, and has sent `challenge`; `proven` is called once the caller has proven that it belongs to
     /// the run.
     pub(crate) fn answer(
         &self,
         wire: &mut Wire<'_>,
         challenge: &str,
-        heard: impl FnOnce(),
+        proven: impl FnOnce(),
     ) -> Result<(Greeting, Shared), Refusal> {
-        let theirs = read_greeting(&frame::read(&mut *wire, Kind::Greeting, MAX_GREETING)?)?;
+        let theirs = read_greeting(&greeting::read(&mut *wire, Kind::Greeting, MAX_GREETING)?)?;
         let transcript = theirs.transcript(self.own, challenge);
         if let Err(refusal) = self.verify(&theirs, &transcript, Role::Caller) {
-            let _ = frame::write(&mut *wire, Kind::Refused, &[refusal.code()]);
+            let _ = greeting::write(&mut *wire, Kind::Refused, &[refusal.code()]);
             return Err(refusal);
         }
-        heard();
+        proven();
         let area = self.new_area()?;
         let mut ours = self.greeting(area);
         self.sign(&mut ours, &transcript, Role::Called);
-        frame::write(&mut *wire, Kind::Greeting, &ours.encode())?;
-        send_descriptor(wire, self.arena.file())?;
+        greeting::write(&mut *wire, Kind::Greeting, &ours.encode())?;
+        send_descriptor(wire, &self.arena.file)?;
         let memory = receive_descriptor(wire)?;
         let shared = self.share(&memory, &theirs, area)?;
         Ok((theirs, shared))
@@ -208,7 +209,7 @@ impl LocalHandshake<'_> {
         let bytes = size_of::<PeerArea>() as u64;
         let full = || io::Error::new(io::ErrorKind::OutOfMemory, "no room left in shared memory");
         let offset = self.arena.take(bytes).ok_or_else(full)?;
-        let place = self.arena.mapping().at(offset, bytes).ok_or_else(full)?;
+        let place = self.arena.mapping.at(offset, bytes).ok_or_else(full)?;
         // SAFETY: the block is ours, as long as said, and nobody knows of it yet. All zero is an empty queue.
         unsafe { std::ptr::write_bytes(place, 0, bytes as usize) };
         Ok(offset)
@@ -224,7 +225,7 @@ impl LocalHandshake<'_> {
         let aligned = theirs.area.is_multiple_of(64) && theirs.page.is_multiple_of(64);
         let outgoing = memory.at(theirs.area, area_bytes).filter(|_| aligned).ok_or_else(outside)?;
         let page = memory.at(theirs.page, size_of::<ProcessPage>() as u64).ok_or_else(outside)?;
-        let incoming = self.arena.mapping().at(area, area_bytes).ok_or_else(outside)?;
+        let incoming = self.arena.mapping.at(area, area_bytes).ok_or_else(outside)?;
         Ok(Shared {
             memory,
             outgoing: outgoing.cast(),
@@ -246,16 +247,6 @@ fn invalid(text: String) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, text)
 }
 
-fn file_bytes(file: &OwnedFd) -> io::Result<u64> {
-    // SAFETY: all zero is a valid `stat` to be filled in.
-    let mut stat: libc::stat = unsafe { std::mem::zeroed() };
-    // SAFETY: a plain question about an open file.
-    if unsafe { libc::fstat(file.as_raw_fd(), &mut stat) } != 0 {
-        return Err(io::Error::last_os_error());
-    }
-    Ok(stat.st_size as u64)
-}
-
 /// Room for the header and one descriptor, aligned as the header wants it.
 #[repr(C, align(8))]
 struct Control([u8; 32]);
@@ -274,51 +265,39 @@ fn with_message<R>(control: &mut Control, call: impl FnOnce(&mut libc::msghdr) -
 }
 
 fn send_descriptor(wire: &Wire<'_>, file: &OwnedFd) -> io::Result<()> {
-    wire.once_ready(libc::POLLOUT, |socket| send_now(socket, file))
-}
-
-fn send_now(socket: &UnixStream, file: &OwnedFd) -> io::Result<()> {
-    let mut control = Control([0; 32]);
-    let sent = with_message(&mut control, |header| {
+    let send = |socket: &UnixStream| {
         // SAFETY: the header points at a control block large enough for one descriptor.
-        unsafe {
+        with_message(&mut Control([0; 32]), |header| unsafe {
             let first = libc::CMSG_FIRSTHDR(header);
             (*first).cmsg_level = libc::SOL_SOCKET;
             (*first).cmsg_type = libc::SCM_RIGHTS;
             (*first).cmsg_len = libc::CMSG_LEN(size_of::<i32>() as u32) as usize;
             libc::CMSG_DATA(first).cast::<i32>().write_unaligned(file.as_raw_fd());
-            libc::sendmsg(socket.as_raw_fd(), header, libc::MSG_NOSIGNAL)
-        }
-    });
-    if sent == 1 {
-        Ok(())
-    } else {
-        Err(io::Error::last_os_error())
-    }
+            match libc::sendmsg(socket.as_raw_fd(), header, libc::MSG_NOSIGNAL) {
+                1 => Ok(()),
+                _ => Err(io::Error::last_os_error()),
+            }
+        })
+    };
+    wire.once_ready(libc::POLLOUT, send)
 }
 
 fn receive_descriptor(wire: &Wire<'_>) -> io::Result<OwnedFd> {
-    wire.once_ready(libc::POLLIN, receive_now)
-}
-
-fn receive_now(socket: &UnixStream) -> io::Result<OwnedFd> {
-    let mut control = Control([0; 32]);
-    with_message(&mut control, |header| {
+    let receive = |socket: &UnixStream| {
         // SAFETY: the header points at valid buffers; what the kernel filled in is checked before it is read.
-        unsafe {
+        with_message(&mut Control([0; 32]), |header| unsafe {
             match libc::recvmsg(socket.as_raw_fd(), header, libc::MSG_CMSG_CLOEXEC) {
                 1 => {}
                 0 => return Err(io::ErrorKind::UnexpectedEof.into()),
                 _ => return Err(io::Error::last_os_error()),
             }
             let first = libc::CMSG_FIRSTHDR(header);
-            if first.is_null()
-                || (*first).cmsg_level != libc::SOL_SOCKET
-                || (*first).cmsg_type != libc::SCM_RIGHTS
-            {
+            let expected = (libc::SOL_SOCKET, libc::SCM_RIGHTS);
+            if first.is_null() || ((*first).cmsg_level, (*first).cmsg_type) != expected {
                 return Err(invalid("a neighbour that does not pass its memory".into()));
             }
             Ok(OwnedFd::from_raw_fd(libc::CMSG_DATA(first).cast::<i32>().read_unaligned()))
-        }
-    })
+        })
+    };
+    wire.once_ready(libc::POLLIN, receive)
 }

@@ -25,8 +25,7 @@ use crate::connect::tcp_handshake::Call;
 use crate::framing::Refusal;
 use crate::sync::stop::{Stop, SLICE};
 use crate::sync::{LockRank, Mutex};
-use tweed_proto::engine::EngineError;
-use tweed_proto::engine::Event;
+use tweed_proto::engine::{EngineError, Event};
 
 /// A meeting that takes longer says once whom it waits for.
 const LONG: Duration = Duration::from_secs(10);
@@ -76,16 +75,12 @@ impl Meeting<'_> {
             for (uid, attempt) in &descriptor.broken {
                 let other = if descriptor.uid == own { uid } else { &descriptor.uid };
                 if descriptor.uid == own || uid == own {
-                    self.give_up(other, *attempt);
+                    let lost = self.connector.directory.lock().give_up(other, *attempt);
+                    let lost =
+                        lost.map(|peer| Event::Lost(peer, "its other end has lost the connection".into()));
+                    lost.into_iter().for_each(|event| self.connector.driver.post(event));
                 }
             }
-        }
-    }
-
-    fn give_up(&self, other: &str, attempt: u64) {
-        let peer = self.connector.directory.lock().give_up(other, attempt);
-        if let Some(peer) = peer {
-            self.connector.driver.post(Event::Lost(peer, "its other end has lost the connection".into()));
         }
     }
 
@@ -94,12 +89,12 @@ impl Meeting<'_> {
         let comes = |descriptor: &PeerDescriptor| {
             !self.connector.descriptor.shares_memory_with(descriptor) && !self.connector.calls(descriptor)
         };
-        let Some(listener) =
-            self.connector.listener.as_ref().filter(|_| self.others().any(|(_, c)| comes(c)))
-        else {
-            return Ok(());
-        };
-        listener.listen().map_err(|e| EngineError::setup("the engine cannot listen", e))
+        match &self.connector.listener {
+            Some(listener) if self.others().any(|(_, c)| comes(c)) => {
+                listener.listen().map_err(|e| EngineError::setup("the engine cannot listen", e))
+            }
+            _ => Ok(()),
+        }
     }
 
     fn start_calls<'s>(&'s self, scope: &'s Scope<'s, '_>, calls: &'s Calls) {
@@ -129,7 +124,7 @@ impl Meeting<'_> {
         let begin = Instant::now();
         let mut found = vec![None; self.known.descriptors.len()];
         found[self.known.rank as usize] = Some(usize::MAX);
-        let (mut told, mut checked, mut rounds) = (false, None::<Instant>, 0);
+        let (mut warned, mut checked, mut rounds) = (false, None::<Instant>, 0);
         loop {
             self.look(calls, &mut found)?;
             if let Some(peers) = found.iter().copied().collect() {
@@ -141,9 +136,9 @@ impl Meeting<'_> {
                 self.check(&missing, rounds)?;
                 (checked, rounds) = (Some(Instant::now()), rounds + 1);
             }
-            if !told && begin.elapsed() > LONG {
-                told = true;
-                self.tell(&missing);
+            if !warned && begin.elapsed() > LONG {
+                warned = true;
+                self.warn(&missing);
             }
         }
     }
@@ -209,7 +204,7 @@ impl Meeting<'_> {
         Err(self.unreachable(rank, &why))
     }
 
-    fn tell(&self, missing: &[usize]) {
+    fn warn(&self, missing: &[usize]) {
         let names: Vec<String> = missing.iter().take(8).map(|&rank| self.name(rank)).collect();
         let more = missing.len().saturating_sub(names.len());
         let more = if more > 0 { format!(" and {more} more") } else { String::new() };
@@ -223,11 +218,9 @@ impl Meeting<'_> {
     }
 
     fn place(&self, descriptor: &PeerDescriptor) -> String {
-        let near = self.connector.descriptor.shares_memory_with(descriptor);
-        if near {
-            format!("process {}", descriptor.pid)
-        } else {
-            descriptor.place()
+        match self.connector.descriptor.shares_memory_with(descriptor) {
+            true => format!("process {}", descriptor.pid),
+            false => descriptor.place(),
         }
     }
 
@@ -248,9 +241,8 @@ impl Meeting<'_> {
                 ));
             }
             Refusal::Interrupted => {
-                return EngineError::Aborted(format!(
-                    "group {group:?}: interrupted while it waited for {name}"
-                ));
+                let text = format!("group {group:?}: interrupted while it waited for {name}");
+                return EngineError::Aborted(text);
             }
             _ => {
                 let (rank, host) = (self.known.rank, &self.connector.descriptor.host);

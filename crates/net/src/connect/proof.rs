@@ -45,12 +45,12 @@ impl Transcript<'_> {
 
     /// Shows that `role` has the secret.
     pub(crate) fn sign_with(&self, secret: &Secret, role: Role) -> String {
-        hex(hmac::sign(secret.proof_key(), &self.bytes(role)).as_ref())
+        hex(hmac::sign(&secret.proof_key, &self.bytes(role)).as_ref())
     }
 
     /// That is what `role` would have signed with the secret.
     pub(crate) fn verify_with(&self, secret: &Secret, role: Role, signed: &str) -> bool {
-        is_signed(secret.proof_key(), &self.bytes(role), signed)
+        is_signed(&secret.proof_key, &self.bytes(role), signed)
     }
 
     fn key(&self) -> Key {

@@ -22,8 +22,3 @@ pub(crate) fn boot_id() -> String {
     std::fs::read_to_string("/proc/sys/kernel/random/boot_id")
         .map_or_else(|_| String::new(), |s| s.trim().to_owned())
 }
-
-/// The kernel's name for this process's network namespace.
-pub(crate) fn network_id() -> String {
-    std::fs::read_link("/proc/self/ns/net").map_or_else(|_| String::new(), |p| p.display().to_string())
-}

@@ -16,9 +16,9 @@ use crate::connect::admission::Keys;
 use crate::connect::backoff::{seed, Backoff};
 use crate::connect::connector::Connector;
 use crate::connect::descriptor::{random_hex, PeerDescriptor};
-use crate::connect::local_handshake::{read_greeting, Greeting};
+use crate::connect::local_handshake::{read_challenge, read_greeting, Greeting};
 use crate::connect::proof::Role;
-use crate::framing::frame::{self, Kind};
+use crate::framing::greeting::{self, Kind};
 use crate::framing::{preamble, Refusal, MAX_GREETING};
 use crate::link::sockopt;
 use crate::link::stream::{Socket, Stream};
@@ -118,17 +118,17 @@ impl Connector {
         Ok(Link { socket: Arc::new(socket), session })
     }
 
-    /// Hears a caller out, and keeps it pending until a group names it. `heard` is called once it has shown that it is
+    /// Answers a caller, and keeps it pending until a group names it. `proven` is called once it has shown that it is
     /// a tweed of our kind.
-    pub(crate) fn admit_wire(&self, socket: Arc<TcpStream>, heard: impl FnOnce()) -> Result<(), Refusal> {
+    pub(crate) fn admit_wire(&self, socket: Arc<TcpStream>, proven: impl FnOnce()) -> Result<(), Refusal> {
         socket.set_nonblocking(true)?;
         self.prepare(&socket)?;
         let mut wire = DeadlineStream::until_shut(&*socket, self.limits().greet);
         preamble::exchange(&mut wire, self.keys.is_some())?;
-        heard();
-        let greeted = self.hear(&mut wire);
+        proven();
+        let greeted = self.answer_caller(&mut wire);
         if let Err(refusal) = &greeted {
-            let _ = frame::write(&mut wire, Kind::Refused, &[refusal.code()]);
+            let _ = greeting::write(&mut wire, Kind::Refused, &[refusal.code()]);
         }
         let (greeting, session) = greeted?;
         let Greeting { uid, attempt, stream, streams, .. } = greeting;
@@ -139,8 +139,8 @@ impl Connector {
         entered
     }
 
-    fn hear(&self, wire: &mut Wire<'_>) -> Result<(Greeting, Option<Session>), Refusal> {
-        let Some(keys) = &self.keys else { return Ok((self.hear_in_the_clear(wire)?, None)) };
+    fn answer_caller(&self, wire: &mut Wire<'_>) -> Result<(Greeting, Option<Session>), Refusal> {
+        let Some(keys) = &self.keys else { return Ok((self.answer_in_the_clear(wire)?, None)) };
         let suspect = |key| {
             self.pending.lock().suspect(key);
             self.met.notify_all();
@@ -148,21 +148,21 @@ impl Connector {
         let (mut session, text) = answer(&mut *wire, &keys.party(), suspect)?;
         let theirs = checked(read_greeting(&text)?)?;
         let ours = session.seal(&self.greeting(theirs.stream, theirs.streams).encode());
-        frame::write(wire, Kind::Greeting, &ours)?;
+        greeting::write(wire, Kind::Greeting, &ours)?;
         Ok((theirs, Some(session)))
     }
 
-    fn hear_in_the_clear(&self, wire: &mut Wire<'_>) -> Result<Greeting, Refusal> {
+    fn answer_in_the_clear(&self, wire: &mut Wire<'_>) -> Result<Greeting, Refusal> {
         let challenge = random_hex()?;
-        frame::write(&mut *wire, Kind::Challenge, challenge.as_bytes())?;
-        let theirs = checked(read_greeting(&frame::read(&mut *wire, Kind::Greeting, MAX_GREETING)?)?)?;
+        greeting::write(&mut *wire, Kind::Challenge, challenge.as_bytes())?;
+        let theirs = checked(read_greeting(&greeting::read(&mut *wire, Kind::Greeting, MAX_GREETING)?)?)?;
         let transcript = theirs.transcript(&self.descriptor, &challenge);
         if !transcript.verify(Role::Caller, &theirs.proof) {
             return Err(Refusal::Stranger);
         }
         let ours = self.greeting(theirs.stream, theirs.streams);
         let ours = Greeting { proof: transcript.sign(Role::Called), ..ours };
-        frame::write(wire, Kind::Greeting, &ours.encode())?;
+        greeting::write(wire, Kind::Greeting, &ours.encode())?;
         Ok(theirs)
     }
 
@@ -212,7 +212,7 @@ fn call_sealed(
     if Some(session.key) != descriptor.key() {
         return Err(Refusal::Key);
     }
-    let sealed = frame::read(wire, Kind::Greeting, 2 * MAX_GREETING)?;
+    let sealed = greeting::read(wire, Kind::Greeting, 2 * MAX_GREETING)?;
     let answer = read_greeting(&session.open(&sealed)?)?;
     Ok((answer, session))
 }
@@ -223,14 +223,13 @@ fn call_in_the_clear(
     descriptor: &PeerDescriptor,
     mut greeting: Greeting,
 ) -> Result<Greeting, Refusal> {
-    let challenge = frame::read(&mut *wire, Kind::Challenge, MAX_GREETING)?;
-    let challenge = String::from_utf8(challenge).map_err(|_| Refusal::Garbled("a challenge"))?;
+    let challenge = read_challenge(&mut *wire)?;
     greeting.challenge = random_hex()?;
     let unsigned = greeting.clone();
     let transcript = unsigned.transcript(descriptor, &challenge);
     greeting.proof = transcript.sign(Role::Caller);
-    frame::write(&mut *wire, Kind::Greeting, &greeting.encode())?;
-    let answer = read_greeting(&frame::read(wire, Kind::Greeting, MAX_GREETING)?)?;
+    greeting::write(&mut *wire, Kind::Greeting, &greeting.encode())?;
+    let answer = read_greeting(&greeting::read(wire, Kind::Greeting, MAX_GREETING)?)?;
     if !transcript.verify(Role::Called, &answer.proof) {
         return Err(Refusal::Stranger);
     }

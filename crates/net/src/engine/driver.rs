@@ -2,25 +2,26 @@
 
 use std::collections::BTreeMap;
 use std::io;
+use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tweed_proto::engine::{Engine, EngineError, Settings, MOST_AHEAD_BYTES};
+use tweed_proto::engine::{Engine, EngineError, Event, Settings, MOST_AHEAD_BYTES};
 
 use super::callbacks::Callbacks;
-use super::event_sink::EventSink;
-use super::live::{Inbox, Live};
+use super::live::{page_of, Inbox, Live};
 use super::watcher::{Watcher, WatcherHandle};
 use crate::link::buffer_pool::BufferPool;
 use crate::link::lease::{ProcessPage, MOST_LEASES};
 use crate::link::shared_memory::Arena;
 use crate::link::withdrawn::Withdrawn;
 use crate::ltp::endpoints::DatagramEndpoints;
+use crate::ltp::{Handler, PacketMessage};
+use crate::operation::op::Op;
 use crate::sync::{LockRank, Mutex};
 
-/// See the module's documentation.
 pub(crate) struct Driver {
     /// The process that started it.
     pub(crate) process: u32,
@@ -100,7 +101,7 @@ impl Driver {
         if self.check_process().is_err() {
             return;
         }
-        let Some(offset) = self.arena.mapping().offset_of(address, 0) else { return };
+        let Some(offset) = self.arena.mapping.offset_of(address, 0) else { return };
         let Some(bytes) = self.arena.length(offset) else { return };
         // A block that a stopped peer may still write to is never used again.
         if !self.withdrawn.contains(offset, bytes) {
@@ -125,5 +126,38 @@ impl Driver {
              Fork first and call init_process_group in the child, or start ranks with spawn or forkserver",
             self.process
         )))
+    }
+}
+
+/// What the thread of a socket for packets has of its node: where to put what has come, and how to wake who drives.
+pub(crate) struct EventSink {
+    arena: Arc<Arena>,
+    page: u64,
+    inbox: Arc<Inbox>,
+    pool: Arc<BufferPool>,
+}
+
+impl EventSink {
+    fn post(&self, event: Event<Arc<Op>>) {
+        self.inbox.lock().push(event);
+        page_of(&self.arena, self.page).wakeup.ring_all();
+    }
+}
+
+impl Handler for EventSink {
+    fn buffer(&self, bytes: usize) -> Vec<u8> {
+        self.pool.take(bytes)
+    }
+
+    fn received(&self, peer: usize, packet_message: PacketMessage) {
+        self.post(Event::Received(peer, packet_message));
+    }
+
+    fn delivered(&self, _peer: usize, ticket: u64, missing: Vec<Range<u32>>) {
+        self.post(Event::Delivered(ticket, missing));
+    }
+
+    fn broken(&self, peer: usize, why: String) {
+        self.post(Event::Lost(peer, format!("its packets make no sense: {why}")));
     }
 }

@@ -49,7 +49,7 @@ pub(crate) struct Links {
     pub(crate) streams: Vec<Arc<Stream>>,
 }
 
-/// See the module's documentation. Guarded by the engine's lock.
+/// Guarded by the engine's lock.
 pub(crate) struct Live {
     pub(crate) arena: Arc<Arena>,
     /// Where this process's page lies.
@@ -93,7 +93,7 @@ impl Live {
 /// The page of this process.
 pub(crate) fn page_of(arena: &Arena, offset: u64) -> &ProcessPage {
     let bytes = size_of::<ProcessPage>() as u64;
-    let address = arena.mapping().at(offset, bytes).expect("the page lies in the arena");
+    let address = arena.mapping.at(offset, bytes).expect("the page lies in the arena");
     // SAFETY: the block was taken for the page, is zeroed by the kernel, and lives as long as the arena; all of it is
     // atomic.
     unsafe { &*address.cast::<ProcessPage>() }
@@ -134,11 +134,11 @@ impl Host for Live {
     }
 
     fn address(&self, offset: u64) -> Address {
-        self.arena.mapping().at(offset, 0).map_or(Address::NULL, Address::from)
+        self.arena.mapping.at(offset, 0).map_or(Address::NULL, Address::from)
     }
 
     fn offset(&self, at: Address, bytes: u64) -> Option<u64> {
-        let offset = self.arena.mapping().offset_of(at.as_ptr(), bytes)?;
+        let offset = self.arena.mapping.offset_of(at.as_ptr(), bytes)?;
         (!self.withdrawn.contains(offset, bytes)).then_some(offset)
     }
 
@@ -147,7 +147,7 @@ impl Host for Live {
     }
 
     fn make_private(&mut self, at: Address, bytes: u64) {
-        let Some(offset) = self.arena.mapping().offset_of(at.as_ptr(), bytes) else { return };
+        let Some(offset) = self.arena.mapping.offset_of(at.as_ptr(), bytes) else { return };
         if let Err(error) = self.withdrawn.withdraw(&self.arena, offset, bytes) {
             // Better no process than wrong numbers.
             crate::stderr::print_and_abort(&format!(

@@ -1,9 +1,8 @@
 //! The live half of the engine: `tweed_proto::engine` decides, this process does.
 //!
-//! `driver` is what its threads share, `live` what the engine needs of its process, `driving` the turns that threads take
+//! `driver` is what its threads share (and what those of sockets for packets have of it, an `EventSink`), `live` what the engine needs of its process, `driving` the turns that threads take
 //! at driving it, `callbacks` the workers that lead and run what users have asked to be called, `watcher` the thread that
-//! reads sockets, `event_sink` what the threads of sockets for packets have of it, `peer_status` how a late rank's
-//! process is looked at.
+//! reads sockets, `peer_status` how a late rank's process is looked at.
 //!
 //! # Theory of operation
 //!
@@ -39,7 +38,6 @@
 pub(crate) mod callbacks;
 pub(crate) mod driver;
 mod driving;
-mod event_sink;
 pub(crate) mod live;
 pub(crate) mod peer_status;
 pub(crate) mod watcher;

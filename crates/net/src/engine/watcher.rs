@@ -13,7 +13,7 @@ use tweed_proto::engine::{Address, Engine, Event};
 use super::driver::Driver;
 use super::live::Live;
 use crate::link::reader::{Body, Reader, Sink};
-use crate::link::stream::{Socket, Stream};
+use crate::link::stream::Stream;
 use crate::operation::compute::compute;
 use crate::sync::{LockRank, Mutex, MutexGuard};
 
@@ -76,12 +76,8 @@ impl Watcher {
                 continue;
             }
             self.add_new(node);
-            let tokens: Vec<Token> = events.iter().map(mio::event::Event::token).collect();
-            for token in tokens {
-                match token {
-                    WAKE => {}
-                    token => self.attend(node, token),
-                }
+            for event in events.iter().filter(|event| event.token() != WAKE) {
+                self.attend(node, event.token());
             }
         }
     }
@@ -107,13 +103,8 @@ impl Watcher {
         let registry = self.poll.registry();
         match watch {
             Watch::Stream(peer, index, stream) => {
-                let fd = match &stream.socket {
-                    Socket::Local(s) => s.as_raw_fd(),
-                    Socket::Tcp(s) => s.as_raw_fd(),
-                    Socket::Sealed(s) => s.socket.as_raw_fd(),
-                };
                 let both = Interest::READABLE | Interest::WRITABLE;
-                registry.register(&mut SourceFd(&fd), token, both).ok()?;
+                registry.register(&mut SourceFd(&stream.socket.as_raw_fd()), token, both).ok()?;
                 Some(Source::Stream(peer, index, stream, Reader::default()))
             }
             Watch::Process(peer, pid) => {

@@ -36,7 +36,7 @@ pub(crate) enum Refusal {
     Crowd,
     User(u32),
     /// It has turned us away, for that reason.
-    Told(&'static str),
+    TurnedAway(&'static str),
     System(String),
 }
 
@@ -61,7 +61,7 @@ impl Refusal {
             Refusal::HungUp => "hung up",
             Refusal::Crowd => "crowd",
             Refusal::User(_) => "user",
-            Refusal::Told(_) => "told",
+            Refusal::TurnedAway(_) => "told",
             Refusal::System(_) => "system",
         }
     }
@@ -82,11 +82,11 @@ impl Refusal {
     }
 
     /// The inverse of `code`, at the other side.
-    pub(crate) fn told(code: Option<&u8>) -> Refusal {
+    pub(crate) fn received(code: Option<&u8>) -> Refusal {
         match code {
             Some(1) => Refusal::Secret,
             Some(2) => Refusal::Crowd,
-            _ => Refusal::Told("its own output says why"),
+            _ => Refusal::TurnedAway("its own output says why"),
         }
     }
 }
@@ -130,7 +130,7 @@ impl fmt::Display for Refusal {
                 f,
                 "it belongs to another user (number {uid}); set TWEED_TRANSPORT=tcp to share no memory with it"
             ),
-            Refusal::Told(why) => write!(f, "it turned this process away; {why}"),
+            Refusal::TurnedAway(why) => write!(f, "it turned this process away; {why}"),
             Refusal::System(error) => write!(f, "{error}"),
         }
     }

@@ -6,7 +6,7 @@ use crate::sync::{LockRank, Mutex};
 const MOST_BUFFERS: usize = 64;
 const MOST_BYTES: usize = 1 << 30;
 
-/// See the module's documentation. Any thread may use it.
+/// Any thread may use it.
 pub(crate) struct BufferPool {
     buffers: Mutex<Vec<Vec<u8>>>,
 }

@@ -58,7 +58,6 @@ pub(crate) struct Region {
 /// What tells an open file from another that has the same descriptor later.
 type Identity = (libc::dev_t, libc::ino_t);
 
-/// See the module's documentation.
 pub(crate) struct Registry {
     /// Mappings, by their address.
     regions: BTreeMap<usize, Region>,

@@ -66,7 +66,6 @@ impl Incoming {
     }
 }
 
-/// See the module's documentation.
 pub(crate) struct Reader {
     ahead: Box<[u8]>,
     /// What of `ahead` has been read and not been used.

@@ -10,6 +10,7 @@ use std::sync::OnceLock;
 
 use crate::link::blocks::{Blocks, PAGE};
 use crate::link::fork;
+use crate::link::sockopt::done;
 use crate::sync::{LockRank, Mutex};
 
 /// The file is at least so long, and its length doubles.
@@ -71,33 +72,21 @@ impl Mapping {
         Ok(Mapping { first: View::new(file, bytes, false)?, file: Some(file.try_clone()?) })
     }
 
-    /// Reserves addresses for `bytes` of this process's own file, which may be shorter yet.
-    fn reserve(file: &OwnedFd, bytes: u64) -> io::Result<Mapping> {
-        Ok(Mapping { first: View::new(file, bytes, true)?, file: None })
-    }
-
     /// The address of `bytes` bytes at `offset`; `None` if they do not lie within.
     pub(crate) fn at(&self, offset: u64, bytes: u64) -> Option<*mut u8> {
         let end = offset.checked_add(bytes)?;
         let mut view = &self.first;
         while end > view.bytes {
-            view = match view.longer.get() {
-                Some(longer) => longer,
-                None => {
-                    let longer = Box::new(self.map_beyond(end)?);
-                    view.longer.get_or_init(|| longer)
-                }
-            };
+            if view.longer.get().is_none() {
+                // A view of all that the file has now, if `end` lies within.
+                let file = self.file.as_ref()?;
+                let bytes = file_bytes(file).ok().filter(|&bytes| end <= bytes)?;
+                let _ = view.longer.set(Box::new(View::new(file, bytes, false).ok()?));
+            }
+            view = view.longer.get()?;
         }
         // SAFETY: the sum stays within the view.
         Some(unsafe { view.base.add(offset as usize) })
-    }
-
-    /// A view of all that the file has now, if `end` lies within.
-    fn map_beyond(&self, end: u64) -> Option<View> {
-        let file = self.file.as_ref()?;
-        let bytes = file_bytes(file).ok()?;
-        (end <= bytes).then(|| View::new(file, bytes, false).ok()).flatten()
     }
 
     /// The offset of an address; `None` if the `bytes` bytes there do not lie within.
@@ -109,8 +98,8 @@ impl Mapping {
 
 /// This process's arena.
 pub(crate) struct Arena {
-    mapping: Mapping,
-    file: OwnedFd,
+    pub(crate) mapping: Mapping,
+    pub(crate) file: OwnedFd,
     blocks: Mutex<Blocks>,
 }
 
@@ -127,22 +116,13 @@ impl Arena {
         // SAFETY: the descriptor is new and owned by nobody else.
         let file = unsafe { OwnedFd::from_raw_fd(fd) };
         // SAFETY: a plain system call on our own file. Peers rely on it that what they have mapped stays there.
-        if unsafe { libc::fcntl(file.as_raw_fd(), libc::F_ADD_SEALS, libc::F_SEAL_SHRINK) } != 0 {
-            return Err(io::Error::last_os_error());
-        }
+        done(unsafe { libc::fcntl(file.as_raw_fd(), libc::F_ADD_SEALS, libc::F_SEAL_SHRINK) })?;
         let present = FIRST_BYTES.min(most);
         lengthen(&file, present)?;
-        let mapping = Mapping::reserve(&file, most)?;
+        // Addresses for all that the file can become.
+        let mapping = Mapping { first: View::new(&file, most, true)?, file: None };
         fork::shut_in_children(&file);
         Ok(Arena { mapping, file, blocks: Mutex::new(LockRank::Blocks, Blocks::new(most, present)) })
-    }
-
-    pub(crate) fn file(&self) -> &OwnedFd {
-        &self.file
-    }
-
-    pub(crate) fn mapping(&self) -> &Mapping {
-        &self.mapping
     }
 
     /// How much of it there is now.
@@ -215,20 +195,16 @@ fn grown(end: u64, most: u64) -> u64 {
 
 fn lengthen(file: &OwnedFd, bytes: u64) -> io::Result<()> {
     // SAFETY: a plain system call on our own file.
-    match unsafe { libc::ftruncate(file.as_raw_fd(), bytes as i64) } {
-        0 => Ok(()),
-        _ => Err(io::Error::last_os_error()),
-    }
+    done(unsafe { libc::ftruncate(file.as_raw_fd(), bytes as i64) })
 }
 
-fn file_bytes(file: &OwnedFd) -> io::Result<u64> {
+/// How long a file is.
+pub(crate) fn file_bytes(file: &OwnedFd) -> io::Result<u64> {
     // SAFETY: all zero is a valid `stat` to be filled in.
     let mut stat: libc::stat = unsafe { std::mem::zeroed() };
     // SAFETY: a plain question about an open file.
-    match unsafe { libc::fstat(file.as_raw_fd(), &mut stat) } {
-        0 => Ok(stat.st_size as u64),
-        _ => Err(io::Error::last_os_error()),
-    }
+    done(unsafe { libc::fstat(file.as_raw_fd(), &mut stat) })?;
+    Ok(stat.st_size as u64)
 }
 
 /// Bytes of memory in this machine, in whole pages.
@@ -245,22 +221,22 @@ mod tests {
     #[test]
     fn offsets_beyond_the_mapping_are_refused() {
         let arena = Arena::new().expect("a memfd can be made");
-        let most = arena.mapping().first.bytes;
-        assert!(arena.mapping().at(most - 8, 9).is_none());
-        assert!(arena.mapping().at(u64::MAX, 2).is_none());
-        assert_eq!(arena.mapping().at(8, 8).and_then(|p| arena.mapping().offset_of(p, 8)), Some(8));
+        let most = arena.mapping.first.bytes;
+        assert!(arena.mapping.at(most - 8, 9).is_none());
+        assert!(arena.mapping.at(u64::MAX, 2).is_none());
+        assert_eq!(arena.mapping.at(8, 8).and_then(|p| arena.mapping.offset_of(p, 8)), Some(8));
     }
 
     #[test]
     fn a_peer_maps_what_is_used_and_no_more() {
         let arena = Arena::new().expect("a memfd can be made");
-        let peers = Mapping::new(arena.file(), arena.bytes()).expect("a peer can map it");
+        let peers = Mapping::new(&arena.file, arena.bytes()).expect("a peer can map it");
         assert_eq!(peers.first.bytes, FIRST_BYTES);
         let early = peers.at(0, 8).expect("it lies within");
         let (beyond, bytes) = (FIRST_BYTES, 3 * FIRST_BYTES);
         assert!(peers.at(beyond, 1).is_none(), "the file is no longer yet");
         let offset = arena.take(bytes).expect("there is room");
-        let (ours, theirs) = (arena.mapping().at(offset, bytes), peers.at(offset, bytes));
+        let (ours, theirs) = (arena.mapping.at(offset, bytes), peers.at(offset, bytes));
         let last = bytes as usize - 1;
         // SAFETY: both lie within, and nobody else uses them.
         let seen = unsafe {
@@ -290,7 +266,7 @@ mod tests {
         };
         let arena = Arena::new().expect("a memfd can be made");
         let before = (mapped(), count("/proc/self/fd"));
-        let peers = Mapping::new(arena.file(), arena.bytes()).expect("a peer can map it");
+        let peers = Mapping::new(&arena.file, arena.bytes()).expect("a peer can map it");
         let offset = arena.take(2 * FIRST_BYTES).expect("there is room");
         assert!(peers.at(offset, 2 * FIRST_BYTES).is_some());
         assert_eq!(mapped(), before.0 + 2);

@@ -1,7 +1,6 @@
-//! Options of sockets, which the standard library does not know.
+//! Options of sockets that the standard library does not know.
 
 use std::io;
-use std::mem::size_of;
 use std::os::fd::AsRawFd;
 
 /// Sets an option to a number.
@@ -18,18 +17,37 @@ pub(crate) fn set_bytes(socket: &impl AsRawFd, level: i32, name: i32, value: &[u
 
 /// An option that is a number.
 pub(crate) fn get(socket: &impl AsRawFd, level: i32, name: i32) -> io::Result<i32> {
-    let mut value = 0;
-    let mut bytes = size_of::<i32>() as libc::socklen_t;
-    let into = (&raw mut value).cast();
+    // SAFETY: any bytes are a number.
+    unsafe { get_record(socket, level, name) }
+}
+
+/// What the kernel knows of a TCP connection.
+pub(crate) fn tcp_info(socket: &impl AsRawFd) -> io::Result<libc::tcp_info> {
+    // SAFETY: numbers alone.
+    unsafe { get_record(socket, libc::IPPROTO_TCP, libc::TCP_INFO) }
+}
+
+/// Process and user at the other end of a local socket; a number is 0 if it is not visible from here.
+pub(crate) fn credentials(socket: &impl AsRawFd) -> io::Result<libc::ucred> {
+    // SAFETY: numbers alone.
+    unsafe { get_record(socket, libc::SOL_SOCKET, libc::SO_PEERCRED) }
+}
+
+/// # Safety
+/// All zero, and whatever the kernel writes for this option, is a valid `T`.
+unsafe fn get_record<T>(socket: &impl AsRawFd, level: i32, name: i32) -> io::Result<T> {
+    // SAFETY: by the contract.
+    let mut value: T = unsafe { std::mem::zeroed() };
+    let (into, mut bytes) = ((&raw mut value).cast(), size_of::<T>() as libc::socklen_t);
     // SAFETY: the pointer and the length are those of `value`.
     done(unsafe { libc::getsockopt(socket.as_raw_fd(), level, name, into, &raw mut bytes) })?;
     Ok(value)
 }
 
-fn done(rc: i32) -> io::Result<()> {
-    if rc == 0 {
-        Ok(())
-    } else {
-        Err(io::Error::last_os_error())
+/// What a system call has returned, as a result.
+pub(crate) fn done(rc: i32) -> io::Result<()> {
+    match rc {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
     }
 }

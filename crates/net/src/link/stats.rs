@@ -1,7 +1,5 @@
 //! What has gone over each link: counters that only grow.
 
-use std::mem::{size_of, zeroed};
-use std::os::fd::AsRawFd;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,6 +7,7 @@ use tweed_proto::engine::metrics::Traffic;
 use tweed_proto::ltp::LinkMetrics;
 use tweed_schedule::Rank;
 
+use crate::link::sockopt::tcp_info;
 use crate::link::stream::{Socket, Stream};
 
 /// What this process has to do with one rank of a group.
@@ -64,26 +63,11 @@ pub struct Wires {
 impl Wires {
     /// Asks the kernel.
     pub(crate) fn of(streams: &[Arc<Stream>]) -> Wires {
-        let known: Vec<libc::tcp_info> = streams.iter().filter_map(|s| tcp_info(&s.socket)).collect();
+        let wires = streams.iter().map(|s| &s.socket).filter(|s| !matches!(s, Socket::Local(_)));
+        let known: Vec<libc::tcp_info> = wires.filter_map(|socket| tcp_info(socket).ok()).collect();
         Wires {
             retransmissions: known.iter().map(|i| u64::from(i.tcpi_total_retrans)).sum(),
             rtt: known.iter().map(|i| Duration::from_micros(i.tcpi_rtt.into())).min(),
         }
     }
-}
-
-fn tcp_info(socket: &Socket) -> Option<libc::tcp_info> {
-    let fd = match socket {
-        Socket::Local(_) => return None,
-        Socket::Tcp(socket) => socket.as_raw_fd(),
-        Socket::Sealed(sealed) => sealed.socket.as_raw_fd(),
-    };
-    // SAFETY: all zero is a valid record to be filled in.
-    let mut info: libc::tcp_info = unsafe { zeroed() };
-    let mut length = size_of::<libc::tcp_info>() as u32;
-    // SAFETY: the record is as long as said.
-    let got = unsafe {
-        libc::getsockopt(fd, libc::IPPROTO_TCP, libc::TCP_INFO, (&raw mut info).cast(), &mut length)
-    };
-    (got == 0).then_some(info)
 }

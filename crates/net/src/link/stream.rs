@@ -155,9 +155,8 @@ impl Stream {
     /// is shut down: the watcher sees that, and reports the peer.
     pub(crate) fn flush(&self) -> Vec<Ticket> {
         let mut left = Vec::new();
-        match self.write(&mut left) {
-            Err(e) if e.kind() != io::ErrorKind::WouldBlock => self.socket.shut_down(),
-            _ => {}
+        if self.write(&mut left).is_err_and(|e| e.kind() != io::ErrorKind::WouldBlock) {
+            self.socket.shut_down();
         }
         left
     }
@@ -174,7 +173,11 @@ impl Stream {
         loop {
             // Given back between two pieces: others may put in more, or take their memory back.
             let _writing = self.writing.lock();
-            let mut batch = self.next_frames();
+            let mut batch: VecDeque<Frame> = {
+                let mut queue = self.queue.lock();
+                let count = queue.len().min(FRAMES_AT_ONCE);
+                queue.drain(..count).collect()
+            };
             if batch.is_empty() {
                 return self.socket.flush();
             }
@@ -191,13 +194,6 @@ impl Stream {
                 _ => {}
             }
         }
-    }
-
-    /// The first of the queue, taken out of it.
-    fn next_frames(&self) -> VecDeque<Frame> {
-        let mut queue = self.queue.lock();
-        let count = queue.len().min(FRAMES_AT_ONCE);
-        queue.drain(..count).collect()
     }
 
     /// What the kernel has not taken.

@@ -95,7 +95,6 @@ impl Wakeup {
         let flags = WAITER | if need.is_none() { WAITER_READS } else { 0 };
         self.state.fetch_or(flags, SeqCst);
         let count = self.count();
-        let _ = seen;
         let due = count.wrapping_sub(target) as i32 >= 0;
         let work = due || (need.is_none() && pending());
         let undisturbed = work || futex::wait(&self.count, count, WAITER, Some(timeout));

@@ -36,7 +36,7 @@ impl Withdrawn {
             return Ok(());
         }
         let length = range.end - range.start;
-        let at = arena.mapping().at(range.start, length).ok_or(io::ErrorKind::InvalidInput)?;
+        let at = arena.mapping.at(range.start, length).ok_or(io::ErrorKind::InvalidInput)?;
         // SAFETY: the range is mapped, whole pages of one block, and the operation that used it has ended.
         unsafe { replace(at, length as usize)? };
         self.ranges.lock().push(range);
@@ -55,13 +55,8 @@ unsafe fn replace(at: *mut u8, bytes: usize) -> io::Result<()> {
             return Err(io::Error::last_os_error());
         }
         std::ptr::copy_nonoverlapping(at, fresh.cast::<u8>(), bytes);
-        let moved = libc::mremap(
-            fresh,
-            bytes,
-            bytes,
-            libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED,
-            at.cast::<libc::c_void>(),
-        );
+        let moves = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
+        let moved = libc::mremap(fresh, bytes, bytes, moves, at.cast::<libc::c_void>());
         if moved == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
         }
@@ -77,8 +72,8 @@ mod tests {
     fn what_is_withdrawn_keeps_its_contents_and_hears_nothing_more_of_the_file() {
         let arena = Arena::new().expect("a memfd can be made");
         let block = arena.take(3 * PAGE).expect("there is room");
-        let own = arena.mapping().at(block, 3 * PAGE).expect("it lies in the arena");
-        let peer = super::super::shared_memory::Mapping::new(arena.file(), arena.bytes()).expect("it maps");
+        let own = arena.mapping.at(block, 3 * PAGE).expect("it lies in the arena");
+        let peer = crate::link::shared_memory::Mapping::new(&arena.file, arena.bytes()).expect("it maps");
         let theirs = peer.at(block, 3 * PAGE).expect("it lies in the file");
         let withdrawn = Withdrawn::default();
         // SAFETY: both are mapped, and this thread alone uses them.

@@ -23,13 +23,12 @@ pub(super) struct Remote {
     pub(super) sealer: Sealer,
 }
 
-/// See the module's documentation.
 pub(super) struct Burst {
     bytes: Vec<u8>,
     len: usize,
-    to: SocketAddr,
+    pub(super) to: SocketAddr,
     /// Length of all packets but the last, which may be shorter.
-    packet: usize,
+    pub(super) packet: usize,
     packets: usize,
     sent: usize,
 }
@@ -86,15 +85,6 @@ impl Burst {
     /// What has not left yet.
     pub(super) fn rest(&self) -> &[u8] {
         &self.bytes[self.sent..self.len]
-    }
-
-    /// Length of a packet.
-    pub(super) fn packet(&self) -> usize {
-        self.packet
-    }
-
-    pub(super) fn to(&self) -> SocketAddr {
-        self.to
     }
 
     /// So many bytes of the rest have left.

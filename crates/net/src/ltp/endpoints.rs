@@ -177,10 +177,10 @@ mod tests {
         assert_eq!(endpoints.offers.lock().invitations.len(), MOST_OFFERS);
     }
 
-    /// A handler that is told of something when its socket is closed.
-    struct Told(Arc<DatagramEndpoints>, mpsc::Sender<()>);
+    /// A handler that is report of something when its socket is closed.
+    struct Reporter(Arc<DatagramEndpoints>, mpsc::Sender<()>);
 
-    impl Handler for Told {
+    impl Handler for Reporter {
         fn buffer(&self, bytes: usize) -> Vec<u8> {
             vec![0; bytes]
         }
@@ -199,10 +199,10 @@ mod tests {
 
     #[test]
     fn nothing_is_locked_while_a_socket_is_closed() {
-        let (endpoints, (told, coming)) = (Arc::new(DatagramEndpoints::default()), mpsc::channel());
+        let (endpoints, (report, coming)) = (Arc::new(DatagramEndpoints::default()), mpsc::channel());
         let host = [127, 0, 0, 1].into();
         let sockets = [1, 2].map(|number| {
-            let handler = Arc::new(Told(Arc::clone(&endpoints), told.clone()));
+            let handler = Arc::new(Reporter(Arc::clone(&endpoints), report.clone()));
             let open = || Datagrams::open(host, DatagramOptions::default(), handler);
             endpoints.find_or_open(number, open).expect("a socket can be opened")
         });

@@ -8,7 +8,6 @@ use super::seal::{Cipher, Secret};
 const BYTES: usize = 40;
 const VERSION: u8 = 1;
 
-/// See the module's documentation.
 pub(super) struct Invitation {
     pub(super) cipher: Cipher,
     pub(super) port: u16,
@@ -123,8 +122,8 @@ mod tests {
             ([&[1, 1], &clear[2..]].concat(), "empty"),
         ];
         for (bytes, word) in wrong {
-            let said = Invitation::decode(&bytes).err().expect("it is refused");
-            assert!(said.contains(word), "{said}");
+            let error = Invitation::decode(&bytes).err().expect("it is refused");
+            assert!(error.contains(word), "{error}");
         }
     }
 }

@@ -2,8 +2,8 @@
 //!
 //! `tweed_proto::ltp::Link` decides what leaves when, and what a packet that came in means. Here are the socket
 //! (`socket`), the bursts that go through it (`burst`), the seal on each packet (`seal`, with keys that come in an
-//! `invitation`), the peers (`peers`, `peer`), memory for what arrives (`landing`), and the thread that walks from one to
-//! the next (`thread`, which sleeps in `wait` on an `event`). `endpoints` holds a node's sockets, one for each set of
+//! `invitation`), the peers (`peers`, `peer`, with memory for what arrives), and the thread that walks from one to the
+//! next (`thread`, which sleeps in `wait` on an `event`). `endpoints` holds a node's sockets, one for each set of
 //! settings.
 //!
 //! # Theory of operation
@@ -31,7 +31,6 @@ mod burst;
 pub(crate) mod endpoints;
 mod event;
 mod invitation;
-mod landing;
 mod peer;
 mod peers;
 mod seal;
@@ -48,7 +47,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 pub use tweed_proto::engine::PacketMessage;
-use tweed_proto::ltp::{Closing, LinkMetrics, Outgoing, Settings, TAG_BYTES};
+use tweed_proto::ltp::{Closing, LinkMetrics, Outgoing, Settings};
 
 use crate::sync::{LockRank, Mutex, MutexGuard};
 
@@ -129,22 +128,9 @@ struct Shared {
 
 /// Something to tell the [`Handler`].
 enum Notice {
-    Received {
-        peer: usize,
-        tag: [u8; TAG_BYTES],
-        total: u32,
-        body: Option<Vec<u8>>,
-        missing: Vec<Range<u32>>,
-    },
-    Delivered {
-        peer: usize,
-        ticket: u64,
-        missing: Vec<Range<u32>>,
-    },
-    Broken {
-        peer: usize,
-        why: String,
-    },
+    Received { peer: usize, packet_message: PacketMessage },
+    Delivered { peer: usize, ticket: u64, missing: Vec<Range<u32>> },
+    Broken { peer: usize, why: String },
 }
 
 impl Datagrams {
@@ -213,7 +199,9 @@ impl Datagrams {
     /// `data` points at `what.bytes` bytes that nobody changes until [`Handler::delivered`] has been called with
     /// `ticket`, or `cancel` or `drop_peer` has returned, or `close` has.
     pub unsafe fn send(&self, peer: usize, what: Outgoing, data: *const u8, ticket: u64) {
-        self.shared.enter().send(peer, what, Body { data, ticket });
+        if let Some(peer) = self.shared.enter().get_mut(peer) {
+            peer.send(what, Body { data, ticket });
+        }
         self.shared.waker.wake();
     }
 

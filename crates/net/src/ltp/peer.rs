@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,11 +12,10 @@ use tweed_proto::ltp::{BadPacket, Event, Link, LinkMetrics, MessageId, Outgoing,
 
 use super::burst::{packet_bytes, Burst, Remote};
 use super::invitation::Invitation;
-use super::landing::Landing;
 use super::peers::Refused;
 use super::seal::{Opener, Sealer};
 use super::socket::Socket;
-use super::Notice;
+use super::{Notice, PacketMessage};
 
 /// The caller's memory that a message is read from.
 pub(super) struct Body {
@@ -35,9 +35,9 @@ impl Body {
     }
 }
 
-/// See the module's documentation.
 pub(super) struct Peer {
-    link_number: u32,
+    /// What its packets to us bear.
+    pub(super) link_number: u32,
     opener: Opener,
     window: Window,
     /// Number of the newest packet: an older one does not say where the peer is now.
@@ -63,7 +63,7 @@ impl Peer {
         Peer {
             link_number: invitation.link,
             opener: Opener::new(invitation.cipher, &invitation.secret),
-            window: Window::new(),
+            window: Window::default(),
             newest: None,
             remote: None,
             link: None,
@@ -74,11 +74,6 @@ impl Peer {
             landing: Landing::default(),
             held: None,
         }
-    }
-
-    /// What its packets to us bear.
-    pub(super) fn link_number(&self) -> u32 {
-        self.link_number
     }
 
     /// Its packets are authenticated.
@@ -201,8 +196,10 @@ impl Peer {
         while let Some(event) = link.poll_event() {
             match event {
                 Event::Received { message, tag, total, missing, .. } => {
-                    let body = self.landing.end(message, &missing);
-                    notices.push(Notice::Received { peer, tag, total, body, missing });
+                    // Of a message of which nothing has come, all is zero.
+                    let body = self.landing.end(message, &missing).unwrap_or_else(|| vec![0; total as usize]);
+                    let packet_message = PacketMessage { tag, body, missing };
+                    notices.push(Notice::Received { peer, packet_message });
                 }
                 Event::Delivered { message, missing } => {
                     if let Some(Body { ticket, .. }) = self.sending.remove(&message) {
@@ -237,5 +234,34 @@ impl Peer {
             let payload_ceiling = self.socket.largest_payload(address);
             self.link = Some(Link::new(Settings { payload_ceiling, ..self.settings.clone() }));
         }
+    }
+}
+
+/// Messages from the peer that are on their way: memory in which their values are put together.
+#[derive(Default)]
+struct Landing {
+    open: BTreeMap<MessageId, Vec<u8>>,
+}
+
+impl Landing {
+    /// Gives a message memory; what is in it does not matter.
+    fn begin(&mut self, place: &Place, mut memory: Vec<u8>) {
+        memory.resize(place.total as usize, 0);
+        self.open.insert(place.message, memory);
+    }
+
+    /// Puts values in their place; `body` is that of the packet. `false` if the message has no memory yet.
+    fn put(&mut self, place: &Place, body: &[u8]) -> bool {
+        let Some(memory) = self.open.get_mut(&place.message) else { return false };
+        let (offset, len) = (place.offset as usize, place.len as usize);
+        memory[offset..][..len].copy_from_slice(&body[place.at..][..len]);
+        true
+    }
+
+    /// The message is over. Its memory, with zeros where nothing has arrived; `None` if nothing has arrived at all.
+    fn end(&mut self, message: MessageId, missing: &[Range<u32>]) -> Option<Vec<u8>> {
+        let mut memory = self.open.remove(&message)?;
+        missing.iter().for_each(|range| memory[range.start as usize..range.end as usize].fill(0));
+        Some(memory)
     }
 }

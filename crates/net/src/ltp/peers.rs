@@ -6,10 +6,10 @@ use std::ops::RangeBounds;
 use std::time::Duration;
 
 use tweed_proto::ltp::packet::{Header, HEADER_BYTES};
-use tweed_proto::ltp::{BadPacket, Outgoing, Place};
+use tweed_proto::ltp::{BadPacket, Place};
 
 use super::burst::Burst;
-use super::peer::{Body, Peer};
+use super::peer::Peer;
 use super::Notice;
 
 /// Packets that changed nothing.
@@ -31,14 +31,7 @@ pub struct Refused {
 pub(super) struct Want {
     /// The link number that the packet bore.
     link: u32,
-    place: Place,
-}
-
-impl Want {
-    /// Bytes of the whole message.
-    pub(super) fn total(&self) -> usize {
-        self.place.total as usize
-    }
+    pub(super) place: Place,
 }
 
 /// All peers of a socket.
@@ -64,7 +57,7 @@ impl Peers {
     /// Takes a peer in; what was known under its number is forgotten.
     pub(super) fn insert(&mut self, number: usize, peer: Peer) {
         self.remove(number);
-        self.by_link.insert(peer.link_number(), number);
+        self.by_link.insert(peer.link_number, number);
         self.by_number.insert(number, peer);
     }
 
@@ -75,14 +68,7 @@ impl Peers {
 
     pub(super) fn remove(&mut self, number: usize) {
         if let Some(peer) = self.by_number.remove(&number) {
-            self.by_link.remove(&peer.link_number());
-        }
-    }
-
-    /// Queues a message to a peer, if there is one.
-    pub(super) fn send(&mut self, number: usize, what: Outgoing, body: Body) {
-        if let Some(peer) = self.get_mut(number) {
-            peer.send(what, body);
+            self.by_link.remove(&peer.link_number);
         }
     }
 

@@ -26,10 +26,9 @@ pub enum Cipher {
 impl Cipher {
     /// AES where the processor has instructions for it and for GHASH, else ChaCha20.
     pub fn fastest() -> Cipher {
-        if has_aes() {
-            Cipher::Aes128Gcm
-        } else {
-            Cipher::ChaCha20Poly1305
+        match has_aes() {
+            true => Cipher::Aes128Gcm,
+            false => Cipher::ChaCha20Poly1305,
         }
     }
 
@@ -47,19 +46,14 @@ impl Cipher {
     }
 }
 
-#[cfg(target_arch = "x86_64")]
 fn has_aes() -> bool {
-    std::arch::is_x86_feature_detected!("aes") && std::arch::is_x86_feature_detected!("pclmulqdq")
-}
-
-#[cfg(target_arch = "aarch64")]
-fn has_aes() -> bool {
-    std::arch::is_aarch64_feature_detected!("aes") && std::arch::is_aarch64_feature_detected!("pmull")
-}
-
-#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
-fn has_aes() -> bool {
-    false
+    #[cfg(target_arch = "x86_64")]
+    return std::arch::is_x86_feature_detected!("aes") && std::arch::is_x86_feature_detected!("pclmulqdq");
+    #[cfg(target_arch = "aarch64")]
+    return std::arch::is_aarch64_feature_detected!("aes")
+        && std::arch::is_aarch64_feature_detected!("pmull");
+    #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+    return false;
 }
 
 /// What all keys of one direction are derived from.
@@ -153,17 +147,13 @@ impl Opener {
             return None;
         };
         if let Some(key) = fresh {
-            self.keep(epoch, key);
+            self.keys.push_back((epoch, key));
+            self.keys.make_contiguous().sort_by_key(|(epoch, _)| *epoch);
+            if self.keys.len() > 2 {
+                self.keys.pop_front();
+            }
         }
         Some(plain)
-    }
-
-    fn keep(&mut self, epoch: u64, key: LessSafeKey) {
-        self.keys.push_back((epoch, key));
-        self.keys.make_contiguous().sort_by_key(|(epoch, _)| *epoch);
-        if self.keys.len() > 2 {
-            self.keys.pop_front();
-        }
     }
 }
 
@@ -195,11 +185,8 @@ mod tests {
             for number in numbers {
                 let mut sealed = packet(number, &mut sealer);
                 assert_ne!(sealed[HEADER_BYTES..][..100], [7; 100], "{cipher:?}");
-                assert_eq!(
-                    opener.open(number, &mut sealed),
-                    Some([7; 100].as_slice()),
-                    "{cipher:?} {number}"
-                );
+                let opened = opener.open(number, &mut sealed);
+                assert_eq!(opened, Some([7; 100].as_slice()), "{cipher:?} {number}");
             }
             assert_eq!(opener.keys.len(), 2);
         }

@@ -22,7 +22,6 @@ const LEAST_KERNEL_BYTES: usize = 1 << 20;
 /// No packet is larger; loopback carries that.
 const LARGEST_PAYLOAD: u32 = 65_000;
 
-/// See the module's documentation.
 pub(super) struct Socket {
     socket: UdpSocket,
     state: UdpSocketState,
@@ -57,14 +56,14 @@ impl Socket {
         let mut refused = 0;
         while !burst.rest().is_empty() {
             let step =
-                if self.segments() { burst.rest().len() } else { burst.packet().min(burst.rest().len()) };
+                if self.segments() { burst.rest().len() } else { burst.packet.min(burst.rest().len()) };
             match self.state.try_send((&self.socket).into(), &burst.transmit(step)) {
                 Ok(()) => burst.advance(step),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Err(error),
                 // The kernel could not cut this burst: quinn-udp takes note, and the packets go one by one.
-                Err(_) if step > burst.packet() && !self.segments() => {}
+                Err(_) if step > burst.packet && !self.segments() => {}
                 Err(_) => {
-                    refused += step.div_ceil(burst.packet()) as u64;
+                    refused += step.div_ceil(burst.packet) as u64;
                     burst.advance(step);
                 }
             }
@@ -134,10 +133,10 @@ impl Bins {
 impl Burst {
     fn transmit(&self, bytes: usize) -> Transmit<'_> {
         Transmit {
-            destination: self.to(),
+            destination: self.to,
             ecn: None,
             contents: &self.rest()[..bytes],
-            segment_size: Some(self.packet()),
+            segment_size: Some(self.packet),
             src_ip: None,
         }
     }
@@ -145,19 +144,19 @@ impl Burst {
 
 /// Asks for large buffers, and says once per process if the kernel gives much less.
 fn enlarge(socket: &UdpSocket) {
-    static SAID: AtomicBool = AtomicBool::new(false);
+    static WARNED: AtomicBool = AtomicBool::new(false);
     let receive = grow(socket, libc::SO_RCVBUFFORCE, libc::SO_RCVBUF);
     let send = grow(socket, libc::SO_SNDBUFFORCE, libc::SO_SNDBUF);
     let short =
         [("rmem_max", receive), ("wmem_max", send)].into_iter().find(|(_, got)| *got < LEAST_KERNEL_BYTES);
     if let Some((limit, got)) = short {
-        if !SAID.swap(true, Ordering::Relaxed) {
-            crate::stderr::print_line(&complaint(limit, got));
+        if !WARNED.swap(true, Ordering::Relaxed) {
+            crate::stderr::print_line(&warning_of(limit, got));
         }
     }
 }
 
-fn complaint(limit: &str, got: usize) -> String {
+fn warning_of(limit: &str, got: usize) -> String {
     format!(
         "tweed: the kernel gives a UDP socket a buffer of {} KiB, where transport \"ltp\" wants {}: packets will be \
          dropped on this host when many arrive at once. As root: sysctl -w net.core.{limit}={KERNEL_BYTES}",
@@ -182,8 +181,11 @@ mod tests {
 
     #[test]
     fn a_small_buffer_is_complained_about_with_what_to_do() {
-        let said = complaint("rmem_max", 208 << 10);
-        assert!(said.contains("208 KiB") && said.contains("sysctl -w net.core.rmem_max=8388608"), "{said}");
+        let warning = warning_of("rmem_max", 208 << 10);
+        assert!(
+            warning.contains("208 KiB") && warning.contains("sysctl -w net.core.rmem_max=8388608"),
+            "{warning}"
+        );
     }
 
     #[test]

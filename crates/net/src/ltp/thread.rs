@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::burst::Burst;
 use super::event::sleep_exactly;
 use super::socket::Bins;
-use super::{Notice, PacketMessage, Shared};
+use super::{Notice, Shared};
 
 /// So many bursts leave before packets are taken in again: acknowledgements must not wait long.
 const BURSTS: usize = 4;
@@ -38,7 +38,7 @@ pub(super) fn run(shared: &Shared) {
         let more = this.receive();
         this.shared.lock().handle_timeouts(this.shared.now());
         // Before the peers are told: one of them may leave over its stream as soon as it knows.
-        this.tell();
+        this.report();
         let more = this.send() || more;
         if !more {
             this.sleep();
@@ -58,7 +58,7 @@ impl Loop<'_> {
             for packet in packets {
                 let Some(want) = peers.take(now, from, packet, &mut self.notices) else { continue };
                 drop(peers);
-                let memory = self.shared.handler.buffer(want.total());
+                let memory = self.shared.handler.buffer(want.place.total as usize);
                 peers = self.shared.lock();
                 peers.land(&want, memory, packet);
             }
@@ -96,18 +96,14 @@ impl Loop<'_> {
         }
     }
 
-    fn tell(&mut self) {
+    fn report(&mut self) {
         self.shared.lock().poll_events(&mut self.notices);
+        let handler = &self.shared.handler;
         for notice in self.notices.drain(..) {
             match notice {
-                Notice::Received { peer, tag, total, body, missing } => {
-                    let body = body.unwrap_or_else(|| vec![0; total as usize]);
-                    self.shared.handler.received(peer, PacketMessage { tag, body, missing });
-                }
-                Notice::Delivered { peer, ticket, missing } => {
-                    self.shared.handler.delivered(peer, ticket, missing);
-                }
-                Notice::Broken { peer, why } => self.shared.handler.broken(peer, why),
+                Notice::Received { peer, packet_message } => handler.received(peer, packet_message),
+                Notice::Delivered { peer, ticket, missing } => handler.delivered(peer, ticket, missing),
+                Notice::Broken { peer, why } => handler.broken(peer, why),
             }
         }
     }

@@ -35,9 +35,7 @@ impl Plans {
         // Between two ranks of an all-to-all, nobody else has room for their part.
         let forwards = |row: &&PlanRow| row.collective == Collective::AllToAll && !row.schedule.is_direct();
         match rows.iter().find(forwards) {
-            None => {
-                Ok(Plans { rows, server: config.server.unwrap_or(0), compiled: BTreeMap::new() })
-            }
+            None => Ok(Plans { rows, server: config.server.unwrap_or(0), compiled: BTreeMap::new() }),
             Some(row) => Err(EngineError::Usage(format!(
                 "schedule {:?} passes parts of an all_to_all through other ranks; the engine runs direct ones only, such as pairwise",
                 row.schedule.name()
@@ -56,26 +54,22 @@ impl Plans {
         let fits = |row: &PlanRow| row.collective == what && row.up_to_bytes.is_none_or(|most| bytes <= most);
         let row = self.rows.iter().position(fits).ok_or_else(|| {
             let name = what.name();
-            EngineError::Usage(format!(
-                "the group has no schedule for {name} of {bytes} bytes; add a row to its plan"
-            ))
+            let text =
+                format!("the group has no schedule for {name} of {bytes} bytes; add a row to its plan");
+            EngineError::Usage(text)
         })?;
-        let turn = if what.is_rooted() { root } else { self.turn(what) };
+        // By how much ranks are turned.
+        let turn = match what {
+            Collective::AllReduce | Collective::ReduceScatter => self.server,
+            _ if what.is_rooted() => root,
+            _ => 0,
+        };
         if let Some(plan) = self.compiled.get(&(row, turn)) {
             return Ok(plan.clone());
         }
         let plan = compile(&self.rows[row].schedule, turn, rank)?;
         self.compiled.insert((row, turn), plan.clone());
         Ok(plan)
-    }
-
-    /// By how much the ranks of a collective without a root are turned.
-    fn turn(&self, what: Collective) -> Rank {
-        if matches!(what, Collective::AllReduce | Collective::ReduceScatter) {
-            self.server
-        } else {
-            0
-        }
     }
 }
 

@@ -7,7 +7,7 @@ use snow::{Builder, HandshakeState};
 
 use super::record::{Keys, Opener, Sealer, RECORDS_PER_KEY};
 use super::{resolver, Identity, Key, Secret, PATTERN};
-use crate::framing::frame::{self, Kind};
+use crate::framing::greeting::{self, Kind};
 use crate::framing::{preamble, Refusal, MAX_GREETING};
 
 /// A handshake message carries keys, tags and at most a greeting.
@@ -57,8 +57,8 @@ impl Party<'_> {
     fn builder(&self) -> Result<Builder<'_>, Refusal> {
         let pattern = PATTERN.parse().expect("a pattern that snow knows");
         Builder::with_resolver(pattern, resolver())
-            .psk(3, self.secret.shared_key())
-            .and_then(|b| b.local_private_key(self.identity.private()))
+            .psk(3, &self.secret.shared_key)
+            .and_then(|b| b.local_private_key(&self.identity.private))
             .and_then(|b| b.prologue(&self.prologue))
             .map_err(|_| Refusal::Garbled("a key"))
     }
@@ -94,14 +94,14 @@ pub(crate) fn answer(
 fn send(wire: &mut impl Write, state: &mut HandshakeState, text: &[u8]) -> Result<(), Refusal> {
     let mut message = [0; MOST_BYTES];
     let bytes = state.write_message(text, &mut message).map_err(|_| Refusal::Garbled("a handshake"))?;
-    frame::write(wire, Kind::Step, &message[..bytes])
+    greeting::write(wire, Kind::Step, &message[..bytes])
 }
 
 fn receive(
     wire: &mut impl Read,
     state: &mut HandshakeState,
 ) -> Result<Result<Vec<u8>, snow::Error>, Refusal> {
-    let message = frame::read(wire, Kind::Step, MOST_BYTES)?;
+    let message = greeting::read(wire, Kind::Step, MOST_BYTES)?;
     let mut text = vec![0; MOST_BYTES];
     Ok(state.read_message(&message, &mut text).map(|bytes| {
         text.truncate(bytes);

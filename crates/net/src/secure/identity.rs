@@ -13,7 +13,7 @@ pub(crate) type Key = [u8; 32];
 
 /// A key pair.
 pub(crate) struct Identity {
-    private: [u8; 32],
+    pub(super) private: [u8; 32],
     pub(crate) public: Key,
 }
 
@@ -23,9 +23,8 @@ impl Identity {
         let Some(path) = path else { return Identity::fresh() };
         if !path.exists() {
             let text = hex(&Identity::fresh()?.private) + "\n";
-            file::write_new(path, &text).map_err(|e| {
-                EngineError::setup(&format!("the key file {} cannot be made", path.display()), e)
-            })?;
+            let failed = format!("the key file {} cannot be made", path.display());
+            file::write_new(path, &text).map_err(|e| EngineError::setup(&failed, e))?;
         }
         let text = file::read(path, "key file")?;
         let private = from_hex(&text).ok_or_else(|| {
@@ -47,10 +46,6 @@ impl Identity {
         pair.set(&private);
         let public = pair.pubkey().try_into().expect("a public key has 32 bytes");
         Identity { private, public }
-    }
-
-    pub(super) fn private(&self) -> &[u8; 32] {
-        &self.private
     }
 }
 

@@ -41,7 +41,6 @@ struct Incoming {
     end: Option<io::Result<()>>,
 }
 
-/// See the module's documentation.
 pub(crate) struct Sealed {
     pub(crate) socket: TcpStream,
     outgoing: Mutex<Outgoing>,

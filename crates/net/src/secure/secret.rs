@@ -15,8 +15,11 @@ const LEAST_CHARACTERS: usize = 16;
 /// Keys made from the secret text. The text itself is not kept, and neither is ever printed.
 #[derive(Clone)]
 pub struct Secret {
-    shared_key: [u8; 32],
-    proof_key: hmac::Key,
+    /// What the handshake mixes in.
+    pub(super) shared_key: [u8; 32],
+    /// What neighbours sign with (`connect::proof`). Whoever sees what was signed can try guesses, so it goes to nobody
+    /// but processes of the same user.
+    pub(crate) proof_key: hmac::Key,
 }
 
 impl Secret {
@@ -29,7 +32,8 @@ impl Secret {
             )));
         }
         let (mut shared_key, mut proof_key) = ([0; 32], [0; 32]);
-        hash().hkdf(DOMAIN, text.as_bytes(), 2, &mut shared_key, &mut proof_key, &mut []);
+        let mut hash = resolver().resolve_hash(&HashChoice::SHA256).expect("ring has SHA-256");
+        hash.hkdf(DOMAIN, text.as_bytes(), 2, &mut shared_key, &mut proof_key, &mut []);
         Ok(Secret { shared_key, proof_key: hmac::Key::new(hmac::HMAC_SHA256, &proof_key) })
     }
 
@@ -44,27 +48,12 @@ impl Secret {
             (given, stored) => Ok(given.or(stored)),
         }
     }
-
-    /// What the handshake mixes in.
-    pub(crate) fn shared_key(&self) -> &[u8; 32] {
-        &self.shared_key
-    }
-
-    /// What neighbours sign with (`connect::proof`). Whoever sees what was signed can try guesses, so it goes to nobody
-    /// but processes of the same user.
-    pub(crate) fn proof_key(&self) -> &hmac::Key {
-        &self.proof_key
-    }
 }
 
 impl fmt::Debug for Secret {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Secret(not shown)")
     }
-}
-
-fn hash() -> Box<dyn snow::types::Hash> {
-    resolver().resolve_hash(&HashChoice::SHA256).expect("ring has SHA-256")
 }
 
 #[cfg(test)]
@@ -91,10 +80,8 @@ mod tests {
         set(0o644);
         let open = Secret::choose(None, Some(&path)).unwrap_err().to_string();
         set(0o600);
-        let (closed, other) = (
-            Secret::choose(Some("a secret of sixteen"), Some(&path)),
-            Secret::choose(Some("another of sixteen"), Some(&path)),
-        );
+        let [closed, other] =
+            ["a secret of sixteen", "another of sixteen"].map(|text| Secret::choose(Some(text), Some(&path)));
         std::fs::remove_file(&path).unwrap();
         assert!(open.contains("chmod 600"), "{open}");
         assert!(closed.unwrap().is_some());

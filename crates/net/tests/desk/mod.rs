@@ -1,4 +1,4 @@
-//! What the tests of the UDP driver share: a handler that keeps what it is told, and a pair of sides on loopback.
+//! What the tests of the UDP driver share: a handler that keeps what is reported to it, and a pair of sides on loopback.
 #![allow(clippy::disallowed_types, reason = "tests lock as they like")]
 #![allow(dead_code, reason = "each test binary uses its own part")]
 
@@ -12,24 +12,25 @@ use std::time::Duration;
 
 use tweed_net::ltp::{DatagramOptions, Datagrams, Handler, PacketMessage};
 use tweed_proto::ltp::Outgoing;
+use tweed_rng::Rng;
 
 pub(crate) const HOST: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 /// Only a hang takes so long.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// What a side was told, by peer.
+/// What was reported to a side, by peer.
 #[derive(Default)]
-struct Told {
+struct Reported {
     packet_messages: BTreeMap<usize, VecDeque<PacketMessage>>,
     delivered: BTreeMap<(usize, u64), Vec<Range<u32>>>,
     broken: Vec<(usize, String)>,
 }
 
-/// A handler that keeps what it is told.
+/// A handler that keeps what is reported to it.
 #[derive(Default)]
 pub(crate) struct Desk {
-    told: Mutex<Told>,
-    news: Condvar,
+    reported: Mutex<Reported>,
+    changed: Condvar,
 }
 
 impl Handler for Desk {
@@ -39,56 +40,56 @@ impl Handler for Desk {
     }
 
     fn received(&self, peer: usize, packet_message: PacketMessage) {
-        self.tell(|told| told.packet_messages.entry(peer).or_default().push_back(packet_message));
+        self.note(|r| r.packet_messages.entry(peer).or_default().push_back(packet_message));
     }
 
     fn delivered(&self, peer: usize, ticket: u64, missing: Vec<Range<u32>>) {
-        self.tell(|told| drop(told.delivered.insert((peer, ticket), missing)));
+        self.note(|r| drop(r.delivered.insert((peer, ticket), missing)));
     }
 
     fn broken(&self, peer: usize, why: String) {
-        self.tell(|told| told.broken.push((peer, why)));
+        self.note(|r| r.broken.push((peer, why)));
     }
 }
 
 impl Desk {
-    fn tell(&self, change: impl FnOnce(&mut Told)) {
-        change(&mut self.told.lock().expect("no test panics with it"));
-        self.news.notify_all();
+    fn note(&self, change: impl FnOnce(&mut Reported)) {
+        change(&mut self.reported.lock().expect("no test panics with it"));
+        self.changed.notify_all();
     }
 
-    fn until<T>(&self, what: &str, mut look: impl FnMut(&mut Told) -> Option<T>) -> T {
+    fn until<T>(&self, what: &str, mut look: impl FnMut(&mut Reported) -> Option<T>) -> T {
         let mut found = None;
-        let told = self.told.lock().expect("no test panics with it");
-        let (told, _) = self
-            .news
-            .wait_timeout_while(told, PATIENCE, |told| {
-                found = look(told);
+        let reported = self.reported.lock().expect("no test panics with it");
+        let (reported, _) = self
+            .changed
+            .wait_timeout_while(reported, PATIENCE, |r| {
+                found = look(r);
                 found.is_none()
             })
             .expect("no test panics with it");
-        drop(told);
+        drop(reported);
         found.unwrap_or_else(|| panic!("waited in vain for {what}"))
     }
 
     /// The next message from a peer.
     pub(crate) fn packet_message(&self, peer: usize) -> PacketMessage {
-        self.until("a message", |told| told.packet_messages.get_mut(&peer)?.pop_front())
+        self.until("a message", |r| r.packet_messages.get_mut(&peer)?.pop_front())
     }
 
     /// What the peer does not have of the message with this ticket.
     pub(crate) fn delivered(&self, peer: usize, ticket: u64) -> Vec<Range<u32>> {
-        self.until("a delivery", |told| told.delivered.remove(&(peer, ticket)))
+        self.until("a delivery", |r| r.delivered.remove(&(peer, ticket)))
     }
 
     /// Whether the peer has closed the message with this ticket by now.
     pub(crate) fn has_delivered(&self, peer: usize, ticket: u64) -> bool {
-        self.told.lock().expect("no test panics with it").delivered.contains_key(&(peer, ticket))
+        self.reported.lock().expect("no test panics with it").delivered.contains_key(&(peer, ticket))
     }
 
     /// Why a peer was given up.
     pub(crate) fn broken(&self) -> (usize, String) {
-        self.until("a peer that makes no sense", |told| told.broken.pop())
+        self.until("a peer that makes no sense", |r| r.broken.pop())
     }
 }
 
@@ -117,28 +118,31 @@ impl Side {
     }
 }
 
+/// Two sides that do not know each other.
+pub(crate) fn two(options: &DatagramOptions) -> [Side; 2] {
+    [Side::open(options), Side::open(options)]
+}
+
 /// Two sides that know each other as peers 1 (of the first) and 0 (of the second).
 pub(crate) fn pair(options: &DatagramOptions) -> [Side; 2] {
-    let sides = [Side::open(options), Side::open(options)];
+    let sides = two(options);
     introduce(&sides[0], 1, &sides[1], 0);
     sides
 }
 
-/// Makes two sides known to each other.
-pub(crate) fn introduce(one: &Side, other_number: usize, other: &Side, one_number: usize) {
+/// Makes two sides known to each other. Returns the invitation of the second.
+pub(crate) fn introduce(one: &Side, other_number: usize, other: &Side, one_number: usize) -> Vec<u8> {
     let (to_one, to_other) = (one.datagrams.invite(other_number), other.datagrams.invite(one_number));
     one.datagrams.accept(other_number, HOST, &to_other).expect("a good invitation");
     other.datagrams.accept(one_number, HOST, &to_one).expect("a good invitation");
+    to_other
 }
 
 /// Sends one message and checks that it comes whole.
 pub(crate) fn check(from: &Side, to_peer: usize, to: &Side, from_peer: usize, body: &[u8]) {
     from.send(to_peer, whole(7, body), body, 7);
-    let packet_message = to.desk.packet_message(from_peer);
-    assert!(
-        packet_message.body == body && packet_message.missing.is_empty() && packet_message.tag == [7; 48],
-        "a message differs"
-    );
+    let came = to.desk.packet_message(from_peer);
+    assert!(came.body == body && came.missing.is_empty() && came.tag == [7; 48], "a message differs");
     assert_eq!(from.desk.delivered(to_peer, 7), []);
 }
 
@@ -159,24 +163,12 @@ pub(crate) fn through(mut invitation: Vec<u8>, port: u16) -> Vec<u8> {
 
 /// A message that must arrive whole.
 pub(crate) fn whole(tag: u8, body: &[u8]) -> Outgoing {
-    Outgoing {
-        round: 1,
-        tag: [tag; 48],
-        bytes: body.len() as u32,
-        value: 4,
-        critical: Vec::new(),
-        lossy: false,
-    }
+    let bytes = body.len() as u32;
+    Outgoing { round: 1, tag: [tag; 48], bytes, value: 4, critical: Vec::new(), lossy: false }
 }
 
 /// `bytes` that are different at each place and for each seed.
 pub(crate) fn noise(seed: u64, bytes: usize) -> Vec<u8> {
-    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-    let words = std::iter::repeat_with(|| {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        state.to_le_bytes()
-    });
-    words.flatten().take(bytes).collect()
+    let mut rng = Rng::new(seed);
+    std::iter::repeat_with(|| rng.draw().to_le_bytes()).flatten().take(bytes).collect()
 }

@@ -9,6 +9,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use super::{through, Side, HOST};
+use tweed_rng::Rng;
 
 /// How often in a thousand packets each thing happens.
 #[derive(Clone, Copy, Default)]
@@ -47,10 +48,10 @@ impl Relay {
         socket.set_read_timeout(Some(Duration::from_millis(5))).expect("a time can be set");
         let port = socket.local_addr().expect("it is bound").port();
         let (stop, seen) = (Arc::new(AtomicBool::new(false)), Seen::default());
-        let chance = Chance(seed.wrapping_mul(2) | 1);
-        let line = Line { socket, ends, faults, chance, held: VecDeque::new(), seen: seen.clone() };
+        let rng = Rng::new(seed);
+        let link = Link { socket, ends, faults, rng, held: VecDeque::new(), seen: seen.clone() };
         let stopped = stop.clone();
-        let thread = Some(std::thread::spawn(move || line.run(&stopped)));
+        let thread = Some(std::thread::spawn(move || link.run(&stopped)));
         Relay { port, seen, stop, thread }
     }
 }
@@ -62,11 +63,11 @@ impl Drop for Relay {
     }
 }
 
-struct Line {
+struct Link {
     socket: UdpSocket,
     ends: [SocketAddr; 2],
     faults: Faults,
-    chance: Chance,
+    rng: Rng,
     /// Packets that are late, and after how many others they go on.
     held: VecDeque<(u64, SocketAddr, Vec<u8>)>,
     seen: Seen,
@@ -75,7 +76,7 @@ struct Line {
 /// What is kept for tests that use it again.
 const SEEN: usize = 64;
 
-impl Line {
+impl Link {
     fn run(mut self, stop: &AtomicBool) {
         let mut bytes = vec![0; 1 << 16];
         while !stop.load(SeqCst) {
@@ -86,28 +87,31 @@ impl Line {
         }
     }
 
+    fn hits(&mut self, in_thousand: u64) -> bool {
+        self.rng.below(1000) < in_thousand
+    }
+
     fn pass(&mut self, from: SocketAddr, packet: &mut [u8]) {
         let to = self.ends[usize::from(from == self.ends[0])];
-        {
-            let mut seen = self.seen.lock().expect("no test panics with it");
-            seen.push_back((to, packet.to_vec()));
-            if seen.len() > SEEN {
-                seen.pop_front();
-            }
+        let mut seen = self.seen.lock().expect("no test panics with it");
+        seen.push_back((to, packet.to_vec()));
+        if seen.len() > SEEN {
+            seen.pop_front();
         }
+        drop(seen);
         let Faults { lost, twice, late, corrupt } = self.faults;
-        if self.chance.in_thousand(corrupt) {
-            let at = self.chance.below(packet.len() as u64) as usize;
-            packet[at] ^= 1 << self.chance.below(8);
+        if self.hits(corrupt) {
+            let at = self.rng.below(packet.len() as u64) as usize;
+            packet[at] ^= 1 << self.rng.below(8);
         }
-        if self.chance.in_thousand(lost) {
+        if self.hits(lost) {
             return;
         }
-        if self.chance.in_thousand(late) {
-            self.held.push_back((1 + self.chance.below(20), to, packet.to_vec()));
+        if self.hits(late) {
+            self.held.push_back((1 + self.rng.below(20), to, packet.to_vec()));
             return;
         }
-        for _ in 0..if self.chance.in_thousand(twice) { 2 } else { 1 } {
+        for _ in 0..if self.hits(twice) { 2 } else { 1 } {
             // What the kernel refuses is one more loss.
             let _ = self.socket.send_to(packet, to);
         }
@@ -122,20 +126,5 @@ impl Line {
                 let _ = self.socket.send_to(&packet, to);
             }
         }
-    }
-}
-
-struct Chance(u64);
-
-impl Chance {
-    fn below(&mut self, limit: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 32) % limit
-    }
-
-    fn in_thousand(&mut self, times: u64) -> bool {
-        self.below(1000) < times
     }
 }

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use ring::hmac;
 use serde_json::Value;
+use tweed_net::Node;
 
 /// The most bytes that anybody has taken at once.
 pub(crate) static LARGEST: AtomicUsize = AtomicUsize::new(0);
@@ -38,18 +39,21 @@ pub(crate) fn field(descriptor: &[u8], name: &str) -> String {
     descriptor[name].as_str().map_or_else(|| descriptor[name].to_string(), str::to_owned)
 }
 
-/// The descriptor with another value in a field.
-pub(crate) fn edit(descriptor: Vec<u8>, name: &str, value: &str) -> Vec<u8> {
+/// Where a node listens.
+pub(crate) fn address(node: &Node) -> SocketAddr {
+    field(&node.descriptor(), "tcp").parse().unwrap()
+}
+
+/// The descriptor with another value in a field, or none.
+pub(crate) fn edit(descriptor: Vec<u8>, name: &str, value: impl Into<Value>) -> Vec<u8> {
     let mut descriptor: Value = serde_json::from_slice(&descriptor).unwrap();
     descriptor[name] = value.into();
     serde_json::to_vec(&descriptor).unwrap()
 }
 
-/// The descriptor without a value in a field.
-pub(crate) fn forget(descriptor: Vec<u8>, name: &str) -> Vec<u8> {
-    let mut descriptor: Value = serde_json::from_slice(&descriptor).unwrap();
-    descriptor[name] = Value::Null;
-    serde_json::to_vec(&descriptor).unwrap()
+/// The descriptors of nodes that are called through somebody between.
+pub(crate) fn relayed(nodes: &[Node], between: &[Between]) -> Vec<Vec<u8>> {
+    nodes.iter().zip(between).map(|(n, b)| edit(n.descriptor(), "tcp", b.address())).collect()
 }
 
 /// Waits for something that another thread brings about.
@@ -114,14 +118,14 @@ pub(crate) fn greet(mut socket: impl Read + Write, descriptor: &[u8], uid: &str)
         r#"{{"protocol":{protocol},"uid":"{uid}","host":"h","attempt":1,"stream":0,"streams":1,"challenge":"",
             "proof":"{proof}","secret_proof":null,"arena_bytes":0,"page":0,"ring":0}}"#
     );
-    let mut said = vec![3];
-    said.extend((greeting.len() as u16).to_be_bytes());
-    said.extend(greeting.bytes());
-    socket.write_all(&said).ok()?;
+    let mut message = vec![3];
+    message.extend((greeting.len() as u16).to_be_bytes());
+    message.extend(greeting.bytes());
+    socket.write_all(&message).ok()?;
     read_frame(&mut socket)
 }
 
-/// Says the preamble and a greeting in the clear to the process with that descriptor, and hears the answers.
+/// Sends the preamble and a greeting in the clear to the process with that descriptor, and reads the answers.
 pub(crate) fn introduce(socket: &mut TcpStream, descriptor: &[u8], uid: &str) -> Option<Vec<u8>> {
     let protocol: u32 = field(descriptor, "protocol").parse().unwrap();
     let mut preamble = b"\x89tweed\r\n\0\0\0\0".to_vec();
@@ -173,7 +177,7 @@ impl Between {
         }
     }
 
-    /// What callers have said, one recording per connection.
+    /// What callers have sent, one recording per connection.
     pub(crate) fn recorded(&self) -> Vec<Vec<u8>> {
         self.recordings.lock().unwrap().iter().map(|r| r.lock().unwrap().clone()).collect()
     }

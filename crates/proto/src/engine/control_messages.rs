@@ -15,8 +15,7 @@ use crate::executor::{Arrival, Ready};
 impl<H: Host> Engine<H> {
     pub(super) fn handle(&mut self, peer: usize, message: Message, received: Received) {
         if message.kind == Kind::Failed && self.ends_group(&message) {
-            let error =
-                EngineError::from_peer(message.send, String::from_utf8_lossy(&received.bytes).into_owned());
+            let error = EngineError::from_peer(message.send, &received.bytes);
             return self.fail_group(message.group, &error);
         }
         match message.kind {
@@ -32,10 +31,13 @@ impl<H: Host> Engine<H> {
         let Some(index) = self.find_run(peer, &message) else {
             return self.keep_early(peer, message, received);
         };
-        let from = self.note_heard(index, peer);
+        let from = self.note_sender(index, peer);
         match message.kind {
             Kind::Describe => return self.handle_description(index, from, received.bytes),
-            Kind::Failed => return self.handle_failure(index, message.send, &received.bytes),
+            Kind::Failed => {
+                let error = EngineError::from_peer(message.send, &received.bytes);
+                return self.fail(index, error.about(&self.active[index].label()), false);
+            }
             Kind::Missing => return self.note_missing(index, peer, &message, &received.bytes),
             Kind::Begun => return,
             Kind::Read => self.note_read(index, peer, &message),
@@ -73,10 +75,10 @@ impl<H: Host> Engine<H> {
     }
 
     /// Notes that `peer` has sent something about an operation. Returns its rank.
-    pub(super) fn note_heard(&mut self, index: usize, peer: usize) -> Rank {
+    pub(super) fn note_sender(&mut self, index: usize, peer: usize) -> Rank {
         let active = &mut self.active[index];
         let from = active.group.rank_of(peer).unwrap_or(0);
-        active.late.hear(from, self.clock);
+        active.late.note_message(from, self.clock);
         from
     }
 
@@ -84,9 +86,9 @@ impl<H: Host> Engine<H> {
     pub(super) fn hand_over_or_fail(&mut self, index: usize, peer: usize, message: Message, at: u64) {
         self.busy_turn = true;
         if let Err(what) = self.hand_over(index, peer, message, at) {
-            let (active, from) = (&self.active[index], self.active[index].group.rank_of(peer).unwrap_or(0));
-            let text =
-                format!("{}: rank {from} sent {what}; do all ranks active the same tweed?", active.label());
+            let active = &self.active[index];
+            let (label, from) = (active.label(), active.group.rank_of(peer).unwrap_or(0));
+            let text = format!("{label}: rank {from} sent {what}; do all ranks active the same tweed?");
             self.fail(index, EngineError::ShapeMismatch(text), true);
         }
     }
@@ -131,7 +133,7 @@ impl<H: Host> Engine<H> {
     fn keep_early(&mut self, peer: usize, message: Message, received: Received) {
         let Some(state) = self.groups.get_mut(&message.group) else {
             if !self.closed.contains(&message.group) {
-                let fits = self.early.keep_for_group((peer, message, received));
+                let fits = self.early.keep(None, (peer, message, received));
                 self.check_ahead(peer, fits);
             }
             return;
@@ -139,9 +141,7 @@ impl<H: Host> Engine<H> {
         let pair = if Numbers::is_point_to_point(message.op) { state.members.rank_of(peer) } else { None };
         if message.kind == Kind::Failed && pair.is_none() {
             // Even if the call ended well here: its sender may leave before this rank learns why by itself.
-            let error =
-                EngineError::from_peer(message.send, String::from_utf8_lossy(&received.bytes).into_owned());
-            state.verdict.get_or_insert(error);
+            state.verdict.get_or_insert_with(|| EngineError::from_peer(message.send, &received.bytes));
         }
         let past = match pair {
             Some(rank) => state.numbers.is_past(rank, message.op),
@@ -151,7 +151,7 @@ impl<H: Host> Engine<H> {
             return;
         }
         let key = Key { group: message.group, op: message.op, peer: pair };
-        let fits = self.early.keep(key, (peer, message, received));
+        let fits = self.early.keep(Some(key), (peer, message, received));
         self.check_ahead(peer, fits);
         self.show_ahead(peer, key.group);
         if pair.is_some() {

@@ -213,11 +213,6 @@ pub struct Workers<C> {
 }
 
 impl<C> Workers<C> {
-    /// One worker, which is about to ask for its first task.
-    pub fn new() -> Workers<C> {
-        Workers { led: false, resting: 0, threads: 1, queue: VecDeque::new(), stopping: false }
-    }
-
     /// A task for a worker that has none.
     #[must_use]
     pub fn next_task(&mut self) -> Task<C> {
@@ -281,8 +276,9 @@ impl<C> Workers<C> {
 }
 
 impl<C> Default for Workers<C> {
+    /// One worker, which is about to ask for its first task.
     fn default() -> Workers<C> {
-        Workers::new()
+        Workers { led: false, resting: 0, threads: 1, queue: VecDeque::new(), stopping: false }
     }
 }
 
@@ -333,7 +329,7 @@ mod tests {
 
     #[test]
     fn somebody_leads_while_callbacks_run() {
-        let mut workers: Workers<u32> = Workers::new();
+        let mut workers: Workers<u32> = Workers::default();
         assert_eq!(workers.next_task(), Task::Lead);
         assert_eq!(workers.step_down(vec![1, 2]), (Some(1), Wake::New));
         assert_eq!(workers.next_task(), Task::Lead, "the new one leads first, however much is queued");

@@ -12,10 +12,10 @@ pub(super) type EarlyMessage = (usize, Message, Received);
 /// An honest peer waits long before (see `flow`): one that is further ahead than this waits for nobody.
 pub(super) const MOST_BYTES: u64 = 1 << 30;
 
-/// See the module's documentation.
+#[derive(Default)]
 pub(super) struct EarlyMessages {
-    early: BTreeMap<Key, Vec<EarlyMessage>>,
-    unopened: BTreeMap<u32, Vec<EarlyMessage>>,
+    /// By group, and by operation; without one, what is said of a group that is not open here.
+    held: BTreeMap<(u32, Option<Key>), Vec<EarlyMessage>>,
     bytes: BTreeMap<usize, u64>,
     most_bytes: u64,
 }
@@ -23,58 +23,39 @@ pub(super) struct EarlyMessages {
 impl EarlyMessages {
     /// Holds at most so much of each peer.
     pub(super) fn new(most_bytes: u64) -> EarlyMessages {
-        EarlyMessages {
-            early: BTreeMap::new(),
-            unopened: BTreeMap::new(),
-            bytes: BTreeMap::new(),
-            most_bytes,
+        EarlyMessages { most_bytes, ..EarlyMessages::default() }
+    }
+
+    /// Keeps what is said of an operation, or of a group. `false` if that is too much from one peer.
+    #[must_use]
+    pub(super) fn keep(&mut self, key: Option<Key>, message: EarlyMessage) -> bool {
+        let bytes = self.bytes.entry(message.0).or_default();
+        *bytes += weight(&message);
+        let fits = *bytes <= self.most_bytes;
+        self.held.entry((message.1.group, key)).or_default().push(message);
+        fits
+    }
+
+    /// All that was said of an operation, or of a group before it was opened, in order.
+    pub(super) fn take(&mut self, group: u32, key: Option<Key>) -> Vec<EarlyMessage> {
+        let held = self.held.remove(&(group, key)).unwrap_or_default();
+        for one in &held {
+            *self.bytes.entry(one.0).or_default() -= weight(one);
         }
-    }
-
-    /// Keeps what is said of an operation. `false` if that is too much from one peer.
-    #[must_use]
-    pub(super) fn keep(&mut self, key: Key, held: EarlyMessage) -> bool {
-        let fits = self.weigh(&held);
-        self.early.entry(key).or_default().push(held);
-        fits
-    }
-
-    /// Keeps what is said of a group that is not open here. `false` if that is too much from one peer.
-    #[must_use]
-    pub(super) fn keep_for_group(&mut self, held: EarlyMessage) -> bool {
-        let fits = self.weigh(&held);
-        self.unopened.entry(held.1.group).or_default().push(held);
-        fits
-    }
-
-    /// All that was said of an operation, in order.
-    pub(super) fn take(&mut self, key: &Key) -> Vec<EarlyMessage> {
-        let held = self.early.remove(key).unwrap_or_default();
-        self.forget(&held);
-        held
-    }
-
-    /// All that was said of a group before it was opened, in order.
-    pub(super) fn take_group(&mut self, number: u32) -> Vec<EarlyMessage> {
-        let held = self.unopened.remove(&number).unwrap_or_default();
-        self.forget(&held);
         held
     }
 
     /// The peer is lost: what it had sent for later is of no use.
     pub(super) fn drop_peer(&mut self, peer: usize) {
-        self.early.values_mut().for_each(|held| held.retain(|one| one.0 != peer));
-        self.unopened.values_mut().for_each(|held| held.retain(|one| one.0 != peer));
-        self.early.retain(|_, held| !held.is_empty());
-        self.unopened.retain(|_, held| !held.is_empty());
+        self.held.values_mut().for_each(|held| held.retain(|one| one.0 != peer));
+        self.held.retain(|_, held| !held.is_empty());
         self.bytes.remove(&peer);
     }
 
     /// The group is closed: nobody will ask for it.
     pub(super) fn drop_group(&mut self, number: u32) {
-        let keys: Vec<Key> = self.keys().filter(|key| key.group == number).copied().collect();
-        keys.iter().for_each(|key| drop(self.take(key)));
-        self.take_group(number);
+        let of_group: Vec<_> = self.held.keys().filter(|(group, _)| *group == number).copied().collect();
+        of_group.into_iter().for_each(|(group, key)| drop(self.take(group, key)));
     }
 
     /// Something of that peer is held.
@@ -89,24 +70,12 @@ impl EarlyMessages {
 
     /// Nothing is held.
     pub(super) fn is_empty(&self) -> bool {
-        self.early.is_empty() && self.unopened.is_empty()
+        self.held.is_empty()
     }
 
     /// The operations that somebody has spoken of.
     pub(super) fn keys(&self) -> impl Iterator<Item = &Key> {
-        self.early.keys()
-    }
-
-    fn weigh(&mut self, held: &EarlyMessage) -> bool {
-        let bytes = self.bytes.entry(held.0).or_default();
-        *bytes += weight(held);
-        *bytes <= self.most_bytes
-    }
-
-    fn forget(&mut self, held: &[EarlyMessage]) {
-        for one in held {
-            *self.bytes.entry(one.0).or_default() -= weight(one);
-        }
+        self.held.keys().filter_map(|(_, key)| key.as_ref())
     }
 }
 
@@ -128,11 +97,11 @@ mod tests {
     fn a_peer_may_be_so_far_ahead_and_no_further() {
         let mut early = EarlyMessages::new(1000);
         let (key, one) = held(0, 1, 900);
-        assert!(early.keep(key, one));
+        assert!(early.keep(Some(key), one));
         let (other, two) = held(1, 1, 900);
-        assert!(early.keep(other, two), "another peer has its own measure");
+        assert!(early.keep(Some(other), two), "another peer has its own measure");
         let (late, three) = held(0, 2, 900);
-        assert!(!early.keep(late, three));
+        assert!(!early.keep(Some(late), three));
     }
 
     #[test]
@@ -140,15 +109,15 @@ mod tests {
         let mut early = EarlyMessages::new(1000);
         for op in 0..10 {
             let (key, one) = held(0, op, 900);
-            assert!(early.keep(key, one));
-            assert_eq!(early.take(&key).len(), 1);
+            assert!(early.keep(Some(key), one));
+            assert_eq!(early.take(1, Some(key)).len(), 1);
             let (_, two) = held(0, op, 900);
-            assert!(early.keep_for_group(two));
-            assert_eq!(early.take_group(1).len(), 1);
+            assert!(early.keep(None, two));
+            assert_eq!(early.take(1, None).len(), 1);
             let (key, three) = held(0, op, 900);
-            assert!(early.keep(key, three));
+            assert!(early.keep(Some(key), three));
             early.drop_group(1);
-            assert!(early.keep_for_group(held(0, op, 900).1));
+            assert!(early.keep(None, held(0, op, 900).1));
             early.drop_group(1);
             assert!(early.is_empty());
         }

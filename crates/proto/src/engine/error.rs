@@ -38,8 +38,9 @@ impl EngineError {
         }
     }
 
-    /// An error that a peer has told of.
-    pub fn from_peer(code: u32, text: String) -> EngineError {
+    /// An error that a peer has reported.
+    pub fn from_peer(code: u32, text: &[u8]) -> EngineError {
+        let text = String::from_utf8_lossy(text).into_owned();
         match code {
             3 => EngineError::ShapeMismatch(text),
             4 => EngineError::PeerLost(text),

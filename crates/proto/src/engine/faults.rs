@@ -9,7 +9,7 @@ use std::sync::Arc;
 use tweed_schedule::Rank;
 
 use super::error::EngineError;
-use super::host::{Host, Payload, Ticket, Time};
+use super::host::{Host, Ticket, Time};
 use super::message::{Kind, Message, WHOLE_GROUP};
 use super::operation::ActiveOp;
 use super::shutdown::{Departure, LEFT};
@@ -59,18 +59,17 @@ impl<H: Host> Engine<H> {
 
     /// Ends the operations that wait for a peer that is gone. Its unread values need no acknowledgement any more.
     pub(super) fn fail_for_lost(&mut self, peer: usize) {
-        let waits = |active: &ActiveOp<H::Call>| {
-            active.group.rank_of(peer).filter(|&rank| active.is_alive() && active.needs(rank))
+        let waits = |(index, active): (usize, &ActiveOp<H::Call>)| {
+            let rank = active.group.rank_of(peer).filter(|&rank| active.is_alive() && active.needs(rank));
+            rank.map(|rank| (index, rank))
         };
-        while let Some((index, rank)) =
-            self.active.iter().enumerate().find_map(|(i, a)| waits(a).map(|rank| (i, rank)))
-        {
+        while let Some((index, rank)) = self.active.iter().enumerate().find_map(waits) {
             let error = self.verdict_on(index).unwrap_or_else(|| self.lost_error(index, rank, peer));
             self.fail(index, error, true);
         }
         self.active.iter_mut().for_each(|active| active.forgo(peer));
-        let numbers: Vec<u32> =
-            self.groups.iter().filter(|(_, g)| g.members.rank_of(peer).is_some()).map(|(&n, _)| n).collect();
+        let of_it = self.groups.iter().filter(|(_, g)| g.members.rank_of(peer).is_some());
+        let numbers: Vec<u32> = of_it.map(|(&number, _)| number).collect();
         numbers.into_iter().for_each(|number| self.break_group(number, peer));
     }
 
@@ -111,13 +110,13 @@ impl<H: Host> Engine<H> {
     }
 
     /// Ends one operation badly. Its group cannot go on, unless it was point-to-point.
-    pub(super) fn fail(&mut self, index: usize, error: EngineError, tell_others: bool) {
+    pub(super) fn fail(&mut self, index: usize, error: EngineError, notify_others: bool) {
         let active = self.active.remove(index);
         let (key, run) = (active.key, active.run);
         self.landed.forget_all(run);
         self.cancel_packet_sends(run);
         self.host.detach(run);
-        if tell_others {
+        if notify_others {
             self.send_failed(&active.group, key, &error);
         }
         active.save_trace(&mut self.host);
@@ -140,7 +139,7 @@ impl<H: Host> Engine<H> {
 
     /// Ends those operations of a group whose callers have no result; peers may still read of the others.
     pub(super) fn fail_unfinished(&mut self, number: u32, error: &EngineError) {
-        let unfinished = |a: &ActiveOp<H::Call>| a.key.group == number && !a.is_told();
+        let unfinished = |a: &ActiveOp<H::Call>| a.key.group == number && !a.has_result();
         while let Some(index) = self.active.iter().position(unfinished) {
             let active = self.active.remove(index);
             self.landed.forget_all(active.run);
@@ -162,20 +161,11 @@ impl<H: Host> Engine<H> {
     pub(super) fn abort(&mut self, number: u32, why: String) {
         let error = EngineError::Aborted(why);
         let Some(members) = self.groups.get(&number).map(|group| Arc::clone(&group.members)) else { return };
-        let text = error.to_string().into_bytes();
-        let bytes = text.len() as u32;
-        let message =
-            Message { send: error.code(), bytes, ..Message::new(Kind::Failed, number, WHOLE_GROUP) };
+        let message = Message { send: error.code(), ..Message::new(Kind::Failed, number, WHOLE_GROUP) };
         for peer in members.others() {
-            self.peers.send(peer, &message, Payload::Text(text.clone()), &mut self.host);
+            self.peers.send_text(peer, &message, error.to_string().into_bytes(), &mut self.host);
         }
         self.fail_group(number, &error);
-    }
-
-    pub(super) fn handle_failure(&mut self, index: usize, code: u32, body: &[u8]) {
-        let error = EngineError::from_peer(code, String::from_utf8_lossy(body).into_owned());
-        let error = error.about(&self.active[index].label());
-        self.fail(index, error, false);
     }
 
     pub(super) fn start_dispute(&mut self, index: usize) {
@@ -186,11 +176,9 @@ impl<H: Host> Engine<H> {
         let call = active.request.describe();
         active.dispute.since = Some(self.clock);
         active.dispute.calls.insert(active.group.rank, call.clone());
-        let concerned = active.concerned();
-        let mut message = active.message(Kind::Describe, 0, 0);
-        message.bytes = call.len() as u32;
-        for peer in concerned {
-            self.peers.send(peer, &message, Payload::Text(call.clone().into_bytes()), &mut self.host);
+        let message = active.message(Kind::Describe, 0, 0);
+        for peer in active.concerned() {
+            self.peers.send_text(peer, &message, call.clone().into_bytes(), &mut self.host);
         }
     }
 

@@ -83,14 +83,13 @@ impl<H: Host> Engine<H> {
     pub fn open_group(&mut self, members: Arc<Members>) -> Result<(), EngineError> {
         let (number, name) = (members.number, members.name.clone());
         if self.groups.contains_key(&number) {
-            return Err(EngineError::Usage(format!(
-                "there is a group {name:?} with this number already; make the group anew"
-            )));
+            let text = format!("there is a group {name:?} with this number already; make the group anew");
+            return Err(EngineError::Usage(text));
         }
         let lost = members.others().find(|&peer| self.peers.is_lost(peer));
         self.groups.insert(number, GroupState::new(members, self.settings.ahead_bytes));
         lost.into_iter().for_each(|peer| self.break_group(number, peer));
-        for (peer, message, received) in self.early.take_group(number) {
+        for (peer, message, received) in self.early.take(number, None) {
             self.handle(peer, message, received);
         }
         Ok(())
@@ -142,8 +141,8 @@ impl<H: Host> Engine<H> {
     pub(super) fn admit(&mut self, draft: Draft<H::Call>) {
         let number = draft.group.number;
         let Some(group) = self.groups.get_mut(&number) else {
-            let why =
-                format!("{}: the group {:?} has been closed; make it anew", draft.label(), draft.group.name);
+            let (label, name) = (draft.label(), &draft.group.name);
+            let why = format!("{label}: the group {name:?} has been closed; make it anew");
             return self.end(draft.call, Err(EngineError::Aborted(why)));
         };
         if let Some(error) = group.broken.clone() {
@@ -181,22 +180,20 @@ impl<H: Host> Engine<H> {
 
     /// Tells those who take part in an operation that it has failed here.
     pub(super) fn send_failed(&mut self, group: &Members, key: Key, error: &EngineError) {
-        let text = error.to_string().into_bytes();
-        let failed = Message::new(Kind::Failed, key.group, key.op);
-        let message = Message { send: error.code(), bytes: text.len() as u32, ..failed };
+        let message = Message { send: error.code(), ..Message::new(Kind::Failed, key.group, key.op) };
         let peers: Vec<usize> = match key.peer {
             Some(rank) => vec![group.peers[rank as usize]],
             None => group.others().collect(),
         };
         for peer in peers.into_iter().filter(|&peer| peer != SELF) {
-            self.peers.send(peer, &message, Payload::Text(text.clone()), &mut self.host);
+            self.peers.send_text(peer, &message, error.to_string().into_bytes(), &mut self.host);
         }
     }
 
     fn begin(&mut self, draft: Draft<H::Call>, key: Key) {
         self.next_run += 1;
-        let contributes =
-            self.groups.get(&key.group).is_some_and(|g| g.carries_contributions(&draft.request));
+        let group = self.groups.get(&key.group);
+        let contributes = group.is_some_and(|g| g.carries_contributions(&draft.request));
         let (run, recorded) = (self.next_run, self.settings.records);
         let start = Start { key, run, late: self.watch(&draft), recorded, contributes };
         let mut active = match ActiveOp::start(draft, start, &mut self.leases, &mut self.host) {
@@ -209,7 +206,7 @@ impl<H: Host> Engine<H> {
         left.into_iter().for_each(|rank| active.forgo(group.peers[rank as usize]));
         let place = self.active.partition_point(|a| a.request.priority >= active.request.priority);
         self.active.insert(place, active);
-        for (peer, message, received) in self.early.take(&key) {
+        for (peer, message, received) in self.early.take(key.group, Some(key)) {
             self.handle(peer, message, received);
         }
         if let Some(active) = self.active.iter_mut().find(|a| a.key == key) {
@@ -224,10 +221,8 @@ impl<H: Host> Engine<H> {
     /// The other ranks wait for this one in the operation, and it has no number to give back: the group ends.
     fn refuse_for_room(&mut self, draft: Draft<H::Call>, key: Key) {
         let label = draft.label();
-        let error = EngineError::Usage(format!(
-            "{label}: no room left in shared memory; use smaller buckets, fewer calls at a time, or free `tweed.empty` \
-             tensors"
-        ));
+        let advice = "use smaller buckets, fewer calls at a time, or free `tweed.empty` tensors";
+        let error = EngineError::Usage(format!("{label}: no room left in shared memory; {advice}"));
         self.send_failed(&draft.group, key, &error);
         self.end(draft.call, Err(error.clone()));
         if key.peer.is_none() {
@@ -237,9 +232,8 @@ impl<H: Host> Engine<H> {
 
     /// Lets senders know that this rank has come so far, where they could be waiting for it.
     fn show_begun(&mut self, active: &ActiveOp<H::Call>) {
-        let Some(group) = self.groups.get_mut(&active.key.group).filter(|g| g.members.has_wires) else {
-            return;
-        };
+        let group = self.groups.get_mut(&active.key.group);
+        let Some(group) = group.filter(|g| g.members.has_wires) else { return };
         for (peer, bytes) in active.expected_from_wires() {
             let ahead = self.early.holds_of(peer);
             for op in group.flow.begin(peer, active.key.op, bytes, ahead) {

@@ -22,13 +22,13 @@ const MAX_REPORT: usize = 64 << 10;
 pub(super) struct Lateness {
     pub(super) watchdog: Watchdog,
     usual: Option<Usual>,
-    /// When each rank said its first word on it.
-    first_words: BTreeMap<Rank, Time>,
-    last_news: Time,
+    /// When the first message of each rank about it came.
+    pub(super) first_messages: BTreeMap<Rank, Time>,
+    last_message: Time,
     asked: Option<Time>,
     reports: BTreeMap<Rank, (Time, Report)>,
     /// Of the round of questions before this one.
-    heard: BTreeSet<Rank>,
+    answered: BTreeSet<Rank>,
     missed: BTreeSet<Rank>,
 }
 
@@ -37,24 +37,19 @@ impl Lateness {
         Lateness {
             watchdog,
             usual,
-            first_words: BTreeMap::new(),
-            last_news: started,
+            first_messages: BTreeMap::new(),
+            last_message: started,
             asked: None,
             reports: BTreeMap::new(),
-            heard: BTreeSet::new(),
+            answered: BTreeSet::new(),
             missed: BTreeSet::new(),
         }
     }
 
-    /// `rank` has said something about the operation.
-    pub(super) fn hear(&mut self, rank: Rank, now: Time) {
-        self.first_words.entry(rank).or_insert(now);
-        self.last_news = now;
-    }
-
-    /// When each rank said its first word on it.
-    pub(super) fn first_words(&self) -> impl Iterator<Item = (Rank, Time)> + '_ {
-        self.first_words.iter().map(|(&rank, &at)| (rank, at))
+    /// `rank` has sent something about the operation.
+    pub(super) fn note_message(&mut self, rank: Rank, now: Time) {
+        self.first_messages.entry(rank).or_insert(now);
+        self.last_message = now;
     }
 
     /// Begins a new round of questions.
@@ -62,17 +57,17 @@ impl Lateness {
         let reports = std::mem::take(&mut self.reports);
         if self.asked.replace(now).is_some() {
             self.missed = others.filter(|rank| !reports.contains_key(rank)).collect();
-            self.heard = reports.into_keys().collect();
+            self.answered = reports.into_keys().collect();
         }
     }
 
-    fn heard(&self) -> BTreeSet<Rank> {
-        self.heard.iter().chain(self.reports.keys()).copied().collect()
+    fn answered(&self) -> BTreeSet<Rank> {
+        self.answered.iter().chain(self.reports.keys()).copied().collect()
     }
 
     /// Who has not answered in time, of those that were asked.
     fn missed(&self, others: impl Iterator<Item = Rank>, now: Time) -> BTreeSet<Rank> {
-        let over = self.asked.is_some_and(|asked| now >= asked + self.watchdog.limits().answer);
+        let over = self.asked.is_some_and(|asked| now >= asked + self.watchdog.limits.answer);
         let silent = others.filter(|rank| over || self.missed.contains(rank));
         silent.filter(|rank| !self.reports.contains_key(rank)).collect()
     }
@@ -96,7 +91,7 @@ impl<H: Host> Engine<H> {
 
     /// Does for late operations what is due.
     pub(super) fn tend(&mut self, now: Time) {
-        let due = |active: &ActiveOp<H::Call>| !active.is_told() && now >= active.next_step();
+        let due = |active: &ActiveOp<H::Call>| !active.has_result() && now >= active.next_step();
         while let Some(index) = self.active.iter().position(due) {
             self.busy_turn = true;
             let waited = now.saturating_sub(self.active[index].started);
@@ -104,7 +99,9 @@ impl<H: Host> Engine<H> {
                 Some(Step::Ask) => self.ask(index, now),
                 Some(Step::Warn) => self.warn(index, now),
                 Some(Step::Fail) => {
-                    let error = self.late_error(index, now);
+                    let active = &self.active[index];
+                    let (blame, _) = self.blame(active, now);
+                    let error = EngineError::Deadline(self.context(active, now).verdict(&blame));
                     self.fail(index, error, true);
                 }
                 None => break,
@@ -118,8 +115,7 @@ impl<H: Host> Engine<H> {
         let delivery = std::mem::take(&mut active.delivery);
         let call = active.call.take();
         let took = self.clock.saturating_sub(active.started);
-        let group = self.groups.get_mut(&active.key.group);
-        if let Some(group) = group {
+        if let Some(group) = self.groups.get_mut(&active.key.group) {
             group.history.handle_end(sort(&active.request), took);
             group.last_end = Some((active.request.name(), self.clock));
             group.count_arrivals(active);
@@ -145,14 +141,13 @@ impl<H: Host> Engine<H> {
     /// `peer` asks how this rank stands in an operation.
     pub(super) fn answer(&mut self, peer: usize, question: &Message) {
         let Ok(text) = serde_json::to_vec(&self.report(peer, question, self.clock)) else { return };
-        let bytes = text.len() as u32;
-        let message = Message { bytes, ..Message::new(Kind::State, question.group, question.op) };
-        self.peers.send(peer, &message, Payload::Text(text), &mut self.host);
+        let message = Message::new(Kind::State, question.group, question.op);
+        self.peers.send_text(peer, &message, text, &mut self.host);
     }
 
     fn report(&self, peer: usize, question: &Message, now: Time) -> Report {
         match self.find_run(peer, question).map(|index| &self.active[index]) {
-            Some(active) if active.is_told() => Report::of(Standing::Done),
+            Some(active) if active.has_result() => Report::of(Standing::Done),
             Some(active) => self.own_report(active, now),
             None if self.is_past(peer, question) => Report::of(Standing::Done),
             None => Report::of(self.elsewhere(question.group, now)),
@@ -160,11 +155,11 @@ impl<H: Host> Engine<H> {
     }
 
     fn own_report(&self, active: &ActiveOp<H::Call>, now: Time) -> Report {
-        let quiet = now.saturating_sub(active.late.last_news);
+        let quiet = now.saturating_sub(active.late.last_message);
         let others = active.concerned().into_iter().filter_map(|p| active.group.rank_of(p));
         Report {
             stand: Standing::Inside { waits_for: active.waits_for(), quiet },
-            heard: active.late.heard(),
+            answered: active.late.answered(),
             missed: active.late.missed(others, now),
         }
     }
@@ -179,7 +174,7 @@ impl<H: Host> Engine<H> {
 
     fn elsewhere(&self, group: u32, now: Time) -> Standing {
         let last = self.groups.get(&group).and_then(|state| state.last_end);
-        let waiting = || self.active.iter().filter(|active| !active.is_told());
+        let waiting = || self.active.iter().filter(|active| !active.has_result());
         let call = waiting().find(|r| r.key.group == group).or_else(|| waiting().next());
         Standing::Elsewhere {
             last: last.map(|(name, at)| (name.to_owned(), now.saturating_sub(at))),
@@ -206,29 +201,23 @@ impl<H: Host> Engine<H> {
 
     fn blame(&self, active: &ActiveOp<H::Call>, now: Time) -> (Blame, bool) {
         let aged = |(at, report): &(Time, Report)| report.clone().aged(now.saturating_sub(*at));
-        let reports = active.late.reports.iter().map(|(&rank, told)| (rank, aged(told)));
+        let reports = active.late.reports.iter().map(|(&rank, report)| (rank, aged(report)));
         let mut reports: BTreeMap<Rank, Report> = reports.collect();
         reports.insert(active.group.rank, self.own_report(active, now));
         let speaks = Blame::speaker(&reports) == Some(active.group.rank);
-        (Blame::find(active.group.rank, &reports, active.late.watchdog.limits().answer), speaks)
+        (Blame::find(active.group.rank, &reports, active.late.watchdog.limits.answer), speaks)
     }
 
-    fn context<T>(
-        &self,
-        active: &ActiveOp<H::Call>,
-        now: Time,
-        describe: impl FnOnce(&Context<'_>) -> T,
-    ) -> T {
-        describe(&Context {
-            label: &active.label(),
+    fn context(&self, active: &ActiveOp<H::Call>, now: Time) -> Context {
+        let group = &active.group;
+        Context {
+            label: active.label(),
             waited: now.saturating_sub(active.started),
-            limits: *active.late.watchdog.limits(),
+            limits: active.late.watchdog.limits,
             deadline: self.settings.deadline,
             usual: active.late.usual,
-            ranks: &(0..active.group.ranks())
-                .map(|rank| self.host.rank_status(active.group.number, rank))
-                .collect::<Vec<_>>(),
-        })
+            ranks: (0..group.ranks()).map(|rank| self.host.rank_status(group.number, rank)).collect(),
+        }
     }
 
     /// One line, by one of the ranks that wait, now and then.
@@ -236,15 +225,9 @@ impl<H: Host> Engine<H> {
         let active = &self.active[index];
         let (blame, speaks) = self.blame(active, now);
         if speaks && self.last_warning.is_none_or(|last| now >= last + WARN_EVERY) {
-            let line = self.context(active, now, |context| context.warning(&blame));
+            let line = self.context(active, now).warning(&blame);
             self.lines.push(line);
             self.last_warning = Some(now);
         }
-    }
-
-    fn late_error(&self, index: usize, now: Time) -> EngineError {
-        let active = &self.active[index];
-        let (blame, _) = self.blame(active, now);
-        EngineError::Deadline(self.context(active, now, |context| context.verdict(&blame)))
     }
 }

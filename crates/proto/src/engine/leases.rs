@@ -51,7 +51,7 @@ pub(super) struct Leftover<E> {
     pub(super) block: Option<u64>,
     /// The caller's memory that peers could touch.
     pub(super) exposed: Vec<(Address, u64)>,
-    /// What the caller is told, if he was not.
+    /// The caller's result, if he has none yet.
     pub(super) end: Option<E>,
 }
 
@@ -98,12 +98,12 @@ impl<E> Leases<E> {
             self.give_back(lease, block, host);
             return end;
         }
-        let (caller, told) = match end {
+        let (caller, due) = match end {
             Some(end) if !exposed.is_empty() => (Some(Caller { exposed, until: now + HOLD, end }), None),
             end => (None, end),
         };
         self.kept.push(Kept { lease, peers: readers, block, caller });
-        told
+        due
     }
 
     fn give_back(&mut self, lease: Lease, block: Option<u64>, host: &mut impl Host) {
@@ -114,21 +114,21 @@ impl<E> Leases<E> {
     /// Gives back what nobody touches any more. Returns what callers are to be told now.
     #[must_use]
     pub(super) fn tend(&mut self, now: Time, peers: &Peers, host: &mut impl Host) -> Vec<E> {
-        let mut told = Vec::new();
+        let mut ended = Vec::new();
         for mut kept in std::mem::take(&mut self.kept) {
             kept.peers.retain(|&peer| !peers.is_lost(peer) && host.is_claimed(peer, kept.lease));
             if kept.peers.is_empty() {
                 self.give_back(kept.lease, kept.block, host);
-                told.extend(kept.caller.map(|caller| caller.end));
+                ended.extend(kept.caller.map(|caller| caller.end));
                 continue;
             }
             if let Some(caller) = kept.caller.take_if(|caller| now >= caller.until) {
                 caller.exposed.into_iter().for_each(|(at, bytes)| host.make_private(at, bytes));
-                told.push(caller.end);
+                ended.push(caller.end);
             }
             self.kept.push(kept);
         }
-        told
+        ended
     }
 
     /// When a caller has waited long enough for a peer that holds his memory.

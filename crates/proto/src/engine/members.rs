@@ -90,10 +90,9 @@ impl Members {
 
     /// What values go by to ranks that share no memory with this one.
     pub fn wire(&self) -> &'static str {
-        if self.config.ltp.is_some() {
-            "ltp"
-        } else {
-            "tcp"
+        match self.config.ltp {
+            Some(_) => "ltp",
+            None => "tcp",
         }
     }
 

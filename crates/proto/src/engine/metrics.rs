@@ -6,7 +6,7 @@ use std::time::Duration;
 use tweed_schedule::Rank;
 
 use super::groups::GroupState;
-use super::host::{Host, Payload, Time};
+use super::host::{Host, Time};
 use super::message::{Kind, Message};
 use super::operation::ActiveOp;
 use super::Engine;
@@ -59,13 +59,14 @@ pub(super) struct Punctuality {
 impl GroupState {
     /// Counts who came last to an operation that has ended well, and how long after the first, who may be this rank.
     pub(super) fn count_arrivals<C>(&mut self, active: &ActiveOp<C>) {
-        let first = active.late.first_words().map(|(_, at)| at).fold(active.started, Time::min);
-        for (rank, at) in active.late.first_words() {
+        let came = &active.late.first_messages;
+        let first = came.values().copied().fold(active.started, Time::min);
+        for (&rank, &at) in came {
             self.punctuality.entry(rank).or_default().lateness += at - first;
         }
         let last = match active.came_last {
             true => Some(self.members.rank),
-            false => active.late.first_words().max_by_key(|&(_, at)| at).map(|(rank, _)| rank),
+            false => came.iter().max_by_key(|&(_, at)| at).map(|(&rank, _)| rank),
         };
         if let Some(rank) = last {
             self.punctuality.entry(rank).or_default().times_last += 1;
@@ -91,14 +92,12 @@ impl<H: Host> Engine<H> {
     pub fn stats(&self, group: u32) -> Vec<RankStats> {
         let Some(group) = self.groups.get(&group) else { return Vec::new() };
         let row = |rank: Rank| {
-            let peer = self
-                .peers
-                .get(group.members.peers[rank as usize])
-                .map(|_| group.members.peers[rank as usize]);
+            let number = group.members.peers[rank as usize];
+            let peer = self.peers.get(number);
             let Punctuality { times_last, lateness } =
                 group.punctuality.get(&rank).copied().unwrap_or_default();
-            let traffic = peer.and_then(|p| self.peers.get(p)).map_or_else(Traffic::default, |p| p.traffic);
-            RankStats { peer, traffic, times_last, lateness }
+            let traffic = peer.map(|p| p.traffic).unwrap_or_default();
+            RankStats { peer: peer.map(|_| number), traffic, times_last, lateness }
         };
         (0..group.members.ranks()).map(row).collect()
     }
@@ -111,11 +110,9 @@ impl<H: Host> Engine<H> {
             group.notes.insert(rank, text);
             return;
         }
-        let to = group.members.peers[0];
-        let message =
-            Message { bytes: text.len() as u32, ..Message::new(Kind::Note, group.members.number, 0) };
+        let (to, message) = (group.members.peers[0], Message::new(Kind::Note, group.members.number, 0));
         if self.host.queued_bytes(to) <= MOST_QUEUED_NOTES {
-            self.peers.send(to, &message, Payload::Text(text), &mut self.host);
+            self.peers.send_text(to, &message, text, &mut self.host);
         }
         self.flush_wires();
     }

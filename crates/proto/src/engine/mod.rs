@@ -7,7 +7,7 @@
 //! simulator a seed decides every interleaving.
 //!
 //! **In**: [`Event`]s from other threads ([`Host::take_events`]), messages from queues in shared memory ([`Host::take`]),
-//! messages from streams ([`Engine::handle_message`]; [`arrivals`] for values that land in their place).
+//! messages from streams ([`Engine::handle_message`]; [`landed`] for values that land in their place).
 //! **Out**: through the host; jobs and the end from [`Engine::step`]; callers to be told ([`Engine::take_ended`]); lines to
 //! print ([`Engine::take_lines`]).
 //!
@@ -25,7 +25,6 @@
 //! What cannot happen: a caller is told twice, or told success before all of its values are there; a value of one
 //! operation reaches another; memory is given back while a peer may touch it; a message is waited for without a deadline.
 
-mod arrivals;
 pub mod config;
 mod control_messages;
 pub mod delivery;
@@ -155,12 +154,12 @@ pub struct Engine<H: Host> {
     early: EarlyMessages,
     /// Groups that this rank has left.
     closed: BTreeSet<u32>,
-    /// Of those, the ones whose members have not been told yet.
+    /// Of those, the ones whose members have no notice of it yet.
     leaving: Vec<Arc<Members>>,
     /// Over how many streams a peer has sent that it leaves: all, or that group.
     shutdowns: BTreeMap<(usize, u8, u32), usize>,
     /// This process has left the network: nothing that it has exposed changes any more.
-    said_bye: bool,
+    sent_bye: bool,
     /// Peers, and groups that peers have left, once all that came before is handled.
     losing: VecDeque<shutdown::Departure>,
     ended: Vec<Ended<H::Call>>,
@@ -192,7 +191,7 @@ impl<H: Host> Engine<H> {
             closed: BTreeSet::new(),
             leaving: Vec::new(),
             shutdowns: BTreeMap::new(),
-            said_bye: false,
+            sent_bye: false,
             losing: VecDeque::new(),
             ended: Vec::new(),
             lines: Vec::new(),
@@ -260,13 +259,13 @@ impl<H: Host> Engine<H> {
                 active.executor.missing().map(|_| 1)
             }
             [active] => active.executor.missing(),
-            all => all.iter().all(|a| a.is_told() || a.executor.missing().is_some()).then_some(1),
+            all => all.iter().all(|a| a.has_result() || a.executor.missing().is_some()).then_some(1),
         }
     }
 
     /// Something can be done only later: who drives must come back by then.
     pub fn next_deadline(&self) -> Option<Time> {
-        let running = self.active.iter().filter(|a| !a.is_told()).map(ActiveOp::next_step);
+        let running = self.active.iter().filter(|a| !a.has_result()).map(ActiveOp::next_step);
         let disputes = self.active.iter().filter_map(ActiveOp::end_of_dispute);
         let congestion = self.peers.is_congested().then(|| self.clock + CONGESTION_RETRY);
         let open = self.open.iter().map(|d| self.end_of(d));
@@ -276,7 +275,7 @@ impl<H: Host> Engine<H> {
 
     /// Some caller waits for something.
     pub fn is_busy(&self) -> bool {
-        !self.open.is_empty() || self.active.iter().any(|a| !a.is_told())
+        !self.open.is_empty() || self.active.iter().any(|a| !a.has_result())
     }
 
     /// Bytes that peers have sent for operations and groups that this rank has not come to.
@@ -343,7 +342,7 @@ impl<H: Host> Engine<H> {
             group.flow.forget(active.run);
         }
         let leftover = active.into_leftover(end);
-        if self.said_bye {
+        if self.sent_bye {
             // Peers may still come to what lies ready for them. The memory goes when nobody maps it any more.
             return self.ended.extend(leftover.end);
         }

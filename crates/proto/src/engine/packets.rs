@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use super::delivery::Share;
 use super::groups::GroupState;
-use super::host::{Address, Host, Payload, Ticket};
+use super::host::{Address, Host, Ticket};
 use super::landed::Received;
 use super::message::{Kind, Message};
 use super::operation::ActiveOp;
@@ -19,7 +19,7 @@ pub struct PacketMessage {
     pub tag: [u8; TAG_BYTES],
     /// The values, with zeros where they are missing.
     pub body: Vec<u8>,
-    /// Ranges of bytes that have not arrived, ascending; the sender is told the same.
+    /// Ranges of bytes that have not arrived, ascending; the sender gets the same report.
     pub missing: Vec<Range<u32>>,
 }
 
@@ -34,7 +34,7 @@ struct PacketSend {
     data: Address,
     bytes: u64,
     lossy: bool,
-    /// What the receiver's engine has told us is missing.
+    /// What the receiver's engine has reported missing.
     missing: Vec<Range<u32>>,
 }
 
@@ -66,10 +66,20 @@ impl GroupState {
         let start = data.0;
         let before = self.whole.range(..start + bytes);
         let overlap = before.map(|(&at, &length)| at.max(start)..(at + length).min(start + bytes));
-        overlap
-            .filter(|r| r.start < r.end)
-            .map(|r| (r.start - start) as u32..(r.end - start) as u32)
-            .collect()
+        let offset = |at: u64| (at - start) as u32;
+        overlap.filter(|r| r.start < r.end).map(|r| offset(r.start)..offset(r.end)).collect()
+    }
+
+    /// An operation has ended well. Whether it was the last of its epoch: times are measured anew.
+    pub(super) fn ends_epoch<C>(&mut self, active: &ActiveOp<C>) -> bool {
+        let Some(ltp) = active.group.config.ltp.as_ref() else { return false };
+        let count = self.of_a_kind.entry(active.signature).or_default();
+        *count += 1;
+        let ends = *count >= ltp.epoch;
+        if ends {
+            self.of_a_kind.clear();
+        }
+        ends
     }
 }
 
@@ -107,17 +117,14 @@ impl<H: Host> Engine<H> {
     /// A value has come in packets.
     pub(super) fn take_packet_message(&mut self, peer: usize, packet_message: PacketMessage) {
         let PacketMessage { tag, body, missing } = packet_message;
-        let message =
-            Message::decode(&tag).filter(|m| m.kind == Kind::Carried && m.bytes as usize == body.len());
-        let Some(message) = message else {
+        let fits = |m: &Message| m.kind == Kind::Carried && m.bytes as usize == body.len();
+        let Some(message) = Message::decode(&tag).filter(fits) else {
             return self.handle_lost(peer, "it sent packets of something that is no value".into());
         };
         for ranges in missing.chunks(RANGES_AT_ONCE) {
-            let text: Vec<u8> =
-                ranges.iter().flat_map(|r| [r.start, r.end]).flat_map(u32::to_le_bytes).collect();
-            let bytes = text.len() as u32;
-            let told = Message { kind: Kind::Missing, bytes, ..message };
-            self.peers.send(peer, &told, Payload::Text(text), &mut self.host);
+            let words = ranges.iter().flat_map(|r| [r.start, r.end]);
+            let text: Vec<u8> = words.flat_map(u32::to_le_bytes).collect();
+            self.peers.send_text(peer, &Message { kind: Kind::Missing, ..message }, text, &mut self.host);
         }
         self.handle_message(peer, message, Received { bytes: body, missing });
     }
@@ -133,9 +140,8 @@ impl<H: Host> Engine<H> {
     pub(super) fn note_missing(&mut self, index: usize, peer: usize, message: &Message, text: &[u8]) {
         let word = |at: &[u8]| u32::from_le_bytes([at[0], at[1], at[2], at[3]]);
         let number = self.packet_sends.find(self.active[index].run, peer, message);
-        let Some(send) = number.and_then(|number| self.packet_sends.under_way.get_mut(&number)) else {
-            return;
-        };
+        let send = number.and_then(|number| self.packet_sends.under_way.get_mut(&number));
+        let Some(send) = send else { return };
         let ranges = text.chunks_exact(8).map(|pair| word(&pair[..4])..word(&pair[4..]));
         let within = |r: &Range<u32>| r.start < r.end && u64::from(r.end) <= send.bytes;
         send.missing.extend(ranges.filter(within));
@@ -179,19 +185,5 @@ impl<H: Host> Engine<H> {
             }
         }
         self.handle_left(send.ticket);
-    }
-}
-
-impl GroupState {
-    /// An operation has ended well. Whether it was the last of its epoch: times are measured anew.
-    pub(super) fn ends_epoch<C>(&mut self, active: &ActiveOp<C>) -> bool {
-        let Some(ltp) = active.group.config.ltp.as_ref() else { return false };
-        let count = self.of_a_kind.entry(active.signature).or_default();
-        *count += 1;
-        let ends = *count >= ltp.epoch;
-        if ends {
-            self.of_a_kind.clear();
-        }
-        ends
     }
 }

@@ -13,7 +13,7 @@ use super::metrics::Traffic;
 const EVERYBODY: u32 = 1 << 16;
 
 /// Another process.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Peer {
     /// Its name; no other process has it.
     pub uid: String,
@@ -41,19 +41,7 @@ pub struct Peer {
 impl Peer {
     /// A process that was just met.
     pub fn new(uid: String, host: String, shared: bool, streams: usize) -> Peer {
-        Peer {
-            uid,
-            host,
-            shared,
-            streams,
-            lost: None,
-            traffic: Traffic::default(),
-            mapped: shared,
-            backlog: VecDeque::new(),
-            unflushed: BTreeSet::new(),
-            unannounced: 0,
-            unannounced_reads: false,
-        }
+        Peer { uid, host, shared, streams, mapped: shared, ..Peer::default() }
     }
 
     /// Puts what is queued for it into its memory, as far as there is room.
@@ -96,11 +84,6 @@ impl Peers {
     pub fn add(&mut self, peer: Peer) -> usize {
         self.all.push(peer);
         self.all.len() - 1
-    }
-
-    /// The peer of that name that can be reached.
-    pub fn find(&self, uid: &str) -> Option<usize> {
-        self.all.iter().position(|p| p.uid == uid && p.lost.is_none())
     }
 
     /// The peer of that number; `None` for this rank itself.
@@ -155,6 +138,12 @@ impl Peers {
         if at_once {
             self.flush_stream(to, stream, host);
         }
+    }
+
+    /// Sends a message with a text, whose length it announces.
+    pub(super) fn send_text(&mut self, to: usize, message: &Message, text: Vec<u8>, host: &mut impl Host) {
+        let message = Message { bytes: text.len() as u32, ..*message };
+        self.send(to, &message, Payload::Text(text), host);
     }
 
     /// Goes on where a socket had been full, or sends what is queued.

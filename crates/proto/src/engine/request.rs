@@ -108,13 +108,8 @@ impl Request {
             Operation::Receive { from: Some(from), tag } => format!(" from rank {from} tag {tag}"),
             _ => String::new(),
         };
-        format!(
-            "{}{reduction} {} {} ({} bytes){root}",
-            self.name(),
-            self.dtype,
-            self.shape,
-            self.common_bytes()
-        )
+        let Request { dtype, shape, .. } = self;
+        format!("{}{reduction} {dtype} {shape} ({} bytes){root}", self.name(), self.common_bytes())
     }
 
     /// It combines values.
@@ -156,24 +151,23 @@ impl Request {
         if let Some(peer) = self.peer().filter(|&p| p >= ranks) {
             return Err(self.refuse(format!("there is no rank {peer} in a group of {ranks}")));
         }
-        if matches!(self.operation, Operation::Send { .. } | Operation::Receive { .. })
-            && self.peer() == Some(rank)
-        {
+        let pair = matches!(self.operation, Operation::Send { .. } | Operation::Receive { .. });
+        if pair && self.peer() == Some(rank) {
             return Err(self.refuse(format!("rank {rank} is this rank itself; copy the tensor instead")));
         }
         let (inputs, outputs) = self.expected_segments(rank, ranks);
         if self.inputs.len() != inputs || self.outputs.len() != outputs {
             let (i, o) = (self.inputs.len(), self.outputs.len());
-            return Err(
-                self.refuse(format!("needs {inputs} inputs and {outputs} outputs here, got {i} and {o}"))
-            );
+            let why = format!("needs {inputs} inputs and {outputs} outputs here, got {i} and {o}");
+            return Err(self.refuse(why));
         }
         let element = self.dtype.size() as u64;
         let all = self.inputs.iter().chain(&self.outputs);
         match all.clone().find(|s| s.bytes % element != 0 || (s.bytes > 0 && s.data.is_null())) {
-            Some(odd) => Err(self
-                .refuse(format!("a tensor of {} bytes holds no whole number of {}", odd.bytes, self.dtype))),
             None => Ok(()),
+            Some(Segment { bytes, .. }) => {
+                Err(self.refuse(format!("a tensor of {bytes} bytes holds no whole number of {}", self.dtype)))
+            }
         }
     }
 
@@ -220,7 +214,8 @@ impl Request {
         let (part_in, part_out, index, count) = self.part(schedule, rank, chunk);
         let cut = |segment: Option<&Segment>| segment.map(|s| cut(s, index, count));
         let (from, to) = (cut(part_in), cut(part_out));
-        let bytes = from.or(to).map_or_else(|| cut_len(self.common_bytes(), index, count), |s| s.bytes);
+        let common = Segment { data: Address::NULL, bytes: self.common_bytes() };
+        let bytes = from.or(to).unwrap_or_else(|| self::cut(&common, index, count)).bytes;
         let held = schedule.origin(chunk).contains(rank);
         let kept = schedule.destination(chunk).contains(rank);
         let address = |segment: Option<Segment>, there: bool| {
@@ -264,11 +259,6 @@ impl Request {
 fn cut(segment: &Segment, index: u32, count: u32) -> Segment {
     let part = cut_range(segment.bytes, index, count);
     Segment { data: segment.data.plus(part.start), bytes: part.end - part.start }
-}
-
-fn cut_len(bytes: u64, index: u32, count: u32) -> u64 {
-    let part = cut_range(bytes, index, count);
-    part.end - part.start
 }
 
 /// Parts are equal up to the last, and begin on cache lines.

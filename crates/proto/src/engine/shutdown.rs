@@ -35,7 +35,7 @@ impl<H: Host> Engine<H> {
         for peer in 0..self.peers.len() {
             self.send_shutdown(peer, Kind::Bye, 0);
         }
-        self.said_bye = true;
+        self.sent_bye = true;
         self.flush_wires();
     }
 
@@ -57,9 +57,8 @@ impl<H: Host> Engine<H> {
     pub(super) fn send_reason(&mut self, number: u32) {
         let Some(group) = self.groups.get(&number) else { return };
         let Some(error) = &group.broken else { return };
-        let (members, key) =
-            (Arc::clone(&group.members), Key { group: number, op: group.next_op, peer: None });
-        let error = error.clone();
+        let (members, error) = (Arc::clone(&group.members), error.clone());
+        let key = Key { group: number, op: group.next_op, peer: None };
         self.send_failed(&members, key, &error);
     }
 
@@ -74,9 +73,9 @@ impl<H: Host> Engine<H> {
     /// `peer` has sent over one more stream that it leaves.
     pub(super) fn handle_shutdown(&mut self, peer: usize, message: Message) {
         let key = (peer, message.kind as u8, message.group);
-        let heard = self.shutdowns.entry(key).or_default();
-        *heard += 1;
-        if *heard < self.peers.get(peer).map_or(0, |p| p.streams) {
+        let received = self.shutdowns.entry(key).or_default();
+        *received += 1;
+        if *received < self.peers.get(peer).map_or(0, |p| p.streams) {
             return;
         }
         self.shutdowns.remove(&key);
@@ -108,13 +107,11 @@ impl<H: Host> Engine<H> {
     pub(super) fn fail_for_left(&mut self, number: u32) {
         let left = self.groups.get(&number).map(|group| group.left.clone());
         let Some(left) = left.filter(|left| !left.is_empty()) else { return };
-        let waits = |active: &ActiveOp<H::Call>| -> Option<Rank> {
+        let waits = |(index, active): (usize, &ActiveOp<H::Call>)| -> Option<(usize, Rank)> {
             let runs = active.key.group == number && active.is_alive();
-            left.iter().copied().find(|&rank| runs && active.needs(rank))
+            left.iter().find(|&&rank| runs && active.needs(rank)).map(|&rank| (index, rank))
         };
-        while let Some((index, rank)) =
-            self.active.iter().enumerate().find_map(|(i, a)| waits(a).map(|rank| (i, rank)))
-        {
+        while let Some((index, rank)) = self.active.iter().enumerate().find_map(waits) {
             let error = self.verdict_on(index).unwrap_or_else(|| self.left_error(index, rank));
             self.fail(index, error, true);
         }

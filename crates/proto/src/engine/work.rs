@@ -63,10 +63,8 @@ impl<H: Host> Engine<H> {
 
     fn refuse_memory(&mut self, index: usize, rank: u32) {
         let label = self.active[index].label();
-        let text = format!(
-            "{label}: rank {rank} announced memory that it does not have; do all ranks run the same tweed?"
-        );
-        self.fail(index, EngineError::ShapeMismatch(text), true);
+        let what = "announced memory that it does not have; do all ranks run the same tweed?";
+        self.fail(index, EngineError::ShapeMismatch(format!("{label}: rank {rank} {what}")), true);
     }
 
     /// The arithmetic is done.
@@ -96,7 +94,7 @@ impl<H: Host> Engine<H> {
                 message.kind = if writable && whole { Kind::Writable } else { Kind::Readable };
                 message.at = at;
                 message.bytes = active.sent_bytes(signal.send, signal.slice);
-                message.lease = active.lease().unwrap_or_default();
+                message.lease = active.lease.unwrap_or_default();
             }
         }
         self.peers.signal(peer, &message, &mut self.host);
@@ -140,15 +138,10 @@ impl<H: Host> Engine<H> {
     }
 
     /// Sends what is queued for wires; `false` if nothing came of it.
-    pub(super) fn flush_wires(&mut self) -> bool {
+    pub fn flush_wires(&mut self) -> bool {
         let left = self.peers.flush(&mut self.host);
         left.iter().for_each(|&ticket| self.handle_left(ticket));
         !left.is_empty()
-    }
-
-    /// Sends what is queued for peers, outside of a step: while a group is being made.
-    pub fn flush_queues(&mut self) {
-        self.flush_wires();
     }
 
     /// Tells callers whose operation is done, and forgets operations that nobody needs.

@@ -99,6 +99,7 @@ impl Executor {
         let (input, position) = self.program.arrival(send).ok_or("a send that does not end at this rank")?;
         self.reach_slice(slice)?;
         let state = &mut self.slices[(slice - self.low) as usize].inputs[input as usize];
+        // A chunk that is shorter than others has no part in the last slices.
         let arrivals = state.arrivals.get_mut(position).ok_or("a piece that this chunk does not have")?;
         if arrivals.is_some() || state.stage == InputStage::Done {
             return Err("a piece that has arrived before");
@@ -167,6 +168,7 @@ impl Executor {
     /// What to do next: signals first, then arithmetic, then what leaves.
     #[must_use]
     pub fn poll(&mut self) -> Option<Action> {
+        // Signals let other ranks go on, so they come before this rank's own work.
         if let Some(signal) = self.signals.pop_front() {
             return Some(Action::Signal(signal));
         }
@@ -226,6 +228,7 @@ impl Executor {
 
     /// Queues an input if all it needs is there.
     fn try_input(&mut self, slice: u32, index: u32) {
+        // A faster peer has spoken of it, but this rank's window has not come to it.
         if slice >= self.next {
             return;
         }
@@ -233,11 +236,11 @@ impl Executor {
         let input = &program.inputs[index as usize];
         let state = self.state(slice);
         let free = Self::is_free(state, input);
-        let ready = &state.inputs[index as usize];
+        let ready = &mut state.inputs[index as usize];
         if ready.stage > InputStage::Waiting || ready.missing > 0 || !free {
             return;
         }
-        state.inputs[index as usize].stage = InputStage::Queued;
+        ready.stage = InputStage::Queued;
         let combine = self.plan_combine(slice, index);
         self.combines.push_back(combine);
     }
@@ -247,10 +250,10 @@ impl Executor {
         let program = Arc::clone(&self.program);
         let input = &program.inputs[index as usize];
         let mut combine = Combine { input: index, slice, stage: None, puts: Vec::new() };
-        let [feed] = input.feeds[..] else {
-            return combine;
-        };
+        // Several outputs of the value may wait for different things, so each is begun by itself.
+        let [feed] = input.feeds[..] else { return combine };
         let output = &program.outputs[feed as usize];
+        // It may not be shown before what the schedule puts in front of it.
         if !output.after.is_empty() {
             return combine;
         }

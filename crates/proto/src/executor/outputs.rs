@@ -40,6 +40,7 @@ impl Executor {
         }
         self.begin(slice, index, &[]);
         let shared = output.sends.iter().any(|&(_, dst)| self.is_shared(dst));
+        // Peers may see it, and what waits for that may start, only when the copy is made.
         if shared && !self.layout.in_place {
             self.departures.push_back(Action::Stage { output: index, slice });
             return false;
@@ -52,8 +53,8 @@ impl Executor {
     pub(super) fn begin(&mut self, slice: u32, index: u32, placed: &[u32]) {
         let program = Arc::clone(&self.program);
         let sends = program.outputs[index as usize].sends.iter();
-        let wires: Vec<&(u32, Rank)> =
-            sends.filter(|(s, dst)| !self.is_shared(*dst) && !placed.contains(s)).collect();
+        let far = sends.filter(|(s, dst)| !self.is_shared(*dst) && !placed.contains(s));
+        let wires: Vec<&(u32, Rank)> = far.collect();
         let state = &mut self.state(slice).outputs[index as usize];
         state.stage = OutputStage::Begun;
         state.leaving = wires.len() as u32;
@@ -87,16 +88,10 @@ impl Executor {
         self.try_release(slice, index);
     }
 
-    pub(super) fn acknowledge(
-        &mut self,
-        slice: u32,
-        index: u32,
-        position: usize,
-    ) -> Result<(), &'static str> {
+    pub(super) fn acknowledge(&mut self, slice: u32, index: u32, at: usize) -> Result<(), &'static str> {
         let state = self.state(slice);
         let output = &mut state.outputs[index as usize];
-        let read = output.read.get_mut(position);
-        let read = read.ok_or("a piece that this chunk does not have")?;
+        let read = output.read.get_mut(at).ok_or("a piece that this chunk does not have")?;
         if std::mem::replace(read, true) {
             return Err("an acknowledgement that has come before");
         }
@@ -121,6 +116,7 @@ impl Executor {
 
     /// Lets the value be overwritten once nobody reads it from the caller's memory.
     pub(super) fn try_release(&mut self, slice: u32, index: u32) {
+        // A staged copy is read in place of the caller's memory, which may then change at once.
         let in_place = self.layout.in_place;
         let state = &mut self.state(slice).outputs[index as usize];
         let read = !in_place || state.unread == 0;

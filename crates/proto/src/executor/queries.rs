@@ -49,8 +49,8 @@ impl Executor {
 
     /// At least so many `ready` signals must come in before anything can happen; `None` if a `read` would do.
     pub fn missing(&self) -> Option<u32> {
-        let full = self.next < self.total || self.layout.in_place;
-        if full {
+        // An acknowledgement would open another slice, or let a buffer be overwritten.
+        if self.next < self.total || self.layout.in_place {
             return None;
         }
         self.slices.iter().flat_map(|s| &s.inputs).filter(|i| i.missing > 0).map(|i| i.missing).min()
@@ -60,9 +60,9 @@ impl Executor {
     pub fn waits_for(&self) -> Vec<Rank> {
         let mut ranks = Vec::new();
         for slice in self.slices.iter().take((self.next - self.low) as usize) {
-            for (state, input) in slice.inputs.iter().zip(&self.program.inputs).filter(|(s, _)| s.missing > 0)
-            {
-                let absent = state.arrivals.iter().zip(&input.sends).filter(|(a, _)| a.is_none());
+            for (state, input) in slice.inputs.iter().zip(&self.program.inputs) {
+                let absent =
+                    state.arrivals.iter().zip(&input.sends).filter(|(a, _)| a.is_none() && state.missing > 0);
                 ranks.extend(absent.map(|(_, &(_, src))| src));
             }
         }

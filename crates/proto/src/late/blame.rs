@@ -11,8 +11,9 @@ use tweed_schedule::Rank;
 pub struct Report {
     /// How it stands.
     pub stand: Standing,
-    /// Whom it has heard on this operation since it asked.
-    pub heard: BTreeSet<Rank>,
+    /// Who has answered it on this operation since it asked.
+    #[serde(rename = "heard")]
+    pub answered: BTreeSet<Rank>,
     /// Who owes it an answer.
     pub missed: BTreeSet<Rank>,
 }
@@ -154,8 +155,8 @@ impl Search<'_> {
     /// What is wrong with `rank`, for which `waiter` waits; `None` if it waits itself.
     fn judge(&self, waiter: Rank, rank: Rank) -> Option<Reason> {
         let Some(report) = self.reports.get(&rank) else {
-            let heard = |r: &&Report| r.heard.contains(&rank);
-            let reached = self.reports.values().any(|r| heard(&r));
+            let answered = |r: &&Report| r.answered.contains(&rank);
+            let reached = self.reports.values().any(|r| answered(&r));
             return Some(if reached { Reason::Link { to: waiter } } else { Reason::Silent });
         };
         let deaf = self.reports.get(&waiter).is_some_and(|r| r.missed.contains(&rank));
@@ -186,7 +187,7 @@ impl Search<'_> {
 impl Report {
     /// A report of a rank that has asked nobody.
     pub fn of(stand: Standing) -> Report {
-        Report { stand, heard: BTreeSet::new(), missed: BTreeSet::new() }
+        Report { stand, answered: BTreeSet::new(), missed: BTreeSet::new() }
     }
 
     /// The same, told `later`. What was quiet may have spoken since, so that stays as it was.
@@ -200,7 +201,7 @@ impl Report {
 
     /// All ranks that it mentions.
     pub fn ranks(&self) -> impl Iterator<Item = Rank> {
-        self.waits_for().into_iter().chain(self.heard.clone()).chain(self.missed.clone())
+        self.waits_for().into_iter().chain(self.answered.clone()).chain(self.missed.clone())
     }
 
     /// For whom it waits, in this operation or in another of the same group.

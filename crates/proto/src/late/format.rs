@@ -36,9 +36,9 @@ pub struct RankStatus {
 }
 
 /// All that the words need besides the blame.
-pub struct Context<'a> {
+pub struct Context {
     /// What was called.
-    pub label: &'a str,
+    pub label: String,
     /// How long the asker has waited.
     pub waited: Duration,
     /// What it went by.
@@ -48,10 +48,10 @@ pub struct Context<'a> {
     /// How long such an operation takes, if that is known.
     pub usual: Option<Usual>,
     /// All ranks of the group.
-    pub ranks: &'a [RankStatus],
+    pub ranks: Vec<RankStatus>,
 }
 
-impl Context<'_> {
+impl Context {
     /// One line, while there is still time.
     pub fn warning(&self, blame: &Blame) -> String {
         let Some(first) = blame.culprits.first() else {
@@ -61,15 +61,10 @@ impl Context<'_> {
             0 => String::new(),
             n => format!(" (and {n} more)"),
         };
-        format!(
-            "tweed: {} is {} late{}: {}{more}. It fails in {}. Look: {}",
-            self.label,
-            time(self.lateness()),
-            self.usually(),
-            self.accuse(first),
-            time(self.limits.fail.saturating_sub(self.waited)),
-            self.advice(first)
-        )
+        let left = time(self.limits.fail.saturating_sub(self.waited));
+        let (late, usually, label) = (time(self.lateness()), self.usually(), &self.label);
+        let (who, advice) = (self.accuse(first), self.advice(first));
+        format!("tweed: {label} is {late} late{usually}: {who}{more}. It fails in {left}. Look: {advice}")
     }
 
     /// All there is to say, at the end.
@@ -112,15 +107,14 @@ impl Context<'_> {
         let who = self.name(culprit.rank);
         let waited = time(self.waited);
         match &culprit.reason {
-            Reason::Silent => match self.rank_status(culprit.rank).process {
-                Process::Stopped => {
-                    format!("{who} is stopped (SIGSTOP, Ctrl-Z or a debugger) and answers nothing")
-                }
-                Process::Alive => format!("{who} is running and does not answer: its host is overloaded, or its engine hangs"),
-                Process::Unseen => {
-                    format!("{who} answers nothing: it is stopped, or its host or the link to it is down")
-                }
-            },
+            Reason::Silent => {
+                let how = match self.rank_status(culprit.rank).process {
+                    Process::Stopped => "is stopped (SIGSTOP, Ctrl-Z or a debugger) and answers nothing",
+                    Process::Alive => "is running and does not answer: its host is overloaded, or its engine hangs",
+                    Process::Unseen => "answers nothing: it is stopped, or its host or the link to it is down",
+                };
+                format!("{who} {how}")
+            }
             Reason::Elsewhere { last, call, activity } => {
                 format!("{who} is alive and has not called it: {}", elsewhere(last, call, *activity))
             }
@@ -128,10 +122,10 @@ impl Context<'_> {
                 "{who} is alive, and nothing from it reaches {} since {waited}: the link between them is cut or blocked",
                 self.name(*to)
             ),
-            Reason::Slow { to } => format!(
-                "values still flow, only too slowly; furthest behind is what {who} sends to {}",
-                self.name(*to)
-            ),
+            Reason::Slow { to } => {
+                let to = self.name(*to);
+                format!("values still flow, only too slowly; furthest behind is what {who} sends to {to}")
+            }
         }
     }
 

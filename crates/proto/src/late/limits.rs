@@ -57,15 +57,11 @@ impl Limits {
 
 impl fmt::Display for Limits {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Limits { notice, answer, fail, silence, .. } = self;
+        let [notice, answer, fail, silence] = [self.notice, self.answer, self.fail, self.silence].map(time);
         write!(
             f,
-            "after {} beyond its usual time the others are asked what holds a call up, they have {} to answer, after {} \
-             it fails; a wire that is silent for {} is cut",
-            time(*notice),
-            time(*answer),
-            time(*fail),
-            time(*silence)
+            "after {notice} beyond its usual time the others are asked what holds a call up, they have {answer} to answer, \
+             after {fail} it fails; a wire that is silent for {silence} is cut"
         )
     }
 }

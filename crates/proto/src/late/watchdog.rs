@@ -19,7 +19,8 @@ pub enum Step {
 /// others before it judges them.
 #[derive(Clone, Copy, Debug)]
 pub struct Watchdog {
-    limits: Limits,
+    /// What it goes by.
+    pub limits: Limits,
     taken: usize,
     shift: Duration,
 }
@@ -28,11 +29,6 @@ impl Watchdog {
     /// Watches over an operation that has just begun.
     pub fn new(limits: Limits) -> Watchdog {
         Watchdog { limits, taken: 0, shift: Duration::ZERO }
-    }
-
-    /// What it goes by.
-    pub fn limits(&self) -> &Limits {
-        &self.limits
     }
 
     /// When the next step is due, counted from the beginning of the operation.

@@ -114,7 +114,10 @@ impl CloseThresholds {
             return CloseDecision::Close;
         }
         let limit = self.limit(total);
-        let threshold = self.threshold(total).filter(|_| self.suffices(delivered, total));
+        // In parts per million, so that the boundary is exact.
+        let share = (self.closing.fraction.clamp(0.0, 1.0) * 1e6).round() as u64;
+        let suffices = u64::from(delivered) * 1_000_000 >= share * u64::from(total);
+        let threshold = self.threshold(total).filter(|_| suffices);
         match earliest(threshold, limit) {
             Some(at) if at <= elapsed => CloseDecision::Close,
             at => CloseDecision::Wait(at),
@@ -172,12 +175,6 @@ impl CloseThresholds {
             scale(own, slowest.as_nanos(), largest.as_nanos()) + self.closing.slack
         });
         earliest(paper, self.closing.deadline)
-    }
-
-    /// In parts per million, so that the boundary is exact.
-    fn suffices(&self, delivered: u32, total: u32) -> bool {
-        let share = (self.closing.fraction.clamp(0.0, 1.0) * 1e6).round() as u64;
-        u64::from(delivered) * 1_000_000 >= share * u64::from(total)
     }
 
     fn times(&mut self, total: u32) -> &mut Times {

@@ -16,7 +16,7 @@ use super::MessageId;
 /// Numbers are skipped where a message is given up before it begins.
 const MOST_HOLES: usize = 1 << 16;
 /// A sender begins no message before it knows of the end of an earlier one; we may only learn that later.
-const MOST_UNTOLD: usize = 1 << 16;
+const MOST_UNACKNOWLEDGED: usize = 1 << 16;
 
 /// A message is open from its first packet on, until it is closed here; then its sender is told until it knows; then
 /// only its number is remembered, so that a late packet never opens it again.
@@ -29,7 +29,7 @@ pub(crate) struct Inbox {
     close_notices: BTreeMap<u32, CloseNotice>,
     over: Ranges,
     /// CLOSE frames to be sent.
-    control_frames: VecDeque<ControlFrame>,
+    pub(crate) control_frames: VecDeque<ControlFrame>,
 }
 
 impl Inbox {
@@ -40,7 +40,7 @@ impl Inbox {
             open_messages: OpenMessages::default(),
             open: BTreeMap::new(),
             close_notices: BTreeMap::new(),
-            over: Ranges::new(),
+            over: Ranges::default(),
             control_frames: VecDeque::new(),
         }
     }
@@ -53,10 +53,10 @@ impl Inbox {
         (head, len): (&DataHead, u32),
         events: &mut VecDeque<Event>,
     ) -> Result<bool, BadPacket> {
-        let Some(receiving) = self.enter(now, head.message, head.round, head.total)? else {
-            return Ok(false);
-        };
+        let entered = self.enter(now, head.message, head.round, head.total)?;
+        let Some(receiving) = entered else { return Ok(false) };
         receiving.place(header, head, len)?;
+        // Before the threshold only the packet that completes it can close it, so most are not judged.
         if receiving.whole() || receiving.early.is_some_and(|early| early <= now) {
             self.judge(now, head.message, events);
         }
@@ -72,7 +72,8 @@ impl Inbox {
         events: &mut VecDeque<Event>,
     ) -> Result<(), BadPacket> {
         let Some(receiving) = self.enter(now, open.message, open.round, open.total)? else {
-            self.tell_again(open.message);
+            // Its sender would not announce it again if it had all CLOSE frames.
+            self.repeat_close(open.message);
             return Ok(());
         };
         if receiving.announce(open)? && open.lossy {
@@ -85,6 +86,7 @@ impl Inbox {
 
     /// The sender gives a message up. True if it was open.
     pub(crate) fn cancel(&mut self, message: u32) -> Result<bool, BadPacket> {
+        // What is over is kept as ranges, whose ends lie one beyond the last number.
         if message == u32::MAX || self.is_full() {
             return Err(BadPacket::Contradiction(message));
         }
@@ -93,13 +95,9 @@ impl Inbox {
 
     /// Closes what time closes.
     pub(crate) fn handle_timeout(&mut self, now: Duration, events: &mut VecDeque<Event>) {
-        let due = |(&message, receiving): (&u32, &Receiving)| {
-            receiving.check.filter(|&at| at <= now).map(|_| message)
-        };
-        let due: Vec<u32> = self.open.iter().filter_map(due).collect();
-        for message in due {
-            self.judge(now, message, events);
-        }
+        let due = |receiving: &Receiving| receiving.check.is_some_and(|at| at <= now);
+        let due: Vec<u32> = self.open.iter().filter(|(_, r)| due(r)).map(|(&message, _)| message).collect();
+        due.into_iter().for_each(|message| self.judge(now, message, events));
     }
 
     /// When a message may be closed by time.
@@ -109,25 +107,9 @@ impl Inbox {
 
     pub(crate) fn end_epoch(&mut self, slowest: Option<Duration>) {
         self.thresholds.end_epoch(slowest);
-        let open: Vec<u32> =
-            self.open.iter().filter(|(_, receiving)| receiving.lossy()).map(|(id, _)| *id).collect();
-        for message in open {
-            self.set_times(message);
-        }
-    }
-
-    /// Frames that are waiting to be sent.
-    pub(crate) fn take_control_frame(&mut self) -> Option<ControlFrame> {
-        self.control_frames.pop_front()
-    }
-
-    pub(crate) fn has_notes(&self) -> bool {
-        !self.control_frames.is_empty()
-    }
-
-    /// This CLOSE frame was lost.
-    pub(crate) fn requeue(&mut self, message: u32, part: u32) {
-        self.control_frames.push_back(ControlFrame::Close { message, part });
+        // What is open goes by the new thresholds at once: after the path has changed, the old ones would cut it.
+        let lossy = self.open.iter().filter(|(_, receiving)| receiving.lossy()).map(|(&message, _)| message);
+        lossy.collect::<Vec<u32>>().into_iter().for_each(|message| self.set_times(message));
     }
 
     /// The CLOSE frame, unless its message's sender knows it.
@@ -136,15 +118,15 @@ impl Inbox {
     }
 
     /// The sender has this CLOSE frame.
-    pub(crate) fn told(&mut self, message: u32, part: u32) {
-        if self.close_notices.get_mut(&message).is_some_and(|notice| notice.told(part)) {
+    pub(crate) fn acknowledged(&mut self, message: u32, part: u32) {
+        if self.close_notices.get_mut(&message).is_some_and(|notice| notice.acknowledged(part)) {
             self.close_notices.remove(&message);
         }
     }
 
     /// What is remembered of closed messages is more than any honest sender leaves behind.
     fn is_full(&self) -> bool {
-        self.over.as_slice().len() >= MOST_HOLES || self.close_notices.len() >= MOST_UNTOLD
+        self.over.as_slice().len() >= MOST_HOLES || self.close_notices.len() >= MOST_UNACKNOWLEDGED
     }
 
     fn enter(
@@ -179,7 +161,7 @@ impl Inbox {
             (true, _) => CloseDecision::Close,
             (false, false) => CloseDecision::Wait(None),
             // What has not been sent yet is not lost: before the first pass has ended only the limit counts.
-            (false, true) if !receiving.passed() && limit.is_none_or(|limit| elapsed < limit) => {
+            (false, true) if !receiving.passed && limit.is_none_or(|limit| elapsed < limit) => {
                 CloseDecision::Wait(limit)
             }
             (false, true) => self.thresholds.decide(elapsed, receiving.progress()),
@@ -196,19 +178,20 @@ impl Inbox {
 
     fn close(&mut self, elapsed: Duration, message: u32, events: &mut VecDeque<Event>) {
         let Some(receiving) = self.end(message) else { return };
+        // A reliable message waits for what was lost: its time does not show how long a lossy one should wait.
         if receiving.lossy() {
             self.thresholds.note_closed(elapsed, receiving.progress().delivered, receiving.progress().total);
         }
-        let Some(closed) = receiving.close() else { return };
-        let notice = CloseNotice::new(closed.missing.clone());
+        let Some(Open { round, tag, total, .. }) = receiving.announced else { return };
+        let missing = receiving.placed.missing(total);
+        let notice = CloseNotice::new(missing.clone());
         self.control_frames.extend(notice.unacknowledged().map(|part| ControlFrame::Close { message, part }));
         self.close_notices.insert(message, notice);
-        let (round, tag, total, missing) = (closed.round, closed.tag, closed.total, closed.missing);
         events.push_back(Event::Received { message: MessageId(message), round, tag, total, missing });
     }
 
     /// Queues what the sender may not know.
-    fn tell_again(&mut self, message: u32) {
+    fn repeat_close(&mut self, message: u32) {
         let Some(notice) = self.close_notices.get(&message) else { return };
         for part in notice.unacknowledged() {
             let frame = ControlFrame::Close { message, part };

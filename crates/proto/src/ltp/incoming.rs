@@ -4,23 +4,23 @@ use std::ops::Range;
 use std::time::Duration;
 
 use super::close::Progress;
-use super::frame::{Close, Open, CLOSE_RANGES, TAG_BYTES};
+use super::frame::{Close, Open, CLOSE_RANGES};
 use super::packet::{BadPacket, DataHead, Header};
 use super::ranges::Ranges;
 
 /// What has arrived of one open message.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Receiving {
     round: u32,
     total: u32,
     /// When its first packet arrived.
     pub(crate) began: Duration,
-    announced: Option<Open>,
-    placed: Ranges,
+    pub(crate) announced: Option<Open>,
+    pub(crate) placed: Ranges,
     /// Of `placed`, what came as critical.
     critical: Ranges,
     /// The sender has sent everything once.
-    passed: bool,
+    pub(crate) passed: bool,
     /// From when on any packet may close it, and not only the last: the threshold, or the limit if that is earlier.
     pub(crate) early: Option<Duration>,
     /// When to look whether it is to be closed, if no packet comes.
@@ -29,22 +29,13 @@ pub(crate) struct Receiving {
 
 impl Receiving {
     pub(crate) fn new(now: Duration, round: u32, total: u32) -> Receiving {
-        Receiving {
-            round,
-            total,
-            began: now,
-            announced: None,
-            placed: Ranges::new(),
-            critical: Ranges::new(),
-            passed: false,
-            early: None,
-            check: None,
-        }
+        Receiving { round, total, began: now, ..Receiving::default() }
     }
 
     /// An OPEN frame. True if it is the first.
     pub(crate) fn announce(&mut self, open: Open) -> Result<bool, BadPacket> {
         let mut same = self.announced.unwrap_or(open);
+        // The sender writes its latest estimate each time that it announces the message.
         same.pace = open.pace;
         if (open.round, open.total) != (self.round, self.total) || same != open {
             return Err(BadPacket::Contradiction(open.message));
@@ -69,11 +60,6 @@ impl Receiving {
         self.announced.is_some_and(|open| open.lossy)
     }
 
-    /// The sender has sent everything once.
-    pub(crate) fn passed(&self) -> bool {
-        self.passed
-    }
-
     pub(crate) fn progress(&self) -> Progress {
         let critical_complete = self.announced.is_some_and(|open| self.critical.len() >= open.critical);
         Progress { delivered: self.placed.len(), total: self.total, critical_complete }
@@ -83,26 +69,6 @@ impl Receiving {
     pub(crate) fn whole(&self) -> bool {
         self.announced.is_some() && self.placed.len() == self.total
     }
-
-    /// It is closed now: what remains to be told to both sides. `None` before it was announced.
-    pub(crate) fn close(self) -> Option<Closed> {
-        let open = self.announced?;
-        Some(Closed {
-            round: self.round,
-            tag: open.tag,
-            total: self.total,
-            missing: self.placed.missing(self.total),
-        })
-    }
-}
-
-/// The end of a message.
-#[derive(Debug)]
-pub(crate) struct Closed {
-    pub(crate) round: u32,
-    pub(crate) tag: [u8; TAG_BYTES],
-    pub(crate) total: u32,
-    pub(crate) missing: Vec<Range<u32>>,
 }
 
 /// What the sender does not know yet of a closed message.
@@ -110,32 +76,32 @@ pub(crate) struct Closed {
 pub(crate) struct CloseNotice {
     missing: Vec<Range<u32>>,
     /// Which parts have arrived.
-    told: Vec<bool>,
+    received: Vec<bool>,
 }
 
 impl CloseNotice {
     pub(crate) fn new(missing: Vec<Range<u32>>) -> CloseNotice {
         let parts = missing.len().div_ceil(CLOSE_RANGES).max(1);
-        CloseNotice { missing, told: vec![false; parts] }
+        CloseNotice { missing, received: vec![false; parts] }
     }
 
     /// Parts that the sender may not have.
     pub(crate) fn unacknowledged(&self) -> impl Iterator<Item = u32> + '_ {
-        (0..).zip(&self.told).filter(|(_, told)| !**told).map(|(part, _)| part)
+        (0..).zip(&self.received).filter(|(_, received)| !**received).map(|(part, _)| part)
     }
 
     /// The sender has this part. True if it has all.
-    pub(crate) fn told(&mut self, part: u32) -> bool {
-        self.told[part as usize] = true;
-        self.told.iter().all(|&told| told)
+    pub(crate) fn acknowledged(&mut self, part: u32) -> bool {
+        self.received[part as usize] = true;
+        self.received.iter().all(|&received| received)
     }
 
     /// The frame, unless the sender has it.
     pub(crate) fn frame(&self, message: u32, part: u32) -> Option<Close> {
-        if self.told[part as usize] {
+        if self.received[part as usize] {
             return None;
         }
         let missing = self.missing.chunks(CLOSE_RANGES).nth(part as usize).unwrap_or_default().to_vec();
-        Some(Close { message, part, parts: self.told.len() as u32, missing })
+        Some(Close { message, part, parts: self.received.len() as u32, missing })
     }
 }

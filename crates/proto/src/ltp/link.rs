@@ -258,7 +258,7 @@ impl Link {
             bandwidth: self.rate.bandwidth(),
             rtt_min: self.rate.rtt_min(),
             rtt_smoothed: self.rate.rtt_smoothed(),
-            in_flight: self.log.in_flight(),
+            in_flight: self.log.in_flight,
             payload: self.search.size(),
             threshold: self.inbox.thresholds.slowest(),
             coming_threshold: self.inbox.thresholds.coming(),

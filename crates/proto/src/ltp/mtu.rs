@@ -31,9 +31,10 @@ impl Search {
 
     /// The size to probe next; `None` while nothing is left to try. The caller has at most one probe under way.
     pub fn probe(&self, now: Duration) -> Option<u32> {
+        let larger = |&size: &u32| size > self.proven && size <= self.ceiling;
         match self.again {
             Some(at) if now < at => None,
-            _ => self.next(),
+            _ => SIZES.into_iter().chain([self.ceiling]).find(larger),
         }
     }
 
@@ -72,10 +73,6 @@ impl Search {
         }
         *self = Search { again: Some(now + PAUSE), ..Search::new(SIZES[0], self.ceiling) };
         true
-    }
-
-    fn next(&self) -> Option<u32> {
-        SIZES.into_iter().chain([self.ceiling]).find(|&size| size > self.proven && size <= self.ceiling)
     }
 }
 

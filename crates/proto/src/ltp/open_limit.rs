@@ -1,7 +1,7 @@
 //! How much may be open at a time.
 
 /// A limit on the messages that are open in one direction; the sender keeps to it, the receiver holds it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct OpenLimit {
     pub(crate) messages: usize,
     /// Bytes of all of them.

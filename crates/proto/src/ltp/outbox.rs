@@ -22,7 +22,7 @@ pub(crate) struct Cut {
 
 /// Messages wait until the one before has left for the first time; so each has the link for itself, and the receiver
 /// can tell from its first packet how long it takes.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Outbox {
     seed: u64,
     limit: OpenLimit,
@@ -43,26 +43,12 @@ pub(crate) struct Outbox {
 
 impl Outbox {
     pub(crate) fn new(seed: u64, limit: OpenLimit) -> Outbox {
-        Outbox {
-            seed,
-            limit,
-            open_messages: OpenMessages::default(),
-            next: 0,
-            waiting: VecDeque::new(),
-            begun: BTreeMap::new(),
-            leaving: BTreeMap::new(),
-            filling: None,
-            urgent: BTreeSet::new(),
-            ready: BTreeSet::new(),
-        }
+        Outbox { seed, limit, ..Outbox::default() }
     }
 
     pub(crate) fn push(&mut self, what: Outgoing) -> u32 {
-        assert!(
-            u64::from(what.bytes) <= self.limit.bytes,
-            "a message of {} bytes was never agreed on",
-            what.bytes
-        );
+        let bytes = what.bytes;
+        assert!(u64::from(bytes) <= self.limit.bytes, "a message of {bytes} bytes was never agreed on");
         let message = self.next;
         self.next = message.checked_add(1).expect("a link ends long before its four billionth message");
         self.waiting.push_back((message, Sending::new(what, self.seed)));
@@ -73,6 +59,7 @@ impl Outbox {
     pub(crate) fn cancel(&mut self, message: u32) -> bool {
         self.waiting.retain(|(waiting, _)| *waiting != message);
         let Some(sending) = self.end(message) else { return false };
+        // The receiver may hold it open until it knows: so long it counts within the limit.
         self.leaving.insert(message, sending.total());
         true
     }
@@ -174,18 +161,15 @@ impl Outbox {
         let sending = self.begun.get(&message);
         set(&mut self.urgent, message, sending.is_some_and(Sending::urgent));
         set(&mut self.ready, message, sending.is_some_and(Sending::ready));
-        if self.filling == Some(message)
-            && !sending.is_some_and(|sending| sending.urgent() || sending.first_pass())
-        {
-            self.filling = None;
-        }
+        // Once all of it has left for the first time, the next message may begin.
+        let fills = sending.is_some_and(|sending| sending.urgent() || sending.first_pass());
+        self.filling.take_if(|filling| *filling == message && !fills);
     }
 }
 
 fn set(set: &mut BTreeSet<u32>, message: u32, belongs: bool) {
-    if belongs {
-        set.insert(message);
-    } else {
-        set.remove(&message);
-    }
+    match belongs {
+        true => set.insert(message),
+        false => set.remove(&message),
+    };
 }

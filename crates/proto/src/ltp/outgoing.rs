@@ -63,7 +63,7 @@ impl Sending {
     pub(crate) fn new(mut what: Outgoing, seed: u64) -> Sending {
         let value = u32::from(what.value.max(1));
         let unit = if UNIT.is_multiple_of(value) { UNIT } else { value };
-        let mut critical = Ranges::new();
+        let mut critical = Ranges::default();
         for range in what.critical.iter().filter(|range| !range.is_empty()) {
             let end = range.end.div_ceil(unit).saturating_mul(unit).min(what.bytes);
             critical.insert(range.start / unit * unit..end);
@@ -83,7 +83,7 @@ impl Sending {
             critical,
             fresh,
             cursor,
-            again: Ranges::new(),
+            again: Ranges::default(),
             expected: None,
             parts: BTreeMap::new(),
         }

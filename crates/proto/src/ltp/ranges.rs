@@ -25,18 +25,13 @@ impl Eq for Ranges {}
 
 impl From<Range<u32>> for Ranges {
     fn from(range: Range<u32>) -> Ranges {
-        let mut set = Ranges::new();
+        let mut set = Ranges::default();
         set.insert(range);
         set
     }
 }
 
 impl Ranges {
-    /// The empty set.
-    pub const fn new() -> Ranges {
-        Ranges { ranges: Vec::new(), len: 0, last: 0 }
-    }
-
     /// How many numbers are in it.
     pub fn len(&self) -> u32 {
         self.len
@@ -60,7 +55,7 @@ impl Ranges {
 
     /// Takes everything out.
     pub fn clear(&mut self) {
-        *self = Ranges::new();
+        *self = Ranges::default();
     }
 
     /// Adds `range`; returns how many numbers of it are new.

@@ -15,16 +15,11 @@ pub struct Window {
 
 impl Default for Window {
     fn default() -> Window {
-        Window::new()
+        Window { bits: Box::new([0; WORDS]), next: 0 }
     }
 }
 
 impl Window {
-    /// A window that has admitted nothing.
-    pub fn new() -> Window {
-        Window { bits: Box::new([0; WORDS]), next: 0 }
-    }
-
     /// True for a number that has not been admitted yet. Ask only once the packet is known to be genuine.
     #[must_use]
     pub fn admit(&mut self, number: u64) -> bool {

@@ -1,4 +1,4 @@
-//! What has arrived of the peer's packets, and when to tell it.
+//! What has arrived of the peer's packets, and when to report it.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -11,7 +11,7 @@ const EVERY_PACKETS: u32 = 16;
 const EVERY_BYTES: u32 = 48 << 10;
 /// Or this long after the first packet that is not acknowledged yet.
 pub(crate) const DELAY: Duration = Duration::from_millis(1);
-/// A range is told so often and then forgotten. Losing as many acknowledgements in a row costs needless
+/// A range is reported so often and then forgotten. Losing as many acknowledgements in a row costs needless
 /// retransmissions, nothing else; and an ACK frame lists what is recent, not everything since the beginning.
 const REPORTS: u8 = 10;
 
@@ -30,7 +30,8 @@ pub(crate) struct Seen {
     newest_at: Duration,
     packets: u32,
     bytes: u32,
-    due: Option<Duration>,
+    /// When an acknowledgement is due.
+    pub(crate) due: Option<Duration>,
 }
 
 /// How a packet wants to be acknowledged.
@@ -60,17 +61,8 @@ impl Seen {
         self.bytes += bytes;
         let full = self.packets >= EVERY_PACKETS || self.bytes >= EVERY_BYTES;
         let soon = self.due.unwrap_or(now + DELAY);
+        // A gap may be a loss, and the sender finds it by what came after it: that should not wait.
         self.due = Some(if full || !in_order || ack_request == AckRequest::Now { now } else { soon });
-    }
-
-    /// When an acknowledgement is due.
-    pub(crate) fn due(&self) -> Option<Duration> {
-        self.due
-    }
-
-    /// Something is there to be told, due or not.
-    pub(crate) fn pending(&self) -> bool {
-        self.due.is_some()
     }
 
     /// Appends an ACK frame to a body that may have `most` bytes.
@@ -79,6 +71,7 @@ impl Seen {
         let ranges = self.spans.iter().rev().map(|span| span.first..=span.last);
         encode_ack(u32::try_from(delay).unwrap_or(u32::MAX), ranges, most, out);
         (self.packets, self.bytes, self.due) = (0, 0, None);
+        // The newest span still grows, so what is in it may never have been reported.
         for span in self.spans.iter_mut().rev().skip(1) {
             span.reports += 1;
         }

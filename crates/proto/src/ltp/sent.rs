@@ -103,13 +103,15 @@ pub(crate) struct Log {
     packets: VecDeque<Packet>,
     control_frames: BTreeMap<u64, Vec<ControlFrame>>,
     lost: BTreeMap<u64, Lost>,
-    in_flight: u64,
+    /// Bytes that were sent, are to be acknowledged and are neither acknowledged nor lost.
+    pub(crate) in_flight: u64,
     /// Packets that were sent, are to be acknowledged and are neither acknowledged nor lost.
-    waiting: usize,
+    pub(crate) waiting: usize,
     largest_acked: Option<u64>,
     /// When a packet was sent last that is to be acknowledged.
-    last_sent: Duration,
-    loss_time: Option<Duration>,
+    pub(crate) last_sent: Duration,
+    /// When a packet will be deemed lost by time.
+    pub(crate) loss_time: Option<Duration>,
     /// How many packets sent later must be acknowledged before one is lost; grows where the network reorders.
     threshold: u64,
 }
@@ -129,25 +131,6 @@ impl Log {
         self.base + self.packets.len() as u64
     }
 
-    /// Bytes that were sent, are to be acknowledged and are neither acknowledged nor lost.
-    pub(crate) fn in_flight(&self) -> u64 {
-        self.in_flight
-    }
-
-    /// An acknowledgement is waited for.
-    pub(crate) fn waits(&self) -> bool {
-        self.waiting > 0
-    }
-
-    pub(crate) fn last_sent(&self) -> Duration {
-        self.last_sent
-    }
-
-    /// When a packet will be deemed lost by time.
-    pub(crate) fn loss_time(&self) -> Option<Duration> {
-        self.loss_time
-    }
-
     /// A packet leaves now; it gets the number [`Log::next`]. `bytes` and `mark` are what the rate control knows of.
     pub(crate) fn push(&mut self, now: Duration, bytes: u32, mark: Option<Mark>, load: Load) {
         let open = load != Load::Nothing;
@@ -158,6 +141,7 @@ impl Log {
         }
         self.packets.push_back(Packet { sent: now, bytes, mark, load, open });
         if !open {
+            // The first packet of the log is an open one, and nobody acknowledges this.
             self.forget_settled();
         }
     }
@@ -178,6 +162,7 @@ impl Log {
             return Err(BadPacket::NeverSent(largest));
         }
         for range in ranges {
+            // A peer's range may begin before all that is remembered: only what is still in the log is looked at.
             self.take_late(range.clone(), settled);
             for number in (*range.start().max(&self.base)..range.end() + 1).rev() {
                 self.take(number, number == largest, settled);

@@ -32,11 +32,7 @@ pub(super) fn collect_inputs(schedule: &Schedule, rank: Rank, part: &Part) -> Ve
             own: reduce && held,
             complete: reduce && part.complete.contains(&(chunk, *version)),
             sends,
-            previous: None,
-            next: None,
-            feeds: Vec::new(),
-            overwrites: Vec::new(),
-            awaited_by: Vec::new(),
+            ..Input::default()
         });
     }
     inputs

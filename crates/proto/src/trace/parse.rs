@@ -110,17 +110,16 @@ impl<'a> Reader<'a> {
         Ok(match kind {
             ("<", "ready") => Entry::In(self.ready()?),
             ("<", "read") => {
-                let (slice, send) = (self.number("a slice")?, self.number("a send")?);
-                Entry::In(Event::Read { slice, send })
+                Entry::In(Event::Read { slice: self.number("a slice")?, send: self.number("a send")? })
             }
             ("<", "gone") => Entry::In(Event::Gone(self.number("a rank")?)),
             ("<", "finished") => Entry::In(Event::Finished(self.number("an action")?)),
             (">", "signal") => Entry::Out(Action::Signal(self.signal()?)),
             (">", "combine") => Entry::Out(Action::Combine(self.combine()?)),
-            (">", "stage") => {
-                let (output, slice) = (self.number("an output")?, self.number("a slice")?);
-                Entry::Out(Action::Stage { output, slice })
-            }
+            (">", "stage") => Entry::Out(Action::Stage {
+                output: self.number("an output")?,
+                slice: self.number("a slice")?,
+            }),
             (">", "transmit") => {
                 let (send, to) = (self.number("a send")?, self.number("a rank")?);
                 let (output, slice) = (self.number("an output")?, self.number("a slice")?);
@@ -135,8 +134,7 @@ impl<'a> Reader<'a> {
         let ready = match self.word("what can be read")? {
             "placed" => Ready::Placed,
             word => {
-                let writable = self.is_writable(word)?;
-                Ready::Readable(Arrival { at: self.number("a place")?, writable })
+                Ready::Readable(Arrival { writable: self.is_writable(word)?, at: self.number("a place")? })
             }
         };
         Ok(Event::Ready { slice, send, ready })
@@ -148,10 +146,7 @@ impl<'a> Reader<'a> {
         let what = match self.word("a notice")? {
             "placed" => Notice::Placed,
             "read" => Notice::Read,
-            word => {
-                let writable = self.is_writable(word)?;
-                Notice::Readable { output: self.number("an output")?, writable }
-            }
+            word => Notice::Readable { writable: self.is_writable(word)?, output: self.number("an output")? },
         };
         Ok(Signal { to, send, slice, what })
     }
@@ -188,10 +183,8 @@ impl<'a> Reader<'a> {
     }
 
     fn line_of(&mut self, first: &str, expected: &'static str) -> Result<(), TraceError> {
-        match self.next_line() && self.words.next() == Some(first) {
-            true => Ok(()),
-            false => Err(self.expected(expected)),
-        }
+        let found = self.next_line() && self.words.next() == Some(first);
+        found.then_some(()).ok_or_else(|| self.expected(expected))
     }
 
     fn word(&mut self, expected: &'static str) -> Result<&'a str, TraceError> {

@@ -77,7 +77,7 @@ impl Recorder {
     pub fn finished(&mut self, action: &Action) {
         self.executor.finished(action);
         let Some(log) = &mut self.log else { return };
-        if let Some(number) = log.under_way.number_of(action) {
+        if let Some(number) = log.under_way.actions.iter().find(|a| a.1 == *action).map(|a| a.0) {
             log.under_way.take(number);
             log.trace.entries.push(Entry::In(Event::Finished(number)));
         }

@@ -3,9 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use tweed_proto::{
-    Action, Arrival, Combine, Executor, Layout, Notice, Program, Ready, Recorder, Signal, Trace,
-};
+use tweed_proto::{Action, Arrival, Combine, Executor, Layout, Notice, Program, Ready, Recorder, Signal};
 use tweed_schedule::{Rank, Schedule};
 
 use super::memory::{Memory, Place, Stamp};
@@ -77,7 +75,15 @@ impl Cluster {
         let nodes = (0..).zip(layouts).map(|(rank, layout)| {
             let program = Arc::new(Program::compile(schedule, rank));
             let executor = Executor::new(program, layout.clone());
-            Node::new(Recorder::recording(executor, schedule))
+            let executor = Recorder::recording(executor, schedule);
+            Node {
+                executor,
+                running: Vec::new(),
+                may_poll: true,
+                missing: 0,
+                taken: None,
+                seen: BTreeSet::new(),
+            }
         });
         let mut rng = Rng::new(seed);
         Cluster {
@@ -133,10 +139,7 @@ impl Cluster {
         let node = &mut self.nodes[rank];
         let Some(action) = node.executor.poll() else {
             node.may_poll = false;
-            node.missing = match node.running.is_empty() {
-                true => node.executor.missing().unwrap_or(0),
-                false => 0,
-            };
+            node.missing = if node.running.is_empty() { node.executor.missing().unwrap_or(0) } else { 0 };
             return;
         };
         assert_eq!(node.missing, 0, "{action:?} came too early");
@@ -328,7 +331,10 @@ impl Cluster {
             assert!(node.executor.is_finished(), "rank {rank} waits for {waits:?}");
             assert!(node.executor.is_closed(), "rank {rank} is not closed");
             assert!(waits.is_empty(), "rank {rank} still waits for {waits:?}");
-            check_trace(node.executor.trace());
+            // What was recorded replays, and so does what is read back from its text.
+            let trace = node.executor.trace().expect("every executor records");
+            assert_eq!(trace.replay(), Ok(()));
+            assert_eq!(trace.to_string().parse().as_ref(), Ok(trace));
             let memory = &mut self.memories[rank];
             let taken = node.taken.take().unwrap_or_else(|| memory.take_back(self.schedule.chunks()));
             for (chunk, elements) in taken.iter().enumerate() {
@@ -343,10 +349,6 @@ impl Cluster {
 }
 
 impl Node {
-    fn new(executor: Recorder) -> Node {
-        Node { executor, running: Vec::new(), may_poll: true, missing: 0, taken: None, seen: BTreeSet::new() }
-    }
-
     /// An output leaves: all that its sends name in `after` must have been seen.
     fn leaves(&mut self, schedule: &Schedule, output: u32, slice: u32) {
         let output = &self.executor.program().outputs[output as usize];
@@ -390,11 +392,4 @@ impl Running {
 
 fn bits(elements: &[f32]) -> Vec<u32> {
     elements.iter().map(|e| e.to_bits()).collect()
-}
-
-/// What was recorded replays, and so does what is read back from its text.
-fn check_trace(trace: Option<&Trace>) {
-    let trace = trace.expect("every executor records");
-    assert_eq!(trace.replay(), Ok(()));
-    assert_eq!(trace.to_string().parse().as_ref(), Ok(trace));
 }

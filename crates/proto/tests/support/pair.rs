@@ -12,6 +12,23 @@ use tweed_proto::ltp::{Event, Header, Link, MessageId, Outgoing, Settings, Trans
 /// What a network does to one packet: a copy arrives after each of these times.
 pub type Fate = Vec<Duration>;
 
+pub const DELAY: Duration = Duration::from_millis(5);
+pub const LONG: Duration = Duration::from_secs(60);
+
+/// A message that may lose parts.
+pub fn message(bytes: u32) -> Outgoing {
+    Outgoing { round: 7, tag: [3; 48], bytes, value: 4, critical: Vec::new(), lossy: true }
+}
+
+pub fn reliable(bytes: u32) -> Outgoing {
+    Outgoing { lossy: false, ..message(bytes) }
+}
+
+/// A network that loses nothing.
+pub fn good(_: usize, _: &Transmit) -> Fate {
+    vec![DELAY]
+}
+
 /// A packet under way.
 #[derive(Clone, Debug)]
 pub struct Packet {
@@ -61,7 +78,7 @@ impl Pair {
     pub fn new(settings: &[Settings; 2]) -> Pair {
         let end = |settings: &Settings| End {
             link: Link::new(settings.clone()),
-            window: Window::new(),
+            window: Window::default(),
             given: BTreeMap::new(),
             landing: BTreeMap::new(),
             sent: 0,

@@ -54,10 +54,9 @@ impl Control for Rate {
     }
 }
 
-/// Window control by loss: TCP reno, or cubic (RFC 9438) with its curve. Loss within one round counts once.
+/// Window control by loss: TCP cubic (RFC 9438) with its curve. Loss within one round counts once.
 #[derive(Debug)]
 pub struct Window {
-    cubic: bool,
     window: f64,
     threshold: f64,
     most: f64,
@@ -66,33 +65,21 @@ pub struct Window {
 }
 
 impl Window {
-    pub fn reno() -> Window {
-        Window {
-            cubic: false,
-            window: 10.0,
-            threshold: f64::MAX,
-            most: 0.0,
-            cut_at: Duration::ZERO,
-            rtt: Duration::ZERO,
-        }
-    }
-
     pub fn cubic() -> Window {
-        Window { cubic: true, ..Window::reno() }
+        let [cut_at, rtt] = [Duration::ZERO; 2];
+        Window { window: 10.0, threshold: f64::MAX, most: 0.0, cut_at, rtt }
     }
 
     fn grow(&mut self, now: Duration, packets: f64) {
         if self.window < self.threshold {
             self.window += packets;
-        } else if self.cubic {
+        } else {
             let k = (self.most * 0.3 / 0.4).cbrt();
             let t = (now.saturating_sub(self.cut_at)).as_secs_f64();
             let curve = 0.4 * (t - k).powi(3) + self.most;
             let reno = self.most * 0.7 + 0.53 * t / self.rtt.as_secs_f64().max(1e-6);
             let target = curve.max(reno).clamp(self.window, self.window * 1.5);
             self.window += (target - self.window) / self.window * packets;
-        } else {
-            self.window += packets / self.window;
         }
     }
 }
@@ -114,7 +101,7 @@ impl Control for Window {
         self.rtt = batch.rtt.unwrap_or(self.rtt);
         if batch.lost > 0 && now >= self.cut_at + self.rtt {
             self.most = self.window;
-            self.window *= if self.cubic { 0.7 } else { 0.5 };
+            self.window *= 0.7;
             self.threshold = self.window;
             self.cut_at = now;
         } else if batch.lost == 0 {
@@ -139,7 +126,7 @@ pub struct Flow {
     largest_acked: u64,
     arrived: Vec<u64>,
     wake_at: Option<Duration>,
-    heard: Duration,
+    last_ack: Duration,
     rtt: Duration,
 }
 
@@ -156,7 +143,7 @@ impl Flow {
             largest_acked: 0,
             arrived: Vec::new(),
             wake_at: None,
-            heard: Duration::ZERO,
+            last_ack: Duration::ZERO,
             rtt: Duration::from_millis(300),
         }
     }
@@ -181,7 +168,7 @@ impl Flow {
             self.largest_acked = self.largest_acked.max(*number);
             self.delivered += 1;
         }
-        self.heard = now;
+        self.last_ack = now;
         let lost: Vec<u64> =
             self.under_way.range(..self.largest_acked.saturating_sub(2)).map(|(&n, _)| n).collect();
         self.lose(now, &lost, batch);
@@ -276,9 +263,9 @@ impl World {
             return;
         }
         let patience = sender.rtt * 3 + Duration::from_millis(2);
-        if !sender.under_way.is_empty() && now >= sender.heard + patience {
+        if !sender.under_way.is_empty() && now >= sender.last_ack + patience {
             let all: Vec<u64> = sender.under_way.keys().copied().collect();
-            sender.heard = now;
+            sender.last_ack = now;
             sender.lose(now, &all, AckedBatch::default());
         }
         self.transmit(flow);
@@ -297,7 +284,7 @@ impl World {
                 break;
             }
             if in_flight == 0 {
-                sender.heard = now;
+                sender.last_ack = now;
             }
             let number = sender.next;
             let mark = sender.control.sent(now, in_flight);
@@ -312,7 +299,7 @@ impl World {
         let sender = &self.flows[flow];
         let mut at = Duration::MAX;
         if !sender.under_way.is_empty() {
-            at = sender.heard + sender.rtt * 3 + Duration::from_millis(2);
+            at = sender.last_ack + sender.rtt * 3 + Duration::from_millis(2);
         }
         if sender.backlog > 0 && sender.control.next_send() > self.now {
             at = at.min(sender.control.next_send());

@@ -27,7 +27,7 @@ pub fn all(n: u32) -> Vec<Schedule> {
         ("binomial", Reduce, 3, binomial_up(n, 3)),
         ("binomial", Broadcast, 3, binomial_down(n, 3)),
         ("star", AllReduce, 1, star(n)),
-        ("star, told twice", AllReduce, 1, [star(n), told_again(n)].concat()),
+        ("star, sent twice", AllReduce, 1, [star(n), sent_again(n)].concat()),
         ("two stars", AllReduce, 1, two_stars(n)),
         ("star", Gather, n, gather.collect()),
         ("star", Scatter, n, scatter.collect()),
@@ -92,7 +92,7 @@ fn two_stars(n: u32) -> Vec<Send> {
 }
 
 /// The result once more: one value with two sends to the same rank.
-fn told_again(n: u32) -> Vec<Send> {
+fn sent_again(n: u32) -> Vec<Send> {
     (1..n).map(|r| Send::new(2, 0, r, 0, false)).collect()
 }
 

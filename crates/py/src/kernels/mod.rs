@@ -12,9 +12,7 @@ pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
 
 /// Memory of a tensor; that of an empty one has no address.
 ///
-/// # Safety
-///
-/// `numel` elements lie at `address`, aligned, and nobody writes to them while the result lives.
+/// Safety: `numel` elements lie at `address`, aligned, and nobody writes to them while the result lives.
 unsafe fn slice<'a, T>(address: usize, numel: usize) -> &'a [T] {
     if numel == 0 {
         return &[];
@@ -25,9 +23,7 @@ unsafe fn slice<'a, T>(address: usize, numel: usize) -> &'a [T] {
 
 /// As [`slice`], to be written to.
 ///
-/// # Safety
-///
-/// As there, and nobody else touches them.
+/// Safety: as there, and nobody else touches them.
 unsafe fn slice_mut<'a, T>(address: usize, numel: usize) -> &'a mut [T] {
     if numel == 0 {
         return &mut [];

@@ -13,10 +13,8 @@ impl World {
     /// Somebody comes back by the time at which something is due.
     pub(super) fn check_deadline(&self, process: &Process) -> Result<(), Violation> {
         if !self.kernel.borrow().processes[process.me].inbox.is_empty() {
-            return Err(format!(
-                "process {}: something was left for the engine, and everybody sleeps",
-                process.me
-            ));
+            let me = process.me;
+            return Err(format!("process {me}: something was left for the engine, and everybody sleeps"));
         }
         let Some(due) = process.engine.next_deadline() else { return Ok(()) };
         let sleepers = process.threads.iter().filter_map(|thread| match thread.sleep {
@@ -25,10 +23,10 @@ impl World {
         });
         match sleepers.min() {
             Some(first) if first <= due.max(self.now) => Ok(()),
-            first => Err(format!(
-                "process {} sleeps until {first:?}, past {due:?} (now {:?})",
-                process.me, self.now
-            )),
+            first => {
+                let (me, now) = (process.me, self.now);
+                Err(format!("process {me} sleeps until {first:?}, past {due:?} (now {now:?})"))
+            }
         }
     }
 
@@ -65,7 +63,7 @@ impl World {
         // A survivor that could not join, because of the death, is late for those who could.
         let joined = self.processes[process].calls[call].op != self.round.op || self.round.members.is_empty();
         if only_kills && joined && !matches!(error, EngineError::PeerLost(_)) {
-            return Err(format!("process {process} call {call}: a death is told as {error:?}"));
+            return Err(format!("process {process} call {call}: a death is reported as {error:?}"));
         }
         Ok(())
     }
@@ -87,22 +85,15 @@ impl World {
         let kernel = self.kernel.borrow();
         for p in self.processes.iter().filter(|p| p.alive) {
             let me = p.me;
-            let user: u64 = p
-                .calls
-                .iter()
-                .map(|call| &self.scenario.ops[call.op])
-                .filter(|op| op.shared)
-                .map(|op| (op.numel * 8).next_multiple_of(64))
-                .sum();
+            let shared = p.calls.iter().map(|call| &self.scenario.ops[call.op]).filter(|op| op.shared);
+            let user: u64 = shared.map(|op| (op.numel * 8).next_multiple_of(64)).sum();
             let reserved = kernel.reserved(me);
             let lost = (0..p.engine.peers.len())
                 .filter(|&peer| p.engine.peers.is_lost(peer) && kernel.here(me, peer).mapped);
+            let excess = format!("{reserved} bytes of shared memory are taken, {user} by the program");
             let wrong = [
                 (!p.engine.is_quiet(), format!("the engine holds {}", p.engine.holdings())),
-                (
-                    reserved > user,
-                    format!("{reserved} bytes of shared memory are taken, {user} by the program"),
-                ),
+                (reserved > user, excess),
                 (kernel.holds_leases(me), "a lease is left".to_owned()),
                 (lost.count() > 0, "a lost neighbour's memory is mapped".to_owned()),
                 (p.lock.is_some() || p.seat.is_some(), "a lock is held".to_owned()),

@@ -168,12 +168,8 @@ impl Host for SimHost {
     }
 
     fn rank_status(&self, _group: u32, rank: Rank) -> RankStatus {
-        RankStatus {
-            host: format!("host-of-{rank}"),
-            pid: rank,
-            link: "sim".into(),
-            process: Process::Unseen,
-        }
+        let host = format!("host-of-{rank}");
+        RankStatus { host, pid: rank, link: "sim".into(), process: Process::Unseen }
     }
 
     fn activity(&self) -> Activity {

@@ -10,10 +10,11 @@ use tweed_proto::engine::members::SELF;
 use tweed_proto::engine::{Event, Time};
 
 use super::kernel::ThreadId;
+use super::link::Link;
 use super::locks::Lock;
 use super::process::{uid, Process};
 use super::scenario::{Action, Kind, Op, Sabotage, DEADLINE, MOST_NUMEL};
-use super::thread::{Doing, Program, Role, Thread};
+use super::thread::{Doing, Program, Role, Sleep, Thread};
 use super::world::{Violation, World};
 
 /// Links that are cut are noticed one after the other, and until then a round may fail.
@@ -25,7 +26,7 @@ const SLICE: Duration = Duration::from_millis(1);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Joining {
     /// Puts into the store which links it has lost.
-    Tell,
+    Publish,
     /// Waits for what all others have put there, and gives up what they have lost.
     GiveUp,
     /// Calls those whom it has to call.
@@ -98,7 +99,7 @@ impl World {
         program.doing = match self.join_on(p, joining) {
             Some(next) => next.map_or(Doing::Next, Doing::Join),
             None if self.now < self.round.until => {
-                self.processes[p].threads[t].sleep = super::thread::Sleep::Until(self.now + SLICE);
+                self.processes[p].threads[t].sleep = Sleep::Until(self.now + SLICE);
                 Doing::Join(joining)
             }
             None => {
@@ -112,8 +113,9 @@ impl World {
     /// What comes next, `Some(None)` at the end; `None` if it has to wait.
     fn join_on(&mut self, p: usize, joining: Joining) -> Option<Option<Joining>> {
         Some(Some(match joining {
-            Joining::Tell => {
-                let broken = self.processes[p].broken();
+            Joining::Publish => {
+                let Process { directory, engine, .. } = &self.processes[p];
+                let broken = directory.broken(|peer| engine.peers.is_lost(peer));
                 self.round.broken.insert(p, broken);
                 Joining::GiveUp
             }
@@ -156,12 +158,10 @@ impl World {
             return;
         }
         let own = uid(p);
-        let told = self.round.broken.iter().filter(|&(&q, _)| q != p);
-        let of_ours =
-            told.flat_map(|(&q, broken)| broken.iter().map(move |(other, attempt)| (q, other, *attempt)));
-        let lost: Vec<_> =
-            of_ours.filter(|(_, other, _)| **other == own).map(|(q, _, attempt)| (q, attempt)).collect();
-        for (q, attempt) in lost {
+        let others = self.round.broken.iter().filter(|&(&q, _)| q != p);
+        let links = others.flat_map(|(&q, broken)| broken.iter().map(move |(to, attempt)| (q, to, *attempt)));
+        let lost = links.filter(|(_, to, _)| **to == own).map(|(q, _, attempt)| (q, attempt));
+        for (q, attempt) in lost.collect::<Vec<_>>() {
             if let Some(peer) = self.processes[p].directory.give_up(&uid(q), attempt) {
                 self.post(p, Event::Lost(peer, "its other end has lost the connection".into()));
             }
@@ -192,17 +192,10 @@ impl World {
     fn answer(&mut self, p: usize) {
         let links: Vec<usize> = {
             let kernel = self.kernel.borrow();
-            let waits = |link: &&super::link::Link| link.ends[1].process == p && link.ends[1].peer.is_none();
+            let waits = |link: &&Link| link.ends[1].process == p && link.ends[1].peer.is_none();
             let all = (0..).zip(&kernel.links);
             all.filter(|(_, link)| waits(link)).map(|(number, _)| number).collect()
         };
         links.into_iter().for_each(|link| self.processes[p].add_link(link, &self.kernel));
-    }
-}
-
-impl Process {
-    /// The links that it has lost, by the processes they led to.
-    fn broken(&self) -> Vec<(String, u64)> {
-        self.directory.broken(|peer| self.engine.peers.is_lost(peer))
     }
 }

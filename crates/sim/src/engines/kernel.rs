@@ -4,11 +4,11 @@
 
 use std::collections::BTreeSet;
 
-use tweed_proto::engine::{Address, Event, Lease, Ticket, Time};
+use tweed_proto::engine::{Address, Event, Lease, Ticket};
 
 use super::link::{End, Link, Written};
 use super::locks::LockOrder;
-use super::scenario::Sabotage;
+use super::scenario::{Sabotage, Scenario};
 use tweed_rng::Rng;
 
 /// A thread of a process, by its place among them.
@@ -40,6 +40,7 @@ impl Wakeup {
         self.count = self.count.wrapping_add(signals);
         match self.waiter {
             Some((at, _)) if self.count.wrapping_sub(at) as i32 >= 0 => self.woken[0] = true,
+            // A waiter that is there but awake looks at the count before it sleeps.
             None if !self.attended && self.leader.is_some() => self.woken[1] = true,
             _ => {}
         }
@@ -70,7 +71,7 @@ struct Block {
 }
 
 /// What one process shows to the others and to the kernel.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Process {
     pub(super) memory: Vec<u8>,
     blocks: Vec<Block>,
@@ -88,7 +89,6 @@ pub(super) struct Process {
     pub(super) alive: bool,
 }
 
-/// See the module's documentation.
 pub(super) struct Kernel {
     pub(super) processes: Vec<Process>,
     pub(super) links: Vec<Link>,
@@ -103,28 +103,17 @@ pub(super) struct Kernel {
 }
 
 impl Kernel {
-    pub(super) fn new(
-        hosts: &[u32],
-        sockets: (usize, u64),
-        sealed: bool,
-        sabotage: Option<Sabotage>,
-        rng: Rng,
-    ) -> Kernel {
+    pub(super) fn new(scenario: &Scenario, sabotage: Option<Sabotage>, rng: Rng) -> Kernel {
+        let Scenario { hosts, streams, capacity, sealed, .. } = scenario;
         let process = |_| Process {
             memory: vec![POISON; MEMORY_BYTES as usize],
-            blocks: Vec::new(),
             user_top: SHARED_BYTES,
-            peers: Vec::new(),
             leases: vec![0; 64],
-            wakeup: Wakeup::default(),
-            inbox: Vec::new(),
-            withdrawn: Vec::new(),
-            unsealed: BTreeSet::new(),
-            locks: LockOrder::default(),
             alive: true,
+            ..Process::default()
         };
-        let processes = (0..hosts.len()).map(process).collect();
-        Kernel { processes, links: Vec::new(), hosts: hosts.to_vec(), sockets, sealed, sabotage, rng }
+        let (processes, sockets) = (hosts.iter().map(process).collect(), (*streams, *capacity));
+        Kernel { processes, links: Vec::new(), hosts: hosts.clone(), sockets, sealed: *sealed, sabotage, rng }
     }
 
     // Memory.
@@ -143,8 +132,7 @@ impl Kernel {
     }
 
     pub(super) fn read(&self, at: Address, bytes: u64) -> Vec<u8> {
-        let (process, offset) = Kernel::place(at);
-        self.processes[process].memory[offset as usize..(offset + bytes) as usize].to_vec()
+        read(&self.processes, at, bytes)
     }
 
     /// Writes on behalf of a process; what was withdrawn from it goes nowhere.
@@ -293,11 +281,7 @@ impl Kernel {
         loop {
             let Kernel { links, processes, rng, .. } = self;
             let channel = &mut links[link].ends[side].streams[stream];
-            let memory = |at: Address, bytes: u64| {
-                let (owner, offset) = Kernel::place(at);
-                processes[owner].memory[offset as usize..(offset + bytes) as usize].to_vec()
-            };
-            match channel.write_some(|room| rng.below(room), memory) {
+            match channel.write_some(|room| rng.below(room), |at, bytes| read(processes, at, bytes)) {
                 Written::Blocked => return left,
                 Written::Some(ticket) => left.extend(ticket),
             }
@@ -307,17 +291,14 @@ impl Kernel {
     /// Reads no memory of an operation any more: what has begun goes on from a copy.
     pub(super) fn detach(&mut self, process: usize, run: u64) {
         let Kernel { links, processes, .. } = self;
-        let memory = |at: Address, bytes: u64| {
-            let (owner, offset) = Kernel::place(at);
-            processes[owner].memory[offset as usize..(offset + bytes) as usize].to_vec()
-        };
+        let memory = |at: Address, bytes: u64| read(processes, at, bytes);
         for end in links.iter_mut().flat_map(|link| &mut link.ends).filter(|end| end.process == process) {
             end.streams.iter_mut().for_each(|stream| stream.detach(run, memory));
         }
     }
 }
 
-/// The time at which something that sleeps until `until` wakes.
-pub(super) fn earlier(a: Option<Time>, b: Option<Time>) -> Option<Time> {
-    a.into_iter().chain(b).min()
+fn read(processes: &[Process], at: Address, bytes: u64) -> Vec<u8> {
+    let (owner, offset) = Kernel::place(at);
+    processes[owner].memory[offset as usize..(offset + bytes) as usize].to_vec()
 }

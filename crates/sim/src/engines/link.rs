@@ -75,6 +75,7 @@ impl Channel {
         let room = self.capacity.saturating_sub(self.in_pipe);
         let wanted = frame.len() - frame.written;
         let step = wanted.min(room.min(1 + take(room)));
+        // A frame without a payload takes room for its header.
         if (wanted > 0 && step == 0) || (wanted == 0 && room == 0) {
             self.full = true;
             return Written::Blocked;
@@ -140,7 +141,7 @@ fn cost(segment: &Segment) -> u64 {
 }
 
 /// One end of a link.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct End {
     pub(super) process: usize,
     /// The number that this end's engine knows the other end by; `None` until it has added it.
@@ -186,26 +187,15 @@ impl Link {
         (streams, capacity): (usize, u64),
     ) -> Link {
         let streams = if near { 1 } else { streams };
-        let end = |process| End {
-            process,
-            peer: None,
-            streams: (0..streams).map(|_| Channel { capacity, ..Channel::default() }).collect(),
-            queue: VecDeque::new(),
-            claim: None,
-            mapped: near,
-            end_seen: false,
-        };
+        let channel = |_| Channel { capacity, ..Channel::default() };
+        let streams = || (0..streams).map(channel).collect();
+        let end = |process| End { process, streams: streams(), mapped: near, ..End::default() };
         Link { ends: processes.map(end), near, attempt }
     }
 
     /// Which end is that process's.
     pub(super) fn side(&self, process: usize) -> usize {
         usize::from(self.ends[1].process == process)
-    }
-
-    pub(super) fn joins(&self, a: usize, b: usize) -> bool {
-        let [one, other] = &self.ends;
-        (one.process, other.process) == (a, b) || (one.process, other.process) == (b, a)
     }
 
     /// All streams, both ways.

@@ -21,7 +21,8 @@ const ALL: [Lock; 6] =
 #[derive(Debug, Default)]
 pub(super) struct LockOrder {
     taken: [u8; ALL.len()],
-    circle: Option<(Lock, Lock)>,
+    /// Two locks that are taken in both orders, one way or another.
+    pub(super) circle: Option<(Lock, Lock)>,
 }
 
 impl LockOrder {
@@ -33,11 +34,6 @@ impl LockOrder {
         if self.reaches(taken, held) {
             self.circle = Some((held, taken));
         }
-    }
-
-    /// Two locks that are taken in both orders, one way or another.
-    pub(super) fn circle(&self) -> Option<(Lock, Lock)> {
-        self.circle
     }
 
     fn reaches(&self, from: Lock, to: Lock) -> bool {
@@ -60,8 +56,8 @@ mod tests {
         order.note(Lock::Pending, Lock::Engine);
         order.note(Lock::Engine, Lock::Endpoints);
         order.note(Lock::Engine, Lock::Inbox);
-        assert_eq!(order.circle(), None);
+        assert_eq!(order.circle, None);
         order.note(Lock::Endpoints, Lock::Pending);
-        assert_eq!(order.circle(), Some((Lock::Endpoints, Lock::Pending)));
+        assert_eq!(order.circle, Some((Lock::Endpoints, Lock::Pending)));
     }
 }

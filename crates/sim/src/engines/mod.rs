@@ -8,7 +8,9 @@
 //!
 //! The same seed gives the same run.
 
+mod callers;
 mod checks;
+mod driving;
 mod host;
 mod join;
 mod kernel;
@@ -16,7 +18,6 @@ mod link;
 mod locks;
 mod process;
 mod scenario;
-mod steps;
 mod thread;
 mod watching;
 mod world;

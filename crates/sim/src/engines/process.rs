@@ -19,8 +19,8 @@ use super::host::SimHost;
 use super::kernel::{CallId, Kernel, ThreadId};
 use super::link::Link;
 use super::locks::Lock;
-use super::scenario::{plan, Kind, Op, Scenario, AHEAD_BYTES, DEADLINE};
-use super::thread::{Callback, Incoming, Program, Role, Source, Thread, Watching, Working};
+use super::scenario::{plan, Kind, Op, Scenario, DEADLINE};
+use super::thread::{Callback, Doing, Incoming, Program, Role, Source, Thread, Watching, Working};
 
 /// A call, for its caller.
 #[derive(Debug)]
@@ -32,7 +32,6 @@ pub(super) struct Call {
     pub(super) callback: Option<Callback>,
 }
 
-/// See the module's documentation.
 pub(super) struct Process {
     pub(super) me: usize,
     pub(super) engine: Engine<SimHost>,
@@ -64,8 +63,7 @@ impl Process {
         let mut threads =
             vec![Thread::new(0, Role::Watcher(Watching::Idle)), Thread::new(1, Role::Worker(Working::Next))];
         for script in &scenario.scripts[me] {
-            let program =
-                Program { script: script.iter().cloned().collect(), doing: super::thread::Doing::Next };
+            let program = Program { script: script.iter().cloned().collect(), doing: Doing::Next };
             threads.push(Thread::new(threads.len(), Role::Caller(program)));
         }
         Process {
@@ -73,7 +71,7 @@ impl Process {
             engine,
             lock: None,
             seat: None,
-            workers: Workers::new(),
+            workers: Workers::default(),
             threads,
             calls: Vec::new(),
             call_of: BTreeMap::new(),
@@ -158,6 +156,7 @@ impl Process {
         self.call_of.insert(number, call);
         let (me, n) = (group.rank, group.ranks());
         let both = (vec![segment], vec![segment]);
+        let collective = |what, root| Operation::Collective { what, root };
         let (operation, plan, (inputs, outputs)) = match op.kind {
             Kind::Send(from, to) if me == from => {
                 let operation = Operation::Send { to, tag: 0 };
@@ -167,14 +166,8 @@ impl Process {
                 let operation = Operation::Receive { from: Some(from), tag: 0 };
                 (operation, group.single_send(1), (Vec::new(), vec![segment]))
             }
-            Kind::AllReduce(_) => {
-                let operation = Operation::Collective { what: Collective::AllReduce, root: 0 };
-                (operation, plan(op.kind, n, me), both)
-            }
-            Kind::Broadcast(root) => {
-                let operation = Operation::Collective { what: Collective::Broadcast, root };
-                (operation, plan(op.kind, n, me), both)
-            }
+            Kind::AllReduce(_) => (collective(Collective::AllReduce, 0), plan(op.kind, n, me), both),
+            Kind::Broadcast(root) => (collective(Collective::Broadcast, root), plan(op.kind, n, me), both),
         };
         let request = Request {
             operation,
@@ -205,12 +198,9 @@ impl Process {
         (0..op.numel).zip(bytes.chunks_exact(8)).find_map(|(i, word)| {
             let found = i64::from_le_bytes(word.try_into().expect("eight bytes"));
             let wanted = expected(i);
-            (found != wanted).then(|| {
-                format!(
-                    "process {} call {number} ({:?}) element {i}: {found:#x}, not {wanted:#x}",
-                    self.me, op.kind
-                )
-            })
+            let Op { kind, .. } = op;
+            let which = || format!("process {} call {number} ({kind:?}) element {i}", self.me);
+            (found != wanted).then(|| format!("{}: {found:#x}, not {wanted:#x}", which()))
         })
     }
 }
@@ -223,12 +213,4 @@ fn value(op: usize, process: usize, i: u64) -> i64 {
 /// The name of a process.
 pub(super) fn uid(process: usize) -> String {
     format!("process-{process}")
-}
-
-/// What a sender may be ahead in a run.
-pub(super) fn ahead_bytes(sabotage: Option<super::scenario::Sabotage>) -> u64 {
-    match sabotage {
-        Some(super::scenario::Sabotage::NoBackPressure) => u64::MAX / 4,
-        _ => AHEAD_BYTES,
-    }
 }

@@ -10,86 +10,73 @@ use tweed_schedule::{Collective, Draft, Rank, Schedule, Send};
 
 use tweed_rng::Rng;
 
-/// A fault, as the table of `docs/reliability.md` counts them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Fault {
-    /// A process is killed.
-    Kill,
-    /// A process is killed whose children keep its connections open.
-    KillWithChildren,
-    /// A process is stopped for a while, often past the deadline.
-    Stop,
-    /// A thread comes late to a call, often past the deadline.
-    Late,
-    /// A link between hosts lets nothing through any more.
-    Cut,
-    /// Sockets take little at a time.
-    FullSockets,
-    /// A group is aborted by one of its members.
-    Abort,
-    /// A member closes a group that others still use.
-    CloseEarly,
-    /// Callbacks wait for other calls.
-    WaitingCallback,
-    /// A second thread calls in a group of its own.
-    SecondThread,
-    /// A rank runs far ahead of the others.
-    Ahead,
+/// An enum that knows all of its variants.
+macro_rules! listed {
+    ($(#[$meta:meta])* $name:ident { $($(#[$doc:meta])* $variant:ident,)* }) => {
+        $(#[$meta])*
+        pub enum $name {
+            $($(#[$doc])* $variant,)*
+        }
+
+        impl $name {
+            /// All of them.
+            pub const ALL: [$name; [$($name::$variant),*].len()] = [$($name::$variant),*];
+        }
+    };
 }
 
-impl Fault {
-    /// All of them.
-    pub const ALL: [Fault; 11] = [
-        Fault::Kill,
-        Fault::KillWithChildren,
-        Fault::Stop,
-        Fault::Late,
-        Fault::Cut,
-        Fault::FullSockets,
-        Fault::Abort,
-        Fault::CloseEarly,
-        Fault::WaitingCallback,
-        Fault::SecondThread,
-        Fault::Ahead,
-    ];
+listed! {
+    /// A fault, as the table of `docs/reliability.md` counts them.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+    Fault {
+        /// A process is killed.
+        Kill,
+        /// A process is killed whose children keep its connections open.
+        KillWithChildren,
+        /// A process is stopped for a while, often past the deadline.
+        Stop,
+        /// A thread comes late to a call, often past the deadline.
+        Late,
+        /// A link between hosts lets nothing through any more.
+        Cut,
+        /// Sockets take little at a time.
+        FullSockets,
+        /// A group is aborted by one of its members.
+        Abort,
+        /// A member closes a group that others still use.
+        CloseEarly,
+        /// Callbacks wait for other calls.
+        WaitingCallback,
+        /// A second thread calls in a group of its own.
+        SecondThread,
+        /// A rank runs far ahead of the others.
+        Ahead,
+    }
 }
 
-/// An old fault of the engine, put back to see whether it is found. Numbers as in `docs/reliability.md`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Sabotage {
-    /// 1: memory of a failed operation is used again while peers read it.
-    NoLeases,
-    /// 3: an earlier deadline than that of the sleepers wakes nobody.
-    LostDeadline,
-    /// 4: callbacks run on the thread that drives.
-    CallbacksOnLeader,
-    /// 5: children keep the connections of a dead process open, and nobody watches the process.
-    ChildrenHold,
-    /// 7: the lock of the endpoints is taken before that of the engine, and after it.
-    LockOrder,
-    /// 9: a link that broke once is never made anew.
-    NeverMends,
-    /// 12: a caller that finds the seat taken does not have its call begun.
-    SilentPark,
-    /// 13: nothing is held back for a rank that is behind.
-    NoBackPressure,
-    /// 14: what a lost peer has shared is kept.
-    KeepMappings,
-}
-
-impl Sabotage {
-    /// All of them.
-    pub const ALL: [Sabotage; 9] = [
-        Sabotage::NoLeases,
-        Sabotage::LostDeadline,
-        Sabotage::CallbacksOnLeader,
-        Sabotage::ChildrenHold,
-        Sabotage::LockOrder,
-        Sabotage::NeverMends,
-        Sabotage::SilentPark,
-        Sabotage::NoBackPressure,
-        Sabotage::KeepMappings,
-    ];
+listed! {
+    /// An old fault of the engine, put back to see whether it is found. Numbers as in `docs/reliability.md`.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    Sabotage {
+        /// 1: memory of a failed operation is used again while peers read it.
+        NoLeases,
+        /// 3: an earlier deadline than that of the sleepers wakes nobody.
+        LostDeadline,
+        /// 4: callbacks run on the thread that drives.
+        CallbacksOnLeader,
+        /// 5: children keep the connections of a dead process open, and nobody watches the process.
+        ChildrenHold,
+        /// 7: the lock of the endpoints is taken before that of the engine, and after it.
+        LockOrder,
+        /// 9: a link that broke once is never made anew.
+        NeverMends,
+        /// 12: a caller that finds the seat taken does not have its call begun.
+        SilentPark,
+        /// 13: nothing is held back for a rank that is behind.
+        NoBackPressure,
+        /// 14: what a lost peer has shared is kept.
+        KeepMappings,
+    }
 }
 
 /// How late a step may be in the runs.
@@ -146,7 +133,6 @@ impl Default for Kind {
     }
 }
 
-/// See the module's documentation.
 #[derive(Debug)]
 pub(super) struct Scenario {
     /// By process: its host.
@@ -179,34 +165,29 @@ pub(super) fn draw(rng: &mut Rng, from: u64, to: u64) -> u64 {
     (from + rng.below(to - from + 1)).min(to)
 }
 
-fn chance(rng: &mut Rng, share: f64) -> bool {
-    rng.uniform() < share
-}
-
 impl Scenario {
     pub(super) fn draw(rng: &mut Rng) -> Scenario {
         let n = draw(rng, 2, 4) as usize;
-        let mut faults: Vec<Fault> = Fault::ALL.into_iter().filter(|_| chance(rng, 0.16)).collect();
-        let is = |fault: Fault, faults: &[Fault]| faults.contains(&fault);
+        let mut faults: Vec<Fault> = Fault::ALL.into_iter().filter(|_| rng.bernoulli(0.16)).collect();
         for (one, other) in [(Fault::Kill, Fault::KillWithChildren), (Fault::Abort, Fault::CloseEarly)] {
-            if is(one, &faults) && is(other, &faults) {
-                let dropped = if chance(rng, 0.5) { one } else { other };
+            if faults.contains(&one) && faults.contains(&other) {
+                let dropped = if rng.bernoulli(0.5) { one } else { other };
                 faults.retain(|&fault| fault != dropped);
             }
         }
         let hosts: Vec<u32> = match draw(rng, 0, 2) {
-            0 if !is(Fault::Cut, &faults) => vec![0; n],
+            0 if !faults.contains(&Fault::Cut) => vec![0; n],
             0 => (0..n as u32).map(|process| process % 2).collect(),
             1 => (0..n as u32).collect(),
             _ => (0..n).map(|_| draw(rng, 0, 1) as u32).collect(),
         };
-        let full = is(Fault::FullSockets, &faults);
+        let full = faults.contains(&Fault::FullSockets);
         let mut scenario = Scenario {
             hosts,
             streams: draw(rng, 1, 3) as usize,
             capacity: if full { draw(rng, 60, 300) } else { 1 << 20 },
-            sealed: chance(rng, 0.5),
-            piece_bytes: if !full && chance(rng, 0.06) { 8192 } else { 64 << draw(rng, 0, 3) },
+            sealed: rng.bernoulli(0.5),
+            piece_bytes: if !full && rng.bernoulli(0.06) { 8192 } else { 64 << draw(rng, 0, 3) },
             window: draw(rng, 1, 3) as u32,
             groups: 0,
             ops: Vec::new(),
@@ -214,7 +195,7 @@ impl Scenario {
             events: Vec::new(),
             faults,
         };
-        let threads = 1 + usize::from(is(Fault::SecondThread, &scenario.faults));
+        let threads = 1 + usize::from(scenario.has(Fault::SecondThread));
         (0..threads).for_each(|_| scenario.draw_thread(rng));
         scenario.draw_events(rng);
         scenario
@@ -254,7 +235,7 @@ impl Scenario {
                 }
                 script.push(Action::Submit(op));
                 let blocking = self.ops[op].blocking;
-                if blocking || (ahead != Some(process) && chance(rng, 0.5)) {
+                if blocking || (ahead != Some(process) && rng.bernoulli(0.5)) {
                     script.push(Action::Wait(op));
                 } else {
                     waiting.push(Action::Wait(op));
@@ -286,7 +267,7 @@ impl Scenario {
         let in_place = first && self.piece_bytes == 8192;
         let numel = if in_place { IN_PLACE_NUMEL } else { draw(rng, 1, MOST_NUMEL) };
         let calls_back = self.has(Fault::WaitingCallback) && first;
-        let blocking = !self.has(Fault::Ahead) && !calls_back && chance(rng, 0.5);
+        let blocking = !self.has(Fault::Ahead) && !calls_back && rng.bernoulli(0.5);
         let then = calls_back.then(|| {
             let group = self.groups;
             self.groups += 1;
@@ -294,7 +275,7 @@ impl Scenario {
             self.ops.len() - 1
         });
         let then = then.filter(|_| !matches!(kind, Kind::Send(..)));
-        let shared = in_place || chance(rng, 0.2);
+        let shared = in_place || rng.bernoulli(0.2);
         let priority = draw(rng, 0, 1) as i32;
         self.ops.push(Op { group, kind, numel, shared, blocking, then, priority });
         self.ops.len() - 1
@@ -354,8 +335,8 @@ pub(super) fn plan(kind: Kind, n: u32, rank: Rank) -> (Arc<Schedule>, Arc<Progra
 }
 
 fn compile(n: u32) -> Vec<(Arc<Schedule>, Vec<Arc<Program>>)> {
-    let star =
-        (1..n).map(|r| Send::new(0, r, 0, 0, true)).chain((1..n).map(|r| Send::new(1, 0, r, 0, false)));
+    let gather = (1..n).map(|r| Send::new(0, r, 0, 0, true));
+    let star = gather.chain((1..n).map(|r| Send::new(1, 0, r, 0, false)));
     let spread = (1..n).map(|r| Send::new(0, 0, r, 0, false));
     let rows = [
         ("direct", Collective::AllReduce, n, direct(n)),

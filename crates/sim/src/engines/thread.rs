@@ -58,8 +58,8 @@ pub(super) enum Driving {
     Read(Job),
     /// Targets are to be written.
     Write(Job, Vec<u8>),
-    /// The lock is free again; callers are to be told.
-    Tell { ended: Vec<Ended<CallId>>, needs: Option<u32>, deadline: Option<Time>, oversleeps: bool },
+    /// The lock is free again; callers are to get their results.
+    Report { ended: Vec<Ended<CallId>>, needs: Option<u32>, deadline: Option<Time>, oversleeps: bool },
     /// Then streams are flushed one by one; what has left by that.
     Seal(BTreeSet<(usize, usize)>, Vec<Ticket>),
 }

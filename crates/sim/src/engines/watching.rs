@@ -6,6 +6,7 @@ use tweed_proto::engine::{Engine, Event};
 
 use super::kernel::ThreadId;
 use super::link::Segment;
+use super::process::Process;
 use super::thread::*;
 use super::world::{Violation, World};
 
@@ -55,14 +56,12 @@ impl World {
     }
 
     fn look(&mut self, p: usize, t: ThreadId) -> Watching {
-        let engine = &self.processes[p].engine;
-        let lost = |from: usize| engine.peers.is_lost(from);
-        let known = self.processes[p].sources.iter().copied().filter(|source| match *source {
-            Source::Stream(from, _) | Source::Process(from) => !lost(from),
+        let Process { engine, sources, .. } = &mut self.processes[p];
+        sources.retain(|source| match *source {
+            Source::Stream(from, _) | Source::Process(from) => !engine.peers.is_lost(from),
         });
-        self.processes[p].sources = known.collect();
-        let ready: Vec<Source> =
-            self.processes[p].sources.iter().copied().filter(|&source| self.is_ready(p, source)).collect();
+        let sources = self.processes[p].sources.iter().copied();
+        let ready: Vec<Source> = sources.filter(|&source| self.is_ready(p, source)).collect();
         if ready.is_empty() {
             self.processes[p].threads[t].sleep = Sleep::OnEvents;
             return Watching::Idle;
@@ -79,11 +78,10 @@ impl World {
     fn read(&mut self, p: usize, t: ThreadId, (from, stream): (usize, usize)) -> Result<Watching, Violation> {
         let segment = self.kernel.borrow_mut().there_mut(p, from).streams[stream].take();
         let Some(segment) = segment else {
-            let ended = {
-                let kernel = self.kernel.borrow();
-                let channel = &kernel.there(p, from).streams[stream];
-                channel.ended && !channel.cut
-            };
+            let kernel = self.kernel.borrow();
+            let channel = &kernel.there(p, from).streams[stream];
+            let ended = channel.ended && !channel.cut;
+            drop(kernel);
             self.start_driving(p, t, Purpose::Others, true);
             return Ok(Watching::Drive(Source::Stream(from, stream), ended));
         };

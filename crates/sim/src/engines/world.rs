@@ -9,9 +9,10 @@ use tweed_proto::engine::members::SELF;
 use tweed_proto::engine::{Event, Time};
 
 use super::join::Round;
-use super::kernel::{earlier, CallId, Kernel, ThreadId};
-use super::process::{ahead_bytes, uid, Process};
-use super::scenario::{Action, Fault, Happening, Sabotage, Scenario, SILENCE};
+use super::kernel::{CallId, Kernel, ThreadId};
+use super::link::Link;
+use super::process::{uid, Process};
+use super::scenario::{Action, Fault, Happening, Sabotage, Scenario, AHEAD_BYTES, SILENCE};
 use super::thread::{Doing, Program, Role, Seat, Sleep, Source, Thread};
 use tweed_rng::Rng;
 
@@ -33,7 +34,6 @@ pub struct Report {
     pub faults: BTreeSet<Fault>,
 }
 
-/// See the module's documentation.
 pub(super) struct World {
     pub(super) kernel: Rc<RefCell<Kernel>>,
     pub(super) processes: Vec<Process>,
@@ -61,12 +61,11 @@ impl World {
     pub(super) fn new(seed: u64, sabotage: Option<Sabotage>) -> World {
         let (scenario, rng) = draw(seed);
         let inner = Rng::new(tweed_rng::mix(seed ^ 0x5eed));
-        let Scenario { hosts, streams, capacity, sealed, .. } = &scenario;
-        let kernel = Kernel::new(hosts, (*streams, *capacity), *sealed, sabotage, inner);
-        let kernel = Rc::new(RefCell::new(kernel));
-        let ahead = ahead_bytes(sabotage);
-        let processes =
-            (0..scenario.hosts.len()).map(|me| Process::new(me, &scenario, &kernel, ahead)).collect();
+        let kernel = Rc::new(RefCell::new(Kernel::new(&scenario, sabotage, inner)));
+        let unbounded = sabotage == Some(Sabotage::NoBackPressure);
+        let ahead = if unbounded { u64::MAX / 4 } else { AHEAD_BYTES };
+        let process = |me| Process::new(me, &scenario, &kernel, ahead);
+        let processes = (0..scenario.hosts.len()).map(process).collect();
         let report = Report { faults: scenario.standing_faults(), ..Report::default() };
         let mut world = World {
             kernel,
@@ -121,8 +120,9 @@ impl World {
             Role::Worker(super::thread::Working::Run(_)) => false,
             _ => true,
         };
-        let told = |p: &Process| p.calls.iter().all(|call| call.result.is_some() && call.callback.is_none());
-        self.processes.iter().filter(|p| p.alive).all(|p| p.threads.iter().all(ended) && told(p))
+        let reported =
+            |p: &Process| p.calls.iter().all(|call| call.result.is_some() && call.callback.is_none());
+        self.processes.iter().filter(|p| p.alive).all(|p| p.threads.iter().all(ended) && reported(p))
     }
 
     /// Closes what groups are open: those of callbacks.
@@ -147,11 +147,7 @@ impl World {
     /// Lets everything come to rest.
     fn settle(&mut self) -> Result<(), Violation> {
         let end = self.now + SETTLING;
-        while self.now < end {
-            if !self.step()? {
-                break;
-            }
-        }
+        while self.now < end && self.step()? {}
         Ok(())
     }
 
@@ -187,7 +183,7 @@ impl World {
         let chosen = self.rng.index(runnable.len());
         let (process, thread) = runnable[chosen.min(runnable.len() - 1)];
         self.run_thread(process, thread)?;
-        if let Some((held, taken)) = self.kernel.borrow().processes[process].locks.circle() {
+        if let Some((held, taken)) = self.kernel.borrow().processes[process].locks.circle {
             return Err(format!("lock cycle: process {process} takes {taken:?} while it holds {held:?}, and the other way round"));
         }
         self.now += Duration::from_nanos(self.rng.below(4000));
@@ -240,20 +236,20 @@ impl World {
 
     /// Everybody sleeps: time goes on to when somebody wakes.
     fn advance(&mut self) -> Result<bool, Violation> {
-        let mut next: Option<Time> = self.cuts.iter().map(|&(at, ..)| at).min();
+        let mut due: Vec<Time> = self.cuts.iter().map(|&(at, ..)| at).collect();
         for process in self.processes.iter().filter(|p| p.alive) {
             if let Some(until) = process.stopped {
-                next = earlier(next, Some(until));
+                due.push(until);
                 continue;
             }
             self.check_deadline(process)?;
-            let timers = process.threads.iter().filter_map(|thread| match thread.sleep {
+            due.extend(process.threads.iter().filter_map(|thread| match thread.sleep {
                 Sleep::OnWakeup(_, until) => until,
                 Sleep::OnCall(_, until) | Sleep::Until(until) => Some(until),
                 _ => None,
-            });
-            next = earlier(next, timers.min());
+            }));
         }
+        let next = due.into_iter().min();
         // Steps of the scheduler at which something happens may not be reached otherwise.
         if let (None, Some(&(at, _))) = (next, self.scenario.events.last()) {
             self.report.steps = self.report.steps.max(at);
@@ -275,9 +271,7 @@ impl World {
                     self.report.faults.insert(Fault::Stop);
                     self.processes[process].stopped = Some(self.now + time);
                 }
-                Happening::Cut(a, b) => {
-                    self.cut(a, b);
-                }
+                Happening::Cut(a, b) => self.cut(a, b),
             }
         }
         for process in &mut self.processes {
@@ -305,8 +299,8 @@ impl World {
         if children && self.sabotage == Some(Sabotage::ChildrenHold) {
             return;
         }
-        for link in kernel.links.iter_mut().filter(|link| link.ends.iter().any(|end| end.process == process))
-        {
+        let of_it = |link: &&mut Link| link.ends.iter().any(|end| end.process == process);
+        for link in kernel.links.iter_mut().filter(of_it) {
             link.streams_mut().for_each(|stream| stream.ended = true);
             link.ends.iter_mut().for_each(|end| end.end_seen = link.near);
         }
@@ -314,8 +308,9 @@ impl World {
 
     /// Nothing gets through any more between two processes. Their kernels give up one after the other.
     fn cut(&mut self, a: usize, b: usize) {
+        let joins = |link: &Link| [[a, b], [b, a]].contains(&link.ends.each_ref().map(|end| end.process));
         let mut kernel = self.kernel.borrow_mut();
-        let Some(number) = kernel.links.iter().rposition(|link| link.joins(a, b)) else { return };
+        let Some(number) = kernel.links.iter().rposition(joins) else { return };
         self.report.faults.insert(Fault::Cut);
         kernel.links[number].streams_mut().for_each(|stream| stream.cut = true);
         for side in 0..2 {

@@ -41,7 +41,7 @@ impl Default for Conditions {
 }
 
 /// The state of one direction of a path.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Channel {
     pub(super) conditions: Conditions,
     /// Everything is dropped.
@@ -56,15 +56,7 @@ pub(super) struct Channel {
 
 impl Channel {
     pub(super) fn new(conditions: Conditions) -> Channel {
-        Channel {
-            conditions,
-            cut: false,
-            overflowed: 0,
-            offered: 0,
-            free_at: Duration::ZERO,
-            last_out: Duration::ZERO,
-            losing: false,
-        }
+        Channel { conditions, ..Channel::default() }
     }
 
     /// A packet enters: when it arrives, and when a second copy does. Neither if it is lost.

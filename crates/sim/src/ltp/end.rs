@@ -42,7 +42,7 @@ pub(super) struct End {
     pub(super) number: u32,
     window: Window,
     /// Messages of ours that have not ended.
-    sending: BTreeMap<MessageId, Ticket>,
+    pub(super) sending: BTreeMap<MessageId, Ticket>,
     /// Messages that arrive here.
     landing: BTreeMap<MessageId, Vec<u8>>,
 }
@@ -52,7 +52,7 @@ impl End {
         End {
             link: Link::new(settings.clone()),
             number,
-            window: Window::new(),
+            window: Window::default(),
             sending: BTreeMap::new(),
             landing: BTreeMap::new(),
         }
@@ -61,11 +61,6 @@ impl End {
     pub(super) fn send(&mut self, ticket: Ticket, what: Outgoing) {
         let id = self.link.send(what);
         self.sending.insert(id, ticket);
-    }
-
-    /// Who of the messages ends with this link.
-    pub(super) fn into_unfinished(self) -> impl Iterator<Item = Ticket> {
-        self.sending.into_values()
     }
 
     /// The next packet, whole.
@@ -149,9 +144,8 @@ pub(super) fn check(
     }
     let mut from = 0;
     for range in missing {
-        if let Some(vital) =
-            what.critical.iter().find(|vital| vital.start < range.end && range.start < vital.end)
-        {
+        let overlaps = |vital: &&Range<u32>| vital.start < range.end && range.start < vital.end;
+        if let Some(vital) = what.critical.iter().find(overlaps) {
             return Err(format!("message {ticket} lacks {range:?} of the critical {vital:?}"));
         }
         whole(ticket, landed, from..range.start)?;

@@ -132,7 +132,7 @@ impl World {
     /// One end dies: what it was sending ends, and packets to it find nobody. The other end does not know.
     pub fn crash(&mut self, connection: usize, end: usize) {
         let gone = self.connections[connection].ends[end].take();
-        for ticket in gone.into_iter().flat_map(End::into_unfinished) {
+        for ticket in gone.into_iter().flat_map(|end| end.sending.into_values()) {
             self.messages[ticket].ended = Some((self.now, Ending::LinkLost));
         }
     }
@@ -178,7 +178,11 @@ impl World {
             self.now = until;
             return Ok(false);
         };
-        self.pass_to(next)?;
+        self.at_once = if next > self.now { 0 } else { self.at_once + 1 };
+        self.now = self.now.max(next);
+        if self.at_once > 1_000_000 {
+            return Err(self.defect("time stands still".to_string()));
+        }
         if arrival == Some(next) {
             self.arrive()?;
         } else if let Some((_, connection, end)) = timeout {
@@ -190,23 +194,13 @@ impl World {
         Ok(true)
     }
 
-    fn pass_to(&mut self, next: Duration) -> Result<(), Defect> {
-        self.at_once = if next > self.now { 0 } else { self.at_once + 1 };
-        self.now = self.now.max(next);
-        if self.at_once > 1_000_000 {
-            return Err(self.defect("time stands still".to_string()));
-        }
-        Ok(())
-    }
-
     fn next_timeout(&self) -> Option<(Duration, usize, usize)> {
         let ends = self.connections.iter().enumerate().flat_map(|(index, connection)| {
             connection.ends.iter().enumerate().map(move |(end, state)| (state, index, end))
         });
-        ends.filter_map(|(state, connection, end)| {
-            Some((state.as_ref()?.link.next_timeout()?, connection, end))
-        })
-        .min()
+        let due =
+            ends.filter_map(|(state, index, end)| Some((state.as_ref()?.link.next_timeout()?, index, end)));
+        due.min()
     }
 
     fn arrive(&mut self) -> Result<(), Defect> {
@@ -260,8 +254,8 @@ impl World {
                 Err(what) => return Err(self.defect(what)),
                 Ok(None) => return Ok(()),
                 Ok(Some(packet)) => {
-                    let arrivals =
-                        self.channels[channel].enter(self.now, packet.len() + LOWER_LAYERS, &mut self.rng);
+                    let bytes = packet.len() + LOWER_LAYERS;
+                    let arrivals = self.channels[channel].enter(self.now, bytes, &mut self.rng);
                     for at in arrivals.into_iter().flatten() {
                         self.packets += 1;
                         self.flying.push(Reverse((at, self.packets, index, 1 - end, packet.clone())));

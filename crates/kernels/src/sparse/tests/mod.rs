@@ -28,20 +28,13 @@ fn values(kind: &str, numel: usize, seed: u64) -> Vec<f32> {
 fn number(kind: &str, early: bool, bits: u64, seed: u64) -> f32 {
     let unit = (bits >> 40) as f32 / (1 << 24) as f32 - 0.5;
     match kind {
-        "any" => finite(f32::from_bits(bits as u32)),
+        "any" if !f32::from_bits(bits as u32).is_finite() => 1e38,
+        "any" => f32::from_bits(bits as u32),
         "few" => (unit * 8.0).round(),
         "constant" => seed as f32,
         "zeros" if !bits.is_multiple_of(200) => unit * 0.0,
         "late" if early => f32::from_bits(1),
         _ => unit / (bits as u32 as f32),
-    }
-}
-
-fn finite(x: f32) -> f32 {
-    if x.is_finite() {
-        x
-    } else {
-        1e38
     }
 }
 

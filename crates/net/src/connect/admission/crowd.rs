@@ -2,13 +2,13 @@
 //!
 //! Theory of operation. One thread serves: it accepts callers, and gives each one of `MOST_CALLERS` places. A caller is
 //! *silent* until it has said something: so long it has no thread, and one `poll` watches all of them. Introductions block,
-//! so with its first bytes a caller gets a thread of its own; it is *heard* once it has said there what an honest one says
+//! so with its first bytes a caller gets a thread of its own; it is *proven* once it has sent there what an honest one sends
 //! at once. A silent one that hangs up, or says nothing for too long, has its introduction fail on the serving thread.
 //! While all places are taken and more callers want in,
 //!
-//! - the one not heard that came first goes once it is older than its grace, which grows with its round trip: so a flood
+//! - the one not proven that came first goes once it is older than its grace, which grows with its round trip: so a flood
 //!   of connections that say nothing passes by at `MOST_CALLERS` per grace;
-//! - if all are heard, the first goes that has used up its share of the time for an introduction: members need some
+//! - if all are proven, the first goes that has used up its share of the time for an introduction: members need some
 //!   round trips of it, so this meets callers that stall.
 //!
 //! Who had to go, and meant well, calls again. One lock guards all; nobody waits for anything else while holding it.
@@ -41,8 +41,8 @@ struct Caller {
     round_trip: Duration,
     /// What its thread will do; `None` once it has begun.
     introduction: Option<Introduction>,
-    /// It has said what an honest one says at once.
-    heard: bool,
+    /// It has sent what an honest one sends at once.
+    proven: bool,
     /// It had to make room.
     evicted: bool,
 }
@@ -50,7 +50,7 @@ struct Caller {
 impl Caller {
     /// When it may have to make room; `patience` is what an introduction may take.
     fn grace(&self, patience: Duration) -> Duration {
-        if self.heard {
+        if self.proven {
             patience / 4 + 8 * self.round_trip
         } else {
             GRACE + 4 * self.round_trip
@@ -75,7 +75,7 @@ impl Caller {
 fn next_to_go(callers: &mut [Caller], patience: Duration) -> Option<(&mut Caller, Duration)> {
     let present = callers.iter_mut().filter(|c| !c.evicted);
     let left = |c: &Caller| c.grace(patience).saturating_sub(c.since.elapsed());
-    present.map(|c| (left(c), c)).min_by_key(|(left, c)| (c.heard, *left)).map(|(left, c)| (c, left))
+    present.map(|c| (left(c), c)).min_by_key(|(left, c)| (c.proven, *left)).map(|(left, c)| (c, left))
 }
 
 /// Whoever was sent away has made room already: its thread ends when the machine finds time for it.
@@ -123,7 +123,6 @@ impl State {
     }
 }
 
-/// See the module's documentation.
 pub(super) struct Crowd {
     state: Mutex<State>,
     registry: Registry,
@@ -209,7 +208,8 @@ impl Crowd {
     ) {
         let (since, introduction) = (Instant::now(), Some(Box::new(introduce) as Introduction));
         let watched = self.watch(&*socket, Token(number as usize));
-        let caller = Caller { number, socket, since, round_trip, introduction, heard: false, evicted: false };
+        let caller =
+            Caller { number, socket, since, round_trip, introduction, proven: false, evicted: false };
         self.state.lock().callers.push(caller);
         if watched.is_err() {
             self.leave(number);
@@ -239,8 +239,8 @@ impl Crowd {
         }
     }
 
-    pub(super) fn note_heard(&self, number: u64) {
-        self.state.lock().callers.iter_mut().filter(|c| c.number == number).for_each(|c| c.heard = true);
+    pub(super) fn note_proven(&self, number: u64) {
+        self.state.lock().callers.iter_mut().filter(|c| c.number == number).for_each(|c| c.proven = true);
     }
 
     /// Gives the place back, and the crowd's hold of the socket; whether it had been asked to.
@@ -283,12 +283,12 @@ mod tests {
 
     use super::*;
 
-    fn caller(number: u64, age_ms: u64, heard: bool, round_trip_ms: u64) -> Caller {
+    fn caller(number: u64, age_ms: u64, proven: bool, round_trip_ms: u64) -> Caller {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let socket = Arc::new(TcpStream::connect(listener.local_addr().unwrap()).unwrap());
         let since = Instant::now().checked_sub(Duration::from_millis(age_ms)).unwrap();
         let round_trip = Duration::from_millis(round_trip_ms);
-        Caller { number, socket, since, round_trip, introduction: None, heard, evicted: false }
+        Caller { number, socket, since, round_trip, introduction: None, proven, evicted: false }
     }
 
     fn next(mut callers: Vec<Caller>) -> (u64, bool) {
@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_silent_goes_before_who_was_heard() {
+    fn who_is_silent_goes_before_who_is_proven() {
         assert_eq!(next(vec![caller(1, 60_000, true, 0), caller(2, 150, false, 0)]), (2, true));
         assert_eq!(next(vec![caller(1, 1_000, true, 0), caller(2, 3_000, true, 0)]), (2, true));
         assert_eq!(next(vec![caller(1, 1_000, true, 0)]), (1, false));

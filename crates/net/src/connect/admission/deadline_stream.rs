@@ -11,7 +11,7 @@ use crate::sync::stop::{Stop, SLICE};
 /// What the kernel can count in one wait.
 const LONGEST_MS: u128 = i32::MAX as u128 - 1;
 
-/// See the module's documentation. The socket must not block.
+/// The socket must not block.
 pub(crate) struct DeadlineStream<'a, S> {
     socket: &'a S,
     until: Instant,

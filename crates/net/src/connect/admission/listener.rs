@@ -13,11 +13,11 @@ use std::time::Duration;
 use crate::connect::admission::crowd::Crowd;
 use crate::connect::connector::Connector;
 use crate::framing::Refusal;
+use crate::link::sockopt::{done, tcp_info};
 
 /// So many wait in the kernel's queue.
 const QUEUED_CALLERS: i32 = 1024;
 
-/// See the module's documentation.
 pub(crate) struct Listener {
     listener: TcpListener,
     crowd: Crowd,
@@ -41,10 +41,7 @@ impl Listener {
     pub(crate) fn listen(&self) -> io::Result<()> {
         let socket = self.listener.as_raw_fd();
         // SAFETY: a plain system call on a descriptor that we own.
-        self.crowd.open(&self.listener, || match unsafe { libc::listen(socket, QUEUED_CALLERS) } {
-            0 => Ok(()),
-            _ => Err(io::Error::last_os_error()),
-        })
+        self.crowd.open(&self.listener, || done(unsafe { libc::listen(socket, QUEUED_CALLERS) }))
     }
 
     /// Lets callers in until the node stops.
@@ -61,10 +58,12 @@ impl Listener {
         from: SocketAddr,
     ) {
         let (listener, connector) = (Arc::clone(self), Arc::clone(connector));
-        let place = (Arc::clone(&socket) as Arc<_>, round_trip(&socket));
+        // As the kernel has measured it so far.
+        let round_trip = tcp_info(&*socket).map_or(0, |info| info.tcpi_rtt.into());
+        let place = (Arc::clone(&socket) as Arc<_>, Duration::from_micros(round_trip));
         self.crowd.enter(number, place, move || {
             let crowd = &listener.crowd;
-            let met = connector.admit_wire(socket, || crowd.note_heard(number));
+            let met = connector.admit_wire(socket, || crowd.note_proven(number));
             let evicted = crowd.leave(number);
             if let Err(refusal) = met {
                 connector.refuse(&from.to_string(), &if evicted { Refusal::Crowd } else { refusal });
@@ -76,19 +75,6 @@ impl Listener {
     pub(crate) fn close(&self) {
         self.crowd.close(&self.listener);
     }
-}
-
-/// As the kernel has measured it so far; zero if it does not tell.
-fn round_trip(socket: &TcpStream) -> Duration {
-    // SAFETY: all zero is a valid record to be filled in.
-    let mut info: libc::tcp_info = unsafe { std::mem::zeroed() };
-    let mut bytes = size_of::<libc::tcp_info>() as libc::socklen_t;
-    let into = (&raw mut info).cast();
-    // SAFETY: the pointer and the length are those of `info`.
-    let got = unsafe {
-        libc::getsockopt(socket.as_raw_fd(), libc::IPPROTO_TCP, libc::TCP_INFO, into, &raw mut bytes)
-    };
-    Duration::from_micros(if got == 0 { u64::from(info.tcpi_rtt) } else { 0 })
 }
 
 /// The standard library would listen at once, and let others share the port.
@@ -123,10 +109,7 @@ fn bind(host: IpAddr) -> io::Result<TcpListener> {
 fn bind_to<A>(socket: &OwnedFd, address: &A) -> io::Result<()> {
     let (place, bytes) = ((&raw const *address).cast(), size_of::<A>() as libc::socklen_t);
     // SAFETY: the address is as long as said.
-    match unsafe { libc::bind(socket.as_raw_fd(), place, bytes) } {
-        0 => Ok(()),
-        _ => Err(io::Error::last_os_error()),
-    }
+    done(unsafe { libc::bind(socket.as_raw_fd(), place, bytes) })
 }
 
 #[cfg(test)]

@@ -17,7 +17,6 @@ use crate::framing::Refusal;
 
 const CALLER: &str = "a process on this host";
 
-/// See the module's documentation.
 pub(crate) struct LocalListener {
     listener: UnixListener,
     crowd: Crowd,
@@ -63,7 +62,7 @@ impl LocalListener {
         (socket, challenge): (Arc<UnixStream>, &str),
     ) -> Result<(), Refusal> {
         let crowd = &self.crowd;
-        let met = connector.hear_neighbour(&socket, challenge, || crowd.note_heard(number));
+        let met = connector.answer_neighbour(&socket, challenge, || crowd.note_proven(number));
         if crowd.leave(number) {
             return Err(Refusal::Crowd);
         }

@@ -43,7 +43,7 @@ fn a_child_has_its_own_copy_of_what_users_hold() {
 fn a_child_cannot_touch_what_the_engine_holds() {
     let arena = Arena::new().expect("a memfd can be made");
     let offset = arena.take(4096).expect("there is room");
-    let staging = arena.mapping().at(offset, 4096).expect("it lies within");
+    let staging = arena.mapping.at(offset, 4096).expect("it lies within");
     // SAFETY: the block is ours.
     let code = in_child(|| unsafe {
         staging.write_volatile(1);

@@ -120,8 +120,8 @@ impl<C> ActiveOp<C> {
         let mut ranks: Vec<Rank> = Vec::with_capacity(input.sends.len() + 1);
         let arrivals = self.executor.arrivals(combine.slice, combine.input);
         for (position, (&(send, src), arrival)) in input.sends.iter().zip(arrivals).enumerate() {
-            let (number, arrival) =
-                (self.peer(src), arrival.expect("an input is combined once all has arrived"));
+            let arrival = arrival.expect("an input is combined once all has arrived");
+            let number = self.peer(src);
             let shared = links.get(number).is_some_and(|p| p.shared);
             let found = match shared {
                 true => host.peer_address(number, arrival.at, bytes).map(|at| (at, &[][..])),
@@ -173,7 +173,8 @@ impl<C> ActiveOp<C> {
             job.targets.retain(|target| target.at != landed);
         }
         let incomplete = job.sources.iter().any(|source| !source.missing.is_empty());
-        job.by_delivered = incomplete && job.scale.is_some() && self.divides_by_delivered();
+        let by_delivered = self.group.config.ltp.as_ref().is_some_and(|ltp| ltp.divide_by_delivered);
+        job.by_delivered = incomplete && job.scale.is_some() && by_delivered;
     }
 
     /// A job of this operation is done.

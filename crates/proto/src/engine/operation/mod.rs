@@ -98,7 +98,7 @@ pub(super) struct ActiveOp<C> {
     /// How its contributions were delivered.
     pub(super) delivery: Delivery,
     /// Under which lease peers touch its memory, and under which ones it touches theirs.
-    lease: Option<Lease>,
+    pub(super) lease: Option<Lease>,
     pub(super) leases: BTreeMap<usize, Lease>,
     /// Ranks that have revoked theirs: the operation failed there, and why is on its way.
     pub(super) withdrawn: BTreeSet<Rank>,
@@ -131,10 +131,8 @@ impl<C> ActiveOp<C> {
         let Start { key, run, late, recorded, contributes } = start;
         let (schedule, program) = draft.plan.take().expect("the peer is known when an operation starts");
         let places = draft.request.places(&schedule, program.rank);
-        let pair =
-            key.peer.map(
-                |peer| if program.rank == 0 { [draft.group.rank, peer] } else { [peer, draft.group.rank] },
-            );
+        let me = draft.group.rank;
+        let pair = key.peer.map(|peer| if program.rank == 0 { [me, peer] } else { [peer, me] });
         let layout = layout(&draft, &program, &places, pair, host);
         let whole: u64 = places.iter().map(|p| p.bytes).sum();
         let Some(scratch) = scratch(&program, &places, &layout, host) else { return Err(Box::new(draft)) };
@@ -147,8 +145,10 @@ impl<C> ActiveOp<C> {
             lease => lease.flatten(),
         };
         let executor = Executor::new(program, layout);
-        let executor =
-            if recorded { Recorder::recording(executor, &schedule) } else { Recorder::from(executor) };
+        let executor = match recorded {
+            true => Recorder::recording(executor, &schedule),
+            false => Recorder::from(executor),
+        };
         let active = ActiveOp {
             signature: signature(&draft.request, &schedule),
             call: Some(draft.call),

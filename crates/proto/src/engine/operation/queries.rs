@@ -6,7 +6,7 @@ use tweed_kernels::ReduceOp;
 use tweed_schedule::Rank;
 
 use super::{label, ActiveOp};
-use crate::engine::host::{Address, Host, Lease, Time};
+use crate::engine::host::{Address, Host, Time};
 use crate::engine::members::SELF;
 use crate::engine::message::{Kind, Message};
 use crate::layout::Reach;
@@ -33,11 +33,6 @@ impl<C> ActiveOp<C> {
         lossy && (summed || self.contributes)
     }
 
-    /// An average counts for each number only those whose contribution to it has come.
-    pub(super) fn divides_by_delivered(&self) -> bool {
-        self.group.config.ltp.as_ref().is_some_and(|ltp| ltp.divide_by_delivered)
-    }
-
     /// Bytes of the piece that `send` moves.
     pub(in crate::engine) fn sent_bytes(&self, send: u32, slice: u32) -> u32 {
         let program = self.executor.program();
@@ -56,17 +51,12 @@ impl<C> ActiveOp<C> {
     pub(in crate::engine) fn expected_from_wires(&self) -> BTreeMap<usize, u64> {
         let (layout, mut expected) = (self.executor.layout(), BTreeMap::new());
         for input in &self.executor.program().inputs {
-            for &(_, src) in input.sends.iter().filter(|&&(_, src)| layout.reach[src as usize] == Reach::Wire)
-            {
+            let far = |(_, src): &&(u32, Rank)| layout.reach[*src as usize] == Reach::Wire;
+            for &(_, src) in input.sends.iter().filter(far) {
                 *expected.entry(self.peer(src)).or_default() += layout.chunk_bytes[input.chunk as usize];
             }
         }
         expected
-    }
-
-    /// Under which lease peers touch its memory.
-    pub(in crate::engine) fn lease(&self) -> Option<Lease> {
-        self.lease
     }
 
     /// The group's rank for a rank of the program.
@@ -113,19 +103,19 @@ impl<C> ActiveOp<C> {
         self.waits_for().contains(&rank) || program_rank.is_some_and(|rank| self.executor.will_need(rank))
     }
 
-    /// The caller has been told how it ended.
-    pub(in crate::engine) fn is_told(&self) -> bool {
+    /// The caller has its result, or an error.
+    pub(in crate::engine) fn has_result(&self) -> bool {
         self.call.is_none()
     }
 
     /// Its caller waits, and may still get what he called for. Ranks that disagree part: that is no loss.
     pub(in crate::engine) fn is_alive(&self) -> bool {
-        !self.is_told() && self.dispute.since.is_none()
+        !self.has_result() && self.dispute.since.is_none()
     }
 
     /// By when ranks that disagree must have sent what they called.
     pub(in crate::engine) fn end_of_dispute(&self) -> Option<Time> {
-        self.dispute.since.map(|since| since + self.late.watchdog.limits().dispute)
+        self.dispute.since.map(|since| since + self.late.watchdog.limits.dispute)
     }
 
     /// When something is due because it is late.

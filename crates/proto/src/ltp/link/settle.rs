@@ -22,22 +22,23 @@ const LONGEST_SILENCE: Duration = Duration::from_millis(250);
 impl Link {
     /// When [`Link::handle_timeout`] and [`Link::poll_transmit`] have something to do if nothing else happens.
     pub fn next_timeout(&self) -> Option<Duration> {
-        let window_open = self.log.in_flight() < self.rate.window();
+        let window_open = self.log.in_flight < self.rate.window();
         let pacing = (self.outbox.ready() && window_open).then(|| self.rate.next_send());
-        let silence = self.log.loss_time().or_else(|| self.silence_ends());
-        [pacing, silence, self.seen.due(), self.inbox.next_timeout()].into_iter().flatten().min()
+        let silence = self.log.loss_time.or_else(|| self.silence_ends());
+        [pacing, silence, self.seen.due, self.inbox.next_timeout()].into_iter().flatten().min()
     }
 
     /// Does what is due by `now`.
     pub fn handle_timeout(&mut self, now: Duration) {
         self.inbox.handle_timeout(now, &mut self.events);
-        match self.log.loss_time() {
+        match self.log.loss_time {
             Some(at) if at <= now => {
                 let mut settled = std::mem::take(&mut self.settled);
                 settled.clear();
                 self.settle(now, None, false, &mut settled);
                 self.settled = settled;
             }
+            // What will be lost by time is sent again then, and that ends the silence as well as a ping.
             Some(_) => {}
             None if self.silence_ends().is_some_and(|at| at <= now) => self.ask(now),
             None => {}
@@ -48,6 +49,7 @@ impl Link {
         let mut settled = std::mem::take(&mut self.settled);
         settled.clear();
         self.log.acked(&ack.ranges, &mut settled)?;
+        // What the peer has waited before it acknowledged is not the path's.
         let delay = Duration::from_micros(ack.delay_us.into());
         let rtt = settled.largest_sent.map(|sent| now.saturating_sub(sent).saturating_sub(delay));
         // After an outage much is lost at once: that tells nothing about the rate.
@@ -64,7 +66,7 @@ impl Link {
     fn settle(&mut self, now: Duration, rtt: Option<Duration>, outage: bool, settled: &mut Settled) {
         for &note in &settled.control_frames {
             match note {
-                ControlFrame::Close { message, part } => self.inbox.told(message, part),
+                ControlFrame::Close { message, part } => self.inbox.acknowledged(message, part),
                 ControlFrame::Cancel(message) => self.outbox.cancelled(message),
                 ControlFrame::Ping | ControlFrame::Open(_) => {}
             }
@@ -75,7 +77,7 @@ impl Link {
         }
         self.log.find_lost(now, self.patience(rtt), settled);
         let lost = if outage { 0 } else { settled.lost.iter().map(|&(_, bytes)| u64::from(bytes)).sum() };
-        let (bytes, newest, in_flight) = (settled.acked_bytes, settled.newest, self.log.in_flight());
+        let (bytes, newest, in_flight) = (settled.acked_bytes, settled.newest, self.log.in_flight);
         self.rate.acked(now, &AckedBatch { bytes, newest, rtt, lost, in_flight });
         self.search.acked(self.size_for(settled.largest_bytes));
         self.requeue(now, settled);
@@ -92,7 +94,7 @@ impl Link {
         for &note in &settled.lost_control_frames {
             match note {
                 ControlFrame::Ping => {}
-                ControlFrame::Close { message, part } => self.inbox.requeue(message, part),
+                ControlFrame::Close { .. } => self.inbox.control_frames.push_back(note),
                 ControlFrame::Open(_) | ControlFrame::Cancel(_) => self.control_frames.push_back(note),
             }
         }
@@ -115,7 +117,8 @@ impl Link {
         self.settled = settled;
         self.credit = true;
         // A small packet too: the path may have begun to drop large ones.
-        let nothing = self.control_frames.is_empty() && !self.inbox.has_notes() && !self.outbox.ready();
+        let nothing =
+            self.control_frames.is_empty() && self.inbox.control_frames.is_empty() && !self.outbox.ready();
         if nothing || self.silences >= OUTAGE && !self.control_frames.contains(&ControlFrame::Ping) {
             self.control_frames.push_back(ControlFrame::Ping);
         }
@@ -124,20 +127,20 @@ impl Link {
     /// The packet size that a packet of so many bytes stands for: a full one is shorter by less than a unit.
     fn size_for(&self, bytes: u32) -> u32 {
         let size = self.search.size();
-        if (size - UNIT + 1..size).contains(&bytes) {
-            size
-        } else {
-            bytes
+        match (size - UNIT + 1..size).contains(&bytes) {
+            true => size,
+            false => bytes,
         }
     }
 
     /// When something should have been heard: of a packet under way, or of a message that is not closed.
     fn silence_ends(&self) -> Option<Duration> {
-        let waiting = self.log.waits() || !self.outbox.is_empty() && !self.outbox.ready();
+        let waiting = self.log.waiting > 0 || !self.outbox.is_empty() && !self.outbox.ready();
         let rtt = self.rate.rtt_smoothed().unwrap_or(FIRST_RTT);
+        // Each silence in a row doubles the patience: a path that is down is asked less and less often.
         let usual = rtt + (self.rate.rtt_var() * 4).max(GRANULARITY) + DELAY;
         let patience = usual * (1 << self.silences.min(10));
-        waiting.then(|| self.log.last_sent() + patience.min(LONGEST_SILENCE.max(usual)))
+        waiting.then(|| self.log.last_sent + patience.min(LONGEST_SILENCE.max(usual)))
     }
 
     fn patience(&self, latest: Option<Duration>) -> Patience {

@@ -65,13 +65,12 @@ impl Link {
     /// The next packet that may leave now.
     #[must_use]
     pub fn poll_transmit(&mut self, now: Duration) -> Option<Transmit> {
+        // Before data is taken, so that the announcement of a message goes ahead of its bytes.
         while let Some(message) = self.outbox.begin() {
             self.control_frames.push_back(ControlFrame::Open(message));
         }
-        if !self.control_frames.is_empty()
-            || self.inbox.has_notes()
-            || self.seen.due().is_some_and(|due| due <= now)
-        {
+        let frames = !self.control_frames.is_empty() || !self.inbox.control_frames.is_empty();
+        if frames || self.seen.due.is_some_and(|due| due <= now) {
             if let Some(control) = self.next_control(now) {
                 return Some(control);
             }
@@ -81,7 +80,7 @@ impl Link {
 
     /// A packet of data may leave, as far as window and pacing are concerned.
     pub(super) fn may_send(&self, now: Duration) -> bool {
-        self.credit || self.rate.may_send(now, self.log.in_flight())
+        self.credit || self.rate.may_send(now, self.log.in_flight)
     }
 
     /// Bytes of frames, or of values and what stands before them, that a packet takes.
@@ -91,8 +90,9 @@ impl Link {
 
     fn next_data(&mut self, now: Duration) -> Option<Transmit> {
         if !self.outbox.ready() {
-            if self.log.in_flight() < self.rate.window() {
-                self.rate.idle(self.log.in_flight());
+            // With the window full it is the path that limits, and not what there is to send.
+            if self.log.in_flight < self.rate.window() {
+                self.rate.idle(self.log.in_flight);
             }
             return None;
         }
@@ -103,10 +103,10 @@ impl Link {
         self.credit = false;
         let (offset, len) = (cut.piece.range.start, cut.piece.range.end - cut.piece.range.start);
         let (message, critical, last) = (cut.message, cut.piece.critical, cut.last);
-        let number =
-            self.push(now, DATA_HEAD_BYTES as u32 + len, Load::Data { message, offset, len, critical });
+        let load = Load::Data { message, offset, len, critical };
+        let number = self.push(now, DATA_HEAD_BYTES as u32 + len, load);
         // Nothing follows until an acknowledgement comes: it must not be held back for more packets.
-        let prompt = !self.outbox.ready() || self.log.in_flight() >= self.rate.window();
+        let prompt = !self.outbox.ready() || self.log.in_flight >= self.rate.window();
         let (message, round, total) = (MessageId(message), cut.round, cut.total);
         Some(Transmit::Data { number, critical, last, prompt, message, round, offset, total, len })
     }
@@ -115,11 +115,14 @@ impl Link {
     fn next_control(&mut self, now: Duration) -> Option<Transmit> {
         let most = self.body_bytes() as usize;
         let mut body = Vec::with_capacity(64);
-        if self.seen.pending() {
+        if self.seen.due.is_some() {
+            // Half of the packet stays for frames that must arrive.
             self.seen.write(now, most / 2, &mut body);
         }
         let mut control_frames = Vec::new();
-        while let Some(note) = self.control_frames.pop_front().or_else(|| self.inbox.take_control_frame()) {
+        while let Some(note) =
+            self.control_frames.pop_front().or_else(|| self.inbox.control_frames.pop_front())
+        {
             let Some(frame) = self.frame(note) else { continue };
             let before = body.len();
             frame.encode(&mut body);
@@ -172,7 +175,7 @@ impl Link {
         let number = self.log.next();
         match load {
             Load::Data { .. } | Load::Control => {
-                let mark = self.rate.sent(now, bytes, self.log.in_flight());
+                let mark = self.rate.sent(now, bytes, self.log.in_flight);
                 self.log.push(now, bytes, Some(mark), load);
             }
             // A size that is tried says nothing about the rate, and is mostly lost.

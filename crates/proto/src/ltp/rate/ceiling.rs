@@ -10,11 +10,11 @@ use std::time::Duration;
 /// The most that may be in flight, bytes; none on a path without overflows.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Ceiling {
-    window: Option<u64>,
+    pub(super) window: Option<u64>,
     /// Where it should come back to.
     goal: u64,
     /// When the last one was.
-    overflow: Option<Duration>,
+    pub(super) overflow: Option<Duration>,
     /// Round trips since the last overflow that used the window.
     rounds: u32,
     /// It came at about the same window as the one before.
@@ -22,14 +22,6 @@ pub(super) struct Ceiling {
 }
 
 impl Ceiling {
-    pub(super) fn window(&self) -> Option<u64> {
-        self.window
-    }
-
-    pub(super) fn overflow_since(&self, now: Duration, within: Duration) -> bool {
-        self.overflow.is_some_and(|at| now < at + within)
-    }
-
     /// A queue overflowed while so much was in flight, and so lost this share of the packets.
     /// It does not fall below `least`, nor below half of what it was.
     pub(super) fn overflowed(&mut self, now: Duration, in_flight: u64, excess: f64, least: u64) {

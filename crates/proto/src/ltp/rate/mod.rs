@@ -82,7 +82,7 @@ impl Rate {
     #[allow(clippy::new_without_default, reason = "the beginning of a link is no empty value")]
     pub fn new() -> Rate {
         let mut rate = Rate {
-            phase: Phase::start_up(),
+            phase: Phase::StartUp { best: 0, flat_rounds: 0 },
             sampler: Sampler::default(),
             bandwidth: MaxFilter::default(),
             rtt: Rtt::default(),
@@ -120,6 +120,7 @@ impl Rate {
         }
         self.pacer.sent(now, time_for(bytes.into(), self.limits.pace), self.limits.burst);
         self.round.in_flight = self.round.in_flight.max(in_flight_before + u64::from(bytes));
+        // With nothing under way no queue of ours can hide the round trip.
         if in_flight_before == 0 {
             self.rtt.refresh(now);
         }
@@ -163,12 +164,12 @@ impl Rate {
 
     /// Smoothed round trip (RFC 9002).
     pub fn rtt_smoothed(&self) -> Option<Duration> {
-        self.rtt.smoothed()
+        self.rtt.smoothed
     }
 
     /// Variation of the round trip (RFC 9002).
     pub fn rtt_var(&self) -> Duration {
-        self.rtt.variation()
+        self.rtt.variation
     }
 
     fn end_round(&mut self, now: Duration) {
@@ -179,6 +180,7 @@ impl Rate {
             self.ceiling.overflowed(now, in_flight.max(in_flight_before), excess, LEAST_WINDOW * self.packet);
             self.phase.congested(now);
         } else if in_flight >= self.limits.window {
+            // Only a round that used the window shows that the path bears more.
             self.ceiling.quiet_round(self.packet, self.model_window());
         }
         if self.bandwidth.end_round() {
@@ -203,10 +205,11 @@ impl Rate {
 
     fn set_limits(&mut self, now: Duration) {
         let pace = self.pace();
-        let shallow = self.ceiling.overflow_since(now, SHALLOW_FOR);
+        let shallow = self.ceiling.overflow.is_some_and(|at| now < at + SHALLOW_FOR);
         let (longest, least) = if shallow { (SHALLOW_BURST, 1) } else { (BURST, 2) };
         let within = self.rtt_min().map_or(longest, |rtt| (rtt / 4).clamp(SHORTEST_BURST, longest));
         let burst = bytes_in(within, pace).min(LARGEST_BURST).max(least * self.packet);
+        // On a short path, acknowledgements that wait in the hosts need more under way than the path itself.
         let hosts = HOSTS.saturating_sub(self.rtt_min().unwrap_or(HOSTS));
         let spare = if shallow { burst } else { burst.max(bytes_in(hosts, pace)) };
         self.limits = Limits { window: self.window_for(spare), pace, burst: time_for(burst, pace) };
@@ -219,7 +222,7 @@ impl Rate {
         match self.phase {
             _ if gained == 0 => FIRST_FLIGHT * self.packet,
             Phase::Empty { .. } => gained.max(least),
-            _ => (gained + spare).min(self.ceiling.window().unwrap_or(u64::MAX)).max(least),
+            _ => (gained + spare).min(self.ceiling.window.unwrap_or(u64::MAX)).max(least),
         }
     }
 
@@ -234,14 +237,11 @@ impl Rate {
         if self.phase.starts_up() {
             return pace.max(self.first_pace());
         }
-        let allowed = self.ceiling.window().zip(self.rtt_smoothed()).map(|(window, rtt)| rate(window, rtt));
-        allowed.map_or(pace, |allowed| pace.min(allowed + allowed / 8)).max(self.least_pace())
-    }
-
-    /// What the least window allows anyway. After an outage the estimate may be a few bytes per second, and at that
-    /// pace nothing would ever correct it.
-    fn least_pace(&self) -> u64 {
-        rate(LEAST_WINDOW * self.packet, self.rtt_smoothed().unwrap_or(FIRST_FLIGHT_WITHIN))
+        let allowed = self.ceiling.window.zip(self.rtt_smoothed()).map(|(window, rtt)| rate(window, rtt));
+        // What the least window allows anyway. After an outage the estimate may be a few bytes per second, and at that
+        // pace nothing would ever correct it.
+        let least = rate(LEAST_WINDOW * self.packet, self.rtt_smoothed().unwrap_or(FIRST_FLIGHT_WITHIN));
+        allowed.map_or(pace, |allowed| pace.min(allowed + allowed / 8)).max(least)
     }
 
     fn first_pace(&self) -> u64 {

@@ -29,10 +29,6 @@ pub(super) struct View {
 }
 
 impl Phase {
-    pub(super) fn start_up() -> Phase {
-        Phase::StartUp { best: 0, flat_rounds: 0 }
-    }
-
     /// The first turn differs between senders that begin together: they must not probe together.
     pub(super) fn cycle(now: Duration) -> Phase {
         let spread = (now.as_nanos() as u64).wrapping_mul(tweed_rng::GOLDEN) >> 32;
@@ -85,7 +81,7 @@ impl Phase {
         }
     }
 
-    /// Goes on by time and by what is in flight
+    /// Goes on by time and by what is in flight.
     pub(super) fn go_on(&mut self, view: View) {
         let View { now, in_flight, bdp, turn: length, .. } = view;
         match *self {
@@ -100,6 +96,7 @@ impl Phase {
             Phase::Cycle { turn, since } => {
                 let passed = now.saturating_sub(since) >= length;
                 let done = match turn {
+                    // A probe that never filled the path has shown nothing; but a sender with little to send must go on.
                     0 => passed && (in_flight >= bdp + bdp / 4 || now.saturating_sub(since) >= length * 2),
                     1 => passed || in_flight <= bdp,
                     _ => passed,

@@ -5,8 +5,8 @@ use std::time::Duration;
 /// What is known about the path's round trip.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Rtt {
-    smoothed: Option<Duration>,
-    variation: Duration,
+    pub(super) smoothed: Option<Duration>,
+    pub(super) variation: Duration,
     /// Minimum of the current half of the window, and of the one before.
     halves: [Option<Duration>; 2],
     half_since: Duration,
@@ -27,14 +27,6 @@ impl Rtt {
 
     pub(super) fn min(&self) -> Option<Duration> {
         self.halves.into_iter().flatten().min()
-    }
-
-    pub(super) fn smoothed(&self) -> Option<Duration> {
-        self.smoothed
-    }
-
-    pub(super) fn variation(&self) -> Duration {
-        self.variation
     }
 
     /// For so long, no packet has seen an empty path: the minimum may be the queue's, or out of date.

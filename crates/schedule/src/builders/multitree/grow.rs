@@ -4,36 +4,22 @@ use std::cmp::Reverse;
 
 use super::grower::Grown;
 use super::pool::{Members, Pool};
-use crate::{Edge, Rank, Topology, Tree};
+use crate::{Edge, Rank, Tree};
 
 /// Whose turn comes first: those with the least of this.
-type Turn = Box<dyn Fn(&Growing) -> (Reverse<u32>, usize)>;
+pub(super) type Turn = Box<dyn Fn(&Growing) -> (Reverse<u32>, usize)>;
 
 /// Trees that grow together.
 pub(super) struct Growth {
-    trees: Vec<Growing>,
-    pool: Pool,
-    turn: Turn,
-    unit: u64,
-    period: u32,
-    step: u32,
+    pub(super) trees: Vec<Growing>,
+    pub(super) pool: Pool,
+    pub(super) turn: Turn,
+    pub(super) unit: u64,
+    pub(super) period: u32,
+    pub(super) step: u32,
 }
 
 impl Growth {
-    pub(super) fn new(
-        topology: &Topology,
-        trees: Vec<Growing>,
-        unit: u64,
-        period: u32,
-        turn: Turn,
-    ) -> Growth {
-        Growth { trees, pool: Pool::new(topology, unit, period), turn, unit, period, step: 0 }
-    }
-
-    pub(super) fn uses_into_ranks(&self) -> u64 {
-        self.pool.uses_into_ranks()
-    }
-
     /// Grows until all trees span all ranks. None after `limit` steps, or after as many without an edge as the
     /// timetable has.
     pub(super) fn run(mut self, limit: u32) -> Option<Grown> {
@@ -43,13 +29,14 @@ impl Growth {
             if turns.is_empty() {
                 break;
             }
+            // As many steps as the timetable has showed every slot once: nothing more will come free.
             if idle >= self.period.max(1) || self.step >= limit {
                 return None;
             }
             idle = if self.grow(turns) { 0 } else { idle + 1 };
             self.step += 1;
         }
-        let per_root = self.trees.len() as u32 / self.pool.ranks();
+        let per_root = self.trees.len() as u32 / self.pool.ranks;
         let trees = self.trees.into_iter().map(|t| Tree { root: t.root, edges: t.edges }).collect();
         Some(Grown { trees, per_root, steps: self.step, period: self.period, unit: self.unit })
     }
@@ -76,7 +63,7 @@ impl Growth {
     }
 
     fn is_complete(&self, tree: usize) -> bool {
-        self.trees[tree].edges.len() + 1 == self.pool.ranks() as usize
+        self.trees[tree].edges.len() + 1 == self.pool.ranks as usize
     }
 }
 

@@ -4,6 +4,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeSet, VecDeque};
 
 use super::grow::{Growing, Growth};
+use super::pool::Pool;
 use crate::{Topology, Tree};
 
 /// The turns that trees take in a step.
@@ -67,8 +68,10 @@ impl Grower<'_> {
     pub(super) fn grow_periodic(&self, limit: f64) -> Option<Grown> {
         let (unit, _) = self.units();
         let ranks = u64::from(self.topology.ranks());
+        // Each edge of each tree is crossed twice in a period, up and down, and ends at a rank: with so many uses of links
+        // into ranks per step, no shorter period can do.
         let arrivals = 2 * u64::from(self.per_root) * ranks * (ranks - 1);
-        let least = arrivals.div_ceil(self.growth(unit, 0).uses_into_ranks().max(1));
+        let least = arrivals.div_ceil(self.growth(unit, 0).pool.uses_into_ranks().max(1));
         let least = u32::try_from(least).ok()?.max(1);
         let limit = (limit * f64::from(self.per_root) * unit as f64) as u32;
         let tried = least.div_ceil(TRIED);
@@ -100,7 +103,8 @@ impl Grower<'_> {
             let joined = if is_behind { tree.edges.len() } else { 0 };
             (Reverse(farthest[tree.root as usize]), joined)
         };
-        Growth::new(self.topology, trees.collect(), unit, period, Box::new(turn))
+        let pool = Pool::new(self.topology, unit, period);
+        Growth { trees: trees.collect(), pool, turn: Box::new(turn), unit, period, step: 0 }
     }
 
     /// The slowest bandwidth, and some of the others where there are many.

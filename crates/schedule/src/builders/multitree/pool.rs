@@ -50,7 +50,7 @@ struct Slot {
 
 /// The links and when they are free.
 pub(super) struct Pool {
-    ranks: u32,
+    pub(super) ranks: u32,
     /// The nodes of each link.
     ends: Vec<(u32, u32)>,
     /// The links that leave each node, by where they lead.
@@ -92,10 +92,6 @@ impl Pool {
             now: (0, None),
             search: 0,
         }
-    }
-
-    pub(super) fn ranks(&self) -> u32 {
-        self.ranks
     }
 
     /// The links into ranks can be used so often in one step.
@@ -142,6 +138,7 @@ impl Pool {
     fn is_passable(&self, node: u32) -> bool {
         let left = |slot: usize| self.slots[slot].through[node as usize];
         match self.now {
+            // In the middle slot of an odd period, sum and result go through in the same step.
             (down, Some(up)) if down == up => left(down) > 1,
             (down, up) => left(down) > 0 && up.is_none_or(|up| left(up) > 0),
         }
@@ -155,10 +152,11 @@ impl Pool {
         let mut switches = VecDeque::new();
         let mut sources = sources.iter().copied();
         while let Some(node) = sources.next().or_else(|| switches.pop_front()) {
-            let links = self.out[node as usize].len();
-            let first = if node < self.ranks { 0 } else { self.first_to(node, from) };
-            for at in 0..links {
-                let link = self.out[node as usize][(first + at) % links];
+            let links = &self.out[node as usize];
+            let is_before = |&link: &u32| node >= self.ranks && self.ends[link as usize].1 < from;
+            let first = links.partition_point(is_before);
+            for at in 0..links.len() {
+                let link = links[(first + at) % links.len()];
                 let to = self.ends[link as usize].1;
                 if !self.leads_out(link, inside) || !self.is_free(link) {
                     continue;
@@ -173,11 +171,6 @@ impl Pool {
             }
         }
         None
-    }
-
-    /// The place of the first link out of `node` that leads to nodes from `from` on.
-    fn first_to(&self, node: u32, from: u32) -> usize {
-        self.out[node as usize].partition_point(|&link| self.ends[link as usize].1 < from)
     }
 
     fn way(&self, mut node: u32, last: u32) -> Vec<u32> {

@@ -34,13 +34,13 @@ pub(super) struct Run<'a> {
     pub(super) network: &'a Network,
     manner: Manner,
     chunks: usize,
-    rng: Rng,
-    now: u64,
+    pub(super) rng: Rng,
+    pub(super) now: u64,
     events: BinaryHeap<Reverse<(u64, Event)>>,
     /// By rank: the chunks that it has.
-    held: Rows,
+    pub(super) held: Rows,
     /// By rank: the chunks that it has or that are on their way to it.
-    claimed: Rows,
+    pub(super) claimed: Rows,
     /// By level and neighbourhood: the chunks that one of its ranks has claimed.
     known: Vec<Rows>,
     /// By chunk: how many ranks have claimed it.
@@ -95,14 +95,6 @@ impl<'a> Run<'a> {
         }
         let all = self.chunks * self.network.ranks.saturating_sub(1);
         (self.moves.list.len() == all).then_some(self.moves)
-    }
-
-    pub(super) fn now(&self) -> u64 {
-        self.now
-    }
-
-    pub(super) fn draw(&mut self) -> u64 {
-        self.rng.draw()
     }
 
     /// How many chunks a rank has claimed; 0 for a switch.
@@ -167,12 +159,6 @@ impl<'a> Run<'a> {
             false => self.through_switches(index),
         };
         found.map(|found| self.start(found)).is_some()
-    }
-
-    /// Has `from` any chunk that `to` needs?
-    pub(super) fn has_for(&self, from: u32, to: u32) -> bool {
-        let (have, claimed) = (self.held.row(from as usize), self.claimed.row(to as usize));
-        first_from(0, have, claimed).is_some()
     }
 
     /// A chunk that `from` has, and that none of the neighbours of `to` has over links below `level`.

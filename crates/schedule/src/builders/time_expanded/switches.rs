@@ -46,7 +46,7 @@ impl Run<'_> {
         }
         for at in ends {
             let Visit { node, level, head, busy, .. } = visits[at];
-            if let Some(chunk) = self.choose_known(from, node, level, head + busy - self.now()) {
+            if let Some(chunk) = self.choose_known(from, node, level, head + busy - self.now) {
                 return Some(found(chunk, at));
             }
         }
@@ -69,7 +69,7 @@ impl Run<'_> {
             if std::mem::replace(&mut done[channel.to as usize], true) {
                 continue;
             }
-            let (head, busy) = previous.map_or((self.now(), 0), |at| (visits[at].head, visits[at].busy));
+            let (head, busy) = previous.map_or((self.now, 0), |at| (visits[at].head, visits[at].busy));
             let (head, busy, node) = (head + channel.latency, busy.max(channel.busy), channel.to);
             visits.push(Visit { node, channel: index, previous, level, busy, head });
             if network.is_rank(node) {
@@ -86,7 +86,7 @@ impl Run<'_> {
                 }
                 if self.lane(next, head).is_some() {
                     let (level, has) = (level.max(onward.level), self.claims(onward.to));
-                    ahead.push(Reverse((level, hops + 1, has, self.draw(), next, last)));
+                    ahead.push(Reverse((level, hops + 1, has, self.rng.draw(), next, last)));
                 } else {
                     taken.push(next);
                 }
@@ -100,7 +100,9 @@ impl Run<'_> {
         let from = self.network.channels[first as usize].from;
         for &index in taken {
             let to = self.network.channels[index as usize].to;
-            if !self.network.is_rank(to) || self.has_for(from, to) {
+            if !self.network.is_rank(to)
+                || self.held.ones_beyond(from as usize, self.claimed.row(to as usize)) > 0
+            {
                 self.waiting[index as usize].push(first);
             }
         }

@@ -1,10 +1,12 @@
-//! What follows the preamble until the link stands: frames of a kind, two bytes of length, and the rest.
+//! What follows the preamble until the link stands, and how long it may be: frames of a kind, two bytes of length, and
+//! the rest.
 
 use std::io::{Read, Write};
 
 use super::Refusal;
 
-/// No honest greeting, and no step of a handshake, is longer: so much memory a stranger can have taken.
+/// The longest greeting, and the longest step of a handshake, that is read: so much memory can a peer that has proven
+/// nothing yet have taken.
 pub(crate) const MAX_GREETING: usize = 4096;
 
 /// What a frame holds.
@@ -33,14 +35,14 @@ pub(crate) fn read(mut from: impl Read, kind: Kind, most: usize) -> Result<Vec<u
     let mut head = [0; 3];
     from.read_exact(&mut head)?;
     let length = usize::from(u16::from_be_bytes([head[1], head[2]]));
-    let told = head[0] == Kind::Refused as u8 && length == 1;
-    if !told && (head[0] != kind as u8 || length > most) {
+    let refused = head[0] == Kind::Refused as u8 && length == 1;
+    if !refused && (head[0] != kind as u8 || length > most) {
         return Err(Refusal::Garbled("an introduction"));
     }
     let mut bytes = vec![0; length];
     from.read_exact(&mut bytes)?;
-    if told {
-        return Err(Refusal::told(bytes.first()));
+    if refused {
+        return Err(Refusal::received(bytes.first()));
     }
     Ok(bytes)
 }

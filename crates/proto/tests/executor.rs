@@ -1,4 +1,5 @@
-//! What an executor does with signals that no honest peer sends: it says what is wrong, and lives on.
+//! One executor by itself: signals that no honest peer sends (it says what is wrong, and lives on), whom it says that it
+//! waits for, and a long chain of sends.
 
 mod support;
 
@@ -12,16 +13,27 @@ use tweed_schedule::{Collective, Schedule, Send};
 
 const HERE: Ready = Ready::Readable(Arrival { at: 0, writable: false });
 
-fn executor(schedule: &Schedule, rank: u32, in_place: bool) -> Executor {
+/// An executor for `bytes` of each chunk, in pieces of `piece` bytes.
+fn with(
+    schedule: &Schedule,
+    rank: u32,
+    in_place: bool,
+    (bytes, piece): (u64, u64),
+    reach: Reach,
+) -> Executor {
     let program = Arc::new(Program::compile(schedule, rank));
     let layout = Layout {
-        chunk_bytes: vec![5; schedule.chunks() as usize],
-        piece: 1,
+        chunk_bytes: vec![bytes; schedule.chunks() as usize],
+        piece,
         window: 2,
         in_place: in_place && program.allows_in_place(),
-        reach: vec![Reach::Shared; schedule.ranks() as usize],
+        reach: vec![reach; schedule.ranks() as usize],
     };
     Executor::new(program, layout)
+}
+
+fn executor(schedule: &Schedule, rank: u32, in_place: bool) -> Executor {
+    with(schedule, rank, in_place, (5, 1), Reach::Shared)
 }
 
 /// Rank 1 gives its value to rank 0 and gets the sum back.
@@ -159,4 +171,57 @@ fn what_a_rank_that_is_gone_would_have_read_holds_up_no_later_slice() {
         sender.finished(&action);
     }
     assert!(sender.is_closed(), "all five slices, though only two may be open at once");
+}
+
+/// Rank 0 gives its value of `bytes` to ranks 1 and 2, in pieces of four bytes.
+fn giver(bytes: u64, reach: Reach) -> Executor {
+    let sends = vec![Send::new(0, 0, 1, 0, false), Send::new(0, 0, 2, 0, false)];
+    let schedule = schedules::schedule("give to two", Collective::Broadcast, 3, 1, sends);
+    with(&schedule, 0, false, (bytes, 4), reach)
+}
+
+#[test]
+fn a_rank_that_has_read_is_not_waited_for_while_another_has_not() {
+    let mut giver = giver(4, Reach::Wire);
+    let transmits: Vec<Action> = std::iter::from_fn(|| giver.poll()).collect();
+    assert_eq!(transmits.len(), 2);
+    assert_eq!(giver.waits_for(), [1, 2]);
+    giver.finished(&transmits[0]);
+    giver.handle_read(0, 0).expect("it has left");
+    assert_eq!(giver.waits_for(), [2], "rank 1 has all it needs, and may leave");
+    giver.finished(&transmits[1]);
+    assert!(giver.is_finished() && !giver.is_closed());
+    assert!(giver.waits_for().is_empty());
+}
+
+#[test]
+fn readers_that_keep_the_window_full_are_waited_for() {
+    let mut giver = giver(12, Reach::Shared);
+    while let Some(action) = giver.poll() {
+        giver.finished(&action);
+    }
+    assert!(!giver.is_finished(), "the third piece finds no room");
+    assert_eq!(giver.waits_for(), [1, 2]);
+    giver.handle_read(0, 0).expect("rank 1 reads the first piece");
+    giver.handle_read(1, 0).expect("and the second one");
+    assert_eq!(giver.waits_for(), [2]);
+}
+
+const LENGTH: u32 = 50_000;
+
+/// A test's thread has two megabytes of stack: what starts when the first send does must not be nested calls.
+#[test]
+fn a_long_chain_of_sends_starts_in_order() {
+    let send = |chunk| Send {
+        after: (0..chunk).last().into_iter().collect(),
+        ..Send::new(chunk, 0, 1, chunk, false)
+    };
+    let sends = (0..LENGTH).map(send).collect();
+    let schedule = schedules::schedule("one after the other", Collective::Broadcast, 2, LENGTH, sends);
+    let mut giver = with(&schedule, 0, false, (4, 4), Reach::Wire);
+    let sent = std::iter::from_fn(|| giver.poll()).map(|action| match action {
+        Action::Transmit { send, .. } => send,
+        other => panic!("{other:?}"),
+    });
+    assert!(sent.eq(0..LENGTH));
 }
