@@ -1,4 +1,4 @@
-"""One call of a collective, made ready for the engine. The Python twin of csrc/call.cpp."""
+"""One call of a collective, made ready for the engine. The Python twin of csrc/host_memory.cpp."""
 
 from __future__ import annotations
 

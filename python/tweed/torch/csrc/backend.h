@@ -7,7 +7,7 @@
 
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
-#include "call.h"
+#include "host_memory.h"
 #include "work.h"
 
 namespace tweed {

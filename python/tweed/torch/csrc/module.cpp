@@ -3,7 +3,7 @@
 #include <torch/csrc/utils/pybind.h>
 
 #include "backend.cpp"
-#include "call.cpp"
+#include "host_memory.cpp"
 #include "point_to_point.cpp"
 #include "group.cpp"
 #include "work.cpp"

@@ -8,7 +8,7 @@
 #include <ATen/core/ivalue.h>
 #include <torch/csrc/distributed/c10d/Work.hpp>
 
-#include "call.h"
+#include "host_memory.h"
 
 namespace tweed {
 

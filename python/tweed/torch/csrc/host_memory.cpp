@@ -1,4 +1,4 @@
-#include "call.h"
+#include "host_memory.h"
 
 #include <charconv>
 
