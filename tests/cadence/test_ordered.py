@@ -21,7 +21,7 @@ from tweed.cadence import (
     StepDone,
     Timer,
 )
-from tweed.cadence.timers import within
+from tweed.cadence.server_policy import within
 from tweed.errors import UsageError
 
 LENGTHS = st.floats(1e-6, 1e6)

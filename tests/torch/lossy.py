@@ -9,7 +9,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from tweed.torch import Options
-from tweed.torch.groups import engine_group
+from tweed.torch.backend import engine_group
 from tweed.transport import Ltp
 
 

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from tests.torch.lossy import Round, contribution, group_over_packets, reduce_round
 from tweed.testbed import Network, Ranks, opened
-from tweed.torch.groups import engine_group
+from tweed.torch.backend import engine_group
 from tweed.transport import Ltp
 
 RANKS, NUMEL, ROUNDS = 3, 300_000, 3

@@ -8,7 +8,7 @@ import pytest
 
 from tweed.collective import NETWORK, plan
 from tweed.testbed import run_ranks
-from tweed.torch.measure import _LONG_BYTES, Probe, links_of
+from tweed.torch.messages import _LONG_BYTES, Probe, links_of
 
 
 def test_the_slowest_link_counts() -> None:

@@ -13,7 +13,7 @@ import tweed
 from tests.torch.naive import FLOATS, SIGNED
 from tweed.errors import UsageError
 from tweed.testbed import run_ranks
-from tweed.torch import memory
+from tweed.torch import node
 
 
 @pytest.mark.parametrize("dtype", [*FLOATS, *SIGNED, torch.bool])
@@ -37,21 +37,21 @@ def test_memory_is_given_back_with_the_last_view(monkeypatch: pytest.MonkeyPatch
     freed: list[int] = []
 
     class Spy:
-        alloc = staticmethod(memory.node().alloc)
+        alloc = staticmethod(node.node().alloc)
 
         @staticmethod
         def free(address: int) -> None:
             freed.append(address)
-            memory.node().free(address)
+            node.node().free(address)
 
-    engine = memory.node()
-    monkeypatch.setattr(memory, "node", lambda: Spy if not freed else engine)
+    engine = node.node()
+    monkeypatch.setattr(node, "node", lambda: Spy if not freed else engine)
     tensor = tweed.empty(100)
     address, view = tensor.data_ptr(), tensor[10:]
     del tensor
     gc.collect()
     assert not freed
-    monkeypatch.setattr(memory, "node", lambda: engine)
+    monkeypatch.setattr(node, "node", lambda: engine)
     del view
     gc.collect()
     assert freed == [address]

@@ -126,7 +126,8 @@ def kept_for_later_groups(rank: int, size: int, store: str, bindings: list[str])
     """What is known of three groups of one name: with a plan, without, and of another backend."""
     import torch.distributed as dist
 
-    from tweed.torch import groups, plan_json
+    from tweed.torch import backend as backends
+    from tweed.torch import plan_json
 
     told: list[object] = []
     unusual = plan(size, ONE_HOST, {"all_reduce": "ring"}).to_json()
@@ -136,13 +137,13 @@ def kept_for_later_groups(rank: int, size: int, store: str, bindings: list[str])
         place = {"init_method": f"file://{store}-{number}", "rank": rank, "world_size": size}
         dist.init_process_group(backend, pg_options=options, **place)
         name = dist.distributed_c10d._get_default_group().group_name
-        told.append((name, plan_json() == unusual, groups.kept(None) is None))
+        told.append((name, plan_json() == unusual, backends.kept(None) is None))
         if backend == "gloo":
             with pytest.raises(UsageError, match="not of the backend 'tweed'"):
-                groups.engine_group()
+                backends.engine_group()
         dist.destroy_process_group()
     gc.collect()
-    return [*told, len(groups._kept)]
+    return [*told, len(backends._kept)]
 
 
 @pytest.mark.parametrize("binding", ["native", "python"])

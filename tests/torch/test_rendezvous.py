@@ -14,8 +14,7 @@ import torch.distributed as dist
 
 from tweed.errors import DeadlineExceeded, PeerLost, UsageError
 from tweed.torch import Options
-from tweed.torch.meeting import Meeting, Place, Renewed, prefix
-from tweed.torch.process import Process
+from tweed.torch.meeting import Meeting, Place, Process, Renewed, prefix
 from tweed.torch.rendezvous import Terms, _conflict, enter, group_id, one_host, settle
 from tweed.transport import Ltp
 

@@ -60,7 +60,7 @@ class Stop:
 
 @dataclass(frozen=True, slots=True)
 class IterationStarted:
-    """An ordered iteration begins. See `tweed.cadence.timers.Timer` for its two numbers."""
+    """An ordered iteration begins. See `tweed.cadence.server_policy.Timer` for its two numbers."""
 
     pace: float
     shift: float = 0.0

@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from tweed.compress.base import Codec, ReduceRequest, ReduceRequests, Turn, Update
-from tweed.compress.checks import check_contracts
+from tweed.compress.base import Codec, ReduceRequest, ReduceRequests, Turn, Update, check_contracts
 from tweed.errors import UsageError
 
 if TYPE_CHECKING:

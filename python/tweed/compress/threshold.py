@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tweed.compress.base import Spec, Turn
-from tweed.compress.checks import check_density, count_of
+from tweed.compress.base import Bidirectional, Spec, Turn, check_density, count_of
 from tweed.compress.entries import Entries, joined, parted
 from tweed.compress.packet import HEADER_BYTES, Packet, Values
 from tweed.errors import UsageError
@@ -31,7 +30,7 @@ class Thresholds:
 
 
 @dataclass(frozen=True, slots=True)
-class Threshold:
+class Threshold(Bidirectional):
     """Says, of each tensor, the values of magnitude tau and more; tau is what a share `density` reaches. It
     is found anew every `lifespan` turns; between, more or fewer values may be sent.
 
@@ -60,11 +59,6 @@ class Threshold:
         check_density("threshold", self.density)
         if self.lifespan < 1:
             raise UsageError(f"threshold: lifespan={self.lifespan!r} is to be 1 or more turns")
-
-    @property
-    def reply_codec(self) -> Threshold | None:
-        """See `both_ways`."""
-        return self if self.both_ways else None
 
     def start(self, spec: Spec) -> Thresholds:
         """Thresholds are found at the first turn."""

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tweed.compress.base import Spec, Turn
-from tweed.compress.checks import check_density, count_of
+from tweed.compress.base import Bidirectional, Spec, Stateless, Turn, check_density, count_of
 from tweed.compress.entries import Entries, joined, parted
 from tweed.compress.packet import HEADER_BYTES
 
@@ -15,7 +14,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class TopK:
+class TopK(Bidirectional, Stateless):
     """Sends the share `density` of all values that has the largest magnitude; ties go to the lowest index.
 
     Args:
@@ -38,14 +37,6 @@ class TopK:
 
     def __post_init__(self) -> None:
         check_density("top-k", self.density)
-
-    @property
-    def reply_codec(self) -> TopK | None:
-        """See `both_ways`."""
-        return self if self.both_ways else None
-
-    def start(self, spec: Spec) -> None:
-        """Nothing to remember."""
 
     def encode(
         self, value: Tensor, state: None, turn: Turn, error: Tensor | None = None

@@ -20,13 +20,12 @@ import sys
 import sysconfig
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from tweed.files import cache, write_atomic
-from tweed.torch.output import say
 
 SOURCES = Path(__file__).parent / "csrc"
 NAME = "tweed_torch"
@@ -181,3 +180,10 @@ def _load(path: Path) -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     loader.exec_module(module)
     return module
+
+
+def say(line: str) -> None:
+    """Prints a line on stderr, if anybody takes it: a pipe without a reader, or none at all, ends no rank."""
+    if sys.stderr is not None:
+        with suppress(OSError, ValueError):
+            print(f"tweed: {line}", file=sys.stderr, flush=True)

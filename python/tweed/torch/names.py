@@ -16,7 +16,7 @@ import torch.distributed as dist
 from tweed.torch import engine
 from tweed.torch.call import Call
 from tweed.torch.flight import Flight, Work
-from tweed.torch.memory import empty
+from tweed.torch.node import empty
 
 if TYPE_CHECKING:
     from tweed._core import Group
@@ -86,12 +86,6 @@ class NamedGroup(_ProcessGroup):  # type: ignore[misc]
     def size(self) -> int:
         return int(self._size)
 
-    def getRank(self) -> int:
-        return self.rank()
-
-    def getSize(self) -> int:
-        return self.size()
-
     def getBackendName(self) -> str:
         return "tweed"
 
@@ -110,6 +104,8 @@ class NamedGroup(_ProcessGroup):  # type: ignore[misc]
     def _get_backend(self, device: torch.device) -> NamedGroup:
         return self
 
+    getRank = rank
+    getSize = size
     group_name = property(getGroupName)
     group_desc = property(getGroupDesc)
     name = getBackendName
