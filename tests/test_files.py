@@ -29,6 +29,23 @@ def test_a_write_that_fails_leaves_what_was_there(tmp_path: Path, monkeypatch: p
     assert [path.name for path in tmp_path.iterdir()] == ["a"]
 
 
+def test_a_link_leads_to_its_file_and_a_device_stays_one(tmp_path: Path) -> None:
+    write_atomic(tmp_path / "a", "old")
+    (tmp_path / "link").symlink_to(tmp_path / "a")
+    write_atomic(tmp_path / "link", "new")
+    assert (tmp_path / "a").read_text() == "new" and (tmp_path / "link").is_symlink()
+    os.mkfifo(tmp_path / "pipe")
+    reader = os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK)
+    write_atomic(tmp_path / "pipe", "through")
+    assert os.read(reader, 9) == b"through" and (tmp_path / "pipe").is_fifo()
+    os.close(reader)
+
+
+def test_an_error_names_the_file_that_was_asked_for(tmp_path: Path) -> None:
+    with pytest.raises(OSError, match="nowhere/a'"):
+        write_atomic(tmp_path / "nowhere" / "a", "")
+
+
 def test_cache_folder_follows_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("TWEED_CACHE", raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", "/x")

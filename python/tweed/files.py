@@ -17,17 +17,27 @@ def write_atomic(path: Path, content: bytes | str) -> None:
     """Writes a file so that whoever looks sees the old content or the new one, even after a crash.
 
     Args:
-      path: in a folder that exists.
+      path: in a folder that exists. A link to a file leads to it; a device or a pipe is written to as it is.
       content: text is encoded as UTF-8.
+
+    Raises: OSError; it names `path`.
     """
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    data, place = content.encode() if isinstance(content, str) else content, path.resolve()
+    if place.exists() and not place.is_file():
+        place.write_bytes(data)
+        return
+    draft = place.with_name(f".{place.name}.{os.getpid()}")
     try:
         with draft.open("wb") as file:
-            file.write(content.encode() if isinstance(content, str) else content)
+            file.write(data)
             file.flush()
             os.fsync(file.fileno())
-        draft.replace(path)
-        _sync(path.parent)
+        draft.replace(place)
+        _sync(place.parent)
+    except OSError as error:
+        if error.filename is not None:
+            error.filename = str(path)
+        raise
     finally:
         draft.unlink(missing_ok=True)
 

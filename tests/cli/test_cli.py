@@ -137,17 +137,19 @@ def as_torchrun(rank: int, size: int, port: int, folder: Path) -> int:
     os.environ |= {"RANK": str(rank), "WORLD_SIZE": str(size), "MASTER_ADDR": "127.0.0.1"}
     os.environ |= {"MASTER_PORT": str(port), "GLOO_SOCKET_IFNAME": "lo"}
     return tweed(
-        "train",
-        "--task",
-        "digits",
-        "--steps",
-        "8",
-        "--backend",
-        "gloo",
-        "--against",
-        "ddp-gloo",
-        "--name",
-        "a",
+        *[
+            "train",
+            "--task",
+            "digits",
+            "--steps",
+            "8",
+            "--backend",
+            "gloo",
+            "--against",
+            "ddp-gloo",
+            "--name",
+            "a",
+        ]
     )
 
 

@@ -44,26 +44,32 @@ def test_figures_as_json(network: Path) -> None:
     assert one["sizes"][0]["seconds"] == min(times) and one["sizes"][0]["limit"]
 
 
+NETWORK = "the file of a network"
+
+
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (["--sizes", "some"], "cannot read the size 'some': write it like 64KiB"),
-        (["--sizes", "1KiB,,2KiB"], "cannot read the size ''"),
-        (["--sizes", "-1"], "cannot read the size '-1'"),
-        (["--builder", "rnig"], "no such builder in ['rnig']"),
-        (["--collective", "all_sort"], "there is no collective 'all_sort'"),
-        (["--out", "nowhere/plan.json"], "there is no folder nowhere"),
-        (["--plot", "nowhere/plan.svg"], "there is no folder nowhere"),
+        ([], "either a file that describes the network, or --measure"),
+        ([NETWORK, "--measure"], "either a file that describes the network, or --measure"),
+        ([NETWORK, "--ranks", 2], "belong to --measure"),
+        (["--measure"], "runs under torchrun"),
+        (["--measure", "--ranks", 1], "nothing can be measured between 1 ranks"),
+        (["none.json"], "cannot be read: No such file"),
+        ([NETWORK, "--sizes", "some"], "cannot read the size 'some': write it like 64KiB"),
+        ([NETWORK, "--sizes", "1KiB,,2KiB"], "cannot read the size ''"),
+        ([NETWORK, "--sizes", "-1"], "cannot read the size '-1'"),
+        ([NETWORK, "--builder", "rnig"], "no such builder in ['rnig']"),
+        ([NETWORK, "--collective", "all_sort"], "there is no collective 'all_sort'"),
+        ([NETWORK, "--out", "nowhere/plan.json"], "there is no folder nowhere"),
+        ([NETWORK, "--plot", "nowhere/plan.svg"], "there is no folder nowhere"),
+        ([NETWORK, "--sizes", "64", "--plot", "plan.txt"], "ends in .svg or .png"),
     ],
 )
-def test_wrong_words(network: Path, words: list[str], says: str) -> None:
-    error = plan(network, *words).exception
+def test_wrong_words(network: Path, monkeypatch: pytest.MonkeyPatch, words: list[object], says: str) -> None:
+    monkeypatch.chdir(network.parent)
+    error = plan(*(network if word is NETWORK else word for word in words)).exception
     assert isinstance(error, UsageError) and says in str(error)
-
-
-def test_a_picture_of_no_known_kind(network: Path, tmp_path: Path) -> None:
-    error = plan(network, "--sizes", "64", "--plot", tmp_path / "plan.txt").exception
-    assert isinstance(error, UsageError) and "ends in .svg or .png" in str(error)
 
 
 @pytest.mark.parametrize(
@@ -102,20 +108,3 @@ def test_what_a_doctor_has_measured(tmp_path: Path) -> None:
         path.write_text(json.dumps({"findings": [], "matrix": odd}))
         error = plan(path).exception
         assert isinstance(error, UsageError) and says in str(error)
-
-
-def test_what_belongs_to_measuring(network: Path) -> None:
-    for words, says in (
-        ([], "either a file that describes the network, or --measure"),
-        ([network, "--measure"], "either a file that describes the network, or --measure"),
-        ([network, "--ranks", 2], "belong to --measure"),
-        (["--measure"], "runs under torchrun"),
-        (["--measure", "--ranks", 1], "nothing can be measured between 1 ranks"),
-    ):
-        error = plan(*words).exception
-        assert isinstance(error, UsageError) and says in str(error)
-
-
-def test_no_file(tmp_path: Path) -> None:
-    error = plan(tmp_path / "none.json").exception
-    assert isinstance(error, UsageError) and "cannot be read: No such file" in str(error)

@@ -45,24 +45,19 @@ def test_a_generator_of_sends_is_a_builder(ranks: int) -> None:
 BROKEN = {
     "rank 1 ends without the contribution of rank 2 in chunk 0; the last arrival there was step 0, "
     "link 0 -> 1, chunk 0": [Send(0, 0, 1, 0, True)],
-    "step 1, link 2 -> 1, chunk 0: the contribution of rank 2 would be counted twice in chunk 0 at rank 1": [
-        Send(0, 2, 1, 0, True),
-        Send(1, 2, 1, 0, True),
-    ],
-    "step 0, link 2 -> 1, chunk 0: a copy and another send, from rank 0, reach chunk 0 of rank 1": [
-        Send(0, 0, 1, 0, True),
-        Send(0, 2, 1, 0, False),
-    ],
+    "step 1, link 2 -> 1, chunk 0: the contribution of rank 2 would be counted twice in chunk 0 at rank 1": (
+        [Send(0, 2, 1, 0, True), Send(1, 2, 1, 0, True)]
+    ),
+    "step 0, link 2 -> 1, chunk 0: a copy and another send, from rank 0, reach chunk 0 of rank 1": (
+        [Send(0, 0, 1, 0, True), Send(0, 2, 1, 0, False)]
+    ),
     "step 4, link 1 -> 1, chunk 0: rank 1 sends to itself": [Send(4, 1, 1, 0, True)],
     "step 4, link 1 -> 3, chunk 0: rank 3 is outside the group of 3 ranks": [Send(4, 1, 3, 0, True)],
     "step 4, link 1 -> 0, chunk 7: rank 1 sends chunk 7 of a buffer of 1 chunks": [Send(4, 1, 0, 7, True)],
     "step 0, link 0 -> 1, chunk 0: rank 0 would wait for ever: this send waits for (step 0, link 0 -> 2": [
         Send(0, 0, 1, 0, True, after=[1]),
         Send(0, 0, 2, 0, True, after=[0]),
-        Send(0, 1, 0, 0, True),
-        Send(0, 1, 2, 0, True),
-        Send(0, 2, 0, 0, True),
-        Send(0, 2, 1, 0, True),
+        *(Send(0, src, dst, 0, True) for src, dst in ((1, 0), (1, 2), (2, 0), (2, 1))),
     ],
     "step 0, link 0 -> 1, chunk 0: waits for send 9, but there are only 1 sends": [
         Send(0, 0, 1, 0, True, after=[9])
@@ -87,33 +82,20 @@ def test_a_value_that_is_not_there() -> None:
 
 def test_only_real_links() -> None:
     ring = Topology(4, [(rank, (rank + 1) % 4, 10**9, 1e-6) for rank in range(4)])
-    assert (
-        schedule(
-            "ring", "all_reduce", 4, 4, find("all_reduce", "ring").patterns["all_reduce"](4), topology=ring
-        ).topology
-        == ring
-    )
+
+    def of(name: str) -> Schedule:
+        sends = find("all_reduce", name).patterns["all_reduce"](4)
+        return schedule(name, "all_reduce", 4, 4, sends, topology=ring)
+
+    assert of("ring").topology == ring
     with pytest.raises(ScheduleError, match=r"step 0, link 1 -> 0, chunk 0: the topology has no link 1 -> 0"):
-        schedule(
-            "pairwise",
-            "all_reduce",
-            4,
-            4,
-            find("all_reduce", "pairwise").patterns["all_reduce"](4),
-            topology=ring,
-        )
+        of("pairwise")
     sends = [Send(step, step, (step + 1) % 4, 0, False) for step in range(3)]
-    assert (
-        schedule("round", "broadcast", 4, 1, sends, topology=ring).digest
-        == build("broadcast", "ring", 4).digest
-    )
+    made = schedule("round", "broadcast", 4, 1, sends, topology=ring)
+    assert made.digest == build("broadcast", "ring", 4).digest
     back = Send(0, 1, 0, 1, False, route=[2, 3])
-    assert len(schedule("round", "gather", 4, 4, [back, *gathered()], topology=ring)) == 3
-
-
-def gathered() -> Iterator[Send]:
-    yield Send(0, 2, 0, 2, False, route=[3])
-    yield Send(0, 3, 0, 3, False)
+    others = [Send(0, 2, 0, 2, False, route=[3]), Send(0, 3, 0, 3, False)]
+    assert len(schedule("round", "gather", 4, 4, [back, *others], topology=ring)) == 3
 
 
 def test_chunks_must_fit() -> None:

@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 
 from tweed.data import SETS, digits, fashion_mnist, get, load, shakespeare, sources
+from tweed.data.sets import checksum, keep
 from tweed.data.sources import Source, debian_package, python_source, reason
-from tweed.data.store import checksum, keep
 from tweed.errors import DataError, UsageError
 
 
@@ -143,12 +143,8 @@ def test_a_package_is_unpacked_without_installing(tmp_path: Path, monkeypatch: p
 
     monkeypatch.setattr(sources, "_run", run)
     assert debian_package("a-package", "/usr", ["file"]) == {"file": b"x"}
-    assert [next(word for word in command if word in ("download", "update", "-x")) for command in ran] == [
-        "download",
-        "update",
-        "download",
-        "-x",
-    ]
+    done = [word for command in ran for word in command if word in ("download", "update", "-x")]
+    assert done == ["download", "update", "download", "-x"]
 
 
 def test_a_source_archive_is_taken_by_its_checksum(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -170,11 +166,7 @@ def test_reason_is_the_last_line_of_a_command() -> None:
 def test_works_are_taken_in_order_from_the_archive() -> None:
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w:gz") as tar:
-        for name in (
-            "p/shksprdata/b_gut.txt",
-            "p/shksprdata/a_gut.txt",
-            "p/shksprdata/a_gut_f.txt",
-        ):
+        for name in ("p/shksprdata/b_gut.txt", "p/shksprdata/a_gut.txt", "p/shksprdata/a_gut_f.txt"):
             info = tarfile.TarInfo(name)
             info.size = len(name)
             tar.addfile(info, io.BytesIO(name.encode()))

@@ -47,6 +47,15 @@ STORE = rendezvous.Facts(None, best=ETH)
 VERSIONS = versions.Facts("0.1.0", "2.13.0+cpu", "3.11.7")
 TORCHRUN = {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "box", "MASTER_PORT": "29500"}
 
+
+def wanted(**names: str) -> interfaces.Facts:
+    return replace(CARDS, wanted=names)
+
+
+def store(**seen: Any) -> rendezvous.Facts:
+    return replace(STORE, **seen)
+
+
 # check, facts, the worst level, words of what was found, words of a fix
 CASES: list[tuple[Any, Any, Level, str, str]] = [
     (interfaces, CARDS, OK, "eth0 (192.0.2.2", "TWEED_HOST=192.0.2.2 GLOO_SOCKET_IFNAME=eth0"),
@@ -59,42 +68,12 @@ CASES: list[tuple[Any, Any, Level, str, str]] = [
         "several interfaces",
         "TWEED_HOST=192.0.2.2",
     ),
-    (interfaces, replace(CARDS, wanted={"TWEED_HOST": "192.0.2.2"}), OK, "on eth0", ""),
-    (
-        interfaces,
-        replace(CARDS, wanted={"TWEED_HOST": "192.0.2.9"}),
-        ERROR,
-        "no address of",
-        "TWEED_HOST=192.0.2.2",
-    ),
-    (
-        interfaces,
-        replace(CARDS, wanted={"TWEED_HOST": "box"}),
-        ERROR,
-        "no IP address",
-        "TWEED_HOST=192.0.2.2",
-    ),
-    (
-        interfaces,
-        replace(CARDS, wanted={"TWEED_HOST": "127.0.0.1"}),
-        NOTE,
-        "loopback",
-        "TWEED_HOST=192.0.2.2",
-    ),
-    (
-        interfaces,
-        replace(CARDS, wanted={"GLOO_SOCKET_IFNAME": "eth9"}),
-        ERROR,
-        "no interface eth9",
-        "IFNAME=eth0",
-    ),
-    (
-        interfaces,
-        replace(CARDS, wanted={"GLOO_SOCKET_IFNAME": "lo"}),
-        NOTE,
-        "only ranks of this",
-        "IFNAME=eth0",
-    ),
+    (interfaces, wanted(TWEED_HOST="192.0.2.2"), OK, "on eth0", ""),
+    (interfaces, wanted(TWEED_HOST="192.0.2.9"), ERROR, "no address of", "TWEED_HOST=192.0.2.2"),
+    (interfaces, wanted(TWEED_HOST="box"), ERROR, "no IP address", "TWEED_HOST=192.0.2.2"),
+    (interfaces, wanted(TWEED_HOST="127.0.0.1"), NOTE, "loopback", "TWEED_HOST=192.0.2.2"),
+    (interfaces, wanted(GLOO_SOCKET_IFNAME="eth9"), ERROR, "no interface eth9", "IFNAME=eth0"),
+    (interfaces, wanted(GLOO_SOCKET_IFNAME="lo"), NOTE, "only ranks of this", "IFNAME=eth0"),
     (interfaces, replace(CARDS, interfaces=(replace(ETH, mtu=1400),)), NOTE, "1400", "ping -M do -s 1372"),
     (hostname, NAME, OK, "box is 192.0.2.2", ""),
     (hostname, replace(NAME, addresses=("127.0.1.1",)), WARNING, "loopback", "GLOO_SOCKET_IFNAME=eth0"),
@@ -111,34 +90,22 @@ CASES: list[tuple[Any, Any, Level, str, str]] = [
     (ports, replace(PORTS, error="refused"), ERROR, "refused", "ip link set lo up"),
     (ports, replace(PORTS, port="40000", given=True), NOTE, "by chance", "MASTER_PORT=29500"),
     (rendezvous, STORE, OK, "no store", ""),
-    (rendezvous, replace(STORE, listening=("0.0.0.0",)), WARNING, "all interfaces", "saddr != 192.0.2.0/24"),
+    (rendezvous, store(listening=("0.0.0.0",)), WARNING, "all interfaces", "saddr != 192.0.2.0/24"),
+    (rendezvous, store(listening=("::",), master="box"), WARNING, "without a password", "tweed train"),
+    (rendezvous, store(listening=("127.0.0.1",), master="box"), OK, "no store", ""),
+    (rendezvous, store(master="box", addresses=("192.0.2.2",)), NOTE, "once rank 0 runs", "nft"),
+    (rendezvous, store(master="bx", error="unknown", mine=False), ERROR, "unknown", "MASTER_ADDR="),
     (
         rendezvous,
-        replace(STORE, listening=("::",), master="box"),
-        WARNING,
-        "without a password",
-        "tweed train",
-    ),
-    (rendezvous, replace(STORE, listening=("127.0.0.1",), master="box"), OK, "no store", ""),
-    (rendezvous, replace(STORE, master="box", addresses=("192.0.2.2",)), NOTE, "once rank 0 runs", "nft"),
-    (rendezvous, replace(STORE, master="bx", error="unknown", mine=False), ERROR, "unknown", "MASTER_ADDR="),
-    (
-        rendezvous,
-        replace(STORE, master="localhost", addresses=("127.0.0.1",), several_hosts=True),
+        store(master="localhost", addresses=("127.0.0.1",), several_hosts=True),
         ERROR,
         "cannot come",
         "--master-addr",
     ),
+    (rendezvous, store(master="far", mine=False, refused="timed out"), ERROR, "timed out", "ping far"),
     (
         rendezvous,
-        replace(STORE, master="far", mine=False, refused="timed out"),
-        ERROR,
-        "timed out",
-        "ping far",
-    ),
-    (
-        rendezvous,
-        replace(STORE, master="far", mine=False, refused="[Errno 111] Connection refused"),
+        store(master="far", mine=False, refused="[Errno 111] Connection refused"),
         NOTE,
         "nobody listens",
         "before rank 0 starts",

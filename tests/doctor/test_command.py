@@ -89,10 +89,8 @@ def test_wrong_use(words: list[str], error: str) -> None:
 
 
 def test_ranks_are_torchruns_under_torchrun(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("RANK", "0")
-    monkeypatch.setenv("WORLD_SIZE", "2")
-    monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
-    monkeypatch.setenv("MASTER_PORT", "29500")
+    for setting in ("RANK=0", "WORLD_SIZE=2", "MASTER_ADDR=127.0.0.1", "MASTER_PORT=29500"):
+        monkeypatch.setenv(*setting.split("="))
     done = run("--ranks", "2")
     assert "torchrun has started the ranks already" in str(done.exception)
 

@@ -130,8 +130,7 @@ def test_links_that_are_not_well(changed: dict[str, Any], what: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("ahead", "error", "level"),
-    [(0.0, 0.0, OK), (0.3, 0.5, OK), (0.3, 0.001, NOTE), (-90.0, 0.1, WARNING)],
+    ("ahead", "error", "level"), [(0.0, 0.0, OK), (0.3, 0.5, OK), (0.3, 0.001, NOTE), (-90.0, 0.1, WARNING)]
 )
 def test_clocks(ahead: float, error: float, level: Level) -> None:
     measured = matrix(2)
@@ -229,13 +228,8 @@ def as_torchrun(rank: int, size: int, port: int) -> Report | None:
 def test_ranks_that_do_not_meet_are_an_error_with_a_fix(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(together, "_WAIT", timedelta(seconds=1))
     monkeypatch.setattr(together, "examine", lambda: [FOUND])
-    for name, value in {
-        "RANK": "1",
-        "WORLD_SIZE": "2",
-        "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": "1",
-    }.items():
-        monkeypatch.setenv(name, value)
+    for setting in ("RANK=1", "WORLD_SIZE=2", "MASTER_ADDR=127.0.0.1", "MASTER_PORT=1"):
+        monkeypatch.setenv(*setting.split("="))
     report = under_torchrun()
     assert report is not None
     assert FOUND in report.findings

@@ -79,16 +79,9 @@ def test_momentum_and_rounded_messages_reach_the_goal_too(options: Options) -> N
 
 
 def test_the_report_says_what_is_met_and_what_was_not_measured() -> None:
+    facts = {"kind": "uploads", "problem": "linear, 1.69^m, M=9", "seed": 0, "iterations": 10, "gap": 1e-9}
     lines: list[dict[str, Any]] = [
-        {
-            "kind": "uploads",
-            "problem": "linear, 1.69^m, M=9",
-            "seed": 0,
-            "method": method,
-            "uploads": uploads,
-            "iterations": 10,
-            "gap": 1e-9,
-        }
+        facts | {"method": method, "uploads": uploads}
         for method, uploads in (("GD", 100), ("LAG-WK", 20), ("history", 30))
     ]
     goals = system("ordered_gradient").study(lines).sections[0].tables[0].rows

@@ -54,14 +54,9 @@ class FakeGroup:
         own = peer == self.rank
         names = ("bytes_out", "bytes_in", "messages_out", "messages_in", "retransmissions", "times_last")
         counters = dict.fromkeys(names, 0 if own else self.count)
-        return {"rank": peer, "host": f"host{peer}", "link": "self" if own else "tcp"} | {
-            **counters,
-            "rtt_s": None if own else 0.001,
-            "packets": 0,
-            "packets_lost": 0,
-            "bandwidth": None,
-            "lateness_s": 0.0,
-        }
+        about = {"rank": peer, "host": f"host{peer}", "link": "self" if own else "tcp"}
+        ltp = {"packets": 0, "packets_lost": 0, "bandwidth": None}
+        return about | counters | ltp | {"rtt_s": None if own else 0.001, "lateness_s": 0.0}
 
     def post(self, text: bytes) -> None:
         self.board[self.rank] = text

@@ -122,8 +122,7 @@ def test_the_laggard_is_who_costs_the_others_most_time() -> None:
     assert late is not None and late.rank == 3
     slow = tuple(
         replace(
-            row,
-            links=tuple(replace(link, lateness_s=9.0) if link.peer == 2 else link for link in row.links),
+            row, links=tuple(replace(link, lateness_s=9.0) if link.peer == 2 else link for link in row.links)
         )
         for row in four.rows
     )

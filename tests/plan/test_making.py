@@ -8,14 +8,10 @@ from tests.collective.topology.families import ALL
 from tweed.collective import COLLECTIVES, Plan, topology
 from tweed.collective.topology import Topology
 from tweed.errors import UsageError
-from tweed.plan import Planned, make
+from tweed.plan import make
 from tweed.plan.table import ALIKE
 
 SIZES = (1 << 10, 1 << 18)
-
-
-def ends_of(planned: Planned, collective: str) -> list[int | None]:
-    return [pick.up_to_bytes for pick in planned.plan.picks if pick.collective == collective]
 
 
 @pytest.mark.parametrize("network", ALL, ids=lambda network: network.name)
@@ -25,7 +21,7 @@ def test_every_network_has_a_plan_that_survives_as_text(network: Topology) -> No
     assert back == planned.plan and back.topology == network
     assert [row[2].ranks for row in back.rows()] == [network.ranks] * len(back.picks)
     for collective in COLLECTIVES:
-        ends = ends_of(planned, collective)
+        ends = [pick.up_to_bytes for pick in planned.plan.picks if pick.collective == collective]
         sizes = [end for end in ends if end is not None]
         assert ends[-1] is None and sizes == sorted(set(sizes))
 

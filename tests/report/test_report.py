@@ -6,6 +6,7 @@ import json
 import re
 from dataclasses import asdict
 from html.parser import HTMLParser
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -20,14 +21,8 @@ from tweed.train.folder import FORMAT
 
 FACTS: dict[str, Any] = {
     "format": FORMAT,
-    "settings": {
-        "task": "digits",
-        "workers": 4,
-        "strategy": "every_step",
-        "against": "ddp-gloo",
-        "lr": 0.05,
-        "network": None,
-    },
+    "settings": {"task": "digits", "workers": 4, "strategy": "every_step", "lr": 0.05}
+    | {"against": "ddp-gloo", "network": None},
     "sides": {"tweed": "tweed every_step", "ddp-gloo": "PyTorch DDP on Gloo"},
     "command": "tweed train --name '<b>'",
     "one_host": True,
@@ -40,21 +35,15 @@ FACTS: dict[str, Any] = {
 
 
 def told(side: str, step: int, accuracy: float | None) -> dict[str, Any]:
-    return {
-        "side": side,
-        "step": step,
-        "samples": step * 64,
-        "seconds": step * 0.1,
-        "loss": 2.0 / step,
-        "samples_per_s": 640.0,
+    done = {"side": side, "step": step, "samples": step * 64, "seconds": step * 0.1, "samples_per_s": 640.0}
+    sent = {
         "bytes_per_worker": step * 1_000_000,
-        "aside_bytes_per_worker": 0,
         "link_bytes_per_worker": step * 1_100_000,
-        "waiting_s": 0.5 if side == "tweed" else None,
         "delivered": None,
-        "test_loss": None if accuracy is None else 0.25,
-        "accuracy": accuracy,
     }
+    learned = {"loss": 2.0 / step, "test_loss": None if accuracy is None else 0.25, "accuracy": accuracy}
+    waited = {"waiting_s": 0.5 if side == "tweed" else None, "aside_bytes_per_worker": 0}
+    return done | sent | learned | waited
 
 
 def without_links(told: dict[str, Any]) -> dict[str, Any]:
@@ -98,30 +87,16 @@ def test_page_loads_nothing_from_elsewhere(page: Links) -> None:
 
 
 def test_page_has_its_plots_with_both_sides(page: Links) -> None:
-    for title in (
-        "Time to this accuracy",
-        "Bytes to this accuracy",
-        "Loss against time",
-        "Accuracy against time",
-        "Loss against bytes",
-        "Accuracy against bytes",
-    ):
-        assert title in page.text
+    for quantity, against in product(("Loss", "Accuracy"), ("time", "bytes")):
+        assert f"{quantity} against {against}" in page.text
+    assert "Time to this accuracy" in page.text and "Bytes to this accuracy" in page.text
     assert page.text.count("PyTorch DDP on Gloo") == 2 + 6
     assert page.text.count("sent per worker (MB, computed)") == 3
 
 
 def test_page_tells_settings_versions_machine_and_command(page: Links) -> None:
-    for words in (
-        "digits",
-        "every_step",
-        "2.15.0",
-        "a processor",
-        "16.0 GiB",
-        "6.1",
-        "tweed train --name '<b>'",
-    ):
-        assert words in page.text
+    words = ("digits", "every_step", "2.15.0", "a processor", "16.0 GiB", "6.1", "tweed train --name '<b>'")
+    assert [word for word in words if word not in page.text] == []
 
 
 def test_the_same_figures_give_the_same_page() -> None:
@@ -193,10 +168,8 @@ def test_bytes_of_a_shaped_network_are_measured() -> None:
 
 def test_what_the_links_dropped_is_told_by_side() -> None:
     said = notes(SHAPED, 2, LINKS)
-    assert any(
-        note.startswith("PyTorch DDP on Gloo: of 12,000 packets, 14 were lost by chance and 4 to full")
-        for note in said
-    )
+    dropped = "PyTorch DDP on Gloo: of 12,000 packets, 14 were lost by chance and 4 to full"
+    assert any(note.startswith(dropped) for note in said)
     assert "nothing went round the links" in " ".join(said)
 
 

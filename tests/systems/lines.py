@@ -8,38 +8,22 @@ from typing import Any
 from tweed.systems.ltp import SEEDS, STEPS, VARIANTS
 from tweed.systems.reports.ltp import GRID, SHALLOW, SIDES
 
-BOUND_S = 0.1
+BOUND_S, WORDS = 0.1, "100 Mbit/s per worker"
 
 
 def exchange(
     place: str, side: str, steps_s: list[float], lost: float = 0.0, failed: str | None = None
 ) -> Any:
     contributed = 1_000_000 if side == "ltp" else 0
-    return {
-        "kind": "exchange",
-        "place": place,
-        "words": "100 Mbit/s per worker",
-        "bound_s": BOUND_S,
-        "samples": 256,
-        "side": side,
-        "steps_s": steps_s,
-        "sync_s": [step - 0.01 for step in steps_s],
-        "contributed_bytes": contributed,
-        "lost_bytes": round(contributed * lost),
-        "failed": failed,
-    }
+    facts = {"kind": "exchange", "place": place, "words": WORDS, "bound_s": BOUND_S, "samples": 256}
+    facts |= {"side": side, "steps_s": steps_s, "sync_s": [step - 0.01 for step in steps_s]}
+    sent = {"contributed_bytes": contributed, "lost_bytes": round(contributed * lost)}
+    return facts | sent | {"failed": failed}
 
 
 def training_run(task: str, variant: str, seed: int, accuracy: float, lost: float = 0.0) -> Any:
-    return {
-        "kind": "training_run",
-        "task": task,
-        "variant": variant,
-        "seed": seed,
-        "accuracy": accuracy,
-        "lost": lost,
-        "words": "100 Mbit/s per worker",
-    }
+    facts = {"kind": "training_run", "task": task, "variant": variant, "seed": seed}
+    return facts | {"accuracy": accuracy, "lost": lost, "words": WORDS}
 
 
 def everything(seed: int = 0) -> list[Any]:

@@ -7,38 +7,28 @@ from typing import Any
 import pytest
 
 from tests.systems.test_ltp import FACTS
+from tweed.experiments import time_to_accuracy
+from tweed.experiments.time_to_accuracy import ALONE, DDP
 from tweed.experiments.training import Config
 from tweed.report import study
 from tweed.strategy import Strategy
 from tweed.systems.compression import FULL, RATES, SEEDS, SYSTEM, methods
 from tweed.systems.reports import compression as found_by
-from tweed.systems.reports.compression import ALONE, DDP, LADDER, PEERS
+from tweed.systems.reports.compression import LADDER, PEERS
 
 OURS = LADDER[-1]
 
 
 def training(side: str, curve: list[tuple[int, float]], seed: int = 0, rate: str = "1gbit") -> Any:
-    return {
-        "kind": "training",
-        "rate": rate,
-        "side": side,
-        "seed": seed,
-        "lr": 0.1,
-        "optimizer": "sgd",
-        "curve": [[steps, steps * 0.01, accuracy] for steps, accuracy in curve],
-        "packed_bytes": 1000.0,
-        "link_bytes": 2000.0,
-        "finish_s": 0.0,
-    }
+    points = [[steps, steps * 0.01, accuracy] for steps, accuracy in curve]
+    facts = {"kind": "training", "rate": rate, "side": side, "seed": seed, "lr": 0.1, "optimizer": "sgd"}
+    return facts | {"curve": points, "packed_bytes": 1000.0, "link_bytes": 2000.0, "finish_s": 0.0}
 
 
 def step_times(side: str, step_s: float, rate: str = "10mbit", finish_s: float = 0.0) -> Any:
     facts = {"kind": "step_times", "rate": rate, "side": side, "period": 1, "link_bytes": 1.0}
-    return facts | {
-        "steps": [10, 10, 10],
-        "seconds": [9 * step_s, 10 * step_s, 40 * step_s],
-        "finish_s": finish_s,
-    }
+    seconds = [9 * step_s, 10 * step_s, 40 * step_s]
+    return facts | {"steps": [10, 10, 10], "seconds": seconds, "finish_s": finish_s}
 
 
 def small(finish_s: float = 0.0, reached: int = 80) -> list[Any]:
@@ -59,21 +49,21 @@ def test_evaluations_come_after_whole_periods_and_more_often_later() -> None:
 
 def test_time_to_the_target_is_steps_times_the_middle_round() -> None:
     lines = small()
-    assert found_by.target(lines) == pytest.approx(0.85)
-    assert found_by.time_to(lines, DDP, "10mbit") == pytest.approx(70.0)
-    assert found_by.time_to(lines, OURS, "10mbit") == pytest.approx(1.6)
-    assert found_by.gain(lines, OURS, "10mbit") == pytest.approx(43.75)
-    assert found_by.possible(lines, "10mbit") == pytest.approx(100)
+    assert time_to_accuracy.target(lines) == pytest.approx(0.85)
+    assert time_to_accuracy.time_to(lines, DDP, "10mbit") == pytest.approx(70.0)
+    assert time_to_accuracy.time_to(lines, OURS, "10mbit") == pytest.approx(1.6)
+    assert time_to_accuracy.gain(lines, OURS, "10mbit") == pytest.approx(43.75)
+    assert time_to_accuracy.possible(lines, "10mbit") == pytest.approx(100)
     assert found_by.best(lines, "10mbit") == OURS
 
 
 def test_making_one_model_in_the_end_costs() -> None:
-    assert found_by.time_to(small(finish_s=2.0), OURS, "10mbit") == pytest.approx(3.6)
+    assert time_to_accuracy.time_to(small(finish_s=2.0), OURS, "10mbit") == pytest.approx(3.6)
 
 
 def test_a_side_that_one_seed_did_not_bring_there_has_no_time() -> None:
     lines = [*small(), training(OURS, [(80, 0.8)], 2)]
-    assert found_by.time_to(lines, OURS, "10mbit") is None
+    assert time_to_accuracy.time_to(lines, OURS, "10mbit") is None
     assert found_by.best(lines, "10mbit") is None
 
 
@@ -105,9 +95,8 @@ def test_sides_are_told_apart_and_the_named_ones_are_there() -> None:
     labels = [side.label for side in methods()]
     assert len(set(labels)) == len(labels)
     assert {*LADDER, *PEERS, *FULL, ALONE} <= set(labels)
-    assert all(
-        side.how in ("alone", "ddp", "powersgd") or isinstance(side.how, Strategy) for side in methods()
-    )
+    peers = ("alone", "ddp", "powersgd")
+    assert all(side.how in peers or isinstance(side.how, Strategy) for side in methods())
 
 
 def test_periods_are_whole_rounds_of_the_cadence() -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 import torch
 from torch import Tensor, nn
@@ -11,7 +9,7 @@ from torch import Tensor, nn
 from tests.simulate.problem import SIZE, loss, numbers, perceptron, sgd
 from tweed.cadence import LocalSteps
 from tweed.compress import ErrorReset, Identity, Nothing, RandomBlocks, Sign, Spec, TopK, Turn
-from tweed.experiments.notes import Notes, best_lr
+from tweed.experiments.notes import best_lr
 from tweed.named import named_strategy
 from tweed.recipes import csea, cser, cser_pl
 from tweed.simulate.flat import Flat
@@ -185,13 +183,3 @@ def test_goals_are_judged_at_each_methods_best_rate() -> None:
     assert goals["bytes within 1 % of 1 / ratio + 1 / (every × reset ratio), for every method"][1] == "met"
     assert goals["digits, 32×: CSEA at least as good as QSparse-local-SGD"] == ["–", "–"]
     assert goals["digits, 32×: the average of CSER's models is better than one of them"][1] == "met"
-
-
-def test_a_quick_look_goes_from_trainings_to_a_report(tmp_path: Path) -> None:
-    notes = Notes(tmp_path)
-    system("cser").experiment(notes, True)
-    count = len(notes.lines)
-    system("cser").experiment(notes, True)
-    assert len(notes.lines) == count == 6
-    found = system("cser").study(notes.lines)
-    assert [section.title for section in found.sections][:2] == ["Goals", "What is learned: digits"]

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 import torch
 
 from tests.simulate.problem import SIZE, loss, perceptron, sgd
 from tweed.compress import Entries, Spec, Threshold, Turn
-from tweed.experiments.notes import Notes
 from tweed.recipes import dct, every_step
 from tweed.simulate.workers import Workers
 from tweed.strategy import Strategy
@@ -93,13 +90,3 @@ def test_goals_show_what_was_met() -> None:
     overhead = found["encoding at a life span of 1,000 takes at most 1/500 of that at 1"]
     assert overhead == ["1/5.0: the pass over all values stays", "missed"]
     assert found["the same, beside torch.topk at each step"] == ["1/598", "met"]
-
-
-def test_a_quick_look_goes_from_measurements_to_a_report(tmp_path: Path) -> None:
-    notes = Notes(tmp_path)
-    system("dct").experiment(notes, True)
-    count = len(notes.lines)
-    system("dct").experiment(notes, True)
-    assert len(notes.lines) == count == 5 + 6
-    titles = [section.title for section in system("dct").study(notes.lines).sections]
-    assert titles == ["Goals", "What is learned and sent", "Encoding", "To keep in mind"]

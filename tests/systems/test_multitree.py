@@ -27,7 +27,6 @@ from tweed.experiments.schedules import (
     weak,
 )
 from tweed.simulate import models, run, stragglers
-from tweed.systems import system
 from tweed.systems.reports.multitree_goals import saved, verdicts
 
 TORUS = topology.torus(4, 4, wire=WIRE)
@@ -133,17 +132,3 @@ def test_bounds_are_noted_once(tmp_path: Path) -> None:
     bounded(notes, "torus 4x4", LARGE)
     assert [found["links"] for found in notes.lines] == [pytest.approx(15 / 32), pytest.approx(15 / 64)]
     assert network("torus 4x4") == TORUS
-
-
-def test_a_quick_look_goes_from_times_to_a_report(tmp_path: Path) -> None:
-    notes = Notes(tmp_path)
-    system("multitree").experiment(notes, True)
-    count = len(notes.lines)
-    system("multitree").experiment(Notes(tmp_path), True)
-    assert len(Notes(tmp_path).lines) == count
-    found = system("multitree").study(notes.lines)
-    titles = [section.title for section in found.sections]
-    assert titles[:2] == ["Claims", "Large messages"]
-    claims = {row[0]: row[2] for row in found.sections[0].tables[0].rows}
-    assert claims["torus 4x4: 5 steps a phase"] == "met"
-    assert claims["torus 4x4, 64 MiB: below 0.625 D/b"] == "met"

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 import torch
 from torch import Tensor
 
 from tests.simulate.problem import SIZE, loss, perceptron, sgd
 from tweed.compress import ErrorFeedback, Identity, RandomBlocks, StepAhead, TopK
-from tweed.experiments.notes import Notes
 from tweed.recipes import saef
 from tweed.simulate.workers import Workers
 from tweed.strategy import Strategy
@@ -84,15 +81,8 @@ def test_strategies_are_what_their_names_say() -> None:
 
 def training(method: str, lr: float, seed: int, accuracy: float, losses: list[float]) -> dict[str, object]:
     shares = {"up_share": 0.2 if "EF, top 10" in method else 0.15, "down_share": 0.3}
-    facts = {
-        "kind": "budget",
-        "method": method,
-        "lr": lr,
-        "seed": seed,
-        "accuracy": accuracy,
-        "losses": losses,
-    }
-    return facts | shares
+    facts = {"kind": "budget", "method": method, "lr": lr, "seed": seed}
+    return facts | {"accuracy": accuracy, "losses": losses} | shares
 
 
 def stall(fraction: float, end: float) -> dict[str, object]:
@@ -117,13 +107,3 @@ def test_goals_show_what_was_met() -> None:
     assert found["by_label: a whole step ahead ends behind error feedback"][1] == "met"
     assert found["by_label: a whole step ahead is ahead of error feedback at step 100"][1] == "missed"
     assert found["by_label: a fraction between 0 and 1 ends below both"] == ["0.400 at best", "met"]
-
-
-def test_a_quick_look_goes_from_measurements_to_a_report(tmp_path: Path) -> None:
-    notes = Notes(tmp_path)
-    system("saef").experiment(notes, True)
-    system("saef").experiment(notes, True)
-    assert len(notes.lines) == 3
-    found = goals(list(notes.lines))
-    exact = "errors averaged every step: all gradients are taken at the point that analysis follows"
-    assert found[exact][1] == "met"

@@ -17,7 +17,8 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from tests.testbed.test_namespaces import gone, living_in
+from tests.testbed.test_namespaces import living_in
+from tests.testbed.test_ranks import gone, words_of_killed
 from tweed.errors import NoTestbed, UsageError
 from tweed.testbed import Bed, Link, Network, Ranks, opened, run_ranks
 from tweed.testbed.emulator import Report
@@ -250,13 +251,7 @@ if __name__ == "__main__":
 
 
 def test_a_launcher_that_is_killed_leaves_no_emulator(tmp_path: Path) -> None:
-    script = tmp_path / "launcher.py"
-    script.write_text(LAUNCHER)
-    pipe = subprocess.PIPE
-    with subprocess.Popen([sys.executable, str(script)], stdin=pipe, stdout=pipe, text=True) as launcher:
-        assert launcher.stdout is not None
-        emulator, *spaces = launcher.stdout.readline().split()
-        launcher.kill()
+    emulator, *spaces = words_of_killed(LAUNCHER, tmp_path)
     assert gone([int(emulator)])
     assert living_in(set(spaces)) == []
 

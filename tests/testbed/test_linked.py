@@ -13,7 +13,7 @@ from tests.testbed.test_namespaces import living_in
 from tweed.collective import topology
 from tweed.collective.topology import Topology, Wire
 from tweed.errors import UsageError
-from tweed.testbed import LinkedBed, Ranks, linked
+from tweed.testbed import LinkedBed, Network, Ranks, linked, opened
 from tweed.testbed.names import HUB, toward
 from tweed.testbed.wires import Wires, commands
 
@@ -26,12 +26,6 @@ def sum_over_ranks(rank: int, size: int) -> tuple[float, set[str]]:
     total = torch.full((NUMEL,), float(rank))
     dist.all_reduce(total)
     return float(total[-1]), {name for _, name in socket.if_nameindex()}
-
-
-def through_a_switch(ranks: int, wire: Wire) -> Topology:
-    pairs = [(rank, ranks) for rank in range(ranks)]
-    both = [(a, b, wire.bandwidth, wire.latency_s) for pair in pairs for a, b in (pair, pair[::-1])]
-    return Topology(ranks, both, name="one switch")
 
 
 def test_links_are_built_as_the_topology_says() -> None:
@@ -66,6 +60,26 @@ def test_what_cannot_be_built_is_refused(network: Topology, words: str) -> None:
         pass
 
 
+def test_a_star_is_a_topology_with_a_switch() -> None:
+    network = Network.parse("rate=100mbit,delay=20ms,1.up.rate=10mbit")
+    star = network.topology(2)
+    assert (star.ranks, star.nodes) == (2, 3)
+    up, slow, down = (12_500_000, 0.02, 1), (1_250_000, 0.02, 1), (12_500_000, 0.0, 1)
+    assert set(star.links) == {(0, 2, *up), (1, 2, *slow), (2, 0, *down), (2, 1, *down)}
+    assert len(Wires(star).ports) == 4, "it can be built like any other"
+    with pytest.raises(UsageError, match="the link of rank 0 has no rate"):
+        Network().topology(2)
+
+
+@pytest.mark.usefixtures("namespaces")
+@pytest.mark.parametrize("network", [Network(rate_bits=1e8), topology.star(2, FAST)], ids=["bridge", "nodes"])
+def test_a_star_is_opened_either_way(network: Network | Topology) -> None:
+    place = opened(network, 2) if isinstance(network, Network) else opened(network)
+    with place as bed, Ranks(sum_over_ranks, 2, backend="gloo", bed=bed) as ranks:
+        assert [total for total, _ in ranks.join(60)] == [1.0] * 2
+        assert (bed.size, bed.topology.nodes) == (2, 3)
+
+
 @pytest.mark.usefixtures("namespaces")
 def test_ranks_have_their_neighbours_and_no_others() -> None:
     network = topology.line(3, wire=FAST)
@@ -73,17 +87,14 @@ def test_ranks_have_their_neighbours_and_no_others() -> None:
         with Ranks(sum_over_ranks, 3, backend="gloo", bed=bed) as ranks:
             found = ranks.join(60)
         assert [total for total, _ in found] == [3.0] * 3
-        assert [{name for name in names if name.startswith("to")} for _, names in found] == [
-            {"to1"},
-            {"to0", "to2"},
-            {"to1"},
-        ]
+        neighbours = [{name for name in names if name.startswith("to")} for _, names in found]
+        assert neighbours == [{"to1"}, {"to0", "to2"}, {"to1"}]
         assert_carried(bed, NUMEL * 4)
 
 
 @pytest.mark.usefixtures("namespaces")
 def test_the_engine_runs_through_a_switch() -> None:
-    with linked(through_a_switch(3, FAST)) as bed:
+    with linked(topology.star(3, FAST)) as bed:
         with Ranks(sum_over_ranks, 3, backend="tweed", bed=bed) as ranks:
             assert [total for total, _ in ranks.join(60)] == [3.0] * 3
         assert bed.size == 3

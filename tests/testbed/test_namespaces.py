@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import socket
 import subprocess
-import sys
 import time
 import traceback
 from collections.abc import Callable
@@ -15,6 +14,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from tests.testbed.test_ranks import gone, words_of_killed
 from tweed.errors import NoTestbed
 from tweed.testbed import Bed, Network, Ranks, namespaces, opened, run_ranks
 from tweed.testbed.inside import _move_in
@@ -22,16 +22,14 @@ from tweed.testbed.inside import _move_in
 NOBODY = 65534
 
 
-def test_missing_programs_are_named_with_their_packages(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(namespaces, "_PATH", os.devnull)
-    words = r"needs ethtool, ip, nft, nsenter, tc, unshare: apt install ethtool iproute2 nftables util-linux"
-    with pytest.raises(NoTestbed, match=words), opened(Network(rate_bits=1e9, loss=0.01), 2):
-        pass
+ALL = "ethtool, ip, nft, nsenter, tc, unshare: apt install ethtool iproute2 nftables util-linux"
+FEW = "ip, nsenter, unshare: apt install iproute2 util-linux"
 
 
-def test_only_what_a_network_needs_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("network", "needs"), [(Network(rate_bits=1e9, loss=0.01), ALL), (Network(), FEW)])
+def test_what_a_network_lacks_is_named(network: Network, needs: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(namespaces, "_PATH", os.devnull)
-    with pytest.raises(NoTestbed, match="needs ip, nsenter, unshare: apt install"), opened(Network(), 2):
+    with pytest.raises(NoTestbed, match=f"needs {needs}"), opened(network, 2):
         pass
 
 
@@ -61,15 +59,6 @@ def test_advice_is_what_this_system_has_closed(tmp_path: Path, name: str, value:
 
 def wait(rank: int, size: int) -> None:
     time.sleep(3600)
-
-
-def gone(pids: list[int]) -> bool:
-    """Waits until no process of `pids` runs. A dead one that nobody has collected counts as gone."""
-    for _ in range(1000):
-        if not any(psutil.pid_exists(pid) and psutil.Process(pid).status() != "zombie" for pid in pids):
-            return True
-        time.sleep(0.01)
-    return False
 
 
 def living_in(spaces: set[str]) -> list[int]:
@@ -154,12 +143,7 @@ if __name__ == "__main__":
 
 @pytest.mark.usefixtures("namespaces")
 def test_a_launcher_that_is_killed_leaves_no_process_and_no_namespace(tmp_path: Path) -> None:
-    script = tmp_path / "launcher.py"
-    script.write_text(LAUNCHER)
-    with subprocess.Popen([sys.executable, str(script)], stdout=subprocess.PIPE, text=True) as launcher:
-        assert launcher.stdout is not None
-        words = launcher.stdout.readline().split()
-        launcher.kill()
+    words = words_of_killed(LAUNCHER, tmp_path)
     assert len(words) == 6 + 2
     assert gone([int(word) for word in words[:6]])
     assert living_in(set(words[6:])) == []

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from tweed.errors import UsageError
 from tweed.testbed import Link, Network, shaping
 from tweed.testbed.names import HUB, MOST_RANKS
-from tweed.testbed.profiles import PROFILES
 from tweed.testbed.star import commands, shaped
+from tweed.testbed.text import PROFILES
 
 chances = st.none() | st.integers(0, 400_000).map(lambda ppm: ppm / 10**6)
 ways: dict[str, st.SearchStrategy[Any]] = {
@@ -157,11 +157,7 @@ def test_a_host_goes_before_the_network_and_a_direction_before_a_link() -> None:
 
 def test_what_strikes_packets_strikes_them_once_on_their_way_up() -> None:
     network = Network.parse("delay=5ms,loss=1%,burst=3,1.down.delay=2ms")
-    up, down, other = (
-        network.direction(0, up=True),
-        network.direction(0, up=False),
-        network.direction(1, up=False),
-    )
+    up, down, other = (network.direction(rank, way) for rank, way in ((0, True), (0, False), (1, False)))
     assert (up.delay_us, up.loss_ppm, up.burst) == (5000, 10_000, 3)
     assert (down.delay_us, down.loss_ppm, other.delay_us) == (0, 0, 2000)
 
@@ -202,12 +198,18 @@ def test_rate_is_set_at_both_ends_of_every_pair() -> None:
     assert all("dev tweed0 root tbf rate 100000000bit" in of(network, rank, "tc")[0] for rank in range(3))
 
 
-def test_a_slow_link_still_takes_two_packets_at_once() -> None:
-    assert "burst 4096" in of(Network(rate_bits=1e6), 0, "tc")[0]
-
-
-def test_a_bucket_has_room_for_what_offloads_make() -> None:
-    assert "burst 72000" in of(Network(rate_bits=1e6, delay_ms=1, offload=True), 0, "tc")[0]
+@pytest.mark.parametrize(
+    ("line", "place", "program", "words"),
+    [
+        ("rate=1mbit", 0, "tc", "burst 4096"),  # two packets at once
+        ("rate=1mbit,delay=1ms,offload=yes", 0, "tc", "burst 72000"),  # what offloads make
+        ("congestion=bbr", 2, "ip", "add 10.77.0.0/24 dev tweed0 src 10.77.0.3 congctl bbr"),
+        ("rate=1mbit", HUB, "ip", "link add rank1 type veth peer name tweed0 netns 12"),
+        ("delay=1ms", 0, "ethtool", "tso off"),
+    ],
+)
+def test_who_runs_what(line: str, place: int, program: str, words: str) -> None:
+    assert words in of(Network.parse(line), place, program)[0]
 
 
 def test_offloads_are_off_at_both_ends_only_where_packets_are_lost() -> None:
@@ -220,20 +222,7 @@ def test_offloads_are_off_at_both_ends_only_where_packets_are_lost() -> None:
 def test_a_packet_meets_one_rule_of_loss_and_is_counted_by_sender() -> None:
     (rules,) = of(Network(loss=0.001), HUB, "nft")
     assert rules.count("meta protocol ip numgen random mod 1000000 < 1000 ") == 1
-    assert [f'ip saddr 10.77.0.{rank + 1} counter name "lost{rank}" drop' in rules for rank in range(3)] == [
-        True
-    ] * 3
-
-
-def test_congestion_control_is_pinned_by_the_route() -> None:
-    (words,) = of(Network(congestion="bbr"), 2, "ip")
-    assert "route add 10.77.0.0/24 dev tweed0 src 10.77.0.3 congctl bbr" in words
-
-
-def test_each_rank_gets_an_end_in_its_own_namespace() -> None:
-    (words, joined) = of(Network(), HUB, "ip")
-    assert "link add rank1 type veth peer name tweed0 netns 12" in words
-    assert "link set rank1 master hub" in joined
+    assert all(f'ip saddr 10.77.0.{rank + 1} counter name "lost{rank}" drop' in rules for rank in range(3))
 
 
 def test_too_many_ranks_are_refused() -> None:
@@ -241,16 +230,10 @@ def test_too_many_ranks_are_refused() -> None:
         commands(Network(), [1] * (MOST_RANKS + 1))
 
 
-def test_where_packets_are_delayed_no_bridge_joins_the_ports() -> None:
+def test_where_packets_are_delayed_the_emulator_does_it() -> None:
+    assert "link set rank1 master hub" in of(Network(), HUB, "ip")[1]
     assert "master" not in str(commands(Network(delay_ms=1), [11, 12]))
-
-
-def test_offloads_are_off_where_packets_are_delayed_unless_asked_for() -> None:
-    assert of(Network(delay_ms=1), 0, "ethtool")
     assert not of(Network(delay_ms=1, offload=True), 0, "ethtool")
-
-
-def test_bursts_are_no_matter_of_rules() -> None:
     assert "numgen" not in shaping.losses(Network(loss=0.01, burst=2), 2)
 
 

@@ -6,8 +6,8 @@ import os
 import signal
 import subprocess
 import sys
-import textwrap
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import psutil
@@ -17,20 +17,13 @@ from tweed.errors import DeadlineExceeded, UsageError
 from tweed.testbed import Ended, Failed, RankFailed, Ranks, Said, run_ranks, say
 
 
-def times(rank: int, size: int, factor: int) -> int:
-    return rank * size * factor
-
-
-def threads_of_parent(rank: int, size: int) -> int:
-    return len(os.listdir(f"/proc/{os.getppid()}/task"))
-
-
-def environment(rank: int, size: int) -> tuple[str | None, str | None]:
-    return os.environ.get("TWEED_TEST"), os.environ.get("OMP_NUM_THREADS")
-
-
-def torch_was_there(rank: int, size: int) -> bool:
-    return "torch" in sys.modules
+def seen(rank: int, size: int, factor: int) -> dict[str, object]:
+    return {
+        "product": rank * size * factor,
+        "threads of the server": len(os.listdir(f"/proc/{os.getppid()}/task")),
+        "environment": (os.environ.get("TWEED_TEST"), os.environ.get("OMP_NUM_THREADS")),
+        "torch is there before the fork": "torch" in sys.modules,
+    }
 
 
 def reduce_sum(rank: int, size: int) -> float:
@@ -81,21 +74,10 @@ def gone(pids: list[int]) -> bool:
     return False
 
 
-def test_results_come_by_rank() -> None:
-    assert run_ranks(times, 3, 5) == [0, 15, 30]
-
-
-def test_server_has_one_thread() -> None:
-    assert run_ranks(threads_of_parent, 1) == [1]
-
-
-def test_torch_is_there_before_the_fork() -> None:
-    assert run_ranks(torch_was_there, 1) == [True]
-
-
-def test_ranks_have_the_launchers_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_results_come_by_rank_from_a_warm_server(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TWEED_TEST", "now")
-    assert run_ranks(environment, 1) == [("now", "1")]
+    same = {"threads of the server": 1, "environment": ("now", "1"), "torch is there before the fork": True}
+    assert run_ranks(seen, 3, 5) == [same | {"product": product} for product in (0, 15, 30)]
 
 
 def test_backend_gives_a_process_group() -> None:
@@ -109,19 +91,17 @@ def test_first_error_is_raised_with_rank_and_traceback() -> None:
     assert isinstance(caught.value.__cause__, KeyError)
 
 
-def test_a_rank_that_dies_is_named_with_its_signal() -> None:
-    with pytest.raises(RankFailed, match="rank 2 of 3 died of SIGSEGV"):
-        run_ranks(one_dies, 3)
-
-
-def test_a_rank_that_exits_is_named_with_its_code() -> None:
-    with pytest.raises(RankFailed, match="exit code 3"):
-        run_ranks(one_exits, 1)
-
-
-def test_a_result_that_cannot_be_pickled_is_an_error_of_the_rank() -> None:
-    with pytest.raises(RankFailed, match=r"(?s)rank 0.*pickle"):
-        run_ranks(unpicklable, 1)
+@pytest.mark.parametrize(
+    ("fn", "size", "words"),
+    [
+        (one_dies, 3, "rank 2 of 3 died of SIGSEGV"),
+        (one_exits, 1, "exit code 3"),
+        (unpicklable, 1, r"(?s)rank 0.*pickle"),
+    ],
+)
+def test_how_a_rank_failed_is_named(fn: Callable[[int, int], object], size: int, words: str) -> None:
+    with pytest.raises(RankFailed, match=words):
+        run_ranks(fn, size)
 
 
 def test_timeout_names_ranks_and_ends_them() -> None:
@@ -185,15 +165,20 @@ if __name__ == "__main__":
 """
 
 
+def words_of_killed(launcher: str, folder: Path) -> list[str]:
+    """What a program has said in one line, before it is killed."""
+    (folder / "launcher.py").write_text(launcher)
+    words, pipe = [sys.executable, str(folder / "launcher.py")], subprocess.PIPE
+    with subprocess.Popen(words, stdin=pipe, stdout=pipe, text=True) as running:
+        assert running.stdout is not None
+        line = running.stdout.readline()
+        running.kill()
+    return line.split()
+
+
 def test_killed_launcher_leaves_nothing_behind(tmp_path: Path) -> None:
-    script = tmp_path / "launcher.py"
-    script.write_text(textwrap.dedent(LAUNCHER))
-    with subprocess.Popen([sys.executable, str(script)], stdout=subprocess.PIPE, text=True) as launcher:
-        assert launcher.stdout is not None
-        pids = [int(word) for word in launcher.stdout.readline().split()]
-        assert len(pids) == 3
-        launcher.kill()
-    assert gone(pids)
+    pids = [int(word) for word in words_of_killed(LAUNCHER, tmp_path)]
+    assert len(pids) == 3 and gone(pids)
 
 
 IN_THE_BACKGROUND = """

@@ -15,18 +15,11 @@ def lines(
     side: str, seconds: float, megabytes: float, accuracies: list[float | None]
 ) -> list[dict[str, Any]]:
     """Figures of a side that takes so many seconds and megabytes per line."""
+    unknown = dict.fromkeys(("link_bytes_per_worker", "waiting_s", "test_loss"))
     return [
-        {
-            "side": side,
-            "step": step,
-            "samples": 64 * step,
-            "seconds": seconds * step,
-            "bytes_per_worker": round(1e6 * megabytes * step),
-            "link_bytes_per_worker": None,
-            "waiting_s": None,
-            "test_loss": None,
-            "accuracy": accuracy,
-        }
+        {"side": side, "step": step, "samples": 64 * step, "seconds": seconds * step, "accuracy": accuracy}
+        | {"bytes_per_worker": round(1e6 * megabytes * step)}
+        | unknown
         for step, accuracy in enumerate(accuracies, start=1)
     ]
 
@@ -39,10 +32,8 @@ def test_sides_are_compared_at_the_best_accuracy_that_all_reached() -> None:
     same = reached(by_side(TITLES, OURS + THEIRS))
     assert same is not None
     assert same.accuracy == 0.75
-    assert {title: [told["step"] for told in side] for title, side in same.sides.items()} == {
-        "ours": [1, 2, 3, 4],
-        "theirs": [1, 2, 3, 4],
-    }
+    steps = {title: [told["step"] for told in side] for title, side in same.sides.items()}
+    assert steps == {"ours": [1, 2, 3, 4], "theirs": [1, 2, 3, 4]}
     later = reached(by_side(TITLES, lines("tweed", 1.0, 0.5, [0.5, 0.5, 0.9]) + THEIRS))
     assert later is not None
     assert later.accuracy == 0.9

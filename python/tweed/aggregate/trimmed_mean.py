@@ -5,9 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-import numpy as np
-import torch
-
 from tweed.aggregate.base import Arrival, Reason, Value, Verdict
 from tweed.aggregate.mean import Gathered, Mean
 from tweed.errors import UsageError
@@ -52,12 +49,13 @@ class TrimmedMean:
         if not arrivals:
             return None, (), state
         verdicts = tuple(Verdict(one.sender, 1 / len(arrivals), Reason.TRIMMED) for one in arrivals)
-        first = arrivals[0].value
-        mean = self._mean([torch.as_tensor(one.value) for one in arrivals], arrivals)
-        return (mean.numpy() if isinstance(first, np.ndarray) else mean), verdicts, Gathered()
+        return self._mean(arrivals), verdicts, Gathered()
 
-    def _mean(self, values: list[torch.Tensor], arrivals: tuple[Arrival, ...]) -> torch.Tensor:
+    def _mean(self, arrivals: tuple[Arrival, ...]) -> Value:
         """What is missing sorts behind all else."""
+        import torch  # a strategy is a plain value and costs no import
+
+        values = [torch.as_tensor(one.value) for one in arrivals]
         rows = torch.stack(values)
         present = torch.full_like(rows[0], len(values))
         for row, one in zip(rows, arrivals, strict=True):
@@ -69,4 +67,5 @@ class TrimmedMean:
         place = torch.arange(len(values), dtype=rows.dtype).view(-1, *[1] * values[0].dim())
         kept = (place >= left_out) & (place < present - left_out)
         total = torch.where(kept, rows.sort(0).values, 0).sum(0)
-        return total / (present - 2 * left_out).clamp(min=1)
+        mean = total / (present - 2 * left_out).clamp(min=1)
+        return mean if isinstance(arrivals[0].value, torch.Tensor) else mean.numpy()

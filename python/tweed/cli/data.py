@@ -13,7 +13,7 @@ app = typer.Typer(help="Data sets for the training tasks.", no_args_is_help=True
 def show() -> None:
     """List the data sets, and which are in the cache."""
     from tweed.data import SETS
-    from tweed.data.store import damage
+    from tweed.data.sets import damage
     from tweed.files import cache
 
     for name, entry in SETS.items():

@@ -10,6 +10,7 @@ import typer
 from rich.console import Console
 
 from tweed.errors import UsageError
+from tweed.files import write_atomic
 
 if TYPE_CHECKING:
     from tweed.doctor.together import Report
@@ -71,7 +72,7 @@ def _alone(ranks: int | None, network: str | None) -> Report:
 
 def _write(output: Path, text: str) -> None:
     try:
-        output.write_text(text + "\n")
+        write_atomic(output, text + "\n")
     except OSError as error:
         raise UsageError(f"cannot write {output}: {error.strerror}") from None
 

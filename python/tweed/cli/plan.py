@@ -11,6 +11,7 @@ import typer
 from rich.console import Console
 
 from tweed.errors import UsageError
+from tweed.files import write_atomic
 
 if TYPE_CHECKING:
     from tweed._core import Topology
@@ -130,7 +131,7 @@ def _store(planned: Planned, out: Path | None, plot: Path | None, save: Path | N
         picture.write(planned, plot)
     try:
         if out is not None:
-            out.write_text(planned.plan.to_json() + "\n", encoding="utf-8")
+            write_atomic(out, planned.plan.to_json() + "\n")
         if save is not None and planned.plan.topology is not None:
             topology.write(planned.plan.topology, save)
     except OSError as error:

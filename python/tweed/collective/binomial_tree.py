@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from tweed._core import Send
 from tweed.collective.builder import of_patterns
-from tweed.collective.pattern import Shape, one, pattern, per_rank
+from tweed.collective.pattern import Shape, levels, one, pattern, per_rank
 
 
 class Edge(NamedTuple):
@@ -26,26 +26,21 @@ class Edge(NamedTuple):
     end: int
 
 
-def depth(ranks: int) -> int:
-    """The number of levels: `ceil(log2(ranks))`."""
-    return (ranks - 1).bit_length()
-
-
 def edges(ranks: int) -> Iterator[Edge]:
     """The tree of root 0, from the root down. Subtrees are contiguous."""
-    for level in range(depth(ranks)):
-        span = 1 << (depth(ranks) - level - 1)
+    for level in range(levels(ranks)):
+        span = 1 << (levels(ranks) - level - 1)
         for parent in range(0, ranks - span, 2 * span):
             yield Edge(level, parent, parent + span, min(parent + 2 * span, ranks))
 
 
 def _one_way(ranks: int) -> Shape:
-    steps = depth(ranks)
+    steps = levels(ranks)
     return Shape(steps=steps, messages=steps, volume=float(steps), fan_in=1)
 
 
 def _both_ways(ranks: int) -> Shape:
-    return _one_way(ranks)._replace(steps=2 * depth(ranks))
+    return _one_way(ranks)._replace(steps=2 * levels(ranks))
 
 
 def _parts(ranks: int) -> Shape:
@@ -68,7 +63,7 @@ def reduce(ranks: int) -> Iterator[Send]:
     Cost: `ceil(log2 P)` steps; the root receives that many buffers.
     """
     for level, parent, child, _ in edges(ranks):
-        yield Send(depth(ranks) - 1 - level, child, parent, 0, True)
+        yield Send(levels(ranks) - 1 - level, child, parent, 0, True)
 
 
 @pattern("binomial_tree", "all_reduce", chunks=one, shape=_both_ways)
@@ -78,7 +73,7 @@ def all_reduce(ranks: int) -> Iterator[Send]:
     Cost: `2 ceil(log2 P)` steps; rank 0 receives, and then sends, half as many buffers.
     """
     yield from reduce(ranks)
-    yield from _down(ranks, first_step=depth(ranks))
+    yield from _down(ranks, first_step=levels(ranks))
 
 
 @pattern("binomial_tree", "gather", chunks=per_rank, shape=_parts)
@@ -89,7 +84,7 @@ def gather(ranks: int) -> Iterator[Send]:
     """
     for level, parent, child, end in edges(ranks):
         for chunk in range(child, end):
-            yield Send(depth(ranks) - 1 - level, child, parent, chunk, False)
+            yield Send(levels(ranks) - 1 - level, child, parent, chunk, False)
 
 
 @pattern("binomial_tree", "scatter", chunks=per_rank, shape=_parts)

@@ -102,14 +102,8 @@ def of(collective: str, topology: Topology, root: int = 0) -> Bounds:
     check(topology)
     asked = _Asked(collective, topology, root)
     phased = [_cut(_Asked(phase, topology)) for phase in ("reduce_scatter", "all_gather")]
-    return Bounds(
-        collective,
-        _cut(asked),
-        _links(asked),
-        _latency(asked),
-        _steps(asked),
-        _both(phased) if collective == "all_reduce" else None,
-    )
+    both = _both(phased) if collective == "all_reduce" else None
+    return Bounds(collective, _cut(asked), _links(asked), _latency(asked), _steps(asked), both)
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,14 +192,11 @@ def _into(asked: _Asked, cut: Cut) -> Bound:
 
 def _bound(asked: _Asked, cut: Cut, src: frozenset[int], carriers: str) -> Bound:
     dst = frozenset(range(asked.ranks)) - src
-    where = f"out of {_nodes(asked, src)}" if len(src) <= len(dst) else f"into {_nodes(asked, dst)}"
+    way, fewer = ("out of", src) if len(src) <= len(dst) else ("into", dst)
+    where = f"{way} {nodes(asked.topology, fewer)}"
     share = _share(asked, src)
     part = "the buffer" if share == 1 else f"{share} of the buffer"
     return Bound("cut", share / cut.bandwidth, 0.0, f"{part} over {carriers} {where}")
-
-
-def _nodes(asked: _Asked, which: frozenset[int]) -> str:
-    return nodes(asked.topology, which)
 
 
 def _carriers(topology: Topology, cut: Cut) -> str:
@@ -264,15 +255,15 @@ def _pairs(asked: _Asked) -> Iterator[tuple[int, int]]:
             yield src, dst
 
 
-def _ends(topology: Topology) -> tuple[list[int], list[int]]:
-    """Bytes per second out of each rank, and into each."""
+def _ends(topology: Topology, each: int | None = None) -> tuple[list[int], list[int]]:
+    """Bytes per second out of each rank, and into each; or with 1 for `each` link, links. A port is one."""
     if topology.is_complete:
-        through = [port(topology).bandwidth] * topology.ranks
+        through = [port(topology).bandwidth if each is None else each] * topology.ranks
         return through, through
     out, into = [0] * topology.nodes, [0] * topology.nodes
     for src, dst, bandwidth, _, count in topology.links:
-        out[src] += bandwidth * count
-        into[dst] += bandwidth * count
+        out[src] += (bandwidth if each is None else each) * count
+        into[dst] += (bandwidth if each is None else each) * count
     return out[: topology.ranks], into[: topology.ranks]
 
 
@@ -303,7 +294,7 @@ def _steps(asked: _Asked) -> int:
     """Each rank takes in (or gives) as many shares in a step as it has links."""
     if asked.collective in ("broadcast", "reduce"):
         return 1
-    out, into = _degrees(asked.topology)
+    out, into = _ends(asked.topology, each=1)
     others = asked.ranks - 1
     gathered, scattered = -(-others // min(into)), -(-others // min(out))
     return {
@@ -312,14 +303,3 @@ def _steps(asked: _Asked) -> int:
         "gather": -(-others // into[asked.root]),
         "scatter": -(-others // out[asked.root]),
     }.get(asked.collective, gathered)
-
-
-def _degrees(topology: Topology) -> tuple[list[int], list[int]]:
-    """Links out of each rank, and into each; a port is one."""
-    if topology.is_complete:
-        return [1] * topology.ranks, [1] * topology.ranks
-    out, into = [0] * topology.nodes, [0] * topology.nodes
-    for src, dst, _, _, count in topology.links:
-        out[src] += count
-        into[dst] += count
-    return out[: topology.ranks], into[: topology.ranks]

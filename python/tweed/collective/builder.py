@@ -12,8 +12,8 @@ from functools import cache, partial
 
 from tweed._core import Schedule, Send, Topology
 from tweed.collective.pattern import Pattern, schedule
+from tweed.collective.topology.base import shortest_paths
 from tweed.collective.topology.check import check
-from tweed.collective.topology.shortest_paths import shortest_paths
 from tweed.errors import UsageError
 
 Order = Callable[[Topology], Sequence[int]]
@@ -41,6 +41,10 @@ class Builder:
       pieces: into how many pieces its shares of the buffer are worth cutting; few for short messages, many
         so that long ones flow. Those that a planner tries.
       patterns: what it makes by patterns, by collective.
+
+    Example:
+      >>> find("all_reduce", "ring").pieces
+      (1,)
     """
 
     name: str

@@ -39,6 +39,10 @@ class Links:
         throughput collapses (Phanishayee et al., "Measurement and analysis of TCP throughput collapse in
         cluster-based storage systems", FAST 2008: a few tens of senders with common switches).
       shared_memory: all ranks share memory; the other figures do not matter then.
+
+    Example:
+      >>> Links(latency_s=1e-3, bandwidth=1.25e6).shared_memory
+      False
     """
 
     latency_s: float
@@ -106,6 +110,10 @@ class Choice:
       reason: the kind of reason.
       detail: figures behind it; may be empty.
       pieces: into how many pieces the shares of a schedule that follows links are cut; None: it follows none.
+
+    Example:
+      >>> str(choose("all_reduce", 1024, 8, ONE_HOST).builder)
+      'exchange'
     """
 
     collective: str
@@ -138,6 +146,10 @@ def choose(collective: str, numbytes: int, ranks: int, links: Links, *, asked: s
       UsageError: no such collective, or no such builder for it.
 
     Cost: a few microseconds; no schedule is built.
+
+    Example:
+      >>> choose("all_reduce", 1 << 20, 8, NETWORK).ranks
+      8
     """
     if asked is not None:
         return Choice(collective, ranks, find(collective, asked).name, Reason.ASKED)
@@ -175,12 +187,7 @@ def _shared(collective: str, numbytes: int, ranks: int) -> Choice:
 
 
 def quickest(
-    collective: str,
-    numbytes: int,
-    ranks: int,
-    timed: Sequence[Timed],
-    reason: Reason,
-    alike: float = 1e-9,
+    collective: str, numbytes: int, ranks: int, timed: Sequence[Timed], reason: Reason, alike: float = 1e-9
 ) -> Choice:
     """The one of `timed` that takes the least time, and the least times as the detail.
 

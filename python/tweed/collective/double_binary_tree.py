@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from tweed._core import Send
 from tweed.collective.builder import of_patterns
-from tweed.collective.pattern import Shape, pattern, two
+from tweed.collective.pattern import Shape, levels, pattern, two
 
 
 class Edge(NamedTuple):
@@ -24,11 +24,6 @@ class Edge(NamedTuple):
     child: int
     parent: int
     half: int
-
-
-def heights(ranks: int) -> int:
-    """The number of levels of edges: `ceil(log2(ranks))`."""
-    return (ranks - 1).bit_length()
 
 
 def edges(ranks: int) -> Iterator[Edge]:
@@ -60,7 +55,7 @@ def _second(position: int, inner: int) -> int:
 
 def _up_shape(ranks: int) -> Shape:
     few = min(ranks - 1, 2)
-    return Shape(steps=heights(ranks), messages=few, volume=1.0, fan_in=few)
+    return Shape(steps=levels(ranks), messages=few, volume=1.0, fan_in=few)
 
 
 def _down_shape(ranks: int) -> Shape:
@@ -71,7 +66,7 @@ def _down_shape(ranks: int) -> Shape:
 def _both_ways(ranks: int) -> Shape:
     most = min(ranks, 4)
     messages = 1 if ranks == 2 else most
-    return Shape(2 * heights(ranks), messages, volume=most / 2, fan_in=min(ranks - 1, 2))
+    return Shape(2 * levels(ranks), messages, volume=most / 2, fan_in=min(ranks - 1, 2))
 
 
 @pattern("double_binary_tree", "reduce", chunks=two, shape=_up_shape)
@@ -90,7 +85,7 @@ def broadcast(ranks: int) -> Iterator[Send]:
 
     Cost: `ceil(log2 P)` steps; one buffer received and at most one sent per rank.
     """
-    return _down(ranks, last_step=heights(ranks) - 1)
+    return _down(ranks, last_step=levels(ranks) - 1)
 
 
 @pattern("double_binary_tree", "all_reduce", chunks=two, shape=_both_ways)
@@ -100,7 +95,7 @@ def all_reduce(ranks: int) -> Iterator[Send]:
     Cost: `2 ceil(log2 P)` steps; at most two buffers sent and two received per rank.
     """
     yield from reduce(ranks)
-    yield from _down(ranks, last_step=2 * heights(ranks) - 1)
+    yield from _down(ranks, last_step=2 * levels(ranks) - 1)
 
 
 def _down(ranks: int, last_step: int) -> Iterator[Send]:

@@ -19,7 +19,7 @@ from typing import NamedTuple
 from tweed._core import Send
 from tweed.collective import binomial_tree
 from tweed.collective.builder import of_patterns
-from tweed.collective.pattern import Message, Shape, pattern, per_pair, per_rank, shape_of
+from tweed.collective.pattern import Message, Shape, levels, pattern, per_pair, per_rank, shape_of
 
 
 class Swap(NamedTuple):
@@ -30,11 +30,6 @@ class Swap(NamedTuple):
     partner: int
     low: int
     high: int
-
-
-def levels(ranks: int) -> int:
-    """How often a group can be split: `ceil(log2(ranks))`."""
-    return (ranks - 1).bit_length()
 
 
 def partner(rank: int, low: int, high: int) -> tuple[int, int, int]:

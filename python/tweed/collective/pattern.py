@@ -19,6 +19,10 @@ class Shape(NamedTuple):
         sends to another in one step is one message.
       volume: bytes that the busiest rank sends, or receives, as a multiple of the whole buffer.
       fan_in: how many ranks at most send to one rank in one step.
+
+    Example:
+      >>> find("all_reduce", "exchange").patterns["all_reduce"].shape(8)
+      Shape(steps=1, messages=7, volume=7.0, fan_in=7)
     """
 
     steps: int
@@ -48,6 +52,10 @@ class Pattern:
       shape: the cost for a number of ranks (at least 2); None keeps the chooser from picking it by itself.
       equal_parts: it works only where all parts are equally large, as ranks on the way hand on what is not
         theirs. The parts of an all_to_all need not be, so plans leave such a pattern out.
+
+    Example:
+      >>> len(list(find("all_reduce", "ring").patterns["all_reduce"](4)))
+      24
     """
 
     name: str
@@ -74,7 +82,15 @@ def pattern(
     shape: Callable[[int], Shape] | None = None,
     equal_parts: bool = False,
 ) -> Callable[[Callable[[int], Iterable[Send]]], Pattern]:
-    """Makes a `Pattern` of a generator: `@pattern("ring", "all_reduce", chunks=per_rank, shape=...)`."""
+    """Makes a `Pattern` of a generator: `@pattern("ring", "all_reduce", chunks=per_rank, shape=...)`.
+
+    Example:
+      >>> @pattern("by hand", "gather", chunks=lambda ranks: ranks)
+      ... def by_hand(ranks):
+      ...     yield from (Send(0, rank, 0, rank, False) for rank in range(1, ranks))
+      >>> len(list(by_hand(4)))
+      3
+    """
 
     def made(sends: Callable[[int], Iterable[Send]]) -> Pattern:
         return Pattern(name, collective, chunks, sends, shape, equal_parts)
@@ -109,6 +125,10 @@ def schedule(
       ScheduleError: the sends do not do it; names step, link, rank and chunk.
 
     Cost: about 1 us for each send, checking included.
+
+    Example:
+      >>> len(schedule("by hand", "broadcast", 2, 1, [Send(0, 0, 1, 0, False)]))
+      1
     """
     return Schedule(name, collective, ranks, chunks, sends, root=root, topology=topology)
 
@@ -131,6 +151,11 @@ def per_rank(ranks: int) -> int:
 def per_pair(ranks: int) -> int:
     """One chunk for each pair of ranks, source first."""
     return ranks * ranks
+
+
+def levels(ranks: int) -> int:
+    """Of a binary tree, or of halvings down to single ranks: `ceil(log2(ranks))`."""
+    return (ranks - 1).bit_length()
 
 
 def others(ranks: int, *excluded: int) -> Iterator[int]:

@@ -21,6 +21,10 @@ class Server:
 
     Cost: for `W` workers, `W` buffers into the server's link, then `W` out of it; two steps.
     Source: Li et al., "Scaling distributed machine learning with the parameter server", OSDI 2014.
+
+    Example:
+      >>> Server(0)
+      Server(rank=0)
     """
 
     rank: int = 0

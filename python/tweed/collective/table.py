@@ -85,12 +85,24 @@ def register(pattern: Pattern) -> None:
 
 
 def builders(collective: str) -> tuple[Builder, ...]:
-    """Every builder that makes `collective`; none if there is no such collective."""
+    """Every builder that makes `collective`; none if there is no such collective.
+
+    Example:
+      >>> [row.name for row in builders("gather")]
+      ['star', 'binomial_tree']
+    """
     return _TABLE.get(collective, ())
 
 
 def find(collective: str, name: str) -> Builder:
-    """The builder `name` for `collective`; raises UsageError with those there are."""
+    """The builder `name` for `collective`.
+
+    Raises: UsageError if there is none; lists those that there are.
+
+    Example:
+      >>> find("gather", "star").name
+      'star'
+    """
     for row in builders(collective):
         if row.name == name:
             return row
@@ -112,5 +124,9 @@ def build(collective: str, name: str, network: Topology | int, pieces: int = 1) 
       UsageError: there is no such builder, it has no schedule for this network (it names what it needs), or
         the network is none that collectives can run on (see `topology.check`).
       ScheduleError: the builder is wrong.
+
+    Example:
+      >>> build("all_reduce", "ring", 4).cost(4096).steps
+      6
     """
     return find(collective, name).schedule(collective, network, pieces)

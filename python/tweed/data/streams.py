@@ -122,6 +122,7 @@ def pictures(clients: int, slots: int, seed: int) -> Stream:
     """Fashion-MNIST, shuffled; every picture comes once, as long as they last. Not MNIST, on which the paper
     reports."""
     train = load("fashion-mnist").train
+    # numpy's generator, not `tweed.rng`: published figures rest on this order.
     order = np.random.default_rng(seed).permutation(len(train.x))[: clients * slots]
     x = torch.from_numpy(train.x[order].astype(np.float32) / 255).reshape(slots, clients, 1, 28, 28)
     return Stream(x, torch.from_numpy(train.y[order].astype(np.int64)).reshape(slots, clients))

@@ -22,6 +22,10 @@ class Finding:
       fix: what to do about it, with the command to type; empty where nothing is to be done.
       subject: the check that found it; `examine` fills it in.
       host: where; filled in when several hosts are looked at.
+
+    Example:
+      >>> Finding(Level.NOTE, "few files may be open", "ulimit -n 65536").plain()["level"]
+      'note'
     """
 
     level: Level

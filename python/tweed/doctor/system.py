@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import os
 import socket
 import threading
@@ -53,6 +54,14 @@ def resolve(name: str) -> tuple[str, ...]:
     """
     found = within(2.0, lambda: socket.getaddrinfo(name, None, type=socket.SOCK_STREAM))
     return tuple(dict.fromkeys(str(entry[4][0]) for entry in found))
+
+
+def loopback(address: str) -> bool:
+    """Whether an IP address, with a scope ("fe80::1%eth0") or none, is loopback's; no other text is."""
+    try:
+        return ipaddress.ip_address(address.partition("%")[0]).is_loopback
+    except ValueError:
+        return False
 
 
 def environment(*names: str) -> dict[str, str]:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import ipaddress
 from collections.abc import Iterator, Mapping, Sequence
 from statistics import median
 from typing import Any
 
 from tweed.doctor.finding import Finding, Level
 from tweed.doctor.matrix import Link, Matrix, Member
+from tweed.doctor.system import loopback
 
 _SLOW, _FAR_S = 0.5, 0.010  # of the median's speed; a round trip worth mentioning
 _LOSSY = 0.003  # TCP with cubic notices
@@ -127,10 +127,7 @@ def _mbits(bytes_per_s: float) -> str:
 
 def _loopback(place: str) -> bool:
     """Whether an address with a port, "127.0.0.1:80" or "[::1]:80", is loopback's. Who dials has none."""
-    try:
-        return ipaddress.ip_address(place.rpartition(":")[0].strip("[]")).is_loopback
-    except ValueError:
-        return False
+    return loopback(place.rpartition(":")[0].strip("[]"))
 
 
 def _ranks(ranks: Sequence[int]) -> str:

@@ -123,7 +123,8 @@ def benchmark(
     calls = {} if config.settle else {one.side: _calls(one, config, measured[one.side]) for one in contenders}
     with _no_collector():
         for turn in range(config.rounds):
-            for contender in _rotated(contenders, turn):
+            # Each begins a round as often as the others: what one leaves in the caches is no one's privilege.
+            for contender in (contenders[(turn + i) % len(contenders)] for i in range(len(contenders))):
                 mine = measured[contender.side]
                 if math.isinf(_slowest(0.0, mine)):
                     continue
@@ -183,11 +184,6 @@ def _block(contender: Contender, count: int, measured: Measured, lockstep: bool 
         measured.failed = str(error)
     found.cpu_s, sent_then = time.process_time() - cpu_s, sent_bytes()
     found.sent_bytes = None if sent is None or sent_then is None else sent_then - sent
-
-
-def _rotated(contenders: Sequence[Contender], turn: int) -> Iterator[Contender]:
-    """Each begins a round as often as the others: what one leaves in the caches is no one's privilege."""
-    return (contenders[(turn + i) % len(contenders)] for i in range(len(contenders)))
 
 
 def _slowest(seconds: float, measured: Measured) -> float:

@@ -7,7 +7,7 @@ part of the same on live ranks, with full gradients of a network on the digits.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any, Protocol
@@ -21,6 +21,7 @@ from tweed.cadence import EventTriggered, Joined, Moves, Ordered, Ready, ServerP
 from tweed.data.problems import Array, Problem
 from tweed.simulate.ordered import Air, Cell
 from tweed.strategy import Strategy
+from tweed.testbed import Network, run_ranks
 from tweed.train.shard import Shard, optimizer_step
 
 
@@ -142,6 +143,15 @@ def in_order(problem: Problem, policy: ServerPolicy, air: Air, window_s: float =
     return InOrder(Ordered(replace(policy, late_s=late_s), window_s), problem.ranks, air)
 
 
+def disturbed(problem: Problem, windows_s: Sequence[float]) -> Iterator[tuple[str, float, str, Method]]:
+    """Channel, window, name and method: those that know no windows, then `AIRS` with ordered transmission."""
+    yield "one channel", 0.0, "GD", All(SHARED)
+    yield "one channel", 0.0, "LAG-WK", Lag(problem.rate, problem.ranks, SHARED)
+    for where, air in AIRS.items():
+        for window_s in windows_s:
+            yield where, window_s, "share 0.9", in_order(problem, POLICIES["share 0.9"](0.0), air, window_s)
+
+
 def broken(method: Method) -> dict[str, int]:
     """How often a method broke each of its promises."""
     names = ("out_of_order", "over", "beyond_lag", "collisions")
@@ -206,6 +216,19 @@ def descend(problem: Problem, method: Method, goal: float, limit: int, options: 
     return descent
 
 
+def counts(descent: Descent) -> dict[str, int]:
+    """Messages and iterations, as notes have them."""
+    return {"uploads": descent.uploads, "iterations": descent.iterations}
+
+
+def decay(gaps: Sequence[float]) -> dict[str, Any]:
+    """For notes: the power of iterations with which the least gap so far falls, and points of its course."""
+    least = np.minimum.accumulate(gaps)
+    at = np.unique(np.geomspace(10, len(gaps), 40).astype(int)) - 1
+    fitted = np.polyfit(np.log(at + 1), np.log(np.maximum(least[at], 1e-300)), 1)[0]
+    return {"slope": float(fitted), "points": [[int(place) + 1, float(least[place])] for place in at]}
+
+
 def _iterate(problem: Problem, method: Method, descent: Descent, held: Array, bits: int | None) -> float:
     gradients = problem.gradients(descent.x, descent.iterations)
     news = gradients - held
@@ -242,6 +265,14 @@ class Live:
     lr: float = 0.3
     steps: int = 80
     goal: float = 0.5
+
+
+def run_live(strategy: Strategy, ranks: int, live: Live, network: Network | None) -> dict[str, Any]:
+    """What rank 0 of `ranks` returns of `train`, over links of the machine or of a testbed."""
+    found: list[dict[str, Any]] = run_ranks(
+        train, ranks, strategy, live, backend="tweed", network=network, timeout=300
+    )
+    return found[0]
 
 
 def train(rank: int, size: int, strategy: Strategy, live: Live) -> dict[str, Any]:

@@ -9,10 +9,8 @@ from __future__ import annotations
 import math
 import statistics
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from os import environ
 from typing import Any
 
 import torch
@@ -22,6 +20,7 @@ import tweed
 from tweed import testbed
 from tweed.experiments.benchmark import Config, Contender, benchmark
 from tweed.strategy import Strategy
+from tweed.testbed.server import environment
 from tweed.train.shard import Shard
 
 
@@ -164,7 +163,7 @@ class _Stepper:
         self.label = side.label
         self._model = nn.ParameterList([nn.Parameter(torch.zeros(shape)) for shape in workload.shapes])
         self._optimizer = torch.optim.SGD(self._model.parameters(), lr=0.0)
-        with _set(side.environment):
+        with environment(dict(side.environment)):
             self.run = tweed.attach(self._model, self._optimizer, side.strategy)
         self._compute_s = workload.compute_s
 
@@ -182,14 +181,3 @@ class _Stepper:
         self._optimizer.step()
         self._optimizer.zero_grad()
         return exchanged - computed
-
-
-@contextmanager
-def _set(values: Mapping[str, str]) -> Iterator[None]:
-    before = dict(environ)
-    environ.update(values)
-    try:
-        yield
-    finally:
-        environ.clear()
-        environ.update(before)

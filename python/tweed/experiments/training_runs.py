@@ -46,14 +46,8 @@ def train(notes: Notes, run: TrainingRun, seed: int) -> None:
     settings, folder = begin(Request(given, name=name), notes.folder / "trainings", lambda text: None)
     launch(settings, folder, lambda figures: None)
     last = folder.figures()[-1]
-    share = 1.0 if last["delivered"] is None else _workers_mean(last["delivered"], settings.server)
+    workers = (share for rank, share in enumerate(last["delivered"] or [1.0]) if rank != settings.server)
+    share = 1.0 if last["delivered"] is None else statistics.fmean(workers)
     words = "over this host's own network" if settings.links is None else settings.links.words
-    notes.add(
-        which
-        | {"accuracy": last["accuracy"], "lost": 1 - share, "seconds": last["seconds"]}
-        | {"strategy": run.strategy, "steps": run.steps, "words": words}
-    )
-
-
-def _workers_mean(by_rank: list[float], server: int | None) -> float:
-    return statistics.fmean(share for rank, share in enumerate(by_rank) if rank != server)
+    facts = which | {"accuracy": last["accuracy"], "lost": 1 - share, "seconds": last["seconds"]}
+    notes.add(facts | {"strategy": run.strategy, "steps": run.steps, "words": words})

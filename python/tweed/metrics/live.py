@@ -54,7 +54,7 @@ class Listener:
         return self._server.fileno()
 
     def admit(self) -> None:
-        """Lets in who waits at the door."""
+        """Lets in those who wait to connect."""
         with suppress(BlockingIOError):
             while True:
                 client, _ = self._server.accept()

@@ -2,62 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 
 from prometheus_client import CollectorRegistry, start_http_server
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily, Metric
 
 from tweed.errors import UsageError
-from tweed.metrics.snapshot import Link, Matrix, Row, Training, arrivals
+from tweed.metrics.snapshot import Matrix, Row, arrivals
 
-_PER_LINK: dict[str, tuple[str, Callable[[Link], float]]] = {
-    "tweed_link_retransmissions": (
-        "Segments that the kernel of `rank` has sent to `peer` again.",
-        lambda link: link.retransmissions,
-    ),
-    "tweed_link_packets": (
-        "Packets that `rank` has sent to `peer` by LTP.",
-        lambda link: link.packets,
-    ),
-    "tweed_link_packets_lost": (
-        "Packets that `rank` has sent to `peer` by LTP and that got lost.",
-        lambda link: link.packets_lost,
-    ),
-    "tweed_link_last": (
-        "Operations in which `peer` was the last that `rank` heard of.",
-        lambda link: link.times_last,
-    ),
-    "tweed_link_lateness_seconds": (
+#: Suffix of the name, the counter of a `Link` (of both directions for `_BOTH_WAYS`) or of `Training`, help.
+_PER_LINK = (
+    ("retransmissions", "retransmissions", "Segments that the kernel of `rank` has sent to `peer` again."),
+    ("packets", "packets", "Packets that `rank` has sent to `peer` by LTP."),
+    ("packets_lost", "packets_lost", "Packets that `rank` has sent to `peer` by LTP and that got lost."),
+    ("last", "times_last", "Operations in which `peer` was the last that `rank` heard of."),
+    (
+        "lateness_seconds",
+        "lateness_s",
         "How much later than the first `rank` heard of `peer`, summed over operations.",
-        lambda link: link.lateness_s,
     ),
-}
-_BOTH_WAYS: dict[str, tuple[str, Callable[[Link], tuple[int, int]]]] = {
-    "tweed_link_bytes": (
-        "Payload that `rank` has exchanged with `peer`.",
-        lambda link: (link.bytes_out, link.bytes_in),
-    ),
-    "tweed_link_messages": (
-        "Messages that `rank` has exchanged with `peer`.",
-        lambda link: (link.messages_out, link.messages_in),
-    ),
-}
-_TRAINING: dict[str, tuple[str, Callable[[Training], float]]] = {
-    "tweed_training_steps": ("Optimizer steps that `rank` has taken.", lambda training: training.steps),
-    "tweed_training_exchanges": (
-        "Exchanges that `rank` has taken part in.",
-        lambda training: training.exchanges,
-    ),
-    "tweed_training_exchanged_bytes": (
-        "Bytes of `rank`'s buffers that went into exchanges.",
-        lambda training: training.bytes_exchanged,
-    ),
-    "tweed_training_waiting_seconds": (
-        "Time for which training of `rank` stood still for the network.",
-        lambda training: training.waiting_s,
-    ),
-}
+)
+_BOTH_WAYS = (
+    ("bytes", "bytes", "Payload that `rank` has exchanged with `peer`."),
+    ("messages", "messages", "Messages that `rank` has exchanged with `peer`."),
+)
+_GAUGES = (
+    ("round_trip_seconds", "rtt_s", "The estimate of the kernel or of LTP, now."),
+    ("bandwidth_bytes_per_second", "bandwidth", "What LTP finds the way to carry, now."),
+)
+_TRAINING = (
+    ("steps", "steps", "Optimizer steps that `rank` has taken."),
+    ("exchanges", "exchanges", "Exchanges that `rank` has taken part in."),
+    ("exchanged_bytes", "bytes_exchanged", "Bytes of `rank`'s buffers that went into exchanges."),
+    ("waiting_seconds", "waiting_s", "Time for which training of `rank` stood still for the network."),
+)
 
 
 def families(matrix: Matrix) -> Iterator[Metric]:
@@ -80,50 +59,36 @@ def _places(rows: Iterable[Row]) -> Metric:
 
 def _links(rows: Iterable[Row]) -> Iterator[Metric]:
     ends = [(str(row.rank), link) for row in rows for link in row.links if link.peer != row.rank]
-    for name, (text, both) in _BOTH_WAYS.items():
-        family = CounterMetricFamily(name, text, labels=["rank", "peer", "link", "direction"])
+    for name, counter, text in _BOTH_WAYS:
+        family = CounterMetricFamily(f"tweed_link_{name}", text, labels=["rank", "peer", "link", "direction"])
         for rank, link in ends:
-            for direction, value in zip(("out", "in"), both(link), strict=True):
+            for direction in ("out", "in"):
+                value = getattr(link, f"{counter}_{direction}")
                 family.add_metric([rank, str(link.peer), link.kind, direction], value)
         yield family
-    for name, (text, value_of) in _PER_LINK.items():
-        family = CounterMetricFamily(name, text, labels=["rank", "peer"])
+    for name, counter, text in _PER_LINK:
+        family = CounterMetricFamily(f"tweed_link_{name}", text, labels=["rank", "peer"])
         for rank, link in ends:
-            family.add_metric([rank, str(link.peer)], value_of(link))
+            family.add_metric([rank, str(link.peer)], getattr(link, counter))
         yield family
-    trip = GaugeMetricFamily(
-        "tweed_link_round_trip_seconds", "The estimate of the kernel or of LTP, now.", labels=["rank", "peer"]
-    )
-    for rank, link in ends:
-        if link.rtt_s is not None:
-            trip.add_metric([rank, str(link.peer)], link.rtt_s)
-    yield trip
-    speed = GaugeMetricFamily(
-        "tweed_link_bandwidth_bytes_per_second",
-        "What LTP finds the way to carry, now.",
-        labels=["rank", "peer"],
-    )
-    for rank, link in ends:
-        if link.bandwidth is not None:
-            speed.add_metric([rank, str(link.peer)], link.bandwidth)
-    yield speed
+    for name, counter, text in _GAUGES:
+        gauge = GaugeMetricFamily(f"tweed_link_{name}", text, labels=["rank", "peer"])
+        for rank, link in ends:
+            if (value := getattr(link, counter)) is not None:
+                gauge.add_metric([rank, str(link.peer)], value)
+        yield gauge
 
 
 def _ranks(matrix: Matrix) -> Iterator[Metric]:
-    last = CounterMetricFamily(
-        "tweed_rank_last",
-        "Operations in which `rank` was last, as each rank, itself included, has counted.",
-        labels=["rank"],
-    )
-    late = CounterMetricFamily(
-        "tweed_rank_lateness_seconds", "How late the others heard of `rank`, summed.", labels=["rank"]
-    )
+    text = "Operations in which `rank` was last, as each rank, itself included, has counted."
+    last = CounterMetricFamily("tweed_rank_last", text, labels=["rank"])
+    text = "How late the others heard of `rank`, summed."
+    late = CounterMetricFamily("tweed_rank_lateness_seconds", text, labels=["rank"])
     for arrival in arrivals(matrix):
         last.add_metric([str(arrival.rank)], arrival.times_last)
         late.add_metric([str(arrival.rank)], arrival.lateness_s)
-    silent = GaugeMetricFamily(
-        "tweed_rank_silent_seconds", "How long ago `rank` has told its metrics.", labels=["rank"]
-    )
+    text = "How long ago `rank` has told its metrics."
+    silent = GaugeMetricFamily("tweed_rank_silent_seconds", text, labels=["rank"])
     for row in matrix.rows:
         silent.add_metric([str(row.rank)], row.silent_s)
     yield from (last, late, silent)
@@ -131,10 +96,10 @@ def _ranks(matrix: Matrix) -> Iterator[Metric]:
 
 def _training(rows: Iterable[Row]) -> Iterator[Metric]:
     ranks = [(str(row.rank), row.training) for row in rows if row.training is not None]
-    for name, (text, value_of) in _TRAINING.items() if ranks else ():
-        family = CounterMetricFamily(name, text, labels=["rank"])
+    for name, counter, text in _TRAINING if ranks else ():
+        family = CounterMetricFamily(f"tweed_training_{name}", text, labels=["rank"])
         for rank, training in ranks:
-            family.add_metric([rank], value_of(training))
+            family.add_metric([rank], getattr(training, counter))
         yield family
 
 

@@ -65,17 +65,8 @@ class Training:
         return self if before is None else Training(**_grown(before, self, _TRAINING_COUNTERS))
 
 
-_LINK_COUNTERS = (
-    "bytes_out",
-    "bytes_in",
-    "messages_out",
-    "messages_in",
-    "retransmissions",
-    "times_last",
-    "lateness_s",
-    "packets",
-    "packets_lost",
-)
+_NO_COUNTERS = ("peer", "kind", "rtt_s", "bandwidth")
+_LINK_COUNTERS = tuple(item.name for item in fields(Link) if item.name not in _NO_COUNTERS)
 _TRAINING_COUNTERS = tuple(item.name for item in fields(Training))
 
 

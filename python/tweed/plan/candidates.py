@@ -62,6 +62,11 @@ def candidates(
       UsageError: none has any.
 
     Cost: that of the builders: most take milliseconds for 64 ranks, some a minute (docs/plan.md).
+
+    Example:
+      >>> found, refused = candidates("all_reduce", topology.ring(4), ["ring", "hdrm"])
+      >>> {one.builder for one in found}, list(refused)
+      ({'ring'}, ['hdrm'])
     """
     refused = refusals(collective, topology) if collective in ROOTLESS else {}
     refused = {name: why for name, why in refused.items() if name in names or not names}

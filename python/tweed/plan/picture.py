@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable, Iterator
 from itertools import cycle
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tweed.errors import UsageError
+from tweed.files import write_atomic
 from tweed.plan.making import Planned
 from tweed.plan.show import seconds, size, speed
 from tweed.plan.table import Table
@@ -24,9 +26,11 @@ def write(made: Planned, path: Path) -> None:
 
     Raises: UsageError for another ending, or where the file cannot be written.
     """
-    figure = draw(made)
+    figure, form, content = draw(made), path.suffix.removeprefix("."), io.BytesIO()
     try:
-        figure.savefig(path, dpi=150, metadata={"Date": None} if path.suffix == ".svg" else None)
+        metadata = {"Date": None} if form == "svg" else None
+        figure.savefig(content, format=form or None, dpi=150, metadata=metadata)
+        write_atomic(path, content.getvalue())
     except ValueError as error:
         raise UsageError(f"cannot draw to {path}: {error}; use a name that ends in .svg or .png") from None
     except OSError as error:

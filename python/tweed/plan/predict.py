@@ -24,6 +24,10 @@ class Host:
       header: bytes beside the payload of each packet: Ethernet, IP and TCP. 0 where bandwidths are those of
         payload, as in what was measured between ranks.
       packet: bytes of payload in a packet.
+
+    Example:
+      >>> Host(header=0).packet
+      1448
     """
 
     message_s: float = 20e-6
@@ -49,6 +53,11 @@ def predicted(schedule: Schedule, numbytes: int, topology: Topology, host: Host 
       host: what the ranks' own time goes into.
 
     Cost: less than a second up to 64 ranks.
+
+    Example:
+      >>> network = topology.ring(4)
+      >>> 0 < predicted(collective.build("all_reduce", "ring", network), 1 << 20, network) < 1
+      True
     """
     slice_bytes = slicing(schedule.chunks)[0] * schedule.chunks
     most = max(_LEAST_SLICES, _MESSAGES // max(len(schedule), 1)) * slice_bytes

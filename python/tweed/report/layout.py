@@ -10,6 +10,7 @@ from heapq import heappop, heappush
 from math import cos, pi, sin
 
 from tweed.collective import Topology
+from tweed.collective.topology.base import neighbours
 
 Point = tuple[float, float]
 
@@ -90,17 +91,9 @@ def _coordinates(rank: int, sides: Sequence[int]) -> list[int]:
 # --- Switches.
 
 
-def _neighbours(topology: Topology) -> dict[int, set[int]]:
-    found: dict[int, set[int]] = defaultdict(set)
-    for src, dst, *_ in topology.links:
-        found[src].add(dst)
-        found[dst].add(src)
-    return found
-
-
 def _levels(topology: Topology) -> dict[int, int]:
     """How many links each node is from the nearest rank."""
-    near, level = _neighbours(topology), dict.fromkeys(range(topology.ranks), 0)
+    near, level = neighbours(topology), dict.fromkeys(range(topology.ranks), 0)
     front, height = set(level), 0
     while front:
         height += 1
@@ -144,7 +137,7 @@ def _layers(topology: Topology, nodes: Iterable[int], levels: Mapping[int, int])
     rows: dict[int, list[int]] = defaultdict(list)
     for node in sorted(nodes):
         rows[levels[node]].append(node)
-    near = _neighbours(topology)
+    near = neighbours(topology)
     at: dict[int, Point] = {}
     width = max(1.0, len(rows[0]) - 1.0)
     for level, row in sorted(rows.items()):
@@ -174,7 +167,7 @@ def _hosts_in_a_row(row: Sequence[int], near: Mapping[int, set[int]]) -> list[Po
 
 def _halves(topology: Topology) -> tuple[list[int], list[int]] | None:
     """Two sets of switches with hosts that are linked across only, if there are."""
-    near = _neighbours(topology)
+    near = neighbours(topology)
     switches = range(topology.ranks, topology.nodes)
     hosts = [near[rank] & set(range(topology.ranks)) for rank in range(topology.ranks)]
     if any(hosts) or any(not near[switch] & set(range(topology.ranks)) for switch in switches):
@@ -195,7 +188,7 @@ def _halves(topology: Topology) -> tuple[list[int], list[int]] | None:
 
 def _facing(topology: Topology, halves: tuple[list[int], list[int]]) -> dict[int, Point]:
     """Hosts below the one half of the switches and above the other."""
-    near = _neighbours(topology)
+    near = neighbours(topology)
     at: dict[int, Point] = {}
     for switches, switch_y, host_y in ((halves[0], 1.0, 0.0), (halves[1], 3.0, 4.0)):
         hosts = sorted({node for switch in switches for node in near[switch] if node < topology.ranks})
@@ -223,7 +216,7 @@ def _hub(topology: Topology) -> dict[int, Point]:
     """Hosts on a circle; switches on one inside, in the order of their hosts and close to them."""
     radius = max(1.5, topology.ranks / 6)
     outer = {rank: complex(x, y) for rank, (x, y) in _circle(range(topology.ranks), radius).items()}
-    near = _neighbours(topology)
+    near = neighbours(topology)
     switches = range(topology.ranks, topology.nodes)
     wanted = {node: sum((outer[host] for host in near[node] if host in outer), 0j) for node in switches}
     order = sorted(switches, key=lambda node: (-phase(wanted[node] / 1j), node))

@@ -10,8 +10,6 @@ from typing import Any
 from tweed.errors import UsageError
 from tweed.files import write_atomic
 
-_BEGIN, _END = "<!-- figures: begin -->", "<!-- figures: end -->"
-
 
 @dataclass(frozen=True, slots=True)
 class Table:
@@ -92,18 +90,38 @@ def _row(cells: Sequence[str]) -> str:
 
 
 def put_in(path: Path, study: Study) -> None:
-    """Replaces what a Markdown page has between its two marks, and writes the plots beside it.
+    """Replaces the part "figures" of a Markdown page, and writes the plots beside it.
 
-    The marks are comments, `<!-- figures: begin -->` and `<!-- figures: end -->`.
-
-    Raises: UsageError if the page has none.
+    Raises: UsageError if the page has no such part.
     """
-    before, begin, rest = path.read_text(encoding="utf-8").partition(_BEGIN)
-    _, end, after = rest.partition(_END)
-    if not begin or not end:
-        raise UsageError(f"{path} has no {_BEGIN} with {_END} after it: nothing says where figures go")
-    text = markdown(study, path.stem)
-    write_atomic(path, f"{before}{_BEGIN}\n{text}{_END}{after}")
+    replace_part(path, "figures", markdown(study, path.stem))
     for section in study.sections:
         for plot in section.plots:
             write_atomic(path.parent / f"{path.stem}-{plot.name}.svg", plot.svg + "\n")
+
+
+def replace_part(path: Path, mark: str, text: str) -> None:
+    """Replaces what a page has between the comments `<!-- MARK: begin -->` and `<!-- MARK: end -->`.
+
+    Args:
+      text: whole lines.
+
+    Raises: UsageError if the page has no such marks.
+    """
+    before, _, after = _parted(path, mark)
+    write_atomic(path, f"{before}\n{text}{after}")
+
+
+def part(path: Path, mark: str) -> str:
+    """What a page has between those comments. Raises: UsageError if it has none."""
+    return _parted(path, mark)[1].removeprefix("\n")
+
+
+def _parted(path: Path, mark: str) -> tuple[str, str, str]:
+    """A page until its begin mark, between its marks, and from its end mark on; marks are with the outer."""
+    begin, end = (f"<!-- {mark}: {which} -->" for which in ("begin", "end"))
+    before, found, rest = path.read_text(encoding="utf-8").partition(begin)
+    inner, closed, after = rest.partition(end)
+    if not found or not closed:
+        raise UsageError(f"{path} has no {begin} with {end} after it: nothing says where {mark} go")
+    return before + begin, inner, end + after

@@ -16,16 +16,16 @@ from tweed.cadence import LocalSteps
 from tweed.compress import Chain, Direct, ErrorFeedback, LowRank, Quantise, Sign, TopK
 from tweed.experiments import benchmark, training
 from tweed.experiments.notes import Notes
+from tweed.experiments.time_to_accuracy import ALONE, DDP
 from tweed.experiments.training import Config, Method
 from tweed.named import named_strategy
 from tweed.strategy import Strategy
 from tweed.systems import System
 from tweed.systems.reports import compression as report
-from tweed.systems.reports.compression import ALONE, DDP, DILOCO, LADDER, LOCAL, SIGNED
+from tweed.systems.reports.compression import DILOCO, LADDER, LOCAL, SIGNED
 from tweed.testbed import Network
 
-WORKERS = 4
-TIMEOUT_S = 7200.0  # of one training
+WORKERS, TIMEOUT_S = 4, 7200.0  # seconds for one training
 RATES = ("10mbit", "100mbit", "1gbit")
 #: Where nothing that is compressed pays.
 FASTEST = "10gbit"

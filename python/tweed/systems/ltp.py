@@ -127,9 +127,5 @@ def study(lines: Sequence[Line]) -> Study:
 
 
 SYSTEM = System(
-    "LTP, a loss-tolerant transport",
-    "arXiv 2305.04279, 2023",
-    "ltp(server=0)",
-    experiment,
-    study,
+    "LTP, a loss-tolerant transport", "arXiv 2305.04279, 2023", "ltp(server=0)", experiment, study
 )

@@ -13,34 +13,35 @@ gradients, disturbed channels and live ranks, and counts the waiting.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
 
 from tweed.cadence import Moves, Ordered, ServerPolicy
 from tweed.collective import Server
-from tweed.data.problems import PROBLEMS, Problem, linear, network, robust
+from tweed.data.problems import PROBLEMS, linear, network, robust
 from tweed.experiments import descent
-from tweed.experiments.descent import AIRS, IDEAL, SHARED, Method, Options, broken, descend, methods
+from tweed.experiments.descent import Options, broken, counts, descend, methods
 from tweed.experiments.notes import Notes
 from tweed.recipes import every_step, lag
 from tweed.strategy import Strategy
 from tweed.systems import System
 from tweed.systems.reports.ordered_gradient import study
-from tweed.testbed import Network, run_ranks
+from tweed.testbed import Network
 
-GOAL, LIMIT = 1e-8, 20_000
-SEEDS = range(5)
-
-COMPUTE_S = 1e-3
+GOAL, LIMIT, SEEDS = 1e-8, 20_000, range(5)
+#: Tried as windows of ordered transmission.
+WINDOWS_S = (0.005, 0.02, 0.08, 0.32)
+#: Accuracy whose price in messages is counted.
+ACCURATE = 0.95
+SLOW, LIVE = "rate=10mbit,rtt=10ms", descent.Live()
 
 
 def experiment(notes: Notes, quick: bool) -> None:
     """Cost: some five minutes on one core, half of it live ranks; quick: less than one."""
-    for name, make in list(PROBLEMS.items())[: 1 if quick else None]:
+    for name in list(PROBLEMS)[: 1 if quick else None]:
         for seed in SEEDS[: 1 if quick else None]:
-            _uploads(notes, name, seed, make)
+            _uploads(notes, name, seed)
     _exactness(notes)
     _slope(notes, 300 if quick else 5_000)
     _channels(notes, quick)
@@ -48,26 +49,24 @@ def experiment(notes: Notes, quick: bool) -> None:
     _live(notes, quick)
 
 
-def _uploads(notes: Notes, name: str, seed: int, make: Callable[[int], Problem]) -> None:
+def _uploads(notes: Notes, name: str, seed: int) -> None:
     if notes.has(kind="uploads", problem=name, seed=seed, method="share 0.3"):
         return
     notes.log(f"messages to {GOAL:g}: {name}, seed {seed}")
-    problem = make(seed)
+    problem = PROBLEMS[name](seed)
     for label, method in methods(problem):
         found = descend(problem, method, GOAL, LIMIT)
-        facts = {"kind": "uploads", "problem": name, "seed": seed, "method": label}
-        facts |= {"uploads": found.uploads, "iterations": found.iterations, "gap": problem.gap(found.x)}
-        notes.add(facts | broken(method))
+        facts = {"kind": "uploads", "problem": name, "seed": seed, "method": label} | counts(found)
+        notes.add(facts | {"gap": problem.gap(found.x)} | broken(method))
 
 
 def _exactness(notes: Notes) -> None:
     if notes.has(kind="exact"):
         return
     problem = linear(9, 1.3)
-    nothing = ServerPolicy(history=Moves(problem.rate, share=0.0))
-    ours = descend(problem, descent.in_order(problem, nothing, IDEAL), 0.0, 200)
-    theirs = descend(problem, descent.All(IDEAL), 0.0, 200)
-    notes.add({"kind": "exact", "equal": bool(np.array_equal(ours.x, theirs.x)), "iterations": 200})
+    nothing = descent.in_order(problem, ServerPolicy(history=Moves(problem.rate, share=0.0)), descent.IDEAL)
+    ours, theirs = (descend(problem, method, 0.0, 200).x for method in (nothing, descent.All(descent.IDEAL)))
+    notes.add({"kind": "exact", "equal": bool(np.array_equal(ours, theirs)), "iterations": 200})
 
 
 def _slope(notes: Notes, iterations: int) -> None:
@@ -78,58 +77,32 @@ def _slope(notes: Notes, iterations: int) -> None:
     for label, method in methods(problem):
         notes.log(f"robust regression: {label}")
         found = descend(problem, method, 0.0, iterations, Options(keep=True))
-        least = np.minimum.accumulate(found.gaps)
-        at = np.unique(np.geomspace(10, iterations, 40).astype(int)) - 1
-        fitted = np.polyfit(np.log(at + 1), np.log(np.maximum(least[at], 1e-300)), 1)[0]
-        points = [[int(place) + 1, float(least[place])] for place in at]
-        facts = {"kind": "slope", "method": label, "slope": float(fitted), "points": points}
+        facts = {"kind": "slope", "method": label} | descent.decay(found.gaps)
         notes.add(facts | {"uploads": found.uploads} | broken(method))
-
-
-WINDOWS_S = (0.005, 0.02, 0.08, 0.32)
 
 
 def _channels(notes: Notes, quick: bool) -> None:
     """Virtual seconds, waiting counted, over one channel; windows and disturbances."""
-    name = "linear, 1.1^m, M=20"
     if notes.has(kind="channel", done=True):
         return
+    name = "linear, 1.1^m, M=20"
     problem = PROBLEMS[name](0)
-    options = Options(compute_s=COMPUTE_S)
-    plain: list[tuple[str, Method]] = [
-        ("GD", descent.All(SHARED)),
-        ("LAG-WK", descent.Lag(problem.rate, 20, SHARED)),
-    ]
-    tried = [("one channel", 0.0, label, method) for label, method in plain]
-    for where, air in AIRS.items():
-        windows = (0.02,) if quick else WINDOWS_S
-        for window_s in windows:
-            policy = ServerPolicy(share=0.9)
-            tried.append((where, window_s, "share 0.9", descent.in_order(problem, policy, air, window_s)))
-    for where, window_s, label, method in tried:
-        found = descend(problem, method, GOAL, LIMIT, options)
+    for where, window_s, label, method in descent.disturbed(problem, (0.02,) if quick else WINDOWS_S):
+        found = descend(problem, method, GOAL, LIMIT, Options(compute_s=1e-3))
         facts = {"kind": "channel", "where": where, "window_s": window_s, "method": label, "problem": name}
-        facts |= {"uploads": found.uploads, "iterations": found.iterations, "seconds": found.seconds}
-        notes.add(facts | broken(method))
+        notes.add(facts | counts(found) | {"seconds": found.seconds} | broken(method))
     notes.add({"kind": "channel", "done": True})
 
 
 #: Stochastic gradients: what is tried, by name.
 VARIANTS: dict[str, tuple[str, Options]] = {
     "SGD": ("GD", Options()),
-    "LAG-WK": ("LAG-WK", Options()),
-    "history": ("history", Options()),
-    "share 0.9": ("share 0.9", Options()),
-    "share 0.3": ("share 0.3", Options()),
+    **{name: (name, Options()) for name in ("LAG-WK", "history", "share 0.9", "share 0.3")},
     "SGD, momentum": ("GD", Options(momentum=0.7)),
     "share 0.3, momentum": ("share 0.3", Options(momentum=0.7)),
     "share 0.3, 8 bits": ("share 0.3", Options(bits=8)),
     "share 0.3, 8 bits, momentum": ("share 0.3", Options(bits=8, momentum=0.7)),
 }
-
-
-#: Accuracy whose price in messages is counted.
-ACCURATE = 0.95
 
 
 def _network(notes: Notes, iterations: int) -> None:
@@ -138,45 +111,34 @@ def _network(notes: Notes, iterations: int) -> None:
             continue
         notes.log(f"network on the digits: {name}")
         problem = network(ranks=10, batch=32, lr=0.3 * (1 - options.momentum))
-        method = dict(methods(problem))[label]
+        method, again = (dict(methods(problem))[label] for _ in range(2))
         found = descend(problem, method, 0.0, iterations, options)
-        first = descend(problem, dict(methods(problem))[label], 1 - ACCURATE, iterations, options)
-        facts = {"kind": "network", "variant": name, "bits": options.bits or 32, "iterations": iterations}
-        facts |= {"uploads": found.uploads, "accuracy": 1 - problem.gap(found.x)}
-        facts |= {"first_uploads": first.uploads, "first_iterations": first.iterations}
-        notes.add(facts | broken(method))
+        first = counts(descend(problem, again, 1 - ACCURATE, iterations, options))
+        facts = {"kind": "network", "variant": name, "bits": options.bits or 32} | counts(found)
+        facts |= {f"first_{key}": count for key, count in first.items()}
+        notes.add(facts | {"accuracy": 1 - problem.gap(found.x)} | broken(method))
 
 
-SLOW = "rate=10mbit,rtt=10ms"
-LIVE = descent.Live()
-
-
-def _sides() -> dict[str, tuple[int, Strategy]]:
-    """Ranks and strategy by name; a server is a rank of its own."""
-    share, history = ServerPolicy(share=0.9), ServerPolicy(history=Moves(LIVE.lr))
-    return {
-        "server, all": (5, Strategy(collective=Server(0))),
-        "server, share 0.9": (5, Strategy(cadence=Ordered(share, 0.02), collective=Server(0))),
-        "server, history": (5, Strategy(cadence=Ordered(history, 0.02), collective=Server(0))),
-        "no server, LAG-WK": (4, lag(LIVE.lr, 4)),
-        "no server, all": (4, every_step()),
-    }
+_SHARE, _HISTORY = ServerPolicy(share=0.9), ServerPolicy(history=Moves(LIVE.lr))
+#: Ranks and strategy by name; a server is a rank of its own.
+SIDES: dict[str, tuple[int, Strategy]] = {
+    "server, all": (5, Strategy(collective=Server(0))),
+    "server, share 0.9": (5, Strategy(cadence=Ordered(_SHARE, 0.02), collective=Server(0))),
+    "server, history": (5, Strategy(cadence=Ordered(_HISTORY, 0.02), collective=Server(0))),
+    "no server, LAG-WK": (4, lag(LIVE.lr, 4)),
+    "no server, all": (4, every_step()),
+}
 
 
 def _live(notes: Notes, quick: bool) -> None:
     places = {"this host": None} if quick else {"this host": None, SLOW: Network.parse(SLOW)}
+    live = replace(LIVE, steps=10) if quick else LIVE
     for place, links in places.items():
-        for label, (ranks, strategy) in list(_sides().items())[: 2 if quick else None]:
-            if notes.has(kind="live", place=place, side=label):
-                continue
-            notes.log(f"live, {place}: {label}")
-            live = replace(LIVE, steps=10) if quick else LIVE
-            seen = run_ranks(
-                descent.train, ranks, strategy, live, backend="tweed", network=links, timeout=300
-            )[0]
-            notes.add(
-                {"kind": "live", "place": place, "side": label, "steps": live.steps, "workers": 4} | seen
-            )
+        for label, (ranks, strategy) in list(SIDES.items())[: 2 if quick else None]:
+            if not notes.has(kind="live", place=place, side=label):
+                notes.log(f"live, {place}: {label}")
+                facts = {"kind": "live", "place": place, "side": label, "steps": live.steps, "workers": 4}
+                notes.add(facts | descent.run_live(strategy, ranks, live, links))
 
 
 SYSTEM = System(

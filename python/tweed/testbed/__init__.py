@@ -3,26 +3,24 @@
 link        what one link does, and one direction of it, as values
 network     what a network is like, as a value; `text` reads and writes it
 profiles    networks with names
-star        the commands that build it, as values
+star        the commands that build it, as values; `wires` those for the links of any topology
 shaping     how links get their rates and losses
 namespaces  holds namespaces and runs commands in them
 emulator    the process that delays packets
 counters    what links have counted, and whether that fits what was to be sent
 ground      where ranks live in any of them
-bed         a network that stands
-wires       the commands that build one whose links are those of a topology; `linked` is that network
+bed         the networks that stand
 server      the fork server that ranks come from
 ranks       the launcher's side of ranks, `inside` their own
 """
 
 from __future__ import annotations
 
-from tweed.testbed.bed import Bed, opened
+from tweed.testbed.bed import Bed, LinkedBed, linked, opened
 from tweed.testbed.counters import Counters, findings
 from tweed.testbed.ground import Ground, Host
 from tweed.testbed.inside import sent_bytes
 from tweed.testbed.link import Link
-from tweed.testbed.linked import LinkedBed, linked
 from tweed.testbed.network import Network
 from tweed.testbed.ranks import Ended, Event, Failed, RankFailed, Ranks, Said, run_ranks, say
 from tweed.testbed.server import preload

@@ -1,21 +1,27 @@
-"""A network that stands: built by `opened`, gone when its block ends or its launcher is no more."""
+"""Networks that stand: built by `opened`, gone when its block ends or its launcher is no more."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
+from typing import Any, overload
 
-from tweed.errors import NoTestbed, UsageError
+from tweed.collective.topology import Topology
+from tweed.errors import UsageError
 from tweed.testbed import counters
 from tweed.testbed.counters import Counters
-from tweed.testbed.emulator import Emulator, Report, paths
-from tweed.testbed.ground import Ground
-from tweed.testbed.names import HUB, INTERFACE, port
-from tweed.testbed.namespaces import Namespaces, held, require
+from tweed.testbed.emulator import Emulator, Paths, Report, paths
+from tweed.testbed.ground import Ground, built
+from tweed.testbed.link import Direction
+from tweed.testbed.names import HUB, INTERFACE, port, toward
+from tweed.testbed.namespaces import Namespaces, require
 from tweed.testbed.network import Network
 from tweed.testbed.shaping import losses
 from tweed.testbed.star import Command, check_size, commands, joined, shaped
+from tweed.testbed.wires import Wires
+from tweed.testbed.wires import commands as wires_commands
+from tweed.testbed.wires import port as wires_port
 
 
 class Bed(Ground):
@@ -35,6 +41,11 @@ class Bed(Ground):
         self._cut: set[int] = set()
         self._ruled = network.lossy
         self._past = [Counters()] * self.size
+
+    @property
+    def topology(self) -> Topology:
+        """The star as it is now. Raises: UsageError where a link has no rate."""
+        return self.network.topology(self.size)
 
     @property
     def congestion(self) -> str:
@@ -58,7 +69,7 @@ class Bed(Ground):
         before = self._passing()
         self._run_emulator(network)
         for step in steps:
-            _run(self._namespaces, step, network)
+            self._namespaces.run(step)
         self.network = network
         self._ruled |= network.lossy
         if self._cut:
@@ -137,38 +148,84 @@ class Bed(Ground):
         return counters.overflows(self._namespaces.run(Command(place, words)))
 
 
-@contextmanager
-def opened(network: Network, size: int, seed: int = 0) -> Iterator[Bed]:
-    """Builds `network` for `size` ranks, and takes it down at the end of the block.
+class LinkedBed(Ground):
+    """A testbed: hosts by rank, each with links to its neighbours alone. Made by `opened`."""
+
+    def __init__(self, wires: Wires, namespaces: Namespaces, seed: int, congestion: str) -> None:
+        super().__init__(namespaces, wires.topology.ranks)
+        self._congestion, self._wires = congestion, wires
+        if wires.ports:
+            up = [Direction(delay_us=round(wires.latency_s[pair] * 1e6)) for pair in wires.ports]
+            ends = [wires_port(number) for number in wires.ports.values()]
+            self._emulator = Emulator(namespaces, Paths(ends, up, [Direction()] * len(up)), seed)
+
+    @property
+    def topology(self) -> Topology:
+        """What it was built from."""
+        return self._wires.topology
+
+    @property
+    def congestion(self) -> str:
+        """The kernel's congestion control of all connections."""
+        return self._congestion
+
+    def carried(self) -> Mapping[tuple[int, int], Counters]:
+        """By directed link, what its sending end has counted since the bed was made."""
+        holders = map(self._namespaces.holder, range(self.topology.nodes))
+        texts = [Path(f"/proc/{holder}/net/dev").read_text() for holder in holders]
+        return {(a, b): counters.interface(texts[a], toward(b)) for a, b, *_ in self.topology.links}
+
+
+@overload
+def opened(network: Network, size: int, seed: int = 0) -> AbstractContextManager[Bed]: ...
+@overload
+def opened(
+    network: Topology, *, seed: int = 0, congestion: str = "cubic"
+) -> AbstractContextManager[LinkedBed]: ...
+def opened(
+    network: Network | Topology, size: int | None = None, seed: int = 0, congestion: str = "cubic"
+) -> AbstractContextManager[Any]:
+    """Builds a network, and takes it down at the end of the `with` block.
+
+    A `Network` is a star whose links can change and be cut while it stands; its switch is a bridge, or the
+    link emulator where packets are delayed. Of a `Topology` every node has a namespace, switches included,
+    and links to its neighbours alone. There a link's bandwidth counts Ethernet's headers, and latencies of
+    half a millisecond and more are emulated; shorter ones are taken to be those of the machine.
 
     Args:
+      network: what to build.
+      size: ranks of a `Network`, 1 or more; a `Topology` has its own.
       seed: of what the link emulator draws.
+      congestion: the kernel's congestion control of all TCP connections; a `Network` has its own.
 
     Raises:
-      UsageError: a size that makes no sense, or a network that describes hosts beyond it.
+      UsageError: a size that makes no sense, or a network that describes hosts beyond it; of a topology, a
+        one-way link, too many nodes, or a flat network.
       NoTestbed: it cannot be built here; says what to install or to allow. Nothing is left.
 
-    Cost: some 20 ms per rank, and a process per rank that sleeps.
+    Cost: some 20 ms per node, and a process per node that sleeps.
+
+    Example, where namespaces can be made:
+
+        with opened(Network.parse("wan"), 4) as bed:
+            bed.cut(2)
+        with opened(topology.star(4)) as bed:
+            bed.carried()
     """
-    if size < 1:
+    if isinstance(network, Topology):
+        wires = Wires(network)
+        return built(
+            network.nodes,
+            lambda holders: wires_commands(wires, holders, congestion),
+            lambda namespaces: LinkedBed(wires, namespaces, seed, congestion),
+        )
+    if size is None or size < 1:
         raise UsageError(f"a testbed for {size} ranks is none: at least one is needed")
-    places = commands(network, [0] * size)
-    require(["unshare", "nsenter", *(command.words[0] for command in places)])
-    with held(size) as namespaces:
-        for command in commands(network, namespaces.ranks):
-            _run(namespaces, command, network)
-        bed = Bed(network, namespaces, seed)
-        try:
-            yield bed
-        finally:
-            bed.stop()
+    return built(
+        size, lambda holders: commands(network, holders), lambda namespaces: Bed(network, namespaces, seed)
+    )
 
 
-def _run(namespaces: Namespaces, command: Command, network: Network) -> None:
-    try:
-        namespaces.run(command)
-    except NoTestbed as error:
-        if "congestion" not in str(error):
-            raise
-        offered = Path("/proc/sys/net/ipv4/tcp_available_congestion_control").read_text().strip()
-        raise NoTestbed(f"no congestion control {network.congestion!r} here; there are {offered}") from error
+def linked(topology: Topology, congestion: str = "cubic", seed: int = 0) -> AbstractContextManager[LinkedBed]:
+    """`opened`, for a topology alone: see there."""
+    return opened(topology, seed=seed, congestion=congestion)

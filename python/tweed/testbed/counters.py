@@ -30,6 +30,10 @@ class Counters:
       lost_packets: sent by this rank and dropped by chance at the hub, or because a rank was cut off.
       overflowed_packets: dropped because a queue was full: this rank's own, or that towards it.
       duplicated_packets, reordered_packets: sent by this rank, and come twice or been overtaken.
+
+    Example:
+      >>> Counters(sent_bytes=9) - Counters(sent_bytes=4) == Counters(sent_bytes=5)
+      True
     """
 
     sent_bytes: int = 0
@@ -91,6 +95,11 @@ def findings(
     Links that carried less than the payload were gone round: by shared memory, or over another interface.
     Those that carried more than payload, headers, acknowledgements, `aside_bytes` and a quarter on top were
     used for something else, or for the same again and again.
+
+    Example:
+      >>> [text] = findings({"rank 0": 2_000_000}, {"rank 0": Counters(sent_bytes=500)})
+      >>> text.endswith("The rest went round them")
+      True
     """
     found = [_finding(who, payload, counted[who], aside_bytes) for who, payload in expected.items()]
     return [finding for finding in found if finding]

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import itertools
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
+from tweed.collective.topology import Topology
 from tweed.testbed.emulator import Emulator
 from tweed.testbed.inside import Home
 from tweed.testbed.names import INTERFACE, address
-from tweed.testbed.namespaces import Namespaces
+from tweed.testbed.namespaces import Namespaces, held, require
+from tweed.testbed.star import Command
 
 _FIRST_STORE_PORT = 29500
 
@@ -41,6 +46,11 @@ class Ground(ABC):
         self._namespaces = namespaces
         self._emulator: Emulator | None = None
         self._ports = itertools.count(_FIRST_STORE_PORT)
+
+    @property
+    @abstractmethod
+    def topology(self) -> Topology:
+        """Its links, as planner and simulator take them; a star has a switch, node `size`."""
 
     @property
     @abstractmethod
@@ -84,6 +94,28 @@ class Ground(ABC):
     def command(self, rank: int, *words: str) -> list[str]:
         """`words` as a command that runs in the namespace of `rank`; for programs such as iperf3."""
         return self._namespaces.inside(rank, *words)
+
+
+B = TypeVar("B", bound=Ground)
+
+
+@contextmanager
+def built(
+    size: int, commands: Callable[[Sequence[int]], Sequence[Command]], bed: Callable[[Namespaces], B]
+) -> Iterator[B]:
+    """Holds `size` namespaces, runs the commands for their holders, and ends the bed after the block.
+
+    Raises: NoTestbed if a program is missing or a command fails. Nothing is left.
+    """
+    require(["unshare", "nsenter", *(command.words[0] for command in commands([0] * size))])
+    with held(size) as namespaces:
+        for command in commands(namespaces.ranks):
+            namespaces.run(command)
+        found = bed(namespaces)
+        try:
+            yield found
+        finally:
+            found.stop()
 
 
 def _host(rank: int, namespaces: Namespaces) -> Host:

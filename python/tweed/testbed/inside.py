@@ -107,7 +107,12 @@ def say(value: Any) -> None:
 
 
 def sent_bytes() -> int | None:
-    """Inside a rank of a testbed: what its link has sent so far, headers included. None elsewhere."""
+    """Inside a rank of a testbed: bytes that its link has sent so far, headers included. None elsewhere.
+
+    Example:
+      >>> sent_bytes() is None  # this process is no rank
+      True
+    """
     if "TWEED_TESTBED" not in os.environ:
         return None
     return counters.link(Path("/proc/self/net/dev").read_text()).sent_bytes

@@ -40,6 +40,10 @@ class Link:
       up, down: what only holds in one direction. It goes before the rest.
 
     Raises: UsageError for a value that makes no sense.
+
+    Example:
+      >>> Link(rate_bits=1e9, loss=0.001).loses
+      True
     """
 
     rate_bits: float | None = None

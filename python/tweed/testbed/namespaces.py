@@ -8,6 +8,7 @@ with it its interfaces, queues and rules. The launcher's own namespace is never 
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 from collections.abc import Iterator, Sequence
@@ -71,6 +72,9 @@ class Namespaces:
         done = subprocess.run(words, input=command.text, capture_output=True, text=True, check=False)
         if done.returncode != 0:
             error = (done.stderr or done.stdout).strip()
+            if (asked := re.search(r"congctl (\w+)", command.text)) and "congestion" in error:
+                offered = Path("/proc/sys/net/ipv4/tcp_available_congestion_control").read_text().strip()
+                raise NoTestbed(f"no congestion control {asked[1]!r} here; there are {offered}")
             raise NoTestbed(f"cannot build the network: `{' '.join(command.words)}` says: {error}")
         return done.stdout
 

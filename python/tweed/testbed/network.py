@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import InitVar, dataclass, field
 
+from tweed.collective.topology import Topology
+from tweed.collective.topology.base import Fields
 from tweed.errors import UsageError
 from tweed.testbed import text
 from tweed.testbed.link import PPM, Direction, Link, resolved
@@ -26,6 +28,12 @@ class Network(Link):
     The rest is as in `Link`.
 
     Raises: UsageError for a value that makes no sense.
+
+    Example:
+      >>> Network.parse("rate=100mbit,rtt=40ms").delay_ms
+      20.0
+      >>> Network(rate_bits=1e8, hosts={0: Link(rate_bits=1e9)}).words
+      '100 Mbit/s per worker, no loss, rank 0: 1 Gbit/s, cubic'
     """
 
     congestion: str = "cubic"
@@ -63,6 +71,20 @@ class Network(Link):
     def direction(self, rank: int, up: bool) -> Direction:
         """What the link of a rank does in one direction."""
         return resolved(self.hosts.get(rank), self, up)
+
+    def topology(self, size: int) -> Topology:
+        """The star of `size` ranks behind one switch, node `size`: bandwidths, and delays as latencies.
+
+        Raises: UsageError where a link has no rate, and so no bandwidth.
+        """
+        links: list[Fields] = []
+        for rank in range(size):
+            up, down = self.direction(rank, True), self.direction(rank, False)
+            if up.rate_bits is None or down.rate_bits is None:
+                raise UsageError(f"the link of rank {rank} has no rate; a topology needs its bandwidth")
+            links.append((rank, size, up.rate_bits // 8, up.delay_us / 1e6, 1))
+            links.append((size, rank, down.rate_bits // 8, down.delay_us / 1e6, 1))
+        return Topology(size, links, str(self))
 
     @property
     def emulated(self) -> bool:

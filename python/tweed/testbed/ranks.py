@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from multiprocessing import connection
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, cast
 
 from tweed.errors import DeadlineExceeded, TweedError, UsageError
 from tweed.testbed import inside, server
@@ -85,6 +85,11 @@ class Ranks:
     the launcher's environment, one thread for torch, and prints the stacks of its threads on SIGUSR1.
 
     Cost: some 10 ms per rank; the first use in a process adds the start of the server, about four seconds.
+
+    Example:
+      >>> with Ranks(max, 2) as ranks:
+      ...     ranks.join()
+      [2, 2]
     """
 
     def __init__(
@@ -144,7 +149,7 @@ class Ranks:
         pipes = {pipe: rank for rank, pipe in self._open.items()}
         graves = {self._processes[rank].sentinel: rank for rank in self._open}
         ready = connection.wait([*pipes, *graves], timeout) if pipes else []
-        ranks = {pipes[r] if isinstance(r, connection.Connection) else graves[_number(r)] for r in ready}
+        ranks = {pipes[r] if isinstance(r, connection.Connection) else graves[cast(int, r)] for r in ready}
         return [event for rank in sorted(ranks) for event in self._receive(rank)]
 
     def _receive(self, rank: int) -> Iterator[Event]:
@@ -235,6 +240,12 @@ def run_ranks(
     Raises:
       RankFailed, DeadlineExceeded: as in `Ranks.join`. In each case no rank is left.
       NoTestbed: the network cannot be built here.
+
+    Cost: that of `Ranks`, and of `opened` if there is a network.
+
+    Example:
+      >>> run_ranks(max, 3)  # `max(rank, size)` in three processes
+      [3, 3, 3]
     """
     place = nullcontext() if network is None else opened(network, n)
     with place as bed, Ranks(fn, n, *args, backend=backend, bed=bed) as ranks:
@@ -277,10 +288,6 @@ def _death(code: int | None) -> str:
     if code is not None and code < 0:
         return f"died of {signal.Signals(-code).name}"
     return f"left with exit code {code} before its function returned; its output may say why"
-
-
-def _number(sentinel: Any) -> int:
-    return int(sentinel)
 
 
 def _end(processes: list[ForkServerProcess]) -> None:

@@ -112,13 +112,9 @@ def _hub(holders: Sequence[int]) -> str:
 
 
 def _rank(rank: int, network: Network) -> str:
-    return batch(
-        [
-            "link set lo up",
-            f"link set {INTERFACE} address {ethernet(rank)} addrgenmode none up",
-            f"addr add {address(rank)}/24 dev {INTERFACE} noprefixroute",
-        ]
-    ) + _route(rank, network, "add")
+    lines = ["link set lo up", f"link set {INTERFACE} address {ethernet(rank)} addrgenmode none up"]
+    lines.append(f"addr add {address(rank)}/24 dev {INTERFACE} noprefixroute")
+    return batch(lines) + _route(rank, network, "add")
 
 
 def _route(rank: int, network: Network, how: str) -> str:

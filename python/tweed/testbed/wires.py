@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from tweed.collective.topology import Topology
-from tweed.collective.topology.shortest_paths import shortest_paths
+from tweed.collective.topology.base import shortest_paths
 from tweed.errors import UsageError
 from tweed.testbed.link import QUEUE_MS
 from tweed.testbed.names import HUB, INTERFACE, MOST_RANKS, address, toward
@@ -92,7 +92,8 @@ def commands(wires: Wires, holders: Sequence[int], congestion: str) -> list[Comm
     plain = ((node, _plain(wires, node, holders)) for node in nodes)
     build += [Command(node, ("ip", "-batch", "-"), text) for node, text in plain if text]
     if wires.ports:
-        build.append(Command(HUB, ("ip", "-batch", "-"), _raised(wires)))
+        up = (f"link set {port(number)} addrgenmode none up" for number in wires.ports.values())
+        build.append(Command(HUB, ("ip", "-batch", "-"), batch(up)))
     build += [Command(node, ("ip", "-batch", "-"), _node(wires, node, congestion)) for node in nodes]
     build += [
         Command(node, ("tee", f"/proc/sys/net/ipv4/{name}"), str(value))
@@ -101,7 +102,8 @@ def commands(wires: Wires, holders: Sequence[int], congestion: str) -> list[Comm
     ]
     build += [Command(HUB, ("ethtool", "-K", port(number), *NO_OFFLOADS)) for number in wires.ports.values()]
     build += [Command(a, ("ethtool", "-K", toward(b), *NO_OFFLOADS)) for a, b in wires.ports]
-    return build + [Command(node, ("tc", "-batch", "-"), _buckets(wires, node)) for node in nodes]
+    buckets = {node: batch(_bucket(wires, node, b) for b in wires.neighbours[node]) for node in nodes}
+    return build + [Command(node, ("tc", "-batch", "-"), text) for node, text in buckets.items()]
 
 
 def port(number: int) -> str:
@@ -122,10 +124,6 @@ def _delayed(wires: Wires, holders: Sequence[int]) -> str:
         f"link add {port(number)} type veth peer name {toward(b)} netns {holders[a]}"
         for (a, b), number in wires.ports.items()
     )
-
-
-def _raised(wires: Wires) -> str:
-    return batch(f"link set {port(number)} addrgenmode none up" for number in wires.ports.values())
 
 
 def _plain(wires: Wires, node: int, holders: Sequence[int]) -> str:
@@ -156,10 +154,6 @@ def _routes(wires: Wires, node: int, congestion: str) -> Iterator[str]:
             after = (*between, other)[0]
             via = f"via {address(after)} dev {toward(after)} onlink"
             yield f"route add {address(other)}/32 {via} src {address(node)} congctl {congestion}"
-
-
-def _buckets(wires: Wires, node: int) -> str:
-    return batch(_bucket(wires, node, b) for b in wires.neighbours[node])
 
 
 def _bucket(wires: Wires, node: int, neighbour: int) -> str:

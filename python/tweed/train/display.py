@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Protocol, Self
 
 from rich.console import Console
@@ -16,38 +17,23 @@ class Display(Protocol):
 
     def show(self, figures: dict[str, Any]) -> None:
         """Shows a line of figures, see `loop.Figures`."""
+        return
 
-    def __enter__(self) -> Self: ...
+    def __enter__(self) -> Self:
+        return self
 
-    def __exit__(self, *_: object) -> None: ...
-
-
-def loss(row: dict[str, Any]) -> str:
-    """Training loss in words."""
-    return f"loss {row['loss']:.3f}"
+    def __exit__(self, *_: object) -> None:
+        return
 
 
-def accuracy(row: dict[str, Any]) -> str:
-    """Accuracy in words; nothing where there is none."""
-    return "" if row["accuracy"] is None else f"accuracy {row['accuracy']:.1%}"
-
-
-def speed(row: dict[str, Any]) -> str:
-    """Samples per second in words."""
-    return f"{row['samples_per_s']:,.0f} samples/s"
-
-
-def traffic(row: dict[str, Any]) -> str:
-    """Bytes per worker in words."""
-    return f"{sent(row) / 1e6:,.1f} MB/worker"
-
-
-def waiting(row: dict[str, Any]) -> str:
-    """Time spent waiting on the network in words; nothing where the side does not tell."""
-    return "" if row["waiting_s"] is None else f"waited {row['waiting_s']:.1f} s"
-
-
-COLUMNS = {"loss": loss, "accuracy": accuracy, "speed": speed, "traffic": traffic, "waiting": waiting}
+#: What is shown of a line of figures, in words; nothing where a side does not tell.
+COLUMNS: dict[str, Callable[[dict[str, Any]], str]] = {
+    "loss": lambda row: f"loss {row['loss']:.3f}",
+    "accuracy": lambda row: "" if row["accuracy"] is None else f"accuracy {row['accuracy']:.1%}",
+    "speed": lambda row: f"{row['samples_per_s']:,.0f} samples/s",
+    "traffic": lambda row: f"{sent(row) / 1e6:,.1f} MB/worker",
+    "waiting": lambda row: "" if row["waiting_s"] is None else f"waited {row['waiting_s']:.1f} s",
+}
 
 
 class Live:
@@ -77,7 +63,7 @@ class Live:
         self._progress.stop()
 
 
-class Plain:
+class Plain(Display):
     """A line per evaluation; for files and pipes."""
 
     def __init__(self, settings: Settings, console: Console) -> None:
@@ -92,24 +78,9 @@ class Plain:
         line = f"{title}: step {figures['step']}/{self._settings.steps}, {', '.join(filter(None, words))}"
         self._console.print(line, soft_wrap=True, highlight=False)
 
-    def __enter__(self) -> Self:
-        return self
 
-    def __exit__(self, *_: object) -> None:
-        pass
-
-
-class Silent:
+class Silent(Display):
     """Shows nothing; for workers other than rank 0."""
-
-    def show(self, figures: dict[str, Any]) -> None:
-        """See `Display`."""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        pass
 
 
 def display(settings: Settings, console: Console) -> Display:

@@ -36,7 +36,7 @@ def launch(settings: Settings, folder: RunFolder, show: Show) -> None:
       RankFailed: a worker failed; the others were ended.
       NoTestbed: the network cannot be built.
     """
-    for label in _unfinished(settings, folder):
+    for label in [one for one in settings.sides if latest(folder.checkpoints(one)) < settings.steps]:
         folder.cut(label, latest(folder.checkpoints(label)))
         job, backend = (settings, label, folder.path), backend_of(label, settings)
         before = _exchanged(folder, label)
@@ -79,10 +79,6 @@ def _handle(ranks: testbed.Ranks, events: list[testbed.Event], show: Show) -> No
             show(event.value)
     if failures := [event for event in events if isinstance(event, testbed.Failed)]:
         raise testbed.RankFailed(ranks.blame(failures))
-
-
-def _unfinished(settings: Settings, folder: RunFolder) -> list[str]:
-    return [label for label in settings.sides if latest(folder.checkpoints(label)) < settings.steps]
 
 
 def backend_of(label: str, settings: Settings) -> str:

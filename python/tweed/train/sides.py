@@ -16,7 +16,7 @@ from tweed.train.settings import OURS, Settings
 
 
 class Side(Protocol):
-    """A model that is trained together with the other ranks'.
+    """A model that is trained together with the other ranks'. What has a body is for sides that tell nothing.
 
     Attributes:
       module: what the loop calls; its gradients or parameters are kept equal by the side.
@@ -31,18 +31,23 @@ class Side(Protocol):
 
     def waiting(self) -> float | None:
         """Seconds for which training stood still for the network; None if the side does not tell."""
+        return None
 
     def delivered(self) -> float | None:
         """Share of this rank's contributions that arrived; None where none can be lost."""
+        return None
 
     def compression(self) -> dict[str, Any] | None:
         """What `compress="auto"` has chosen and what that brings, as in `Stats`."""
+        return None
 
     def averaged(self) -> AbstractContextManager[None]:
         """Within, the model is what is trained, where ranks' own models differ by design."""
+        return nullcontext()
 
     def finish(self) -> None:
         """Makes the model equal on all ranks, if it is not."""
+        return
 
     def state_dict(self) -> dict[str, Any]:
         """The side's own state."""
@@ -89,7 +94,7 @@ class Attached:
         return nullcontext() if self._run.strategy.memory is None else self._run.averaged()
 
 
-class Ddp:
+class Ddp(Side):
     """The peer: torch's DistributedDataParallel as it comes. It averages every gradient once per step."""
 
     serves = False
@@ -108,25 +113,6 @@ class Ddp:
     def exchanged(self) -> int:
         """See `Side`; computed from the number of steps, as DDP keeps no count."""
         return self._broadcast + self._steps * self._each_step
-
-    def waiting(self) -> float | None:
-        """See `Side`."""
-        return None
-
-    def delivered(self) -> float | None:
-        """See `Side`."""
-        return None
-
-    def compression(self) -> dict[str, Any] | None:
-        """See `Side`."""
-        return None
-
-    def averaged(self) -> AbstractContextManager[None]:
-        """See `Side`."""
-        return nullcontext()
-
-    def finish(self) -> None:
-        """See `Side`: the model is equal after every step."""
 
     def state_dict(self) -> dict[str, Any]:
         """See `Side`."""

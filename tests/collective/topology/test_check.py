@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -22,6 +24,17 @@ def both(*pairs: tuple[int, int]) -> list[tuple[int, int]]:
 
 RING = [(0, 1), (1, 2), (2, 3), (3, 0)]
 
+
+def ring(**settings: Any) -> Topology:
+    return Topology(4, network(*RING).links, **settings)
+
+
+def wires(bandwidth: int, count: int) -> Topology:
+    """A ring with an odd wire from rank 1."""
+    odd = {True: (bandwidth, 0.0, count), False: (9, 0.0, 1)}
+    return Topology(4, [(src, dst, *odd[src == 1]) for src, dst in RING])
+
+
 WRONG = {
     "it has 1 rank, with nobody to send to: give two ranks or more": Topology(1, []),
     "ranks 0-3 have no link: link these ranks with others, or leave out these ranks": network(),
@@ -38,12 +51,8 @@ WRONG = {
     "no way leads from ranks 0-1 to ranks 2-3, as link 2 -> 1 has none back: add 1 -> 2": network(
         *both((0, 1), (2, 3)), (2, 1)
     ),
-    "link 1 -> 2 has bandwidth 0: give 1 or more, or leave the link out": Topology(
-        4, [(src, dst, 0 if src == 1 else 9, 0.0) for src, dst in RING]
-    ),
-    "link 1 -> 2 has count 0: give 1 or more, or leave the link out": Topology(
-        4, [(src, dst, 9, 0.0, int(src != 1)) for src, dst in RING]
-    ),
+    "link 1 -> 2 has bandwidth 0: give 1 or more, or leave the link out": wires(0, 1),
+    "link 1 -> 2 has count 0: give 1 or more, or leave the link out": wires(9, 0),
     "its bandwidth is 0: give bytes per second, 1 or more": Topology.complete(3, 0, 0.0),
     "link 2 -> 2 leads to where it comes from: leave it out": network(*RING, (2, 2)),
     "switch 4 has no host behind: put hosts there, or leave out this switch": network(*RING, *both((0, 4))),
@@ -54,20 +63,12 @@ WRONG = {
     "switch 2 has capacity 0: give bytes per second, or leave it out": Topology(
         2, [(0, 2, 9, 0.0), (2, 0, 9, 0.0), (1, 2, 9, 0.0), (2, 1, 9, 0.0)], capacities={2: 0}
     ),
-    "it gives a capacity to node 1: only switches have one, from 4 on": Topology(
-        4, network(*RING).links, capacities={1: 5}
-    ),
-    "its sides are [3]: give sides whose product is 4, the number of ranks": Topology(
-        4, network(*RING).links, sides=[3], wraps=[True]
-    ),
-    "its sides are [4] and its wraps []: give one wrap for each side": Topology(
-        4, network(*RING).links, sides=[4]
-    ),
-    "it has places for 1 ranks: give one for each of 4, or none": Topology(
-        4, network(*RING).links, places=[[0]]
-    ),
-    "its places are not equally deep: give as many numbers for each rank: site, rack, host": Topology(
-        4, network(*RING).links, places=[[0], [0, 1], [0], [0]]
+    "it gives a capacity to node 1: only switches have one, from 4 on": ring(capacities={1: 5}),
+    "its sides are [3]: give sides whose product is 4, the number of ranks": ring(sides=[3], wraps=[True]),
+    "its sides are [4] and its wraps []: give one wrap for each side": ring(sides=[4]),
+    "it has places for 1 ranks: give one for each of 4, or none": ring(places=[[0]]),
+    "its places are not equally deep: give as many numbers for each rank: site, rack, host": ring(
+        places=[[0], [0, 1], [0], [0]]
     ),
 }
 

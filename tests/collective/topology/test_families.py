@@ -62,11 +62,7 @@ def test_layers_of_a_bigraph_are_linked_all_to_all_and_not_inside() -> None:
     assert not any({a, b} <= layer for a, b in links for layer in (low, high))
 
 
-@given(
-    st.integers(2, 9),
-    st.integers(1, 5),
-    st.integers(1, 2),
-)
+@given(st.integers(2, 9), st.integers(1, 5), st.integers(1, 2))
 def test_two_groups_of_a_dragonfly_have_one_wire_and_routers_share_them(
     groups: int, routers: int, hosts: int
 ) -> None:

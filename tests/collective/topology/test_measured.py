@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import permutations
 from typing import Any
 
 import pytest
@@ -13,19 +14,10 @@ from tweed.errors import UsageError
 def matrix(ranks: int, pair: Any) -> dict[str, Any]:
     """As `tweed doctor` gives it; `pair(src, dst)` is bandwidth, latency and, if it is not tcp, the way."""
     links = []
-    for src in range(ranks):
-        for dst in range(ranks):
-            if src != dst:
-                bandwidth, latency_s, *via = pair(src, dst)
-                links.append(
-                    {
-                        "src": src,
-                        "dst": dst,
-                        "via": via[0] if via else "tcp",
-                        "bandwidth": bandwidth,
-                        "latency_s": latency_s,
-                    }
-                )
+    for src, dst in permutations(range(ranks), 2):
+        bandwidth, latency_s, *via = pair(src, dst)
+        found = {"via": via[0] if via else "tcp", "bandwidth": bandwidth, "latency_s": latency_s}
+        links.append({"src": src, "dst": dst} | found)
     return {"members": [{"rank": rank} for rank in range(ranks)], "links": links}
 
 

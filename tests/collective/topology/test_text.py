@@ -29,10 +29,7 @@ def test_there_and_back_through_a_file(network: Topology, tmp_path: Path) -> Non
 WIRES = st.tuples(st.integers(1, 2**63 - 1), st.floats(0, 3600), st.integers(1, 2**32 - 2))
 
 
-@given(
-    st.lists(st.tuples(WIRES, WIRES), min_size=3, max_size=3),
-    st.text(),
-)
+@given(st.lists(st.tuples(WIRES, WIRES), min_size=3, max_size=3), st.text())
 def test_any_wires_there_and_back(wires: list[tuple[tuple[int, float, int], ...]], name: str) -> None:
     links = [(rank, 3, *up) for rank, (up, _) in enumerate(wires)]
     links += [(3, rank, *down) for rank, (_, down) in enumerate(wires)]
@@ -57,6 +54,7 @@ def top(**fields: Any) -> Change:
     return lambda value: value.update(fields)
 
 
+BYTES = "give bytes per second, a whole number from 1 to 9223372036854775807"
 WRONG: dict[str, Change] = {
     'format is None: the first field is "format": "tweed topology"': lambda value: value.pop("format"),
     "version is 2: this tweed reads version 1": top(version=2),
@@ -68,15 +66,9 @@ WRONG: dict[str, Change] = {
     "links[2].bandwith is no field; there are: from, to, bandwidth, latency_s, count, both_ways": link(
         bandwith=3
     ),
-    "links[2].bandwidth is missing: give bytes per second, a whole number from 1 to 9223372036854775807": (
-        lambda value: value["links"][2].pop("bandwidth")
-    ),
-    "links[2].bandwidth is 0: give bytes per second, a whole number from 1 to 9223372036854775807": link(
-        bandwidth=0
-    ),
-    "links[2].bandwidth is true: give bytes per second, a whole number from 1 to 9223372036854775807": link(
-        bandwidth=True
-    ),
+    f"links[2].bandwidth is missing: {BYTES}": (lambda value: value["links"][2].pop("bandwidth")),
+    f"links[2].bandwidth is 0: {BYTES}": link(bandwidth=0),
+    f"links[2].bandwidth is true: {BYTES}": link(bandwidth=True),
     "links[2].latency_s is -1: give seconds, 0 to 3600": link(latency_s=-1),
     "links[2].latency_s is NaN: give seconds, 0 to 3600": link(latency_s=float("nan")),
     "links[2].to is -1: give a whole number from 0 to 4294967294": link(to=-1),
@@ -90,9 +82,7 @@ WRONG: dict[str, Change] = {
     "capacities.one is no node: give a switch's number": top(capacities={"one": 5}),
     "star 3: it gives a capacity to node 1: only switches have one, from 3 on": top(capacities={"1": 5}),
     "capacities is []: an object belongs here": top(capacities=[]),
-    "capacities.3 is 0.5: give bytes per second, a whole number from 1 to 9223372036854775807": top(
-        capacities={"3": 0.5}
-    ),
+    f"capacities.3 is 0.5: {BYTES}": top(capacities={"3": 0.5}),
     "grid.sides is [2.5]: give whole numbers from 1 on, such as [4, 4]": top(grid={"sides": [2.5]}),
     "grid.wraps is [1]: give true or false for each of the sides": top(grid={"sides": [3], "wraps": [1]}),
     "places[1] is 7: give whole numbers: site, rack, host": top(places=[[0], 7, [0]]),

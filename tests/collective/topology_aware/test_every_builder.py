@@ -7,6 +7,7 @@ import pytest
 from tweed.collective import build, topology
 from tweed.collective.chooser import fitting
 from tweed.collective.topology import Topology
+from tweed.errors import UsageError
 from tweed.simulate import run
 
 NETWORKS = [
@@ -30,12 +31,46 @@ def test_every_builder_is_proven_and_runs(collective: str, network: Topology) ->
             assert run(schedule, 1 << 16, network).seconds
 
 
-STEPS = {"torus 4x4": 5, "torus 8x8": 17, "mesh 2x2": 2, "mesh 4x4": 8, "mesh 8x8": 32}
+_POWERS = [(each, "torus whose sides are powers of two") for each in (topology.mesh(4, 4), topology.line(4))]
+_MESH = "mesh with two dimensions of at least three"
+REFUSED = {
+    "bucket": [
+        (topology.dgx1(), "needs a grid"),
+        (topology.torus(4, 4).without(set(), {(0, 1)}), "needs a grid"),
+    ],
+    "exact": [
+        (topology.torus(3, 3), "at most 8 ranks"),
+        (topology.star(4), "links between ranks"),
+        (Topology.complete(4, 10, 0.0), "links between ranks"),
+    ],
+    "hdrm": [
+        (topology.fat_tree(4, 4, 4), "two equal layers"),
+        (topology.torus(4, 4), "two equal layers"),
+        (topology.bigraph(4, 8).without(set(), {(32, 36), (36, 32)}), "two equal layers"),
+        (topology.bigraph(3, 8), "24 is no power of two"),
+    ],
+    "hierarchy": [
+        (topology.torus(4, 4), "it needs places"),
+        (topology.sites([[4]]), "all ranks are in one place"),
+        (topology.sites([[1], [1]]), "one of them with several ranks"),
+    ],
+    "ring_2d": [(topology.torus(4, 4, 4), "two dimensions"), (topology.star(4), "two dimensions")],
+    "ring_bidirectional": [
+        (topology.line(4), "none was found"),
+        (topology.fat_tree(2, 2, 1), "none was found"),
+    ],
+    "swing": [(topology.torus(6, 6), "torus whose sides are powers of two"), *_POWERS],
+    "swing_latency": _POWERS,
+    "three_tree": [
+        (each, _MESH)
+        for each in (topology.mesh(2, 8), topology.torus(4, 4), topology.line(4), topology.dgx1())
+    ],
+}
 
 
-@pytest.mark.parametrize("name", STEPS)
-def test_multitree_takes_the_steps_of_the_paper(name: str) -> None:
-    kind, sides = name.split()
-    network = getattr(topology, kind)(*(int(side) for side in sides.split("x")))
-    schedule = build("all_gather", "multitree", network)
-    assert schedule.cost(1).steps <= STEPS[name]
+@pytest.mark.parametrize(
+    ("name", "network", "why"), [(name, *case) for name, cases in REFUSED.items() for case in cases]
+)
+def test_other_networks_are_refused(name: str, network: Topology, why: str) -> None:
+    with pytest.raises(UsageError, match=why):
+        build("all_reduce", name, network)

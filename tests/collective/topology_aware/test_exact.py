@@ -11,7 +11,6 @@ from tweed.collective import build, topology
 from tweed.collective.topology import Topology
 from tweed.collective.topology_aware import exact
 from tweed.collective.topology_aware.exact import Point, Program
-from tweed.errors import UsageError
 
 DGX = topology.dgx1()
 
@@ -75,16 +74,3 @@ def test_networks_of_a_few_ranks_reach_their_bound(network: Topology) -> None:
     rounds = exact.bound(network) * 6
     assert schedule.seconds(numbytes, network) * topology.GIGABIT.bandwidth >= float(rounds) * 8000
     assert max(schedule.cost(numbytes).links.values()) <= rounds * 8000
-
-
-@pytest.mark.parametrize(
-    ("network", "why"),
-    [
-        (topology.torus(3, 3), "at most 8 ranks"),
-        (topology.star(4), "links between ranks"),
-        (Topology.complete(4, 10, 0.0), "links between ranks"),
-    ],
-)
-def test_others_are_refused(network: Topology, why: str) -> None:
-    with pytest.raises(UsageError, match=why):
-        build("all_gather", "exact", network)

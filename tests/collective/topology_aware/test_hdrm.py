@@ -10,7 +10,6 @@ import pytest
 from tests.collective.topology_aware.times import times
 from tweed.collective import Schedule, build, topology
 from tweed.collective.topology import Topology
-from tweed.errors import UsageError
 
 
 def most_on_a_link(schedule: Schedule) -> int:
@@ -40,17 +39,3 @@ def test_it_is_as_fast_as_a_ring_and_takes_few_steps() -> None:
     assert times("hdrm", network) == pytest.approx(2 * (1 - 1 / 32), rel=0.01)
     assert build("all_reduce", "hdrm", network).cost(1).steps == 10
     assert times("hdrm", network, numbytes=1 << 10) < times("ring", network, numbytes=1 << 10) / 4
-
-
-@pytest.mark.parametrize(
-    ("network", "why"),
-    [
-        (topology.fat_tree(4, 4, 4), "two equal layers"),
-        (topology.torus(4, 4), "two equal layers"),
-        (topology.bigraph(4, 8).without(set(), {(32, 36), (36, 32)}), "two equal layers"),
-        (topology.bigraph(3, 8), "24 is no power of two"),
-    ],
-)
-def test_other_networks_are_refused(network: Topology, why: str) -> None:
-    with pytest.raises(UsageError, match=why):
-        build("all_reduce", "hdrm", network)

@@ -7,7 +7,6 @@ import pytest
 from tweed.collective import build, topology
 from tweed.collective.topology import Topology, Wire
 from tweed.collective.topology_aware.hierarchy import grouped
-from tweed.errors import UsageError
 from tweed.simulate import run
 
 NUMBYTES = 1 << 20
@@ -28,17 +27,12 @@ def test_it_makes_every_collective(collective: str, network: Topology) -> None:
         assert run(build(collective, "hierarchy", network, pieces), NUMBYTES, network).seconds
 
 
-def between_sites(network: Topology) -> list[tuple[int, int]]:
-    """Links from the switch of one site to that of another: they are the late ones."""
-    return [(a, b) for a, b, _, latency_s, _ in network.links if latency_s >= 10e-3]
-
-
 @pytest.mark.parametrize("network", NETWORKS, ids=lambda network: network.name)
 def test_each_site_sends_the_buffer_once_over_its_links(network: Topology) -> None:
     """With two sites, whose owners swap; with more, twice what the others of `n` sites own."""
     carried = build("all_reduce", "hierarchy", network).cost(NUMBYTES).links
     sent: dict[int, int] = {}
-    for a, b in between_sites(network):
+    for a, b in [(a, b) for a, b, _, late_s, _ in network.links if late_s >= 10e-3]:  # between sites
         sent[a] = sent.get(a, 0) + carried[a, b]
     if len(sent) == 2:
         assert list(sent.values()) == pytest.approx([NUMBYTES, NUMBYTES])
@@ -60,16 +54,3 @@ def test_levels_that_divide_nothing_are_left_out() -> None:
     top = grouped(topology.sites([[4], [4]]))
     assert top.height == 2
     assert [part.ranks for part in top.parts] == [(0, 1, 2, 3), (4, 5, 6, 7)]
-
-
-@pytest.mark.parametrize(
-    ("network", "words"),
-    [
-        (topology.torus(4, 4), "it needs places"),
-        (topology.sites([[4]]), "all ranks are in one place"),
-        (topology.sites([[1], [1]]), "one of them with several ranks"),
-    ],
-)
-def test_networks_without_places_are_refused(network: Topology, words: str) -> None:
-    with pytest.raises(UsageError, match=words):
-        build("all_reduce", "hierarchy", network)

@@ -7,6 +7,7 @@ from itertools import pairwise
 
 import pytest
 
+from tests.collective.topology_aware.times import took
 from tweed.collective import build, topology
 from tweed.collective.topology import Topology, Wire
 from tweed.simulate import run
@@ -130,8 +131,7 @@ def test_reduce_scatter_is_all_gather_turned_round(network: Topology) -> None:
 def ratio(network: Topology, name: str, pieces: int = 1) -> float:
     """Of an all-reduce of `LARGE` bytes: time in units of bytes over bandwidth."""
     schedule = build("all_reduce", name, network, pieces)
-    seconds = run(schedule, LARGE, network).seconds
-    assert seconds is not None
+    seconds = took(schedule, LARGE, network)
     return seconds * WIRE.bandwidth / LARGE
 
 

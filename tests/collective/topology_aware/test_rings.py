@@ -51,22 +51,6 @@ def test_buckets_gather_on_a_mesh_as_fast_as_its_corners_can(side: int) -> None:
     assert times("bucket", network, "all_gather") == pytest.approx((1 - 1 / network.ranks) / 2, rel=0.01)
 
 
-@pytest.mark.parametrize(
-    ("name", "network", "why"),
-    [
-        ("ring_2d", topology.torus(4, 4, 4), "two dimensions"),
-        ("ring_2d", topology.star(4), "two dimensions"),
-        ("ring_bidirectional", topology.line(4), "none was found"),
-        ("ring_bidirectional", topology.fat_tree(2, 2, 1), "none was found"),
-        ("bucket", topology.dgx1(), "needs a grid"),
-        ("bucket", topology.torus(4, 4).without(set(), {(0, 1)}), "needs a grid"),
-    ],
-)
-def test_they_refuse_in_words(name: str, network: Topology, why: str) -> None:
-    with pytest.raises(UsageError, match=why):
-        build("all_reduce", name, network)
-
-
 def test_a_grid_that_lacks_a_link_is_refused() -> None:
     whole = topology.torus(3, 3)
     links = [link for link in whole.links if link[:2] != (4, 5)]

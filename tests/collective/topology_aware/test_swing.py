@@ -8,7 +8,6 @@ from tests.collective.topology_aware.times import times
 from tweed.collective import build, topology
 from tweed.collective.topology import Topology
 from tweed.collective.topology_aware import swing
-from tweed.errors import UsageError
 
 
 def test_partners_stay_near() -> None:
@@ -38,10 +37,3 @@ def test_short_messages_are_faster_than_by_others(rival: str) -> None:
     network = topology.torus(8, 8)
     ours = times("swing_latency", network, numbytes=1 << 10)
     assert ours < 0.7 * times(rival, network, numbytes=1 << 10)
-
-
-@pytest.mark.parametrize("network", [topology.mesh(4, 4), topology.torus(6, 6), topology.line(4)])
-def test_it_needs_powers_of_two_and_ends_that_are_linked(network: Topology) -> None:
-    for name in ("swing", "swing_latency"):
-        with pytest.raises(UsageError, match="torus whose sides are powers of two"):
-            build("all_reduce", name, network)

@@ -7,10 +7,9 @@ from collections import Counter
 import pytest
 
 from tests.collective.topology_aware.times import LONG, times
-from tweed.collective import build, topology
+from tweed.collective import topology
 from tweed.collective.topology import Topology
 from tweed.collective.topology_aware import three_tree
-from tweed.errors import UsageError
 
 MESHES = [topology.mesh(*sides) for sides in ((3, 3), (3, 6), (4, 4), (5, 4), (8, 8), (9, 9), (1, 5, 3))]
 
@@ -41,11 +40,3 @@ def test_pieces_follow_each_other() -> None:
         times("three_tree", network, numbytes=1 << 20, slice_bytes=LONG, pieces=pieces) for pieces in (1, 16)
     )
     assert cut < whole / 4
-
-
-@pytest.mark.parametrize(
-    "network", [topology.mesh(2, 8), topology.torus(4, 4), topology.line(4), topology.dgx1()]
-)
-def test_only_a_mesh_holds_them(network: Topology) -> None:
-    with pytest.raises(UsageError, match="mesh with two dimensions of at least three"):
-        build("all_reduce", "three_tree", network)

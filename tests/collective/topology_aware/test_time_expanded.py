@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.collective.topology.families import DIRECT, SWITCHED
+from tests.collective.topology_aware.times import took
 from tweed.collective import bounds, build, topology
 from tweed.collective.chooser import slicing
 from tweed.collective.topology import Topology, Wire
@@ -68,8 +69,7 @@ def test_the_schedule_takes_the_time_that_it_was_planned_to_take(
 ) -> None:
     chunk = 1 << 20
     schedule, planned_s = search(collective, network, pieces=2, chunk=chunk, tries=4)
-    seconds = run(schedule, 2 * chunk * network.ranks, network).seconds
-    assert seconds is not None
+    seconds = took(schedule, 2 * chunk * network.ranks, network)
     assert seconds <= slack * planned_s
 
 
@@ -95,8 +95,7 @@ def test_short_chunks_take_fewer_links(network: Topology) -> None:
 
 def test_a_fat_tree_takes_the_time_of_its_ports() -> None:
     network = topology.fat_tree(8, 8, 8)
-    seconds = run(build("all_gather", "time_expanded", network), 64 << 20, network).seconds
-    assert seconds is not None
+    seconds = took(build("all_gather", "time_expanded", network), 64 << 20, network)
     assert seconds <= 1.005 * bounds.of("all_gather", network).seconds(64 << 20)
 
 
@@ -105,8 +104,7 @@ def test_sites_take_the_time_of_the_links_between() -> None:
     network = topology.sites([[8, 8], [8, 8]])
     schedule = build("all_gather", "time_expanded", network)
     piece, window = slicing(schedule.chunks)
-    seconds = run(schedule, 32 << 20, network, piece=piece, window=window).seconds
-    assert seconds is not None
+    seconds = took(schedule, 32 << 20, network, piece=piece, window=window)
     assert seconds <= 1.06 * bounds.of("all_gather", network).seconds(32 << 20)
 
 

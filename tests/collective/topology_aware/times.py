@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from tweed.collective import build, topology
+from typing import Any
+
+from tweed.collective import Schedule, build, topology
 from tweed.collective.topology import Topology
 from tweed.simulate import run
 
@@ -19,6 +21,12 @@ def times(
 ) -> float:
     """What a builder's schedule takes in the simulator, chunks cut into slices, 16 of them under way."""
     schedule = build(collective, name, network, pieces)
-    seconds = run(schedule, numbytes, network, piece=slice_bytes, window=16).seconds
-    assert seconds is not None
+    seconds = took(schedule, numbytes, network, piece=slice_bytes, window=16)
     return seconds * topology.GIGABIT.bandwidth / numbytes
+
+
+def took(schedule: Schedule, numbytes: int, network: Topology, **flow: Any) -> float:
+    """Seconds in the simulator; it has ended."""
+    seconds = run(schedule, numbytes, network, **flow).seconds
+    assert seconds is not None
+    return seconds

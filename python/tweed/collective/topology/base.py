@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 
 from tweed._core import Topology
 from tweed.errors import UsageError
@@ -51,8 +53,41 @@ def port(topology: Topology) -> Wire:
     return Wire(*two.links[0][2:])
 
 
+def neighbours(topology: Topology) -> defaultdict[int, set[int]]:
+    """Of every node, those that a link joins it with, whichever way."""
+    found: defaultdict[int, set[int]] = defaultdict(set)
+    for src, dst, *_ in topology.links:
+        found[src].add(dst)
+        found[dst].add(src)
+    return found
+
+
 def at_least(least: int, **given: int) -> None:
     """Raises UsageError with the name of the first number that is too small."""
     for name, number in given.items():
         if number < least:
             raise UsageError(f"{name} is {number}; give {least} or more")
+
+
+@lru_cache(maxsize=2048)
+def shortest_paths(topology: Topology, src: int) -> dict[int, tuple[int, ...]]:
+    """The nodes between `src` and every node on a path with the fewest links; of equals, the lowest."""
+    out = _out(topology)
+    found: dict[int, tuple[int, ...]] = {src: ()}
+    queue = deque([src])
+    while queue:
+        node = queue.popleft()
+        on = (*found[node], node) if node != src else ()
+        for after in out.get(node, ()):
+            if after not in found:
+                found[after] = on
+                queue.append(after)
+    return found
+
+
+@lru_cache(maxsize=64)
+def _out(topology: Topology) -> dict[int, list[int]]:
+    out = defaultdict(list)
+    for a, b, *_ in topology.links:
+        out[a].append(b)
+    return dict(out)

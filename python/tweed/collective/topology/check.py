@@ -8,7 +8,7 @@ from functools import lru_cache
 from math import prod
 
 from tweed._core import Topology
-from tweed.collective.topology.base import port
+from tweed.collective.topology.base import neighbours, port
 from tweed.errors import UsageError
 
 Neighbours = Mapping[int, set[int]]
@@ -82,7 +82,7 @@ def _links(topology: Topology) -> Iterator[str]:
 
 
 def _nodes(topology: Topology) -> Iterator[str]:
-    linked = _neighbours(topology)
+    linked = neighbours(topology)
     if alone := {rank for rank in range(topology.ranks) if rank not in linked}:
         has, these = ("has", "this rank") if len(alone) == 1 else ("have", "these ranks")
         yield f"{nodes(topology, alone)} {has} no link: link {these} with others, or leave out {these}"
@@ -133,17 +133,9 @@ def _reached(links: set[tuple[int, int]]) -> set[int]:
     return found
 
 
-def _neighbours(topology: Topology) -> dict[int, set[int]]:
-    found = defaultdict(set)
-    for src, dst, *_ in topology.links:
-        found[src].add(dst)
-        found[dst].add(src)
-    return dict(found)
-
-
 def _idle(topology: Topology) -> set[int]:
     """Switches without links, and those from which only one neighbour leads on, again and again."""
-    linked = _neighbours(topology)
+    linked = dict(neighbours(topology))
     idle = {node for node in range(topology.ranks, topology.nodes) if node not in linked}
     while ends := {node for node in linked if node >= topology.ranks and len(linked[node]) < 2}:
         idle |= ends

@@ -17,6 +17,7 @@ from tweed._core import Topology
 from tweed.collective.topology.base import port
 from tweed.collective.topology.check import check
 from tweed.errors import UsageError
+from tweed.files import write_atomic
 
 FORMAT, VERSION = "tweed topology", 1
 
@@ -73,7 +74,7 @@ def from_plain(value: object) -> Topology:
 def write(topology: Topology, path: str | Path) -> None:
     """Writes the file that `read` reads: a link per line."""
     lines = [f"  {json.dumps(key)}: {_lines(value)}" for key, value in plain(topology).items()]
-    Path(path).write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")
+    write_atomic(Path(path), "{\n" + ",\n".join(lines) + "\n}\n")
 
 
 def read(path: str | Path) -> Topology:

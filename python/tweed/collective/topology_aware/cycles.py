@@ -11,7 +11,7 @@ from functools import lru_cache
 from math import prod
 
 from tweed._core import Topology
-from tweed.collective.topology.shortest_paths import shortest_paths
+from tweed.collective.topology.base import shortest_paths
 from tweed.rng import uniform
 
 _TRIES_PER_RANK = 64

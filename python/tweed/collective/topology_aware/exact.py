@@ -21,7 +21,7 @@ from typing import NamedTuple, TypeVar
 
 from tweed._core import Schedule, Topology
 from tweed.collective.builder import Builder
-from tweed.collective.topology.shortest_paths import shortest_paths
+from tweed.collective.topology.base import shortest_paths
 from tweed.collective.topology_aware.trees import Edge, Tree, schedule_of
 from tweed.errors import UsageError
 

@@ -22,7 +22,7 @@ from math import lcm
 from tweed._core import Schedule, Send, Topology
 from tweed.collective.builder import Builder
 from tweed.collective.pattern import schedule
-from tweed.collective.topology.shortest_paths import shortest_paths
+from tweed.collective.topology.base import shortest_paths
 from tweed.collective.topology_aware.trees import Edge, Tree, schedule_of
 
 _MOST_CHUNKS_PER_RANK = 2

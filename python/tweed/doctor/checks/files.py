@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from tweed.doctor.finding import Finding, Level
 
-_PER_PEER = 6  # four streams, memory and a door of each peer
+_PER_PEER = 6  # four streams, memory and a listener of each peer
 _OWN = 200  # torch, Python, data loaders
 _PEERS = 100
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 import os
 import socket
 from collections.abc import Iterator
@@ -10,7 +9,7 @@ from dataclasses import dataclass
 
 from tweed.doctor.checks import interfaces
 from tweed.doctor.finding import Finding, Level
-from tweed.doctor.system import read, resolve
+from tweed.doctor.system import loopback, read, resolve
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +39,7 @@ def judge(facts: Facts) -> Iterator[Finding]:
     if facts.error is not None:
         what = f"the name of this host, {facts.name}, is not found ({facts.error}); Gloo then uses loopback"
         yield Finding(_level(facts), what, _fix(facts, ""))
-    elif all(ipaddress.ip_address(one.partition("%")[0]).is_loopback for one in facts.addresses):
+    elif all(map(loopback, facts.addresses)):
         what = (
             f"the name of this host, {facts.name}, means loopback ({', '.join(facts.addresses)}): "
             "Gloo and torchrun offer that to other hosts, which then wait until a timeout"

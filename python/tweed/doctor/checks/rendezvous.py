@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 import os
 import socket
 from collections.abc import Iterator
@@ -10,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from tweed.doctor.checks import interfaces, ports
 from tweed.doctor.finding import Finding, Level
-from tweed.doctor.system import read, resolve
+from tweed.doctor.system import loopback, read, resolve
 
 _ANYWHERE = ("0.0.0.0", "::")
 
@@ -62,7 +61,7 @@ def _looked_up(facts: Facts, master: str, own: set[str]) -> Facts:
         addresses = resolve(master)
     except OSError as error:
         return replace(facts, error=str(error), mine=False)
-    mine = any(address in own or _loopback(address) for address in addresses)
+    mine = any(address in own or loopback(address) for address in addresses)
     refused = None if mine or not facts.port.isdigit() else _refused(master, int(facts.port))
     return replace(facts, addresses=addresses, mine=mine, refused=refused)
 
@@ -75,16 +74,12 @@ def _refused(host: str, port: int) -> str | None:
     return None
 
 
-def _loopback(address: str) -> bool:
-    return ipaddress.ip_address(address.partition("%")[0]).is_loopback
-
-
 def judge(facts: Facts) -> Iterator[Finding]:
     """A name that leads nowhere or astray; a store that is open to all."""
     if facts.error is not None:
         what = f"MASTER_ADDR={facts.master} is not found: {facts.error}"
         yield Finding(Level.ERROR, what, "take the IP address of rank 0's host: export MASTER_ADDR=ADDRESS")
-    elif facts.several_hosts and facts.addresses and all(map(_loopback, facts.addresses)):
+    elif facts.several_hosts and facts.addresses and all(map(loopback, facts.addresses)):
         own = facts.best.address if facts.best else "ADDRESS"
         what = (
             f"ranks are on several hosts, and MASTER_ADDR={facts.master} is loopback: the others cannot come"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 import os
 import stat
 from collections.abc import Iterator
@@ -10,6 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tweed.doctor.finding import Finding, Level
+from tweed.doctor.system import loopback
 
 _SHORT = 16
 _MAKE = (
@@ -59,17 +59,10 @@ def judge(facts: Facts) -> Iterator[Finding]:
     if facts.length is not None or facts.file is not None:
         if facts.error is None:
             yield Finding(Level.OK, "a secret is set; it must be the same on every host")
-    elif facts.testbed or facts.host is None or _loopback(facts.host):
+    elif facts.testbed or facts.host is None or loopback(facts.host):
         yield Finding(
             Level.OK, "no secret is set, and none is needed on one host; several hosts need one", _MAKE
         )
     else:
         what = f"TWEED_HOST={facts.host} opens tweed to other hosts: without a secret it refuses to start"
         yield Finding(Level.ERROR, what, f"{_MAKE}  # and copy the file to every host")
-
-
-def _loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False

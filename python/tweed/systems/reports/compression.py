@@ -1,25 +1,32 @@
-"""Goals, tables and plots of the comparison of compressors, memories and cadences. Pure.
-
-Time to accuracy. The target is the mean over seeds of what DDP reaches in the end, less `TOLERANCE`. A side
-has reached it at its first evaluation with at least that. The steps that this takes come from whole trainings
-over one rate, the seconds per step from timing all sides in turns at each; their product is the time. Where
-models differ by design, the seconds that making them one takes are added.
-"""
+"""Goals, tables and plots of the comparison of compressors, memories and cadences. Pure."""
 
 from __future__ import annotations
 
 import operator
 import statistics
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 
 from tweed.experiments import notes
 from tweed.experiments.notes import Line, differences, find, values, where
+from tweed.experiments.time_to_accuracy import (
+    ALONE,
+    DDP,
+    gain,
+    possible,
+    rounds_s,
+    step_s,
+    steps_of,
+    target,
+    time_to,
+    trainings,
+)
 from tweed.report import charts
 from tweed.report.comparison import Goal, goals, missing, number, times, with_range
 from tweed.report.plots import svg
 from tweed.report.study import Plot, Section, Study, Table
 
-ALONE, DDP, DILOCO = "computing alone", "DDP on Gloo", "DiLoCo"
+DILOCO = "DiLoCo"
 PEERS = (DDP, "DDP, PowerSGD", DILOCO)
 #: Parts added one at a time.
 EVERY, LOCAL, FEW = "every step", "local 8", "local 8, top-k 10 %"
@@ -42,57 +49,6 @@ def best_lr(lines: Sequence[Line], side: str, otherwise: float) -> float:
     return notes.best_lr(tried) if tried else otherwise
 
 
-def trainings(lines: Sequence[Line], side: str, rate: str | None = None) -> list[Line]:
-    """Whole trainings of a side, one per seed: over `rate`, or over that which most were over."""
-    found = where(lines, kind="training", side=side)
-    rate = rate or statistics.mode(line["rate"] for line in found) if found else None
-    return where(found, rate=rate)
-
-
-def target(lines: Sequence[Line]) -> float | None:
-    """The accuracy that counts as reached: what DDP reaches with every seed. None before DDP has trained."""
-    return min((float(line["curve"][-1][2]) for line in trainings(lines, DDP)), default=None)
-
-
-def steps_to(training: Line, accuracy: float) -> int | None:
-    """Steps before the first evaluation with so much accuracy; None if there is none."""
-    return next((int(steps) for steps, _, got in training["curve"] if got >= accuracy), None)
-
-
-def step_s(lines: Sequence[Line], side: str, rate: str) -> float | None:
-    """Seconds per step: the median over rounds. None if they were not timed."""
-    line = find(lines, kind="step_times", side=side, rate=rate)
-    if line is None:
-        return None
-    return float(statistics.median(map(operator.truediv, line["seconds"], line["steps"])))
-
-
-def possible(lines: Sequence[Line], rate: str) -> float | None:
-    """DDP's time per step over that of computing alone: what could be gained at most with as many steps."""
-    whole, alone = step_s(lines, DDP, rate), step_s(lines, ALONE, rate)
-    return None if whole is None or alone is None else whole / alone
-
-
-def time_to(lines: Sequence[Line], side: str, rate: str) -> float | None:
-    """Seconds of training to the target: the mean over seeds. None if a seed did not reach it."""
-    goal, each_s = target(lines), step_s(lines, side, rate)
-    if goal is None or each_s is None:
-        return None
-    steps = [steps_to(line, goal) for line in trainings(lines, side)]
-    reached = [count for count in steps if count is not None]
-    if not reached or len(reached) < len(steps):
-        return None
-    timed = find(lines, kind="step_times", side=side, rate=rate)
-    assert timed is not None  # `each_s` is of it
-    return statistics.fmean(reached) * each_s + float(timed["finish_s"])
-
-
-def gain(lines: Sequence[Line], side: str, rate: str) -> float | None:
-    """How many times sooner than DDP a side reaches the target."""
-    theirs, ours = time_to(lines, DDP, rate), time_to(lines, side, rate)
-    return None if theirs is None or ours is None else theirs / ours
-
-
 def study(lines: Sequence[Line]) -> Study:
     """The report of the notes' lines."""
     rates = [rate for rate in WORDS if find(lines, kind="step_times", rate=rate)]
@@ -100,7 +56,7 @@ def study(lines: Sequence[Line]) -> Study:
     if rates:
         parts += [_times(lines, rates), _parts(lines, rates)]
     if any(line["kind"] == "training" for line in lines):
-        parts += [_accuracies(lines), _bytes(lines, rates)]
+        parts += [_accuracies(lines), _bytes(lines)]
     parts += [_checked(lines), Section("To keep in mind", words=[*_words(lines)])]
     lead = "Four workers on slow links: compressors, memories and cadences beside DDP on Gloo."
     return Study("Send less, less often", lead, parts)
@@ -143,8 +99,7 @@ def _harm(lines: Sequence[Line]) -> Iterator[Goal]:
     plain = None if off is None else find(lines, kind="step_times", side=EVERY, rate=off["rate"])
     if off is None or plain is None:
         return
-    mine, theirs = (map(operator.truediv, line["seconds"], line["steps"]) for line in (off, plain))
-    ratios = [ours / other for ours, other in zip(mine, theirs, strict=True)]
+    ratios = list(map(operator.truediv, rounds_s(off), rounds_s(plain)))
     ratio = statistics.median(ratios)
     what = f"{ratio:.3f}× of {len(ratios)} pairs of rounds; it took {off['chosen']}"
     yield "where auto turns compression off: within 2 % of the plain run", what, ratio <= 1.02
@@ -186,19 +141,17 @@ def _times(lines: Sequence[Line], rates: Sequence[str]) -> Section:
 def _steps(lines: Sequence[Line], side: str, goal: float | None) -> str:
     if goal is None or side == ALONE:
         return "–"
-    found = [steps_to(line, goal) for line in trainings(lines, side)]
-    reached = [steps for steps in found if steps is not None]
-    missed = f" ({len(reached)} of {len(found)} seeds)" if len(reached) < len(found) else ""
+    reached, seeds = steps_of(lines, side, goal)
+    missed = f" ({len(reached)} of {seeds} seeds)" if len(reached) < seeds else ""
     return (f"{statistics.fmean(reached):.0f}" if reached else "never") + missed
 
 
 def _curves(lines: Sequence[Line], rate: str) -> str:
     curves = {}
     for side in _featured(lines):
-        each_s, first = step_s(lines, side, rate), trainings(lines, side)[:1]
-        if each_s is not None and first:
-            points = [(steps * each_s, 100 * accuracy) for steps, _, accuracy in first[0]["curve"]]
-            curves[side] = points
+        if (each_s := step_s(lines, side, rate)) is not None:
+            curve = trainings(lines, side)[0]["curve"]
+            curves[side] = [(steps * each_s, 100 * accuracy) for steps, _, accuracy in curve]
     return svg(charts.over_time(curves, ("training time (s)", "test accuracy (%)")))
 
 
@@ -210,14 +163,11 @@ def _featured(lines: Sequence[Line]) -> list[str]:
 
 
 def _parts(lines: Sequence[Line], rates: Sequence[str]) -> Section:
-    rows, before = [], DDP
-    for side in LADDER:
-        cells = []
-        for rate in rates:
-            each_s = step_s(lines, side, rate)
-            cells += [times(step_s(lines, one, rate), each_s) for one in (before, DDP)]
+    rows = []
+    for before, side in pairwise((DDP, *LADDER)):
+        sides = [(one, rate) for rate in rates for one in (before, DDP)]
+        cells = [times(step_s(lines, one, rate), step_s(lines, side, rate)) for one, rate in sides]
         rows.append([side, _reached(lines, side), *cells])
-        before = side
     head = ["", "accuracy"]
     head += [f"{WORDS[rate]}: {what}" for rate in rates for what in ("this part", "all so far")]
     words = ["One part is added per row. Factors are of the time per step; what it costs stands before them."]
@@ -237,10 +187,9 @@ def _apart(lines: Sequence[Line], side: str) -> list[float]:
 def _accuracies(lines: Sequence[Line]) -> Section:
     rows, dots = [], {}
     for side in _sides(lines):
-        apart = _apart(lines, side)
-        first = (trainings(lines, side) or [{"lr": 0, "optimizer": "–"}])[0]
-        rate = f"{first['lr']:g} ({first['optimizer']})"
-        rows.append([side, str(len(trainings(lines, side))), _reached(lines, side), with_range(apart), rate])
+        found, apart = trainings(lines, side), _apart(lines, side)
+        rate = f"{found[0]['lr']:g} ({found[0]['optimizer']})"
+        rows.append([side, str(len(found)), _reached(lines, side), with_range(apart), rate])
         if side != DDP and apart:
             dots[side] = apart
     plots = []
@@ -251,15 +200,14 @@ def _accuracies(lines: Sequence[Line]) -> Section:
     return Section("What is learned", plots=plots, tables=[Table("", head, rows)])
 
 
-def _bytes(lines: Sequence[Line], rates: Sequence[str]) -> Section:
+def _bytes(lines: Sequence[Line]) -> Section:
+    theirs = next((line["link_bytes"] for line in trainings(lines, DDP)), None)
     rows = []
     for side in _sides(lines):
-        found = trainings(lines, side)[:1]
-        packed, link = (found[0]["packed_bytes"], found[0]["link_bytes"]) if found else (None, None)
-        theirs = trainings(lines, DDP)[0]["link_bytes"] if trainings(lines, DDP) else None
-        less = times(theirs, link) if link else "–"
-        formula = found[0].get("formula_bytes") if found else None
-        rows.append([side, _kilobytes(packed), _kilobytes(formula), _kilobytes(link), less])
+        first = trainings(lines, side)[0]
+        counts = [first["packed_bytes"], first.get("formula_bytes"), first["link_bytes"]]
+        kilobytes = ["–" if count is None else number(count / 1000) for count in counts]
+        rows.append([side, *kilobytes, times(theirs, first["link_bytes"])])
     head = ["", "packed (KB/step)", "formula (KB/step)", "over its link (KB/step)", "less than DDP"]
     words = [
         "Packed: what a rank gives to the network, mean over ranks. Over its link: what left the rank, with "
@@ -268,29 +216,15 @@ def _bytes(lines: Sequence[Line], rates: Sequence[str]) -> Section:
     return Section("Bytes", words, tables=[Table("Per worker and step", head, rows)])
 
 
-def _kilobytes(count: float | None) -> str:
-    return "–" if count is None else number(count / 1000)
-
-
 def _checked(lines: Sequence[Line]) -> Section:
     """Whole trainings at each rate with one seed: what was computed, beside what was measured."""
-    rows, goal = [], target(lines)
-    for line in lines:
-        if line["kind"] != "training" or line["seed"] != SEEN or goal is None:
-            continue
-        each_s = step_s(lines, line["side"], line["rate"])
-        steps, computed = line["curve"][-1][0], None if each_s is None else each_s * line["curve"][-1][0]
-        base = {done: reached for done, _, reached in trainings(lines, line["side"])[0]["curve"]}
-        rows.append(
-            [
-                f"{line['side']}, {WORDS.get(line['rate'], line['rate'])}",
-                str(steps),
-                number(line["curve"][-1][1]),
-                number(computed),
-                f"{line['curve'][-1][2]:.2%}",
-                f"{100 * (line['curve'][-1][2] - base[steps]):+.2f}",
-            ]
-        )
+    rows = []
+    for line in where(lines, kind="training", seed=SEEN) if target(lines) is not None else ():
+        (steps, measured, reached), each_s = line["curve"][-1], step_s(lines, line["side"], line["rate"])
+        base = {done: got for done, _, got in trainings(lines, line["side"])[0]["curve"]}
+        cells = [str(steps), number(measured), number(None if each_s is None else each_s * steps)]
+        cells += [f"{reached:.2%}", f"{100 * (reached - base[steps]):+.2f}"]
+        rows.append([f"{line['side']}, {WORDS.get(line['rate'], line['rate'])}", *cells])
     head = ["seed 0", "steps", "measured (s)", "computed (s)", "accuracy", "against the faster rate"]
     words = ["Time per step of all sides in turns, times steps, beside the time that whole trainings took."]
     return Section("Computed beside measured", words, tables=[Table("", head, rows)])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from tweed.experiments.notes import Line, differences, find, values, where
@@ -98,14 +98,9 @@ def _ratio(line: Line) -> float:
 
 
 def _headline(exchanges: Sequence[Line]) -> Iterator[Goal]:
-    wanted: dict[str, Callable[[float], bool] | None] = {
-        "reno": lambda factor: factor >= 30,
-        "cubic": lambda factor: factor >= 30,
-        "bbr": None,
-    }
     ours = _of(exchanges, "3", "40", "ltp")
-    for side, met in wanted.items():
-        goal = f"throughput at 3 %, 40 ms over {side}: " + ("at least 30×" if met else "stated")
+    for side, least in {"reno": 30, "cubic": 30, "bbr": None}.items():
+        goal = f"throughput at 3 %, 40 ms over {side}: " + (f"at least {least}×" if least else "stated")
         theirs = _of(exchanges, "3", "40", side)
         if ours is None or theirs is None:
             yield missing(goal)
@@ -114,7 +109,8 @@ def _headline(exchanges: Sequence[Line]) -> Iterator[Goal]:
         share = _delivered(ours)
         counts = share >= ENOUGH
         what = f"{factor:.1f}×, {share:.2%} delivered"
-        yield goal, what if counts else f"{what}: too little", None if met is None else counts and met(factor)
+        met = None if least is None else counts and factor >= least
+        yield goal, what if counts else f"{what}: too little", met
 
 
 def _accuracy(runs: Sequence[Line]) -> Iterator[Goal]:
@@ -144,11 +140,8 @@ def _throughput(exchanges: Sequence[Line]) -> Section:
     if panels:
         figure = charts.over_conditions(panels, LOSSES, ("packets lost (%)", "samples per second"))
         plots.append(Plot("throughput", "Training throughput over loss, per round trip", svg(figure)))
-    tables = [
-        comparison.speeds(exchanges, there, SIDES),
-        comparison.tails(exchanges, there, SIDES),
-        comparison.exchanges(exchanges, there, OURS),
-    ]
+    tables = [make(exchanges, there, SIDES) for make in (comparison.speeds, comparison.tails)]
+    tables.append(comparison.exchanges(exchanges, there, OURS))
     words = ["Rows are packets lost, and the round trip. ×4: four connections per pair of ranks, else one."]
     return Section("Throughput", words, plots, tables)
 

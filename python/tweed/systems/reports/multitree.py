@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Sequence
+from itertools import product
 
 from tweed.experiments.notes import Line, find, values, where
 from tweed.experiments.schedules import BEST, LARGE, SIZES, TRAINED, Cell, Times, ranks, ratio, weak
@@ -16,6 +17,7 @@ from tweed.systems.reports.multitree_goals import verdicts
 
 #: Drawn; the tables have all.
 DRAWN = (BEST, "multitree", "ring", "ring_2d", "double_binary_tree", "halving_doubling")
+BOUNDS = {"links": "bound: all links", "cut": "bound: the worst cut", "phased": "two phases: cuts of both"}
 SHOWN = (
     ("grids", ("torus 4x4", "torus 8x8", "mesh 8x8")),
     ("switches", ("fat-tree 64", "BiGraph 32", "BiGraph 64")),
@@ -62,49 +64,32 @@ def _large(lines: Sequence[Line], times: Times) -> Section:
         for side in (*builders, BEST)
     ]
     bounds = [find(lines, kind="bound", network=name, collective="all_reduce") or {} for name in names]
-    for key, words in (
-        ("links", "bound: all links"),
-        ("cut", "bound: the worst cut"),
-        ("phased", "two phases: cuts of both"),
-    ):
+    for key, words in BOUNDS.items():
         rows.append([words, *(_number(bound.get(key)) for bound in bounds)])
     shares = [times.share(Cell(name, "all_reduce", BEST), LARGE) for name in names]
     reached = [_reached(bound, share) for bound, share in zip(bounds, shares, strict=True)]
     rows.append(["speed reached, of the possible", *reached])
     table = Table("All-reduce of 64 MiB, in D/b (less is better)", ["", *names], rows)
     limits = [f"{name}: {bound['why']}." for name, bound in zip(names, bounds, strict=True) if bound]
-    drawn = {
-        name: {
-            side: share
-            for side in DRAWN
-            if (share := times.share(Cell(name, "all_reduce", side), LARGE)) is not None
-        }
-        for name in names
-    }
-    marks = {
-        name: max(bound["links"], bound["cut"]) for name, bound in zip(names, bounds, strict=True) if bound
-    }
-    plots = (
-        []
-        if not drawn
-        else [
-            Plot(
-                "large",
-                "All-reduce of 64 MiB beside the bound",
-                svg(charts.levels(drawn, marks, "time for 64 MiB (D/b)")),
-            )
-        ]
-    )
-    return Section(
-        "Large messages",
-        ["What limits: " + " ".join(limits)] if limits else (),
-        plots,
-        [table] if names else [],
-    )
+    if not names:
+        return Section("Large messages")
+    drawn: dict[str, dict[str, float]] = {name: {} for name in names}
+    for name, side in product(names, DRAWN):
+        if (share := times.share(Cell(name, "all_reduce", side), LARGE)) is not None:
+            drawn[name][side] = share
+    marks = {name: _most(bound) for name, bound in zip(names, bounds, strict=True) if bound}
+    figure = svg(charts.levels(drawn, marks, "time for 64 MiB (D/b)"))
+    plot = Plot("large", "All-reduce of 64 MiB beside the bound", figure)
+    limit = ["What limits: " + " ".join(limits)] if limits else ()
+    return Section("Large messages", limit, [plot], [table])
+
+
+def _most(bound: Line) -> float:
+    return float(max(bound["links"], bound["cut"]))
 
 
 def _reached(bound: Line, share: float | None) -> str:
-    return "–" if not bound or share is None else f"{max(bound['links'], bound['cut']) / share:.1%}"
+    return "–" if not bound or share is None else f"{_most(bound) / share:.1%}"
 
 
 def _sizes(times: Times) -> Section:
@@ -180,11 +165,8 @@ def _scaling(times: Times) -> Section:
                 taken.setdefault(side, {})[name] = 1e3 * seconds
     plots = []
     if len(names) > 1:
-        panels = {
-            side: [(float(ranks(name)), took) for name, took in taken[side].items()]
-            for side in DRAWN
-            if side in taken
-        }
+        shown = {side: taken[side].items() for side in DRAWN if side in taken}
+        panels = {side: [(float(ranks(name)), took) for name, took in found] for side, found in shown.items()}
         figure = charts.curves({"tori": panels}, ("ranks", "all-reduce of 375 KiB per rank (ms)"), True, True)
         plots = [Plot("scaling", "Weak scaling on tori", svg(figure))]
     rows = [[name, *(_number(side.get(name)) for side in taken.values())] for name in names]
@@ -200,25 +182,17 @@ def _training(times: Times) -> Section:
         for model in models.MODELS:
             steps = [times.step(Cell(TRAINED, "all_reduce", *side), model, overlap) for side in sides]
             if all(step is not None for step in steps):
-                cells = [
-                    f"{1e3 * step.seconds:.2f} ({step.waiting_s / step.seconds:.0%})"
-                    for step in steps
-                    if step
-                ]
-                known = steps[0]
-                assert known is not None
-                rows.append([model, f"{1e3 * known.compute_s:.2f}", *cells])
-        head = [
-            "",
-            "arithmetic",
-            *(f"{side}, {'packets' if packets else 'messages'}" for side, packets in sides),
-        ]
+                known = [step for step in steps if step]
+                cells = [f"{1e3 * step.seconds:.2f} ({step.waiting_s / step.seconds:.0%})" for step in known]
+                rows.append([model, f"{1e3 * known[0].compute_s:.2f}", *cells])
+        flows = (f"{side}, {'packets' if packets else 'messages'}" for side, packets in sides)
         how = (
             "Each exchange starts when its gradient is there"
             if overlap
             else "Exchanges after the backward pass"
         )
         if rows:
+            head = ["", "arithmetic", *flows]
             tables.append(Table(f"{how}: step in milliseconds (share of it that waits)", head, rows))
     words = [
         f"{TRAINED}, 16 samples per rank, on the paper's accelerator: 16 systolic arrays of 32 × 32, 1 GHz. "
@@ -260,8 +234,7 @@ def _straggling(lines: Sequence[Line]) -> Section:
 def _growth(lines: Sequence[Line]) -> Section:
     grown = where(lines, kind="building")
     rows = [
-        [line["builder"], f"{line['ranks']:,}", f"{line['sends']:,}", number(line["seconds"])]
-        for line in grown
+        [one["builder"], f"{one['ranks']:,}", f"{one['sends']:,}", number(one["seconds"])] for one in grown
     ]
     head = ["", "ranks", "sends", "processor seconds, proof included"]
     return Section("Growing trees", tables=[Table("An all-gather on a torus", head, rows)] if rows else [])

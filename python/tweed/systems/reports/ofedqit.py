@@ -36,11 +36,8 @@ def _exactness(lines: Sequence[Line]) -> Iterator[Goal]:
     counted = [line for line in lines if "formula_bytes" in line]
     if counted:
         off = max(abs(line["sent_bytes"] / line["formula_bytes"] - 1) for line in counted)
-        yield (
-            "bytes that were packed are those of the formula, norms included",
-            f"{off:.4%} off at most",
-            off < 1e-3,
-        )
+        goal = "bytes that were packed are those of the formula, norms included"
+        yield goal, f"{off:.4%} off at most", off < 1e-3
 
 
 def _mean(points: Sequence[Line], learner: str, label: str, what: str) -> float | None:
@@ -80,8 +77,7 @@ def _flat(lines: Sequence[Line]) -> Iterator[Goal]:
 def _points(points: Sequence[Line]) -> Section:
     rows = []
     for learner in values(points, "learner"):
-        for label in values(where(points, learner=learner), "label"):
-            rows.append(_row(points, learner, label))
+        rows += [_row(points, learner, label) for label in values(where(points, learner=learner), "label")]
     head = ["", "p", "L", "s", "b", "traffic", "accuracy", "accuracy, last fifth", "loss, last fifth"]
     slots = ", ".join(
         f"{learner}: {where(points, learner=learner)[0]['slots']} slots, "

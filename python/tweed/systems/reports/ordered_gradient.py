@@ -44,18 +44,12 @@ def _promises(lines: Sequence[Line]) -> Iterator[Goal]:
     yield "messages come longest first (no disturbance)", f"{late} out of order", late == 0
     over = sum(line["over"] for line in ordered)
     goal = "what is withheld never exceeds what the server allows, disturbances included"
-    yield (
-        goal,
-        f"{over} of {sum(line['iterations'] for line in ordered if 'iterations' in line):,} iterations",
-        over == 0,
-    )
+    all_of_them = sum(line.get("iterations", 0) for line in ordered)
+    yield goal, f"{over} of {all_of_them:,} iterations", over == 0
     exact = find(lines, kind="exact")
     if exact is not None:
-        yield (
-            "nothing allowed: gradient descent, bit for bit",
-            f"{exact['iterations']} iterations",
-            exact["equal"],
-        )
+        goal = "nothing allowed: gradient descent, bit for bit"
+        yield goal, f"{exact['iterations']} iterations", exact["equal"]
     beyond = sum(line["beyond_lag"] for line in ideal if line["method"] == "history")
     yield "from the same state, senders are among LAG-WK's (history)", f"{beyond} beyond", beyond == 0
 
@@ -98,11 +92,8 @@ def _waits(lines: Sequence[Line]) -> Iterator[Goal]:
         base = find(plain, method=other)
         if ours and base is not None:
             ratio = min(ours) / base["seconds"]
-            yield (
-                f"one channel, best window, waiting counted: faster than {other}",
-                f"{ratio:.2f} ×",
-                ratio < 1,
-            )
+            goal = f"one channel, best window, waiting counted: faster than {other}"
+            yield goal, f"{ratio:.2f} ×", ratio < 1
     for side in ("server, all", "no server, all"):
         for place in values(_of(lines, "live"), "place"):
             mine = find(lines, kind="live", place=place, side="server, share 0.9")

@@ -144,13 +144,8 @@ def _stall(stall: Sequence[Line]) -> Section:
         for fraction, curve in _curves(of_partition).items():
             reached = [line["accuracy"] for line in where(of_partition, fraction=fraction)]
             panels[partition][f"a = {fraction:g}"] = [(50.0 * at, loss) for at, loss in enumerate(curve)]
-            ends = [
-                f"{curve[_EARLY]:.3f}",
-                f"{curve[-1]:.3f}",
-                f"{statistics.fmean(reached):.1%}",
-                str(len(reached)),
-            ]
-            rows.append([f"{partition}, a = {fraction:g}", *ends])
+            ends = [f"{curve[_EARLY]:.3f}", f"{curve[-1]:.3f}", f"{statistics.fmean(reached):.1%}"]
+            rows.append([f"{partition}, a = {fraction:g}", *ends, str(len(reached))])
     figure = charts.curves(panels, ("step", "test loss of the average model"), log_y=True)
     words = (
         "Digits over 10 workers, sorted by label or dealt by a Dirichlet distribution; rounds of five local "

@@ -1,0 +1,71 @@
+"""Time to accuracy: what a side takes to the accuracy that the peer reaches, from lines of notes. Pure.
+
+The target is what DDP reaches in the end with every seed. A side has reached it at its first evaluation with
+at least that. The steps that this takes come from whole trainings over one rate, the seconds per step from
+timing all sides in turns at each; their product is the time. Where models differ by design, the seconds that
+making them one takes are added.
+"""
+
+from __future__ import annotations
+
+import operator
+import statistics
+from collections.abc import Sequence
+
+from tweed.experiments.notes import Line, find, where
+
+#: Sides by their names in notes: what computing alone takes, and the peer that sets the target.
+ALONE, DDP = "computing alone", "DDP on Gloo"
+
+
+def trainings(lines: Sequence[Line], side: str, rate: str | None = None) -> list[Line]:
+    """Whole trainings of a side, one per seed: over `rate`, or over that which most were over."""
+    found = where(lines, kind="training", side=side)
+    rate = rate or statistics.mode(line["rate"] for line in found) if found else None
+    return where(found, rate=rate)
+
+
+def target(lines: Sequence[Line]) -> float | None:
+    """The accuracy that counts as reached: what DDP reaches with every seed. None before DDP has trained."""
+    return min((float(line["curve"][-1][2]) for line in trainings(lines, DDP)), default=None)
+
+
+def step_s(lines: Sequence[Line], side: str, rate: str) -> float | None:
+    """Seconds per step: the median over rounds. None if they were not timed."""
+    line = find(lines, kind="step_times", side=side, rate=rate)
+    return None if line is None else statistics.median(rounds_s(line))
+
+
+def rounds_s(timed: Line) -> list[float]:
+    """Seconds per step, by round."""
+    return list(map(operator.truediv, timed["seconds"], timed["steps"]))
+
+
+def possible(lines: Sequence[Line], rate: str) -> float | None:
+    """DDP's time per step over that of computing alone: what could be gained at most with as many steps."""
+    whole, alone = step_s(lines, DDP, rate), step_s(lines, ALONE, rate)
+    return None if whole is None or alone is None else whole / alone
+
+
+def time_to(lines: Sequence[Line], side: str, rate: str) -> float | None:
+    """Seconds of training to the target: the mean over seeds. None if a seed did not reach it."""
+    goal, timed = target(lines), find(lines, kind="step_times", side=side, rate=rate)
+    if goal is None or timed is None:
+        return None
+    reached, seeds = steps_of(lines, side, goal)
+    if not reached or len(reached) < seeds:
+        return None
+    return statistics.fmean(reached) * statistics.median(rounds_s(timed)) + float(timed["finish_s"])
+
+
+def steps_of(lines: Sequence[Line], side: str, accuracy: float) -> tuple[list[int], int]:
+    """By seed that reached it, the steps before its first evaluation with so much accuracy; and all seeds."""
+    curves = [line["curve"] for line in trainings(lines, side)]
+    first = (next((steps for steps, _, got in curve if got >= accuracy), None) for curve in curves)
+    return [int(steps) for steps in first if steps is not None], len(curves)
+
+
+def gain(lines: Sequence[Line], side: str, rate: str) -> float | None:
+    """How many times sooner than DDP a side reaches the target."""
+    theirs, ours = time_to(lines, DDP, rate), time_to(lines, side, rate)
+    return None if theirs is None or ours is None else theirs / ours

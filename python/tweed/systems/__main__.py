@@ -1,0 +1,101 @@
+"""`python -m tweed.systems`: renews the tables in README.md and docs/systems.md, of systems and of all names.
+
+How many goals a system met is counted in docs/NAME.md, where `tweed reproduce NAME --page` puts its figures.
+What a user may name comes from the public lists of the stages, so that no name can be left out.
+"""
+
+from __future__ import annotations
+
+import inspect
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from tweed import aggregate, cadence, collective, compress, transport
+from tweed.named import named_strategies
+from tweed.recipes import RECIPES
+from tweed.report.study import Section, Study, Table, markdown, part, replace_part
+from tweed.systems import SYSTEMS, system
+
+README, PAGE = Path("README.md"), Path("docs/systems.md")
+Kind = tuple[str, ModuleType, str]
+#: Title, the stage, and what the contract of such parts has and no other class of the stage.
+KINDS: tuple[Kind, ...] = (
+    ("Codecs, in `compress=`", compress, "packet_bytes"),
+    ("Memories around codecs, in `compress=`", compress, "replicas_diverge"),
+    ("Cadences, in `cadence=`", cadence, "needs_norm"),
+    ("Outer optimizers, of a cadence", cadence, "advance"),
+    ("Servers, in `collective=`", collective, "rank"),
+    ("Transports, in `transport=`", transport, "may_lose"),
+    ("Aggregates, in `aggregate=`", aggregate, "poll"),
+)
+
+
+def pages(root: Path) -> dict[Path, str]:
+    """The part "systems" of each page of the repository at `root`."""
+    names = [Section("Named strategies", tables=[_strategies()]), *map(_kind, KINDS), _rest()]
+    found = {README: [_systems(root, "docs/")], PAGE: [_systems(root, ""), *names]}
+    # Cells are words here, so no column is set flush right.
+    return {
+        root / page: markdown(Study("", "", parts), "").replace("---:", "---")
+        for page, parts in found.items()
+    }
+
+
+def _systems(root: Path, folder: str) -> Section:
+    rows = []
+    for name in SYSTEMS:
+        found, (met, judged) = system(name), _goals(root / f"docs/{name}.md")
+        cells = [f"[{name}]({folder}{name}.md)", found.title, found.paper, f"`{found.parts}`"]
+        rows.append([*cells, f"{met} of {judged}"])
+    head = ["name", "what", "described in", "parts here", "goals met"]
+    return Section("Published systems", tables=[Table("", head, rows)])
+
+
+def _goals(page: Path) -> tuple[int, int]:
+    """Goals that were met, and all that were judged."""
+    last = [line.rpartition(" | ")[2] for line in part(page, "figures").splitlines()]
+    return last.count("met |"), last.count("met |") + last.count("missed |")
+
+
+def _strategies() -> Table:
+    rows = [[f"`{text}`", _first(make)] for text, make in zip(named_strategies(), RECIPES, strict=True)]
+    return Table("", ["name", "what"], rows)
+
+
+def _kind(kind: Kind) -> Section:
+    rows = [[_call(found), _first(found)] for found in _of(kind)]
+    return Section(kind[0], tables=[Table("", ["part", "what"], rows)])
+
+
+def _of(kind: Kind) -> list[type]:
+    """The classes of a kind that its stage exports, the contract itself left out."""
+    found = [getattr(kind[1], name) for name in kind[1].__all__]
+    classes = [
+        value for value in found if inspect.isclass(value) and not getattr(value, "_is_protocol", False)
+    ]
+    return [value for value in classes if hasattr(value, kind[2])]
+
+
+def _rest() -> Section:
+    """What the stages export besides."""
+    parts = {found.__name__ for kind in KINDS for found in _of(kind)}
+    stages = dict.fromkeys(stage for _, stage, _ in KINDS if stage is not collective)
+    names = {stage: ", ".join(f"`{name}`" for name in stage.__all__ if name not in parts) for stage in stages}
+    words = [f"`{stage.__name__}`: {text}." for stage, text in names.items()]
+    return Section("Contracts and values, for who writes a part", words=words)
+
+
+def _call(part: type) -> str:
+    settings = inspect.signature(part).parameters.values()
+    return f"`{part.__name__}({', '.join(str(each.replace(annotation=each.empty)) for each in settings)})`"
+
+
+def _first(value: Any) -> str:
+    """The first paragraph of its docstring, in one line."""
+    return " ".join((inspect.getdoc(value) or "").split("\n\n")[0].split())
+
+
+if __name__ == "__main__":
+    for path, text in pages(Path()).items():
+        replace_part(path, "systems", text)

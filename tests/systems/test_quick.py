@@ -1,0 +1,37 @@
+"""A quick look goes from measurements to a report, and a second one measures nothing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tweed.experiments.notes import Notes
+from tweed.systems import system
+
+EXACT = "errors averaged every step: all gradients are taken at the point that analysis follows"
+#: By system: lines of notes (None: many), the first titles of the report, and goals that must be met.
+QUICK: dict[str, tuple[int | None, list[str], list[str]]] = {
+    "cser": (6, ["Goals", "What is learned: digits"], []),
+    "dct": (5 + 6, ["Goals", "What is learned and sent", "Encoding", "To keep in mind"], []),
+    "multitree": (
+        None,
+        ["Claims", "Large messages"],
+        ["torus 4x4: 5 steps a phase", "torus 4x4, 64 MiB: below 0.625 D/b"],
+    ),
+    "saef": (3, ["Goals"], [EXACT]),
+}
+
+
+@pytest.mark.parametrize("name", QUICK)
+def test_a_quick_look_goes_from_measurements_to_a_report(name: str, tmp_path: Path) -> None:
+    lines, titles, met = QUICK[name]
+    notes = Notes(tmp_path)
+    system(name).experiment(notes, True)
+    count = len(notes.lines)
+    system(name).experiment(Notes(tmp_path), True)
+    assert len(Notes(tmp_path).lines) == count == (lines or count)
+    found = system(name).study(notes.lines)
+    assert [section.title for section in found.sections][: len(titles)] == titles
+    goals = {row[0]: row[2] for row in found.sections[0].tables[0].rows}
+    assert [goals[goal] for goal in met] == ["met"] * len(met)
