@@ -1,4 +1,4 @@
-"""The methods of the stage, and one way to hear what each says: a new method joins by adding a row."""
+"""The codecs of the stage, and one way to drive each of them: a new one joins by adding a row."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from tweed.compress import (
 
 SPEC = Spec(((40, 50), (30,), (16, 4, 3, 3), (700,)))
 
-#: What is said is said exactly, and so is what is left.
+#: What is sent is sent exactly, and so is what is left.
 EXACT: list[Codec] = [
     Identity(),
     Identity(by_ranges=True),
@@ -85,12 +85,12 @@ def gaussian(spec: Spec = SPEC, seed: int = 0) -> Tensor:
     return torch.randn(spec.numel, generator=torch.Generator().manual_seed(seed))
 
 
-class Speaker:
-    """A rank alone that says one buffer after another.
+class Encoder:
+    """A rank alone that sends one buffer after another.
 
     Attributes:
       packet: the last one, if there are packets.
-      said_bytes: of the last turn.
+      packet_bytes: of the last turn.
     """
 
     def __init__(self, method: Codec, spec: Spec = SPEC, rank: int = 0, size: int = 1) -> None:
@@ -98,10 +98,10 @@ class Speaker:
         self.rank, self.size, self.step = rank, size, 0
         self.state: Any = method.start(spec)
         self.packet: Packet | None = None
-        self.said_bytes = 0.0
+        self.packet_bytes = 0.0
 
-    def says(self, value: Tensor, error: Tensor | None = None) -> Tensor:
-        """What all others hear. `value` stays as it is."""
+    def encode(self, value: Tensor, error: Tensor | None = None) -> Tensor:
+        """What all others decode. `value` stays as it is."""
         turn = Turn(self.spec, self.step, rank=self.rank, size=self.size)
         self.step += 1
         out = torch.zeros(self.spec.numel)
@@ -111,20 +111,20 @@ class Speaker:
         assert isinstance(self.method, Compressor)
         self.packet, self.state = self.method.encode(value.clone(), self.state, turn, error)
         self.packet.add_to(out)
-        self.said_bytes = float((_values(self.packet) if self.method.sums else self.packet.pack()).nbytes)
+        self.packet_bytes = float((_values(self.packet) if self.method.sums else self.packet.pack()).nbytes)
         return out
 
     def _in_rounds(self, value: Tensor, turn: Turn, out: Tensor, error: Tensor | None) -> None:
         assert isinstance(self.method, Rounds)
         rounds = self.method.rounds(value, self.state, turn, out, error)
-        self.said_bytes, answer = 0.0, None
+        self.packet_bytes, answer = 0.0, None
         while True:
             try:
                 values = next(rounds) if answer is None else rounds.send(answer)
             except StopIteration as end:
                 self.state = end.value
                 return
-            self.said_bytes += values.nbytes
+            self.packet_bytes += values.nbytes
             answer = values.clone()
 
 

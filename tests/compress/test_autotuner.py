@@ -8,8 +8,13 @@ import random
 from dataclasses import dataclass
 
 import pytest
+import torch
 
+from tests.compress.group import Group
+from tweed.compress import Auto, Half, Quantise, RandomK, Spec, TopK
+from tweed.compress.auto import wire_bytes
 from tweed.compress.autotuner import Autotuner, Phase, Reason, Record, Timing
+from tweed.errors import StrategyError
 
 NUMEL = 1_000_000
 #: Bytes on the wire and seconds of work per exchange: everything, half of it, 8 bits, 4 bits, 1 %.
@@ -126,7 +131,7 @@ def test_the_gain_and_where_it_ends_are_those_of_the_world(bits: float) -> None:
         assert gain.break_even_bits < 2 * bits
 
 
-def test_nothing_is_said_while_ways_are_tried() -> None:
+def test_nothing_is_sent_while_ways_are_tried() -> None:
     rules = autotuner()
     assert rules.gain(rules.start()) is None
 
@@ -135,3 +140,40 @@ def test_the_first_exchange_of_a_trial_does_not_count() -> None:
     rules = Autotuner((100.0, 50.0))
     record = rules.next(rules.start(), [Timing(50.0, 0.0), *[Timing(1.0, 0.5)] * 3])
     assert record.seen[1].seconds == 1.0
+
+
+SPEC = Spec(((1000,),))
+
+
+def test_the_total_sent_and_residual_is_the_total_given_whatever_the_way() -> None:
+    choices = (Half(), Quantise(8, nearest=True, both_ways=False), TopK(0.1), TopK(0.01))
+    memory, chance = Auto(choices), torch.Generator().manual_seed(0)
+    together = Group(memory, SPEC, 3)
+    given, sent = torch.zeros(1000), torch.zeros(1000)
+    for choice in (4, 3, 1, 0, 2, 4, 0):
+        values = [torch.randn(1000, generator=chance) for _ in range(3)]
+        given += sum(values) / 3
+        for buffer in together.buffers:
+            buffer.state.choice = choice
+        sent += together.exchange(values)[0].delta
+    torch.testing.assert_close(sent, given, rtol=0, atol=0.01)  # sums of 16 bits
+    assert all(not buffer.state.error.any() for buffer in together.buffers)
+
+
+def test_a_candidate_whose_rest_would_grow_is_refused() -> None:
+    with pytest.raises(StrategyError, match="auto does not go with RandomK"):
+        Auto((RandomK(0.01, scaled=True),))
+
+
+def test_bytes_on_the_wire_follow_from_the_way_packets_go() -> None:
+    assert wire_bytes(Half(), SPEC, 4) == 1.5 * Half().packet_bytes(SPEC)
+    quantised = Quantise(bits=8, nearest=True)
+    assert wire_bytes(quantised, SPEC, 4) == 1.5 * quantised.packet_bytes(SPEC)
+    few = TopK(0.01)
+    assert wire_bytes(few, SPEC, 4) == 0.75 * 5 * few.packet_bytes(SPEC)
+    assert wire_bytes(TopK(0.9), SPEC, 4) == 0.75 * (TopK(0.9).packet_bytes(SPEC) + 4000)
+
+
+def test_ways_go_from_many_bytes_to_few() -> None:
+    autotuner = Auto().autotuner([Spec(((100_000, 10),)), Spec(((10_000,),))], 4)
+    assert list(autotuner.wire_bytes) == sorted(autotuner.wire_bytes, reverse=True)

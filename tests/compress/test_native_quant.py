@@ -1,4 +1,4 @@
-"""Codes of a few bits: what they say, and that nothing is lost beside them."""
+"""Codes of a few bits: what they stand for, and that nothing is lost beside them."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def same_bits(a: torch.Tensor, b: torch.Tensor) -> bool:
 
 @pytest.mark.parametrize("form", FORMS, ids=str)
 @pytest.mark.parametrize("name", INPUTS)
-def test_what_is_said_and_what_is_left_is_what_was_given(name: str, form: Form) -> None:
+def test_what_is_sent_and_what_is_left_is_what_was_given(name: str, form: Form) -> None:
     for numel, key in itertools.product((0, 1, 63, 64, 100, 5000), (None, KEY)):
         x, error = INPUTS[name](numel), 0.1 * torch.randn(numel, generator=torch.Generator().manual_seed(2))
         given_x, given_error = x.clone(), error.clone()
@@ -89,7 +89,7 @@ def test_the_native_way_and_torchs_give_the_same_bits(
 
 
 @pytest.mark.parametrize("form", FORMS, ids=str)
-def test_scales_are_what_the_form_says(form: Form) -> None:
+def test_scales_are_those_of_the_form(form: Form) -> None:
     x = INPUTS["gaussian"](1000)
     scales, _ = quant.encode(x, form, KEY)
     blocks = x.double().split(form.block)
@@ -117,9 +117,9 @@ def test_no_number_is_further_off_than_a_step(form: Form, key: int | None) -> No
 def test_chance_rounds_without_bias(form: Form) -> None:
     x, draws = INPUTS["gaussian"](40), 5000
     form = dataclasses.replace(form, block=40)
-    said = decoded(*quant.encode(x.repeat(draws), form, KEY), form, 40 * draws).view(draws, 40).double()
-    spread = said.std(0) / math.sqrt(draws)
-    off = (said.mean(0) - x).abs()
+    sent = decoded(*quant.encode(x.repeat(draws), form, KEY), form, 40 * draws).view(draws, 40).double()
+    spread = sent.std(0) / math.sqrt(draws)
+    off = (sent.mean(0) - x).abs()
     assert bool((off <= 4.5 * spread + 1e-6).all())
 
 
@@ -134,7 +134,7 @@ def test_packing_keeps_codes(bits: int, numbers: list[int]) -> None:
 
 
 @pytest.mark.parametrize("form", FORMS, ids=str)
-def test_pieces_say_what_the_whole_says(form: Form) -> None:
+def test_pieces_stand_for_what_the_whole_does(form: Form) -> None:
     x = INPUTS["gaussian"](1000)
     scales, codes = quant.encode(x, form, KEY)
     whole, pieces = decoded(scales, codes, form, 1000), torch.zeros(1000)
@@ -150,13 +150,13 @@ def test_pieces_say_what_the_whole_says(form: Form) -> None:
 def test_slabs_of_the_torch_path_leave_no_seam(form: Form, monkeypatch: pytest.MonkeyPatch) -> None:
     x = INPUTS["gaussian"](20_000)
     whole = quant_torch.encode(x, form, KEY, None)
-    said = torch.zeros_like(x)
-    quant_torch.decode_add(said, *whole, form, 0)
+    sent = torch.zeros_like(x)
+    quant_torch.decode_add(sent, *whole, form, 0)
     monkeypatch.setattr(quant_torch, "SLAB", 64)
     assert all(map(same_bits, quant_torch.encode(x, form, KEY, None), whole))
     again = torch.zeros_like(x)
     quant_torch.decode_add(again, *whole, form, 0)
-    assert same_bits(said, again)
+    assert same_bits(sent, again)
 
 
 @pytest.mark.parametrize(

@@ -77,11 +77,11 @@ def bits(x: Tensor) -> list[int]:
     return x.contiguous().view(torch.int32).tolist()
 
 
-def assert_said(
-    said: tuple[Tensor, Tensor], expected: list[int], x: Tensor, error: Tensor | None = None
+def assert_chosen(
+    sent: tuple[Tensor, Tensor], expected: list[int], x: Tensor, error: Tensor | None = None
 ) -> None:
-    """`said` are the numbers of `x` at `expected`, and `error` is the rest."""
-    indices, values = said
+    """`sent` are the numbers of `x` at `expected`, and `error` is the rest."""
+    indices, values = sent
     assert (indices.dtype, values.dtype) == (torch.int32, torch.float32)
     assert indices.tolist() == expected
     assert bits(values) == bits(x[expected])
@@ -94,7 +94,7 @@ def assert_said(
 @given(numbers(), st.floats(0, 1))
 def test_top_k_is_exact_and_ties_go_to_the_lowest_index(x: Tensor, share: float) -> None:
     count = round(share * len(x))
-    assert_said(sparse.top_k(x, count), plain_top_k(x, count), x)
+    assert_chosen(sparse.top_k(x, count), plain_top_k(x, count), x)
 
 
 @given(numbers(), st.floats(0, 1), st.integers(0, 1000))
@@ -102,7 +102,7 @@ def test_what_top_k_leaves_is_kept(x: Tensor, share: float, seed: int) -> None:
     before = _gaussian(len(x), seed) * x.abs().clamp(max=1e30)
     error, count = before.clone(), round(share * len(x))
     both = x + before
-    assert_said(sparse.top_k(x, count, error), plain_top_k(both, count), both, error)
+    assert_chosen(sparse.top_k(x, count, error), plain_top_k(both, count), both, error)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -110,7 +110,7 @@ def test_what_top_k_leaves_is_kept(x: Tensor, share: float, seed: int) -> None:
 def test_every_kind_at_every_length(kind: str, numel: int) -> None:
     x = KINDS[kind](numel, 7)
     count = -(-numel // 100)
-    assert_said(sparse.top_k(x, count), plain_top_k(x, count), x)
+    assert_chosen(sparse.top_k(x, count), plain_top_k(x, count), x)
     if count:
         assert sparse.kth_magnitude(x, count) == min(abs(x[i].item()) for i in plain_top_k(x, count))
 
@@ -121,7 +121,7 @@ def test_a_threshold_takes_all_that_reach_it(x: Tensor, tau: float, fed: bool) -
     both = x + 0.25 if fed else x
     tau = float(torch.tensor(tau))
     expected = [i for i, value in enumerate(both.tolist()) if magnitude(value) >= tau]
-    assert_said(sparse.threshold(x, tau, error), expected, both, error)
+    assert_chosen(sparse.threshold(x, tau, error), expected, both, error)
 
 
 def test_thresholds_at_their_ends() -> None:
@@ -139,7 +139,7 @@ def test_the_kth_magnitude(x: Tensor, drawn: int) -> None:
 
 @given(numbers())
 def test_nonzero_numbers(x: Tensor) -> None:
-    assert_said(sparse.nonzero(x), [i for i, value in enumerate(x.tolist()) if value != 0], x)
+    assert_chosen(sparse.nonzero(x), [i for i, value in enumerate(x.tolist()) if value != 0], x)
 
 
 @given(numbers(least=1), st.integers(0, 2**31))

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import os
-
 import pytest
 
+from tests.torch.cases import check
 from tests.torch.operations import TABLE, run_table
 from tweed.testbed import run_ranks
 
@@ -33,5 +32,4 @@ def failures(request: pytest.FixtureRequest) -> list[dict[str, str]]:
 
 @pytest.mark.parametrize("name", TABLE)
 def test_operation(name: str, failures: list[dict[str, str]]) -> None:
-    failed = [f"rank {rank}:\n{found[name]}" for rank, found in enumerate(failures) if name in found]
-    assert not failed, os.linesep.join(failed)
+    check(name, failures)
