@@ -34,26 +34,14 @@ from tweed.cadence import (
 from tweed.errors import UsageError
 
 TABLE: list[Cadence[Any]] = [
-    EveryStep(),
-    LocalSteps(1),
-    LocalSteps(2),
-    LocalSteps(8),
-    LocalSteps(3, outer=Nesterov()),
-    Intermittent(),
-    Intermittent(probability=0.5, seed=3),
-    Intermittent(4, probability=0.1),
-    EventTriggered(Moves(rate=0.1)),
-    Ordered(ServerPolicy(history=Moves(rate=0.1))),
+    EveryStep(), LocalSteps(1), LocalSteps(2), LocalSteps(8), LocalSteps(3, outer=Nesterov()),
+    Intermittent(), Intermittent(probability=0.5, seed=3), Intermittent(4, probability=0.1),
+    EventTriggered(Moves(rate=0.1)), Ordered(ServerPolicy(history=Moves(rate=0.1))),
     Ordered(ServerPolicy(share=0.9)),
-]
+]  # fmt: skip
 KINDS: list[Event] = [
-    StepDone(norm=0.5),
-    StepDone(norm=2.0),
-    Ready(0.0),
-    Ready(1.5),
-    Stop(),
-    IterationStarted(1.0, 1.0),
-]
+    StepDone(norm=0.5), StepDone(norm=2.0), Ready(0.0), Ready(1.5), Stop(), IterationStarted(1.0, 1.0),
+]  # fmt: skip
 EVENTS = st.lists(st.sampled_from(KINDS), max_size=40)
 
 every_cadence = pytest.mark.parametrize("cadence", TABLE, ids=repr)
@@ -203,12 +191,7 @@ def test_ranks_and_seeds_draw_lots_of_their_own() -> None:
 
 def test_at_a_stop_all_speak_what_is_left_of_the_round() -> None:
     decisions = list(drive(Intermittent(5, probability=0.01), [StepDone(), Stop(), StepDone(), StepDone()]))
-    assert decisions == [
-        Decision.ROUND_OPEN,
-        Decision.LAST_ROUND,
-        Decision.ROUND_OPEN,
-        Decision.ROUND_OPEN,
-    ]
+    assert decisions == [Decision.ROUND_OPEN, Decision.LAST_ROUND, Decision.ROUND_OPEN, Decision.ROUND_OPEN]
 
 
 @given(

@@ -47,19 +47,12 @@ from tweed.strategy import Strategy
 
 SIZE = 4
 MEMORIES: list[Memory[Any]] = [
-    Direct(Quantise(8)),
-    Direct(LowRank(2)),
-    ErrorFeedback(TopK(0.05)),
-    ErrorFeedback(Sign(None)),
-    ErrorFeedback(LowRank(2)),
-    ErrorReset(RandomBlocks(8), RandomBlocks(4), every=3),
+    Direct(Quantise(8)), Direct(LowRank(2)), ErrorFeedback(TopK(0.05)), ErrorFeedback(Sign(None)),
+    ErrorFeedback(LowRank(2)), ErrorReset(RandomBlocks(8), RandomBlocks(4), every=3),
     ErrorReset(TopK(0.05), Quantise(4, nearest=True), every=2),
-    ErrorReset(Nothing(), TopK(0.1, both_ways=True)),
-    StepAhead(TopK(0.05)),
-    StepAhead(Threshold(0.05, 3), fraction=0.9, average_every=2),
-    LazyAggregation(TopK(0.1)),
-    Auto(),
-]
+    ErrorReset(Nothing(), TopK(0.1, both_ways=True)), StepAhead(TopK(0.05)),
+    StepAhead(Threshold(0.05, 3), fraction=0.9, average_every=2), LazyAggregation(TopK(0.1)), Auto(),
+]  # fmt: skip
 every_memory = pytest.mark.parametrize("memory", MEMORIES, ids=repr)
 
 

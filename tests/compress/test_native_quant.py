@@ -17,16 +17,10 @@ from tweed.errors import UsageError
 
 KEY = 0x9E3779B97F4A7C15
 FORMS = [
-    Form("sign", 1, 64),
-    Form("sign", 1, 35),
-    Form("uniform", 8, 64),
-    Form("uniform", 4, 100),
-    Form("uniform", 2, 2048),
-    Form("uniform", 5, 7),
-    Form.of_levels(1, 35),
-    Form.of_levels(4, 128),
+    Form("sign", 1, 64), Form("sign", 1, 35), Form("uniform", 8, 64), Form("uniform", 4, 100),
+    Form("uniform", 2, 2048), Form("uniform", 5, 7), Form.of_levels(1, 35), Form.of_levels(4, 128),
     Form.of_levels(127, 1500),
-]
+]  # fmt: skip
 INPUTS = {
     "gaussian": lambda count: torch.randn(count, generator=torch.Generator().manual_seed(1)),
     "zeros": torch.zeros,

@@ -74,10 +74,7 @@ def keep_half(group: dist.ProcessGroup) -> Round:
 @pytest.fixture(scope="module")
 def found(namespaces: None) -> list[dict[str, list[Round]]]:
     """What each rank says of each case."""
-    with (
-        opened(Network(loss=0.03), RANKS) as bed,
-        Ranks(run_cases, RANKS, bed=bed, backend="tweed") as ranks,
-    ):
+    with opened(Network(loss=0.03), RANKS) as bed, Ranks(run_cases, RANKS, bed=bed, backend="tweed") as ranks:
         return ranks.join(120)
 
 

@@ -80,11 +80,7 @@ def test_ranks_that_were_told_otherwise_are_named() -> None:
     ("mine", "theirs", "says"),
     [
         (Options(transport=Ltp()), Options(), "transport 'ltp' with .*, rank 1 no 'ltp'"),
-        (
-            Options(transport=Ltp(fraction=0.5)),
-            Options(transport=Ltp()),
-            "n': 0.5, .*n': 0.98",
-        ),
+        (Options(transport=Ltp(fraction=0.5)), Options(transport=Ltp()), "n': 0.5, .*n': 0.98"),
     ],
 )
 def test_transports_must_agree(mine: Options, theirs: Options, says: str) -> None:

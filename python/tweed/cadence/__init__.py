@@ -28,26 +28,7 @@ from tweed.cadence.outer import Nesterov, Outer
 from tweed.cadence.server_policy import ServerDecision, ServerPolicy, Timer
 
 __all__ = [
-    "Action",
-    "Cadence",
-    "ContributionReceived",
-    "Decision",
-    "Event",
-    "EventTriggered",
-    "EveryStep",
-    "Intermittent",
-    "IterationStarted",
-    "Joined",
-    "LocalSteps",
-    "Moves",
-    "Nesterov",
-    "Ordered",
-    "Outer",
-    "Ready",
-    "ServerDecision",
-    "ServerPolicy",
-    "ServerStopped",
-    "StepDone",
-    "Stop",
-    "Timer",
-]
+    "Action", "Cadence", "ContributionReceived", "Decision", "Event", "EventTriggered", "EveryStep",
+    "Intermittent", "IterationStarted", "Joined", "LocalSteps", "Moves", "Nesterov", "Ordered", "Outer",
+    "Ready", "ServerDecision", "ServerPolicy", "ServerStopped", "StepDone", "Stop", "Timer",
+]  # fmt: skip

@@ -62,10 +62,7 @@ class ServerDecision(Enum):
 
     LISTEN = False, "what is withheld may be too much"
     ALL = True, "all have ended the iteration"
-    SHORT = (
-        True,
-        "what is withheld is short enough, for longer things would have come before the last one",
-    )
+    SHORT = (True, "what is withheld is short enough, for longer things would have come before the last one")
     LATE = True, "what is withheld is short enough, for longer things would have come by now"
 
     def __init__(self, stop: bool, reason: str) -> None:

@@ -53,12 +53,7 @@ class Terms:
     def decode(cls, data: bytes) -> Terms:
         """The inverse of `encode`."""
         group_id, descriptors, text, *rest = json.loads(data)
-        return cls(
-            group_id,
-            [base64.b85decode(one) for one in descriptors],
-            Plan.from_json(text),
-            *rest,
-        )
+        return cls(group_id, [base64.b85decode(one) for one in descriptors], Plan.from_json(text), *rest)
 
 
 def join(node: Node, place: Place, options: Options) -> tuple[Group, Terms]:
