@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 import tweed
+from tests.attach.nets import batch, equal, make, on_each_backend, params, step
 from tweed.cadence import EveryStep, LocalSteps
 from tweed.compress import Direct, ErrorFeedback, Identity, TopK
 from tweed.strategy import Strategy
 from tweed.testbed import run_ranks
-
-BACKENDS = ["gloo", "tweed"]
-SIZES = [1, 3]
-on_each_backend = pytest.mark.parametrize("backend", BACKENDS)
 
 #: Strategies without compression, to which the same with all numbers said is compared.
 PLAIN = {
@@ -28,26 +22,13 @@ PLAIN = {
 SAY_ALL = {"all by sums": Direct(Identity()), "all by ranges": ErrorFeedback(TopK(1.0))}
 
 
-def make(seed: int = 0) -> tuple[nn.Module, torch.optim.Optimizer]:
-    torch.manual_seed(seed)
-    model = nn.Sequential(nn.Linear(3, 40), nn.BatchNorm1d(40), nn.Linear(40, 2))
-    return model, torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
-
-
-def step(model: nn.Module, optimizer: torch.optim.Optimizer, rank: int, number: int) -> None:
-    x = torch.randn(6, 3, generator=torch.Generator().manual_seed(31 * number + rank))
-    model(x).square().mean().backward()
-    optimizer.step()
-    optimizer.zero_grad()
-
-
 def train(rank: int, strategy: Strategy, steps: int = 4) -> list[Tensor]:
     model, optimizer = make(rank)
     run = tweed.attach(model, optimizer, strategy, bucket_bytes=400)
     for number in range(steps):
         step(model, optimizer, rank, number)
     run.detach()
-    return [param.detach() for param in model.parameters()]
+    return params(model)
 
 
 def say_all(rank: int, size: int) -> list[str]:
@@ -63,7 +44,7 @@ def say_all(rank: int, size: int) -> list[str]:
 
 
 @on_each_backend
-@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("size", [1, 3])
 def test_who_says_all_trains_as_without_compression(backend: str, size: int) -> None:
     assert run_ranks(say_all, size, backend=backend) == [[]] * size
 
@@ -71,28 +52,23 @@ def test_who_says_all_trains_as_without_compression(backend: str, size: int) -> 
 def sparse_alone(size: int, steps: int, density: float, momentum: float) -> list[Tensor]:
     """The model after error feedback with top-k on gradients, all ranks' work by hand in one process."""
     model, _ = make()
-    params = list(model.parameters())
-    errors = [torch.zeros(sum(param.numel() for param in params)) for _ in range(size)]
-    optimizer = torch.optim.SGD(params, lr=0.1, momentum=momentum)
+    backwards = list(model.parameters())[::-1]
+    sizes = [param.numel() for param in backwards]
+    errors = [torch.zeros(sum(sizes)) for _ in range(size)]
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=momentum)
     for number in range(steps):
         total = torch.zeros_like(errors[0])
         for rank, error in enumerate(errors):
             model.zero_grad()
-            x = torch.randn(6, 3, generator=torch.Generator().manual_seed(31 * number + rank))
-            model(x).square().mean().backward()
-            error += torch.cat([param.grad.flatten() for param in params[::-1]])
+            model(batch(rank, number)).square().mean().backward()
+            error += torch.cat([param.grad.flatten() for param in backwards])
             said = error.abs().topk(round(density * len(error))).indices
             total[said] += error[said]
             error[said] = 0
-        _spread(total / size, params[::-1])
+        for param, piece in zip(backwards, (total / size).split(sizes), strict=True):
+            param.grad = piece.view(param.shape)
         optimizer.step()
-    return [param.detach() for param in params]
-
-
-def _spread(flat: Tensor, params: list[Any]) -> None:
-    pieces = flat.split([param.numel() for param in params])
-    for param, piece in zip(params, pieces, strict=True):
-        param.grad = piece.view(param.shape)
+    return params(model)
 
 
 def sparse(rank: int, size: int) -> list[Tensor]:
@@ -101,7 +77,7 @@ def sparse(rank: int, size: int) -> list[Tensor]:
     for number in range(5):
         step(model, optimizer, rank, number)
     assert (run.stats.steps, run.stats.exchanges) == (5, 5)
-    return [param.detach() for param in model.parameters()]
+    return params(model)
 
 
 @on_each_backend
@@ -112,18 +88,16 @@ def test_error_feedback_with_top_k_has_the_numbers_of_one_process(backend: str) 
             torch.testing.assert_close(mine, true)
 
 
-SPARSE: dict[str, Callable[[], Strategy]] = {
-    "gradient": lambda: Strategy(compress=ErrorFeedback(TopK(0.1))),
-    "step": lambda: Strategy(exchange="step", compress=ErrorFeedback(TopK(0.1))),
-    "difference": lambda: Strategy(
-        exchange="difference", cadence=LocalSteps(2), compress=ErrorFeedback(TopK(0.1))
-    ),
-    "forgetful": lambda: Strategy(exchange="step", cadence=EveryStep(), compress=Direct(TopK(0.1))),
+SPARSE: dict[str, Strategy] = {
+    "gradient": Strategy(compress=ErrorFeedback(TopK(0.1))),
+    "step": Strategy(exchange="step", compress=ErrorFeedback(TopK(0.1))),
+    "difference": Strategy("difference", LocalSteps(2), ErrorFeedback(TopK(0.1))),
+    "forgetful": Strategy(exchange="step", cadence=EveryStep(), compress=Direct(TopK(0.1))),
 }
 
 
 def train_each(rank: int, size: int) -> dict[str, list[Tensor]]:
-    return {name: train(rank, strategy()) for name, strategy in SPARSE.items()}
+    return {name: train(rank, strategy) for name, strategy in SPARSE.items()}
 
 
 @on_each_backend
@@ -131,4 +105,4 @@ def test_models_are_equal_bit_for_bit_after_an_exchange(backend: str) -> None:
     first, *others = run_ranks(train_each, 3, backend=backend)
     for other in others:
         for name in SPARSE:
-            assert all(torch.equal(one, two) for one, two in zip(first[name], other[name], strict=True)), name
+            assert equal(first[name], other[name]), name

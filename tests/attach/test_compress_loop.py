@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 import tweed
+from tests.attach.nets import on_each_backend, step
 from tests.compress.group import Group
 from tweed.cadence import EventTriggered, Intermittent, Moves
 from tweed.compress import (
@@ -34,7 +35,6 @@ from tweed.compress import (
 from tweed.strategy import Strategy
 from tweed.testbed import run_ranks
 
-on_each_backend = pytest.mark.parametrize("backend", ["gloo", "tweed"])
 STEPS = 3
 
 MEMORIES: dict[str, Memory[Any]] = {
@@ -185,10 +185,7 @@ def be_silent(rank: int, size: int) -> dict[str, Any]:
         run = tweed.attach(model, optimizer, strategy)
         packed = [0]
         for number in range(8):
-            x = torch.randn(6, 20, generator=torch.Generator().manual_seed(31 * number + rank))
-            model(x).square().mean().backward()
-            optimizer.step()
-            optimizer.zero_grad()
+            step(model, optimizer, rank, number, width=20)
             packed.append(run.stats.bytes_packed)
         steps = [after - before for before, after in pairwise(packed)]
         ends[name] = (model.weight.detach().clone(), steps)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import io
-
 import pytest
 import torch
 from torch import Tensor, nn
 
 import tweed
+from tests.attach.nets import batch, equal, make_mixed, on_each_backend, params, resumes, step
 from tweed.cadence import Intermittent, LocalSteps, Nesterov
 from tweed.compress import (
     Codec,
@@ -29,7 +28,6 @@ from tweed.errors import UsageError
 from tweed.strategy import Strategy
 from tweed.testbed import run_ranks
 
-on_each_backend = pytest.mark.parametrize("backend", ["gloo", "tweed"])
 TWO = LocalSteps(2)
 
 STRATEGIES: dict[str, Strategy] = {
@@ -53,64 +51,12 @@ STRATEGIES: dict[str, Strategy] = {
 }
 
 
-def make(seed: int = 0) -> tuple[nn.Module, torch.optim.Optimizer]:
-    torch.manual_seed(seed)
-    model = nn.Sequential(nn.Linear(3, 40), nn.BatchNorm1d(40), nn.Linear(40, 2).bfloat16())
-    return model, torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
-
-
-def forward(model: nn.Module, x: Tensor) -> Tensor:
-    first, norm, last = model.children()
-    result: Tensor = last(norm(first(x)).bfloat16())
-    return result
-
-
-def step(model: nn.Module, optimizer: torch.optim.Optimizer, rank: int, number: int) -> None:
-    x = torch.randn(6, 3, generator=torch.Generator().manual_seed(31 * number + rank))
-    forward(model, x).square().mean().backward()  # type: ignore[no-untyped-call]
-    optimizer.step()
-    optimizer.zero_grad()
-
-
-def floats(model: nn.Module) -> list[Tensor]:
-    return [tensor.detach() for tensor in model.state_dict().values() if tensor.is_floating_point()]
-
-
-def equal(one: list[Tensor], other: list[Tensor]) -> bool:
-    return all(torch.equal(mine, true) for mine, true in zip(one, other, strict=True))
-
-
-def go_on(model: nn.Module, optimizer: torch.optim.Optimizer, rank: int, numbers: range) -> None:
-    for number in numbers:
-        step(model, optimizer, rank, number)
-
-
-def resumes(rank: int, strategy: Strategy, at: int, finish: bool) -> bool:
-    """Trains for 7 steps, and again from what was stored after `at` of them."""
-    model, optimizer = make()
-    run = tweed.attach(model, optimizer, strategy, bucket_bytes=400)
-    go_on(model, optimizer, rank, range(at))
-    if finish:
-        run.finish()
-    file = io.BytesIO()
-    torch.save([part.state_dict() for part in (model, optimizer, run)], file)
-    go_on(model, optimizer, rank, range(at, 7))
-
-    again, its_optimizer = make(seed=99)
-    its_run = tweed.attach(again, its_optimizer, strategy, bucket_bytes=400)
-    file.seek(0)
-    for part, state in zip((again, its_optimizer, its_run), torch.load(file, weights_only=True), strict=True):
-        part.load_state_dict(state)
-    go_on(again, its_optimizer, rank, range(at, 7))
-    return equal(floats(again), floats(model)) and its_run.stats.bytes_packed == run.stats.bytes_packed
-
-
 def resume_all(rank: int, size: int) -> list[str]:
     return [
         f"{name} after {at}, finished: {finish}"
         for name, strategy in STRATEGIES.items()
         for at, finish in ((3, False), (4, False), (3, True))
-        if not resumes(rank, strategy, at, finish)
+        if not resumes(rank, strategy, make_mixed, at, finish, bucket_bytes=400)
     ]
 
 
@@ -120,10 +66,10 @@ def test_a_resumed_run_is_exact(backend: str) -> None:
 
 
 def load_what_does_not_fit(rank: int, size: int) -> None:
-    model, optimizer = make()
+    model, optimizer = make_mixed()
     strategy = STRATEGIES["step, error feedback"]
     state = tweed.attach(model, optimizer, strategy, bucket_bytes=400).state_dict()
-    model, optimizer = make()
+    model, optimizer = make_mixed()
     run = tweed.attach(model, optimizer, strategy)
     with pytest.raises(UsageError, match="bucket_bytes"):
         run.load_state_dict(state)
@@ -133,46 +79,34 @@ def test_a_state_of_other_buckets_is_refused() -> None:
     run_ranks(load_what_does_not_fit, 1, backend="gloo")
 
 
-def finish_all(rank: int, size: int) -> dict[str, list[Tensor]]:
-    models = {}
+def shown(rank: int, size: int) -> dict[str, list[list[Tensor]]]:
+    """Per strategy: the model after five steps, what `averaged` shows, the model again, and once finished."""
+    found = {}
     for name, strategy in STRATEGIES.items():
-        model, optimizer = make()
+        model, optimizer = make_mixed()
         run = tweed.attach(model, optimizer, strategy)
-        go_on(model, optimizer, rank, range(5))
-        run.finish()
-        models[name] = [param.detach() for param in model.parameters()]
-    return models
-
-
-@on_each_backend
-def test_after_finish_all_ranks_have_one_model(backend: str) -> None:
-    first, second = run_ranks(finish_all, 2, backend=backend)
-    assert [name for name in STRATEGIES if not equal(first[name], second[name])] == []
-
-
-def evaluate_all(rank: int, size: int) -> dict[str, list[list[Tensor]]]:
-    """Per strategy: the model after five steps, what `averaged` shows, and the model again."""
-    shown = {}
-    for name, strategy in STRATEGIES.items():
-        model, optimizer = make()
-        run = tweed.attach(model, optimizer, strategy)
-        go_on(model, optimizer, rank, range(5))
-        before = [tensor.clone() for tensor in model.parameters()]
+        for number in range(5):
+            step(model, optimizer, rank, number)
+        before = params(model)
         with run.averaged():
-            within = [tensor.clone() for tensor in model.parameters()]
-        shown[name] = [before, within, [tensor.clone() for tensor in model.parameters()]]
-    return shown
+            within = params(model)
+        after = params(model)
+        run.finish()
+        found[name] = [before, within, after, params(model)]
+    return found
 
 
 @on_each_backend
-def test_averaged_shows_one_model_and_takes_it_back(backend: str) -> None:
-    first, second = run_ranks(evaluate_all, 2, backend=backend)
+def test_averaged_shows_one_model_and_takes_it_back_and_finish_leaves_one(backend: str) -> None:
+    first, second = run_ranks(shown, 2, backend=backend)
     for name, strategy in STRATEGIES.items():
-        for before, _, after in (first[name], second[name]):
-            assert equal(before, after), name
-        assert equal(first[name][1], second[name][1]), name
+        (mine, within, mine_again, finished), (other, its_within, other_again, its_finished) = (
+            first[name], second[name],
+        )  # fmt: skip
+        assert equal(mine, mine_again) and equal(other, other_again), name
+        assert equal(within, its_within) and equal(finished, its_finished), name
         if strategy.memory is not None and strategy.memory.replicas_diverge:
-            for one, two, mean in zip(first[name][0], second[name][0], first[name][1], strict=True):
+            for one, two, mean in zip(mine, other, within, strict=True):
                 true = (one.float() + two.float()) / 2
                 torch.testing.assert_close(mean.float(), true, rtol=1e-2, atol=1e-6)
 
@@ -194,8 +128,7 @@ def count(rank: int, size: int) -> dict[str, float]:
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
         run = tweed.attach(model, optimizer, Strategy(compress=ErrorFeedback(method)))
         for number in range(3):
-            x = torch.randn(6, 300, generator=torch.Generator().manual_seed(31 * number + rank))
-            model(x).square().mean().backward()
+            model(batch(rank, number, 300)).square().mean().backward()
         counts[name] = run.stats.bytes_packed / 3
     return counts
 

@@ -10,13 +10,13 @@ import torch
 from torch import Tensor, nn
 
 import tweed
+from tests.attach.nets import batch, equal, on_each_backend, params
 from tweed.cadence import LocalSteps
 from tweed.compress import Direct, ErrorFeedback, ErrorReset, Identity, TopK
 from tweed.errors import NonFinite
 from tweed.strategy import Strategy
 from tweed.testbed import run_ranks
 
-on_each_backend = pytest.mark.parametrize("backend", ["gloo", "tweed"])
 BAD = [math.nan, math.inf, -math.inf]
 
 
@@ -27,8 +27,7 @@ def make() -> tuple[nn.Module, torch.optim.Optimizer]:
 
 
 def loss(model: nn.Module, rank: int, number: int) -> Tensor:
-    x = torch.randn(6, 4, generator=torch.Generator().manual_seed(31 * number + rank))
-    value: Tensor = model(x).square().mean()
+    value: Tensor = model(batch(rank, number, 4)).square().mean()
     return value
 
 
@@ -40,14 +39,6 @@ def spoiled_backward(model: nn.Module, value: Tensor, rank: int, bad: float) -> 
     hook = weight.register_hook(lambda grad: grad + noise)
     value.backward()  # type: ignore[no-untyped-call]
     hook.remove()
-
-
-def params(model: nn.Module) -> list[Tensor]:
-    return [param.detach().clone() for param in model.parameters()]
-
-
-def equal(one: list[Tensor], other: list[Tensor]) -> bool:
-    return all(torch.equal(mine, true) for mine, true in zip(one, other, strict=True))
 
 
 def train(rank: int, bad: list[float]) -> list[Tensor]:
