@@ -12,8 +12,7 @@ import torch
 
 from tests.compress.group import Group
 from tweed.compress import Auto, Half, Quantise, RandomK, Spec, TopK
-from tweed.compress.auto import wire_bytes
-from tweed.compress.autotuner import Autotuner, Phase, Reason, Record, Timing
+from tweed.compress.autotuner import Autotuner, Phase, Reason, Record, Timing, wire_bytes
 from tweed.errors import StrategyError
 
 NUMEL = 1_000_000

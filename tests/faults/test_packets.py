@@ -12,7 +12,7 @@ import torch.distributed as dist
 
 from tests.faults.ring import Outcome, caught, endings, hear_all, part
 from tests.faults.test_killed import ends_at_once
-from tests.torch.lossy import contribution, group_over_packets, reduce_round
+from tests.torch.test_lossy import contribution, group_over_packets, reduce_round
 from tweed.testbed import Network, Ranks, opened, say
 from tweed.transport import Ltp
 

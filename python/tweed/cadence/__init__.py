@@ -21,8 +21,7 @@ from tweed.cadence.base import (
 )
 from tweed.cadence.event_triggered import EventTriggered, Moves
 from tweed.cadence.every_step import EveryStep
-from tweed.cadence.intermittent import Intermittent
-from tweed.cadence.local_steps import LocalSteps
+from tweed.cadence.local_steps import Intermittent, LocalSteps
 from tweed.cadence.ordered import Ordered
 from tweed.cadence.outer import Nesterov, Outer
 from tweed.cadence.server_policy import ServerDecision, ServerPolicy, Timer

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tweed.compress.auto import Auto
+from tweed.compress.autotuner import Auto
 from tweed.compress.base import (
     Codec,
     Compressor,
@@ -18,7 +18,7 @@ from tweed.compress.chain import Chain
 from tweed.compress.codes import Codes
 from tweed.compress.entries import Entries
 from tweed.compress.error_feedback import Direct, ErrorFeedback
-from tweed.compress.error_reset import ErrorReset
+from tweed.compress.error_reset import ErrorReset, StepAhead
 from tweed.compress.half import Half
 from tweed.compress.identity import Identity, Nonzero, Nothing
 from tweed.compress.lazy_aggregation import LazyAggregation
@@ -26,9 +26,7 @@ from tweed.compress.low_rank import LowRank
 from tweed.compress.packet import Packet, Values, unpack
 from tweed.compress.quantise import Levels, Quantise, Sign
 from tweed.compress.random_blocks import RandomBlocks, RandomK
-from tweed.compress.step_ahead import StepAhead
-from tweed.compress.threshold import Threshold
-from tweed.compress.top_k import TopK
+from tweed.compress.top_k import Threshold, TopK
 
 __all__ = [
     "Auto", "Chain", "Codec", "Codes", "Compressor", "Direct", "Entries", "ErrorFeedback", "ErrorReset",

@@ -136,10 +136,6 @@ class Codec(Protocol):
 class Compressor(Codec, Protocol[State]):
     """A form with packets. `State` is a dataclass of tensors and plain numbers, or None."""
 
-    def start(self, spec: Spec) -> State:
-        """The state before the first turn."""
-        ...
-
     def encode(
         self, value: Tensor, state: State, turn: Turn, error: Tensor | None = None
     ) -> tuple[Packet, State]:
@@ -178,10 +174,6 @@ class Bidirectional:
 @runtime_checkable
 class Rounds(Codec, Protocol[State]):
     """A form whose average takes several sums, each of which rests on the one before. `sums` is true."""
-
-    def start(self, spec: Spec) -> State:
-        """The state before the first turn."""
-        ...
 
     def rounds(
         self, value: Tensor, state: State, turn: Turn, out: Tensor, error: Tensor | None = None

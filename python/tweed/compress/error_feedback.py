@@ -50,7 +50,7 @@ class Direct:
 
 @dataclass(slots=True)
 class Residual:
-    """State of `ErrorFeedback`: `[numel]`, what is still to be sent."""
+    """State of a memory: `[numel]`, what is still to be sent, or has been applied by this rank alone."""
 
     error: Tensor
 
