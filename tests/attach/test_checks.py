@@ -24,25 +24,21 @@ def sgd(model: nn.Module) -> torch.optim.Optimizer:
     return torch.optim.SGD(model.parameters(), lr=0.1)
 
 
-def test_without_a_group_it_says_how_to_make_one() -> None:
+@pytest.mark.parametrize(
+    ("strategy", "error", "words"),
+    [("every_step", UsageError, r'init_process_group\("tweed"\)'), ("magic", StrategyError, "Known are")],
+)
+def test_what_is_missing_is_said_before_anything_else(
+    strategy: str, error: type[Exception], words: str
+) -> None:
     model = nn.Linear(2, 2)
-    with pytest.raises(UsageError, match=r'init_process_group\("tweed"\)'):
-        tweed.attach(model, sgd(model))
-
-
-def test_an_unknown_strategy_is_refused_before_anything_else() -> None:
-    model = nn.Linear(2, 2)
-    with pytest.raises(StrategyError, match="Known are"):
-        tweed.attach(model, sgd(model), "magic")
-
-
-def frozen() -> nn.Module:
-    return nn.Linear(2, 2).requires_grad_(False)
+    with pytest.raises(error, match=words):
+        tweed.attach(model, sgd(model), strategy)
 
 
 MODELS: dict[str, tuple[Callable[[], nn.Module], str]] = {
     "no parameters": (nn.ReLU, "no parameter that requires a gradient"),
-    "frozen": (frozen, "no parameter that requires a gradient"),
+    "frozen": (lambda: nn.Linear(2, 2).requires_grad_(False), "no parameter that requires a gradient"),
     "lazy": (lambda: nn.Sequential(nn.Linear(2, 2), nn.LazyLinear(2)), "'1.weight' has no shape yet"),
     "meta": (lambda: nn.Linear(2, 2, device="meta"), "'weight' is on the meta device"),
 }
