@@ -19,7 +19,7 @@ from torch.utils.checkpoint import checkpoint
 
 import tweed
 from tests.attach.nets import equal, on_each_backend, params
-from tests.torch.cases import check, failures_of
+from tests.torch.naive import check, failures_of
 from tweed.errors import PeerLost
 from tweed.testbed import Failed, Ranks, Said, run_ranks, say
 

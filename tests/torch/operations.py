@@ -12,8 +12,19 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from tests.torch.cases import Case, failures_of
-from tests.torch.naive import COMPLEX, FLOATS, MOVED, REAL, SIGNED, UNSIGNED, reduced, same, value
+from tests.torch.naive import (
+    COMPLEX,
+    FLOATS,
+    MOVED,
+    REAL,
+    SIGNED,
+    UNSIGNED,
+    Case,
+    failures_of,
+    reduced,
+    same,
+    value,
+)
 
 TABLE: dict[str, Case] = {}
 

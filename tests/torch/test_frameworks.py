@@ -10,7 +10,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from tests.torch.cases import Case, check, failures_of
+from tests.torch.naive import Case, check, failures_of
 from tweed.testbed import run_ranks
 
 CASES: dict[str, Case] = {}

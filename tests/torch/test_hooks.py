@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import copy
 import io
 import logging
 import math
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -148,46 +148,40 @@ def test_a_bad_gradient_is_named_on_all_ranks(way: str, words: str) -> None:
         assert any(words in text for text in said), said
 
 
-def resume_sharded(rank: int, size: int) -> bool:
-    """Trains on, and again from what was stored."""
+Hook = Callable[[Any, Memory[Any]], Any]
+
+
+def resumes(rank: int, compress: Hook, model: nn.Module, again: nn.Module) -> bool:
+    """Trains `model`, goes on, and goes on from what was stored in `again`: whether both end alike."""
     memory = ErrorFeedback(TopK(0.1))
-    model = with_fsdp(None)
-    hook = tweed.torch.sharded_compression(model, memory)
+    hook = compress(model, memory)
     train(model, rank)
     file = io.BytesIO()
     torch.save(hook.state_dict(), file)
-    again = with_fsdp(None)
     for mine, other in zip(again.parameters(), model.parameters(), strict=True):
         mine.data.copy_(other.data)
-    its_hook = tweed.torch.sharded_compression(again, memory)
+    its_hook = compress(again, memory)
     file.seek(0)
     its_hook.load_state_dict(torch.load(file, weights_only=True))
     ends = [train(one, rank, range(5, 8)) for one in (model, again)]
+    with pytest.raises(UsageError, match="the hook is of"):
+        its_hook.load_state_dict({**hook.state_dict(), "memory": "another"})
     return all(torch.equal(one, other) for one, other in zip(*ends, strict=True))
 
 
-def test_fsdp_resumes_exactly() -> None:
-    assert run_ranks(resume_sharded, 2, backend="tweed") == [True, True]
+def resume_sharded(rank: int, size: int) -> bool:
+    return resumes(rank, tweed.torch.sharded_compression, with_fsdp(None), with_fsdp(None))
 
 
 def resume_ddp(rank: int, size: int) -> bool:
     """DDP deals out buckets once here, as it looks for unused parameters: then a resume is exact."""
-    memory = ErrorFeedback(TopK(0.1))
-    model = DistributedDataParallel(make(), find_unused_parameters=True)
-    hook = tweed.torch.compression(model, memory)
-    train(model, rank)
-    state = copy.deepcopy(hook.state_dict())
-    again = DistributedDataParallel(copy.deepcopy(model.module), find_unused_parameters=True)
-    its_hook = tweed.torch.compression(again, memory)
-    its_hook.load_state_dict(state)
-    ends = [train(one, rank, range(5, 8)) for one in (model, again)]
-    with pytest.raises(UsageError, match="but the hook is of"):
-        its_hook.load_state_dict({**state, "memory": "another"})
-    return all(torch.equal(one, other) for one, other in zip(*ends, strict=True))
+    models = [DistributedDataParallel(make(), find_unused_parameters=True) for _ in range(2)]
+    return resumes(rank, tweed.torch.compression, *models)
 
 
-def test_ddp_resumes_with_what_was_stored() -> None:
-    assert run_ranks(resume_ddp, 2, backend="tweed") == [True, True]
+@pytest.mark.parametrize("resume", [resume_sharded, resume_ddp])
+def test_a_resumed_run_is_exact(resume: Callable[[int, int], bool]) -> None:
+    assert run_ranks(resume, 2, backend="tweed") == [True, True]
 
 
 REFUSED: list[tuple[Any, str]] = [

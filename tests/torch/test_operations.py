@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.torch.cases import check
+from tests.torch.naive import check
 from tests.torch.operations import TABLE, run_table
 from tweed.testbed import run_ranks
 

@@ -14,6 +14,11 @@ from tweed.errors import UsageError
 from tweed.exchange.bucket import GradientBucket, assign, item
 from tweed.exchange.table import Parts, gradient_reducer
 
+_TWICE = (
+    "{!r} got a second gradient within one backward pass. Either a reentrant checkpoint runs it twice: use "
+    "checkpoint(..., use_reentrant=False). Or an earlier backward pass was broken off by an error: then "
+    "detach() and attach again, on all ranks"
+)
 FIRST_BUCKET_BYTES = 2**20  # as DDP: small, so that the exchange begins early in the backward pass
 
 
@@ -65,7 +70,7 @@ class GradientExchange:
                 return
             gradients, index = self._place[param]
             if index in gradients.given:
-                raise UsageError(_twice(gradients.names[index]))
+                raise UsageError(_TWICE.format(gradients.names[index]))
             self._put_in(param, gradients, index)
             while self._started < len(self._buckets) and self._buckets[self._started].full:
                 self._start_next()
@@ -172,11 +177,3 @@ class GradientExchange:
             view = gradients.bucket.views[index]
             if param.grad is view:
                 param.grad = view.clone()
-
-
-def _twice(name: str) -> str:
-    return (
-        f"{name!r} got a second gradient within one backward pass. Either a reentrant "
-        "checkpoint runs it twice: use checkpoint(..., use_reentrant=False). Or an earlier backward pass "
-        "was broken off by an error: then detach() and attach again, on all ranks"
-    )

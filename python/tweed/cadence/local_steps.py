@@ -40,7 +40,8 @@ class LocalSteps:
     may_be_silent: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
-        if not _is_count(self.every):
+        every: object = self.every  # users give anything
+        if not isinstance(every, int) or isinstance(every, bool) or every < 1:
             raise UsageError(f"local steps: every={self.every!r} is no number of steps; give 1 or more")
         if self.outer is not None and (isinstance(self.outer, type) or not isinstance(self.outer, Outer)):
             raise UsageError(f"local steps: outer={self.outer!r} is no outer optimiser; give Nesterov()")
@@ -74,10 +75,6 @@ class LocalSteps:
         if state.stopped and state.steps:
             return Decision.LAST_ROUND, Round()
         return (Decision.ROUND_OPEN if state.steps else Decision.AGREED), replace(state, stopped=False)
-
-
-def _is_count(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 1
 
 
 @dataclass(frozen=True, slots=True)

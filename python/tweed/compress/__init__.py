@@ -17,11 +17,10 @@ from tweed.compress.base import (
 from tweed.compress.chain import Chain
 from tweed.compress.codes import Codes
 from tweed.compress.entries import Entries
-from tweed.compress.error_feedback import Direct, ErrorFeedback
+from tweed.compress.error_feedback import Direct, ErrorFeedback, LazyAggregation
 from tweed.compress.error_reset import ErrorReset, StepAhead
 from tweed.compress.half import Half
 from tweed.compress.identity import Identity, Nonzero, Nothing
-from tweed.compress.lazy_aggregation import LazyAggregation
 from tweed.compress.low_rank import LowRank
 from tweed.compress.packet import Packet, Values, unpack
 from tweed.compress.quantise import Levels, Quantise, Sign

@@ -112,19 +112,17 @@ class Autotuner:
     def next(self, record: Record, timings: Sequence[Timing]) -> Record:
         """What to do after a phase whose exchanges took `timings`."""
         phase, middle = record.phase, _middle(timings[1:] or timings)
-        if phase.reason is not Reason.TRIED and self._has_changed(record.seen[phase.choice], middle):
+        before = record.seen.get(phase.choice, middle)
+        ratio = middle.seconds / max(before.seconds, 1e-9)
+        if phase.reason is not Reason.TRIED and not 1 / self.changed <= ratio <= self.changed:
             return Record(Phase(phase.choice, self.tried, Reason.TRIED), {phase.choice: middle})
         seen = dict(record.seen) | {phase.choice: middle}
         for choice in self._order():
             if choice not in seen and self._least(choice, seen) < self.worth * min(
-                map(_seconds, seen.values())
+                timing.seconds for timing in seen.values()
             ):
                 return Record(Phase(choice, self.tried), seen)
         return Record(self._settled(seen), seen)
-
-    def _has_changed(self, before: Timing, now: Timing) -> bool:
-        ratio = now.seconds / max(before.seconds, 1e-9)
-        return not 1 / self.changed <= ratio <= self.changed
 
     def _settled(self, seen: Mapping[int, Timing]) -> Phase:
         quickest = min(seen, key=lambda choice: seen[choice].seconds)
@@ -175,16 +173,9 @@ class Autotuner:
         return saved_bits / work_s if work_s > 0 else math.inf
 
 
-def _seconds(timing: Timing) -> float:
-    return timing.seconds
-
-
 def _middle(timings: Sequence[Timing]) -> Timing:
-    return Timing(
-        statistics.median(timing.seconds for timing in timings),
-        statistics.median(timing.waiting_s for timing in timings),
-        statistics.median(timing.ready_s for timing in timings),
-    )
+    of_each = ((timing.seconds, timing.waiting_s, timing.ready_s) for timing in timings)
+    return Timing(*map(statistics.median, zip(*of_each, strict=True)))
 
 
 #: From the most bytes to the fewest. All of them keep the accuracy of training in our experiments.

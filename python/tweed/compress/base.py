@@ -26,6 +26,7 @@ Modules of this folder load torch inside functions only: a strategy is a plain v
 
 from __future__ import annotations
 
+import math
 from collections.abc import Generator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self, TypeVar, runtime_checkable
@@ -60,14 +61,7 @@ class Spec:
     @property
     def sizes(self) -> tuple[int, ...]:
         """Values per tensor."""
-        return tuple(_product(shape) for shape in self.shapes)
-
-
-def _product(shape: tuple[int, ...]) -> int:
-    numel = 1
-    for length in shape:
-        numel *= length
-    return numel
+        return tuple(map(math.prod, self.shapes))
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,7 @@ from tweed.torch.rendezvous import join
 if TYPE_CHECKING:
     from torch._C._distributed_c10d import PrefixStore, Store
 
-    from tweed._core import Group, Losses
+    from tweed._core import Losses
     from tweed.collective import Plan
 
 
@@ -122,7 +122,10 @@ def create(given: Any, pg_options: object) -> object:
         from tweed.torch.fallback import PythonGroup
 
         return PythonGroup(group, given)
-    return _make_native(group, given)
+    from tweed import _core
+
+    table = _core.engine_table()
+    return extension().create(table, group.address(), given.group_rank, given.group_size, given)
 
 
 def check_links(options: Options, links: Sequence[str]) -> None:
@@ -141,14 +144,6 @@ def check_links(options: Options, links: Sequence[str]) -> None:
             f"transport is 'shm', and ranks {far} do not share memory with this one: they are on another "
             "host, in another network namespace, or refuse; use transport='auto'"
         )
-
-
-def _make_native(group: Group, given: Any) -> object:
-    from tweed import _core
-
-    return extension().create(
-        _core.engine_table(), group.address(), given.group_rank, given.group_size, given
-    )
 
 
 def _native(options: Options, place: Place) -> bool:

@@ -19,8 +19,7 @@ import subprocess
 import sys
 import sysconfig
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -29,15 +28,7 @@ from tweed.files import cache, write_atomic
 
 SOURCES = Path(__file__).parent / "csrc"
 NAME = "tweed_torch"
-_FLAGS = (
-    "-std=c++20",
-    "-O1",
-    "-fPIC",
-    "-shared",
-    "-fvisibility=hidden",
-    "-w",
-    f"-DTORCH_EXTENSION_NAME={NAME}",
-)
+_FLAGS = tuple(f"-std=c++20 -O1 -fPIC -shared -fvisibility=hidden -w -DTORCH_EXTENSION_NAME={NAME}".split())
 #: Needs a C++20 compiler, its library, Python's headers and torch's.
 _TRIAL = "#include <Python.h>\n#include <span>\n#include <c10/macros/Macros.h>\nint main_() { return 0; }\n"
 _LIBRARIES = ("c10", "torch_cpu", "torch", "torch_python")
@@ -62,7 +53,8 @@ def build() -> Path:
     target = where()
     if not target.exists():
         target.parent.mkdir(parents=True, exist_ok=True)
-        with _locked(target.with_suffix(".lock")):
+        with target.with_suffix(".lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)  # the system lets go of it if this process dies
             if not target.exists():  # nobody did it while this process waited
                 _compile(target)
     return target
@@ -134,14 +126,6 @@ def _digest() -> str:
         seen.update(path.name.encode())
         seen.update(path.read_bytes())
     return seen.hexdigest()
-
-
-@contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    """Holds the file's lock; the system lets go of it if this process dies."""
-    with path.open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
 
 
 def _compile(target: Path) -> None:

@@ -27,14 +27,17 @@ if TYPE_CHECKING:
     from tweed._core import Group
 
 
+Tensors = list[Tensor]
+T = TypeVar("T")
+
 _UNSET = timedelta(milliseconds=-1)  # torch's kUnsetTimeout
 
 # torch's stubs give each method overloads that an overriding method need not have.
 _ProcessGroup: Any = dist.ProcessGroup
 
 
-class NamedGroup(_ProcessGroup):  # type: ignore[misc]
-    """A group of the engine that can start operations, without any."""
+class PythonGroup(_ProcessGroup):  # type: ignore[misc]
+    """A process group over the engine's group. Made by `tweed.torch.backend.create`."""
 
     def __init__(self, group: Group, given: Any) -> None:
         super().__init__(given.group_rank, given.group_size)
@@ -107,7 +110,7 @@ class NamedGroup(_ProcessGroup):  # type: ignore[misc]
     def setGroupDesc(self, desc: str) -> None:
         self._desc = desc
 
-    def _get_backend(self, device: torch.device) -> NamedGroup:
+    def _get_backend(self, device: torch.device) -> PythonGroup:
         return self
 
     getRank = rank
@@ -120,13 +123,7 @@ class NamedGroup(_ProcessGroup):  # type: ignore[misc]
     supports_coalescing = True
     supports_splitting = False
 
-
-Tensors = list[Tensor]
-T = TypeVar("T")
-
-
-class PythonGroup(NamedGroup):
-    """A process group over the engine's group. Made by `tweed.torch.backend.create`."""
+    # Collectives.
 
     def allreduce(self, tensors: Tensors, opts: Any) -> dist.Work:
         tensor = _only(tensors)

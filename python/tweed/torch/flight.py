@@ -118,12 +118,8 @@ class Flight:
         self._engine.release(self._op)
 
 
-def _forget() -> None:
-    """In a fork, where none of them ends, nor anybody works on their memory."""
-    _flying.clear()
-
-
-os.register_at_fork(after_in_child=_forget)
+# In a fork none of them ends, nor does anybody work on their memory.
+os.register_at_fork(after_in_child=_flying.clear)
 
 
 def _sweep() -> None:

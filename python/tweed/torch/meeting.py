@@ -92,10 +92,8 @@ def _stat(pid: int) -> tuple[str, int] | None:
 def _is_free(pid: int) -> bool:
     try:
         os.kill(pid, 0)
-    except ProcessLookupError:
-        return True
-    except OSError:
-        return False
+    except OSError as error:
+        return isinstance(error, ProcessLookupError)
     return False
 
 
@@ -224,12 +222,10 @@ class Meeting:
         try:
             yield
         except BaseException as error:
-            reason = (
-                str(error) if isinstance(error, TweedError) else f"{type(error).__name__} {error}".strip()
-            )
-            failure = json.dumps(
-                [self.place.rank, isinstance(error, UsageError), f"{Process.here()}: {reason}"]
-            )
+            kind = type(error).__name__
+            reason = str(error) if isinstance(error, TweedError) else f"{kind} {error}".strip()
+            text = f"{Process.here()}: {reason}"
+            failure = json.dumps([self.place.rank, isinstance(error, UsageError), text])
             # The first reason counts, and this rank's own error is worth more than one of the store.
             with contextlib.suppress(Exception):
                 self.place.store.compare_set(f"{self.key}/failed", "", failure)
@@ -239,9 +235,10 @@ class Meeting:
         try:
             return find()
         except dist.DistNetworkError as error:
+            reason = next(iter(str(error).splitlines()), type(error).__name__)
             raise PeerLost(
                 f"group {self.place.name!r}: the store by which its ranks meet is gone: the process that "
-                f"keeps it, which is rank 0's or torchrun, has ended; see its output ({_first_line(error)})"
+                f"keeps it, which is rank 0's or torchrun, has ended; see its output ({reason})"
             ) from error
 
     def _absent(self, ranks: list[int], waited: float) -> str:
@@ -255,7 +252,3 @@ _ADVICE = (
     "Was it started, with the same MASTER_ADDR, MASTER_PORT and WORLD_SIZE as the others, and does it make "
     "the same groups in the same order? Its own output may say why not"
 )
-
-
-def _first_line(error: Exception) -> str:
-    return next(iter(str(error).splitlines()), type(error).__name__)

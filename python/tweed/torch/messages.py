@@ -87,20 +87,6 @@ def links_of(probes: Sequence[Probe]) -> Links:
     return Links(latency_s=max(latencies), bandwidth=_LONG_BYTES / max(carried))
 
 
-@dataclass(frozen=True)
-class _Watched:
-    """Messages of a group, and what is called while they are waited for."""
-
-    group: Group
-    watch: Watch
-
-    def send(self, rank: int, message: Tensor) -> None:
-        send(self.group, rank, message, self.watch)
-
-    def receive(self, rank: int, message: Tensor) -> Tensor:
-        return receive(self.group, rank, message, self.watch)
-
-
 def agree(group: Group, overrules: Mapping[str, str], watch: Watch) -> Plan:
     """Measures, plans, and has all ranks of `group` run by the plan. All ranks must call it.
 
@@ -110,50 +96,48 @@ def agree(group: Group, overrules: Mapping[str, str], watch: Watch) -> Plan:
       watch: called some times a second; what it raises ends it. A rank that has not come to the group at all
         is no part of it, so the group cannot tell of it.
     """
-    watched = _Watched(group, watch)
-    chosen = _lead(watched, overrules) if group.rank == 0 else _follow(watched)
+    chosen = _lead(group, overrules, watch) if group.rank == 0 else _follow(group, watch)
     group.adopt(chosen.rows())
     return chosen
 
 
-def _lead(watched: _Watched, overrules: Mapping[str, str]) -> Plan:
-    group = watched.group
+def _lead(group: Group, overrules: Mapping[str, str], watch: Watch) -> Plan:
     wires = [rank for rank, link in enumerate(group.links) if link not in ("self", "shm")][:_PEERS]
     probes = []
     for rank in range(1, group.size):
-        watched.send(rank, torch.tensor([rank in wires]))
+        send(group, rank, torch.tensor([rank in wires]), watch)
         if rank in wires:
-            probes.append(_probe(watched, rank))
+            probes.append(_probe(group, rank, watch))
     chosen = plan(group.size, links_of(probes), overrules)
     text = torch.frombuffer(bytearray(chosen.to_json().encode()), dtype=torch.uint8)
     for rank in range(1, group.size):
-        watched.send(rank, torch.tensor([len(text)]))
-        watched.send(rank, text)
+        send(group, rank, torch.tensor([len(text)]), watch)
+        send(group, rank, text, watch)
     return chosen
 
 
-def _follow(watched: _Watched) -> Plan:
-    if watched.receive(0, torch.empty(1, dtype=torch.bool)).item():
-        _echo(watched)
-    length = int(watched.receive(0, torch.empty(1, dtype=torch.int64)).item())
-    text = watched.receive(0, torch.empty(length, dtype=torch.uint8))
+def _follow(group: Group, watch: Watch) -> Plan:
+    if receive(group, 0, torch.empty(1, dtype=torch.bool), watch).item():
+        _echo(group, watch)
+    length = int(receive(group, 0, torch.empty(1, dtype=torch.int64), watch).item())
+    text = receive(group, 0, torch.empty(length, dtype=torch.uint8), watch)
     return Plan.from_json(bytes(text.tolist()).decode())
 
 
-def _probe(watched: _Watched, rank: int) -> Probe:
+def _probe(group: Group, rank: int, watch: Watch) -> Probe:
     nothing, something = torch.empty(1), torch.empty(_LONG_BYTES, dtype=torch.uint8)
-    short = [_round_trip(watched, rank, nothing) for _ in range(_SHORT)]
-    return Probe(short, [_round_trip(watched, rank, something) for _ in range(2)])
+    short = [_round_trip(group, rank, nothing, watch) for _ in range(_SHORT)]
+    return Probe(short, [_round_trip(group, rank, something, watch) for _ in range(2)])
 
 
-def _round_trip(watched: _Watched, rank: int, message: Tensor) -> float:
+def _round_trip(group: Group, rank: int, message: Tensor, watch: Watch) -> float:
     began = time.monotonic()
-    watched.send(rank, message)
-    watched.receive(rank, torch.empty(1))
+    send(group, rank, message, watch)
+    receive(group, rank, torch.empty(1), watch)
     return time.monotonic() - began
 
 
-def _echo(watched: _Watched) -> None:
+def _echo(group: Group, watch: Watch) -> None:
     for message in [torch.empty(1)] * _SHORT + [torch.empty(_LONG_BYTES, dtype=torch.uint8)] * 2:
-        watched.receive(0, message)
-        watched.send(0, torch.empty(1))
+        receive(group, 0, message, watch)
+        send(group, 0, torch.empty(1), watch)

@@ -122,17 +122,13 @@ def empty(
     """
     if torch.device(device).type != "cpu":
         raise UsageError(f"tweed.empty makes CPU tensors, not {device}; move it with .to() afterwards")
-    shape = _shape(size)
+    # `empty(3, 4)` and `empty((3, 4))` mean the same.
+    shape = [n for item in size for n in ((item,) if isinstance(item, int) else item)]
     dtype = dtype or torch.get_default_dtype()
     numel = math.prod(shape)
     if numel == 0:
         return torch.empty(shape, dtype=dtype)
     return _view(node(), numel * dtype.itemsize).view(dtype).view(shape)
-
-
-def _shape(size: tuple[int | Sequence[int], ...]) -> list[int]:
-    """`empty(3, 4)` and `empty((3, 4))` mean the same."""
-    return [n for item in size for n in ((item,) if isinstance(item, int) else item)]
 
 
 def _view(engine: Node, size_bytes: int) -> torch.Tensor:

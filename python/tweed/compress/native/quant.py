@@ -39,21 +39,12 @@ def encode(
             raise UsageError(f"error is {error.numel()} values; give {x.numel()}, other memory than x")
     if x.device.type != "cpu":
         return quant_torch.encode(x, form, key, error)
-    return _encode(x, form, key, error)
-
-
-def _encode(x: Tensor, form: Form, key: int | None, error: Tensor | None) -> tuple[Tensor, Tensor]:
     numel = x.numel()
     scales = torch.empty(form.scale_count(numel), dtype=torch.float32)
     codes = torch.empty(form.code_bytes(numel), dtype=torch.uint8)
-    _core.quant_encode(
-        x.data_ptr(),
-        numel,
-        None if error is None else error.data_ptr(),
-        form.fields,
-        None if key is None else key & (2**64 - 1),
-        (scales.data_ptr(), codes.data_ptr()),
-    )
+    error_at = None if error is None else error.data_ptr()
+    key = None if key is None else key & (2**64 - 1)
+    _core.quant_encode(x.data_ptr(), numel, error_at, form.fields, key, (scales.data_ptr(), codes.data_ptr()))
     return scales, codes
 
 
