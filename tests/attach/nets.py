@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 import tweed
+from tweed.attach.run import Run
 from tweed.strategy import Strategy
 
 on_each_backend = pytest.mark.parametrize("backend", ["gloo", "tweed"])
@@ -69,27 +70,25 @@ def resumes(
     rank: int, strategy: Strategy, new: Callable[[int], Made], at: int, finish: bool = False, **settings: Any
 ) -> bool:
     """Trains for 7 steps, and again from what was stored after `at` of them: whether both end alike."""
-    runs = []
-    stored = io.BytesIO()
-    for seed, numbers in ((0, range(at)), (99, range(0))):
+
+    def start(seed: int) -> tuple[nn.Module, torch.optim.Optimizer, Run]:
         model, optimizer = new(seed)
-        run = tweed.attach(model, optimizer, strategy, **settings)
+        return model, optimizer, tweed.attach(model, optimizer, strategy, **settings)
+
+    def go_on(parts: tuple[nn.Module, torch.optim.Optimizer, Run], numbers: range) -> None:
         for number in numbers:
-            step(model, optimizer, rank, number)
-        parts = (model, optimizer, run)
-        if runs:
-            stored.seek(0)
-            for part, state in zip(parts, torch.load(stored, weights_only=True), strict=True):
-                part.load_state_dict(state)
-        else:
-            if finish:
-                run.finish()
-            torch.save([part.state_dict() for part in parts], stored)
-        for number in range(at, 7):
-            step(model, optimizer, rank, number)
-        runs.append((model, run.stats))
-    (first, stats), (second, its_stats) = runs
-    same = ("steps", "exchanges", "bytes_packed")
-    return equal(floats(first), floats(second)) and all(
-        getattr(stats, name) == getattr(its_stats, name) for name in same
-    )
+            step(*parts[:2], rank, number)
+
+    first, stored = start(0), io.BytesIO()
+    go_on(first, range(at))
+    if finish:
+        first[2].finish()
+    torch.save([part.state_dict() for part in first], stored)
+    go_on(first, range(at, 7))
+    second = start(99)
+    stored.seek(0)
+    for part, state in zip(second, torch.load(stored, weights_only=True), strict=True):
+        part.load_state_dict(state)
+    go_on(second, range(at, 7))
+    counts = [(run.stats.steps, run.stats.exchanges, run.stats.bytes_packed) for *_, run in (first, second)]
+    return equal(floats(first[0]), floats(second[0])) and counts[0] == counts[1]

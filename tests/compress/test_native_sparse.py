@@ -64,22 +64,16 @@ def numbers(draw: st.DrawFn, least: int = 0) -> Tensor:
     return KINDS[draw(st.sampled_from(list(KINDS)))](numel, draw(st.integers(0, 2**31)))
 
 
-def magnitude(value: float) -> float:
-    return abs(value)
-
-
 def plain_top_k(x: Tensor, count: int) -> list[int]:
     values = x.tolist()
-    return sorted(sorted(range(len(values)), key=lambda i: (-magnitude(values[i]), i))[:count])
+    return sorted(sorted(range(len(values)), key=lambda i: (-abs(values[i]), i))[:count])
 
 
 def bits(x: Tensor) -> list[int]:
     return x.contiguous().view(torch.int32).tolist()
 
 
-def assert_chosen(
-    sent: tuple[Tensor, Tensor], expected: list[int], x: Tensor, error: Tensor | None = None
-) -> None:
+def assert_chosen(sent: Any, expected: list[int], x: Tensor, error: Tensor | None = None) -> None:
     """`sent` are the numbers of `x` at `expected`, and `error` is the rest."""
     indices, values = sent
     assert (indices.dtype, values.dtype) == (torch.int32, torch.float32)
@@ -120,7 +114,7 @@ def test_a_threshold_takes_all_that_reach_it(x: Tensor, tau: float, fed: bool) -
     error = torch.full_like(x, 0.25) if fed else None
     both = x + 0.25 if fed else x
     tau = float(torch.tensor(tau))
-    expected = [i for i, value in enumerate(both.tolist()) if magnitude(value) >= tau]
+    expected = [i for i, value in enumerate(both.tolist()) if abs(value) >= tau]
     assert_chosen(sparse.threshold(x, tau, error), expected, both, error)
 
 
@@ -134,7 +128,7 @@ def test_thresholds_at_their_ends() -> None:
 @given(numbers(least=1), st.integers(0))
 def test_the_kth_magnitude(x: Tensor, drawn: int) -> None:
     count = 1 + drawn % len(x)
-    assert sparse.kth_magnitude(x, count) == sorted(map(magnitude, x.tolist()), reverse=True)[count - 1]
+    assert sparse.kth_magnitude(x, count) == sorted(map(abs, x.tolist()), reverse=True)[count - 1]
 
 
 @given(numbers())
@@ -165,9 +159,8 @@ def test_one_number_that_is_not_finite_is_found(x: Tensor, bad: float, at: int) 
 @st.composite
 def ascending(draw: st.DrawFn) -> tuple[Tensor, int]:
     """Indices of various densities, and how many numbers they are of."""
-    gaps = draw(
-        st.lists(st.one_of(st.integers(0, 3), st.integers(0, 1000), st.integers(0, 2**20)), max_size=300)
-    )
+    gap = st.one_of(st.integers(0, 3), st.integers(0, 1000), st.integers(0, 2**20))
+    gaps = draw(st.lists(gap, max_size=300))
     indices = (torch.tensor(gaps, dtype=torch.int64) + 1).cumsum(0) - 1
     return indices.int(), int(indices[-1]) + draw(st.integers(1, 100)) if gaps else draw(st.integers(0, 100))
 
@@ -229,16 +222,15 @@ def test_foreign_bytes_are_indices_or_are_refused(data: bytes, count: int, numel
 
 def test_bytes_of_another_length_are_refused() -> None:
     indices = torch.tensor([3, 5, 99], dtype=torch.int32)
-    for data, decode in (
-        (sparse.delta_encode(indices, 100), sparse.delta_decode),
-        (sparse.bitmap_encode(indices, 100), sparse.bitmap_decode),
+    for encode, decode in (
+        (sparse.delta_encode, sparse.delta_decode),
+        (sparse.bitmap_encode, sparse.bitmap_decode),
     ):
-        for wrong in (data[:-1], torch.cat([data, data[:1]]), data[:0]):
+        data = encode(indices, 100)
+        wrong = [(other, 3, 100) for other in (data[:-1], torch.cat([data, data[:1]]), data[:0])]
+        for case in [*wrong, (data, 2, 100), (data, 4, 100), (data, 3, 99)]:
             with pytest.raises(DataError):
-                decode(wrong, 3, 100)
-        for count, numel in ((2, 100), (4, 100), (3, 99)):
-            with pytest.raises(DataError):
-                decode(data, count, numel)
+                decode(*case)
 
 
 X, AT = torch.ones(4), torch.tensor([0, 3], dtype=torch.int32)

@@ -15,6 +15,7 @@ import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as checkpoint
 
+from tests.torch.operations import world
 from tweed import errors
 from tweed.errors import ShapeMismatch
 from tweed.testbed import run_ranks
@@ -57,10 +58,8 @@ def test_a_wait_with_its_own_limit_can_be_repeated(binding: str) -> None:
 
 
 def is_missing(rank: int, size: int) -> tuple[str, str]:
-    group = dist.group.WORLD
-    assert group is not None
     limit = timedelta(milliseconds=200)
-    error = caught(lambda: group.monitored_barrier(limit, True) if rank != 1 else None)
+    error = caught(lambda: world().monitored_barrier(limit, True) if rank != 1 else None)
     dist.barrier()
     return error
 
@@ -73,14 +72,13 @@ def test_the_monitored_barrier_names_who_is_missing(binding: str) -> None:
 
 def after_abort(rank: int, size: int) -> tuple[str, str]:
     """Rank 2 does not call, so the others wait until rank 0 gives up."""
-    group, store = dist.group.WORLD, dist.distributed_c10d._get_default_store()
-    assert group is not None
+    store = dist.distributed_c10d._get_default_store()
     work = dist.all_reduce(torch.ones(1), async_op=True) if rank < 2 else None
     if rank == 1:
         store.set("1 has called", "")
     if rank == 0:
         store.get("1 has called")
-        group._get_backend(torch.device("cpu")).abort()
+        world()._get_backend(torch.device("cpu")).abort()
     error = caught(work.wait) if work else ("", "")
     if rank == 2:
         store.get("1 is done")
@@ -105,14 +103,12 @@ def alone() -> Iterator[None]:
 
 def test_misuse_is_a_usage_error(alone: None) -> None:
     tensor = torch.ones(2)
-    group = dist.group.WORLD
-    assert group is not None
     cases = [
         (lambda: dist.all_gather([tensor, tensor], tensor), "one per rank"),
         (lambda: dist.reduce_scatter_tensor(torch.ones(3), torch.ones(2)), "one part per rank"),
         (lambda: dist.all_to_all_single(torch.ones(3), torch.ones(3), [1], [3]), "Split sizes"),
         (lambda: dist.all_reduce(torch.ones(2, dtype=torch.float8_e4m3fn)), "cannot reduce Float8"),
-        (lambda: group.broadcast([tensor, tensor]).wait(), "one tensor per process"),
+        (lambda: world().broadcast([tensor, tensor]).wait(), "one tensor per process"),
     ]
     for action, text in cases:
         with pytest.raises(errors.UsageError, match=text):

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 import tweed.torch
+from tests.torch.test_frameworks import full
 from tweed.compress import (
     Direct,
     ErrorFeedback,
@@ -59,11 +60,6 @@ def train(model: nn.Module, rank: int, steps: range = range(STEPS)) -> list[Tens
         optimizer.step()
         optimizer.zero_grad()
     return [full(param).detach() for param in model.parameters()]
-
-
-def full(param: Any) -> Tensor:
-    whole: Tensor = param.full_tensor() if hasattr(param, "full_tensor") else param
-    return whole
 
 
 def with_ddp(memory: Memory[Any] | None) -> DistributedDataParallel:

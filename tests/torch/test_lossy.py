@@ -84,6 +84,7 @@ CASES = {
     "largest": Case(EAGER, op=dist.ReduceOp.MAX),
     "product": Case(EAGER, op=dist.ReduceOp.PRODUCT, dtype=torch.float64),
 }
+Found = list[dict[str, list[Round]]]
 MAY_LOSE = [name for name in CASES if name.startswith(("sum", "average"))]
 
 
@@ -114,7 +115,7 @@ def keep_half(group: dist.ProcessGroup) -> Round:
 
 
 @pytest.fixture(scope="module")
-def found(namespaces: None) -> list[dict[str, list[Round]]]:
+def found(namespaces: None) -> Found:
     """What each rank says of each case."""
     with opened(Network(loss=0.03), RANKS) as bed, Ranks(run_cases, RANKS, bed=bed, backend="tweed") as ranks:
         return ranks.join(120)
@@ -129,9 +130,7 @@ def summed(parts: list[Tensor]) -> Tensor:
 
 
 @pytest.mark.parametrize("name", MAY_LOSE)
-def test_what_was_applied_and_what_was_lost_make_up_what_was_contributed(
-    name: str, found: list[dict[str, list[Round]]]
-) -> None:
+def test_what_was_applied_and_what_was_lost_make_up_what_was_contributed(name: str, found: Found) -> None:
     case = CASES[name]
     for number in range(ROUNDS):
         rounds = [rank[name][number] for rank in found]
@@ -153,7 +152,7 @@ def test_what_was_applied_and_what_was_lost_make_up_what_was_contributed(
 
 
 @pytest.mark.parametrize("name", MAY_LOSE)
-def test_both_ends_of_a_link_count_alike(name: str, found: list[dict[str, list[Round]]]) -> None:
+def test_both_ends_of_a_link_count_alike(name: str, found: Found) -> None:
     for number in range(ROUNDS):
         rounds = [rank[name][number] for rank in found]
         for rank, told in enumerate(rounds):
@@ -164,7 +163,7 @@ def test_both_ends_of_a_link_count_alike(name: str, found: list[dict[str, list[R
 
 
 @pytest.mark.parametrize("name", sorted(CASES.keys() - set(MAY_LOSE)))
-def test_all_else_arrives_whole(name: str, found: list[dict[str, list[Round]]]) -> None:
+def test_all_else_arrives_whole(name: str, found: Found) -> None:
     case = CASES[name]
     combine = {dist.ReduceOp.MAX: torch.maximum, dist.ReduceOp.PRODUCT: torch.mul}.get(case.op, torch.add)
     for number in range(ROUNDS):
@@ -174,7 +173,7 @@ def test_all_else_arrives_whole(name: str, found: list[dict[str, list[Round]]]) 
             assert rank[name][number].by_rank == {}
 
 
-def test_marked_memory_is_whole(found: list[dict[str, list[Round]]]) -> None:
+def test_marked_memory_is_whole(found: Found) -> None:
     for rank in found:
         (told,) = rank["kept whole"]
         assert not told.lost[NUMEL // 2 :].any()

@@ -15,6 +15,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
+from tests.torch.operations import world
 from tweed.errors import UsageError
 from tweed.exchange.engine import GroupRequest
 from tweed.testbed import run_ranks
@@ -47,9 +48,7 @@ def test_torch_finds_the_backend_and_loads_nothing_heavy() -> None:
 
 
 def test_autoload_can_be_switched_off() -> None:
-    known, loaded = fresh("0")
-    assert not known
-    assert not loaded
+    assert fresh("0") == (False, [])
 
 
 def test_register_may_be_repeated() -> None:
@@ -102,10 +101,8 @@ def test_without_a_compiler_the_python_group_takes_over_and_says_so(
 def test_default_group_of_one() -> None:
     dist.init_process_group("tweed", store=dist.HashStore(), rank=0, world_size=1)
     try:
-        group = dist.group.WORLD
-        assert group is not None
         assert dist.get_backend() == "tweed"
-        assert group._get_backend(torch.device("cpu")).name() == "tweed"
+        assert world()._get_backend(torch.device("cpu")).name() == "tweed"
     finally:
         dist.destroy_process_group()
 

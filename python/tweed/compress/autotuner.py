@@ -156,12 +156,9 @@ class Autotuner:
         choice, seen = record.phase.choice, record.seen
         if record.phase.reason is Reason.TRIED or choice not in seen:
             return None
-        whole_s = seen[0].seconds if 0 in seen else self._predicted(seen)
+        ready_s = min(timing.ready_s for timing in seen.values())
+        whole_s = seen[0].seconds if 0 in seen else ready_s + (self._waiting(0, seen) or 0.0)
         return Gain(whole_s / max(seen[choice].seconds, 1e-9), self._break_even(choice, seen), 0 in seen)
-
-    def _predicted(self, seen: Mapping[int, Timing]) -> float:
-        waiting_s = self._waiting(0, seen) or 0.0
-        return min(timing.ready_s for timing in seen.values()) + waiting_s
 
     def _break_even(self, choice: int, seen: Mapping[int, Timing]) -> float:
         """Of the candidate chosen; where that is everything, of the best other."""

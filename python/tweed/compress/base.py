@@ -29,7 +29,7 @@ from __future__ import annotations
 import math
 from collections.abc import Generator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self, TypeVar, runtime_checkable
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self, TypeAlias, TypeVar, runtime_checkable
 
 from tweed.errors import StrategyError, UsageError
 from tweed.rng import splitmix64
@@ -142,6 +142,10 @@ class Compressor(Codec, Protocol[State]):
           error: as `value`, or None if nobody wants to know.
         """
         ...
+
+
+#: What `encode` of a `Stateless` codec returns.
+Encoded: TypeAlias = "tuple[Packet, None]"
 
 
 class Stateless:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, get_args
 
-from tweed.compress.base import Spec, Stateless, Turn
+from tweed.compress.base import Encoded, Spec, Stateless, Turn
 from tweed.compress.packet import Values
 from tweed.errors import UsageError
 
@@ -40,9 +40,7 @@ class Half(Stateless):
         if self.dtype not in get_args(HalfType):
             raise UsageError(f"half: dtype={self.dtype!r} is none of {', '.join(get_args(HalfType))}")
 
-    def encode(
-        self, value: Tensor, state: None, turn: Turn, error: Tensor | None = None
-    ) -> tuple[Values, None]:
+    def encode(self, value: Tensor, state: None, turn: Turn, error: Tensor | None = None) -> Encoded:
         """See `Compressor`."""
         import torch
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tweed.compress.base import Spec, Stateless, Turn
+from tweed.compress.base import Encoded, Spec, Stateless, Turn
 from tweed.compress.entries import Coding, Entries
-from tweed.compress.packet import HEADER_BYTES, Packet, Values
+from tweed.compress.packet import HEADER_BYTES, Values
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -33,9 +33,7 @@ class Identity(Stateless):
         """See `by_ranges`."""
         return not self.by_ranges
 
-    def encode(
-        self, value: Tensor, state: None, turn: Turn, error: Tensor | None = None
-    ) -> tuple[Values, None]:
+    def encode(self, value: Tensor, state: None, turn: Turn, error: Tensor | None = None) -> Encoded:
         """See `Compressor`: nothing is left."""
         if error is not None:
             value.add_(error)
@@ -63,9 +61,7 @@ class Nothing(Stateless):
     sums = True
     reply_codec = None
 
-    def encode(
-        self, value: Tensor, state: None, turn: Turn, error: Tensor | None = None
-    ) -> tuple[Values, None]:
+    def encode(self, value: Tensor, state: None, turn: Turn, error: Tensor | None = None) -> Encoded:
         """See `Compressor`: all is left."""
         if error is not None:
             error.add_(value)
@@ -97,9 +93,7 @@ class Nonzero(Stateless):
     sums = False
     reply_codec = None
 
-    def encode(
-        self, value: Tensor, state: None, turn: Turn, error: Tensor | None = None
-    ) -> tuple[Packet, None]:
+    def encode(self, value: Tensor, state: None, turn: Turn, error: Tensor | None = None) -> Encoded:
         """See `Compressor`: nothing is left."""
         from tweed.compress.native import sparse
 

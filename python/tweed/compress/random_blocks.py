@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
-from tweed.compress.base import Spec, Stateless, Turn, check_density, count_of
+from tweed.compress.base import Encoded, Spec, Stateless, Turn, check_density, count_of
 from tweed.compress.packet import Values
 from tweed.errors import UsageError
 from tweed.rng import permutation, splitmix64
@@ -135,9 +135,7 @@ class RandomBlocks(Stateless):
         """If scaled, or if all is sent."""
         return self.scaled or self.ratio == 1
 
-    def encode(
-        self, value: Tensor, state: None, turn: Turn, error: Tensor | None = None
-    ) -> tuple[Values, None]:
+    def encode(self, value: Tensor, state: None, turn: Turn, error: Tensor | None = None) -> Encoded:
         """See `Compressor`; values that are sent unscaled are sent exactly."""
         import torch
 
@@ -227,9 +225,7 @@ class RandomK(Stateless):
         """If scaled."""
         return self.scaled
 
-    def encode(
-        self, value: Tensor, state: None, turn: Turn, error: Tensor | None = None
-    ) -> tuple[Values, None]:
+    def encode(self, value: Tensor, state: None, turn: Turn, error: Tensor | None = None) -> Encoded:
         """See `Compressor`; values that are sent unscaled are sent exactly."""
         if error is not None:
             value = error.add_(value)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tweed.compress.base import Bidirectional, Spec, Stateless, Turn, check_density, count_of
+from tweed.compress.base import Bidirectional, Encoded, Spec, Stateless, Turn, check_density, count_of
 from tweed.compress.entries import Entries, joined, parted
 from tweed.compress.packet import HEADER_BYTES, Packet, Values
 from tweed.errors import UsageError
@@ -39,9 +39,7 @@ class TopK(Bidirectional, Stateless):
     def __post_init__(self) -> None:
         check_density("top-k", self.density)
 
-    def encode(
-        self, value: Tensor, state: None, turn: Turn, error: Tensor | None = None
-    ) -> tuple[Entries, None]:
+    def encode(self, value: Tensor, state: None, turn: Turn, error: Tensor | None = None) -> Encoded:
         """See `Compressor`; values that are sent are sent exactly."""
         from tweed.compress.native import sparse
 

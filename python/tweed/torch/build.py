@@ -41,7 +41,12 @@ class CannotCompile(Exception):
 @functools.cache
 def extension() -> ModuleType:
     """The compiled backend, loaded; see `build`."""
-    return _load(build())
+    loader = importlib.machinery.ExtensionFileLoader(NAME, str(build()))
+    spec = importlib.util.spec_from_loader(NAME, loader)
+    assert spec is not None  # spec_from_loader gives none only without a loader
+    module = importlib.util.module_from_spec(spec)
+    loader.exec_module(module)
+    return module
 
 
 def build() -> Path:
@@ -155,15 +160,6 @@ def compiler() -> str:
 def _first_error(text: str) -> str:
     lines = text.strip().splitlines()
     return next((line for line in lines if "error" in line.lower()), lines[-1] if lines else "no message")
-
-
-def _load(path: Path) -> ModuleType:
-    loader = importlib.machinery.ExtensionFileLoader(NAME, str(path))
-    spec = importlib.util.spec_from_loader(NAME, loader)
-    assert spec is not None  # spec_from_loader gives none only without a loader
-    module = importlib.util.module_from_spec(spec)
-    loader.exec_module(module)
-    return module
 
 
 def say(line: str) -> None:
