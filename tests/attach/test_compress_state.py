@@ -13,7 +13,8 @@ import torch
 from torch import Tensor, nn
 
 import tweed
-from tests.attach.nets import batch, equal, make_mixed, on_each_backend, params, resumes, step
+from tests.attach.nets import batch, equal, make, make_mixed, on_each_backend, params, resumes, step
+from tests.attach.test_model import STRATEGIES as PLAIN
 from tweed.cadence import Intermittent, LocalSteps, Nesterov
 from tweed.compress import (
     Codec,
@@ -59,11 +60,13 @@ STRATEGIES: dict[str, Strategy] = {
 
 
 def resume_all(rank: int, size: int) -> list[str]:
+    tables = [(make_mixed, 400, STRATEGIES), (make, 25 * 2**20, PLAIN | {"gradient": Strategy()})]
     return [
         f"{name} after {at}, finished: {finish}"
-        for name, strategy in STRATEGIES.items()
-        for at, finish in ((3, False), (4, False), (3, True))
-        if not resumes(rank, strategy, make_mixed, at, finish, bucket_bytes=400)
+        for new, bucket_bytes, table in tables
+        for name, strategy in table.items()
+        for at, finish in ((2, False), (3, False), (4, False), (3, True))
+        if not resumes(rank, strategy, new, at, finish, bucket_bytes=bucket_bytes)
     ]
 
 
@@ -119,12 +122,9 @@ def test_averaged_shows_one_model_and_takes_it_back_and_finish_leaves_one(backen
 
 
 METHODS: dict[str, Codec] = {
-    "all": Identity(),
-    "half": Half(),
-    "top-k": TopK(0.01),
-    "random-k": RandomK(0.01),
+    "all": Identity(), "half": Half(), "top-k": TopK(0.01), "random-k": RandomK(0.01),
     "random blocks": RandomBlocks(20),
-}
+}  # fmt: skip
 
 
 def count(rank: int, size: int) -> dict[str, float]:
@@ -150,7 +150,7 @@ def test_bytes_are_those_of_the_formula() -> None:
 BAD = [math.nan, math.inf, -math.inf]
 
 
-def make() -> tuple[nn.Module, torch.optim.Optimizer]:
+def make_small() -> tuple[nn.Module, torch.optim.Optimizer]:
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(4, 8, bias=False), nn.Linear(8, 2))
     return model, torch.optim.SGD(model.parameters(), lr=0.1)
@@ -173,7 +173,7 @@ def spoiled_backward(model: nn.Module, value: Tensor, rank: int, bad: float) -> 
 
 def train(rank: int, bad: list[float]) -> list[Tensor]:
     """Three good steps; after the first, backward passes with bad gradients, which no step follows."""
-    model, optimizer = make()
+    model, optimizer = make_small()
     run = tweed.attach(model, optimizer, Strategy(compress=ErrorFeedback(TopK(0.2))))
     for number in range(3):
         loss(model, rank, number).backward()  # type: ignore[no-untyped-call]
@@ -208,7 +208,7 @@ def test_a_bad_gradient_is_named_and_leaves_no_trace(backend: str) -> None:
 
 def scale(rank: int, size: int) -> list[float]:
     """The scale after each step; in the second, one number of rank 1 overflows."""
-    model, optimizer = make()
+    model, optimizer = make_small()
     tweed.attach(model, optimizer, Strategy(compress=ErrorFeedback(TopK(0.2))))
     scaler = torch.amp.GradScaler("cpu", init_scale=4.0)
     scales = []
@@ -232,7 +232,7 @@ def test_a_gradient_scaler_skips_the_step_on_all_ranks(backend: str) -> None:
 
 def scale_within_the_step(rank: int, size: int) -> None:
     """A fused optimizer leaves out the step itself."""
-    model, _ = make()
+    model, _ = make_small()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, fused=True)
     tweed.attach(model, optimizer, Strategy(compress=Direct(Identity())))
     scaler = torch.amp.GradScaler("cpu", init_scale=4.0)
@@ -255,7 +255,7 @@ MOVEMENTS = [
 def move(rank: int, size: int) -> list[str]:
     said = []
     for strategy in MOVEMENTS:
-        model, optimizer = make()
+        model, optimizer = make_small()
         tweed.attach(model, optimizer, strategy)
         with torch.no_grad():
             model.get_parameter("1.bias")[0] = [0.0, math.nan][rank]

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 import tweed
 from tests.attach import nets
-from tests.attach.nets import equal, floats, on_each_backend, resumes, step
+from tests.attach.nets import equal, floats, on_each_backend, step
 from tweed.attach.run import Run
 from tweed.cadence import EveryStep, LocalSteps
 from tweed.errors import StrategyError, UsageError
@@ -127,17 +127,6 @@ def stay_apart(rank: int, size: int) -> float:
 def test_buffers_stay_local_if_asked_to(backend: str) -> None:
     first, second = run_ranks(stay_apart, 2, backend=backend)
     assert first != second
-
-
-def resume_all(rank: int, size: int) -> None:
-    for strategy in [*STRATEGIES.values(), Strategy()]:
-        for at in (2, 3):
-            assert resumes(rank, strategy, make, at)
-
-
-@on_each_backend
-def test_a_resumed_run_is_exact(backend: str) -> None:
-    run_ranks(resume_all, 2, backend=backend)
 
 
 def load_what_does_not_fit(rank: int, size: int) -> None:

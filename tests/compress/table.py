@@ -11,6 +11,8 @@ from tweed.compress import (
     Chain,
     Codec,
     Compressor,
+    Direct,
+    ErrorFeedback,
     Half,
     Identity,
     Levels,
@@ -29,6 +31,7 @@ from tweed.compress import (
     Turn,
     Values,
 )
+from tweed.errors import StrategyError
 
 SPEC = Spec(((40, 50), (30,), (16, 4, 3, 3), (700,)))
 
@@ -53,6 +56,14 @@ ROUNDED: list[Codec] = [
     Chain(TopK(0.01), Sign(50), "delta", both_ways=True),
 ]  # fmt: skip
 TABLE = EXACT + ROUNDED
+
+
+def memory_for(codec: Codec) -> Direct | ErrorFeedback:
+    """Error feedback, unless the codec's draws leave more than they were given."""
+    try:
+        return ErrorFeedback(codec)
+    except StrategyError:
+        return Direct(codec)
 
 
 def gaussian(spec: Spec = SPEC, seed: int = 0) -> Tensor:

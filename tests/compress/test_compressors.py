@@ -126,13 +126,10 @@ def test_sums_of_packets_send_sums(method: Codec) -> None:
 
 ONE, NONE, SCALAR = Spec(((1,),)), Spec(((0,),)), Spec(((), (0, 5), (3,)))
 _BAD = {
-    "zeros": torch.zeros(SPEC.numel),
-    "denormal": gaussian() * 1e-41,
-    "tiny": gaussian() * 1e-37,
-    "huge": gaussian().clamp(-3, 3) * 1e38,
-    "largest": gaussian().sign() * 3e38,
+    "zeros": torch.zeros(SPEC.numel), "denormal": gaussian() * 1e-41, "tiny": gaussian() * 1e-37,
+    "huge": gaussian().clamp(-3, 3) * 1e38, "largest": gaussian().sign() * 3e38,
     "one huge": torch.cat([torch.tensor([3e38]), torch.zeros(SPEC.numel - 1)]),
-}
+}  # fmt: skip
 
 
 @every_method

@@ -14,7 +14,7 @@ from torch import Tensor
 
 import tweed.compress
 from tests.compress.group import Group
-from tests.compress.table import SPEC, TABLE, Encoder, gaussian
+from tests.compress.table import SPEC, TABLE, Encoder, gaussian, memory_for
 from tweed.cadence import LocalSteps
 from tweed.compress import (
     Auto,
@@ -78,14 +78,7 @@ def one_way(method: Codec) -> Codec:
     return replace(method, both_ways=False) if lossy else method  # type: ignore[type-var]
 
 
-def contracts(method: Codec) -> bool:
-    try:
-        return bool(ErrorFeedback(method))
-    except StrategyError:
-        return False
-
-
-CONTRACTING = [one_way(method) for method in TABLE if contracts(method)]
+CONTRACTING = [one_way(method) for method in TABLE if isinstance(memory_for(method), ErrorFeedback)]
 
 
 @every_memory

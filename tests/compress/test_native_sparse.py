@@ -235,23 +235,17 @@ def test_bytes_of_another_length_are_refused() -> None:
 
 X, AT = torch.ones(4), torch.tensor([0, 3], dtype=torch.int32)
 REFUSED: dict[str, tuple[Any, ...]] = {
-    "too many": (sparse.top_k, X, 5),
-    "fewer than none": (sparse.top_k, X, -1),
-    "no number of that rank": (sparse.kth_magnitude, X, 0),
-    "doubles": (sparse.top_k, X.double(), 1),
+    "too many": (sparse.top_k, X, 5), "fewer than none": (sparse.top_k, X, -1),
+    "no number of that rank": (sparse.kth_magnitude, X, 0), "doubles": (sparse.top_k, X.double(), 1),
     "a matrix": (sparse.threshold, X.view(2, 2), 1.0),
     "an error of another length": (sparse.top_k, X, 1, torch.ones(3)),
-    "a negative magnitude": (sparse.threshold, X, -1.0),
-    "no magnitude": (sparse.threshold, X, math.nan),
-    "wide indices": (sparse.gather, X, AT.long()),
-    "an index too high": (sparse.gather, X[:3], AT),
-    "an index too low": (sparse.gather, X, -AT),
-    "values of another length": (sparse.scatter_add, X, AT, X),
+    "a negative magnitude": (sparse.threshold, X, -1.0), "no magnitude": (sparse.threshold, X, math.nan),
+    "wide indices": (sparse.gather, X, AT.long()), "an index too high": (sparse.gather, X[:3], AT),
+    "an index too low": (sparse.gather, X, -AT), "values of another length": (sparse.scatter_add, X, AT, X),
     "indices twice": (sparse.delta_encode, AT * 0, 4),
     "indices that descend": (sparse.bitmap_encode, AT.flip(0), 4),
-    "indices beyond": (sparse.delta_encode, AT, 3),
-    "no bytes": (sparse.delta_decode, AT, 2, 4),
-}
+    "indices beyond": (sparse.delta_encode, AT, 3), "no bytes": (sparse.delta_decode, AT, 2, 4),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("case", REFUSED)

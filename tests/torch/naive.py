@@ -36,14 +36,9 @@ def reduced(op: str, parts: list[Tensor]) -> Tensor:
     if op == "avg":
         return functools.reduce(operator.add, wide) / len(wide)
     fold = {
-        "sum": operator.add,
-        "product": operator.mul,
-        "min": torch.minimum,
-        "max": torch.maximum,
-        "band": operator.and_,
-        "bor": operator.or_,
-        "bxor": operator.xor,
-    }[op]
+        "sum": operator.add, "product": operator.mul, "min": torch.minimum, "max": torch.maximum,
+        "band": operator.and_, "bor": operator.or_, "bxor": operator.xor,
+    }[op]  # fmt: skip
     return functools.reduce(fold, wide)
 
 

@@ -21,8 +21,7 @@ SECRET = "open sesame, open sesame"
 def total(rank: int, size: int, settings: list[dict[str, str]]) -> Any:
     """The sum over the ranks, or the words of the error. Each rank has settings of its own."""
     os.environ.update({"TWEED_TRANSPORT": "tcp"} | settings[rank])
-    store = dist.distributed_c10d._get_default_store() if dist.is_initialized() else None
-    assert store is None
+    assert not dist.is_initialized()
     file = settings[rank]["STORE"]
     try:
         dist.init_process_group("tweed", store=dist.FileStore(file, size), rank=rank, world_size=size)

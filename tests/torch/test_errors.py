@@ -15,7 +15,7 @@ import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as checkpoint
 
-from tests.torch.operations import world
+from tests.torch.test_operations import world
 from tweed import errors
 from tweed.errors import ShapeMismatch
 from tweed.testbed import run_ranks

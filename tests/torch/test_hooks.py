@@ -36,11 +36,9 @@ STEPS = 5
 
 #: With how much they may differ from what is not compressed.
 NEAR: dict[str, tuple[Memory[Any], float]] = {
-    "all, by sums": (Direct(Identity()), 1e-6),
-    "all, by ranges": (ErrorFeedback(TopK(1.0)), 1e-6),
-    "half": (ErrorFeedback(Half()), 2e-3),
-    "8 bits": (ErrorFeedback(Quantise(8, nearest=True)), 2e-2),
-}
+    "all, by sums": (Direct(Identity()), 1e-6), "all, by ranges": (ErrorFeedback(TopK(1.0)), 1e-6),
+    "half": (ErrorFeedback(Half()), 2e-3), "8 bits": (ErrorFeedback(Quantise(8, nearest=True)), 2e-2),
+}  # fmt: skip
 FAR: dict[str, Memory[Any]] = {
     "top-k": ErrorFeedback(TopK(0.1)),
     "random blocks": ErrorFeedback(RandomBlocks(4)),

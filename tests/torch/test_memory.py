@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -36,22 +37,18 @@ def test_takes_sizes_as_torch_does() -> None:
 def test_memory_is_given_back_with_the_last_view(monkeypatch: pytest.MonkeyPatch) -> None:
     freed: list[int] = []
 
-    class Spy:
-        alloc = staticmethod(node.node().alloc)
-
-        @staticmethod
-        def free(address: int) -> None:
-            freed.append(address)
-            node.node().free(address)
-
     engine = node.node()
-    monkeypatch.setattr(node, "node", lambda: Spy if not freed else engine)
+
+    def free(address: int) -> None:
+        freed.append(address)
+        engine.free(address)
+
+    monkeypatch.setattr(node, "node", lambda: SimpleNamespace(alloc=engine.alloc, free=free))
     tensor = tweed.empty(100)
     address, view = tensor.data_ptr(), tensor[10:]
     del tensor
     gc.collect()
     assert not freed
-    monkeypatch.setattr(node, "node", lambda: engine)
     del view
     gc.collect()
     assert freed == [address]

@@ -15,7 +15,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from tests.torch.operations import world
+from tests.torch.test_operations import world
 from tweed.errors import UsageError
 from tweed.exchange.engine import GroupRequest
 from tweed.testbed import run_ranks

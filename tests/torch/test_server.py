@@ -10,7 +10,7 @@ import torch.distributed as dist
 
 from tests.faults.ring import part
 from tests.torch.naive import FLOATS, reduced, same, value
-from tests.torch.operations import OPS
+from tests.torch.test_operations import OPS
 from tweed.errors import UsageError
 from tweed.testbed import run_ranks
 from tweed.torch import Options

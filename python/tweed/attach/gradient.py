@@ -123,7 +123,10 @@ class GradientExchange:
                     if by_any[index]:
                         params[index].grad = gradients.bucket.views[index]
         finally:
-            self._reset()
+            self._open, self._started = False, 0
+            for gradients in self._buckets:
+                gradients.given.clear()
+                gradients.work = None
         self._comm.end_exchange()
         self._fresh = True
 
@@ -133,12 +136,6 @@ class GradientExchange:
             for index in gradients.missing():
                 self._put_in(params[index], gradients, index)
             self._start_next()
-
-    def _reset(self) -> None:
-        self._open, self._started = False, 0
-        for gradients in self._buckets:
-            gradients.given.clear()
-            gradients.work = None
 
     def before_step(self) -> None:
         """Exchanges now if there was none since the last step: no backward pass, or only paused ones."""

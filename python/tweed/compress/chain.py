@@ -83,7 +83,7 @@ class Chain:
         from tweed.compress.native import sparse
 
         packet, state = self.sparse.encode(value, state, turn, error)
-        if not isinstance(packet, Entries):
+        if not isinstance(packet, Entries):  # where entries are longer than all values, all are sent
             return packet, state
         if self.values is None or not len(packet.values):
             return replace(packet, coding=self.indices), state

@@ -149,5 +149,5 @@ class LazyAggregation:
         rest = value.new_zeros(value.shape)
         sent = state.sent if silent else value.clone()
         state.mean.add_((yield ReduceRequest(self.compressor, value.sub_(state.sent), rest, silent=silent)))
-        state.sent = sent if silent else sent.sub_(rest)
+        state.sent = sent if silent else sent.sub_(rest)  # what the others decoded
         return Update(state.mean.clone())

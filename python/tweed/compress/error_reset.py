@@ -66,7 +66,7 @@ class ErrorReset:
         state.error.add_(rest)
         advance = rest.add_(mean)
         if (turn.step + 1) % self.every == 0:
-            advance.sub_(state.error)
+            advance.sub_(state.error)  # back to the common point, and on from there by the reset
             mean = yield ReduceRequest(self.reset, value.zero_(), state.error, "reset", silent)
             advance.add_(state.error).add_(mean)
         return Update(advance)
@@ -116,7 +116,7 @@ class StepAhead:
 
     def exchange(self, value: Tensor, state: Residual, turn: Turn, silent: bool = False) -> ReduceRequests:
         """See `Memory`."""
-        state.error.mul_(1 - self.fraction)
+        state.error.mul_(1 - self.fraction)  # the other share is in `value`, which began at the point ahead
         if silent:
             state.error.add_(value)
         mean = yield ReduceRequest(self.compressor, value, None if silent else state.error, silent=silent)

@@ -141,6 +141,7 @@ class Threshold(Bidirectional):
         for size in spec.sizes:
             dense = size < self.dense_below or self.density == 1
             count = count_of(self.density, size)
+            # 0 sends all, zeros too: the threshold of a tensor of zeros is the least value above.
             taus.append(0.0 if dense else max(_TINY, sparse.kth_magnitude(value[at : at + size], count)))
             at += size
         return torch.tensor(taus)

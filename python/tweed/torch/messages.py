@@ -63,7 +63,7 @@ def _run(group: Group, call: Call, watch: Watch) -> None:
         try:
             return flight.wait(_SLICE_S)
         except DeadlineExceeded:
-            if flight.done():
+            if flight.done():  # its own deadline has passed, not just this slice
                 raise
         watch()
 

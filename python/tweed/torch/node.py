@@ -81,18 +81,12 @@ def _start(options: Options) -> Node:
     from tweed import _core
 
     return _core.Node(
-        host=options.host or "127.0.0.1",
-        transport="tcp" if options.wires_alone else "auto",
-        streams=options.streams or _STREAMS,
-        congestion=options.congestion,
-        deadline_s=options.deadline,
-        traces=options.traces,
-        secret=options.secret,
-        secret_file=options.secret_file,
-        key_file=options.key_file,
-        dial_only=bool(options.dial_only),
+        host=options.host or "127.0.0.1", transport="tcp" if options.wires_alone else "auto",
+        streams=options.streams or _STREAMS, congestion=options.congestion, deadline_s=options.deadline,
+        traces=options.traces, secret=options.secret, secret_file=options.secret_file,
+        key_file=options.key_file, dial_only=bool(options.dial_only),
         testbed=os.environ.get("TWEED_TESTBED"),
-    )
+    )  # fmt: skip
 
 
 def empty(

@@ -41,17 +41,8 @@ def top_k(x: Tensor, count: int, error: Tensor | None = None) -> tuple[Tensor, T
 
 
 def threshold(x: Tensor, tau: float, error: Tensor | None = None) -> tuple[Tensor, Tensor]:
-    """The values of magnitude `tau` and more.
-
-    Args:
-      x: `[numel]` float32; not changed.
-      tau: 0 or more; rounded to float32.
-      error: `[numel]` float32, other memory than `x`.
-
-    Returns: `[count]` indices, ascending, and `[count]` values.
-    Raises: UsageError.
-    Cost: one pass over `x`, and over `error`.
-    """
+    """The values of magnitude `tau` and more; `tau` is 0 or more, and rounded to float32. The rest is as for
+    `top_k`, which has the same cost."""
     _check(x, error)
     if math.isnan(tau) or tau < 0:
         raise UsageError(f"threshold: tau={tau!r} is no magnitude; give 0 or more")
