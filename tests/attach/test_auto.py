@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
@@ -19,15 +20,15 @@ from tweed.testbed import run_ranks
 STEPS = 40
 
 
+@dataclass
 class Scripted:
-    """A autotuner whose decisions are known beforehand: a choice per exchange."""
+    """An autotuner whose decisions are known beforehand: a choice per exchange."""
 
-    def __init__(self, choices: list[int]) -> None:
-        self._choices = choices
-        self.timings: list[Timing] = []
+    choices: list[int]
+    timings: list[Timing] = field(default_factory=list)
 
     def start(self) -> Record:
-        choice = self._choices[min(len(self.timings), len(self._choices) - 1)]
+        choice = self.choices[min(len(self.timings), len(self.choices) - 1)]
         return Record(Phase(choice, 1, Reason.DOES_NOT_PAY if choice == 0 else Reason.QUICKEST))
 
     def next(self, record: Record, timings: list[Timing]) -> Record:
@@ -53,10 +54,8 @@ def trained(rank: int, size: int, compress: Any, exchange: str, choices: list[in
         optimizer.step()
         optimizer.zero_grad()
     run.finish()
-    stats = run.stats
-    return {
-        "params": params(model), "chosen": stats.chosen, "gain": stats.gain, "exchanges": stats.exchanges
-    }  # fmt: skip
+    counted = {name: getattr(run.stats, name) for name in ("chosen", "gain", "exchanges")}
+    return {"params": params(model), **counted}
 
 
 @pytest.mark.parametrize("exchange", ["gradient", "step"])

@@ -122,10 +122,7 @@ def test_a_stop_ends_an_open_round_and_the_next_begins_anew() -> None:
 def test_every_step_exchanges_every_step_even_after_a_stop() -> None:
     decisions = list(drive(EveryStep(), [StepDone(), Stop(), StepDone()]))
     assert decisions == [Decision.EVERY_STEP, Decision.AGREED, Decision.EVERY_STEP]
-
-
-def test_every_step_exchanges_before_the_first_step() -> None:
-    assert EveryStep().poll(EveryStep().start(), 0.0)[0] is Decision.EVERY_STEP
+    assert EveryStep().poll(EveryStep().start(), 0.0)[0] is Decision.EVERY_STEP  # before the first step
 
 
 def test_each_decision_has_its_action_and_its_reason() -> None:

@@ -67,8 +67,8 @@ def test_the_byte_budget_of_cser() -> None:
 
 
 def test_ties_go_to_the_lowest_index() -> None:
-    encoder = Encoder(TopK(0.1), Spec(((100,),)))
-    assert encoder.encode(torch.full((100,), -2.0)).nonzero().squeeze(1).tolist() == list(range(10))
+    sent = Encoder(TopK(0.1), Spec(((100,),))).encode(torch.full((100,), -2.0))
+    assert sent.nonzero().squeeze(1).tolist() == list(range(10))
 
 
 def test_top_k_of_each_tensor() -> None:

@@ -29,7 +29,7 @@ def way(request: pytest.FixtureRequest) -> Iterator[None]:
 
 def _zeros(numel: int, seed: int) -> Tensor:
     """99.5 % zeros of both signs."""
-    x = torch.randn(numel, generator=torch.Generator().manual_seed(seed))
+    x = _gaussian(numel, seed)
     keep = torch.rand(numel, generator=torch.Generator().manual_seed(seed + 1)) < 0.005
     return torch.where(keep, x, x * 0)
 

@@ -103,14 +103,13 @@ def alone() -> Iterator[None]:
 
 def test_misuse_is_a_usage_error(alone: None) -> None:
     tensor = torch.ones(2)
-    cases = [
+    for action, text in [
         (lambda: dist.all_gather([tensor, tensor], tensor), "one per rank"),
         (lambda: dist.reduce_scatter_tensor(torch.ones(3), torch.ones(2)), "one part per rank"),
         (lambda: dist.all_to_all_single(torch.ones(3), torch.ones(3), [1], [3]), "Split sizes"),
         (lambda: dist.all_reduce(torch.ones(2, dtype=torch.float8_e4m3fn)), "cannot reduce Float8"),
         (lambda: world().broadcast([tensor, tensor]).wait(), "one tensor per process"),
-    ]
-    for action, text in cases:
+    ]:
         with pytest.raises(errors.UsageError, match=text):
             action()
 

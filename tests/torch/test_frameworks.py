@@ -25,11 +25,6 @@ def run_cases(rank: int, size: int) -> dict[str, str]:
     return failures_of(CASES, rank, size)
 
 
-def small_model() -> nn.Module:
-    torch.manual_seed(0)
-    return nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 4))
-
-
 def batch(rank: int, size: int) -> tuple[Tensor, Tensor]:
     """This rank's share of one batch that all ranks know, and the whole."""
     whole = torch.randn(size * 6, 8, generator=torch.Generator().manual_seed(1))
@@ -54,7 +49,8 @@ def full(parameter: Tensor) -> Tensor:
 def trains_as_alone(rank: int, size: int, wrap: Callable[[nn.Module], nn.Module]) -> None:
     """The ranks' model, each with its share, against one model with the whole batch."""
     mine, whole = batch(rank, size)
-    model = small_model()
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 4))
     alone = trained(copy.deepcopy(model), whole)
     torch.testing.assert_close(trained(wrap(model), mine), alone)
 

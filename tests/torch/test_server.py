@@ -8,6 +8,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
+import tweed
 from tests.faults.ring import part
 from tests.torch.naive import FLOATS, reduced, same, value
 from tests.torch.test_operations import OPS
@@ -75,8 +76,6 @@ def test_the_server_contributes_nothing(
 
 def serve_in_place(rank: int, size: int, server: int) -> float:
     """Memory that the ranks share, large enough to be read and written in place."""
-    import tweed
-
     tensor = tweed.empty(200_000).fill_(3.0 * rank)
     dist.all_reduce(tensor, dist.ReduceOp.AVG)
     assert tensor.unique().numel() == 1

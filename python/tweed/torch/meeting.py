@@ -64,8 +64,13 @@ class Process:
         """It is known to run no more. Of processes of other machines nothing is known."""
         if not self.is_visible():
             return False
-        found = _stat(self.pid)
-        return _is_free(self.pid) if found is None else found[0] in "ZX" or found[1] != self.started
+        if (found := _stat(self.pid)) is not None:
+            return found[0] in "ZX" or found[1] != self.started
+        try:
+            os.kill(self.pid, 0)  # it may be there and hidden from us
+        except OSError as error:
+            return isinstance(error, ProcessLookupError)
+        return False
 
     def __str__(self) -> str:
         return f"process {self.pid} on {self.host}"
@@ -87,14 +92,6 @@ def _stat(pid: int) -> tuple[str, int] | None:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].split()
         return fields[0], int(fields[19])
     return None
-
-
-def _is_free(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except OSError as error:
-        return isinstance(error, ProcessLookupError)
-    return False
 
 
 _SLICES_S = (0.001, 0.1)  # between two looks for what is waited for: the first, and the longest

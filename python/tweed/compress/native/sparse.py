@@ -166,11 +166,9 @@ def all_finite(x: Tensor) -> bool:
 
 def _native(*tensors: Tensor | None) -> bool:
     """Whether the extension module can work on their memory."""
-    return all(x is None or (x.device.type == "cpu" and x.is_contiguous() and _aligned(x)) for x in tensors)
-
-
-def _aligned(x: Tensor) -> bool:
-    return x.data_ptr() % x.element_size() == 0
+    given = [x for x in tensors if x is not None]
+    aligned = all(x.data_ptr() % x.element_size() == 0 for x in given)
+    return aligned and all(x.device.type == "cpu" and x.is_contiguous() for x in given)
 
 
 def _address(x: Tensor | None) -> int | None:
