@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ import torch
 from torch import nn
 
 import tweed
+from tests.attach.nets import equal, params
 from tweed.compress import Auto, Half, Identity, TopK
 from tweed.compress.autotuner import Phase, Reason, Record, Timing
 from tweed.exchange import autotuner
@@ -18,23 +20,20 @@ from tweed.testbed import run_ranks
 STEPS = 40
 
 
+@dataclass
 class Scripted:
-    """A autotuner whose decisions are known beforehand: a choice per exchange."""
+    """An autotuner whose decisions are known beforehand: a choice per exchange."""
 
-    def __init__(self, choices: list[int]) -> None:
-        self._choices = choices
-        self.timings: list[Timing] = []
+    choices: list[int]
+    timings: list[Timing] = field(default_factory=list)
 
     def start(self) -> Record:
-        return self._record()
-
-    def _record(self) -> Record:
-        choice = self._choices[min(len(self.timings), len(self._choices) - 1)]
+        choice = self.choices[min(len(self.timings), len(self.choices) - 1)]
         return Record(Phase(choice, 1, Reason.DOES_NOT_PAY if choice == 0 else Reason.QUICKEST))
 
     def next(self, record: Record, timings: list[Timing]) -> Record:
         self.timings += timings
-        return self._record()
+        return self.start()
 
     def gain(self, record: Record) -> None:
         return None
@@ -55,9 +54,8 @@ def trained(rank: int, size: int, compress: Any, exchange: str, choices: list[in
         optimizer.step()
         optimizer.zero_grad()
     run.finish()
-    params = [param.detach().clone() for param in model.parameters()]
-    stats = run.stats
-    return {"params": params, "chosen": stats.chosen, "gain": stats.gain, "exchanges": stats.exchanges}
+    counted = {name: getattr(run.stats, name) for name in ("chosen", "gain", "exchanges")}
+    return {"params": params(model), **counted}
 
 
 @pytest.mark.parametrize("exchange", ["gradient", "step"])
@@ -67,13 +65,13 @@ def test_all_ranks_choose_alike_and_have_one_model(exchange: str, size: int) -> 
     assert first["chosen"] is not None and first["gain"] > 0
     for other in others:
         assert (other["chosen"], other["gain"]) == (first["chosen"], first["gain"])
-        assert all(map(torch.equal, first["params"], other["params"]))
+        assert equal(first["params"], other["params"])
 
 
 def test_turned_off_it_is_the_plain_exchange() -> None:
     [plain, _] = run_ranks(trained, 2, None, "gradient", None, backend="tweed")
     [off, _] = run_ranks(trained, 2, Auto(), "gradient", [0], backend="tweed")
-    assert all(map(torch.equal, plain["params"], off["params"]))
+    assert equal(plain["params"], off["params"])
     assert off["exchanges"] == plain["exchanges"]
 
 
@@ -84,7 +82,7 @@ def test_what_was_owed_goes_when_it_is_turned_off(exchange: str) -> None:
     choices = [2] * 10 + [0] * 5 + [1, 2, 2] + [0]
     [plain, _] = run_ranks(trained, 2, None, exchange, None, backend="tweed")
     by_rank = run_ranks(trained, 2, Auto((Half(), TopK(0.1))), exchange, choices, backend="tweed")
-    assert all(map(torch.equal, by_rank[0]["params"], by_rank[1]["params"]))
+    assert equal(by_rank[0]["params"], by_rank[1]["params"])
     mine, theirs = (nn.utils.parameters_to_vector(one["params"]) for one in (by_rank[0], plain))
     assert float((mine - theirs).norm()) < 0.1 * float(theirs.norm())
     assert by_rank[0]["chosen"] == repr(Identity())

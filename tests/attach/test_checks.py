@@ -24,25 +24,21 @@ def sgd(model: nn.Module) -> torch.optim.Optimizer:
     return torch.optim.SGD(model.parameters(), lr=0.1)
 
 
-def test_without_a_group_it_says_how_to_make_one() -> None:
+@pytest.mark.parametrize(
+    ("strategy", "error", "words"),
+    [("every_step", UsageError, r'init_process_group\("tweed"\)'), ("magic", StrategyError, "Known are")],
+)
+def test_what_is_missing_is_said_before_anything_else(
+    strategy: str, error: type[Exception], words: str
+) -> None:
     model = nn.Linear(2, 2)
-    with pytest.raises(UsageError, match=r'init_process_group\("tweed"\)'):
-        tweed.attach(model, sgd(model))
-
-
-def test_an_unknown_strategy_is_refused_before_anything_else() -> None:
-    model = nn.Linear(2, 2)
-    with pytest.raises(StrategyError, match="Known are"):
-        tweed.attach(model, sgd(model), "magic")
-
-
-def frozen() -> nn.Module:
-    return nn.Linear(2, 2).requires_grad_(False)
+    with pytest.raises(error, match=words):
+        tweed.attach(model, sgd(model), strategy)
 
 
 MODELS: dict[str, tuple[Callable[[], nn.Module], str]] = {
     "no parameters": (nn.ReLU, "no parameter that requires a gradient"),
-    "frozen": (frozen, "no parameter that requires a gradient"),
+    "frozen": (lambda: nn.Linear(2, 2).requires_grad_(False), "no parameter that requires a gradient"),
     "lazy": (lambda: nn.Sequential(nn.Linear(2, 2), nn.LazyLinear(2)), "'1.weight' has no shape yet"),
     "meta": (lambda: nn.Linear(2, 2, device="meta"), "'weight' is on the meta device"),
 }
@@ -76,19 +72,12 @@ def test_a_stage_that_is_not_driven_is_refused_by_name() -> None:
 
 def test_terms_say_all_that_ranks_must_agree_on() -> None:
     model = nn.BatchNorm1d(2)
-    assert checks.terms(model, every_step(), {"bucket_bytes": 7}) == [
-        f"strategy {every_step()!r}",
-        "bucket_bytes 7",
-        "weight float32[2] requires_grad=True",
-        "bias float32[2] requires_grad=True",
-        "running_mean float32[2] requires_grad=False",
-        "running_var float32[2] requires_grad=False",
-        "num_batches_tracked int64[] requires_grad=False",
-    ]
-
-
-def test_equal_terms_are_agreed() -> None:
-    checks.check_agreement([["a", "b"], ["a", "b"]])
+    expected = [
+        f"strategy {every_step()!r}", "bucket_bytes 7", "weight float32[2] requires_grad=True",
+        "bias float32[2] requires_grad=True", "running_mean float32[2] requires_grad=False",
+        "running_var float32[2] requires_grad=False", "num_batches_tracked int64[] requires_grad=False",
+    ]  # fmt: skip
+    assert checks.terms(model, every_step(), {"bucket_bytes": 7}) == expected
 
 
 @pytest.mark.parametrize(
@@ -99,6 +88,7 @@ def test_equal_terms_are_agreed() -> None:
     ],
 )
 def test_a_disagreement_names_each_ranks_value(by_rank: list[list[str]], words: str) -> None:
+    checks.check_agreement([by_rank[0]] * 2)
     with pytest.raises(ShapeMismatch, match=words):
         checks.check_agreement(by_rank)
 

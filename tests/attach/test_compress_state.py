@@ -1,17 +1,24 @@
-"""What compressed exchanges keep: exact resume, one model at the end, the average model, and counts."""
+"""What compressed exchanges keep: exact resume, one model at the end, the average model, and counts.
+
+Values that are not finite are named, never sent, never remembered.
+"""
 
 from __future__ import annotations
 
-import io
+import math
+import re
 
 import pytest
 import torch
 from torch import Tensor, nn
 
 import tweed
+from tests.attach.nets import batch, equal, make, make_mixed, on_each_backend, params, resumes, step
+from tests.attach.test_model import STRATEGIES as PLAIN
 from tweed.cadence import Intermittent, LocalSteps, Nesterov
 from tweed.compress import (
     Codec,
+    Direct,
     ErrorFeedback,
     ErrorReset,
     Half,
@@ -25,11 +32,10 @@ from tweed.compress import (
     TopK,
 )
 from tweed.compress.base import Spec
-from tweed.errors import UsageError
+from tweed.errors import NonFinite, UsageError
 from tweed.strategy import Strategy
 from tweed.testbed import run_ranks
 
-on_each_backend = pytest.mark.parametrize("backend", ["gloo", "tweed"])
 TWO = LocalSteps(2)
 
 STRATEGIES: dict[str, Strategy] = {
@@ -53,64 +59,14 @@ STRATEGIES: dict[str, Strategy] = {
 }
 
 
-def make(seed: int = 0) -> tuple[nn.Module, torch.optim.Optimizer]:
-    torch.manual_seed(seed)
-    model = nn.Sequential(nn.Linear(3, 40), nn.BatchNorm1d(40), nn.Linear(40, 2).bfloat16())
-    return model, torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
-
-
-def forward(model: nn.Module, x: Tensor) -> Tensor:
-    first, norm, last = model.children()
-    result: Tensor = last(norm(first(x)).bfloat16())
-    return result
-
-
-def step(model: nn.Module, optimizer: torch.optim.Optimizer, rank: int, number: int) -> None:
-    x = torch.randn(6, 3, generator=torch.Generator().manual_seed(31 * number + rank))
-    forward(model, x).square().mean().backward()  # type: ignore[no-untyped-call]
-    optimizer.step()
-    optimizer.zero_grad()
-
-
-def floats(model: nn.Module) -> list[Tensor]:
-    return [tensor.detach() for tensor in model.state_dict().values() if tensor.is_floating_point()]
-
-
-def equal(one: list[Tensor], other: list[Tensor]) -> bool:
-    return all(torch.equal(mine, true) for mine, true in zip(one, other, strict=True))
-
-
-def go_on(model: nn.Module, optimizer: torch.optim.Optimizer, rank: int, numbers: range) -> None:
-    for number in numbers:
-        step(model, optimizer, rank, number)
-
-
-def resumes(rank: int, strategy: Strategy, at: int, finish: bool) -> bool:
-    """Trains for 7 steps, and again from what was stored after `at` of them."""
-    model, optimizer = make()
-    run = tweed.attach(model, optimizer, strategy, bucket_bytes=400)
-    go_on(model, optimizer, rank, range(at))
-    if finish:
-        run.finish()
-    file = io.BytesIO()
-    torch.save([part.state_dict() for part in (model, optimizer, run)], file)
-    go_on(model, optimizer, rank, range(at, 7))
-
-    again, its_optimizer = make(seed=99)
-    its_run = tweed.attach(again, its_optimizer, strategy, bucket_bytes=400)
-    file.seek(0)
-    for part, state in zip((again, its_optimizer, its_run), torch.load(file, weights_only=True), strict=True):
-        part.load_state_dict(state)
-    go_on(again, its_optimizer, rank, range(at, 7))
-    return equal(floats(again), floats(model)) and its_run.stats.bytes_packed == run.stats.bytes_packed
-
-
 def resume_all(rank: int, size: int) -> list[str]:
+    tables = [(make_mixed, 400, STRATEGIES), (make, 25 * 2**20, PLAIN | {"gradient": Strategy()})]
     return [
         f"{name} after {at}, finished: {finish}"
-        for name, strategy in STRATEGIES.items()
-        for at, finish in ((3, False), (4, False), (3, True))
-        if not resumes(rank, strategy, at, finish)
+        for new, bucket_bytes, table in tables
+        for name, strategy in table.items()
+        for at, finish in ((2, False), (3, False), (4, False), (3, True))
+        if not resumes(rank, strategy, new, at, finish, bucket_bytes=bucket_bytes)
     ]
 
 
@@ -120,10 +76,10 @@ def test_a_resumed_run_is_exact(backend: str) -> None:
 
 
 def load_what_does_not_fit(rank: int, size: int) -> None:
-    model, optimizer = make()
+    model, optimizer = make_mixed()
     strategy = STRATEGIES["step, error feedback"]
     state = tweed.attach(model, optimizer, strategy, bucket_bytes=400).state_dict()
-    model, optimizer = make()
+    model, optimizer = make_mixed()
     run = tweed.attach(model, optimizer, strategy)
     with pytest.raises(UsageError, match="bucket_bytes"):
         run.load_state_dict(state)
@@ -133,57 +89,42 @@ def test_a_state_of_other_buckets_is_refused() -> None:
     run_ranks(load_what_does_not_fit, 1, backend="gloo")
 
 
-def finish_all(rank: int, size: int) -> dict[str, list[Tensor]]:
-    models = {}
+def shown(rank: int, size: int) -> dict[str, list[list[Tensor]]]:
+    """Per strategy: the model after five steps, what `averaged` shows, the model again, and once finished."""
+    found = {}
     for name, strategy in STRATEGIES.items():
-        model, optimizer = make()
+        model, optimizer = make_mixed()
         run = tweed.attach(model, optimizer, strategy)
-        go_on(model, optimizer, rank, range(5))
-        run.finish()
-        models[name] = [param.detach() for param in model.parameters()]
-    return models
-
-
-@on_each_backend
-def test_after_finish_all_ranks_have_one_model(backend: str) -> None:
-    first, second = run_ranks(finish_all, 2, backend=backend)
-    assert [name for name in STRATEGIES if not equal(first[name], second[name])] == []
-
-
-def evaluate_all(rank: int, size: int) -> dict[str, list[list[Tensor]]]:
-    """Per strategy: the model after five steps, what `averaged` shows, and the model again."""
-    shown = {}
-    for name, strategy in STRATEGIES.items():
-        model, optimizer = make()
-        run = tweed.attach(model, optimizer, strategy)
-        go_on(model, optimizer, rank, range(5))
-        before = [tensor.clone() for tensor in model.parameters()]
+        for number in range(5):
+            step(model, optimizer, rank, number)
+        before = params(model)
         with run.averaged():
-            within = [tensor.clone() for tensor in model.parameters()]
-        shown[name] = [before, within, [tensor.clone() for tensor in model.parameters()]]
-    return shown
+            within = params(model)
+        after = params(model)
+        run.finish()
+        found[name] = [before, within, after, params(model)]
+    return found
 
 
 @on_each_backend
-def test_averaged_shows_one_model_and_takes_it_back(backend: str) -> None:
-    first, second = run_ranks(evaluate_all, 2, backend=backend)
+def test_averaged_shows_one_model_and_takes_it_back_and_finish_leaves_one(backend: str) -> None:
+    first, second = run_ranks(shown, 2, backend=backend)
     for name, strategy in STRATEGIES.items():
-        for before, _, after in (first[name], second[name]):
-            assert equal(before, after), name
-        assert equal(first[name][1], second[name][1]), name
+        (mine, within, mine_again, finished), (other, its_within, other_again, its_finished) = (
+            first[name], second[name],
+        )  # fmt: skip
+        assert equal(mine, mine_again) and equal(other, other_again), name
+        assert equal(within, its_within) and equal(finished, its_finished), name
         if strategy.memory is not None and strategy.memory.replicas_diverge:
-            for one, two, mean in zip(first[name][0], second[name][0], first[name][1], strict=True):
+            for one, two, mean in zip(mine, other, within, strict=True):
                 true = (one.float() + two.float()) / 2
                 torch.testing.assert_close(mean.float(), true, rtol=1e-2, atol=1e-6)
 
 
 METHODS: dict[str, Codec] = {
-    "all": Identity(),
-    "half": Half(),
-    "top-k": TopK(0.01),
-    "random-k": RandomK(0.01),
+    "all": Identity(), "half": Half(), "top-k": TopK(0.01), "random-k": RandomK(0.01),
     "random blocks": RandomBlocks(20),
-}
+}  # fmt: skip
 
 
 def count(rank: int, size: int) -> dict[str, float]:
@@ -194,8 +135,7 @@ def count(rank: int, size: int) -> dict[str, float]:
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
         run = tweed.attach(model, optimizer, Strategy(compress=ErrorFeedback(method)))
         for number in range(3):
-            x = torch.randn(6, 300, generator=torch.Generator().manual_seed(31 * number + rank))
-            model(x).square().mean().backward()
+            model(batch(rank, number, 300)).square().mean().backward()
         counts[name] = run.stats.bytes_packed / 3
     return counts
 
@@ -205,3 +145,129 @@ def test_bytes_are_those_of_the_formula() -> None:
     for counts in run_ranks(count, 2, backend="tweed"):
         for name, method in METHODS.items():
             assert counts[name] == pytest.approx(method.packet_bytes(spec), rel=0.01), name
+
+
+BAD = [math.nan, math.inf, -math.inf]
+
+
+def make_small() -> tuple[nn.Module, torch.optim.Optimizer]:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(4, 8, bias=False), nn.Linear(8, 2))
+    return model, torch.optim.SGD(model.parameters(), lr=0.1)
+
+
+def loss(model: nn.Module, rank: int, number: int) -> Tensor:
+    value: Tensor = model(batch(rank, number, 4)).square().mean()
+    return value
+
+
+def spoiled_backward(model: nn.Module, value: Tensor, rank: int, bad: float) -> None:
+    """One number of rank 1's gradient of '0.weight' is `bad`."""
+    weight = model.get_parameter("0.weight")
+    noise = torch.zeros_like(weight)
+    noise[3, 2] = bad if rank == 1 else 0.0
+    hook = weight.register_hook(lambda grad: grad + noise)
+    value.backward()  # type: ignore[no-untyped-call]
+    hook.remove()
+
+
+def train(rank: int, bad: list[float]) -> list[Tensor]:
+    """Three good steps; after the first, backward passes with bad gradients, which no step follows."""
+    model, optimizer = make_small()
+    run = tweed.attach(model, optimizer, Strategy(compress=ErrorFeedback(TopK(0.2))))
+    for number in range(3):
+        loss(model, rank, number).backward()  # type: ignore[no-untyped-call]
+        optimizer.step()
+        optimizer.zero_grad()
+        for value in bad if number == 0 else []:
+            be_refused(model, optimizer, rank, value)
+    run.detach()
+    return params(model)
+
+
+def be_refused(model: nn.Module, optimizer: torch.optim.Optimizer, rank: int, bad: float) -> None:
+    before = params(model)
+    spoiled_backward(model, loss(model, rank, 7), rank, bad)
+    grads = [param.grad for param in model.parameters() if param.grad is not None]
+    assert [float(grad.sum()) for grad in grads[1:]] == [0.0, 0.0]
+    assert grads[0].isnan().all()
+    with pytest.raises(NonFinite, match=r"'0.weight' on rank 1\. Nothing was exchanged"):
+        optimizer.step()
+    assert equal(before, params(model))
+    optimizer.zero_grad()
+
+
+def compare(rank: int, size: int) -> bool:
+    return equal(train(rank, BAD), train(rank, []))
+
+
+@on_each_backend
+def test_a_bad_gradient_is_named_and_leaves_no_trace(backend: str) -> None:
+    assert run_ranks(compare, 3, backend=backend) == [True] * 3
+
+
+def scale(rank: int, size: int) -> list[float]:
+    """The scale after each step; in the second, one number of rank 1 overflows."""
+    model, optimizer = make_small()
+    tweed.attach(model, optimizer, Strategy(compress=ErrorFeedback(TopK(0.2))))
+    scaler = torch.amp.GradScaler("cpu", init_scale=4.0)
+    scales = []
+    for number in range(3):
+        before = params(model)
+        spoiled_backward(
+            model, scaler.scale(loss(model, rank, number)), rank, math.inf if number == 1 else 0.0
+        )
+        scaler.step(optimizer)
+        scaler.update()
+        optimizer.zero_grad()
+        scales.append(scaler.get_scale())
+        assert equal(before, params(model)) == (number == 1)
+    return scales
+
+
+@on_each_backend
+def test_a_gradient_scaler_skips_the_step_on_all_ranks(backend: str) -> None:
+    assert run_ranks(scale, 2, backend=backend) == [[4.0, 2.0, 2.0]] * 2
+
+
+def scale_within_the_step(rank: int, size: int) -> None:
+    """A fused optimizer leaves out the step itself."""
+    model, _ = make_small()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, fused=True)
+    tweed.attach(model, optimizer, Strategy(compress=Direct(Identity())))
+    scaler = torch.amp.GradScaler("cpu", init_scale=4.0)
+    before = params(model)
+    spoiled_backward(model, scaler.scale(loss(model, rank, 0)), rank, math.nan)
+    scaler.step(optimizer)
+    assert equal(before, params(model))
+
+
+def test_a_scaler_with_a_fused_optimizer_is_left_to_it() -> None:
+    run_ranks(scale_within_the_step, 2, backend="gloo")
+
+
+MOVEMENTS = [
+    Strategy(exchange="step", compress=ErrorFeedback(TopK(0.2))),
+    Strategy(exchange="difference", cadence=LocalSteps(2), compress=ErrorReset(TopK(0.2), Identity(), 2)),
+]
+
+
+def move(rank: int, size: int) -> list[str]:
+    said = []
+    for strategy in MOVEMENTS:
+        model, optimizer = make_small()
+        tweed.attach(model, optimizer, strategy)
+        with torch.no_grad():
+            model.get_parameter("1.bias")[0] = [0.0, math.nan][rank]
+        with pytest.raises(NonFinite) as refusal:
+            for _ in range(2):
+                optimizer.step()
+        said.append(str(refusal.value))
+    return said
+
+
+@on_each_backend
+def test_a_bad_movement_is_refused_by_all_ranks_at_once(backend: str) -> None:
+    for said in run_ranks(move, 2, backend=backend):
+        assert len(said) == 2
+        assert all(re.search(r"'1.bias' on rank 1\. Nothing was", text) for text in said)

@@ -7,6 +7,8 @@ import signal
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass, field
+from functools import partial
+from itertools import product
 from typing import Any
 
 import pytest
@@ -16,10 +18,11 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.checkpoint import checkpoint
 
 import tweed
+from tests.attach.nets import equal, on_each_backend, params
+from tests.torch.naive import check, failures_of
 from tweed.errors import PeerLost
 from tweed.testbed import Failed, Ranks, Said, run_ranks, say
 
-BACKENDS = ["gloo", "tweed"]
 STEPS = 3
 
 
@@ -148,16 +151,11 @@ def compare_with_alone(rank: int, size: int, case: Case) -> None:
 
 def compare_all(rank: int, size: int) -> dict[str, str]:
     """What went wrong in which case. All in one set of ranks, which is what takes the time."""
-    wrong = {}
-    for name, case in CASES.items():
-        try:
-            compare_with_alone(rank, size, case)
-        except AssertionError as error:
-            wrong[name] = str(error)
-    return wrong
+    cases = {name: partial(compare_with_alone, case=case) for name, case in CASES.items()}
+    return failures_of(cases, rank, size)
 
 
-@pytest.fixture(scope="module", params=[(backend, size) for backend in BACKENDS for size in (2, 3)], ids=str)
+@pytest.fixture(scope="module", params=[*product(["gloo", "tweed"], (2, 3))], ids=str)
 def wrong_by_rank(request: pytest.FixtureRequest) -> list[dict[str, str]]:
     backend, size = request.param
     return run_ranks(compare_all, size, backend=backend)
@@ -165,7 +163,7 @@ def wrong_by_rank(request: pytest.FixtureRequest) -> list[dict[str, str]]:
 
 @pytest.mark.parametrize("case", CASES)
 def test_the_numbers_are_those_of_one_process(wrong_by_rank: list[dict[str, str]], case: str) -> None:
-    assert [wrong.get(case) for wrong in wrong_by_rank] == [None] * len(wrong_by_rank)
+    check(case, wrong_by_rank)
 
 
 class Picture(nn.Module):
@@ -202,22 +200,6 @@ def train_picture(rank: int, with_ddp: bool, optimizer_of: Callable[..., Any]) -
     return [tensor.detach() for tensor in (model.state_dict().values() if rank == 0 else model.parameters())]
 
 
-def equal_to_ddp(rank: int, size: int) -> list[bool]:
-    return [
-        torch.equal(mine, theirs)
-        for optimizer in (torch.optim.SGD, torch.optim.Adam)
-        for mine, theirs in zip(
-            train_picture(rank, False, optimizer), train_picture(rank, True, optimizer), strict=True
-        )
-    ]
-
-
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_two_ranks_are_bit_equal_to_ddp(backend: str) -> None:
-    for equal in run_ranks(equal_to_ddp, 2, backend=backend):
-        assert all(equal)
-
-
 def train_half(rank: int, with_ddp: bool) -> list[Tensor]:
     """Gradients so small that float16 rounds them: halved before the sum or after it is not the same."""
     torch.manual_seed(1)
@@ -228,22 +210,26 @@ def train_half(rank: int, with_ddp: bool) -> list[Tensor]:
         tweed.attach(model, optimizer)
     x = torch.randn(4, 64, generator=torch.Generator().manual_seed(rank)).half()
     (forward(x).sum() * 1e-7).backward()
-    return [param.grad for param in model.parameters() if param.grad is not None]
+    grads = [param.grad for param in model.parameters() if param.grad is not None]
+    assert len(grads) == 2 and all(grad.count_nonzero() > 0 for grad in grads)
+    return grads
 
 
-def half_equal_to_ddp(rank: int, size: int) -> list[bool]:
-    ours, theirs = train_half(rank, False), train_half(rank, True)
-    return [
-        torch.equal(mine, true) and mine.count_nonzero() > 0 for mine, true in zip(ours, theirs, strict=True)
+def equal_to_ddp(rank: int, size: int) -> list[bool]:
+    pairs = [
+        (train_picture(rank, False, optimizer), train_picture(rank, True, optimizer))
+        for optimizer in (torch.optim.SGD, torch.optim.Adam)
     ]
+    pairs.append((train_half(rank, False), train_half(rank, True)))
+    return [torch.equal(mine, theirs) for pair in pairs for mine, theirs in zip(*pair, strict=True)]
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_two_ranks_are_bit_equal_to_ddp_where_float16_ends(backend: str) -> None:
-    assert run_ranks(half_equal_to_ddp, 2, backend=backend) == [[True, True]] * 2
+@on_each_backend
+def test_two_ranks_are_bit_equal_to_ddp_also_where_float16_ends(backend: str) -> None:
+    assert all(map(all, run_ranks(equal_to_ddp, 2, backend=backend)))
 
 
-def buffers_of_ranks(rank: int, size: int) -> list[Tensor]:
+def buffers_are_rank_0s_at_the_start_and_after_each_step(rank: int, size: int) -> list[Tensor]:
     model = Picture()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     with torch.no_grad():
@@ -252,30 +238,19 @@ def buffers_of_ranks(rank: int, size: int) -> list[Tensor]:
     before = [buffer.clone() for buffer in model.buffers()]
     model(torch.randn(6, 2, 5, 5, generator=torch.Generator().manual_seed(rank))).sum().backward()
     optimizer.step()
-    return [*before, *model.buffers()]
+    after = list(model.buffers())
+    assert before[0].tolist() == [0.0] * 4 != after[0].tolist()
+    return [*before, *after]
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_buffers_are_rank_0s_at_the_start_and_after_each_step(backend: str) -> None:
-    first, second = run_ranks(buffers_of_ranks, 2, backend=backend)
-    assert all(torch.equal(mine, other) for mine, other in zip(first, second, strict=True))
-    assert first[0].tolist() == [0.0] * 4 != first[3].tolist()
-
-
-def start_from_rank_0(rank: int, size: int) -> list[Tensor]:
+def models_start_from_rank_0(rank: int, size: int) -> list[Tensor]:
     torch.manual_seed(rank)
     model = nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 0), nn.Linear(4, 2, dtype=torch.bfloat16))
     tweed.attach(model, torch.optim.SGD(model.parameters(), lr=0.1))
-    return [param.detach() for param in model.parameters()]
+    return params(model)
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_all_ranks_start_from_rank_0(backend: str) -> None:
-    first, *others = run_ranks(start_from_rank_0, 3, backend=backend)
-    assert all(torch.equal(mine, other) for rank in others for mine, other in zip(first, rank, strict=True))
-
-
-def use_a_closure(rank: int, size: int) -> tuple[int, float]:
+def an_optimizer_with_a_closure_exchanges_in_each_call(rank: int, size: int) -> list[Tensor]:
     model = nn.Linear(3, 1)
     optimizer = torch.optim.LBFGS(model.parameters(), max_iter=2)
     run = tweed.attach(model, optimizer)
@@ -286,19 +261,26 @@ def use_a_closure(rank: int, size: int) -> tuple[int, float]:
         nonlocal calls
         calls += 1
         optimizer.zero_grad()
-        error = model(x).square().mean()
-        error.backward()
+        model(x).square().mean().backward()
         return torch.tensor(1.0)  # every rank must take the same line search
 
     optimizer.step(closure)
-    assert run.stats.exchanges == calls
-    return calls, model.weight.sum().item()
+    assert run.stats.exchanges == calls > 1
+    return [torch.tensor(calls), *params(model)]
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_an_optimizer_with_a_closure_exchanges_in_each_call(backend: str) -> None:
-    first, second = run_ranks(use_a_closure, 2, backend=backend)
-    assert first == second and first[0] > 1
+ALIKE = [
+    buffers_are_rank_0s_at_the_start_and_after_each_step,
+    models_start_from_rank_0,
+    an_optimizer_with_a_closure_exchanges_in_each_call,
+]
+
+
+@on_each_backend
+@pytest.mark.parametrize("what", ALIKE)
+def test_all_ranks_have_the_same(backend: str, what: Callable[[int, int], list[Tensor]]) -> None:
+    first, *others = run_ranks(what, 3, backend=backend)
+    assert all(equal(first, other) for other in others)
 
 
 def memories(model: nn.Module) -> set[int]:
@@ -324,7 +306,7 @@ def look_at_views(rank: int, size: int) -> None:
     tweed.attach(model, optimizer).detach()
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
+@on_each_backend
 def test_gradients_are_views_until_detach(backend: str) -> None:
     run_ranks(look_at_views, 2, backend=backend)
 
@@ -365,7 +347,7 @@ def train_wide(rank: int, size: int) -> list[int]:
     return [run.stats.exchanges, run.stats.bytes_exchanged]
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
+@on_each_backend
 def test_buckets_of_megabytes_cross_as_well(backend: str) -> None:
     first, second = run_ranks(train_wide, 2, backend=backend, timeout=20)
     assert first == second == [2, 5 * 3 * 600 * 600 * 4 // 2 + 2 * 3 * 4]

@@ -103,19 +103,19 @@ def test_a_server_has_the_workers_model(strategy: Strategy) -> None:
     assert results[0]["applied"][1].unique().tolist() == [1.0]
 
 
+ALONE, SERVED = ltp(fraction=0.5, slack_s=0.0), ltp(0, 0.5, 0.0)
+LOSSY = {
+    "direct": ALONE,
+    "server": SERVED,
+    "by ranges": replace(ALONE, compress=Identity(by_ranges=True)),
+    "sums, server": replace(SERVED, compress=Direct(Identity())),
+    "entries, server": replace(SERVED, compress=ErrorFeedback(TopK(0.6))),
+    "entries": replace(ALONE, compress=ErrorFeedback(TopK(0.6))),
+}
+
+
 @pytest.mark.usefixtures("namespaces")
-@pytest.mark.parametrize(
-    "strategy",
-    [
-        ltp(fraction=0.5, slack_s=0.0),
-        ltp(0, 0.5, 0.0),
-        replace(ltp(fraction=0.5, slack_s=0.0), compress=Identity(by_ranges=True)),
-        replace(ltp(0, 0.5, 0.0), compress=Direct(Identity())),
-        replace(ltp(0, 0.5, 0.0), compress=ErrorFeedback(TopK(0.6))),
-        replace(ltp(fraction=0.5, slack_s=0.0), compress=ErrorFeedback(TopK(0.6))),
-    ],
-    ids=["direct", "server", "by ranges", "sums, server", "entries, server", "entries"],
-)
+@pytest.mark.parametrize("strategy", LOSSY.values(), ids=LOSSY)
 def test_what_was_lost_is_applied_later_or_owed(strategy: Strategy) -> None:
     size = 2 + (strategy.collective is not None)
     results = run_ranks(train, size, strategy, backend="tweed", network=Network(rate_bits=2e8, loss=0.1))

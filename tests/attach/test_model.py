@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Sequence
 from copy import deepcopy
-from typing import Any
+from functools import partial
 
 import pytest
 import torch
 from torch import Tensor, nn
 
 import tweed
+from tests.attach import nets
+from tests.attach.nets import equal, floats, on_each_backend, step
 from tweed.attach.run import Run
 from tweed.cadence import EveryStep, LocalSteps
 from tweed.errors import StrategyError, UsageError
@@ -19,7 +20,6 @@ from tweed.recipes import local_steps
 from tweed.strategy import Strategy
 from tweed.testbed import run_ranks
 
-BACKENDS = ["gloo", "tweed"]
 STRATEGIES = {
     "model each step": Strategy(exchange="model", cadence=EveryStep()),
     "model every 3": local_steps(3),
@@ -27,24 +27,7 @@ STRATEGIES = {
     "step each step": Strategy(exchange="step", cadence=EveryStep()),
 }
 
-on_each_backend = pytest.mark.parametrize("backend", BACKENDS)
-
-
-def make(seed: int = 0) -> tuple[nn.Module, torch.optim.Optimizer]:
-    torch.manual_seed(seed)
-    model = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Linear(4, 2))
-    return model, torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
-
-
-def step(model: nn.Module, optimizer: torch.optim.Optimizer, rank: int, number: int) -> None:
-    x = torch.randn(6, 3, generator=torch.Generator().manual_seed(31 * number + rank))
-    model(x).square().mean().backward()
-    optimizer.step()
-    optimizer.zero_grad()
-
-
-def floats(model: nn.Module) -> list[Tensor]:
-    return [tensor.detach() for tensor in model.state_dict().values() if tensor.is_floating_point()]
+make = partial(nets.make, hidden=4)
 
 
 def average(models: Sequence[nn.Module]) -> None:
@@ -109,10 +92,7 @@ def models_after(rank: int, size: int, strategy: Strategy) -> list[list[Tensor]]
 @pytest.mark.parametrize("name", ["model every 3", "difference every 3"])
 def test_models_agree_bit_for_bit_after_an_exchange_and_only_then(backend: str, name: str) -> None:
     by_rank = run_ranks(models_after, 3, STRATEGIES[name], backend=backend)
-    agree = [
-        all(torch.equal(mine, first) for rank in shots for mine, first in zip(rank, shots[0], strict=True))
-        for shots in zip(*by_rank, strict=True)
-    ]
+    agree = [all(equal(rank, shots[0]) for rank in shots) for shots in zip(*by_rank, strict=True)]
     assert agree == [False, False, True, False, True]
 
 
@@ -147,49 +127,6 @@ def stay_apart(rank: int, size: int) -> float:
 def test_buffers_stay_local_if_asked_to(backend: str) -> None:
     first, second = run_ranks(stay_apart, 2, backend=backend)
     assert first != second
-
-
-def save(*parts: Any) -> io.BytesIO:
-    file = io.BytesIO()
-    torch.save([part.state_dict() for part in parts], file)
-    file.seek(0)
-    return file
-
-
-def resume(rank: int, size: int, strategy: Strategy, at: int) -> None:
-    """Trains for 7 steps, and again from what was stored after `at` of them."""
-    model, optimizer = make()
-    run = tweed.attach(model, optimizer, strategy)
-    for number in range(at):
-        step(model, optimizer, rank, number)
-    stored = save(model, optimizer, run)
-    go_on(model, optimizer, rank, at)
-
-    again, its_optimizer = make(seed=99)
-    its_run = tweed.attach(again, its_optimizer, strategy)
-    for part, state in zip(
-        (again, its_optimizer, its_run), torch.load(stored, weights_only=True), strict=True
-    ):
-        part.load_state_dict(state)
-    go_on(again, its_optimizer, rank, at)
-    assert all(torch.equal(mine, true) for mine, true in zip(floats(again), floats(model), strict=True))
-    assert (its_run.stats.steps, its_run.stats.exchanges) == (run.stats.steps, run.stats.exchanges)
-
-
-def go_on(model: nn.Module, optimizer: torch.optim.Optimizer, rank: int, at: int) -> None:
-    for number in range(at, 7):
-        step(model, optimizer, rank, number)
-
-
-def resume_all(rank: int, size: int) -> None:
-    for strategy in [*STRATEGIES.values(), Strategy()]:
-        for at in (2, 3):
-            resume(rank, size, strategy, at)
-
-
-@on_each_backend
-def test_a_resumed_run_is_exact(backend: str) -> None:
-    run_ranks(resume_all, 2, backend=backend)
 
 
 def load_what_does_not_fit(rank: int, size: int) -> None:

@@ -10,6 +10,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 import tweed
+from tweed.attach.run import Run
 from tweed.cadence import Moves, Ordered, ServerPolicy
 from tweed.collective import Server
 from tweed.errors import NonFinite
@@ -41,17 +42,23 @@ class Bowl(nn.Module):
         return (self.curve * (self.x - self.best).square()).sum() / 2
 
 
-def train(rank: int, size: int, chosen: Strategy) -> dict[str, Any]:
-    model = Bowl(rank)
-    optimizer = torch.optim.SGD(model.parameters(), lr=LR)
-    run = tweed.attach(model, optimizer, chosen)
+def steps(run: Run, model: Bowl, optimizer: torch.optim.Optimizer, number: int) -> list[Tensor]:
+    """Where the model is after each of so many steps."""
     went = []
-    for _ in range(STEPS):
+    for _ in range(number):
         if not run.serves:
             model().backward()
         optimizer.step()
         optimizer.zero_grad()
         went.append(model.x.detach().clone())
+    return went
+
+
+def train(rank: int, size: int, chosen: Strategy) -> dict[str, Any]:
+    model = Bowl(rank)
+    optimizer = torch.optim.SGD(model.parameters(), lr=LR)
+    run = tweed.attach(model, optimizer, chosen)
+    went = steps(run, model, optimizer, STEPS)
     reducer = run._exchange.reducer  # type: ignore[attr-defined]
     assert isinstance(reducer, OrderedGradients)
     seen = {"went": went, "said": reducer.sent, "silent": reducer.withheld}
@@ -67,9 +74,7 @@ def alone(size: int) -> list[Tensor]:
     went = []
     for _ in range(STEPS):
         gradients = [torch.autograd.grad(bowl(), bowl.x)[0] * (1 / len(bowls)) for bowl in bowls]
-        total = gradients[0].clone()
-        for gradient in gradients[1:]:
-            total += gradient
+        total = sum(gradients[1:], start=gradients[0])
         for bowl, optimizer in zip(bowls, optimizers, strict=True):
             bowl.x.grad = total
             optimizer.step()
@@ -122,17 +127,12 @@ def resume(rank: int, size: int) -> list[Tensor]:
     """Six steps, then a new run that goes on from the first one's state."""
     model = Bowl(rank)
     optimizer = torch.optim.SGD(model.parameters(), lr=LR)
-    chosen, state, went = strategy(ServerPolicy(history=Moves(LR, share=0.0))), None, []
+    state, went = None, []
     for _ in range(2):
-        run = tweed.attach(model, optimizer, chosen)
+        run = tweed.attach(model, optimizer, ALL)
         if state is not None:
             run.load_state_dict(state)
-        for _ in range(STEPS // 2):
-            if not run.serves:
-                model().backward()
-            optimizer.step()
-            optimizer.zero_grad()
-            went.append(model.x.detach().clone())
+        went += steps(run, model, optimizer, STEPS // 2)
         state = run.state_dict()
         dist.barrier()
         run.detach()

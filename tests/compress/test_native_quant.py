@@ -1,4 +1,4 @@
-"""Codes of a few bits: what they say, and that nothing is lost beside them."""
+"""Codes of a few bits: what they stand for, and that nothing is lost beside them."""
 
 from __future__ import annotations
 
@@ -17,16 +17,10 @@ from tweed.errors import UsageError
 
 KEY = 0x9E3779B97F4A7C15
 FORMS = [
-    Form("sign", 1, 64),
-    Form("sign", 1, 35),
-    Form("uniform", 8, 64),
-    Form("uniform", 4, 100),
-    Form("uniform", 2, 2048),
-    Form("uniform", 5, 7),
-    Form.of_levels(1, 35),
-    Form.of_levels(4, 128),
+    Form("sign", 1, 64), Form("sign", 1, 35), Form("uniform", 8, 64), Form("uniform", 4, 100),
+    Form("uniform", 2, 2048), Form("uniform", 5, 7), Form.of_levels(1, 35), Form.of_levels(4, 128),
     Form.of_levels(127, 1500),
-]
+]  # fmt: skip
 INPUTS = {
     "gaussian": lambda count: torch.randn(count, generator=torch.Generator().manual_seed(1)),
     "zeros": torch.zeros,
@@ -49,7 +43,7 @@ def same_bits(a: torch.Tensor, b: torch.Tensor) -> bool:
 
 @pytest.mark.parametrize("form", FORMS, ids=str)
 @pytest.mark.parametrize("name", INPUTS)
-def test_what_is_said_and_what_is_left_is_what_was_given(name: str, form: Form) -> None:
+def test_what_is_sent_and_what_is_left_is_what_was_given(name: str, form: Form) -> None:
     for numel, key in itertools.product((0, 1, 63, 64, 100, 5000), (None, KEY)):
         x, error = INPUTS[name](numel), 0.1 * torch.randn(numel, generator=torch.Generator().manual_seed(2))
         given_x, given_error = x.clone(), error.clone()
@@ -89,18 +83,13 @@ def test_the_native_way_and_torchs_give_the_same_bits(
 
 
 @pytest.mark.parametrize("form", FORMS, ids=str)
-def test_scales_are_what_the_form_says(form: Form) -> None:
+def test_scales_are_those_of_the_form(form: Form) -> None:
     x = INPUTS["gaussian"](1000)
     scales, _ = quant.encode(x, form, KEY)
     blocks = x.double().split(form.block)
-    of = {
-        "sign": lambda v: v.abs().mean(),
-        "uniform": lambda v: v.abs().max(),
-        "levels": torch.linalg.vector_norm,
-    }
-    assert torch.allclose(
-        scales.double(), torch.stack([of[form.scheme](block) for block in blocks]), rtol=1e-5
-    )
+    norm = torch.linalg.vector_norm
+    of = {"sign": lambda v: v.abs().mean(), "uniform": lambda v: v.abs().max(), "levels": norm}[form.scheme]
+    assert torch.allclose(scales.double(), torch.stack([of(block) for block in blocks]), rtol=1e-5)
 
 
 @pytest.mark.parametrize("form", [form for form in FORMS if form.scheme != "sign"], ids=str)
@@ -117,9 +106,9 @@ def test_no_number_is_further_off_than_a_step(form: Form, key: int | None) -> No
 def test_chance_rounds_without_bias(form: Form) -> None:
     x, draws = INPUTS["gaussian"](40), 5000
     form = dataclasses.replace(form, block=40)
-    said = decoded(*quant.encode(x.repeat(draws), form, KEY), form, 40 * draws).view(draws, 40).double()
-    spread = said.std(0) / math.sqrt(draws)
-    off = (said.mean(0) - x).abs()
+    sent = decoded(*quant.encode(x.repeat(draws), form, KEY), form, 40 * draws).view(draws, 40).double()
+    spread = sent.std(0) / math.sqrt(draws)
+    off = (sent.mean(0) - x).abs()
     assert bool((off <= 4.5 * spread + 1e-6).all())
 
 
@@ -134,7 +123,7 @@ def test_packing_keeps_codes(bits: int, numbers: list[int]) -> None:
 
 
 @pytest.mark.parametrize("form", FORMS, ids=str)
-def test_pieces_say_what_the_whole_says(form: Form) -> None:
+def test_pieces_stand_for_what_the_whole_does(form: Form) -> None:
     x = INPUTS["gaussian"](1000)
     scales, codes = quant.encode(x, form, KEY)
     whole, pieces = decoded(scales, codes, form, 1000), torch.zeros(1000)
@@ -150,13 +139,13 @@ def test_pieces_say_what_the_whole_says(form: Form) -> None:
 def test_slabs_of_the_torch_path_leave_no_seam(form: Form, monkeypatch: pytest.MonkeyPatch) -> None:
     x = INPUTS["gaussian"](20_000)
     whole = quant_torch.encode(x, form, KEY, None)
-    said = torch.zeros_like(x)
-    quant_torch.decode_add(said, *whole, form, 0)
+    sent = torch.zeros_like(x)
+    quant_torch.decode_add(sent, *whole, form, 0)
     monkeypatch.setattr(quant_torch, "SLAB", 64)
     assert all(map(same_bits, quant_torch.encode(x, form, KEY, None), whole))
     again = torch.zeros_like(x)
     quant_torch.decode_add(again, *whole, form, 0)
-    assert same_bits(said, again)
+    assert same_bits(sent, again)
 
 
 @pytest.mark.parametrize(
@@ -177,14 +166,13 @@ def test_a_form_that_there_is_not_is_refused(form: tuple[str, int, int], text: s
 def test_tensors_that_do_not_fit_are_refused() -> None:
     form, x = Form("uniform", 8, 64), torch.ones(100)
     scales, codes = quant.encode(x, form)
-    with pytest.raises(UsageError, match="float32"):
-        quant.encode(x.double(), form)
-    with pytest.raises(UsageError, match="contiguous"):
-        quant.encode(x[::2], form)
-    for error in (torch.ones(99), x):
-        with pytest.raises(UsageError, match="give 100, other memory"):
-            quant.encode(x, form, error=error)
-    with pytest.raises(UsageError, match="need 2 scales and 100 bytes"):
-        quant.decode_add(x, scales[:1], codes, form)
-    with pytest.raises(UsageError, match="need 3 scales"):
-        quant.decode_add(x, scales, codes, form, first=64)
+    for words, call in (
+        ("float32", lambda: quant.encode(x.double(), form)),
+        ("contiguous", lambda: quant.encode(x[::2], form)),
+        ("give 100, other memory", lambda: quant.encode(x, form, error=torch.ones(99))),
+        ("give 100, other memory", lambda: quant.encode(x, form, error=x)),
+        ("need 2 scales and 100 bytes", lambda: quant.decode_add(x, scales[:1], codes, form)),
+        ("need 3 scales", lambda: quant.decode_add(x, scales, codes, form, first=64)),
+    ):
+        with pytest.raises(UsageError, match=words):
+            call()

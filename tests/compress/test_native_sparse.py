@@ -29,7 +29,7 @@ def way(request: pytest.FixtureRequest) -> Iterator[None]:
 
 def _zeros(numel: int, seed: int) -> Tensor:
     """99.5 % zeros of both signs."""
-    x = torch.randn(numel, generator=torch.Generator().manual_seed(seed))
+    x = _gaussian(numel, seed)
     keep = torch.rand(numel, generator=torch.Generator().manual_seed(seed + 1)) < 0.005
     return torch.where(keep, x, x * 0)
 
@@ -64,24 +64,18 @@ def numbers(draw: st.DrawFn, least: int = 0) -> Tensor:
     return KINDS[draw(st.sampled_from(list(KINDS)))](numel, draw(st.integers(0, 2**31)))
 
 
-def magnitude(value: float) -> float:
-    return abs(value)
-
-
 def plain_top_k(x: Tensor, count: int) -> list[int]:
     values = x.tolist()
-    return sorted(sorted(range(len(values)), key=lambda i: (-magnitude(values[i]), i))[:count])
+    return sorted(sorted(range(len(values)), key=lambda i: (-abs(values[i]), i))[:count])
 
 
 def bits(x: Tensor) -> list[int]:
     return x.contiguous().view(torch.int32).tolist()
 
 
-def assert_said(
-    said: tuple[Tensor, Tensor], expected: list[int], x: Tensor, error: Tensor | None = None
-) -> None:
-    """`said` are the numbers of `x` at `expected`, and `error` is the rest."""
-    indices, values = said
+def assert_chosen(sent: Any, expected: list[int], x: Tensor, error: Tensor | None = None) -> None:
+    """`sent` are the numbers of `x` at `expected`, and `error` is the rest."""
+    indices, values = sent
     assert (indices.dtype, values.dtype) == (torch.int32, torch.float32)
     assert indices.tolist() == expected
     assert bits(values) == bits(x[expected])
@@ -94,7 +88,7 @@ def assert_said(
 @given(numbers(), st.floats(0, 1))
 def test_top_k_is_exact_and_ties_go_to_the_lowest_index(x: Tensor, share: float) -> None:
     count = round(share * len(x))
-    assert_said(sparse.top_k(x, count), plain_top_k(x, count), x)
+    assert_chosen(sparse.top_k(x, count), plain_top_k(x, count), x)
 
 
 @given(numbers(), st.floats(0, 1), st.integers(0, 1000))
@@ -102,7 +96,7 @@ def test_what_top_k_leaves_is_kept(x: Tensor, share: float, seed: int) -> None:
     before = _gaussian(len(x), seed) * x.abs().clamp(max=1e30)
     error, count = before.clone(), round(share * len(x))
     both = x + before
-    assert_said(sparse.top_k(x, count, error), plain_top_k(both, count), both, error)
+    assert_chosen(sparse.top_k(x, count, error), plain_top_k(both, count), both, error)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -110,7 +104,7 @@ def test_what_top_k_leaves_is_kept(x: Tensor, share: float, seed: int) -> None:
 def test_every_kind_at_every_length(kind: str, numel: int) -> None:
     x = KINDS[kind](numel, 7)
     count = -(-numel // 100)
-    assert_said(sparse.top_k(x, count), plain_top_k(x, count), x)
+    assert_chosen(sparse.top_k(x, count), plain_top_k(x, count), x)
     if count:
         assert sparse.kth_magnitude(x, count) == min(abs(x[i].item()) for i in plain_top_k(x, count))
 
@@ -120,8 +114,8 @@ def test_a_threshold_takes_all_that_reach_it(x: Tensor, tau: float, fed: bool) -
     error = torch.full_like(x, 0.25) if fed else None
     both = x + 0.25 if fed else x
     tau = float(torch.tensor(tau))
-    expected = [i for i, value in enumerate(both.tolist()) if magnitude(value) >= tau]
-    assert_said(sparse.threshold(x, tau, error), expected, both, error)
+    expected = [i for i, value in enumerate(both.tolist()) if abs(value) >= tau]
+    assert_chosen(sparse.threshold(x, tau, error), expected, both, error)
 
 
 def test_thresholds_at_their_ends() -> None:
@@ -134,12 +128,12 @@ def test_thresholds_at_their_ends() -> None:
 @given(numbers(least=1), st.integers(0))
 def test_the_kth_magnitude(x: Tensor, drawn: int) -> None:
     count = 1 + drawn % len(x)
-    assert sparse.kth_magnitude(x, count) == sorted(map(magnitude, x.tolist()), reverse=True)[count - 1]
+    assert sparse.kth_magnitude(x, count) == sorted(map(abs, x.tolist()), reverse=True)[count - 1]
 
 
 @given(numbers())
 def test_nonzero_numbers(x: Tensor) -> None:
-    assert_said(sparse.nonzero(x), [i for i, value in enumerate(x.tolist()) if value != 0], x)
+    assert_chosen(sparse.nonzero(x), [i for i, value in enumerate(x.tolist()) if value != 0], x)
 
 
 @given(numbers(least=1), st.integers(0, 2**31))
@@ -165,9 +159,8 @@ def test_one_number_that_is_not_finite_is_found(x: Tensor, bad: float, at: int) 
 @st.composite
 def ascending(draw: st.DrawFn) -> tuple[Tensor, int]:
     """Indices of various densities, and how many numbers they are of."""
-    gaps = draw(
-        st.lists(st.one_of(st.integers(0, 3), st.integers(0, 1000), st.integers(0, 2**20)), max_size=300)
-    )
+    gap = st.one_of(st.integers(0, 3), st.integers(0, 1000), st.integers(0, 2**20))
+    gaps = draw(st.lists(gap, max_size=300))
     indices = (torch.tensor(gaps, dtype=torch.int64) + 1).cumsum(0) - 1
     return indices.int(), int(indices[-1]) + draw(st.integers(1, 100)) if gaps else draw(st.integers(0, 100))
 
@@ -229,37 +222,30 @@ def test_foreign_bytes_are_indices_or_are_refused(data: bytes, count: int, numel
 
 def test_bytes_of_another_length_are_refused() -> None:
     indices = torch.tensor([3, 5, 99], dtype=torch.int32)
-    for data, decode in (
-        (sparse.delta_encode(indices, 100), sparse.delta_decode),
-        (sparse.bitmap_encode(indices, 100), sparse.bitmap_decode),
+    for encode, decode in (
+        (sparse.delta_encode, sparse.delta_decode),
+        (sparse.bitmap_encode, sparse.bitmap_decode),
     ):
-        for wrong in (data[:-1], torch.cat([data, data[:1]]), data[:0]):
+        data = encode(indices, 100)
+        wrong = [(other, 3, 100) for other in (data[:-1], torch.cat([data, data[:1]]), data[:0])]
+        for case in [*wrong, (data, 2, 100), (data, 4, 100), (data, 3, 99)]:
             with pytest.raises(DataError):
-                decode(wrong, 3, 100)
-        for count, numel in ((2, 100), (4, 100), (3, 99)):
-            with pytest.raises(DataError):
-                decode(data, count, numel)
+                decode(*case)
 
 
 X, AT = torch.ones(4), torch.tensor([0, 3], dtype=torch.int32)
 REFUSED: dict[str, tuple[Any, ...]] = {
-    "too many": (sparse.top_k, X, 5),
-    "fewer than none": (sparse.top_k, X, -1),
-    "no number of that rank": (sparse.kth_magnitude, X, 0),
-    "doubles": (sparse.top_k, X.double(), 1),
+    "too many": (sparse.top_k, X, 5), "fewer than none": (sparse.top_k, X, -1),
+    "no number of that rank": (sparse.kth_magnitude, X, 0), "doubles": (sparse.top_k, X.double(), 1),
     "a matrix": (sparse.threshold, X.view(2, 2), 1.0),
     "an error of another length": (sparse.top_k, X, 1, torch.ones(3)),
-    "a negative magnitude": (sparse.threshold, X, -1.0),
-    "no magnitude": (sparse.threshold, X, math.nan),
-    "wide indices": (sparse.gather, X, AT.long()),
-    "an index too high": (sparse.gather, X[:3], AT),
-    "an index too low": (sparse.gather, X, -AT),
-    "values of another length": (sparse.scatter_add, X, AT, X),
+    "a negative magnitude": (sparse.threshold, X, -1.0), "no magnitude": (sparse.threshold, X, math.nan),
+    "wide indices": (sparse.gather, X, AT.long()), "an index too high": (sparse.gather, X[:3], AT),
+    "an index too low": (sparse.gather, X, -AT), "values of another length": (sparse.scatter_add, X, AT, X),
     "indices twice": (sparse.delta_encode, AT * 0, 4),
     "indices that descend": (sparse.bitmap_encode, AT.flip(0), 4),
-    "indices beyond": (sparse.delta_encode, AT, 3),
-    "no bytes": (sparse.delta_decode, AT, 2, 4),
-}
+    "indices beyond": (sparse.delta_encode, AT, 3), "no bytes": (sparse.delta_decode, AT, 2, 4),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("case", REFUSED)

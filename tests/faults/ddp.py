@@ -49,11 +49,6 @@ def variables(transport: str, metrics: str) -> dict[str, str]:
     return {"TWEED_TRANSPORT": transport, "TWEED_METRICS": metrics, "TWEED_DEADLINE": deadline}
 
 
-def outcomes(ranks: Ranks) -> list[tuple[Outcome, float]]:
-    """Of those that waited."""
-    return list(endings(ranks, RANKS - 1).values())
-
-
 def main() -> None:
     """The command."""
     ways = itertools.product(["auto", "tcp"], ["1", "0"], ["stopped", "elsewhere"], range(RANKS))
@@ -62,7 +57,7 @@ def main() -> None:
             environment(variables(transport, metrics)),
             Ranks(trains, RANKS, culprit, how, backend="tweed") as ranks,
         ):
-            for (kind, text, _), after_s in outcomes(ranks):
+            for (kind, text, _), after_s in endings(ranks, RANKS - 1).values():
                 named = f"rank {culprit} on " in text
                 print(
                     f"{transport:4} metrics={metrics} rank {culprit} {how:9}: {kind} after {after_s:.2f} s"

@@ -6,9 +6,10 @@ import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import torch
 import torch.distributed as dist
 
-from tweed.testbed import Ended, Failed, Ranks, Said
+from tweed.testbed import Ended, Failed, Ranks, Said, say
 
 
 class Outcome(NamedTuple):
@@ -18,14 +19,30 @@ class Outcome(NamedTuple):
     text: str
     when: float
 
+    def must_be(self, kind: str, *words: str) -> None:
+        """Asserts class and words."""
+        assert self.kind == kind, self
+        for word in words:
+            assert word in self.text
 
-def caught(action: Callable[[], object]) -> Outcome:
-    """What `action` raises. Pickled errors of other processes would lose their class."""
+
+def caught(action: Callable[[], object], repeat: bool = False) -> Outcome:
+    """What `action` raises, once or in the end. Pickled errors of other processes would lose their class."""
     try:
         action()
+        while repeat:
+            action()
     except Exception as error:  # noqa: BLE001 the test looks at the class
         return Outcome(type(error).__name__, str(error), time.monotonic())
     return Outcome("", "", time.monotonic())
+
+
+def reduces_until_the_end(rank: int, size: int, group: Any = None, numel: int = 100_000) -> Outcome:
+    """Nearly all of its time goes by within an all-reduce, so that is where a fault finds it."""
+    tensor = torch.ones(numel)
+    dist.all_reduce(tensor, group=group)
+    say("under way")
+    return caught(lambda: dist.all_reduce(tensor.fill_(1.0), group=group), repeat=True)
 
 
 def store() -> Any:

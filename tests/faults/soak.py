@@ -37,10 +37,7 @@ SEATS = 4
 NUMEL = (4, 1000, 100_000)
 MOST_S = 0.25  # between the moment at which all have met, and a kill
 PATIENCE_S = 30.0
-ENVIRONMENT = {
-    "shm": {"TWEED_TRANSPORT": "auto"},
-    "tcp": {"TWEED_TRANSPORT": "tcp"},
-}
+ENVIRONMENT = {"shm": {"TWEED_TRANSPORT": "auto"}, "tcp": {"TWEED_TRANSPORT": "tcp"}}
 
 
 class Held(NamedTuple):

@@ -10,9 +10,9 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from tests.faults.ring import Outcome, caught, endings, hear_all, part
+from tests.faults.ring import Outcome, endings, hear_all, part, reduces_until_the_end
 from tests.faults.test_killed import ends_at_once
-from tests.torch.lossy import contribution, group_over_packets, reduce_round
+from tests.torch.test_lossy import contribution, group_over_packets, reduce_round
 from tweed.testbed import Network, Ranks, opened, say
 from tweed.transport import Ltp
 
@@ -26,19 +26,6 @@ def over_packets(namespaces: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TWEED_TRANSPORT", "ltp")
 
 
-def reduces_until_the_end(rank: int, size: int) -> Outcome:
-    """Nearly all of its time goes by within an all-reduce, so that is where the fault finds it."""
-    tensor = torch.ones(NUMEL)
-    dist.all_reduce(tensor)
-    say("under way")
-
-    def reduce() -> None:
-        while True:
-            dist.all_reduce(tensor.fill_(1.0))
-
-    return caught(reduce)
-
-
 @pytest.mark.parametrize("server", ["", "0", "2"])
 def test_every_survivor_of_a_kill_names_rank_and_operation(
     server: str, over_packets: None, monkeypatch: pytest.MonkeyPatch
@@ -48,10 +35,8 @@ def test_every_survivor_of_a_kill_names_rank_and_operation(
         hear_all(ranks)
         ranks.kill(2)
         survivors = endings(ranks, 3)
-    for kind, text, _ in survivors.values():
-        assert kind == "PeerLost"
-        assert "rank 2" in text
-        assert "all_reduce" in text
+    for outcome in survivors.values():
+        outcome.must_be("PeerLost", "rank 2", "all_reduce")
 
 
 def test_leaving_overtakes_no_values(over_packets: None) -> None:
@@ -99,25 +84,15 @@ def test_a_rank_that_stands_still_for_a_while_goes_on(namespaces: None) -> None:
 def waits_two_seconds(rank: int, size: int) -> Outcome:
     """All-reduces of a group that allows no more."""
     group = dist.new_group(backend="tweed", timeout=timedelta(seconds=2))
-    tensor = torch.ones(NUMEL)
-    dist.all_reduce(tensor, group=group)
-    say("under way")
-
-    def reduce() -> None:
-        while True:
-            dist.all_reduce(tensor.fill_(1.0), group=group)
-
-    return caught(reduce)
+    return reduces_until_the_end(rank, size, group)
 
 
 def test_a_path_that_stays_cut_is_named(over_packets: None) -> None:
     with opened(LOSSY, 3) as bed, Ranks(waits_two_seconds, 3, bed=bed, backend="tweed") as ranks:
         hear_all(ranks)
         bed.cut(1)
-        for rank, (kind, text, _) in endings(ranks, 3).items():
-            assert kind == "DeadlineExceeded", (rank, text)
-            assert "all_reduce" in text
-            assert rank == 1 or "rank 1" in text
+        for rank, outcome in endings(ranks, 3).items():
+            outcome.must_be("DeadlineExceeded", "all_reduce", "rank 1" if rank != 1 else "")
 
 
 def trains(rank: int, size: int) -> tuple[list[float], list[float]]:

@@ -35,8 +35,7 @@ def test_of_two_groups_of_which_one_fails_the_other_goes_on(way: str) -> None:
         found = endings(ranks, 2)
     assert sorted(found) == [0, 1]
     for outcome, total in found.values():
-        assert outcome.kind == "PeerLost"
-        assert "rank 2" in outcome.text
+        outcome.must_be("PeerLost", "rank 2")
         assert total == 2.0
 
 
@@ -77,7 +76,7 @@ def test_a_cut_link_is_peer_lost_and_the_group_is_made_anew_in_the_same_process(
     (cut, *_), _ = found = run_ranks(begins_anew, 2, store.port, timeout=30)
     assert cut >= 2
     for _, outcome, totals in found:
-        assert outcome.kind == "PeerLost", outcome
+        outcome.must_be("PeerLost")
         assert totals == [2.0] * 3
 
 

@@ -88,10 +88,7 @@ def test_two_processes_with_one_rank() -> None:
     with Ranks(has_the_same_rank, 3, store.port) as ranks:
         (event,) = ranks.poll(30)
         pids = {ranks.pid(rank) for rank in (0, 1)}
-    kind, text, _ = event.value
-    assert kind == "UsageError"
-    assert "rank 0 is taken" in text
-    assert all(f"process {pid} on " in text for pid in pids)
+    event.value.must_be("UsageError", "rank 0 is taken", *(f"process {pid} on " for pid in pids))
 
 
 def test_a_rank_that_the_group_does_not_have() -> None:
@@ -177,9 +174,8 @@ def test_a_rank_that_dies_at_a_stage_of_the_start_is_named(stage: str, started: 
         events = started[stage].poll(10)
         assert events, "they wait"
         ended |= {event.rank: event.value for event in events if isinstance(event, Ended)}
-    for kind, text, _ in ended.values():
-        assert kind == "PeerLost"
-        assert "rank 1" in text
+    for outcome in ended.values():
+        outcome.must_be("PeerLost", "rank 1")
 
 
 def joins_twice(rank: int, size: int) -> None:

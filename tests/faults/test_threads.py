@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import torch
@@ -27,18 +28,9 @@ def sums(group: Any, factor: float) -> list[float]:
 
 def in_threads(actions: list[Callable[[], Any]]) -> list[Any]:
     """What they return, each in a thread of its own but the first, which runs here."""
-    found: list[Any] = [None] * len(actions)
-
-    def run(number: int) -> None:
-        found[number] = actions[number]()
-
-    threads = [threading.Thread(target=run, args=(number,)) for number in range(1, len(actions))]
-    for thread in threads:
-        thread.start()
-    run(0)
-    for thread in threads:
-        thread.join()
-    return found
+    with ThreadPoolExecutor(len(actions)) as pool:
+        others = [pool.submit(action) for action in actions[1:]]
+        return [actions[0](), *(other.result() for other in others)]
 
 
 def calls_in_three_threads(rank: int, size: int) -> list[list[float]]:

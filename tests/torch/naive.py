@@ -1,9 +1,14 @@
-"""What collectives must give, computed without any: every rank knows every rank's contribution."""
+"""What collectives must give, computed without any: every rank knows every rank's contribution.
+
+And functions of rank and size that all ranks run one after the other: one start of ranks for all of them.
+"""
 
 from __future__ import annotations
 
 import functools
 import operator
+import traceback
+from collections.abc import Callable, Mapping
 
 import torch
 from torch import Tensor
@@ -31,14 +36,9 @@ def reduced(op: str, parts: list[Tensor]) -> Tensor:
     if op == "avg":
         return functools.reduce(operator.add, wide) / len(wide)
     fold = {
-        "sum": operator.add,
-        "product": operator.mul,
-        "min": torch.minimum,
-        "max": torch.maximum,
-        "band": operator.and_,
-        "bor": operator.or_,
-        "bxor": operator.xor,
-    }[op]
+        "sum": operator.add, "product": operator.mul, "min": torch.minimum, "max": torch.maximum,
+        "band": operator.and_, "bor": operator.or_, "bxor": operator.xor,
+    }[op]  # fmt: skip
     return functools.reduce(fold, wide)
 
 
@@ -61,3 +61,23 @@ def same(actual: Tensor, expected: Tensor) -> None:
 def as_bytes(tensor: Tensor) -> Tensor:
     """The bits, so that types without == can be compared."""
     return tensor.contiguous().reshape(-1).view(torch.uint8)
+
+
+Case = Callable[[int, int], None]
+
+
+def failures_of(cases: Mapping[str, Case], rank: int, size: int) -> dict[str, str]:
+    """Runs all of them on this rank. Returns the traceback of each that failed."""
+    failures = {}
+    for name, fn in cases.items():
+        try:
+            fn(rank, size)
+        except Exception:  # noqa: BLE001 a failure of any kind is the result
+            failures[name] = traceback.format_exc()
+    return failures
+
+
+def check(name: str, failures: list[dict[str, str]]) -> None:
+    """Asserts that this one failed on no rank."""
+    failed = [f"rank {rank}:\n{found[name]}" for rank, found in enumerate(failures) if name in found]
+    assert not failed, "\n".join(failed)

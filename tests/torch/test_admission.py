@@ -21,8 +21,7 @@ SECRET = "open sesame, open sesame"
 def total(rank: int, size: int, settings: list[dict[str, str]]) -> Any:
     """The sum over the ranks, or the words of the error. Each rank has settings of its own."""
     os.environ.update({"TWEED_TRANSPORT": "tcp"} | settings[rank])
-    store = dist.distributed_c10d._get_default_store() if dist.is_initialized() else None
-    assert store is None
+    assert not dist.is_initialized()
     file = settings[rank]["STORE"]
     try:
         dist.init_process_group("tweed", store=dist.FileStore(file, size), rank=rank, world_size=size)
@@ -39,30 +38,39 @@ def totals(tmp_path: Path, *settings: dict[str, str]) -> list[Any]:
     return run_ranks(total, len(settings), [store | each for each in settings])
 
 
-def test_sums_are_right_with_a_secret(tmp_path: Path) -> None:
-    assert totals(tmp_path, *[{"TWEED_SECRET": SECRET}] * 3) == [{6.0}] * 3
+GIVEN = {"TWEED_SECRET": SECRET}
+WRONG = {"TWEED_SECRET": "another sesame, another"}
+DIALS = {"TWEED_DIAL_ONLY": "1"}
+NEAR = {"TWEED_TRANSPORT": "auto"}
 
 
-def test_a_rank_that_only_dials_out_is_a_full_member(tmp_path: Path) -> None:
-    dials = {"TWEED_SECRET": SECRET, "TWEED_DIAL_ONLY": "1"}
-    listens = {"TWEED_SECRET": SECRET}
-    assert totals(tmp_path, listens, dials, listens) == [{6.0}] * 3
+@pytest.mark.parametrize("second", [GIVEN, GIVEN | DIALS], ids=["all listen", "one only dials out"])
+def test_sums_are_right_with_a_secret(tmp_path: Path, second: dict[str, str]) -> None:
+    assert totals(tmp_path, GIVEN, second, GIVEN) == [{6.0}] * 3
 
 
-def test_a_wrong_secret_is_named_at_all_ranks(tmp_path: Path) -> None:
-    wrong = {"TWEED_SECRET": "another sesame, another"}
-    for text in totals(tmp_path, {"TWEED_SECRET": SECRET}, wrong, {"TWEED_SECRET": SECRET}):
-        assert "wrong secret" in text
-        assert "rank 1 on" in text  # with the rank that it met first
+#: What each of three ranks is given, and what all are told.
+REFUSED: dict[str, tuple[list[dict[str, str]], list[str]]] = {
+    # With the rank that it met first.
+    "a wrong secret": ([GIVEN, WRONG, GIVEN], ["wrong secret", "rank 1 on"]),
+    "a neighbour without a secret": ([GIVEN | NEAR, NEAR, GIVEN | NEAR], ["rank 1 on", "secret"]),
+    "a neighbour with another secret": (
+        [GIVEN | NEAR, WRONG | NEAR, GIVEN | NEAR], ["wrong secret", "rank 1 on"],
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_a_wrong_secret_is_named_at_all_ranks(tmp_path: Path, case: str) -> None:
+    given, words = REFUSED[case]
+    for text in totals(tmp_path, *given):
+        assert all(word in text for word in words)
         assert "sesame" not in text
 
 
 def test_two_that_only_dial_out_are_told_so(tmp_path: Path) -> None:
-    dials = {"TWEED_DIAL_ONLY": "1"}
-    for text in totals(tmp_path, {}, dials, dials):
-        assert "rank 1" in text
-        assert "rank 2" in text
-        assert "only dial out" in text
+    for text in totals(tmp_path, {}, DIALS, DIALS):
+        assert all(word in text for word in ("rank 1", "rank 2", "only dial out"))
 
 
 def test_without_a_secret_only_loopback_is_open() -> None:
@@ -104,25 +112,10 @@ def test_a_key_file_is_made_and_kept_to_oneself(tmp_path: Path) -> None:
     assert cards[0].split(b'"key":"')[1][:64] == cards[1].split(b'"key":"')[1][:64]
 
 
-def test_a_neighbour_without_a_secret_is_named_at_all_ranks(tmp_path: Path) -> None:
-    ours = {"TWEED_SECRET": SECRET, "TWEED_TRANSPORT": "auto"}
-    for text in totals(tmp_path, ours, {"TWEED_TRANSPORT": "auto"}, ours):
-        assert "rank 1 on" in text
-        assert "secret" in text
-
-
-def test_a_neighbour_with_another_secret_is_named_at_all_ranks(tmp_path: Path) -> None:
-    ours, wrong = (
-        {"TWEED_SECRET": text, "TWEED_TRANSPORT": "auto"} for text in (SECRET, "another sesame, another")
-    )
-    for text in totals(tmp_path, ours, wrong, ours):
-        assert "wrong secret" in text
-        assert "rank 1 on" in text
-
-
 def listeners() -> list[str]:
     """Addresses on which this process listens, as the kernel writes them: hex, backwards."""
-    own = {os.readlink(f"/proc/self/fd/{fd}") for fd in os.listdir("/proc/self/fd") if _exists(fd)}
+    descriptors = [f"/proc/self/fd/{fd}" for fd in os.listdir("/proc/self/fd")]
+    own = {os.readlink(path) for path in descriptors if os.path.islink(path)}
     found = []
     for table in ("tcp", "tcp6"):
         for line in Path(f"/proc/self/net/{table}").read_text().splitlines()[1:]:
@@ -130,10 +123,6 @@ def listeners() -> list[str]:
             if state == "0A" and f"socket:[{inode}]" in own:
                 found.append(local.rpartition(":")[0])
     return found
-
-
-def _exists(fd: str) -> bool:
-    return Path(f"/proc/self/fd/{fd}").exists() or os.path.islink(f"/proc/self/fd/{fd}")
 
 
 def listening(rank: int, size: int, transport: str) -> list[str]:

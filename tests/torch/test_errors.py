@@ -1,22 +1,28 @@
-"""How things go wrong: each error by its class and words. Faults of ranks and links are in tests/faults."""
+"""How things go wrong: each error by its class and words. Faults of ranks and links are in tests/faults.
+
+And what goes well: a checkpoint that torch saves beside the training.
+"""
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 import torch
 import torch.distributed as dist
+import torch.distributed.checkpoint as checkpoint
 
+from tests.torch.test_operations import world
 from tweed import errors
+from tweed.errors import ShapeMismatch
 from tweed.testbed import run_ranks
 from tweed.torch import Options
 
-BINDINGS = ["native", "python"]
 
-
-@pytest.fixture(params=BINDINGS)
+@pytest.fixture(params=["native", "python"])
 def binding(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     monkeypatch.setenv("TWEED_BINDING", request.param)
     return str(request.param)
@@ -52,13 +58,10 @@ def test_a_wait_with_its_own_limit_can_be_repeated(binding: str) -> None:
 
 
 def is_missing(rank: int, size: int) -> tuple[str, str]:
-    group = dist.group.WORLD
-    assert group is not None
-    action = (
-        caught(lambda: group.monitored_barrier(timedelta(milliseconds=200), True)) if rank != 1 else ("", "")
-    )
+    limit = timedelta(milliseconds=200)
+    error = caught(lambda: world().monitored_barrier(limit, True) if rank != 1 else None)
     dist.barrier()
-    return action
+    return error
 
 
 def test_the_monitored_barrier_names_who_is_missing(binding: str) -> None:
@@ -69,14 +72,13 @@ def test_the_monitored_barrier_names_who_is_missing(binding: str) -> None:
 
 def after_abort(rank: int, size: int) -> tuple[str, str]:
     """Rank 2 does not call, so the others wait until rank 0 gives up."""
-    group, store = dist.group.WORLD, dist.distributed_c10d._get_default_store()
-    assert group is not None
+    store = dist.distributed_c10d._get_default_store()
     work = dist.all_reduce(torch.ones(1), async_op=True) if rank < 2 else None
     if rank == 1:
         store.set("1 has called", "")
     if rank == 0:
         store.get("1 has called")
-        group._get_backend(torch.device("cpu")).abort()
+        world()._get_backend(torch.device("cpu")).abort()
     error = caught(work.wait) if work else ("", "")
     if rank == 2:
         store.get("1 is done")
@@ -101,26 +103,59 @@ def alone() -> Iterator[None]:
 
 def test_misuse_is_a_usage_error(alone: None) -> None:
     tensor = torch.ones(2)
-    group = dist.group.WORLD
-    assert group is not None
-    cases = [
+    for action, text in [
         (lambda: dist.all_gather([tensor, tensor], tensor), "one per rank"),
         (lambda: dist.reduce_scatter_tensor(torch.ones(3), torch.ones(2)), "one part per rank"),
         (lambda: dist.all_to_all_single(torch.ones(3), torch.ones(3), [1], [3]), "Split sizes"),
         (lambda: dist.all_reduce(torch.ones(2, dtype=torch.float8_e4m3fn)), "cannot reduce Float8"),
-        (lambda: group.broadcast([tensor, tensor]).wait(), "one tensor per process"),
-    ]
-    for action, text in cases:
+        (lambda: world().broadcast([tensor, tensor]).wait(), "one tensor per process"),
+    ]:
         with pytest.raises(errors.UsageError, match=text):
             action()
 
 
 def test_impossible_options_are_refused_before_anything_starts() -> None:
     with pytest.raises(errors.UsageError, match="transport must be one of"):
-        dist.init_process_group(
-            "tweed",
-            store=dist.HashStore(),
-            rank=0,
-            world_size=1,
-            pg_options=Options(transport="carrier pigeon"),
-        )
+        options = Options(transport="carrier pigeon")  # type: ignore[arg-type]
+        dist.init_process_group("tweed", store=dist.HashStore(), rank=0, world_size=1, pg_options=options)
+
+
+def trains_while_it_saves(rank: int, size: int, folder: Path) -> tuple[float, bool]:
+    model = torch.nn.Linear(64, 64)
+    dist.broadcast(model.weight.data, 0)
+    saved = model.weight.detach().clone()
+    group = dist.new_group(backend="tweed")
+    saving = checkpoint.async_save({"model": model.state_dict()}, checkpoint_id=folder, process_group=group)
+    total, done = torch.zeros(1), torch.zeros(1)
+    while not done.item():
+        dist.all_reduce(total.fill_(1))
+        dist.all_reduce(done.fill_(saving.done()), op=dist.ReduceOp.MIN)
+    saving.result()
+    again = {"model": {name: torch.zeros_like(value) for name, value in model.state_dict().items()}}
+    checkpoint.load(again, checkpoint_id=folder)
+    return total.item(), torch.equal(again["model"]["weight"], saved)
+
+
+def test_a_checkpoint_is_saved_beside_the_training_over_a_group_of_its_own(tmp_path: Path) -> None:
+    assert run_ranks(trains_while_it_saves, 2, tmp_path / "saved", backend="tweed") == [(2.0, True)] * 2
+
+
+def mixes_threads(rank: int, size: int) -> str:
+    other = threading.Thread(target=lambda: dist.all_reduce(torch.ones(1)))
+    other.start()
+    other.join()
+    try:
+        if rank == 0:
+            dist.all_reduce(torch.ones(1))
+        else:
+            dist.all_gather_into_tensor(torch.empty(size), torch.ones(1))
+    except ShapeMismatch as error:
+        return str(error)
+    return ""
+
+
+def test_a_disagreement_after_calls_of_two_threads_says_that_it_may_be_theirs() -> None:
+    for text in run_ranks(mixes_threads, 2, backend="tweed"):
+        assert "ranks disagree" in text
+        assert "Several threads of this process have called on this group" in text
+        assert "torch.distributed.new_group" in text

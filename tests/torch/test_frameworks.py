@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import traceback
 from collections.abc import Callable
 
 import pytest
@@ -11,9 +10,9 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from tests.torch.naive import Case, check, failures_of
 from tweed.testbed import run_ranks
 
-Case = Callable[[int, int], None]
 CASES: dict[str, Case] = {}
 
 
@@ -23,18 +22,7 @@ def case(fn: Case) -> Case:
 
 
 def run_cases(rank: int, size: int) -> dict[str, str]:
-    failures = {}
-    for name, fn in CASES.items():
-        try:
-            fn(rank, size)
-        except Exception:  # noqa: BLE001 a failure of any kind is the result
-            failures[name] = traceback.format_exc()
-    return failures
-
-
-def small_model() -> nn.Module:
-    torch.manual_seed(0)
-    return nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 4))
+    return failures_of(CASES, rank, size)
 
 
 def batch(rank: int, size: int) -> tuple[Tensor, Tensor]:
@@ -58,13 +46,18 @@ def full(parameter: Tensor) -> Tensor:
     return found.detach()
 
 
+def trains_as_alone(rank: int, size: int, wrap: Callable[[nn.Module], nn.Module]) -> None:
+    """The ranks' model, each with its share, against one model with the whole batch."""
+    mine, whole = batch(rank, size)
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 4))
+    alone = trained(copy.deepcopy(model), whole)
+    torch.testing.assert_close(trained(wrap(model), mine), alone)
+
+
 @case
 def ddp(rank: int, size: int) -> None:
-    mine, whole = batch(rank, size)
-    model = small_model()
-    alone = trained(copy.deepcopy(model), whole)
-    together = trained(nn.parallel.DistributedDataParallel(model), mine)
-    torch.testing.assert_close(together, alone)
+    trains_as_alone(rank, size, nn.parallel.DistributedDataParallel)
 
 
 @case
@@ -73,26 +66,25 @@ def ddp_with_hook(rank: int, size: int) -> None:
         work = dist.all_reduce(bucket.buffer(), async_op=True)
         return work.get_future().then(lambda done: done.value()[0].div_(size))
 
-    mine, whole = batch(rank, size)
-    model = small_model()
-    alone = trained(copy.deepcopy(model), whole)
-    parallel = nn.parallel.DistributedDataParallel(model)
-    parallel.register_comm_hook(None, mean)
-    torch.testing.assert_close(trained(parallel, mine), alone)
+    def wrap(model: nn.Module) -> nn.Module:
+        parallel = nn.parallel.DistributedDataParallel(model)
+        parallel.register_comm_hook(None, mean)
+        return parallel
+
+    trains_as_alone(rank, size, wrap)
 
 
 @case
 def fsdp2(rank: int, size: int) -> None:
     from torch.distributed.fsdp import fully_shard
 
-    mine, whole = batch(rank, size)
-    model = small_model()
-    alone = trained(copy.deepcopy(model), whole)
-    mesh = dist.init_device_mesh("cpu", (size,))
-    for layer in model:
-        fully_shard(layer, mesh=mesh)
-    fully_shard(model, mesh=mesh)
-    torch.testing.assert_close(trained(model, mine), alone)
+    def wrap(model: nn.Module) -> nn.Module:
+        mesh = dist.init_device_mesh("cpu", (size,))
+        for layer in model:
+            fully_shard(layer, mesh=mesh)
+        return fully_shard(model, mesh=mesh)
+
+    trains_as_alone(rank, size, wrap)
 
 
 @case
@@ -100,13 +92,13 @@ def fsdp2_in_the_backends_memory(rank: int, size: int) -> None:
     """FSDP2 asks the group for its buffers; gradients are divided by the reduction itself."""
     from torch.distributed.fsdp import fully_shard
 
-    mine, whole = batch(rank, size)
-    model = small_model()
-    alone = trained(copy.deepcopy(model), whole)
-    fully_shard(model, mesh=dist.init_device_mesh("cpu", (size,)))
-    model.set_allocate_memory_from_process_group_for_comm(True)
-    model.set_gradient_divide_factor(float(size))
-    torch.testing.assert_close(trained(model, mine), alone)
+    def wrap(model: nn.Module) -> nn.Module:
+        fully_shard(model, mesh=dist.init_device_mesh("cpu", (size,)))
+        model.set_allocate_memory_from_process_group_for_comm(True)
+        model.set_gradient_divide_factor(float(size))
+        return model
+
+    trains_as_alone(rank, size, wrap)
 
 
 @case
@@ -175,5 +167,4 @@ def failures(request: pytest.FixtureRequest) -> list[dict[str, str]]:
 
 @pytest.mark.parametrize("name", CASES)
 def test_unchanged(name: str, failures: list[dict[str, str]]) -> None:
-    failed = [f"rank {rank}:\n{found[name]}" for rank, found in enumerate(failures) if name in found]
-    assert not failed, "\n".join(failed)
+    check(name, failures)

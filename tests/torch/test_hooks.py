@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import copy
 import io
 import logging
 import math
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 import tweed.torch
+from tests.torch.test_frameworks import full
 from tweed.compress import (
     Direct,
     ErrorFeedback,
@@ -35,11 +36,9 @@ STEPS = 5
 
 #: With how much they may differ from what is not compressed.
 NEAR: dict[str, tuple[Memory[Any], float]] = {
-    "all, by sums": (Direct(Identity()), 1e-6),
-    "all, by ranges": (ErrorFeedback(TopK(1.0)), 1e-6),
-    "half": (ErrorFeedback(Half()), 2e-3),
-    "8 bits": (ErrorFeedback(Quantise(8, nearest=True)), 2e-2),
-}
+    "all, by sums": (Direct(Identity()), 1e-6), "all, by ranges": (ErrorFeedback(TopK(1.0)), 1e-6),
+    "half": (ErrorFeedback(Half()), 2e-3), "8 bits": (ErrorFeedback(Quantise(8, nearest=True)), 2e-2),
+}  # fmt: skip
 FAR: dict[str, Memory[Any]] = {
     "top-k": ErrorFeedback(TopK(0.1)),
     "random blocks": ErrorFeedback(RandomBlocks(4)),
@@ -59,11 +58,6 @@ def train(model: nn.Module, rank: int, steps: range = range(STEPS)) -> list[Tens
         optimizer.step()
         optimizer.zero_grad()
     return [full(param).detach() for param in model.parameters()]
-
-
-def full(param: Any) -> Tensor:
-    whole: Tensor = param.full_tensor() if hasattr(param, "full_tensor") else param
-    return whole
 
 
 def with_ddp(memory: Memory[Any] | None) -> DistributedDataParallel:
@@ -148,46 +142,40 @@ def test_a_bad_gradient_is_named_on_all_ranks(way: str, words: str) -> None:
         assert any(words in text for text in said), said
 
 
-def resume_sharded(rank: int, size: int) -> bool:
-    """Trains on, and again from what was stored."""
+Hook = Callable[[Any, Memory[Any]], Any]
+
+
+def resumes(rank: int, compress: Hook, model: nn.Module, again: nn.Module) -> bool:
+    """Trains `model`, goes on, and goes on from what was stored in `again`: whether both end alike."""
     memory = ErrorFeedback(TopK(0.1))
-    model = with_fsdp(None)
-    hook = tweed.torch.sharded_compression(model, memory)
+    hook = compress(model, memory)
     train(model, rank)
     file = io.BytesIO()
     torch.save(hook.state_dict(), file)
-    again = with_fsdp(None)
     for mine, other in zip(again.parameters(), model.parameters(), strict=True):
         mine.data.copy_(other.data)
-    its_hook = tweed.torch.sharded_compression(again, memory)
+    its_hook = compress(again, memory)
     file.seek(0)
     its_hook.load_state_dict(torch.load(file, weights_only=True))
     ends = [train(one, rank, range(5, 8)) for one in (model, again)]
+    with pytest.raises(UsageError, match="the hook is of"):
+        its_hook.load_state_dict({**hook.state_dict(), "memory": "another"})
     return all(torch.equal(one, other) for one, other in zip(*ends, strict=True))
 
 
-def test_fsdp_resumes_exactly() -> None:
-    assert run_ranks(resume_sharded, 2, backend="tweed") == [True, True]
+def resume_sharded(rank: int, size: int) -> bool:
+    return resumes(rank, tweed.torch.sharded_compression, with_fsdp(None), with_fsdp(None))
 
 
 def resume_ddp(rank: int, size: int) -> bool:
     """DDP deals out buckets once here, as it looks for unused parameters: then a resume is exact."""
-    memory = ErrorFeedback(TopK(0.1))
-    model = DistributedDataParallel(make(), find_unused_parameters=True)
-    hook = tweed.torch.compression(model, memory)
-    train(model, rank)
-    state = copy.deepcopy(hook.state_dict())
-    again = DistributedDataParallel(copy.deepcopy(model.module), find_unused_parameters=True)
-    its_hook = tweed.torch.compression(again, memory)
-    its_hook.load_state_dict(state)
-    ends = [train(one, rank, range(5, 8)) for one in (model, again)]
-    with pytest.raises(UsageError, match="but the hook is of"):
-        its_hook.load_state_dict({**state, "memory": "another"})
-    return all(torch.equal(one, other) for one, other in zip(*ends, strict=True))
+    models = [DistributedDataParallel(make(), find_unused_parameters=True) for _ in range(2)]
+    return resumes(rank, tweed.torch.compression, *models)
 
 
-def test_ddp_resumes_with_what_was_stored() -> None:
-    assert run_ranks(resume_ddp, 2, backend="tweed") == [True, True]
+@pytest.mark.parametrize("resume", [resume_sharded, resume_ddp])
+def test_a_resumed_run_is_exact(resume: Callable[[int, int], bool]) -> None:
+    assert run_ranks(resume, 2, backend="tweed") == [True, True]
 
 
 REFUSED: list[tuple[Any, str]] = [

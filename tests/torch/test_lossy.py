@@ -10,10 +10,52 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from tests.torch.lossy import Round, contribution, group_over_packets, reduce_round
 from tweed.testbed import Network, Ranks, opened
-from tweed.torch.groups import engine_group
+from tweed.torch import Options
+from tweed.torch.backend import engine_group
 from tweed.transport import Ltp
+
+
+class Round(NamedTuple):
+    """One sum: what came out, and what this rank's contribution lacked (zeros elsewhere)."""
+
+    result: Tensor
+    lost: Tensor
+    lost_bytes: int
+    by_rank: dict[int, tuple[int, int]]
+
+
+def group_over_packets(ltp: Ltp, server: int | None = None) -> dist.ProcessGroup:
+    """A group of all ranks that sends by LTP."""
+    options: Any = Options(transport=ltp, wire_only=True, server=server)
+    made = dist.new_group(backend="tweed", pg_options=options)
+    assert isinstance(made, dist.ProcessGroup)
+    return made
+
+
+def contribution(rank: int, number: int, numel: int, dtype: torch.dtype) -> Tensor:
+    """`[numel]`: small whole numbers, none of them zero, so that sums are exact in any order."""
+    return ((torch.arange(numel) * 7 + rank * 5 + number * 3) % 11 + 1).to(dtype)
+
+
+def reduce_round(
+    group: dist.ProcessGroup, number: int, numel: int, dtype: torch.dtype, op: Any = dist.ReduceOp.SUM
+) -> Round:
+    """One all-reduce, and what was lost of this rank's part in it."""
+    buffer = contribution(dist.get_rank(), number, numel, dtype)
+    dist.all_reduce(buffer, op, group=group)
+    lost = torch.zeros_like(buffer)
+    deliveries = engine_group(group).take_deliveries()
+    assert len(deliveries) <= 1
+    for delivery in deliveries:
+        for address, values in delivery.lost:
+            first = (address - buffer.data_ptr()) // buffer.element_size()
+            part = torch.frombuffer(bytearray(values), dtype=dtype)
+            lost[first : first + part.numel()] = part
+        assert delivery.lost_bytes == sum(len(values) for _, values in delivery.lost)
+    by_rank = deliveries[0].by_rank if deliveries else {}
+    return Round(buffer, lost, sum(d.lost_bytes for d in deliveries), by_rank)
+
 
 RANKS, NUMEL, ROUNDS = 3, 300_000, 3
 EAGER = Ltp(fraction=0.8, slack_s=0.0)  # gives up early, so that something is lost in nearly every sum
@@ -42,6 +84,7 @@ CASES = {
     "largest": Case(EAGER, op=dist.ReduceOp.MAX),
     "product": Case(EAGER, op=dist.ReduceOp.PRODUCT, dtype=torch.float64),
 }
+Found = list[dict[str, list[Round]]]
 MAY_LOSE = [name for name in CASES if name.startswith(("sum", "average"))]
 
 
@@ -72,12 +115,9 @@ def keep_half(group: dist.ProcessGroup) -> Round:
 
 
 @pytest.fixture(scope="module")
-def found(namespaces: None) -> list[dict[str, list[Round]]]:
+def found(namespaces: None) -> Found:
     """What each rank says of each case."""
-    with (
-        opened(Network(loss=0.03), RANKS) as bed,
-        Ranks(run_cases, RANKS, bed=bed, backend="tweed") as ranks,
-    ):
+    with opened(Network(loss=0.03), RANKS) as bed, Ranks(run_cases, RANKS, bed=bed, backend="tweed") as ranks:
         return ranks.join(120)
 
 
@@ -90,9 +130,7 @@ def summed(parts: list[Tensor]) -> Tensor:
 
 
 @pytest.mark.parametrize("name", MAY_LOSE)
-def test_what_was_applied_and_what_was_lost_make_up_what_was_contributed(
-    name: str, found: list[dict[str, list[Round]]]
-) -> None:
+def test_what_was_applied_and_what_was_lost_make_up_what_was_contributed(name: str, found: Found) -> None:
     case = CASES[name]
     for number in range(ROUNDS):
         rounds = [rank[name][number] for rank in found]
@@ -114,7 +152,7 @@ def test_what_was_applied_and_what_was_lost_make_up_what_was_contributed(
 
 
 @pytest.mark.parametrize("name", MAY_LOSE)
-def test_both_ends_of_a_link_count_alike(name: str, found: list[dict[str, list[Round]]]) -> None:
+def test_both_ends_of_a_link_count_alike(name: str, found: Found) -> None:
     for number in range(ROUNDS):
         rounds = [rank[name][number] for rank in found]
         for rank, told in enumerate(rounds):
@@ -125,7 +163,7 @@ def test_both_ends_of_a_link_count_alike(name: str, found: list[dict[str, list[R
 
 
 @pytest.mark.parametrize("name", sorted(CASES.keys() - set(MAY_LOSE)))
-def test_all_else_arrives_whole(name: str, found: list[dict[str, list[Round]]]) -> None:
+def test_all_else_arrives_whole(name: str, found: Found) -> None:
     case = CASES[name]
     combine = {dist.ReduceOp.MAX: torch.maximum, dist.ReduceOp.PRODUCT: torch.mul}.get(case.op, torch.add)
     for number in range(ROUNDS):
@@ -135,7 +173,7 @@ def test_all_else_arrives_whole(name: str, found: list[dict[str, list[Round]]]) 
             assert rank[name][number].by_rank == {}
 
 
-def test_marked_memory_is_whole(found: list[dict[str, list[Round]]]) -> None:
+def test_marked_memory_is_whole(found: Found) -> None:
     for rank in found:
         (told,) = rank["kept whole"]
         assert not told.lost[NUMEL // 2 :].any()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -13,7 +14,7 @@ import tweed
 from tests.torch.naive import FLOATS, SIGNED
 from tweed.errors import UsageError
 from tweed.testbed import run_ranks
-from tweed.torch import memory
+from tweed.torch import node
 
 
 @pytest.mark.parametrize("dtype", [*FLOATS, *SIGNED, torch.bool])
@@ -36,22 +37,18 @@ def test_takes_sizes_as_torch_does() -> None:
 def test_memory_is_given_back_with_the_last_view(monkeypatch: pytest.MonkeyPatch) -> None:
     freed: list[int] = []
 
-    class Spy:
-        alloc = staticmethod(memory.node().alloc)
+    engine = node.node()
 
-        @staticmethod
-        def free(address: int) -> None:
-            freed.append(address)
-            memory.node().free(address)
+    def free(address: int) -> None:
+        freed.append(address)
+        engine.free(address)
 
-    engine = memory.node()
-    monkeypatch.setattr(memory, "node", lambda: Spy if not freed else engine)
+    monkeypatch.setattr(node, "node", lambda: SimpleNamespace(alloc=engine.alloc, free=free))
     tensor = tweed.empty(100)
     address, view = tensor.data_ptr(), tensor[10:]
     del tensor
     gc.collect()
     assert not freed
-    monkeypatch.setattr(memory, "node", lambda: engine)
     del view
     gc.collect()
     assert freed == [address]

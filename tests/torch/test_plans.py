@@ -1,32 +1,42 @@
-"""The schedules that a group runs: told, stored, and taken back."""
+"""The schedules that a group runs: for links that were measured, told, stored, and taken back."""
 
 from __future__ import annotations
 
 import gc
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
+import torch.distributed as dist
 
 from tweed.collective import NETWORK, ONE_HOST, Pick, Plan, build, plan, topology
 from tweed.errors import UsageError
 from tweed.testbed import run_ranks
+from tweed.torch import backend as backends
+from tweed.torch import plan_json
+from tweed.torch.messages import _LONG_BYTES, Probe, links_of
 from tweed.torch.options import Options
+
+
+@contextmanager
+def grouped(rank: int, size: int, store: str, options: Any, backend: str = "tweed") -> Iterator[None]:
+    """Within, there is a default group with these options."""
+    place = {"init_method": f"file://{store}", "rank": rank, "world_size": size}
+    dist.init_process_group(backend, pg_options=options, **place)
+    yield
+    dist.destroy_process_group()
 
 
 def stored_plan(rank: int, size: int, store: str, text: str) -> str | None:
     """What a group says of its plan when it was given `text`."""
-    import torch.distributed as dist
-
-    from tweed.torch import plan_json
-
     # Only rank 0 holds the plan: the others must receive it.
-    options = Options(plan=text) if rank == 0 else None
-    place = {"init_method": f"file://{store}", "rank": rank, "world_size": size}
-    dist.init_process_group("tweed", pg_options=options, **place)
-    told = plan_json()
-    dist.destroy_process_group()
-    return told
+    with grouped(rank, size, store, Options(plan=text) if rank == 0 else None):
+        return plan_json()
 
 
 def test_a_stored_plan_is_every_ranks_plan(tmp_path: Path) -> None:
@@ -40,27 +50,43 @@ def test_a_plan_for_other_ranks_is_left_alone(tmp_path: Path) -> None:
     assert [Plan.from_json(text or "").ranks for text in told] == [2, 2]
 
 
+def test_the_slowest_link_counts() -> None:
+    near = Probe([0.001] * 5, [0.002, 0.003])
+    far = Probe([0.1, 0.1, 5.0], [0.3, 0.2])
+    links = links_of([near, far])
+    assert links.latency_s == pytest.approx(0.05)
+    assert links.bandwidth == pytest.approx(_LONG_BYTES / 0.1)
+    assert not links.shared_memory
+
+
+def measured(rank: int, size: int, store: str) -> tuple[str | None, float]:
+    """The plan of a group over wires, and a sum by it."""
+    with grouped(rank, size, store, Options(transport="tcp")):
+        one = torch.ones(1)
+        dist.all_reduce(one)
+        return plan_json(), one.item()
+
+
+def test_all_ranks_hold_what_rank_0_measured(tmp_path: Path) -> None:
+    first, *others = run_ranks(measured, 3, str(tmp_path / "store"))
+    assert first[1] == 3
+    assert all(other == first for other in others)
+    # Loopback is no 1 Gbit/s network, so the assumed figures would have made another plan.
+    assert first[0] != plan(3, NETWORK).to_json()
+
+
 def summed(rank: int, size: int, store: str, path: str) -> list[str]:
     """The builders of a group's plan, after sums and a broadcast have come out right."""
-    import torch
-    import torch.distributed as dist
-
-    from tweed.torch import plan_json
-
-    options = Options(transport="tcp", plan=path if rank == 0 else None)
-    dist.init_process_group(
-        "tweed", pg_options=options, init_method=f"file://{store}", rank=rank, world_size=size
-    )
-    for numel in (1, 1000, 300_001):
-        numbers = torch.arange(numel) * (rank + 1)
-        dist.all_reduce(numbers)
-        assert torch.equal(numbers, torch.arange(numel) * (size * (size + 1) // 2))
-    for root in range(size):
-        number = torch.tensor([rank])
-        dist.broadcast(number, root)
-        assert number.item() == root
-    told = Plan.from_json(plan_json() or "")
-    dist.destroy_process_group()
+    with grouped(rank, size, store, Options(transport="tcp", plan=path if rank == 0 else None)):
+        for numel in (1, 1000, 300_001):
+            numbers = torch.arange(numel) * (rank + 1)
+            dist.all_reduce(numbers)
+            assert torch.equal(numbers, torch.arange(numel) * (size * (size + 1) // 2))
+        for root in range(size):
+            number = torch.tensor([rank])
+            dist.broadcast(number, root)
+            assert number.item() == root
+        told = Plan.from_json(plan_json() or "")
     return [pick.builder for pick in told.picks if pick.collective == "all_reduce"]
 
 
@@ -77,15 +103,10 @@ def test_a_group_runs_a_plan_for_its_network_from_a_file(tmp_path: Path) -> None
 
 def warned(rank: int, size: int, store: str, path: str) -> list[str]:
     """What is said of a plan for other ranks."""
-    import warnings
-
-    import torch.distributed as dist
-
-    place = {"init_method": f"file://{store}", "rank": rank, "world_size": size}
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
-        dist.init_process_group("tweed", pg_options=Options(plan=path), **place)
-    dist.destroy_process_group()
+        with grouped(rank, size, store, Options(plan=path)):
+            pass
     return [str(one.message) for one in said if "plan" in str(one.message)]
 
 
@@ -97,13 +118,9 @@ def test_a_plan_for_other_ranks_is_told_of_once(tmp_path: Path) -> None:
 
 def refusal(rank: int, size: int, store: str, path: str) -> str:
     """What a group says to a plan that it cannot use."""
-    import torch.distributed as dist
-
     options = Options(plan=path if rank == 0 else None)
-    with pytest.raises(UsageError) as raised:
-        dist.init_process_group(
-            "tweed", pg_options=options, init_method=f"file://{store}", rank=rank, world_size=size
-        )
+    with pytest.raises(UsageError) as raised, grouped(rank, size, store, options):
+        pass
     return str(raised.value)
 
 
@@ -124,25 +141,19 @@ def test_a_plan_that_contradicts_what_is_asked_for_is_refused(tmp_path: Path) ->
 
 def kept_for_later_groups(rank: int, size: int, store: str, bindings: list[str]) -> list[object]:
     """What is known of three groups of one name: with a plan, without, and of another backend."""
-    import torch.distributed as dist
-
-    from tweed.torch import groups, plan_json
-
     told: list[object] = []
     unusual = plan(size, ONE_HOST, {"all_reduce": "ring"}).to_json()
     for number, binding in enumerate(bindings):
-        backend = "gloo" if binding == "gloo" else "tweed"
-        options = None if binding == "gloo" else Options(binding=binding, plan=None if number else unusual)  # type: ignore[arg-type]
-        place = {"init_method": f"file://{store}-{number}", "rank": rank, "world_size": size}
-        dist.init_process_group(backend, pg_options=options, **place)
-        name = dist.distributed_c10d._get_default_group().group_name
-        told.append((name, plan_json() == unusual, groups.kept(None) is None))
-        if backend == "gloo":
-            with pytest.raises(UsageError, match="not of the backend 'tweed'"):
-                groups.engine_group()
-        dist.destroy_process_group()
+        other = binding == "gloo"
+        options = None if other else Options(binding=binding, plan=None if number else unusual)  # type: ignore[arg-type]
+        with grouped(rank, size, f"{store}-{number}", options, "gloo" if other else "tweed"):
+            name = dist.distributed_c10d._get_default_group().group_name
+            told.append((name, plan_json() == unusual, backends.kept(None) is None))
+            if other:
+                with pytest.raises(UsageError, match="not of the backend 'tweed'"):
+                    backends.engine_group()
     gc.collect()
-    return [*told, len(groups._kept)]
+    return [*told, len(backends._kept)]
 
 
 @pytest.mark.parametrize("binding", ["native", "python"])

@@ -14,8 +14,7 @@ import torch.distributed as dist
 
 from tweed.errors import DeadlineExceeded, PeerLost, UsageError
 from tweed.torch import Options
-from tweed.torch.meeting import Meeting, Place, Renewed, prefix
-from tweed.torch.process import Process
+from tweed.torch.meeting import Meeting, Place, Process, Renewed, prefix
 from tweed.torch.rendezvous import Terms, _conflict, enter, group_id, one_host, settle
 from tweed.transport import Ltp
 
@@ -24,12 +23,16 @@ def card(rank: int, *, boot: str = "b", network: str = "n", wire_only: bool = Fa
     return json.dumps({"uid": rank, "boot": boot, "network": network, "wire_only": wire_only}).encode()
 
 
-def settle_all(size: int, store: dist.Store, options: Options | None = None) -> list[Terms]:
-    """What each rank learns."""
+def place(rank: int, store: dist.Store, size: int = 3, seconds: float = 0.3) -> Place:
+    return Place(store, "0", rank, size, timedelta(seconds=seconds))
+
+
+def settle_all(size: int, store: dist.Store, *options: Options) -> list[Terms]:
+    """What each rank learns. Of `options` the last is for all that are left."""
+    given = [*options, *[options[-1] if options else Options()] * size]
 
     def rank(number: int) -> Terms:
-        place = Place(store, "0", number, size, timedelta(seconds=10))
-        return settle(card(number), enter(place), options or Options())
+        return settle(card(number), enter(place(number, store, size, seconds=10)), given[number])
 
     with ThreadPoolExecutor(size) as pool:
         return list(pool.map(rank, range(size)))
@@ -57,35 +60,19 @@ def test_a_plan_can_be_overruled() -> None:
 
 def test_an_unknown_builder_is_refused() -> None:
     with pytest.raises(UsageError, match="no such builder"):
-        settle(
-            card(0),
-            enter(Place(dist.HashStore(), "0", 0, 1, timedelta(seconds=1))),
-            Options(schedule={"all_reduce": "no such builder"}),
-        )
+        settle_all(1, dist.HashStore(), Options(schedule={"all_reduce": "no such builder"}))
 
 
 def test_ranks_that_were_told_otherwise_are_named() -> None:
-    store = dist.HashStore()
-    options = [Options(), Options(), Options(server=1)]
-
-    def rank(number: int) -> Terms:
-        place = Place(store, "0", number, 3, timedelta(seconds=10))
-        return settle(card(number), enter(place), options[number])
-
-    with ThreadPoolExecutor(3) as pool:
-        for terms in pool.map(rank, range(3)):
-            assert terms.conflict.startswith("rank 0 was given server none, rank 2 rank 1")
+    for terms in settle_all(3, dist.HashStore(), Options(), Options(), Options(server=1)):
+        assert terms.conflict.startswith("rank 0 was given server none, rank 2 rank 1")
 
 
 @pytest.mark.parametrize(
     ("mine", "theirs", "says"),
     [
         (Options(transport=Ltp()), Options(), "transport 'ltp' with .*, rank 1 no 'ltp'"),
-        (
-            Options(transport=Ltp(fraction=0.5)),
-            Options(transport=Ltp()),
-            "n': 0.5, .*n': 0.98",
-        ),
+        (Options(transport=Ltp(fraction=0.5)), Options(transport=Ltp()), "n': 0.5, .*n': 0.98"),
     ],
 )
 def test_transports_must_agree(mine: Options, theirs: Options, says: str) -> None:
@@ -106,14 +93,8 @@ def test_group_ids_differ() -> None:
 
 
 def test_one_host_means_shared_memory_for_all() -> None:
-    assert one_host([card(0), card(1)])
-    assert not one_host([card(0), card(1, boot="another machine")])
-    assert not one_host([card(0), card(1, network="another namespace")])
-    assert not one_host([card(0), card(1, wire_only=True)])
-
-
-def place(rank: int, store: dist.Store, size: int = 3, seconds: float = 0.3) -> Place:
-    return Place(store, "0", rank, size, timedelta(seconds=seconds))
+    others = card(1), card(1, boot="another machine"), card(1, network="another"), card(1, wire_only=True)
+    assert [one_host([card(0), other]) for other in others] == [True, False, False, False]
 
 
 def test_who_has_not_come_is_named() -> None:

@@ -25,11 +25,8 @@ def test_what_tweed_or_gloo_passed_is_due() -> None:
     assert verdict.regressions(BEFORE, dict.fromkeys(actual, "passed")) == []
 
 
-def test_only_what_was_run_is_judged() -> None:
+def test_named_exceptions_are_not_due_and_only_what_was_run_is(monkeypatch: pytest.MonkeyPatch) -> None:
     assert verdict.regressions(BEFORE, {"test_a": "passed"}) == []
-
-
-def test_named_exceptions_are_not_due(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(verdict.EXCEPTIONS, "test_b", "a reason")
     assert verdict.regressions(BEFORE, {"test_a": "passed", "test_b": "failed"}) == []
 

@@ -7,11 +7,13 @@ import socket
 import subprocess
 import sys
 from contextlib import closing
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
+import torch
+import torch.distributed as dist
 
-WORKER = Path(__file__).with_name("restarting.py")
 STATIC = ("--master-addr", "127.0.0.1", "--rdzv-backend", "static")
 DYNAMIC = ("--rdzv-backend", "c10d", "--rdzv-id", "a-run", "--local-addr", "127.0.0.1")
 
@@ -27,16 +29,14 @@ def agents(number: int, how: tuple[str, ...], folder: Path) -> list[str]:
     place = ("--master-port", str(port)) if how is STATIC else ("--rdzv-endpoint", f"127.0.0.1:{port}")
     command = (sys.executable, "-m", "torch.distributed.run", *how, *place, "--max-restarts", "1")
     shape = ("--nnodes", str(number), "--nproc-per-node", str(2 // number), "--monitor-interval", "0.1")
-    environment = {k: v for k, v in os.environ.items() if not k.startswith("TWEED_")} | {
-        "OMP_NUM_THREADS": "1"
-    }
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("TWEED_")}
     running = [
         subprocess.Popen(
-            [*command, *shape, "--node-rank", str(node), str(WORKER), str(folder)],
+            [*command, *shape, "--node-rank", str(node), __file__, str(folder)],
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
-            env=environment,
+            env=environment | {"OMP_NUM_THREADS": "1"},
         )
         for node in range(number)
     ]
@@ -54,3 +54,20 @@ def test_workers_that_are_restarted_meet_again(tmp_path: Path, number: int, how:
     outputs = agents(number, how, tmp_path)
     found = {file.name: file.read_text().splitlines() for file in tmp_path.glob("rank *")}
     assert found == {f"rank {rank}": ["[2.0, 2.0, 2.0]"] * 2 for rank in range(2)}, outputs
+
+
+def work(rank: int, folder: Path) -> None:
+    """One of the workers: takes a sum, notes it in its file, and fails in its first life if it is rank 1."""
+    dist.init_process_group("tweed", timeout=timedelta(seconds=60))
+    total = torch.ones(3)
+    dist.all_reduce(total)
+    with (folder / f"rank {rank}").open("a") as results:
+        print(total.tolist(), file=results)
+    if rank == 1 and not (folder / "failed").exists():
+        (folder / "failed").touch()
+        os._exit(3)
+    dist.barrier()
+
+
+if __name__ == "__main__":
+    work(int(os.environ["RANK"]), Path(sys.argv[1]))

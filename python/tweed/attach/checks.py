@@ -7,7 +7,6 @@ from itertools import zip_longest
 from typing import Any
 from weakref import WeakSet
 
-import torch
 import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
@@ -30,7 +29,10 @@ def check_group(group: dist.ProcessGroup | None) -> None:
 
 def check_model(model: nn.Module, optimizer: Optimizer) -> None:
     """Raises UsageError if the two cannot be trained with `attach`."""
-    _check_kinds(model, optimizer)
+    pair: tuple[object, object] = (model, optimizer)  # users give anything
+    if not isinstance(pair[0], nn.Module) or not isinstance(pair[1], Optimizer):
+        given = f"attach({type(model).__name__}, {type(optimizer).__name__})"
+        raise UsageError(f"{given}: attach takes a torch.nn.Module and then a torch.optim.Optimizer")
     if isinstance(model, DistributedDataParallel):
         raise UsageError("the model is in DistributedDataParallel, which exchanges gradients too: unwrap it")
     if model in attached:
@@ -43,24 +45,14 @@ def check_model(model: nn.Module, optimizer: Optimizer) -> None:
     check_covered(optimizer, set(model.parameters()), trouble)
 
 
-def _check_kinds(model: object, optimizer: object) -> None:
-    if not isinstance(model, nn.Module) or not isinstance(optimizer, Optimizer):
-        given = f"attach({type(model).__name__}, {type(optimizer).__name__})"
-        raise UsageError(f"{given}: attach takes a torch.nn.Module and then a torch.optim.Optimizer")
-
-
 def _check_parameter(name: str, param: nn.Parameter) -> None:
     if nn.parameter.is_lazy(param):
         raise UsageError(f"parameter {name!r} has no shape yet: run one forward pass before attach")
     if param.is_meta:
         raise UsageError(f"parameter {name!r} is on the meta device: give it memory before attach")
-    if _is_spread(param):
-        raise UsageError(f"parameter {name!r} is spread over ranks (DTensor); attach needs whole parameters")
-
-
-def _is_spread(param: nn.Parameter) -> bool:
     module = sys.modules.get("torch.distributed.tensor")  # imported here it would cost seconds
-    return module is not None and isinstance(param, module.DTensor)
+    if module is not None and isinstance(param, module.DTensor):
+        raise UsageError(f"parameter {name!r} is spread over ranks (DTensor); attach needs whole parameters")
 
 
 def check_covered(optimizer: Optimizer, params: set[nn.Parameter], trouble: str) -> None:
@@ -94,13 +86,10 @@ def check_place(strategy: Strategy, model: nn.Module, size: int) -> None:
 def terms(model: nn.Module, strategy: Strategy, settings: dict[str, Any]) -> list[str]:
     """All that ranks must agree on before they exchange anything, a line each."""
     lines = [f"strategy {strategy!r}", *(f"{name} {value}" for name, value in settings.items())]
-    named = [*model.named_parameters(), *model.named_buffers()]
-    return lines + [_term(name, tensor) for name, tensor in named]
-
-
-def _term(name: str, tensor: torch.Tensor) -> str:
-    dtype = str(tensor.dtype).removeprefix("torch.")
-    return f"{name} {dtype}{list(tensor.shape)} requires_grad={tensor.requires_grad}"
+    for name, tensor in [*model.named_parameters(), *model.named_buffers()]:
+        dtype = str(tensor.dtype).removeprefix("torch.")
+        lines.append(f"{name} {dtype}{list(tensor.shape)} requires_grad={tensor.requires_grad}")
+    return lines
 
 
 def check_agreement(by_rank: list[list[str]]) -> None:

@@ -14,6 +14,11 @@ from tweed.errors import UsageError
 from tweed.exchange.bucket import GradientBucket, assign, item
 from tweed.exchange.table import Parts, gradient_reducer
 
+_TWICE = (
+    "{!r} got a second gradient within one backward pass. Either a reentrant checkpoint runs it twice: use "
+    "checkpoint(..., use_reentrant=False). Or an earlier backward pass was broken off by an error: then "
+    "detach() and attach again, on all ranks"
+)
 FIRST_BUCKET_BYTES = 2**20  # as DDP: small, so that the exchange begins early in the backward pass
 
 
@@ -65,7 +70,7 @@ class GradientExchange:
                 return
             gradients, index = self._place[param]
             if index in gradients.given:
-                raise UsageError(_twice(gradients.names[index]))
+                raise UsageError(_TWICE.format(gradients.names[index]))
             self._put_in(param, gradients, index)
             while self._started < len(self._buckets) and self._buckets[self._started].full:
                 self._start_next()
@@ -118,7 +123,10 @@ class GradientExchange:
                     if by_any[index]:
                         params[index].grad = gradients.bucket.views[index]
         finally:
-            self._reset()
+            self._open, self._started = False, 0
+            for gradients in self._buckets:
+                gradients.given.clear()
+                gradients.work = None
         self._comm.end_exchange()
         self._fresh = True
 
@@ -128,12 +136,6 @@ class GradientExchange:
             for index in gradients.missing():
                 self._put_in(params[index], gradients, index)
             self._start_next()
-
-    def _reset(self) -> None:
-        self._open, self._started = False, 0
-        for gradients in self._buckets:
-            gradients.given.clear()
-            gradients.work = None
 
     def before_step(self) -> None:
         """Exchanges now if there was none since the last step: no backward pass, or only paused ones."""
@@ -172,11 +174,3 @@ class GradientExchange:
             view = gradients.bucket.views[index]
             if param.grad is view:
                 param.grad = view.clone()
-
-
-def _twice(name: str) -> str:
-    return (
-        f"{name!r} got a second gradient within one backward pass. Either a reentrant "
-        "checkpoint runs it twice: use checkpoint(..., use_reentrant=False). Or an earlier backward pass "
-        "was broken off by an error: then detach() and attach again, on all ranks"
-    )

@@ -5,14 +5,15 @@ Light on purpose: torch runs `register` while it is being imported, whether or n
 
 from __future__ import annotations
 
+import importlib
 import logging
 import os
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tweed.torch.groups import plan_json as plan_json
+    from tweed.torch.backend import plan_json as plan_json
     from tweed.torch.hooks import compression as compression
-    from tweed.torch.memory import empty as empty
+    from tweed.torch.node import empty as empty
     from tweed.torch.options import Options as Options
     from tweed.torch.sharded import sharded_compression as sharded_compression
 
@@ -48,25 +49,17 @@ def _create(given: object, options: object) -> Any:
     return create(given, options)
 
 
+#: The module of each public name. They load torch, so each is imported when somebody asks for it.
+_MODULES = {
+    "Options": "options",
+    "compression": "hooks",
+    "empty": "node",
+    "plan_json": "backend",
+    "sharded_compression": "sharded",
+}
+
+
 def __getattr__(name: str) -> object:
-    if name == "Options":
-        from tweed.torch.options import Options
-
-        return Options
-    if name == "empty":
-        from tweed.torch.memory import empty
-
-        return empty
-    if name == "plan_json":
-        from tweed.torch.groups import plan_json
-
-        return plan_json
-    if name == "compression":
-        from tweed.torch.hooks import compression
-
-        return compression
-    if name == "sharded_compression":
-        from tweed.torch.sharded import sharded_compression
-
-        return sharded_compression
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f"{__name__}.{_MODULES[name]}"), name)

@@ -5,22 +5,91 @@ from __future__ import annotations
 import functools
 import logging
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
+
+import torch.distributed as dist
 
 from tweed import metrics
 from tweed.errors import UsageError
 from tweed.exchange import engine
-from tweed.torch.groups import Kept, engine_group, keep, plan_json
+from tweed.torch.build import CannotCompile, extension, say
 from tweed.torch.meeting import Place
 from tweed.torch.node import node
 from tweed.torch.options import Options
-from tweed.torch.output import say
 from tweed.torch.rendezvous import join
 
 if TYPE_CHECKING:
-    from tweed._core import Group
+    from torch._C._distributed_c10d import PrefixStore, Store
+
+    from tweed._core import Losses
+    from tweed.collective import Plan
+
 
 log = logging.getLogger("tweed")
+# What decides how fast wires are and when a call fails is to be seen; sub-groups say nothing new.
+_print_once = functools.cache(say)
+_warn_once = functools.cache(log.warning)
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """What belongs to one group.
+
+    Attributes:
+      plan: the schedules that it runs.
+      losses: the engine's account of what must stay whole, and of what was lost.
+    """
+
+    plan: Plan
+    losses: Losses
+
+
+# By the store that torch makes for each group and holds until the group is destroyed. A group's name would
+# not do: torch gives it to another group later. The group itself is not there yet when a backend is made.
+_kept: WeakKeyDictionary[Store, Kept] = WeakKeyDictionary()
+
+
+def keep(store: PrefixStore, kept: Kept) -> None:
+    """Keeps something for the group whose backend is being made with `store`, as long as the group lives."""
+    _kept[store.underlying_store] = kept
+
+
+def kept(group: dist.ProcessGroup | None) -> Kept | None:
+    """What is kept for `group`, or for the default group; None for a group of another backend."""
+    group = group or dist.distributed_c10d._get_default_group()
+    _, store = dist.distributed_c10d._world.pg_map.get(group, (None, None))
+    return None if store is None else _kept.get(store)
+
+
+def plan_json(group: dist.ProcessGroup | None = None) -> str | None:
+    """The schedules that `group` runs, as text for a checkpoint; `Options(plan=...)` takes it back.
+
+    Args:
+      group: a process group; None is the default group.
+
+    Returns:
+      The text; None if the group is not of the backend "tweed".
+    """
+    found = kept(group)
+    return None if found is None else found.plan.to_json()
+
+
+def engine_group(group: dist.ProcessGroup | None = None) -> Losses:
+    """The engine's side of a process group: what must stay whole, and what was lost.
+
+    Args:
+      group: of the backend "tweed"; `None`: the default group.
+
+    Raises:
+      UsageError: the group is of another backend.
+    """
+    found = kept(group)
+    if found is None:
+        name = (group or dist.distributed_c10d._get_default_group()).group_name
+        raise UsageError(f"group {name!r} is not of the backend 'tweed'; make it with backend=\"tweed\"")
+    return found.losses
 
 
 def create(given: Any, pg_options: object) -> object:
@@ -53,16 +122,10 @@ def create(given: Any, pg_options: object) -> object:
         from tweed.torch.fallback import PythonGroup
 
         return PythonGroup(group, given)
-    return _make_native(group, given)
+    from tweed import _core
 
-
-engine.provide(engine.Engine(engine_group, plan_json))
-
-
-@functools.cache
-def _print_once(text: str) -> None:
-    """What decides how fast wires are and when a call fails is to be seen; sub-groups say nothing new."""
-    say(text)
+    table = _core.engine_table()
+    return extension().create(table, group.address(), given.group_rank, given.group_size, given)
 
 
 def check_links(options: Options, links: Sequence[str]) -> None:
@@ -83,29 +146,17 @@ def check_links(options: Options, links: Sequence[str]) -> None:
         )
 
 
-def _make_native(group: Group, given: Any) -> object:
-    from tweed import _core
-    from tweed.torch.build import extension
-
-    return extension().create(
-        _core.engine_table(), group.address(), given.group_rank, given.group_size, given
-    )
-
-
 def _native(options: Options, place: Place) -> bool:
-    from tweed.torch.build import CannotCompile, extension
-
     try:
         extension()
     except CannotCompile as reason:
         if options.binding == "native":
             raise
         if place.rank == 0:
-            _say_once(str(reason))
+            text = "using the Python process group, which is slower for small messages: %s"
+            _warn_once(text, str(reason))
         return False
     return True
 
 
-@functools.cache
-def _say_once(reason: str) -> None:
-    log.warning("using the Python process group, which is slower for small messages: %s", reason)
+engine.provide(engine.Engine(engine_group, plan_json))

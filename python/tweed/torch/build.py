@@ -19,26 +19,16 @@ import subprocess
 import sys
 import sysconfig
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import suppress
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from tweed.files import cache, write_atomic
-from tweed.torch.output import say
 
 SOURCES = Path(__file__).parent / "csrc"
 NAME = "tweed_torch"
-_FLAGS = (
-    "-std=c++20",
-    "-O1",
-    "-fPIC",
-    "-shared",
-    "-fvisibility=hidden",
-    "-w",
-    f"-DTORCH_EXTENSION_NAME={NAME}",
-)
+_FLAGS = tuple(f"-std=c++20 -O1 -fPIC -shared -fvisibility=hidden -w -DTORCH_EXTENSION_NAME={NAME}".split())
 #: Needs a C++20 compiler, its library, Python's headers and torch's.
 _TRIAL = "#include <Python.h>\n#include <span>\n#include <c10/macros/Macros.h>\nint main_() { return 0; }\n"
 _LIBRARIES = ("c10", "torch_cpu", "torch", "torch_python")
@@ -51,7 +41,12 @@ class CannotCompile(Exception):
 @functools.cache
 def extension() -> ModuleType:
     """The compiled backend, loaded; see `build`."""
-    return _load(build())
+    loader = importlib.machinery.ExtensionFileLoader(NAME, str(build()))
+    spec = importlib.util.spec_from_loader(NAME, loader)
+    assert spec is not None  # spec_from_loader gives none only without a loader
+    module = importlib.util.module_from_spec(spec)
+    loader.exec_module(module)
+    return module
 
 
 def build() -> Path:
@@ -63,7 +58,8 @@ def build() -> Path:
     target = where()
     if not target.exists():
         target.parent.mkdir(parents=True, exist_ok=True)
-        with _locked(target.with_suffix(".lock")):
+        with target.with_suffix(".lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)  # the system lets go of it if this process dies
             if not target.exists():  # nobody did it while this process waited
                 _compile(target)
     return target
@@ -137,14 +133,6 @@ def _digest() -> str:
     return seen.hexdigest()
 
 
-@contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    """Holds the file's lock; the system lets go of it if this process dies."""
-    with path.open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
-
-
 def _compile(target: Path) -> None:
     name = compiler()
     say(f"compiling the backend for torch {torch_version().__version__} with {name} (once, about 20 s) ...")
@@ -174,10 +162,8 @@ def _first_error(text: str) -> str:
     return next((line for line in lines if "error" in line.lower()), lines[-1] if lines else "no message")
 
 
-def _load(path: Path) -> ModuleType:
-    loader = importlib.machinery.ExtensionFileLoader(NAME, str(path))
-    spec = importlib.util.spec_from_loader(NAME, loader)
-    assert spec is not None  # spec_from_loader gives none only without a loader
-    module = importlib.util.module_from_spec(spec)
-    loader.exec_module(module)
-    return module
+def say(line: str) -> None:
+    """Prints a line on stderr, if anybody takes it: a pipe without a reader, or none at all, ends no rank."""
+    if sys.stderr is not None:
+        with suppress(OSError, ValueError):
+            print(f"tweed: {line}", file=sys.stderr, flush=True)

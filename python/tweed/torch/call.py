@@ -47,7 +47,7 @@ class Call:
         Raises:
           UsageError: this operator is not defined for this dtype.
         """
-        kind = op.op if hasattr(op, "op") else op
+        kind = getattr(op, "op", op)
         dtype = _COMPLEX.get(tensor.dtype, tensor.dtype) if kind in _ADDITIVE else tensor.dtype
         if dtype not in DTYPES:
             raise UsageError(f"cannot reduce {tensor.dtype} with {op}; convert it first")
@@ -98,12 +98,8 @@ class Call:
 def _in_place(tensor: Tensor) -> bool:
     if tensor.layout != torch.strided:
         raise UsageError("expected a dense tensor; call .to_dense() first")
-    return (
-        tensor.device.type == "cpu"
-        and tensor.is_contiguous()
-        and not tensor.is_conj()
-        and not tensor.is_neg()
-    )
+    lazy = tensor.is_conj() or tensor.is_neg()  # a view that torch has not computed yet
+    return tensor.device.type == "cpu" and tensor.is_contiguous() and not lazy
 
 
 def _host_like(tensor: Tensor) -> Tensor:
@@ -124,6 +120,5 @@ def _parts(host: Tensor, splits: Sequence[int] | None) -> list[Segment]:
 
 def _factor(op: Any) -> float:
     """The factor of PREMUL_SUM: torch shows it to Python only through pickling."""
-    if (op.op if hasattr(op, "op") else op) != dist.ReduceOp.PREMUL_SUM:
-        return 1.0
-    return float(op.__getstate__()[1])
+    premultiplied = getattr(op, "op", op) == dist.ReduceOp.PREMUL_SUM
+    return float(op.__getstate__()[1]) if premultiplied else 1.0

@@ -5,21 +5,8 @@ The Python process group calls the same table as the C++ backend, so the two can
 
 from __future__ import annotations
 
+import ctypes as c
 import functools
-from ctypes import (
-    CFUNCTYPE,
-    POINTER,
-    Structure,
-    c_char_p,
-    c_double,
-    c_int,
-    c_int32,
-    c_int64,
-    c_size_t,
-    c_uint32,
-    c_uint64,
-    c_void_p,
-)
 from enum import IntEnum
 
 import torch
@@ -44,79 +31,57 @@ class Status(IntEnum):
 
 
 ERRORS: dict[int, type[errors.TweedError]] = {
-    Status.USAGE: errors.UsageError,
-    Status.SHAPE_MISMATCH: errors.ShapeMismatch,
-    Status.PEER_LOST: errors.PeerLost,
-    Status.DEADLINE: errors.DeadlineExceeded,
-    Status.ABORTED: errors.Aborted,
-    Status.FORKED: errors.ForkedProcess,
-}
+    Status.USAGE: errors.UsageError, Status.SHAPE_MISMATCH: errors.ShapeMismatch,
+    Status.PEER_LOST: errors.PeerLost, Status.DEADLINE: errors.DeadlineExceeded,
+    Status.ABORTED: errors.Aborted, Status.FORKED: errors.ForkedProcess,
+}  # fmt: skip
 
-BYTES = 13  # what is moved and never reduced
-DTYPES = {
-    torch.float16: 0,
-    torch.bfloat16: 1,
-    torch.float32: 2,
-    torch.float64: 3,
-    torch.int8: 4,
-    torch.int16: 5,
-    torch.int32: 6,
-    torch.int64: 7,
-    torch.uint8: 8,
-    torch.uint16: 9,
-    torch.uint32: 10,
-    torch.uint64: 11,
-    torch.bool: 12,
-}
+_NUMBERED = (
+    *(torch.float16, torch.bfloat16, torch.float32, torch.float64),
+    *(torch.int8, torch.int16, torch.int32, torch.int64),
+    *(torch.uint8, torch.uint16, torch.uint32, torch.uint64, torch.bool),
+)
+DTYPES = {dtype: number for number, dtype in enumerate(_NUMBERED)}
+BYTES = len(DTYPES)  # what is moved and never reduced
 
 
-class Segment(Structure):
+class Segment(c.Structure):
     """tweed_segment."""
 
-    _fields_ = (("data", c_void_p), ("bytes", c_uint64))
+    _fields_ = (("data", c.c_void_p), ("bytes", c.c_uint64))
 
 
-class Request(Structure):
+class Request(c.Structure):
     """tweed_request."""
 
     _fields_ = (
-        ("operation", c_uint32),
-        ("dtype", c_uint32),
-        ("reduce_op", c_uint32),
-        ("root", c_uint32),
-        ("tag", c_uint64),
-        ("priority", c_int32),
-        ("blocking", c_uint32),
-        ("factor", c_double),
-        ("timeout_ms", c_int64),
-        ("inputs", POINTER(Segment)),
-        ("n_inputs", c_size_t),
-        ("outputs", POINTER(Segment)),
-        ("n_outputs", c_size_t),
-        ("shape", c_char_p),
-    )
+        ("operation", c.c_uint32), ("dtype", c.c_uint32), ("reduce_op", c.c_uint32), ("root", c.c_uint32),
+        ("tag", c.c_uint64), ("priority", c.c_int32), ("blocking", c.c_uint32), ("factor", c.c_double),
+        ("timeout_ms", c.c_int64), ("inputs", c.POINTER(Segment)), ("n_inputs", c.c_size_t),
+        ("outputs", c.POINTER(Segment)), ("n_outputs", c.c_size_t), ("shape", c.c_char_p),
+    )  # fmt: skip
 
 
-Callback = CFUNCTYPE(None, c_void_p)
+Callback = c.CFUNCTYPE(None, c.c_void_p)
 
 
-class Table(Structure):
+class Table(c.Structure):
     """tweed_table. ctypes lets go of the GIL during every call."""
 
     _fields_ = (
-        ("abi", c_uint32),
-        ("group_retain", CFUNCTYPE(c_void_p, c_void_p)),
-        ("group_release", CFUNCTYPE(None, c_void_p)),
-        ("submit", CFUNCTYPE(c_void_p, c_void_p, POINTER(Request))),
-        ("wait", CFUNCTYPE(c_int, c_void_p, c_int64)),
-        ("test", CFUNCTYPE(c_int, c_void_p)),
-        ("on_end", CFUNCTYPE(None, c_void_p, Callback, c_void_p)),
-        ("message", CFUNCTYPE(c_char_p, c_void_p)),
-        ("source", CFUNCTYPE(c_uint32, c_void_p)),
-        ("release", CFUNCTYPE(None, c_void_p)),
-        ("abort", CFUNCTYPE(None, c_void_p, c_char_p)),
-        ("alloc", CFUNCTYPE(c_void_p, c_void_p, c_uint64)),
-        ("free", CFUNCTYPE(None, c_void_p, c_void_p)),
+        ("abi", c.c_uint32),
+        ("group_retain", c.CFUNCTYPE(c.c_void_p, c.c_void_p)),
+        ("group_release", c.CFUNCTYPE(None, c.c_void_p)),
+        ("submit", c.CFUNCTYPE(c.c_void_p, c.c_void_p, c.POINTER(Request))),
+        ("wait", c.CFUNCTYPE(c.c_int, c.c_void_p, c.c_int64)),
+        ("test", c.CFUNCTYPE(c.c_int, c.c_void_p)),
+        ("on_end", c.CFUNCTYPE(None, c.c_void_p, Callback, c.c_void_p)),
+        ("message", c.CFUNCTYPE(c.c_char_p, c.c_void_p)),
+        ("source", c.CFUNCTYPE(c.c_uint32, c.c_void_p)),
+        ("release", c.CFUNCTYPE(None, c.c_void_p)),
+        ("abort", c.CFUNCTYPE(None, c.c_void_p, c.c_char_p)),
+        ("alloc", c.CFUNCTYPE(c.c_void_p, c.c_void_p, c.c_uint64)),
+        ("free", c.CFUNCTYPE(None, c.c_void_p, c.c_void_p)),
     )
 
 

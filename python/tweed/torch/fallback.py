@@ -1,36 +1,137 @@
 """The backend where no C++ compiler is: a process group in Python over the same engine.
 
 It does what the C++ backend does, with some tens of microseconds more per call, and under the GIL. Methods
-have the names that torch calls: those of its C++ trampoline (`allreduce`), and of its Python side.
+have the names that torch calls: those of its C++ trampoline (`allreduce`), and of its Python side. Without
+some of them torch takes a Python subclass for a group without name, backend and devices, and device meshes,
+FSDP2, DTensor and functional collectives fail.
 """
 # ruff: noqa: D102  methods that torch calls; torch describes them
 
 from __future__ import annotations
 
+import time
+from collections.abc import Sequence
 from datetime import timedelta
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
+import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch._C._distributed_c10d import _create_work_from_future
 
-from tweed.errors import UsageError
-from tweed.torch import point_to_point
+from tweed.errors import DeadlineExceeded, TweedError, UsageError
+from tweed.torch import engine
 from tweed.torch.call import Call
 from tweed.torch.engine import ANY_RANK, Operation
-from tweed.torch.flight import Work
-from tweed.torch.names import NamedGroup
+from tweed.torch.flight import Flight, Work
+from tweed.torch.node import empty
+
+if TYPE_CHECKING:
+    from tweed._core import Group
+
 
 Tensors = list[Tensor]
 T = TypeVar("T")
 
+_UNSET = timedelta(milliseconds=-1)  # torch's kUnsetTimeout
 
-class PythonGroup(NamedGroup):
+# torch's stubs give each method overloads that an overriding method need not have.
+_ProcessGroup: Any = dist.ProcessGroup
+
+
+class PythonGroup(_ProcessGroup):  # type: ignore[misc]
     """A process group over the engine's group. Made by `tweed.torch.backend.create`."""
+
+    def __init__(self, group: Group, given: Any) -> None:
+        super().__init__(given.group_rank, given.group_size)
+        from tweed import _core
+
+        self._group = group
+        self._engine = engine.table(_core.engine_table())
+        self._rank, self._size = given.group_rank, given.group_size
+        self._timeout: timedelta = given.timeout
+        self._name, self._desc = given.group_id, ""
+        self._sequence = 0
+        self._together: list[Flight] | None = None  # those of the coalescing block that is open
+
+    def submit(self, call: Call, timeout: timedelta = _UNSET) -> Flight:
+        """Starts one operation; `timeout` unset means the group's."""
+        chosen = self._timeout if timeout == _UNSET else timeout
+        call.request.timeout_ms = round(chosen.total_seconds() * 1000)
+        return Flight(self._engine, self._group.address(), call)
+
+    def _launch(self, call: Call, opts: Any = None) -> Work:
+        self._sequence += 1
+        flight = self.submit(call, getattr(opts, "timeout", _UNSET))
+        if self._together is not None:
+            self._together.append(flight)
+        return Work([flight], self._sequence)
+
+    def _start_coalescing(self, device: torch.device) -> None:
+        self._together = []
+
+    def _end_coalescing(self, device: torch.device) -> dist.Work:
+        flights, self._together = self._together or [], None
+        return Work(flights, self._sequence)
+
+    def _set_sequence_number_for_group(self) -> None:
+        """Nothing to agree on: all start at 0."""
+
+    def _get_sequence_number_for_group(self) -> int:
+        return self._sequence
+
+    def supports_tensor_alloc(self, device: torch.device) -> bool:
+        return device.type == "cpu"
+
+    def allocate_tensor(self, size: int, *, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+        return empty(size, dtype=dtype, device=device)
+
+    def set_timeout(self, timeout: timedelta) -> None:
+        self._timeout = timeout
+
+    def abort(self) -> None:
+        self._engine.abort(self._group.address(), b"abort() was called on the process group")
+
+    def rank(self) -> int:
+        return int(self._rank)
+
+    def size(self) -> int:
+        return int(self._size)
+
+    def getBackendName(self) -> str:
+        return "tweed"
+
+    def getGroupName(self) -> str:
+        return str(self._name)
+
+    def setGroupName(self, name: str) -> None:
+        self._name = name
+
+    def getGroupDesc(self) -> str:
+        return self._desc
+
+    def setGroupDesc(self, desc: str) -> None:
+        self._desc = desc
+
+    def _get_backend(self, device: torch.device) -> PythonGroup:
+        return self
+
+    getRank = rank
+    getSize = size
+    group_name = property(getGroupName)
+    group_desc = property(getGroupDesc)
+    name = getBackendName
+    _set_group_name = setGroupName
+    _set_group_desc = setGroupDesc
+    supports_coalescing = True
+    supports_splitting = False
+
+    # Collectives.
 
     def allreduce(self, tensors: Tensors, opts: Any) -> dist.Work:
         tensor = _only(tensors)
         if tensor.is_sparse:
-            return point_to_point.sparse_sum(self, tensor, opts.reduceOp)
+            return sparse_sum(self, tensor, opts.reduceOp)
         call = Call(Operation.ALL_REDUCE).describe(tensor).reduce(opts.reduceOp, tensor).update(tensor)
         return self._launch(call, opts)
 
@@ -125,7 +226,7 @@ class PythonGroup(NamedGroup):
         return self._launch(Call(Operation.BARRIER), opts)
 
     def monitored_barrier(self, timeout: timedelta | None = None, wait_all_ranks: bool = False) -> None:
-        point_to_point.monitored_barrier(self, self._timeout if timeout is None else timeout, wait_all_ranks)
+        monitored_barrier(self, self._timeout if timeout is None else timeout, wait_all_ranks)
 
     # Point to point.
 
@@ -211,3 +312,89 @@ def _contiguous(tensors: Tensors) -> Tensor:
 
 def _join(works: list[Any]) -> Work:
     return Work([flight for work in works for flight in work.flights], works[-1].sequence if works else 0)
+
+
+# What is not a single collective: the twin of csrc/point_to_point.cpp.
+_HERE, _PASSED = 0xFFFF_FFF1, 0xFFFF_FFF2  # tags of users are not negative
+
+
+def sparse_sum(group: PythonGroup, tensor: Tensor, op: Any) -> dist.Work:
+    """Sums sparse tensors by gathering indices and values, as Gloo does. Waits for the end."""
+    if op.op != dist.ReduceOp.SUM:
+        raise UsageError("sparse tensors can only be summed")
+    mine = tensor.detach().coalesce().cpu()
+    counts = torch.empty(group.size(), dtype=torch.int64)
+    count = torch.tensor([mine._nnz()])
+    call = Call(Operation.ALL_GATHER).describe(count).read(count).write(counts, [1] * group.size())
+    group.submit(call).wait()
+    rows = counts.tolist()
+    indices = _gather_uneven(group, mine.indices().t().contiguous(), rows)
+    values = _gather_uneven(group, mine.values().contiguous(), rows)
+    total = torch.sparse_coo_tensor(indices.t(), values, tensor.shape, check_invariants=False)
+    with torch.no_grad():
+        tensor.copy_(total.coalesce())
+    future: torch.futures.Future[list[Tensor]] = torch.futures.Future()
+    future.set_result([tensor])
+    work: dist.Work = _create_work_from_future(future)
+    return work
+
+
+def _gather_uneven(group: PythonGroup, mine: Tensor, rows: Sequence[int]) -> Tensor:
+    """Every rank's `rows[r]` rows, one after the other."""
+    whole = torch.empty((sum(rows), *mine.shape[1:]), dtype=mine.dtype)
+    call = Call(Operation.ALL_TO_ALL).describe(mine).write(whole, rows)
+    for _ in rows:
+        call.read(mine)
+    group.submit(call).wait()
+    return whole
+
+
+def monitored_barrier(group: PythonGroup, timeout: timedelta, all_ranks: bool) -> None:
+    """Rank 0 hears from everybody, then lets everybody go; so it can say who did not come.
+
+    Raises:
+      DeadlineExceeded: on rank 0, naming who did not come; elsewhere: rank 0 did not let this one go.
+    """
+    seconds = timeout.total_seconds()
+    if seconds <= 0:
+        raise DeadlineExceeded(
+            f"Rank {group.rank()} timed out in monitoredBarrier after 0 ms: no time was given"
+        )
+    if group.rank() != 0:
+        _report(group, seconds)
+        return
+    others = range(1, group.size())
+    arrivals = [_message(group, Operation.RECV, rank, _HERE) for rank in others]
+    end = time.monotonic() + seconds
+    missing: list[int] = []
+    for rank, arrival in zip(others, arrivals, strict=True):
+        try:
+            arrival.wait(max(0.001, end - time.monotonic()))
+        except TweedError:
+            missing.append(rank)
+            if not all_ranks:
+                break
+    if missing:
+        names = ", ".join(map(str, missing))
+        waited = f"{round(seconds * 1000)} ms"
+        raise DeadlineExceeded(f"Ranks {names} failed to pass monitoredBarrier in {waited}")
+    for rank in others:
+        _message(group, Operation.SEND, rank, _PASSED).wait(seconds)
+
+
+def _report(group: PythonGroup, seconds: float) -> None:
+    """Tells rank 0 that this one is there, and waits until it lets this one go."""
+    try:
+        _message(group, Operation.SEND, 0, _HERE).wait(seconds)
+        _message(group, Operation.RECV, 0, _PASSED).wait(seconds)
+    except TweedError as error:
+        raise type(error)(
+            f"Rank {group.rank()} successfully reached monitoredBarrier, but received errors while waiting "
+            f"for send/recv from rank 0: {error}"
+        ) from error
+
+
+def _message(group: PythonGroup, operation: Operation, peer: int, tag: int) -> Flight:
+    byte = torch.zeros(1, dtype=torch.uint8)
+    call = Call(operation, peer, tag).describe(byte)
+    return group.submit(call.read(byte) if operation == Operation.SEND else call.write(byte))

@@ -40,7 +40,7 @@ class Flight:
         self._settled = self._watched = False
         self._futures: list[Future] = []
         _flying.add(self)
-        if call.back:
+        if call.back:  # results must be copied back even if nobody waits
             self._watch()
 
     def done(self) -> bool:
@@ -74,7 +74,7 @@ class Flight:
 
     def settle(self) -> None:
         """After the end, once: staged results reach the caller."""
-        with self._lock:
+        with self._lock:  # the thread that waits and one of the engine's may both come here
             if not self._settled and self.error() is None:
                 self.call.settle()
             self._settled = True
@@ -97,7 +97,7 @@ class Flight:
         if first:
             self._callback = Callback(self._ended)
             self._engine.on_end(self._op, self._callback, None)
-        elif self.done():
+        elif self.done():  # the engine's call may have come before this future was there
             self._complete_futures()
 
     def _ended(self, _context: object) -> None:
@@ -118,12 +118,8 @@ class Flight:
         self._engine.release(self._op)
 
 
-def _forget() -> None:
-    """In a fork, where none of them ends, nor anybody works on their memory."""
-    _flying.clear()
-
-
-os.register_at_fork(after_in_child=_forget)
+# In a fork none of them ends, nor does anybody work on their memory.
+os.register_at_fork(after_in_child=_flying.clear)
 
 
 def _sweep() -> None:

@@ -9,17 +9,90 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import socket
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import torch.distributed as dist
 
 from tweed.errors import DeadlineExceeded, PeerLost, TweedError, UsageError
-from tweed.torch.process import Process
+
+
+@dataclass(frozen=True)
+class Process:
+    """A process of some machine. Two are the same one exactly when they are equal."""
+
+    pid: int
+    # When it started, in the kernel's ticks since the boot: numbers of processes are used again.
+    started: int
+    # The namespace in which its number counts.
+    pids: str
+    boot: str
+    host: str
+
+    @classmethod
+    def here(cls) -> Process:
+        """This one."""
+        pid, (_, started) = os.getpid(), _stat(os.getpid()) or ("", 0)
+        return cls(pid, started, *_machine(), socket.gethostname())
+
+    @classmethod
+    def of_descriptor(cls, descriptor: bytes) -> Process:
+        """The one that gave this descriptor (`Node.descriptor`)."""
+        known = json.loads(descriptor)
+        return cls(*(known.get(name, "") for name in ("pid", "started", "pids", "boot", "host")))
+
+    def encode(self) -> str:
+        """As text for a store."""
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def decode(cls, text: str) -> Process:
+        """The inverse of `encode`."""
+        return cls(**json.loads(text))
+
+    def is_visible(self) -> bool:
+        """It would be seen from here, if it ran."""
+        return (self.pids, self.boot) == _machine()
+
+    def has_ended(self) -> bool:
+        """It is known to run no more. Of processes of other machines nothing is known."""
+        if not self.is_visible():
+            return False
+        if (found := _stat(self.pid)) is not None:
+            return found[0] in "ZX" or found[1] != self.started
+        try:
+            os.kill(self.pid, 0)  # it may be there and hidden from us
+        except OSError as error:
+            return isinstance(error, ProcessLookupError)
+        return False
+
+    def __str__(self) -> str:
+        return f"process {self.pid} on {self.host}"
+
+
+def _machine() -> tuple[str, str]:
+    """The namespace of process numbers, and the boot."""
+    pids = boot = ""
+    with contextlib.suppress(OSError):
+        pids = os.readlink("/proc/self/ns/pid")
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    return pids, boot
+
+
+def _stat(pid: int) -> tuple[str, int] | None:
+    """State and start of a process, if it is there and not hidden from us."""
+    with contextlib.suppress(OSError, IndexError):
+        # The name before it stands in brackets, and may hold anything.
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].split()
+        return fields[0], int(fields[19])
+    return None
+
 
 _SLICES_S = (0.001, 0.1)  # between two looks for what is waited for: the first, and the longest
 _LONG_S = 10.0  # a wait that takes longer says once whom it waits for
@@ -146,12 +219,10 @@ class Meeting:
         try:
             yield
         except BaseException as error:
-            reason = (
-                str(error) if isinstance(error, TweedError) else f"{type(error).__name__} {error}".strip()
-            )
-            failure = json.dumps(
-                [self.place.rank, isinstance(error, UsageError), f"{Process.here()}: {reason}"]
-            )
+            kind = type(error).__name__
+            reason = str(error) if isinstance(error, TweedError) else f"{kind} {error}".strip()
+            text = f"{Process.here()}: {reason}"
+            failure = json.dumps([self.place.rank, isinstance(error, UsageError), text])
             # The first reason counts, and this rank's own error is worth more than one of the store.
             with contextlib.suppress(Exception):
                 self.place.store.compare_set(f"{self.key}/failed", "", failure)
@@ -161,9 +232,10 @@ class Meeting:
         try:
             return find()
         except dist.DistNetworkError as error:
+            reason = next(iter(str(error).splitlines()), type(error).__name__)
             raise PeerLost(
                 f"group {self.place.name!r}: the store by which its ranks meet is gone: the process that "
-                f"keeps it, which is rank 0's or torchrun, has ended; see its output ({_first_line(error)})"
+                f"keeps it, which is rank 0's or torchrun, has ended; see its output ({reason})"
             ) from error
 
     def _absent(self, ranks: list[int], waited: float) -> str:
@@ -177,7 +249,3 @@ _ADVICE = (
     "Was it started, with the same MASTER_ADDR, MASTER_PORT and WORLD_SIZE as the others, and does it make "
     "the same groups in the same order? Its own output may say why not"
 )
-
-
-def _first_line(error: Exception) -> str:
-    return next(iter(str(error).splitlines()), type(error).__name__)

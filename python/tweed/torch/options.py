@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal
@@ -168,39 +168,27 @@ def _in_file(path: str) -> Plan:
         raise UsageError(f"{path}: {error}") from None
 
 
+#: How the text of a variable is read that is not text: what reads it, and what it must be.
+_READERS: dict[str, tuple[Callable[[str], object], str]] = {
+    **dict.fromkeys(("streams", "server"), (int, "a whole number")),
+    **dict.fromkeys(("deadline", "metrics"), (float, "a number of seconds")),
+    **dict.fromkeys(("dial_only", "wire_only"), ({"0": False, "1": True}.__getitem__, "0 or 1")),
+}
+
+
 def _read(name: str, env: Mapping[str, str]) -> object:
     text = env.get(f"TWEED_{name.upper()}")
     if name == "schedule":
         return _pairs(text or "")
     if name in ("transport", "binding"):
         return text or "auto"
-    if name in ("streams", "server") and text:
-        return _number(name, text)
-    if name in ("deadline", "metrics") and text:
-        return _seconds(name, text)
-    if name in ("dial_only", "wire_only") and text:
-        return _yes(name, text)
-    return text or None
-
-
-def _number(name: str, text: str) -> int:
+    if not text or name not in _READERS:
+        return text or None
+    read, kind = _READERS[name]
     try:
-        return int(text)
-    except ValueError:
-        raise UsageError(f"TWEED_{name.upper()} must be a whole number, not {text!r}") from None
-
-
-def _seconds(name: str, text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        raise UsageError(f"TWEED_{name.upper()} must be a number of seconds, not {text!r}") from None
-
-
-def _yes(name: str, text: str) -> bool:
-    if text not in ("0", "1"):
-        raise UsageError(f"TWEED_{name.upper()} must be 0 or 1, not {text!r}")
-    return text == "1"
+        return read(text)
+    except (ValueError, KeyError):
+        raise UsageError(f"TWEED_{name.upper()} must be {kind}, not {text!r}") from None
 
 
 def _pairs(text: str) -> dict[str, str]:

@@ -22,10 +22,9 @@ import torch.distributed as dist
 
 from tweed.collective import NETWORK, ONE_HOST, Plan, plan
 from tweed.errors import PeerLost, TweedError, UsageError
-from tweed.torch.measure import agree
-from tweed.torch.meeting import Meeting, Place, Renewed, prefix
+from tweed.torch.meeting import Meeting, Place, Process, Renewed, prefix
+from tweed.torch.messages import agree
 from tweed.torch.options import Options
-from tweed.torch.process import Process
 
 if TYPE_CHECKING:
     from tweed._core import Group, Node
@@ -54,12 +53,7 @@ class Terms:
     def decode(cls, data: bytes) -> Terms:
         """The inverse of `encode`."""
         group_id, descriptors, text, *rest = json.loads(data)
-        return cls(
-            group_id,
-            [base64.b85decode(one) for one in descriptors],
-            Plan.from_json(text),
-            *rest,
-        )
+        return cls(group_id, [base64.b85decode(one) for one in descriptors], Plan.from_json(text), *rest)
 
 
 def join(node: Node, place: Place, options: Options) -> tuple[Group, Terms]:
@@ -84,16 +78,9 @@ def _meet(node: Node, meeting: Meeting, options: Options) -> tuple[Group, Terms]
         raise UsageError(f"group {place.name!r}: {terms.conflict}")
     try:
         group = node.join(
-            place.name,
-            terms.group_id,
-            place.rank,
-            terms.descriptors,
-            terms.plan.rows(),
-            place.timeout.total_seconds(),
-            server=options.server,
-            ltp=options.ltp,
-            watch=meeting.look,
-        )
+            place.name, terms.group_id, place.rank, terms.descriptors, terms.plan.rows(),
+            place.timeout.total_seconds(), server=options.server, ltp=options.ltp, watch=meeting.look,
+        )  # fmt: skip
         if terms.assumed:
             # Within the meeting: who fails here, or before, leaves why for those who are further.
             terms = replace(terms, plan=agree(group, options.overrules(), meeting.look), assumed=False)
