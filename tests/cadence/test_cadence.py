@@ -38,7 +38,7 @@ from tweed.cadence import (
     Stop,
     Timer,
 )
-from tweed.cadence.server_policy import within
+from tweed.cadence.timers import within
 from tweed.errors import UsageError
 
 TABLE: list[Cadence[Any]] = [

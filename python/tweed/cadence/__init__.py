@@ -1,7 +1,7 @@
 """Stage: talk now, or keep going alone? One file per method; the contract is in `base`.
 
-Beside the cadences: `outer` (what becomes of a round's mean movement), `Moves` (how much may be withheld)
-and `server_policy` (the server's side of ordered transmission, and the timers of both sides).
+Beside the cadences: `outer` (what becomes of a round's mean movement), `moves` (how much may be withheld),
+`timers` and `server_policy` (the server's side of ordered transmission).
 """
 
 from __future__ import annotations
@@ -19,15 +19,37 @@ from tweed.cadence.base import (
     StepDone,
     Stop,
 )
-from tweed.cadence.event_triggered import EventTriggered, Moves
+from tweed.cadence.event_triggered import EventTriggered
 from tweed.cadence.every_step import EveryStep
-from tweed.cadence.local_steps import Intermittent, LocalSteps
+from tweed.cadence.intermittent import Intermittent
+from tweed.cadence.local_steps import LocalSteps
+from tweed.cadence.moves import Moves
 from tweed.cadence.ordered import Ordered
 from tweed.cadence.outer import Nesterov, Outer
-from tweed.cadence.server_policy import ServerDecision, ServerPolicy, Timer
+from tweed.cadence.server_policy import ServerDecision, ServerPolicy
+from tweed.cadence.timers import Timer
 
 __all__ = [
-    "Action", "Cadence", "ContributionReceived", "Decision", "Event", "EventTriggered", "EveryStep",
-    "Intermittent", "IterationStarted", "Joined", "LocalSteps", "Moves", "Nesterov", "Ordered", "Outer",
-    "Ready", "ServerDecision", "ServerPolicy", "ServerStopped", "StepDone", "Stop", "Timer",
-]  # fmt: skip
+    "Action",
+    "Cadence",
+    "ContributionReceived",
+    "Decision",
+    "Event",
+    "EventTriggered",
+    "EveryStep",
+    "Intermittent",
+    "IterationStarted",
+    "Joined",
+    "LocalSteps",
+    "Moves",
+    "Nesterov",
+    "Ordered",
+    "Outer",
+    "Ready",
+    "ServerDecision",
+    "ServerPolicy",
+    "ServerStopped",
+    "StepDone",
+    "Stop",
+    "Timer",
+]

@@ -60,7 +60,7 @@ class Stop:
 
 @dataclass(frozen=True, slots=True)
 class IterationStarted:
-    """An ordered iteration begins. See `tweed.cadence.server_policy.Timer` for its two numbers."""
+    """An ordered iteration begins. See `tweed.cadence.timers.Timer` for its two numbers."""
 
     pace: float
     shift: float = 0.0
@@ -111,7 +111,10 @@ class Decision(Enum):
     NEWS = Action.EXCHANGE, "what this rank has to send has changed enough"
     DRAWN = Action.EXCHANGE, "the lot fell on this rank"
     TIMER_EXPIRED = Action.EXCHANGE, "this rank's time has come"
-    ABOVE_LEVEL = (Action.EXCHANGE, "the server has stopped, but this rank has more than it may withhold")
+    ABOVE_LEVEL = (
+        Action.EXCHANGE,
+        "the server has stopped, but this rank has more than it may withhold",
+    )
     NO_NEWS = Action.EXCHANGE_SILENTLY, "what this rank has to send has changed too little"
     NOT_DRAWN = Action.EXCHANGE_SILENTLY, "the lot fell on others"
     NOTHING = Action.EXCHANGE_SILENTLY, "this rank has nothing to send"

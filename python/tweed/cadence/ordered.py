@@ -13,7 +13,8 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from tweed.cadence.base import Decision, Event, IterationStarted, Ready, ServerStopped, Stop
-from tweed.cadence.server_policy import ServerPolicy, Timer, within
+from tweed.cadence.server_policy import ServerPolicy
+from tweed.cadence.timers import Timer, within
 
 
 @dataclass(frozen=True, slots=True)

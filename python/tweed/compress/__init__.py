@@ -1,4 +1,4 @@
-"""Stage: which values, in which form? One file per family of methods; the contract is in `base`."""
+"""Stage: which values, in which form? One file per method; the contract is in `base`."""
 
 from __future__ import annotations
 
@@ -16,20 +16,58 @@ from tweed.compress.base import (
 )
 from tweed.compress.chain import Chain
 from tweed.compress.codes import Codes
+from tweed.compress.direct import Direct
 from tweed.compress.entries import Entries
-from tweed.compress.error_feedback import Direct, ErrorFeedback, LazyAggregation
-from tweed.compress.error_reset import ErrorReset, StepAhead
+from tweed.compress.error_feedback import ErrorFeedback
+from tweed.compress.error_reset import ErrorReset
 from tweed.compress.half import Half
-from tweed.compress.identity import Identity, Nonzero, Nothing
+from tweed.compress.identity import Identity
+from tweed.compress.lazy_aggregation import LazyAggregation
+from tweed.compress.levels import Levels
 from tweed.compress.low_rank import LowRank
+from tweed.compress.nonzero import Nonzero
+from tweed.compress.nothing import Nothing
 from tweed.compress.packet import Packet, Values, unpack
-from tweed.compress.quantise import Levels, Quantise, Sign
-from tweed.compress.random_blocks import RandomBlocks, RandomK
-from tweed.compress.top_k import Threshold, TopK
+from tweed.compress.quantise import Quantise
+from tweed.compress.random_blocks import RandomBlocks
+from tweed.compress.random_k import RandomK
+from tweed.compress.sign import Sign
+from tweed.compress.step_ahead import StepAhead
+from tweed.compress.threshold import Threshold
+from tweed.compress.top_k import TopK
 
 __all__ = [
-    "Auto", "Chain", "Codec", "Codes", "Compressor", "Direct", "Entries", "ErrorFeedback", "ErrorReset",
-    "Half", "Identity", "LazyAggregation", "Levels", "LowRank", "MeasuresNorm", "Memory", "Nonzero",
-    "Nothing", "Packet", "Quantise", "RandomBlocks", "RandomK", "ReduceRequest", "Rounds", "Sign", "Spec",
-    "StepAhead", "Threshold", "TopK", "Turn", "Update", "Values", "unpack",
-]  # fmt: skip
+    "Auto",
+    "Chain",
+    "Codec",
+    "Codes",
+    "Compressor",
+    "Direct",
+    "Entries",
+    "ErrorFeedback",
+    "ErrorReset",
+    "Half",
+    "Identity",
+    "LazyAggregation",
+    "Levels",
+    "LowRank",
+    "MeasuresNorm",
+    "Memory",
+    "Nonzero",
+    "Nothing",
+    "Packet",
+    "Quantise",
+    "RandomBlocks",
+    "RandomK",
+    "ReduceRequest",
+    "Rounds",
+    "Sign",
+    "Spec",
+    "StepAhead",
+    "Threshold",
+    "TopK",
+    "Turn",
+    "Update",
+    "Values",
+    "unpack",
+]

@@ -15,7 +15,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, ClassVar
 
-from tweed.compress.base import Codec, ReduceRequest, ReduceRequests, Spec, Turn, Update, check_contracts
+from tweed.compress.base import Codec, ReduceRequest, ReduceRequests, Spec, Turn, Update
+from tweed.compress.checks import check_contracts
 from tweed.compress.half import Half
 from tweed.compress.identity import Identity
 from tweed.compress.quantise import Quantise

@@ -26,19 +26,16 @@ Modules of this folder load torch inside functions only: a strategy is a plain v
 
 from __future__ import annotations
 
-import math
 from collections.abc import Generator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self, TypeAlias, TypeVar, runtime_checkable
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar, runtime_checkable
 
-from tweed.errors import StrategyError, UsageError
 from tweed.rng import splitmix64
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from tweed.compress.packet import Packet
-
 
 State = TypeVar("State")
 
@@ -61,7 +58,14 @@ class Spec:
     @property
     def sizes(self) -> tuple[int, ...]:
         """Values per tensor."""
-        return tuple(map(math.prod, self.shapes))
+        return tuple(_product(shape) for shape in self.shapes)
+
+
+def _product(shape: tuple[int, ...]) -> int:
+    numel = 1
+    for length in shape:
+        numel *= length
+    return numel
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +134,10 @@ class Codec(Protocol):
 class Compressor(Codec, Protocol[State]):
     """A form with packets. `State` is a dataclass of tensors and plain numbers, or None."""
 
+    def start(self, spec: Spec) -> State:
+        """The state before the first turn."""
+        ...
+
     def encode(
         self, value: Tensor, state: State, turn: Turn, error: Tensor | None = None
     ) -> tuple[Packet, State]:
@@ -144,34 +152,13 @@ class Compressor(Codec, Protocol[State]):
         ...
 
 
-#: What `encode` of a `Stateless` codec returns.
-Encoded: TypeAlias = "tuple[Packet, None]"
-
-
-class Stateless:
-    """A codec that remembers nothing from turn to turn."""
-
-    __slots__ = ()
-
-    def start(self, spec: Spec) -> None:
-        """Nothing to remember."""
-
-
-class Bidirectional:
-    """A codec whose setting `both_ways` decides whether it compresses replies too."""
-
-    __slots__ = ()
-    both_ways: bool
-
-    @property
-    def reply_codec(self) -> Self | None:
-        """See `both_ways`."""
-        return self if self.both_ways else None
-
-
 @runtime_checkable
 class Rounds(Codec, Protocol[State]):
     """A form whose average takes several sums, each of which rests on the one before. `sums` is true."""
+
+    def start(self, spec: Spec) -> State:
+        """The state before the first turn."""
+        ...
 
     def rounds(
         self, value: Tensor, state: State, turn: Turn, out: Tensor, error: Tensor | None = None
@@ -262,28 +249,3 @@ class MeasuresNorm(Protocol):
     def pending(self, value: Tensor, state: Any) -> float:
         """The squared length of what an exchange of `value` would have to send; changes nothing."""
         ...
-
-
-_BUFFER = Spec(((2**20,),))
-
-
-def check_contracts(memory: str, compressor: Codec) -> None:
-    """Raises StrategyError if what `compressor` leaves is more than it was given: a memory that gives it back
-    would grow without end."""
-    if compressor.unbiased and compressor.error_bound(_BUFFER) >= 1:
-        raise StrategyError(
-            f"{memory} does not go with {compressor!r}: its random draws leave more than it was given, and "
-            "what is left would grow from exchange to exchange. Take it without draws (rounded to nearest, "
-            "not scaled), or without a memory: Direct"
-        )
-
-
-def check_density(who: str, density: float) -> None:
-    """Raises UsageError unless `density` is a share of values."""
-    if not 0 < density <= 1:
-        raise UsageError(f"{who}: density={density!r} is no share of values; give one above 0, at most 1")
-
-
-def count_of(density: float, numel: int) -> int:
-    """How many of `numel` values that is: at least one, if there are any."""
-    return min(numel, max(1, round(density * numel)))

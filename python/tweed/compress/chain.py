@@ -5,12 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol, get_args
 
-from tweed.compress.base import Compressor, Spec, Turn, check_contracts
+from tweed.compress.base import Compressor, Spec, Turn
+from tweed.compress.checks import check_contracts
 from tweed.compress.entries import Coding, Entries
-from tweed.compress.identity import Nonzero
-from tweed.compress.native.form import BLOCK
+from tweed.compress.levels import Levels
+from tweed.compress.nonzero import Nonzero
 from tweed.compress.packet import HEADER_BYTES, Packet
-from tweed.compress.quantise import Levels, Quantise, Sign
+from tweed.compress.quantise import Quantise
+from tweed.compress.sign import Sign
 from tweed.errors import StrategyError, UsageError
 
 if TYPE_CHECKING:
@@ -83,7 +85,7 @@ class Chain:
         from tweed.compress.native import sparse
 
         packet, state = self.sparse.encode(value, state, turn, error)
-        if not isinstance(packet, Entries):  # where entries are longer than all values, all are sent
+        if not isinstance(packet, Entries):
             return packet, state
         if self.values is None or not len(packet.values):
             return replace(packet, coding=self.indices), state
@@ -119,5 +121,7 @@ class Chain:
 
 def _gap_bytes(density: float) -> float:
     """Mean bytes per index of `delta_encode`: the gaps are geometric, and the largest of a block counts."""
+    from tweed.compress.native.sparse import BLOCK  # loads the extension module
+
     widths: float = sum(1 - (1 - (1 - density) ** 2**width) ** BLOCK for width in range(31))
     return (1 + BLOCK * widths / 8) / BLOCK

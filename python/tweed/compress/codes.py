@@ -47,26 +47,28 @@ class Codes:
 
     def cut(self, bounds: Sequence[int]) -> Sequence[Codes]:
         """See `Packet`; bounds are multiples of 8, or the end. A block that is cut has its scale in both."""
-        assert all(low % 8 == 0 or low == self.numel for low in bounds[:-1])  # `ranges.GRAIN`
-        starts = [low * self.form.bits // 8 for low in bounds[:-1]]
-        return [
-            self._piece(low, high, self.codes[start:][: self.form.code_bytes(high - low)])
-            for start, (low, high) in zip(starts, pairwise(bounds), strict=True)
-        ]
+        return [self._piece(low, high) for low, high in pairwise(bounds)]
 
-    def _piece(self, low: int, high: int, codes: Tensor) -> Codes:
-        begin, first = divmod(self.first + low, self.form.block)
+    def _piece(self, low: int, high: int) -> Codes:
+        assert low % 8 == 0 or low == self.numel  # `ranges.GRAIN`
+        bits, block = self.form.bits, self.form.block
+        begin, first = divmod(self.first + low, block)
         scales = self.scales[begin : begin + self.form.scale_count(high - low, first)]
+        codes = self.codes[low * bits // 8 :][: self.form.code_bytes(high - low)]
         return Codes(scales, codes, self.form, high - low, first)
 
     def cut_anywhere(self, bounds: Sequence[int]) -> Sequence[Codes]:
         """As `cut`, at any bounds. Cost: codes are unpacked and packed anew."""
         from tweed.compress.native import quant_torch
 
-        bits = self.form.bits
-        whole = quant_torch.unpack(self.codes, bits, self.numel)
-        cuts = pairwise(bounds)
-        return [self._piece(low, high, quant_torch.pack(whole[low:high], bits)) for low, high in cuts]
+        whole = quant_torch.unpack(self.codes, self.form.bits, self.numel)
+        pieces = []
+        for low, high in pairwise(bounds):
+            begin, first = divmod(self.first + low, self.form.block)
+            scales = self.scales[begin : begin + self.form.scale_count(high - low, first)]
+            codes = quant_torch.pack(whole[low:high], self.form.bits)
+            pieces.append(Codes(scales, codes, self.form, high - low, first))
+        return pieces
 
     def pack(self) -> Tensor:
         """See `Packet`: scales, then codes."""

@@ -1,4 +1,4 @@
-"""What was not sent is forgotten, or sent later; or what was sent last counts until more is sent."""
+"""What was not sent is sent later."""
 
 from __future__ import annotations
 
@@ -6,52 +6,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from tweed.compress.base import Codec, ReduceRequest, ReduceRequests, Spec, Turn, Update, check_contracts
-from tweed.errors import StrategyError
+from tweed.compress.base import Codec, ReduceRequest, ReduceRequests, Turn, Update
+from tweed.compress.checks import check_contracts
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 
-@dataclass(frozen=True, slots=True)
-class Direct:
-    """Compresses, averages, and forgets the rest: for compressors that are unbiased, or nearly exact.
-
-    Args:
-      compressor: how.
-      weight: what is sent is multiplied with it: 1 / p where a rank sends with probability p.
-    """
-
-    compressor: Codec
-    weight: float = 1.0
-
-    exchanges: ClassVar[frozenset[str]] = frozenset({"gradient", "step", "difference"})
-    reason: ClassVar[str] = "a model that is compressed loses parameters"
-    replicas_diverge: ClassVar[bool] = False
-
-    @property
-    def parts(self) -> Mapping[str, Codec]:
-        """See `Memory`."""
-        return {"main": self.compressor}
-
-    def start(self, like: Tensor) -> None:
-        """Nothing to remember."""
-
-    def pending(self, value: Tensor, state: None) -> float:
-        """See `MeasuresNorm`."""
-        return float(value.square().sum())
-
-    def exchange(self, value: Tensor, state: None, turn: Turn, silent: bool = False) -> ReduceRequests:
-        """See `Memory`."""
-        if self.weight != 1:
-            value.mul_(self.weight)
-        mean = yield ReduceRequest(self.compressor, value, silent=silent)
-        return Update(mean)
-
-
 @dataclass(slots=True)
 class Residual:
-    """State of a memory: `[numel]`, what is still to be sent, or has been applied by this rank alone."""
+    """State of `ErrorFeedback`: `[numel]`, what is still to be sent."""
 
     error: Tensor
 
@@ -93,61 +57,3 @@ class ErrorFeedback:
             state.error.add_(value)
         mean = yield ReduceRequest(self.compressor, value, state.error, silent=silent)
         return Update(mean)
-
-
-@dataclass(slots=True)
-class LastSent:
-    """State of `LazyAggregation`: what this rank sent last, and the mean of what all did; `[numel]` both."""
-
-    sent: Tensor
-    mean: Tensor
-
-
-@dataclass(frozen=True, slots=True)
-class LazyAggregation:
-    """Sends how its value differs from what it sent last. All use the mean of what was sent last, so a silent
-    rank counts with an old value instead of none.
-
-    What the compressor leaves out of a difference is in the next one. Without a cadence that is silent now
-    and then this is compression of differences.
-
-    Raises: StrategyError for a codec that compresses replies too.
-    Cost: memory for two more copies of what is exchanged.
-    Source: Chen, Giannakis, Sun, Yin, "LAG: lazily aggregated gradient for communication-efficient
-      distributed learning", 2018.
-    """
-
-    compressor: Codec
-
-    exchanges: ClassVar[frozenset[str]] = frozenset({"gradient", "step"})
-    reason: ClassVar[str] = "what was sent of another round is no part of this one"
-    replicas_diverge: ClassVar[bool] = False
-
-    def __post_init__(self) -> None:
-        reply = self.compressor.reply_codec
-        if reply is not None and reply.error_bound(Spec(((1024,),))) > 0:
-            raise StrategyError(
-                f"LazyAggregation does not go with {self.compressor!r}: what a compressed reply loses of a "
-                "difference would be missing for good. Take both_ways=False"
-            )
-
-    @property
-    def parts(self) -> Mapping[str, Codec]:
-        """See `Memory`."""
-        return {"main": self.compressor}
-
-    def start(self, like: Tensor) -> LastSent:
-        """Nobody has sent anything: zero."""
-        return LastSent(like.new_zeros(like.shape), like.new_zeros(like.shape))
-
-    def pending(self, value: Tensor, state: LastSent) -> float:
-        """See `MeasuresNorm`."""
-        return float((value - state.sent).square().sum())
-
-    def exchange(self, value: Tensor, state: LastSent, turn: Turn, silent: bool = False) -> ReduceRequests:
-        """See `Memory`."""
-        rest = value.new_zeros(value.shape)
-        sent = state.sent if silent else value.clone()
-        state.mean.add_((yield ReduceRequest(self.compressor, value.sub_(state.sent), rest, silent=silent)))
-        state.sent = sent if silent else sent.sub_(rest)  # what the others decoded
-        return Update(state.mean.clone())

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, get_args
 
-from tweed.compress.base import Encoded, Spec, Stateless, Turn
+from tweed.compress.base import Spec, Turn
 from tweed.compress.packet import Values
 from tweed.errors import UsageError
 
@@ -17,7 +17,7 @@ _ROUNDING = {"bfloat16": 2.0**-9, "float16": 2.0**-11}
 
 
 @dataclass(frozen=True, slots=True)
-class Half(Stateless):
+class Half:
     """Sends all, rounded to 16 bits; sums on the way are rounded to 16 bits too.
 
     Args:
@@ -40,7 +40,12 @@ class Half(Stateless):
         if self.dtype not in get_args(HalfType):
             raise UsageError(f"half: dtype={self.dtype!r} is none of {', '.join(get_args(HalfType))}")
 
-    def encode(self, value: Tensor, state: None, turn: Turn, error: Tensor | None = None) -> Encoded:
+    def start(self, spec: Spec) -> None:
+        """Nothing to remember."""
+
+    def encode(
+        self, value: Tensor, state: None, turn: Turn, error: Tensor | None = None
+    ) -> tuple[Values, None]:
         """See `Compressor`."""
         import torch
 

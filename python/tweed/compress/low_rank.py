@@ -91,7 +91,7 @@ class LowRank:
         """See `Rounds`."""
         matrices, whole = self.parts(turn.spec)
         if error is not None:
-            error.copy_(value.add_(error))  # whole: what is cut below is left, too
+            error.copy_(value.add_(error))
         limit = _LARGEST / (2 * turn.size * max(1, value.numel()) ** 0.5)
         value.clamp_(-limit, limit)
         before = _bases(self._right(state, turn, matrices, value), _shapes(matrices, "columns"))

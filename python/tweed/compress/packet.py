@@ -132,8 +132,6 @@ def unpack(data: Tensor, numel: int) -> Packet | None:
 
     Raises: DataError if it is no packet, or one about something else.
     """
-    import torch
-
     from tweed.compress.codes import Codes
     from tweed.compress.entries import Entries
 
@@ -144,13 +142,19 @@ def unpack(data: Tensor, numel: int) -> Packet | None:
     header = Header(*_HEADER.unpack(bytes(data[:HEADER_BYTES].cpu().numpy())))
     body = data[HEADER_BYTES:]
     if header.kind == Values.KIND:
-        check(header.length == numel and body.numel() == 4 * numel, header, body, numel)
-        return Values(aligned(body).view(torch.float32), numel)
+        return _values(header, body, numel)
     if header.kind == Entries.KIND:
         return Entries.unpack(header, body, numel)
     if header.kind == Codes.KIND:
         return Codes.unpack(header, body, numel)
     raise DataError(f"a packet of kind {header.kind} came in: do all ranks run the same version of tweed?")
+
+
+def _values(header: Header, body: Tensor, numel: int) -> Values:
+    import torch
+
+    check(header.length == numel and body.numel() == 4 * numel, header, body, numel)
+    return Values(aligned(body).view(torch.float32), numel)
 
 
 def places_in(ranges: ByteRanges, bits: int, count: int) -> Tensor:

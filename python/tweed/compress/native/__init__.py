@@ -3,7 +3,7 @@
 sparse  choosing values and coding where they belong
 quant   few bits per value
 
-Both ways give the same bits. All but `form` load torch: codecs import them when they are called.
+Both ways give the same bits. Modules whose names end in `_torch` load torch; the others do when called.
 """
 
 from __future__ import annotations

@@ -20,8 +20,6 @@ from dataclasses import dataclass
 from tweed.errors import UsageError
 
 SCHEMES = ("sign", "uniform", "levels")
-#: Gaps that share a width in `sparse.delta_encode`.
-BLOCK = 32
 #: Scales from here on count; smaller ones are 0.
 SMALLEST = 2.0**-120
 #: Scales up to here, so that no code stands for infinity.

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING
 
-from tweed import _core
-from tweed.compress.native import quant_torch
 from tweed.compress.native.form import Form
 from tweed.errors import UsageError
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 __all__ = ["Form", "decode_add", "encode"]
 
@@ -38,13 +38,28 @@ def encode(
         if error.numel() != x.numel() or error.data_ptr() == x.data_ptr() != 0:
             raise UsageError(f"error is {error.numel()} values; give {x.numel()}, other memory than x")
     if x.device.type != "cpu":
+        from tweed.compress.native import quant_torch
+
         return quant_torch.encode(x, form, key, error)
+    return _encode(x, form, key, error)
+
+
+def _encode(x: Tensor, form: Form, key: int | None, error: Tensor | None) -> tuple[Tensor, Tensor]:
+    import torch
+
+    from tweed import _core
+
     numel = x.numel()
     scales = torch.empty(form.scale_count(numel), dtype=torch.float32)
     codes = torch.empty(form.code_bytes(numel), dtype=torch.uint8)
-    error_at = None if error is None else error.data_ptr()
-    key = None if key is None else key & (2**64 - 1)
-    _core.quant_encode(x.data_ptr(), numel, error_at, form.fields, key, (scales.data_ptr(), codes.data_ptr()))
+    _core.quant_encode(
+        x.data_ptr(),
+        numel,
+        None if error is None else error.data_ptr(),
+        form.fields,
+        None if key is None else key & (2**64 - 1),
+        (scales.data_ptr(), codes.data_ptr()),
+    )
     return scales, codes
 
 
@@ -70,8 +85,12 @@ def decode_add(out: Tensor, scales: Tensor, codes: Tensor, form: Form, first: in
             f"there are {scales.numel()} and {codes.numel()}"
         )
     if out.device.type != "cpu":
+        from tweed.compress.native import quant_torch
+
         quant_torch.decode_add(out, scales, codes, form, first)
         return
+    from tweed import _core
+
     written = (scales.data_ptr(), codes.data_ptr())
     _core.quant_decode_add(out.data_ptr(), out.numel(), written, form.fields, first)
 

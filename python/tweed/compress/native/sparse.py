@@ -10,15 +10,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING
 
 from tweed import _core
-from tweed.compress.native import sparse_torch
 from tweed.errors import DataError, UsageError
 
+if TYPE_CHECKING:
+    from torch import Tensor
+
 MOST = 2**31 - 1  # values of a buffer: an index is an int32
+BLOCK = 32  # gaps that share a width in `delta_encode`
 
 
 def top_k(x: Tensor, count: int, error: Tensor | None = None) -> tuple[Tensor, Tensor]:
@@ -33,6 +34,8 @@ def top_k(x: Tensor, count: int, error: Tensor | None = None) -> tuple[Tensor, T
     Raises: UsageError.
     Cost: one pass over `x`, and over `error`.
     """
+    from tweed.compress.native import sparse_torch
+
     _check(x, error)
     _check_count(count, x)
     if not _native(x, error):
@@ -41,8 +44,19 @@ def top_k(x: Tensor, count: int, error: Tensor | None = None) -> tuple[Tensor, T
 
 
 def threshold(x: Tensor, tau: float, error: Tensor | None = None) -> tuple[Tensor, Tensor]:
-    """The values of magnitude `tau` and more; `tau` is 0 or more, and rounded to float32. The rest is as for
-    `top_k`, which has the same cost."""
+    """The values of magnitude `tau` and more.
+
+    Args:
+      x: `[numel]` float32; not changed.
+      tau: 0 or more; rounded to float32.
+      error: `[numel]` float32, other memory than `x`.
+
+    Returns: `[count]` indices, ascending, and `[count]` values.
+    Raises: UsageError.
+    Cost: one pass over `x`, and over `error`.
+    """
+    from tweed.compress.native import sparse_torch
+
     _check(x, error)
     if math.isnan(tau) or tau < 0:
         raise UsageError(f"threshold: tau={tau!r} is no magnitude; give 0 or more")
@@ -53,6 +67,8 @@ def threshold(x: Tensor, tau: float, error: Tensor | None = None) -> tuple[Tenso
 
 def kth_magnitude(x: Tensor, count: int) -> float:
     """The least magnitude among the `count` values of largest magnitude; 1 to numel. Cost: as `top_k`."""
+    from tweed.compress.native import sparse_torch
+
     _check(x)
     _check_count(count, x, least=1)
     if not _native(x):
@@ -62,6 +78,8 @@ def kth_magnitude(x: Tensor, count: int) -> float:
 
 def nonzero(x: Tensor) -> tuple[Tensor, Tensor]:
     """Indices, ascending, and values of all values that are not zero. Cost: one pass."""
+    from tweed.compress.native import sparse_torch
+
     _check(x)
     if not _native(x):
         return sparse_torch.nonzero(x)
@@ -79,6 +97,8 @@ def scatter_add(out: Tensor, indices: Tensor, values: Tensor) -> None:
     Raises: UsageError, also for an index outside of `out`; then `out` is as it was.
     Cost: the touched lines of `out`.
     """
+    from tweed.compress.native import sparse_torch
+
     _check(out)
     _check(values)
     _check_indices(indices)
@@ -93,6 +113,8 @@ def scatter_add(out: Tensor, indices: Tensor, values: Tensor) -> None:
 
 def gather(x: Tensor, indices: Tensor) -> Tensor:
     """`x[indices]`. Raises UsageError for an index outside of `x`. Cost: the touched lines of `x`."""
+    from tweed.compress.native import sparse_torch
+
     _check(x)
     _check_indices(indices)
     if not _native(x, indices):
@@ -119,9 +141,13 @@ def delta_encode(indices: Tensor, numel: int) -> Tensor:
     Source: binary packing of gaps in blocks, as in Lemire and Boytsov, "Decoding billions of integers per
     second through vectorization", 2015.
     """
+    import torch
+
+    from tweed.compress.native import indices_torch
+
     _check_indices(indices)
     if not _native(indices):
-        return sparse_torch.delta_encode(_ascending(indices, numel))
+        return indices_torch.delta_encode(_ascending(indices, numel))
     data = torch.empty(_core.gaps_room(len(indices)), dtype=torch.uint8)
     length = _core.encode_gaps(indices.data_ptr(), len(indices), numel, data.data_ptr())
     if length is None:
@@ -131,7 +157,9 @@ def delta_encode(indices: Tensor, numel: int) -> Tensor:
 
 def delta_decode(data: Tensor, count: int, numel: int) -> Tensor:
     """The `count` indices below `numel` that `data` codes: the inverse. Raises DataError if it codes none."""
-    return _decoded(data, count, numel, (_core.decode_gaps, sparse_torch.delta_decode))
+    from tweed.compress.native import indices_torch
+
+    return _decoded(data, count, numel, (_core.decode_gaps, indices_torch.delta_decode))
 
 
 def bitmap_encode(indices: Tensor, numel: int) -> Tensor:
@@ -142,9 +170,13 @@ def bitmap_encode(indices: Tensor, numel: int) -> Tensor:
     Raises: UsageError for indices that do not ascend from 0 to `numel - 1`.
     Cost: one pass over indices and bits.
     """
+    import torch
+
+    from tweed.compress.native import indices_torch
+
     _check_indices(indices)
     if not _native(indices):
-        return sparse_torch.bitmap_encode(_ascending(indices, numel), numel)
+        return indices_torch.bitmap_encode(_ascending(indices, numel), numel)
     data = torch.empty((numel + 7) // 8, dtype=torch.uint8)
     if not _core.encode_bitmap(indices.data_ptr(), len(indices), numel, data.data_ptr()):
         raise _cannot_be_coded(numel)
@@ -153,11 +185,15 @@ def bitmap_encode(indices: Tensor, numel: int) -> Tensor:
 
 def bitmap_decode(data: Tensor, count: int, numel: int) -> Tensor:
     """The `count` indices below `numel` that `data` codes: the inverse. Raises DataError if it codes none."""
-    return _decoded(data, count, numel, (_core.decode_bitmap, sparse_torch.bitmap_decode))
+    from tweed.compress.native import indices_torch
+
+    return _decoded(data, count, numel, (_core.decode_bitmap, indices_torch.bitmap_decode))
 
 
 def all_finite(x: Tensor) -> bool:
     """Whether no number is infinite or NaN. Cost: one pass, or less if one is."""
+    from tweed.compress.native import sparse_torch
+
     _check(x)
     if not _native(x):
         return sparse_torch.all_finite(x)
@@ -166,9 +202,11 @@ def all_finite(x: Tensor) -> bool:
 
 def _native(*tensors: Tensor | None) -> bool:
     """Whether the extension module can work on their memory."""
-    given = [x for x in tensors if x is not None]
-    aligned = all(x.data_ptr() % x.element_size() == 0 for x in given)
-    return aligned and all(x.device.type == "cpu" and x.is_contiguous() for x in given)
+    return all(x is None or (x.device.type == "cpu" and x.is_contiguous() and _aligned(x)) for x in tensors)
+
+
+def _aligned(x: Tensor) -> bool:
+    return x.data_ptr() % x.element_size() == 0
 
 
 def _address(x: Tensor | None) -> int | None:
@@ -177,12 +215,16 @@ def _address(x: Tensor | None) -> int | None:
 
 def _selection(x: Tensor, count: int) -> tuple[Tensor, Tensor]:
     """What the last call selected."""
+    import torch
+
     indices, values = torch.empty(count, dtype=torch.int32), x.new_empty(count)
     _core.selection(indices.data_ptr(), values.data_ptr(), count)
     return indices, values
 
 
 def _check(*tensors: Tensor | None) -> None:
+    import torch
+
     given = [x for x in tensors if x is not None]
     for x in given:
         if x.dtype != torch.float32 or x.dim() != 1 or x.numel() > MOST:
@@ -199,6 +241,8 @@ def _check_count(count: int, x: Tensor, least: int = 0) -> None:
 
 
 def _check_indices(indices: Tensor) -> None:
+    import torch
+
     if indices.dtype != torch.int32 or indices.dim() != 1:
         raise UsageError(
             f"expected one row of int32 indices, not {indices.dtype} of shape {list(indices.shape)}"
@@ -222,10 +266,12 @@ def _cannot_be_coded(numel: int) -> UsageError:
 
 
 #: The native way, which writes indices and returns whether there are any; and torch's, which gives them.
-_Decoders = tuple[Callable[[int, int, int, int, int], bool], Callable[[Tensor, int, int], Tensor | None]]
+_Decoders = tuple[Callable[[int, int, int, int, int], bool], Callable[["Tensor", int, int], "Tensor | None"]]
 
 
 def _decoded(data: Tensor, count: int, numel: int, ways: _Decoders) -> Tensor:
+    import torch
+
     if data.dtype != torch.uint8 or data.dim() != 1:
         raise UsageError(f"expected one row of bytes, not {data.dtype} of shape {list(data.shape)}")
     native, otherwise = ways

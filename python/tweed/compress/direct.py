@@ -1,0 +1,48 @@
+"""No memory: what a packet leaves out is forgotten."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from tweed.compress.base import Codec, ReduceRequest, ReduceRequests, Turn, Update
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class Direct:
+    """Compresses, averages, and forgets the rest: for compressors that are unbiased, or nearly exact.
+
+    Args:
+      compressor: how.
+      weight: what is sent is multiplied with it: 1 / p where a rank sends with probability p.
+    """
+
+    compressor: Codec
+    weight: float = 1.0
+
+    exchanges: ClassVar[frozenset[str]] = frozenset({"gradient", "step", "difference"})
+    reason: ClassVar[str] = "a model that is compressed loses parameters"
+    replicas_diverge: ClassVar[bool] = False
+
+    @property
+    def parts(self) -> Mapping[str, Codec]:
+        """See `Memory`."""
+        return {"main": self.compressor}
+
+    def start(self, like: Tensor) -> None:
+        """Nothing to remember."""
+
+    def pending(self, value: Tensor, state: None) -> float:
+        """See `MeasuresNorm`."""
+        return float(value.square().sum())
+
+    def exchange(self, value: Tensor, state: None, turn: Turn, silent: bool = False) -> ReduceRequests:
+        """See `Memory`."""
+        if self.weight != 1:
+            value.mul_(self.weight)
+        mean = yield ReduceRequest(self.compressor, value, silent=silent)
+        return Update(mean)
