@@ -96,7 +96,7 @@ def local_top_k(every: int = 8, density: float = 0.1, bits: int = 4) -> Strategy
     Cost: some `density * (bits + 5) / 32` of an all-reduce of the model's size per `every` steps.
     Source: SparseLoCo, arXiv 2508.15706, 2025, without its outer optimizer.
     """
-    few = Chain(TopK(density), Quantise(bits, nearest=True), both_ways=True)
+    few = Chain(TopK(density), Quantise(bits, nearest=True), bidirectional=True)
     return Strategy("difference", LocalSteps(every), ErrorFeedback(few))
 
 
@@ -222,7 +222,7 @@ def sparse(density: float = 0.01, bits: int = 8) -> Strategy:
     Cost: `bits / 8 + (log2(1 / density) + 3) / 8` bytes per value sent, about, in two all-to-alls.
     Source: see `tweed.compress.Chain`.
     """
-    chain = Chain(TopK(density), Quantise(bits, nearest=True), both_ways=True)
+    chain = Chain(TopK(density), Quantise(bits, nearest=True), bidirectional=True)
     return Strategy(compress=ErrorFeedback(chain))
 
 
@@ -306,7 +306,7 @@ def ofedqit(probability: float = 0.1, levels: int = 1, block: int = 256) -> Stra
       answer.
     Source: OFedQIT, arXiv 2205.06491, 2022; see `tweed.systems.ofedqit`.
     """
-    memory = Direct(Levels(levels, block, both_ways=False), weight=1 / probability)
+    memory = Direct(Levels(levels, block, bidirectional=False), weight=1 / probability)
     return Strategy("gradient", Intermittent(probability=probability), memory)
 
 

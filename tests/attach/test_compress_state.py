@@ -41,7 +41,7 @@ TWO = LocalSteps(2)
 STRATEGIES: dict[str, Strategy] = {
     "gradient, error feedback": Strategy(compress=ErrorFeedback(TopK(0.1))),
     "gradient, chance": Strategy(compress=ErrorFeedback(RandomK(0.1))),
-    "gradient, both ways": Strategy(compress=ErrorFeedback(TopK(0.1, both_ways=True))),
+    "gradient, both ways": Strategy(compress=ErrorFeedback(TopK(0.1, bidirectional=True))),
     "gradient, 8 bits": Strategy(compress=ErrorFeedback(Quantise(8, nearest=True))),
     "gradient, low rank": Strategy(compress=ErrorFeedback(LowRank(2))),
     "gradient, threshold": Strategy(compress=ErrorFeedback(Threshold(0.1, lifespan=3))),

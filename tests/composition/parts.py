@@ -76,7 +76,7 @@ STAGES: dict[str, dict[str, Any]] = {
         "Identity, by ranges": Identity(by_ranges=True),
         "Half": Half(),
         "TopK": TopK(0.1),
-        "TopK, both ways": TopK(0.1, both_ways=True),
+        "TopK, bidirectional": TopK(0.1, bidirectional=True),
         "Threshold": Threshold(0.1),
         "RandomK": RandomK(0.2),
         "RandomK, scaled": RandomK(0.2, scaled=True),

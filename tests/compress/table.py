@@ -38,22 +38,22 @@ SPEC = Spec(((40, 50), (30,), (16, 4, 3, 3), (700,)))
 #: What is sent is sent exactly, and so is what is left.
 EXACT: list[Codec] = [
     Identity(), Identity(by_ranges=True), Nothing(), Nonzero(), Nonzero("shortest"),
-    TopK(0.05), TopK(0.05, per_tensor=True, both_ways=True), TopK(1.0),
+    TopK(0.05), TopK(0.05, per_tensor=True, bidirectional=True), TopK(1.0),
     Threshold(0.05, lifespan=3), Threshold(0.9), RandomK(0.1),
     RandomBlocks(4), RandomBlocks(8, tensors=2, columns=2), RandomBlocks(4, block=64),
     Chain(TopK(0.05)), Chain(TopK(0.3), indices="bitmap"),
-    Chain(Threshold(0.05), indices="delta", both_ways=True),
+    Chain(Threshold(0.05), indices="delta", bidirectional=True),
 ]  # fmt: skip
 #: To rounding only.
 ROUNDED: list[Codec] = [
     Half(), Half("float16"), LowRank(1), LowRank(4, warm=False), RandomK(0.1, scaled=True),
     RandomBlocks(4, scaled=True), RandomBlocks(2, block=100, scaled=True),
-    Sign(), Sign(None), Sign(100, both_ways=False), Levels(1, 64), Levels(5, 100), Levels(127, None),
+    Sign(), Sign(None), Sign(100, bidirectional=False), Levels(1, 64), Levels(5, 100), Levels(127, None),
     Quantise(8), Quantise(4, 64), Quantise(3, 100, nearest=True), Quantise(2, 64),
     Quantise(2, None, nearest=True), Chain(TopK(0.05), Quantise(8, 64, nearest=True)),
     Chain(TopK(0.1), Quantise(4, nearest=True), "raw"),
     Chain(Threshold(0.05), Quantise(2, 48, nearest=True), "bitmap"),
-    Chain(TopK(0.01), Sign(50), "delta", both_ways=True),
+    Chain(TopK(0.01), Sign(50), "delta", bidirectional=True),
 ]  # fmt: skip
 TABLE = EXACT + ROUNDED
 

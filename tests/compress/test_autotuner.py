@@ -138,7 +138,7 @@ SPEC = Spec(((1000,),))
 
 
 def test_the_total_sent_and_residual_is_the_total_given_whatever_the_way() -> None:
-    choices = (Half(), Quantise(8, nearest=True, both_ways=False), TopK(0.1), TopK(0.01))
+    choices = (Half(), Quantise(8, nearest=True, bidirectional=False), TopK(0.1), TopK(0.01))
     memory, chance = Auto(choices), torch.Generator().manual_seed(0)
     together = Group(memory, SPEC, 3)
     given, sent = torch.zeros(1000), torch.zeros(1000)

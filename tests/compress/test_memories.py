@@ -50,7 +50,7 @@ MEMORIES: list[Memory[Any]] = [
     Direct(Quantise(8)), Direct(LowRank(2)), ErrorFeedback(TopK(0.05)), ErrorFeedback(Sign(None)),
     ErrorFeedback(LowRank(2)), ErrorReset(RandomBlocks(8), RandomBlocks(4), every=3),
     ErrorReset(TopK(0.05), Quantise(4, nearest=True), every=2),
-    ErrorReset(Nothing(), TopK(0.1, both_ways=True)), StepAhead(TopK(0.05)),
+    ErrorReset(Nothing(), TopK(0.1, bidirectional=True)), StepAhead(TopK(0.05)),
     StepAhead(Threshold(0.05, 3), fraction=0.9, average_every=2), LazyAggregation(TopK(0.1)), Auto(),
 ]  # fmt: skip
 every_memory = pytest.mark.parametrize("memory", MEMORIES, ids=repr)
@@ -75,7 +75,7 @@ def residual(group: Group) -> Tensor:
 def one_way(method: Codec) -> Codec:
     """It, without a lossy way back that nobody remembers."""
     lossy = method.unbiased and method.reply_codec is not None
-    return replace(method, both_ways=False) if lossy else method  # type: ignore[type-var]
+    return replace(method, bidirectional=False) if lossy else method  # type: ignore[type-var]
 
 
 CONTRACTING = [one_way(method) for method in TABLE if isinstance(memory_for(method), ErrorFeedback)]
@@ -116,15 +116,15 @@ FIRST: list[Codec] = [
     RandomK(0.1, scaled=True), Chain(TopK(0.1), Quantise(4, nearest=True)),
 ]  # fmt: skip
 SECOND: list[Codec] = [
-    Identity(), Nothing(), RandomBlocks(2, block=64), TopK(0.2, both_ways=True), Threshold(0.1, 2),
-    Quantise(4, nearest=True, both_ways=False), LowRank(2),
+    Identity(), Nothing(), RandomBlocks(2, block=64), TopK(0.2, bidirectional=True), Threshold(0.1, 2),
+    Quantise(4, nearest=True, bidirectional=False), LowRank(2),
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize(("first", "second"), list(product(FIRST, SECOND)), ids=repr)
 def test_error_reset_leaves_the_mean_model_alone_and_a_point_common(first: Codec, second: Codec) -> None:
     exact = [
-        replace(codec, both_ways=False) if getattr(codec, "both_ways", False) else codec  # type: ignore[type-var]
+        replace(codec, bidirectional=False) if getattr(codec, "bidirectional", False) else codec  # type: ignore[type-var]
         for codec in (first, second)
     ]
     group = Group(ErrorReset(*exact, every=2), SPEC, SIZE)
@@ -269,7 +269,7 @@ def test_who_is_silent_sends_nothing_of_its_own() -> None:
     assert together.traffic.bytes - before <= 16 * SIZE  # each owner's reply is that its range has no news
 
 
-@pytest.mark.parametrize("compressor", [TopK(0.1), Quantise(8, both_ways=False)], ids=repr)
+@pytest.mark.parametrize("compressor", [TopK(0.1), Quantise(8, bidirectional=False)], ids=repr)
 def test_what_a_difference_leaves_out_is_in_the_next(compressor: Codec) -> None:
     together = Group(LazyAggregation(compressor), SPEC, SIZE)
     for _ in range(40):
@@ -278,7 +278,7 @@ def test_what_a_difference_leaves_out_is_in_the_next(compressor: Codec) -> None:
 
 
 def test_a_lossy_reply_is_refused() -> None:
-    with pytest.raises(StrategyError, match="both_ways=False"):
+    with pytest.raises(StrategyError, match="bidirectional=False"):
         LazyAggregation(Quantise(8))
 
 

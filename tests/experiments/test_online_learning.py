@@ -55,7 +55,7 @@ def test_messages_are_right_on_average() -> None:
     values = torch.randn(CLIENTS, NUMEL, generator=random)
     cadence, levels, spec = (
         Intermittent(probability=probability),
-        Levels(1, 5, both_ways=False),
+        Levels(1, 5, bidirectional=False),
         Spec(((NUMEL,),)),
     )
     paces = [cadence.handle(Joined(rank, CLIENTS), cadence.start(), 0.0) for rank in range(CLIENTS)]
@@ -86,7 +86,7 @@ def test_without_quantiser_draws_and_rounds_it_is_plain_averaging() -> None:
 
 def test_the_growth_of_squares_is_what_the_quantiser_does() -> None:
     values = torch.randn(1, 640, generator=torch.Generator().manual_seed(5))
-    levels, spec = Levels(3, 64, both_ways=False), Spec(((640,),))
+    levels, spec = Levels(3, 64, bidirectional=False), Spec(((640,),))
     squares = 0.0
     for step in range(400):
         out = torch.zeros(640)

@@ -25,7 +25,7 @@ PAIRS = [
     ErrorReset(BLOCKS, TopK(0.2), 2),
     ErrorReset(TopK(0.05), BLOCKS, 4),
     ErrorReset(Nothing(), BLOCKS),
-    ErrorReset(Sign(both_ways=False), RandomBlocks(2, block=16), 5),
+    ErrorReset(Sign(bidirectional=False), RandomBlocks(2, block=16), 5),
 ]
 every_pair = pytest.mark.parametrize("memory", PAIRS, ids=repr)
 

@@ -37,7 +37,7 @@ class Chain:
       sparse: chooses: `TopK` or `Threshold`.
       values: writes what was chosen: `Quantise`, best rounded to nearest, `Sign` or `Levels`; None: float32.
       indices: how places are written.
-      both_ways: the average goes back in the same form; what is left of it stays with the owner of the range.
+      bidirectional: the average goes back in the same form; what is left stays with the owner of the range.
         Otherwise it goes back exactly, its indices written in the same way.
 
     Raises: StrategyError if parts do not fit together.
@@ -49,7 +49,7 @@ class Chain:
     sparse: Sparse
     values: ValueCodec | None = None
     indices: Coding = "shortest"
-    both_ways: bool = False
+    bidirectional: bool = False
 
     unbiased = False
     sums = False
@@ -71,8 +71,8 @@ class Chain:
 
     @property
     def reply_codec(self) -> Chain | Nonzero:
-        """See `both_ways`."""
-        return self if self.both_ways else Nonzero(self.indices)
+        """See `bidirectional`."""
+        return self if self.bidirectional else Nonzero(self.indices)
 
     def start(self, spec: Spec) -> Any:
         """That of `sparse`."""

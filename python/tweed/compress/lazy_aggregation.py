@@ -46,7 +46,7 @@ class LazyAggregation:
         if reply is not None and reply.error_bound(Spec(((1024,),))) > 0:
             raise StrategyError(
                 f"LazyAggregation does not go with {self.compressor!r}: what a compressed reply loses of a "
-                "difference would be missing for good. Take both_ways=False"
+                "difference would be missing for good. Take bidirectional=False"
             )
 
     @property

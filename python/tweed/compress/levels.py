@@ -21,7 +21,7 @@ class Levels:
     Args:
       levels: from zero to the norm, 1 to 127. Those that fill their bits are best: 1, 3, 7, 15 and so on.
       block: values that share a norm; None: all of the buffer. More blocks are more exact.
-      both_ways: the average goes back in the same form, from other draws.
+      bidirectional: the average goes back in the same form, from other draws.
       seed: of the draws.
 
     Raises: UsageError for other values.
@@ -32,7 +32,7 @@ class Levels:
 
     levels: int = 1
     block: int | None = 256
-    both_ways: bool = True
+    bidirectional: bool = True
     seed: int = 0
 
     unbiased = True
@@ -43,8 +43,8 @@ class Levels:
 
     @property
     def reply_codec(self) -> Levels | None:
-        """See `both_ways`."""
-        return self if self.both_ways else None
+        """See `bidirectional`."""
+        return self if self.bidirectional else None
 
     def _form(self, numel: int) -> Form:
         return Form.of_levels(self.levels, shared_by(self.block, numel))

@@ -23,8 +23,8 @@ class Quantise:
       block: values that share a scale; None: all of the buffer.
       nearest: round to the nearest step, for use with a memory. Otherwise at random, so that the mean is the
         input.
-      both_ways: the average goes back in the same form, from other draws. What is left of it if it is rounded
-        to nearest stays with the owner of the range.
+      bidirectional: the average goes back in the same form, from other draws. What is left of it if it is
+        rounded to nearest stays with the owner of the range.
       seed: of the draws.
 
     Raises: UsageError for other values.
@@ -36,7 +36,7 @@ class Quantise:
     bits: int = 8
     block: int | None = 256
     nearest: bool = False
-    both_ways: bool = True
+    bidirectional: bool = True
     seed: int = 0
 
     sums = False
@@ -51,8 +51,8 @@ class Quantise:
 
     @property
     def reply_codec(self) -> Quantise | None:
-        """See `both_ways`."""
-        return self if self.both_ways else None
+        """See `bidirectional`."""
+        return self if self.bidirectional else None
 
     def _form(self, numel: int) -> Form:
         return Form("uniform", self.bits, shared_by(self.block, numel))

@@ -19,22 +19,22 @@ class Sign:
 
     Args:
       block: values that share a scale; None: all of the buffer, as in the paper.
-      both_ways: the average goes back in the same form; what is left of it stays with the owner of the range.
+      bidirectional: the average goes back in the same form; what is left stays with the owner of the range.
 
     Cost: 1 bit per value and 4 bytes per block; two passes over a block that stays in cache.
     Source: Karimireddy et al., "Error feedback fixes SignSGD", 2019.
     """
 
     block: int | None = 4096
-    both_ways: bool = True
+    bidirectional: bool = True
 
     unbiased = False
     sums = False
 
     @property
     def reply_codec(self) -> Sign | None:
-        """See `both_ways`."""
-        return self if self.both_ways else None
+        """See `bidirectional`."""
+        return self if self.bidirectional else None
 
     def _form(self, numel: int) -> Form:
         return Form("sign", 1, shared_by(self.block, numel))

@@ -39,7 +39,7 @@ class Threshold:
       density: share of values, above 0 and at most 1.
       lifespan: turns that a threshold lives.
       dense_below: of tensors with fewer values, all are sent.
-      both_ways: the average goes back in the same form; what is left of it stays with the owner of the range.
+      bidirectional: the average goes back in the same form; what is left stays with the owner of the range.
         Otherwise it goes back exactly.
 
     Where entries would take more bytes than all values, all are sent.
@@ -51,7 +51,7 @@ class Threshold:
     density: float
     lifespan: int = 1000
     dense_below: int = 256
-    both_ways: bool = False
+    bidirectional: bool = False
 
     unbiased = False
     sums = False
@@ -63,8 +63,8 @@ class Threshold:
 
     @property
     def reply_codec(self) -> Threshold | None:
-        """See `both_ways`."""
-        return self if self.both_ways else None
+        """See `bidirectional`."""
+        return self if self.bidirectional else None
 
     def start(self, spec: Spec) -> Thresholds:
         """Thresholds are found at the first turn."""

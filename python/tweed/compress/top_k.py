@@ -21,7 +21,7 @@ class TopK:
     Args:
       density: share of values, above 0 and at most 1; at least one number is sent.
       per_tensor: choose from each tensor alone.
-      both_ways: the average goes back in the same form; what is left of it stays with the owner of the range.
+      bidirectional: the average goes back in the same form; what is left stays with the owner of the range.
         Otherwise it goes back exactly.
 
     Raises: UsageError for another density.
@@ -31,7 +31,7 @@ class TopK:
 
     density: float
     per_tensor: bool = False
-    both_ways: bool = False
+    bidirectional: bool = False
 
     unbiased = False
     sums = False
@@ -41,8 +41,8 @@ class TopK:
 
     @property
     def reply_codec(self) -> TopK | None:
-        """See `both_ways`."""
-        return self if self.both_ways else None
+        """See `bidirectional`."""
+        return self if self.bidirectional else None
 
     def start(self, spec: Spec) -> None:
         """Nothing to remember."""

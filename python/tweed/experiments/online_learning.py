@@ -219,7 +219,7 @@ class _Server:
 def _compressor(split: Split, numel: int, seed: int) -> Identity | Levels:
     if split.levels is None:
         return Identity()
-    return Levels(split.levels, split.block(numel), both_ways=False, seed=seed)
+    return Levels(split.levels, split.block(numel), bidirectional=False, seed=seed)
 
 
 @dataclass(frozen=True, slots=True)

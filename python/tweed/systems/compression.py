@@ -41,7 +41,7 @@ LRS_ADAMW = (0.001, 0.002, 0.004)
 def methods() -> list[Method]:
     """All sides, peers first. `ALONE` exchanges nothing and is no side: it shows what computing takes."""
     # The largest values in 4 bits each, their indices coded; the reply likewise.
-    few = Chain(TopK(0.1), Quantise(bits=4, nearest=True), both_ways=True)
+    few = Chain(TopK(0.1), Quantise(bits=4, nearest=True), bidirectional=True)
     four_bits = ErrorFeedback(Quantise(bits=4, nearest=True))
     return [
         Method(ALONE, "alone"),

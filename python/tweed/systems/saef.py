@@ -42,8 +42,8 @@ MISMATCH = {
     "EF, top 1 %": Strategy("step", compress=ErrorFeedback(TopK(0.01))),
     "SAEF, top 1 %, P = 20": saef(0.01, 1.0, 20),
     EXACT: saef(0.01, 1.0, 1),
-    "EF, sign": Strategy("step", compress=ErrorFeedback(Sign(both_ways=False))),
-    "SAEF, sign, P = 20": Strategy("step", compress=StepAhead(Sign(both_ways=False), 1.0, 20)),
+    "EF, sign": Strategy("step", compress=ErrorFeedback(Sign(bidirectional=False))),
+    "SAEF, sign, P = 20": Strategy("step", compress=StepAhead(Sign(bidirectional=False), 1.0, 20)),
 }
 FRACTIONS = (0.0, 0.5, 0.9, 1.0)
 #: Data that differ between workers, and learning rates.
