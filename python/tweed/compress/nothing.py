@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Nothing:
-    """Sends nothing and sends nothing: a memory that applies everything locally needs no more.
+    """Sends nothing: a memory that applies everything locally needs no more.
 
     Cost: none.
     Source: CSER (Xie et al., 2020), whose special cases CSEA and CSER-PL exchange no gradients.

@@ -32,7 +32,7 @@ class Thresholds:
 
 @dataclass(frozen=True, slots=True)
 class Threshold:
-    """Says, of each tensor, the values of magnitude tau and more; tau is what a share `density` reaches. It
+    """Sends, of each tensor, the values of magnitude tau and more; tau is what a share `density` reaches. It
     is found anew every `lifespan` turns; between, more or fewer values may be sent.
 
     Args:

@@ -21,9 +21,9 @@ from torch._C._distributed_c10d import _create_work_from_future
 
 from tweed.errors import DeadlineExceeded, TweedError, UsageError
 from tweed.torch import engine
-from tweed.torch.call import Call
 from tweed.torch.engine import ANY_RANK, Operation
 from tweed.torch.flight import Flight, Work
+from tweed.torch.host_memory import Call
 from tweed.torch.node import empty
 
 if TYPE_CHECKING:

@@ -14,8 +14,8 @@ import torch.distributed as dist
 from torch import Tensor
 
 from tweed import errors
-from tweed.torch.call import Call
 from tweed.torch.engine import ERRORS, Callback, Segment, Status, Table
+from tweed.torch.host_memory import Call
 
 Future = torch.futures.Future[list[Tensor]]
 

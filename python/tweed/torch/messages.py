@@ -20,9 +20,9 @@ from torch import Tensor
 from tweed.collective import Links, Plan, plan
 from tweed.errors import DeadlineExceeded
 from tweed.torch import engine
-from tweed.torch.call import Call
 from tweed.torch.engine import Operation
 from tweed.torch.flight import Flight
+from tweed.torch.host_memory import Call
 
 if TYPE_CHECKING:
     from tweed._core import Group
