@@ -1,4 +1,6 @@
-"""One call of a collective, made ready for the engine: what lies in host memory is used in place, and tensors\nof an accelerator, or with other strides, pass through a copy there. The Python twin of csrc/host_memory.cpp.\n"""
+"""One call of a collective, made ready for the engine: what lies in host memory is used in place, and tensors
+of an accelerator, or with other strides, pass through a copy there. The Python twin of csrc/host_memory.cpp.
+"""
 
 from __future__ import annotations
 
