@@ -60,7 +60,7 @@ _ABOUT: dict[ModuleType, str] = {
     memory: "tweed's shared memory, the control group's limit, `/dev/shm`",
     files: "how many files may be open",
     tcp: "windows for long ways; congestion control",
-    udp: "buffers for the coming UDP transport",
+    udp: "buffers for the loss-tolerant transport, over UDP",
     offload: "the network card cuts packets by itself",
     clock: "the clock is kept in step",
     testbed: "networks for `--network` can be built",

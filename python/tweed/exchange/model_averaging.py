@@ -1,4 +1,8 @@
-"""Exchange of models, or of how far they have moved, as they are, between optimizer steps."""
+"""Exchange of models, or of how far they have moved, as they are, between optimizer steps.
+
+Averaged are parameters, and floating-point buffers if `attach` keeps buffers equal. The optimizer's state and
+whole-number buffers stay with each rank.
+"""
 
 from __future__ import annotations
 

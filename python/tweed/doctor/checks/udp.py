@@ -34,7 +34,7 @@ def judge(facts: Facts) -> Iterator[Finding]:
     elif small:
         sizes = ", ".join(f"net.core.{name} is {value / 2**20:.1f} MiB" for name, value in small.items())
         what = (
-            f"{sizes}; the coming UDP transport asks for {_WANTED_BYTES // 2**20} MiB (TCP does not need it)"
+            f"{sizes}; the loss-tolerant transport asks for {_WANTED_BYTES // 2**20} MiB (TCP does not need it)"
         )
         words = " ".join(f"net.core.{name}={_WANTED_BYTES}" for name in small)
         yield Finding(Level.NOTE, what, f"sudo sysctl -w {words}")

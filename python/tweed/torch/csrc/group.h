@@ -1,34 +1,14 @@
-// A reference to the engine's group, and the errors it ends in.
+// A reference to the engine's group.
 #pragma once
 
 #include <memory>
-#include <string>
-#include <utility>
 
 #include <Python.h>
-#include <torch/csrc/Exceptions.h>
 
 #include "engine.h"
+#include "errors.h"
 
 namespace tweed {
-
-// An error of tweed. torch's bindings turn it into the class of python/tweed/errors.py that belongs to `status`,
-// also when it has passed through a future or the autograd engine.
-class Error : public torch::PyTorchError {
- public:
-  Error(tweed_status status, std::string text);
-  PyObject* python_type() override;
-  tweed_status status() const { return status_; }
-
- private:
-  tweed_status status_;
-};
-
-// Raises UsageError: the call was wrong, and nothing was sent.
-[[noreturn]] void misuse(const char* operation, const std::string& text);
-
-// Fetches the classes of python/tweed/errors.py and tells pybind11 of Error. Needs the GIL.
-void register_errors();
 
 // Lets go of the GIL, if this thread has it, as long as it lives: for calls that take locks of the engine, in destructors
 // that Python's collector may run. Who holds such a lock may wait for the GIL. Not while the interpreter ends: then

@@ -1,4 +1,4 @@
-#include "group.h"
+#include "errors.h"
 
 #include <array>
 #include <stdexcept>
