@@ -33,9 +33,7 @@ def judge(facts: Facts) -> Iterator[Finding]:
         yield Finding(Level.OK, f"{what}; look on the host itself")
     elif small:
         sizes = ", ".join(f"net.core.{name} is {value / 2**20:.1f} MiB" for name, value in small.items())
-        what = (
-            f"{sizes}; the loss-tolerant transport asks for {_WANTED_BYTES // 2**20} MiB (TCP does not need it)"
-        )
+        what = f'{sizes}; transport "ltp" asks for {_WANTED_BYTES // 2**20} MiB (TCP does not need it)'
         words = " ".join(f"net.core.{name}={_WANTED_BYTES}" for name in small)
         yield Finding(Level.NOTE, what, f"sudo sysctl -w {words}")
     else:
