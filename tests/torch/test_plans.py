@@ -19,7 +19,7 @@ from tweed.errors import UsageError
 from tweed.testbed import run_ranks
 from tweed.torch import backend as backends
 from tweed.torch import plan_json
-from tweed.torch.messages import _LONG_BYTES, Probe, links_of
+from tweed.torch.measure import _LONG_BYTES, Probe, links_of
 from tweed.torch.options import Options
 
 

@@ -22,8 +22,8 @@ import torch.distributed as dist
 
 from tweed.collective import NETWORK, ONE_HOST, Plan, plan
 from tweed.errors import PeerLost, TweedError, UsageError
+from tweed.torch.measure import agree
 from tweed.torch.meeting import Meeting, Place, Process, Renewed, prefix
-from tweed.torch.messages import agree
 from tweed.torch.options import Options
 
 if TYPE_CHECKING:
