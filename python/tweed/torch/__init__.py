@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from tweed.torch.backend import plan_json as plan_json
     from tweed.torch.hooks import compression as compression
-    from tweed.torch.node import empty as empty
+    from tweed.torch.memory import empty as empty
     from tweed.torch.options import Options as Options
     from tweed.torch.sharded import sharded_compression as sharded_compression
 
@@ -53,7 +53,7 @@ def _create(given: object, options: object) -> Any:
 _MODULES = {
     "Options": "options",
     "compression": "hooks",
-    "empty": "node",
+    "empty": "memory",
     "plan_json": "backend",
     "sharded_compression": "sharded",
 }

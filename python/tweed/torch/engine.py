@@ -31,10 +31,13 @@ class Status(IntEnum):
 
 
 ERRORS: dict[int, type[errors.TweedError]] = {
-    Status.USAGE: errors.UsageError, Status.SHAPE_MISMATCH: errors.ShapeMismatch,
-    Status.PEER_LOST: errors.PeerLost, Status.DEADLINE: errors.DeadlineExceeded,
-    Status.ABORTED: errors.Aborted, Status.FORKED: errors.ForkedProcess,
-}  # fmt: skip
+    Status.USAGE: errors.UsageError,
+    Status.SHAPE_MISMATCH: errors.ShapeMismatch,
+    Status.PEER_LOST: errors.PeerLost,
+    Status.DEADLINE: errors.DeadlineExceeded,
+    Status.ABORTED: errors.Aborted,
+    Status.FORKED: errors.ForkedProcess,
+}
 
 _NUMBERED = (
     *(torch.float16, torch.bfloat16, torch.float32, torch.float64),
@@ -55,11 +58,21 @@ class Request(c.Structure):
     """tweed_request."""
 
     _fields_ = (
-        ("operation", c.c_uint32), ("dtype", c.c_uint32), ("reduce_op", c.c_uint32), ("root", c.c_uint32),
-        ("tag", c.c_uint64), ("priority", c.c_int32), ("blocking", c.c_uint32), ("factor", c.c_double),
-        ("timeout_ms", c.c_int64), ("inputs", c.POINTER(Segment)), ("n_inputs", c.c_size_t),
-        ("outputs", c.POINTER(Segment)), ("n_outputs", c.c_size_t), ("shape", c.c_char_p),
-    )  # fmt: skip
+        ("operation", c.c_uint32),
+        ("dtype", c.c_uint32),
+        ("reduce_op", c.c_uint32),
+        ("root", c.c_uint32),
+        ("tag", c.c_uint64),
+        ("priority", c.c_int32),
+        ("blocking", c.c_uint32),
+        ("factor", c.c_double),
+        ("timeout_ms", c.c_int64),
+        ("inputs", c.POINTER(Segment)),
+        ("n_inputs", c.c_size_t),
+        ("outputs", c.POINTER(Segment)),
+        ("n_outputs", c.c_size_t),
+        ("shape", c.c_char_p),
+    )
 
 
 Callback = c.CFUNCTYPE(None, c.c_void_p)

@@ -24,7 +24,7 @@ from tweed.torch import engine
 from tweed.torch.engine import ANY_RANK, Operation
 from tweed.torch.flight import Flight, Work
 from tweed.torch.host_memory import Call
-from tweed.torch.node import empty
+from tweed.torch.memory import empty
 
 if TYPE_CHECKING:
     from tweed._core import Group

@@ -78,9 +78,16 @@ def _meet(node: Node, meeting: Meeting, options: Options) -> tuple[Group, Terms]
         raise UsageError(f"group {place.name!r}: {terms.conflict}")
     try:
         group = node.join(
-            place.name, terms.group_id, place.rank, terms.descriptors, terms.plan.rows(),
-            place.timeout.total_seconds(), server=options.server, ltp=options.ltp, watch=meeting.look,
-        )  # fmt: skip
+            place.name,
+            terms.group_id,
+            place.rank,
+            terms.descriptors,
+            terms.plan.rows(),
+            place.timeout.total_seconds(),
+            server=options.server,
+            ltp=options.ltp,
+            watch=meeting.look,
+        )
         if terms.assumed:
             # Within the meeting: who fails here, or before, leaves why for those who are further.
             terms = replace(terms, plan=agree(group, options.overrules(), meeting.look), assumed=False)
