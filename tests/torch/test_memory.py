@@ -14,7 +14,8 @@ import tweed
 from tests.torch.naive import FLOATS, SIGNED
 from tweed.errors import UsageError
 from tweed.testbed import run_ranks
-from tweed.torch import node
+from tweed.torch import memory
+from tweed.torch.node import node
 
 
 @pytest.mark.parametrize("dtype", [*FLOATS, *SIGNED, torch.bool])
@@ -37,13 +38,13 @@ def test_takes_sizes_as_torch_does() -> None:
 def test_memory_is_given_back_with_the_last_view(monkeypatch: pytest.MonkeyPatch) -> None:
     freed: list[int] = []
 
-    engine = node.node()
+    engine = node()
 
     def free(address: int) -> None:
         freed.append(address)
         engine.free(address)
 
-    monkeypatch.setattr(node, "node", lambda: SimpleNamespace(alloc=engine.alloc, free=free))
+    monkeypatch.setattr(memory, "node", lambda: SimpleNamespace(alloc=engine.alloc, free=free))
     tensor = tweed.empty(100)
     address, view = tensor.data_ptr(), tensor[10:]
     del tensor
