@@ -102,29 +102,18 @@ def _crossed(pieces: Mapping[int, Sequence[Piece]], comm: Communicator) -> dict[
         whole = all_to_all({number: [one.data for one in mine] for number, mine in pieces.items()}, comm)
         nothing: list[ByteRanges] = [()] * comm.size
         return {number: Crossed(received, nothing, nothing) for number, received in whole.items()}
-    split = {number: [_split(one) for one in mine] for number, mine in pieces.items()}
-    heads = all_to_all({number: [head for head, _ in mine] for number, mine in split.items()}, comm)
-    bodies, missing, lost = _losing_all_to_all(
-        {number: [body for _, body in mine] for number, mine in split.items()}, comm, comm.losses
-    )
+    critical = {number: [one.data[: one.critical] for one in mine] for number, mine in pieces.items()}
+    values = {number: [one.data[one.critical :] for one in mine] for number, mine in pieces.items()}
+    heads = all_to_all(critical, comm)
+    bodies, missing, lost = _losing_all_to_all(values, comm, comm.losses)
     return {
         number: Crossed(
             [torch.cat(both) for both in zip(heads[number], bodies[number], strict=True)],
-            [_behind(head, ranges) for head, ranges in zip(heads[number], missing[number], strict=True)],
-            [_behind(head, ranges) for (head, _), ranges in zip(mine, lost[number], strict=True)],
+            missing[number],
+            lost[number],
         )
-        for number, mine in split.items()
+        for number in pieces
     }
-
-
-def _split(piece: Piece) -> tuple[Tensor, Tensor]:
-    """What must arrive, and the rest in words of four bytes, so that none is cut by the end of a datagram."""
-    head = piece.critical + (piece.data.numel() - piece.critical) % 4
-    return piece.data[:head], piece.data[head:]
-
-
-def _behind(head: Tensor, ranges: ByteRanges) -> ByteRanges:
-    return [(head.numel() + begin, head.numel() + end) for begin, end in ranges]
 
 
 def all_to_all(pieces: Mapping[int, Sequence[Tensor]], comm: Communicator) -> dict[int, list[Tensor]]:
@@ -139,7 +128,7 @@ def all_to_all(pieces: Mapping[int, Sequence[Tensor]], comm: Communicator) -> di
 def _losing_all_to_all(
     pieces: Mapping[int, Sequence[Tensor]], comm: Communicator, losses: Losses
 ) -> tuple[dict[int, list[Tensor]], dict[int, list[ByteRanges]], dict[int, list[ByteRanges]]]:
-    """As `all_to_all` of words, where parts may get lost: what came, what of it is missing, and what of this
+    """As `all_to_all`, where parts may get lost: what came, what of it is missing, and what of this
     rank's was lost; both as ranges of bytes of a piece."""
     if not pieces:
         return {}, {}, {}

@@ -85,7 +85,7 @@ class Piece(NamedTuple):
 
 
 class Crossed(NamedTuple):
-    """What came of an `AllToAll`; ranges are of bytes of a piece.
+    """What came of an `AllToAll`; ranges are of a piece's bytes behind the critical ones.
 
     Attributes:
       arrived: what each rank sent to this one, `[bytes]` uint8, by rank; zeros where something is missing.
@@ -249,12 +249,11 @@ def _by_ranges(
     ends = owners.bounds(out.numel())
     nothing: Sequence[Packet | None] = [None] * owners.size
     parts = packet.cut(ends) if packet is not None and owners.contributes else nothing
-    pieces = [_piece(one, out) for one in parts]
-    crossed: Crossed = yield AllToAll(pieces)
+    crossed: Crossed = yield AllToAll([_piece(one, out) for one in parts])
     mine = owners.mine(out)
     if mine.numel():
         pairs = zip(crossed.arrived, crossed.missing, strict=True)
-        received = [_received(data, missing, len(mine)) for data, missing in pairs]
+        received = [Received(unpack(data, len(mine)), missing) for data, missing in pairs]
         state = buffer.aggregates.get(part, owners.aggregate.start())
         buffer.aggregates[part] = owners.combine(received, state, float(turn.step), mine)
     replies = yield AllGather(_reply(buffer, request, mine, turn))
@@ -266,9 +265,9 @@ def _by_ranges(
     if not any(crossed.lost):
         return None
     lost = torch.zeros_like(out)
-    for one, piece, (low, high), ranges in zip(parts, pieces, pairwise(ends), crossed.lost, strict=True):
+    for one, (low, high), ranges in zip(parts, pairwise(ends), crossed.lost, strict=True):
         if one is not None and ranges:
-            one.lost(_behind(piece.critical, ranges)).add_to(lost[low:high])
+            one.lost(ranges).add_to(lost[low:high])
     return lost
 
 
@@ -281,16 +280,6 @@ def _piece(packet: Packet | None, like: Tensor) -> Piece:
 
 def _no_bytes(like: Tensor) -> Tensor:
     return torch.empty(0, dtype=torch.uint8, device=like.device)
-
-
-def _received(data: Tensor, missing: ByteRanges, numel: int) -> Received:
-    packet = unpack(data, numel)
-    return Received(packet, _behind(data.numel() - packet.value_bytes, missing) if packet else ())
-
-
-def _behind(critical: int, ranges: ByteRanges) -> ByteRanges:
-    """Ranges of a piece's bytes as ranges of its value bytes."""
-    return [(max(0, begin - critical), end - critical) for begin, end in ranges]
 
 
 def _reply(buffer: BufferState, request: ReduceRequest, mean: Tensor, turn: Turn) -> Tensor:

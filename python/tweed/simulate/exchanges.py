@@ -64,11 +64,11 @@ class PacketLoss:
         if not 0 <= self.share <= 1:
             raise UsageError(f"packet loss: share={self.share!r} is no share of datagrams; give 0 to 1")
 
-    def ranges(self, begin: int, end: int, *key: int) -> list[tuple[int, int]]:
-        """What is lost of the bytes from `begin` to `end` of the message that `key` names."""
-        starts = range(begin, end, self.datagram_bytes)
+    def ranges(self, numbytes: int, *key: int) -> list[tuple[int, int]]:
+        """What is lost of a message of so many bytes that `key` names."""
+        starts = range(0, numbytes, self.datagram_bytes)
         lost = [at for at in starts if uniform(self.seed, *key, at) < self.share]
-        return [(at, min(end, at + self.datagram_bytes)) for at in lost]
+        return [(at, min(numbytes, at + self.datagram_bytes)) for at in lost]
 
 
 class VirtualNetwork:
@@ -147,7 +147,7 @@ class VirtualNetwork:
             return []
         width = one.values.element_size()
         found = []
-        for begin, end in self._loss.ranges(0, one.values.nbytes, self._rounds, rank):
+        for begin, end in self._loss.ranges(one.values.nbytes, self._rounds, rank):
             part = one.values[begin // width : end // width]
             found.append((begin // width, part.clone()))
             part.zero_()
@@ -167,7 +167,7 @@ class VirtualNetwork:
         for mine, ranges in zip(pieces, lost, strict=True):
             for piece, of_piece in zip(mine, ranges, strict=True):
                 for begin, end in of_piece:
-                    piece.data[begin:end] = 0
+                    piece.data[piece.critical :][begin:end] = 0
         return [
             Crossed([mine[rank].data for mine in pieces], [ranges[rank] for ranges in lost], lost[rank])
             for rank in range(size)
@@ -176,4 +176,4 @@ class VirtualNetwork:
     def _lost_bytes(self, piece: Piece, src: int, dst: int) -> list[tuple[int, int]]:
         if self._loss is None or src == dst:  # nothing crosses the network
             return []
-        return self._loss.ranges(piece.critical, piece.data.numel(), self._rounds, src, dst)
+        return self._loss.ranges(piece.data.numel() - piece.critical, self._rounds, src, dst)
