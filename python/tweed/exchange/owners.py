@@ -124,7 +124,7 @@ class Owners:
         for rank, one in theirs:
             value, missing = torch.zeros_like(out), None
             lost = _add(one, value)
-            if lost is not None and self.by_delivered:
+            if lost is not None:
                 missing = torch.zeros_like(out)
                 missing[lost.long()] = 1
             state = self.aggregate.handle(Arrival(value, rank, missing=missing), state, now)
