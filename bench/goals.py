@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from bench import builders, emulated, fitting, foreseen, linked, ltp, sent, sparse, tabled
+from bench import builders, emulated, fitting, foreseen, linked, ltp, sent, shared, sparse, tabled
 from bench.cases import OURS, PEERS, cases
 from bench.emulator import LOSS, PING, RATE
 from bench.networks import PART
@@ -76,6 +76,8 @@ SHARE_OF_TCP = 0.95
 SHARE_OF_IPERF3 = 0.98
 #: Of the link's rate, of values, where nothing may be missing and packets are lost on a long way.
 SHARE_OF_LONG = 0.85
+#: Of a link that it shares with one flow of cubic.
+FAIR_SHARE = 1 / 3
 COPIES = 1.0
 #: Times torch.topk, on each input.
 TOP_K = {"tweed": 30.0, "kernel, Avx512": 30.0, "kernel, Avx2": 20.0}
@@ -105,6 +107,7 @@ def goals(rows: Sequence[Row]) -> str:
         _beside_iperf3,
         _between,
         _messages,
+        _fair,
         _memory,
         _testbed,
         _top_k,
@@ -167,6 +170,14 @@ def _messages(rows: Sequence[Row]) -> Iterator[Verdict]:
                 yield Verdict(what, f"{SHARE_OF_LONG} of the link", f"{share:.3f}", share >= SHARE_OF_LONG)
             goal = SHARE_OF_TCP if shaped else float(side == "LTP in the clear")
             yield _factor(what, "one TCP stream", goal, case.times(side, "TCP"))
+
+
+def _fair(rows: Sequence[Row]) -> Iterator[Verdict]:
+    for row in rows:
+        if row["part"] == shared.PART and "cubic" in row["network"]:
+            kept = row["ltp_bits_per_s"] / row["rate_bits"]
+            what = f"LTP beside a flow of cubic, `{row['network']}`"
+            yield Verdict(what, f"{FAIR_SHARE:.2f} of the link", f"{kept:.2f}", kept >= FAIR_SHARE)
 
 
 def _memory(rows: Sequence[Row]) -> Iterator[Verdict]:

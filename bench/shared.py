@@ -17,9 +17,10 @@ from tweed.errors import NoTestbed
 from tweed.testbed import Bed, Network, opened
 
 PART = "LTP and TCP on one link"
-_NETWORKS = ("rate=100mbit,rtt=20ms,congestion=cubic", "rate=100mbit,rtt=20ms,queue=10ms,congestion=cubic")
+#: Queues of half to four times what the path holds.
+_NETWORKS = tuple(f"rate=100mbit,rtt=20ms,queue={ms}ms,congestion=cubic" for ms in (10, 20, 40, 80))
 FULL = (*_NETWORKS, "rate=100mbit,rtt=20ms,congestion=bbr")
-QUICK = _NETWORKS[:1]
+QUICK = _NETWORKS[1:2]
 _SECONDS = 10
 _START_S = 2  # in which neither counts
 _MESSAGE = 4 << 20

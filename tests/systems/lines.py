@@ -34,7 +34,7 @@ def everything(seed: int = 0) -> list[Any]:
     ]
     for place in [*(place.name for place in GRID), SHALLOW]:
         for number, side in enumerate(SIDES):
-            slow = 1 + number * (40 if place.startswith("3 %, 40") else 0.2)
+            slow = 1 + number * (40 if place.startswith("3 %, 40 ms") else 0.2)
             steps = [0.3 * slow * draw.uniform(0.9, 1.3) for _ in range(3 if slow > 9 else 20)]
             lines.append(exchange(place, side, steps, 0.01))
     for task in STEPS:

@@ -13,8 +13,8 @@ from tweed.errors import UsageError
 from tweed.report import charts, comparison, study
 from tweed.report.plots import svg
 from tweed.systems import SYSTEMS, system
-from tweed.systems.ltp import side
-from tweed.systems.reports.ltp import GRID, OURS, SIDES, verdicts
+from tweed.systems.ltp import SEVERAL, over, side
+from tweed.systems.reports.ltp import GRID, OURS, SIDES, Place, verdicts
 
 every_system = pytest.mark.parametrize("name", SYSTEMS)
 FACTS: dict[str, Any] = {
@@ -59,32 +59,57 @@ def verdict(lines: list[Any], goal: str) -> tuple[str, str]:
     return found[1], found[2]
 
 
+BAD = Place("3 %").name
+
+
 @pytest.mark.parametrize(
     ("theirs", "lost", "expected"),
     [
-        (9.0, 0.02, ("30.0×, 98.00% delivered", "met")),
-        (8.9, 0.0, ("29.7×, 100.00% delivered", "missed")),
-        (30.0, 0.03, ("100.0×, 97.00% delivered: too little", "missed")),
+        (6.0, 0.02, (f"in 1 of 1; least 20.00× ({BAD})", "met")),
+        (5.9, 0.0, (f"in 0 of 1; least 19.67× ({BAD})", "missed")),
+        (30.0, 0.03, (f"in 0 of 1; least 0.00× ({BAD})", "missed")),
     ],
 )
 def test_a_factor_counts_only_where_enough_arrived(
     theirs: float, lost: float, expected: tuple[str, str]
 ) -> None:
-    lines = [exchange("3 %, 40 ms", "ltp", [0.3] * 5, lost), exchange("3 %, 40 ms", "reno", [theirs] * 3)]
-    assert verdict(lines, "over reno") == expected
+    lines = [exchange(BAD, "ltp", [0.3] * 5, lost), exchange(BAD, "reno", [theirs] * 3)]
+    assert verdict(lines, "20× reno") == expected
+    assert verdict(lines, "20× cubic") == ("–", "–")
 
 
-def test_bbr_is_stated_and_not_judged() -> None:
-    lines = [exchange("3 %, 40 ms", "ltp", [0.3]), exchange("3 %, 40 ms", "bbr", [0.15])]
-    assert verdict(lines, "over bbr") == ("0.5×, 100.00% delivered", "–")
+def test_one_cell_behind_bbr_is_named() -> None:
+    cells = {Place("3 %"): 0.31, Place("20 %", "150", "100"): 0.6}
+    lines = [exchange(place.name, "ltp", [step]) for place, step in cells.items()]
+    lines += [exchange(place.name, "bbr", [0.3 if step < 0.5 else 0.9]) for place, step in cells.items()]
+    assert verdict(lines, "that of bbr") == (f"in 1 of 2; least 0.97× ({BAD})", "missed")
+
+
+def test_without_loss_the_quickest_stream_counts() -> None:
+    place = Place("0 %", "1").name
+    steps = {"ltp": 0.31, "reno": 0.4, "cubic": 0.3, "bbr": 0.5}
+    lines = [exchange(place, name, [step]) for name, step in steps.items()]
+    assert verdict(lines, "single TCP stream") == (f"in 1 of 1; least 0.97× ({place})", "met")
+
+
+@pytest.mark.parametrize(("theirs", "met"), [(0.8, "met"), (0.7, "missed")])
+def test_the_tail_is_beside_that_of_bbr(theirs: float, met: str) -> None:
+    lines = [exchange(BAD, "ltp", [0.3] * 9 + [0.4]), exchange(BAD, "bbr", [0.3] * 9 + [theirs])]
+    assert verdict(lines, "99th percentile at most half")[1] == met
 
 
 @pytest.mark.parametrize(("most", "met"), [(0.3, "met"), (0.5, "missed")])
 def test_the_worst_loss_decides_on_immunity(most: float, met: str) -> None:
-    places = zip(("0", "0.01", "0.1", "1"), (0.26, 0.26, most, 0.26), strict=True)
-    lines = [exchange(f"{loss} %, 1 ms", "ltp", [step] * 5) for loss, step in places]
+    places = zip(("0 %", "0.1 %", "1 %"), (0.26, most, 0.26), strict=True)
+    lines = [exchange(Place(loss, "1").name, "ltp", [step] * 5) for loss, step in places]
     assert verdict(lines, "2× of that without loss, 1 ms")[1] == met
     assert verdict(lines, "2× of that without loss, 40 ms") == ("–", "–")
+
+
+def test_every_place_is_a_network() -> None:
+    for place in GRID:
+        assert over(place).direction(1, up=True).rate_bits == 10**8
+    assert len({place.name for place in GRID}) == len(GRID)
 
 
 @pytest.mark.parametrize(("accuracy", "met"), [(0.896, "met"), (0.894, "missed")])
@@ -100,7 +125,7 @@ def test_the_report_stands_alone_and_says_all(seed: int) -> None:
     found = system("ltp").study(everything(seed))
     page = study.page(found, FACTS)
     assert re.findall(r'(?:src|href)="(?!#)', page) == []
-    assert "&lt;b&gt;" in page and page.count("<svg") == 3
+    assert "&lt;b&gt;" in page and page.count("<svg") == 4
     for place in GRID:
         assert place.name in page
     for label in SIDES:
@@ -121,7 +146,7 @@ def test_figures_go_between_the_marks_of_a_page(tmp_path: Path) -> None:
     )
     assert "old" not in text
     plots = re.findall(r"\]\((\S+\.svg)\)", text)
-    assert plots == ["ltp-throughput.svg", "ltp-incast.svg", "ltp-accuracy.svg"]
+    assert plots == ["ltp-throughput-500.svg", "ltp-throughput-100.svg", "ltp-incast.svg", "ltp-accuracy.svg"]
     assert all((tmp_path / plot).read_text().startswith("<svg") for plot in plots)
     path.write_text("no marks")
     with pytest.raises(UsageError, match="nothing says where figures go"):
@@ -135,9 +160,9 @@ def test_equal_figures_give_equal_plots() -> None:
 
 
 def test_sides_differ_in_what_they_run_over_alone() -> None:
-    strategies = {label: side(label).strategy for label in SIDES}
-    assert {strategies[label].collective for label in SIDES} == {strategies[OURS].collective}
-    assert {strategies[label].exchange for label in SIDES} == {"gradient"}
+    strategies = {label: side(label).strategy for label in (*SIDES, *SEVERAL)}
+    assert {strategy.collective for strategy in strategies.values()} == {strategies[OURS].collective}
+    assert {strategy.exchange for strategy in strategies.values()} == {"gradient"}
     assert side("reno").environment["TWEED_STREAMS"] == "1"
     assert side("bbr ×4").environment["TWEED_CONGESTION"] == "bbr"
     assert side("bbr ×4").environment["TWEED_STREAMS"] == "4"

@@ -26,49 +26,53 @@ from tweed.report.study import Study
 from tweed.strategy import Strategy
 from tweed.systems import System
 from tweed.systems.reports import ltp as report
-from tweed.systems.reports.ltp import GRID, OURS, SHALLOW, SIDES, WORKERS
+from tweed.systems.reports.ltp import GRID, LOSSES, LOSSLESS, OURS, SERVERS, SHALLOW, SIDES, WORKERS, Place
 from tweed.testbed import Network
 
 TASK, BATCH = "fashion-mnist", 32
-#: Bits per second of the server's link; those of the workers together are more, so it is where queues build.
-SERVER_BITS = 500e6
-LINKS = "rate=100mbit,0.rate=500mbit"
 #: Eight links as fast as the server's, and a queue of 64 KB before it: a burst of all does not fit in.
 INCAST = "rate=500mbit,queue=64kb"
+#: Beside that, four connections per pair of ranks, as tweed has by itself.
+SEVERAL = ("cubic ×4", "bbr ×4")
+#: Seconds: a side of which a step takes longer is noted as failed there.
+LIMIT_S = 60
 SEEDS = (0, 1, 2)
 
 
-def over(loss: str, round_trip_ms: str) -> Network:
+def over(place: Place) -> Network:
     """A network of the grid. A round trip of 0.1 ms is about what the machine takes by itself."""
-    lost = "" if loss == "0" else f",loss={loss}%"
-    delayed = "" if round_trip_ms == "0.1" else f",rtt={round_trip_ms}ms"
-    return Network.parse(LINKS + lost + delayed)
+    delayed = "" if place.round_trip_ms == "0.1" else f",rtt={place.round_trip_ms}ms"
+    server = "" if place.server == "100" else f",0.rate={place.server}mbit"
+    return Network.parse(f"rate=100mbit{server}{LOSSES[place.loss][0]}{delayed}")
 
 
 def side(label: str) -> Side:
     """What a label in `SIDES` stands for."""
-    quiet = {"TWEED_METRICS": "0"}  # no metrics for `tweed top` among those that are measured
-    if label == OURS:
-        return Side(label, ltp(server=0), quiet)
+    # No metrics for `tweed top` among those that are measured.
+    settings = {"TWEED_METRICS": "0", "TWEED_DEADLINE": str(LIMIT_S)}
+    if label in (OURS, LOSSLESS):
+        return Side(label, ltp(server=0, lossless=label == LOSSLESS), settings)
     congestion, _, streams = label.partition(" ×")
-    over_tcp = quiet | {"TWEED_CONGESTION": congestion, "TWEED_STREAMS": streams or "1"}
+    over_tcp = settings | {"TWEED_CONGESTION": congestion, "TWEED_STREAMS": streams or "1"}
     return Side(label, Strategy(collective=Server(0)), over_tcp)
 
 
 def experiment(notes: Notes, quick: bool) -> None:
-    """Exchanges over all networks, then whole trainings. Cost: some 20 minutes on two cores; quick: one."""
+    """Incast, whole trainings, then exchanges over all networks; each can be gone on with.
+
+    Cost: half an hour on two cores, and some two hours for the networks, as TCP waits for its timers. Quick:
+    one minute.
+    """
     workload = _workload(notes)
     if quick:
         config = Config(1, 0.5, 0, 4, settle=True)
-        _exchange(notes, workload, ("1 %, 1 ms", over("1", "1")), (OURS, "cubic"), config)
+        _exchange(notes, workload, Place("1 %", "1"), (OURS, "cubic"), config)
     else:
-        for place in GRID:
-            network = over(place.loss, place.round_trip_ms)
-            _exchange(notes, workload, (place.name, network), SIDES, Config(3, 2.0, 0, 60, settle=True))
-        queues = (SHALLOW, Network.parse(INCAST))
-        _exchange(notes, workload, queues, SIDES, Config(5, 25.0, 0, 100, settle=True))
+        _exchange(notes, workload, None, (*SIDES, *SEVERAL), Config(5, 25.0, 0, 100, settle=True))
     for run, seed in _runs(quick):
         training_runs.train(notes, run, seed)
+    for place in [] if quick else GRID:
+        _exchange(notes, workload, place, SIDES, Config(3, 2.0, 0, 60, settle=True))
 
 
 def _workload(notes: Notes) -> Workload:
@@ -82,17 +86,21 @@ def _workload(notes: Notes) -> Workload:
 
 
 def _exchange(
-    notes: Notes, workload: Workload, place: tuple[str, Network], labels: Sequence[str], config: Config
+    notes: Notes, workload: Workload, place: Place | None, labels: Sequence[str], config: Config
 ) -> None:
-    """Runs all sides over a network, unless the notes have it already."""
-    name, network = place
+    """Runs all sides over a network of the grid, or incast, unless the notes have it already."""
+    name = SHALLOW if place is None else place.name
     if notes.has(kind="exchange", place=name):
         return
+    network = Network.parse(INCAST) if place is None else over(place)
     notes.log(f"{name}: {network.words}")
-    bound_s = WORKERS * workload.gradient_bytes * 8 / SERVER_BITS
+    server_bits = 1e6 * float(SERVERS[0] if place is None else place.server)
     facts: dict[str, object] = {"kind": "exchange", "place": name}
     facts |= {"network": str(network), "words": network.words}
-    facts |= {"bound_s": bound_s, "samples": WORKERS * workload.batch}
+    facts |= {
+        "bound_s": WORKERS * workload.gradient_bytes * 8 / server_bits,
+        "samples": WORKERS * workload.batch,
+    }
     for found in exchange(network, WORKERS, [side(label) for label in labels], workload, config):
         notes.add(facts | asdict(found))
 

@@ -91,6 +91,12 @@ impl Message {
         Message { kind, group, op, at: 0, send: 0, slice: 0, bytes: 0, signature: 0, lease: Lease::default() }
     }
 
+    /// Over which of `streams` it goes. Messages on one piece of one send keep their order; small values of several
+    /// sends, a piece each, do not all queue in one stream.
+    pub fn stream(&self, streams: usize) -> usize {
+        self.send.wrapping_add(self.slice) as usize % streams
+    }
+
     /// As it lies in a queue, or goes over a stream.
     pub fn encode(&self) -> [u8; MESSAGE_BYTES] {
         let mut out = [0; MESSAGE_BYTES];
@@ -127,6 +133,14 @@ impl Message {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn small_values_of_several_sends_use_all_streams() {
+        let over = |send, slice| Message { send, slice, ..Message::new(Kind::Carried, 1, 1) }.stream(4);
+        assert_eq!([0, 1, 2, 3].map(|send| over(send, 0)), [0, 1, 2, 3]);
+        assert_eq!([0, 1, 2, 3].map(|slice| over(6, slice)), [2, 3, 0, 1]);
+        assert_eq!(over(u32::MAX, u32::MAX), 2);
+    }
 
     #[test]
     fn a_message_survives_the_wire() {

@@ -124,13 +124,13 @@ impl Peers {
         peer.push_backlog(to, host);
     }
 
-    /// Sends a message over a stream; the slice decides which. A value leaves at once, all else with the next flush.
+    /// Sends a message over a stream, which its send and slice decide. A value leaves at once, all else with the next flush.
     pub fn send(&mut self, to: usize, message: &Message, payload: Payload, host: &mut impl Host) {
         let peer = &mut self.all[to];
         if peer.lost.is_some() || peer.streams == 0 {
             return;
         }
-        let stream = message.slice as usize % peer.streams;
+        let stream = message.stream(peer.streams);
         let at_once = matches!(payload, Payload::Memory(..));
         peer.traffic.sent(message);
         host.send(to, stream, message, payload);
