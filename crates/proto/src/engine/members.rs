@@ -34,14 +34,13 @@ impl Tuning {
     pub const SHARED: Tuning = Tuning { piece_bytes: 256 << 10, window: 2 };
     /// For wires: enough under way to fill a long link.
     pub const WIRE: Tuning = Tuning { piece_bytes: 256 << 10, window: 16 };
-    /// For packets: a chunk is one message, unless it is longer than a message can be.
-    pub const PACKETS: Tuning = Tuning { piece_bytes: 1 << 30, window: 2 };
+    /// For packets: each piece is a message, so that it is summed and answered while those behind it are on their
+    /// way; as many bytes under way as on a wire. Between eight workers and a server an exchange of 0.8 MB took 2.26 s
+    /// over links of 10 and 50 Mbit/s where a chunk was one message, 1.55 s in pieces of 256 KiB, 1.30 s in these.
+    pub const PACKETS: Tuning = Tuning { piece_bytes: 64 << 10, window: 64 };
 
     /// Bytes of a piece and slices under way, for a buffer of `chunks` chunks.
     pub(crate) fn cut(self, chunks: u32) -> (u64, u32) {
-        if self == Self::PACKETS {
-            return (self.piece_bytes, self.window);
-        }
         let most = (Self::SLICE_BYTES / u64::from(chunks.max(1))).max(Self::LEAST_PIECE);
         (self.piece_bytes.min(most).next_multiple_of(64), self.window)
     }
