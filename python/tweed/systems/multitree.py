@@ -20,9 +20,12 @@ from tweed.experiments.schedules import (
     ELSEWHERE,
     LARGE,
     NETWORKS,
+    PHASES,
+    SITED,
     SIZES,
     SMALL,
     TRAINED,
+    UNEVEN,
     Cell,
     bounded,
     built,
@@ -41,8 +44,18 @@ from tweed.systems.reports import multitree as report
 PACKETED = ("ring", "ring_2d", "multitree")
 #: Builders that are quick enough for the large tori of weak scaling; with the fewest pieces that they take.
 SCALED = ("ring", "ring_2d", "bucket", "double_binary_tree", "multitree", "multitree_split", "time_expanded")
-#: All-gathers of these are timed beside the cut bound.
-GATHERED = ("multitree", "time_expanded", "forest")
+#: All-gathers and reduce-scatters of these are timed beside the cut bound.
+PHASED = ("multitree", "time_expanded", "forest")
+#: All-reduces of these are timed between sites.
+JOINED = (
+    "ring",
+    "double_binary_tree",
+    "hierarchy",
+    "multitree",
+    "multitree_split",
+    "time_expanded",
+    "forest",
+)
 #: Builders that are timed themselves.
 BUILT = ("multitree", "time_expanded")
 
@@ -53,7 +66,7 @@ class Config:
 
     Attributes:
       networks: names in `NETWORKS`.
-      elsewhere: names in `ELSEWHERE`.
+      elsewhere: names in `ELSEWHERE` and `UNEVEN`.
       sizes: bytes.
       sides: of the tori of weak scaling.
       models: names in `simulate.models.MODELS`.
@@ -71,7 +84,13 @@ class Config:
 
 
 FULL = Config(
-    tuple(NETWORKS), tuple(ELSEWHERE), SIZES, (4, 6, 8, 12, 16), tuple(models.MODELS), 20, (8, 16, 32)
+    networks=tuple(NETWORKS),
+    elsewhere=(*ELSEWHERE, *UNEVEN),
+    sizes=SIZES,
+    sides=(4, 6, 8, 12, 16),
+    models=tuple(models.MODELS),
+    seeds=20,
+    large=(8, 16, 32),
 )
 QUICK = Config(("torus 4x4",), ("DGX-1",), (SMALL, LARGE), (4,), (), 2, (4,))
 
@@ -86,10 +105,10 @@ def experiment(notes: Notes, quick: bool) -> None:
         bounded(notes, name, LARGE)
         grown(notes, name)
         _sizes(notes, config, name)
-        _gathers(notes, name)
+        _beside_bounds(notes, name)
     for name in config.elsewhere:
         bounded(notes, name, LARGE)
-        _gathers(notes, name)
+        _beside_bounds(notes, name)
     for side in config.sides:
         name = f"torus {side}x{side}"
         for row in (row for row in fitting("all_reduce", network(name)) if row.name in SCALED):
@@ -119,9 +138,11 @@ def _sizes(notes: Notes, config: Config, name: str) -> None:
             timed(notes, row, cell._replace(packets=True), sorted({*config.sizes, *layers}))
 
 
-def _gathers(notes: Notes, name: str) -> None:
-    for row in (row for row in fitting("all_gather", network(name)) if row.name in GATHERED):
-        timed(notes, row, Cell(name, "all_gather", row.name), [LARGE])
+def _beside_bounds(notes: Notes, name: str) -> None:
+    sides = dict.fromkeys(PHASES, PHASED) | ({"all_reduce": JOINED} if name in SITED else {})
+    for collective, builders in sides.items():
+        for row in (row for row in fitting(collective, network(name)) if row.name in builders):
+            timed(notes, row, Cell(name, collective, row.name), [LARGE])
 
 
 def study(lines: Sequence[Line]) -> Study:
