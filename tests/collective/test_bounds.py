@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from fractions import Fraction
 from itertools import combinations
 
@@ -9,7 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tweed.collective import COLLECTIVES, bounds, topology
+from tests.collective.topology_aware.times import took
+from tweed.collective import COLLECTIVES, bounds, build, topology
+from tweed.collective.partitions import partitions
 from tweed.collective.topology import GIGABIT, NVLINK, Topology
 from tweed.errors import UsageError
 
@@ -38,6 +41,8 @@ def test_the_table_of_the_paper(name: str) -> None:
     assert found.steps == 2 * steps
 
 
+THREE_SITES = topology.sites([[2, 2], [4], [1]])
+
 WORDS = {
     "30 times the buffer over all links out of ranks": ("all_reduce", topology.mesh(4, 4)),
     "1/2 of the buffer over the link out of ranks 4-7": ("all_gather", topology.sites([[4], [4]])),
@@ -45,6 +50,14 @@ WORDS = {
     "8 times the buffer over what switch 5 can take": ("all_reduce", topology.star(5, capacity=10**6)),
     "15/16 of the buffer over the 6 links into rank 0": ("all_gather", topology.dgx2()),
     "2 times the buffer over all links, each part by the fewest": ("scatter", topology.line(5)),
+    "4 times the buffer over the 6 links between ranks 0-3, ranks 4-7 and rank 8": (
+        "all_reduce",
+        THREE_SITES,
+    ),
+    "8 times the buffer over the 20 links between 5 groups of ranks": (
+        "all_reduce",
+        topology.sites([[2], [2], [2], [2], [2]]),
+    ),
 }
 
 
@@ -113,6 +126,60 @@ def test_no_cut_says_more(network: Topology, collective: str, data: st.DataObjec
         assert 0 < found <= most
     else:
         assert found == most
+
+
+def divisions(nodes: list[int]) -> Iterator[list[set[int]]]:
+    """All ways to divide nodes into parts."""
+    if not nodes:
+        yield []
+        return
+    for parts in divisions(nodes[1:]):
+        yield [{nodes[0]}, *parts]
+        for at, part in enumerate(parts):
+            yield [*parts[:at], {nodes[0], *part}, *parts[at + 1 :]]
+
+
+@given(networks(), st.sampled_from(["all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce"]))
+def test_no_division_says_more(network: Topology, collective: str) -> None:
+    def bound(parts: list[set[int]]) -> Fraction:
+        part_of = {node: at for at, part in enumerate(parts) for node in part}
+        between = sum(bw * n for a, b, bw, _, n in network.links if part_of[a] != part_of[b])
+        return Fraction((1 + (collective == "all_reduce")) * (len(parts) - 1), between or 1)
+
+    ranks = list(range(network.ranks))
+    found = bounds.of(collective, network).links.per_byte
+    assert bound([{rank} for rank in ranks]) <= found <= max(bound(parts) for parts in divisions(ranks))
+
+
+def test_between_sites_the_bound_is_reached() -> None:
+    """Cuts alone promised three quarters of the time."""
+    network, numbytes = topology.sites([[4], [4], [4]]), 256 << 20
+    found = bounds.of("all_reduce", network)
+    seconds = took(build("all_reduce", "forest", network, 4), numbytes, network, piece=1 << 18, window=16)
+    assert found.seconds(numbytes) == pytest.approx(4 / 3 * found.cut.seconds(numbytes))
+    assert seconds == pytest.approx(found.seconds(numbytes), rel=0.01)
+
+
+DIVIDED = [
+    (topology.sites([[2, 1], [3]]), {(0, 1, 2, 6, 7, 8), (3, 4, 5, 9)}),
+    (topology.fat_tree(2, 2, 1), {(0, 1, 4), (2, 3, 5)}),
+    (
+        Topology(4, [(0, 1, 9, 0, 1), (1, 0, 1, 0, 1), (1, 2, 3, 0, 1), (2, 3, 9, 0, 2), (3, 0, 2, 0, 1)]),
+        {(0, 1), (2, 3)},
+    ),
+]
+
+
+@pytest.mark.parametrize(("network", "parts"), DIVIDED, ids=lambda value: getattr(value, "name", ""))
+def test_networks_are_divided_where_they_are_narrow(network: Topology, parts: set[tuple[int, ...]]) -> None:
+    assert parts in [{tuple(sorted(part)) for part in found} for found in partitions(network)]
+
+
+@given(networks())
+def test_every_rank_is_in_one_part(network: Topology) -> None:
+    for parts in partitions(network):
+        inside = [node for part in parts for node in part]
+        assert len(parts) > 1 and len(inside) == len(set(inside)) and {*range(network.ranks)} <= {*inside}
 
 
 def test_what_is_asked_wrongly_is_said() -> None:

@@ -11,12 +11,15 @@ from hypothesis import strategies as st
 
 from tweed.collective import build, topology
 from tweed.collective.chooser import fitting
+from tweed.collective.topology import GIGABIT
 from tweed.experiments.notes import Notes
 from tweed.experiments.schedules import (
+    BANDWIDTH,
     BEST,
     LARGE,
     SMALL,
     TRAINED,
+    UNEVEN,
     WIRE,
     Cell,
     Times,
@@ -27,6 +30,8 @@ from tweed.experiments.schedules import (
     weak,
 )
 from tweed.simulate import models, run, stragglers
+from tweed.systems.reports.multitree import sections
+from tweed.systems.reports.multitree_bounds import beside_bounds
 from tweed.systems.reports.multitree_goals import saved, verdicts
 
 TORUS = topology.torus(4, 4, wire=WIRE)
@@ -130,5 +135,37 @@ def test_bounds_are_noted_once(tmp_path: Path) -> None:
     notes = Notes(tmp_path)
     bounded(notes, "torus 4x4", LARGE)
     bounded(notes, "torus 4x4", LARGE)
-    assert [found["links"] for found in notes.lines] == [pytest.approx(15 / 32), pytest.approx(15 / 64)]
+    assert [found["links"] for found in notes.lines] == [pytest.approx(15 / on) for on in (32, 64, 64)]
     assert network("torus 4x4") == TORUS
+
+
+def test_uneven_networks_are_drawn_by_seed_and_have_the_same_links() -> None:
+    for name in UNEVEN:
+        assert network(name) == UNEVEN[name]()
+    one, other = (network(f"BiGraph 2x6, seed {seed}") for seed in (0, 1))
+    assert one != other and [link[:2] for link in one.links] == [link[:2] for link in other.links]
+    assert {link[2] for link in one.links} == {GIGABIT.bandwidth >> shift for shift in range(3)}
+
+
+def test_phases_are_set_beside_the_bound() -> None:
+    names = ["DGX-1", *(f"BiGraph 2x6, seed {seed}" for seed in (0, 1, 2))]
+    facts = {"kind": "bound", "collective": "reduce_scatter", "cut": 0.5, "links": 0.25, "why": "a cut"}
+    lines: list[dict[str, Any]] = [{**facts, "network": name} for name in names]
+    lines += [
+        line("forest", LARGE, 0.5 * factor * LARGE / BANDWIDTH, name, collective="reduce_scatter")
+        for name, factor in zip(names, (1.0, 1.1, 1.3, 1.2), strict=True)
+    ]
+    even, uneven, sites = beside_bounds(lines, Times(lines))
+    assert even.tables[0].rows == [["DGX-1", "1.000", "1.000", "a cut"]]
+    assert uneven.tables[0].rows == [["BiGraph 2x6, 3 draws", *["1.200 (1.300)"] * 2]]
+    assert not sites.tables
+    rows = {row[0]: row[1:] for row in verdicts(lines).rows}
+    goal = "forest: reduce-scatter of 64 MiB within 2 % of the bound on all 1 networks"
+    assert rows[goal] == ["at most 0.0%", "met"]
+
+
+def test_multitree_is_set_beside_the_quickest_of_what_was_there_before() -> None:
+    lines = [line("multitree", size, 1.0) for size in (SMALL, LARGE)]
+    lines += [line("ring", SMALL, 3.0), line("ring", LARGE, 0.9), line("ring_2d", SMALL, 2.0)]
+    (over,) = (part for part in sections(lines) if part.title == "Over sizes")
+    assert over.tables[1].rows == [[TRAINED, "ring_2d 2.00×", "ring 0.90×"]]

@@ -1,7 +1,8 @@
 """Binomial tree: the number of ranks reached doubles with each step.
 
 Best for small buffers over a network: few steps, one message at a time into each rank. The root carries
-the whole buffer once per step, so large buffers are better off elsewhere.
+the whole buffer once per step, so large buffers are better off elsewhere. On a network whose links are known
+the buffer may be cut, so that pieces follow each other along the tree.
 
 Source: Thakur, Rabenseifner and Gropp, "Optimization of collective communication operations in MPICH",
 2005, sections 3 and 4.
@@ -103,4 +104,4 @@ def _down(ranks: int, first_step: int) -> Iterator[Send]:
         yield Send(first_step + level, parent, child, 0, False)
 
 
-binomial_tree = of_patterns(all_reduce, broadcast, reduce, gather, scatter)
+binomial_tree = of_patterns(all_reduce, broadcast, reduce, gather, scatter, pieces=(1, 4, 16))

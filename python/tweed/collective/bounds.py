@@ -20,10 +20,13 @@ from typing import Any
 
 from tweed._core import Topology
 from tweed.collective.cuts import Cut, across, between, bottleneck, smallest
+from tweed.collective.partitions import Parts, partitions
 from tweed.collective.table import COLLECTIVES
 from tweed.collective.topology.base import port
 from tweed.collective.topology.check import check, nodes
 from tweed.errors import UsageError
+
+_NAMED = 4  # so many parts are named
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +57,7 @@ class Bounds:
     Attributes:
       collective: which.
       cut: what must leave some set of nodes, over the links that lead out.
-      links: all that must be sent, over all links.
+      links: all that must be sent between ranks, or between sites or other parts, over the links between.
       latency: the longest path that some value must take.
       steps: how many steps it takes at least if a link carries one rank's share in each; for all_reduce, of
         schedules that reduce-scatter and then all-gather.
@@ -95,7 +98,8 @@ def of(collective: str, topology: Topology, root: int = 0) -> Bounds:
 
     Cost: at most some max-flows per rank: 0.2 s at 64 ranks (see `cuts`). Kept for the next call.
     Sources: cuts of all_gather and reduce_scatter: Zhao et al., arXiv 2402.06787, theorem 1; the number of
-      sends of all_reduce: Harary and Schwenk, "The communication problem on graphs and digraphs", 1974.
+      sends of all_reduce: Harary and Schwenk, "The communication problem on graphs and digraphs", 1974; that
+      it holds between parts as between ranks is our own (see `_links`).
     """
     if collective not in COLLECTIVES:
         raise UsageError(f"there is no collective {collective!r}; use one of {', '.join(COLLECTIVES)}")
@@ -216,19 +220,39 @@ def _carriers(topology: Topology, cut: Cut) -> str:
 
 
 def _links(asked: _Asked) -> Bound:
-    """Every send leaves a rank and reaches one; what is only passed on takes a shortest path at least."""
-    ranks, topology = asked.ranks, asked.topology
-    sends = {"all_reduce": 2 * (ranks - 1), "gather": 0, "scatter": 0, "all_to_all": 0}
-    times = sends.get(asked.collective, ranks - 1)
-    if not times:
+    """What must cross between parts of the network, over all links between them; the best division counts.
+
+    Divide the network into k parts with ranks in each. Look at one byte when the first part knows it of all:
+    something from each of the other k - 1 has arrived outside of it, and each of them lacks something that
+    has yet to arrive there, as a message reaches one part. So an all_reduce sends every byte 2 (k - 1) times
+    from part to part, as between k ranks. In the other collectives every part but one must send each byte, or
+    every part but one receive it: k - 1 times. What is never summed or copied takes a shortest path.
+    """
+    if asked.collective in ("gather", "scatter", "all_to_all"):
         return _passed_on(asked)
-    cut = across(topology)
-    out, into = (sum(end) for end in _ends(topology))
-    if cut.bandwidth == min(out, into):
-        carriers = "all links into ranks" if into < out else "all links out of ranks"
-    else:
-        carriers = _carriers(topology, cut)
-    return Bound("links", Fraction(times, cut.bandwidth), 0.0, f"{times} times the buffer over {carriers}")
+    found = (_crossing(asked, parts) for parts in partitions(asked.topology))
+    return max(found, key=lambda one: one.per_byte)
+
+
+def _crossing(asked: _Asked, parts: Parts) -> Bound:
+    times = (2 if asked.collective == "all_reduce" else 1) * (len(parts) - 1)
+    cut = across(asked.topology, parts)
+    why = f"{times} times the buffer over {_between(asked.topology, parts, cut)}"
+    return Bound("links", Fraction(times, cut.bandwidth), 0.0, why)
+
+
+def _between(topology: Topology, parts: Parts, cut: Cut) -> str:
+    """The links of the cut between these parts, in words."""
+    if len(parts) == topology.ranks:
+        out, into = (sum(end) for end in _ends(topology))
+        if cut.bandwidth == min(out, into):
+            return "all links into ranks" if into < out else "all links out of ranks"
+        return _carriers(topology, cut)
+    carriers = _carriers(topology, cut)
+    if len(parts) > _NAMED:
+        return f"{carriers} between {len(parts)} groups of ranks"
+    ours = [nodes(topology, (node for node in part if node < topology.ranks)) for part in parts]
+    return f"{carriers} between {', '.join(ours[:-1])} and {ours[-1]}"
 
 
 def _passed_on(asked: _Asked) -> Bound:

@@ -1,18 +1,17 @@
 """What a builder is: it makes the schedules of a family, such as rings, for the networks that it can use.
 
 Some look at links, grids or places (`topology_aware`). Others are patterns, which any network can have: each
-send takes a shortest path.
+send takes a shortest route, and of equally short ones the least loaded (`routes`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache, partial
 
 from tweed._core import Schedule, Send, Topology
 from tweed.collective.pattern import Pattern, schedule
-from tweed.collective.topology.base import shortest_paths
+from tweed.collective.routes import Ends, spread
 from tweed.collective.topology.check import check
 from tweed.errors import UsageError
 
@@ -72,17 +71,25 @@ def as_numbered(topology: Topology) -> Sequence[int]:
     return range(topology.ranks)
 
 
-def of_patterns(*patterns: Pattern, order: Order = as_numbered) -> Builder:
-    """The builder of a family of patterns, all of the same name; it has a schedule for every network."""
+def of_patterns(*patterns: Pattern, order: Order = as_numbered, pieces: tuple[int, ...] = (1,)) -> Builder:
+    """The builder of a family of patterns, all of the same name; it has a schedule for every network.
+
+    Args:
+      patterns: one for each collective.
+      order: see `routed`.
+      pieces: into how many pieces chunks are worth cutting on a network whose links are known.
+    """
     by_collective = {one.collective: one for one in patterns}
 
     def make(collective: str, topology: Topology, pieces: int) -> Schedule:
-        return routed(by_collective[collective], topology, order)
+        return routed(by_collective[collective], topology, order, pieces=pieces)
 
-    return Builder(patterns[0].name, make, patterns=by_collective)
+    return Builder(patterns[0].name, make, pieces=pieces, patterns=by_collective)
 
 
-def routed(pattern: Pattern, topology: Topology, order: Order = as_numbered, name: str = "") -> Schedule:
+def routed(
+    pattern: Pattern, topology: Topology, order: Order = as_numbered, name: str = "", pieces: int = 1
+) -> Schedule:
     """A pattern's schedule over the links of a network.
 
     Args:
@@ -90,28 +97,25 @@ def routed(pattern: Pattern, topology: Topology, order: Order = as_numbered, nam
       topology: the links.
       order: where each rank of the pattern is. Its chunks move with it.
       name: of the schedule; "" is the pattern's.
+      pieces: into how many pieces each chunk is cut; each follows the one before, a step behind.
 
     Raises: UsageError if no path leads from one rank to another.
+
+    Cost: mostly that of the routes: see `routes.spread`.
     """
-    at = order(topology)
-    chunks = pattern.chunks(topology.ranks)
+    at, chunks = order(topology), pattern.chunks(topology.ranks)
     owned = at if chunks == topology.ranks else range(chunks)
-    route = cache(partial(_route, topology))
+    once = list(pattern(topology.ranks))
+    turns = [(piece, send) for piece in range(pieces) for send in once]
+    ends = [Ends(send.step + piece, at[send.src], at[send.dst]) for piece, send in turns]
+    routes = spread(topology, ends)
 
-    def over(send: Send) -> Send:
-        src, dst = at[send.src], at[send.dst]
-        return Send(send.step, src, dst, owned[send.chunk], send.reduce, route(src, dst), send.after)
+    def over(turn: tuple[int, Send], ends: Ends, route: list[int]) -> Send:
+        piece, send = turn
+        after = [piece * len(once) + before for before in send.after]
+        return Send(*ends, owned[send.chunk] * pieces + piece, send.reduce, route, after)
 
-    sends = map(over, pattern(topology.ranks))
+    sends = map(over, turns, ends, routes)
     return schedule(
-        name or pattern.name, pattern.collective, topology.ranks, chunks, sends, topology=topology
+        name or pattern.name, pattern.collective, topology.ranks, chunks * pieces, sends, topology=topology
     )
-
-
-def _route(topology: Topology, src: int, dst: int) -> list[int]:
-    if topology.has_link(src, dst):
-        return []
-    path = shortest_paths(topology, src).get(dst)
-    if path is None:
-        raise UsageError(f"no way leads from rank {src} to rank {dst}: add the links that are missing")
-    return list(path)

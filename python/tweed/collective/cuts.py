@@ -9,7 +9,7 @@ Fabrics", arXiv 2402.06787, theorem 1. For a reduce-scatter, cut `topology.rever
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from math import gcd
@@ -94,20 +94,32 @@ def between(topology: Topology, sources: Collection[int], sinks: Collection[int]
     return _cut(links, topology.ranks, flows.inside(result) | frozenset(sources))
 
 
-def across(topology: Topology) -> Cut:
-    """The cut that limits how much all ranks together can send to all at a time. Cost: a max-flow.
+def across(topology: Topology, parts: Sequence[Collection[int]]) -> Cut:
+    """The cut that limits how much all parts of a network together can send to other parts at a time.
 
-    Of each rank, what it sends and what it receives are two nodes; `inside` has the first kind and switches.
+    Of each node of a part, what it sends and what it receives are two nodes, so that what a part passes on
+    counts as received, and sent again; links within a part are left out. `inside` has the first kind, and
+    nodes of no part. Cost: a max-flow.
+
+    Args:
+      topology: the network.
+      parts: disjoint sets of nodes; each rank is in one.
     """
     links, nodes = capacities(topology)
-    ranks = topology.ranks
-    split = {(a, b + nodes if b < ranks else b): value for (a, b), value in links.items()}
-    ends = {(rank + nodes, nodes + ranks): sum(links.values()) for rank in range(ranks)}
-    flows = _from({**split, **ends}, range(ranks), nodes + ranks + 1)
-    _, result = flows.to(nodes + ranks)
-    cut = _cut(split, ranks, flows.inside(result) | frozenset(range(ranks)))
+    part_of = {node: number for number, part in enumerate(parts) for node in part}
+    limited = enumerate(sorted(topology.capacities), topology.nodes)
+    part_of |= {second: part_of[switch] for second, switch in limited if switch in part_of}
+    split = {
+        (a, b + nodes if b in part_of else b): value
+        for (a, b), value in links.items()
+        if a not in part_of or part_of[a] != part_of.get(b)
+    }
+    ends = {(node + nodes, 2 * nodes): sum(links.values()) for node in part_of}
+    flows = _from({**split, **ends}, part_of, 2 * nodes + 1)
+    _, result = flows.to(2 * nodes)
+    cut = _cut(split, topology.ranks, flows.inside(result) | part_of.keys())
     joined = tuple((a, b - nodes if b >= nodes else b) for a, b in cut.links)
-    return Cut(frozenset(node for node in cut.inside if node < nodes), ranks, joined, cut.bandwidth)
+    return Cut(frozenset(node for node in cut.inside if node < nodes), cut.ranks, joined, cut.bandwidth)
 
 
 def _from(links: Capacities, sources: Collection[int], nodes: int) -> Flows:

@@ -1,7 +1,9 @@
 """Double binary tree: each half of the buffer has its own tree, and who is inside one is a leaf of the other.
 
 So every rank carries about the whole buffer once, as on a chain, but in a number of steps that grows with
-the logarithm of the number of ranks. Rank 0 stands apart, above both trees.
+the logarithm of the number of ranks. Rank 0 stands apart, above both trees. On a network whose links are
+known the halves may be cut, so that pieces follow each other along the trees, sums of some beside results of
+others.
 
 Source: Sanders, Speck and Traeff, "Two-tree algorithms for full bandwidth broadcast, reduction and scan",
 Parallel Computing 35, 2009, section 3.
@@ -103,4 +105,4 @@ def _down(ranks: int, last_step: int) -> Iterator[Send]:
         yield Send(last_step - height, parent, child, half, False)
 
 
-double_binary_tree = of_patterns(all_reduce, broadcast, reduce)
+double_binary_tree = of_patterns(all_reduce, broadcast, reduce, pieces=(1, 4, 16, 64))

@@ -133,6 +133,23 @@ def schedule(
     return Schedule(name, collective, ranks, chunks, sends, root=root, topology=topology)
 
 
+def in_order(sends: Iterable[Send]) -> list[Send]:
+    """The same sends by step, each waiting until the one before it over its first link has gone onto it.
+
+    So a rank sends over each link in the order of the steps, where it would else send what is ready first and
+    might hold up what others wait for. Trees have it by `trees.Pipeline`'s `ordered`. What the sends waited
+    for before is dropped.
+    """
+    last: dict[tuple[int, int], int] = {}
+    ordered = list[Send]()
+    for place, send in enumerate(sorted(sends, key=lambda send: send.step)):
+        link = send.src, send.route[0] if send.route else send.dst
+        after = [last[link]] if link in last else []
+        last[link] = place
+        ordered.append(Send(send.step, send.src, send.dst, send.chunk, send.reduce, send.route, after))
+    return ordered
+
+
 def one(ranks: int) -> int:
     """The buffer in one piece."""
     return 1

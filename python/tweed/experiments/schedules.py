@@ -6,7 +6,7 @@ from __future__ import annotations
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import cache
+from functools import cache, partial
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -14,6 +14,7 @@ from tweed.collective import Builder, Schedule, Send, bounds, build, find, topol
 from tweed.collective.chooser import fitting, slicing
 from tweed.collective.topology import Topology, Wire
 from tweed.experiments.notes import Line, Notes
+from tweed.rng import uniform
 from tweed.simulate import models, run, stragglers, workload
 
 #: Bytes per second of a link in this experiment: D/b is a buffer's bytes over it.
@@ -33,6 +34,8 @@ HEADER, PACKET = 16, 256
 SLICED = (1 << 21, 1 << 23, LARGE)
 #: Pieces of fewer bytes are not worth a message.
 LEAST = 64
+#: What an all-reduce is made of.
+PHASES = ("all_gather", "reduce_scatter")
 #: Schedules of more sends are not run.
 MOST = 600_000
 
@@ -47,7 +50,7 @@ NETWORKS: dict[str, Callable[[], Topology]] = {
     "BiGraph 64": lambda: topology.bigraph(4, 16, WIRE),
 }
 
-#: Networks that the paper does not have: all-gathers are measured there, beside the cut bound.
+#: Networks that the paper does not have: measured beside the bounds.
 ELSEWHERE: dict[str, Callable[[], Topology]] = {
     "line 8": lambda: topology.line(8, WIRE),
     "ring 8": lambda: topology.ring(8, WIRE),
@@ -59,13 +62,38 @@ ELSEWHERE: dict[str, Callable[[], Topology]] = {
     "random regular 32, degree 4": lambda: topology.random_regular(32, 4, 7, WIRE),
     "two sites of four": lambda: topology.sites([[4], [4]]),
     "three uneven sites": lambda: topology.sites([[4, 2], [3], [2, 2]]),
+    "three sites of four": lambda: topology.sites([[4], [4], [4]]),
+    "five sites of two": lambda: topology.sites([[2], [2], [2], [2], [2]]),
+}
+#: Those of them on which all-reduces are measured, beside what must cross between sites.
+SITED = ("two sites of four", "three uneven sites", "three sites of four", "five sites of two")
+
+
+def uneven(network: Topology, seed: int) -> Topology:
+    """The same links, of which each direction has all, half or a quarter of its bandwidth, by chance."""
+    links = [
+        (src, dst, bandwidth >> int(3 * uniform(seed, number)), latency_s, count)
+        for number, (src, dst, bandwidth, latency_s, count) in enumerate(network.links)
+    ]
+    return Topology(network.ranks, links, network.name, places=network.places)
+
+
+_BASES = (
+    topology.fat_tree(4, 3, 2),
+    topology.bigraph(2, 6),
+    topology.dragonfly(3, 2, 2),
+    topology.sites([[3, 2], [3], [2, 2]]),
+)
+#: By network and seed; behind switches, and uneven.
+UNEVEN: dict[str, Callable[[], Topology]] = {
+    f"{base.name}, seed {seed}": partial(uneven, base, seed) for base in _BASES for seed in range(6)
 }
 
 
 @cache
 def network(name: str) -> Topology:
     """A network by its name, or another torus."""
-    if made := (NETWORKS | ELSEWHERE).get(name):
+    if made := (NETWORKS | ELSEWHERE | UNEVEN).get(name):
         return made()
     return topology.torus(*(int(side) for side in name.removeprefix("torus ").split("x")), wire=WIRE)
 
@@ -103,7 +131,7 @@ def _seconds(schedule: Schedule, cell: Cell, size: int) -> tuple[float | None, f
 
 def bounded(notes: Notes, name: str, numbytes: int) -> None:
     """What no schedule can beat, as multiples of D/b; what limits `numbytes`; the steps there must be."""
-    for collective in ("all_reduce", "all_gather"):
+    for collective in ("all_reduce", *PHASES):
         facts = {"kind": "bound", "network": name, "collective": collective}
         if notes.has(**facts):
             continue

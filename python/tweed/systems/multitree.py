@@ -1,7 +1,6 @@
 """MultiTree (Huang et al., ISCA 2021): one tree per rank, grown together so that no two want a link at once.
 
-Parts: the builder `multitree`; its baselines and successors are rows of the same
-table. Networks come from `collective.topology`, times from the simulator.
+Parts: the builder `multitree`; its baselines and successors are rows of the same table. Times are simulated.
 
 The paper's claim: on an 8x8 torus all-reduces of real models are 2.3 times as fast as over a ring and 1.56
 times as fast as over a 2D ring; small messages gain on switches too. The experiment has the paper's networks,
@@ -20,9 +19,12 @@ from tweed.experiments.schedules import (
     ELSEWHERE,
     LARGE,
     NETWORKS,
+    PHASES,
+    SITED,
     SIZES,
     SMALL,
     TRAINED,
+    UNEVEN,
     Cell,
     bounded,
     built,
@@ -41,8 +43,9 @@ from tweed.systems.reports import multitree as report
 PACKETED = ("ring", "ring_2d", "multitree")
 #: Builders that are quick enough for the large tori of weak scaling; with the fewest pieces that they take.
 SCALED = ("ring", "ring_2d", "bucket", "double_binary_tree", "multitree", "multitree_split", "time_expanded")
-#: All-gathers of these are timed beside the cut bound.
-GATHERED = ("multitree", "time_expanded", "forest")
+#: All-gathers and reduce-scatters of the first are timed beside the bound; all-reduces of the second by site.
+PHASED = ("multitree", "time_expanded", "forest")
+JOINED = (*PHASED, "multitree_split", "hierarchy", "double_binary_tree", "ring")
 #: Builders that are timed themselves.
 BUILT = ("multitree", "time_expanded")
 
@@ -53,7 +56,7 @@ class Config:
 
     Attributes:
       networks: names in `NETWORKS`.
-      elsewhere: names in `ELSEWHERE`.
+      elsewhere: names in `ELSEWHERE` and `UNEVEN`.
       sizes: bytes.
       sides: of the tori of weak scaling.
       models: names in `simulate.models.MODELS`.
@@ -71,7 +74,7 @@ class Config:
 
 
 FULL = Config(
-    tuple(NETWORKS), tuple(ELSEWHERE), SIZES, (4, 6, 8, 12, 16), tuple(models.MODELS), 20, (8, 16, 32)
+    tuple(NETWORKS), (*ELSEWHERE, *UNEVEN), SIZES, (4, 6, 8, 12, 16), tuple(models.MODELS), 20, (8, 16, 32)
 )
 QUICK = Config(("torus 4x4",), ("DGX-1",), (SMALL, LARGE), (4,), (), 2, (4,))
 
@@ -82,14 +85,12 @@ def experiment(notes: Notes, quick: bool) -> None:
     Cost: some 10 minutes on one quiet core; quick: seconds.
     """
     config = QUICK if quick else FULL
-    for name in config.networks:
+    for name in (*config.networks, *config.elsewhere):
         bounded(notes, name, LARGE)
-        grown(notes, name)
-        _sizes(notes, config, name)
-        _gathers(notes, name)
-    for name in config.elsewhere:
-        bounded(notes, name, LARGE)
-        _gathers(notes, name)
+        if name in config.networks:
+            grown(notes, name)
+            _sizes(notes, config, name)
+        _beside_bounds(notes, name)
     for side in config.sides:
         name = f"torus {side}x{side}"
         for row in (row for row in fitting("all_reduce", network(name)) if row.name in SCALED):
@@ -97,8 +98,7 @@ def experiment(notes: Notes, quick: bool) -> None:
     for seed in range(config.seeds):
         straggled(notes, TRAINED if TRAINED in config.networks else config.networks[0], 1 << 21, seed)
     for side in config.large:
-        makers = {row.name for row in fitting("all_gather", network(f"torus {side}x{side}"))}
-        for builder in (builder for builder in BUILT if builder in makers):
+        for builder in BUILT:
             built(notes, builder, side)
 
 
@@ -119,9 +119,11 @@ def _sizes(notes: Notes, config: Config, name: str) -> None:
             timed(notes, row, cell._replace(packets=True), sorted({*config.sizes, *layers}))
 
 
-def _gathers(notes: Notes, name: str) -> None:
-    for row in (row for row in fitting("all_gather", network(name)) if row.name in GATHERED):
-        timed(notes, row, Cell(name, "all_gather", row.name), [LARGE])
+def _beside_bounds(notes: Notes, name: str) -> None:
+    sides = dict.fromkeys(PHASES, PHASED) | ({"all_reduce": JOINED} if name in SITED else {})
+    for collective, builders in sides.items():
+        for row in (row for row in fitting(collective, network(name)) if row.name in builders):
+            timed(notes, row, Cell(name, collective, row.name), [LARGE])
 
 
 def study(lines: Sequence[Line]) -> Study:

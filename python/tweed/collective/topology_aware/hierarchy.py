@@ -14,7 +14,7 @@ Mixed-Precision", 2018, section 3.3), for any number of levels and groups of any
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import lcm
@@ -22,7 +22,7 @@ from math import lcm
 from tweed._core import Schedule, Send, Topology
 from tweed.collective.builder import Builder
 from tweed.collective.pattern import schedule
-from tweed.collective.topology.base import shortest_paths
+from tweed.collective.routes import Ends, spread
 from tweed.collective.topology_aware.trees import Edge, Tree, schedule_of
 
 _MOST_CHUNKS_PER_RANK = 2
@@ -61,36 +61,37 @@ def _group(places: list[list[int]], ranks: tuple[int, ...], level: int) -> Group
     return parts[0] if len(parts) == 1 else Group(ranks, tuple(parts))
 
 
-def spread(group: Group, root: int, chunk: int, topology: Topology, step: int = 0) -> Iterator[Edge]:
-    """The tree along which `chunk` goes from `root` to all of `group`: outermost groups first."""
+def edges(group: Group, root: int, chunk: int, step: int = 0) -> Iterator[Edge]:
+    """The tree along which `chunk` goes from `root` to all of `group`: outermost groups first; no routes."""
     for part in group.parts:
         owner = root if root in part.ranks else part.owner(chunk)
         if owner != root:
-            yield Edge(root, owner, step, shortest_paths(topology, root)[owner])
-        yield from spread(part, owner, chunk, topology, step + 1)
+            yield Edge(root, owner, step)
+        yield from edges(part, owner, chunk, step + 1)
 
 
 def _swapped(topology: Topology, pieces: int) -> Schedule:
     """All-reduce between two groups: sums inside each, which their owners swap, and the way back."""
     top = grouped(topology)
     chunks = _chunks(top) * pieces
-    sends = (send for chunk in range(chunks) for send in _swap(top, chunk, topology))
-    return schedule("hierarchy", "all_reduce", topology.ranks, chunks, sends, topology=topology)
+    sends = [send for chunk in range(chunks) for send in _swap(top, chunk)]
+    routes = spread(topology, [Ends(send.step, send.src, send.dst) for send in sends])
+    over = (
+        Send(send.step, send.src, send.dst, send.chunk, send.reduce, route)
+        for send, route in zip(sends, routes, strict=True)
+    )
+    return schedule("hierarchy", "all_reduce", topology.ranks, chunks, over, topology=topology)
 
 
-def _swap(top: Group, chunk: int, topology: Topology) -> Iterator[Send]:
+def _swap(top: Group, chunk: int) -> Iterator[Send]:
     middle = max(part.height for part in top.parts)
-    back = topology.reversed()
     for part in top.parts:
-        owner = part.owner(chunk)
-        for edge in spread(part, owner, chunk, back):
-            step, route = middle - 1 - edge.step, edge.route[::-1]
-            yield Send(step, edge.child, edge.parent, chunk, True, list(route))
-        for edge in spread(part, owner, chunk, topology):
-            yield Send(middle + 1 + edge.step, edge.parent, edge.child, chunk, False, list(edge.route))
+        for edge in edges(part, part.owner(chunk), chunk):
+            yield Send(middle - 1 - edge.step, edge.child, edge.parent, chunk, True)
+            yield Send(middle + 1 + edge.step, edge.parent, edge.child, chunk, False)
     one, other = (part.owner(chunk) for part in top.parts)
     for src, dst in ((one, other), (other, one)):
-        yield Send(middle, src, dst, chunk, True, list(shortest_paths(topology, src)[dst]))
+        yield Send(middle, src, dst, chunk, True)
 
 
 def _chunks(top: Group) -> int:
@@ -105,12 +106,17 @@ def _make(collective: str, topology: Topology, pieces: int) -> Schedule:
     if collective == "all_reduce" and len(top.parts) == 2:
         return _swapped(topology, pieces)
     roots = [0] if collective in ("broadcast", "reduce") else list(range(topology.ranks))
-    down, up = ([_tree(top, root, links) for root in roots] for links in (topology, topology.reversed()))
+    down, up = (_trees(top, roots, links) for links in (topology, topology.reversed()))
     return schedule_of(down, "hierarchy", collective, topology, up=up, pieces=pieces)
 
 
-def _tree(top: Group, root: int, topology: Topology) -> Tree:
-    return Tree(root, tuple(spread(top, root, root, topology)))
+def _trees(top: Group, roots: Sequence[int], topology: Topology) -> list[Tree]:
+    trees = [Tree(root, tuple(edges(top, root, root))) for root in roots]
+    ends = [Ends(edge.step, edge.parent, edge.child) for tree in trees for edge in tree.edges]
+    routes = map(tuple, spread(topology, ends))
+    return [
+        Tree(tree.root, tuple(edge._replace(route=next(routes)) for edge in tree.edges)) for tree in trees
+    ]
 
 
 def _refuses(topology: Topology) -> str:

@@ -2,8 +2,10 @@
 
 Each flow has a quarter of the buffer: two start with the rows, one in each direction, two with the columns.
 Every quarter goes round whole in both phases, so on a square torus with side n it takes `(n - 1) / n` of the
-time in which one link carries the buffer, which is nearly twice the bound; `bucket` has no such slack. On a
-mesh the rings close over their own lines, and it takes twice as long.
+time in which one link carries the buffer, which is nearly twice the bound; `bucket` has no such slack. Links
+keep to the order of the steps, or flows that are ahead hold up other flows: on an 8x8 torus whole chunks took
+1.03 and take 0.88. On a mesh the rings close over their own lines, and it takes twice as long; there whoever
+waits for a turn loses more than the order gains, and ranks send what is ready.
 
 Source: Ying et al., "Image Classification at Supercomputer Scale", 2018; as a baseline with four flows in
 Huang et al., "Communication Algorithm-Architecture Co-Design for Distributed Deep Learning", ISCA 2021,
@@ -18,7 +20,7 @@ from typing import NamedTuple
 
 from tweed._core import Schedule, Send, Topology
 from tweed.collective.builder import Builder
-from tweed.collective.pattern import schedule
+from tweed.collective.pattern import in_order, schedule
 from tweed.collective.topology import grids
 
 
@@ -67,7 +69,8 @@ def _back(topology: Topology, src: int, dst: int, axis: int) -> list[int]:
 def _make(collective: str, topology: Topology, pieces: int) -> Schedule:
     rows, columns = grids.axes(topology)
     chunks = 4 * lcm(topology.sides[rows], topology.sides[columns])
-    return schedule("ring_2d", collective, topology.ranks, chunks, _sends(topology), topology=topology)
+    sends = in_order(_sends(topology)) if all(topology.wraps) else _sends(topology)
+    return schedule("ring_2d", collective, topology.ranks, chunks, sends, topology=topology)
 
 
 def _refuses(topology: Topology) -> str:

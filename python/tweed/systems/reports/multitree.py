@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import product
 
 from tweed.experiments.notes import Line, find, values, where
-from tweed.experiments.schedules import BEST, LARGE, SIZES, TRAINED, Cell, Times, ranks, ratio, weak
+from tweed.experiments.schedules import BEST, LARGE, NETWORKS, SIZES, TRAINED, Cell, Times, ranks, weak
 from tweed.report import charts
 from tweed.report.comparison import number
 from tweed.report.plots import svg
 from tweed.report.study import Plot, Section, Table
 from tweed.simulate import models
+from tweed.systems.reports.multitree_bounds import beside_bounds, decimals
 from tweed.systems.reports.multitree_goals import verdicts
 
+#: What was there before MultiTree.
+BEFORE = ("ring", "ring_2d", "halving_doubling", "hdrm", "double_binary_tree", "binomial_tree")
 #: Drawn; the tables have all.
 DRAWN = (BEST, "multitree", "ring", "ring_2d", "double_binary_tree", "halving_doubling")
 BOUNDS = {"links": "bound: all links", "cut": "bound: the worst cut", "phased": "two phases: cuts of both"}
@@ -41,7 +44,7 @@ def sections(lines: Sequence[Line]) -> list[Section]:
         Section("Claims", tables=[verdicts(lines)]),
         _large(lines, times),
         _sizes(times),
-        _gathers(lines, times),
+        *beside_bounds(lines, times),
         _scaling(times),
         _training(times),
         _flow(Times(lines, sliced=False)),
@@ -51,21 +54,17 @@ def sections(lines: Sequence[Line]) -> list[Section]:
     return [*(part for part in parts if part.tables or part.plots), Section("To keep in mind", words=WORDS)]
 
 
-def _number(value: float | None) -> str:
-    return "–" if value is None else f"{value:.3f}"
-
-
 def _large(lines: Sequence[Line], times: Times) -> Section:
     """A column per network: each builder's time for the largest size, and the bounds."""
-    names = [name for name in times.networks() if LARGE in times.sizes(name)]
+    names = [name for name in times.networks() if name in NETWORKS and LARGE in times.sizes(name)]
     builders = list(dict.fromkeys(side for name in names for side in times.builders(name) if side != BEST))
     rows = [
-        [side, *(_number(times.share(Cell(name, "all_reduce", side), LARGE)) for name in names)]
+        [side, *(decimals(times.share(Cell(name, "all_reduce", side), LARGE)) for name in names)]
         for side in (*builders, BEST)
     ]
     bounds = [find(lines, kind="bound", network=name, collective="all_reduce") or {} for name in names]
     for key, words in BOUNDS.items():
-        rows.append([words, *(_number(bound.get(key)) for bound in bounds)])
+        rows.append([words, *(decimals(bound.get(key)) for bound in bounds)])
     shares = [times.share(Cell(name, "all_reduce", BEST), LARGE) for name in names]
     reached = [_reached(bound, share) for bound, share in zip(bounds, shares, strict=True)]
     rows.append(["speed reached, of the possible", *reached])
@@ -104,7 +103,7 @@ def _sizes(times: Times) -> Section:
             labels = ("buffer (MiB)", "speed (GB/s of buffer)")
             figure = charts.curves(panels, labels, log_x=True, log_y=True)
             plots.append(Plot(name, f"Speed of an all-reduce over its size: {name}", svg(figure)))
-    tables = [_winners(times)] if plots else []
+    tables = [_winners(times), _before(times)] if plots else []
     return Section("Over sizes", plots=plots, tables=tables)
 
 
@@ -120,38 +119,38 @@ def _round(sizes: Sequence[int]) -> list[int]:
 
 def _winners(times: Times) -> Table:
     """Who is quickest at each size, and how much quicker than MultiTree."""
-    sizes = sorted({size for name in times.networks() for size in _round(times.sizes(name))})
-    rows = []
-    for name in (name for name in times.networks() if len(_round(times.sizes(name))) > 1):
-        cells = []
-        for size in sizes:
-            if size not in times.of(Cell(name, "all_reduce", BEST)):
-                cells.append("–")
-                continue
-            ours, theirs = (
-                times.seconds(Cell(name, "all_reduce", side), size) for side in (BEST, "multitree")
-            )
-            factor = f" {theirs / ours:.2f}×" if ours and theirs else ""
-            cells.append(f"{times.winner(name, 'all_reduce', size)}{factor}")
-        rows.append([name, *cells])
-    head = ["", *(f"{size >> 10} KiB" if size < 2**20 else f"{size >> 20} MiB" for size in sizes)]
-    return Table("The quickest, and its factor over MultiTree", head, rows)
+
+    def cell(name: str, size: int) -> str:
+        ours, theirs = (times.seconds(Cell(name, "all_reduce", side), size) for side in (BEST, "multitree"))
+        factor = f" {theirs / ours:.2f}×" if ours and theirs else ""
+        return f"{times.winner(name, 'all_reduce', size)}{factor}" if ours else "–"
+
+    return _over_sizes("The quickest, and its factor over MultiTree", times, cell)
 
 
-def _gathers(lines: Sequence[Line], times: Times) -> Section:
-    names = times.networks("all_gather")
-    builders = list(
-        dict.fromkeys(side for name in names for side in times.builders(name, "all_gather") if side != BEST)
+def _before(times: Times) -> Table:
+    """The quickest of what was there before at each size, and MultiTree's factor over it."""
+
+    def cell(name: str, size: int) -> str:
+        ours = times.seconds(Cell(name, "all_reduce", "multitree"), size)
+        timed = ((times.seconds(Cell(name, "all_reduce", side), size), side) for side in BEFORE)
+        known = [(seconds, side) for seconds, side in timed if seconds]
+        if not ours or not known:
+            return "–"
+        seconds, side = min(known)
+        return f"{side} {seconds / ours:.2f}×"
+
+    title = (
+        "The quickest of what was there before MultiTree, and MultiTree's factor over it; below 1 it loses"
     )
-    rows = []
-    for name in names:
-        bound = find(lines, kind="bound", network=name, collective="all_gather") or {}
-        shares = [times.share(Cell(name, "all_gather", side), LARGE) for side in builders]
-        rows.append(
-            [name, *(_number(ratio(share, bound.get("cut"))) for share in shares), bound.get("why", "")]
-        )
-    table = Table("All-gather of 64 MiB: time over the cut bound", ["", *builders, "what limits"], rows)
-    return Section("All-gather beside the cut bound", tables=[table] if rows else [])
+    return _over_sizes(title, times, cell)
+
+
+def _over_sizes(title: str, times: Times, cell: Callable[[str, int], str]) -> Table:
+    names = [name for name in times.networks() if len(_round(times.sizes(name))) > 1]
+    sizes = sorted({size for name in names for size in _round(times.sizes(name))})
+    head = ["", *(f"{size >> 10} KiB" if size < 2**20 else f"{size >> 20} MiB" for size in sizes)]
+    return Table(title, head, [[name, *(cell(name, size) for size in sizes)] for name in names])
 
 
 def _scaling(times: Times) -> Section:
@@ -169,7 +168,7 @@ def _scaling(times: Times) -> Section:
         panels = {side: [(float(ranks(name)), took) for name, took in found] for side, found in shown.items()}
         figure = charts.curves({"tori": panels}, ("ranks", "all-reduce of 375 KiB per rank (ms)"), True, True)
         plots = [Plot("scaling", "Weak scaling on tori", svg(figure))]
-    rows = [[name, *(_number(side.get(name)) for side in taken.values())] for name in names]
+    rows = [[name, *(decimals(side.get(name)) for side in taken.values())] for name in names]
     table = Table("All-reduce of 375 KiB per rank, in milliseconds", ["", *taken], rows)
     return Section("Weak scaling", plots=plots, tables=[table] if rows else [])
 
