@@ -5,6 +5,9 @@ exchange_benchmark  an exchange over a network beside others, with recorded grad
 training            inside a rank: a task trained by a strategy or a peer; time per step of many, in turns
 training_runs       whole runs of `tweed train`
 simulated_training  trainings by virtual workers: no network and no clock
+learning_rates      which learning rate is tried next, and when the best is known
+tuning              sides by virtual workers, each at its best rate, over seeds
+time_to_accuracy    what a side takes to a peer's accuracy
 online_learning     many clients that learn from a stream, a sample each
 descent             gradient descent in which ranks are silent now and then, simulated and live
 schedules           schedules on networks: times, bounds, growth
