@@ -84,12 +84,21 @@ def of_ratios(goal: str, ratios: Sequence[float], least: float, more: str = "") 
     Args:
       more: goes after the words.
     """
-    if not ratios:
-        return missing(goal)
+    logs = [math.log(ratio / least) for ratio in ratios]
+    return (goal, in_ratios(ratios) + more, judge(logs, 0.0)) if ratios else missing(goal)
+
+
+def at_most(goal: str, ratios: Sequence[float], most: float) -> Goal:
+    """Whether ratios, one per seed, are at most so large, by `judge` of their inverse."""
+    logs = [math.log(most / ratio) for ratio in ratios]
+    return (goal, in_ratios(ratios), judge(logs, 0.0)) if ratios else missing(goal)
+
+
+def in_ratios(ratios: Sequence[float]) -> str:
+    """Geometric mean and interval of ratios, for people."""
     logs = [math.log(ratio) for ratio in ratios]
     middle, low, high = map(math.exp, (statistics.fmean(logs), *interval(logs)))
-    what = f"{middle:.2f}× ({low:.2f} to {high:.2f}; {_seeds(ratios)}){more}"
-    return goal, what, judge(logs, math.log(least))
+    return f"{middle:.2f}× ({low:.2f} to {high:.2f}; {_seeds(ratios)})"
 
 
 def _seeds(by_seed: Sequence[float]) -> str:
