@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +12,10 @@ import pytest
 from tweed.cadence import Moves, Ordered, ServerPolicy
 from tweed.data.problems import Problem, linear, logistic, network, robust
 from tweed.experiments.descent import All, InOrder, Lag, Options, descend
-from tweed.experiments.descents import Side, run
+from tweed.experiments.descents import few, to_goal
 from tweed.experiments.learning_rates import Grid
 from tweed.experiments.notes import Notes, find, where
+from tweed.experiments.tuning import Side, tuned
 from tweed.simulate.ordered import Air
 from tweed.systems import system
 
@@ -86,16 +88,15 @@ def test_momentum_and_rounded_messages_reach_the_goal_too(options: Options) -> N
 def test_a_method_is_compared_at_the_rate_that_suits_it(tmp_path: Path) -> None:
     """Gradient descent on a quadratic needs fewest steps between 1/L and 2/L, wherever a search begins."""
     notes = Notes(tmp_path)
-    side = Side(
-        "gd", {"kind": "a"}, lambda seed: linear(6, 1.3, seed), lambda problem: All(AIR), 1e-8, Grid(0.3, 1.5)
-    )
-    run(notes, [side], range(2))
+    run = to_goal(lambda seed: linear(6, 1.3, seed), lambda problem: All(AIR), 1e-8)
+    side = Side("gd", {"kind": "a"}, run, Grid(0.3, 1.5), range(2), partial(few, "uploads"))
+    tuned(notes, [side], 1)
     lines = list(notes.lines)
     rate = find(lines, kind="rate")
     assert rate is not None and rate["settled"] and 1 <= rate["lr"] < 2
     assert find(lines, kind="search", score=None) is not None  # beyond 2/L it diverges, and soon
     assert [line["seed"] for line in where(lines, kind="a", reached=True)] == [0, 1]
-    run(notes, [side], range(2))
+    tuned(notes, [side], 1)
     assert notes.lines == lines
 
 

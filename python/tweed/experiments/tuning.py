@@ -1,8 +1,8 @@
-"""Sides of a comparison by virtual workers: each at the best learning rate of a search of its own.
+"""Sides of a comparison, each at the best learning rate of a search of its own, over seeds; kept in notes.
 
-    tuned(notes, [Side("CSER", {"method": "CSER"}, config, Grid(0.03)), ...])
+    tuned(notes, [trained("CSER", {"method": "CSER"}, config, Grid(0.03)), ...])
 
-Sides do not wait for each other: as many as this process may use cores train at the same time, each in a
+Sides do not wait for each other: as many as this process may use cores run at the same time, each in a
 process with one thread. The notes have them in the order of the sides, whatever ends first.
 """
 
@@ -12,25 +12,26 @@ import multiprocessing
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, TypeVar
 
 from tweed.experiments import learning_rates, simulated_training
 from tweed.experiments.learning_rates import SEARCH_SEED, Grid
 from tweed.experiments.notes import Line, Notes, find, where
-from tweed.experiments.simulated_training import Config, Outcome
+from tweed.experiments.simulated_training import Config
 
 _Result = TypeVar("_Result")
 
 
-def accuracy(outcome: Outcome) -> float | None:
+def accuracy(line: Line) -> float | None:
     """A score for searches: the accuracy at the end."""
-    return None if outcome.diverged else outcome.accuracy
+    return None if line.get("diverged") else float(line["accuracy"])
 
 
-def low_loss(outcome: Outcome) -> float | None:
+def low_loss(line: Line) -> float | None:
     """A score for searches: how low the test loss is at the end."""
-    return None if outcome.test_loss is None else -outcome.test_loss
+    return None if line["test_loss"] is None else -float(line["test_loss"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,30 +40,46 @@ class Side:
 
     Attributes:
       name: for people; no other has it.
-      facts: that its lines have in the notes.
-      config: of its trainings; the search sets rate and seed.
+      facts: that its lines have in the notes; their kind among them.
+      run: what came of a learning rate and a seed.
       grid: the rates that are searched.
-      seeds: of the trainings at the best rate, which are judged; none is that of the search.
-      score: what is best.
+      seeds: of the runs at the best rate, which are judged; none is that of the search.
+      score: what is best; None: diverged, or without success.
     """
 
     name: str
     facts: Mapping[str, Any]
-    config: Config
+    run: Callable[[float, int], Line]
     grid: Grid
     seeds: Sequence[int] = range(5)
-    score: Callable[[Outcome], float | None] = field(default=accuracy)
+    score: Callable[[Line], float | None] = accuracy
+
+
+def trained(
+    name: str,
+    facts: Mapping[str, Any],
+    config: Config,
+    grid: Grid,
+    seeds: Sequence[int] = range(5),
+    score: Callable[[Line], float | None] = accuracy,
+) -> Side:
+    """A side that virtual workers train by `config`, but for rate and seed: lines of kind "training"."""
+    return Side(name, {"kind": "training", **facts}, partial(_train, config), grid, seeds, score)
+
+
+def _train(config: Config, lr: float, seed: int) -> Line:
+    return simulated_training.line({}, replace(config, lr=lr, seed=seed))
 
 
 def tuned(notes: Notes, sides: Sequence[Side], processes: int | None = None) -> None:
-    """Searches each side's rate, then trains it with each of its seeds at the best: lines of kind "search",
-    "rate" and "training".
+    """Searches each side's rate, then runs it with each of its seeds at the best: lines of kind "search" and
+    "rate", and of the kind of the side.
 
     Args:
       processes: at the same time; 1: this one alone, None: one per core.
     """
     jobs = [(side, where(notes.lines, side=side.name)) for side in sides]
-    for side, lines in zip(sides, together(_side, jobs, processes), strict=True):
+    for side, lines in zip(sides, together(_lines, jobs, processes), strict=True):
         for line in lines:
             notes.add(line)
         if found := find(lines, kind="rate"):
@@ -81,12 +98,12 @@ def together(
         yield from pool.map(work, *zip(*jobs, strict=True))
 
 
-def _side(side: Side, known: Iterable[Line]) -> list[Line]:
-    """The lines that are not yet `known`."""
+def _lines(side: Side, known: Iterable[Line]) -> list[Line]:
+    """The lines of a side that are not yet `known`."""
     known = list(known)
 
     def measure(rate: float) -> float | None:
-        return side.score(simulated_training.train(replace(side.config, lr=rate, seed=SEARCH_SEED)))
+        return side.score(side.run(rate, SEARCH_SEED))
 
     found: list[Line] = [
         {**side.facts, **line} for line in learning_rates.search(side.name, side.grid, known, measure)
@@ -94,7 +111,7 @@ def _side(side: Side, known: Iterable[Line]) -> list[Line]:
     lr = learning_rates.best_lr([*known, *found], side.name)
     assert lr is not None  # the search ends
     for seed in side.seeds:
-        which = {**side.facts, "kind": "training", "side": side.name, "lr": lr, "seed": seed}
-        if find(known, kind="training", seed=seed) is None:
-            found.append(simulated_training.line(which, replace(side.config, lr=lr, seed=seed)))
+        if find(known, kind=side.facts["kind"], seed=seed) is None:
+            which = {**side.facts, "side": side.name, "lr": lr, "seed": seed}
+            found.append({**which, **side.run(lr, seed)})
     return found

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from tweed.experiments import simulated_training
 from tweed.experiments.learning_rates import Grid
 from tweed.experiments.notes import Line, Notes, differences, values, where
-from tweed.experiments.tuning import Side, tuned
+from tweed.experiments.tuning import Side, trained, tuned
 from tweed.named import named_strategy
 from tweed.report.comparison import Goal, goals, missing, of_points
 from tweed.report.study import Section, Study
@@ -93,9 +93,9 @@ def _sides(config: Config) -> Iterator[Side]:
     for label, ratio in cells:
         facts = {"task": config.task, "method": label, "ratio": ratio}
         of = (config.steps, config.batch, config.grid.first, 0, WORKERS)
-        trained = simulated_training.Config(config.task, strategy(label, ratio), *of)
+        run = simulated_training.Config(config.task, strategy(label, ratio), *of)
         name = f"{config.task}, {label}, {ratio}×"
-        yield Side(name, facts, trained, config.grid, config.seeds)
+        yield trained(name, facts, run, config.grid, config.seeds)
 
 
 def _goals(lines: Sequence[Line], task: str) -> Iterator[Goal]:

@@ -15,17 +15,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
 from tweed.cadence import Moves, Ordered, ServerPolicy
 from tweed.collective import Server
 from tweed.data.problems import PROBLEMS, Problem, linear, network
-from tweed.experiments import descent, descents
+from tweed.experiments import descent
 from tweed.experiments.descent import Method, Options, descend, methods
-from tweed.experiments.descents import Side
+from tweed.experiments.descents import few, to_goal
 from tweed.experiments.learning_rates import Grid
 from tweed.experiments.notes import Notes
+from tweed.experiments.tuning import Side, tuned
 from tweed.recipes import every_step, lag
 from tweed.strategy import Strategy
 from tweed.systems import System
@@ -37,6 +39,7 @@ GOAL, SEEDS = 1e-8, range(5)
 GRID, STOCHASTIC = Grid(1.0, 1.5, 12), Grid(0.4, 1.5, 12)
 #: Cross entropy of held-out pictures whose price in messages is counted.
 LEARNED = 0.15
+UPLOADS = partial(few, "uploads")
 #: Tried as windows of ordered transmission, on one channel that all share.
 WINDOWS_S, SHARED = (0.005, 0.02, 0.08, 0.32), "linear, 1.1^m, M=20"
 SLOW, LIVE = "rate=10mbit,rtt=10ms", descent.Live()
@@ -53,9 +56,9 @@ NOISY: Variants = {
 
 def experiment(notes: Notes, quick: bool) -> None:
     """Cost: some eight minutes on one core, two of them live ranks; quick: less than one."""
-    names = list(PROBLEMS)[: 1 if quick else None]
+    names, seeds = list(PROBLEMS)[: 1 if quick else None], SEEDS[: 1 if quick else None]
     sides = [side for name in names for side in _messages(name)] + [*_noisy(), *_channels(quick)]
-    descents.run(notes, sides, SEEDS[: 1 if quick else None])
+    tuned(notes, [replace(side, seeds=seeds) for side in sides], 1)
     _exactness(notes)
     _live(notes, quick)
 
@@ -64,14 +67,16 @@ def _messages(name: str) -> Iterator[Side]:
     """Messages to the goal, with exact gradients."""
     for label, (method, _) in EXACT.items():
         facts = {"kind": "uploads", "problem": name, "method": label}
-        yield Side(f"{name}, {label}", facts, PROBLEMS[name], _method(method), GOAL, GRID)
+        run = to_goal(PROBLEMS[name], _method(method), GOAL)
+        yield Side(f"{name}, {label}", facts, run, GRID, score=UPLOADS)
 
 
 def _noisy() -> Iterator[Side]:
     """The same with stochastic gradients."""
     for label, (method, options) in NOISY.items():
         facts = {"kind": "network", "problem": "digits", "method": label}
-        yield Side(f"digits, {label}", facts, _digits, _method(method), LEARNED, STOCHASTIC, options=options)
+        run = to_goal(_digits, _method(method), LEARNED, options)
+        yield Side(f"digits, {label}", facts, run, STOCHASTIC, score=UPLOADS)
 
 
 def _digits(seed: int) -> Problem:
@@ -96,8 +101,8 @@ def _channels(quick: bool) -> Iterator[Side]:
     for place, window_s, label, method in descent.disturbed((0.02,) if quick else WINDOWS_S):
         facts = {"kind": "channel", "where": place, "window_s": window_s, "method": label, "problem": SHARED}
         name = f"{SHARED}, {place}, {label}, {1000 * window_s:g} ms"
-        options = Options(compute_s=1e-3)
-        yield Side(name, facts, PROBLEMS[SHARED], method, GOAL, GRID, "seconds", options)
+        run = to_goal(PROBLEMS[SHARED], method, GOAL, Options(compute_s=1e-3))
+        yield Side(name, facts, run, GRID, score=partial(few, "seconds"))
 
 
 _SHARE, _HISTORY = ServerPolicy(share=SHARE), ServerPolicy(history=Moves(LIVE.lr))

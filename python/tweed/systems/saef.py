@@ -22,7 +22,7 @@ from tweed.experiments import simulated_training
 from tweed.experiments.learning_rates import Grid, best_lr
 from tweed.experiments.notes import Line, Notes
 from tweed.experiments.simulated_training import Cluster, Config
-from tweed.experiments.tuning import Side, low_loss, together, tuned
+from tweed.experiments.tuning import Side, low_loss, together, trained, tuned
 from tweed.recipes import saef
 from tweed.report.study import Study
 from tweed.strategy import Strategy
@@ -74,7 +74,7 @@ def experiment(notes: Notes, quick: bool) -> None:
 def _budget() -> Iterator[Side]:
     for label, strategy in BUDGET.items():
         config = Config(TASK, strategy, STEPS, BATCH, GRID.first, 0, WORKERS)
-        yield Side(f"equal bytes, {label}", {"part": "budget", "method": label}, config, GRID, SEEDS)
+        yield trained(f"equal bytes, {label}", {"part": "budget", "method": label}, config, GRID, SEEDS)
 
 
 def _stalls() -> Iterator[Side]:
@@ -83,7 +83,7 @@ def _stalls() -> Iterator[Side]:
             facts = {"part": "stall", "partition": partition, "fraction": fraction}
             of = (1000, 8, grid.first, 0, 10, partition)
             config = Config("digits", federated(fraction), *of, falling=False, every=EARLY)
-            yield Side(f"{partition}, fraction {fraction:g}", facts, config, grid, SEEDS, low_loss)
+            yield trained(f"{partition}, fraction {fraction:g}", facts, config, grid, SEEDS, low_loss)
 
 
 def _mismatches(notes: Notes, labels: Sequence[str], quick: bool) -> None:
@@ -94,7 +94,7 @@ def _mismatches(notes: Notes, labels: Sequence[str], quick: bool) -> None:
     bases = [base for base in TWINS if base in labels]
     config = Config(task, MISMATCH[bases[0]], steps, BATCH, grid.first, 0, WORKERS, test_samples=2_500)
     sides = [
-        Side(f"mismatch, {base}", {"part": "mismatch"}, replace(config, strategy=MISMATCH[base]), grid, ())
+        trained(f"mismatch, {base}", {"part": "mismatch"}, replace(config, strategy=MISMATCH[base]), grid, ())
         for base in bases
     ]
     tuned(notes, sides, 1 if quick else None)
