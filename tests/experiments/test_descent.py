@@ -110,11 +110,14 @@ def test_stochastic_gradients_tell_methods_apart() -> None:
 
 def test_the_report_says_what_is_met_and_what_was_not_measured() -> None:
     facts = {"kind": "uploads", "problem": "linear, 1.69^m, M=9", "iterations": 10, "lr": 1.0, "seconds": 1.0}
+    facts |= {"where": "one channel", "window_s": 0.0}
     lines: list[dict[str, Any]] = [
         facts | {"method": method, "uploads": uploads + seed % 2, "reached": True, "seed": seed}
         for method, uploads in (("GD", 200), ("LAG-WK", 20), ("share 2", 30))
         for seed in range(5)
     ]
+    lines += [{**lines[0], "kind": kind, "uploads": 1} for kind in ("search", "channel")]
+    del lines[-2]["reached"], lines[-2]["seconds"]
     goals = system("ordered_gradient").study(lines).sections[0].tables[0].rows
     verdicts = {row[0]: row[2] for row in goals}
     uneven = "share 2, uneven ranks: at most"

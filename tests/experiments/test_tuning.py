@@ -51,6 +51,14 @@ def test_what_diverged_has_no_score() -> None:
     assert low_loss({"test_loss": 0.5}) == -0.5 and low_loss({"test_loss": None}) is None
 
 
+def test_a_rate_must_do_well_with_all_seeds_of_the_search() -> None:
+    def reached(lr: float, seed: int) -> Line:
+        return {"accuracy": lr + seed, "diverged": lr > 1 and seed == 102}
+
+    side = Side("a", {"kind": "made"}, reached, Grid(0.1), searched=(100, 102))
+    assert side.measure(0.5) == 101.5 and side.measure(2.0) is None
+
+
 def test_results_come_in_the_order_of_jobs() -> None:
     assert list(together(divmod, [(7, 2), (9, 4)], 2)) == [(3, 1), (2, 1)]
     assert list(together(divmod, [], 2)) == []

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import statistics
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
@@ -45,6 +46,7 @@ class Side:
       grid: the rates that are searched.
       seeds: of the runs at the best rate, which are judged; none is that of the search.
       score: what is best; None: diverged, or without success.
+      searched: seeds of the search, whose mean score counts; none is in `seeds`.
     """
 
     name: str
@@ -53,6 +55,17 @@ class Side:
     grid: Grid
     seeds: Sequence[int] = range(5)
     score: Callable[[Line], float | None] = accuracy
+    searched: Sequence[int] = (SEARCH_SEED,)
+
+    def measure(self, rate: float) -> float | None:
+        """The mean score of a rate; None if one of the seeds has none."""
+        scores: list[float] = []
+        for seed in self.searched:
+            score = self.score(self.run(rate, seed))
+            if score is None:
+                return None
+            scores.append(score)
+        return statistics.fmean(scores)
 
 
 def trained(
@@ -101,13 +114,8 @@ def together(
 def _lines(side: Side, known: Iterable[Line]) -> list[Line]:
     """The lines of a side that are not yet `known`."""
     known = list(known)
-
-    def measure(rate: float) -> float | None:
-        return side.score(side.run(rate, SEARCH_SEED))
-
-    found: list[Line] = [
-        {**side.facts, **line} for line in learning_rates.search(side.name, side.grid, known, measure)
-    ]
+    searched = learning_rates.search(side.name, side.grid, known, side.measure)
+    found: list[Line] = [{**side.facts, **line} for line in searched]
     lr = learning_rates.best_lr([*known, *found], side.name)
     assert lr is not None  # the search ends
     for seed in side.seeds:
