@@ -263,7 +263,8 @@ def _link_bytes(lines: Sequence[Line], side: str) -> float | None:
 def _checked(lines: Sequence[Line]) -> Section:
     """Whole trainings behind links with one seed: what was computed, beside what was measured."""
     rows = []
-    shaped = [line for line in where(lines, kind="training", seed=SEEN) if line["rate"] in WORDS]
+    seen = where(lines, kind="training", seed=SEEN)
+    shaped = [line for line in seen if line["rate"] in WORDS and line["side"] != AUTO]
     for line in shaped if target(lines) is not None else ():
         (steps, measured, reached), each_s = line["curve"][-1], step_s(lines, line["side"], line["rate"])
         base = {done: got for done, _, got in trainings(lines, line["side"])[0]["curve"]}
