@@ -7,7 +7,8 @@ Parts: `cadence.Intermittent` (who sends), `compress.Levels` (in which form), `D
 The paper's claim: regret grows as the square root of time, as with full traffic; on MNIST 0.9798 running
 accuracy at 4.6 % of the traffic, 0.9536 at 0.46 %, against 0.9862 and 0.9625. Here the stream is
 Fashion-MNIST, once through: other pictures, harder, and fewer slots, so figures of the paper and ours cannot
-be compared, only those within a table. MNIST is in no package archive that `tweed.data` may fetch from.
+be compared, only those within a table. MNIST could not be had: Debian has no package of it, and no Python
+package was found that contains it.
 Every way has the learning rate that is best for it; the paper's are not published.
 """
 

@@ -94,7 +94,8 @@ def _points(points: Sequence[Line]) -> Section:
         for learner in values(points, "learner")
     )
     words = [
-        "Fashion-MNIST, not MNIST, which no package archive has that data may be fetched from; 100 clients, "
+        "Fashion-MNIST: MNIST could not be had, since Debian has no package of it and no Python package was "
+        "found that contains it. 100 clients, "
         f"one picture each per slot, each picture once ({slots}). Accuracy is that of predictions before a "
         "picture is learned, over all of the stream. The server runs Adam. Traffic is what clients send, as "
         "a share of OFedAvg's; the broadcast is not counted.",
