@@ -71,6 +71,18 @@ def test_a_page_gets_the_figures() -> None:
     assert page.read_text() == f"words\n<!-- figures: begin -->\n### What\n\n{table}<!-- figures: end -->\n"
 
 
+def test_a_page_is_not_written_while_a_learning_rate_is_at_the_edge() -> None:
+    page = Path("page.md")
+    page.write_text("<!-- figures: begin --><!-- figures: end -->\n")
+    run("nothing", "--run", "a")
+    edge = {"kind": "rate", "side": "DDP", "lr": 0.2, "settled": False, "tried": [0.05, 0.1, 0.2]}
+    Notes(Path("runs/a")).add(edge)
+    with pytest.raises(UsageError, match=r"at the edge .* for DDP \(0.2 of 0.05 to 0.2\)"):
+        run("nothing", "--run", "a", "--resume", "--page", "page.md")
+    assert page.read_text() == "<!-- figures: begin --><!-- figures: end -->\n"
+    assert Path("runs/a/report.html").exists()
+
+
 def test_an_unknown_system_leaves_no_folder() -> None:
     with pytest.raises(UsageError, match="no system 'everything'"):
         run("everything")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,11 +12,16 @@ import pytest
 from tweed.cadence import Moves, Ordered, ServerPolicy
 from tweed.data.problems import Problem, linear, logistic, network, robust
 from tweed.experiments.descent import All, InOrder, Lag, Options, descend
+from tweed.experiments.descents import few, to_goal
+from tweed.experiments.learning_rates import Grid
+from tweed.experiments.notes import Notes, find, where
+from tweed.experiments.tuning import Side, tuned
 from tweed.simulate.ordered import Air
 from tweed.systems import system
 
 PROBLEMS = [linear(6, 1.3), logistic(6, 1.3, penalty=0.1), robust(6, 1.3)]
 AIR = Air()
+SHARE = ServerPolicy(share=2.0)
 
 
 @pytest.mark.parametrize("problem", PROBLEMS[:2], ids=["linear", "logistic"])
@@ -78,15 +85,42 @@ def test_momentum_and_rounded_messages_reach_the_goal_too(options: Options) -> N
     assert problem.gap(descend(problem, method, 1e-8, 5_000, options).x) <= 1e-8
 
 
+def test_a_method_is_compared_at_the_rate_that_suits_it(tmp_path: Path) -> None:
+    """Gradient descent on a quadratic needs fewest steps between 1/L and 2/L, wherever a search begins."""
+    notes = Notes(tmp_path)
+    run = to_goal(lambda seed: linear(6, 1.3, seed), lambda problem: All(AIR), 1e-8)
+    side = Side("gd", {"kind": "a"}, run, Grid(0.3, 1.5), range(2), partial(few, "uploads"))
+    tuned(notes, [side], 1)
+    lines = list(notes.lines)
+    rate = find(lines, kind="rate")
+    assert rate is not None and rate["settled"] and 1 <= rate["lr"] < 2
+    assert find(lines, kind="search", score=None) is not None  # beyond 2/L it diverges, and soon
+    assert [line["seed"] for line in where(lines, kind="a", reached=True)] == [0, 1]
+    tuned(notes, [side], 1)
+    assert notes.lines == lines
+
+
+def test_stochastic_gradients_tell_methods_apart() -> None:
+    problem = network(ranks=10, batch=16, lr=0.6, seed=7)
+    ours, all_of_them = (
+        descend(problem, method, 0.5, 200) for method in (InOrder(Ordered(SHARE), 10, AIR), All(AIR))
+    )
+    assert problem.gap(ours.x) <= 0.5 and ours.uploads < 0.9 * all_of_them.uploads
+
+
 def test_the_report_says_what_is_met_and_what_was_not_measured() -> None:
-    facts = {"kind": "uploads", "problem": "linear, 1.69^m, M=9", "seed": 0, "iterations": 10, "gap": 1e-9}
+    facts = {"kind": "uploads", "problem": "linear, 1.69^m, M=9", "iterations": 10, "lr": 1.0, "seconds": 1.0}
+    facts |= {"where": "one channel", "window_s": 0.0}
     lines: list[dict[str, Any]] = [
-        facts | {"method": method, "uploads": uploads}
-        for method, uploads in (("GD", 100), ("LAG-WK", 20), ("history", 30))
+        facts | {"method": method, "uploads": uploads + seed % 2, "reached": True, "seed": seed}
+        for method, uploads in (("GD", 200), ("LAG-WK", 20), ("share 2", 30))
+        for seed in range(5)
     ]
+    lines += [{**lines[0], "kind": kind, "uploads": 1} for kind in ("search", "channel")]
+    del lines[-2]["reached"], lines[-2]["seconds"]
     goals = system("ordered_gradient").study(lines).sections[0].tables[0].rows
     verdicts = {row[0]: row[2] for row in goals}
-    assert (
-        verdicts["unequal ranks, history: at most 1.1 × LAG-WK's messages; linear, 1.69^m, M=9"] == "missed"
-    )
-    assert verdicts["ranks alike, share 0.9: at least 30 % fewer than LAG-WK; linear, 1.1^m, M=20"] == "–"
+    uneven = "share 2, uneven ranks: at most"
+    assert verdicts[f"{uneven} 1.1 × LAG-WK's messages; linear, 1.69^m, M=9"] == "missed"
+    assert verdicts[f"{uneven} a fifth of GD's messages; linear, 1.69^m, M=9"] == "met"
+    assert verdicts["share 2, ranks alike: at least 30 % fewer than LAG-WK; linear, 1.1^m, M=20"] == "–"

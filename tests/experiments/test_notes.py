@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tweed.experiments.notes import Notes, best_lr, differences, find, mean, mean_curve, values, where
+from tweed.experiments.notes import Notes, differences, find, mean, mean_curve, values, where
 
 LINES = [
     {"seed": 0, "lr": 0.1, "accuracy": 0.8, "curve": [4.0, 2.0]},
@@ -32,10 +32,9 @@ def test_lines_are_found_by_their_facts() -> None:
     assert values(LINES, "lr") == [0.1, 0.3]
 
 
-def test_means_and_the_best_rate() -> None:
+def test_means() -> None:
     assert mean(LINES, "accuracy") == pytest.approx(0.8) and mean([], "accuracy") is None
     assert mean_curve(LINES, "curve") == [3.0, 2.0]
-    assert best_lr(LINES, seed=0) == 0.3 and best_lr(LINES, seed=1) == 0.1
 
 
 def test_differences_are_in_points_of_the_same_seed() -> None:

@@ -9,7 +9,6 @@ from torch import Tensor, nn
 from tests.simulate.problem import SIZE, loss, numbers, perceptron, sgd
 from tweed.cadence import LocalSteps
 from tweed.compress import ErrorReset, Identity, Nothing, RandomBlocks, Sign, Spec, TopK, Turn
-from tweed.experiments.notes import best_lr
 from tweed.named import named_strategy
 from tweed.recipes import csea, cser, cser_pl
 from tweed.simulate.flat import Flat
@@ -166,20 +165,22 @@ def test_methods_send_equally_much() -> None:
     assert strategy(DENSE, 1) == Strategy("step")
 
 
-def line(
-    method: str, ratio: int, lr: float, seed: int, accuracy: float, local: float = 0.5
-) -> dict[str, object]:
-    facts = {"kind": "training", "task": "digits", "method": method, "ratio": ratio, "lr": lr, "seed": seed}
+def line(method: str, ratio: int, seed: int, accuracy: float) -> dict[str, object]:
+    facts = {"kind": "training", "task": "digits", "method": method, "ratio": ratio, "lr": 0.1, "seed": seed}
     told = {"accuracy": accuracy, "local_accuracy": 0.5, "up_share": 1 / ratio, "diverged": False}
     return facts | told | {"steps": 320, "batch": 4}
 
 
-def test_goals_are_judged_at_each_methods_best_rate() -> None:
-    lines = [line("CSER", 32, 0.1, 0, 0.8), line("CSER", 32, 0.3, 0, 0.2), line("CSEA", 32, 0.1, 0, 0.81)]
-    lines += [line("CSER", 32, 0.1, 1, 0.8), line("CSEA", 32, 0.1, 1, 0.802)]
-    assert best_lr(lines, task="digits", method="CSER", ratio=32, seed=0) == 0.1
+def test_goals_are_judged_by_the_noise_of_seeds() -> None:
+    lines = [line("CSER", 32, seed, 0.8 + seed / 500) for seed in range(5)]
+    lines += [line("CSEA", 32, seed, 0.801 + seed / 500 + seed % 2 / 1000) for seed in range(5)]
+    lines += [line("CSER-PL", 32, seed, 0.8 + seed % 3 / 100) for seed in range(5)]
     goals = {row[0]: row[1:] for row in system("cser").study(lines).sections[0].tables[0].rows}
-    assert goals["digits, 32×: CSER at least as good as CSEA"] == ["-0.60 points over 2 seeds", "missed"]
+    ahead = "digits, 32×: CSER at least as good as"
+    measured = "-0.14 points (-0.21 to -0.07; 5 seeds)"
+    assert goals[f"{ahead} CSEA (within 0.5 points)"] == [measured, "met"]
+    assert goals[f"{ahead} CSER-PL (within 0.5 points)"][1] == "no difference"
     assert goals["bytes within 1 % of 1 / ratio + 1 / (every × reset ratio), for every method"][1] == "met"
-    assert goals["digits, 32×: CSEA at least as good as QSparse-local-SGD"] == ["–", "–"]
+    unmeasured = "digits, 32×: CSEA at least as good as QSparse-local-SGD (within 0.5 points)"
+    assert goals[unmeasured] == ["–", "–"]
     assert goals["digits, 32×: the average of CSER's models is better than one of them"][1] == "met"

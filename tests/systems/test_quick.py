@@ -12,14 +12,14 @@ from tweed.systems import system
 EXACT = "errors averaged every step: all gradients are taken at the point that analysis follows"
 #: By system: lines of notes (None: many), the first titles of the report, and goals that must be met.
 QUICK: dict[str, tuple[int | None, list[str], list[str]]] = {
-    "cser": (6, ["Goals", "What is learned: digits"], []),
+    "cser": (3 * 6, ["Goals", "What is learned: digits"], []),
     "dct": (5 + 6, ["Goals", "What is learned and sent", "Encoding", "To keep in mind"], []),
     "multitree": (
         None,
         ["Claims", "Large messages"],
         ["torus 4x4: 5 steps a phase", "torus 4x4, 64 MiB: below 0.625 D/b"],
     ),
-    "saef": (3, ["Goals"], [EXACT]),
+    "saef": (2 + 3, ["Goals"], [EXACT]),
 }
 
 

@@ -25,6 +25,7 @@ def reproduce(
     ] = None,
 ) -> None:
     """Measure a published system beside its peers; write figures and a report to runs/NAME."""
+    from tweed.experiments.learning_rates import require_settled
     from tweed.experiments.notes import Notes
     from tweed.files import write_atomic
     from tweed.report import study
@@ -40,6 +41,7 @@ def reproduce(
     report = found.study(notes.lines)
     write_atomic(path, study.page(report, json.loads((folder / "run.json").read_text())))
     if page is not None:
+        require_settled(notes.lines)
         study.put_in(page, report)
     typer.echo(f"Report: {path}")
 

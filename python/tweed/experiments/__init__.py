@@ -5,8 +5,13 @@ exchange_benchmark  an exchange over a network beside others, with recorded grad
 training            inside a rank: a task trained by a strategy or a peer; time per step of many, in turns
 training_runs       whole runs of `tweed train`
 simulated_training  trainings by virtual workers: no network and no clock
+learning_rates      which learning rate is tried next, and when the best is known
+tuning              sides of a comparison, each at its best rate, over seeds
+live_training       rates, whole trainings and step times of live ranks, from the launcher
+time_to_accuracy    what a side takes to a peer's accuracy
 online_learning     many clients that learn from a stream, a sample each
 descent             gradient descent in which ranks are silent now and then, simulated and live
+descents            many of these as sides of a comparison
 schedules           schedules on networks: times, bounds, growth
 encoding            what compression takes on this machine
 notes               what was measured, a line each, in a folder

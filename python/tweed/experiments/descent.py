@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from functools import partial
 from itertools import pairwise
 from typing import Any, Protocol
 
@@ -113,8 +114,10 @@ POLICIES: dict[str, Callable[[float], ServerPolicy]] = {
     "history": lambda rate: ServerPolicy(history=Moves(rate)),
     "history, last heard": lambda rate: ServerPolicy(history=Moves(rate), silence=False),
     "share 0.9": lambda rate: ServerPolicy(share=0.9),
-    "share 0.3": lambda rate: ServerPolicy(share=0.3),
+    "share 2": lambda rate: ServerPolicy(share=2.0),
 }
+#: A descent with a gap above this has diverged.
+FAR = 1e12
 #: A channel that takes no time.
 IDEAL = Air()
 #: A channel on which a message takes a millisecond.
@@ -143,13 +146,20 @@ def in_order(problem: Problem, policy: ServerPolicy, air: Air, window_s: float =
     return InOrder(Ordered(replace(policy, late_s=late_s), window_s), problem.ranks, air)
 
 
-def disturbed(problem: Problem, windows_s: Sequence[float]) -> Iterator[tuple[str, float, str, Method]]:
-    """Channel, window, name and method: those that know no windows, then `AIRS` with ordered transmission."""
-    yield "one channel", 0.0, "GD", All(SHARED)
-    yield "one channel", 0.0, "LAG-WK", Lag(problem.rate, problem.ranks, SHARED)
+def disturbed(
+    windows_s: Sequence[float],
+) -> Iterator[tuple[str, float, str, Callable[[Problem], Method]]]:
+    """Channel, window, name, and the method of a problem: those that know no windows, then `AIRS` with
+    ordered transmission."""
+    yield "one channel", 0.0, "GD", lambda problem: All(SHARED)
+    yield "one channel", 0.0, "LAG-WK", lambda problem: Lag(problem.rate, problem.ranks, SHARED)
     for where, air in AIRS.items():
         for window_s in windows_s:
-            yield where, window_s, "share 0.9", in_order(problem, POLICIES["share 0.9"](0.0), air, window_s)
+            yield where, window_s, "share 2", partial(_shared, air, window_s)
+
+
+def _shared(air: Air, window_s: float, problem: Problem) -> Method:
+    return in_order(problem, POLICIES["share 2"](0.0), air, window_s)
 
 
 def broken(method: Method) -> dict[str, int]:
@@ -166,14 +176,12 @@ class Descent:
       x: where it stands.
       uploads, iterations: so far.
       seconds: of virtual time, waiting included.
-      gaps: after each iteration, if they were to be kept.
     """
 
     x: Array
     uploads: int = 0
     iterations: int = 0
     seconds: float = 0.0
-    gaps: list[float] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,20 +192,18 @@ class Options:
       momentum: of Polyak's heavy ball; with silent ranks that is CHB.
       bits: of each value sent, rounded to nearest by the largest of them; None: sent exactly.
       compute_s: seconds that ranks take for a gradient, all at the same time.
-      keep: keep the gap of every iteration.
     """
 
     momentum: float = 0.0
     bits: int | None = None
     compute_s: float = 0.0
-    keep: bool = False
 
 
 _PLAIN = Options()
 
 
 def descend(problem: Problem, method: Method, goal: float, limit: int, options: Options = _PLAIN) -> Descent:
-    """Goes down until `problem.gap` is at most `goal`, or `limit` iterations are over."""
+    """Goes down until `problem.gap` is at most `goal`, or above `FAR`, or `limit` iterations are over."""
     descent, held = Descent(problem.start.copy()), np.zeros((problem.ranks, problem.numel))
     before = descent.x
     while descent.iterations < limit:
@@ -208,10 +214,7 @@ def descend(problem: Problem, method: Method, goal: float, limit: int, options: 
         before, descent.x = descent.x, descent.x + step
         method.moved(float(np.linalg.norm(step)))
         descent.iterations += 1
-        gap = problem.gap(descent.x) if options.keep or goal > 0 else np.inf
-        if options.keep:
-            descent.gaps.append(gap)
-        if gap <= goal:
+        if goal > 0 and not goal < problem.gap(descent.x) < FAR:
             break
     return descent
 
@@ -219,14 +222,6 @@ def descend(problem: Problem, method: Method, goal: float, limit: int, options: 
 def counts(descent: Descent) -> dict[str, int]:
     """Messages and iterations, as notes have them."""
     return {"uploads": descent.uploads, "iterations": descent.iterations}
-
-
-def decay(gaps: Sequence[float]) -> dict[str, Any]:
-    """For notes: the power of iterations with which the least gap so far falls, and points of its course."""
-    least = np.minimum.accumulate(gaps)
-    at = np.unique(np.geomspace(10, len(gaps), 40).astype(int)) - 1
-    fitted = np.polyfit(np.log(at + 1), np.log(np.maximum(least[at], 1e-300)), 1)[0]
-    return {"slope": float(fitted), "points": [[int(place) + 1, float(least[place])] for place in at]}
 
 
 def _iterate(problem: Problem, method: Method, descent: Descent, held: Array, bits: int | None) -> float:

@@ -15,7 +15,7 @@ that is best is that with the least (1 + w) c, whatever the rest; and the best r
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import product
 from typing import Any
 
@@ -63,6 +63,10 @@ class Split:
     def share(self, numel: int) -> float:
         """Of OFedAvg's traffic, where every client sends every slot."""
         return self.probability / self.every * self.message_bits(numel) / (32 * numel)
+
+    def within(self, share: float, numel: int) -> Split:
+        """The same with the probability that a share of OFedAvg's traffic allows."""
+        return replace(self, probability=min(1.0, share / replace(self, probability=1.0).share(numel)))
 
     def block(self, numel: int) -> int:
         """Values that share a norm: as even as pieces come out."""
@@ -270,12 +274,10 @@ def _scores(
     numel = gradients.shape[1]
     mean_square, variance = _moments(gradients)
     for (levels, block), grown in grows.items():
-        whole = Split(1.0, every, levels, -(-numel // block))
-        probability = min(1.0, share / whole.share(numel))
-        if probability * clients < 1:
+        split = Split(1.0, every, levels, -(-numel // block)).within(share, numel)
+        if split.probability * clients < 1:
             continue  # rounds in which nobody sends
-        split = Split(probability, every, levels, whole.pieces)
-        one = grown * (variance + every * mean_square) / probability - every * mean_square
+        one = grown * (variance + every * mean_square) / split.probability - every * mean_square
         yield Score(split, (every * mean_square + one / clients) / mean_square)
 
 

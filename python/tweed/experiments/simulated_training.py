@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from tweed.experiments.notes import Notes
+from tweed.experiments.notes import Line, Notes
 from tweed.simulate.flat import Flat
 from tweed.simulate.workers import Workers, copies
 from tweed.strategy import Strategy
@@ -42,6 +42,7 @@ class Config:
       partition: as for `tweed.data.Partition.parse`.
       test_samples: from the first of the test set.
       falling: whether the learning rate falls.
+      every: steps between two evaluations of the average model; 0: at the end alone.
     """
 
     task: str
@@ -54,6 +55,7 @@ class Config:
     partition: str = "iid"
     test_samples: int = 2_500
     falling: bool = True
+    every: int = 0
 
     def lr_at(self, step: int) -> float:
         """Learning rate of a step, counted from 0."""
@@ -67,6 +69,7 @@ class Outcome:
     Attributes:
       accuracy, test_loss: of the average model at the end; after a divergence, 0 and None.
       local_accuracy: of the first worker's own model before a last exchange.
+      curve: steps done, test loss and accuracy of the average model at each evaluation before the end.
       losses: mean training loss of each `POINT` steps.
       up_share, down_share: of bytes sent, and received.
       up_shares: of bytes sent in each `POINT` steps, but for the last.
@@ -76,6 +79,7 @@ class Outcome:
     accuracy: float = 0.0
     test_loss: float | None = None
     local_accuracy: float = 0.0
+    curve: list[tuple[int, float, float]] = field(default_factory=list)
     losses: list[float] = field(default_factory=list)
     up_share: float = 0.0
     down_share: float = 0.0
@@ -97,6 +101,8 @@ def train(config: Config, watch: Callable[[int, Cluster], None] = lambda step, c
     outcome, recent, sent = Outcome(), [], []
     for step in range(config.steps):
         watch(step, cluster)
+        if config.every and step and step % config.every == 0:
+            outcome.curve.append((step, *cluster.score(cluster.workers.average())))
         if step % POINT == 0:
             sent.append(traffic.up_bytes / dense)
         loss = cluster.step(step)
@@ -120,10 +126,15 @@ def noted(notes: Notes, which: Mapping[str, Any], config: Config) -> None:
     """Trains, unless the notes have a line with the facts `which`, and adds the outcome to them."""
     if notes.has(**which):
         return
-    outcome = train(config)
+    found = line(which, config)
     named = ", ".join(f"{key} {value}" for key, value in which.items() if key != "kind")
-    notes.log(f"{named}: {outcome.accuracy:.2%}")
-    notes.add({**which, "steps": config.steps, "batch": config.batch, **asdict(outcome)})
+    notes.log(f"{named}: {found['accuracy']:.2%}")
+    notes.add(found)
+
+
+def line(which: Mapping[str, Any], config: Config) -> Line:
+    """Trains. Returns the facts `which` and the outcome, for notes."""
+    return {**which, "steps": config.steps, "batch": config.batch, **asdict(train(config))}
 
 
 class Cluster:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import operator
 import statistics
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from tweed.experiments.notes import Line, find, where
 
@@ -47,25 +47,50 @@ def possible(lines: Sequence[Line], rate: str) -> float | None:
     return None if whole is None or alone is None else whole / alone
 
 
-def time_to(lines: Sequence[Line], side: str, rate: str) -> float | None:
-    """Seconds of training to the target: the mean over seeds. None if a seed did not reach it."""
+def times_to(lines: Sequence[Line], side: str, rate: str) -> dict[int, float]:
+    """Seconds of training to the target, by seed. Empty if a seed did not reach it."""
     goal, timed = target(lines), find(lines, kind="step_times", side=side, rate=rate)
     if goal is None or timed is None:
-        return None
-    reached, seeds = steps_of(lines, side, goal)
-    if not reached or len(reached) < seeds:
-        return None
-    return statistics.fmean(reached) * statistics.median(rounds_s(timed)) + float(timed["finish_s"])
+        return {}
+    steps = steps_to(lines, side, goal)
+    each_s, finish_s = statistics.median(rounds_s(timed)), float(timed["finish_s"])
+    times = {seed: count * each_s + finish_s for seed, count in steps.items() if count is not None}
+    return times if len(times) == len(steps) else {}
 
 
-def steps_of(lines: Sequence[Line], side: str, accuracy: float) -> tuple[list[int], int]:
-    """By seed that reached it, the steps before its first evaluation with so much accuracy; and all seeds."""
-    curves = [line["curve"] for line in trainings(lines, side)]
-    first = (next((steps for steps, _, got in curve if got >= accuracy), None) for curve in curves)
-    return [int(steps) for steps in first if steps is not None], len(curves)
+def time_to(lines: Sequence[Line], side: str, rate: str) -> float | None:
+    """Seconds of training to the target: the mean over seeds. None if a seed did not reach it."""
+    times = times_to(lines, side, rate)
+    return statistics.fmean(times.values()) if times else None
+
+
+def steps_to(lines: Sequence[Line], side: str, accuracy: float) -> dict[int, int | None]:
+    """By seed, the steps before the first evaluation with so much accuracy; None: there was none."""
+    return {
+        line["seed"]: next((int(steps) for steps, _, got in line["curve"] if got >= accuracy), None)
+        for line in trainings(lines, side)
+    }
+
+
+def ratios(parts: Mapping[int, float], wholes: Mapping[int, float]) -> list[float]:
+    """Of values of the same seed, for all seeds that both have."""
+    return [parts[seed] / wholes[seed] for seed in parts if seed in wholes]
 
 
 def gain(lines: Sequence[Line], side: str, rate: str) -> float | None:
-    """How many times sooner than DDP a side reaches the target."""
-    theirs, ours = time_to(lines, DDP, rate), time_to(lines, side, rate)
-    return None if theirs is None or ours is None else theirs / ours
+    """How many times sooner than DDP a side reaches the target: the geometric mean over seeds."""
+    found = ratios(times_to(lines, DDP, rate), times_to(lines, side, rate))
+    return statistics.geometric_mean(found) if found else None
+
+
+def quickest(lines: Sequence[Line], sides: Iterable[str], rate: str) -> dict[int, float]:
+    """Seconds to the target by seed, of the side that is quickest over the other seeds: what is picked by a
+    seed is not judged by it. Empty if no side reached it with two seeds or more."""
+    reached = [times for side in sides if len(times := times_to(lines, side, rate)) > 1]
+    if not reached:
+        return {}
+
+    def others(times: Mapping[int, float], seed: int) -> float:
+        return statistics.fmean(time for other, time in times.items() if other != seed)
+
+    return {seed: min(reached, key=lambda times: others(times, seed))[seed] for seed in reached[0]}

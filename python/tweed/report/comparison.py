@@ -2,22 +2,36 @@
 
 from __future__ import annotations
 
+import inspect
+import math
 import statistics
 from collections.abc import Iterable, Sequence
+from typing import Literal
+
+from scipy import stats
 
 from tweed.experiments.notes import Line, differences, find, mean, values, where
 from tweed.report import charts
 from tweed.report.plots import svg
 from tweed.report.study import Plot, Section, Table
 
-#: A goal, what was measured, and whether it was met; None: it was not measured, or is not judged.
-Goal = tuple[str, str, bool | None]
+#: Seeds that a comparison needs at least, and the confidence of its intervals.
+SEEDS, CONFIDENCE = 5, 0.95
+#: A verdict: met or missed; neither, by `judge`; or None: not measured, or not judged.
+Verdict = bool | Literal["no difference"] | None
+#: A goal, what was measured, and the verdict.
+Goal = tuple[str, str, Verdict]
 
 
-def goals(found: Iterable[Goal], head: str = "goal") -> Table:
-    """A row per goal: what was wanted, what came out, met or not; a dash where nothing was measured."""
-    words = {True: "met", False: "missed", None: "–"}
-    return Table("", [head, "measured", ""], [[goal, what, words[met]] for goal, what, met in found])
+def goals(found: Iterable[Goal], head: str = "goal", fixed: str | None = None) -> Table:
+    """A row per goal: what was wanted, what came out, the verdict; a dash where there is none.
+
+    Args:
+      fixed: the day, in ISO form, since when the goals stand; it is before the first run.
+    """
+    words = {True: "met", False: "missed", None: "–", "no difference": "no difference"}
+    head += f" (fixed {fixed})" if fixed else ""
+    return Table("", [head, "measured", ""], [[goal, what, words[verdict]] for goal, what, verdict in found])
 
 
 def missing(goal: str) -> Goal:
@@ -25,12 +39,70 @@ def missing(goal: str) -> Goal:
     return goal, "–", None
 
 
+def judge(by_seed: Sequence[float], least: float) -> Verdict:
+    """A goal over seeds is met where the 95 % confidence interval of the mean (Student's t; of differences or
+    ratios of the same seed, at least five) lies wholly above the threshold, and missed where it lies wholly
+    below. Where it contains the threshold the verdict is "no difference"; with fewer seeds there is none.
+
+    Args:
+      by_seed: what is to be at least `least`, one value per seed.
+    """
+    if len(by_seed) < SEEDS:
+        return None
+    low, high = interval(by_seed)
+    return True if low > least else False if high < least else "no difference"
+
+
+def rule() -> str:
+    """The rule of `judge` in words, for pages: the first paragraph of its docstring."""
+    return " ".join((inspect.getdoc(judge) or "").split("\n\n")[0].split())
+
+
+def interval(by_seed: Sequence[float]) -> tuple[float, float]:
+    """Ends of the confidence interval of the mean of two values or more; of a single one, that twice."""
+    mean, count = statistics.fmean(by_seed), len(by_seed)
+    if count < 2:
+        return mean, mean
+    half = float(stats.t.ppf((1 + CONFIDENCE) / 2, count - 1)) * statistics.stdev(by_seed) / count**0.5
+    return mean - half, mean + half
+
+
 def of_points(goal: str, points: Sequence[float], least: float) -> Goal:
-    """Whether differences in points, one per seed, are at least so many in the mean."""
-    if not points:
-        return missing(goal)
-    found = statistics.fmean(points)
-    return goal, f"{found:+.2f} points over {len(points)} seeds", found >= least
+    """Whether differences in points, one per seed, are at least so many, by `judge`."""
+    return (goal, in_points(points), judge(points, least)) if points else missing(goal)
+
+
+def in_points(points: Sequence[float]) -> str:
+    """Mean and interval of differences in points, for people."""
+    low, high = interval(points)
+    return f"{statistics.fmean(points):+.2f} points ({low:+.2f} to {high:+.2f}; {_seeds(points)})"
+
+
+def of_ratios(goal: str, ratios: Sequence[float], least: float, more: str = "") -> Goal:
+    """Whether ratios, one per seed, are at least so large, by `judge` of their logarithms.
+
+    Args:
+      more: goes after the words.
+    """
+    logs = [math.log(ratio / least) for ratio in ratios]
+    return (goal, in_ratios(ratios) + more, judge(logs, 0.0)) if ratios else missing(goal)
+
+
+def at_most(goal: str, ratios: Sequence[float], most: float) -> Goal:
+    """Whether ratios, one per seed, are at most so large, by `judge` of their inverse."""
+    logs = [math.log(most / ratio) for ratio in ratios]
+    return (goal, in_ratios(ratios), judge(logs, 0.0)) if ratios else missing(goal)
+
+
+def in_ratios(ratios: Sequence[float]) -> str:
+    """Geometric mean and interval of ratios, for people."""
+    logs = [math.log(ratio) for ratio in ratios]
+    middle, low, high = map(math.exp, (statistics.fmean(logs), *interval(logs)))
+    return f"{middle:.2f}× ({low:.2f} to {high:.2f}; {_seeds(ratios)})"
+
+
+def _seeds(by_seed: Sequence[float]) -> str:
+    return f"{len(by_seed)} seed" + "s" * (len(by_seed) != 1)
 
 
 def spread(found: Sequence[float], digits: int = 2, more: str = "") -> str:

@@ -53,9 +53,9 @@ def _systems(root: Path, folder: str) -> Section:
 
 
 def _goals(page: Path) -> tuple[int, int]:
-    """Goals that were met, and all that were judged."""
+    """Goals that were met, and all that were judged; "no difference" is not met."""
     last = [line.rpartition(" | ")[2] for line in part(page, "figures").splitlines()]
-    return last.count("met |"), last.count("met |") + last.count("missed |")
+    return last.count("met |"), sum(map(last.count, ("met |", "missed |", "no difference |")))
 
 
 def _strategies() -> Table:

@@ -10,8 +10,8 @@ between workers a step ahead warms up fastest and then stalls, which a fraction 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -19,18 +19,22 @@ from torch import Tensor
 from tweed.cadence import LocalSteps
 from tweed.compress import ErrorFeedback, Sign, StepAhead, TopK
 from tweed.experiments import simulated_training
-from tweed.experiments.notes import Line, Notes, best_lr
+from tweed.experiments.learning_rates import Grid, best_lr
+from tweed.experiments.notes import Line, Notes
 from tweed.experiments.simulated_training import Cluster, Config
+from tweed.experiments.tuning import Side, low_loss, together, trained, tuned
 from tweed.recipes import saef
 from tweed.report.study import Study
 from tweed.strategy import Strategy
 from tweed.systems import System
 from tweed.systems.reports import saef as report
-from tweed.systems.reports.saef import APART, DENSE, EF, EXACT, SAEF
+from tweed.systems.reports.saef import APART, DENSE, EARLY, EF, EXACT, SAEF, TWINS
 
-SEEDS = (0, 1, 2)
-RATES = (0.01, 0.03)
+SEEDS = range(5)
 TASK, WORKERS, BATCH, STEPS = "fashion-mnist", 4, 8, 320
+GRID = Grid(0.03)
+#: Steps over which the mismatch is measured; and of quick looks, on the digits.
+NEAR, QUICK = 160, 40
 
 #: Equal bytes by the paper's count, values alone: 10 % against 5 % and the whole residual every 20 steps.
 BUDGET = {
@@ -46,8 +50,8 @@ MISMATCH = {
     "SAEF, sign, P = 20": Strategy("step", compress=StepAhead(Sign(bidirectional=False), 1.0, 20)),
 }
 FRACTIONS = (0.0, 0.5, 0.9, 1.0)
-#: Data that differ between workers, and learning rates.
-PARTITIONS = {"by_label": 0.01, "dirichlet:0.3": 0.003}
+#: Data that differ between workers, and where the search for a learning rate begins.
+PARTITIONS = {"by_label": Grid(0.01), "dirichlet:0.3": Grid(0.003)}
 
 
 def federated(fraction: float) -> Strategy:
@@ -56,28 +60,55 @@ def federated(fraction: float) -> Strategy:
 
 
 def experiment(notes: Notes, quick: bool) -> None:
-    """Mismatch, then equal bytes, then data that differ between workers. Cost: some 8 minutes on one core."""
+    """Mismatch, equal bytes, data that differ between workers; each side at its own best learning rate.
+
+    Cost: some 25 minutes of one core; as many sides at a time as there are cores. Quick: seconds.
+    """
     if quick:
-        for label in ("EF, top 1 %", "SAEF, top 1 %, P = 20", EXACT):
-            _mismatch(notes, label, "digits", 40)
+        _mismatches(notes, ("EF, top 1 %", "SAEF, top 1 %, P = 20", EXACT), True)
         return
-    for label in MISMATCH:
-        _mismatch(notes, label, TASK, 160)
-    for label in BUDGET:
-        for lr in RATES:
-            _budget(notes, label, lr, SEEDS[0])
-        lr = best_lr(notes.lines, kind="budget", method=label, seed=SEEDS[0])
-        for seed in SEEDS[1:]:
-            _budget(notes, label, lr, seed)
-    for partition in PARTITIONS:
-        for seed in SEEDS[:2]:
-            for fraction in FRACTIONS:
-                _stall(notes, partition, fraction, seed)
+    tuned(notes, [*_budget(), *_stalls()])
+    _mismatches(notes, tuple(MISMATCH), False)
 
 
-def _budget(notes: Notes, label: str, lr: float, seed: int) -> None:
-    which: dict[str, Any] = {"kind": "budget", "method": label, "lr": lr, "seed": seed}
-    simulated_training.noted(notes, which, Config(TASK, BUDGET[label], STEPS, BATCH, lr, seed, WORKERS))
+def _budget() -> Iterator[Side]:
+    for label, strategy in BUDGET.items():
+        config = Config(TASK, strategy, STEPS, BATCH, GRID.first, 0, WORKERS)
+        yield trained(f"equal bytes, {label}", {"part": "budget", "method": label}, config, GRID, SEEDS)
+
+
+def _stalls() -> Iterator[Side]:
+    for partition, grid in PARTITIONS.items():
+        for fraction in FRACTIONS:
+            facts = {"part": "stall", "partition": partition, "fraction": fraction}
+            of = (1000, 8, grid.first, 0, 10, partition)
+            config = Config("digits", federated(fraction), *of, falling=False, every=EARLY)
+            yield trained(f"{partition}, fraction {fraction:g}", facts, config, grid, SEEDS, low_loss)
+
+
+def _mismatches(notes: Notes, labels: Sequence[str], quick: bool) -> None:
+    """Error feedback and its twins train at the rate that is best for error feedback."""
+    task, steps, grid, seeds = (
+        ("digits", QUICK, Grid(0.03, tries=1), SEEDS[:1]) if quick else (TASK, NEAR, GRID, SEEDS)
+    )
+    bases = [base for base in TWINS if base in labels]
+    config = Config(task, MISMATCH[bases[0]], steps, BATCH, grid.first, 0, WORKERS, test_samples=2_500)
+    sides = [
+        trained(f"mismatch, {base}", {"part": "mismatch"}, replace(config, strategy=MISMATCH[base]), grid, ())
+        for base in bases
+    ]
+    tuned(notes, sides, 1 if quick else None)
+    jobs = []
+    for label in labels:
+        base = next(base for base in bases if label == base or label in TWINS[base])
+        lr = best_lr(notes.lines, f"mismatch, {base}")
+        assert lr is not None  # it was searched
+        one = replace(config, strategy=MISMATCH[label], lr=lr)
+        which = {"kind": "mismatch", "method": label}
+        jobs += [(label, replace(one, seed=seed)) for seed in seeds if not notes.has(seed=seed, **which)]
+    for line in together(_mismatch, jobs, 1 if quick else None):
+        notes.log(f"mismatch of {line['method']}, seed {line['seed']}: {line['apart'][0]:.3g} at first")
+        notes.add(line)
 
 
 def followed(cluster: Cluster) -> Tensor:
@@ -86,11 +117,9 @@ def followed(cluster: Cluster) -> Tensor:
     return torch.stack(points).mean(0)
 
 
-def _mismatch(notes: Notes, label: str, task: str, steps: int) -> None:
+def _mismatch(label: str, config: Config) -> Line:
     """Length of the difference between gradients at workers' points and that at the point that the analysis
     follows, a mean over two workers, beside the length of the latter."""
-    if notes.has(kind="mismatch", method=label):
-        return
     apart: list[float] = []
 
     def watch(step: int, cluster: Cluster) -> None:
@@ -99,27 +128,8 @@ def _mismatch(notes: Notes, label: str, task: str, steps: int) -> None:
             here = [cluster.gradient(worker.flat.values) for worker in cluster.workers.all[:2]]
             apart.append(sum(float((one - there).norm() / there.norm()) for one in here) / len(here))
 
-    config = Config(task, MISMATCH[label], steps, BATCH, 0.01, 0, WORKERS, test_samples=250)
-    outcome = simulated_training.train(config, watch)
-    notes.log(f"mismatch of {label}: {apart[0]:.3g} at first")
-    notes.add({"kind": "mismatch", "method": label, "apart": apart, "losses": outcome.losses})
-
-
-def _stall(notes: Notes, partition: str, fraction: float, seed: int) -> None:
-    which = {"kind": "stall", "partition": partition, "fraction": fraction, "seed": seed}
-    if notes.has(**which):
-        return
-    curve: list[float] = []
-
-    def watch(step: int, cluster: Cluster) -> None:
-        if step % 50 == 0:
-            curve.append(cluster.score(cluster.workers.average())[0])
-
-    of = (1000, 8, PARTITIONS[partition], seed, 10, partition)
-    outcome = simulated_training.train(Config("digits", federated(fraction), *of, falling=False), watch)
-    curve.append(outcome.test_loss if outcome.test_loss is not None else float("inf"))
-    notes.log(f"{partition}, fraction {fraction}, seed {seed}: test loss {curve[-1]:.3f}")
-    notes.add(which | {"curve": curve, "accuracy": outcome.accuracy})
+    simulated_training.train(config, watch)
+    return {"kind": "mismatch", "method": label, "lr": config.lr, "seed": config.seed, "apart": apart}
 
 
 def study(lines: Sequence[Line]) -> Study:

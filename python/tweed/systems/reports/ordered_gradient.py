@@ -2,44 +2,58 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 
 from tweed.experiments.notes import Line, find, mean, values, where
-from tweed.report import charts
-from tweed.report.comparison import Goal, goals
-from tweed.report.plots import svg
-from tweed.report.study import Plot, Section, Study, Table
+from tweed.report.comparison import Goal, at_most, goals, rule
+from tweed.report.study import Section, Study, Table
 
-#: Families of problems: those whose ranks differ much, and those whose ranks are alike.
-UNEQUAL = ("linear, 1.69^m, M=9", "linear, 1.69^m, M=18", "logistic, 1.3^m, M=18")
-ALIKE = ("linear, 1.1^m, M=20", "linear, 1.1^m, M=40")
+#: The one setting that is judged, and its name. Picked on problems with other seeds.
+SHARE, OURS = 2.0, "share 2"
+#: The day since when the goals stand.
+FIXED = "2026-11-23"
+#: Families of problems: those whose ranks differ much, those whose ranks are alike, and one not convex.
+UNEVEN = ("linear, 1.69^m, M=9", "linear, 1.69^m, M=18", "logistic, 1.3^m, M=18")
+EVEN = ("linear, 1.1^m, M=20", "linear, 1.1^m, M=40")
+ROBUST = ("not convex, 1.3^m, M=18",)
 
 
 def study(lines: Sequence[Line]) -> Study:
     """The report of the notes' lines."""
-    parts = [Section("Goals", tables=[goals(_goals(lines))]), _uploads(_of(lines, "uploads"))]
-    for kind, make in (("slope", _slopes), ("channel", _channels), ("network", _networks), ("live", _lives)):
+    parts = [Section("Goals", tables=[goals(_goals(lines), fixed=FIXED)]), _uploads(_of(lines, "uploads"))]
+    for kind, make in (("network", _networks), ("channel", _channels), ("live", _lives)):
         if found := _of(lines, kind):
             parts.append(make(found))
+    parts.append(Section("To keep in mind", words=WORDS))
     lead = "Messages with content that go to a server: all (gradient descent), by LAG's rule, or in order."
     return Study("Ordered gradient: only the most informative workers send", lead, parts)
 
 
+#: What a reader must know of the figures.
+WORDS = (
+    "Every method steps at the learning rate at which it needs fewest messages, and on a channel least "
+    "time, gradient descent and LAG too: searched on five problems that are not judged (on the digits 20), "
+    "all of which it must solve, by factors of 1.5, widened until the best lies inside. So each does what "
+    "it does best, and not all the same.",
+    rule(),
+    "Ratios are of the same seed, their means geometric. Rows of live ranks are single runs and are not "
+    "judged.",
+)
+
+
 def _of(lines: Sequence[Line], kind: str) -> list[Line]:
-    return where(lines, kind=kind, done=None)
+    return where(lines, kind=kind)
 
 
 def _goals(lines: Sequence[Line]) -> Iterator[Goal]:
     yield from _promises(lines)
-    yield from _counts(_of(lines, "uploads"))
-    yield from _rates(lines)
+    yield from _counts([*_of(lines, "uploads"), *_of(lines, "network")])
     yield from _waits(lines)
 
 
 def _promises(lines: Sequence[Line]) -> Iterator[Goal]:
     ordered = [line for line in lines if "out_of_order" in line]
-    ideal = [line for line in ordered if line["kind"] in ("uploads", "slope")]
+    ideal = [line for line in ordered if line["kind"] != "channel"]
     late = sum(line["out_of_order"] for line in ideal)
     yield "messages come longest first (no disturbance)", f"{late} out of order", late == 0
     over = sum(line["over"] for line in ordered)
@@ -54,53 +68,53 @@ def _promises(lines: Sequence[Line]) -> Iterator[Goal]:
     yield "from the same state, senders are among LAG-WK's (history)", f"{beyond} beyond", beyond == 0
 
 
-def _mean(uploads: Sequence[Line], problem: str, method: str, what: str = "uploads") -> float | None:
+def _mean(lines: Sequence[Line], problem: str, method: str, what: str = "uploads") -> float | None:
     """The mean over seeds; None if there is none or one did not reach the goal."""
-    found = where(uploads, problem=problem, method=method)
-    return None if any(line["gap"] > 1e-8 for line in found) else mean(found, what)
+    found = where(lines, problem=problem, method=method)
+    return mean(found, what) if all(line["reached"] for line in found) else None
 
 
-def _ratio(uploads: Sequence[Line], problem: str, ours: str, theirs: str) -> float | None:
-    mine, base = _mean(uploads, problem, ours), _mean(uploads, problem, theirs)
-    return None if mine is None or not base else mine / base
+def _fewer(lines: Sequence[Line], goal: str, problem: str, theirs: str, most: float) -> Goal:
+    """Our messages over theirs, by seed; no verdict where a seed of either did not reach the goal."""
+    mine, base = (where(lines, problem=problem, method=method) for method in (OURS, theirs))
+    for method, found in ((OURS, mine), (theirs, base)):
+        if short := where(found, reached=False):
+            return goal, f"{method} is not there with {len(short)} of {len(found)} seeds", None
+    count = {line["seed"]: line["uploads"] for line in base}
+    ratios = [line["uploads"] / count[line["seed"]] for line in mine if line["seed"] in count]
+    return at_most(goal, ratios, most)
 
 
-def _counts(uploads: Sequence[Line]) -> Iterator[Goal]:
-    for goal, problems, ours, theirs, most in (
-        ("unequal ranks, history: at most 1.1 × LAG-WK's messages", UNEQUAL, "history", "LAG-WK", 1.1),
-        ("ranks alike, share 0.9: at least 30 % fewer than LAG-WK", ALIKE, "share 0.9", "LAG-WK", 0.7),
-        ("unequal ranks, history: at most a fifth of GD's messages", UNEQUAL, "history", "GD", 0.2),
+def _counts(lines: Sequence[Line]) -> Iterator[Goal]:
+    for goal, problems, theirs, most in (
+        ("uneven ranks: at most 1.1 × LAG-WK's messages", UNEVEN, "LAG-WK", 1.1),
+        ("ranks alike: at least 30 % fewer than LAG-WK", EVEN, "LAG-WK", 0.7),
+        ("uneven ranks: at most a fifth of GD's messages", UNEVEN, "GD", 0.2),
+        ("not convex: at most 1.1 × LAG-WK's messages", ROBUST, "LAG-WK", 1.1),
+        ("stochastic gradients: fewer messages than LAG-WK", ("digits",), "LAG-WK", 1.0),
+        ("stochastic gradients: fewer messages than SGD", ("digits",), "GD", 1.0),
     ):
         for problem in problems:
-            ratio = _ratio(uploads, problem, ours, theirs)
-            what = "–" if ratio is None else f"{ratio:.2f} ×"
-            yield f"{goal}; {problem}", what, None if ratio is None else ratio <= most
-
-
-def _rates(lines: Sequence[Line]) -> Iterator[Goal]:
-    for line in _of(lines, "slope"):
-        if line["method"] not in ("GD", "LAG-WK"):
-            goal = f"not convex, {line['method']}: least squared gradient falls at least as 1/K"
-            yield goal, f"K^{line['slope']:.2f}", line["slope"] <= -1
+            yield _fewer(lines, f"{OURS}, {goal}; {problem}", problem, theirs, most)
 
 
 def _waits(lines: Sequence[Line]) -> Iterator[Goal]:
-    channels = _of(lines, "channel")
-    plain = [line for line in channels if line["where"] == "one channel"]
-    ours = [line["seconds"] for line in plain if line["method"] == "share 0.9"]
+    plain = where(_of(lines, "channel"), where="one channel")
+    tried = [
+        where(plain, method=OURS, window_s=window) for window in values(where(plain, method=OURS), "window_s")
+    ]
+    best = min(tried, key=lambda cell: mean(cell, "seconds") or 0.0, default=[])
     for other in ("GD", "LAG-WK"):
-        base = find(plain, method=other)
-        if ours and base is not None:
-            ratio = min(ours) / base["seconds"]
-            goal = f"one channel, best window, waiting counted: faster than {other}"
-            yield goal, f"{ratio:.2f} ×", ratio < 1
+        took = {line["seed"]: line["seconds"] for line in where(plain, method=other)}
+        ratios = [line["seconds"] / took[line["seed"]] for line in best if line["seed"] in took]
+        yield at_most(f"{OURS}, one channel, best window, waiting counted: faster than {other}", ratios, 1.0)
     for side in ("server, all", "no server, all"):
         for place in values(_of(lines, "live"), "place"):
-            mine = find(lines, kind="live", place=place, side="server, share 0.9")
+            mine = find(lines, kind="live", place=place, side=f"server, {OURS}")
             base = find(lines, kind="live", place=place, side=side)
             if mine is not None and base is not None:
                 ratio = mine["seconds"] / base["seconds"]
-                yield f"live, {place}, share 0.9: faster than “{side}”", f"{ratio:.2f} ×", ratio < 1
+                yield f"live, {place}, {OURS}: faster than “{side}”", f"{ratio:.2f}×, one run", None
 
 
 def _uploads(uploads: Sequence[Line]) -> Section:
@@ -109,69 +123,66 @@ def _uploads(uploads: Sequence[Line]) -> Section:
     for problem in values(uploads, "problem"):
         cells = []
         for method in methods:
-            count, turns = (_mean(uploads, problem, method, what) for what in ("uploads", "iterations"))
-            cells.append("not reached" if count is None or turns is None else f"{count:,.0f} ({turns:,.0f})")
+            cells.append(_cell(uploads, problem, method))
         rows.append([problem, *cells])
     seeds = len(values(uploads, "seed"))
     words = [
-        f"Means over {seeds} problems each; iterations in brackets. Steps are 1/L, LAG's window 10 and "
-        "weight 0.1.",
+        f"Means over {seeds} problems each; iterations and the learning rate in units of 1/L in brackets. "
+        "LAG's window is 10, its weight 0.1.",
         "The problems are ours, in the style of LAG's: the smoothness of rank m's part is the base to the "
-        "power m. Other draws have other counts: compare within a row.",
+        "power m. Other draws have other counts: compare within a row. The gap is that to the least value; "
+        "of the problem that is not convex the squared length of the gradient.",
     ]
-    title = "Messages (iterations) to a gap of 1e-8"
+    title = "Messages (iterations, learning rate) to a gap of 1e-8"
     return Section("Messages", words, tables=[Table(title, ["", *methods], rows)])
 
 
-def _slopes(lines: Sequence[Line]) -> Section:
-    figure = charts.over_time(
-        {line["method"]: [(k, _log(value)) for k, value in line["points"]] for line in lines},
-        ("iterations", "log10 of the least squared gradient"),
-    )
-    rows = [[line["method"], f"{line['slope']:.2f}", f"{line['uploads']:,}"] for line in lines]
-    table = Table("Robust regression, 1.3^m, M=18", ["", "fitted slope", "messages"], rows)
-    plot = Plot("slope", "Least squared gradient over iterations, robust regression", svg(figure))
-    return Section("A problem that is not convex", plots=[plot], tables=[table])
-
-
-def _log(value: float) -> float:
-    return math.log10(max(value, 1e-300))
+def _cell(lines: Sequence[Line], problem: str, method: str) -> str:
+    count, turns = (_mean(lines, problem, method, what) for what in ("uploads", "iterations"))
+    found = where(lines, problem=problem, method=method)
+    rate = found[0]["lr"]
+    if count is None or turns is None:
+        return f"{len(where(found, reached=True))} of {len(found)} seeds (–, {rate:g})"
+    return f"{count:,.0f} ({turns:,.0f}, {rate:g})"
 
 
 def _channels(lines: Sequence[Line]) -> Section:
     rows = []
-    for line in lines:
-        window = f"{1000 * line['window_s']:g} ms" if line["window_s"] else "–"
-        counts = [f"{line['uploads']:,}", f"{line['iterations']:,}", str(line.get("collisions", "–"))]
-        per = 1000 * line["seconds"] / line["iterations"]
-        rows.append(
-            [f"{line['method']}, {line['where']}", window, *counts, f"{line['seconds']:.3f}", f"{per:.1f}"]
-        )
-    head = ["", "window", "messages", "iterations", "collisions", "seconds", "ms per iteration"]
+    for place, window_s, method in dict.fromkeys(
+        (line["where"], line["window_s"], line["method"]) for line in lines
+    ):
+        mine = where(lines, where=place, window_s=window_s, method=method)
+        sums = {key: mean(mine, key) or 0.0 for key in ("uploads", "iterations", "seconds")}
+        crashes = f"{mean(mine, 'collisions'):.0f}" if "collisions" in mine[0] else "–"
+        counts = [f"{sums['uploads']:,.0f}", f"{sums['iterations']:,.0f}", crashes, f"{sums['seconds']:.3f}"]
+        per = 1000 * sums["seconds"] / sums["iterations"]
+        window = f"{1000 * window_s:g} ms" if window_s else "–"
+        rows.append([f"{method}, {place}", window, f"{mine[0]['lr']:g}", *counts, f"{per:.1f}"])
+    head = ["", "window", "rate", "messages", "iterations", "collisions", "seconds", "ms per iteration"]
     words = [
-        f"Virtual time to 1e-8 on “{lines[0]['problem']}”. All share one channel on which a message takes 1 "
-        "ms; every hop takes 0.1 ms, computing 1 ms. LAG's silent ranks and the server's stop cost a hop "
-        "each way."
+        f"Virtual time to 1e-8 on “{lines[0]['problem']}”, means over seeds, each at the learning rate (in "
+        "units of 1/L) at which it is quickest. All share one channel on which a message takes 1 ms; every "
+        "hop takes 0.1 ms, computing 1 ms. LAG's silent ranks and the server's stop cost a hop each way."
     ]
     return Section("Waiting, and disturbed channels", words, tables=[Table("Time", head, rows)])
 
 
 def _networks(lines: Sequence[Line]) -> Section:
-    base = lines[0]["uploads"]
+    base = _mean(lines, "digits", "GD")
     rows = []
-    for line in lines:
-        share = line["uploads"] / base
-        bits = share * line["bits"] / 32
-        first = f"{line['first_uploads']:,} ({line['first_iterations']})"
-        cells = [f"{line['accuracy']:.2%}", f"{line['uploads']:,}", f"{share:.2f}", f"{bits:.2f}", first]
-        rows.append([line["variant"], *cells])
-    head = ["", "accuracy", "messages", "of SGD's messages", "of SGD's bytes", "to 95 % (iterations)"]
+    for method in values(lines, "method"):
+        count, bits = _mean(lines, "digits", method), where(lines, method=method)[0]["bits"]
+        share = None if count is None or not base else count / base
+        cells = ["–", "–"] if share is None else [f"{share:.2f}", f"{share * bits / 32:.2f}"]
+        rows.append([method, _cell(lines, "digits", method), *cells])
+    head = ["", "messages (iterations, learning rate)", "of SGD's messages", "of SGD's bytes"]
     words = [
-        f"A perceptron on the digits, 10 ranks, batches of 32, {lines[0]['iterations']} iterations. Momentum "
-        "with silent ranks is CHB. Stochastic gradients differ from batch to batch: there is always news, "
-        "and less to save."
+        "A perceptron on the digits, 10 ranks with few classes each, batches of 16; messages until the cross "
+        "entropy of held-out pictures is 0.15, each method at the learning rate at which it needs fewest. GD "
+        "is SGD here; momentum with silent ranks is CHB. "
+        f"Means over {len(values(lines, 'seed'))} draws of ranks, batches and start."
     ]
-    return Section("Stochastic gradients", words, tables=[Table("Accuracy and messages", head, rows)])
+    return Section("Stochastic gradients", words, tables=[Table("Messages", head, rows)])
 
 
 def _lives(lines: Sequence[Line]) -> Section:
