@@ -250,13 +250,13 @@ def saef(density: float = 0.05, fraction: float = 1.0, average_every: int = 20) 
 
 
 def dct(sparsity: float = 0.99, life_span: int = 0, bits: int = 8) -> Strategy:
-    """Averages the largest gradients of each tensor, told by a threshold that a controller holds; in few bits
-    each, their places coded. The rest is fed back.
+    """Averages the largest gradients, told by a threshold that a controller holds; in few bits each, their
+    places coded. The rest is fed back.
 
     Args:
       sparsity: share of values that is not sent.
-      life_span: as published: steps from one search for thresholds to the next, and values as they are; 0: a
-        controller holds thresholds.
+      life_span: as published: steps from one search for each tensor's threshold to the next, and values as
+        they are; 0: a controller holds one threshold for all tensors of a buffer.
       bits: per value, without a life span.
 
     Cost: some `bits / 8 + 1.2` bytes per value sent, so that at 99 % some 170 times fewer bytes are sent; one
@@ -266,7 +266,7 @@ def dct(sparsity: float = 0.99, life_span: int = 0, bits: int = 8) -> Strategy:
     density = round(1 - sparsity, 9)
     if life_span:
         return Strategy(compress=ErrorFeedback(Threshold(density, life_span)))
-    few = Chain(Threshold(density, dense_below=0), Quantise(bits, nearest=True))
+    few = Chain(Threshold(density, per_tensor=False), Quantise(bits, nearest=True))
     return Strategy(compress=ErrorFeedback(few))
 
 

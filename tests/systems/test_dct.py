@@ -75,7 +75,7 @@ def test_without_sparsity_it_is_dense_training() -> None:
 def test_the_name_is_its_expression() -> None:
     published, held = dct(0.99, 100).memory, dct(0.99).memory
     assert published is not None and published.parts == {"main": Threshold(0.01, 100)}
-    few = Chain(Threshold(0.01, dense_below=0), Quantise(8, nearest=True))
+    few = Chain(Threshold(0.01, per_tensor=False), Quantise(8, nearest=True))
     assert held is not None and held.parts == {"main": few}
 
 
@@ -87,7 +87,7 @@ def line(method: str, seed: int, accuracy: float, up_share: float) -> dict[str, 
 
 def crossing(method: str, accuracy: float, share: float) -> dict[str, object]:
     facts = {"kind": "training", "half": "model", "task": "digits", "method": method, "seed": 0, "lr": 0.1}
-    facts |= {"accuracy": accuracy, "cut_accuracy": accuracy, "values_share": share}
+    facts |= {"accuracy": accuracy, "whole_accuracy": accuracy, "values_share": share}
     return facts | {"forward_share": share / 2, "backward_share": share / 4}
 
 

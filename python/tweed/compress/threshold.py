@@ -54,6 +54,8 @@ class Threshold:
         turn, one is sent every few turns.
       lifespan: turns that a threshold lives, as published; 0: a controller holds it.
       dense_below: of tensors with fewer values, all are sent.
+      per_tensor: each tensor has a threshold; otherwise the whole buffer has one, and values of tensors with
+        larger gradients are sent more often.
       bidirectional: the average goes back in the same form; what is left stays with the owner of the range.
         Otherwise it goes back exactly.
 
@@ -75,6 +77,7 @@ class Threshold:
     density: float
     lifespan: int = 0
     dense_below: int = 256
+    per_tensor: bool = True
     bidirectional: bool = False
 
     unbiased = False
@@ -94,13 +97,13 @@ class Threshold:
 
     def start(self, spec: Spec) -> Thresholds:
         """Thresholds are found at the first turn."""
-        return _state([Hold() for _ in spec.sizes])
+        return _state([Hold() for _ in self._sizes(spec)])
 
     def encode(
         self, value: Tensor, state: Thresholds, turn: Turn, error: Tensor | None = None
     ) -> tuple[Packet, Thresholds]:
         """See `Compressor`; values that are sent are sent exactly."""
-        sizes = turn.spec.sizes
+        sizes = self._sizes(turn.spec)
         if self.lifespan:
             parts, state = self._by_life_span(value, state, turn, error)
         else:
@@ -142,7 +145,7 @@ class Threshold:
                 value.add_(error)
                 error.zero_()
             state = _state([Hold(tau) for tau in self._searched(value, turn.spec)], turn.step + self.lifespan)
-        tensors = zip(parted(value, error, turn.spec.sizes), state.taus.tolist(), strict=True)
+        tensors = zip(parted(value, error, self._sizes(turn.spec)), state.taus.tolist(), strict=True)
         return [sparse.threshold(mine, tau, left) for (mine, left), tau in tensors], state
 
     def _searched(self, value: Tensor, spec: Spec) -> list[float]:
@@ -152,7 +155,7 @@ class Threshold:
             0.0
             if self._dense(len(mine))
             else max(TINY, sparse.kth_magnitude(mine, count_of(self.density, len(mine))))
-            for mine, _ in parted(value, None, spec.sizes)
+            for mine, _ in parted(value, None, self._sizes(spec))
         ]
 
     def _dense(self, size: int) -> bool:
@@ -163,7 +166,7 @@ class Threshold:
         controller, all but the share that is sent for certain."""
         if self.lifespan > 1 and self.density < 1:
             return 1.0
-        counts = [(size if self._dense(size) else self._least(size), size) for size in spec.sizes]
+        counts = [(size if self._dense(size) else self._least(size), size) for size in self._sizes(spec)]
         return 1 - min((count / size for count, size in counts if size), default=1.0)
 
     def _least(self, size: int) -> int:
@@ -178,7 +181,12 @@ class Threshold:
     def counts(self, spec: Spec) -> list[tuple[int, int]]:
         """How many values are sent of each tensor, of how many; see `packet_bytes`."""
         share = count_of if self.lifespan else lambda density, size: round(density * size)
-        return [(size if self._dense(size) else share(self.density, size), size) for size in spec.sizes]
+        sizes = self._sizes(spec)
+        return [(size if self._dense(size) else share(self.density, size), size) for size in sizes]
+
+    def _sizes(self, spec: Spec) -> Sequence[int]:
+        """Of the parts that have a threshold each."""
+        return spec.sizes if self.per_tensor else (spec.numel,)
 
 
 def _state(holds: Sequence[Hold], until: int = 0) -> Thresholds:

@@ -48,15 +48,15 @@ class Outcome:
     """What came of it.
 
     Attributes:
-      accuracy: of the stages joined, with all activations.
-      cut_accuracy: with what crosses the cut alone, as in training.
+      accuracy: with what crosses the cut alone, as in training.
+      whole_accuracy: of the stages joined, with all activations.
       forward_share, backward_share: of bytes, of float32 for every activation and for every gradient.
       values_share: of activations that crossed.
       diverged: whether training ended early because of that; then accuracies are 0.
     """
 
     accuracy: float = 0.0
-    cut_accuracy: float = 0.0
+    whole_accuracy: float = 0.0
     forward_share: float = 1.0
     backward_share: float = 1.0
     values_share: float = 1.0
@@ -111,9 +111,9 @@ def _evaluated(model: _Joined, shard: Shard, config: Config) -> Outcome:
         outcome.forward_share = first.bytes_sent / (4 * model.crossed)
         outcome.backward_share = second.bytes_sent / (4 * model.crossed)
         outcome.values_share = first.values_sent / model.crossed
-    outcome.cut_accuracy = _accuracy(model, shard, config)
-    model.links = None
     outcome.accuracy = _accuracy(model, shard, config)
+    model.links = None
+    outcome.whole_accuracy = _accuracy(model, shard, config)
     return outcome
 
 

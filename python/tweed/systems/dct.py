@@ -28,7 +28,7 @@ from tweed.report.study import Study
 from tweed.strategy import Strategy
 from tweed.systems import System
 from tweed.systems.reports import dct as report
-from tweed.systems.reports.dct import CUT, DCT, DENSE, EACH, FIXED_CUT, HELD, NO_MEMORY, ONE, PUBLISHED
+from tweed.systems.reports.dct import CUT, DCT, DENSE, EACH, HELD, NO_MEMORY, ONE, PUBLISHED
 
 SEEDS = (0, 1, 2, 3, 4)
 #: Of the search for learning rates; not used again.
@@ -57,15 +57,15 @@ SIDES = {
     DENSE: Strategy(),
     DCT: dct(0.99),
     PUBLISHED: dct(0.99, 1000),
-    EACH: Strategy(compress=ErrorFeedback(TopK(0.01, per_tensor=True))),
-    NO_MEMORY: Strategy(compress=Direct(Threshold(0.01, dense_below=0))),
+    EACH: Strategy(compress=ErrorFeedback(TopK(0.01))),
+    NO_MEMORY: Strategy(compress=Direct(Threshold(0.01, per_tensor=False))),
 }
-CUTS = {ONE: None, CUT: Cut(), FIXED_CUT: Cut(Threshold(0.05, 1000, dense_below=0), Identity())}
+CUTS = {ONE: None, CUT: Cut()}
 FULL = (
-    Training("digits", 2000, 8, (0.015, 0.03, 0.06)),
-    Training("fashion-mnist", 1000, 8, (0.015, 0.03, 0.06)),
+    Training("digits", 1000, 8, (0.03, 0.06, 0.12)),
+    Training("fashion-mnist", 400, 8, (0.03, 0.06, 0.12)),
     Training("digits", 1000, 32, (0.03, 0.06, 0.12), at=3),
-    Training("fashion-mnist", 600, 32, (0.03, 0.06, 0.12), at=7),
+    Training("fashion-mnist", 400, 32, (0.03, 0.06, 0.12), at=7),
 )
 QUICK = tuple(Training("digits", 60, batch, (0.03,), at, SEEDS[:1]) for batch, at in ((8, 0), (32, 3)))
 
