@@ -94,7 +94,7 @@ def _quality(lines: Sequence[Line], task: str) -> Iterator[Goal]:
         for what, key in (("values", "values"), ("bytes", "up_share")):
             part = mean(sides[label], key)
             if part is not None:
-                met = 1 / part >= FEWER
+                met = round(1 / part, 6) >= FEWER
                 yield f"{task}: {label}: {FEWER}× fewer {what} sent", f"{1 / part:.1f}×", met
 
 
@@ -109,7 +109,7 @@ def _cut(lines: Sequence[Line], task: str) -> Iterator[Goal]:
         return
     few, there, back = (mean(mine, key) or 1.0 for key in ("values_share", "forward_share", "backward_share"))
     words = f"{1 / few:.1f}× values; bytes: {1 / there:.1f}× forwards, {1 / back:.1f}× backwards"
-    yield goal, words, 1 / max(few, there, back) >= FEWER_STAGES
+    yield goal, words, round(1 / max(few, there, back), 6) >= FEWER_STAGES
 
 
 def per_step(encodings: Mapping[int, Line], life_span: int) -> float:
