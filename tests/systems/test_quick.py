@@ -14,7 +14,7 @@ EXACT = "errors averaged every step: all gradients are taken at the point that a
 QUICK: dict[str, tuple[int | None, list[str], list[str]]] = {
     "cser": (6, ["Goals", "What is learned: digits"], []),
     "dct": (
-        6 + 5 + 3,
+        6 + 5 + 2,
         ["Goals", "What is learned and sent", "Two stages of a model", "Encoding", "To keep in mind"],
         [
             "digits: DCT sends within 1.2× of what was asked for from step 10 on",
