@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-FOLDERS = ("collective", "data", "doctor", "plan", "testbed")
+FOLDERS = ("collective", "compress", "data", "doctor", "plan", "testbed", "torch")
 
 
 def examples() -> list[tuple[str, str]]:

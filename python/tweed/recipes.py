@@ -249,17 +249,25 @@ def saef(density: float = 0.05, fraction: float = 1.0, average_every: int = 20) 
     return Strategy("step", compress=StepAhead(TopK(density), fraction, average_every))
 
 
-def dct(sparsity: float = 0.99, life_span: int = 1000) -> Strategy:
-    """Averages the largest gradients of each tensor, told by a threshold that lives for many steps.
+def dct(sparsity: float = 0.99, life_span: int = 0, bits: int = 8) -> Strategy:
+    """Averages the largest gradients, told by a threshold that a controller holds; in few bits each, their
+    places coded. The rest is fed back.
 
     Args:
       sparsity: share of values that is not sent.
-      life_span: steps from one search for thresholds to the next.
+      life_span: as published: steps from one search for each tensor's threshold to the next, and values as
+        they are; 0: a controller holds one threshold for all tensors of a buffer.
+      bits: per value, without a life span.
 
-    Cost: 8 bytes per value sent; one pass over the gradient, and a selection every `life_span` steps.
+    Cost: some `bits / 8 + 1.2` bytes per value sent, so that at 99 % some 170 times fewer bytes are sent; one
+      pass over the gradient. With a life span 8 bytes per value, and a selection every `life_span` steps.
     Source: DCT, arXiv 2010.08899, 2021; see `tweed.systems.dct`.
     """
-    return Strategy(compress=ErrorFeedback(Threshold(round(1 - sparsity, 9), life_span)))
+    density = round(1 - sparsity, 9)
+    if life_span:
+        return Strategy(compress=ErrorFeedback(Threshold(density, life_span)))
+    few = Chain(Threshold(density, per_tensor=False), Quantise(bits, nearest=True))
+    return Strategy(compress=ErrorFeedback(few))
 
 
 def diloco(every: int = 50, lr: float = 0.7, momentum: float = 0.9) -> Strategy:

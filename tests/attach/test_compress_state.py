@@ -45,6 +45,7 @@ STRATEGIES: dict[str, Strategy] = {
     "gradient, 8 bits": Strategy(compress=ErrorFeedback(Quantise(8, nearest=True))),
     "gradient, low rank": Strategy(compress=ErrorFeedback(LowRank(2))),
     "gradient, threshold": Strategy(compress=ErrorFeedback(Threshold(0.1, lifespan=3))),
+    "gradient, controlled threshold": Strategy(compress=ErrorFeedback(Threshold(0.1, dense_below=0))),
     "gradient, silent ranks": Strategy(
         cadence=Intermittent(probability=0.5), compress=ErrorFeedback(TopK(0.1))
     ),

@@ -39,7 +39,8 @@ SPEC = Spec(((40, 50), (30,), (16, 4, 3, 3), (700,)))
 EXACT: list[Codec] = [
     Identity(), Identity(by_ranges=True), Nothing(), Nonzero(), Nonzero("shortest"),
     TopK(0.05), TopK(0.05, per_tensor=True, bidirectional=True), TopK(1.0),
-    Threshold(0.05, lifespan=3), Threshold(0.9), RandomK(0.1),
+    Threshold(0.05), Threshold(0.05, lifespan=3), Threshold(0.02, dense_below=0), Threshold(0.9),
+    Threshold(0.02, per_tensor=False), RandomK(0.1),
     RandomBlocks(4), RandomBlocks(8, tensors=2, columns=2), RandomBlocks(4, block=64),
     Chain(TopK(0.05)), Chain(TopK(0.3), indices="bitmap"),
     Chain(Threshold(0.05), indices="delta", bidirectional=True),

@@ -291,6 +291,13 @@ def test_no_bytes_send_nothing() -> None:
     assert unpack(torch.empty(0, dtype=torch.uint8), 7) is None
 
 
-def test_numbers_keep_every_bit() -> None:
-    value = gaussian()
-    assert torch.equal(decoded(Values(value, SPEC.numel).pack(), SPEC.numel), value)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_numbers_keep_every_bit(dtype: torch.dtype) -> None:
+    value = gaussian().to(dtype)
+    data = Values(value, SPEC.numel).pack()
+    assert len(data) == 16 + value.nbytes
+    assert torch.equal(decoded(data, SPEC.numel), value.float())
+    for coding in (3, 255):
+        data[1] = coding
+        with pytest.raises(DataError, match="came in"):
+            unpack(data, SPEC.numel)

@@ -10,11 +10,14 @@ from typing import Any
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from torch import Tensor
 
 import tweed.compress
 from tests.compress.group import Group
 from tests.compress.table import SPEC, TABLE, Encoder, gaussian, memory_for
+from tweed.aggregate import Mean
 from tweed.cadence import LocalSteps
 from tweed.compress import (
     Auto,
@@ -42,7 +45,9 @@ from tweed.compress import (
     Turn,
     Values,
 )
+from tweed.compress.half import HalfType
 from tweed.errors import StrategyError
+from tweed.exchange.owners import Owners
 from tweed.strategy import Strategy
 
 SIZE = 4
@@ -102,13 +107,39 @@ def test_all_ranks_receive_the_same_bits(method: Codec) -> None:
 @pytest.mark.parametrize("quiet", [False, True], ids=["all send", "some are silent"])
 def test_error_feedback_loses_nothing(method: Codec, quiet: bool) -> None:
     group = Group(ErrorFeedback(method), SPEC, SIZE)
-    sent, given = torch.zeros(SPEC.numel), torch.zeros(SPEC.numel)
+    sent, total = torch.zeros(SPEC.numel), torch.zeros(SPEC.numel)
     for step in range(6):
-        given += mean(values(step))
+        total += mean(values(step))
         silent = [quiet and (step + rank) % 3 == 0 for rank in range(SIZE)]
         sent += group.exchange(values(step), silent)[0].delta
-    accuracy = 0.05 if isinstance(method, Half) else 1e-5  # sums of 16 bits are rounded on their way
-    assert torch.allclose(sent + residual(group), given, rtol=0, atol=accuracy)
+    assert torch.allclose(sent + residual(group), total, rtol=0, atol=1e-5)
+
+
+@given(
+    dtype=st.sampled_from(["bfloat16", "float16"]),
+    scale=st.sampled_from([1e-3, 1.0, 1e3]),
+    silent=st.lists(st.integers(0, SIZE - 1), max_size=20),
+    server=st.booleans(),
+)
+def test_sums_of_sixteen_bits_lose_nothing_that_is_fed_back(
+    dtype: HalfType, scale: float, silent: list[int], server: bool
+) -> None:
+    owners = Owners(0, SIZE + server, Mean(), server=SIZE if server else None)
+    group = Group(ErrorFeedback(Half(dtype)), SPEC, SIZE + server, owners)
+    rest = torch.zeros(SPEC.numel, dtype=torch.float64)  # given, and not yet applied
+    for step in range(20):
+        now = [scale * value for value in values(step % 5)]
+        rest += torch.stack(now).double().mean(0)
+        quiet = [step < len(silent) and silent[step] == rank for rank in range(SIZE)]
+        everybody = [*now, torch.zeros(SPEC.numel)][: group.size]
+        rest -= group.exchange(everybody, [*quiet, False][: group.size])[0].delta
+    for buffer in group.buffers[:SIZE]:
+        rest -= buffer.state.error / SIZE
+    for buffer in group.buffers:
+        for _, error in buffer.replies.values():
+            assert error is not None  # the owner's
+            buffer.owners.mine(rest).sub_(error)
+    assert float(rest.abs().max()) <= 2e-6 * scale * 20
 
 
 FIRST: list[Codec] = [

@@ -165,7 +165,7 @@ def test_a_chain_of_one_per_cent_in_four_bits_is_two_hundred_times_shorter() -> 
 
 
 SENSELESS: list[Callable[[], Any]] = [
-    lambda: TopK(0.0), lambda: TopK(1.5), lambda: RandomK(-0.1), lambda: Threshold(0.1, lifespan=0),
+    lambda: TopK(0.0), lambda: TopK(1.5), lambda: RandomK(-0.1), lambda: Threshold(0.1, lifespan=-1),
     lambda: Threshold(7), lambda: RandomBlocks(0), lambda: RandomBlocks(6, tensors=4),
     lambda: RandomBlocks(8, columns=2, block=64), lambda: Half("int8"),  # type: ignore[arg-type]
     lambda: Quantise(1), lambda: Quantise(9), lambda: Levels(0), lambda: Levels(200), lambda: LowRank(0),

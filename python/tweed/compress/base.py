@@ -185,6 +185,7 @@ class ReduceRequest:
       error: see `Compressor.encode`.
       part: names the codec's state in this memory.
       silent: this rank has nothing to send: it contributes zeros, and `value` and `error` stay as they are.
+        Whether there is an `error` is the same on all ranks, silent or not: it decides which way is taken.
     """
 
     codec: Codec

@@ -67,7 +67,7 @@ class ErrorReset:
     def exchange(self, value: Tensor, state: Divergence, turn: Turn, silent: bool = False) -> ReduceRequests:
         """See `Memory`."""
         rest = value.clone() if silent else value.new_zeros(value.shape)
-        mean = yield ReduceRequest(self.compressor, value, None if silent else rest, silent=silent)
+        mean = yield ReduceRequest(self.compressor, value, rest, silent=silent)
         state.error.add_(rest)
         advance = rest.add_(mean)
         if (turn.step + 1) % self.every == 0:

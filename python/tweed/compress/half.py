@@ -18,7 +18,11 @@ _ROUNDING = {"bfloat16": 2.0**-9, "float16": 2.0**-11}
 
 @dataclass(frozen=True, slots=True)
 class Half:
-    """Sends all, rounded to 16 bits; sums on the way are rounded to 16 bits too.
+    """Sends all, rounded to 16 bits.
+
+    Where a memory keeps what rounding leaves (`ErrorFeedback`), owners form averages in 32 bits and reply in
+    16, and what this leaves is in their next reply: nothing is lost. Elsewhere (`Direct`) an ordinary
+    all-reduce rounds sums to 16 bits on their way, and nobody knows by how much.
 
     Args:
       dtype: "bfloat16" has the range of float32 and 8 bits of precision; "float16" 11 bits, and what is below
@@ -27,18 +31,22 @@ class Half:
     Values beyond what a sum over all ranks can hold are cut to that; the rest is left.
 
     Raises: UsageError for another dtype.
-    Cost: 2 bytes per value; an ordinary all-reduce; one pass.
+    Cost: 2 bytes per value each way; one pass.
     """
 
     dtype: HalfType = "bfloat16"
 
     unbiased = False
     sums = True
-    reply_codec = None
 
     def __post_init__(self) -> None:
         if self.dtype not in get_args(HalfType):
             raise UsageError(f"half: dtype={self.dtype!r} is none of {', '.join(get_args(HalfType))}")
+
+    @property
+    def reply_codec(self) -> Half:
+        """The same, where owners form the average."""
+        return self
 
     def start(self, spec: Spec) -> None:
         """Nothing to remember."""

@@ -43,7 +43,8 @@ class LazyAggregation:
 
     def __post_init__(self) -> None:
         reply = self.compressor.reply_codec
-        if reply is not None and reply.error_bound(Spec(((1024,),))) > 0:
+        by_owners = not self.compressor.sums
+        if by_owners and reply is not None and reply.error_bound(Spec(((1024,),))) > 0:
             raise StrategyError(
                 f"LazyAggregation does not go with {self.compressor!r}: what a compressed reply loses of a "
                 "difference would be missing for good. Take bidirectional=False"

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 ByteRanges = Sequence[tuple[int, int]]
 
 HEADER_BYTES = 16
+#: What values that stand for themselves are written as.
+DTYPES = ("float32", "bfloat16", "float16")
 _HEADER = struct.Struct("<BBBBIII")
 
 
@@ -104,22 +106,22 @@ class Values:
         return [replace(self, values=self.values[low:high], numel=high - low) for low, high in spans]
 
     def pack(self) -> Tensor:
-        """See `Packet`: float32 after the header."""
+        """See `Packet`. The header's coding is the place of the dtype in `DTYPES`."""
         import torch
 
-        header = Header(self.KIND, length=self.numel).pack(self.values)
-        return torch.cat([header, self.values.float().contiguous().view(torch.uint8)])
+        header = Header(self.KIND, DTYPES.index(_dtype(self.values)), length=self.numel).pack(self.values)
+        return torch.cat([header, self.values.contiguous().view(torch.uint8)])
 
     @property
     def value_bytes(self) -> int:
         """See `Packet`."""
-        return 4 * self.values.numel()
+        return self.values.nbytes
 
     def lost(self, ranges: ByteRanges) -> Entries:
         """See `Packet`; only for values that stand for themselves."""
         from tweed.compress.entries import Entries
 
-        places = places_in(ranges, 32, self.numel)
+        places = places_in(ranges, 8 * self.values.element_size(), self.numel)
         return Entries(places, self.values[places].float(), self.numel)
 
 
@@ -153,8 +155,14 @@ def unpack(data: Tensor, numel: int) -> Packet | None:
 def _values(header: Header, body: Tensor, numel: int) -> Values:
     import torch
 
-    check(header.length == numel and body.numel() == 4 * numel, header, body, numel)
-    return Values(aligned(body).view(torch.float32), numel)
+    check(header.length == numel and header.coding < len(DTYPES), header, body, numel)
+    dtype: torch.dtype = getattr(torch, DTYPES[header.coding])
+    check(body.numel() == dtype.itemsize * numel, header, body, numel)
+    return Values(aligned(body).view(dtype), numel)
+
+
+def _dtype(values: Tensor) -> str:
+    return str(values.dtype).removeprefix("torch.")
 
 
 def places_in(ranges: ByteRanges, bits: int, count: int) -> Tensor:

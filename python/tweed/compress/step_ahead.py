@@ -69,7 +69,7 @@ class StepAhead:
         state.error.mul_(1 - self.fraction)
         if silent:
             state.error.add_(value)
-        mean = yield ReduceRequest(self.compressor, value, None if silent else state.error, silent=silent)
+        mean = yield ReduceRequest(self.compressor, value, state.error, silent=silent)
         if not (self.average_every and (turn.step + 1) % self.average_every == 0):
             return Update(mean, state.error * self.fraction)
         advance = mean.clone()

@@ -1,12 +1,15 @@
-"""All values from a threshold on, which lives for many turns."""
+"""All values from a threshold on: one that a controller holds, or one that lives for many turns."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tweed.compress.base import Spec, Turn
 from tweed.compress.checks import check_density, count_of
+from tweed.compress.controller import CAP, TINY, Hold
 from tweed.compress.entries import Entries, joined, parted
 from tweed.compress.packet import HEADER_BYTES, Packet, Values
 from tweed.errors import UsageError
@@ -14,43 +17,67 @@ from tweed.errors import UsageError
 if TYPE_CHECKING:
     from torch import Tensor
 
-_TINY = 2.0**-149  # the least float32 above zero
+#: Indices, ascending, and values.
+Chosen = tuple["Tensor", "Tensor"]
 
 
 @dataclass(frozen=True, slots=True)
 class Thresholds:
-    """State of `Threshold`.
+    """State of `Threshold`, on the host.
 
     Args:
-      taus: `[tensors]` float32 on the host, of each tensor; 0 sends all of it.
+      taus: `[tensors]` float64, of each tensor; 0 sends all of it, or is not yet known.
       until: the step at which they are to be found anew.
+      slopes, credits: as `taus`, see `controller.Hold`; of no account where thresholds live on.
     """
 
     taus: Tensor
     until: int
+    slopes: Tensor
+    credits: Tensor
+
+    @property
+    def holds(self) -> list[Hold]:
+        """Of each tensor."""
+        columns = (self.taus.tolist(), self.slopes.tolist(), self.credits.tolist())
+        return [Hold(*row) for row in zip(*columns, strict=True)]
 
 
 @dataclass(frozen=True, slots=True)
 class Threshold:
-    """Sends, of each tensor, the values of magnitude tau and more; tau is what a share `density` reaches. It
-    is found anew every `lifespan` turns; between, more or fewer values may be sent.
+    """Sends, of each tensor, the values of magnitude tau and more. A controller holds tau, so that a turn
+    sends at most 1.2 times the share that was asked for, and on average that share; or tau is found once per
+    `lifespan` turns, as published, and more or fewer values are sent in between.
 
     Args:
-      density: share of values, above 0 and at most 1.
-      lifespan: turns that a threshold lives.
+      density: share of values, above 0 and at most 1. Of a tensor that has less than one value to send per
+        turn, one is sent every few turns.
+      lifespan: turns that a threshold lives, as published; 0: a controller holds it.
       dense_below: of tensors with fewer values, all are sent.
+      per_tensor: each tensor has a threshold; otherwise the whole buffer has one, and values of tensors with
+        larger gradients are sent more often.
       bidirectional: the average goes back in the same form; what is left stays with the owner of the range.
         Otherwise it goes back exactly.
 
     Where entries would take more bytes than all values, all are sent.
     Raises: UsageError for other values.
-    Cost: 8 bytes per value that is sent; one pass, and every `lifespan` turns a selection.
-    Source: DCT, arXiv 2010.08899, 2021.
+    Cost: 8 bytes per value that is sent. One pass; and a selection among some `2 density` candidates, or,
+      where a controller expected far more than there are, among all values: at its first turn, and when
+      values have become much smaller. With `lifespan`, a selection among all values every so many turns.
+    Source: DCT, arXiv 2010.08899, 2021, for fixed life spans.
+
+    Example:
+      >>> import torch
+      >>> spec, codec = Spec(((1000,),)), Threshold(0.01)
+      >>> packet, state = codec.encode(torch.arange(1000.0), codec.start(spec), Turn(spec))
+      >>> packet.indices.tolist()
+      [990, 991, 992, 993, 994, 995, 996, 997, 998, 999]
     """
 
     density: float
-    lifespan: int = 1000
+    lifespan: int = 0
     dense_below: int = 256
+    per_tensor: bool = True
     bidirectional: bool = False
 
     unbiased = False
@@ -58,8 +85,10 @@ class Threshold:
 
     def __post_init__(self) -> None:
         check_density("threshold", self.density)
-        if self.lifespan < 1:
-            raise UsageError(f"threshold: lifespan={self.lifespan!r} is to be 1 or more turns")
+        if self.lifespan < 0:
+            raise UsageError(
+                f"threshold: lifespan={self.lifespan!r} is to be 1 or more turns, or 0 for a controller"
+            )
 
     @property
     def reply_codec(self) -> Threshold | None:
@@ -68,55 +97,136 @@ class Threshold:
 
     def start(self, spec: Spec) -> Thresholds:
         """Thresholds are found at the first turn."""
-        import torch
-
-        return Thresholds(torch.zeros(len(spec.shapes)), until=0)
+        return _state([Hold() for _ in self._sizes(spec)])
 
     def encode(
         self, value: Tensor, state: Thresholds, turn: Turn, error: Tensor | None = None
     ) -> tuple[Packet, Thresholds]:
         """See `Compressor`; values that are sent are sent exactly."""
+        sizes = self._sizes(turn.spec)
+        if self.lifespan:
+            parts, state = self._by_life_span(value, state, turn, error)
+        else:
+            parts, holds = [], []
+            for (mine, left), hold in zip(parted(value, error, sizes), state.holds, strict=True):
+                part, hold = self._held(mine, left, hold)
+                parts.append(part)
+                holds.append(hold)
+            state = _state(holds)
+        return _all_if_shorter(joined(parts, sizes), value, error), state
+
+    def _held(self, value: Tensor, error: Tensor | None, hold: Hold) -> tuple[Chosen, Hold]:
+        """What is sent of one tensor, and what its controller makes of it."""
+        from tweed.compress.native import sparse
+
+        if self._dense(value.numel()):
+            return sparse.threshold(value, 0.0, error), hold
+        asked = self.density * value.numel()
+        budget, found = hold.budget(asked), 0
+        if not budget or not hold.tau:
+            indices, values = _nonzero(sparse.top_k(value, budget, error))
+        else:
+            indices, values = sparse.threshold(value, hold.tau, error)
+            found = len(values)
+            if found > budget:
+                indices, values = _largest(indices, values, budget, error)
+            elif CAP * found < budget and hold.tau > TINY:
+                indices, values = _found_anew(indices, values, value, budget, error)
+        least = float(values.abs().min()) if len(values) else 0.0
+        return (indices, values), hold.after(asked, budget, found, len(values), least)
+
+    def _by_life_span(
+        self, value: Tensor, state: Thresholds, turn: Turn, error: Tensor | None
+    ) -> tuple[list[Chosen], Thresholds]:
         from tweed.compress.native import sparse
 
         if turn.step >= state.until:
             if error is not None:
                 value.add_(error)
                 error.zero_()
-            state = Thresholds(self._found(value, turn.spec), turn.step + self.lifespan)
-        sizes = turn.spec.sizes
-        tensors = zip(parted(value, error, sizes), state.taus.tolist(), strict=True)
-        parts = [sparse.threshold(mine, tau, left) for (mine, left), tau in tensors]
-        return _all_if_shorter(joined(parts, sizes), value, error), state
+            state = _state([Hold(tau) for tau in self._searched(value, turn.spec)], turn.step + self.lifespan)
+        tensors = zip(parted(value, error, self._sizes(turn.spec)), state.taus.tolist(), strict=True)
+        return [sparse.threshold(mine, tau, left) for (mine, left), tau in tensors], state
 
-    def _found(self, value: Tensor, spec: Spec) -> Tensor:
-        import torch
-
+    def _searched(self, value: Tensor, spec: Spec) -> list[float]:
         from tweed.compress.native import sparse
 
-        taus, at = [], 0
-        for size in spec.sizes:
-            dense = size < self.dense_below or self.density == 1
-            count = count_of(self.density, size)
-            taus.append(0.0 if dense else max(_TINY, sparse.kth_magnitude(value[at : at + size], count)))
-            at += size
-        return torch.tensor(taus)
+        return [
+            0.0
+            if self._dense(len(mine))
+            else max(TINY, sparse.kth_magnitude(mine, count_of(self.density, len(mine))))
+            for mine, _ in parted(value, None, self._sizes(spec))
+        ]
+
+    def _dense(self, size: int) -> bool:
+        return size < self.dense_below or self.density == 1 or not size
 
     def error_bound(self, spec: Spec) -> float:
-        """One: all may have fallen below. At a turn that finds a threshold, all but the share."""
+        """With a life span one: all may have fallen below; at a turn that finds a threshold, and with a
+        controller, all but the share that is sent for certain."""
         if self.lifespan > 1 and self.density < 1:
             return 1.0
-        return 1 - min((count / size for count, size in self.counts(spec) if size), default=1.0)
+        counts = [(size if self._dense(size) else self._least(size), size) for size in self._sizes(spec)]
+        return 1 - min((count / size for count, size in counts if size), default=1.0)
+
+    def _least(self, size: int) -> int:
+        """How many values of a tensor are sent at least, if so many are not zero."""
+        return count_of(self.density, size) if self.lifespan else math.ceil(int(self.density * size) / CAP)
 
     def packet_bytes(self, spec: Spec) -> float:
-        """Eight per value that is sent, at a turn that finds a threshold."""
+        """Eight per value that is sent on average; with a life span, at a turn that finds a threshold."""
         count = sum(count for count, _ in self.counts(spec))
         return float(HEADER_BYTES + min(8 * count, 4 * spec.numel))
 
     def counts(self, spec: Spec) -> list[tuple[int, int]]:
-        """How many values are sent of each tensor, of how many, at a turn that finds a threshold."""
-        return [
-            (size if size < self.dense_below else count_of(self.density, size), size) for size in spec.sizes
-        ]
+        """How many values are sent of each tensor, of how many; see `packet_bytes`."""
+        share = count_of if self.lifespan else lambda density, size: round(density * size)
+        sizes = self._sizes(spec)
+        return [(size if self._dense(size) else share(self.density, size), size) for size in sizes]
+
+    def _sizes(self, spec: Spec) -> Sequence[int]:
+        """Of the parts that have a threshold each."""
+        return spec.sizes if self.per_tensor else (spec.numel,)
+
+
+def _state(holds: Sequence[Hold], until: int = 0) -> Thresholds:
+    import torch
+
+    taus, slopes, credits = (
+        torch.tensor([getattr(hold, name) for hold in holds], dtype=torch.float64)
+        for name in ("tau", "slope", "credit")
+    )
+    return Thresholds(taus, until, slopes, credits)
+
+
+def _largest(indices: Tensor, values: Tensor, budget: int, error: Tensor | None) -> Chosen:
+    """The `budget` largest of the candidates; the others go back to `error`, where there are zeros."""
+    from tweed.compress.native import sparse
+
+    places, largest = sparse.top_k(values, budget)
+    if error is not None:
+        rest = values.clone()
+        rest[places.long()] = 0
+        sparse.scatter_add(error, indices, rest)
+    return indices[places.long()], largest
+
+
+def _found_anew(indices: Tensor, values: Tensor, value: Tensor, budget: int, error: Tensor | None) -> Chosen:
+    """The `budget` largest of all, after a threshold let too few candidates through."""
+    from tweed.compress.native import sparse
+
+    if error is None:
+        return _nonzero(sparse.top_k(value, budget))
+    sparse.scatter_add(error, indices, values)
+    chosen = sparse.top_k(error, budget)
+    error[chosen[0].long()] = 0
+    return _nonzero(chosen)
+
+
+def _nonzero(chosen: Chosen) -> Chosen:
+    indices, values = chosen
+    some = values != 0
+    return (indices, values) if bool(some.all()) else (indices[some], values[some])
 
 
 def _all_if_shorter(entries: Entries, value: Tensor, error: Tensor | None) -> Packet:

@@ -15,6 +15,9 @@ A packet takes one of three routes:
     codecs in rounds                    an all-reduce per round   each rests on the mean of the one before
     all others                          all-to-all, all-gather    each range's owner aggregates, replies
 
+Sums of 16 bits are rounded on their way, where nobody can tell by how much. Where a memory keeps what is left
+of its request, owners form them.
+
 A server runs the same coroutine as its workers, with nothing to contribute, and what it encodes is not sent.
 
 What the network loses of a packet counts as if it had never been encoded: it goes to what the memory keeps of
@@ -166,7 +169,7 @@ def exchange_buffer(buffer: BufferState, value: Tensor, turn: Turn, silent: bool
 
 def _reduce(buffer: BufferState, request: ReduceRequest, turn: Turn) -> Generator[Transfer, Any, None]:
     """Leaves the aggregate of what `request` asks for in `buffer.mean`."""
-    codec = request.codec
+    codec, keeps = request.codec, request.error is not None
     if request.part in buffer.lost and not request.silent:
         request.value.add_(buffer.lost.pop(request.part))
     if request.silent and codec.sums:  # a sum needs every rank's values: zeros
@@ -190,7 +193,7 @@ def _reduce(buffer: BufferState, request: ReduceRequest, turn: Turn) -> Generato
         return
     mean, lost = yield from (
         _summed(packet.values)
-        if buffer.owners.linear
+        if buffer.owners.linear and not (keeps and packet.values.element_size() < 4)
         else _sum_by_ranges(buffer, request, packet.values, turn)
     )
     replace(packet, values=mean).add_to(buffer.mean.zero_())
@@ -220,9 +223,8 @@ def _sum_by_ranges(
     buffer: BufferState, request: ReduceRequest, sent: Tensor, turn: Turn
 ) -> Generator[Transfer, Any, tuple[Tensor, Tensor | None]]:
     """As `_summed`, by owners: what ranks send has one layout, so that ranges of it have owners too."""
-    values = sent.float()
-    mean = torch.empty_like(values)
-    lost = yield from _by_ranges(buffer, request, Values(values, len(values)), turn, mean)
+    mean = torch.empty_like(sent, dtype=torch.float32)
+    lost = yield from _by_ranges(buffer, request, Values(sent, len(sent)), turn, mean)
     return mean, lost
 
 

@@ -21,7 +21,7 @@ __all__ = ["SYSTEMS", "System", "system"]
 SYSTEMS = {
     "compression": "compressors, memories and cadences beside DDP on slow links",
     "cser": "what is not sent is applied at once, alone, and averaged later",
-    "dct": "a threshold decides which values are sent, and lives for many steps",
+    "dct": "a threshold, held by a controller, decides which values and activations are sent",
     "ltp": "a loss-tolerant transport: gradients do not wait for the last packet",
     "multitree": "trees grown together so that no two want a link at once, and what came after them",
     "ofedqit": "online federated learning with quantised messages that few clients send",

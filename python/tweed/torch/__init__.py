@@ -11,13 +11,24 @@ import os
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from tweed.exchange.stages import Cut as Cut
     from tweed.torch.backend import plan_json as plan_json
     from tweed.torch.hooks import compression as compression
     from tweed.torch.memory import empty as empty
     from tweed.torch.options import Options as Options
     from tweed.torch.sharded import sharded_compression as sharded_compression
+    from tweed.torch.stages import stage_link as stage_link
 
-__all__ = ["Options", "compression", "empty", "plan_json", "register", "sharded_compression"]
+__all__ = [
+    "Cut",
+    "Options",
+    "compression",
+    "empty",
+    "plan_json",
+    "register",
+    "sharded_compression",
+    "stage_link",
+]
 
 
 def register() -> None:
@@ -51,11 +62,13 @@ def _create(given: object, options: object) -> Any:
 
 #: The module of each public name. They load torch, so each is imported when somebody asks for it.
 _MODULES = {
+    "Cut": "stages",
     "Options": "options",
     "compression": "hooks",
     "empty": "memory",
     "plan_json": "backend",
     "sharded_compression": "sharded",
+    "stage_link": "stages",
 }
 
 

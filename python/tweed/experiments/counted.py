@@ -1,0 +1,65 @@
+"""How many values a codec sends, turn by turn: bytes alone do not tell."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch import Tensor
+
+from tweed.compress import Compressor, Entries, Packet, Spec, Turn
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """A codec that does what `codec` does, and notes how many values it sends.
+
+    Args:
+      codec: any with packets.
+      shares: per turn, the share of values that was sent; of all workers, one after another.
+    """
+
+    codec: Compressor[Any]
+    shares: list[float] = field(default_factory=list, compare=False)
+
+    @property
+    def unbiased(self) -> bool:
+        """See `Codec`."""
+        return self.codec.unbiased
+
+    @property
+    def sums(self) -> bool:
+        """See `Codec`."""
+        return self.codec.sums
+
+    @property
+    def reply_codec(self) -> Compressor[Any] | None:
+        """See `Codec`; replies are not counted."""
+        return self.codec.reply_codec
+
+    def start(self, spec: Spec) -> Any:
+        """See `Codec`."""
+        return self.codec.start(spec)
+
+    def encode(
+        self, value: Tensor, state: Any, turn: Turn, error: Tensor | None = None
+    ) -> tuple[Packet, Any]:
+        """See `Compressor`."""
+        packet, state = self.codec.encode(value, state, turn, error)
+        count = len(packet.indices) if isinstance(packet, Entries) else packet.numel
+        self.shares.append(count / turn.spec.numel)
+        return packet, state
+
+    def error_bound(self, spec: Spec) -> float:
+        """See `Codec`."""
+        return self.codec.error_bound(spec)
+
+    def packet_bytes(self, spec: Spec) -> float:
+        """See `Codec`."""
+        return self.codec.packet_bytes(spec)
+
+
+def by_step(shares: Sequence[float], workers: int) -> list[float]:
+    """Of each step, the mean over workers."""
+    return [sum(shares[at : at + workers]) / workers for at in range(0, len(shares), workers)]
