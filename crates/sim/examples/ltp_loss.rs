@@ -46,7 +46,7 @@ fn main() -> Result<(), Defect> {
     let words: Vec<u64> = std::env::args().skip(1).filter_map(|word| word.parse().ok()).collect();
     let (bytes, messages) =
         (*words.first().unwrap_or(&4_000_000) as u32, *words.get(1).unwrap_or(&100) as u32);
-    let trips = if words.len() > 2 { &words[2..] } else { &[100, 1000, 40_000, 150_000] };
+    let trips: &[u64] = if words.len() > 2 { &words[2..] } else { &[100, 1000, 40_000, 150_000] };
     println!("{bytes} bytes, {messages} messages");
     println!(
         " Mbit/s  rtt ms       loss | lossy 1st   median  p99   sent missing% | whole 1st   median  p99   sent"
@@ -82,7 +82,8 @@ fn run(conditions: Conditions, bytes: u32, messages: u32, lossy: bool) -> Result
     let mut world = World::new(7);
     let channels = [conditions; 2].map(|one| world.channel(one));
     let closing = Closing { deadline: Some(Duration::from_secs(60)), ..Closing::default() };
-    world.connect(channels, Settings { payload: 1452, payload_ceiling: 1452, closing, ..Settings::default() });
+    world
+        .connect(channels, Settings { payload: 1452, payload_ceiling: 1452, closing, ..Settings::default() });
     let rate = conditions.rate.unwrap_or(u64::MAX) as f64 * (1.0 - conditions.loss);
     let bound = f64::from(bytes) * 8.0 * WIRE / rate + conditions.delay.as_secs_f64() * 2.0;
     let (mut times, mut missing) = (Vec::new(), 0);
