@@ -46,12 +46,14 @@ fn messages_take_little_longer_than_they_must() {
         (0.0, 1.0, 0.0, 3.0, 1.4, 1.5),
         (0.01, 1.0, 0.0, 3.0, 1.6, 1.8),
         (0.03, 1.0, 0.0, 3.0, 1.6, 1.9),
-        (0.1, 1.0, 0.0, 3.5, 1.8, 2.1),
-        (0.2, 1.0, 0.0, 4.5, 2.0, 2.5),
-        (0.03, 5.0, 0.0, 3.0, 1.7, 2.0),
-        (0.03, 20.0, 0.0, 3.0, 1.7, 2.2),
-        (0.0, 1.0, 0.1, 3.0, 1.6, 1.8),
+        (0.1, 1.0, 0.0, 3.5, 2.1, 2.3),
+        (0.2, 1.0, 0.0, 4.5, 2.4, 2.8),
+        (0.03, 5.0, 0.0, 3.0, 1.9, 2.3),
+        (0.03, 20.0, 0.0, 3.0, 1.9, 2.6),
+        // What is overtaken comes up to two round trips later.
+        (0.0, 1.0, 0.1, 3.0, 2.0, 2.8),
     ];
+    let mut bad = Vec::new();
     for (mbit, rtt_ms) in [(100, 1), (100, 40), (500, 40)] {
         for (loss, burst, reorder, first_most, median_most, p90_most) in rows {
             let conditions = Conditions {
@@ -72,10 +74,13 @@ fn messages_take_little_longer_than_they_must() {
                     "{mbit} Mbit/s, {rtt_ms} ms, loss {loss} by {burst}, {reorder} late, lossy {lossy}: {first:.2}, {median:.2}, {p90:.2}"
                 );
                 let within = [(first, first_most), (median, median_most), (p90, p90_most)];
-                assert!(within.iter().all(|&(took, most)| took < most * times_most), "{seen}");
+                if !within.iter().all(|&(took, most)| took < most * times_most) {
+                    bad.push(seen);
+                }
             }
         }
     }
+    assert!(bad.is_empty(), "{bad:#?}");
 }
 
 #[test]
