@@ -31,6 +31,22 @@ fn whole_messages_survive_loss_duplication_reordering_and_corruption() {
     assert!(sum(|r| r.replayed) > 0 && sum(|r| r.forged) > 0, "{refused:?}");
 }
 
+/// Nothing but packets is lost: what introduces two links to each other, and both directions of messages.
+#[test]
+fn links_begin_and_messages_arrive_where_every_third_packet_is_lost() {
+    for seed in 0..4 {
+        eprintln!("seed {seed}");
+        let sides = two(&DatagramOptions { seed, ..DatagramOptions::default() });
+        let relay = Relay::between(&sides, seed, Faults { lost: 300, ..Faults::default() });
+        for bytes in [1, 1000, 200_000] {
+            let body = noise(seed, bytes);
+            check(&sides[0], 1, &sides[1], 0, &body);
+            check(&sides[1], 0, &sides[0], 1, &body);
+        }
+        drop(relay);
+    }
+}
+
 /// Of a lossy message, each side knows the same ranges to be missing; what is there is right, the rest is zero.
 #[test]
 fn both_sides_agree_on_what_is_missing() {

@@ -21,7 +21,7 @@ fn ltp() -> Flow {
 }
 
 fn path(mbit: u64, rtt: Duration, loss: f64, queue: u64) -> Path {
-    Path { bits: mbit * 1_000_000, rtt, loss, queue }
+    Path { bits: mbit * 1_000_000, rtt, loss, burst: 1.0, queue }
 }
 
 /// The share of the link's rate that the flow delivers from now on for `time`.
@@ -50,6 +50,24 @@ fn random_loss_costs_no_rate() {
             world.run(ms(1000));
             let share = goodput(&mut world, 0, ms(5000)) / (1.0 - loss);
             assert!(share > 0.95, "queue {queue}, loss {loss}: {share:.3} of what the link lets through");
+        }
+    }
+}
+
+#[test]
+fn heavy_loss_and_bursts_cost_no_rate() {
+    for (rtt, queue) in [(ms(1), 100), (ms(40), 100), (ms(40), 333), (ms(150), 1000)] {
+        for (loss, burst) in [(0.03, 5.0), (0.03, 20.0), (0.1, 1.0), (0.1, 5.0), (0.1, 20.0), (0.2, 1.0)] {
+            let mut world = World::new(Path { burst, ..path(100, rtt, loss, queue) }, 1, vec![ltp()]);
+            world.offer(0, ENDLESS);
+            world.run(ms(1000) + rtt * 20);
+            let share = goodput(&mut world, 0, ms(5000)) / (1.0 - loss);
+            // A round of 1 ms at this rate is not longer than two such bursts.
+            let least = if rtt == ms(1) && burst * loss > 1.0 { 0.65 } else { 0.85 };
+            assert!(
+                share > least,
+                "{rtt:?}, queue {queue}, loss {loss} by {burst}: {share:.3} of what the link lets through"
+            );
         }
     }
 }

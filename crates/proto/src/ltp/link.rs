@@ -15,14 +15,16 @@
 //! | open | the peer's `Close` frames say all that is missing ([`Event::Delivered`]), or [`Link::cancel`] | closed ([`Event::Received`]) | the sender has acknowledged each `Close` frame |
 //! | delivered, and forgotten | | forgotten | |
 //!
-//! The halves take turns on the wire: control frames go before data, an acknowledgement with whatever leaves. When
-//! nothing was heard for long, a ping leaves; after `OUTAGE` such silences in a row the path counts as interrupted, and what is
+//! The halves take turns on the wire: control frames go before data, an acknowledgement with whatever leaves. Where
+//! the path loses packets and nothing else is to be sent, what a message ends with leaves more than once (`tail`). When
+//! nothing was heard for long, what is under way is sent again, or a ping; after `OUTAGE` such silences in a row the path counts as interrupted, and what is
 //! lost then says nothing about the rate. Liveness is not decided here: peers are lost by their streams.
 //!
 //! What cannot happen: a critical byte is missing from a closed message; sender and receiver disagree on what is missing;
 //! a [`Place`] follows the end of its message; memory of a message is read after its last event.
 
 mod settle;
+mod tail;
 mod transmit;
 
 use std::collections::VecDeque;
@@ -40,6 +42,7 @@ use super::packet::{BadPacket, DataHead, Header, Kind, DATA_HEAD_BYTES, HEADER_B
 use super::rate::Rate;
 use super::seen::{AckRequest, Seen};
 use super::sent::{ControlFrame, Log, Settled};
+use tail::Tail;
 pub use transmit::Transmit;
 
 /// A message of one direction of one link; the sender counts them up from 0.
@@ -180,10 +183,12 @@ pub struct Link {
     /// Frames of ours to be sent.
     control_frames: VecDeque<ControlFrame>,
     events: VecDeque<Event>,
+    /// What may leave again.
+    tail: Tail,
     /// How often nothing was heard in a row.
     silences: u32,
-    /// One packet may leave even though the window is full.
-    credit: bool,
+    /// So many packets may leave even though the window is full.
+    credit: u32,
     metrics: LinkMetrics,
     settled: Settled,
 }
@@ -197,15 +202,16 @@ impl Link {
             seal: settings.seal,
             log: Log::new(),
             seen: Seen::default(),
-            outbox: Outbox::new(settings.seed, limit),
+            outbox: Outbox::new(settings.seed, 1.0 - settings.closing.fraction, limit),
             inbox: Inbox::new(settings.closing, limit),
             rate: Rate::new(),
             search: Search::new(payload, settings.payload_ceiling.max(payload)),
             probe: None,
             control_frames: VecDeque::from([ControlFrame::Ping]),
             events: VecDeque::new(),
+            tail: Tail::default(),
             silences: 0,
-            credit: false,
+            credit: 0,
             metrics: LinkMetrics::default(),
             settled: Settled::default(),
         }

@@ -25,6 +25,8 @@ pub(crate) struct Cut {
 #[derive(Debug, Default)]
 pub(crate) struct Outbox {
     seed: u64,
+    /// The share of a lossy message that its receiver may close it without.
+    bearable: f64,
     limit: OpenLimit,
     /// What may be open at the receiver.
     open_messages: OpenMessages,
@@ -42,8 +44,8 @@ pub(crate) struct Outbox {
 }
 
 impl Outbox {
-    pub(crate) fn new(seed: u64, limit: OpenLimit) -> Outbox {
-        Outbox { seed, limit, ..Outbox::default() }
+    pub(crate) fn new(seed: u64, bearable: f64, limit: OpenLimit) -> Outbox {
+        Outbox { seed, bearable, limit, ..Outbox::default() }
     }
 
     pub(crate) fn push(&mut self, what: Outgoing) -> u32 {
@@ -100,11 +102,13 @@ impl Outbox {
         !self.urgent.is_empty() || !self.ready.is_empty()
     }
 
-    /// Takes the next piece of at most `most` bytes: critical ones of all messages, then the oldest message's.
-    pub(crate) fn take(&mut self, most: u32) -> Option<Cut> {
+    /// Takes the next piece of at most `most` bytes: critical ones of all messages, then the oldest message's. With a
+    /// share of `loss` that the receiver does not close without, what was lost does not wait for the end of the first
+    /// pass: then it would be lost again, and again, and each time cost a round trip.
+    pub(crate) fn take(&mut self, most: u32, loss: f64) -> Option<Cut> {
         let message = *self.urgent.first().or_else(|| self.ready.first())?;
         let sending = self.begun.get_mut(&message)?;
-        let piece = sending.take(most)?;
+        let piece = sending.take(most, !sending.bears(loss, self.bearable))?;
         let last = !sending.first_pass();
         // Critical bytes leave first, so that nothing but the end of a queue changes what is to be done next.
         let changed =
@@ -121,9 +125,32 @@ impl Outbox {
         self.change(load, Sending::requeue);
     }
 
-    /// This was deemed lost and has arrived.
-    pub(crate) fn arrived_late(&mut self, load: Load) {
-        self.change(load, Sending::arrived_late);
+    /// This has left more than once, or was deemed lost, and has arrived.
+    pub(crate) fn arrived(&mut self, load: Load) {
+        self.change(load, Sending::arrived);
+    }
+
+    /// As far as is known, the receiver lacks this.
+    pub(crate) fn wants(&self, load: &Load) -> bool {
+        let Load::Data { message, offset, len, .. } = *load else { return false };
+        self.begun.get(&message).is_some_and(|sending| sending.wants(&(offset..offset + len)))
+    }
+
+    /// Round and length of a message that has begun.
+    pub(crate) fn head(&self, message: u32) -> Option<(u32, u32)> {
+        self.begun.get(&message).map(|sending| (sending.round(), sending.total()))
+    }
+
+    /// The receiver has the announcement of a message.
+    pub(crate) fn announced(&mut self, message: u32) {
+        if let Some(sending) = self.begun.get_mut(&message) {
+            sending.announced();
+        }
+    }
+
+    /// The receiver may not know what a message is.
+    pub(crate) fn is_unannounced(&self, message: u32) -> bool {
+        self.begun.get(&message).is_some_and(Sending::is_unannounced)
     }
 
     /// The receiver closed a message, or said a part of it. `Some` once it is over.
@@ -143,9 +170,9 @@ impl Outbox {
     }
 
     fn change(&mut self, load: Load, change: impl FnOnce(&mut Sending, Piece)) {
-        let Load::Data { message, offset, len, critical } = load else { return };
+        let Load::Data { message, offset, len, critical, again } = load else { return };
         if let Some(sending) = self.begun.get_mut(&message) {
-            change(sending, Piece { range: offset..offset + len, critical });
+            change(sending, Piece { range: offset..offset + len, critical, again });
             self.sort(message);
         }
     }

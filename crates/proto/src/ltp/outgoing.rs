@@ -31,6 +31,8 @@ pub struct Outgoing {
 pub(crate) struct Piece {
     pub(crate) range: Range<u32>,
     pub(crate) critical: bool,
+    /// It may have left before.
+    pub(crate) again: bool,
 }
 
 /// What of one message has left, and what is to leave (again).
@@ -48,6 +50,14 @@ pub(crate) struct Sending {
     cursor: u32,
     /// Lost, to be sent again.
     again: Ranges,
+    /// Of what was sent more than once, what has arrived.
+    arrived: Ranges,
+    /// Something was lost.
+    lost: bool,
+    /// What left last was new.
+    alternate: bool,
+    /// The receiver knows what it is.
+    announced: bool,
     /// How many parts the receiver's CLOSE has.
     expected: Option<u32>,
     /// What it has said so far.
@@ -84,6 +94,10 @@ impl Sending {
             fresh,
             cursor,
             again: Ranges::default(),
+            arrived: Ranges::default(),
+            lost: false,
+            alternate: false,
+            announced: false,
             expected: None,
             parts: BTreeMap::new(),
         }
@@ -118,20 +132,28 @@ impl Sending {
         !self.fresh.is_empty() || !self.again.is_empty()
     }
 
-    /// What leaves next, at most `most` bytes: critical, then for the first time, then again.
-    pub(crate) fn take(&mut self, most: u32) -> Option<Piece> {
+    /// The receiver closes it without what is lost: `bearable` of it at most.
+    pub(crate) fn bears(&self, loss: f64, bearable: f64) -> bool {
+        self.what.lossy && loss <= bearable
+    }
+
+    /// What leaves next, at most `most` bytes: critical, then for the first time, then again; or, with `soon`, again and
+    /// for the first time in turns, so that a path that always swallows the same holds nothing else up.
+    pub(crate) fn take(&mut self, most: u32, soon: bool) -> Option<Piece> {
         let most = (most / self.unit * self.unit).max(self.unit);
         if let Some(range) = self.critical.take(0, most) {
-            return Some(Piece { range, critical: true });
+            return Some(Piece { range, critical: true, again: self.lost });
         }
-        let range = match self.fresh.take(self.cursor, most) {
-            Some(range) => {
-                self.cursor = range.end;
-                range
+        if soon && self.alternate || self.fresh.is_empty() {
+            self.alternate = false;
+            if let Some(range) = self.again.take(0, most) {
+                return Some(Piece { range, critical: false, again: true });
             }
-            None => self.again.take(0, most)?,
-        };
-        Some(Piece { range, critical: false })
+        }
+        let range = self.fresh.take(self.cursor, most)?;
+        self.cursor = range.end;
+        self.alternate = true;
+        Some(Piece { range, critical: false, again: false })
     }
 
     /// A packet with this was lost.
@@ -139,14 +161,35 @@ impl Sending {
         if self.expected.is_some() {
             return;
         }
+        self.lost = true;
         let queue = if piece.critical { &mut self.critical } else { &mut self.again };
-        queue.insert(piece.range);
+        queue.insert(piece.range.clone());
+        // Another packet with the same bytes may have been faster.
+        for arrived in self.arrived.within(&piece.range) {
+            queue.remove(arrived);
+        }
     }
 
-    /// A packet with this had been deemed lost, and has arrived.
-    pub(crate) fn arrived_late(&mut self, piece: Piece) {
+    /// A packet with this has arrived, and others with the same bytes may be under way or wait.
+    pub(crate) fn arrived(&mut self, piece: Piece) {
+        self.arrived.insert(piece.range.clone());
         let queue = if piece.critical { &mut self.critical } else { &mut self.again };
         queue.remove(piece.range);
+    }
+
+    /// Whether these bytes are wanted, as far as is known.
+    pub(crate) fn wants(&self, range: &Range<u32>) -> bool {
+        self.expected.is_none() && !self.arrived.contains(range.start)
+    }
+
+    /// The receiver has its announcement.
+    pub(crate) fn announced(&mut self) {
+        self.announced = true;
+    }
+
+    /// The receiver may not know what it is.
+    pub(crate) fn is_unannounced(&self) -> bool {
+        !self.announced && self.expected.is_none()
     }
 
     /// The receiver has closed it: nothing more of it leaves. `Some` with all missing ranges once all parts are there.

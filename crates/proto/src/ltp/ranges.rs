@@ -53,6 +53,13 @@ impl Ranges {
         &self.ranges
     }
 
+    /// What of `range` is in the set, ascending.
+    pub fn within(&self, range: &Range<u32>) -> Vec<Range<u32>> {
+        let from = self.ranges.partition_point(|found| found.end <= range.start);
+        let inside = self.ranges[from..].iter().take_while(|found| found.start < range.end);
+        inside.map(|found| found.start.max(range.start)..found.end.min(range.end)).collect()
+    }
+
     /// Takes everything out.
     pub fn clear(&mut self) {
         *self = Ranges::default();

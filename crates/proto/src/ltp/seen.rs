@@ -28,11 +28,38 @@ pub(crate) struct Seen {
     /// Ascending, apart from each other.
     spans: VecDeque<Span>,
     newest_at: Duration,
+    loss: Loss,
     packets: u32,
     bytes: u32,
     /// When an acknowledgement is due.
     pub(crate) due: Option<Duration>,
 }
+
+/// How many of the peer's packets have not come.
+#[derive(Clone, Copy, Debug, Default)]
+struct Loss {
+    /// Of the numbers before `since`.
+    share: f64,
+    since: u64,
+    came: u64,
+}
+
+impl Loss {
+    fn came(&mut self, number: u64) {
+        self.came += 1;
+        if number >= self.since + LOSS_PACKETS {
+            self.share = self.of(number);
+            (self.since, self.came) = (number + 1, 0);
+        }
+    }
+
+    fn of(&self, newest: u64) -> f64 {
+        (1.0 - self.came as f64 / (newest + 1 - self.since) as f64).max(0.0)
+    }
+}
+
+/// Packets over which loss is counted.
+const LOSS_PACKETS: u64 = 512;
 
 /// How a packet wants to be acknowledged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,6 +81,7 @@ impl Seen {
             self.newest_at = now;
         }
         self.insert(number);
+        self.loss.came(number);
         if ack_request == AckRequest::None {
             return;
         }
@@ -63,6 +91,11 @@ impl Seen {
         let soon = self.due.unwrap_or(now + DELAY);
         // A gap may be a loss, and the sender finds it by what came after it: that should not wait.
         self.due = Some(if full || !in_order || ack_request == AckRequest::Now { now } else { soon });
+    }
+
+    /// The share of the peer's packets that were lost.
+    pub(crate) fn lost(&self) -> f64 {
+        self.loss.share
     }
 
     /// Appends an ACK frame to a body that may have `most` bytes.

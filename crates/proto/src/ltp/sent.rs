@@ -13,8 +13,8 @@ use super::rate::Mark;
 /// What a packet carried that must not be lost with it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Load {
-    /// Bytes of a message.
-    Data { message: u32, offset: u32, len: u32, critical: bool },
+    /// Bytes of a message. `again`: another packet with them has left before.
+    Data { message: u32, offset: u32, len: u32, critical: bool, again: bool },
     /// Frames; see [`ControlFrame`].
     Control,
     /// A padded packet that tries a size.
@@ -66,10 +66,14 @@ pub(crate) struct Settled {
     pub(crate) largest_bytes: u32,
     /// Frames that have arrived.
     pub(crate) control_frames: Vec<ControlFrame>,
+    /// Data that was sent more than once and has arrived.
+    pub(crate) again: Vec<Load>,
     /// Data that was deemed lost and has arrived after all.
     pub(crate) late: Vec<Load>,
     /// What is lost, with the packets' bytes, but padded packets.
     pub(crate) lost: Vec<(Load, u32)>,
+    /// How many bursts the lost packets make.
+    pub(crate) lost_bursts: u64,
     /// Frames that are lost.
     pub(crate) lost_control_frames: Vec<ControlFrame>,
 }
@@ -77,10 +81,11 @@ pub(crate) struct Settled {
 impl Settled {
     pub(crate) fn clear(&mut self) {
         self.control_frames.clear();
+        self.again.clear();
         self.late.clear();
         self.lost.clear();
         self.lost_control_frames.clear();
-        (self.acked_bytes, self.largest_bytes) = (0, 0);
+        (self.acked_bytes, self.largest_bytes, self.lost_bursts) = (0, 0, 0);
         (self.newest, self.largest_sent, self.probe, self.anything) = (None, None, None, false);
     }
 }
@@ -103,6 +108,8 @@ pub(crate) struct Log {
     packets: VecDeque<Packet>,
     control_frames: BTreeMap<u64, Vec<ControlFrame>>,
     lost: BTreeMap<u64, Lost>,
+    /// The last packet deemed lost.
+    last_lost: Option<u64>,
     /// Bytes that were sent, are to be acknowledged and are neither acknowledged nor lost.
     pub(crate) in_flight: u64,
     /// Packets that were sent, are to be acknowledged and are neither acknowledged nor lost.
@@ -196,10 +203,11 @@ impl Log {
         }
     }
 
-    /// Nothing was heard for too long: gives up the newest packet under way, so that what it carried can be sent
-    /// again at once.
-    pub(crate) fn give_up_newest(&mut self, now: Duration, settled: &mut Settled) {
-        if let Some(at) = self.packets.iter().rposition(|packet| packet.open) {
+    /// Nothing was heard for too long: gives up the newest packets under way, at most so many, so that what they
+    /// carried can be sent again at once.
+    pub(crate) fn give_up_newest(&mut self, now: Duration, most: u32, settled: &mut Settled) {
+        for _ in 0..most {
+            let Some(at) = self.packets.iter().rposition(|packet| packet.open) else { break };
             self.lose(now, at, settled);
             self.forget_settled();
         }
@@ -225,6 +233,7 @@ impl Log {
                 settled.control_frames.extend(self.control_frames.remove(&number).unwrap_or_default())
             }
             Load::Probe => settled.probe = Some(true),
+            Load::Data { again: true, .. } => settled.again.push(packet.load),
             Load::Data { .. } | Load::Nothing => {}
         }
     }
@@ -245,6 +254,8 @@ impl Log {
         packet.open = false;
         self.waiting -= 1;
         self.in_flight -= u64::from(packet.bytes);
+        settled.lost_bursts += u64::from(self.last_lost != number.checked_sub(1));
+        self.last_lost = Some(number);
         match packet.load {
             Load::Control => {
                 settled.lost_control_frames.extend(self.control_frames.remove(&number).unwrap_or_default())

@@ -19,6 +19,8 @@ pub struct Path {
     pub rtt: Duration,
     /// Share of the packets that are lost before the queue, at random.
     pub loss: f64,
+    /// Mean number of packets lost in a row.
+    pub burst: f64,
     /// Packets that the queue holds.
     pub queue: u64,
 }
@@ -124,6 +126,7 @@ pub struct Flow {
     under_way: BTreeMap<u64, (Duration, Option<Mark>)>,
     next: u64,
     largest_acked: u64,
+    last_lost: u64,
     arrived: Vec<u64>,
     wake_at: Option<Duration>,
     last_ack: Duration,
@@ -141,6 +144,7 @@ impl Flow {
             under_way: BTreeMap::new(),
             next: 1,
             largest_acked: 0,
+            last_lost: 0,
             arrived: Vec::new(),
             wake_at: None,
             last_ack: Duration::ZERO,
@@ -176,6 +180,8 @@ impl Flow {
 
     fn lose(&mut self, now: Duration, lost: &[u64], mut batch: AckedBatch) {
         for number in lost {
+            batch.lost_bursts += u64::from(self.last_lost + 1 != *number);
+            self.last_lost = *number;
             self.under_way.remove(number);
             batch.lost += u64::from(PACKET);
             self.backlog += 1;
@@ -200,6 +206,7 @@ pub struct World {
     pub flows: Vec<Flow>,
     /// Everything is dropped.
     pub cut: bool,
+    losing: bool,
     free_at: Duration,
     events: BinaryHeap<Reverse<(Duration, u64, Event)>>,
     order: u64,
@@ -213,6 +220,7 @@ impl World {
             path,
             flows,
             cut: false,
+            losing: false,
             free_at: Duration::ZERO,
             events: BinaryHeap::new(),
             order: 0,
@@ -311,8 +319,8 @@ impl World {
     }
 
     fn enter(&mut self, flow: usize, number: u64) {
-        let Path { bits, rtt, loss, queue } = self.path;
-        if self.cut || self.rng.bernoulli(loss) {
+        let Path { bits, rtt, queue, .. } = self.path;
+        if self.cut || self.loses() {
             return;
         }
         let each = Duration::from_nanos(u64::from(PACKET + 48) * 8 * 1_000_000_000 / bits);
@@ -323,6 +331,18 @@ impl World {
         }
         self.free_at = self.free_at.max(self.now) + each;
         self.schedule(self.free_at + rtt / 2, Event::Arrival { flow, number });
+    }
+
+    /// Two states, one of which loses everything (Gilbert 1960).
+    fn loses(&mut self) -> bool {
+        let Path { loss, burst, .. } = self.path;
+        let leave = 1.0 / burst;
+        self.losing = self.rng.bernoulli(match self.losing {
+            _ if burst <= 1.0 => loss,
+            true => 1.0 - leave,
+            false => loss * leave / (1.0 - loss),
+        });
+        self.losing
     }
 
     /// Acknowledgements go out for every four packets, or after a quarter of a millisecond.

@@ -14,6 +14,14 @@ use crate::ltp::sent::{ControlFrame, Patience, Settled};
 const FIRST_RTT: Duration = Duration::from_millis(50);
 /// Timers of hosts are not finer (RFC 9002, 6.1.2).
 const GRANULARITY: Duration = Duration::from_millis(1);
+/// Packets that leave when nothing was heard (RFC 9002, 6.2.4).
+const PROBES: u32 = 2;
+/// With each further silence in a row they are twice as many, so often: what is lost in bursts, of packets or of their
+/// acknowledgements, takes as many to get through.
+const DOUBLED: u32 = 2;
+/// With this share of packets lost, and of acknowledgements too, both probes of a silence are unanswered in one of
+/// a hundred cases.
+const LOSSY: f64 = 0.05;
 /// After so many times in a row that nothing was heard, the path was interrupted.
 const OUTAGE: u32 = 2;
 /// However long nothing is heard, the peer is asked so often: a path may come back.
@@ -25,7 +33,9 @@ impl Link {
         let window_open = self.log.in_flight < self.rate.window();
         let pacing = (self.outbox.ready() && window_open).then(|| self.rate.next_send());
         let silence = self.log.loss_time.or_else(|| self.silence_ends());
-        [pacing, silence, self.seen.due, self.inbox.next_timeout()].into_iter().flatten().min()
+        let tail = self.tail.due().filter(|_| window_open && !self.outbox.ready());
+        let tail = tail.map(|due| due.max(self.rate.next_send()));
+        [pacing, silence, tail, self.seen.due, self.inbox.next_timeout()].into_iter().flatten().min()
     }
 
     /// Does what is due by `now`.
@@ -55,7 +65,7 @@ impl Link {
         // After an outage much is lost at once: that tells nothing about the rate.
         let outage = self.silences >= OUTAGE;
         if settled.anything {
-            (self.silences, self.credit) = (0, false);
+            (self.silences, self.credit) = (0, 0);
         }
         self.settle(now, rtt, outage, &mut settled);
         self.settled = settled;
@@ -68,17 +78,22 @@ impl Link {
             match note {
                 ControlFrame::Close { message, part } => self.inbox.acknowledged(message, part),
                 ControlFrame::Cancel(message) => self.outbox.cancelled(message),
-                ControlFrame::Ping | ControlFrame::Open(_) => {}
+                ControlFrame::Open(message) => self.outbox.announced(message),
+                ControlFrame::Ping => {}
             }
+        }
+        for &load in &settled.again {
+            self.outbox.arrived(load);
         }
         for &load in &settled.late {
             self.metrics.late_packets += 1;
-            self.outbox.arrived_late(load);
+            self.outbox.arrived(load);
         }
         self.log.find_lost(now, self.patience(rtt), settled);
         let lost = if outage { 0 } else { settled.lost.iter().map(|&(_, bytes)| u64::from(bytes)).sum() };
         let (bytes, newest, in_flight) = (settled.acked_bytes, settled.newest, self.log.in_flight);
-        self.rate.acked(now, &AckedBatch { bytes, newest, rtt, lost, in_flight });
+        let lost_bursts = settled.lost_bursts;
+        self.rate.acked(now, &AckedBatch { bytes, newest, rtt, lost, lost_bursts, in_flight });
         self.search.acked(self.size_for(settled.largest_bytes));
         self.requeue(now, settled);
     }
@@ -106,16 +121,17 @@ impl Link {
         }
     }
 
-    /// Nothing was heard for too long: sends the newest packet under way again, or asks for a sign of life. Its
+    /// Nothing was heard for too long: sends the newest packets under way again, or asks for a sign of life. Its
     /// acknowledgement will tell what became of the others.
     fn ask(&mut self, now: Duration) {
         self.silences += 1;
         let mut settled = std::mem::take(&mut self.settled);
         settled.clear();
-        self.log.give_up_newest(now, &mut settled);
+        let probes = PROBES << (self.silences - 1).min(DOUBLED);
+        self.log.give_up_newest(now, probes, &mut settled);
         self.requeue(now, &settled);
         self.settled = settled;
-        self.credit = true;
+        self.credit = probes;
         // A small packet too: the path may have begun to drop large ones.
         let nothing =
             self.control_frames.is_empty() && self.inbox.control_frames.is_empty() && !self.outbox.ready();
@@ -139,7 +155,9 @@ impl Link {
         let rtt = self.rate.rtt_smoothed().unwrap_or(FIRST_RTT);
         // Each silence in a row doubles the patience: a path that is down is asked less and less often.
         let usual = rtt + (self.rate.rtt_var() * 4).max(GRANULARITY) + DELAY;
-        let patience = usual * (1 << self.silences.min(10));
+        // Where every fifth packet is lost, one silence says little.
+        let chance = u32::from(self.rate.loss() >= LOSSY);
+        let patience = usual * (1 << self.silences.saturating_sub(chance).min(10));
         waiting.then(|| self.log.last_sent + patience.min(LONGEST_SILENCE.max(usual)))
     }
 

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::tail::{Item, Weather, SMALL_PACKETS};
 use super::{Link, MessageId};
 use crate::ltp::frame::Frame;
 use crate::ltp::packet::{DataHead, Header, Kind, DATA_HEAD_BYTES, HEADER_BYTES};
@@ -71,16 +72,16 @@ impl Link {
         }
         let frames = !self.control_frames.is_empty() || !self.inbox.control_frames.is_empty();
         if frames || self.seen.due.is_some_and(|due| due <= now) {
-            if let Some(control) = self.next_control(now) {
+            if let Some(control) = self.next_control(now, false) {
                 return Some(control);
             }
         }
-        self.next_data(now).or_else(|| self.next_probe(now))
+        self.next_data(now).or_else(|| self.next_copy(now)).or_else(|| self.next_probe(now))
     }
 
     /// A packet of data may leave, as far as window and pacing are concerned.
     pub(super) fn may_send(&self, now: Duration) -> bool {
-        self.credit || self.rate.may_send(now, self.log.in_flight)
+        self.credit > 0 || self.rate.may_send(now, self.log.in_flight)
     }
 
     /// Bytes of frames, or of values and what stands before them, that a packet takes.
@@ -99,11 +100,17 @@ impl Link {
         if !self.may_send(now) {
             return None;
         }
-        let cut = self.outbox.take(self.body_bytes() - DATA_HEAD_BYTES as u32)?;
-        self.credit = false;
+        let weather = self.weather();
+        let most = self.body_bytes() - DATA_HEAD_BYTES as u32;
+        let cut = self.outbox.take(most, weather.loss)?;
+        self.credit = self.credit.saturating_sub(1);
         let (offset, len) = (cut.piece.range.start, cut.piece.range.end - cut.piece.range.start);
-        let (message, critical, last) = (cut.message, cut.piece.critical, cut.last);
-        let load = Load::Data { message, offset, len, critical };
+        let (message, critical, last, again) = (cut.message, cut.piece.critical, cut.last, cut.piece.again);
+        let load = Load::Data { message, offset, len, critical, again };
+        if again || last || cut.total <= SMALL_PACKETS.saturating_mul(most) {
+            let copy = Load::Data { message, offset, len, critical, again: true };
+            self.tail.push(now, Item::Data(copy), &weather);
+        }
         let number = self.push(now, DATA_HEAD_BYTES as u32 + len, load);
         // Nothing follows until an acknowledgement comes: it must not be held back for more packets.
         let prompt = !self.outbox.ready() || self.log.in_flight >= self.rate.window();
@@ -111,8 +118,54 @@ impl Link {
         Some(Transmit::Data { number, critical, last, prompt, message, round, offset, total, len })
     }
 
-    /// Frames that wait, as many as fit; `None` if nothing is left to say.
-    fn next_control(&mut self, now: Duration) -> Option<Transmit> {
+    /// What left before, once more, while nothing else is to leave.
+    fn next_copy(&mut self, now: Duration) -> Option<Transmit> {
+        if self.outbox.ready() || self.tail.due().is_none_or(|due| due > now) || !self.may_send(now) {
+            return None;
+        }
+        let weather = self.weather();
+        let (outbox, inbox, most) = (&self.outbox, &self.inbox, self.body_bytes() - DATA_HEAD_BYTES as u32);
+        let wanted = |item: &Item| match item {
+            // The path may have begun to drop larger packets.
+            Item::Data(Load::Data { len, .. }) if *len > most => false,
+            Item::Data(load) => outbox.wants(load),
+            Item::Frame(ControlFrame::Open(message)) => outbox.is_unannounced(*message),
+            Item::Frame(ControlFrame::Close { message, part }) => inbox.frame(*message, *part).is_some(),
+            Item::Frame(ControlFrame::Ping | ControlFrame::Cancel(_)) => false,
+        };
+        match self.tail.take(now, &weather, wanted)? {
+            Item::Frame(frame) => {
+                self.control_frames.push_back(frame);
+                self.next_control(now, true)
+            }
+            Item::Data(load) => {
+                let Load::Data { message, offset, len, critical, .. } = load else { return None };
+                let (round, total) = self.outbox.head(message)?;
+                let number = self.push(now, DATA_HEAD_BYTES as u32 + len, load);
+                let message = MessageId(message);
+                Some(Transmit::Data {
+                    number,
+                    critical,
+                    last: true,
+                    prompt: true,
+                    message,
+                    round,
+                    offset,
+                    total,
+                    len,
+                })
+            }
+        }
+    }
+
+    /// What the path has been like.
+    fn weather(&self) -> Weather {
+        let rtt = self.rate.rtt_smoothed().unwrap_or_default();
+        Weather { loss: self.rate.loss().max(self.seen.lost()), burst: self.rate.loss_burst(), rtt }
+    }
+
+    /// Frames that wait, as many as fit; `None` if nothing is left to say. `copy`: they have left before.
+    fn next_control(&mut self, now: Duration, copy: bool) -> Option<Transmit> {
         let most = self.body_bytes() as usize;
         let mut body = Vec::with_capacity(64);
         if self.seen.due.is_some() {
@@ -138,6 +191,13 @@ impl Link {
         }
         let load = if control_frames.is_empty() { Load::Nothing } else { Load::Control };
         if load == Load::Control {
+            let weather = self.weather();
+            let copied = |frame: &&ControlFrame| {
+                !copy && matches!(frame, ControlFrame::Open(_) | ControlFrame::Close { .. })
+            };
+            for &frame in control_frames.iter().filter(copied) {
+                self.tail.push(now, Item::Frame(frame), &weather);
+            }
             self.log.attach(control_frames);
         }
         let number = self.push(now, body.len() as u32, load);

@@ -37,6 +37,11 @@ impl Ceiling {
         };
     }
 
+    /// The overflow was none.
+    pub(super) fn lift(&mut self) {
+        *self = Ceiling::default();
+    }
+
     /// A round trip without overflow that used the window has passed. A ceiling above `enough` limits nothing.
     pub(super) fn quiet_round(&mut self, packet: u64, enough: u64) {
         let Some(window) = self.window else { return };

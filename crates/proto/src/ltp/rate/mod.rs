@@ -1,8 +1,9 @@
 //! [`Rate`]: how fast to send, by the path's estimated bandwidth and round trip (in the manner of BBR).
 //!
 //! The sender keeps about as much under way as the path holds, and paces it at the rate at which the path delivers.
-//! Random loss changes neither. Loss clearly above the path's own bounds what may be in flight (in the manner of
-//! BBRv2), since a queue then overflows. Estimates outlive pauses: a message of some tens of milliseconds every
+//! Random loss changes neither, single or in bursts; what it takes is made up for in the pace. Loss clearly above the
+//! path's own bounds what may be in flight (in the manner of BBRv2), since a queue then overflows; if it stays
+//! nevertheless, it was the path's own. Estimates outlive pauses: a message of some tens of milliseconds every
 //! second starts at the right rate.
 //! Sources: Cardwell et al. 2016 (BBR); draft-cardwell-iccrg-bbr-congestion-control (the bounds); own: what counts
 //! as the path's own loss (`loss.rs`), and the measurement of a first flight (`bandwidth.rs`).
@@ -19,7 +20,7 @@ use std::time::Duration;
 pub use bandwidth::Mark;
 use bandwidth::{MaxFilter, Sampler};
 use ceiling::Ceiling;
-use loss::Watch;
+use loss::{Verdict, Watch};
 use pacing::Pacer;
 use phases::{Phase, View};
 use rtt::Rtt;
@@ -35,6 +36,8 @@ pub struct AckedBatch {
     pub rtt: Option<Duration>,
     /// Bytes newly found lost.
     pub lost: u64,
+    /// How many bursts the lost packets make: those sent in a row are one.
+    pub lost_bursts: u64,
     /// Bytes in flight after both.
     pub in_flight: u64,
 }
@@ -75,6 +78,9 @@ struct Round {
     /// Most in flight in it, and in the one before: whose losses are found now.
     in_flight: u64,
     in_flight_before: u64,
+    /// Sum and number of its samples of the round trip.
+    rtt_sum: Duration,
+    rtt_samples: u32,
 }
 
 impl Rate {
@@ -129,9 +135,11 @@ impl Rate {
 
     /// Packets were acknowledged or found lost.
     pub fn acked(&mut self, now: Duration, batch: &AckedBatch) {
-        self.loss.add(batch.bytes, batch.lost);
+        self.loss.add(batch.bytes, batch.lost, batch.lost_bursts);
         if let Some(rtt) = batch.rtt {
             self.rtt.add(now, rtt);
+            self.round.rtt_sum += rtt;
+            self.round.rtt_samples += 1;
         }
         if let Some(newest) = &batch.newest {
             let enough = TRAIN_PACKETS * self.packet;
@@ -172,20 +180,49 @@ impl Rate {
         self.rtt.variation
     }
 
+    /// The share of packets that the path loses by itself, as measured of late.
+    pub fn loss(&self) -> f64 {
+        self.loss.measured()
+    }
+
+    /// Mean number of packets that it loses in a row.
+    pub fn loss_burst(&self) -> f64 {
+        self.loss.burst(self.packet)
+    }
+
     fn end_round(&mut self, now: Duration) {
         let Round { best, in_flight, in_flight_before, .. } = self.round;
+        let queued = self.queued();
+        // At the least window, and where it is nearly all that the path holds, nothing shows what less would do: many
+        // share a queue of a few packets.
+        let slowed = self.ceiling.window.is_none_or(|window| window > 2 * LEAST_WINDOW * self.packet)
+            && self.rtt.min().is_some_and(|rtt| rtt >= SHORTEST_TRIAL);
         self.round =
             Round { ends_at: self.sampler.delivered, in_flight_before: in_flight, ..Round::default() };
-        if let Some(excess) = self.loss.end_round(self.packet) {
-            self.ceiling.overflowed(now, in_flight.max(in_flight_before), excess, LEAST_WINDOW * self.packet);
-            self.phase.congested(now);
-        } else if in_flight >= self.limits.window {
+        match self.loss.end_round(self.packet, queued || !slowed || self.phase.starts_up(), slowed) {
+            // A rate that still grows, with no queue, has not come to the path's end.
+            Verdict::Overflow(_) if !queued && self.phase.grows(best) => {}
+            Verdict::Overflow(excess) => {
+                let in_flight = in_flight.max(in_flight_before);
+                self.ceiling.overflowed(now, in_flight, excess, LEAST_WINDOW * self.packet);
+                self.phase.congested(now);
+            }
+            Verdict::Innocent => self.ceiling.lift(),
             // Only a round that used the window shows that the path bears more.
-            self.ceiling.quiet_round(self.packet, self.model_window());
+            Verdict::Usual if in_flight >= self.limits.window => {
+                self.ceiling.quiet_round(self.packet, self.model_window());
+            }
+            Verdict::Usual => {}
         }
         if self.bandwidth.end_round() {
             self.phase.end_round(best);
         }
+    }
+
+    /// The round trips of this round were longer than those of the empty path: packets have waited in a queue.
+    fn queued(&self) -> bool {
+        let (Some(min), samples @ 1..) = (self.rtt.min(), self.round.rtt_samples) else { return false };
+        self.round.rtt_sum / samples > min + min / 8 + QUEUE
     }
 
     fn go_on(&mut self, now: Duration, in_flight: u64) {
@@ -233,7 +270,7 @@ impl Rate {
 
     fn pace(&self) -> u64 {
         let Some(bandwidth) = self.bandwidth() else { return self.first_pace() };
-        let pace = (bandwidth as f64 * self.phase.pace()) as u64;
+        let pace = (bandwidth as f64 * self.phase.pace() / (1.0 - self.made_up_for())) as u64;
         if self.phase.starts_up() {
             return pace.max(self.first_pace());
         }
@@ -242,6 +279,15 @@ impl Rate {
         // pace nothing would ever correct it.
         let least = rate(LEAST_WINDOW * self.packet, self.rtt_smoothed().unwrap_or(FIRST_FLIGHT_WITHIN));
         allowed.map_or(pace, |allowed| pace.min(allowed + allowed / 8)).max(least)
+    }
+
+    /// The share of what is sent that is lost on the way and does not count against the path's rate. Where a queue has
+    /// overflowed there is none: sending more would only lose more.
+    fn made_up_for(&self) -> f64 {
+        match self.ceiling.overflow.is_some() || self.phase.starts_up() {
+            true => 0.0,
+            false => self.loss.steady(),
+        }
     }
 
     fn first_pace(&self) -> u64 {
@@ -295,6 +341,12 @@ const SHORTEST_BURST: Duration = Duration::from_micros(100);
 
 /// The same for all senders into a queue: so those with less get more.
 const SPARE_PACKETS: u64 = 4;
+
+/// What hosts add to a round trip without any queue, on average: they gather packets and acknowledgements.
+const QUEUE: Duration = Duration::from_micros(100);
+
+/// On shorter paths, what is lost is sent again so soon that it costs little to take loss for an overflow.
+const SHORTEST_TRIAL: Duration = Duration::from_micros(500);
 
 /// How long an overflow is remembered.
 const SHALLOW_FOR: Duration = Duration::from_secs(10);

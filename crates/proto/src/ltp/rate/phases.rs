@@ -59,10 +59,16 @@ impl Phase {
         matches!(self, Phase::StartUp { .. })
     }
 
+    /// The start-up goes on, with this bandwidth measured in the round that has passed.
+    pub(super) fn grows(&self, bandwidth: u64) -> bool {
+        matches!(self, Phase::StartUp { best, .. } if bandwidth >= best + best / 4)
+    }
+
     /// A round has passed that measured `bandwidth`: has it stopped growing?
     pub(super) fn end_round(&mut self, bandwidth: u64) {
+        let grows = self.grows(bandwidth);
         let Phase::StartUp { best, flat_rounds } = self else { return };
-        if bandwidth >= *best + *best / 4 {
+        if grows {
             (*best, *flat_rounds) = (bandwidth, 0);
             return;
         }

@@ -1,0 +1,110 @@
+//! Messages over bad networks, beside the lower bound: bytes on the wire over the rate and over the share that arrives,
+//! and a round trip. A failure names its row.
+
+use std::time::Duration;
+
+use tweed_proto::ltp::{Closing, Outgoing, Settings};
+use tweed_sim::ltp::{Conditions, World};
+
+/// Bytes on the wire over bytes of values.
+const WIRE: f64 = 1498.0 / 1420.0;
+const BYTES: u32 = 2_000_000;
+
+/// Times of `count` messages after the first, as multiples of the bound, ascending; and the first.
+fn times(conditions: Conditions, lossy: bool, count: u32) -> (f64, Vec<f64>) {
+    let mut world = World::new(11);
+    let channels = [conditions; 2].map(|one| world.channel(one));
+    let closing = Closing { deadline: Some(Duration::from_secs(60)), ..Closing::default() };
+    world
+        .connect(channels, Settings { payload: 1452, payload_ceiling: 1452, closing, ..Settings::default() });
+    let rate = conditions.rate.expect("it has a rate") as f64 * (1.0 - conditions.loss);
+    let bound = f64::from(BYTES) * 8.0 * WIRE / rate + conditions.delay.as_secs_f64() * 2.0;
+    let mut times = Vec::new();
+    for round in 0..=count {
+        let what = Outgoing { round, tag: [0; 48], bytes: BYTES, value: 4, critical: Vec::new(), lossy };
+        let begin = world.now();
+        let ticket = world.send(0, 0, what).expect("all is well");
+        while world.messages()[ticket].ended.is_none() {
+            assert!(world.step(begin + Duration::from_secs(60)).expect("all is well"), "it hangs");
+        }
+        times.push((world.now() - begin).as_secs_f64() / bound);
+        world.run(world.now() + Duration::from_millis(20)).expect("all is well");
+    }
+    let first = times.remove(0);
+    times.sort_by(f64::total_cmp);
+    (first, times)
+}
+
+fn at(times: &[f64], share: f64) -> f64 {
+    times[((times.len() - 1) as f64 * share).round() as usize]
+}
+
+#[test]
+fn messages_take_little_longer_than_they_must() {
+    // Loss, burst, reordered; most of the bound: the first, the median, nine of ten.
+    let rows = [
+        (0.0, 1.0, 0.0, 3.0, 1.4, 1.5),
+        (0.01, 1.0, 0.0, 3.0, 1.6, 1.8),
+        (0.03, 1.0, 0.0, 3.0, 1.6, 1.9),
+        (0.1, 1.0, 0.0, 3.5, 2.1, 2.3),
+        (0.2, 1.0, 0.0, 4.5, 2.4, 2.8),
+        (0.03, 5.0, 0.0, 3.0, 1.9, 2.3),
+        (0.03, 20.0, 0.0, 3.0, 1.9, 2.6),
+        // What is overtaken comes up to two round trips later.
+        (0.0, 1.0, 0.1, 3.0, 2.0, 2.8),
+    ];
+    let mut bad = Vec::new();
+    for (mbit, rtt_ms) in [(100, 1), (100, 40), (500, 40)] {
+        for (loss, burst, reorder, first_most, median_most, p90_most) in rows {
+            let conditions = Conditions {
+                rate: Some(mbit * 1_000_000),
+                queue: mbit * 1_000_000 / 8 / 20,
+                delay: Duration::from_micros(rtt_ms * 500),
+                loss,
+                burst,
+                reorder,
+                ..Conditions::default()
+            };
+            for lossy in [true, false] {
+                let (first, times) = times(conditions, lossy, 10);
+                let (median, p90) = (at(&times, 0.5), at(&times, 0.9));
+                // A burst of 20 takes two round trips of 1 ms: it is still taken for an overflow there at times.
+                let times_most = if rtt_ms == 1 && burst > 1.0 { 8.0 } else { 1.0 };
+                let seen = format!(
+                    "{mbit} Mbit/s, {rtt_ms} ms, loss {loss} by {burst}, {reorder} late, lossy {lossy}: {first:.2}, {median:.2}, {p90:.2}"
+                );
+                let within = [(first, first_most), (median, median_most), (p90, p90_most)];
+                if !within.iter().all(|&(took, most)| took < most * times_most) {
+                    bad.push(seen);
+                }
+            }
+        }
+    }
+    assert!(bad.is_empty(), "{bad:#?}");
+}
+
+#[test]
+fn messages_of_a_few_packets_seldom_wait_for_a_timer() {
+    // Before any loss is known; then 5 % of the packets are lost.
+    let delay = Duration::from_millis(20);
+    let channel = Conditions { rate: Some(100_000_000), delay, ..Conditions::default() };
+    let mut world = World::new(3);
+    let channels = [channel; 2].map(|one| world.channel(one));
+    world.connect(channels, Settings { payload: 1452, payload_ceiling: 1452, ..Settings::default() });
+    let mut late = 0;
+    for round in 0..600 {
+        if round == 100 {
+            channels.iter().for_each(|&at| world.set_conditions(at, Conditions { loss: 0.05, ..channel }));
+        }
+        let what =
+            Outgoing { round, tag: [0; 48], bytes: 12_000, value: 4, critical: Vec::new(), lossy: false };
+        let begin = world.now();
+        let ticket = world.send(0, 0, what).expect("all is well");
+        while world.messages()[ticket].received.is_none() {
+            assert!(world.step(begin + Duration::from_secs(60)).expect("all is well"), "it hangs");
+        }
+        late += u32::from(round >= 200 && world.now() - begin > 4 * delay);
+        world.run(world.now() + Duration::from_millis(100)).expect("all is well");
+    }
+    assert!(late < 20, "{late} of 400 messages take longer than two round trips");
+}
