@@ -15,7 +15,7 @@ import torch.distributed as dist
 from tweed.errors import DeadlineExceeded, PeerLost, UsageError
 from tweed.torch import Options
 from tweed.torch.meeting import Meeting, Place, Process, Renewed, prefix
-from tweed.torch.rendezvous import Terms, _conflict, enter, group_id, one_host, settle
+from tweed.torch.rendezvous import Terms, _conflict, enter, group_id, leave_together, one_host, settle
 from tweed.transport import Ltp
 
 
@@ -51,6 +51,22 @@ def test_a_store_can_be_used_again() -> None:
     first, second = settle_all(3, store), settle_all(3, store)
     assert first[0].group_id != second[0].group_id
     assert all(terms == second[0] for terms in second)
+
+
+def test_rank_0_waits_for_those_who_need_its_store() -> None:
+    store, here = dist.HashStore(), Process.here()
+    ended = replace(here, started=here.started + 1)
+
+    def leave(rank: int, *processes: Process, seconds: float = 10) -> None:
+        leave_together(Meeting(place(rank, store, seconds=seconds), "key"), processes)
+
+    with pytest.raises(DeadlineExceeded, match="ranks 1, 2 have not come to rank 0"):
+        leave(0, here, here, here, seconds=0.1)
+    leave(1)
+    with pytest.raises(PeerLost, match=r"rank 2 is gone: process \d+ on .* ended before"):
+        leave(0, here, ended, ended)
+    leave(2)
+    leave(0, here, ended, ended)  # they have joined before they ended
 
 
 def test_a_plan_can_be_overruled() -> None:

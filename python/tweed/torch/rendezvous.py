@@ -96,7 +96,36 @@ def _meet(node: Node, meeting: Meeting, options: Options) -> tuple[Group, Terms]
         raise
     if not dist.is_initialized():
         _world[:] = map(Process.of_descriptor, terms.descriptors)
+        leave_together(meeting, _world)
     return group, terms
+
+
+def leave_together(meeting: Meeting, processes: Sequence[Process]) -> None:
+    """Rank 0, whose process may keep the store, waits for those who need it: its program may end at once.
+
+    Args:
+      processes: of all ranks.
+
+    Raises:
+      PeerLost: one of them ended before it had joined, as far as this host can see.
+      DeadlineExceeded: one did not join in time.
+    """
+    place = meeting.place
+    if place.rank != 0:
+        meeting.leave(f"joined/{place.rank}", b"")
+        return
+    others = range(1, place.size)
+
+    def missing() -> list[int]:
+        return [rank for rank in others if not meeting.has(f"joined/{rank}")]
+
+    for rank in others:
+        meeting.members = {rank: processes[rank]}
+        try:
+            meeting.take(f"joined/{rank}", missing)
+        except PeerLost:
+            if rank in missing():  # it may well end once it has joined
+                raise
 
 
 #: What the keys of this process's groups begin with: a run of processes that torchrun has started together.
