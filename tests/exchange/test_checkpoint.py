@@ -22,7 +22,7 @@ def buffer() -> BufferState:
 
 def test_a_state_of_another_format_is_refused_by_name() -> None:
     check_format({"format": FORMAT})
-    with pytest.raises(UsageError, match="format 1, and this version of tweed reads 2"):
+    with pytest.raises(UsageError, match=f"format 1, and this version of tweed reads {FORMAT}"):
         check_format({"strategy": "of a version without a number", "packed": None})
 
 
