@@ -52,7 +52,7 @@ def methods() -> list[Method]:
         Method("sign", Strategy(compress=ErrorFeedback(Sign()))),
         Method("top-k 1 %", Strategy(compress=ErrorFeedback(TopK(0.01)))),
         Method("low rank 4", Strategy(compress=ErrorFeedback(LowRank(4)))),
-        Method("DCT", named_strategy("dct(sparsity=0.99, life_span=64)")),
+        Method("DCT", named_strategy("dct(sparsity=0.99)")),
         Method("CSER", named_strategy("cser(ratio=256, reset_ratio=16, every=32)"), 32),
         Method("SAEF", named_strategy("saef(density=0.01, average_every=32)"), 32),
         Method(LOCAL, Strategy("difference", LocalSteps(8)), 8),
