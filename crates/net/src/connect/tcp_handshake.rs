@@ -79,8 +79,9 @@ impl Connector {
             let may = match &refusal {
                 Refusal::HungUp | Refusal::Crowd => true,
                 // Where more call than can wait, the kernel drops some, and all that it has dropped come back at once.
-                // Where every third packet is lost, an introduction may wait longer for a repetition than for a new call.
-                Refusal::Unanswered | Refusal::Late => begin.elapsed() < 2 * most,
+                // One that was late is not tried again: the called one may hold that connection as good, and would find out when
+                // it sends over it.
+                Refusal::Unanswered => begin.elapsed() < 2 * most,
                 // Without a secret, a process listens only once it knows that its group needs it to.
                 Refusal::Deaf => self.keys.is_none() && begin.elapsed() < most,
                 _ => false,
