@@ -9,6 +9,8 @@ import torch
 from tweed.compress import Spec, Threshold, Turn
 
 ROUNDS = 9
+#: Turns of a controller with values of their own, after one that finds the threshold.
+TURNS = 20
 
 
 def encoding(compressor: Threshold, numel: int) -> tuple[float, float]:
@@ -32,6 +34,23 @@ def encoding(compressor: Threshold, numel: int) -> tuple[float, float]:
             _, state = compressor.encode(value, state, turn, error)
             seconds.append(time.perf_counter() - began)
     return min(found), min(kept if compressor.lifespan > 1 else found)
+
+
+def holding(compressor: Threshold, numel: int) -> tuple[float, float]:
+    """The same where a controller holds the threshold: other values at each turn, as it follows them.
+
+    Returns: for the first turn, which knows no threshold, and the fastest of those after it.
+    """
+    torch.set_num_threads(1)
+    spec, generator = Spec(((numel,),)), torch.Generator().manual_seed(0)
+    value, error, state = torch.empty(numel), torch.zeros(numel), compressor.start(spec)
+    seconds = []
+    for turn in range(1 + TURNS):
+        value.normal_(generator=generator)
+        began = time.perf_counter()
+        _, state = compressor.encode(value, state, Turn(spec, turn), error)
+        seconds.append(time.perf_counter() - began)
+    return seconds[0], min(seconds[1:])
 
 
 def selection(count: int, numel: int) -> float:

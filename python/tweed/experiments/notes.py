@@ -64,11 +64,6 @@ def mean_curve(lines: Sequence[Line], key: str) -> list[float]:
     return [statistics.fmean(points) for points in zip(*(line[key] for line in lines), strict=False)]
 
 
-def best_lr(lines: Iterable[Line], **facts: object) -> float:
-    """The learning rate that reached the highest accuracy among the lines with these facts; at least one."""
-    return float(max(where(lines, **facts), key=lambda line: line["accuracy"])["lr"])
-
-
 def differences(
     mine: Iterable[Line],
     theirs: Iterable[Line],

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from tweed.experiments.notes import Line, Notes
+from tweed.experiments.notes import Line
 from tweed.simulate.flat import Flat
 from tweed.simulate.workers import Workers, copies
 from tweed.strategy import Strategy
@@ -120,16 +120,6 @@ def train(config: Config, watch: Callable[[int, Cluster], None] = lambda step, c
         outcome.local_accuracy = cluster.score(cluster.workers.all[0].model)[1]
         outcome.test_loss, outcome.accuracy = cluster.score(cluster.workers.average())
     return outcome
-
-
-def noted(notes: Notes, which: Mapping[str, Any], config: Config) -> None:
-    """Trains, unless the notes have a line with the facts `which`, and adds the outcome to them."""
-    if notes.has(**which):
-        return
-    found = line(which, config)
-    named = ", ".join(f"{key} {value}" for key, value in which.items() if key != "kind")
-    notes.log(f"{named}: {found['accuracy']:.2%}")
-    notes.add(found)
 
 
 def line(which: Mapping[str, Any], config: Config) -> Line:

@@ -20,8 +20,7 @@ from tweed.compress import Compressor, Direct, ErrorFeedback, Identity, Threshol
 from tweed.exchange.stages import Cut
 from tweed.experiments import simulated_training, two_stages
 from tweed.experiments.counted import Counted, by_step
-from tweed.experiments.encoding import encoding, selection
-from tweed.experiments.holding import holding
+from tweed.experiments.encoding import encoding, holding, selection
 from tweed.experiments.learning_rates import Grid
 from tweed.experiments.notes import Line, Notes
 from tweed.experiments.tuning import Side, tuned
