@@ -9,6 +9,7 @@ use std::ptr::null_mut;
 use desk::relay::{Faults, Relay};
 use desk::{check, introduce, noise, pair, two, until, whole, Side, HOST};
 use tweed_net::ltp::{Cipher, DatagramOptions, Refused};
+use tweed_proto::ltp::packet::VERSION;
 use tweed_proto::ltp::Outgoing;
 
 #[test]
@@ -116,7 +117,7 @@ fn in_the_clear_nonsense_is_counted_and_ignored() {
     let sides = two(&options);
     let to_other = introduce(&sides[0], 1, &sides[1], 0);
     check(&sides[0], 1, &sides[1], 0, &noise(1, 100_000));
-    let mut packet = vec![0x11, 0, 0, 0];
+    let mut packet = vec![VERSION << 4 | 1, 0, 0, 0];
     packet.extend_from_slice(&to_other[4..8]);
     packet.extend_from_slice(&1000u64.to_le_bytes());
     packet.extend_from_slice(&[0xff; 100]);

@@ -80,7 +80,7 @@ fn main() {
 fn leave(ends: &mut [End; 2], from: usize, now: Duration, network: Network) {
     while let Some(transmit) = ends[from].link.poll_transmit(now) {
         let header = transmit.header(1);
-        let head = transmit.data_head().unwrap_or_default();
+        let head = transmit.body_head().unwrap_or_default();
         let (len, body) = match transmit {
             // By chance.
             Transmit::Data { number, .. }
@@ -90,6 +90,8 @@ fn leave(ends: &mut [End; 2], from: usize, now: Duration, network: Network) {
             }
             Transmit::Data { len, .. } => (16 + len as usize, None),
             Transmit::Control { body, .. } => (body.len(), Some(body)),
+            // Nothing is in the messages here; parity of nothing is nothing.
+            Transmit::Repair { head, .. } => (16 + usize::from(head.code.shard), None),
         };
         let to = &mut ends[1 - from];
         to.busy = to.busy.max(now) + Duration::from_nanos(len as u64 * 8000 / network.bits_per_us);

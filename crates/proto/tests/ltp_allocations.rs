@@ -53,7 +53,7 @@ fn data_packets_take_no_memory() {
                 }
                 let Transmit::Data { len, .. } = transmit else { unreachable!() };
                 let mut body = body;
-                body[..16].copy_from_slice(&transmit.data_head().expect("it is DATA"));
+                body[..16].copy_from_slice(&transmit.body_head().expect("it is DATA"));
                 // One in fifty is lost, so that there are holes.
                 if header.number % 50 != 7 {
                     to.handle(now, &header, &body[..16 + len as usize]).expect("it is the other link's");

@@ -58,7 +58,7 @@ impl Side {
     fn frames(&mut self) -> Vec<Frame> {
         let frames = |transmit| match transmit {
             Transmit::Control { body, .. } => Frame::decode(&body).expect("it was encoded"),
-            Transmit::Data { .. } => Vec::new(),
+            Transmit::Data { .. } | Transmit::Repair { .. } => Vec::new(),
         };
         self.leaving().into_iter().flat_map(frames).filter(Frame::elicits).collect()
     }

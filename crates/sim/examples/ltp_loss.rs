@@ -4,7 +4,8 @@
 //! trip and what becomes of packets, acknowledgements too. Columns are messages that may lose parts and messages that
 //! go whole: the first one over an unknown path, then the median and the 99th percentile of those that follow, each
 //! from when it is given to the link until its sender knows that it is closed. All are multiples of the bound: the
-//! message on the wire, over the rate and the share that arrives, and one round trip.
+//! message on the wire, over the rate and the share that arrives, and one round trip. A message goes in pieces of 64
+//! KiB, as the engine cuts it.
 
 use std::time::Duration;
 
@@ -15,6 +16,7 @@ use tweed_sim::ltp::{Conditions, Defect, Ending, World};
 const WIRE: f64 = 1498.0 / 1420.0;
 /// What the queue holds, as on the testbed.
 const QUEUE: Duration = Duration::from_millis(50);
+const PIECE: u32 = 64 << 10;
 /// Between two messages.
 const PAUSE: Duration = Duration::from_millis(20);
 
@@ -91,14 +93,18 @@ fn run(conditions: Conditions, bytes: u32, messages: u32, lossy: bool) -> Result
         if round % 10 == 9 {
             world.end_epoch();
         }
-        let what = Outgoing { round, tag: [0; 48], bytes, value: 4, critical: Vec::new(), lossy };
-        let (begin, ticket) = (world.now(), world.send(0, 0, what)?);
-        while world.messages()[ticket].ended.is_none() {
+        let begin = world.now();
+        let pieces = (0..bytes).step_by(PIECE as usize).map(|from| PIECE.min(bytes - from));
+        let piece = |bytes| Outgoing { round, tag: [0; 48], bytes, value: 4, critical: Vec::new(), lossy };
+        let tickets = pieces.map(|bytes| world.send(0, 0, piece(bytes))).collect::<Result<Vec<_>, _>>()?;
+        while tickets.iter().any(|&ticket| world.messages()[ticket].ended.is_none()) {
             world.step(begin + Duration::from_secs(120))?;
         }
-        if let Some((at, Ending::Delivered(lacks))) = &world.messages()[ticket].ended {
-            times.push((*at - begin).as_secs_f64() / bound);
-            missing += lacks.iter().map(|range| u64::from(range.end - range.start)).sum::<u64>();
+        times.push((world.now() - begin).as_secs_f64() / bound);
+        for ticket in tickets {
+            if let Some((_, Ending::Delivered(lacks))) = &world.messages()[ticket].ended {
+                missing += lacks.iter().map(|range| u64::from(range.end - range.start)).sum::<u64>();
+            }
         }
         world.run(world.now() + PAUSE)?;
     }

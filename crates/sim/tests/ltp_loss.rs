@@ -9,6 +9,8 @@ use tweed_sim::ltp::{Conditions, World};
 /// Bytes on the wire over bytes of values.
 const WIRE: f64 = 1498.0 / 1420.0;
 const BYTES: u32 = 2_000_000;
+/// As the engine cuts values.
+const PIECE: u32 = 64 << 10;
 
 /// Times of `count` messages after the first, as multiples of the bound, ascending; and the first.
 fn times(conditions: Conditions, lossy: bool, count: u32) -> (f64, Vec<f64>) {
@@ -21,10 +23,14 @@ fn times(conditions: Conditions, lossy: bool, count: u32) -> (f64, Vec<f64>) {
     let bound = f64::from(BYTES) * 8.0 * WIRE / rate + conditions.delay.as_secs_f64() * 2.0;
     let mut times = Vec::new();
     for round in 0..=count {
-        let what = Outgoing { round, tag: [0; 48], bytes: BYTES, value: 4, critical: Vec::new(), lossy };
         let begin = world.now();
-        let ticket = world.send(0, 0, what).expect("all is well");
-        while world.messages()[ticket].ended.is_none() {
+        let send = |from| {
+            let bytes = PIECE.min(BYTES - from);
+            let what = Outgoing { round, tag: [0; 48], bytes, value: 4, critical: Vec::new(), lossy };
+            world.send(0, 0, what).expect("all is well")
+        };
+        let tickets: Vec<_> = (0..BYTES).step_by(PIECE as usize).map(send).collect();
+        while tickets.iter().any(|&ticket| world.messages()[ticket].ended.is_none()) {
             assert!(world.step(begin + Duration::from_secs(60)).expect("all is well"), "it hangs");
         }
         times.push((world.now() - begin).as_secs_f64() / bound);

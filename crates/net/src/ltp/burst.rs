@@ -53,15 +53,15 @@ impl Burst {
             || whole && bytes <= self.packet && self.packets < MOST_PACKETS && self.len + bytes <= MOST_BYTES
     }
 
-    /// Adds a packet, with `values` of the message if it is DATA, and seals it.
+    /// Adds a packet, with `values` of the message if it is DATA, or a shard if it is REPAIR, and seals it.
     pub(super) fn push(&mut self, what: &Transmit, values: &[u8], remote: &mut Remote) {
         let bytes = packet_bytes(what, remote.cipher);
         let packet = &mut self.bytes[self.len..][..bytes];
         packet[..HEADER_BYTES].copy_from_slice(&what.header(remote.link));
         let body = &mut packet[HEADER_BYTES..];
         let number = match what {
-            Transmit::Data { number, .. } => {
-                let head = what.data_head().expect("DATA has a head");
+            Transmit::Data { number, .. } | Transmit::Repair { number, .. } => {
+                let head = what.body_head().expect("it has one");
                 body[..DATA_HEAD_BYTES].copy_from_slice(&head);
                 body[DATA_HEAD_BYTES..][..values.len()].copy_from_slice(values);
                 *number
@@ -98,6 +98,7 @@ pub(super) fn packet_bytes(what: &Transmit, cipher: Cipher) -> usize {
     let body = match what {
         Transmit::Data { len, .. } => DATA_HEAD_BYTES + *len as usize,
         Transmit::Control { body, .. } => body.len(),
+        Transmit::Repair { head, .. } => DATA_HEAD_BYTES + usize::from(head.code.shard),
     };
     HEADER_BYTES + body + cipher.tag_bytes()
 }

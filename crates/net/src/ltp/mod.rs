@@ -200,7 +200,7 @@ impl Datagrams {
     /// `ticket`, or `cancel` or `drop_peer` has returned, or `close` has.
     pub unsafe fn send(&self, peer: usize, what: Outgoing, data: *const u8, ticket: u64) {
         if let Some(peer) = self.shared.enter().get_mut(peer) {
-            peer.send(what, Body { data, ticket });
+            peer.send(what, Body::new(data, ticket));
         }
         self.shared.waker.wake();
     }

@@ -6,7 +6,8 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tweed_proto::ltp::packet::Header;
+use tweed_proto::ltp::packet::{Header, RepairHead};
+use tweed_proto::ltp::repair::{Code, Repair};
 use tweed_proto::ltp::replay::Window;
 use tweed_proto::ltp::{BadPacket, Event, Link, LinkMetrics, MessageId, Outgoing, Place, Settings, Transmit};
 
@@ -19,14 +20,44 @@ use super::{Notice, PacketMessage};
 
 /// The caller's memory that a message is read from.
 pub(super) struct Body {
-    pub(super) data: *const u8,
-    pub(super) ticket: u64,
+    data: *const u8,
+    ticket: u64,
+    /// What was made of it, and by which code.
+    parity: Option<(Code, Vec<Vec<u8>>)>,
 }
 
 // SAFETY: the caller of `Datagrams::send` leaves the memory alone and valid until the ticket is given back.
 unsafe impl Send for Body {}
 
 impl Body {
+    pub(super) fn new(data: *const u8, ticket: u64) -> Body {
+        Body { data, ticket, parity: None }
+    }
+
+    /// What a packet carries of it.
+    ///
+    /// # Safety
+    /// The packet was cut within the message, whose ticket has not been given back.
+    unsafe fn bytes_of(&mut self, what: &Transmit) -> &[u8] {
+        match *what {
+            // SAFETY: as above.
+            Transmit::Data { offset, len, .. } => unsafe { self.values(offset, len) },
+            // SAFETY: as above; a code is as long as its message.
+            Transmit::Repair { head, .. } => unsafe { self.parity(&head) },
+            Transmit::Control { .. } => &[],
+        }
+    }
+
+    /// # Safety
+    /// The message is as long as its code says, and its ticket has not been given back.
+    unsafe fn parity(&mut self, head: &RepairHead) -> &[u8] {
+        let known = self.parity.take().filter(|(code, _)| *code == head.code);
+        // SAFETY: as above.
+        let message = unsafe { self.values(0, head.code.total) };
+        let (_, shards) = self.parity.insert(known.unwrap_or_else(|| (head.code, head.code.encode(message))));
+        &shards[usize::from(head.index)]
+    }
+
     /// # Safety
     /// The range lies in the message, whose ticket has not been given back.
     unsafe fn values(&self, offset: u32, len: u32) -> &[u8] {
@@ -177,14 +208,14 @@ impl Peer {
                 self.held = Some(what);
                 break;
             }
-            let Transmit::Data { message, offset, len, .. } = what else {
+            let Some(message) = what.message() else {
                 burst.push(&what, &[], remote);
                 continue;
             };
             // What was held may have been cancelled since: then nothing is sent under this number.
-            let Some(body) = self.sending.get(&message) else { continue };
+            let Some(body) = self.sending.get_mut(&message) else { continue };
             // SAFETY: the link cuts messages within their length, and the ticket is still with us.
-            let values = unsafe { body.values(offset, len) };
+            let values = unsafe { body.bytes_of(&what) };
             burst.push(&what, values, remote);
         }
         !burst.is_empty()
@@ -195,6 +226,7 @@ impl Peer {
         let Some(link) = &mut self.link else { return };
         while let Some(event) = link.poll_event() {
             match event {
+                Event::Restored { message, repair } => self.landing.restore(message, &repair),
                 Event::Received { message, tag, total, missing, .. } => {
                     // Of a message of which nothing has come, all is zero.
                     let body = self.landing.end(message, &missing).unwrap_or_else(|| vec![0; total as usize]);
@@ -256,6 +288,11 @@ impl Landing {
         let (offset, len) = (place.offset as usize, place.len as usize);
         memory[offset..][..len].copy_from_slice(&body[place.at..][..len]);
         true
+    }
+
+    /// Puts in what follows from the rest; zeros do not matter, for all that is not there is put in.
+    fn restore(&mut self, message: MessageId, repair: &Repair) {
+        repair.restore(self.open.entry(message).or_insert_with(|| vec![0; repair.total() as usize]));
     }
 
     /// The message is over. Its memory, with zeros where nothing has arrived; `None` if nothing has arrived at all.

@@ -8,7 +8,7 @@ use super::frame::{Close, Open};
 use super::incoming::{CloseNotice, Receiving};
 use super::link::Event;
 use super::open_limit::{OpenLimit, OpenMessages};
-use super::packet::{BadPacket, DataHead, Header};
+use super::packet::{BadPacket, DataHead, Header, RepairHead};
 use super::ranges::Ranges;
 use super::sent::ControlFrame;
 use super::MessageId;
@@ -56,11 +56,34 @@ impl Inbox {
         let entered = self.enter(now, head.message, head.round, head.total)?;
         let Some(receiving) = entered else { return Ok(false) };
         receiving.place(header, head, len)?;
+        Inbox::restore(head.message, receiving, events);
         // Before the threshold only the packet that completes it can close it, so most are not judged.
         if receiving.whole() || receiving.early.is_some_and(|early| early <= now) {
             self.judge(now, head.message, events);
         }
         Ok(true)
+    }
+
+    /// A REPAIR packet.
+    pub(crate) fn repair(
+        &mut self,
+        now: Duration,
+        head: &RepairHead,
+        shard: &[u8],
+        events: &mut VecDeque<Event>,
+    ) -> Result<(), BadPacket> {
+        let Some(receiving) = self.enter(now, head.message, head.round, head.code.total)? else {
+            return Ok(());
+        };
+        receiving.keep(head, shard)?;
+        Inbox::restore(head.message, receiving, events);
+        self.judge(now, head.message, events);
+        Ok(())
+    }
+
+    fn restore(message: u32, receiving: &mut Receiving, events: &mut VecDeque<Event>) {
+        let message = MessageId(message);
+        events.extend(receiving.restore().map(|repair| Event::Restored { message, repair }));
     }
 
     /// An OPEN frame. `rtt_min` is this link's.

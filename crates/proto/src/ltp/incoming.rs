@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use super::close::Progress;
 use super::frame::{Close, Open, CLOSE_RANGES};
-use super::packet::{BadPacket, DataHead, Header};
+use super::packet::{BadPacket, DataHead, Header, RepairHead};
 use super::ranges::Ranges;
+use super::repair::{Parity, Repair};
 
 /// What has arrived of one open message.
 #[derive(Debug, Default)]
@@ -19,6 +20,8 @@ pub(crate) struct Receiving {
     pub(crate) placed: Ranges,
     /// Of `placed`, what came as critical.
     critical: Ranges,
+    /// What of it has come in parity shards.
+    parity: Option<Parity>,
     /// The sender has sent everything once.
     pub(crate) passed: bool,
     /// From when on any packet may close it, and not only the last: the threshold, or the limit if that is earlier.
@@ -54,6 +57,24 @@ impl Receiving {
             self.critical.insert(head.offset..head.offset + len);
         }
         Ok(())
+    }
+
+    /// A REPAIR packet.
+    pub(crate) fn keep(&mut self, head: &RepairHead, shard: &[u8]) -> Result<(), BadPacket> {
+        if (head.round, head.code.total) != (self.round, self.total) {
+            return Err(BadPacket::Contradiction(head.message));
+        }
+        // It follows the first pass.
+        self.passed = true;
+        self.parity.get_or_insert_with(|| Parity::new(head.code)).keep(head, shard)
+    }
+
+    /// What it lacks, if that follows from what is there; from now on it counts as placed.
+    pub(crate) fn restore(&mut self) -> Option<Repair> {
+        let repair = self.parity.as_mut()?.suffices(&self.placed)?;
+        self.placed.insert(0..self.total);
+        self.critical.insert(0..self.total);
+        Some(repair)
     }
 
     pub(crate) fn lossy(&self) -> bool {

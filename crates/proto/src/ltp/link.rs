@@ -16,13 +16,15 @@
 //! | delivered, and forgotten | | forgotten | |
 //!
 //! The halves take turns on the wire: control frames go before data, an acknowledgement with whatever leaves. Where
-//! the path loses packets and nothing else is to be sent, what a message ends with leaves more than once (`tail`). When
-//! nothing was heard for long, what is under way is sent again, or a ping; after `OUTAGE` such silences in a row the path counts as interrupted, and what is
-//! lost then says nothing about the rate. Liveness is not decided here: peers are lost by their streams.
+//! the path loses packets and nothing else is to be sent, parity of messages leaves (`parity`), and what was sent again
+//! leaves more than once (`tail`). When nothing was heard for long, what is under way is sent again, or a ping; after
+//! `OUTAGE` such silences in a row the path counts as interrupted, and what is lost then says nothing about the rate.
+//! Liveness is not decided here: peers are lost by their streams.
 //!
 //! What cannot happen: a critical byte is missing from a closed message; sender and receiver disagree on what is missing;
 //! a [`Place`] follows the end of its message; memory of a message is read after its last event.
 
+mod parity;
 mod settle;
 mod tail;
 mod transmit;
@@ -38,10 +40,12 @@ use super::mtu::Search;
 use super::open_limit::OpenLimit;
 use super::outbox::Outbox;
 use super::outgoing::Outgoing;
-use super::packet::{BadPacket, DataHead, Header, Kind, DATA_HEAD_BYTES, HEADER_BYTES};
+use super::packet::{BadPacket, DataHead, Header, Kind, RepairHead, DATA_HEAD_BYTES, HEADER_BYTES};
 use super::rate::Rate;
+use super::repair::Repair;
 use super::seen::{AckRequest, Seen};
 use super::sent::{ControlFrame, Log, Settled};
+use parity::Coded;
 use tail::Tail;
 pub use transmit::Transmit;
 
@@ -104,6 +108,14 @@ pub struct Place {
 /// What has happened.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
+    /// All that a message from the peer lacks follows from what is there: to be put into its memory, which is zeros
+    /// where nothing has arrived, before anything else is asked of the link.
+    Restored {
+        /// The message; no `Place` has come before if nothing but parity has arrived.
+        message: MessageId,
+        /// What puts it there.
+        repair: Repair,
+    },
     /// A message from the peer is closed. No [`Place`] of it follows.
     Received {
         /// The message; no `Place` has come before if nothing arrived, or it is empty.
@@ -185,6 +197,8 @@ pub struct Link {
     events: VecDeque<Event>,
     /// What may leave again.
     tail: Tail,
+    /// Messages of which parity may leave.
+    coded: Coded,
     /// How often nothing was heard in a row.
     silences: u32,
     /// So many packets may leave even though the window is full.
@@ -210,6 +224,7 @@ impl Link {
             control_frames: VecDeque::from([ControlFrame::Ping]),
             events: VecDeque::new(),
             tail: Tail::default(),
+            coded: Coded::default(),
             silences: 0,
             credit: 0,
             metrics: LinkMetrics::default(),
@@ -246,6 +261,11 @@ impl Link {
         let (place, ack_request) = match header.kind {
             Kind::Data => (self.data(now, header, body)?, AckRequest::Soon),
             Kind::Control => (None, self.control(now, body)?),
+            Kind::Repair => {
+                let head = RepairHead::decode(body)?;
+                self.inbox.repair(now, &head, &body[DATA_HEAD_BYTES..], &mut self.events)?;
+                (None, AckRequest::Soon)
+            }
         };
         let ack_request = if header.prompt { AckRequest::Now } else { ack_request };
         self.seen.note(now, header.number, bytes, ack_request);

@@ -15,6 +15,7 @@ mod outgoing;
 pub mod packet;
 pub mod ranges;
 pub mod rate;
+pub mod repair;
 pub mod replay;
 mod seen;
 mod sent;

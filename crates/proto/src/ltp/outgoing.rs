@@ -150,6 +150,10 @@ impl Sending {
                 return Some(Piece { range, critical: false, again: true });
             }
         }
+        if self.fresh.len() + self.critical_bytes == self.what.bytes {
+            // The pass begins: cut as shards of parity are, a packet that is lost is one of them.
+            self.cursor = self.cursor / most * most;
+        }
         let range = self.fresh.take(self.cursor, most)?;
         self.cursor = range.end;
         self.alternate = true;

@@ -2,11 +2,13 @@
 
 use thiserror::Error;
 
+use super::repair::{Code, MOST_SHARDS};
+
 /// Version of the wire format, in the upper half of a packet's first byte.
-pub const VERSION: u8 = 1;
+pub const VERSION: u8 = 2;
 /// Length of [`Header`] on the wire.
 pub const HEADER_BYTES: usize = 16;
-/// Length of what stands before the values in the body of a DATA packet.
+/// Length of what stands before the values in the body of a DATA packet, and before the shard in that of REPAIR.
 pub const DATA_HEAD_BYTES: usize = 16;
 
 /// What the body of a packet is.
@@ -16,6 +18,18 @@ pub enum Kind {
     Data,
     /// Frames.
     Control,
+    /// A parity shard of one message.
+    Repair,
+}
+
+impl Kind {
+    fn code(self) -> u8 {
+        match self {
+            Kind::Data => 1,
+            Kind::Control => 2,
+            Kind::Repair => 3,
+        }
+    }
 }
 
 /// The first 16 bytes of every packet. They travel in the clear; sealing authenticates them.
@@ -46,7 +60,7 @@ impl Header {
     /// As it stands on the wire.
     pub fn encode(&self) -> [u8; HEADER_BYTES] {
         let mut out = [0; HEADER_BYTES];
-        out[0] = VERSION << 4 | if self.kind == Kind::Data { 1 } else { 2 };
+        out[0] = VERSION << 4 | self.kind.code();
         let flags = [(self.critical, CRITICAL), (self.prompt, PROMPT), (self.last, LAST)];
         out[1] = flags.into_iter().filter(|(set, _)| *set).map(|(_, bit)| bit).sum();
         out[4..8].copy_from_slice(&self.link.to_le_bytes());
@@ -60,6 +74,7 @@ impl Header {
         let kind = match (bytes[0] >> 4, bytes[0] & 15) {
             (VERSION, 1) => Kind::Data,
             (VERSION, 2) => Kind::Control,
+            (VERSION, 3) => Kind::Repair,
             (VERSION, _) => return Err(BadPacket::Kind(bytes[0] & 15)),
             (other, _) => return Err(BadPacket::Version(other)),
         };
@@ -116,6 +131,49 @@ impl DataHead {
     }
 }
 
+/// What stands before the shard in a REPAIR packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RepairHead {
+    /// The message it belongs to.
+    pub message: u32,
+    /// The round that the sender gave the message.
+    pub round: u32,
+    /// How the message is coded.
+    pub code: Code,
+    /// Which of the parity shards it is.
+    pub index: u8,
+}
+
+impl RepairHead {
+    /// As it stands on the wire.
+    pub fn encode(&self) -> [u8; DATA_HEAD_BYTES] {
+        let mut out = [0; DATA_HEAD_BYTES];
+        let Code { total, shard, parity } = self.code;
+        let rest = u32::from(shard) | u32::from(parity) << 16 | u32::from(self.index) << 24;
+        for (at, value) in [self.message, self.round, total, rest].into_iter().enumerate() {
+            out[4 * at..4 * at + 4].copy_from_slice(&value.to_le_bytes());
+        }
+        out
+    }
+
+    /// Reads the body of a REPAIR packet; what follows is the shard. Refuses codes that there are not, or that would
+    /// take more memory than the message.
+    pub fn decode(body: &[u8]) -> Result<RepairHead, BadPacket> {
+        let bytes = body.first_chunk::<DATA_HEAD_BYTES>().ok_or(BadPacket::Short)?;
+        let rest = word(bytes, 12);
+        let code = Code { total: word(bytes, 8), shard: rest as u16, parity: (rest >> 16) as u8 };
+        let head =
+            RepairHead { message: word(bytes, 0), round: word(bytes, 4), code, index: (rest >> 24) as u8 };
+        let whole = body.len() - DATA_HEAD_BYTES == usize::from(code.shard);
+        let even = code.shard > 0 && code.shard.is_multiple_of(2);
+        let fits = whole && even && code.total > 0 && head.index < code.parity;
+        match fits && code.shards() <= MOST_SHARDS && u32::from(code.parity) <= code.shards() {
+            true => Ok(head),
+            false => Err(BadPacket::Code),
+        }
+    }
+}
+
 fn word(bytes: &[u8; 16], at: usize) -> u32 {
     u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
 }
@@ -129,7 +187,7 @@ pub enum BadPacket {
     /// Another version of the protocol.
     #[error("the packet is of version {0} of the protocol, and this side speaks {VERSION}")]
     Version(u8),
-    /// Neither DATA nor CONTROL.
+    /// Neither DATA nor CONTROL nor REPAIR.
     #[error("{0} is no kind of packet")]
     Kind(u8),
     /// Bits that must be zero are not.
@@ -144,6 +202,9 @@ pub enum BadPacket {
     /// A stretch of a message reaches beyond its end, or is empty.
     #[error("a stretch of a message is empty or reaches beyond its end")]
     Bounds,
+    /// A message cannot be coded like that.
+    #[error("a message is coded in a way that there is not")]
+    Code,
     /// Ranges are not in order, or too many.
     #[error("ranges are out of order, empty or too many")]
     Ranges,

@@ -40,21 +40,24 @@ pub(crate) struct Seen {
 struct Loss {
     /// Of the numbers before `since`.
     share: f64,
+    /// How many were lost in a row among them.
+    burst: f64,
     since: u64,
     came: u64,
+    gaps: u64,
 }
 
 impl Loss {
-    fn came(&mut self, number: u64) {
+    /// A packet has come; `gap`: some before it have not.
+    fn came(&mut self, number: u64, gap: bool) {
         self.came += 1;
+        self.gaps += u64::from(gap);
         if number >= self.since + LOSS_PACKETS {
-            self.share = self.of(number);
-            (self.since, self.came) = (number + 1, 0);
+            let all = number + 1 - self.since;
+            let lost = all.saturating_sub(self.came) as f64;
+            (self.share, self.burst) = (lost / all as f64, lost / self.gaps.max(1) as f64);
+            (self.since, self.came, self.gaps) = (number + 1, 0, 0);
         }
-    }
-
-    fn of(&self, newest: u64) -> f64 {
-        (1.0 - self.came as f64 / (newest + 1 - self.since) as f64).max(0.0)
     }
 }
 
@@ -81,7 +84,7 @@ impl Seen {
             self.newest_at = now;
         }
         self.insert(number);
-        self.loss.came(number);
+        self.loss.came(number, newest.is_some_and(|newest| number > newest + 1));
         if ack_request == AckRequest::None {
             return;
         }
@@ -96,6 +99,11 @@ impl Seen {
     /// The share of the peer's packets that were lost.
     pub(crate) fn lost(&self) -> f64 {
         self.loss.share
+    }
+
+    /// Mean number of them in a row; 0 where none was.
+    pub(crate) fn lost_in_a_row(&self) -> f64 {
+        self.loss.burst
     }
 
     /// Appends an ACK frame to a body that may have `most` bytes.

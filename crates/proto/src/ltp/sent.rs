@@ -17,6 +17,8 @@ pub(crate) enum Load {
     Data { message: u32, offset: u32, len: u32, critical: bool, again: bool },
     /// Frames; see [`ControlFrame`].
     Control,
+    /// Parity of a message.
+    Repair,
     /// A padded packet that tries a size.
     Probe,
     /// Nothing that anybody waits for.
@@ -234,7 +236,7 @@ impl Log {
             }
             Load::Probe => settled.probe = Some(true),
             Load::Data { again: true, .. } => settled.again.push(packet.load),
-            Load::Data { .. } | Load::Nothing => {}
+            Load::Data { .. } | Load::Repair | Load::Nothing => {}
         }
     }
 

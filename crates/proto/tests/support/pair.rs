@@ -187,8 +187,13 @@ impl Pair {
             Transmit::Data { message, offset, len, .. } => {
                 let given = &self.ends[from].given[&message];
                 assert!(!given.settled(), "message {message:?} is over, and its memory is read");
-                let head = transmit.data_head().expect("it is DATA");
+                let head = transmit.body_head().expect("it is DATA");
                 [&head, &given.data[offset as usize..(offset + len) as usize]].concat()
+            }
+            Transmit::Repair { head, .. } => {
+                let given = &self.ends[from].given[&MessageId(head.message)];
+                assert!(!given.settled(), "message {} is over, and its memory is read", head.message);
+                [&head.encode()[..], &head.code.encode(&given.data)[usize::from(head.index)]].concat()
             }
         };
         Packet { to: 1 - from, header, body }
@@ -197,6 +202,10 @@ impl Pair {
     fn events(&mut self, at: usize) {
         while let Some(event) = self.ends[at].link.poll_event() {
             match event {
+                Event::Restored { message, repair } => {
+                    let zeros = || vec![0; repair.total() as usize];
+                    repair.restore(self.ends[at].landing.entry(message).or_insert_with(zeros));
+                }
                 Event::Received { message, round, tag, total, missing } => {
                     let landed =
                         self.ends[at].landing.remove(&message).unwrap_or_else(|| vec![0; total as usize]);

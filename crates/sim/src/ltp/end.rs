@@ -73,8 +73,16 @@ impl End {
                 let Some(&ticket) = self.sending.get(&message) else {
                     return Err(format!("{message:?} has ended, and its memory is read"));
                 };
-                packet.extend_from_slice(&transmit.data_head().unwrap_or_default());
+                packet.extend_from_slice(&transmit.body_head().unwrap_or_default());
                 packet.extend((offset..offset + len).map(|at| value(ticket, at)));
+            }
+            Transmit::Repair { head, .. } => {
+                let Some(&ticket) = self.sending.get(&MessageId(head.message)) else {
+                    return Err(format!("message {} has ended, and its memory is read", head.message));
+                };
+                let message: Vec<u8> = (0..head.code.total).map(|at| value(ticket, at)).collect();
+                packet.extend_from_slice(&head.encode());
+                packet.extend_from_slice(&head.code.encode(&message)[usize::from(head.index)]);
             }
         }
         Ok(Some(packet))
@@ -98,20 +106,27 @@ impl End {
 
     /// What has happened here: messages of the peer that closed, and of ours that ended.
     pub(super) fn poll_event(&mut self) -> Option<Happened> {
-        Some(match self.link.poll_event()? {
-            Event::Received { message, tag, total, missing, .. } => Happened::Received {
-                tag,
-                missing,
-                landed: self.landing.remove(&message).unwrap_or_else(|| vec![0; total as usize]),
-            },
-            Event::Delivered { message, missing } => {
-                Happened::Delivered { ticket: self.sending.remove(&message), missing }
-            }
-            Event::Cancelled { message } => {
-                self.landing.remove(&message);
-                Happened::Cancelled
-            }
-        })
+        loop {
+            return Some(match self.link.poll_event()? {
+                Event::Restored { message, repair } => {
+                    let zeros = || vec![0; repair.total() as usize];
+                    repair.restore(self.landing.entry(message).or_insert_with(zeros));
+                    continue;
+                }
+                Event::Received { message, tag, total, missing, .. } => Happened::Received {
+                    tag,
+                    missing,
+                    landed: self.landing.remove(&message).unwrap_or_else(|| vec![0; total as usize]),
+                },
+                Event::Delivered { message, missing } => {
+                    Happened::Delivered { ticket: self.sending.remove(&message), missing }
+                }
+                Event::Cancelled { message } => {
+                    self.landing.remove(&message);
+                    Happened::Cancelled
+                }
+            });
+        }
     }
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::tail::{Item, Weather, SMALL_PACKETS};
 use super::{Link, MessageId};
 use crate::ltp::frame::Frame;
-use crate::ltp::packet::{DataHead, Header, Kind, DATA_HEAD_BYTES, HEADER_BYTES};
+use crate::ltp::packet::{DataHead, Header, Kind, RepairHead, DATA_HEAD_BYTES, HEADER_BYTES};
 use crate::ltp::sent::{ControlFrame, Load};
 
 /// A packet that is to leave now.
@@ -39,6 +39,15 @@ pub enum Transmit {
         /// Everything after the header.
         body: Vec<u8>,
     },
+    /// A parity shard, which the message's code makes of its bytes.
+    Repair {
+        /// Number of the packet.
+        number: u64,
+        /// Nothing follows until it is acknowledged.
+        prompt: bool,
+        /// Which one, of which message.
+        head: RepairHead,
+    },
 }
 
 impl Transmit {
@@ -51,14 +60,31 @@ impl Transmit {
             Transmit::Control { number, .. } => {
                 Header { kind: Kind::Control, critical: false, last: false, prompt: false, link, number }
             }
+            Transmit::Repair { number, prompt, .. } => {
+                Header { kind: Kind::Repair, critical: false, last: false, prompt, link, number }
+            }
         };
         header.encode()
     }
 
-    /// What stands between the header and the values of a DATA packet; `None` of a CONTROL packet.
-    pub fn data_head(&self) -> Option<[u8; DATA_HEAD_BYTES]> {
-        let Transmit::Data { message, round, offset, total, .. } = *self else { return None };
-        Some(DataHead { message: message.0, round, offset, total }.encode())
+    /// The message that it carries bytes of, or that they follow from; `None` of a CONTROL packet.
+    pub fn message(&self) -> Option<MessageId> {
+        match *self {
+            Transmit::Data { message, .. } => Some(message),
+            Transmit::Repair { head, .. } => Some(MessageId(head.message)),
+            Transmit::Control { .. } => None,
+        }
+    }
+
+    /// What stands between the header and the values, or the shard; `None` of a CONTROL packet.
+    pub fn body_head(&self) -> Option<[u8; DATA_HEAD_BYTES]> {
+        match *self {
+            Transmit::Data { message, round, offset, total, .. } => {
+                Some(DataHead { message: message.0, round, offset, total }.encode())
+            }
+            Transmit::Repair { head, .. } => Some(head.encode()),
+            Transmit::Control { .. } => None,
+        }
     }
 }
 
@@ -76,7 +102,8 @@ impl Link {
                 return Some(control);
             }
         }
-        self.next_data(now).or_else(|| self.next_copy(now)).or_else(|| self.next_probe(now))
+        let next = self.next_data(now).or_else(|| self.next_parity(now));
+        next.or_else(|| self.next_copy(now)).or_else(|| self.next_probe(now))
     }
 
     /// A packet of data may leave, as far as window and pacing are concerned.
@@ -107,7 +134,9 @@ impl Link {
         let (offset, len) = (cut.piece.range.start, cut.piece.range.end - cut.piece.range.start);
         let (message, critical, last, again) = (cut.message, cut.piece.critical, cut.last, cut.piece.again);
         let load = Load::Data { message, offset, len, critical, again };
-        if again || last || cut.total <= SMALL_PACKETS.saturating_mul(most) {
+        let small = cut.total <= SMALL_PACKETS.saturating_mul(most);
+        let coded = last && !again && !small;
+        if again || small || coded && !self.coded.push(now, (message, cut.round, cut.total), most, &weather) {
             let copy = Load::Data { message, offset, len, critical, again: true };
             self.tail.push(now, Item::Data(copy), &weather);
         }
@@ -116,6 +145,20 @@ impl Link {
         let prompt = !self.outbox.ready() || self.log.in_flight >= self.rate.window();
         let (message, round, total) = (MessageId(message), cut.round, cut.total);
         Some(Transmit::Data { number, critical, last, prompt, message, round, offset, total, len })
+    }
+
+    /// Parity of what has left, while nothing else is to leave.
+    fn next_parity(&mut self, now: Duration) -> Option<Transmit> {
+        if self.outbox.ready() || !self.coded.waits() || !self.may_send(now) {
+            return None;
+        }
+        let (outbox, most) = (&self.outbox, self.body_bytes() - DATA_HEAD_BYTES as u32);
+        // The path may have begun to drop larger packets.
+        let wanted =
+            |head: &RepairHead| u32::from(head.code.shard) <= most && outbox.head(head.message).is_some();
+        let head = self.coded.take(now, wanted)?;
+        let number = self.push(now, DATA_HEAD_BYTES as u32 + u32::from(head.code.shard), Load::Repair);
+        Some(Transmit::Repair { number, prompt: !self.coded.waits(), head })
     }
 
     /// What left before, once more, while nothing else is to leave.
@@ -161,7 +204,8 @@ impl Link {
     /// What the path has been like.
     fn weather(&self) -> Weather {
         let rtt = self.rate.rtt_smoothed().unwrap_or_default();
-        Weather { loss: self.rate.loss().max(self.seen.lost()), burst: self.rate.loss_burst(), rtt }
+        let burst = self.rate.loss_burst().max(self.seen.lost_in_a_row());
+        Weather { loss: self.rate.loss().max(self.seen.lost()), burst, rtt }
     }
 
     /// Frames that wait, as many as fit; `None` if nothing is left to say. `copy`: they have left before.
@@ -234,7 +278,7 @@ impl Link {
         let bytes = HEADER_BYTES as u32 + body + self.seal;
         let number = self.log.next();
         match load {
-            Load::Data { .. } | Load::Control => {
+            Load::Data { .. } | Load::Control | Load::Repair => {
                 let mark = self.rate.sent(now, bytes, self.log.in_flight);
                 self.log.push(now, bytes, Some(mark), load);
             }
