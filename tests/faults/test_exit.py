@@ -17,8 +17,8 @@ import torch
 import torch.distributed as dist
 
 from tests.faults.conftest import WAYS, take
-from tests.faults.ring import caught, endings, part, store
-from tweed.testbed import Failed, Ranks
+from tests.faults.ring import caught, endings, hear_all, part, store
+from tweed.testbed import Failed, Network, Ranks, opened, say
 from tweed.torch import node
 
 
@@ -128,3 +128,39 @@ def drops_its_node_while_a_callback_runs(rank: int, size: int) -> str:
 def test_a_node_is_dropped_without_the_interpreters_lock(way: str) -> None:
     with Ranks(drops_its_node_while_a_callback_runs, 2, backend="tweed") as ranks:
         assert endings(ranks, 2) == {0: "after its callback", 1: "told"}
+
+
+def leaves_behind_a_cut_link(rank: int, size: int, folder: Path) -> str:
+    """Rank 0 leaves while nothing gets through. Rank 1 speaks to it meanwhile, and hears why it is gone."""
+    meeting = dist.FileStore(str(folder / "store"), size + 1)
+    dist.all_reduce(torch.ones(4))
+    say("under way")
+    meeting.get("the link is cut")
+    if rank == 0:
+        node.leave()
+        return "left"
+    said = dist.isend(torch.ones(4), 0)  # were the connection closed, this would have it reset
+    meeting.get("the link is healed")
+    outcome = caught(lambda: dist.recv(torch.ones(4), 0))
+    del said
+    return outcome.text
+
+
+def test_a_rank_that_leaves_stays_until_the_others_can_know(
+    namespaces: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TWEED_TRANSPORT", "tcp")
+    meeting = dist.FileStore(str(tmp_path / "store"), 3)
+    with (
+        opened(Network(), 2) as bed,
+        Ranks(leaves_behind_a_cut_link, 2, tmp_path, bed=bed, backend="tweed") as ranks,
+    ):
+        hear_all(ranks)
+        bed.cut(0)
+        meeting.set("the link is cut", "")
+        assert ranks.poll(1.5) == []
+        bed.heal(0)
+        meeting.set("the link is healed", "")
+        left, why = ranks.join(30)
+    assert left == "left"
+    assert "left" in why, why

@@ -15,15 +15,19 @@ use crate::node::Node;
 /// A process that leaves gives calls under way and its peers so long.
 const SHUTDOWN: Duration = Duration::from_secs(1);
 
+/// And its last messages so long to arrive: the kernel sends again what was lost, each time after twice as long.
+const LAST_MESSAGES: Duration = Duration::from_secs(5);
+
 /// And its threads so long, which may be in a callback of the user. Who does not come back from it is left there.
 const LAST_CALLBACK: Duration = Duration::from_secs(5);
 
 impl Node {
-    /// Leaves all groups and the network in good order, within `SHUTDOWN` where no callback takes longer. Calls that
-    /// are still under way end as aborted. Again, or in a fork, nothing happens.
+    /// Leaves all groups and the network in good order, within `SHUTDOWN` where no callback takes longer and no link
+    /// loses packets. Calls that are still under way end as aborted. Again, or in a fork, nothing happens.
     ///
-    /// It goes on reading until all peers have closed: were its sockets closed with something unread in them, the kernel
-    /// would reset the connections and throw away what a peer has not read yet, perhaps of its last call.
+    /// It goes on reading until all peers have closed, or at least until all that it has said has reached their hosts:
+    /// were its sockets closed with something unread in them, or did something come later, the kernel would reset the
+    /// connections and throw away what is still to be sent again, perhaps that this process has left in good order.
     pub fn leave(&self) {
         if self.driver().check_process().is_err() {
             return;
@@ -44,6 +48,7 @@ impl Node {
         self.driver().send_bye();
         let closed = |engine: &Engine<Live>| (0..engine.peers.len()).all(|peer| engine.peers.is_lost(peer));
         self.driver().wait_until(Instant::now() + SHUTDOWN / 2, closed);
+        self.driver().wait_until(Instant::now() + LAST_MESSAGES, has_reached_all);
         self.stop(threads);
     }
 
@@ -59,6 +64,12 @@ impl Node {
         self.driver().callbacks.stop(LAST_CALLBACK);
         wait_for(threads, LAST_CALLBACK);
     }
+}
+
+/// Whether all that was said to peers that are not lost is at their hosts.
+fn has_reached_all(engine: &Engine<Live>) -> bool {
+    let there = |peer: usize| engine.host.links[peer].streams.iter().all(|stream| stream.has_arrived());
+    (0..engine.peers.len()).all(|peer| engine.peers.is_lost(peer) || there(peer))
 }
 
 impl Driver {

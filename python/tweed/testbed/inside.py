@@ -133,6 +133,8 @@ def enter(pipe: Connection, task: Task) -> NoReturn:
     metrics.stop()  # an exit like the one below runs nobody's last words
     with suppress(BrokenPipeError):  # the launcher is gone, or has heard enough
         pipe.send_bytes(outcome)
+    if node := sys.modules.get("tweed.torch.node"):
+        node.leave()  # others may still be in a call that this rank has come back from
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(0)  # the result is out; threads of libraries may not hold the process up

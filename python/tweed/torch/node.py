@@ -52,8 +52,9 @@ def node(options: Options | None = None) -> Node:
 
 
 def leave() -> None:
-    """Leaves the network in good order, within a second: calls under way end, and peers get what was sent.
+    """Leaves the network in good order: calls under way end, and peers get what was sent.
 
+    Within a second; within six where the network loses what is said last, again and again.
     It must run before Python ends, whose last moments no thread of the engine may share. Later calls fail
     by name.
     """

@@ -27,6 +27,14 @@ pub(crate) fn tcp_info(socket: &impl AsRawFd) -> io::Result<libc::tcp_info> {
     unsafe { get_record(socket, libc::IPPROTO_TCP, libc::TCP_INFO) }
 }
 
+/// Bytes that the kernel has taken and the other end has not acknowledged.
+pub(crate) fn unacknowledged(socket: &impl AsRawFd) -> io::Result<i32> {
+    let mut bytes = 0;
+    // SAFETY: the kernel writes one number.
+    done(unsafe { libc::ioctl(socket.as_raw_fd(), libc::TIOCOUTQ, &raw mut bytes) })?;
+    Ok(bytes)
+}
+
 /// Process and user at the other end of a local socket; a number is 0 if it is not visible from here.
 pub(crate) fn credentials(socket: &impl AsRawFd) -> io::Result<libc::ucred> {
     // SAFETY: numbers alone.

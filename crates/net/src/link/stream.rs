@@ -8,6 +8,7 @@ use std::os::fd::{AsRawFd, RawFd};
 use tweed_proto::engine::message::{Message, MESSAGE_BYTES};
 use tweed_proto::engine::{Payload, Ticket};
 
+use crate::link::sockopt;
 use crate::secure::Sealed;
 use crate::sync::{LockRank, Mutex};
 
@@ -199,6 +200,14 @@ impl Stream {
     /// What the kernel has not taken.
     pub(crate) fn queued_bytes(&self) -> u64 {
         self.queue.lock().iter().map(|frame| frame.left() as u64).sum()
+    }
+
+    /// Whether the other end's host has acknowledged all that was queued. What a local socket takes is there at once.
+    pub(crate) fn has_arrived(&self) -> bool {
+        let local = matches!(self.socket, Socket::Local(_));
+        let taken = self.queued_bytes() == 0 && self.socket.flush().is_ok();
+        // Of a connection that has failed nothing more arrives.
+        taken && (local || sockopt::unacknowledged(&self.socket).unwrap_or(0) == 0)
     }
 
     /// Stops reading the caller's memory on behalf of operation `run`: what has begun goes on from a copy.

@@ -6,15 +6,18 @@ use std::time::Duration;
 
 use crate::link::sockopt::set;
 
+/// Parts of the silence that ends an idle connection: after a quarter of it a probe leaves, and then one in each part.
+const PARTS: u64 = 32;
+
 /// What was sent and is not acknowledged within `silence` ends the connection; so does an idle one whose other end
-/// answers no probe.
+/// answers none of many probes: where every fifth of them or its answer is lost, a few would all be lost now and then.
 pub(crate) fn cut_after(silence: Duration, socket: &TcpStream) -> io::Result<()> {
-    let probe = i32::try_from(silence.as_secs() / 4).unwrap_or(i32::MAX).clamp(1, 3600);
+    let share = |parts: u64| i32::try_from(silence.as_secs() / parts).unwrap_or(i32::MAX).clamp(1, 3600);
     let milliseconds = i32::try_from(silence.as_millis()).unwrap_or(i32::MAX);
     set(socket, libc::IPPROTO_TCP, libc::TCP_USER_TIMEOUT, milliseconds)?;
     set(socket, libc::SOL_SOCKET, libc::SO_KEEPALIVE, 1)?;
-    set(socket, libc::IPPROTO_TCP, libc::TCP_KEEPIDLE, probe)?;
-    set(socket, libc::IPPROTO_TCP, libc::TCP_KEEPINTVL, probe)
+    set(socket, libc::IPPROTO_TCP, libc::TCP_KEEPIDLE, share(4))?;
+    set(socket, libc::IPPROTO_TCP, libc::TCP_KEEPINTVL, share(PARTS))
 }
 
 /// Sends the lost end of a burst again after 20 ms and more, as the round trips want it, instead of 200 and more; the
@@ -25,4 +28,24 @@ pub(crate) fn recover_soon(socket: &TcpStream) {
     const TCP_DELACK_MAX_US: i32 = 46;
     let _ = set(socket, libc::IPPROTO_TCP, TCP_RTO_MIN_US, 20_000);
     let _ = set(socket, libc::IPPROTO_TCP, TCP_DELACK_MAX_US, 5_000);
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use super::*;
+    use crate::link::sockopt::get;
+
+    #[test]
+    fn an_idle_connection_is_probed_many_times_before_it_is_cut() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let socket = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        for seconds in [60, 120, 300] {
+            cut_after(Duration::from_secs(seconds), &socket).unwrap();
+            let option = |name| get(&socket, libc::IPPROTO_TCP, name).unwrap() as u64;
+            let probed = seconds - option(libc::TCP_KEEPIDLE);
+            assert!(probed / option(libc::TCP_KEEPINTVL) >= 24, "{seconds} s");
+        }
+    }
 }
