@@ -46,6 +46,21 @@ def test_leaving_overtakes_no_values(over_packets: None) -> None:
             assert sums == [3.0 * number for number in range(20)]
 
 
+def sums_a_little(rank: int, size: int) -> list[float]:
+    """Leaves as soon as it has its own results."""
+    tensors = [torch.full((20_000,), float(number)) for number in range(5)]
+    for tensor in tensors:
+        dist.all_reduce(tensor)
+    return [tensor[-1].item() for tensor in tensors]
+
+
+def test_a_group_is_made_where_three_packets_of_ten_are_lost(over_packets: None) -> None:
+    """Introductions, and what is said last, go over TCP, which waits ever longer before it sends again."""
+    with opened(Network(loss=0.3), 2) as bed, Ranks(sums_a_little, 2, bed=bed, backend="tweed") as ranks:
+        for sums in ranks.join(120):
+            assert sums == [2.0 * number for number in range(5)]
+
+
 def keeps_account(rank: int, size: int) -> int:
     """Sums of which every number is either applied or told to be lost; returns how many were lost."""
     group = group_over_packets(Ltp(fraction=0.9, slack_s=0.0))

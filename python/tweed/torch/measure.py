@@ -22,14 +22,18 @@ if TYPE_CHECKING:
     from tweed._core import Group
 
 _PEERS = 4
-_SHORT, _LONG_BYTES = 5, 128 * 2**10  # round trips, and the bytes of the two that carry something
+_SHORT = 5  # round trips of next to nothing
+_LONG_BYTES = 2**14, 2**17  # what one carries; and two more, where that has come through soon
+_SOON_S = 0.25
+_ENOUGH_S = 5.0  # where much is lost, each message takes seconds, and the first few have shown it
 
 
 @dataclass(frozen=True)
 class Probe:
-    """Round trips to one rank, in seconds: of empty messages, and with `_LONG_BYTES` on the way out."""
+    """Round trips to one rank, in seconds: of short messages, and with so many bytes on the way out."""
 
     short_s: Sequence[float]
+    long_bytes: int
     long_s: Sequence[float]
 
 
@@ -37,7 +41,8 @@ def links_of(probes: Sequence[Probe]) -> Links:
     """The slowest of the links that were probed."""
     latencies = [median(probe.short_s) / 2 for probe in probes]
     carried = [max(min(probe.long_s) - median(probe.short_s), 1e-6) for probe in probes]
-    return Links(latency_s=max(latencies), bandwidth=_LONG_BYTES / max(carried))
+    bandwidths = [probe.long_bytes / seconds for probe, seconds in zip(probes, carried, strict=True)]
+    return Links(latency_s=max(latencies), bandwidth=min(bandwidths))
 
 
 @dataclass(frozen=True)
@@ -72,41 +77,43 @@ def agree(group: Group, overrules: Mapping[str, str], watch: Watch) -> Plan:
 def _lead(watched: _Watched, overrules: Mapping[str, str]) -> Plan:
     group = watched.group
     wires = [rank for rank, link in enumerate(group.links) if link not in ("self", "shm")][:_PEERS]
-    probes = []
-    for rank in range(1, group.size):
-        watched.send(rank, torch.tensor([rank in wires]))
-        if rank in wires:
-            probes.append(_probe(watched, rank))
+    probes: list[Probe] = []
+    enough = time.monotonic() + _ENOUGH_S
+    for rank in wires:
+        if not probes or time.monotonic() < enough:
+            probes.append(_probe(watched, rank, enough))
     chosen = plan(group.size, links_of(probes), overrules)
     text = torch.frombuffer(bytearray(chosen.to_json().encode()), dtype=torch.uint8)
     for rank in range(1, group.size):
-        watched.send(rank, torch.tensor([len(text)]))
+        watched.send(rank, torch.tensor([-len(text)]))
         watched.send(rank, text)
     return chosen
 
 
 def _follow(watched: _Watched) -> Plan:
-    if watched.receive(0, torch.empty(1, dtype=torch.bool)).item():
-        _echo(watched)
-    length = int(watched.receive(0, torch.empty(1, dtype=torch.int64)).item())
-    text = watched.receive(0, torch.empty(length, dtype=torch.uint8))
+    """Answers what rank 0 probes with. Its length comes before each message; that of the plan is negative."""
+    while (length := int(watched.receive(0, torch.empty(1, dtype=torch.int64)).item())) > 0:
+        watched.receive(0, torch.empty(length, dtype=torch.uint8))
+        watched.send(0, torch.empty(1))
+    text = watched.receive(0, torch.empty(-length, dtype=torch.uint8))
     return Plan.from_json(bytes(text.tolist()).decode())
 
 
-def _probe(watched: _Watched, rank: int) -> Probe:
-    nothing, something = torch.empty(1), torch.empty(_LONG_BYTES, dtype=torch.uint8)
-    short = [_round_trip(watched, rank, nothing) for _ in range(_SHORT)]
-    return Probe(short, [_round_trip(watched, rank, something) for _ in range(2)])
+def _probe(watched: _Watched, rank: int, enough: float) -> Probe:
+    short = [_round_trip(watched, rank, 1)]
+    while len(short) < _SHORT and time.monotonic() < enough:
+        short.append(_round_trip(watched, rank, 1))
+    less, more = _LONG_BYTES
+    first = _round_trip(watched, rank, less)
+    if first - median(short) > _SOON_S:
+        return Probe(short, less, [first])
+    return Probe(short, more, [_round_trip(watched, rank, more) for _ in range(2)])
 
 
-def _round_trip(watched: _Watched, rank: int, message: Tensor) -> float:
+def _round_trip(watched: _Watched, rank: int, length: int) -> float:
+    message = torch.empty(length, dtype=torch.uint8)
     began = time.monotonic()
+    watched.send(rank, torch.tensor([length]))
     watched.send(rank, message)
     watched.receive(rank, torch.empty(1))
     return time.monotonic() - began
-
-
-def _echo(watched: _Watched) -> None:
-    for message in [torch.empty(1)] * _SHORT + [torch.empty(_LONG_BYTES, dtype=torch.uint8)] * 2:
-        watched.receive(0, message)
-        watched.send(0, torch.empty(1))

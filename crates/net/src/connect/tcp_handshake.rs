@@ -30,6 +30,9 @@ const MOST_STREAMS: u32 = 64;
 /// So long a first call is left unanswered before it is made anew; each further one, half as long again as the one before.
 /// The kernel's own repetitions come after one second, then after three, all callers' at once where many were dropped.
 const FIRST_ANSWER: Duration = Duration::from_millis(1500);
+/// So many times as long as it lets others take (`Limits::greet`), a caller tries or waits: what is lost again and again
+/// comes after pauses of which each is twice as long as the one before, and that is no reason to do without a member.
+const PERSISTENCE: u32 = 4;
 
 /// A connection whose introduction is over.
 pub(crate) struct Link {
@@ -69,21 +72,19 @@ impl Connector {
 
     fn dial_stream(&self, call: &Call<'_>, stream: u32) -> Result<Link, Refusal> {
         let mut backoff = Backoff::new(seed(&[&self.descriptor.uid, &call.descriptor.uid], stream));
-        let (begin, most) = (Instant::now(), self.limits().greet);
+        let (begin, greet) = (Instant::now(), self.limits().greet);
         let mut answer = FIRST_ANSWER;
         loop {
-            let refusal = match self.dial_once(call, stream, answer.min(most)) {
+            let refusal = match self.dial_once(call, stream, answer.min(greet)) {
                 Ok(link) => return Ok(link),
                 Err(refusal) => refusal,
             };
             let may = match &refusal {
                 Refusal::HungUp | Refusal::Crowd => true,
                 // Where more call than can wait, the kernel drops some, and all that it has dropped come back at once.
-                // One that was late is not tried again: the called one may hold that connection as good, and would find out when
-                // it sends over it.
-                Refusal::Unanswered => begin.elapsed() < 2 * most,
+                Refusal::Unanswered => begin.elapsed() < PERSISTENCE * greet,
                 // Without a secret, a process listens only once it knows that its group needs it to.
-                Refusal::Deaf => self.keys.is_none() && begin.elapsed() < most,
+                Refusal::Deaf => self.keys.is_none() && begin.elapsed() < PERSISTENCE * greet,
                 _ => false,
             };
             if !may || !call.stop.sleep(backoff.next_pause(), call.deadline) {
@@ -97,7 +98,6 @@ impl Connector {
     fn dial_once(&self, to: &Call<'_>, stream: u32, answer: Duration) -> Result<Link, Refusal> {
         let address = to.descriptor.tcp.ok_or(Refusal::Silent)?;
         let left = to.deadline.saturating_duration_since(Instant::now());
-        let patience = self.limits().greet.min(left);
         let unanswered = |refusal| if refusal == Refusal::Late { Refusal::Unanswered } else { refusal };
         let answer = answer.min(left);
         let socket = connect(address, answer, to.stop).map_err(|e| unanswered(e.into()))?;
@@ -105,7 +105,8 @@ impl Connector {
         // A kernel whose queue is full may take the call, and forget it.
         let mut wire = DeadlineStream::new(&socket, answer, to.stop);
         preamble::exchange(&mut wire, self.keys.is_some()).map_err(unanswered)?;
-        let mut wire = DeadlineStream::new(&socket, patience, to.stop);
+        // Who is greeted may hold this connection as good before its answer comes here, so it is not dropped for another.
+        let mut wire = DeadlineStream::new(&socket, left.min(PERSISTENCE * self.limits().greet), to.stop);
         let greeting = Greeting { attempt: to.attempt, ..self.greeting(stream, self.options.streams.max(1)) };
         let (answer, session) = match &self.keys {
             None => (call_in_the_clear(&mut wire, to.descriptor, greeting)?, None),
@@ -129,7 +130,8 @@ impl Connector {
         preamble::exchange(&mut wire, self.keys.is_some())?;
         proven();
         let greeted = self.answer_caller(&mut wire);
-        if let Err(refusal) = &greeted {
+        // Who was late is told nothing: to a caller that is hung up on, another call is worth a try.
+        if let Some(refusal) = greeted.as_ref().err().filter(|&why| *why != Refusal::Late) {
             let _ = greeting::write(&mut wire, Kind::Refused, &[refusal.code()]);
         }
         let (greeting, session) = greeted?;
