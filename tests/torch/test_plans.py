@@ -19,7 +19,7 @@ from tweed.errors import UsageError
 from tweed.testbed import run_ranks
 from tweed.torch import backend as backends
 from tweed.torch import plan_json
-from tweed.torch.measure import _LONG_BYTES, Probe, links_of
+from tweed.torch.measure import Probe, links_of
 from tweed.torch.options import Options
 
 
@@ -51,11 +51,13 @@ def test_a_plan_for_other_ranks_is_left_alone(tmp_path: Path) -> None:
 
 
 def test_the_slowest_link_counts() -> None:
-    near = Probe([0.001] * 5, [0.002, 0.003])
-    far = Probe([0.1, 0.1, 5.0], [0.3, 0.2])
+    near = Probe([0.001] * 5, 2**17, [0.002, 0.003])
+    far = Probe([0.1, 0.1, 5.0], 2**17, [0.3, 0.2])
     links = links_of([near, far])
     assert links.latency_s == pytest.approx(0.05)
-    assert links.bandwidth == pytest.approx(_LONG_BYTES / 0.1)
+    assert links.bandwidth == pytest.approx(2**17 / 0.1)
+    lossy = Probe([0.04, 0.3], 2**14, [4.17])
+    assert links_of([near, lossy]).bandwidth == pytest.approx(2**14 / 4)
     assert not links.shared_memory
 
 

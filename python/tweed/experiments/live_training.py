@@ -7,19 +7,24 @@ comes from shaped links, where all sides take turns.
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from typing import Any
 
 from tweed import testbed
 from tweed.experiments import benchmark, learning_rates, training
 from tweed.experiments.learning_rates import SEARCH_SEED, Grid
-from tweed.experiments.notes import Notes
+from tweed.experiments.notes import Line, Notes
 from tweed.experiments.training import Config, Method
+from tweed.experiments.tuning import Side
 from tweed.testbed import Network
 
 #: The place of ranks with no network between them, beside rates of links.
 HOST = "this host"
+#: Of a search: the best of one seed at one step is often another one's worst.
+SEARCHED = (SEARCH_SEED, SEARCH_SEED + 1, SEARCH_SEED + 2)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,16 +44,16 @@ class Ranks:
     timeout_s: float = 7200.0
 
     def search(self, side: Method, grid: Grid, config: Config) -> None:
-        """Lines of kind "search" and "rate": the rate that ends with the highest accuracy."""
-        once = replace(config, seed=SEARCH_SEED, every=0)
-
-        def measure(rate: float) -> float | None:
-            self.notes.log(f"learning rate {rate:g}: {side.label}")
-            found = self._run(training.train, self._place(side), replace(side, lr=rate), once)
-            return None if found.diverged else float(found.curve[-1][2])
-
-        for line in learning_rates.search(side.label, grid, self.notes.lines, measure):
+        """Lines of kind "search" and "rate": the rate of the highest accuracy in a training's second half."""
+        run, score = partial(self._searched, side, config), partial(_second_half, config.steps)
+        tried = Side(side.label, {}, run, grid, score=score, searched=SEARCHED)
+        for line in learning_rates.search(side.label, grid, self.notes.lines, tried.measure):
             self.notes.add(line)
+
+    def _searched(self, side: Method, config: Config, rate: float, seed: int) -> Line:
+        self.notes.log(f"learning rate {rate:g}, seed {seed}: {side.label}")
+        once = replace(config, seed=seed)
+        return asdict(self._run(training.train, self._place(side), replace(side, lr=rate), once))
 
     def train(self, sides: Sequence[Method], config: Config, rate: str | None = None) -> None:
         """Lines of kind "training": whole ones, behind links of `rate` or where it does not matter."""
@@ -80,3 +85,9 @@ class Ranks:
         network = None if place == HOST else Network.parse(f"rate={place}")
         more: dict[str, Any] = {"timeout": self.timeout_s, "backend": "gloo", "network": network}
         return testbed.run_ranks(work, self.count, *job, **more)[0]
+
+
+def _second_half(steps: int, trained: Line) -> float | None:
+    """The mean accuracy of evaluations after more than half of the steps; None: it diverged."""
+    late = [accuracy for done, _, accuracy in trained["curve"] if 2 * done > steps]
+    return None if trained["diverged"] else statistics.fmean(late)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import fields
 from typing import Any, Protocol
 
+from tweed.errors import Aborted
 from tweed.metrics.snapshot import Link, Row, Training
 
 _COUNTED = [item.name for item in fields(Link) if item.name not in ("peer", "kind")]
@@ -22,7 +23,10 @@ class Source(Protocol):
         """How many ranks take part."""
 
     def stats(self) -> list[dict[str, Any]]:
-        """Counters of the links to all ranks, in the order of ranks, this one included."""
+        """Counters of the links to all ranks, in the order of ranks, this one included.
+
+        Empty once this process has left the group.
+        """
 
     def post(self, text: bytes) -> None:
         """Leaves a small text at rank 0, over the one left before."""
@@ -36,7 +40,8 @@ def row(source: Source, pid: int, up_s: float, training: Training | None) -> Row
 
     Raises: TweedError when the group is gone.
     """
-    stats = source.stats()
+    if not (stats := source.stats()):
+        raise Aborted("this process has left the group, whose links it counts no longer")
     own = stats[source.rank]
     links = tuple(link for entry in stats if _is_used(link := _link(entry)))
     return Row(source.rank, own["host"], pid, up_s, links, training)

@@ -79,9 +79,9 @@ EARLY = 128
 def experiment(notes: Notes, quick: bool) -> None:
     """Searches learning rates, times steps behind links, and trains with five seeds.
 
-    Cost: some 75 minutes of two quiet cores: 21 sides train about nine times each, some 15 seconds a time
-    with no network between ranks; 20 minutes behind slow links. Only the latter needs a quiet machine. Quick:
-    one minute.
+    Cost: some two hours of two cores: 21 sides train about fifteen times each, some 15 seconds a time with no
+    network between ranks; 20 minutes behind slow links. Only the latter needs a quiet machine. Quick: one
+    minute.
     """
     testbed.preload("tweed.experiments.training", "tweed.train.tasks.fashion_mnist")
     # What "auto" takes depends on the link.
