@@ -48,7 +48,7 @@ def test_leaving_overtakes_no_values(over_packets: None) -> None:
 
 
 def sums_a_little(rank: int, size: int, path: str) -> list[float]:
-    """Leaves as soon as it has its own results. The store is a file: what it takes over such a network is not ours."""
+    """Leaves as soon as it has its own results. Its store is a file: torch's would wait for packets, too."""
     dist.init_process_group("tweed", store=dist.FileStore(path, size), rank=rank, world_size=size)
     tensors = [torch.full((20_000,), float(number)) for number in range(5)]
     for tensor in tensors:

@@ -1,5 +1,6 @@
 """The harness for comparisons, which `tweed.systems` and `bench` share.
 
+barriers            how ranks of a benchmark wait for each other
 benchmark           inside a rank: contenders take turns at the same work, in rounds
 exchange_benchmark  an exchange over a network beside others, with recorded gradients
 training            inside a rank: a task trained by a strategy or a peer; time per step of many, in turns

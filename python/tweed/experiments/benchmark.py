@@ -17,10 +17,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-import torch
-import torch.distributed as dist
-
 from tweed.errors import TweedError
+from tweed.experiments.barriers import GroupBarrier
 from tweed.testbed import sent_bytes
 
 #: Calls of this many bytes and more are measured in lockstep; smaller ones follow each other at once.
@@ -105,92 +103,98 @@ class Measured:
 
 
 def benchmark(
-    contenders: Sequence[Contender], config: Config, *, lockstep: bool = False
+    contenders: Sequence[Contender],
+    config: Config,
+    *,
+    lockstep: bool = False,
+    barrier: GroupBarrier | None = None,
 ) -> dict[str, Measured]:
-    """Measures all contenders; every rank of the default group must call it.
+    """Measures all contenders; every rank must call it.
 
     Args:
       contenders: in the same order on every rank.
       config: how long.
-      lockstep: a barrier of the default group before each call, else before each block only.
+      lockstep: a barrier before each call, else before each block only.
+      barrier: how ranks wait for each other; by default over the default group.
 
     Returns: what this rank measured, by side. A contender that fails by a TweedError on any rank is not
       measured any more, and the others go on.
 
     Raises: TweedError, in lockstep: ranks that wait at the next barrier do not learn of a failure.
     """
+    watch = _Watch(config, barrier or GroupBarrier())
     measured = {contender.side: Measured() for contender in contenders}
-    calls = {} if config.settle else {one.side: _calls(one, config, measured[one.side]) for one in contenders}
+    calls = {} if config.settle else {one.side: watch.warm(one, measured[one.side]) for one in contenders}
     with _no_collector():
         for turn in range(config.rounds):
             # Each begins a round as often as the others: what one leaves in the caches is no one's privilege.
             for contender in (contenders[(turn + i) % len(contenders)] for i in range(len(contenders))):
                 mine = measured[contender.side]
-                if math.isinf(_slowest(0.0, mine)):
+                if math.isinf(watch.slowest(0.0, mine)):
                     continue
                 if config.settle:
-                    _settled(contender, config, mine)
+                    watch.settled(contender, mine)
                 else:
-                    _block(contender, calls[contender.side], mine, lockstep=lockstep)
+                    watch.block(contender, calls[contender.side], mine, lockstep=lockstep)
     return measured
 
 
-def _calls(contender: Contender, config: Config, measured: Measured) -> int:
-    """Warms up, and gives every rank the same number of calls per round."""
-    warm, last = Measured(), Measured()
-    _block(contender, contender.whole(max(config.warm, contender.warm)), warm)
-    if warm.failed is None:
-        _block(contender, contender.whole(config.warm), last)
-    measured.failed = warm.failed or last.failed
-    call_s = _slowest(sum(sum(found.calls_s) for found in last.rounds), measured) / contender.whole(
-        config.warm
-    )
-    return contender.whole(config.block(call_s))
+@dataclass(frozen=True, slots=True)
+class _Watch:
+    """What takes the times on one rank."""
 
+    config: Config
+    barrier: GroupBarrier
 
-def _settled(contender: Contender, config: Config, measured: Measured) -> None:
-    """A round that begins with a settling call, or as many as a period has."""
-    first = Measured()
-    _block(contender, contender.period, first)
-    measured.failed = first.failed
-    first_s = _slowest(sum(first.rounds[0].calls_s), measured) / contender.period
-    if math.isinf(first_s):
-        return
-    more = config.after(first_s)
-    if not more or first_s > SLOW_S:
-        measured.rounds += first.rounds
-    if more:
-        _block(contender, contender.whole(more), measured)
+    def warm(self, contender: Contender, measured: Measured) -> int:
+        """Warms up, and gives every rank the same number of calls per round."""
+        warm, last, count = Measured(), Measured(), contender.whole(self.config.warm)
+        self.block(contender, contender.whole(max(self.config.warm, contender.warm)), warm)
+        if warm.failed is None:
+            self.block(contender, count, last)
+        measured.failed = warm.failed or last.failed
+        call_s = self.slowest(sum(sum(found.calls_s) for found in last.rounds), measured) / count
+        return contender.whole(self.config.block(call_s))
 
+    def settled(self, contender: Contender, measured: Measured) -> None:
+        """A round that begins with a settling call, or as many as a period has."""
+        first = Measured()
+        self.block(contender, contender.period, first)
+        measured.failed = first.failed
+        first_s = self.slowest(sum(first.rounds[0].calls_s), measured) / contender.period
+        if math.isinf(first_s):
+            return
+        more = self.config.after(first_s)
+        if not more or first_s > SLOW_S:
+            measured.rounds += first.rounds
+        if more:
+            self.block(contender, contender.whole(more), measured)
 
-def _block(contender: Contender, count: int, measured: Measured, lockstep: bool = False) -> None:
-    """Adds a round of `count` calls; after a failure, one of those that ended."""
-    found = Round([])
-    measured.rounds.append(found)
-    dist.barrier()
-    sent, cpu_s = sent_bytes(), time.process_time()
-    try:
-        for index in range(count):
-            if lockstep and index:
-                dist.barrier()
-            began = time.perf_counter()
-            returned = contender.call()
-            found.calls_s.append(time.perf_counter() - began)
-            if isinstance(returned, float):
-                found.returned.append(returned)
-    except TweedError as error:
-        if lockstep:
-            raise
-        measured.failed = str(error)
-    found.cpu_s, sent_then = time.process_time() - cpu_s, sent_bytes()
-    found.sent_bytes = None if sent is None or sent_then is None else sent_then - sent
+    def block(self, contender: Contender, count: int, measured: Measured, *, lockstep: bool = False) -> None:
+        """Adds a round of `count` calls; after a failure, one of those that ended."""
+        found = Round([])
+        measured.rounds.append(found)
+        self.barrier.wait()
+        sent, cpu_s = sent_bytes(), time.process_time()
+        try:
+            for index in range(count):
+                if lockstep and index:
+                    self.barrier.wait()
+                began = time.perf_counter()
+                returned = contender.call()
+                found.calls_s.append(time.perf_counter() - began)
+                if isinstance(returned, float):
+                    found.returned.append(returned)
+        except TweedError as error:
+            if lockstep:
+                raise
+            measured.failed = str(error)
+        found.cpu_s, sent_then = time.process_time() - cpu_s, sent_bytes()
+        found.sent_bytes = None if sent is None or sent_then is None else sent_then - sent
 
-
-def _slowest(seconds: float, measured: Measured) -> float:
-    """The most seconds of any rank; infinitely many, if the contender failed on one."""
-    agreed = torch.tensor(seconds if measured.failed is None else math.inf, dtype=torch.float64)
-    dist.all_reduce(agreed, dist.ReduceOp.MAX)
-    return float(agreed)
+    def slowest(self, seconds: float, measured: Measured) -> float:
+        """The most seconds of any rank; infinitely many, if the contender failed on one."""
+        return self.barrier.slowest(seconds if measured.failed is None else math.inf)
 
 
 @contextmanager

@@ -11,13 +11,17 @@ import statistics
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch import nn
 
 import tweed
 from tweed import testbed
+from tweed.experiments.barriers import FileBarrier
 from tweed.experiments.benchmark import Config, Contender, benchmark
 from tweed.strategy import Strategy
 from tweed.testbed.server import environment
@@ -115,10 +119,11 @@ def exchange(
 
     Raises: RankFailed, NoTestbed as `tweed.testbed`.
     """
-    size, job = workers + 1, (sides, workload, config)
+    size = workers + 1
     with (
+        TemporaryDirectory() as folder,
         testbed.opened(network, size) as bed,
-        testbed.Ranks(_in_turns, size, *job, backend="tweed", bed=bed) as ranks,
+        testbed.Ranks(_in_turns, size, sides, workload, config, Path(folder), bed=bed) as ranks,
     ):
         by_rank: list[list[OfRank]] = ranks.join()
     return [
@@ -141,10 +146,16 @@ def of_ranks(label: str, by_rank: Sequence[OfRank]) -> Exchanged:
 
 
 def _in_turns(
-    rank: int, size: int, sides: Sequence[Side], workload: Workload, config: Config
+    rank: int, size: int, sides: Sequence[Side], workload: Workload, config: Config, folder: Path
 ) -> list[OfRank]:
+    from torch._C._distributed_c10d import FileStore
+
+    # What is said of the measurement goes through files: over such networks it would take longer than steps.
+    store = FileStore(str(folder / "store"), size)
+    dist.init_process_group("tweed", store=store, rank=rank, world_size=size)
     steppers = [_Stepper(side, workload) for side in sides]
-    measured = benchmark([Contender(stepper.label, stepper.step) for stepper in steppers], config)
+    contenders = [Contender(stepper.label, stepper.step) for stepper in steppers]
+    measured = benchmark(contenders, config, barrier=FileBarrier(folder / "barrier", rank, size))
     seen = []
     for stepper in steppers:
         found, stats = measured[stepper.label], stepper.run.stats
@@ -152,6 +163,7 @@ def _in_turns(
         sync_s = [sync_s for one in found.rounds for sync_s in one.returned]
         lost = (stats.bytes_contributed, stats.bytes_lost)
         seen.append(OfRank(stepper.run.serves, steps_s, sync_s, *lost, found.failed))
+    dist.destroy_process_group()
     return seen
 
 

@@ -72,7 +72,7 @@ def experiment(notes: Notes, quick: bool) -> None:
     for run, seed in _runs(quick):
         training_runs.train(notes, run, seed)
     for place in [] if quick else GRID:
-        _exchange(notes, workload, place, SIDES, Config(3, 2.0, 0, 60, settle=True))
+        _exchange(notes, workload, place, SIDES, Config(3, 6.0, 0, 60, settle=True))
 
 
 def _workload(notes: Notes) -> Workload:

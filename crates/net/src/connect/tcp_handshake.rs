@@ -54,11 +54,18 @@ pub(crate) struct Call<'a> {
 type Wire<'a> = DeadlineStream<'a, TcpStream>;
 
 impl Connector {
-    /// Calls a process, over all streams.
+    /// Calls a process, over all streams: the first shows that it can be reached, and the others follow at once. Over
+    /// a network that loses packets each may take seconds.
     pub(crate) fn dial_wire(self: &Arc<Self>, call: &Call<'_>) -> Result<(), Refusal> {
-        let streams = self.options.streams.max(1);
-        let links =
-            (0..streams).map(|stream| self.dial_stream(call, stream)).collect::<Result<Vec<_>, _>>()?;
+        let mut links = vec![self.dial_stream(call, 0)?];
+        std::thread::scope(|scope| {
+            let dial = |stream| scope.spawn(move || self.dial_stream(call, stream));
+            let dials: Vec<_> = (1..self.options.streams).map(dial).collect();
+            dials.into_iter().try_for_each(|dial| {
+                links.push(dial.join().expect("calls do not panic")?);
+                Ok::<_, Refusal>(())
+            })
+        })?;
         self.link(call.descriptor, call.attempt, links).map(|_| ())
     }
 
