@@ -232,3 +232,44 @@ fn cubic_beside_it_keeps_a_share_and_so_does_it() {
         assert!((0.2..0.8).contains(&share), "{mbit} Mbit/s, {rtt:?}, queue {queue}: {share:.3}");
     }
 }
+
+#[test]
+fn cubic_in_a_deep_queue_does_not_starve_it() {
+    // Four round trips' worth. Who began with a short round trip must not hold cubic's queue for its own.
+    for (mbit, rtt, queue) in
+        [(100, ms(20), 666), (100, ms(10), 333), (100, ms(40), 1333), (500, ms(10), 1666)]
+    {
+        for cubic_at in [ms(0), ms(5000)] {
+            let flows = vec![ltp(), Flow::new(Box::new(Window::cubic()))];
+            let mut world = World::new(path(mbit, rtt, 0.0, queue), 3, flows);
+            world.offer(0, ENDLESS);
+            world.run(cubic_at);
+            world.offer(1, ENDLESS);
+            let before = world.flows[0].delivered;
+            world.run(cubic_at + ms(12_000));
+            let (ours, theirs) =
+                ((world.flows[0].delivered - before) as f64, world.flows[1].delivered as f64);
+            let share = ours / (ours + theirs);
+            assert!(
+                (0.34..0.8).contains(&share),
+                "{mbit} Mbit/s, {rtt:?}, cubic after {cubic_at:?}: {share:.3}"
+            );
+        }
+    }
+}
+
+#[test]
+fn senders_that_have_emptied_a_path_fill_it_again() {
+    // The second begins in the first one's queue, so both look for the round trip of the empty path after ten seconds.
+    let mut world = World::new(path(500, ms(1), 0.0, 12_500), 3, vec![ltp(), ltp()]);
+    for flow in 0..2 {
+        world.offer(flow, ENDLESS);
+        world.run(world.now + ms(37));
+    }
+    let delivered = |world: &World| world.flows.iter().map(|flow| flow.delivered).sum::<u64>();
+    world.run(ms(12_000));
+    let before = delivered(&world);
+    world.run(ms(17_000));
+    let used = (delivered(&world) - before) as f64 * WIRE * 8.0 / 5.0 / 500e6;
+    assert!(used > 0.95, "{used:.3} of the link");
+}

@@ -232,7 +232,8 @@ impl Rate {
             self.rtt.refresh(now);
         }
         let turn = self.rtt_min().unwrap_or_default().max(SHORTEST_TURN);
-        let empty_window = (bdp / 2).max(LEAST_WINDOW * self.packet);
+        // As `window_for` has it: less than may be sent would never be reached.
+        let empty_window = (bdp / 2 + SPARE_PACKETS * self.packet).max(LEAST_WINDOW * self.packet);
         self.phase.go_on(View { now, in_flight, bdp, turn, empty_window });
     }
 

@@ -1,4 +1,8 @@
 //! Round trip time: the minimum over ten seconds, and the smoothed value with its variation (RFC 9002, 5.3).
+//!
+//! Where another sender fills a deep queue, the minimum of an empty path says nothing any more: a window made of it is a
+//! shrinking part of what is under way, and so is the rate that it measures. Round trips that no window of ours can have
+//! made are the path's after a second, not after ten.
 
 use std::time::Duration;
 
@@ -12,6 +16,9 @@ pub(super) struct Rtt {
     half_since: Duration,
     /// When a sample was last near the minimum.
     empty_at: Duration,
+    /// When a sample was last so short that a queue of our own could explain it, and the minimum of those since.
+    own_at: Duration,
+    least: Option<Duration>,
 }
 
 impl Rtt {
@@ -23,6 +30,22 @@ impl Rtt {
             self.empty_at = now;
         }
         self.smooth(sample);
+        self.look_for_others(now, sample);
+    }
+
+    /// Takes the round trip with others' queue for the path's, once it has lasted.
+    fn look_for_others(&mut self, now: Duration, sample: Duration) {
+        let (Some(min), Some(smoothed)) = (self.min(), self.smoothed) else { return };
+        if sample <= min.mul_f64(MOST_OWN).max(SHORTEST_QUEUE) {
+            (self.own_at, self.least) = (now, None);
+            return;
+        }
+        let least = self.least.map_or(sample, |least| least.min(sample));
+        self.least = Some(least);
+        if now.saturating_sub(self.own_at) >= (smoothed * OTHERS_FOR).max(OTHERS_AT_LEAST) {
+            self.halves = [self.least.take(), None];
+            (self.half_since, self.own_at) = (now, now);
+        }
     }
 
     pub(super) fn min(&self) -> Option<Duration> {
@@ -60,6 +83,16 @@ impl Rtt {
 
 /// As BBR: routes change rarely, and emptying the path costs throughput.
 const WINDOW: Duration = Duration::from_secs(10);
+
+/// Multiples of the minimum: the window is two of them, and several senders together hold little more.
+const MOST_OWN: f64 = 2.5;
+
+/// On short paths least windows alone, of many senders, make longer queues.
+const SHORTEST_QUEUE: Duration = Duration::from_millis(5);
+
+/// Round trips for which nothing shorter is seen, and a time: an interruption is no queue.
+const OTHERS_FOR: u32 = 20;
+const OTHERS_AT_LEAST: Duration = Duration::from_secs(1);
 
 /// What a scheduler adds to a round trip without any queue.
 const NOISE: Duration = Duration::from_micros(20);
