@@ -260,7 +260,7 @@ fn cubic_in_a_deep_queue_does_not_starve_it() {
 
 #[test]
 fn senders_that_have_emptied_a_path_fill_it_again() {
-    // The second begins in the first one's queue, so both look for the round trip of the empty path after ten seconds.
+    // The second begins in the first one's queue, so both look for the round trip of the empty path after a while.
     let mut world = World::new(path(500, ms(1), 0.0, 12_500), 3, vec![ltp(), ltp()]);
     for flow in 0..2 {
         world.offer(flow, ENDLESS);
@@ -272,4 +272,24 @@ fn senders_that_have_emptied_a_path_fill_it_again() {
     world.run(ms(17_000));
     let used = (delivered(&world) - before) as f64 * WIRE * 8.0 / 5.0 / 500e6;
     assert!(used > 0.95, "{used:.3} of the link");
+}
+
+#[test]
+fn endless_senders_do_not_keep_a_deep_queue_full() {
+    // Each begins in the queue of those before it. Three tenths of a second fit into it.
+    for (mbit, rtt, senders) in [(100, ms(20), 2), (100, ms(20), 8), (500, ms(1), 8), (500, ms(40), 8)] {
+        let queue = mbit * 25;
+        let mut world = World::new(path(mbit, rtt, 0.0, queue), 3, (0..senders).map(|_| ltp()).collect());
+        for flow in 0..senders {
+            world.offer(flow, ENDLESS);
+            world.run(world.now + ms(37));
+        }
+        world.run(ms(25_000));
+        let longest = (0..50).map(|_| {
+            world.run(world.now + ms(100));
+            world.flows[0].rtt
+        });
+        let longest = longest.max().expect("some are looked at");
+        assert!(longest < rtt * 7, "{mbit} Mbit/s, {rtt:?}, {senders} senders: {longest:?}");
+    }
 }

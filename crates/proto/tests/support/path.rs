@@ -130,7 +130,8 @@ pub struct Flow {
     arrived: Vec<u64>,
     wake_at: Option<Duration>,
     last_ack: Duration,
-    rtt: Duration,
+    /// The last one that was seen.
+    pub rtt: Duration,
 }
 
 impl Flow {

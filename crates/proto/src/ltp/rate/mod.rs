@@ -165,7 +165,7 @@ impl Rate {
         self.bandwidth.max()
     }
 
-    /// Smallest round trip of the last ten seconds in which there was any.
+    /// Smallest round trip of the last five to ten seconds in which there was any.
     pub fn rtt_min(&self) -> Option<Duration> {
         self.rtt.min()
     }

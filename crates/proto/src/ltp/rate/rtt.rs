@@ -1,8 +1,11 @@
-//! Round trip time: the minimum over ten seconds, and the smoothed value with its variation (RFC 9002, 5.3).
+//! Round trip time: the minimum over some seconds, and the smoothed value with its variation (RFC 9002, 5.3).
+//!
+//! The minimum is forgotten only after the path was emptied to see it again. Otherwise senders that share a queue take it
+//! for the path's own before they look, and make it longer each time.
 //!
 //! Where another sender fills a deep queue, the minimum of an empty path says nothing any more: a window made of it is a
 //! shrinking part of what is under way, and so is the rate that it measures. Round trips that no window of ours can have
-//! made are the path's after a second, not after ten.
+//! made are the path's after a second.
 
 use std::time::Duration;
 
@@ -62,9 +65,9 @@ impl Rtt {
         self.empty_at = now;
     }
 
-    /// A half without samples is not begun: idle time must not make us forget.
+    /// `stale` comes before a minimum is forgotten. A half without samples is not begun: idle time must not make us forget.
     fn age(&mut self, now: Duration) {
-        if now.saturating_sub(self.half_since) >= WINDOW / 2 && self.halves[0].is_some() {
+        if now.saturating_sub(self.half_since) >= WINDOW && self.halves[0].is_some() {
             self.halves = [None, self.halves[0]];
             self.half_since = now;
         }
@@ -81,8 +84,8 @@ impl Rtt {
     }
 }
 
-/// As BBR: routes change rarely, and emptying the path costs throughput.
-const WINDOW: Duration = Duration::from_secs(10);
+/// As BBRv2: routes change rarely, and emptying the path costs throughput.
+const WINDOW: Duration = Duration::from_secs(5);
 
 /// Multiples of the minimum: the window is two of them, and several senders together hold little more.
 const MOST_OWN: f64 = 2.5;
