@@ -19,12 +19,14 @@ pub(super) struct Ceiling {
     rounds: u32,
     /// It came at about the same window as the one before.
     settled: bool,
+    /// A queue could be seen when it overflowed.
+    seen: bool,
 }
 
 impl Ceiling {
     /// A queue overflowed while so much was in flight, and so lost this share of the packets.
-    /// It does not fall below `least`, nor below half of what it was.
-    pub(super) fn overflowed(&mut self, now: Duration, in_flight: u64, excess: f64, least: u64) {
+    /// It does not fall below `least`, nor below half of what it was. `seen`: round trips were longer meanwhile.
+    pub(super) fn overflowed(&mut self, now: Duration, in_flight: u64, excess: f64, least: u64, seen: bool) {
         let least = least.max(self.window.unwrap_or(0) / 2) as f64;
         let passed = (in_flight as f64 * (1.0 - excess)).max(least / (1.0 - CUT));
         let goal = passed * (1.0 - HEADROOM);
@@ -34,6 +36,7 @@ impl Ceiling {
             goal: goal as u64,
             overflow: Some(now),
             rounds: 0,
+            seen,
         };
     }
 
@@ -43,12 +46,16 @@ impl Ceiling {
     }
 
     /// A round trip without overflow that used the window has passed. A ceiling above `enough` limits nothing.
-    pub(super) fn quiet_round(&mut self, packet: u64, enough: u64) {
+    pub(super) fn quiet_round(&mut self, packet: u64, enough: u64, queued: bool) {
         let Some(window) = self.window else { return };
         self.rounds += 1;
-        let window = match self.rounds.checked_sub(if self.settled { HOLD } else { APPROACH }) {
-            None => window + self.goal.saturating_sub(window) / 2,
-            Some(beyond) => window + ((packet / 8) << (beyond / DOUBLE_AFTER).min(20)).min(window / 4),
+        let window = if self.seen && !queued {
+            window + window / 4
+        } else {
+            match self.rounds.checked_sub(if self.settled { HOLD } else { APPROACH }) {
+                None => window + self.goal.saturating_sub(window) / 2,
+                Some(beyond) => window + ((packet / 8) << (beyond / DOUBLE_AFTER).min(20)).min(window / 4),
+            }
         };
         self.window = Some(window).filter(|&window| window < enough);
     }

@@ -195,8 +195,10 @@ impl Rate {
         let queued = self.queued();
         // At the least window, and where it is nearly all that the path holds, nothing shows what less would do: many
         // share a queue of a few packets.
+        let lasts = |at_least| self.rtt.min().is_some_and(|rtt| rtt >= at_least);
         let slowed = self.ceiling.window.is_none_or(|window| window > 2 * LEAST_WINDOW * self.packet)
-            && self.rtt.min().is_some_and(|rtt| rtt >= SHORTEST_TRIAL);
+            && lasts(SHORTEST_TRIAL);
+        let seen = queued && lasts(SHORTEST_SEEN);
         self.round =
             Round { ends_at: self.sampler.delivered, in_flight_before: in_flight, ..Round::default() };
         match self.loss.end_round(self.packet, queued || !slowed || self.phase.starts_up(), slowed) {
@@ -204,13 +206,13 @@ impl Rate {
             Verdict::Overflow(_) if !queued && self.phase.grows(best) => {}
             Verdict::Overflow(excess) => {
                 let in_flight = in_flight.max(in_flight_before);
-                self.ceiling.overflowed(now, in_flight, excess, LEAST_WINDOW * self.packet);
+                self.ceiling.overflowed(now, in_flight, excess, LEAST_WINDOW * self.packet, seen);
                 self.phase.congested(now);
             }
             Verdict::Innocent => self.ceiling.lift(),
             // Only a round that used the window shows that the path bears more.
             Verdict::Usual if in_flight >= self.limits.window => {
-                self.ceiling.quiet_round(self.packet, self.model_window());
+                self.ceiling.quiet_round(self.packet, self.model_window(), queued);
             }
             Verdict::Usual => {}
         }
@@ -348,6 +350,9 @@ const QUEUE: Duration = Duration::from_micros(100);
 
 /// On shorter paths, what is lost is sent again so soon that it costs little to take loss for an overflow.
 const SHORTEST_TRIAL: Duration = Duration::from_micros(500);
+
+/// On shorter paths a queue of a few packets is as long as the path itself: that it cannot be seen says nothing.
+const SHORTEST_SEEN: Duration = Duration::from_millis(2);
 
 /// How long an overflow is remembered.
 const SHALLOW_FOR: Duration = Duration::from_secs(10);
