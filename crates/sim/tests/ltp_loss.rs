@@ -14,31 +14,45 @@ const PIECE: u32 = 64 << 10;
 
 /// Times of `count` messages after the first, as multiples of the bound, ascending; and the first.
 fn times(conditions: Conditions, lossy: bool, count: u32) -> (f64, Vec<f64>) {
-    let mut world = World::new(11);
-    let channels = [conditions; 2].map(|one| world.channel(one));
-    let closing = Closing { deadline: Some(Duration::from_secs(60)), ..Closing::default() };
-    world
-        .connect(channels, Settings { payload: 1452, payload_ceiling: 1452, closing, ..Settings::default() });
-    let rate = conditions.rate.expect("it has a rate") as f64 * (1.0 - conditions.loss);
-    let bound = f64::from(BYTES) * 8.0 * WIRE / rate + conditions.delay.as_secs_f64() * 2.0;
-    let mut times = Vec::new();
-    for round in 0..=count {
-        let begin = world.now();
-        let send = |from| {
-            let bytes = PIECE.min(BYTES - from);
-            let what = Outgoing { round, tag: [0; 48], bytes, value: 4, critical: Vec::new(), lossy };
-            world.send(0, 0, what).expect("all is well")
-        };
-        let tickets: Vec<_> = (0..BYTES).step_by(PIECE as usize).map(send).collect();
-        while tickets.iter().any(|&ticket| world.messages()[ticket].ended.is_none()) {
-            assert!(world.step(begin + Duration::from_secs(60)).expect("all is well"), "it hangs");
-        }
-        times.push((world.now() - begin).as_secs_f64() / bound);
-        world.run(world.now() + Duration::from_millis(20)).expect("all is well");
-    }
+    let mut times = steps(11, conditions, 1, BYTES, lossy, count + 1);
     let first = times.remove(0);
     times.sort_by(f64::total_cmp);
     (first, times)
+}
+
+/// Times of steps, as multiples of the bound: in each, `senders` push so many bytes into one channel.
+fn steps(seed: u64, conditions: Conditions, senders: usize, bytes: u32, lossy: bool, count: u32) -> Vec<f64> {
+    let mut world = World::new(seed);
+    let channels = [conditions; 2].map(|one| world.channel(one));
+    let closing = Closing { deadline: Some(Duration::from_secs(60)), ..Closing::default() };
+    for _ in 0..senders {
+        let closing = closing.clone();
+        world.connect(
+            channels,
+            Settings { payload: 1452, payload_ceiling: 1452, closing, ..Settings::default() },
+        );
+    }
+    let rate = conditions.rate.expect("it has a rate") as f64 * (1.0 - conditions.loss);
+    let wire = f64::from(bytes) * senders as f64 * 8.0 * WIRE;
+    let bound = wire / rate + conditions.delay.as_secs_f64() * 2.0;
+    let step = |round| {
+        let begin = world.now();
+        let send = |(sender, from)| {
+            let bytes = PIECE.min(bytes - from);
+            let what = Outgoing { round, tag: [0; 48], bytes, value: 4, critical: Vec::new(), lossy };
+            world.send(sender, 0, what).expect("all is well")
+        };
+        let pieces =
+            (0..senders).flat_map(|one| (0..bytes).step_by(PIECE as usize).map(move |from| (one, from)));
+        let tickets: Vec<_> = pieces.map(send).collect();
+        while tickets.iter().any(|&ticket| world.messages()[ticket].ended.is_none()) {
+            assert!(world.step(begin + Duration::from_secs(60)).expect("all is well"), "it hangs");
+        }
+        let taken = (world.now() - begin).as_secs_f64() / bound;
+        world.run(world.now() + Duration::from_millis(20)).expect("all is well");
+        taken
+    };
+    (0..count).map(step).collect()
 }
 
 fn at(times: &[f64], share: f64) -> f64 {
@@ -113,4 +127,32 @@ fn messages_of_a_few_packets_seldom_wait_for_a_timer() {
         world.run(world.now() + Duration::from_millis(100)).expect("all is well");
     }
     assert!(late < 20, "{late} of 400 messages take longer than two round trips");
+}
+
+#[test]
+fn eight_senders_into_one_link_learn_within_a_few_steps_what_it_loses() {
+    // Round trip in ms, loss, burst; most of the bound, of the middle one of steps 5 to 12.
+    for (rtt, loss, burst, most) in [
+        (40, 0.0, 1.0, 1.2),
+        (40, 0.03, 1.0, 1.3),
+        (40, 0.1, 1.0, 1.4),
+        (40, 0.03, 5.0, 1.3),
+        (40, 0.03, 20.0, 1.4),
+        (150, 0.0, 1.0, 1.3),
+        (1, 0.1, 1.0, 1.6),
+    ] {
+        let (bits, delay) = (500_000_000, Duration::from_millis(rtt) / 2);
+        let server = Conditions {
+            rate: Some(bits),
+            queue: bits / 8 / 20,
+            delay,
+            loss,
+            burst,
+            ..Conditions::default()
+        };
+        let mut times = steps(7, server, 8, 828_000, false, 12).split_off(4);
+        times.sort_by(f64::total_cmp);
+        let middle = at(&times, 0.5);
+        assert!(middle < most, "{rtt} ms, loss {loss} by {burst}: {middle:.2} of the bound, {times:.2?}");
+    }
 }

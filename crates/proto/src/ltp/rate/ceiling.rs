@@ -19,14 +19,12 @@ pub(super) struct Ceiling {
     rounds: u32,
     /// It came at about the same window as the one before.
     settled: bool,
-    /// A queue could be seen when it overflowed.
-    seen: bool,
 }
 
 impl Ceiling {
     /// A queue overflowed while so much was in flight, and so lost this share of the packets.
-    /// It does not fall below `least`, nor below half of what it was. `seen`: round trips were longer meanwhile.
-    pub(super) fn overflowed(&mut self, now: Duration, in_flight: u64, excess: f64, least: u64, seen: bool) {
+    /// It does not fall below `least`, nor below half of what it was.
+    pub(super) fn overflowed(&mut self, now: Duration, in_flight: u64, excess: f64, least: u64) {
         let least = least.max(self.window.unwrap_or(0) / 2) as f64;
         let passed = (in_flight as f64 * (1.0 - excess)).max(least / (1.0 - CUT));
         let goal = passed * (1.0 - HEADROOM);
@@ -36,7 +34,6 @@ impl Ceiling {
             goal: goal as u64,
             overflow: Some(now),
             rounds: 0,
-            seen,
         };
     }
 
@@ -45,11 +42,12 @@ impl Ceiling {
         *self = Ceiling::default();
     }
 
-    /// A round trip without overflow that used the window has passed. A ceiling above `enough` limits nothing.
-    pub(super) fn quiet_round(&mut self, packet: u64, enough: u64, queued: bool) {
+    /// A round trip without overflow that used the window has passed. A ceiling above `enough` limits nothing. `room`:
+    /// the queue is a long one, and empty.
+    pub(super) fn quiet_round(&mut self, packet: u64, enough: u64, room: bool) {
         let Some(window) = self.window else { return };
         self.rounds += 1;
-        let window = if self.seen && !queued {
+        let window = if room {
             window + window / 4
         } else {
             match self.rounds.checked_sub(if self.settled { HOLD } else { APPROACH }) {

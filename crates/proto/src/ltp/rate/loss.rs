@@ -13,6 +13,9 @@
 //! 2. **Then the sender slows down, as a trial.** Loss that goes away was an overflow. Loss that stays is the path's own:
 //!    the mean becomes what was found, and the sender takes back what it gave up.
 //!
+//! Where a queue could be seen, it is a long one, which does not overflow while it cannot be seen: what is lost then is the
+//! path's own without a trial, and there is room for more.
+//!
 //! What the path loses at least, even in the slow turns, is what the pace may make up for ([`Watch::steady`]).
 
 /// Counts loss in blocks of at least one round trip.
@@ -25,6 +28,8 @@ pub(super) struct Watch {
     recent: Block,
     /// The same, of rounds in which no queue could be seen.
     clear: Block,
+    /// A queue could be seen: it is a long one.
+    deep: bool,
     /// Shares lost in the last blocks, whatever they were.
     shares: [f64; CYCLE],
     /// What is found lost in the round after an overflow was sent before we slowed down.
@@ -100,6 +105,7 @@ impl Watch {
             at: 0,
             recent: Block::default(),
             clear: Block::default(),
+            deep: false,
             shares: [0.0; CYCLE],
             known: false,
             trial: None,
@@ -151,7 +157,22 @@ impl Watch {
 
     /// The share that the path loses by itself, within what is tolerated.
     pub(super) fn ambient(&self) -> f64 {
-        self.past().share().min(self.proven.max(ASSUMED))
+        let known = self.past().share().min(self.proven.max(ASSUMED));
+        // A long queue does not overflow while it cannot be seen.
+        match self.deep && self.clear.bytes() >= CLEARLY {
+            true => known.max(self.clear.share().min(TOLERATED)),
+            false => known,
+        }
+    }
+
+    /// Round trips have grown: the path has a long queue.
+    pub(super) fn saw_queue(&mut self) {
+        self.deep = true;
+    }
+
+    /// The path has a queue that can be seen before it overflows.
+    pub(super) fn deep(&self) -> bool {
+        self.deep
     }
 
     /// What is lost even when the sender slows down to give a queue back what it has taken, within what is tolerated.
@@ -226,6 +247,9 @@ const RECENT: u64 = 8 << 20;
 
 /// Few enough to learn a new path within some tens of round trips.
 const BLOCKS: usize = 16;
+
+/// Bytes without a queue that tell what the path loses.
+const CLEARLY: u64 = 256 << 10;
 
 /// A cycle of probing has so many turns, one of which is slow.
 const CYCLE: usize = 8;

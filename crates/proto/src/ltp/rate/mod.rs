@@ -53,6 +53,8 @@ pub struct Rate {
     loss: Watch,
     round: Round,
     ceiling: Ceiling,
+    /// A queue could be seen in the last round.
+    queued: bool,
     /// Largest packet so far.
     packet: u64,
     limits: Limits,
@@ -96,6 +98,7 @@ impl Rate {
             loss: Watch::new(),
             round: Round::default(),
             ceiling: Ceiling::default(),
+            queued: false,
             packet: SMALLEST_PACKET,
             limits: Limits::default(),
         };
@@ -198,7 +201,10 @@ impl Rate {
         let lasts = |at_least| self.rtt.min().is_some_and(|rtt| rtt >= at_least);
         let slowed = self.ceiling.window.is_none_or(|window| window > 2 * LEAST_WINDOW * self.packet)
             && lasts(SHORTEST_TRIAL);
-        let seen = queued && lasts(SHORTEST_SEEN);
+        if queued && lasts(SHORTEST_SEEN) {
+            self.loss.saw_queue();
+        }
+        self.queued = queued;
         self.round =
             Round { ends_at: self.sampler.delivered, in_flight_before: in_flight, ..Round::default() };
         match self.loss.end_round(self.packet, queued || !slowed || self.phase.starts_up(), slowed) {
@@ -206,13 +212,14 @@ impl Rate {
             Verdict::Overflow(_) if !queued && self.phase.grows(best) => {}
             Verdict::Overflow(excess) => {
                 let in_flight = in_flight.max(in_flight_before);
-                self.ceiling.overflowed(now, in_flight, excess, LEAST_WINDOW * self.packet, seen);
+                self.ceiling.overflowed(now, in_flight, excess, LEAST_WINDOW * self.packet);
                 self.phase.congested(now);
             }
             Verdict::Innocent => self.ceiling.lift(),
             // Only a round that used the window shows that the path bears more.
             Verdict::Usual if in_flight >= self.limits.window => {
-                self.ceiling.quiet_round(self.packet, self.model_window(), queued);
+                let room = self.loss.deep() && !queued;
+                self.ceiling.quiet_round(self.packet, self.model_window(), room);
             }
             Verdict::Usual => {}
         }
@@ -285,9 +292,10 @@ impl Rate {
     }
 
     /// The share of what is sent that is lost on the way and does not count against the path's rate. Where a queue has
-    /// overflowed there is none: sending more would only lose more.
+    /// overflowed there is none, while it may be full: sending more would only lose more.
     fn made_up_for(&self) -> f64 {
-        match self.ceiling.overflow.is_some() || self.phase.starts_up() {
+        let full = self.ceiling.overflow.is_some() && (self.queued || !self.loss.deep());
+        match full || self.phase.starts_up() {
             true => 0.0,
             false => self.loss.steady(),
         }
@@ -352,7 +360,7 @@ const QUEUE: Duration = Duration::from_micros(100);
 const SHORTEST_TRIAL: Duration = Duration::from_micros(500);
 
 /// On shorter paths a queue of a few packets is as long as the path itself: that it cannot be seen says nothing.
-const SHORTEST_SEEN: Duration = Duration::from_millis(2);
+const SHORTEST_SEEN: Duration = Duration::from_millis(5);
 
 /// How long an overflow is remembered.
 const SHALLOW_FOR: Duration = Duration::from_secs(10);

@@ -107,3 +107,18 @@ fn only_what_is_always_lost_is_made_up_for() {
     path.round(&mut watch, false);
     assert_eq!(watch.steady(), 0.0, "a slow turn without loss");
 }
+
+#[test]
+fn what_is_lost_while_a_long_queue_is_empty_is_the_paths_own() {
+    for loss in [0.1, 0.2] {
+        let (mut path, mut watch) = (Path::new(loss, 1.0), Watch::new());
+        path.round(&mut watch, true);
+        watch.saw_queue();
+        path.round(&mut watch, false);
+        path.round(&mut watch, false);
+        // Rounds with a queue are no trial.
+        let verdicts: Vec<Verdict> = (0..8).map(|_| path.round(&mut watch, true)).collect();
+        assert_eq!(overflows(&verdicts), 0, "{loss}: {:.3}", watch.ambient());
+        assert!((watch.ambient() - loss).abs() < 0.05, "{loss}: {:.3}", watch.ambient());
+    }
+}
