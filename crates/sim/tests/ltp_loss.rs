@@ -26,7 +26,6 @@ fn steps(seed: u64, conditions: Conditions, senders: usize, bytes: u32, lossy: b
     let channels = [conditions; 2].map(|one| world.channel(one));
     let closing = Closing { deadline: Some(Duration::from_secs(60)), ..Closing::default() };
     for _ in 0..senders {
-        let closing = closing.clone();
         world.connect(
             channels,
             Settings { payload: 1452, payload_ceiling: 1452, closing, ..Settings::default() },
