@@ -28,8 +28,8 @@ pub(super) struct Watch {
     recent: Block,
     /// The same, of rounds in which no queue could be seen.
     clear: Block,
-    /// A queue could be seen: it is a long one.
-    deep: bool,
+    /// For so many more rounds it is known that a queue could be seen: it is a long one.
+    deep: u32,
     /// Shares lost in the last blocks, whatever they were.
     shares: [f64; CYCLE],
     /// What is found lost in the round after an overflow was sent before we slowed down.
@@ -105,7 +105,7 @@ impl Watch {
             at: 0,
             recent: Block::default(),
             clear: Block::default(),
-            deep: false,
+            deep: 0,
             shares: [0.0; CYCLE],
             known: false,
             trial: None,
@@ -124,6 +124,7 @@ impl Watch {
     /// sender sends less than before the last overflow, if there was one; at its least window it cannot.
     pub(super) fn end_round(&mut self, packet: u64, queued: bool, slowed: bool) -> Verdict {
         let packet = packet.max(1);
+        self.deep = self.deep.saturating_sub(1);
         if std::mem::take(&mut self.known) {
             self.block = Block::default();
             return Verdict::Usual;
@@ -159,7 +160,7 @@ impl Watch {
     pub(super) fn ambient(&self) -> f64 {
         let known = self.past().share().min(self.proven.max(ASSUMED));
         // A long queue does not overflow while it cannot be seen.
-        match self.deep && self.clear.bytes() >= CLEARLY {
+        match self.deep() && self.clear.bytes() >= CLEARLY {
             true => known.max(self.clear.share().min(TOLERATED)),
             false => known,
         }
@@ -167,12 +168,12 @@ impl Watch {
 
     /// Round trips have grown: the path has a long queue.
     pub(super) fn saw_queue(&mut self) {
-        self.deep = true;
+        self.deep = REMEMBERED;
     }
 
     /// The path has a queue that can be seen before it overflows.
     pub(super) fn deep(&self) -> bool {
-        self.deep
+        self.deep > 0
     }
 
     /// What is lost even when the sender slows down to give a queue back what it has taken, within what is tolerated.
@@ -250,6 +251,9 @@ const BLOCKS: usize = 16;
 
 /// Bytes without a queue that tell what the path loses.
 const CLEARLY: u64 = 256 << 10;
+
+/// Rounds: a host that was slow once may have looked like a queue.
+const REMEMBERED: u32 = 64;
 
 /// A cycle of probing has so many turns, one of which is slow.
 const CYCLE: usize = 8;
