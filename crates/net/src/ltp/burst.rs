@@ -2,7 +2,7 @@
 
 use std::net::{Ipv4Addr, SocketAddr};
 
-use tweed_proto::ltp::packet::{DATA_HEAD_BYTES, HEADER_BYTES};
+use tweed_proto::ltp::packet::{BODY_HEAD_BYTES, HEADER_BYTES};
 use tweed_proto::ltp::Transmit;
 
 use super::seal::{Cipher, Sealer};
@@ -62,8 +62,8 @@ impl Burst {
         let number = match what {
             Transmit::Data { number, .. } | Transmit::Repair { number, .. } => {
                 let head = what.body_head().expect("it has one");
-                body[..DATA_HEAD_BYTES].copy_from_slice(&head);
-                body[DATA_HEAD_BYTES..][..values.len()].copy_from_slice(values);
+                body[..BODY_HEAD_BYTES].copy_from_slice(&head);
+                body[BODY_HEAD_BYTES..][..values.len()].copy_from_slice(values);
                 *number
             }
             Transmit::Control { number, body: frames } => {
@@ -96,9 +96,9 @@ impl Burst {
 /// Length of a packet on the wire, as UDP payload.
 pub(super) fn packet_bytes(what: &Transmit, cipher: Cipher) -> usize {
     let body = match what {
-        Transmit::Data { len, .. } => DATA_HEAD_BYTES + *len as usize,
+        Transmit::Data { len, .. } => BODY_HEAD_BYTES + *len as usize,
         Transmit::Control { body, .. } => body.len(),
-        Transmit::Repair { head, .. } => DATA_HEAD_BYTES + usize::from(head.code.shard),
+        Transmit::Repair { head, .. } => BODY_HEAD_BYTES + usize::from(head.code.shard),
     };
     HEADER_BYTES + body + cipher.tag_bytes()
 }

@@ -40,12 +40,12 @@ use super::mtu::Search;
 use super::open_limit::OpenLimit;
 use super::outbox::Outbox;
 use super::outgoing::Outgoing;
-use super::packet::{BadPacket, DataHead, Header, Kind, RepairHead, DATA_HEAD_BYTES, HEADER_BYTES};
+use super::packet::{BadPacket, DataHead, Header, Kind, RepairHead, BODY_HEAD_BYTES, HEADER_BYTES};
 use super::rate::Rate;
 use super::repair::Repair;
 use super::seen::{AckRequest, Seen};
 use super::sent::{ControlFrame, Log, Settled};
-use parity::Coded;
+use parity::ParityQueue;
 use tail::Tail;
 pub use transmit::Transmit;
 
@@ -198,7 +198,7 @@ pub struct Link {
     /// What may leave again.
     tail: Tail,
     /// Messages of which parity may leave.
-    coded: Coded,
+    parity: ParityQueue,
     /// How often nothing was heard in a row.
     silences: u32,
     /// So many packets may leave even though the window is full.
@@ -224,7 +224,7 @@ impl Link {
             control_frames: VecDeque::from([ControlFrame::Ping]),
             events: VecDeque::new(),
             tail: Tail::default(),
-            coded: Coded::default(),
+            parity: ParityQueue::default(),
             silences: 0,
             credit: 0,
             metrics: LinkMetrics::default(),
@@ -263,7 +263,7 @@ impl Link {
             Kind::Control => (None, self.control(now, body)?),
             Kind::Repair => {
                 let head = RepairHead::decode(body)?;
-                self.inbox.repair(now, &head, &body[DATA_HEAD_BYTES..], &mut self.events)?;
+                self.inbox.repair(now, &head, &body[BODY_HEAD_BYTES..], &mut self.events)?;
                 (None, AckRequest::Soon)
             }
         };
@@ -302,7 +302,7 @@ impl Link {
         let (head, len) = DataHead::decode(body)?;
         let open = self.inbox.data(now, header, (&head, len), &mut self.events)?;
         let DataHead { message, offset, total, .. } = head;
-        Ok(open.then_some(Place { message: MessageId(message), total, offset, at: DATA_HEAD_BYTES, len }))
+        Ok(open.then_some(Place { message: MessageId(message), total, offset, at: BODY_HEAD_BYTES, len }))
     }
 
     fn control(&mut self, now: Duration, body: &[u8]) -> Result<AckRequest, BadPacket> {

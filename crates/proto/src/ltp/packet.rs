@@ -9,7 +9,7 @@ pub const VERSION: u8 = 2;
 /// Length of [`Header`] on the wire.
 pub const HEADER_BYTES: usize = 16;
 /// Length of what stands before the values in the body of a DATA packet, and before the shard in that of REPAIR.
-pub const DATA_HEAD_BYTES: usize = 16;
+pub const BODY_HEAD_BYTES: usize = 16;
 
 /// What the body of a packet is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -106,8 +106,8 @@ pub struct DataHead {
 
 impl DataHead {
     /// As it stands on the wire.
-    pub fn encode(&self) -> [u8; DATA_HEAD_BYTES] {
-        let mut out = [0; DATA_HEAD_BYTES];
+    pub fn encode(&self) -> [u8; BODY_HEAD_BYTES] {
+        let mut out = [0; BODY_HEAD_BYTES];
         for (at, value) in [self.message, self.round, self.offset, self.total].into_iter().enumerate() {
             out[4 * at..4 * at + 4].copy_from_slice(&value.to_le_bytes());
         }
@@ -116,14 +116,14 @@ impl DataHead {
 
     /// Reads the body of a DATA packet: where its values lie in the message, and how many bytes they are.
     pub fn decode(body: &[u8]) -> Result<(DataHead, u32), BadPacket> {
-        let bytes = body.first_chunk::<DATA_HEAD_BYTES>().ok_or(BadPacket::Short)?;
+        let bytes = body.first_chunk::<BODY_HEAD_BYTES>().ok_or(BadPacket::Short)?;
         let head = DataHead {
             message: word(bytes, 0),
             round: word(bytes, 4),
             offset: word(bytes, 8),
             total: word(bytes, 12),
         };
-        let len = u32::try_from(body.len() - DATA_HEAD_BYTES).map_err(|_| BadPacket::Bounds)?;
+        let len = u32::try_from(body.len() - BODY_HEAD_BYTES).map_err(|_| BadPacket::Bounds)?;
         match head.offset.checked_add(len) {
             Some(end) if end <= head.total && len > 0 => Ok((head, len)),
             _ => Err(BadPacket::Bounds),
@@ -146,8 +146,8 @@ pub struct RepairHead {
 
 impl RepairHead {
     /// As it stands on the wire.
-    pub fn encode(&self) -> [u8; DATA_HEAD_BYTES] {
-        let mut out = [0; DATA_HEAD_BYTES];
+    pub fn encode(&self) -> [u8; BODY_HEAD_BYTES] {
+        let mut out = [0; BODY_HEAD_BYTES];
         let Code { total, shard, parity } = self.code;
         let rest = u32::from(shard) | u32::from(parity) << 16 | u32::from(self.index) << 24;
         for (at, value) in [self.message, self.round, total, rest].into_iter().enumerate() {
@@ -159,12 +159,12 @@ impl RepairHead {
     /// Reads the body of a REPAIR packet; what follows is the shard. Refuses codes that there are not, or that would
     /// take more memory than the message.
     pub fn decode(body: &[u8]) -> Result<RepairHead, BadPacket> {
-        let bytes = body.first_chunk::<DATA_HEAD_BYTES>().ok_or(BadPacket::Short)?;
+        let bytes = body.first_chunk::<BODY_HEAD_BYTES>().ok_or(BadPacket::Short)?;
         let rest = word(bytes, 12);
         let code = Code { total: word(bytes, 8), shard: rest as u16, parity: (rest >> 16) as u8 };
         let head =
             RepairHead { message: word(bytes, 0), round: word(bytes, 4), code, index: (rest >> 24) as u8 };
-        let whole = body.len() - DATA_HEAD_BYTES == usize::from(code.shard);
+        let whole = body.len() - BODY_HEAD_BYTES == usize::from(code.shard);
         let even = code.shard > 0 && code.shard.is_multiple_of(2);
         let fits = whole && even && code.total > 0 && head.index < code.parity;
         match fits && code.shards() <= MOST_SHARDS && u32::from(code.parity) <= code.shards() {

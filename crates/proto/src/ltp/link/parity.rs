@@ -24,11 +24,11 @@ struct Next {
 
 /// What parity is to leave.
 #[derive(Debug, Default)]
-pub(super) struct Coded {
+pub(super) struct ParityQueue {
     messages: VecDeque<Next>,
 }
 
-impl Coded {
+impl ParityQueue {
     /// The first pass of a message ends. True if parity of it is to follow.
     pub(super) fn push(
         &mut self,
@@ -109,18 +109,18 @@ mod tests {
 
     #[test]
     fn messages_take_turns_for_a_round_trip() {
-        let (mut coded, weather) = (Coded::default(), weather(0.01, 1.0));
+        let (mut queue, weather) = (ParityQueue::default(), weather(0.01, 1.0));
         let at = Duration::from_millis;
-        assert!(coded.push(at(0), (1, 0, 65_536), 1420, &weather));
-        assert!(coded.push(at(5), (2, 0, 65_536), 1420, &weather));
-        assert!(!coded.push(at(5), (3, 0, 65_536), 100, &weather), "it has too many shards");
+        assert!(queue.push(at(0), (1, 0, 65_536), 1420, &weather));
+        assert!(queue.push(at(5), (2, 0, 65_536), 1420, &weather));
+        assert!(!queue.push(at(5), (3, 0, 65_536), 100, &weather), "it has too many shards");
         let mut next =
-            |now, over| coded.take(at(now), |head| head.message != over).map(|h| (h.message, h.index));
+            |now, over| queue.take(at(now), |head| head.message != over).map(|h| (h.message, h.index));
         assert_eq!([next(6, 0), next(6, 0), next(6, 0)], [Some((1, 0)), Some((2, 0)), Some((1, 1))]);
         assert_eq!(next(6, 2), Some((1, 2)));
         assert_eq!(next(6, 2), None);
-        assert!(coded.push(at(10), (4, 0, 65_536), 1420, &weather));
-        assert_eq!(coded.take(at(50), |_| true), None);
-        assert!(!coded.waits());
+        assert!(queue.push(at(10), (4, 0, 65_536), 1420, &weather));
+        assert_eq!(queue.take(at(50), |_| true), None);
+        assert!(!queue.waits());
     }
 }

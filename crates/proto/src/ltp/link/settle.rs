@@ -33,7 +33,7 @@ impl Link {
         let window_open = self.log.in_flight < self.rate.window();
         let pacing = (self.outbox.ready() && window_open).then(|| self.rate.next_send());
         let silence = self.log.loss_time.or_else(|| self.silence_ends());
-        let parity = self.coded.waits().then_some(Duration::ZERO);
+        let parity = self.parity.waits().then_some(Duration::ZERO);
         let tail = parity.or_else(|| self.tail.due()).filter(|_| window_open && !self.outbox.ready());
         let tail = tail.map(|due| due.max(self.rate.next_send()));
         [pacing, silence, tail, self.seen.due, self.inbox.next_timeout()].into_iter().flatten().min()

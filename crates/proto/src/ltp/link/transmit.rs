@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::tail::{Item, Weather, SMALL_PACKETS};
 use super::{Link, MessageId};
 use crate::ltp::frame::Frame;
-use crate::ltp::packet::{DataHead, Header, Kind, RepairHead, DATA_HEAD_BYTES, HEADER_BYTES};
+use crate::ltp::packet::{DataHead, Header, Kind, RepairHead, BODY_HEAD_BYTES, HEADER_BYTES};
 use crate::ltp::sent::{ControlFrame, Load};
 
 /// A packet that is to leave now.
@@ -77,7 +77,7 @@ impl Transmit {
     }
 
     /// What stands between the header and the values, or the shard; `None` of a CONTROL packet.
-    pub fn body_head(&self) -> Option<[u8; DATA_HEAD_BYTES]> {
+    pub fn body_head(&self) -> Option<[u8; BODY_HEAD_BYTES]> {
         match *self {
             Transmit::Data { message, round, offset, total, .. } => {
                 Some(DataHead { message: message.0, round, offset, total }.encode())
@@ -128,7 +128,7 @@ impl Link {
             return None;
         }
         let weather = self.weather();
-        let most = self.body_bytes() - DATA_HEAD_BYTES as u32;
+        let most = self.body_bytes() - BODY_HEAD_BYTES as u32;
         let cut = self.outbox.take(most, weather.loss)?;
         self.credit = self.credit.saturating_sub(1);
         let (offset, len) = (cut.piece.range.start, cut.piece.range.end - cut.piece.range.start);
@@ -136,11 +136,12 @@ impl Link {
         let load = Load::Data { message, offset, len, critical, again };
         let small = cut.total <= SMALL_PACKETS.saturating_mul(most);
         let coded = last && !again && !small;
-        if again || small || coded && !self.coded.push(now, (message, cut.round, cut.total), most, &weather) {
+        if again || small || coded && !self.parity.push(now, (message, cut.round, cut.total), most, &weather)
+        {
             let copy = Load::Data { message, offset, len, critical, again: true };
             self.tail.push(now, Item::Data(copy), &weather);
         }
-        let number = self.push(now, DATA_HEAD_BYTES as u32 + len, load);
+        let number = self.push(now, BODY_HEAD_BYTES as u32 + len, load);
         // Nothing follows until an acknowledgement comes: it must not be held back for more packets.
         let prompt = !self.outbox.ready() || self.log.in_flight >= self.rate.window();
         let (message, round, total) = (MessageId(message), cut.round, cut.total);
@@ -149,16 +150,16 @@ impl Link {
 
     /// Parity of what has left, while nothing else is to leave.
     fn next_parity(&mut self, now: Duration) -> Option<Transmit> {
-        if self.outbox.ready() || !self.coded.waits() || !self.may_send(now) {
+        if self.outbox.ready() || !self.parity.waits() || !self.may_send(now) {
             return None;
         }
-        let (outbox, most) = (&self.outbox, self.body_bytes() - DATA_HEAD_BYTES as u32);
+        let (outbox, most) = (&self.outbox, self.body_bytes() - BODY_HEAD_BYTES as u32);
         // The path may have begun to drop larger packets.
         let wanted =
             |head: &RepairHead| u32::from(head.code.shard) <= most && outbox.head(head.message).is_some();
-        let head = self.coded.take(now, wanted)?;
-        let number = self.push(now, DATA_HEAD_BYTES as u32 + u32::from(head.code.shard), Load::Repair);
-        Some(Transmit::Repair { number, prompt: !self.coded.waits(), head })
+        let head = self.parity.take(now, wanted)?;
+        let number = self.push(now, BODY_HEAD_BYTES as u32 + u32::from(head.code.shard), Load::Repair);
+        Some(Transmit::Repair { number, prompt: !self.parity.waits(), head })
     }
 
     /// What left before, once more, while nothing else is to leave.
@@ -167,7 +168,7 @@ impl Link {
             return None;
         }
         let weather = self.weather();
-        let (outbox, inbox, most) = (&self.outbox, &self.inbox, self.body_bytes() - DATA_HEAD_BYTES as u32);
+        let (outbox, inbox, most) = (&self.outbox, &self.inbox, self.body_bytes() - BODY_HEAD_BYTES as u32);
         let wanted = |item: &Item| match item {
             // The path may have begun to drop larger packets.
             Item::Data(Load::Data { len, .. }) if *len > most => false,
@@ -184,7 +185,7 @@ impl Link {
             Item::Data(load) => {
                 let Load::Data { message, offset, len, critical, .. } = load else { return None };
                 let (round, total) = self.outbox.head(message)?;
-                let number = self.push(now, DATA_HEAD_BYTES as u32 + len, load);
+                let number = self.push(now, BODY_HEAD_BYTES as u32 + len, load);
                 let message = MessageId(message);
                 Some(Transmit::Data {
                     number,
