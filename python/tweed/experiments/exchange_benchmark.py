@@ -21,6 +21,7 @@ from torch import nn
 
 import tweed
 from tweed import testbed
+from tweed.errors import TweedError
 from tweed.experiments.barriers import FileBarrier
 from tweed.experiments.benchmark import Config, Contender, benchmark
 from tweed.strategy import Strategy
@@ -153,11 +154,15 @@ def _in_turns(
     # What is said of the measurement goes through files: over such networks it would take longer than steps.
     store = FileStore(str(folder / "store"), size)
     dist.init_process_group("tweed", store=store, rank=rank, world_size=size)
-    steppers = [_Stepper(side, workload) for side in sides]
-    contenders = [Contender(stepper.label, stepper.step) for stepper in steppers]
-    measured = benchmark(contenders, config, barrier=FileBarrier(folder / "barrier", rank, size))
+    barrier = FileBarrier(folder / "barrier", rank, size)
+    steppers = [_begun(side, workload, barrier) for side in sides]
+    contenders = [Contender(one.label, one.step) for one in steppers if isinstance(one, _Stepper)]
+    measured = benchmark(contenders, config, barrier=barrier)
     seen = []
     for stepper in steppers:
+        if isinstance(stepper, str):
+            seen.append(OfRank(failed=stepper or None))
+            continue
         found, stats = measured[stepper.label], stepper.run.stats
         steps_s = [call_s for one in found.rounds for call_s in one.calls_s]
         sync_s = [sync_s for one in found.rounds for sync_s in one.returned]
@@ -165,6 +170,18 @@ def _in_turns(
         seen.append(OfRank(stepper.run.serves, steps_s, sync_s, *lost, found.failed))
     dist.destroy_process_group()
     return seen
+
+
+def _begun(side: Side, workload: Workload, barrier: FileBarrier) -> _Stepper | str:
+    """A side whose ranks all have the same parameters; or why this rank cannot begin, if it is its fault."""
+    failed = ""
+    try:
+        stepper = _Stepper(side, workload)
+    except TweedError as error:
+        failed = str(error)
+    if math.isinf(barrier.slowest(math.inf if failed else 0.0)):
+        return failed
+    return stepper
 
 
 class _Stepper:
