@@ -29,7 +29,7 @@ LOSSES = {
     "10 % reordered": (",reorder=10%", "re-\nordered"),
 }
 NONE, REORDERED = "0 %", "10 % reordered"
-ROUND_TRIPS_MS = ("40", "1", "150", "0.1")  # in the order in which they are measured
+ROUND_TRIPS_MS = ("40", "1", "0.1", "150")  # in the order in which they are measured
 #: Mbit/s of the server's link; that of a worker has 100.
 SERVERS = ("500", "100")
 OURS, LOSSLESS = "ltp", "ltp lossless"
