@@ -177,8 +177,13 @@ impl Peer {
         body: &[u8],
     ) -> Result<Option<Place>, BadPacket> {
         let Some(link) = &mut self.link else { return Ok(None) };
-        let Some(place) = link.handle(now, header, body)? else { return Ok(None) };
-        Ok(if self.landing.put(&place, body) { None } else { Some(place) })
+        // By reference: to move what was just written waits for the copy of the values before (`link/transmit.rs`).
+        match &link.handle(now, header, body) {
+            Ok(None) => Ok(None),
+            Ok(Some(place)) if self.landing.put(place, body) => Ok(None),
+            Ok(Some(place)) => Ok(Some(*place)),
+            Err(bad) => Err(*bad),
+        }
     }
 
     /// Gives a message memory, and puts in the first values.
@@ -203,20 +208,23 @@ impl Peer {
     pub(super) fn fill(&mut self, now: Duration, burst: &mut Burst) -> bool {
         let (Some(remote), Some(link)) = (&mut self.remote, &mut self.link) else { return false };
         burst.begin(remote.address);
-        while let Some(what) = self.held.take().or_else(|| link.poll_transmit(now)) {
-            if !burst.fits(packet_bytes(&what, remote.cipher)) {
-                self.held = Some(what);
+        loop {
+            let next = match self.held.take() {
+                None => link.poll_transmit(now),
+                held => held,
+            };
+            let Some(what) = &next else { break };
+            if !burst.fits(packet_bytes(what, remote.cipher)) {
+                self.held = next;
                 break;
             }
-            let Some(message) = what.message() else {
-                burst.push(&what, &[], remote);
-                continue;
-            };
-            // What was held may have been cancelled since: then nothing is sent under this number.
-            let Some(body) = self.sending.get_mut(&message) else { continue };
-            // SAFETY: the link cuts messages within their length, and the ticket is still with us.
-            let values = unsafe { body.bytes_of(&what) };
-            burst.push(&what, values, remote);
+            match what.message().map(|message| self.sending.get_mut(&message)) {
+                None => burst.push(what, &[], remote),
+                // SAFETY: the link cuts messages within their length, and the ticket is still with us.
+                Some(Some(body)) => burst.push(what, unsafe { body.bytes_of(what) }, remote),
+                // What was held has been cancelled since: nothing is sent under this number.
+                Some(None) => {}
+            }
         }
         !burst.is_empty()
     }

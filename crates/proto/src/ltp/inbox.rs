@@ -82,8 +82,9 @@ impl Inbox {
     }
 
     fn restore(message: u32, receiving: &mut Receiving, events: &mut VecDeque<Event>) {
-        let message = MessageId(message);
-        events.extend(receiving.restore().map(|repair| Event::Restored { message, repair }));
+        if let Some(repair) = receiving.restore() {
+            events.push_back(Event::Restored { message: MessageId(message), repair });
+        }
     }
 
     /// An OPEN frame. `rtt_min` is this link's.

@@ -69,6 +69,8 @@ struct Limits {
     pace: u64,
     /// Length of a burst at that pace.
     burst: Duration,
+    /// The share of packets that the path loses by itself.
+    loss: f64,
 }
 
 /// One round trip, counted in packets: it ends when the first packet sent in it is acknowledged.
@@ -122,6 +124,7 @@ impl Rate {
     }
 
     /// A packet leaves. The mark is to be kept with it.
+    #[inline]
     pub fn sent(&mut self, now: Duration, bytes: u32, in_flight_before: u64) -> Mark {
         if u64::from(bytes) > self.packet {
             self.packet = bytes.into();
@@ -185,7 +188,7 @@ impl Rate {
 
     /// The share of packets that the path loses by itself, as measured of late.
     pub fn loss(&self) -> f64 {
-        self.loss.measured()
+        self.limits.loss
     }
 
     /// Mean number of packets that it loses in a row.
@@ -259,7 +262,8 @@ impl Rate {
         // On a short path, acknowledgements that wait in the hosts need more under way than the path itself.
         let hosts = HOSTS.saturating_sub(self.rtt_min().unwrap_or(HOSTS));
         let spare = if shallow { burst } else { burst.max(bytes_in(hosts, pace)) };
-        self.limits = Limits { window: self.window_for(spare), pace, burst: time_for(burst, pace) };
+        let (window, loss) = (self.window_for(spare), self.loss.measured());
+        self.limits = Limits { window, pace, burst: time_for(burst, pace), loss };
     }
 
     /// `spare`: what may be under way beyond what the path holds.
