@@ -118,6 +118,19 @@ def test_a_threshold_takes_all_that_reach_it(x: Tensor, tau: float, fed: bool) -
     assert_chosen(sparse.threshold(x, tau, error), expected, both, error)
 
 
+@given(numbers(), st.floats(0, 4), st.integers(0, 100), st.booleans())
+def test_of_those_that_reach_a_threshold_the_largest_are_taken(
+    x: Tensor, tau: float, most: int, fed: bool
+) -> None:
+    error = torch.full_like(x, 0.25) if fed else None
+    both = x + 0.25 if fed else x
+    tau = float(torch.tensor(tau))
+    reach = sum(abs(value) >= tau for value in both.tolist())
+    *sent, found = sparse.largest_above(x, tau, most, error)
+    assert found == reach
+    assert_chosen(sent, plain_top_k(both, min(reach, most)), both, error)
+
+
 def test_thresholds_at_their_ends() -> None:
     x = torch.tensor([0.0, -0.0, TINY, -1.0, HUGE])
     assert sparse.threshold(x, 0.0)[0].tolist() == [0, 1, 2, 3, 4]

@@ -55,12 +55,15 @@ fn passes(selection: &mut Selection, x: &[f32], error: &mut [f32]) {
     let (numel, count) = (x.len(), x.len() / PER_CHOSEN);
     let tau = sparse::kth_magnitude(x, count, selection);
     let (once, fed) = (4 * numel + ENTRY_BYTES * count, 12 * numel + ENTRY_BYTES * count);
-    row("threshold", once, || sparse::threshold(black_box(x), None, tau, selection));
+    let all = usize::MAX;
+    row("threshold", once, || _ = sparse::threshold(black_box(x), None, tau, all, selection));
     // What is left grows until about one in a hundred sums reaches the threshold.
-    row("threshold, fed", fed, || sparse::threshold(black_box(x), Some(error), 4.0 * tau, selection));
+    row("threshold, fed", fed, || {
+        sparse::threshold(black_box(x), Some(error), 4.0 * tau, all, selection);
+    });
     row("top-k, fed", fed, || sparse::top_k(black_box(x), Some(error), count, selection));
     error.fill(0.0);
-    sparse::threshold(x, None, tau, selection);
+    sparse::threshold(x, None, tau, all, selection);
     sparse::scatter_add(error, selection.indices(), selection.values()).expect("they lie within");
     row("non-zero", once, || sparse::nonzero(black_box(error), selection));
 }
@@ -79,7 +82,7 @@ fn places(x: &[f32], out: &mut [f32]) {
         sparse::gather(x, black_box(indices), &mut fetched).expect("they lie within");
     });
     codings(numel, indices);
-    sparse::threshold(x, None, 1.0, &mut selection);
+    sparse::threshold(x, None, 1.0, usize::MAX, &mut selection);
     println!("\nindices, {:.0} %", 100.0 * selection.indices().len() as f64 / numel as f64);
     codings(numel, selection.indices());
 }

@@ -126,11 +126,8 @@ class Threshold:
         if not budget or not hold.tau:
             indices, values = _nonzero(sparse.top_k(value, budget, error))
         else:
-            indices, values = sparse.threshold(value, hold.tau, error)
-            found = len(values)
-            if found > budget:
-                indices, values = _largest(indices, values, budget, error)
-            elif CAP * found < budget and hold.tau > TINY:
+            indices, values, found = sparse.largest_above(value, hold.tau, budget, error)
+            if CAP * found < budget and hold.tau > TINY:
                 indices, values = _found_anew(indices, values, value, budget, error)
         least = float(values.abs().min()) if len(values) else 0.0
         return (indices, values), hold.after(asked, budget, found, len(values), least)
@@ -197,18 +194,6 @@ def _state(holds: Sequence[Hold], until: int = 0) -> Thresholds:
         for name in ("tau", "slope", "credit")
     )
     return Thresholds(taus, until, slopes, credits)
-
-
-def _largest(indices: Tensor, values: Tensor, budget: int, error: Tensor | None) -> Chosen:
-    """The `budget` largest of the candidates; the others go back to `error`, where there are zeros."""
-    from tweed.compress.native import sparse
-
-    places, largest = sparse.top_k(values, budget)
-    if error is not None:
-        rest = values.clone()
-        rest[places.long()] = 0
-        sparse.scatter_add(error, indices, rest)
-    return indices[places.long()], largest
 
 
 def _found_anew(indices: Tensor, values: Tensor, value: Tensor, budget: int, error: Tensor | None) -> Chosen:

@@ -13,13 +13,20 @@ const SAMPLE_AHEAD: usize = 16;
 /// Fewer values than this per sampled one are not worth a sample.
 const SAMPLE_EVERY: usize = 8;
 
-/// Takes the values of magnitude `tau` and more; with an `error`, from `x + error`, which then keeps the others.
+/// Takes the values of magnitude `tau` and more, of more than `most` the largest as [`top_k`] does; with an `error`, from
+/// `x + error`, which then keeps the others. Returns how many reach `tau`.
 ///
-/// Cost: one pass.
+/// Cost: one pass, and a selection among those if they are more than `most`.
 ///
 /// # Panics
 /// If `error` has another length.
-pub fn threshold(x: &[f32], error: Option<&mut [f32]>, tau: f32, selection: &mut Selection) {
+pub fn threshold(
+    x: &[f32],
+    error: Option<&mut [f32]>,
+    tau: f32,
+    most: usize,
+    selection: &mut Selection,
+) -> usize {
     let above = (tau.to_bits() & MAGNITUDE) as i32 - 1;
     let mut input = input(x, error);
     let (mut at, numel) = (0, x.len());
@@ -30,11 +37,16 @@ pub fn threshold(x: &[f32], error: Option<&mut [f32]>, tau: f32, selection: &mut
         }
         at = filter(&mut input, at, above, selection);
     }
+    let found = selection.len;
+    if found > most {
+        keep_if_any(selection, most, &mut input);
+    }
+    found
 }
 
 /// Takes the values that are not zero. Cost: one pass.
 pub fn nonzero(x: &[f32], selection: &mut Selection) {
-    threshold(x, None, f32::from_bits(1), selection);
+    threshold(x, None, f32::from_bits(1), usize::MAX, selection);
 }
 
 /// Takes the `count` values of largest magnitude, of equal ones those of lowest index; with an `error`, from
@@ -91,15 +103,18 @@ fn candidates(input: &mut Input<'_>, count: usize, mut above: i32, selection: &m
 }
 
 fn keep_if_any(selection: &mut Selection, count: usize, input: &mut Input<'_>) -> i32 {
-    if count == 0 {
-        selection.len = 0;
-        return MAGNITUDE as i32;
-    }
     let error = match input {
         Input::Plain(_) => None,
         Input::WithError(_, error) | Input::Sum(error) => Some(&mut **error),
     };
-    keep(selection, count, error)
+    if count > 0 {
+        return keep(selection, count, error);
+    }
+    if let Some(error) = error {
+        put_back(selection, error, 0..selection.len, MAGNITUDE as i32);
+    }
+    selection.len = 0;
+    MAGNITUDE as i32
 }
 
 /// As it was before values were selected, but for the sum that `error` holds now.

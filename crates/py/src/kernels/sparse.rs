@@ -50,13 +50,21 @@ fn top_k(py: Python<'_>, address: usize, numel: usize, error: Option<usize>, cou
     })
 }
 
-/// Takes those of `numel` float32 at `address`, or of their sums with those at `error`, that reach `tau`.
+/// Takes those of `numel` float32 at `address`, or of their sums with those at `error`, that reach `tau`: the `most`
+/// largest of them. Gives how many reach it.
 #[pyfunction]
-fn threshold(py: Python<'_>, address: usize, numel: usize, error: Option<usize>, tau: f32) -> usize {
-    take(py, |selection| {
+fn threshold(
+    py: Python<'_>,
+    address: usize,
+    numel: usize,
+    error: Option<usize>,
+    tau: f32,
+    most: usize,
+) -> usize {
+    py.detach(|| {
         // SAFETY: by the contract of `kernels`; the two are different memory.
         let (x, error) = unsafe { (slice(address, numel), error.map(|error| slice_mut(error, numel))) };
-        sparse::threshold(x, error, tau, selection);
+        SELECTION.with_borrow_mut(|selection| sparse::threshold(x, error, tau, most, selection))
     })
 }
 

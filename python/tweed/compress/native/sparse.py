@@ -44,16 +44,28 @@ def top_k(x: Tensor, count: int, error: Tensor | None = None) -> tuple[Tensor, T
 
 
 def threshold(x: Tensor, tau: float, error: Tensor | None = None) -> tuple[Tensor, Tensor]:
-    """The values of magnitude `tau` and more.
+    """The values of magnitude `tau` and more: `largest_above` without a limit.
+
+    Returns: `[count]` indices, ascending, and `[count]` values.
+    """
+    indices, values, _ = largest_above(x, tau, MOST, error)
+    return indices, values
+
+
+def largest_above(
+    x: Tensor, tau: float, most: int, error: Tensor | None = None
+) -> tuple[Tensor, Tensor, int]:
+    """The `most` values of largest magnitude among those of magnitude `tau` and more, as `top_k` has them.
 
     Args:
       x: `[numel]` float32; not changed.
       tau: 0 or more; rounded to float32.
+      most: 0 or more.
       error: `[numel]` float32, other memory than `x`.
 
-    Returns: `[count]` indices, ascending, and `[count]` values.
+    Returns: `[count]` indices, ascending, `[count]` values, and how many reach `tau`.
     Raises: UsageError.
-    Cost: one pass over `x`, and over `error`.
+    Cost: one pass over `x`, and over `error`; a selection among those that reach `tau`, if they are more.
     """
     from tweed.compress.native import sparse_torch
 
@@ -61,8 +73,9 @@ def threshold(x: Tensor, tau: float, error: Tensor | None = None) -> tuple[Tenso
     if math.isnan(tau) or tau < 0:
         raise UsageError(f"threshold: tau={tau!r} is no magnitude; give 0 or more")
     if not _native(x, error):
-        return sparse_torch.threshold(x, tau, error)
-    return _selection(x, _core.threshold(x.data_ptr(), x.numel(), _address(error), tau))
+        return sparse_torch.largest_above(x, tau, most, error)
+    found = _core.threshold(x.data_ptr(), x.numel(), _address(error), tau, most)
+    return *_selection(x, min(found, most)), found
 
 
 def kth_magnitude(x: Tensor, count: int) -> float:

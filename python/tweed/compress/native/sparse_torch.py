@@ -20,10 +20,18 @@ def top_k(x: Tensor, count: int, error: Tensor | None) -> tuple[Tensor, Tensor]:
     return _taken(x, chosen, error)
 
 
-def threshold(x: Tensor, tau: float, error: Tensor | None) -> tuple[Tensor, Tensor]:
-    """See `sparse.threshold`."""
+def largest_above(x: Tensor, tau: float, most: int, error: Tensor | None) -> tuple[Tensor, Tensor, int]:
+    """See `sparse.largest_above`."""
     least = _keys(torch.tensor(tau, dtype=torch.float32, device=x.device))
-    return _taken(x, _keys(x if error is None else x + error) >= least, error)
+    indices, values = _taken(x, _keys(x if error is None else x + error) >= least, error)
+    found = len(values)
+    if found > most:
+        rest = torch.zeros_like(values)
+        places, values = top_k(values, most, rest)
+        if error is not None:
+            error[indices] = rest
+        indices = indices[places]
+    return indices, values, found
 
 
 def kth_magnitude(x: Tensor, count: int) -> float:

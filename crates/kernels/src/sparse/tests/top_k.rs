@@ -45,18 +45,17 @@ fn check_top_k(what: &str, x: &[f32], error: &[f32], count: usize) {
     }
 }
 
-fn check_threshold(what: &str, x: &[f32], error: &[f32], tau: f32) {
-    let reach = |x: &[f32]| -> Vec<i32> {
-        (0..x.len() as i32).filter(|&at| magnitude(x[at as usize]) >= magnitude(tau)).collect()
-    };
+fn check_threshold(what: &str, x: &[f32], error: &[f32], tau: f32, most: usize) {
+    let reach = |x: &[f32]| x.iter().filter(|x| magnitude(**x) >= magnitude(tau)).count();
     for isa in InstructionSet::available() {
         let mut selection = Selection::by(isa);
-        let what = format!("{isa:?}, {what}, {} values of {tau}", x.len());
-        threshold(x, None, tau, &mut selection);
-        check(&what, &selection, &reach(x), x, None);
+        let what = format!("{isa:?}, {what}, {most} of {} values of {tau}", x.len());
+        assert_eq!(threshold(x, None, tau, most, &mut selection), reach(x), "{what}");
+        check(&what, &selection, &largest(x, reach(x).min(most)), x, None);
         let (mut rest, both) = (error.to_vec(), sum(x, error));
-        threshold(x, Some(&mut rest), tau, &mut selection);
-        check(&format!("{what}, fed"), &selection, &reach(&both), &both, Some(&rest));
+        assert_eq!(threshold(x, Some(&mut rest), tau, most, &mut selection), reach(&both), "{what}, fed");
+        let expected = largest(&both, reach(&both).min(most));
+        check(&format!("{what}, fed"), &selection, &expected, &both, Some(&rest));
     }
 }
 
@@ -71,10 +70,11 @@ proptest! {
 
     #[test]
     fn a_threshold_takes_what_reaches_it(
-        kind in proptest::sample::select(&KINDS[..]), numel in 0..2000_usize, at: usize, seed: u64,
+        kind in proptest::sample::select(&KINDS[..]), numel in 0..2000_usize, at: usize,
+        most in prop_oneof![Just(usize::MAX), 0..200_usize], seed: u64,
     ) {
         let (x, error) = (values(kind, numel, seed), values("ordinary", numel, !seed));
-        check_threshold(kind, &x, &error, x.get(at % (numel + 1)).copied().unwrap_or(0.25));
+        check_threshold(kind, &x, &error, x.get(at % (numel + 1)).copied().unwrap_or(0.25), most);
     }
 
     #[test]
