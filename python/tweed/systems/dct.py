@@ -58,11 +58,13 @@ SIDES = {
     NO_MEMORY: Strategy(compress=Direct(Threshold(0.01, per_tensor=False))),
 }
 CUTS = {ONE: None, CUT: Cut()}
+#: Steps of 32 samples that meet each sample of Fashion-MNIST once.
+EPOCH = 1875
 FULL = (
     Training("digits", 1000, 8),
-    Training("fashion-mnist", 400, 8),
+    Training("fashion-mnist", EPOCH, 8),
     Training("digits", 1000, 32, at=3),
-    Training("fashion-mnist", 400, 32, at=7),
+    Training("fashion-mnist", EPOCH, 32, at=7),
 )
 QUICK = tuple(
     Training("digits", 60, batch, at, Grid(0.03, tries=1), range(1)) for batch, at in ((8, 0), (32, 3))
