@@ -155,3 +155,36 @@ fn eight_senders_into_one_link_learn_within_a_few_steps_what_it_loses() {
         assert!(middle < most, "{rtt} ms, loss {loss} by {burst}: {middle:.2} of the bound, {times:.2?}");
     }
 }
+
+#[test]
+fn packets_that_come_together_by_chance_are_not_taken_for_a_faster_link() {
+    for seed in 0..8 {
+        let channel = Conditions {
+            rate: Some(100_000_000),
+            queue: 100_000_000 / 8 / 20,
+            delay: Duration::from_millis(75),
+            jitter: Duration::from_millis(3),
+            ..Conditions::default()
+        };
+        let mut world = World::new(seed);
+        let channels = [channel; 2].map(|one| world.channel(one));
+        world.connect(channels, Settings { payload: 1452, payload_ceiling: 1452, ..Settings::default() });
+        let mut most = 0;
+        for round in 0..40 {
+            for _ in 0..12 {
+                let what = Outgoing {
+                    round,
+                    tag: [0; 48],
+                    bytes: PIECE,
+                    value: 4,
+                    critical: Vec::new(),
+                    lossy: false,
+                };
+                world.send(0, 0, what).expect("all is well");
+            }
+            world.run(world.now() + Duration::from_millis(400)).expect("all is well");
+            most = most.max(world.metrics(0, 0).and_then(|metrics| metrics.bandwidth).unwrap_or(0) * 8);
+        }
+        assert!(most < 130_000_000, "seed {seed}: {most} bits per second");
+    }
+}

@@ -148,7 +148,7 @@ impl Rate {
             self.round.rtt_samples += 1;
         }
         if let Some(newest) = &batch.newest {
-            let enough = TRAIN_PACKETS * self.packet;
+            let enough = (TRAIN_PACKETS * self.packet).max(self.bdp().unwrap_or(0) / TRAIN_SHARE);
             if let Some(sample) = self.sampler.acked(nanos(now), batch.bytes, newest, enough) {
                 self.round.best = self.round.best.max(sample.rate);
                 self.bandwidth.add(sample);
@@ -337,6 +337,10 @@ const LEAST_WINDOW: u64 = 4;
 
 /// Packets that make a measurement of a first flight: the burst in which acknowledgements come is short against it.
 const TRAIN_PACKETS: u64 = 16;
+
+/// And it lasts for such a part of a round trip, as far as is known: the longer a path, the more it varies by. A shorter
+/// one comes too fast by chance, and the next is then sent as fast.
+const TRAIN_SHARE: u64 = 12;
 
 /// Below this a turn has too few packets to say anything.
 const SHORTEST_TURN: Duration = Duration::from_millis(1);
