@@ -177,7 +177,7 @@ mod tests {
         assert_eq!(endpoints.offers.lock().invitations.len(), MOST_OFFERS);
     }
 
-    /// A handler that is report of something when its socket is closed.
+    /// A handler that says when a message has come, while its socket is being closed.
     struct Reporter(Arc<DatagramEndpoints>, mpsc::Sender<()>);
 
     impl Handler for Reporter {
