@@ -139,7 +139,7 @@ impl Sending {
 
     /// What leaves next, at most `most` bytes: critical, then for the first time, then again; or, with `soon`, again and
     /// for the first time in turns, so that a path that always swallows the same holds nothing else up.
-    #[inline(always)]
+    #[inline(always)] // why: `link/transmit.rs`
     pub(crate) fn take(&mut self, most: u32, soon: bool) -> Option<Piece> {
         let most = (most / self.unit * self.unit).max(self.unit);
         if let Some(range) = self.critical.take(0, most) {

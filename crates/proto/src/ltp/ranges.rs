@@ -118,7 +118,7 @@ impl Ranges {
     }
 
     /// Takes out at most `most` numbers that follow each other: the first at or after `from`, or else the first of all.
-    #[inline(always)]
+    #[inline(always)] // why: `link/transmit.rs`
     pub fn take(&mut self, from: u32, most: u32) -> Option<Range<u32>> {
         let mut at = self.touching(from);
         if self.ranges.get(at).is_some_and(|found| found.end <= from) {

@@ -141,7 +141,7 @@ impl Log {
     }
 
     /// A packet leaves now; it gets the number [`Log::next`]. `bytes` and `mark` are what the rate control knows of.
-    #[inline(always)]
+    #[inline(always)] // why: `link/transmit.rs`
     pub(crate) fn push(&mut self, now: Duration, bytes: u32, mark: Option<Mark>, load: Load) {
         let open = load != Load::Nothing;
         if open {

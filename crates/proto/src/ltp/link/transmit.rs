@@ -287,7 +287,7 @@ impl Link {
     }
 
     /// Notes a packet with a body of so many bytes; returns its number.
-    #[inline(always)]
+    #[inline(always)] // why: above
     fn push(&mut self, now: Duration, body: u32, load: Load) -> u64 {
         let bytes = HEADER_BYTES as u32 + body + self.seal;
         let number = self.log.next();
