@@ -53,8 +53,8 @@ check-python: $(CORE)
 loom: $(ENV) ## Walk all interleavings of the wake-ups between threads and processes
 	@tools/sanitize.sh loom
 
-sanitize-quick: $(READY) ## Run what CI runs of `make sanitize`: loom, and the C++ backend under g++'s sanitizers
-	@tools/sanitize.sh loom backend
+sanitize-quick: $(READY) ## Run what CI runs of `make sanitize`: loom, the C++ backend's addresses, the engine's threads
+	@tools/sanitize.sh loom backend threads-quick
 
 sanitize: $(READY) ## Run loom, address, thread and undefined-behaviour checks, as far as the compilers here can
 	@tools/sanitize.sh loom backend addresses undefined threads

@@ -29,6 +29,7 @@ pub(crate) mod atomic;
 pub(crate) mod cell;
 mod lock_order;
 mod mutex;
+mod sanitizer;
 pub(crate) mod stop;
 
 pub(crate) use lock_order::LockRank;

@@ -10,6 +10,7 @@ use std::sync::{PoisonError, TryLockError};
 use std::time::Duration;
 
 use super::lock_order::{Held, LockRank, Order};
+use super::sanitizer::Told;
 
 /// A lock that knows which others may be held when it is taken.
 pub(crate) struct Mutex<T> {
@@ -19,7 +20,9 @@ pub(crate) struct Mutex<T> {
 
 /// The lock is held until this is dropped.
 pub(crate) struct MutexGuard<'a, T> {
-    // Dropped first: the lock is free before the thread forgets that it held it.
+    // Dropped before the lock is given back.
+    told: Told,
+    // Dropped next: the lock is free before the thread forgets that it held it.
     inner: std::sync::MutexGuard<'a, T>,
     held: Held,
 }
@@ -37,7 +40,7 @@ impl<T> Mutex<T> {
     #[track_caller]
     pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
         let held = self.order.enter();
-        MutexGuard { inner: self.inner.lock().unwrap_or_else(PoisonError::into_inner), held }
+        MutexGuard::new(self.inner.lock().unwrap_or_else(PoisonError::into_inner), held)
     }
 
     /// Takes the lock if nobody holds it; that may be done in any order.
@@ -47,7 +50,7 @@ impl<T> Mutex<T> {
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
             Err(TryLockError::WouldBlock) => return None,
         };
-        Some(MutexGuard { inner, held: self.order.enter_unasked() })
+        Some(MutexGuard::new(inner, self.order.enter_unasked()))
     }
 
     /// What it guards, of which nobody else can have a guard. Takes no lock: in a fork it may be a dead thread's.
@@ -56,13 +59,25 @@ impl<T> Mutex<T> {
     }
 }
 
+impl<'a, T> MutexGuard<'a, T> {
+    fn new(inner: std::sync::MutexGuard<'a, T>, held: Held) -> Self {
+        MutexGuard { told: Told::of(&*inner), inner, held }
+    }
+
+    /// For a wait, which gives the lock back.
+    fn into_parts(self) -> (std::sync::MutexGuard<'a, T>, Held) {
+        let MutexGuard { told: _told, inner, held } = self;
+        (inner, held)
+    }
+}
+
 impl Condvar {
     /// Gives the lock back until somebody notifies, or for no reason.
     #[track_caller]
     pub(crate) fn wait<'a, T>(&self, guard: MutexGuard<'a, T>) -> MutexGuard<'a, T> {
-        let MutexGuard { inner, held } = guard;
+        let (inner, held) = guard.into_parts();
         held.check_wait();
-        MutexGuard { inner: self.0.wait(inner).unwrap_or_else(PoisonError::into_inner), held }
+        MutexGuard::new(self.0.wait(inner).unwrap_or_else(PoisonError::into_inner), held)
     }
 
     /// Gives the lock back until somebody notifies, or `timeout` is over, or for no reason.
@@ -72,10 +87,10 @@ impl Condvar {
         guard: MutexGuard<'a, T>,
         timeout: Duration,
     ) -> MutexGuard<'a, T> {
-        let MutexGuard { inner, held } = guard;
+        let (inner, held) = guard.into_parts();
         held.check_wait();
         let (inner, _) = self.0.wait_timeout(inner, timeout).unwrap_or_else(PoisonError::into_inner);
-        MutexGuard { inner, held }
+        MutexGuard::new(inner, held)
     }
 
     pub(crate) fn notify_one(&self) {
