@@ -118,13 +118,17 @@ def test_goals_show_what_was_met() -> None:
 
 
 def test_goals_of_two_stages() -> None:
-    found = goals_of([crossing("one machine", 0.9, 1.0), crossing("DCT, two stages", 0.897, 0.05)])
+    shares = {"one machine": 1.0, "DCT, two stages": 0.05, "DCT, two stages, a tenth": 0.1}
+    accuracies = {1.0: 0.9, 0.05: 0.897, 0.1: 0.897}
+    found = goals_of([crossing(label, accuracies[share], share) for label, share in shares.items()])
     assert found["digits: two stages within 0.5 points of one machine"] == [
         "-0.30 points (-0.30 to -0.30; 1 seed)",
         "–",
     ]
     words = "20.0× values; bytes: 40.0× forwards, 80.0× backwards"
     assert found["digits: two stages: 20× fewer values and bytes cross"] == [words, "met"]
+    words = "10.0× values; bytes: 20.0× forwards, 40.0× backwards"
+    assert found["digits: two stages, a tenth: 20× fewer bytes cross"] == [words, "met"]
 
 
 def test_goals_of_encoding() -> None:
