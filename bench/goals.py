@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from bench import builders, emulated, fitting, foreseen, linked, ltp, sent, shared, sparse, tabled
+from bench import aggregates, builders, emulated, fitting, foreseen, linked, ltp, sent, shared, sparse, tabled
 from bench.cases import OURS, PEERS, cases
 from bench.emulator import LOSS, PING, RATE
 from bench.networks import PART
@@ -81,6 +81,8 @@ FAIR_SHARE = 1 / 3
 COPIES = 1.0
 #: Times torch.topk, on each input.
 TOP_K = {"tweed": 30.0, "kernel, Avx512": 30.0, "kernel, Avx2": 20.0}
+#: A rule that judges each number, in plain sums of the same contributions, at most; and times ByzFL.
+RULE_IN_SUMS, TIMES_BYZFL = 4.0, 50.0
 #: Of the rate of a copy past the cache.
 SHARE_OF_COPY = 0.55
 #: Median share by which predicted times may be off, of all and of short buffers.
@@ -112,6 +114,7 @@ def goals(rows: Sequence[Row]) -> str:
         _testbed,
         _top_k,
         _sparse,
+        _rules,
         _foreseen,
         _between_sites,
         _built,
@@ -221,6 +224,14 @@ def _sparse(rows: Sequence[Row]) -> Iterator[Verdict]:
             goal = f"{SHARE_OF_COPY} of a streaming copy"
             what = f"{row['side']}, {row['of']}"
             yield Verdict(what, goal, f"{share:.2f}", share >= SHARE_OF_COPY)
+
+
+def _rules(rows: Sequence[Row]) -> Iterator[Verdict]:
+    for rule, sums, times in aggregates.factors(rows):
+        goal = f"at most {RULE_IN_SUMS:g} plain sums"
+        yield Verdict(rule, goal, digits(sums), sums <= RULE_IN_SUMS)
+        if times is not None:
+            yield _factor(rule, "ByzFL", TIMES_BYZFL, times)
 
 
 def _foreseen(rows: Sequence[Row]) -> Iterator[Verdict]:

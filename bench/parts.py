@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 
 from bench import (
     admission,
+    aggregates,
     builders,
     collectives,
     emulator,
@@ -38,6 +39,7 @@ FULL: dict[str, Part] = {
     "kernels": memory.kernels,
     "sparse": sparse.rows,
     "quantise": quant.rows,
+    "aggregates": aggregates.rows,
     "schedules": lambda: schedules.built((8, 64, 512)),
     "simulator": lambda: schedules.events((8, 64, 512)),
     "builders": lambda: builders.built(builders.FULL),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import sys
-import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import NamedTuple
@@ -14,7 +13,7 @@ from torch import Tensor
 from torch.distributed.algorithms.ddp_comm_hooks import powerSGD_hook
 
 from bench import example
-from bench.run import Row
+from bench.run import Row, least_s
 from bench.units import digits, grid, seconds
 from tweed.compress.base import Spec, Turn
 from tweed.compress.low_rank import LowRank
@@ -50,18 +49,8 @@ def _peers() -> Iterator[Row]:
     x = torch.randn(NUMEL, generator=torch.Generator().manual_seed(1))
     for side in (*_eight_bits(x), *_low_rank()):
         print(f"  {side.of}, {side.side}", file=sys.stderr, flush=True)
-        row = {"part": PEERS, "of": side.of, "side": side.side, "encode_s": _least_s(side.encode, side.calls)}
-        yield row | ({"decode_s": _least_s(side.decode, side.calls)} if side.decode else {})
-
-
-def _least_s(call: Callable[[], object], calls: int) -> float:
-    """The best of some calls, after one for page faults."""
-    spans = []
-    for _ in range(calls + 1):
-        began = time.perf_counter()
-        call()
-        spans.append(time.perf_counter() - began)
-    return round(min(spans[1:]), 6)
+        row = {"part": PEERS, "of": side.of, "side": side.side, "encode_s": least_s(side.encode, side.calls)}
+        yield row | ({"decode_s": least_s(side.decode, side.calls)} if side.decode else {})
 
 
 def _eight_bits(x: Tensor) -> Iterator[Side]:

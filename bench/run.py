@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 import sys
+import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, NamedTuple
@@ -38,6 +39,16 @@ def timings(
     for measurements in zip(*results, strict=True):
         for side in measurements[0].sides:
             yield _row(measurements, side) | marks
+
+
+def least_s(call: Callable[[], object], calls: int) -> float:
+    """The best of some calls, after one for page faults."""
+    spans = []
+    for _ in range(calls + 1):
+        began = time.perf_counter()
+        call()
+        spans.append(time.perf_counter() - began)
+    return round(min(spans[1:]), 6)
 
 
 def _row(measurements: Sequence[Measurement], side: str) -> Row:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
@@ -12,7 +11,7 @@ import torch
 from torch import Tensor
 
 from bench import example
-from bench.run import Row
+from bench.run import Row, least_s
 from bench.units import digits, grid, seconds
 from tweed.compress.native import sparse
 
@@ -59,18 +58,8 @@ def _beside_torch() -> Iterator[Row]:
             "tweed": partial(sparse.top_k, x, count),
         }
         for side, call in sides.items():
-            yield {"part": TOP_K, "input": kind, "side": side, "least_s": _least_s(call, _CALLS[side])}
+            yield {"part": TOP_K, "input": kind, "side": side, "least_s": least_s(call, _CALLS[side])}
     torch.set_num_threads(threads)
-
-
-def _least_s(call: Callable[[], Any], calls: int) -> float:
-    """The best of some calls, after one for page faults."""
-    spans = []
-    for _ in range(calls + 1):
-        began = time.perf_counter()
-        call()
-        spans.append(time.perf_counter() - began)
-    return round(min(spans[1:]), 6)
 
 
 def kernels(rows: Sequence[Row]) -> str:
@@ -107,9 +96,9 @@ def beside_torch(rows: Sequence[Row]) -> dict[str, dict[str, float]]:
     """
     least = {(row["input"], row["side"]): row["least_s"] for row in rows if row["part"] == TOP_K}
     found: dict[str, dict[str, float]] = {}
-    for (kind, side), least_s in least.items():
+    for (kind, side), taken in least.items():
         if side != "torch.topk":
-            found[kind] = {side: least[kind, "torch.topk"] / least_s}
+            found[kind] = {side: least[kind, "torch.topk"] / taken}
     for row in rows:
         kind = row.get("side", "").removeprefix("top-k, ")
         if row["part"] == KERNELS and kind in found:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from bench import (
+    aggregates,
     compared,
     emulated,
     foreseen,
@@ -75,6 +76,7 @@ _SECTIONS = (
     compared.cpu("all_reduce", "all_reduce over TCP", PART),
     sparse.top_k,
     sparse.kernels,
+    aggregates.beside,
     tabled.training,
     tabled.memory,
     tabled.strangers,

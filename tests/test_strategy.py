@@ -222,7 +222,7 @@ def test_an_aggregate_that_sees_each_contribution_needs_contributions(
 ) -> None:
     with pytest.raises(StrategyError, match=words) as refused:
         Strategy(aggregate=TrimmedMean(0.2), **parts)
-    assert "TrimmedMean(share=0.2)" in str(refused.value)
+    assert "TrimmedMean(f=0.2)" in str(refused.value)
 
 
 def test_short_names_of_compression() -> None:

@@ -17,6 +17,7 @@ __all__ = [
     "Send",
     "Topology",
     "all_finite",
+    "combine_columns",
     "decode_bitmap",
     "decode_gaps",
     "emulate",
@@ -70,6 +71,15 @@ def encode_gaps(indices: int, count: int, numel: int, out: int) -> int | None: .
 def decode_gaps(data: int, bytes: int, count: int, numel: int, out: int) -> bool: ...
 def encode_bitmap(indices: int, count: int, numel: int, out: int) -> bool: ...
 def decode_bitmap(data: int, bytes: int, count: int, numel: int, out: int) -> bool: ...
+def combine_columns(
+    rule: str,
+    hostile: int,
+    rows: list[int],
+    missing: list[int | None],
+    numel: int,
+    double: bool,
+    out: int,
+) -> bool: ...
 
 # The link emulator
 

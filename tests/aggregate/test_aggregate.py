@@ -11,11 +11,32 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tweed.aggregate import Aggregate, Arrival, Mean, Reason, TrimmedMean, Verdict
+from tweed.aggregate import (
+    Aggregate,
+    Arrival,
+    Mean,
+    MeanAroundMedian,
+    Median,
+    Phocas,
+    Reason,
+    TrimmedMean,
+    Verdict,
+)
+from tweed.errors import UsageError
+from tweed.exchange.owners import Owners
+from tweed.strategy import Strategy
 
 Part = Aggregate[Any]
 Rows = list[list[float]]
-TABLE: list[Part] = [Mean(), TrimmedMean(), TrimmedMean(0.0), TrimmedMean(0.49)]
+TABLE: list[Part] = [
+    Mean(),
+    Median(),
+    TrimmedMean(),
+    TrimmedMean(0.0),
+    TrimmedMean(0.49),
+    MeanAroundMedian(),
+    Phocas(0.49),
+]
 
 every_aggregate = pytest.mark.parametrize("aggregate", TABLE, ids=repr)
 numbers = st.floats(-1e3, 1e3, width=32)
@@ -90,3 +111,80 @@ def test_what_was_lost_is_averaged_over_those_who_have_it(array: Any) -> None:
     gone = Arrival(array([6.0, 4.0, 0.0]), 2, missing=array([False, False, True]))
     assert batch(Mean(), [whole, torn, gone])[0].tolist() == [4.0, 3.0, 3.0]
     assert batch(Mean(), [torn, gone])[0].tolist() == [5.5, 4.0, 0.0]  # what reached nobody is zero
+
+
+BROKEN = [float("nan"), float("inf"), -float("inf")]
+ROBUST: list[Part] = [Median(), TrimmedMean(2), MeanAroundMedian(2), Phocas(2), TrimmedMean(0.4)]
+robust = pytest.mark.parametrize("aggregate", ROBUST, ids=repr)
+
+
+@robust
+@given(
+    honest=st.lists(numbers, min_size=3, max_size=3),
+    hostile=st.lists(st.floats(width=32), min_size=2, max_size=2),
+)
+def test_a_minority_that_sends_anything_moves_nothing_far_from_the_others(
+    aggregate: Part, honest: list[float], hostile: list[float]
+) -> None:
+    update = batch(aggregate, arrivals([[value] for value in [*honest, *hostile]]))[0]
+    # What is nearest to a point among the others is nearer than the farthest of them. A mean rounds.
+    reach = isinstance(aggregate, MeanAroundMedian | Phocas) * (max(honest) - min(honest)) + 1e-3
+    assert min(honest) - reach <= update[0] <= max(honest) + reach
+
+
+@robust
+@pytest.mark.parametrize("value", BROKEN)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16], ids=str)
+def test_what_is_not_finite_is_a_verdict(aggregate: Part, value: float, dtype: torch.dtype) -> None:
+    rows = [[1.0, 1.0], [2.0, 2.0], [3.0, 3.0], [4.0, 4.0], [9.0, value]]
+    arrived = [Arrival(torch.tensor(row, dtype=dtype), sender) for sender, row in enumerate(rows)]
+    update, verdicts = batch(aggregate, arrived)
+    # Of the four that are left one may be hostile: 1, 2 and 3 are as near to 2.5 as 2, 3 and 4.
+    expected = 2.0 if isinstance(aggregate, MeanAroundMedian | Phocas) else 2.5
+    assert update.dtype == dtype and update.tolist() == [expected, expected]
+    assert verdicts[4] == Verdict(4, 0.0, Reason.NOT_FINITE)
+    assert [verdict.weight for verdict in verdicts[:4]] == [0.25] * 4
+
+
+@robust
+def test_where_nothing_is_finite_nothing_is_changed(aggregate: Part) -> None:
+    update, verdicts = batch(aggregate, arrivals([[value] for value in [*BROKEN, *BROKEN]]))
+    assert update.tolist() == [0.0]
+    assert {verdict.weight for verdict in verdicts} == {0.0}
+
+
+@robust
+def test_what_the_network_lost_is_no_contribution(aggregate: Part) -> None:
+    lost = np.array([True, False])
+    torn = [Arrival(np.array([0.0, 7.0]), sender, missing=lost) for sender in range(5)]
+    assert batch(aggregate, torn)[0].tolist() == [0.0, 7.0]
+    torn[3] = Arrival(np.array([5.0, 7.0]), 3)
+    assert batch(aggregate, torn)[0].tolist() == [5.0, 7.0]
+
+
+@pytest.mark.parametrize("part", [TrimmedMean, MeanAroundMedian, Phocas])
+@pytest.mark.parametrize("f", [-1, 0.5, 1.5, float("nan")])
+def test_an_f_that_cannot_be_is_refused(part: Any, f: float) -> None:
+    with pytest.raises(UsageError, match=f"{part.__name__}.*a share below 0.5"):
+        part(f)
+
+
+def test_a_rule_that_cannot_hold_says_how_many_it_needs() -> None:
+    words = r"TrimmedMean\(f=2\) needs at least 5 contributions, and there are 4"
+    with pytest.raises(UsageError, match=words):
+        batch(TrimmedMean(2), arrivals([[1.0]] * 4))
+    with pytest.raises(UsageError, match=words):
+        Owners.of(Strategy(aggregate=TrimmedMean(2)), 0, 4)
+    Owners.of(Strategy(aggregate=TrimmedMean(2)), 0, 5)
+
+
+def test_the_rules_are_what_their_papers_say() -> None:
+    rows = [[0.0], [1.0], [2.0], [4.0], [100.0]]
+    found = {repr(rule): batch(rule, arrivals(rows))[0].tolist() for rule in ROBUST}
+    assert found == {
+        "Median()": [2.0],
+        "TrimmedMean(f=2)": [2.0],
+        "MeanAroundMedian(f=2)": [1.0],  # of 0, 1, 2: as near to 2 as 4 is, and lower
+        "Phocas(f=2)": [1.0],
+        "TrimmedMean(f=0.4)": [2.0],
+    }

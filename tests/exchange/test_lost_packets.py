@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from tests.compress.group import Group
-from tweed.aggregate import Mean, TrimmedMean
+from tweed.aggregate import Mean, Median, Phocas, TrimmedMean
 from tweed.compress import (
     Chain,
     Codec,
@@ -128,7 +128,7 @@ def test_the_mean_of_models_moves_as_if_nothing_were_lost(loss: PacketLoss) -> N
     torch.testing.assert_close(moved, total, rtol=1e-4, atol=1e-3)
 
 
-@pytest.mark.parametrize("aggregate", [Mean(), TrimmedMean(0.3)], ids=repr)
+@pytest.mark.parametrize("aggregate", [Mean(), Median(), TrimmedMean(0.3), Phocas(0.34)], ids=repr)
 @pytest.mark.parametrize("codec", [Identity(by_ranges=True), TopK(1.0), Quantise(8, 64)], ids=repr)
 @given(server=st.sampled_from([None, 1]), loss=losses)
 def test_only_what_was_delivered_counts(

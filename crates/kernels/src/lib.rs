@@ -18,6 +18,7 @@
 //! The crate is pure: no threads, no clock, no I/O, no other tweed crate.
 
 mod body;
+pub mod columns;
 mod dtype;
 mod fold;
 mod isa;

@@ -49,6 +49,10 @@ class Reason(Enum):
 
     EQUAL = "every contribution counts alike"
     TRIMMED = "of each number, the largest and the smallest contributions are left out"
+    MIDDLE = "of each number, the contribution in the middle counts"
+    NEAR_MEDIAN = "of each number, the contributions nearest to the median count"
+    NEAR_TRIMMED = "of each number, the contributions nearest to the trimmed mean count"
+    NOT_FINITE = "it has numbers that are infinite, or none"
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,11 +64,27 @@ class Verdict:
     reason: Reason
 
 
+@dataclass(frozen=True, slots=True)
+class Gathered:
+    """A state: what has arrived for the next update, ordered by sender."""
+
+    arrivals: tuple[Arrival, ...] = ()
+
+    def plus(self, arrival: Arrival) -> Gathered:
+        """With `arrival` in its sender's place: a sender that arrives twice counts once, with its latest."""
+        others = [other for other in self.arrivals if other.sender != arrival.sender]
+        return Gathered(tuple(sorted([*others, arrival], key=lambda one: one.sender)))
+
+
 @runtime_checkable
 class Aggregate(Protocol[State]):
     """What the sum is and whom to believe."""
 
     in_network: ClassVar[Literal["mean"] | None]
+
+    def require(self, contributors: int) -> None:
+        """Raises UsageError if the aggregate cannot hold what it promises with so few."""
+        ...
 
     def start(self) -> State:
         """The state before the first arrival."""

@@ -5,14 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
-from tweed.aggregate.base import Arrival, Reason, Value, Verdict
-
-
-@dataclass(frozen=True, slots=True)
-class Gathered:
-    """State of `Mean`: what has arrived for the next update, ordered by sender."""
-
-    arrivals: tuple[Arrival, ...] = ()
+from tweed.aggregate.base import Arrival, Gathered, Reason, Value, Verdict
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,14 +20,16 @@ class Mean:
 
     in_network: ClassVar[Literal["mean"] | None] = "mean"
 
+    def require(self, contributors: int) -> None:
+        """Any number will do."""
+
     def start(self) -> Gathered:
         """Nothing has arrived."""
         return Gathered()
 
     def handle(self, arrival: Arrival, state: Gathered, now: float) -> Gathered:
         """Puts `arrival` in its sender's place."""
-        others = [other for other in state.arrivals if other.sender != arrival.sender]
-        return Gathered(tuple(sorted([*others, arrival], key=lambda one: one.sender)))
+        return state.plus(arrival)
 
     def poll(self, state: Gathered, now: float) -> tuple[Value | None, tuple[Verdict, ...], Gathered]:
         """The average of what has arrived, and an empty state."""

@@ -51,14 +51,19 @@ class Owners:
 
     @classmethod
     def of(cls, strategy: Strategy, rank: int, size: int) -> Owners:
-        """As `strategy` asks for them."""
+        """As `strategy` asks for them.
+
+        Raises: UsageError if its aggregate needs more contributors.
+        """
         server = None if strategy.collective is None else strategy.collective.rank
         by_delivered = (
             strategy.may_lose
             and isinstance(strategy.transport, Ltp)
             and strategy.transport.divide_by == "delivered"
         )
-        return cls(rank, size, strategy.aggregate, server, by_delivered)
+        found = cls(rank, size, strategy.aggregate, server, by_delivered)
+        strategy.aggregate.require(found.contributors)
+        return found
 
     @property
     def linear(self) -> bool:

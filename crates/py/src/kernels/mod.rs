@@ -1,11 +1,13 @@
-//! Loops over the numbers of tensors. Memory comes as addresses; `tweed.compress.native` has checked them.
+//! Loops over the numbers of tensors. Memory comes as addresses; `tweed.compress.native` and `tweed.aggregate` have checked them.
 
+mod columns;
 mod quant;
 mod sparse;
 
 use pyo3::prelude::*;
 
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    columns::register(module)?;
     quant::register(module)?;
     sparse::register(module)
 }
