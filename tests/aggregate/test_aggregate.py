@@ -162,6 +162,20 @@ def test_what_the_network_lost_is_no_contribution(aggregate: Part) -> None:
     assert batch(aggregate, torn)[0].tolist() == [5.0, 7.0]
 
 
+@robust
+def test_contributions_of_different_shapes_are_refused(aggregate: Part) -> None:
+    rows = [np.zeros(4), np.zeros(4), np.zeros(3), np.zeros(4), np.zeros(4)]
+    with pytest.raises(UsageError, match="of rank 2 beside"):
+        batch(aggregate, [Arrival(row, sender) for sender, row in enumerate(rows)])
+    mixed = [
+        Arrival(np.full(2, sender, np.float64 if sender % 2 else np.float32), sender) for sender in range(5)
+    ]
+    assert (
+        batch(aggregate, mixed)[0].tolist()
+        == batch(aggregate, arrivals([[n] * 2 for n in range(5)]))[0].tolist()
+    )
+
+
 @pytest.mark.parametrize("part", [TrimmedMean, MeanAroundMedian, Phocas])
 @pytest.mark.parametrize("f", [-1, 0.5, 1.5, float("nan")])
 def test_an_f_that_cannot_be_is_refused(part: Any, f: float) -> None:

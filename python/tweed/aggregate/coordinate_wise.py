@@ -47,7 +47,7 @@ class CoordinateWise:
         """What the arrivals come to, zeros if none of them is finite; and an empty state. Weights are those
         that a number's contributions have on average.
 
-        Raises: UsageError as `require`.
+        Raises: UsageError as `require`, and for contributions of different shapes.
         """
         arrivals = state.arrivals
         if not arrivals:
@@ -82,12 +82,22 @@ def hostile_of(part: object, f: int | float, count: int) -> int:
 
 
 def _combine(rule: str, hostile: int, arrivals: Sequence[Arrival]) -> Tensor | None:
-    """What the rule makes of arrivals; None if there are none, or numbers that are not finite."""
+    """What the rule makes of arrivals; None if there are none, or numbers that are not finite.
+
+    Raises: UsageError for contributions of different shapes.
+    """
     if not arrivals:
         return None
-    rows = [_tensor(one.value) for one in arrivals]
+    first = _tensor(arrivals[0].value)
+    out = first.new_empty(first.shape)
+    rows = [_tensor(one.value).to(out.dtype) for one in arrivals]
     lost = [None if one.missing is None else _tensor(one.missing).bool() for one in arrivals]
-    out = rows[0].new_empty(rows[0].shape)
+    for one, row, mask in zip(arrivals, rows, lost, strict=True):
+        if row.shape != out.shape or (mask is not None and mask.shape != out.shape):
+            shapes = f"{tuple(row.shape)} of rank {one.sender} beside {tuple(out.shape)}"
+            raise UsageError(
+                f"{rule}: contributions, and masks of what is missing, have one shape; not {shapes}"
+            )
     finite = _core.combine_columns(
         rule,
         hostile,
