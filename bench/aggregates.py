@@ -75,10 +75,10 @@ def factors(rows: Sequence[Row]) -> Iterator[tuple[str, float, float | None]]:
 
 
 def beside(rows: Sequence[Row]) -> str:
-    """Each side's time, and what it is in plain sums; in how many numbers ByzFL differs from ours,
-    which is where two contributions are as far from the median."""
+    """Each side's time, and what it is in plain sums; in how many numbers ByzFL differs from ours. Around the
+    median that may be where two contributions are as far from it."""
     found = [row for row in rows if row["part"] == PART]
-    total = next((row["least_s"] for row in found if row["side"] == SUM), None)
+    total = sum(row["least_s"] for row in found if row["side"] == SUM)
     body = [
         (
             row["of"],

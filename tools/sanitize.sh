@@ -40,11 +40,14 @@ undefined() {
         cargo +nightly miri test --quiet --locked "${pure[@]}" --lib
 }
 
-# The engine's threads, as far as it is code of ours that runs: locks say themselves who held them before (`sync::sanitizer`), and of what
+# The engine's threads, as far as our own code goes: locks say themselves who held them before (`sync::sanitizer`), and of what
 # happens within std some is passed over by name. The kernel is left to end a child that touches what it must not: a test has one do so.
 watch_threads() {
     runtime=$(find "$(rustc --print sysroot)" -name 'librustc*_rt.tsan.a' -print -quit)
     if [ -z "$runtime" ]; then not_run "the thread sanitizer: this compiler comes without its runtime" && return; fi
+    if ! RUSTC_BOOTSTRAP=1 rustc -Cunsafe-allow-abi-mismatch=sanitizer --print sysroot >/dev/null 2>&1; then
+        not_run "the thread sanitizer: this compiler links no std without it" && return
+    fi
     export TSAN_OPTIONS="handle_segv=0 suppressions=$PWD/tools/tsan-suppressions.txt"
     RUSTC_BOOTSTRAP=1 RUSTFLAGS="-Zsanitizer=thread -Cunsafe-allow-abi-mismatch=sanitizer --cfg tsan" \
         CARGO_TARGET_DIR=target/tsan CARGO_PROFILE_DEV_OPT_LEVEL=0 \

@@ -163,21 +163,54 @@ def test_what_the_network_lost_is_no_contribution(aggregate: Part) -> None:
 
 
 @robust
-def test_contributions_of_different_shapes_are_refused(aggregate: Part) -> None:
-    rows = [np.zeros(4), np.zeros(4), np.zeros(3), np.zeros(4), np.zeros(4)]
-    with pytest.raises(UsageError, match="of rank 2 beside"):
-        batch(aggregate, [Arrival(row, sender) for sender, row in enumerate(rows)])
-    mixed = [
-        Arrival(np.full(2, sender, np.float64 if sender % 2 else np.float32), sender) for sender in range(5)
-    ]
-    assert (
-        batch(aggregate, mixed)[0].tolist()
-        == batch(aggregate, arrivals([[n] * 2 for n in range(5)]))[0].tolist()
-    )
+def test_what_has_another_shape_than_most_is_a_verdict(aggregate: Part) -> None:
+    arrived = [Arrival(np.full(3 if sender == 2 else 4, 7.0), sender) for sender in range(5)]
+    arrived[4] = Arrival(np.full(4, 7.0), 4, missing=np.zeros(2, bool))
+    update, verdicts = batch(aggregate, arrived)
+    assert update.tolist() == [7.0] * 4
+    assert [verdict.reason for verdict in verdicts if verdict.weight == 0] == [Reason.SHAPE] * 2
+
+
+@robust
+def test_one_dtype_is_as_good_as_another(aggregate: Part) -> None:
+    rows = [[sender, 2 * sender] for sender in range(5)]
+    expected = batch(aggregate, arrivals(rows))[0].tolist()
+    kinds = [torch.int32, torch.float32, torch.bfloat16, torch.float64, torch.float16]
+    for kind in [*kinds, None]:
+        values = [torch.tensor(row, dtype=kind or kinds[at]) for at, row in enumerate(rows)]
+        update = batch(aggregate, [Arrival(value, sender) for sender, value in enumerate(values)])[0]
+        assert update.is_floating_point() and update.tolist() == expected, kind
+
+
+@robust
+def test_a_value_too_large_for_its_neighbours_dtype_spoils_nothing(aggregate: Part) -> None:
+    values = [torch.ones(2), *[torch.ones(2)] * 3, torch.full((2,), 1e39, dtype=torch.float64)]
+    update, verdicts = batch(aggregate, [Arrival(value, sender) for sender, value in enumerate(values)])
+    assert update.tolist() == [1.0, 1.0]
+    assert all(verdict.weight == 0.2 for verdict in verdicts)
+
+
+@robust
+def test_memory_may_lie_anyhow(aggregate: Part) -> None:
+    columns = np.arange(10.0).reshape(5, 2).T.copy().T
+    unaligned = np.frombuffer(b"\0" + np.array([1.0, 1.0], np.float32).tobytes(), np.float32, 2, 1)
+    assert batch(aggregate, [Arrival(unaligned, sender) for sender in range(5)])[0].tolist() == [1.0, 1.0]
+    expected = batch(aggregate, arrivals(columns.tolist()))[0].tolist()
+    found = batch(aggregate, [Arrival(columns[sender], sender) for sender in range(5)])[0]
+    assert found.tolist() == expected
+    for shape in ((), (0,), (2, 0, 3)):
+        assert (
+            batch(aggregate, [Arrival(torch.zeros(shape), sender) for sender in range(5)])[0].shape == shape
+        )
+
+
+def test_complex_numbers_are_refused() -> None:
+    with pytest.raises(UsageError, match="no order"):
+        batch(Median(), [Arrival(torch.zeros(2, dtype=torch.complex64), 0)])
 
 
 @pytest.mark.parametrize("part", [TrimmedMean, MeanAroundMedian, Phocas])
-@pytest.mark.parametrize("f", [-1, 0.5, 1.5, float("nan")])
+@pytest.mark.parametrize("f", [-1, 0.5, 1.5, float("nan"), np.float32(0.7), True, False, "0.2", None])
 def test_an_f_that_cannot_be_is_refused(part: Any, f: float) -> None:
     with pytest.raises(UsageError, match=f"{part.__name__}.*a share below 0.5"):
         part(f)
@@ -190,6 +223,11 @@ def test_a_rule_that_cannot_hold_says_how_many_it_needs() -> None:
     with pytest.raises(UsageError, match=words):
         Owners.of(Strategy(aggregate=TrimmedMean(2)), 0, 4)
     Owners.of(Strategy(aggregate=TrimmedMean(2)), 0, 5)
+
+
+def test_f_is_a_number_or_a_share_rounded_down() -> None:
+    shares: list[Any] = [0, 2, np.int64(3), 0.0, 0.29, np.float32(0.25)]
+    assert [TrimmedMean(f).hostile(100) for f in shares] == [0, 2, 3, 0, 29, 25]
 
 
 def test_the_rules_are_what_their_papers_say() -> None:

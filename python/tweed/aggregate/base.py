@@ -2,12 +2,13 @@
 
 An aggregate is pure. It holds settings only; the caller holds the state and passes `now` in seconds.
 
+    aggregate.require(contributors)                           # can it hold with so many?
     state = aggregate.start()
     state = aggregate.handle(arrival, state, now)             # one rank's contribution is here
     update, verdicts, state = aggregate.poll(state, now)      # what the contributions so far come to
 
 A batch, all ranks of one step, is the simplest case: handle each, poll once. Values are numpy arrays or torch
-tensors; only their arithmetic is used.
+tensors.
 
 Some aggregates need no single contribution, only their mean, and a collective can form its sum on the way.
 Such an aggregate says `in_network = "mean"`. `tweed.exchange` then lets the collective do the work where it
@@ -52,7 +53,8 @@ class Reason(Enum):
     MIDDLE = "of each number, the contribution in the middle counts"
     NEAR_MEDIAN = "of each number, the contributions nearest to the median count"
     NEAR_TRIMMED = "of each number, the contributions nearest to the trimmed mean count"
-    NOT_FINITE = "it has numbers that are infinite, or none"
+    NOT_FINITE = "some of its numbers are infinite or not a number"
+    SHAPE = "it has another shape than most contributions"
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import math
+from collections import Counter
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, ClassVar, Literal
+from dataclasses import dataclass
+from numbers import Integral, Real
+from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple
 
 from tweed import _core
 from tweed.aggregate.base import Arrival, Gathered, Reason, Value, Verdict
@@ -16,8 +20,9 @@ if TYPE_CHECKING:
 class CoordinateWise:
     """What these rules share: they wait for a batch, and see each contribution alone.
 
-    `f` contributions may be anything at all. One with numbers that are not finite is left out whole, and is
-    one of the `f`. What the network lost of a contribution is no contribution to that number.
+    One of another shape than most, or with numbers that are not finite, is left out whole and counts as one
+    of those that may be anything. What the network lost of a contribution is no contribution to that number;
+    what is promised of hostile ones holds where they are less than half of those that arrived.
     """
 
     __slots__ = ()
@@ -44,86 +49,136 @@ class CoordinateWise:
         return state.plus(arrival)
 
     def poll(self, state: Gathered, now: float) -> tuple[Value | None, tuple[Verdict, ...], Gathered]:
-        """What the arrivals come to, zeros if none of them is finite; and an empty state. Weights are those
+        """What the arrivals come to, zeros if none can be believed; and an empty state. Weights are those
         that a number's contributions have on average.
 
-        Raises: UsageError as `require`, and for contributions of different shapes.
+        Raises: UsageError as `require`.
         """
         arrivals = state.arrivals
         if not arrivals:
             return None, (), state
         self.require(len(arrivals))
-        hostile, finite = self.hostile(len(arrivals)), arrivals
-        update = _combine(self.rule, hostile, finite)
+        rows = _rows(arrivals)
+        doubts = {row.sender: Reason.SHAPE for row in rows if not row.fits}
+        update = self._combine(rows, doubts)
         if update is None:
-            finite = tuple(one for one in arrivals if bool(_tensor(one.value).isfinite().all()))
-            hostile = max(0, hostile - (len(arrivals) - len(finite)))
-            update = _combine(self.rule, hostile, finite)
-        if update is None:
-            update = _tensor(arrivals[0].value).new_zeros(arrivals[0].value.shape)
-        known = {one.sender for one in finite}
+            doubts |= {
+                r.sender: Reason.NOT_FINITE for r in rows if r.fits and not bool(r.value.isfinite().all())
+            }
+            update = self._combine(rows, doubts)
+        weight = 1 / max(1, len(rows) - len(doubts))
         verdicts = tuple(
-            Verdict(one.sender, 1 / len(finite), self.reason)
-            if one.sender in known
-            else Verdict(one.sender, 0.0, Reason.NOT_FINITE)
-            for one in arrivals
+            Verdict(row.sender, 0.0 if row.sender in doubts else weight, doubts.get(row.sender, self.reason))
+            for row in rows
         )
-        return _like(update, arrivals[0].value), verdicts, Gathered()
+        like = next((at for at, row in enumerate(rows) if row.fits), 0)
+        if update is None:
+            update = rows[like].value.new_zeros(())
+        return _like(update, arrivals[like].value), verdicts, Gathered()
+
+    def _combine(self, rows: Sequence[_Row], doubts: dict[int, Reason]) -> Tensor | None:
+        """What those without doubts come to; None if there are none, or some have numbers that are not
+        finite."""
+        believed = [row for row in rows if row.sender not in doubts]
+        if not believed:
+            return None
+        out = believed[0].value.new_empty(believed[0].value.shape)
+        finite = _core.combine_columns(
+            self.rule,
+            max(0, self.hostile(len(rows)) - len(doubts)),
+            [row.value.data_ptr() for row in believed],
+            [None if row.missing is None else row.missing.data_ptr() for row in believed],
+            out.numel(),
+            out.element_size() == 8,
+            out.data_ptr(),
+        )
+        return out if finite else None
 
 
-def hostile_of(part: object, f: int | float, count: int) -> int:
-    """`f` as a number of `count` contributions: as it is, or a share of them, rounded down.
+@dataclass(frozen=True, slots=True)
+class Bounded(CoordinateWise):
+    """A rule that is told how many contributions may be anything.
 
-    Raises: UsageError for what is neither a number from 0 on nor a share below a half.
+    Args:
+      f: a number, or a share of those that arrive, rounded down; less than half of them.
     """
-    if f < 0 or (isinstance(f, float) and not f < 0.5):
-        raise UsageError(f"{part!r}: f is to be a whole number from 0 on, or a share below 0.5")
-    return f if isinstance(f, int) else int(f * count)
+
+    f: int | float = 0.25
+
+    def __post_init__(self) -> None:
+        if not (_is_whole(self.f) and self.f >= 0 or _is_real(self.f) and 0 <= self.f < 0.5):
+            raise UsageError(f"{self!r}: f is to be a whole number from 0 on, or a share below 0.5")
+
+    def hostile(self, count: int) -> int:
+        """`f` of them."""
+        if _is_whole(self.f):
+            return int(self.f)
+        # 0.29 of 100 are 29, though their product as floats is a little less.
+        return math.floor(self.f * count + 1e-9)
 
 
-def _combine(rule: str, hostile: int, arrivals: Sequence[Arrival]) -> Tensor | None:
-    """What the rule makes of arrivals; None if there are none, or numbers that are not finite.
+def _is_whole(f: object) -> bool:
+    """Python's whole numbers, and numpy's."""
+    return isinstance(f, Integral) and not isinstance(f, bool)
 
-    Raises: UsageError for contributions of different shapes.
+
+def _is_real(f: object) -> bool:
+    return isinstance(f, Real) and not isinstance(f, Integral)
+
+
+class _Row(NamedTuple):
+    """A contribution as the extension module takes it: on the host, side by side, all of one dtype.
+
+    Attributes:
+      fits: whether value and mask have the shape that most have.
     """
-    if not arrivals:
-        return None
-    first = _tensor(arrivals[0].value)
-    out = first.new_empty(first.shape)
-    rows = [_tensor(one.value).to(out.dtype) for one in arrivals]
-    lost = [None if one.missing is None else _tensor(one.missing).bool() for one in arrivals]
-    for one, row, mask in zip(arrivals, rows, lost, strict=True):
-        if row.shape != out.shape or (mask is not None and mask.shape != out.shape):
-            shapes = f"{tuple(row.shape)} of rank {one.sender} beside {tuple(out.shape)}"
-            raise UsageError(
-                f"{rule}: contributions, and masks of what is missing, have one shape; not {shapes}"
-            )
-    finite = _core.combine_columns(
-        rule,
-        hostile,
-        [row.data_ptr() for row in rows],
-        [None if mask is None else mask.data_ptr() for mask in lost],
-        out.numel(),
-        out.element_size() == 8,
-        out.data_ptr(),
-    )
-    return out if finite else None
+
+    sender: int
+    value: Tensor
+    missing: Tensor | None
+    fits: bool
 
 
-def _tensor(value: Value) -> Tensor:
-    """In memory of the host, side by side, as float64 where it is that and else as float32."""
+def _rows(arrivals: Sequence[Arrival]) -> list[_Row]:
+    """As float64 if one of them is that, else as float32.
+
+    Raises: UsageError for complex numbers.
+    """
     import torch  # a strategy is a plain value and costs no import
 
-    found = torch.as_tensor(value).cpu()
-    if found.dtype not in (torch.float32, torch.float64):
-        found = found.float()
-    return found.contiguous()
+    values = [torch.as_tensor(_writable(one.value)).cpu() for one in arrivals]
+    if any(value.is_complex() for value in values):
+        raise UsageError("complex numbers have no order: aggregate their parts side by side")
+    dtype = torch.float64 if any(value.dtype == torch.float64 for value in values) else torch.float32
+    masks = [None if one.missing is None else torch.as_tensor(one.missing).cpu().bool() for one in arrivals]
+    shape, _ = Counter(value.shape for value in values).most_common(1)[0]
+    return [
+        _Row(
+            one.sender,
+            _aligned(value.to(dtype)),
+            None if mask is None else mask.contiguous(),
+            value.shape == shape and (mask is None or mask.shape == shape),
+        )
+        for one, value, mask in zip(arrivals, values, masks, strict=True)
+    ]
+
+
+def _writable(value: Value) -> Value:
+    """torch warns of a numpy array that it could write to and must not."""
+    flags = getattr(value, "flags", None)
+    return value if flags is None or flags.writeable else value.copy()
+
+
+def _aligned(value: Tensor) -> Tensor:
+    value = value.contiguous()
+    return value if value.data_ptr() % value.element_size() == 0 else value.clone()
 
 
 def _like(update: Tensor, value: Value) -> Value:
-    """As a contribution is: a tensor of its device and dtype, or a numpy array."""
+    """As a contribution is: a tensor of its device, shape and dtype, or a numpy array; never of integers."""
     import torch
 
-    if isinstance(value, torch.Tensor):
-        return update.to(value.device, value.dtype)
-    return update.numpy()
+    update = update.expand(tuple(value.shape))
+    if not isinstance(value, torch.Tensor):
+        return update.numpy()
+    return update.to(value.device, value.dtype if value.is_floating_point() else update.dtype)

@@ -6,30 +6,21 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from tweed.aggregate.base import Reason
-from tweed.aggregate.coordinate_wise import CoordinateWise, hostile_of
+from tweed.aggregate.coordinate_wise import Bounded
 
 
 @dataclass(frozen=True, slots=True)
-class MeanAroundMedian(CoordinateWise):
+class MeanAroundMedian(Bounded):
     """Of each number, averages all contributions but the `f` that are farthest from the median.
 
     Args:
       f: contributions that may be anything: a number, or a share of those that arrive, rounded down; less
         than half of them.
 
-    Raises: UsageError for an `f` that cannot be; in `poll` where too few contribute.
-    Cost: all contributions in memory; two to three times what their sum costs.
+    Raises: UsageError for an `f` that cannot be; in `poll` and `attach` where too few contribute.
+    Cost: all contributions in memory; for twenty of them some two to three times what their sum costs.
     Source: Xie, Koyejo, Gupta, "Generalized Byzantine-tolerant SGD", 2018 ("mean around median").
     """
 
-    f: int | float = 0.25
-
     rule: ClassVar[str] = "mean_around_median"
     reason: ClassVar[Reason] = Reason.NEAR_MEDIAN
-
-    def __post_init__(self) -> None:
-        hostile_of(self, self.f, 0)
-
-    def hostile(self, count: int) -> int:
-        """`f` of them."""
-        return hostile_of(self, self.f, count)

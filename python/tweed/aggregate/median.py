@@ -15,7 +15,7 @@ class Median(CoordinateWise):
 
     So a minority of contributions may be anything at all, and the result stays within what the others sent.
 
-    Cost: all contributions in memory; twice what their sum costs.
+    Cost: all contributions in memory; for twenty of them about twice what their sum costs.
     Source: Yin, Chen, Kannan, Bartlett, "Byzantine-robust distributed learning: towards optimal statistical
       rates", 2018, definition 1.
     """

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from tweed.aggregate.base import Reason
-from tweed.aggregate.coordinate_wise import CoordinateWise, hostile_of
+from tweed.aggregate.coordinate_wise import Bounded
 
 
 @dataclass(frozen=True, slots=True)
-class TrimmedMean(CoordinateWise):
+class TrimmedMean(Bounded):
     """Of each number, leaves out the `f` largest and the `f` smallest contributions, and averages the others.
 
     So `f` contributions may be anything at all, and the result stays within what the others sent.
@@ -19,20 +19,11 @@ class TrimmedMean(CoordinateWise):
       f: contributions that may be anything: a number, or a share of those that arrive, rounded down; less
         than half of them.
 
-    Raises: UsageError for an `f` that cannot be; in `poll` where too few contribute.
-    Cost: all contributions in memory; two to three times what their sum costs.
+    Raises: UsageError for an `f` that cannot be; in `poll` and `attach` where too few contribute.
+    Cost: all contributions in memory; for twenty of them some two to three times what their sum costs.
     Source: Yin, Chen, Kannan, Bartlett, "Byzantine-robust distributed learning: towards optimal statistical
       rates", 2018, definition 2.
     """
 
-    f: int | float = 0.25
-
     rule: ClassVar[str] = "trimmed_mean"
     reason: ClassVar[Reason] = Reason.TRIMMED
-
-    def __post_init__(self) -> None:
-        hostile_of(self, self.f, 0)
-
-    def hostile(self, count: int) -> int:
-        """`f` of them."""
-        return hostile_of(self, self.f, count)

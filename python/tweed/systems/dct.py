@@ -58,7 +58,7 @@ SIDES = {
     EACH: Strategy(compress=ErrorFeedback(TopK(0.01))),
     NO_MEMORY: Strategy(compress=Direct(Threshold(0.01, per_tensor=False))),
 }
-#: The second sends twice as many activations: as coded, still twenty times fewer bytes.
+#: The last lets twice as many activations through: as coded, still twenty times fewer bytes.
 CUTS = {
     ONE: None,
     CUT: Cut(),

@@ -22,13 +22,14 @@ const WIDTH: usize = 64;
 /// * `rows`: a sender's values each, as many as `out` has.
 /// * `missing`: nothing, or for each row nothing or a byte per number, not zero where the row has no value.
 ///
-/// The result depends on the values alone: not on the order of rows, the instruction set, or how a buffer is cut.
+/// The result depends on the values alone, but for the sign of a zero: not on the order of rows, the instruction set, or how
+/// a buffer is cut.
 ///
-/// Cost: each row is read once, and each value is compared some `log² n / 2` times for `n` rows. Numbers that a row has not
-/// are sorted one by one, many times slower.
+/// Cost: each row is read once, and each value is compared some `log² n / 2` times for `n` rows. Where a row has no value, 64
+/// numbers around it are sorted one by one, many times slower.
 ///
 /// # Panics
-/// If there are no rows, or one is not as long as `out`.
+/// If there are no rows, one is not as long as `out`, or `missing` is neither empty nor one for each row.
 pub fn combine<T: Number>(
     rule: Rule,
     hostile: usize,
@@ -51,6 +52,7 @@ pub fn combine_by<T: Number>(
     assert!(!rows.is_empty(), "there are no rows to combine");
     let lengths = rows.iter().map(|row| row.len()).chain(missing.iter().flatten().map(|m| m.len()));
     assert!(lengths.into_iter().all(|length| length == out.len()), "all rows are as long as the result");
+    assert!(missing.is_empty() || missing.len() == rows.len(), "a mask, or none, for each row");
     let network = network::comparators(rows.len());
     let job = Combine { rule, hostile, rows, missing, network: &network, out };
     match set.0 {
@@ -122,7 +124,7 @@ impl<T: Number> Combine<'_, T> {
         let lost = |lost: &Option<&[u8]>| lost.is_some_and(|lost| lost[at] != 0);
         let present = self.rows.iter().zip(self.missing).filter(|(_, missing)| !lost(missing));
         let mut column: Vec<[T; 1]> = present.map(|(row, _)| [row[at]]).collect();
-        column.sort_unstable_by(|a, b| a.partial_cmp(b).unwrap_or(std::cmp::Ordering::Equal));
+        column.sort_unstable_by(|a, b| a[0].order(&b[0]));
         if column.is_empty() {
             T::ZERO
         } else {

@@ -1,5 +1,6 @@
 //! What sorted values come to.
 
+use std::cmp::Ordering;
 use std::ops::{Add, Div, Sub};
 
 /// A float32 or float64.
@@ -10,6 +11,8 @@ pub trait Number:
     const ZERO: Self;
     /// Exact up to 2^24.
     fn from_count(count: usize) -> Self;
+    /// An order of all values, also of those that are no number.
+    fn order(&self, other: &Self) -> Ordering;
 }
 
 impl Number for f32 {
@@ -17,12 +20,18 @@ impl Number for f32 {
     fn from_count(count: usize) -> f32 {
         count as f32
     }
+    fn order(&self, other: &f32) -> Ordering {
+        self.total_cmp(other)
+    }
 }
 
 impl Number for f64 {
     const ZERO: f64 = 0.0;
     fn from_count(count: usize) -> f64 {
         count as f64
+    }
+    fn order(&self, other: &f64) -> Ordering {
+        self.total_cmp(other)
     }
 }
 
@@ -92,23 +101,12 @@ fn mean_around<T: Number, const WIDTH: usize>(
     rows: &[[T; WIDTH]],
     keep: usize,
 ) -> [T; WIDTH] {
-    let reach = |start: usize, lane: usize| {
-        let (below, above) = (centre[lane] - rows[start][lane], rows[start + keep - 1][lane] - centre[lane]);
-        if below < above {
-            above
-        } else {
-            below
-        }
-    };
-    let (mut first, mut least): (_, [T; WIDTH]) =
-        ([T::ZERO; WIDTH], std::array::from_fn(|lane| reach(0, lane)));
-    for start in 1..=rows.len() - keep {
-        let this = T::from_count(start);
+    let (mut first, one) = ([T::ZERO; WIDTH], T::from_count(1));
+    // The window goes on as long as what it gains is nearer than what it loses, and then never again.
+    for (lost, gained) in rows.iter().zip(&rows[keep..]) {
         for lane in 0..WIDTH {
-            let found = reach(start, lane);
-            let nearer = found < least[lane];
-            first[lane] = if nearer { this } else { first[lane] };
-            least[lane] = if nearer { found } else { least[lane] };
+            let nearer = gained[lane] - centre[lane] < centre[lane] - lost[lane];
+            first[lane] = first[lane] + if nearer { one } else { T::ZERO };
         }
     }
     let (mut total, count) = ([T::ZERO; WIDTH], T::from_count(keep));

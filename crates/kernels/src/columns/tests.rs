@@ -13,7 +13,7 @@ fn plain(rule: Rule, f: usize, mut values: Vec<f64>) -> f64 {
     let trimmed = mean(&values[f..n - f]);
     let around = |centre: f64| {
         let mut nearest = values.clone();
-        nearest.sort_by(|a, b| (a - centre).abs().total_cmp(&(b - centre).abs()));
+        nearest.sort_by(|a, b| (a - centre).abs().total_cmp(&(b - centre).abs()).then(a.total_cmp(b)));
         let mut nearest = nearest[..n - f].to_vec();
         nearest.sort_by(f64::total_cmp);
         mean(&nearest)
@@ -26,9 +26,11 @@ fn plain(rule: Rule, f: usize, mut values: Vec<f64>) -> f64 {
     }
 }
 
-/// Rows of numbers of which no two are as far from anything.
+/// Rows of any numbers, or of few different ones, as rows that are mostly zeros have.
 fn rows(count: usize, numel: usize) -> impl Strategy<Value = Vec<Vec<f64>>> {
-    proptest::collection::vec(proptest::collection::vec(-1e6..1e6_f64, numel), count)
+    let any = proptest::collection::vec(-1e6..1e6_f64, numel);
+    let few = proptest::collection::vec((-3..=3_i8).prop_map(f64::from), numel);
+    prop_oneof![proptest::collection::vec(any, count), proptest::collection::vec(few, count)]
 }
 
 fn slices(rows: &[Vec<f64>]) -> Vec<&[f64]> {
@@ -55,6 +57,17 @@ fn a_network_is_as_short_as_batcher_s() {
 }
 
 proptest! {
+    #[test]
+    fn the_order_of_rows_does_not_matter(found in rows(7, 70), turn in 1..7_usize) {
+        let turned: Vec<Vec<f64>> = found[turn..].iter().chain(&found[..turn]).cloned().collect();
+        for rule in RULES {
+            let (mut one, mut other) = (vec![0.0; 70], vec![1.0; 70]);
+            combine(rule, 2, &slices(&found), &[], &mut one);
+            combine(rule, 2, &slices(&turned), &[], &mut other);
+            prop_assert_eq!(&one, &other, "{:?}", rule);
+        }
+    }
+
     #[test]
     fn each_number_is_what_its_definition_says(
         (found, f) in (1..24_usize).prop_flat_map(|n| (rows(n, 70), 0..=(n - 1) / 2)),
@@ -83,7 +96,8 @@ proptest! {
                 combine_by(set, rule, 2, &single, &[], &mut out);
                 out
             }).collect();
-            prop_assert!(all.iter().all(|out| out == &all[0]), "{rule:?}");
+            let bits: Vec<Vec<u32>> = all.iter().map(|out| out.iter().map(|v| v.to_bits()).collect()).collect();
+            prop_assert!(bits.iter().all(|out| out == &bits[0]), "{rule:?}");
         }
     }
 
@@ -118,6 +132,24 @@ fn a_hostile_minority_moves_nothing_far() {
         combine(rule, 2, &rows, &[], &mut out);
         assert!(out.iter().all(|v| (-2.0..=1.5).contains(v)), "{rule:?}: {}", out[0]);
     }
+}
+
+#[test]
+fn what_is_nearest_is_found_among_equal_values() {
+    let rows = [[0.0], [0.0], [2.0], [3.0], [10.0]];
+    let rows: Vec<&[f64]> = rows.iter().map(|row| &row[..]).collect();
+    let mut out = [0.0];
+    combine(Rule::MeanAroundMedian, 2, &rows, &[], &mut out);
+    assert!((out[0] - 5.0 / 3.0).abs() < 1e-12, "{}", out[0]);
+}
+
+#[test]
+fn numbers_that_are_none_end_no_process() {
+    let rows: Vec<[f32; 1]> =
+        (0..40).map(|row| [if row % 3 == 0 { f32::NAN } else { (row * 7 % 11) as f32 }]).collect();
+    let rows: Vec<&[f32]> = rows.iter().map(|row| &row[..]).collect();
+    let missing: Vec<Option<&[u8]>> = (0..40).map(|row| (row == 1).then_some(&[1_u8][..])).collect();
+    assert!(!combine(Rule::Phocas, 3, &rows, &missing, &mut [0.0]));
 }
 
 #[test]

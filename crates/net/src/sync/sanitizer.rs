@@ -1,8 +1,8 @@
 //! What the thread sanitizer is told (`--cfg tsan`, `make sanitize`); in all other builds nothing.
 //!
-//! It follows the atomics that it was compiled into. std comes compiled without it, so where a thread has to wait for a lock,
-//! in a function of std's, it sees no order between who held it before and who holds it now, and would call each access to
-//! what the lock guards a race. So each [`super::MutexGuard`] says itself when it begins and when it ends.
+//! It sees only code that was compiled with it. std comes compiled without it, so where a thread has to wait for a lock, in a
+//! function of std's, it sees no order between who held it before and who holds it now, and would call each access to what
+//! the lock guards a race. So each [`super::MutexGuard`] says itself when it begins and when it ends.
 
 #[cfg(tsan)]
 mod told {

@@ -10,8 +10,8 @@ pub(super) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(combine_columns, module)?)
 }
 
-/// Leaves at `out` what a rule makes of `numel` float32, or float64, at each of `rows`; at `missing` are a bool for each
-/// number that a row has not. `hostile` rows may be anything. Whether all values are finite: else the result means nothing.
+/// Leaves at `out` what a rule makes of `numel` float32, or float64, at each of `rows`; at `missing` is a bool per number,
+/// true where the row has none. `hostile` rows may be anything. Whether all values are finite: else the result means nothing.
 #[pyfunction]
 #[expect(clippy::too_many_arguments, reason = "one call, and plain numbers")]
 fn combine_columns(
