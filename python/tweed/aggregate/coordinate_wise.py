@@ -106,7 +106,7 @@ class Bounded(CoordinateWise):
     f: int | float = 0.25
 
     def __post_init__(self) -> None:
-        if not (_is_whole(self.f) and self.f >= 0 or _is_real(self.f) and 0 <= self.f < 0.5):
+        if not ((_is_whole(self.f) and self.f >= 0) or (_is_real(self.f) and 0 <= self.f < 0.5)):
             raise UsageError(f"{self!r}: f is to be a whole number from 0 on, or a share below 0.5")
 
     def hostile(self, count: int) -> int:
