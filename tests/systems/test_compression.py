@@ -94,6 +94,19 @@ def test_a_peer_that_not_all_seeds_brought_there_is_named_and_not_judged() -> No
     assert goal[1:] == ["DiLoCo reaches the target: 90 (5 of 6 seeds)", "–"]
 
 
+def test_times_are_also_to_half_a_point_below_the_target() -> None:
+    lines = [line for line in five(80) if line.get("side") != OURS or line["kind"] != "training"]
+    lines += [training(OURS, [(60, 0.8), (90, 0.846)], seed) for seed in range(5)]
+    sections = {section.title: section for section in SYSTEM.study(lines).sections}
+    rows = {row[0]: row for row in sections["Goals"].tables[0].rows}
+    assert rows["10 Mbit/s: our best at least 10× sooner than DDP"][2] == "–"
+    assert rows["10 Mbit/s, to within 0.5 points: our best at least 10× sooner than DDP"][2] == "met"
+    assert f"{OURS}: final accuracy not below DDP's by more than 0.5 points" in rows
+    below = sections["Time to 0.5 points below DDP's accuracy"]
+    assert below.words == ["The target is 84.50%: 0.5 points below what DDP ends with at its worst seed."]
+    assert next(row for row in below.tables[0].rows if row[0] == OURS)[1] == "90"
+
+
 def test_our_best_is_picked_by_other_seeds_than_it_is_judged_by() -> None:
     """A side that is quickest at one seed alone is not picked by that one."""
     lines = [*small(), step_times("b", 0.02), training("b", [(10, 0.87)], 0), training("b", [(400, 0.87)], 1)]

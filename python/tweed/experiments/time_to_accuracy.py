@@ -1,9 +1,9 @@
 """Time to accuracy: what a side takes to the accuracy that the peer reaches, from lines of notes. Pure.
 
-The target is what DDP reaches in the end with every seed. A side has reached it at its first evaluation with
-at least that. The steps that this takes come from whole trainings over one rate, the seconds per step from
-timing all sides in turns at each; their product is the time. Where models differ by design, the seconds that
-making them one takes are added.
+The target is what DDP reaches in the end with every seed, or so much `below` that, as a share of all samples.
+A side has reached it at its first evaluation with at least that. The steps that this takes come from whole
+trainings over one rate, the seconds per step from timing all sides in turns at each; their product is the
+time. Where models differ by design, the seconds that making them one takes are added.
 """
 
 from __future__ import annotations
@@ -25,9 +25,10 @@ def trainings(lines: Sequence[Line], side: str, rate: str | None = None) -> list
     return where(found, rate=rate)
 
 
-def target(lines: Sequence[Line]) -> float | None:
+def target(lines: Sequence[Line], below: float = 0.0) -> float | None:
     """The accuracy that counts as reached: what DDP reaches with every seed. None before DDP has trained."""
-    return min((float(line["curve"][-1][2]) for line in trainings(lines, DDP)), default=None)
+    reached = [float(line["curve"][-1][2]) for line in trainings(lines, DDP)]
+    return min(reached) - below if reached else None
 
 
 def step_s(lines: Sequence[Line], side: str, rate: str) -> float | None:
@@ -47,9 +48,9 @@ def possible(lines: Sequence[Line], rate: str) -> float | None:
     return None if whole is None or alone is None else whole / alone
 
 
-def times_to(lines: Sequence[Line], side: str, rate: str) -> dict[int, float]:
+def times_to(lines: Sequence[Line], side: str, rate: str, below: float = 0.0) -> dict[int, float]:
     """Seconds of training to the target, by seed. Empty if a seed did not reach it."""
-    goal, timed = target(lines), find(lines, kind="step_times", side=side, rate=rate)
+    goal, timed = target(lines, below), find(lines, kind="step_times", side=side, rate=rate)
     if goal is None or timed is None:
         return {}
     steps = steps_to(lines, side, goal)
@@ -58,9 +59,9 @@ def times_to(lines: Sequence[Line], side: str, rate: str) -> dict[int, float]:
     return times if len(times) == len(steps) else {}
 
 
-def time_to(lines: Sequence[Line], side: str, rate: str) -> float | None:
+def time_to(lines: Sequence[Line], side: str, rate: str, below: float = 0.0) -> float | None:
     """Seconds of training to the target: the mean over seeds. None if a seed did not reach it."""
-    times = times_to(lines, side, rate)
+    times = times_to(lines, side, rate, below)
     return statistics.fmean(times.values()) if times else None
 
 
@@ -77,16 +78,16 @@ def ratios(parts: Mapping[int, float], wholes: Mapping[int, float]) -> list[floa
     return [parts[seed] / wholes[seed] for seed in parts if seed in wholes]
 
 
-def gain(lines: Sequence[Line], side: str, rate: str) -> float | None:
+def gain(lines: Sequence[Line], side: str, rate: str, below: float = 0.0) -> float | None:
     """How many times sooner than DDP a side reaches the target: the geometric mean over seeds."""
-    found = ratios(times_to(lines, DDP, rate), times_to(lines, side, rate))
+    found = ratios(times_to(lines, DDP, rate, below), times_to(lines, side, rate, below))
     return statistics.geometric_mean(found) if found else None
 
 
-def quickest(lines: Sequence[Line], sides: Iterable[str], rate: str) -> dict[int, float]:
+def quickest(lines: Sequence[Line], sides: Iterable[str], rate: str, below: float = 0.0) -> dict[int, float]:
     """Seconds to the target by seed, of the side that is quickest over the other seeds: what is picked by a
     seed is not judged by it. Empty if no side reached it with two seeds or more."""
-    reached = [times for side in sides if len(times := times_to(lines, side, rate)) > 1]
+    reached = [times for side in sides if len(times := times_to(lines, side, rate, below)) > 1]
     if not reached:
         return {}
 

@@ -63,7 +63,7 @@ class Goals:
     Attributes:
       fixed: the day since when, in ISO form.
       shares: of the possible gain over DDP, by rate.
-      points: by which final accuracy may be below DDP's.
+      points: by which final accuracy may be below DDP's; times are compared to its accuracy and to that.
       sooner: than DDP at the slowest rate, so many times.
     """
 
@@ -78,7 +78,7 @@ def study(lines: Sequence[Line], wanted: Goals) -> Study:
     rates = [rate for rate in WORDS if find(lines, kind="step_times", rate=rate)]
     parts = [Section("Goals", tables=[goals(_verdicts(lines, rates, wanted), fixed=wanted.fixed)])]
     if rates:
-        parts += [_times(lines, rates), _parts(lines, rates)]
+        parts += [_times(lines, rates, 0.0), _times(lines, rates, wanted.points), _parts(lines, rates)]
     if any(line["kind"] == "training" for line in lines):
         parts += [_accuracies(lines, wanted.points), _bytes(lines)]
     parts += [_checked(lines), Section("To keep in mind", words=[*_words(lines)])]
@@ -94,39 +94,43 @@ def _ours(lines: Sequence[Line]) -> list[str]:
     return [side for side in _sides(lines) if side not in PEERS]
 
 
-def best(lines: Sequence[Line], rate: str) -> str | None:
-    """The side of ours that reaches the target first, in the mean over seeds."""
-    seconds = {side: time_to(lines, side, rate) for side in _ours(lines)}
+def best(lines: Sequence[Line], rate: str, points: float = 0.0) -> str | None:
+    """The side of ours that is first within so many points of the target, in the mean over seeds."""
+    seconds = {side: time_to(lines, side, rate, points / 100) for side in _ours(lines)}
     reached = {side: time for side, time in seconds.items() if time is not None}
     return min(reached, key=lambda side: reached[side]) if reached else None
 
 
 def _verdicts(lines: Sequence[Line], rates: Sequence[str], wanted: Goals) -> Iterator[Goal]:
-    for rate in rates:
-        ours, most = quickest(lines, _ours(lines), rate), possible(lines, rate)
-        gains = ratios(times_to(lines, DDP, rate), ours)
-        more = f" of {number(most)}×: {best(lines, rate)}"
-        goal = f"{WORDS[rate]}: our best at least {wanted.shares[rate]:g} of the possible gain over DDP"
-        yield of_ratios(goal, [got / most for got in gains] if most else [], wanted.shares[rate], more)
-        if rate == "10mbit":
-            goal = f"{WORDS[rate]}: our best at least {wanted.sooner:g}× sooner than DDP"
-            yield of_ratios(goal, gains, wanted.sooner)
-        for peer in PEERS[1:]:
-            yield _sooner(lines, rate, peer, ours)
-    for side in dict.fromkeys(filter(None, (best(lines, rate) for rate in rates))):
+    for points in (0.0, wanted.points):
+        for rate in rates:
+            yield from _in_time(lines, rate, wanted, points)
+    first = (best(lines, rate, points) for points in (0.0, wanted.points) for rate in rates)
+    for side in dict.fromkeys(filter(None, first)):
         goal = f"{side}: final accuracy not below DDP's by more than {wanted.points} points"
         yield of_points(goal, _apart(lines, side), -wanted.points)
     yield from _harm(lines)
     yield from _formulas(lines)
 
 
-def _sooner(lines: Sequence[Line], rate: str, peer: str, ours: Mapping[int, float]) -> Goal:
-    """Whether ours is there before a peer; no verdict where not all of the peer's seeds came there."""
-    goal = f"{WORDS[rate]}: our best sooner than {peer}"
-    theirs = times_to(lines, peer, rate)
-    if ours and not theirs and trainings(lines, peer):
-        return goal, f"{peer} reaches the target: {_steps(lines, peer, target(lines))}", None
-    return of_ratios(goal, ratios(theirs, ours), 1.0)
+def _in_time(lines: Sequence[Line], rate: str, wanted: Goals, points: float) -> Iterator[Goal]:
+    """Of one rate, to within so many points of the target."""
+    place = f"{WORDS[rate]}, to within {points:g} points" if points else WORDS[rate]
+    ours, most = quickest(lines, _ours(lines), rate, points / 100), possible(lines, rate)
+    gains = ratios(times_to(lines, DDP, rate, points / 100), ours)
+    more = f" of {number(most)}×: {best(lines, rate, points)}"
+    goal = f"{place}: our best at least {wanted.shares[rate]:g} of the possible gain over DDP"
+    yield of_ratios(goal, [got / most for got in gains] if most else [], wanted.shares[rate], more)
+    if rate == "10mbit":
+        goal = f"{place}: our best at least {wanted.sooner:g}× sooner than DDP"
+        yield of_ratios(goal, gains, wanted.sooner)
+    for peer in PEERS[1:]:
+        goal, theirs = f"{place}: our best sooner than {peer}", times_to(lines, peer, rate, points / 100)
+        if ours and not theirs and trainings(lines, peer):
+            steps = _steps(lines, peer, target(lines, points / 100))
+            yield goal, f"{peer} reaches the target: {steps}", None
+        else:
+            yield of_ratios(goal, ratios(theirs, ours), 1.0)
 
 
 def _harm(lines: Sequence[Line]) -> Iterator[Goal]:
@@ -154,24 +158,27 @@ def _formulas(lines: Sequence[Line]) -> Iterator[Goal]:
         yield "bytes as the compressor's formula gives, within 1 %", what, abs(apart[worst]) <= 0.01
 
 
-def _times(lines: Sequence[Line], rates: Sequence[str]) -> Section:
-    goal = target(lines)
+def _times(lines: Sequence[Line], rates: Sequence[str], points: float) -> Section:
+    below = points / 100
+    goal = target(lines, below)
     head = ["", "steps to it"]
     head += [f"{WORDS[rate]}: {what}" for rate in rates for what in ("ms/step", "time (s)", "sooner")]
     rows = []
     for side in [*_sides(lines), ALONE]:
         cells = [_steps(lines, side, goal)]
         for rate in rates:
-            each_s, got = step_s(lines, side, rate), gain(lines, side, rate)
+            each_s, got = step_s(lines, side, rate), gain(lines, side, rate, below)
             cells += [number(None if each_s is None else 1000 * each_s)]
-            cells += [number(time_to(lines, side, rate)), "–" if got is None else f"{got:.2f}×"]
+            cells += [number(time_to(lines, side, rate, below)), "–" if got is None else f"{got:.2f}×"]
         rows.append([side, *cells])
-    words = [
-        *([f"The target is {goal:.2%}: what DDP ends with at its worst seed."] if goal else []),
-        *(f"{WORDS[rate]}: possible gain {number(possible(lines, rate))}×." for rate in rates),
-    ]
+    apart = f"{points:g} points below what" if points else "what"
+    words = [f"The target is {goal:.2%}: {apart} DDP ends with at its worst seed."] if goal else []
+    table = Table("", head, rows)
+    if points:
+        return Section(f"Time to {points:g} points below DDP's accuracy", words, tables=[table])
+    words += [f"{WORDS[rate]}: possible gain {number(possible(lines, rate))}×." for rate in rates]
     plots = [Plot("time", "Accuracy over time at the slowest rate, seed 0", _curves(lines, rates[0]))]
-    return Section("Time to DDP's accuracy", words, plots, [Table("", head, rows)])
+    return Section("Time to DDP's accuracy", words, plots, [table])
 
 
 def _steps(lines: Sequence[Line], side: str, goal: float | None) -> str:
