@@ -78,7 +78,9 @@ def study(lines: Sequence[Line], wanted: Goals) -> Study:
     rates = [rate for rate in WORDS if find(lines, kind="step_times", rate=rate)]
     parts = [Section("Goals", tables=[goals(_verdicts(lines, rates, wanted), fixed=wanted.fixed)])]
     if rates:
-        parts += [_times(lines, rates, 0.0), _times(lines, rates, wanted.points), _parts(lines, rates)]
+        curves = _curves(lines, rates[0], wanted.points)
+        plots = [Plot("time", "Accuracy over time at the slowest rate, seed 0", curves)]
+        parts += [_times(lines, rates, 0.0, plots), _times(lines, rates, wanted.points), _parts(lines, rates)]
     if any(line["kind"] == "training" for line in lines):
         parts += [_accuracies(lines, wanted.points), _bytes(lines)]
     parts += [_checked(lines), Section("To keep in mind", words=[*_words(lines)])]
@@ -158,7 +160,7 @@ def _formulas(lines: Sequence[Line]) -> Iterator[Goal]:
         yield "bytes as the compressor's formula gives, within 1 %", what, abs(apart[worst]) <= 0.01
 
 
-def _times(lines: Sequence[Line], rates: Sequence[str], points: float) -> Section:
+def _times(lines: Sequence[Line], rates: Sequence[str], points: float, plots: Sequence[Plot] = ()) -> Section:
     below = points / 100
     goal = target(lines, below)
     head = ["", "steps to it"]
@@ -177,7 +179,6 @@ def _times(lines: Sequence[Line], rates: Sequence[str], points: float) -> Sectio
     if points:
         return Section(f"Time to {points:g} points below DDP's accuracy", words, tables=[table])
     words += [f"{WORDS[rate]}: possible gain {number(possible(lines, rate))}×." for rate in rates]
-    plots = [Plot("time", "Accuracy over time at the slowest rate, seed 0", _curves(lines, rates[0]))]
     return Section("Time to DDP's accuracy", words, plots, [table])
 
 
@@ -190,18 +191,19 @@ def _steps(lines: Sequence[Line], side: str, goal: float | None) -> str:
     return (f"{statistics.fmean(reached):.0f}" if reached else "never") + missed
 
 
-def _curves(lines: Sequence[Line], rate: str) -> str:
+def _curves(lines: Sequence[Line], rate: str, points: float) -> str:
     curves = {}
-    for side in _featured(lines):
+    for side in _featured(lines, points):
         if (each_s := step_s(lines, side, rate)) is not None:
             curve = trainings(lines, side)[0]["curve"]
             curves[side] = [(steps * each_s, 100 * accuracy) for steps, _, accuracy in curve]
     return svg(charts.over_time(curves, ("training time (s)", "test accuracy (%)")))
 
 
-def _featured(lines: Sequence[Line]) -> list[str]:
-    """As many sides as a plot can show: the best at each rate, the peers, and steps on the way."""
-    first = [best(lines, rate) for rate in WORDS]
+def _featured(lines: Sequence[Line], points: float) -> list[str]:
+    """As many sides as a plot can show: the best at each rate, to the target and to so many points below it,
+    the peers, and steps on the way."""
+    first = [best(lines, rate, below) for below in (0.0, points) for rate in WORDS]
     wanted = dict.fromkeys([*filter(None, first), *PEERS, *LADDER])
     return [side for side in wanted if side in _sides(lines)][: len(charts.SIDES)]
 
