@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from numbers import Integral, Real
 from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple
 
-from tweed import _core
 from tweed.aggregate.base import Arrival, Gathered, Reason, Value, Verdict
 from tweed.errors import UsageError
 
@@ -79,6 +78,8 @@ class CoordinateWise:
     def _combine(self, rows: Sequence[_Row], doubts: dict[int, Reason]) -> Tensor | None:
         """What those without doubts come to; None if there are none, or some have numbers that are not
         finite."""
+        from tweed import _core  # as torch: a strategy is a plain value
+
         believed = [row for row in rows if row.sender not in doubts]
         if not believed:
             return None
@@ -144,7 +145,7 @@ def _rows(arrivals: Sequence[Arrival]) -> list[_Row]:
 
     Raises: UsageError for complex numbers.
     """
-    import torch  # a strategy is a plain value and costs no import
+    import torch
 
     values = [torch.as_tensor(_writable(one.value)).cpu() for one in arrivals]
     if any(value.is_complex() for value in values):
