@@ -31,7 +31,7 @@ class CoordinateWise:
 
     def hostile(self, count: int) -> int:
         """How many of `count` contributions may be anything."""
-        raise NotImplementedError
+        raise NotImplementedError  # each rule has its own
 
     def require(self, contributors: int) -> None:
         """Raises UsageError if half of so many, or more, may be anything."""

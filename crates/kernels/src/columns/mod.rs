@@ -10,7 +10,7 @@ mod tests;
 
 pub use rules::{Number, Rule};
 
-use crate::isa::{InstructionSet, Isa};
+use crate::isa::Isa;
 
 /// Numbers that are sorted side by side.
 const WIDTH: usize = 64;
@@ -37,12 +37,12 @@ pub fn combine<T: Number>(
     missing: &[Option<&[u8]>],
     out: &mut [T],
 ) -> bool {
-    combine_by(InstructionSet::default(), rule, hostile, rows, missing, out)
+    combine_with(Isa::best(), rule, hostile, rows, missing, out)
 }
 
-/// [`combine`] with the code of a certain instruction set.
-pub fn combine_by<T: Number>(
-    set: InstructionSet,
+/// [`combine`] with the code of an instruction set that this CPU has.
+fn combine_with<T: Number>(
+    isa: Isa,
     rule: Rule,
     hostile: usize,
     rows: &[&[T]],
@@ -55,7 +55,7 @@ pub fn combine_by<T: Number>(
     assert!(missing.is_empty() || missing.len() == rows.len(), "a mask, or none, for each row");
     let network = network::comparators(rows.len());
     let job = Combine { rule, hostile, rows, missing, network: &network, out };
-    match set.0 {
+    match isa {
         Isa::Baseline => job.run(),
         #[cfg(target_arch = "x86_64")]
         // SAFETY: this CPU has it.

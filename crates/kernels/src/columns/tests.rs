@@ -75,12 +75,12 @@ proptest! {
         for rule in RULES {
             let expected: Vec<f64> =
                 (0..70).map(|at| plain(rule, f, found.iter().map(|row| row[at]).collect())).collect();
-            for set in InstructionSet::available() {
+            for isa in Isa::available() {
                 let mut out = vec![f64::NAN; 70];
-                prop_assert!(combine_by(set, rule, f, &slices(&found), &[], &mut out));
+                prop_assert!(combine_with(isa, rule, f, &slices(&found), &[], &mut out));
                 prop_assert!(
                     out.iter().zip(&expected).all(|(a, b)| (a - b).abs() <= 1e-9 * b.abs().max(1.0)),
-                    "{rule:?} of {} rows, f={f}, {set}", found.len(),
+                    "{rule:?} of {} rows, f={f}, {isa:?}", found.len(),
                 );
             }
         }
@@ -91,9 +91,9 @@ proptest! {
         let single: Vec<Vec<f32>> = found.iter().map(|row| row.iter().map(|&v| v as f32).collect()).collect();
         let single: Vec<&[f32]> = single.iter().map(Vec::as_slice).collect();
         for rule in RULES {
-            let all: Vec<Vec<f32>> = InstructionSet::available().map(|set| {
+            let all: Vec<Vec<f32>> = Isa::available().map(|isa| {
                 let mut out = vec![0.0; 130];
-                combine_by(set, rule, 2, &single, &[], &mut out);
+                combine_with(isa, rule, 2, &single, &[], &mut out);
                 out
             }).collect();
             let bits: Vec<Vec<u32>> = all.iter().map(|out| out.iter().map(|v| v.to_bits()).collect()).collect();
@@ -159,10 +159,10 @@ fn what_is_not_finite_is_told_wherever_it_lies() {
             let mut rows = vec![vec![1.0_f32; 100]; 3];
             rows[1][at] = value;
             let rows: Vec<&[f32]> = rows.iter().map(Vec::as_slice).collect();
-            for set in InstructionSet::available() {
+            for isa in Isa::available() {
                 assert!(
-                    !combine_by(set, Rule::Median, 1, &rows, &[], &mut [0.0; 100]),
-                    "{value} at {at}, {set}"
+                    !combine_with(isa, Rule::Median, 1, &rows, &[], &mut [0.0; 100]),
+                    "{value} at {at}, {isa:?}"
                 );
             }
         }

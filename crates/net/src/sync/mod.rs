@@ -22,7 +22,8 @@
 //! but for `Joining`; and sleeping on a futex (`link::wakeup`, `Op`), with no lock held but for `Seat`. `Joining` and
 //! `Seat` may be held for long because they are only ever tried, and never waited for.
 //!
-//! `atomic` and `cell` are core's types, and loom's where loom looks at a protocol (`make loom`). `stop` ends waits from
+//! `atomic` and `cell` are core's types, and loom's where loom looks at a protocol (`make loom`). `sanitizer` tells
+//! the thread sanitizer of locks (`make sanitize`). `stop` ends waits from
 //! outside: whoever waits for a socket or a pause does so in slices of [`stop::SLICE`], and looks.
 
 pub(crate) mod atomic;
