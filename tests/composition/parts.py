@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tweed.aggregate import Mean, TrimmedMean
+from tweed.aggregate import Krum, Mean, TrimmedMean
 from tweed.cadence import (
     EventTriggered,
     EveryStep,
@@ -92,7 +92,7 @@ STAGES: dict[str, dict[str, Any]] = {
     },
     "owner": {"every rank": None, "server": Server(0)},
     "transport": {"streams": None, "LTP": "ltp"},
-    "aggregate": {"Mean": Mean(), "TrimmedMean": TrimmedMean(0.34)},
+    "aggregate": {"Mean": Mean(), "TrimmedMean": TrimmedMean(0.34), "Krum": Krum(0.34)},
 }
 
 #: A name per stage, in their order.

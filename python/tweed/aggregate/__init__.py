@@ -2,21 +2,64 @@
 
 from __future__ import annotations
 
-from tweed.aggregate.base import Aggregate, Arrival, Reason, Verdict
+from tweed.aggregate.base import (
+    Aggregate,
+    Answer,
+    Arrival,
+    InnerProducts,
+    Question,
+    Reason,
+    Verdict,
+    conclude,
+    concluded,
+)
+from tweed.aggregate.bucketing import Bucketing
+from tweed.aggregate.bulyan import Bulyan
+from tweed.aggregate.caf import CAF
+from tweed.aggregate.centred_clipping import CentredClipping
+from tweed.aggregate.fools_gold import FoolsGold
+from tweed.aggregate.geometric_median import GeometricMedian
+from tweed.aggregate.krum import Krum, MultiKrum
+from tweed.aggregate.mda import MDA
 from tweed.aggregate.mean import Mean
 from tweed.aggregate.mean_around_median import MeanAroundMedian
 from tweed.aggregate.median import Median
+from tweed.aggregate.monna import MoNNA
+from tweed.aggregate.nearest_neighbour_mixing import NearestNeighbourMixing
+from tweed.aggregate.norm_clipping import ARC, NormClipping
 from tweed.aggregate.phocas import Phocas
+from tweed.aggregate.smea import SMEA
+from tweed.aggregate.three_sigma import ThreeSigma
 from tweed.aggregate.trimmed_mean import TrimmedMean
 
 __all__ = [
+    "ARC",
+    "CAF",
+    "MDA",
+    "SMEA",
     "Aggregate",
+    "Answer",
     "Arrival",
+    "Bucketing",
+    "Bulyan",
+    "CentredClipping",
+    "FoolsGold",
+    "GeometricMedian",
+    "InnerProducts",
+    "Krum",
     "Mean",
     "MeanAroundMedian",
     "Median",
+    "MoNNA",
+    "MultiKrum",
+    "NearestNeighbourMixing",
+    "NormClipping",
     "Phocas",
+    "Question",
     "Reason",
+    "ThreeSigma",
     "TrimmedMean",
     "Verdict",
+    "conclude",
+    "concluded",
 ]

@@ -10,6 +10,9 @@ An aggregate is pure. It holds settings only; the caller holds the state and pas
 A batch, all ranks of one step, is the simplest case: handle each, poll once. Values are numpy arrays or torch
 tensors.
 
+`poll` may ask its caller instead: the update is then a `Question`, and what comes of it is handled as an
+`Answer`, before the next poll. `concluded` does both in turns.
+
 Some aggregates need no single contribution, only their mean, and a collective can form its sum on the way.
 Such an aggregate says `in_network = "mean"`. `tweed.exchange` then lets the collective do the work where it
 can, with the same result as that of `poll` to rounding. `in_network = None`: each contribution must be seen
@@ -18,9 +21,13 @@ alone, by the owner of its range.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass, replace
 from enum import Enum
-from typing import Any, ClassVar, Literal, Protocol, TypeVar, runtime_checkable
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, Self, TypeVar, runtime_checkable
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 State = TypeVar("State")
 Value = Any  # a numpy array or a torch tensor
@@ -45,6 +52,49 @@ class Arrival:
     missing: Value | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class InnerProducts:
+    """Asks for the inner products of vectors, of which each owner has its range.
+
+    Answer: `[k, k]` float64, of whole vectors; the same bits at every owner.
+
+    Args:
+      vectors: k of them, this owner's range: `[numel]` each, all of one dtype.
+    """
+
+    vectors: Sequence[Tensor]
+
+    def of_range(self) -> Tensor:
+        """Those of this owner's range: their sum over owners is the answer.
+
+        Cost: each vector is read once; k^2 multiplications per number.
+        """
+        import torch
+
+        count = len(self.vectors)
+        found = torch.zeros(count, count, dtype=torch.float64)
+        if not count:
+            return found
+        flat = [vector.reshape(-1) for vector in self.vectors]
+        for start in range(0, flat[0].numel(), _BLOCK):
+            block = torch.stack([vector[start : start + _BLOCK] for vector in flat]).double()
+            found.addmm_(block, block.T)
+        return found
+
+
+#: Numbers of each vector that are multiplied at once: twenty vectors of them as float64 fit in a cache.
+_BLOCK = 4096
+
+Question = InnerProducts
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What came of a question."""
+
+    value: Any
+
+
 class Reason(Enum):
     """Why a contribution got its weight. The value is the text for people."""
 
@@ -54,6 +104,12 @@ class Reason(Enum):
     NEAR_MEDIAN = "of each number, the contributions nearest to the median count"
     NEAR_TRIMMED = "of each number, the contributions nearest to the trimmed mean count"
     NOT_FINITE = "some of its numbers are infinite or not a number"
+    NEAREST = "its neighbours are nearer than those of others"
+    NEAR_OTHERS = "it is near to enough others"
+    BY_DISTANCE = "the farther a contribution is from the centre, the less it counts"
+    UNLIKE_OTHERS = "the more a sender's contributions are like another's, the less they count"
+    NEAR_SENDER = "it is near to that of the sender that is believed"
+    FAR = "it is farther from the others than those that count"
     SHAPE = "it has another shape than most contributions"
 
 
@@ -68,14 +124,24 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class Gathered:
-    """A state: what has arrived for the next update, ordered by sender."""
+    """A state: what has arrived for the next update.
+
+    Attributes:
+      arrivals: ordered by sender.
+      answer: what came of the question that was asked about these; None: not asked yet.
+    """
 
     arrivals: tuple[Arrival, ...] = ()
+    answer: Any = None
 
-    def plus(self, arrival: Arrival) -> Gathered:
-        """With `arrival` in its sender's place: a sender that arrives twice counts once, with its latest."""
-        others = [other for other in self.arrivals if other.sender != arrival.sender]
-        return Gathered(tuple(sorted([*others, arrival], key=lambda one: one.sender)))
+    def plus(self, event: Arrival | Answer) -> Self:
+        """With an arrival in its sender's place: a sender that arrives twice counts once, with its latest.
+        What was answered before it is no longer true."""
+        if isinstance(event, Answer):
+            return replace(self, answer=event.value)
+        others = [other for other in self.arrivals if other.sender != event.sender]
+        arrivals = tuple(sorted([*others, event], key=lambda one: one.sender))
+        return replace(self, arrivals=arrivals, answer=None)
 
 
 @runtime_checkable
@@ -92,10 +158,35 @@ class Aggregate(Protocol[State]):
         """The state before the first arrival."""
         ...
 
-    def handle(self, arrival: Arrival, state: State, now: float) -> State:
-        """The state after `arrival`, which came in at `now` (seconds)."""
+    def handle(self, event: Arrival | Answer, state: State, now: float) -> State:
+        """The state after `event`, which came in at `now` (seconds)."""
         ...
 
-    def poll(self, state: State, now: float) -> tuple[Value | None, tuple[Verdict, ...], State]:
-        """The update so far (None: nothing arrived), a verdict per sender, the state for the next one."""
+    def poll(self, state: State, now: float) -> tuple[Value | Question | None, tuple[Verdict, ...], State]:
+        """The update so far (None: nothing arrived), a verdict per sender, the state for the next one; or a
+        question, no verdicts, and the state that handles the answer."""
         ...
+
+
+Concluded = tuple[Value | None, tuple[Verdict, ...], Any]
+
+
+def concluded(aggregate: Aggregate[Any], state: Any, now: float) -> Generator[Question, Any, Concluded]:
+    """Polls until there is no more question; yields each, and takes its answer."""
+    while True:
+        found, verdicts, state = aggregate.poll(state, now)
+        if not isinstance(found, Question):
+            return found, verdicts, state
+        state = aggregate.handle(Answer((yield found)), state, now)
+
+
+def conclude(aggregate: Aggregate[Any], state: Any, now: float) -> Concluded:
+    """As `concluded`, where one owner has all of the contributions."""
+    polls = concluded(aggregate, state, now)
+    try:
+        question = next(polls)
+        while True:
+            question = polls.send(question.of_range())
+    except StopIteration as end:
+        found: Concluded = end.value
+        return found

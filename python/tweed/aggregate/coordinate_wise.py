@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import math
-from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
-from numbers import Integral, Real
-from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple
+from typing import TYPE_CHECKING, ClassVar, Literal
 
-from tweed.aggregate.base import Arrival, Gathered, Reason, Value, Verdict
-from tweed.errors import UsageError
+from tweed.aggregate.base import Answer, Arrival, Gathered, Reason, Value, Verdict
+from tweed.aggregate.rows import Row, as_given, rows_of
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -34,18 +30,16 @@ class CoordinateWise:
         raise NotImplementedError  # each rule has its own
 
     def require(self, contributors: int) -> None:
-        """Raises UsageError if half of so many, or more, may be anything."""
-        least = 2 * self.hostile(contributors) + 1
-        if contributors < least:
-            raise UsageError(f"{self!r} needs at least {least} contributions, and there are {contributors}")
+        """See `Aggregate`."""
+        raise NotImplementedError  # each rule has its own
 
     def start(self) -> Gathered:
         """Nothing has arrived."""
         return Gathered()
 
-    def handle(self, arrival: Arrival, state: Gathered, now: float) -> Gathered:
-        """Puts `arrival` in its sender's place."""
-        return state.plus(arrival)
+    def handle(self, event: Arrival | Answer, state: Gathered, now: float) -> Gathered:
+        """Puts an arrival in its sender's place."""
+        return state.plus(event)
 
     def poll(self, state: Gathered, now: float) -> tuple[Value | None, tuple[Verdict, ...], Gathered]:
         """What the arrivals come to, zeros if none can be believed; and an empty state. Weights are those
@@ -57,7 +51,7 @@ class CoordinateWise:
         if not arrivals:
             return None, (), state
         self.require(len(arrivals))
-        rows = _rows(arrivals)
+        rows = rows_of(arrivals)
         doubts = {row.sender: Reason.SHAPE for row in rows if not row.fits}
         update = self._combine(rows, doubts)
         if update is None:
@@ -70,116 +64,30 @@ class CoordinateWise:
             Verdict(row.sender, 0.0 if row.sender in doubts else weight, doubts.get(row.sender, self.reason))
             for row in rows
         )
-        like = next((at for at, row in enumerate(rows) if row.fits), 0)
-        if update is None:
-            update = rows[like].value.new_zeros(())
-        return _like(update, arrivals[like].value), verdicts, Gathered()
+        return as_given(update, rows, arrivals), verdicts, Gathered()
 
-    def _combine(self, rows: Sequence[_Row], doubts: dict[int, Reason]) -> Tensor | None:
+    def _combine(self, rows: Sequence[Row], doubts: dict[int, Reason]) -> Tensor | None:
         """What those without doubts come to; None if there are none, or some have numbers that are not
         finite."""
-        from tweed import _core  # as torch: a strategy is a plain value
-
         believed = [row for row in rows if row.sender not in doubts]
-        if not believed:
-            return None
-        out = believed[0].value.new_empty(believed[0].value.shape)
-        finite = _core.combine_columns(
-            self.rule,
-            max(0, self.hostile(len(rows)) - len(doubts)),
-            [row.value.data_ptr() for row in believed],
-            [None if row.missing is None else row.missing.data_ptr() for row in believed],
-            out.numel(),
-            out.element_size() == 8,
-            out.data_ptr(),
-        )
-        return out if finite else None
+        return sort_and_combine(self.rule, max(0, self.hostile(len(rows)) - len(doubts)), believed)
 
 
-@dataclass(frozen=True, slots=True)
-class Bounded(CoordinateWise):
-    """A rule that is told how many contributions may be anything.
+def sort_and_combine(rule: str, hostile: int, rows: Sequence[Row]) -> Tensor | None:
+    """What the extension module makes of `rows` number by number; None if there are none, or some have
+    numbers that are not finite."""
+    from tweed import _core  # as torch: a strategy is a plain value
 
-    Args:
-      f: a number, or a share of those that arrive, rounded down; less than half of them.
-    """
-
-    f: int | float = 0.25
-
-    def __post_init__(self) -> None:
-        if not ((_is_whole(self.f) and self.f >= 0) or (_is_real(self.f) and 0 <= self.f < 0.5)):
-            raise UsageError(f"{self!r}: f is to be a whole number from 0 on, or a share below 0.5")
-
-    def hostile(self, count: int) -> int:
-        """`f` of them."""
-        if _is_whole(self.f):
-            return int(self.f)
-        # 0.29 of 100 are 29, though their product as floats is a little less.
-        return math.floor(self.f * count + 1e-9)
-
-
-def _is_whole(f: object) -> bool:
-    """Python's whole numbers, and numpy's."""
-    return isinstance(f, Integral) and not isinstance(f, bool)
-
-
-def _is_real(f: object) -> bool:
-    return isinstance(f, Real) and not isinstance(f, Integral)
-
-
-class _Row(NamedTuple):
-    """A contribution as the extension module takes it: on the host, side by side, all of one dtype.
-
-    Attributes:
-      fits: whether value and mask have the shape that most have.
-    """
-
-    sender: int
-    value: Tensor
-    missing: Tensor | None
-    fits: bool
-
-
-def _rows(arrivals: Sequence[Arrival]) -> list[_Row]:
-    """As float64 if one of them is that, else as float32.
-
-    Raises: UsageError for complex numbers.
-    """
-    import torch
-
-    values = [torch.as_tensor(_writable(one.value)).cpu() for one in arrivals]
-    if any(value.is_complex() for value in values):
-        raise UsageError("complex numbers have no order: aggregate their parts side by side")
-    dtype = torch.float64 if any(value.dtype == torch.float64 for value in values) else torch.float32
-    masks = [None if one.missing is None else torch.as_tensor(one.missing).cpu().bool() for one in arrivals]
-    shape, _ = Counter(value.shape for value in values).most_common(1)[0]
-    return [
-        _Row(
-            one.sender,
-            _aligned(value.to(dtype)),
-            None if mask is None else mask.contiguous(),
-            value.shape == shape and (mask is None or mask.shape == shape),
-        )
-        for one, value, mask in zip(arrivals, values, masks, strict=True)
-    ]
-
-
-def _writable(value: Value) -> Value:
-    """torch warns of a numpy array that it could write to and must not."""
-    flags = getattr(value, "flags", None)
-    return value if flags is None or flags.writeable else value.copy()
-
-
-def _aligned(value: Tensor) -> Tensor:
-    value = value.contiguous()
-    return value if value.data_ptr() % value.element_size() == 0 else value.clone()
-
-
-def _like(update: Tensor, value: Value) -> Value:
-    """As a contribution is: a tensor of its device, shape and dtype, or a numpy array; never of integers."""
-    import torch
-
-    update = update.expand(tuple(value.shape))
-    if not isinstance(value, torch.Tensor):
-        return update.numpy()
-    return update.to(value.device, value.dtype if value.is_floating_point() else update.dtype)
+    if not rows:
+        return None
+    out = rows[0].value.new_empty(rows[0].value.shape)
+    finite = _core.combine_columns(
+        rule,
+        hostile,
+        [row.value.data_ptr() for row in rows],
+        [None if row.missing is None else row.missing.data_ptr() for row in rows],
+        out.numel(),
+        out.element_size() == 8,
+        out.data_ptr(),
+    )
+    return out if finite else None

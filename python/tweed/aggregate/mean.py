@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
-from tweed.aggregate.base import Arrival, Gathered, Reason, Value, Verdict
+from tweed.aggregate.base import Answer, Arrival, Gathered, Reason, Value, Verdict
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,9 +27,9 @@ class Mean:
         """Nothing has arrived."""
         return Gathered()
 
-    def handle(self, arrival: Arrival, state: Gathered, now: float) -> Gathered:
-        """Puts `arrival` in its sender's place."""
-        return state.plus(arrival)
+    def handle(self, event: Arrival | Answer, state: Gathered, now: float) -> Gathered:
+        """Puts an arrival in its sender's place."""
+        return state.plus(event)
 
     def poll(self, state: Gathered, now: float) -> tuple[Value | None, tuple[Verdict, ...], Gathered]:
         """The average of what has arrived, and an empty state."""

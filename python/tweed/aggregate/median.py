@@ -26,3 +26,6 @@ class Median(CoordinateWise):
     def hostile(self, count: int) -> int:
         """Less than half of them."""
         return (count - 1) // 2
+
+    def require(self, contributors: int) -> None:
+        """Any number will do."""

@@ -6,11 +6,12 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from tweed.aggregate.base import Reason
-from tweed.aggregate.coordinate_wise import Bounded
+from tweed.aggregate.bounded import Bounded
+from tweed.aggregate.coordinate_wise import CoordinateWise
 
 
 @dataclass(frozen=True, slots=True)
-class Phocas(Bounded):
+class Phocas(Bounded, CoordinateWise):
     """Of each number, averages all contributions but the `f` that are farthest from the trimmed mean.
 
     Args:

@@ -6,11 +6,12 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from tweed.aggregate.base import Reason
-from tweed.aggregate.coordinate_wise import Bounded
+from tweed.aggregate.bounded import Bounded
+from tweed.aggregate.coordinate_wise import CoordinateWise
 
 
 @dataclass(frozen=True, slots=True)
-class TrimmedMean(Bounded):
+class TrimmedMean(Bounded, CoordinateWise):
     """Of each number, leaves out the `f` largest and the `f` smallest contributions, and averages the others.
 
     So `f` contributions may be anything at all, and the result stays within what the others sent.

@@ -8,14 +8,14 @@ share of the reply `P - 1` times, however many ranks there are; an all-gather of
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from tweed.aggregate import Aggregate, Arrival
+from tweed.aggregate import Aggregate, Arrival, Question, concluded
 from tweed.compress import Packet
 from tweed.compress.packet import ByteRanges
 from tweed.strategy import Strategy
@@ -105,12 +105,14 @@ class Owners:
         ends = self.bounds(buffer.numel())
         return buffer[ends[self.rank] : ends[self.rank + 1]]
 
-    def combine(self, received: Sequence[Received], state: Any, now: float, out: Tensor) -> Any:
+    def combine(
+        self, received: Sequence[Received], state: Any, now: float, out: Tensor
+    ) -> Generator[Question, Any, Any]:
         """Leaves in `out`, this rank's range, the aggregate of what was received about it.
 
         A sum is formed of packets as they are, with the same result as by the aggregate's own `handle` and
         `poll`; wherever a contribution must be seen alone, or lacks parts that do not count as zero, these
-        are called.
+        are called. What the aggregate asks is asked at all owners alike, also at one of an empty range.
 
         Args:
           received: by rank; a server's own is ignored.
@@ -133,7 +135,7 @@ class Owners:
                 missing = torch.zeros_like(out)
                 missing[lost.long()] = 1
             state = self.aggregate.handle(Arrival(value, rank, missing=missing), state, now)
-        update, _, state = self.aggregate.poll(state, now)
+        update, _, state = yield from concluded(self.aggregate, state, now)
         assert update is not None  # something was received
         out.copy_(update)
         return state

@@ -5,7 +5,7 @@ driver does that with a process group (`compressed_buffers`), the simulated one 
 (`tweed.simulate.workers`).
 
     exchange = exchange_buffer(buffer, value, turn)
-    transfer = next(exchange)               # an `AllReduce`, `AllToAll` or `AllGather`
+    transfer = next(exchange)               # an `AllReduce`, `AllToAll`, `AllGather` or `Total`
     transfer = exchange.send(answer)        # what came of it
     ...                                     # StopIteration: an `Update`
 
@@ -34,6 +34,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from tweed.aggregate import Question
 from tweed.compress import (
     Compressor,
     Memory,
@@ -115,7 +116,15 @@ class AllGather:
     piece: Tensor
 
 
-Transfer = AllReduce | AllToAll | AllGather
+@dataclass(frozen=True, slots=True)
+class Total:
+    """Add up `values`, `[count]` float64, over all ranks, and over all buffers that ask at once. Answer: the
+    sum, the same bits on every rank."""
+
+    values: Tensor
+
+
+Transfer = AllReduce | AllToAll | AllGather | Total
 BufferExchange = Generator[Transfer, Any, Update]
 
 #: Added to the slot of a reply, so that it draws other random numbers: the same again would not be unbiased.
@@ -253,11 +262,11 @@ def _by_ranges(
     parts = packet.cut(ends) if packet is not None and owners.contributes else nothing
     crossed: Crossed = yield AllToAll([_piece(one, out) for one in parts])
     mine = owners.mine(out)
-    if mine.numel():
-        pairs = zip(crossed.arrived, crossed.missing, strict=True)
-        received = [Received(unpack(data, len(mine)), missing) for data, missing in pairs]
-        state = buffer.aggregates.get(part, owners.aggregate.start())
-        buffer.aggregates[part] = owners.combine(received, state, float(turn.step), mine)
+    pairs = zip(crossed.arrived, crossed.missing, strict=True)
+    received = [Received(unpack(data, len(mine)), missing) for data, missing in pairs]
+    state = buffer.aggregates.get(part, owners.aggregate.start())
+    combined = owners.combine(received, state, float(turn.step), mine)
+    buffer.aggregates[part] = yield from _answered(combined)
     replies = yield AllGather(_reply(buffer, request, mine, turn))
     out.zero_()
     for reply, (low, high) in zip(replies, pairwise(ends), strict=True):
@@ -271,6 +280,17 @@ def _by_ranges(
         if one is not None and ranges:
             one.lost(ranges).add_to(lost[low:high])
     return lost
+
+
+def _answered(combined: Generator[Question, Any, Any]) -> Generator[Transfer, Any, Any]:
+    """Runs `combined`, in which all owners ask alike; what they know is of their ranges of all buffers."""
+    try:
+        question = next(combined)
+        while True:
+            total: Tensor = yield Total(question.of_range().flatten())
+            question = combined.send(total.view(len(question.vectors), -1))
+    except StopIteration as end:
+        return end.value
 
 
 def _piece(packet: Packet | None, like: Tensor) -> Piece:

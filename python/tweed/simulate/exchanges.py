@@ -20,6 +20,7 @@ from tweed.exchange.transfers import (
     BufferExchange,
     Crossed,
     Piece,
+    Total,
     Transfer,
 )
 from tweed.rng import uniform
@@ -113,12 +114,17 @@ class VirtualNetwork:
         sums = [one for one in transfers if isinstance(one, AllReduce)]
         pieces = [one.pieces for one in transfers if isinstance(one, AllToAll)]
         replies = [one.piece for one in transfers if isinstance(one, AllGather)]
+        totals = [one.values for one in transfers if isinstance(one, Total)]
         size = len(transfers)
-        assert size in (len(sums), len(pieces), len(replies)), "workers ask for different transfers"
+        kinds = (len(sums), len(pieces), len(replies), len(totals))
+        assert size in kinds, "workers ask for different transfers"
         if sums:
             return self._averaged(sums)
         if pieces:
             return self._crossed(pieces)
+        if totals:
+            self.traffic.up_bytes += totals[0].nbytes
+            return [torch.stack(totals).sum(dim=0)] * size
         self.traffic.down_bytes += sum(piece.nbytes for piece in replies)
         return [replies] * size
 

@@ -26,6 +26,7 @@ from tweed.compress import Direct, Identity, MeasuresNorm, Turn, Update
 from tweed.errors import UsageError
 from tweed.exchange.owners import Owners
 from tweed.exchange.transfers import BufferState, exchange_buffer
+from tweed.simulate.attacks import Attack
 from tweed.simulate.exchanges import PacketLoss, VirtualNetwork
 from tweed.simulate.flat import Flat
 from tweed.strategy import Strategy
@@ -94,6 +95,8 @@ class Workers:
         what an average divides by.
       size: how many ranks; a server is one of them, and has no data.
       loss: what the strategy's transport loses; None: nothing.
+      hostile: the first so many of those that contribute send what `attack` says.
+      attack: on what they send; None: there are none.
 
     Attributes:
       traffic: of all exchanges so far.
@@ -110,6 +113,8 @@ class Workers:
         strategy: Strategy,
         size: int,
         loss: PacketLoss | None = None,
+        hostile: int = 0,
+        attack: Attack | None = None,
     ) -> None:
         if isinstance(strategy.cadence, Ordered):
             raise UsageError(f"{strategy.cadence!r} hears ranks one by one: simulate it by simulate.ordered")
@@ -120,6 +125,7 @@ class Workers:
         self._network = VirtualNetwork(self._owners[0], loss)
         self.traffic = self._network.traffic
         self.exchanges = 0
+        self._hostile, self._attack = hostile, attack
         self._steps = 0
         self._plain = strategy.is_plain_sum and loss is None
         models = zip((model, *copies(model, size - 1)), self._owners, strict=True)
@@ -213,6 +219,16 @@ class Workers:
                 value.copy_(worker.flat.values)
             else:
                 torch.sub(worker.flat.values, worker.reference, out=value)
+        if self._attack is not None:
+            self._spoil(self._attack)
+
+    def _spoil(self, attack: Attack) -> None:
+        """Puts what hostile workers send in the place of what they have to send."""
+        pairs = zip(self._values, self._owners, strict=True)
+        values = [value for value, owners in pairs if owners.contributes]
+        own, honest = torch.stack(values[: self._hostile]), torch.stack(values[self._hostile :])
+        for value, sent in zip(values, attack.contributions(own, honest, self.exchanges), strict=False):
+            value.copy_(sent)
 
     def _exchange(self, silent: Sequence[bool]) -> None:
         self._gather()

@@ -46,6 +46,8 @@ pub enum Rule {
     MeanAroundMedian,
     /// The mean of the `n - f` nearest to the trimmed mean.
     Phocas,
+    /// The mean of the `n - 2 f` nearest to the median.
+    Bulyan,
 }
 
 impl Rule {
@@ -56,6 +58,7 @@ impl Rule {
             "trimmed_mean" => Some(Rule::TrimmedMean),
             "mean_around_median" => Some(Rule::MeanAroundMedian),
             "phocas" => Some(Rule::Phocas),
+            "bulyan" => Some(Rule::Bulyan),
             _ => None,
         }
     }
@@ -69,6 +72,7 @@ impl Rule {
             Rule::TrimmedMean => mean(&rows[hostile..keep]),
             Rule::MeanAroundMedian => mean_around(median(rows), rows, keep),
             Rule::Phocas => mean_around(mean(&rows[hostile..keep]), rows, keep),
+            Rule::Bulyan => mean_around(median(rows), rows, keep - hostile),
         }
     }
 }

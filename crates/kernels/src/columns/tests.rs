@@ -2,7 +2,8 @@ use proptest::prelude::*;
 
 use super::*;
 
-const RULES: [Rule; 4] = [Rule::Median, Rule::TrimmedMean, Rule::MeanAroundMedian, Rule::Phocas];
+const RULES: [Rule; 5] =
+    [Rule::Median, Rule::TrimmedMean, Rule::MeanAroundMedian, Rule::Phocas, Rule::Bulyan];
 
 /// By the definitions, one number after the other.
 fn plain(rule: Rule, f: usize, mut values: Vec<f64>) -> f64 {
@@ -11,18 +12,19 @@ fn plain(rule: Rule, f: usize, mut values: Vec<f64>) -> f64 {
     let (n, middle) = (values.len(), values.len() / 2);
     let median = if n % 2 == 1 { values[middle] } else { mean(&values[middle - 1..=middle]) };
     let trimmed = mean(&values[f..n - f]);
-    let around = |centre: f64| {
+    let around = |centre: f64, far: usize| {
         let mut nearest = values.clone();
         nearest.sort_by(|a, b| (a - centre).abs().total_cmp(&(b - centre).abs()).then(a.total_cmp(b)));
-        let mut nearest = nearest[..n - f].to_vec();
+        let mut nearest = nearest[..n - far].to_vec();
         nearest.sort_by(f64::total_cmp);
         mean(&nearest)
     };
     match rule {
         Rule::Median => median,
         Rule::TrimmedMean => trimmed,
-        Rule::MeanAroundMedian => around(median),
-        Rule::Phocas => around(trimmed),
+        Rule::MeanAroundMedian => around(median, f),
+        Rule::Phocas => around(trimmed, f),
+        Rule::Bulyan => around(median, 2 * f),
     }
 }
 

@@ -1,0 +1,147 @@
+"""What is done to contributions before a rule sees them: each becomes a weighted sum of all.
+
+    NearestNeighbourMixing(Krum(0.2), f=0.2)
+
+Such a part is an aggregate around another one. It asks for inner products, weighs, gives the sums to the
+other as if a sender each had sent them, and passes on what that asks for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+
+from tweed.aggregate.base import (
+    Aggregate,
+    Answer,
+    Arrival,
+    Gathered,
+    InnerProducts,
+    Question,
+    Reason,
+    Value,
+    Verdict,
+)
+from tweed.aggregate.rows import Row, as_given, combined, rows_of
+from tweed.errors import UsageError
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class Around(Gathered):
+    """A state.
+
+    Attributes:
+      then: the state of the other aggregate; None before the first batch.
+      shares: `[m, n]`, of what each of the other's contributions is the sum; None while it has none.
+      batches: how many have ended.
+    """
+
+    then: Any = None
+    shares: Tensor | None = None
+    batches: int = 0
+
+    def plus(self, event: Arrival | Answer) -> Self:
+        """See `Gathered`. With another arrival the sums are others, too."""
+        return replace(Gathered.plus(self, event), shares=None)
+
+
+class Before:
+    """What these parts share: a subclass says of what each sum is made.
+
+    One of another shape than most, or that is not finite or so long that its square is not, is left out, and
+    the rule has one contribution less.
+    """
+
+    __slots__ = ()
+    in_network: ClassVar[Literal["mean"] | None] = None
+    then: Aggregate[Any]
+
+    def shares(self, products: Tensor, batch: int) -> Tensor:
+        """Of what each sum is made: `[m, n]`, from 0 on.
+
+        Args:
+          products: inner products of contributions, `[n, n]` float64, finite.
+          batch: number of this one.
+        """
+        raise NotImplementedError  # each part has its own
+
+    def require(self, contributors: int) -> None:
+        """Raises UsageError if the other aggregate cannot hold with so few."""
+        self.then.require(contributors)
+
+    def start(self) -> Around:
+        """Nothing has arrived."""
+        return Around()
+
+    def handle(self, event: Arrival | Answer, state: Around, now: float) -> Around:
+        """Puts an arrival in its sender's place, or takes an answer."""
+        if isinstance(event, Answer) and state.shares is not None:
+            return replace(state, then=self.then.handle(event, state.then, now))
+        return state.plus(event)
+
+    def poll(self, state: Around, now: float) -> tuple[Value | Question | None, tuple[Verdict, ...], Around]:
+        """A question; when that is answered, those of the other aggregate; then what it comes to.
+
+        Raises: UsageError as `require`.
+        """
+        if not state.arrivals:
+            return None, (), state
+        self.require(len(state.arrivals))
+        rows = rows_of(state.arrivals)
+        whole = [row for row in rows if row.fits]
+        if state.answer is None:
+            return InnerProducts([row.value for row in whole]), (), state
+        finite = state.answer.diagonal().isfinite()
+        believed = [row for row, fine in zip(whole, finite.tolist(), strict=True) if fine]
+        if not believed:
+            after = replace(self.start(), then=state.then, batches=state.batches + 1)
+            return as_given(None, rows, state.arrivals), _doubtful(rows, ()), after
+        if state.shares is None:
+            state = self._begun(state, believed, finite, now)
+        found, verdicts, then = self.then.poll(state.then, now)
+        state = replace(state, then=then)
+        if isinstance(found, Question):
+            return found, (), state
+        assert found is not None and state.shares is not None  # it was given contributions
+        after = replace(self.start(), then=then, batches=state.batches + 1)
+        verdicts = (*_by_sender(state.shares, verdicts, believed), *_doubtful(rows, believed))
+        ordered = tuple(sorted(verdicts, key=lambda one: one.sender))
+        return as_given(found, rows, state.arrivals), ordered, after
+
+    def _begun(self, state: Around, believed: Sequence[Row], finite: Tensor, now: float) -> Around:
+        """With all sums given to the other aggregate."""
+        shares = self.shares(state.answer[finite][:, finite], state.batches)
+        then = self.then.start() if state.then is None else state.then
+        for sender, row in enumerate(shares.tolist()):
+            then = self.then.handle(Arrival(combined(believed, row), sender), then, now)
+        return replace(state, then=then, shares=shares)
+
+
+def _by_sender(shares: Tensor, verdicts: Sequence[Verdict], rows: Sequence[Row]) -> list[Verdict]:
+    """What verdicts on sums mean for each contribution: its weight in what counts, and the reason of the sum
+    that it is most of."""
+    weights = shares.new_tensor([verdict.weight for verdict in verdicts]) @ shares
+    mostly = shares.argmax(dim=0).tolist()
+    return [
+        Verdict(row.sender, weight, verdicts[at].reason)
+        for row, weight, at in zip(rows, weights.tolist(), mostly, strict=True)
+    ]
+
+
+def _doubtful(rows: Sequence[Row], believed: Sequence[Row]) -> tuple[Verdict, ...]:
+    senders = {row.sender for row in believed}
+    return tuple(
+        Verdict(row.sender, 0.0, Reason.NOT_FINITE if row.fits else Reason.SHAPE)
+        for row in rows
+        if row.sender not in senders
+    )
+
+
+def check_inner(part: object, then: object) -> None:
+    """Raises UsageError unless `then` is an aggregate."""
+    if isinstance(then, type) or not isinstance(then, Aggregate):
+        raise UsageError(f"{part!r}: {then!r} is no aggregate; give one, such as Median()")

@@ -1,0 +1,82 @@
+"""Contributions that are too long are made shorter."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from numbers import Real
+from typing import TYPE_CHECKING, Any, Literal
+
+from tweed.aggregate.base import Aggregate
+from tweed.aggregate.before import Before, check_inner
+from tweed.aggregate.bounded import Bounded
+from tweed.errors import UsageError
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class NormClipping(Before):
+    """Shortens contributions that are longer than `length` to just that.
+
+    Args:
+      then: the rule that sees them.
+      length: in units of contributions; or "median": that of the contribution in the middle.
+
+    Raises: UsageError for arguments that cannot be.
+    Source: Sun, Kairouz, Suresh, McMahan, "Can you really backdoor federated learning?", 2019.
+    """
+
+    then: Aggregate[Any]
+    length: float | Literal["median"] = "median"
+
+    def __post_init__(self) -> None:
+        check_inner(self, self.then)
+        if self.length != "median" and not (isinstance(self.length, Real) and self.length > 0):
+            raise UsageError(f'{self!r}: length is to be above 0, or "median"')
+
+    def shares(self, products: Tensor, batch: int) -> Tensor:
+        """A factor for each, on the diagonal."""
+        lengths = products.diagonal().sqrt()
+        most = float(lengths.quantile(0.5)) if self.length == "median" else self.length
+        return _shortened(lengths, float(most))
+
+
+@dataclass(frozen=True, slots=True)
+class ARC(Before):
+    """Shortens the longest `2 f (n - f) / n` contributions, rounded down, to the length of the next longest.
+
+    So the number of those that are shortened grows with that of hostile ones, and their length adapts.
+
+    Args:
+      then: the rule that sees them.
+      f: contributions that may be anything: a number, or a share of those that arrive, rounded down; less
+        than half of them.
+
+    Raises: UsageError for arguments that cannot be.
+    Source: Allouah, Guerraoui, Gupta, Jellouli, Rizk, Stephan, "Adaptive gradient clipping for robust
+      federated learning", 2025 (adaptive robust clipping).
+    """
+
+    then: Aggregate[Any]
+    f: int | float = 0.25
+
+    def __post_init__(self) -> None:
+        check_inner(self, self.then)
+        Bounded(self.f)
+
+    def require(self, contributors: int) -> None:
+        """See `Aggregate`."""
+        Bounded(self.f).require(contributors)
+        self.then.require(contributors)
+
+    def shares(self, products: Tensor, batch: int) -> Tensor:
+        """A factor for each, on the diagonal."""
+        lengths, count = products.diagonal().sqrt(), len(products)
+        hostile = min(count, Bounded(self.f).hostile(count))
+        shortened = 2 * hostile * (count - hostile) // count
+        return _shortened(lengths, float(lengths.sort().values[count - shortened - 1]))
+
+
+def _shortened(lengths: Tensor, most: float) -> Tensor:
+    return (most / lengths.clamp(min=1e-300)).clamp_(max=1).diag()

@@ -1,0 +1,85 @@
+"""Contributions as the rules take them: on the host, side by side, all of one dtype."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from tweed.aggregate.base import Arrival, Value
+from tweed.errors import UsageError
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+class Row(NamedTuple):
+    """One contribution.
+
+    Attributes:
+      fits: whether value and mask have the shape that most have.
+    """
+
+    sender: int
+    value: Tensor
+    missing: Tensor | None
+    fits: bool
+
+
+def rows_of(arrivals: Sequence[Arrival]) -> list[Row]:
+    """Of `arrivals`, in their order: float64 if one of them is that, else float32.
+
+    Raises: UsageError for complex numbers.
+    """
+    import torch
+
+    values = [torch.as_tensor(_writable(one.value)).cpu() for one in arrivals]
+    if any(value.is_complex() for value in values):
+        raise UsageError("rules take real numbers: aggregate the parts of complex ones side by side")
+    dtype = torch.float64 if any(value.dtype == torch.float64 for value in values) else torch.float32
+    masks = [None if one.missing is None else torch.as_tensor(one.missing).cpu().bool() for one in arrivals]
+    shape, _ = Counter(value.shape for value in values).most_common(1)[0]
+    return [
+        Row(
+            one.sender,
+            _aligned(value.to(dtype)),
+            None if mask is None else mask.contiguous(),
+            value.shape == shape and (mask is None or mask.shape == shape),
+        )
+        for one, value, mask in zip(arrivals, values, masks, strict=True)
+    ]
+
+
+def _writable(value: Value) -> Value:
+    """torch warns of a numpy array that it could write to and must not."""
+    flags = getattr(value, "flags", None)
+    return value if flags is None or flags.writeable else value.copy()
+
+
+def _aligned(value: Tensor) -> Tensor:
+    value = value.contiguous()
+    return value if value.data_ptr() % value.element_size() == 0 else value.clone()
+
+
+def combined(rows: Sequence[Row], weights: Sequence[float]) -> Tensor:
+    """The rows' sum, each times its weight. What does not count is not read: it may be anything."""
+    out = rows[0].value.new_zeros(rows[0].value.shape)
+    for row, weight in zip(rows, weights, strict=True):
+        if weight:
+            out.add_(row.value, alpha=weight)
+    return out
+
+
+def as_given(update: Tensor | None, rows: Sequence[Row], arrivals: Sequence[Arrival]) -> Value:
+    """`update`, or zeros, as contributions are: a tensor of their device, shape and dtype, or a numpy array;
+    never of integers."""
+    import torch
+
+    like = next((at for at, row in enumerate(rows) if row.fits), 0)
+    value = arrivals[like].value
+    if update is None:
+        update = rows[like].value.new_zeros(())
+    update = update.expand(tuple(value.shape))
+    if not isinstance(value, torch.Tensor):
+        return update.numpy()
+    return update.to(value.device, value.dtype if value.is_floating_point() else update.dtype)
