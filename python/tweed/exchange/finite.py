@@ -2,7 +2,8 @@
 
 Once NaN or infinity were in what a rank has sent, or in a residual, no later exchange could mend it. So all
 ranks learn first, by one small all-reduce; if a single value of a single rank is not finite, nobody sends
-anything, and all residuals stay as they are.
+anything, and all residuals stay as they are. Under a rule that can leave contributions out, only a rank with
+such a value sends nothing, and the others do without it as long as they are the majority.
 """
 
 from __future__ import annotations
@@ -29,10 +30,12 @@ class FiniteFlags:
     Attributes:
       given: per bucket and tensor, whether any rank contributes.
       bad: per bucket and tensor, a rank where it is not finite, or None.
+      broken: ranks with anything that is not finite.
     """
 
     given: list[list[bool]]
     bad: list[list[int | None]]
+    broken: list[int]
 
     def error(self, names: Sequence[Sequence[str]]) -> NonFinite | None:
         """An error that names the parameters and ranks, if there are any; `names` per bucket and tensor."""
@@ -61,10 +64,13 @@ def all_reduce_flags(
       buckets: what this rank has.
       given: per bucket and view, whether this rank contributes to it.
 
-    Cost: a pass over the buckets, and an all-reduce of 4 bytes per tensor.
+    Cost: a pass over the buckets, and an all-reduce of 4 bytes per tensor and per rank.
     """
-    flags = [_flags(bucket, mine, comm.rank) for bucket, mine in zip(buckets, given, strict=True)]
-    flat = torch.tensor([flag for row in flags for flag in row], dtype=torch.int32)
+    flags = [_flags(bucket, gives, comm.rank) for bucket, gives in zip(buckets, given, strict=True)]
+    mine = [flag for row in flags for flag in row]
+    by_rank = [0] * comm.size
+    by_rank[comm.rank] = int(max(mine, default=_NOTHING) >= _FIRST_RANK)
+    flat = torch.tensor([*mine, *by_rank], dtype=torch.int32)
     flat = flat.to(buckets[0].flat.device)
     comm.count(flat)
     comm.wait(comm.work(dist.all_reduce(flat, dist.ReduceOp.MAX, comm.group, async_op=True)))
@@ -73,6 +79,7 @@ def all_reduce_flags(
     return FiniteFlags(
         [[flag != _NOTHING for flag in row] for row in greatest],
         [[flag - _FIRST_RANK if flag >= _FIRST_RANK else None for flag in row] for row in greatest],
+        [rank for rank, broken in enumerate(all_flags) if broken],
     )
 
 

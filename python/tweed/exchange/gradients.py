@@ -127,8 +127,8 @@ class SummedGradients(GradientReducer):
 class CompressedGradients(GradientReducer):
     """All buckets go through a memory and its codecs at once, when the backward pass has ended.
 
-    A gradient that is not finite on some rank becomes NaN on all, and all others zero: see `finite`. Nothing
-    is prescaled: `tweed.exchange.transfers` divides.
+    A gradient that is not finite on some rank becomes NaN on all, and all others zero, unless a rule can do
+    without that rank: see `finite`. Nothing is prescaled: `tweed.exchange.transfers` divides.
     """
 
     def __init__(
@@ -149,8 +149,9 @@ class CompressedGradients(GradientReducer):
         given = [[index in one.given for index in range(len(one.names))] for one in self.buckets]
         flags = all_reduce_flags([one.bucket for one in self.buckets], given, self._comm)
         self._trouble = flags.error([one.names for one in self.buckets])
-        if self._trouble is None:
-            self._exchange()
+        if self._trouble is None or self._comm.owners.can_do_without(len(flags.broken)):
+            self._trouble = None
+            self._exchange(broken=self._comm.rank in flags.broken)
         else:
             self._spoil(flags)
         return [
@@ -165,12 +166,14 @@ class CompressedGradients(GradientReducer):
         views = gradients.bucket.views
         return [given or bool(view.any()) for given, view in zip(by_any, views, strict=True)]
 
-    def _exchange(self) -> None:
+    def _exchange(self, broken: bool) -> None:
         values = [one.bucket.values.float() for one in self.buckets]
+        if broken:
+            values = [torch.zeros_like(value) for value in values]
         if self._cadence.needs_norm:
             self._cadence.handle(Ready(self.values.pending_norm(values)))
             self._cadence.decide()
-        updates = self.values.exchange(values, silent=self._cadence.silent)
+        updates = self.values.exchange(values, silent=self._cadence.silent or broken)
         for gradients, update in zip(self.buckets, updates, strict=True):
             gradients.bucket.values.copy_(update.delta)
 

@@ -72,14 +72,19 @@ class MovementExchange(BetweenSteps):
     def exchange(self) -> None:
         """Exchanges, and puts parameters where the memory says. Waits for it.
 
-        Raises: NonFinite, on all ranks, if a value of one is not finite. Nothing was exchanged or changed.
+        Raises: NonFinite, on all ranks, if a value of one is not finite, and the aggregate cannot do without
+          that rank. Nothing was exchanged or changed.
         """
         values = self._measure()
         given = [[True] * len(names) for names in self._names]
-        error = all_reduce_flags(self._movements, given, self._comm).error(self._names)
-        if error is not None:
+        flags = all_reduce_flags(self._movements, given, self._comm)
+        error = flags.error(self._names)
+        if error is not None and not self._comm.owners.can_do_without(len(flags.broken)):
             raise error
-        updates = self._values.exchange(values, silent=self._cadence.silent)
+        broken = self._comm.rank in flags.broken
+        if broken:
+            values = [torch.zeros_like(value) for value in values]
+        updates = self._values.exchange(values, silent=self._cadence.silent or broken)
         self._offset = any(update.offset is not None for update in updates)
         for index, update in enumerate(updates):
             self._apply(index, update)

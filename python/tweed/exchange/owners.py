@@ -8,6 +8,7 @@ share of the reply `P - 1` times, however many ranks there are; an all-gather of
 
 from __future__ import annotations
 
+import math
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -70,6 +71,10 @@ class Owners:
         """The aggregate is a mean, whose sum may be formed anywhere, also on the way."""
         return self.aggregate.in_network == "mean"
 
+    def can_do_without(self, broken: int) -> bool:
+        """Whether so many contributions that are not finite may be left out: by a rule, and if most are."""
+        return not self.linear and 2 * broken < self.contributors
+
     @property
     def contributes(self) -> bool:
         """Whether this rank does: all but a server."""
@@ -130,6 +135,8 @@ class Owners:
             return state
         for rank, one in theirs:
             value, missing = torch.zeros_like(out), None
+            if one.packet is None:  # it has nothing that is finite
+                value.fill_(math.nan)
             lost = _add(one, value)
             if lost is not None:
                 missing = torch.zeros_like(out)

@@ -26,6 +26,7 @@ the request, or, where a memory keeps nothing, is added to the next request for 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
@@ -181,8 +182,11 @@ def _reduce(buffer: BufferState, request: ReduceRequest, turn: Turn) -> Generato
     codec, keeps = request.codec, request.error is not None
     if request.part in buffer.lost and not request.silent:
         request.value.add_(buffer.lost.pop(request.part))
-    if request.silent and codec.sums:  # a sum needs every rank's values: zeros
-        request = replace(request, value=torch.zeros_like(request.value), error=None, silent=False)
+    if (
+        request.silent and codec.sums
+    ):  # a sum needs every rank's values: zeros; a rule leaves out what is none
+        nothing = torch.full_like(request.value, 0.0 if buffer.owners.linear else math.nan)
+        request = replace(request, value=nothing, error=None, silent=False)
     if isinstance(codec, Rounds):
         yield from _in_rounds(buffer, request, codec, turn)
         return
