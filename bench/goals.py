@@ -83,6 +83,8 @@ COPIES = 1.0
 TOP_K = {"tweed": 30.0, "kernel, Avx512": 30.0, "kernel, Avx2": 20.0}
 #: A rule that judges each number, in plain sums of the same contributions, at most; and times ByzFL.
 RULE_IN_SUMS, TIMES_BYZFL = 4.0, 50.0
+#: A rule that judges contributions as a whole.
+TIMES_BYZFL_WHOLE = 10.0
 #: Of the rate of a copy past the cache.
 SHARE_OF_COPY = 0.55
 #: Median share by which predicted times may be off, of all and of short buffers.
@@ -228,10 +230,12 @@ def _sparse(rows: Sequence[Row]) -> Iterator[Verdict]:
 
 def _rules(rows: Sequence[Row]) -> Iterator[Verdict]:
     for rule, sums, times in aggregates.factors(rows):
-        goal = f"at most {RULE_IN_SUMS:g} plain sums"
-        yield Verdict(rule, goal, digits(sums), sums <= RULE_IN_SUMS)
+        by_number = rule in aggregates.BY_NUMBER
+        if by_number:
+            goal = f"at most {RULE_IN_SUMS:g} plain sums"
+            yield Verdict(rule, goal, digits(sums), sums <= RULE_IN_SUMS)
         if times is not None:
-            yield _factor(rule, "ByzFL", TIMES_BYZFL, times)
+            yield _factor(rule, "ByzFL", TIMES_BYZFL if by_number else TIMES_BYZFL_WHOLE, times)
 
 
 def _foreseen(rows: Sequence[Row]) -> Iterator[Verdict]:
