@@ -31,6 +31,8 @@ from tweed.aggregate.phocas import Phocas
 from tweed.aggregate.smea import SMEA
 from tweed.aggregate.three_sigma import ThreeSigma
 from tweed.aggregate.trimmed_mean import TrimmedMean
+from tweed.aggregate.weighted import Weighted
+from tweed.aggregate.when import All, Cache, Each, Quorum, When
 
 __all__ = [
     "ARC",
@@ -38,11 +40,14 @@ __all__ = [
     "MDA",
     "SMEA",
     "Aggregate",
+    "All",
     "Answer",
     "Arrival",
     "Bucketing",
     "Bulyan",
+    "Cache",
     "CentredClipping",
+    "Each",
     "FoolsGold",
     "GeometricMedian",
     "InnerProducts",
@@ -56,10 +61,13 @@ __all__ = [
     "NormClipping",
     "Phocas",
     "Question",
+    "Quorum",
     "Reason",
     "ThreeSigma",
     "TrimmedMean",
     "Verdict",
+    "Weighted",
+    "When",
     "conclude",
     "concluded",
 ]

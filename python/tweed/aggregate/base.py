@@ -42,6 +42,8 @@ class Arrival:
       sender: who sent it.
       base_version: the model's version that the contribution was computed on.
       norm: its length, None if nobody measured it.
+      samples: that it was computed on.
+      delay: how many updates were committed since `base_version`.
       missing: same shape as `value`, 1 where the network lost the number and 0 elsewhere; None: all is there.
     """
 
@@ -50,6 +52,8 @@ class Arrival:
     base_version: int = 0
     norm: float | None = None
     missing: Value | None = None
+    samples: float = 1.0
+    delay: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +113,7 @@ class Reason(Enum):
     BY_DISTANCE = "the farther a contribution is from the centre, the less it counts"
     UNLIKE_OTHERS = "the more a sender's contributions are like another's, the less they count"
     NEAR_SENDER = "it is near to that of the sender that is believed"
+    SAMPLES_AND_DELAY = "it counts by its samples, and less the later it comes"
     FAR = "it is farther from the others than those that count"
     SHAPE = "it has another shape than most contributions"
 

@@ -20,4 +20,5 @@ compressed_buffers  all buffers of a run, and what is kept of them; `checkpoint`
 losses              what the transport lost: residuals, and a record
 autotuner           the live side of `compress="auto"`
 cadence_driver      the cadence in real time
+hub                 an owner that its workers reach when they like: state machines
 """

@@ -11,7 +11,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from tweed import aggregate, cadence, collective, compress, transport
+from tweed import aggregate, cadence, collective, compress, order, transport
 from tweed.named import named_strategies
 from tweed.recipes import RECIPES
 from tweed.report.study import Section, Study, Table, markdown, part, replace_part
@@ -27,7 +27,9 @@ KINDS: tuple[Kind, ...] = (
     ("Outer optimizers, of a cadence", cadence, "advance"),
     ("Servers, in `collective=`", collective, "rank"),
     ("Transports, in `transport=`", transport, "may_lose"),
-    ("Aggregates, in `aggregate=`", aggregate, "poll"),
+    ("Aggregates, in `aggregate=`", aggregate, "require"),
+    ("When a hub commits", aggregate, "within_s"),
+    ("Orders, of a hub", order, "at_once"),
 )
 
 

@@ -1,0 +1,103 @@
+"""When a hub commits: after each contribution, so many, a quorum, or when all are there.
+
+when.ready(arrived, members, waited_s)
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar, Protocol, runtime_checkable
+
+from tweed.errors import UsageError
+
+
+@runtime_checkable
+class When(Protocol):
+    """When what has arrived becomes an update.
+
+    Attributes:
+      in_step: a member whose contribution has arrived gets its next task after the commit.
+      within_s: seconds after the first contribution, when it is time in any case; infinite: never.
+    """
+
+    in_step: ClassVar[bool]
+
+    @property
+    def within_s(self) -> float:
+        """See above."""
+        ...
+
+    def ready(self, arrived: int, members: int) -> bool:
+        """Whether it is time.
+
+        Args:
+          arrived: contributions, at least one.
+          members: that are linked, or have a task.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Each:
+    """After each contribution."""
+
+    in_step: ClassVar[bool] = False
+    within_s: ClassVar[float] = math.inf
+
+    def ready(self, arrived: int, members: int) -> bool:
+        """See `When`."""
+        return True
+
+
+@dataclass(frozen=True, slots=True)
+class Cache:
+    """After so many; of all members, if there are fewer. Who has contributed goes on meanwhile.
+
+    Source: Nguyen et al., "Federated learning with buffered asynchronous aggregation", 2022 (FedBuff);
+      TEASQ-Fed's cache.
+    """
+
+    size: int
+    in_step: ClassVar[bool] = False
+    within_s: ClassVar[float] = math.inf
+
+    def __post_init__(self) -> None:
+        if self.size < 1:
+            raise UsageError(f"{self!r}: size is to be at least 1")
+
+    def ready(self, arrived: int, members: int) -> bool:
+        """See `When`."""
+        return arrived >= min(self.size, members)
+
+
+@dataclass(frozen=True, slots=True)
+class Quorum:
+    """As soon as so many are there, or a time after the first one; the others wait for the commit.
+
+    What comes later counts in the next update.
+    """
+
+    count: int
+    within_s: float = math.inf
+    in_step: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        if self.count < 1 or not self.within_s > 0:
+            raise UsageError(f"{self!r}: count is to be at least 1, within_s above 0")
+
+    def ready(self, arrived: int, members: int) -> bool:
+        """See `When`."""
+        return arrived >= min(self.count, members)
+
+
+@dataclass(frozen=True, slots=True)
+class All:
+    """When each member's is there: training in step."""
+
+    in_step: ClassVar[bool] = True
+    within_s: ClassVar[float] = math.inf
+
+    def ready(self, arrived: int, members: int) -> bool:
+        """See `When`."""
+        return arrived >= members

@@ -1,0 +1,401 @@
+"""The hub's side: who gets a task, who may send, what is committed.
+
+    phase       moved by                                    to
+    DONE        Ready, or the outcome of the last task,
+                and there is a task to hand out             OPEN
+    OPEN        Offer                                       OFFERED
+                its lease ends                              DONE, expired
+    OFFERED     the order grants it                         GRANTED
+                the order drops it                          DONE, late
+    GRANTED     Payload                                     DONE, counted
+                Payload, while a question is open           ARRIVED
+                its lease ends                              DONE, expired
+    ARRIVED     the answer                                  DONE, counted
+
+A member has one task at a time. Tasks of a member have ascending numbers; the hub keeps how the last one
+ended, also of a member that is gone. So a message may come twice, or its answer get lost with the link: it is
+answered again, and moves nothing twice. A member that has lost its memory asks with the last number it knows,
+and gets another task; what it was about before has ended.
+
+Only what was granted moves. The order lets so many bytes be under way at once, whatever members do; a lease
+takes back what does not come. What the order drops has not moved, and its worker is told why. Who is dropped
+`patience` times in a row has its next contribution reserved.
+
+A contribution that has arrived is counted: it goes into the aggregate, and with that into the next update,
+when `when` says. A member has at most one contribution in an update; its next one waits for the commit.
+
+What cannot happen: a contribution counts twice (its task is DONE then); more bytes arrive than were granted
+and not taken back; a member that asks for a task waits though one could be handed out; a version is skipped.
+
+Nothing here has a clock or a socket. All that was handed to it, in that order, with the same `now`, gives the
+same actions again.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections import deque
+from collections.abc import Hashable
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+from tweed.aggregate import Aggregate, Answer, Arrival, Each, Mean, Question, Verdict, When
+from tweed.errors import UsageError
+from tweed.exchange.hub.messages import FromHub, FromWorker, Grant, Offer, Outcome, Payload, Ready, Task, Why
+from tweed.order import Committed, Ended, FirstIn, Offered, Order, Reserved, Send, Transfer, Withdrawn
+
+
+class Phase(Enum):
+    """How far a member's task is."""
+
+    DONE = "done"
+    OPEN = "open"
+    OFFERED = "offered"
+    GRANTED = "granted"
+    ARRIVED = "arrived"
+
+
+@dataclass(slots=True)
+class Member:
+    """What the hub knows of one.
+
+    Attributes:
+      number: of its newest task.
+      phase: of that.
+      version: that it computes on.
+      offer: what it has described.
+      last: number of the last task that is over.
+      why: how that ended.
+      linked: there is a link.
+      waits: it wants a task.
+      in_batch: a contribution of its is in the next update.
+      drops: in a row.
+    """
+
+    number: int = 0
+    phase: Phase = Phase.DONE
+    version: int = 0
+    offer: Offer | None = None
+    last: int = 0
+    why: Why = Why.UNKNOWN
+    linked: bool = False
+    waits: bool = False
+    in_batch: bool = False
+    drops: int = 0
+
+    @property
+    def present(self) -> bool:
+        """Whether something may still come of it."""
+        return self.linked or self.phase is not Phase.DONE
+
+
+@dataclass(frozen=True, slots=True)
+class Tell:
+    """Send `message` to `member`; with a `Task` goes the model."""
+
+    member: int
+    message: FromHub
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """Commit: let the optimizer step by `update`, and the model is `version`.
+
+    Attributes:
+      contributions: of which it is made: member, and number of the task.
+      verdicts: on each.
+    """
+
+    update: Any
+    version: int
+    contributions: tuple[tuple[int, int], ...]
+    verdicts: tuple[Verdict, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """Find out, and hand over with `answered`. Until then nothing is granted."""
+
+    question: Question
+
+
+Action = Tell | Step | Ask
+
+
+@dataclass(slots=True)
+class Hub:
+    """See above. All times are in seconds, and `now` never goes back.
+
+    Args:
+      aggregate: what contributions come to.
+      when: they do.
+      order: who may send.
+      tasks: at most so many at once; None: any number.
+      task_s: after so long without an offer, a task is taken back.
+      payload_s: after so long without the payload, a grant is.
+      patience: drops in a row after which the next contribution is reserved.
+
+    Attributes:
+      members: by their number.
+      version: of the model.
+    """
+
+    aggregate: Aggregate[Any] = field(default_factory=Mean)
+    when: When = field(default_factory=Each)
+    order: Order[Any] = field(default_factory=FirstIn)
+    tasks: int | None = None
+    task_s: float = 600.0
+    payload_s: float = 60.0
+    patience: int = 3
+    members: dict[int, Member] = field(default_factory=dict)
+    version: int = 0
+    _out: deque[Action] = field(default_factory=deque)
+    _idle: deque[int] = field(default_factory=deque)  # who waits for a task
+    _open: int = 0  # tasks that are not DONE
+    _present: int = 0  # members that are linked, or have a task
+    _after: list[int] = field(default_factory=list)  # who waits for the commit, to get a task
+    _leases: list[tuple[float, int, int, str]] = field(default_factory=list)
+    _held: list[int] = field(default_factory=list)  # whose offer waits for the commit
+    _batch: list[tuple[int, int]] = field(default_factory=list)
+    _first_s: float = math.inf  # when the first of the batch arrived
+    _early: list[tuple[int, Payload]] = field(default_factory=list)  # arrived while a question was open
+    _asking: bool = False
+    _orders: Any = None
+    _gathered: Any = None
+
+    def __post_init__(self) -> None:
+        if self.tasks is not None and self.tasks < 1:
+            raise UsageError(f"tasks={self.tasks}: at least one must be handed out, or nobody trains")
+        self._orders, self._gathered = self.order.start(), self.aggregate.start()
+
+    def handle(self, member: int, message: FromWorker, now: float) -> None:
+        """A message of `member` has come; its link is there."""
+        one = self.members.setdefault(member, Member())
+        self._move(one, linked=True)
+        if isinstance(message, Ready):
+            self._ready(member, one, message, now)
+        elif message.number == one.last:
+            self._tell_outcome(member, one)
+        elif message.number != one.number:
+            self._tell(member, Outcome(message.number, Why.UNKNOWN))
+        elif isinstance(message, Offer):
+            self._offered(member, one, message, now)
+        else:
+            self._arrived(member, one, message, now)
+        self._go_on(now)
+
+    def left(self, member: int, now: float) -> None:
+        """The link of `member` has ended. It may come back."""
+        self._move(self.members.setdefault(member, Member()), linked=False)
+        self._go_on(now)
+
+    def answered(self, answer: Any, now: float) -> None:
+        """What came of the question."""
+        assert self._asking  # there was one
+        self._asking = False
+        self._gathered = self.aggregate.handle(Answer(answer), self._gathered, now)
+        self._commit(now)
+        self._go_on(now)
+
+    def passed(self, now: float) -> None:
+        """Time has passed: leases may have ended, a quorum may have waited long enough."""
+        self._go_on(now)
+
+    def deadline(self) -> float:
+        """When `passed` is to be called next; infinite: never."""
+        lease = self._leases[0][0] if self._leases else math.inf
+        if self._asking or not self._batch or not self._can_hold():
+            return lease
+        return min(lease, self._first_s + self.when.within_s)
+
+    def poll(self) -> Action | None:
+        """What is to be done next; None: nothing."""
+        return self._out.popleft() if self._out else None
+
+    def _tell(self, member: int, message: FromHub) -> None:
+        if self.members[member].linked:
+            self._out.append(Tell(member, message))
+
+    # What members say
+
+    def _ready(self, member: int, one: Member, message: Ready, now: float) -> None:
+        if one.phase not in (Phase.DONE, Phase.OPEN):  # it has forgotten what it was about
+            self._end(member, one, Why.EXPIRED, now)
+        if message.last > one.number:  # the hub has
+            one.number = one.last = message.last
+        self._next(member, one)
+
+    def _next(self, member: int, one: Member) -> None:
+        """Another task for `member`, as soon as there is one; or the one that it has not begun, again."""
+        if one.phase is Phase.OPEN:
+            self._tell(member, Task(one.number, one.version))
+        elif one.phase is Phase.DONE and not one.waits:
+            one.waits = True
+            (self._after if one.in_batch and self.when.in_step else self._idle).append(member)
+
+    def _tell_outcome(self, member: int, one: Member) -> None:
+        outcome = Outcome(one.last, one.why)
+        self._tell(member, outcome)
+        if outcome.goes_on:
+            self._next(member, one)
+
+    def _offered(self, member: int, one: Member, offer: Offer, now: float) -> None:
+        if one.phase is Phase.GRANTED:
+            self._tell(member, Grant(one.number))
+        if one.phase is not Phase.OPEN:
+            return
+        self._move(one, Phase.OFFERED)
+        one.offer = offer
+        if one.in_batch:
+            self._held.append(member)
+        else:
+            self._to_order(Offered(self._transfer(member, one)), now)
+
+    def _transfer(self, member: int, one: Member) -> Transfer:
+        assert one.offer is not None  # it was offered
+        return Transfer((member, one.number), one.offer.numbytes, one.version)
+
+    def _arrived(self, member: int, one: Member, payload: Payload, now: float) -> None:
+        if one.phase is Phase.ARRIVED:
+            return
+        if one.phase is not Phase.GRANTED:
+            self._end(member, one, Why.NOT_GRANTED, now)
+        elif self._asking:
+            self._move(one, Phase.ARRIVED)
+            self._early.append((member, payload))
+        else:
+            self._count(member, one, payload, now)
+
+    def _count(self, member: int, one: Member, payload: Payload, now: float) -> None:
+        assert one.offer is not None  # it was granted
+        arrival = Arrival(
+            payload.value,
+            member,
+            one.version,
+            one.offer.norm,
+            samples=one.offer.samples,
+            delay=self.version - one.version,
+        )
+        self._gathered = self.aggregate.handle(arrival, self._gathered, now)
+        self._first_s = min(self._first_s, now)
+        self._batch.append((member, one.number))
+        one.in_batch, one.drops = True, 0
+        self._end(member, one, Why.COUNTED, now)
+
+    def _end(self, member: int, one: Member, why: Why, now: float) -> None:
+        """The task of `member` is over, and it is told."""
+        key = (member, one.number)
+        sent = one.phase in (Phase.GRANTED, Phase.ARRIVED)
+        self._to_order(Ended(key) if sent else Withdrawn(key), now)
+        self._move(one, Phase.DONE)
+        one.offer, one.last, one.why = None, one.number, why
+        self._tell_outcome(member, one)
+
+    # What follows
+
+    def _go_on(self, now: float) -> None:
+        """All that can be done now."""
+        self._end_leases(now)
+        self._commit_if_ready(now)
+        self._hand_out(now)
+        self._ask_order(now)
+
+    def _end_leases(self, now: float) -> None:
+        while self._leases and self._leases[0][0] <= now:
+            _, member, number, phase = heapq.heappop(self._leases)
+            one = self.members[member]
+            if (one.number, one.phase.value) == (number, phase):
+                self._end(member, one, Why.EXPIRED, now)
+
+    def _commit_if_ready(self, now: float) -> None:
+        if self._asking or not self._batch or not self._can_hold():
+            return
+        in_any_case = now >= self._first_s + self.when.within_s
+        if in_any_case or self.when.ready(len(self._batch), self._present):
+            self._commit(now)
+
+    def _can_hold(self) -> bool:
+        """Whether there are enough contributions for the rule; if not, it waits for more."""
+        try:
+            self.aggregate.require(len(self._batch))
+        except UsageError:
+            return False
+        return True
+
+    def _commit(self, now: float) -> None:
+        found, verdicts, self._gathered = self.aggregate.poll(self._gathered, now)
+        if isinstance(found, Question):
+            self._asking = True
+            self._out.append(Ask(found))
+            return
+        self.version += 1
+        self._out.append(Step(found, self.version, tuple(self._batch), verdicts))
+        for member, _ in self._batch:
+            self.members[member].in_batch = False
+        self._batch, self._first_s = [], math.inf
+        self._to_order(Committed(self.version), now)
+        self._idle.extend(self._after)
+        self._after = []
+        held, self._held = self._held, []
+        for member in held:
+            one = self.members[member]
+            if one.phase is Phase.OFFERED:
+                self._to_order(Offered(self._transfer(member, one)), now)
+        early, self._early = self._early, []
+        for member, payload in early:
+            self._count(member, self.members[member], payload, now)
+        self._commit_if_ready(now)
+
+    def _hand_out(self, now: float) -> None:
+        """Tasks, to those who have waited longest."""
+        while self._idle and (self.tasks is None or self._open < self.tasks):
+            member = self._idle.popleft()
+            one = self.members[member]
+            one.waits = False
+            if one.linked and one.phase is Phase.DONE:
+                self._hand_over(member, one, now)
+
+    def _hand_over(self, member: int, one: Member, now: float) -> None:
+        one.number += 1
+        one.version = self.version
+        self._move(one, Phase.OPEN)
+        self._lease(member, one, now + self.task_s)
+        if one.drops >= self.patience:
+            self._to_order(Reserved((member, one.number), one.version), now)
+        self._tell(member, Task(one.number, one.version))
+
+    def _lease(self, member: int, one: Member, until: float) -> None:
+        heapq.heappush(self._leases, (until, member, one.number, one.phase.value))
+
+    def _ask_order(self, now: float) -> None:
+        while not self._asking:
+            decision, self._orders = self.order.poll(self._orders, now)
+            if decision is None:
+                return
+            member, _ = self._owner(decision.key)
+            one = self.members[member]
+            if isinstance(decision, Send):
+                self._move(one, Phase.GRANTED)
+                self._lease(member, one, now + self.payload_s)
+                self._tell(member, Grant(one.number))
+            else:
+                one.drops += 1
+                self._end(member, one, Why.LATE, now)
+
+    def _owner(self, key: Hashable) -> tuple[int, int]:
+        assert isinstance(key, tuple)  # of a member's number and a task's
+        return key[0], key[1]
+
+    def _to_order(self, event: Any, now: float) -> None:
+        self._orders = self.order.handle(event, self._orders, now)
+
+    def _move(self, one: Member, phase: Phase | None = None, linked: bool | None = None) -> None:
+        """Changes what `one` is about, and with it how many have a task or are present."""
+        self._open -= one.phase is not Phase.DONE
+        self._present -= one.present
+        one.phase = one.phase if phase is None else phase
+        one.linked = one.linked if linked is None else linked
+        self._open += one.phase is not Phase.DONE
+        self._present += one.present

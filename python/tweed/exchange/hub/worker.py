@@ -1,0 +1,103 @@
+"""A member's side of a hub: one task at a time, and what was not answered is sent again.
+
+    state       it waits for        on its way out
+    IDLE        a Task              Ready
+    COMPUTING   its own computer    nothing
+    OFFERING    Grant or Outcome    Offer
+    SENDING     Outcome             Payload
+
+Whoever drives it tells when a link is there; what the state has on its way out is then sent (again). Answers
+that are of another task, or of a message that was sent twice, change nothing. A link that breaks between any
+two messages so costs one repetition, and nothing counts twice: the hub goes by numbers.
+
+A drop throws the contribution away: the worker is idle again, and its next task is on the newest version.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+from tweed.exchange.hub.messages import FromHub, FromWorker, Offer, Outcome, Payload, Ready, Task
+
+
+class State(Enum):
+    """What a worker is about."""
+
+    IDLE = "idle"
+    COMPUTING = "computing"
+    OFFERING = "offering"
+    SENDING = "sending"
+
+
+@dataclass(frozen=True, slots=True)
+class Compute:
+    """Compute on the model that came with the task, and hand over what comes of it with `computed`."""
+
+    task: Task
+
+
+@dataclass(slots=True)
+class Worker:
+    """One member.
+
+    Attributes:
+      state: see above.
+      task: the one it is about.
+      last: number of the last task that is over.
+      outcomes: how many ended in which way.
+    """
+
+    state: State = State.IDLE
+    task: Task | None = None
+    last: int = 0
+    outcomes: dict[str, int] = field(default_factory=dict)
+    _offer: Offer | None = None
+    _value: Any = None
+    _out: deque[FromWorker | Compute] = field(default_factory=deque)
+
+    def linked(self) -> None:
+        """A link to the hub is there, a first or a new one."""
+        if self.state is State.IDLE:
+            self._out.append(Ready(self.last))
+        elif self.state is State.OFFERING:
+            assert self._offer is not None  # the state says so
+            self._out.append(self._offer)
+        elif self.state is State.SENDING:
+            self._send()
+
+    def computed(self, offer: Offer, value: Any) -> None:
+        """What came of a task; if that is over meanwhile, it is thrown away."""
+        if self.state is State.COMPUTING and self.task is not None and offer.number == self.task.number:
+            self.state, self._offer, self._value = State.OFFERING, offer, value
+            self._out.append(offer)
+
+    def handle(self, message: FromHub) -> None:
+        """A message has come."""
+        if isinstance(message, Task):
+            if self.state is State.IDLE and message.number > self.last:
+                self.state, self.task = State.COMPUTING, message
+                self._out.append(Compute(message))
+        elif self.task is not None and message.number == self.task.number:
+            if isinstance(message, Outcome):
+                self._over(message)
+            elif self.state is State.OFFERING:
+                self.state = State.SENDING
+                self._send()
+
+    def poll(self) -> FromWorker | Compute | None:
+        """What is to be done next; None: nothing."""
+        return self._out.popleft() if self._out else None
+
+    def _send(self) -> None:
+        assert self.task is not None  # something was granted
+        self._out.append(Payload(self.task.number, self._value))
+
+    def _over(self, outcome: Outcome) -> None:
+        self.outcomes[outcome.why.name] = self.outcomes.get(outcome.why.name, 0) + 1
+        self.state, self.last = State.IDLE, outcome.number
+        self.task = self._offer = self._value = None
+        if not outcome.goes_on:
+            self._out.append(Ready(self.last))

@@ -1,0 +1,238 @@
+"""A hub and its members on a virtual clock and a virtual network, with faults: the machines that run live.
+
+    run = VirtualHub(Hub(when=Cache(10)), conditions, learn, apply)
+    run.until(updates=1000)
+    run.now, run.delays
+
+Messages without a payload take a latency; payloads and models share the hub's link, in each direction. A link
+that breaks loses what is on it. Nothing sleeps, and the same arguments give the same run.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, field
+from typing import Any
+
+from tweed.exchange.hub import Hub, Offer, Payload, Step, Task, Worker
+from tweed.exchange.hub.hub import Action, Ask, Tell
+from tweed.exchange.hub.messages import FromWorker
+from tweed.exchange.hub.worker import Compute
+from tweed.rng import uniform
+from tweed.simulate.flows import SharedLink
+
+#: Of a member, its task and the model that came with it: what it offers, and the value.
+Learn = Callable[[int, Task, Any], tuple[Offer, Any]]
+#: Commits: lets the optimizer step, and returns the model; None: returns that before the first step.
+Apply = Callable[[Step | None], Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Conditions:
+    """What members and network are like. Rates are in bytes per second, times in seconds.
+
+    Args:
+      members: how many.
+      compute_s: for a member and its task, how long it computes.
+      model_bytes: of a model on its way to a member.
+      hub_rate: of the hub's link, in each direction.
+      member_rate: of each member's link.
+      latency_s: one way.
+      cuts: how often each member's link breaks, per second; it is back after `away_s`.
+      crashes: the share of breaks at which the member forgets all, too.
+      seed: of the draws.
+    """
+
+    members: int
+    compute_s: Callable[[int, int], float]
+    model_bytes: int = 0
+    hub_rate: float = 1e12
+    member_rate: float = 1e12
+    latency_s: float = 0.0
+    cuts: float = 0.0
+    away_s: float = 1.0
+    crashes: float = 0.0
+    seed: int = 0
+
+
+@dataclass(slots=True)
+class _Member:
+    """A member: its machine, and the life of its link. What was sent over an earlier one never arrives."""
+
+    worker: Worker = field(default_factory=Worker)
+    life: int = 0
+    linked: bool = False
+    model: Any = None
+    moving: list[tuple[SharedLink, Hashable]] = field(default_factory=list)
+
+
+class VirtualHub:
+    """See above.
+
+    Args:
+      hub: its machine.
+      conditions: of members and network.
+      learn: what a member computes.
+      apply: what a commit does to the model.
+
+    Attributes:
+      now: seconds.
+      steps: commits, without their updates.
+      delays: of each contribution that counted: versions between its base and its commit.
+      payload_bytes: that have moved.
+    """
+
+    def __init__(self, hub: Hub, conditions: Conditions, learn: Learn, apply: Apply) -> None:
+        self.hub, self.now = hub, 0.0
+        self.steps: list[tuple[tuple[int, int], ...]] = []
+        self.delays: list[int] = []
+        self.payload_bytes = 0
+        self._conditions, self._learn, self._apply = conditions, learn, apply
+        self._model = apply(None)
+        self._bases: dict[tuple[int, int], int] = {}  # version of each task
+        self._members = [_Member() for _ in range(conditions.members)]
+        self._up, self._down = SharedLink(conditions.hub_rate), SharedLink(conditions.hub_rate)
+        self._cargo: dict[Hashable, Callable[[], None]] = {}
+        self._events: list[tuple[float, int, Callable[[], None]]] = []
+        self._count = 0
+        for number in range(conditions.members):
+            self._link(number)
+
+    def until(self, updates: float = math.inf, seconds: float = math.inf) -> None:
+        """Goes on to that many commits, or that time, or until nothing will happen any more."""
+        while len(self.steps) < updates:
+            ends = [(*self._up.next_end(), self._up), (*self._down.next_end(), self._down)]
+            end, key, link = min(ends, key=lambda one: one[0])
+            event = self._events[0][0] if self._events else math.inf
+            now = min(end, event, max(self.now, self.hub.deadline()))
+            if now > seconds or now == math.inf:
+                return
+            self.now = now
+            if end == now:
+                link.stop(key, now)
+                self._cargo.pop(key)()
+            elif event == now:
+                heapq.heappop(self._events)[2]()
+            else:
+                self.hub.passed(now)
+            self._act()
+
+    def _after(self, seconds: float, do: Callable[[], None]) -> None:
+        self._count += 1
+        heapq.heappush(self._events, (self.now + seconds, self._count, do))
+
+    # Links
+
+    def _link(self, number: int) -> None:
+        member = self._members[number]
+        member.linked = True
+        member.life += 1
+        member.worker.linked()
+        self._drive(number)
+        if self._conditions.cuts:
+            drawn = 1 - uniform(self._conditions.seed, 1, number, member.life)
+            self._after(-math.log(drawn) / self._conditions.cuts, lambda: self._cut(number))
+
+    def _cut(self, number: int) -> None:
+        """What is on the link is lost, and the hub learns of it."""
+        member, conditions = self._members[number], self._conditions
+        member.linked = False
+        for link, key in member.moving:
+            link.stop(key, self.now)
+            self._cargo.pop(key, None)
+        member.moving.clear()
+        if uniform(conditions.seed, 2, number, member.life) < conditions.crashes:
+            member.worker = Worker()
+        self.hub.left(number, self.now)
+        self._after(conditions.away_s, lambda: self._link(number))
+
+    def _over(self, number: int, do: Callable[[], None]) -> Callable[[], None]:
+        """`do`, unless the link that `number` has now breaks before."""
+        life = self._members[number].life
+
+        def arrive() -> None:
+            if self._members[number].linked and self._members[number].life == life:
+                do()
+
+        return arrive
+
+    def _move(self, link: SharedLink, number: int, numbytes: int, do: Callable[[], None]) -> None:
+        """Lets so many bytes flow, then `do`, after a latency."""
+        arrive, moving = self._over(number, do), self._members[number].moving
+        self._count += 1
+        key = self._count
+
+        def ended() -> None:
+            moving.remove((link, key))
+            self._after(self._conditions.latency_s, arrive)
+
+        self._cargo[key] = ended
+        moving.append((link, key))
+        link.start(key, numbytes, self._conditions.member_rate, self.now)
+
+    # Both sides
+
+    def _drive(self, number: int) -> None:
+        """Does what the machine of a member wants."""
+        worker = self._members[number].worker
+        while (action := worker.poll()) is not None:
+            if isinstance(action, Compute):
+                self._compute(number, worker, action.task)
+            elif self._members[number].linked:
+                self._send(number, action)
+
+    def _send(self, number: int, message: FromWorker) -> None:
+        def arrive() -> None:
+            self.hub.handle(number, message, self.now)
+
+        if isinstance(message, Payload):
+            offer = self.hub.members[number].offer
+            numbytes = 0 if offer is None else offer.numbytes
+            self.payload_bytes += numbytes
+            self._move(self._up, number, numbytes, arrive)
+        else:
+            self._after(self._conditions.latency_s, self._over(number, arrive))
+
+    def _compute(self, number: int, worker: Worker, task: Task) -> None:
+        offer, value = self._learn(number, task, self._members[number].model)
+        seconds = self._conditions.compute_s(number, task.number)
+
+        def ready() -> None:
+            worker.computed(offer, value)
+            if self._members[number].worker is worker:
+                self._drive(number)
+
+        self._after(seconds, ready)
+
+    def _act(self) -> None:
+        """Does what the hub wants."""
+        while (action := self.hub.poll()) is not None:
+            self._do(action)
+
+    def _do(self, action: Action) -> None:
+        if isinstance(action, Tell):
+            self._tell(action)
+        elif isinstance(action, Ask):
+            self.hub.answered(action.question.of_range(), self.now)
+        else:
+            self.steps.append(action.contributions)
+            self.delays += [action.version - 1 - self._bases.pop(key) for key in action.contributions]
+            self._model = self._apply(action)
+
+    def _tell(self, action: Tell) -> None:
+        number, message, model = action.member, action.message, self._model
+        member = self._members[number]
+
+        def arrive() -> None:
+            if isinstance(message, Task):
+                member.model = model
+            member.worker.handle(message)
+            self._drive(number)
+
+        if isinstance(message, Task):
+            self._bases[number, message.number] = message.version
+            self._move(self._down, number, self._conditions.model_bytes, arrive)
+        else:
+            self._after(self._conditions.latency_s, self._over(number, arrive))

@@ -1,0 +1,231 @@
+"""The hub's machines under faults: each contribution counts once, and nobody waits for ever."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tweed.aggregate import All, Cache, Each, Krum, Mean, Median, Quorum, Weighted, When
+from tweed.errors import UsageError
+from tweed.exchange.hub import Grant, Hub, Offer, Outcome, Payload, Ready, Step, Task
+from tweed.exchange.hub.hub import Phase, Tell
+from tweed.exchange.hub.messages import Why
+from tweed.order import BoundedDelay, FirstIn, NewestFirst, ShortestFirst
+from tweed.rng import uniform
+from tweed.simulate.hub import Conditions, VirtualHub
+
+WHENS: list[When] = [Each(), Cache(3), Quorum(3), Quorum(4, within_s=0.5), All()]
+ORDERS: list[Any] = [FirstIn(), NewestFirst(3), ShortestFirst(2), BoundedDelay(6, at_once=2)]
+
+
+def learn(member: int, task: Task, model: Any) -> tuple[Offer, Any]:
+    """The value says whose it is, and for which task."""
+    value = np.array([1000.0 * member + task.number])
+    return Offer(task.number, 1 + (7 * member + task.number) % 13), value
+
+
+def nothing(step: Step | None) -> None:
+    """No model."""
+
+
+def conditions(seed: int, **settings: Any) -> Conditions:
+    return Conditions(
+        members=6,
+        compute_s=lambda member, task: (1 + member) * 0.1 * (0.5 + uniform(seed, member, task)),
+        model_bytes=5,
+        hub_rate=100.0,
+        member_rate=40.0,
+        latency_s=0.01,
+        seed=seed,
+        **settings,
+    )
+
+
+def case(seed: int) -> Hub:
+    return Hub(
+        when=WHENS[seed % len(WHENS)],
+        order=ORDERS[seed // len(WHENS) % len(ORDERS)],
+        tasks=[None, 2, 5][seed // 20 % 3],
+        task_s=[1.0, 100.0][seed // 60 % 2],
+        payload_s=[0.3, 5.0][seed // 120 % 2],
+    )
+
+
+def check(run: VirtualHub) -> None:
+    counted = [one for step in run.steps for one in step]
+    assert max(Counter(counted).values(), default=1) == 1, "a contribution counts twice"
+    assert run.hub.version == len(run.steps)
+    assert all(len({member for member, _ in step}) == len(step) for step in run.steps)
+    phases = Counter(one.phase for one in run.hub.members.values())
+    assert phases[Phase.GRANTED] <= run.hub.order.at_once  # type: ignore[attr-defined]
+    assert run.hub.tasks is None or sum(phases.values()) - phases[Phase.DONE] <= run.hub.tasks
+    if isinstance(run.hub.order, BoundedDelay) and isinstance(run.hub.when, Each):
+        assert max(run.delays, default=0) <= run.hub.order.most
+
+
+@pytest.mark.parametrize("block", range(10))
+def test_whatever_breaks_each_contribution_counts_once_and_training_goes_on(block: int) -> None:
+    for seed in range(40 * block, 40 * (block + 1)):
+        run = VirtualHub(case(seed), conditions(seed, cuts=0.5, away_s=0.3, crashes=0.3), learn, nothing)
+        for updates in range(4, 30, 4):
+            run.until(updates=updates, seconds=1000.0)
+            check(run)
+        assert len(run.steps) >= 28, f"seed {seed}: it hangs at {run.now} s after {len(run.steps)} updates"
+
+
+@pytest.mark.parametrize("seed", range(0, 240, 7))
+def test_what_a_member_is_told_to_count_is_in_an_update(seed: int) -> None:
+    run = VirtualHub(case(seed), conditions(seed, cuts=0.3, away_s=0.2), learn, nothing)
+    run.until(updates=40, seconds=500.0)
+    counted = Counter(member for step in run.steps for member, _ in step)
+    batch = Counter(member for member, one in run.hub.members.items() if one.in_batch)
+    for number, member in enumerate(run._members):
+        told = member.worker.outcomes.get("COUNTED", 0)
+        # the last outcome may be on its way
+        assert 0 <= counted[number] + batch[number] - told <= 1, f"seed {seed}, member {number}"
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_run_is_replayed_by_its_seed(seed: int) -> None:
+    def steps(seed: int) -> Any:
+        run = VirtualHub(case(7 * seed), conditions(seed, cuts=0.5, crashes=0.5), learn, nothing)
+        run.until(updates=20, seconds=500.0)
+        return run.steps, run.now, run.delays
+
+    assert steps(seed) == steps(seed) != steps(seed + 1)
+
+
+def test_a_slow_member_is_not_dropped_for_ever() -> None:
+    slow = Conditions(
+        members=4, compute_s=lambda member, task: 5.0 if member == 0 else 0.1 + 0.01 * member, hub_rate=1e3
+    )
+    for patience, least in ((10**9, 0), (2, 3)):
+        run = VirtualHub(Hub(order=BoundedDelay(3), patience=patience), slow, learn, nothing)
+        run.until(seconds=100.0)
+        mine = sum(member == 0 for step in run.steps for member, _ in step)
+        assert max(run.delays) <= 3
+        assert (mine == 0) if not least else mine >= least
+
+
+def test_in_step_it_is_synchronous_training() -> None:
+    model = np.zeros(3)
+    targets = np.arange(12.0).reshape(4, 3)
+
+    def gradient(member: int, task: Task, model: Any) -> tuple[Offer, Any]:
+        return Offer(task.number, 24), model - targets[member]
+
+    def apply(step: Step | None) -> Any:
+        nonlocal model
+        if step is not None:
+            model = model - 0.25 * step.update
+        return model
+
+    four = Conditions(members=4, compute_s=lambda member, task: 1 + member, model_bytes=24, latency_s=0.1)
+    run = VirtualHub(Hub(when=All(), order=FirstIn(4)), four, gradient, apply)
+    run.until(updates=9)
+    plain = np.zeros(3)
+    for _ in range(9):
+        plain = plain - 0.25 * (plain - targets.mean(axis=0))
+    np.testing.assert_allclose(model, plain, rtol=1e-12)
+    assert set(run.delays) == {0} and all(len(step) == 4 for step in run.steps)
+    assert run.now == pytest.approx(0.1 + 9 * (4 + 0.4), rel=1e-6)  # the slowest, and four latencies
+
+
+@pytest.mark.parametrize("rule", [Krum(1), Median(), Weighted()], ids=repr)
+def test_a_rule_asks_and_leaves_out_what_is_hostile(rule: Any) -> None:
+    def send(member: int, task: Task, model: Any) -> tuple[Offer, Any]:
+        bad = {0: np.full(4, math.nan), 1: np.zeros(7)}
+        return Offer(task.number, 32), bad.get(member, np.full(4, 1.0 + member / 100))
+
+    updates = []
+    run = VirtualHub(
+        Hub(rule, All(), FirstIn(9)),
+        Conditions(members=6, compute_s=lambda member, task: 1.0),
+        send,
+        lambda step: updates.append(step) if step else None,
+    )
+    run.until(updates=3)
+    for step in updates:
+        assert np.all((step.update > 0.9) & (step.update < 1.1))
+        weights = {verdict.sender: verdict.weight for verdict in step.verdicts}
+        assert weights[0] == weights[1] == 0 < sum(weights.values())
+
+
+def test_a_rule_that_cannot_hold_waits_for_more() -> None:
+    run = VirtualHub(
+        Hub(Krum(2), Quorum(2, within_s=1.0)),
+        Conditions(5, lambda member, task: 1.0 + member),
+        learn,
+        nothing,
+    )
+    run.until(updates=2)
+    assert [len(step) for step in run.steps] == [5, 5]
+
+
+class Direct:
+    """A hub that is talked to message by message."""
+
+    def __init__(self, **settings: Any) -> None:
+        self.hub = Hub(**settings)
+
+    def say(self, member: int, message: Any, now: float = 0.0) -> list[Any]:
+        self.hub.handle(member, message, now)
+        return self.actions()
+
+    def actions(self) -> list[Any]:
+        found = []
+        while (action := self.hub.poll()) is not None:
+            found.append(action)
+        return found
+
+
+def test_each_message_may_come_twice() -> None:
+    hub, value = Direct(), np.ones(2)
+    assert hub.say(3, Ready()) == [Tell(3, Task(1, 0))] == hub.say(3, Ready())
+    assert hub.say(3, Offer(1, 8)) == [Tell(3, Grant(1))] == hub.say(3, Offer(1, 8))
+    told, step, task = hub.say(3, Payload(1, value))
+    assert told == Tell(3, Outcome(1, Why.COUNTED)) and step.contributions == ((3, 1),)
+    assert task == Tell(3, Task(2, 1))
+    for message in (Payload(1, value), Offer(1, 8)):
+        assert hub.say(3, message) == [told, task]
+    assert hub.hub.version == 1
+
+
+def test_nothing_counts_that_was_not_granted() -> None:
+    hub = Direct(order=FirstIn())
+    hub.say(1, Ready()), hub.say(2, Ready())
+    assert hub.say(1, Payload(1, np.ones(1))) == [Tell(1, Outcome(1, Why.NOT_GRANTED))]
+    assert hub.say(2, Payload(9, np.ones(1))) == [Tell(2, Outcome(9, Why.UNKNOWN))]
+    assert hub.hub.version == 0
+
+
+def test_a_lease_that_ends_gives_the_task_to_another() -> None:
+    hub = Direct(tasks=1, task_s=10.0, payload_s=5.0)
+    hub.say(1, Ready(), 0.0)
+    assert hub.say(2, Ready(), 1.0) == []
+    assert hub.hub.deadline() == 10.0
+    hub.hub.passed(10.0)
+    assert hub.actions() == [Tell(1, Outcome(1, Why.EXPIRED)), Tell(2, Task(1, 0))]
+    assert hub.say(2, Offer(1, 8), 11.0) == [Tell(2, Grant(1))]
+    hub.hub.passed(16.0)
+    assert hub.actions() == [Tell(2, Outcome(1, Why.EXPIRED))]
+    assert hub.say(2, Payload(1, np.ones(1)), 17.0) == [Tell(2, Outcome(1, Why.EXPIRED))]
+
+
+def test_a_member_that_has_forgotten_gets_another_task() -> None:
+    hub = Direct(order=FirstIn())
+    hub.say(1, Ready()), hub.say(1, Offer(1, 8)), hub.hub.left(1, 1.0)
+    assert hub.say(1, Ready(0), 2.0) == [Tell(1, Outcome(1, Why.EXPIRED)), Tell(1, Task(2, 0))]
+
+
+def test_a_hub_that_has_forgotten_goes_on_with_the_members_numbers() -> None:
+    assert Direct().say(1, Ready(41)) == [Tell(1, Task(42, 0))]
+
+
+def test_no_tasks_is_refused() -> None:
+    with pytest.raises(UsageError, match="nobody trains"):
+        Hub(Mean(), tasks=0)
