@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from tweed.aggregate import Aggregate, Mean
+from tweed.aggregate import Aggregate, Mean, When
 from tweed.cadence import Cadence, EveryStep, Ordered
 from tweed.compress import (
     Auto,
@@ -26,10 +26,12 @@ from tweed.compress import (
     Spec,
 )
 from tweed.errors import StrategyError, UsageError
+from tweed.order import Order
 from tweed.transport import Transport
 from tweed.transport import named as named_transport
 
 if TYPE_CHECKING:
+    from tweed.collective.hub import Hub
     from tweed.collective.server import Server
 
 #: What ranks exchange: gradients before the optimizer's step; the step that each optimizer took; how far each
@@ -53,9 +55,9 @@ class Strategy:
       compress: in which form values are sent: a memory, such as `ErrorFeedback(TopK(0.01))`; or a compressor
         that needs none, being unbiased or nearly exact, which then means `Direct`; or "auto": see
         `compress.Auto`. None: as they are.
-      order: which transfer goes first. None: first in, first out.
-      collective: along which path; so far a `Server`. None: what the group picks from size, ranks and
-        measured links.
+      order: which transfer goes first, at a hub. None: all at once.
+      collective: along which path: a `Server`, or a `Hub` that workers reach when they like. None: what the
+        group picks from size, ranks and measured links.
       transport: on what, a value or its name, such as "ltp". None: shared memory within a host, TCP between
         hosts.
       aggregate: what the sum is and whom to believe. Default: the mean of all.
@@ -66,7 +68,7 @@ class Strategy:
     exchange: Exchange = "gradient"
     cadence: Cadence[Any] = _EVERY_STEP
     compress: Memory[Any] | Codec | Literal["auto"] | None = None
-    order: object | None = None
+    order: Order[Any] | None = None
     collective: Server | None = None
     transport: Transport | str | None = None
     aggregate: Aggregate[Any] = _MEAN
@@ -90,8 +92,47 @@ class Strategy:
         else:
             self._check_silence()
         self._check_outer()
-        if self.aggregate.in_network is None:
+        if self.hub is not None:
+            self._check_hub(self.hub)
+        elif self.order is not None:
+            raise StrategyError(
+                f"order={self.order!r} needs a hub, which transfers are offered to: give collective=Hub(0)"
+            )
+        elif self.aggregate.in_network is None:
             self._check_aggregate()
+
+    @property
+    def hub(self) -> Hub | None:
+        """The hub that workers reach when they like; None: there is none."""
+        if self.collective is None:
+            return None
+        from tweed.collective.hub import Hub  # loads the extension module
+
+        return self.collective if isinstance(self.collective, Hub) else None
+
+    def _check_hub(self, hub: Hub) -> None:
+        """A hub's optimizer steps by each contribution, whenever it comes."""
+        if hub.when is not None:
+            _check_part("when", hub.when, When)
+        if self.order is not None:
+            _check_part("order", self.order, Order)
+        if self.exchange not in ("gradient", "difference"):
+            raise StrategyError(
+                f'collective={hub!r} does not go with exchange="{self.exchange}": the hub\'s own optimizer '
+                'steps, on a model that others have moved meanwhile. Exchange "gradient" or "difference"'
+            )
+        if self.cadence.may_be_silent or isinstance(self.cadence, Ordered) or self.cadence.outer is not None:
+            raise StrategyError(
+                f"cadence={self.cadence!r} does not go with collective={hub!r}: workers reach a hub one by "
+                "one, and its optimizer is the outer one. Take EveryStep, or LocalSteps without an outer one"
+            )
+        memory = self.memory
+        rounds = [part for part in memory.parts.values() if isinstance(part, Rounds)] if memory else []
+        if not isinstance(memory, Direct | ErrorFeedback | None) or rounds:
+            raise StrategyError(
+                f"compress={memory!r} does not go with collective={hub!r}: it rests on what all ranks send "
+                "in one exchange, and a hub hears them one by one. Take Direct or ErrorFeedback"
+            )
 
     def _check_cadence(self) -> None:
         if self.exchange not in self.cadence.exchanges:

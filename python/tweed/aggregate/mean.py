@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
@@ -32,12 +33,29 @@ class Mean:
         return state.plus(event)
 
     def poll(self, state: Gathered, now: float) -> tuple[Value | None, tuple[Verdict, ...], Gathered]:
-        """The average of what has arrived, and an empty state."""
+        """The average of what has arrived, without what is not finite or of another shape than most, zeros if
+        nothing is left; and an empty state."""
         arrivals = state.arrivals
         if not arrivals:
             return None, (), state
-        verdicts = tuple(Verdict(one.sender, 1 / len(arrivals), Reason.EQUAL) for one in arrivals)
-        return _total(arrivals) / _contributors(arrivals), verdicts, Gathered()
+        shape, _ = Counter(tuple(one.value.shape) for one in arrivals).most_common(1)[0]
+        reasons = [_reason(one, shape) for one in arrivals]
+        pairs = list(zip(arrivals, reasons, strict=True))
+        believed = tuple(one for one, reason in pairs if reason is Reason.EQUAL)
+        verdicts = tuple(
+            Verdict(one.sender, 1 / len(believed) if reason is Reason.EQUAL else 0.0, reason)
+            for one, reason in pairs
+        )
+        if believed:
+            return _total(believed) / _contributors(believed), verdicts, Gathered()
+        first = next(one.value for one in arrivals if tuple(one.value.shape) == shape)
+        return (first != first) * 0.0, verdicts, Gathered()
+
+
+def _reason(arrival: Arrival, shape: tuple[int, ...]) -> Reason:
+    if tuple(arrival.value.shape) != shape:
+        return Reason.SHAPE
+    return Reason.EQUAL if bool((arrival.value - arrival.value == 0).all()) else Reason.NOT_FINITE
 
 
 def _total(arrivals: tuple[Arrival, ...]) -> Value:

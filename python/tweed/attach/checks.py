@@ -64,12 +64,6 @@ def check_covered(optimizer: Optimizer, params: set[nn.Parameter], trouble: str)
                 raise UsageError(f"{which} {trouble}")
 
 
-def check_strategy(strategy: Strategy) -> None:
-    """Raises StrategyError if a stage is asked for that `attach` does not drive yet."""
-    if strategy.order is not None:
-        raise StrategyError(f"order={strategy.order!r}: attach drives no such stage, so far")
-
-
 def check_place(strategy: Strategy, model: nn.Module, size: int) -> None:
     """Raises StrategyError if the strategy does not suit a group of `size`, or where the model lies."""
     server = strategy.collective

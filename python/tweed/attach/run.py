@@ -13,15 +13,17 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from tweed import metrics
+from tweed.aggregate import Verdict
 from tweed.attach import checks
 from tweed.attach.gradient import GradientExchange
 from tweed.cadence import StepDone, Stop
-from tweed.collective import Plan
+from tweed.collective import Hub, Plan
 from tweed.errors import StrategyError, UsageError
 from tweed.exchange.base import Exchange
 from tweed.exchange.cadence_driver import CadenceDriver, StepLength
 from tweed.exchange.checkpoint import FORMAT, check_format
 from tweed.exchange.communicator import Communicator, Stats, gather
+from tweed.exchange.hub_ranks import HubServer
 from tweed.exchange.losses import Delivered
 from tweed.exchange.table import Parts, model_exchange
 from tweed.strategy import Strategy
@@ -46,7 +48,6 @@ class Run:
     ) -> None:
         checks.check_group(group)
         checks.check_model(model, optimizer)
-        checks.check_strategy(strategy)
         checks.check_place(strategy, model, dist.get_world_size(group))
         self.strategy = strategy
         self.stats = Stats()
@@ -63,7 +64,7 @@ class Run:
         self._cadence = CadenceDriver(strategy.cadence, owners.contributor, owners.contributors)
         self._length = StepLength(self._params.values()) if self._cadence.needs_norm else None
         parts = Parts(strategy, self._comm, self._cadence, bucket_bytes)
-        exchanges_gradients = strategy.exchange == "gradient"
+        exchanges_gradients = strategy.exchange == "gradient" and not isinstance(strategy.collective, Hub)
         self._exchange: Exchange = (
             GradientExchange(self._params, parts)
             if exchanges_gradients
@@ -114,6 +115,8 @@ class Run:
     def serve(self, steps: int = 1) -> None:
         """The server's training loop: takes `steps` steps with what the workers contribute.
 
+        A hub serves until all workers have called `detach`, however many steps that takes.
+
         A step without a backward pass, `optimizer.step()` then `optimizer.zero_grad()`, contributes nothing
         and takes the workers' average. So a server may as well go through the workers' own loop without data,
         which is how it follows a learning rate that changes. Workers must exchange once per step: gradients
@@ -123,9 +126,20 @@ class Run:
         """
         if not self.serves:
             raise UsageError(f"this rank is no server of {self.strategy!r}: it trains with data of its own")
+        if isinstance(self._exchange, HubServer):
+            self._exchange.serve(self._step)
+            return
         for _ in range(steps):
-            self._optimizer.step()
-            self._optimizer.zero_grad()
+            self._step()
+
+    def _step(self) -> None:
+        self._optimizer.step()
+        self._optimizer.zero_grad()
+
+    @property
+    def verdicts(self) -> Sequence[Verdict]:
+        """At a hub, on the contributions of its last update: with which weight each counted, and why."""
+        return self._exchange.verdicts if isinstance(self._exchange, HubServer) else ()
 
     @property
     def delivered(self) -> Sequence[Delivered]:

@@ -22,6 +22,7 @@ from __future__ import annotations
 from tweed._core import Cost, Schedule, Send, Topology
 from tweed.collective.builder import Builder
 from tweed.collective.chooser import NETWORK, ONE_HOST, Choice, Links, Reason, choose
+from tweed.collective.hub import Hub
 from tweed.collective.pattern import Pattern, Shape, pattern, schedule
 from tweed.collective.plans import Pick, Plan, plan
 from tweed.collective.server import Server
@@ -34,6 +35,7 @@ __all__ = [
     "Builder",
     "Choice",
     "Cost",
+    "Hub",
     "Links",
     "Pattern",
     "Pick",

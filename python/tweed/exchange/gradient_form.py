@@ -1,7 +1,8 @@
 """In which form a rank sends its gradient by itself, to one who keeps what it has sent.
 
-As it is; or, with `LazyAggregation`, as the compressed difference to what the other holds. Both ends add what
-was sent, so that they hold the same, and what a packet leaves out is in the next difference.
+As it is; or, with a memory, as the compressed difference to what the other holds. Both ends add what was
+sent, so that they hold the same. With `LazyAggregation` what a packet leaves out is in the next difference;
+else both hold zero before each message.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from tweed.compress import Compressor, LazyAggregation, Spec, Turn, Values, unpack
+from tweed.compress import Compressor, Direct, ErrorFeedback, LazyAggregation, Spec, Turn, Values, unpack
 from tweed.compress.packet import HEADER_BYTES
 from tweed.errors import DataError
 
@@ -25,7 +26,9 @@ class GradientForm:
       worker, workers: whose, of how many.
     """
 
-    def __init__(self, memory: LazyAggregation | None, spec: Spec, worker: int, workers: int) -> None:
+    def __init__(
+        self, memory: LazyAggregation | Direct | ErrorFeedback | None, spec: Spec, worker: int, workers: int
+    ) -> None:
         codec = None if memory is None else memory.compressor
         assert isinstance(codec, Compressor | None)  # the strategy was checked
         self._codec = codec

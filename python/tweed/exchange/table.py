@@ -13,6 +13,7 @@ from typing import Any
 from torch import Tensor
 
 from tweed.cadence import Ordered
+from tweed.collective.hub import Hub
 from tweed.compress import Auto, Direct, Identity, LazyAggregation
 from tweed.exchange.base import Exchange
 from tweed.exchange.cadence_driver import CadenceDriver
@@ -26,6 +27,7 @@ from tweed.exchange.gradients import (
     local_buckets,
     shared_buckets,
 )
+from tweed.exchange.hub_ranks import HubServer, HubWorker
 from tweed.exchange.model_averaging import ModelExchange, TensorAverage
 from tweed.exchange.movement import MovementExchange
 from tweed.exchange.ordered import OrderedGradients
@@ -87,8 +89,11 @@ def gradient_reducer(parts: Parts, groups: Groups) -> GradientReducer:
 def model_exchange(
     parts: Parts, params: Mapping[str, Tensor], buffers: Callable[[], Sequence[Tensor]]
 ) -> Exchange:
-    """What exchanges models, or movements of `params`, and averages `buffers`."""
+    """What exchanges models, or movements of `params`, and averages `buffers`; with a hub, gradients too."""
     strategy, outer = parts.strategy, parts.strategy.cadence.outer
+    if isinstance(strategy.collective, Hub):
+        side = HubWorker if parts.comm.owners.contributes else HubServer
+        return side(params, parts.comm, parts.cadence, strategy)
     if strategy.is_plain_sum:
         anchored = strategy.exchange in ("step", "difference")
         tensors = [*params.values()]

@@ -118,6 +118,8 @@ class Workers:
     ) -> None:
         if isinstance(strategy.cadence, Ordered):
             raise UsageError(f"{strategy.cadence!r} hears ranks one by one: simulate it by simulate.ordered")
+        if strategy.hub is not None:
+            raise UsageError(f"{strategy.hub!r} hears workers one by one: simulate it by simulate.hub")
         if loss is not None and not strategy.may_lose:
             raise UsageError(f"loss={loss!r}: transport={strategy.transport!r} loses nothing; give Ltp()")
         self.strategy = strategy

@@ -9,6 +9,7 @@
     Payload(number, value)        ->
                                   <-   Outcome(number)     counted
                                   <-   Task(number + 1, version)
+    Leave                         ->                       its task goes to another
 
 messages            what crosses a link
 hub                 tasks and leases, who may send, what is committed
@@ -18,7 +19,7 @@ worker              a member's side: one task at a time, sent again when a link 
 from __future__ import annotations
 
 from tweed.exchange.hub.hub import Hub, Step
-from tweed.exchange.hub.messages import Grant, Offer, Outcome, Payload, Ready, Task
+from tweed.exchange.hub.messages import Grant, Leave, Offer, Outcome, Payload, Ready, Task
 from tweed.exchange.hub.worker import Worker
 
-__all__ = ["Grant", "Hub", "Offer", "Outcome", "Payload", "Ready", "Step", "Task", "Worker"]
+__all__ = ["Grant", "Hub", "Leave", "Offer", "Outcome", "Payload", "Ready", "Step", "Task", "Worker"]

@@ -43,7 +43,18 @@ from typing import Any
 
 from tweed.aggregate import Aggregate, Answer, Arrival, Each, Mean, Question, Verdict, When
 from tweed.errors import UsageError
-from tweed.exchange.hub.messages import FromHub, FromWorker, Grant, Offer, Outcome, Payload, Ready, Task, Why
+from tweed.exchange.hub.messages import (
+    FromHub,
+    FromWorker,
+    Grant,
+    Leave,
+    Offer,
+    Outcome,
+    Payload,
+    Ready,
+    Task,
+    Why,
+)
 from tweed.order import Committed, Ended, FirstIn, Offered, Order, Reserved, Send, Transfer, Withdrawn
 
 
@@ -173,8 +184,11 @@ class Hub:
     def handle(self, member: int, message: FromWorker, now: float) -> None:
         """A message of `member` has come; its link is there."""
         one = self.members.setdefault(member, Member())
-        self._move(one, linked=True)
-        if isinstance(message, Ready):
+        self._move(one, linked=not isinstance(message, Leave))
+        if isinstance(message, Leave):
+            if one.phase is not Phase.DONE:
+                self._end(member, one, Why.EXPIRED, now)
+        elif isinstance(message, Ready):
             self._ready(member, one, message, now)
         elif message.number == one.last:
             self._tell_outcome(member, one)

@@ -77,5 +77,10 @@ class Outcome:
         return self.why in (Why.COUNTED, Why.LATE)
 
 
-FromWorker = Ready | Offer | Payload
+@dataclass(frozen=True, slots=True)
+class Leave:
+    """A worker goes, and does not expect anything more; it may come back with a `Ready`."""
+
+
+FromWorker = Ready | Offer | Payload | Leave
 FromHub = Task | Grant | Outcome

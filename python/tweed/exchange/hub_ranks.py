@@ -1,0 +1,367 @@
+"""A hub and its workers as ranks of one process group: the live side of `hub`, over single messages.
+
+A message is a head of six numbers: what it is, the task, and four that depend on the kind. Behind the head of
+a task comes the model, as one message more; behind that of a payload, the payload. A link of a group does not
+come back: if a rank is lost, all others raise PeerLost.
+
+    worker, each exchange                           hub, in `serve`
+    offer, payload if granted          ->           commit: the optimizer steps
+    the newest model is its own        <-           next task
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from enum import IntEnum
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tweed.aggregate import Each
+from tweed.collective.hub import Hub as HubRank
+from tweed.compress import Direct, ErrorFeedback, Spec
+from tweed.errors import DataError
+from tweed.exchange.cadence_driver import CadenceDriver
+from tweed.exchange.checkpoint import check_same
+from tweed.exchange.communicator import Communicator
+from tweed.exchange.gradient_form import GradientForm
+from tweed.exchange.hub import Grant, Hub, Offer, Outcome, Payload, Ready, Step, Task, Worker
+from tweed.exchange.hub.hub import Action, Ask
+from tweed.exchange.hub.messages import FromHub, FromWorker, Leave, Why
+from tweed.exchange.hub.worker import Compute
+from tweed.exchange.p2p import PeerMessages
+from tweed.order import FirstIn
+from tweed.strategy import Strategy
+
+_WHY = list(Why)
+_HEAD = 6
+
+
+class _Kind(IntEnum):
+    """What a message is."""
+
+    READY = 0
+    OFFER = 1
+    PAYLOAD = 2
+    LEAVE = 3
+    TASK = 4
+    GRANT = 5
+    OUTCOME = 6
+
+
+class Parameters:
+    """The parameters that are trained, as one vector of float32."""
+
+    def __init__(self, params: Sequence[Tensor]) -> None:
+        self._params = params
+        self.spec = Spec(tuple(tuple(param.shape) for param in params))
+
+    @torch.no_grad()
+    def values(self) -> Tensor:
+        """A copy: `[numel]`."""
+        return torch.cat([param.detach().float().cpu().flatten() for param in self._params])
+
+    def gradients(self) -> Tensor:
+        """A copy: `[numel]`, zero where a parameter has none."""
+        grads = [torch.zeros_like(p) if p.grad is None else p.grad.detach() for p in self._params]
+        return torch.cat([grad.float().cpu().flatten() for grad in grads])
+
+    @torch.no_grad()
+    def set(self, values: Tensor) -> None:
+        """The model has these values now."""
+        for param, piece in zip(self._params, torch.split(values, list(self.spec.sizes)), strict=True):
+            param.copy_(piece.view(param.shape))
+
+    def set_gradients(self, values: Tensor) -> None:
+        """Gradients are these, for an optimizer to step by."""
+        for param, piece in zip(self._params, torch.split(values, list(self.spec.sizes)), strict=True):
+            param.grad = piece.view(param.shape).to(param)
+
+
+class HubWorker:
+    """A worker's side: an `Exchange` after steps. Each one waits for the grant, and for the newest model.
+
+    Args:
+      params: those that are trained.
+      comm: a group with a hub.
+      cadence: when to exchange.
+      strategy: what is exchanged, and how it is compressed.
+    """
+
+    def __init__(
+        self, params: Mapping[str, Tensor], comm: Communicator, cadence: CadenceDriver, strategy: Strategy
+    ) -> None:
+        assert isinstance(strategy.collective, HubRank)  # that is when it is chosen
+        self.paused = False
+        self._comm, self._cadence, self._hub = comm, cadence, strategy.collective.rank
+        self._params = Parameters(list(params.values()))
+        self._messages = PeerMessages(comm.group, comm.wait)
+        self._head = torch.empty(_HEAD, dtype=torch.float64)
+        self._model = torch.empty(self._params.spec.numel)
+        memory = strategy.memory
+        assert isinstance(memory, Direct | ErrorFeedback | None)  # the strategy was checked
+        self._form = _form(strategy, self._params.spec)
+        self._error = self._model.new_zeros(self._model.shape) if isinstance(memory, ErrorFeedback) else None
+        self._takes_gradients = strategy.exchange == "gradient"
+        self._gradient: Tensor | None = None
+        self._machine = Worker()
+        self._version = 0  # of the model that this rank has
+        self._left = False
+
+    def before_step(self) -> None:
+        """Keeps the gradient, where that is sent: what the step makes of it is thrown away."""
+        if self._machine.task is None and not self._begin():
+            self._gradient = None
+        elif self._takes_gradients:
+            self._gradient = self._params.gradients()
+
+    def check_finite(self) -> None:
+        """Nothing: the hub's rule judges what is sent."""
+
+    def after_step(self, norm: float | None) -> None:
+        """Hands over what the cadence wants exchanged, and takes the newest model."""
+        if self._cadence.decide():
+            value = self._gradient if self._takes_gradients else self._model - self._params.values()
+            if value is not None:
+                self._hand_over(value)
+            self._params.set(self._model)
+            self._comm.end_exchange()
+
+    def finish(self) -> None:
+        """Nothing: the model is the newest that the hub has sent."""
+
+    def average(self, tensors: list[Tensor]) -> list[Tensor]:
+        """See `Exchange`: this rank's own."""
+        return tensors
+
+    def state(self) -> dict[str, Any]:
+        """See `Exchange`."""
+        error = None if self._error is None else self._error.clone()
+        return {"last": self._machine.last, "version": self._version, "error": error}
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        """See `Exchange`."""
+        self._machine.last, self._version = state["last"], state["version"]
+        if self._error is not None:
+            check_same(state["error"] is not None and state["error"].shape == self._error.shape)
+            self._error.copy_(state["error"])
+
+    def close(self) -> None:
+        """Tells the hub that nothing more will come."""
+        if not self._left:
+            self._left = True
+            self._send(Leave())
+            self._messages.flush()
+
+    def _begin(self) -> bool:
+        """Before the first step: asks for a task. Whether the model is still the one that this rank has; if
+        others have moved it meanwhile, it is taken, and a gradient that was computed before is of no use."""
+        self._machine.linked()
+        before = self._version
+        self._until_task()
+        if self._version != before:
+            self._params.set(self._model)
+        return self._version == before
+
+    def _hand_over(self, value: Tensor) -> None:
+        task = self._machine.task
+        assert task is not None  # the last exchange ended with one
+        total = value if self._error is None else value + self._error
+        sent = torch.zeros_like(total)
+        data = self._form.encode(total, sent, task.number)
+        self._comm.stats.bytes_packed += data.numel()
+        before = self._machine.outcomes.get(Why.COUNTED.name, 0)
+        self._machine.computed(Offer(task.number, data.numel(), float(total.norm())), data)
+        self._until_task()
+        if self._error is not None:
+            counted = self._machine.outcomes.get(Why.COUNTED.name, 0) > before
+            torch.sub(total, sent, out=self._error) if counted else self._error.copy_(total)
+
+    def _until_task(self) -> None:
+        """Does what the machine wants until there is something to compute."""
+        while True:
+            action = self._machine.poll()
+            if isinstance(action, Compute):
+                self._messages.flush()
+                return
+            if action is not None:
+                self._send(action)
+            else:
+                self._machine.handle(self._receive())
+
+    def _send(self, message: FromWorker) -> None:
+        self._messages.send(_packed(message), self._hub)
+        if isinstance(message, Payload):
+            self._messages.send(message.value, self._hub)
+
+    def _receive(self) -> FromHub:
+        self._await(self._head)
+        kind, number, other = (int(value) for value in self._head[:3].tolist())
+        if kind == _Kind.TASK:
+            self._await(self._model)
+            self._version = other
+            return Task(number, other)
+        return Grant(number) if kind == _Kind.GRANT else Outcome(number, _WHY[other])
+
+    def _await(self, tensor: Tensor) -> None:
+        self._messages.expect("it", tensor, self._hub)
+        self._messages.next(math.inf)
+
+
+class HubServer:
+    """The hub's side: an `Exchange` that does nothing by itself, and `serve`.
+
+    Args: as of `HubWorker`.
+
+    Attributes:
+      hub: the machine.
+      verdicts: on the contributions of the last commit.
+    """
+
+    def __init__(
+        self, params: Mapping[str, Tensor], comm: Communicator, cadence: CadenceDriver, strategy: Strategy
+    ) -> None:
+        given = strategy.collective
+        assert isinstance(given, HubRank)  # that is when it is chosen
+        self.paused = False
+        self._comm = comm
+        self._params = Parameters(list(params.values()))
+        self._workers = [rank for rank in range(comm.size) if rank != given.rank]
+        self._form = _form(strategy, self._params.spec)
+        self._messages = PeerMessages(comm.group, comm.wait)
+        self._heads = {rank: torch.empty(_HEAD, dtype=torch.float64) for rank in self._workers}
+        self._payloads: dict[int, Tensor] = {}
+        self.verdicts: tuple[Any, ...] = ()
+        order = strategy.order or FirstIn(len(self._workers))
+        self.hub = Hub(
+            strategy.aggregate,
+            given.when or Each(),
+            order,
+            tasks=given.tasks,
+            task_s=given.task_s,
+            payload_s=given.payload_s,
+            patience=given.patience,
+        )
+
+    def before_step(self) -> None:
+        """Nothing."""
+
+    def check_finite(self) -> None:
+        """Nothing: the rule judges what comes."""
+
+    def after_step(self, norm: float | None) -> None:
+        """Nothing."""
+
+    def finish(self) -> None:
+        """Nothing: this model is the newest."""
+
+    def average(self, tensors: list[Tensor]) -> list[Tensor]:
+        """See `Exchange`: the hub's own."""
+        return tensors
+
+    def state(self) -> dict[str, Any]:
+        """See `Exchange`."""
+        return {"version": self.hub.version}
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        """See `Exchange`."""
+        self.hub.version = state["version"]
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+    def serve(self, step: Callable[[], None]) -> None:
+        """Hands out tasks, takes what comes of them, and commits, until all workers have left.
+
+        Args:
+          step: lets the optimizer step by the gradients that are there.
+        """
+        there = set(self._workers)
+        for rank in self._workers:
+            self._messages.expect(("head", rank), self._heads[rank], rank)
+        while there:
+            came = self._messages.next(self.hub.deadline())
+            if came is None:
+                self.hub.passed(time.monotonic())
+            else:
+                assert isinstance(came, tuple)  # that is how they are named
+                what, rank = came
+                self._receive(what, rank, there)
+            while (action := self.hub.poll()) is not None:
+                self._do(action, step)
+        self._messages.flush()
+
+    def _receive(self, what: str, rank: int, there: set[int]) -> None:
+        kind, number, numbytes, norm, samples, _ = self._heads[rank].tolist()
+        message: FromWorker
+        if what == "payload":
+            message = Payload(int(number), self._decoded(rank, int(number)))
+        elif kind == _Kind.READY:
+            message = Ready(int(number))
+        elif kind == _Kind.LEAVE:
+            message = Leave()
+            there.discard(rank)
+        elif kind not in (_Kind.OFFER, _Kind.PAYLOAD) or not 0 <= numbytes <= self._form.most_bytes:
+            raise DataError(f"rank {rank} sent a message of kind {kind:g} about {numbytes:g} bytes")
+        elif kind == _Kind.PAYLOAD:
+            self._payloads[rank] = torch.empty(int(numbytes), dtype=torch.uint8)
+            self._messages.expect(("payload", rank), self._payloads[rank], rank)
+            return
+        else:
+            message = Offer(int(number), int(numbytes), norm, samples)
+        if rank in there:
+            self._messages.expect(("head", rank), self._heads[rank], rank)
+        self.hub.handle(rank, message, time.monotonic())
+
+    def _decoded(self, rank: int, number: int) -> Tensor:
+        """What a payload stands for; not finite, and so left out, if it stands for nothing."""
+        value = torch.zeros(self._params.spec.numel)
+        try:
+            self._form.decode(self._payloads.pop(rank), value, number)
+        except DataError:
+            value.fill_(math.nan)
+        return value
+
+    def _do(self, action: Action, step: Callable[[], None]) -> None:
+        if isinstance(action, Ask):
+            self.hub.answered(action.question.of_range(), time.monotonic())
+        elif isinstance(action, Step):
+            self.verdicts = action.verdicts
+            self._params.set_gradients(torch.as_tensor(action.update))
+            step()
+            self._comm.end_exchange()
+        else:
+            self._tell(action.member, action.message)
+
+    def _tell(self, rank: int, message: FromHub) -> None:
+        self._messages.send(_packed(message), rank)
+        if isinstance(message, Task):
+            self._messages.send(self._params.values(), rank)
+
+
+def _form(strategy: Strategy, spec: Spec) -> GradientForm:
+    memory = strategy.memory
+    assert isinstance(memory, Direct | ErrorFeedback | None)  # the strategy was checked
+    return GradientForm(memory, spec, 0, 1)
+
+
+def _packed(message: FromWorker | FromHub) -> Tensor:
+    values: list[float]
+    if isinstance(message, Ready):
+        values = [_Kind.READY, message.last]
+    elif isinstance(message, Offer):
+        values = [_Kind.OFFER, message.number, message.numbytes, message.norm, message.samples]
+    elif isinstance(message, Task):
+        values = [_Kind.TASK, message.number, message.version]
+    elif isinstance(message, Grant):
+        values = [_Kind.GRANT, message.number]
+    elif isinstance(message, Outcome):
+        values = [_Kind.OUTCOME, message.number, _WHY.index(message.why)]
+    elif isinstance(message, Payload):
+        values = [_Kind.PAYLOAD, message.number, message.value.numel()]
+    else:
+        values = [_Kind.LEAVE]
+    return torch.tensor([*values, *[0.0] * (_HEAD - len(values))], dtype=torch.float64)

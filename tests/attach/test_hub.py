@@ -1,0 +1,126 @@
+"""A hub and its workers as real ranks of a group."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import tweed
+from tests.attach.nets import batch, equal, make, params
+from tweed.aggregate import All, Cache, Each, Krum, Quorum
+from tweed.cadence import LocalSteps, Nesterov
+from tweed.collective import Hub, Server
+from tweed.compress import Direct, ErrorFeedback, Half, LazyAggregation, LowRank, TopK
+from tweed.errors import StrategyError
+from tweed.order import BoundedDelay, NewestFirst
+from tweed.strategy import Strategy
+from tweed.testbed import run_ranks
+
+WORKERS, STEPS = 3, 8
+
+
+def loss(model: Any, rank: int, number: int) -> Tensor:
+    found: Tensor = (model(batch(rank, number)) - 1).square().mean()
+    return found
+
+
+@torch.no_grad()
+def total_loss(model: nn.Module, size: int) -> float:
+    return sum(float(loss(model, worker, number)) for worker in range(size) for number in range(4))
+
+
+def ready(strategy: Strategy, rank: int) -> tuple[nn.Module, torch.optim.Optimizer]:
+    """Slow enough for gradients that come late; a hub adds differences as they are."""
+    model, _ = make(0)
+    hub = strategy.exchange == "difference" and strategy.collective == Hub(rank)
+    return model, torch.optim.SGD(model.parameters(), lr=1.0 if hub else 0.02)
+
+
+def train(rank: int, size: int, strategy: Strategy, steps: int = STEPS, broken: int = -1) -> dict[str, Any]:
+    """The hub's part, and a worker's plain loop."""
+    model, optimizer = ready(strategy, rank)
+    before = total_loss(model, size)
+    run = tweed.attach(model, optimizer, strategy)
+    if run.serves:
+        run.serve()
+    else:
+        for number in range(steps):
+            (loss(model, rank, number) * (math.nan if rank == broken else 1)).backward()
+            optimizer.step()
+            optimizer.zero_grad()
+    run.detach()
+    after = total_loss(model, size)
+    stats, verdicts = run.stats, {one.sender: one.weight for one in run.verdicts}
+    return {"params": params(model), "loss": (before, after), "stats": stats, "verdicts": verdicts}
+
+
+def alone() -> list[Tensor]:
+    """The workers' mean gradient, step by step, in one process."""
+    model, optimizer = ready(Strategy(), 0)
+    for number in range(STEPS):
+        optimizer.zero_grad()
+        (sum(loss(model, rank, number) for rank in range(1, WORKERS + 1)) / WORKERS).backward()
+        optimizer.step()
+    return params(model)
+
+
+def test_in_step_the_hub_has_the_numbers_of_one_process() -> None:
+    hub, *workers = run_ranks(train, WORKERS + 1, Strategy(collective=Hub(0, when=All())), backend="tweed")
+    for mine, true in zip(hub["params"], alone(), strict=True):
+        torch.testing.assert_close(mine, true)
+    assert all(equal(worker["params"], hub["params"]) for worker in workers)
+    assert hub["stats"].exchanges == hub["stats"].steps == STEPS
+
+
+STRATEGIES: dict[str, Strategy] = {
+    "each": Strategy(collective=Hub(0)),
+    "cache": Strategy(collective=Hub(0, when=Cache(2), tasks=2), order=NewestFirst(2)),
+    "quorum": Strategy(collective=Hub(1, when=Quorum(2)), compress=Direct(Half())),
+    "bounded delay": Strategy(collective=Hub(0, when=Each()), order=BoundedDelay(4)),
+    "sparse": Strategy(collective=Hub(2), compress=ErrorFeedback(TopK(0.2))),
+    "differences": Strategy("difference", LocalSteps(2), ErrorFeedback(TopK(0.2)), collective=Hub(0)),
+    "LTP": Strategy(collective=Hub(0), transport="ltp"),
+}
+
+
+@pytest.mark.parametrize("name", STRATEGIES)
+def test_workers_train_through_it_when_they_can(name: str) -> None:
+    strategy = STRATEGIES[name]
+    found = run_ranks(train, WORKERS + 1, strategy, 12, backend="tweed")
+    assert strategy.collective is not None
+    hub = found[strategy.collective.rank]
+    before, after = hub["loss"]
+    assert after < 0.8 * before
+    assert all(part.isfinite().all() for part in hub["params"])
+    counted = sum(one["stats"].exchanges for one in found) - hub["stats"].exchanges
+    per_update = {"cache": 2, "quorum": 2}.get(name, 1)
+    assert 1 <= hub["stats"].exchanges <= counted
+    assert hub["stats"].exchanges >= counted / per_update / 2
+
+
+def test_a_rule_leaves_out_a_worker_that_sends_nothing_finite() -> None:
+    strategy = Strategy(collective=Hub(0, when=Quorum(3)), aggregate=Krum(1))
+    hub, *_ = run_ranks(train, WORKERS + 1, strategy, STEPS, 2, backend="tweed")
+    assert all(part.isfinite().all() for part in hub["params"])
+    assert hub["verdicts"].get(2, 0.0) == 0.0 and hub["stats"].exchanges >= 1
+
+
+@pytest.mark.parametrize(
+    ("make_it", "words"),
+    [
+        (lambda: Strategy("model", LocalSteps(2), collective=Hub(0)), "a model that others have moved"),
+        (lambda: Strategy(compress=LazyAggregation(Half()), collective=Hub(0)), "hears them one by one"),
+        (lambda: Strategy(compress=ErrorFeedback(LowRank(2)), collective=Hub(0)), "hears them one by one"),
+        (lambda: Strategy("difference", LocalSteps(2, outer=Nesterov()), collective=Hub(0)), "outer one"),
+        (lambda: Strategy(order=BoundedDelay(3), collective=Server(0)), "needs a hub"),
+        (lambda: Strategy(collective=Hub(0, when=3)), "when=3"),
+        (lambda: Strategy(collective=Hub(0), order=3), "order=3"),  # type: ignore[arg-type]
+    ],
+)  # fmt: skip
+def test_what_a_hub_cannot_do_is_refused_by_name(make_it: Any, words: str) -> None:
+    with pytest.raises(StrategyError, match=words):
+        make_it()
