@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from tweed.aggregate import Aggregate, Mean, When
+from tweed.aggregate import Aggregate, Each, Mean, When
 from tweed.cadence import Cadence, EveryStep, Ordered
 from tweed.compress import (
     Auto,
@@ -116,6 +116,11 @@ class Strategy:
             _check_part("when", hub.when, When)
         if self.order is not None:
             _check_part("order", self.order, Order)
+        if self.aggregate.compares and (hub.when is None or isinstance(hub.when, Each)):
+            raise StrategyError(
+                f"aggregate={self.aggregate!r} does not go with updates after each contribution: there is "
+                "nothing to compare one with. Give Hub(when=...): a Cache or Quorum of three or more, or All"
+            )
         if self.exchange not in ("gradient", "difference"):
             raise StrategyError(
                 f'collective={hub!r} does not go with exchange="{self.exchange}": the hub\'s own optimizer '

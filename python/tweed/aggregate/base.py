@@ -16,7 +16,7 @@ tensors.
 Some aggregates need no single contribution, only their mean, and a collective can form its sum on the way.
 Such an aggregate says `in_network = "mean"`. `tweed.exchange` then lets the collective do the work where it
 can, with the same result as that of `poll` to rounding. `in_network = None`: each contribution must be seen
-alone, by the owner of its range.
+alone, by the owner of its range. One that `compares` contributions cannot judge one by itself.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class InnerProducts:
     Answer: `[k, k]` float64, of whole vectors; the same bits at every owner.
 
     Args:
-      vectors: k of them, this owner's range: `[numel]` each, all of one dtype.
+      vectors: k of them, this owner's range: `[numel]` each.
     """
 
     vectors: Sequence[Tensor]
@@ -81,7 +81,7 @@ class InnerProducts:
             return found
         flat = [vector.reshape(-1) for vector in self.vectors]
         for start in range(0, flat[0].numel(), _BLOCK):
-            block = torch.stack([vector[start : start + _BLOCK] for vector in flat]).double()
+            block = torch.stack([vector[start : start + _BLOCK].double() for vector in flat])
             found.addmm_(block, block.T)
         return found
 
@@ -107,7 +107,8 @@ class Reason(Enum):
     MIDDLE = "of each number, the contribution in the middle counts"
     NEAR_MEDIAN = "of each number, the contributions nearest to the median count"
     NEAR_TRIMMED = "of each number, the contributions nearest to the trimmed mean count"
-    NOT_FINITE = "some of its numbers are infinite or not a number"
+    LIKE_OTHERS = "it always is too much like those of others"
+    NOT_FINITE = "some of its numbers are infinite, not a number, or too large to be squared"
     NEAREST = "its neighbours are nearer than those of others"
     NEAR_OTHERS = "it is near to enough others"
     BY_DISTANCE = "the farther a contribution is from the centre, the less it counts"
@@ -154,6 +155,7 @@ class Aggregate(Protocol[State]):
     """What the sum is and whom to believe."""
 
     in_network: ClassVar[Literal["mean"] | None]
+    compares: ClassVar[bool]
 
     def require(self, contributors: int) -> None:
         """Raises UsageError if the aggregate cannot hold what it promises with so few."""

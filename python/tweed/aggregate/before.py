@@ -8,6 +8,7 @@ other as if a sender each had sent them, and passes on what that asks for.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
@@ -23,6 +24,7 @@ from tweed.aggregate.base import (
     Value,
     Verdict,
 )
+from tweed.aggregate.distance_based import computable
 from tweed.aggregate.rows import Row, as_given, combined, rows_of
 from tweed.errors import UsageError
 
@@ -35,7 +37,7 @@ class Around(Gathered):
     """A state.
 
     Attributes:
-      then: the state of the other aggregate; None before the first batch.
+      then: the state of the other aggregate.
       shares: `[m, n]`, of what each of the other's contributions is the sum; None while it has none.
       batches: how many have ended.
     """
@@ -52,13 +54,26 @@ class Around(Gathered):
 class Before:
     """What these parts share: a subclass says of what each sum is made.
 
-    One of another shape than most, or that is not finite or so long that its square is not, is left out, and
-    the rule has one contribution less.
+    One of another shape than most, or that is not finite or longer than 1e70, is no part of any sum. The rule
+    gets as many contributions as if it were: what stands for it is not a number.
+
+    Attributes:
+      one_each: the i-th sum is mostly the i-th contribution, and goes under its sender.
     """
 
     __slots__ = ()
     in_network: ClassVar[Literal["mean"] | None] = None
     then: Aggregate[Any]
+    one_each: ClassVar[bool] = True
+
+    @property
+    def compares(self) -> bool:
+        """See `Aggregate`."""
+        return self.then.compares
+
+    def sums(self, contributors: int) -> int:
+        """How many sums so many contributions come to."""
+        return contributors
 
     def shares(self, products: Tensor, batch: int) -> Tensor:
         """Of what each sum is made: `[m, n]`, from 0 on.
@@ -71,11 +86,11 @@ class Before:
 
     def require(self, contributors: int) -> None:
         """Raises UsageError if the other aggregate cannot hold with so few."""
-        self.then.require(contributors)
+        self.then.require(self.sums(contributors))
 
     def start(self) -> Around:
         """Nothing has arrived."""
-        return Around()
+        return Around(then=self.then.start())
 
     def handle(self, event: Arrival | Answer, state: Around, now: float) -> Around:
         """Puts an arrival in its sender's place, or takes an answer."""
@@ -95,35 +110,48 @@ class Before:
         whole = [row for row in rows if row.fits]
         if state.answer is None:
             return InnerProducts([row.value for row in whole]), (), state
-        finite = state.answer.diagonal().isfinite()
-        believed = [row for row, fine in zip(whole, finite.tolist(), strict=True) if fine]
+        kept = computable(state.answer)
+        believed = [row for row, fine in zip(whole, kept.tolist(), strict=True) if fine]
         if not believed:
             after = replace(self.start(), then=state.then, batches=state.batches + 1)
             return as_given(None, rows, state.arrivals), _doubtful(rows, ()), after
         if state.shares is None:
-            state = self._begun(state, believed, finite, now)
+            state = self._begun(state, believed, kept, now)
         found, verdicts, then = self.then.poll(state.then, now)
         state = replace(state, then=then)
         if isinstance(found, Question):
             return found, (), state
         assert found is not None and state.shares is not None  # it was given contributions
         after = replace(self.start(), then=then, batches=state.batches + 1)
-        verdicts = (*_by_sender(state.shares, verdicts, believed), *_doubtful(rows, believed))
+        by_sum = {one.sender: one for one in verdicts}
+        senders = [row.sender for row in believed] if self.one_each else range(len(state.shares))
+        of_sums = [by_sum[sender] for sender in senders]
+        verdicts = (*_by_sum(state.shares, of_sums, believed), *_doubtful(rows, believed))
         ordered = tuple(sorted(verdicts, key=lambda one: one.sender))
         return as_given(found, rows, state.arrivals), ordered, after
 
-    def _begun(self, state: Around, believed: Sequence[Row], finite: Tensor, now: float) -> Around:
+    def _begun(self, state: Around, believed: Sequence[Row], kept: Tensor, now: float) -> Around:
         """With all sums given to the other aggregate."""
-        shares = self.shares(state.answer[finite][:, finite], state.batches)
-        then = self.then.start() if state.then is None else state.then
-        for sender, row in enumerate(shares.tolist()):
-            then = self.then.handle(Arrival(combined(believed, row), sender), then, now)
+        shares = self.shares(state.answer[kept][:, kept], state.batches)
+        by_sender = {one.sender: one for one in state.arrivals}
+        ours = {row.sender for row in believed}
+        left_out = [sender for sender in by_sender if sender not in ours]
+        then = state.then
+        for at, row in enumerate(shares.tolist()):
+            sender = believed[at].sender if self.one_each else at
+            like = by_sender[sender] if self.one_each else Arrival(None, at)
+            arrival = replace(like, value=combined(believed, row), missing=None)
+            then = self.then.handle(arrival, then, now)
+        for at in range(len(shares), self.sums(len(state.arrivals))):
+            sender = left_out[at - len(shares)] if self.one_each else at
+            nothing = believed[0].value.new_full(believed[0].value.shape, math.nan)
+            then = self.then.handle(Arrival(nothing, sender), then, now)
         return replace(state, then=then, shares=shares)
 
 
-def _by_sender(shares: Tensor, verdicts: Sequence[Verdict], rows: Sequence[Row]) -> list[Verdict]:
-    """What verdicts on sums mean for each contribution: its weight in what counts, and the reason of the sum
-    that it is most of."""
+def _by_sum(shares: Tensor, verdicts: Sequence[Verdict], rows: Sequence[Row]) -> list[Verdict]:
+    """What verdicts on sums, in their order, mean for each contribution: its weight in what counts, and the
+    reason of the sum that it is most of."""
     weights = shares.new_tensor([verdict.weight for verdict in verdicts]) @ shares
     mostly = shares.argmax(dim=0).tolist()
     return [

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from tweed.aggregate.base import Aggregate
 from tweed.aggregate.before import Before, check_inner
+from tweed.aggregate.fools_gold import FoolsGold
+from tweed.aggregate.monna import MoNNA
+from tweed.aggregate.weighted import Weighted
 from tweed.errors import UsageError
 from tweed.rng import uniform
 
@@ -34,15 +37,18 @@ class Bucketing(Before):
     then: Aggregate[Any]
     size: int = 2
     seed: int = 0
+    one_each: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         check_inner(self, self.then)
         if self.size < 1:
             raise UsageError(f"{self!r}: a group has at least one contribution")
+        if isinstance(self.then, MoNNA | FoolsGold | Weighted):
+            raise UsageError(f"{self!r}: {self.then!r} goes by senders, and a group has none")
 
-    def require(self, contributors: int) -> None:
-        """See `Aggregate`."""
-        self.then.require(-(-contributors // self.size))
+    def sums(self, contributors: int) -> int:
+        """See `Before`."""
+        return -(-contributors // self.size)
 
     def shares(self, products: Tensor, batch: int) -> Tensor:
         """Each row equal shares of a group."""

@@ -68,7 +68,7 @@ class CentredClipping(DistanceBased):
         return combined([*rows, centre], weights)
 
     def _after(self, state: Centred, rows: Sequence[Row], update: Tensor | None) -> Centred:
-        return Centred(centre=state.centre if update is None else update)
+        return Centred(centre=state.centre if update is None else update.clone())
 
     def _centre(self, state: Centred, rows: Sequence[Row]) -> Tensor:
         like = rows[0].value

@@ -22,6 +22,7 @@ class CoordinateWise:
 
     __slots__ = ()
     in_network: ClassVar[Literal["mean"] | None] = None
+    compares: ClassVar[bool] = True
     rule: ClassVar[str]
     reason: ClassVar[Reason]
 

@@ -22,18 +22,24 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
+#: Contributions of float32 are always shorter.
+_LONGEST = 1e70
+
+
 class DistanceBased:
     """What these rules share: a subclass says how much each contribution counts.
 
-    One of another shape than most, or that is not finite or so long that its square is not, is left out and
-    counts as one of those that may be anything. What the network lost of a contribution counts as zero.
+    One of another shape than most, or that is not finite or longer than 1e70, is left out and counts as one
+    of those that may be anything. What the network lost of a contribution counts as zero.
 
     Cost of all: contributions in memory, read twice; and n^2 multiplications per number.
     """
 
     __slots__ = ()
     in_network: ClassVar[Literal["mean"] | None] = None
+    compares: ClassVar[bool] = True
     reason: ClassVar[Reason]
+    doubt: ClassVar[Reason] = Reason.FAR
 
     def hostile(self, count: int) -> int:
         """How many of `count` contributions may be anything; 0 where the rule need not know."""
@@ -71,9 +77,9 @@ class DistanceBased:
         whole = [row for row in rows if row.fits]
         if state.answer is None:
             return InnerProducts([*(row.value for row in whole), *self._beside(state, whole)]), (), state
-        finite = state.answer.diagonal().isfinite()
-        believed = [row for row, fine in zip(whole, finite.tolist(), strict=False) if fine]
-        weights = self._weights(state.answer[finite][:, finite], believed, len(rows))
+        kept = self._kept(computable(state.answer), len(whole))
+        believed = [row for row, fine in zip(whole, kept.tolist(), strict=False) if fine]
+        weights = self._weights(state.answer[kept][:, kept], believed, len(rows))
         update = self._combine(believed, weights, state) if believed else None
         counts = dict(zip((row.sender for row in believed), weights, strict=False))
         verdicts = tuple(self._verdict(row, counts) for row in rows)
@@ -93,7 +99,11 @@ class DistanceBased:
         if row.sender not in counts:
             return Verdict(row.sender, 0.0, Reason.NOT_FINITE)
         weight = counts[row.sender]
-        return Verdict(row.sender, weight, self.reason if weight else Reason.FAR)
+        return Verdict(row.sender, weight, self.reason if weight else self.doubt)
+
+    def _kept(self, computable: Tensor, count: int) -> Tensor:
+        """Which of the vectors are gone on with: of `count` contributions and of what is beside them."""
+        return computable
 
     def _beside(self, state: Any, rows: Sequence[Row]) -> Sequence[Tensor]:
         """Vectors whose inner products the rule needs besides; behind those of contributions."""
@@ -112,6 +122,11 @@ class BoundedDistanceBased(Bounded, DistanceBased):
     """Such a rule that is told how many contributions may be anything."""
 
     __slots__ = ()
+
+
+def computable(products: Tensor) -> Tensor:
+    """Which vectors are finite, and so short that products of their inner products are finite, too."""
+    return products.diagonal() < _LONGEST**2
 
 
 def squared_distances(products: Tensor) -> Tensor:

@@ -28,12 +28,13 @@ class FoolsGold(DistanceBased):
     Against many hostile members that want the same; not against one. Where honest workers have the same
     data, they look alike, too: the fewer classes each has, the better.
 
-    Cost: beside that of all such rules, the memory of one more contribution for each sender.
+    Cost: beside that of all such rules, the memory of two more contributions for each sender that ever came.
     Source: Fung, Yoon, Beschastnikh, "The limitations of federated learning in Sybil settings", 2020,
       algorithm 1, with confidence 1 and all numbers of a contribution alike; here weights add up to one.
     """
 
     reason: ClassVar[Reason] = Reason.UNLIKE_OTHERS
+    doubt: ClassVar[Reason] = Reason.LIKE_OTHERS
 
     def start(self) -> History:
         """Nothing has arrived."""
@@ -54,6 +55,10 @@ class FoolsGold(DistanceBased):
         weights[:count] = found / total if total > 0 else 1 / count
         return weights
 
+    def _kept(self, computable: Tensor, count: int) -> Tensor:
+        both = computable[:count] & computable[count:]
+        return both.repeat(2)
+
     def _beside(self, state: History, rows: Sequence[Row]) -> Sequence[Tensor]:
         return [self._sum(state, row) for row in rows]
 
@@ -62,7 +67,7 @@ class FoolsGold(DistanceBased):
 
     def _sum(self, state: History, row: Row) -> Tensor:
         earlier = state.sums.get(row.sender)
-        return row.value if earlier is None else row.value + earlier.to(row.value.dtype)
+        return row.value.double() if earlier is None else row.value + earlier
 
 
 def _cosines(products: Tensor) -> Tensor:

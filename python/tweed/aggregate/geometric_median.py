@@ -21,18 +21,19 @@ class GeometricMedian(DistanceBased):
 
     Args:
       smoothing: distances below count as this, so that a contribution at the centre gets no infinite weight.
+        None: a millionth of the median distance.
       iterations: from zero on. Each goes over inner products only, and costs next to nothing.
 
     Raises: UsageError for arguments that cannot be.
     Source: Pillutla, Kakade, Harchaoui, "Robust aggregation for federated learning", 2022, algorithm 2.
     """
 
-    smoothing: float = 1e-6
+    smoothing: float | None = None
     iterations: int = 32
     reason: ClassVar[Reason] = Reason.BY_DISTANCE
 
     def __post_init__(self) -> None:
-        if not (self.smoothing > 0 and self.iterations >= 1):
+        if not ((self.smoothing is None or self.smoothing > 0) and self.iterations >= 1):
             raise UsageError(f"{self!r}: smoothing is to be above 0, iterations at least 1")
 
     def weights(self, products: Tensor, hostile: int) -> Tensor:
@@ -40,10 +41,12 @@ class GeometricMedian(DistanceBased):
         return geometric_median(products, self.smoothing, self.iterations)
 
 
-def geometric_median(products: Tensor, smoothing: float = 1e-6, iterations: int = 32) -> Tensor:
+def geometric_median(products: Tensor, smoothing: float | None = None, iterations: int = 32) -> Tensor:
     """The weights, `[n]`, of vectors with these inner products, whose sum is their geometric median."""
     weights = products.new_zeros(len(products))
     for _ in range(iterations):
-        weights = 1 / distances_to(weights, products).clamp_(min=smoothing)
+        distances = distances_to(weights, products)
+        least = 1e-6 * float(distances.quantile(0.5)) if smoothing is None else smoothing
+        weights = 1 / distances.clamp_(min=max(least, 1e-150))
         weights /= weights.sum()
     return weights

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 Pair = tuple[int, int]
-#: Leaving out so many takes 2^16 looks in the worst case.
-_MOST = 16
+#: Leaving out so many takes 2^12 looks in the worst case, some ten times.
+_MOST = 12
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,7 @@ class MDA(BoundedDistanceBased):
         than half of them.
 
     Raises: UsageError for an `f` that cannot be; in `poll` and `attach` where too few contribute, or `f` is
-      above 16.
+      above 12.
     Cost: the exact subset in up to 2^f steps: those to leave out cover all pairs that are too far apart.
     Source: El Mhamdi et al., "Collaborative learning in the jungle", 2021 (minimum-diameter averaging).
     """

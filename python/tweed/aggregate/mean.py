@@ -20,6 +20,7 @@ class Mean:
     """
 
     in_network: ClassVar[Literal["mean"] | None] = "mean"
+    compares: ClassVar[bool] = False
 
     def require(self, contributors: int) -> None:
         """Any number will do."""

@@ -21,7 +21,7 @@ class MoNNA(BoundedDistanceBased):
     Args:
       f: contributions that may be anything: a number, or a share of those that arrive, rounded down; less
         than half of them.
-      sender: the one that is believed; if it did not come, the first that did.
+      sender: the one that is believed; if it did not come, nothing counts.
 
     Raises: UsageError for an `f` that cannot be; in `poll` and `attach` where too few contribute.
     Source: Farhadkhani, Guerraoui, Gupta, Hoang, Pinot, Stephan, "Robust collaborative learning with linear
@@ -33,7 +33,8 @@ class MoNNA(BoundedDistanceBased):
 
     def _weights(self, products: Tensor, believed: Sequence[Row], count: int) -> list[float]:
         senders = [row.sender for row in believed]
-        first = senders.index(self.sender) if self.sender in senders else 0
+        if self.sender not in senders:
+            return [0.0] * len(believed)
         kept = max(1, min(len(believed), count - self.hostile(count)))
-        nearest = lowest(squared_distances(products)[first], kept) if believed else []
-        return [1 / len(nearest) if at in nearest else 0.0 for at in range(len(believed))]
+        nearest = lowest(squared_distances(products)[senders.index(self.sender)], kept)
+        return [1 / kept if at in nearest else 0.0 for at in range(len(believed))]

@@ -29,13 +29,15 @@ class Row(NamedTuple):
 def rows_of(arrivals: Sequence[Arrival]) -> list[Row]:
     """Of `arrivals`, in their order: float64 if one of them is that, else float32.
 
-    Raises: UsageError for complex numbers.
+    Raises: UsageError if all are complex numbers; one among others fits as little as another shape.
     """
     import torch
 
     values = [torch.as_tensor(_writable(one.value)).cpu() for one in arrivals]
-    if any(value.is_complex() for value in values):
+    odd = [value.is_complex() for value in values]
+    if all(odd):
         raise UsageError("rules take real numbers: aggregate the parts of complex ones side by side")
+    values = [value.real if complex_ else value for value, complex_ in zip(values, odd, strict=True)]
     dtype = torch.float64 if any(value.dtype == torch.float64 for value in values) else torch.float32
     masks = [None if one.missing is None else torch.as_tensor(one.missing).cpu().bool() for one in arrivals]
     shape, _ = Counter(value.shape for value in values).most_common(1)[0]
@@ -44,9 +46,9 @@ def rows_of(arrivals: Sequence[Arrival]) -> list[Row]:
             one.sender,
             _aligned(value.to(dtype)),
             None if mask is None else mask.contiguous(),
-            value.shape == shape and (mask is None or mask.shape == shape),
+            not complex_ and value.shape == shape and (mask is None or mask.shape == shape),
         )
-        for one, value, mask in zip(arrivals, values, masks, strict=True)
+        for one, value, mask, complex_ in zip(arrivals, values, masks, odd, strict=True)
     ]
 
 
@@ -79,7 +81,8 @@ def as_given(update: Tensor | None, rows: Sequence[Row], arrivals: Sequence[Arri
     value = arrivals[like].value
     if update is None:
         update = rows[like].value.new_zeros(())
-    update = update.expand(tuple(value.shape))
+    if update.shape != value.shape:
+        update = update.expand(tuple(value.shape)).clone()
     if not isinstance(value, torch.Tensor):
         return update.numpy()
     return update.to(value.device, value.dtype if value.is_floating_point() else update.dtype)

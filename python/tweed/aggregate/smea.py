@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 _MOST = 100_000
+#: Inner products of so many pairs are in memory together.
+_AT_ONCE = 2_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,10 +50,13 @@ class SMEA(BoundedDistanceBased):
         """Equal ones for the subset."""
         import torch
 
-        subsets = torch.tensor(list(combinations(range(len(products)), len(products) - hostile)))
-        theirs = products[subsets[:, :, None], subsets[:, None, :]]
-        largest = torch.linalg.eigvalsh(centred(theirs))[:, -1]
-        return mean_of(subsets[int(largest.argmin())].tolist(), products)
+        count = len(products) - hostile
+        subsets = torch.tensor(list(combinations(range(len(products)), count)))
+        largest = [
+            torch.linalg.eigvalsh(centred(products[some[:, :, None], some[:, None, :]]))[:, -1]
+            for some in torch.split(subsets, max(1, _AT_ONCE // count**2))
+        ]
+        return mean_of(subsets[int(torch.cat(largest).argmin())].tolist(), products)
 
 
 def centred(products: Tensor) -> Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
@@ -18,7 +19,7 @@ class Weighted:
     more. Contributions that are not finite or of another shape than most are left out.
 
     Args:
-      samples: whether contributions count by their samples; otherwise alike.
+      samples: whether contributions count by their samples, which are believed; otherwise alike.
       power: 0: delay does not matter.
 
     Raises: UsageError for a power below 0.
@@ -30,6 +31,7 @@ class Weighted:
     samples: bool = True
     power: float = 0.5
     in_network: ClassVar[Literal["mean"] | None] = None
+    compares: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         if not self.power >= 0:
@@ -67,7 +69,9 @@ class Weighted:
         return as_given(update, rows, state.arrivals), verdicts, Gathered()
 
     def _count(self, arrival: Arrival) -> float:
-        return max(0.0, arrival.samples) if self.samples else 1.0
+        if not self.samples:
+            return 1.0
+        return arrival.samples if 0 < arrival.samples < math.inf else 0.0
 
     def _reason(self, fits: bool, finite: bool) -> Reason:
         if finite:

@@ -39,20 +39,25 @@ class FiniteFlags:
 
     def error(self, names: Sequence[Sequence[str]]) -> NonFinite | None:
         """An error that names the parameters and ranks, if there are any; `names` per bucket and tensor."""
+        words = self.words(names)
+        if not words:
+            return None
+        return NonFinite(
+            f"NaN or infinity in what was to be exchanged of {words}. Nothing was exchanged, and all "
+            "residuals are kept. Find its cause on that rank; with float16 a torch.amp.GradScaler skips such "
+            "steps"
+        )
+
+    def words(self, names: Sequence[Sequence[str]]) -> str:
+        """Where something is not finite: parameters and ranks. Empty: nowhere."""
         found = [
             f"{name!r} on rank {rank}"
             for of_names, ranks in zip(names, self.bad, strict=True)
             for name, rank in zip(of_names, ranks, strict=True)
             if rank is not None
         ]
-        if not found:
-            return None
         more = f" (and of {len(found) - 3} more parameters)" if len(found) > 3 else ""
-        return NonFinite(
-            f"NaN or infinity in what was to be exchanged of {', '.join(found[:3])}{more}. Nothing was "
-            "exchanged, and all residuals are kept. Find its cause on that rank; with float16 "
-            "a torch.amp.GradScaler skips such steps"
-        )
+        return ", ".join(found[:3]) + more
 
 
 def all_reduce_flags(

@@ -11,6 +11,7 @@ what comes out.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -25,6 +26,8 @@ from tweed.exchange.bucket import Bucket, GradientBucket, room
 from tweed.exchange.cadence_driver import CadenceDriver
 from tweed.exchange.communicator import Communicator
 from tweed.exchange.finite import FiniteFlags, all_reduce_flags, spoil
+
+log = logging.getLogger("tweed")
 
 #: Per bucket the tensors in it, by name.
 Groups = Sequence[Mapping[str, Tensor]]
@@ -150,6 +153,8 @@ class CompressedGradients(GradientReducer):
         flags = all_reduce_flags([one.bucket for one in self.buckets], given, self._comm)
         self._trouble = flags.error([one.names for one in self.buckets])
         if self._trouble is None or self._comm.owners.can_do_without(len(flags.broken)):
+            if self._trouble is not None:
+                log.warning("left out of this exchange: %s", flags.words([one.names for one in self.buckets]))
             self._trouble = None
             self._exchange(broken=self._comm.rank in flags.broken)
         else:

@@ -11,6 +11,7 @@ come back: if a rank is lost, all others raise PeerLost.
 
 from __future__ import annotations
 
+import logging
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -29,13 +30,14 @@ from tweed.exchange.checkpoint import check_same
 from tweed.exchange.communicator import Communicator
 from tweed.exchange.gradient_form import GradientForm
 from tweed.exchange.hub import Grant, Hub, Offer, Outcome, Payload, Ready, Step, Task, Worker
-from tweed.exchange.hub.hub import Action, Ask
+from tweed.exchange.hub.hub import Abandon, Action, Ask
 from tweed.exchange.hub.messages import FromHub, FromWorker, Leave, Why
 from tweed.exchange.hub.worker import Compute
 from tweed.exchange.p2p import PeerMessages
 from tweed.order import FirstIn
 from tweed.strategy import Strategy
 
+log = logging.getLogger("tweed")
 _WHY = list(Why)
 _HEAD = 6
 
@@ -281,6 +283,7 @@ class HubServer:
         """
         there = set(self._workers)
         for rank in self._workers:
+            self.hub.expect(rank)
             self._messages.expect(("head", rank), self._heads[rank], rank)
         while there:
             came = self._messages.next(self.hub.deadline())
@@ -328,6 +331,8 @@ class HubServer:
     def _do(self, action: Action, step: Callable[[], None]) -> None:
         if isinstance(action, Ask):
             self.hub.answered(action.question.of_range(), time.monotonic())
+        elif isinstance(action, Abandon):
+            log.warning("%d contributions come to nothing: %s", len(action.contributions), action.why)
         elif isinstance(action, Step):
             self.verdicts = action.verdicts
             self._params.set_gradients(torch.as_tensor(action.update))

@@ -6,7 +6,7 @@ whole-number buffers stay with each rank.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -105,16 +105,22 @@ class TensorAverage:
         self.anchor = [tensor.clone() for tensor in now] if anchored else None
 
     @torch.no_grad()
-    def average(self) -> None:
-        """Makes the tensors equal on all ranks: the average. Waits for it."""
+    def average(self, broken: Collection[int] = ()) -> None:
+        """Makes the tensors equal on all ranks: the average without ranks that are `broken`. Waits for it."""
         tensors = self._tensors()
         works = []
         for members, bucket in zip(self._members, self._buckets, strict=True):
             for view, index in zip(bucket.views, members, strict=True):
-                self._put_in(view, tensors[index], index)
+                if self._comm.rank in broken:
+                    view.zero_()
+                else:
+                    self._put_in(view, tensors[index], index)
             works.append(self._comm.start(bucket))
+        contributors = self._comm.owners.contributors
         for members, bucket, work in zip(self._members, self._buckets, works, strict=True):
             self._comm.wait(work)
+            if broken:
+                bucket.values.mul_(contributors / (contributors - len(broken)))
             for view, index in zip(bucket.views, members, strict=True):
                 self._take_out(view, tensors[index], index)
 

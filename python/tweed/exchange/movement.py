@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -17,6 +18,8 @@ from tweed.exchange.checkpoint import filled, plain
 from tweed.exchange.communicator import Communicator
 from tweed.exchange.finite import all_reduce_flags
 from tweed.exchange.model_averaging import BetweenSteps, TensorAverage
+
+log = logging.getLogger("tweed")
 
 
 class MovementExchange(BetweenSteps):
@@ -82,6 +85,8 @@ class MovementExchange(BetweenSteps):
         if error is not None and not self._comm.owners.can_do_without(len(flags.broken)):
             raise error
         broken = self._comm.rank in flags.broken
+        if error is not None:
+            log.warning("left out of this exchange: %s", flags.words(self._names))
         if broken:
             values = [torch.zeros_like(value) for value in values]
         updates = self._values.exchange(values, silent=self._cadence.silent or broken)
@@ -89,7 +94,7 @@ class MovementExchange(BetweenSteps):
         for index, update in enumerate(updates):
             self._apply(index, update)
         if self._rest is not None:
-            self._rest.average()
+            self._rest.average(flags.broken)
         self._comm.end_exchange()
 
     @torch.no_grad()

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from tweed.aggregate import Aggregate, Arrival, Question, concluded
+from tweed.aggregate.bounded import Bounded
 from tweed.compress import Packet
 from tweed.compress.packet import ByteRanges
 from tweed.strategy import Strategy
@@ -72,8 +73,11 @@ class Owners:
         return self.aggregate.in_network == "mean"
 
     def can_do_without(self, broken: int) -> bool:
-        """Whether so many contributions that are not finite may be left out: by a rule, and if most are."""
-        return not self.linear and 2 * broken < self.contributors
+        """Whether so many contributions that are not finite may be left out: a rule can bear so many."""
+        most = (self.contributors - 1) // 2
+        if isinstance(self.aggregate, Bounded):
+            most = min(most, self.aggregate.hostile(self.contributors))
+        return not self.linear and broken <= most
 
     @property
     def contributes(self) -> bool:
@@ -135,7 +139,7 @@ class Owners:
             return state
         for rank, one in theirs:
             value, missing = torch.zeros_like(out), None
-            if one.packet is None:  # it has nothing that is finite
+            if one.packet is None and not self.linear:  # it has nothing that is finite
                 value.fill_(math.nan)
             lost = _add(one, value)
             if lost is not None:

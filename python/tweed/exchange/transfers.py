@@ -179,7 +179,7 @@ def exchange_buffer(buffer: BufferState, value: Tensor, turn: Turn, silent: bool
 
 def _reduce(buffer: BufferState, request: ReduceRequest, turn: Turn) -> Generator[Transfer, Any, None]:
     """Leaves the aggregate of what `request` asks for in `buffer.mean`."""
-    codec, keeps = request.codec, request.error is not None
+    codec, keeps, silent = request.codec, request.error is not None, request.silent
     if request.part in buffer.lost and not request.silent:
         request.value.add_(buffer.lost.pop(request.part))
     if (
@@ -210,7 +210,7 @@ def _reduce(buffer: BufferState, request: ReduceRequest, turn: Turn) -> Generato
         else _sum_by_ranges(buffer, request, packet.values, turn)
     )
     replace(packet, values=mean).add_to(buffer.mean.zero_())
-    if lost is not None:
+    if lost is not None and not silent:
         replace(packet, values=lost).add_to(_kept(buffer, request))
 
 

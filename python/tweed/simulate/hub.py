@@ -42,6 +42,7 @@ class Conditions:
       latency_s: one way.
       cuts: how often each member's link breaks, per second; it is back after `away_s`.
       crashes: the share of breaks at which the member forgets all, too.
+      answer_s: how long the hub takes to find out what a rule asks.
       seed: of the draws.
     """
 
@@ -54,6 +55,7 @@ class Conditions:
     cuts: float = 0.0
     away_s: float = 1.0
     crashes: float = 0.0
+    answer_s: float = 0.0
     seed: int = 0
 
 
@@ -81,6 +83,7 @@ class VirtualHub:
       now: seconds.
       steps: commits, without their updates.
       delays: of each contribution that counted: versions between its base and its commit.
+      abandoned: contributions of which nothing came, as there were too few for the rule.
       payload_bytes: that have moved.
     """
 
@@ -88,6 +91,7 @@ class VirtualHub:
         self.hub, self.now = hub, 0.0
         self.steps: list[tuple[tuple[int, int], ...]] = []
         self.delays: list[int] = []
+        self.abandoned: list[tuple[int, int]] = []
         self.payload_bytes = 0
         self._conditions, self._learn, self._apply = conditions, learn, apply
         self._model = apply(None)
@@ -97,6 +101,8 @@ class VirtualHub:
         self._cargo: dict[Hashable, Callable[[], None]] = {}
         self._events: list[tuple[float, int, Callable[[], None]]] = []
         self._count = 0
+        for number in range(conditions.members):
+            hub.expect(number)
         for number in range(conditions.members):
             self._link(number)
 
@@ -215,11 +221,14 @@ class VirtualHub:
         if isinstance(action, Tell):
             self._tell(action)
         elif isinstance(action, Ask):
-            self.hub.answered(action.question.of_range(), self.now)
-        else:
+            found = action.question.of_range()
+            self._after(self._conditions.answer_s, lambda: self.hub.answered(found, self.now))
+        elif isinstance(action, Step):
             self.steps.append(action.contributions)
             self.delays += [action.version - 1 - self._bases.pop(key) for key in action.contributions]
             self._model = self._apply(action)
+        else:
+            self.abandoned += action.contributions
 
     def _tell(self, action: Tell) -> None:
         number, message, model = action.member, action.message, self._model

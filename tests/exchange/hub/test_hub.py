@@ -9,16 +9,28 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tweed.aggregate import All, Cache, Each, Krum, Mean, Median, Quorum, Weighted, When
+from tweed.aggregate import (
+    All,
+    Cache,
+    Each,
+    Krum,
+    Mean,
+    Median,
+    NearestNeighbourMixing,
+    Quorum,
+    Weighted,
+    When,
+)
 from tweed.errors import UsageError
-from tweed.exchange.hub import Grant, Hub, Offer, Outcome, Payload, Ready, Step, Task
-from tweed.exchange.hub.hub import Phase, Tell
+from tweed.exchange.hub import Grant, Hub, Leave, Offer, Outcome, Payload, Ready, Step, Task
+from tweed.exchange.hub.hub import Abandon, Ask, Phase, Tell
 from tweed.exchange.hub.messages import Why
 from tweed.order import BoundedDelay, FirstIn, NewestFirst, ShortestFirst
 from tweed.rng import uniform
 from tweed.simulate.hub import Conditions, VirtualHub
 
 WHENS: list[When] = [Each(), Cache(3), Quorum(3), Quorum(4, within_s=0.5), All()]
+RULES: list[Any] = [Mean(), Krum(), Weighted(), NearestNeighbourMixing(Median(), 0.2)]
 ORDERS: list[Any] = [FirstIn(), NewestFirst(3), ShortestFirst(2), BoundedDelay(6, at_once=2)]
 
 
@@ -47,6 +59,7 @@ def conditions(seed: int, **settings: Any) -> Conditions:
 
 def case(seed: int) -> Hub:
     return Hub(
+        RULES[seed // 5 % len(RULES)],
         when=WHENS[seed % len(WHENS)],
         order=ORDERS[seed // len(WHENS) % len(ORDERS)],
         tasks=[None, 2, 5][seed // 20 % 3],
@@ -59,6 +72,7 @@ def check(run: VirtualHub) -> None:
     counted = [one for step in run.steps for one in step]
     assert max(Counter(counted).values(), default=1) == 1, "a contribution counts twice"
     assert run.hub.version == len(run.steps)
+    assert not set(counted) & set(run.abandoned)
     assert all(len({member for member, _ in step}) == len(step) for step in run.steps)
     phases = Counter(one.phase for one in run.hub.members.values())
     assert phases[Phase.GRANTED] <= run.hub.order.at_once  # type: ignore[attr-defined]
@@ -70,7 +84,12 @@ def check(run: VirtualHub) -> None:
 @pytest.mark.parametrize("block", range(10))
 def test_whatever_breaks_each_contribution_counts_once_and_training_goes_on(block: int) -> None:
     for seed in range(40 * block, 40 * (block + 1)):
-        run = VirtualHub(case(seed), conditions(seed, cuts=0.5, away_s=0.3, crashes=0.3), learn, nothing)
+        run = VirtualHub(
+            case(seed),
+            conditions(seed, cuts=0.5, away_s=0.3, crashes=0.3, answer_s=0.1 * (seed % 3)),
+            learn,
+            nothing,
+        )
         for updates in range(4, 30, 4):
             run.until(updates=updates, seconds=1000.0)
             check(run)
@@ -81,7 +100,7 @@ def test_whatever_breaks_each_contribution_counts_once_and_training_goes_on(bloc
 def test_what_a_member_is_told_to_count_is_in_an_update(seed: int) -> None:
     run = VirtualHub(case(seed), conditions(seed, cuts=0.3, away_s=0.2), learn, nothing)
     run.until(updates=40, seconds=500.0)
-    counted = Counter(member for step in run.steps for member, _ in step)
+    counted = Counter(member for step in [*run.steps, run.abandoned] for member, _ in step)
     batch = Counter(member for member, one in run.hub.members.items() if one.in_batch)
     for number, member in enumerate(run._members):
         told = member.worker.outcomes.get("COUNTED", 0)
@@ -224,6 +243,106 @@ def test_a_member_that_has_forgotten_gets_another_task() -> None:
 
 def test_a_hub_that_has_forgotten_goes_on_with_the_members_numbers() -> None:
     assert Direct().say(1, Ready(41)) == [Tell(1, Task(42, 0))]
+
+
+def asked() -> tuple[Direct, Any]:
+    """A hub whose rule has asked about three contributions, and a payload that came meanwhile."""
+    hub = Direct(aggregate=Krum(1), when=Quorum(3), order=FirstIn(9))
+    for member in range(4):
+        hub.say(member, Ready())
+        hub.say(member, Offer(1, 8))
+    found = [
+        action for member in range(3) for action in hub.say(member, Payload(1, np.full(2, 1.0 + member)))
+    ]
+    [question] = [action.question for action in found if isinstance(action, Ask)]
+    assert hub.say(3, Payload(1, np.full(2, 9.0))) == []
+    assert hub.hub.members[3].phase is Phase.ARRIVED
+    return hub, question.of_range()
+
+
+def test_what_arrives_while_a_rule_asks_is_in_the_next_update() -> None:
+    hub, answer = asked()
+    hub.hub.answered(answer, 1.0)
+    actions = hub.actions()
+    [step] = [action for action in actions if isinstance(action, Step)]
+    assert step.contributions == ((0, 1), (1, 1), (2, 1))
+    assert Tell(3, Outcome(1, Why.COUNTED)) in actions and hub.hub.members[3].in_batch
+
+
+def test_who_forgets_while_a_rule_asks_counts_for_nothing() -> None:
+    hub, answer = asked()
+    assert hub.say(3, Ready(0)) == [Tell(3, Outcome(1, Why.EXPIRED)), Tell(3, Task(2, 0))]
+    hub.say(3, Offer(2, 8))
+    hub.hub.answered(answer, 1.0)
+    hub.actions()
+    assert not hub.hub.members[3].in_batch
+
+
+def test_numbers_that_a_member_makes_up_hold_nobody_up() -> None:
+    hub = Direct(tasks=1)
+    hub.say(1, Ready(), 0.0)
+    assert hub.say(1, Ready(10), 1.0) == [Tell(1, Outcome(1, Why.EXPIRED)), Tell(1, Task(11, 0))]
+    hub.say(2, Ready(), 2.0)
+    hub.hub.passed(hub.hub.deadline())
+    hub.hub.passed(hub.hub.deadline())
+    assert Tell(2, Task(1, 0)) in hub.actions()
+
+
+def test_a_member_that_is_linked_and_silent_is_not_waited_for() -> None:
+    hub = Direct(when=All(), task_s=10.0)
+    hub.say(1, Ready(), 0.0), hub.say(2, Ready(), 0.0)
+    hub.say(1, Offer(1, 8), 1.0)
+    assert not any(isinstance(action, Step) for action in hub.say(1, Payload(1, np.ones(1)), 2.0))
+    hub.hub.passed(10.0)
+    assert any(isinstance(action, Step) for action in hub.actions())
+
+
+def test_too_few_for_a_rule_come_to_nothing_and_hold_nobody_up() -> None:
+    hub = Direct(aggregate=Krum(1), when=Quorum(3), order=FirstIn(9))
+    for member in range(3):
+        hub.say(member, Ready())
+    for member in range(2):
+        hub.say(member, Offer(1, 8))
+        assert not any(isinstance(one, Abandon) for one in hub.say(member, Payload(1, np.ones(1))))
+    found = hub.say(2, Leave())
+    assert Abandon(((0, 1), (1, 1)), "Krum(f=1) compares contributions, and there are 2") in found
+    assert Tell(0, Task(2, 0)) in found and hub.hub.version == 0
+
+
+def test_who_is_expected_is_waited_for() -> None:
+    hub = Direct(when=All())
+    hub.hub.expect(1), hub.hub.expect(2)
+    for message in (Ready(), Offer(1, 8), Payload(1, np.ones(1))):
+        found = hub.say(1, message)
+    assert not any(isinstance(one, Step) for one in found)
+    hub.hub.left(2, 1.0)
+    assert any(isinstance(one, Step) for one in hub.actions())
+
+
+def test_who_is_dropped_gets_another_task_at_once() -> None:
+    hub = Direct(order=BoundedDelay(0))
+    for member in (1, 2):
+        hub.say(member, Ready())
+    hub.say(1, Offer(1, 8))
+    hub.say(1, Payload(1, np.ones(1)))
+    assert hub.say(2, Offer(1, 8)) == [Tell(2, Outcome(1, Why.LATE)), Tell(2, Task(2, 1))]
+
+
+@pytest.mark.parametrize(
+    "offer", [Offer(1, 8, 1.0, math.nan), Offer(1, 8, 1.0, math.inf), Offer(1, 8, 1.0, -1.0), Offer(1, -8)]
+)
+def test_an_absurd_offer_is_refused(offer: Offer) -> None:
+    hub = Direct()
+    hub.say(1, Ready())
+    assert hub.say(1, offer) == [Tell(1, Outcome(1, Why.ABSURD))]
+
+
+def test_a_task_that_is_handed_out_again_is_on_the_newest_model() -> None:
+    hub = Direct(order=FirstIn(2))
+    hub.say(1, Ready()), hub.say(2, Ready())
+    hub.hub.left(1, 1.0)
+    hub.say(2, Offer(1, 8)), hub.say(2, Payload(1, np.ones(1)))
+    assert hub.say(1, Ready(), 2.0) == [Tell(1, Task(1, 1))]
 
 
 def test_no_tasks_is_refused() -> None:

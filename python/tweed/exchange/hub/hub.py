@@ -80,8 +80,9 @@ class Member:
       last: number of the last task that is over.
       why: how that ended.
       linked: there is a link.
-      waits: it wants a task.
+      waits: it wants a task, and is linked.
       in_batch: a contribution of its is in the next update.
+      expected: it will come, and has not yet.
       drops: in a row.
     """
 
@@ -94,12 +95,13 @@ class Member:
     linked: bool = False
     waits: bool = False
     in_batch: bool = False
+    expected: bool = False
     drops: int = 0
 
     @property
     def present(self) -> bool:
-        """Whether something may still come of it."""
-        return self.linked or self.phase is not Phase.DONE
+        """Whether something may come of it for the next update, or has."""
+        return self.expected or self.waits or self.in_batch or self.phase is not Phase.DONE
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,13 +128,25 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
+class Abandon:
+    """Nothing comes of these contributions: there are too few for the rule, and nobody is left to add one.
+
+    Attributes:
+      why: in words.
+    """
+
+    contributions: tuple[tuple[int, int], ...]
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
 class Ask:
     """Find out, and hand over with `answered`. Until then nothing is granted."""
 
     question: Question
 
 
-Action = Tell | Step | Ask
+Action = Tell | Step | Abandon | Ask
 
 
 @dataclass(slots=True)
@@ -165,7 +179,7 @@ class Hub:
     _out: deque[Action] = field(default_factory=deque)
     _idle: deque[int] = field(default_factory=deque)  # who waits for a task
     _open: int = 0  # tasks that are not DONE
-    _present: int = 0  # members that are linked, or have a task
+    _present: int = 0  # members of which something may come
     _after: list[int] = field(default_factory=list)  # who waits for the commit, to get a task
     _leases: list[tuple[float, int, int, str]] = field(default_factory=list)
     _held: list[int] = field(default_factory=list)  # whose offer waits for the commit
@@ -175,23 +189,30 @@ class Hub:
     _asking: bool = False
     _orders: Any = None
     _gathered: Any = None
+    _empty: Any = None  # what was gathered before the first of the batch
 
     def __post_init__(self) -> None:
         if self.tasks is not None and self.tasks < 1:
             raise UsageError(f"tasks={self.tasks}: at least one must be handed out, or nobody trains")
         self._orders, self._gathered = self.order.start(), self.aggregate.start()
 
+    def expect(self, member: int) -> None:
+        """`member` will come: an update may have to wait for it."""
+        self._move(self.members.setdefault(member, Member()), expected=True)
+
     def handle(self, member: int, message: FromWorker, now: float) -> None:
         """A message of `member` has come; its link is there."""
         one = self.members.setdefault(member, Member())
-        self._move(one, linked=not isinstance(message, Leave))
+        one.linked = not isinstance(message, Leave)
+        self._move(one, expected=False)
         if isinstance(message, Leave):
+            self._move(one, waits=False)
             if one.phase is not Phase.DONE:
                 self._end(member, one, Why.EXPIRED, now)
         elif isinstance(message, Ready):
             self._ready(member, one, message, now)
         elif message.number == one.last:
-            self._tell_outcome(member, one)
+            self._tell_outcome(member, one, now)
         elif message.number != one.number:
             self._tell(member, Outcome(message.number, Why.UNKNOWN))
         elif isinstance(message, Offer):
@@ -202,7 +223,11 @@ class Hub:
 
     def left(self, member: int, now: float) -> None:
         """The link of `member` has ended. It may come back."""
-        self._move(self.members.setdefault(member, Member()), linked=False)
+        one = self.members.setdefault(member, Member())
+        one.linked = False
+        self._move(one, waits=False, expected=False)
+        if one.phase is Phase.OPEN:  # nobody waits for what it might bring
+            self._to_order(Withdrawn((member, one.number)), now)
         self._go_on(now)
 
     def answered(self, answer: Any, now: float) -> None:
@@ -220,7 +245,7 @@ class Hub:
     def deadline(self) -> float:
         """When `passed` is to be called next; infinite: never."""
         lease = self._leases[0][0] if self._leases else math.inf
-        if self._asking or not self._batch or not self._can_hold():
+        if self._asking or not self._batch or self._trouble():
             return lease
         return min(lease, self._first_s + self.when.within_s)
 
@@ -235,30 +260,42 @@ class Hub:
     # What members say
 
     def _ready(self, member: int, one: Member, message: Ready, now: float) -> None:
-        if one.phase not in (Phase.DONE, Phase.OPEN):  # it has forgotten what it was about
+        begun = one.phase is not Phase.OPEN or message.last >= one.number
+        if one.phase is not Phase.DONE and begun:  # it has forgotten what it was about
             self._end(member, one, Why.EXPIRED, now)
         if message.last > one.number:  # the hub has
             one.number = one.last = message.last
-        self._next(member, one)
+        self._next(member, one, now)
 
-    def _next(self, member: int, one: Member) -> None:
-        """Another task for `member`, as soon as there is one; or the one that it has not begun, again."""
+    def _next(self, member: int, one: Member, now: float) -> None:
+        """Another task for `member`, as soon as there is one; or the one that it has not begun, again, on the
+        newest model."""
         if one.phase is Phase.OPEN:
-            self._tell(member, Task(one.number, one.version))
-        elif one.phase is Phase.DONE and not one.waits:
-            one.waits = True
+            self._to_order(Withdrawn((member, one.number)), now)
+            self._tell_task(member, one, now)
+        elif one.phase is Phase.DONE and one.linked and not one.waits:
+            self._move(one, waits=True)
             (self._after if one.in_batch and self.when.in_step else self._idle).append(member)
 
-    def _tell_outcome(self, member: int, one: Member) -> None:
+    def _tell_task(self, member: int, one: Member, now: float) -> None:
+        one.version = self.version
+        if one.drops >= self.patience:
+            self._to_order(Reserved((member, one.number), one.version), now)
+        self._tell(member, Task(one.number, one.version))
+
+    def _tell_outcome(self, member: int, one: Member, now: float) -> None:
         outcome = Outcome(one.last, one.why)
         self._tell(member, outcome)
         if outcome.goes_on:
-            self._next(member, one)
+            self._next(member, one, now)
 
     def _offered(self, member: int, one: Member, offer: Offer, now: float) -> None:
         if one.phase is Phase.GRANTED:
             self._tell(member, Grant(one.number))
         if one.phase is not Phase.OPEN:
+            return
+        if not (0 <= offer.samples < math.inf and offer.numbytes >= 0):
+            self._end(member, one, Why.ABSURD, now)
             return
         self._move(one, Phase.OFFERED)
         one.offer = offer
@@ -292,10 +329,13 @@ class Hub:
             samples=one.offer.samples,
             delay=self.version - one.version,
         )
+        if not self._batch:
+            self._empty = self._gathered
         self._gathered = self.aggregate.handle(arrival, self._gathered, now)
         self._first_s = min(self._first_s, now)
         self._batch.append((member, one.number))
-        one.in_batch, one.drops = True, 0
+        self._move(one, in_batch=True)
+        one.drops = 0
         self._end(member, one, Why.COUNTED, now)
 
     def _end(self, member: int, one: Member, why: Why, now: float) -> None:
@@ -303,9 +343,13 @@ class Hub:
         key = (member, one.number)
         sent = one.phase in (Phase.GRANTED, Phase.ARRIVED)
         self._to_order(Ended(key) if sent else Withdrawn(key), now)
+        if one.phase is Phase.ARRIVED:
+            self._early = [pair for pair in self._early if pair[0] != member]
         self._move(one, Phase.DONE)
         one.offer, one.last, one.why = None, one.number, why
-        self._tell_outcome(member, one)
+        if why is Why.EXPIRED:
+            one.drops = 0  # who is waited for and does not come is not waited for again
+        self._tell_outcome(member, one, now)
 
     # What follows
 
@@ -314,7 +358,8 @@ class Hub:
         self._end_leases(now)
         self._commit_if_ready(now)
         self._hand_out(now)
-        self._ask_order(now)
+        while self._ask_order(now):
+            self._hand_out(now)
 
     def _end_leases(self, now: float) -> None:
         while self._leases and self._leases[0][0] <= now:
@@ -324,19 +369,30 @@ class Hub:
                 self._end(member, one, Why.EXPIRED, now)
 
     def _commit_if_ready(self, now: float) -> None:
-        if self._asking or not self._batch or not self._can_hold():
+        if self._asking or not self._batch:
+            return
+        if trouble := self._trouble():
+            if len(self._batch) >= self._present:
+                self._out.append(Abandon(tuple(self._batch), trouble))
+                self._gathered = self._empty
+                self._end_batch(now)
             return
         in_any_case = now >= self._first_s + self.when.within_s
         if in_any_case or self.when.ready(len(self._batch), self._present):
             self._commit(now)
 
-    def _can_hold(self) -> bool:
-        """Whether there are enough contributions for the rule; if not, it waits for more."""
+    def _trouble(self) -> str:
+        """Why the rule cannot hold with so few contributions; empty: it can.
+
+        Of two nobody can tell which is hostile, though a quarter of two is none.
+        """
+        if self.aggregate.compares and len(self._batch) < 3:
+            return f"{self.aggregate!r} compares contributions, and there are {len(self._batch)}"
         try:
             self.aggregate.require(len(self._batch))
-        except UsageError:
-            return False
-        return True
+        except UsageError as error:
+            return str(error)
+        return ""
 
     def _commit(self, now: float) -> None:
         found, verdicts, self._gathered = self.aggregate.poll(self._gathered, now)
@@ -346,10 +402,14 @@ class Hub:
             return
         self.version += 1
         self._out.append(Step(found, self.version, tuple(self._batch), verdicts))
-        for member, _ in self._batch:
-            self.members[member].in_batch = False
-        self._batch, self._first_s = [], math.inf
         self._to_order(Committed(self.version), now)
+        self._end_batch(now)
+
+    def _end_batch(self, now: float) -> None:
+        """The next one begins: with those who had to wait for it."""
+        for member, _ in self._batch:
+            self._move(self.members[member], in_batch=False)
+        self._batch, self._first_s = [], math.inf
         self._idle.extend(self._after)
         self._after = []
         held, self._held = self._held, []
@@ -367,27 +427,26 @@ class Hub:
         while self._idle and (self.tasks is None or self._open < self.tasks):
             member = self._idle.popleft()
             one = self.members[member]
-            one.waits = False
-            if one.linked and one.phase is Phase.DONE:
+            if one.waits:  # it has not left meanwhile
+                self._move(one, waits=False)
                 self._hand_over(member, one, now)
 
     def _hand_over(self, member: int, one: Member, now: float) -> None:
         one.number += 1
-        one.version = self.version
         self._move(one, Phase.OPEN)
         self._lease(member, one, now + self.task_s)
-        if one.drops >= self.patience:
-            self._to_order(Reserved((member, one.number), one.version), now)
-        self._tell(member, Task(one.number, one.version))
+        self._tell_task(member, one, now)
 
     def _lease(self, member: int, one: Member, until: float) -> None:
         heapq.heappush(self._leases, (until, member, one.number, one.phase.value))
 
-    def _ask_order(self, now: float) -> None:
+    def _ask_order(self, now: float) -> bool:
+        """Grants and drops. Returns whether anybody was dropped, and so wants another task."""
+        dropped = False
         while not self._asking:
             decision, self._orders = self.order.poll(self._orders, now)
             if decision is None:
-                return
+                break
             member, _ = self._owner(decision.key)
             one = self.members[member]
             if isinstance(decision, Send):
@@ -396,7 +455,9 @@ class Hub:
                 self._tell(member, Grant(one.number))
             else:
                 one.drops += 1
+                dropped = True
                 self._end(member, one, Why.LATE, now)
+        return dropped
 
     def _owner(self, key: Hashable) -> tuple[int, int]:
         assert isinstance(key, tuple)  # of a member's number and a task's
@@ -405,11 +466,20 @@ class Hub:
     def _to_order(self, event: Any, now: float) -> None:
         self._orders = self.order.handle(event, self._orders, now)
 
-    def _move(self, one: Member, phase: Phase | None = None, linked: bool | None = None) -> None:
+    def _move(
+        self,
+        one: Member,
+        phase: Phase | None = None,
+        waits: bool | None = None,
+        in_batch: bool | None = None,
+        expected: bool | None = None,
+    ) -> None:
         """Changes what `one` is about, and with it how many have a task or are present."""
         self._open -= one.phase is not Phase.DONE
         self._present -= one.present
         one.phase = one.phase if phase is None else phase
-        one.linked = one.linked if linked is None else linked
+        one.waits = one.waits if waits is None else waits
+        one.in_batch = one.in_batch if in_batch is None else in_batch
+        one.expected = one.expected if expected is None else expected
         self._open += one.phase is not Phase.DONE
         self._present += one.present

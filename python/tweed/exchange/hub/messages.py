@@ -57,10 +57,11 @@ class Grant:
 class Why(Enum):
     """What became of a contribution. The value is the text for people."""
 
-    COUNTED = "it is in an update, or will be in the next"
+    COUNTED = "it goes into the next update, if there are enough for the rule"
     LATE = "too many updates were committed since the version that it was computed on"
     EXPIRED = "its lease has ended"
     UNKNOWN = "there is no such task"
+    ABSURD = "its description is: so many samples or bytes cannot be"
     NOT_GRANTED = "it was sent without a grant"
 
 
