@@ -26,6 +26,7 @@ __all__ = [
     "engine_table",
     "gaps_room",
     "gather",
+    "inner_products",
     "kth_magnitude",
     "multitree",
     "nonzero",
@@ -80,6 +81,7 @@ def combine_columns(
     double: bool,
     out: int,
 ) -> bool: ...
+def inner_products(rows: list[int], numel: int, double: bool, out: int) -> None: ...
 
 # The link emulator
 

@@ -10,7 +10,7 @@
 //! `PREMUL_SUM` needs nothing of its own: multiplying a contribution beforehand is a [`fold`] of that one
 //! source with a `scale`.
 //!
-//! [`columns`] judges numbers that may be hostile, [`sparse`] chooses among them, [`quant`] writes them in a few bits.
+//! [`columns`] judges numbers that may be hostile, [`products`] compares vectors as wholes, [`sparse`] chooses among them, [`quant`] writes them in a few bits.
 //!
 //! **Results repeat.** An element's value depends only on its inputs, their order and the scale: not on the
 //! instruction set found at run time, and not on how a buffer is cut into calls. (Only the payload and sign
@@ -25,6 +25,7 @@ mod dtype;
 mod fold;
 mod isa;
 mod ops;
+pub mod products;
 pub mod quant;
 mod scalar;
 pub mod sparse;

@@ -63,7 +63,7 @@ class InnerProducts:
     Answer: `[k, k]` float64, of whole vectors; the same bits at every owner.
 
     Args:
-      vectors: k of them, this owner's range: `[numel]` each.
+      vectors: k of them, this owner's range: `[numel]` each, float32 or float64, on the host.
     """
 
     vectors: Sequence[Tensor]
@@ -75,19 +75,17 @@ class InnerProducts:
         """
         import torch
 
+        from tweed import _core  # as torch: a strategy is a plain value
+
         count = len(self.vectors)
+        double = any(vector.dtype == torch.float64 for vector in self.vectors)
+        rows = [vector.to(torch.float64 if double else torch.float32).contiguous() for vector in self.vectors]
         found = torch.zeros(count, count, dtype=torch.float64)
-        if not count:
-            return found
-        flat = [vector.reshape(-1) for vector in self.vectors]
-        for start in range(0, flat[0].numel(), _BLOCK):
-            block = torch.stack([vector[start : start + _BLOCK].double() for vector in flat])
-            found.addmm_(block, block.T)
+        if rows:
+            addresses = [row.data_ptr() for row in rows]
+            _core.inner_products(addresses, rows[0].numel(), double, found.data_ptr())
         return found
 
-
-#: Numbers of each vector that are multiplied at once: twenty vectors of them as float64 fit in a cache.
-_BLOCK = 4096
 
 Question = InnerProducts
 

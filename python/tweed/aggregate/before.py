@@ -25,7 +25,7 @@ from tweed.aggregate.base import (
     Verdict,
 )
 from tweed.aggregate.distance_based import computable
-from tweed.aggregate.rows import Row, as_given, combined, rows_of
+from tweed.aggregate.rows import Row, as_given, mixed, rows_of
 from tweed.errors import UsageError
 
 if TYPE_CHECKING:
@@ -137,10 +137,10 @@ class Before:
         ours = {row.sender for row in believed}
         left_out = [sender for sender in by_sender if sender not in ours]
         then = state.then
-        for at, row in enumerate(shares.tolist()):
+        for at, value in enumerate(mixed(believed, shares)):
             sender = believed[at].sender if self.one_each else at
             like = by_sender[sender] if self.one_each else Arrival(None, at)
-            arrival = replace(like, value=combined(believed, row), missing=None)
+            arrival = replace(like, value=value, missing=None)
             then = self.then.handle(arrival, then, now)
         for at in range(len(shares), self.sums(len(state.arrivals))):
             sender = left_out[at - len(shares)] if self.one_each else at

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
@@ -56,7 +57,10 @@ class Mean:
 def _reason(arrival: Arrival, shape: tuple[int, ...]) -> Reason:
     if tuple(arrival.value.shape) != shape:
         return Reason.SHAPE
-    return Reason.EQUAL if bool((arrival.value - arrival.value == 0).all()) else Reason.NOT_FINITE
+    # Their sum is finite, or they are looked at one by one: a sum of large ones may overflow.
+    value = arrival.value
+    fine = math.isfinite(abs(value.sum())) or bool((value - value == 0).all())
+    return Reason.EQUAL if fine else Reason.NOT_FINITE
 
 
 def _total(arrivals: tuple[Arrival, ...]) -> Value:

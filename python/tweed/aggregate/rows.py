@@ -13,6 +13,10 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
+#: Sums of more rows than this are formed together, which takes a copy of all.
+_FEW = 3
+
+
 class Row(NamedTuple):
     """One contribution.
 
@@ -65,11 +69,23 @@ def _aligned(value: Tensor) -> Tensor:
 
 def combined(rows: Sequence[Row], weights: Sequence[float]) -> Tensor:
     """The rows' sum, each times its weight. What does not count is not read: it may be anything."""
-    out = rows[0].value.new_zeros(rows[0].value.shape)
-    for row, weight in zip(rows, weights, strict=True):
-        if weight:
-            out.add_(row.value, alpha=weight)
+    counts = [(row.value, weight) for row, weight in zip(rows, weights, strict=True) if weight]
+    if not counts:
+        return rows[0].value.new_zeros(rows[0].value.shape)
+    out = counts[0][0] * counts[0][1]
+    for value, weight in counts[1:]:
+        out.add_(value, alpha=weight)
     return out
+
+
+def mixed(rows: Sequence[Row], shares: Tensor) -> Sequence[Tensor]:
+    """As many sums of the rows as `shares`, `[m, n]`, has."""
+    import torch
+
+    if int((shares != 0).sum(dim=1).max()) <= _FEW:
+        return [combined(rows, weights) for weights in shares.tolist()]
+    values = torch.stack([row.value.flatten() for row in rows])
+    return list((shares.to(values.dtype) @ values).view(len(shares), *rows[0].value.shape))
 
 
 def as_given(update: Tensor | None, rows: Sequence[Row], arrivals: Sequence[Arrival]) -> Value:

@@ -1,6 +1,7 @@
 //! Loops over the numbers of tensors. Memory comes as addresses; `tweed.compress.native` and `tweed.aggregate` have checked them.
 
 mod columns;
+mod products;
 mod quant;
 mod sparse;
 
@@ -8,6 +9,7 @@ use pyo3::prelude::*;
 
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     columns::register(module)?;
+    products::register(module)?;
     quant::register(module)?;
     sparse::register(module)
 }
