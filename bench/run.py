@@ -81,9 +81,13 @@ def _row(measurements: Sequence[Measurement], side: str) -> Row:
 
 
 def replaced(rows: Sequence[Row], by: Sequence[Row]) -> list[Row]:
-    """`rows` with what `by` has measured anew; each keeps the environment that it was measured in."""
+    """`rows` with what `by` has measured anew; each keeps the environment that it was measured in.
+
+    One in which only the same parts were measured goes with them.
+    """
     anew = {_which(row) for row in by if row["part"] not in ("environment", "no testbed")}
-    return [row for row in rows if _which(row) not in anew] + list(by)
+    only = [row["only"] for row in by if "only" in row]
+    return [row for row in rows if _which(row) not in anew and row.get("only") not in only] + list(by)
 
 
 def _which(row: Row) -> tuple[object, ...]:

@@ -396,7 +396,9 @@ def test_parts_measured_anew_stand_beside_the_others() -> None:
     env = machine.environment()
     before = [env, {"part": "a", "figure": 1}, {"part": "b", "figure": 1}]
     rows = run.replaced(before, [env | {"only": "a"}, {"part": "a", "figure": 2}])
-    assert [row["figure"] for row in rows if "figure" in row] == [1, 2]
+    rows = run.replaced(rows, [env | {"only": "a"}, {"part": "a", "figure": 3}])
+    assert [row["figure"] for row in rows if "figure" in row] == [1, 3]
+    assert sum("only" in row for row in rows) == 1
     assert lines(table.page(rows), "## The machine") and lines(table.page(rows), "## Measured anew: a")
 
 

@@ -65,7 +65,7 @@ def _round(transfers: Mapping[int, Transfer], comm: Communicator) -> dict[int, A
     comm.stats.bytes_packed += sum(one.data.numel() for by_rank in pieces.values() for one in by_rank)
     answers: dict[int, Any] = _averaged(sums, comm)
     answers |= _crossed(pieces, comm)
-    answers |= _totalled({n: one.values for n, one in transfers.items() if isinstance(one, Total)}, comm)
+    answers |= _totalled({n: one for n, one in transfers.items() if isinstance(one, Total)}, comm)
     return answers | all_to_all({number: [piece] * comm.size for number, piece in replies.items()}, comm)
 
 
@@ -88,17 +88,21 @@ def _averaged(sums: Mapping[int, AllReduce], comm: Communicator) -> dict[int, Av
     return found
 
 
-def _totalled(values: Mapping[int, Tensor], comm: Communicator) -> dict[int, Tensor]:
+def _totalled(asked: Mapping[int, Total], comm: Communicator) -> dict[int, Tensor]:
     """What ranks and buffers have, added up: one rank after the other, so the same bits everywhere."""
-    if not values:
-        return {}
-    mine = torch.stack(list(values.values())).sum(dim=0)
-    comm.stats.bytes_packed += mine.nbytes
-    [theirs] = all_to_all({0: [mine.view(torch.uint8)] * comm.size}, comm).values()
-    total = torch.zeros_like(mine)
-    for one in theirs:
-        total += one.clone().view(torch.float64)  # a piece need not lie where such a number may
-    return dict.fromkeys(values, total)
+    parts = sorted({one.part for one in asked.values()})
+    mine = {
+        place: torch.stack([one.values for one in asked.values() if one.part == part]).sum(dim=0)
+        for place, part in enumerate(parts)
+    }
+    comm.stats.bytes_packed += sum(values.nbytes for values in mine.values())
+    pieces = {place: [values.view(torch.uint8)] * comm.size for place, values in mine.items()}
+    totals = {}
+    for place, by_rank in all_to_all(pieces, comm).items():
+        totals[parts[place]] = total = torch.zeros_like(mine[place])
+        for one in by_rank:
+            total += one.clone().view(torch.float64)  # a piece need not lie where such a number may
+    return {number: totals[one.part] for number, one in asked.items()}
 
 
 def _within(values: Tensor, lost: Iterable[tuple[int, bytes]]) -> list[tuple[int, Tensor]]:

@@ -119,10 +119,11 @@ class AllGather:
 
 @dataclass(frozen=True, slots=True)
 class Total:
-    """Add up `values`, `[count]` float64, over all ranks, and over all buffers that ask at once. Answer: the
-    sum, the same bits on every rank."""
+    """Add up `values`, `[count]` float64, over all ranks, and over all buffers that ask at once about the
+    same `part`. Answer: the sum, the same bits on every rank."""
 
     values: Tensor
+    part: str
 
 
 Transfer = AllReduce | AllToAll | AllGather | Total
@@ -270,7 +271,7 @@ def _by_ranges(
     received = [Received(unpack(data, len(mine)), missing) for data, missing in pairs]
     state = buffer.aggregates.get(part, owners.aggregate.start())
     combined = owners.combine(received, state, float(turn.step), mine)
-    buffer.aggregates[part] = yield from _answered(combined)
+    buffer.aggregates[part] = yield from _answered(combined, part)
     replies = yield AllGather(_reply(buffer, request, mine, turn))
     out.zero_()
     for reply, (low, high) in zip(replies, pairwise(ends), strict=True):
@@ -286,12 +287,12 @@ def _by_ranges(
     return lost
 
 
-def _answered(combined: Generator[Question, Any, Any]) -> Generator[Transfer, Any, Any]:
+def _answered(combined: Generator[Question, Any, Any], part: str) -> Generator[Transfer, Any, Any]:
     """Runs `combined`, in which all owners ask alike; what they know is of their ranges of all buffers."""
     try:
         question = next(combined)
         while True:
-            total: Tensor = yield Total(question.of_range().flatten())
+            total: Tensor = yield Total(question.of_range().flatten(), part)
             question = combined.send(total.view(len(question.vectors), -1))
     except StopIteration as end:
         return end.value
