@@ -28,6 +28,7 @@ from tweed.aggregate import (
     CentredClipping,
     FoolsGold,
     GeometricMedian,
+    InnerProducts,
     Krum,
     Mean,
     Median,
@@ -285,6 +286,21 @@ def test_a_state_is_stored_and_goes_on(rule: Part) -> None:
             np.testing.assert_array_equal(found, update)
         if step == 1:
             other = filled(rule.start(), plain(state))
+
+
+@whole
+def test_contributions_to_another_model_begin_anew(rule: Part) -> None:
+    state = rule.start()
+    for numel in (6, 9, 3):
+        for arrival in arrivals(drawn(1, numel=numel).tolist()):
+            state = rule.handle(arrival, state, 0.0)
+        update, _, state = conclude(rule, state, 0.0)
+        assert update.shape == (numel,) and np.isfinite(update).all()
+
+
+def test_vectors_of_different_lengths_have_no_inner_products() -> None:
+    with pytest.raises(UsageError, match="vectors of"):
+        InnerProducts([torch.zeros(3), torch.zeros(4)]).of_range()
 
 
 def test_two_large_contributions_of_one_sender_do_not_overflow() -> None:

@@ -15,7 +15,7 @@ from tweed.aggregate import All, Cache, Each, Krum, Quorum
 from tweed.cadence import LocalSteps, Nesterov
 from tweed.collective import Hub, Server
 from tweed.compress import Direct, ErrorFeedback, Half, LazyAggregation, LowRank, TopK
-from tweed.errors import StrategyError
+from tweed.errors import StrategyError, UsageError
 from tweed.order import BoundedDelay, NewestFirst
 from tweed.strategy import Strategy
 from tweed.testbed import run_ranks
@@ -49,7 +49,8 @@ def train(rank: int, size: int, strategy: Strategy, steps: int = STEPS, broken: 
         run.serve()
     else:
         for number in range(steps):
-            (loss(model, rank, number) * (math.nan if rank == broken else 1)).backward()
+            bad = rank == broken and (number == 2 or strategy.memory is None)
+            (loss(model, rank, number) * (math.nan if bad else 1)).backward()
             optimizer.step()
             optimizer.zero_grad()
     run.detach()
@@ -107,6 +108,68 @@ def test_a_rule_leaves_out_a_worker_that_sends_nothing_finite() -> None:
     hub, *_ = run_ranks(train, WORKERS + 1, strategy, STEPS, 2, backend="tweed")
     assert all(part.isfinite().all() for part in hub["params"])
     assert hub["verdicts"].get(2, 0.0) == 0.0 and hub["stats"].exchanges >= 1
+
+
+def test_a_gradient_that_is_not_finite_once_leaves_nothing_in_a_residual() -> None:
+    strategy = Strategy(
+        compress=ErrorFeedback(TopK(0.2)), collective=Hub(0, when=Cache(3)), aggregate=Krum(1)
+    )
+    hub, *_ = run_ranks(train, WORKERS + 1, strategy, 16, 2, backend="tweed")
+    assert all(part.isfinite().all() for part in hub["params"])
+    assert hub["loss"][1] < hub["loss"][0]
+
+
+def refused(rank: int, size: int) -> list[str]:
+    words = []
+    model, optimizer = ready(Strategy(), rank)
+    try:
+        tweed.attach(model, optimizer, Strategy(collective=Hub(0, when=All()), aggregate=Krum(0)))
+    except StrategyError as error:
+        words.append(str(error))
+    run = tweed.attach(model, optimizer, Strategy(collective=Hub(0)))
+    if not run.serves:
+        try:
+            optimizer.step(lambda: 1.0)
+        except UsageError as error:
+            words.append(str(error))
+    else:
+        run.serve()
+    run.detach()
+    return words
+
+
+def test_too_few_workers_and_closures_are_refused() -> None:
+    hub, worker, _ = run_ranks(refused, 3, backend="tweed")
+    assert "it needs three" in hub[0] and len(hub) == 1
+    assert "without a closure" in worker[1]
+
+
+def rest(rank: int, size: int) -> list[Tensor]:
+    strategy = Strategy("difference", LocalSteps(4), collective=Hub(0))
+    model, optimizer = ready(strategy, rank)
+    run = tweed.attach(model, optimizer, strategy)
+    if run.serves:
+        run.serve()
+    else:
+        for number in range(6):
+            loss(model, rank, number).backward()
+            optimizer.step()
+            optimizer.zero_grad()
+        run.finish()
+    run.detach()
+    return params(model)
+
+
+def test_finish_hands_over_the_steps_since_the_last_exchange() -> None:
+    hub, worker = run_ranks(rest, 2, backend="tweed")
+    model, optimizer = ready(Strategy(), 1)
+    for number in range(6):
+        optimizer.zero_grad()
+        loss(model, 1, number).backward()
+        optimizer.step()
+    for mine, theirs, true in zip(hub, worker, params(model), strict=True):
+        torch.testing.assert_close(mine, true)
+        torch.testing.assert_close(theirs, true)
 
 
 @pytest.mark.parametrize(

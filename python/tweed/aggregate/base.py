@@ -26,6 +26,8 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, Self, TypeVar, runtime_checkable
 
+from tweed.errors import UsageError
+
 if TYPE_CHECKING:
     from torch import Tensor
 
@@ -71,6 +73,8 @@ class InnerProducts:
     def of_range(self) -> Tensor:
         """Those of this owner's range: their sum over owners is the answer.
 
+        Raises: UsageError for vectors of different lengths.
+
         Cost: each vector is read once; k^2 multiplications per number.
         """
         import torch
@@ -79,8 +83,11 @@ class InnerProducts:
 
         count = len(self.vectors)
         double = any(vector.dtype == torch.float64 for vector in self.vectors)
-        rows = [vector.to(torch.float64 if double else torch.float32).contiguous() for vector in self.vectors]
+        dtype = torch.float64 if double else torch.float32
+        rows = [vector.to("cpu", dtype).contiguous() for vector in self.vectors]
         found = torch.zeros(count, count, dtype=torch.float64)
+        if len({row.numel() for row in rows}) > 1:
+            raise UsageError(f"inner products of vectors of {sorted({row.numel() for row in rows})} values")
         if rows:
             addresses = [row.data_ptr() for row in rows]
             _core.inner_products(addresses, rows[0].numel(), double, found.data_ptr())

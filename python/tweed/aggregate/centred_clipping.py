@@ -72,4 +72,6 @@ class CentredClipping(DistanceBased):
 
     def _centre(self, state: Centred, rows: Sequence[Row]) -> Tensor:
         like = rows[0].value
-        return like.new_zeros(like.shape) if state.centre is None else state.centre.to(like.dtype)
+        if state.centre is None or state.centre.shape != like.shape:  # another model: it begins anew
+            return like.new_zeros(like.shape)
+        return state.centre.to(like.dtype)

@@ -67,7 +67,9 @@ class FoolsGold(DistanceBased):
 
     def _sum(self, state: History, row: Row) -> Tensor:
         earlier = state.sums.get(row.sender)
-        return row.value.double() if earlier is None else row.value + earlier
+        if earlier is None or earlier.shape != row.value.shape:  # another model: it begins anew
+            return row.value.double().clone()
+        return row.value + earlier
 
 
 def _cosines(products: Tensor) -> Tensor:

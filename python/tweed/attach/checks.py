@@ -69,6 +69,11 @@ def check_place(strategy: Strategy, model: nn.Module, size: int) -> None:
     server = strategy.collective
     if server is not None and not (server.rank < size and size >= 2):
         raise StrategyError(f"collective={server!r}: among {size} ranks there is no such rank and a worker")
+    if strategy.hub is not None and strategy.aggregate.compares and size < 4:
+        raise StrategyError(
+            f"aggregate={strategy.aggregate!r} compares contributions, and behind {server!r} there are only "
+            f"{size - 1} workers: it needs three"
+        )
     devices = {str(param.device) for param in model.parameters()} - {"cpu"}
     if strategy.may_lose and devices:
         raise StrategyError(

@@ -88,6 +88,13 @@ class Run:
         if self._length is not None:
             self._length.begin()
         has_closure = any(callable(arg) for arg in (*args, *kwargs.values()))
+        if self.strategy.hub is not None and (
+            has_closure or getattr(optimizer, "grad_scale", None) is not None
+        ):
+            raise UsageError(
+                f"{self.strategy.hub!r} takes gradients before the step: call step() without a closure, and "
+                "with a gradient scaler take an optimizer that is not fused"
+            )
         if not has_closure:  # one has its backward passes still before it
             self._exchange.before_step()
             self._check_finite()
@@ -193,9 +200,11 @@ class Run:
         for hook in self._hooks:
             hook.remove()
         self._hooks = []
-        self._exchange.close()
-        self._comm.close()
-        checks.attached.discard(self._model)
+        try:
+            self._exchange.close()
+        finally:
+            self._comm.close()
+            checks.attached.discard(self._model)
 
     def state_dict(self) -> dict[str, Any]:
         """This rank's state, as plain values and tensors; store it beside the model's and the optimizer's.

@@ -15,6 +15,7 @@ import logging
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from enum import IntEnum
 from typing import Any
 
@@ -24,9 +25,9 @@ from torch import Tensor
 from tweed.aggregate import Each
 from tweed.collective.hub import Hub as HubRank
 from tweed.compress import Direct, ErrorFeedback, Spec
-from tweed.errors import DataError
+from tweed.errors import DataError, TweedError
 from tweed.exchange.cadence_driver import CadenceDriver
-from tweed.exchange.checkpoint import check_same
+from tweed.exchange.checkpoint import check_same, filled, plain
 from tweed.exchange.communicator import Communicator
 from tweed.exchange.gradient_form import GradientForm
 from tweed.exchange.hub import Grant, Hub, Offer, Outcome, Payload, Ready, Step, Task, Worker
@@ -105,12 +106,14 @@ class HubWorker:
         self._model = torch.empty(self._params.spec.numel)
         memory = strategy.memory
         assert isinstance(memory, Direct | ErrorFeedback | None)  # the strategy was checked
-        self._form = _form(strategy, self._params.spec)
+        self._form = GradientForm(
+            memory, self._params.spec, comm.owners.contributor, comm.owners.contributors
+        )
+        self._weight = memory.weight if isinstance(memory, Direct) else 1.0
         self._error = self._model.new_zeros(self._model.shape) if isinstance(memory, ErrorFeedback) else None
         self._takes_gradients = strategy.exchange == "gradient"
         self._gradient: Tensor | None = None
         self._machine = Worker()
-        self._version = 0  # of the model that this rank has
         self._left = False
 
     def before_step(self) -> None:
@@ -126,14 +129,12 @@ class HubWorker:
     def after_step(self, norm: float | None) -> None:
         """Hands over what the cadence wants exchanged, and takes the newest model."""
         if self._cadence.decide():
-            value = self._gradient if self._takes_gradients else self._model - self._params.values()
-            if value is not None:
-                self._hand_over(value)
-            self._params.set(self._model)
-            self._comm.end_exchange()
+            self._exchange()
 
     def finish(self) -> None:
-        """Nothing: the model is the newest that the hub has sent."""
+        """Hands over what steps there were since the last exchange; the cadence knows of the stop."""
+        if not self._takes_gradients and self._machine.task is not None and self._cadence.decide():
+            self._exchange()
 
     def average(self, tensors: list[Tensor]) -> list[Tensor]:
         """See `Exchange`: this rank's own."""
@@ -142,43 +143,56 @@ class HubWorker:
     def state(self) -> dict[str, Any]:
         """See `Exchange`."""
         error = None if self._error is None else self._error.clone()
-        return {"last": self._machine.last, "version": self._version, "error": error}
+        return {"last": self._machine.last, "error": error, "form": plain(self._form.state)}
 
     def load(self, state: Mapping[str, Any]) -> None:
         """See `Exchange`."""
-        self._machine.last, self._version = state["last"], state["version"]
+        self._machine.last = state["last"]
+        self._form.state = filled(self._form.state, state["form"])
         if self._error is not None:
             check_same(state["error"] is not None and state["error"].shape == self._error.shape)
             self._error.copy_(state["error"])
 
     def close(self) -> None:
-        """Tells the hub that nothing more will come."""
+        """Tells the hub that nothing more will come, if it is still there to hear it."""
         if not self._left:
             self._left = True
-            self._send(Leave())
-            self._messages.flush()
+            with suppress(RuntimeError, TweedError):  # a failure has been raised before, where it mattered
+                self._send(Leave())
+                self._messages.flush()
 
     def _begin(self) -> bool:
-        """Before the first step: asks for a task. Whether the model is still the one that this rank has; if
-        others have moved it meanwhile, it is taken, and a gradient that was computed before is of no use."""
+        """Before the first step: asks for a task. Whether the hub's model is the one that this rank has.
+
+        If not, it is taken, and a gradient that was computed before is of no use.
+        """
         self._machine.linked()
-        before = self._version
         self._until_task()
-        if self._version != before:
-            self._params.set(self._model)
-        return self._version == before
+        same = torch.equal(self._model, self._params.values())
+        self._params.set(self._model)
+        return same
+
+    def _exchange(self) -> None:
+        value = self._gradient if self._takes_gradients else self._model - self._params.values()
+        self._gradient = None
+        if value is not None:
+            self._hand_over(value.mul_(self._weight))
+        self._params.set(self._model)
+        self._comm.end_exchange()
 
     def _hand_over(self, value: Tensor) -> None:
         task = self._machine.task
         assert task is not None  # the last exchange ended with one
         total = value if self._error is None else value + self._error
         sent = torch.zeros_like(total)
-        data = self._form.encode(total, sent, task.number)
+        finite = bool(total.isfinite().all())
+        # What is not finite goes as nothing, which the hub's rule leaves out.
+        data = self._form.encode(total, sent, task.number) if finite else torch.empty(0, dtype=torch.uint8)
         self._comm.stats.bytes_packed += data.numel()
         before = self._machine.outcomes.get(Why.COUNTED.name, 0)
         self._machine.computed(Offer(task.number, data.numel(), float(total.norm())), data)
         self._until_task()
-        if self._error is not None:
+        if self._error is not None and finite:
             counted = self._machine.outcomes.get(Why.COUNTED.name, 0) > before
             torch.sub(total, sent, out=self._error) if counted else self._error.copy_(total)
 
@@ -204,7 +218,6 @@ class HubWorker:
         kind, number, other = (int(value) for value in self._head[:3].tolist())
         if kind == _Kind.TASK:
             self._await(self._model)
-            self._version = other
             return Task(number, other)
         return Grant(number) if kind == _Kind.GRANT else Outcome(number, _WHY[other])
 
@@ -232,7 +245,12 @@ class HubServer:
         self._comm = comm
         self._params = Parameters(list(params.values()))
         self._workers = [rank for rank in range(comm.size) if rank != given.rank]
-        self._form = _form(strategy, self._params.spec)
+        memory = strategy.memory
+        assert isinstance(memory, Direct | ErrorFeedback | None)  # the strategy was checked
+        self._forms = {
+            rank: GradientForm(memory, self._params.spec, place, len(self._workers))
+            for place, rank in enumerate(self._workers)
+        }
         self._messages = PeerMessages(comm.group, comm.wait)
         self._heads = {rank: torch.empty(_HEAD, dtype=torch.float64) for rank in self._workers}
         self._payloads: dict[int, Tensor] = {}
@@ -266,11 +284,11 @@ class HubServer:
 
     def state(self) -> dict[str, Any]:
         """See `Exchange`."""
-        return {"version": self.hub.version}
+        return {"hub": self.hub.state()}
 
     def load(self, state: Mapping[str, Any]) -> None:
         """See `Exchange`."""
-        self.hub.version = state["version"]
+        self.hub.load(state["hub"])
 
     def close(self) -> None:
         """Nothing is held."""
@@ -300,6 +318,12 @@ class HubServer:
     def _receive(self, what: str, rank: int, there: set[int]) -> None:
         kind, number, numbytes, norm, samples, _ = self._heads[rank].tolist()
         message: FromWorker
+        known = kind in (_Kind.READY, _Kind.OFFER, _Kind.PAYLOAD, _Kind.LEAVE) and math.isfinite(number)
+        if not known or not 0 <= numbytes <= self._forms[rank].most_bytes:
+            log.warning(
+                "rank %d sent what is no message (%s): it is left out", rank, self._heads[rank].tolist()
+            )
+            kind = _Kind.LEAVE
         if what == "payload":
             message = Payload(int(number), self._decoded(rank, int(number)))
         elif kind == _Kind.READY:
@@ -307,8 +331,6 @@ class HubServer:
         elif kind == _Kind.LEAVE:
             message = Leave()
             there.discard(rank)
-        elif kind not in (_Kind.OFFER, _Kind.PAYLOAD) or not 0 <= numbytes <= self._form.most_bytes:
-            raise DataError(f"rank {rank} sent a message of kind {kind:g} about {numbytes:g} bytes")
         elif kind == _Kind.PAYLOAD:
             self._payloads[rank] = torch.empty(int(numbytes), dtype=torch.uint8)
             self._messages.expect(("payload", rank), self._payloads[rank], rank)
@@ -321,12 +343,12 @@ class HubServer:
 
     def _decoded(self, rank: int, number: int) -> Tensor:
         """What a payload stands for; not finite, and so left out, if it stands for nothing."""
-        value = torch.zeros(self._params.spec.numel)
+        value, data = torch.zeros(self._params.spec.numel), self._payloads.pop(rank)
         try:
-            self._form.decode(self._payloads.pop(rank), value, number)
+            self._forms[rank].decode(data, value, number)
         except DataError:
-            value.fill_(math.nan)
-        return value
+            return value.fill_(math.nan)
+        return value if data.numel() else value.fill_(math.nan)
 
     def _do(self, action: Action, step: Callable[[], None]) -> None:
         if isinstance(action, Ask):
@@ -345,12 +367,6 @@ class HubServer:
         self._messages.send(_packed(message), rank)
         if isinstance(message, Task):
             self._messages.send(self._params.values(), rank)
-
-
-def _form(strategy: Strategy, spec: Spec) -> GradientForm:
-    memory = strategy.memory
-    assert isinstance(memory, Direct | ErrorFeedback | None)  # the strategy was checked
-    return GradientForm(memory, spec, 0, 1)
 
 
 def _packed(message: FromWorker | FromHub) -> Tensor:

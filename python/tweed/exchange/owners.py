@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from tweed.aggregate import Aggregate, Arrival, Question, concluded
+from tweed.aggregate.before import Before
 from tweed.aggregate.bounded import Bounded
 from tweed.compress import Packet
 from tweed.compress.packet import ByteRanges
@@ -74,9 +75,11 @@ class Owners:
 
     def can_do_without(self, broken: int) -> bool:
         """Whether so many contributions that are not finite may be left out: a rule can bear so many."""
-        most = (self.contributors - 1) // 2
-        if isinstance(self.aggregate, Bounded):
-            most = min(most, self.aggregate.hostile(self.contributors))
+        rule, most = self.aggregate, (self.contributors - 1) // 2
+        while isinstance(rule, Before):
+            rule = rule.then
+        if isinstance(rule, Bounded):
+            most = min(most, rule.hostile(self.contributors))
         return not self.linear and broken <= most
 
     @property

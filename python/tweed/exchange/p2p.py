@@ -29,7 +29,10 @@ class PeerMessages:
         self._came: queue.SimpleQueue[Hashable] = queue.SimpleQueue()
 
     def send(self, tensor: Tensor, rank: int) -> None:
-        """Begins to send `tensor`, which must stay as it is until `flush`."""
+        """Begins to send `tensor`, which must stay as it is until it has left. Lets go of those that have."""
+        for done in [one for one in self._sent if one.is_completed()]:
+            self._wait(done)
+            self._sent.remove(done)
         work = dist.isend(tensor, group=self._group, group_dst=rank)
         assert work is not None  # this process is a member of the group
         self._sent.append(work)

@@ -36,13 +36,14 @@ from __future__ import annotations
 import heapq
 import math
 from collections import deque
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
 from tweed.aggregate import Aggregate, Answer, Arrival, Each, Mean, Question, Verdict, When
 from tweed.errors import UsageError
+from tweed.exchange.checkpoint import filled, plain
 from tweed.exchange.hub.messages import (
     FromHub,
     FromWorker,
@@ -157,7 +158,7 @@ class Hub:
       aggregate: what contributions come to.
       when: they do.
       order: who may send.
-      tasks: at most so many at once; None: any number.
+      tasks: at most so many are computed at once; None: any number.
       task_s: after so long without an offer, a task is taken back.
       payload_s: after so long without the payload, a grant is.
       patience: drops in a row after which the next contribution is reserved.
@@ -178,7 +179,7 @@ class Hub:
     version: int = 0
     _out: deque[Action] = field(default_factory=deque)
     _idle: deque[int] = field(default_factory=deque)  # who waits for a task
-    _open: int = 0  # tasks that are not DONE
+    _open: int = 0  # tasks that are computed
     _present: int = 0  # members of which something may come
     _after: list[int] = field(default_factory=list)  # who waits for the commit, to get a task
     _leases: list[tuple[float, int, int, str]] = field(default_factory=list)
@@ -252,6 +253,21 @@ class Hub:
     def poll(self) -> Action | None:
         """What is to be done next; None: nothing."""
         return self._out.popleft() if self._out else None
+
+    def state(self) -> dict[str, Any]:
+        """For a checkpoint: plain values and tensors. What has arrived for the next update is not in it."""
+        gathered = self._empty if self._batch else self._gathered
+        numbers = {member: one.number for member, one in self.members.items()}
+        return {"version": self.version, "numbers": numbers, "gathered": plain(gathered)}
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        """Goes on from the `state` of another hub, before anything was handled."""
+        self.version = state["version"]
+        self._gathered = filled(self.aggregate.start(), state["gathered"])
+        for member, number in state["numbers"].items():
+            one = self.members.setdefault(member, Member())
+            one.number = one.last = number
+        self._to_order(Committed(self.version), 0.0)
 
     def _tell(self, member: int, message: FromHub) -> None:
         if self.members[member].linked:
@@ -474,12 +490,12 @@ class Hub:
         in_batch: bool | None = None,
         expected: bool | None = None,
     ) -> None:
-        """Changes what `one` is about, and with it how many have a task or are present."""
-        self._open -= one.phase is not Phase.DONE
+        """Changes what `one` is about, and with it how many compute or are present."""
+        self._open -= one.phase is Phase.OPEN
         self._present -= one.present
         one.phase = one.phase if phase is None else phase
         one.waits = one.waits if waits is None else waits
         one.in_batch = one.in_batch if in_batch is None else in_batch
         one.expected = one.expected if expected is None else expected
-        self._open += one.phase is not Phase.DONE
+        self._open += one.phase is Phase.OPEN
         self._present += one.present
