@@ -17,15 +17,17 @@ ended, also of a member that is gone. So a message may come twice, or its answer
 answered again, and moves nothing twice. A member that has lost its memory asks with the last number it knows,
 and gets another task; what it was about before has ended.
 
-Only what was granted moves. The order lets so many bytes be under way at once, whatever members do; a lease
-takes back what does not come. What the order drops has not moved, and its worker is told why. Who is dropped
-`patience` times in a row has its next contribution reserved.
+Only what was granted moves. The order lets so many transfers be under way at once, whatever members do; a
+lease takes back what does not come. What the order drops has not moved, and its worker is told why. Who is
+dropped `patience` times in a row has its next contribution reserved.
 
 A contribution that has arrived is counted: it goes into the aggregate, and with that into the next update,
-when `when` says. A member has at most one contribution in an update; its next one waits for the commit.
+when `when` says. A member has at most one contribution in an update; its next one waits for the commit. Where
+a rule needs more than there are, and nobody is left who could add one, they come to nothing.
 
-What cannot happen: a contribution counts twice (its task is DONE then); more bytes arrive than were granted
-and not taken back; a member that asks for a task waits though one could be handed out; a version is skipped.
+What cannot happen: a contribution counts twice (its task is DONE then); more payloads arrive than were
+granted and not taken back; a member that asks for a task waits though one could be handed out; a version is
+skipped.
 
 Nothing here has a clock or a socket. All that was handed to it, in that order, with the same `now`, gives the
 same actions again.
