@@ -24,6 +24,7 @@ from tweed.aggregate.base import (
     Value,
     Verdict,
 )
+from tweed.aggregate.bounded import Bounded
 from tweed.aggregate.distance_based import computable
 from tweed.aggregate.rows import Row, as_given, mixed, rows_of
 from tweed.errors import UsageError
@@ -147,6 +148,34 @@ class Before:
             nothing = believed[0].value.new_full(believed[0].value.shape, math.nan)
             then = self.then.handle(Arrival(nothing, sender), then, now)
         return replace(state, then=then, shares=shares)
+
+
+@dataclass(frozen=True, slots=True)
+class BoundedBefore(Before):
+    """Such a part that is told how many contributions may be anything.
+
+    Args:
+      then: the rule that sees the sums.
+      f: a number, or a share of those that arrive, rounded down; less than half of them.
+    """
+
+    then: Aggregate[Any]
+    f: int | float = 0.25
+
+    def __post_init__(self) -> None:
+        check_inner(self, self.then)
+        Bounded(self.f)
+
+    def hostile(self, count: int) -> int:
+        """`f` of `count` contributions."""
+        return Bounded(self.f).hostile(count)
+
+    def require(self, contributors: int) -> None:
+        """See `Aggregate`."""
+        least = Bounded(self.f).least(self.hostile(contributors))
+        if contributors < least:
+            raise UsageError(f"{self!r} needs at least {least} contributions, and there are {contributors}")
+        self.then.require(contributors)
 
 
 def _by_sum(shares: Tensor, verdicts: Sequence[Verdict], rows: Sequence[Row]) -> list[Verdict]:

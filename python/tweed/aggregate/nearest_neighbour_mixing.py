@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from tweed.aggregate.base import Aggregate
-from tweed.aggregate.before import Before, check_inner
-from tweed.aggregate.bounded import Bounded
+from tweed.aggregate.before import BoundedBefore
 from tweed.aggregate.distance_based import lowest, mean_of, squared_distances
 
 if TYPE_CHECKING:
@@ -15,7 +13,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class NearestNeighbourMixing(Before):
+class NearestNeighbourMixing(BoundedBefore):
     """Replaces each contribution by the average of the `n - f` nearest to it, itself among them.
 
     Where honest workers have different data, this makes what they send alike, and what a hostile one sends
@@ -32,21 +30,9 @@ class NearestNeighbourMixing(Before):
       Byzantine ML under heterogeneity", 2023, algorithm 2.
     """
 
-    then: Aggregate[Any]
-    f: int | float = 0.25
-
-    def __post_init__(self) -> None:
-        check_inner(self, self.then)
-        Bounded(self.f)
-
-    def require(self, contributors: int) -> None:
-        """See `Aggregate`."""
-        Bounded(self.f).require(contributors)
-        self.then.require(contributors)
-
     def shares(self, products: Tensor, batch: int) -> Tensor:
         """Each row equal shares of the nearest."""
-        kept = max(1, len(products) - Bounded(self.f).hostile(len(products)))
+        kept = max(1, len(products) - self.hostile(len(products)))
         distances = squared_distances(products)
         found = products.new_zeros(products.shape)
         for at, row in enumerate(distances):

@@ -7,8 +7,7 @@ from numbers import Real
 from typing import TYPE_CHECKING, Any, Literal
 
 from tweed.aggregate.base import Aggregate
-from tweed.aggregate.before import Before, check_inner
-from tweed.aggregate.bounded import Bounded
+from tweed.aggregate.before import Before, BoundedBefore, check_inner
 from tweed.errors import UsageError
 
 if TYPE_CHECKING:
@@ -43,7 +42,7 @@ class NormClipping(Before):
 
 
 @dataclass(frozen=True, slots=True)
-class ARC(Before):
+class ARC(BoundedBefore):
     """Shortens the longest `2 f (n - f) / n` contributions, rounded down, to the length of the next longest.
 
     So the number of those that are shortened grows with that of hostile ones, and their length adapts.
@@ -58,22 +57,10 @@ class ARC(Before):
       federated learning", 2025 (adaptive robust clipping).
     """
 
-    then: Aggregate[Any]
-    f: int | float = 0.25
-
-    def __post_init__(self) -> None:
-        check_inner(self, self.then)
-        Bounded(self.f)
-
-    def require(self, contributors: int) -> None:
-        """See `Aggregate`."""
-        Bounded(self.f).require(contributors)
-        self.then.require(contributors)
-
     def shares(self, products: Tensor, batch: int) -> Tensor:
         """A factor for each, on the diagonal."""
         lengths, count = products.diagonal().sqrt(), len(products)
-        hostile = min(count, Bounded(self.f).hostile(count))
+        hostile = min(count, self.hostile(count))
         shortened = 2 * hostile * (count - hostile) // count
         return _shortened(lengths, float(lengths.sort().values[count - shortened - 1]))
 

@@ -25,7 +25,7 @@ from torch import Tensor
 from tweed.aggregate import Each
 from tweed.collective.hub import Hub as HubRank
 from tweed.compress import Direct, ErrorFeedback, Spec
-from tweed.errors import DataError, TweedError
+from tweed.errors import DataError
 from tweed.exchange.cadence_driver import CadenceDriver
 from tweed.exchange.checkpoint import check_same, filled, plain
 from tweed.exchange.communicator import Communicator
@@ -157,7 +157,7 @@ class HubWorker:
         """Tells the hub that nothing more will come, if it is still there to hear it."""
         if not self._left:
             self._left = True
-            with suppress(RuntimeError, TweedError):  # a failure has been raised before, where it mattered
+            with suppress(RuntimeError):  # a failure has been raised before, where it mattered
                 self._send(Leave())
                 self._messages.flush()
 
