@@ -154,11 +154,17 @@ def test_a_late_rank_never_gets_the_bytes_of_another_group(way: str, started: St
 
 def waits_in_another_group(rank: int, size: int) -> Outcome:
     """Rank 1 waits for rank 2 in a group of these two, and rank 2 waits for nobody."""
-    pair = dist.new_group([1, 2])
-    if rank == 2:
-        store().get("0 has failed")
-    outcome = caught(lambda: dist.barrier(group=pair if rank == 1 else None) if rank < 2 else None)
-    store().set(f"{rank} has failed", "")
+    pair, meeting, outcome = dist.new_group([1, 2]), store(), Outcome("", "", 0.0)
+    if rank == 0:
+        work = dist.barrier(async_op=True)
+        meeting.set("rank 0 has called", "")
+        outcome = caught(work.wait)
+        meeting.set("rank 0 has failed", "")
+    elif rank == 1:
+        meeting.get("rank 0 has called")
+        time.sleep(0.5)  # so that rank 0's deadline passes while this one still waits
+        outcome = caught(lambda: dist.barrier(group=pair))
+    meeting.get("rank 0 has failed")  # nobody leaves the group before
     part(rank, size)
     return outcome
 
