@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from tweed.aggregate import Cache, Weighted
 from tweed.cadence import (
     EventTriggered,
     EveryStep,
@@ -332,6 +333,36 @@ def ordered_gradient(server: int = 0, share: float = 0.9, window_s: float = 0.05
     return Strategy("gradient", Ordered(ServerPolicy(share=share), window_s), collective=_server(server))
 
 
+def teasq(
+    hub: int = 0,
+    every: int = 30,
+    tasks: int = 10,
+    density: float = 0.1,
+    bits: int = 8,
+    proximal: float = 0.01,
+) -> Strategy:
+    """Workers ask a hub for tasks, take steps alone, and send the largest values of their movement in few
+    bits each; models come in 8 bits per value. Late contributions count less.
+
+    Args:
+      hub: the rank that holds the model; it has no data, and calls `run.serve()`.
+      every: steps of a task.
+      tasks: at most so many workers compute or send at once; as many contributions make an update.
+      density, bits: of what a worker sends; the rest is sent later.
+      proximal: how strongly a worker's steps are pulled to the model that it was given.
+
+    Cost: some `density * (bits + 5) / 32` of a model up and a quarter of one down, per task.
+    Source: TEASQ-Fed, arXiv 2312.15186, 2023, which sends models in the place of movements; see
+      `tweed.systems.teasq`.
+    """
+    from tweed.collective.hub import Hub
+
+    few = Chain(TopK(density), Quantise(bits, nearest=True))
+    place = Hub(hub, Cache(tasks), tasks, model=Quantise(8))
+    cadence = LocalSteps(every, proximal=proximal)
+    return Strategy("difference", cadence, ErrorFeedback(few), None, place, aggregate=Weighted())
+
+
 def _blocks(ratio: int) -> RandomBlocks:
     return RandomBlocks(ratio, block=16)  # a cache line: bytes come out even
 
@@ -361,4 +392,5 @@ RECIPES: tuple[Callable[..., Strategy], ...] = (
     lag,
     ofedqit,
     ordered_gradient,
+    teasq,
 )

@@ -17,6 +17,7 @@ from tweed.cadence import Cadence, EveryStep, Ordered
 from tweed.compress import (
     Auto,
     Codec,
+    Compressor,
     Direct,
     ErrorFeedback,
     LazyAggregation,
@@ -114,6 +115,11 @@ class Strategy:
         """A hub's optimizer steps by each contribution, whenever it comes."""
         if hub.when is not None:
             _check_part("when", hub.when, When)
+        if hub.model is not None and (isinstance(hub.model, type) or not isinstance(hub.model, Compressor)):
+            raise StrategyError(
+                f"collective={hub!r}: model={hub.model!r} is no codec with packets of their own, which each "
+                "worker can read by itself; give Quantise(8)"
+            )
         if self.order is not None:
             _check_part("order", self.order, Order)
         if self.aggregate.compares and (hub.when is None or isinstance(hub.when, Each)):
@@ -121,10 +127,10 @@ class Strategy:
                 f"aggregate={self.aggregate!r} does not go with updates after each contribution: there is "
                 "nothing to compare one with. Give Hub(when=...): a Cache or Quorum of three or more, or All"
             )
-        if self.exchange not in ("gradient", "difference"):
+        if self.exchange == "step":
             raise StrategyError(
-                f'collective={hub!r} does not go with exchange="{self.exchange}": the hub\'s own optimizer '
-                'steps, on a model that others have moved meanwhile. Exchange "gradient" or "difference"'
+                f'collective={hub!r} does not go with exchange="step": the hub\'s own optimizer steps, on a '
+                'model that others have moved meanwhile. Exchange "gradient", "difference" or "model"'
             )
         if self.cadence.may_be_silent or isinstance(self.cadence, Ordered) or self.cadence.outer is not None:
             raise StrategyError(

@@ -23,6 +23,7 @@ from tweed.compress import (
     Quantise,
     RandomBlocks,
     RandomK,
+    Relaxing,
     Rounds,
     Sign,
     Spec,
@@ -55,6 +56,7 @@ ROUNDED: list[Codec] = [
     Chain(TopK(0.1), Quantise(4, nearest=True), "raw"),
     Chain(Threshold(0.05), Quantise(2, 48, nearest=True), "bitmap"),
     Chain(TopK(0.01), Sign(50), "delta", bidirectional=True),
+    Relaxing((Chain(TopK(0.02), Quantise(4, nearest=True)), TopK(0.1), Quantise(8, nearest=True)), every=2),
 ]  # fmt: skip
 TABLE = EXACT + ROUNDED
 

@@ -32,7 +32,7 @@ from tweed.aggregate.smea import SMEA
 from tweed.aggregate.three_sigma import ThreeSigma
 from tweed.aggregate.trimmed_mean import TrimmedMean
 from tweed.aggregate.weighted import Weighted
-from tweed.aggregate.when import All, Cache, Each, Quorum, When
+from tweed.aggregate.when import All, Cache, Each, Quorum, Round, When
 
 __all__ = [
     "ARC",
@@ -63,6 +63,7 @@ __all__ = [
     "Question",
     "Quorum",
     "Reason",
+    "Round",
     "ThreeSigma",
     "TrimmedMean",
     "Verdict",

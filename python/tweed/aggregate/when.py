@@ -1,4 +1,4 @@
-"""When a hub commits: after each contribution, so many, a quorum, or when all are there.
+"""When a hub commits: after each contribution, so many, a quorum, a round, or when all are there.
 
 when.ready(arrived, members, waited_s)
 """
@@ -19,12 +19,18 @@ class When(Protocol):
     Attributes:
       in_step: a member whose contribution has arrived gets its next task after the commit.
       within_s: seconds after the first contribution, when it is time in any case; infinite: never.
+      round: so many tasks are handed out for one update; None: to all who want one.
     """
 
     in_step: ClassVar[bool]
 
     @property
     def within_s(self) -> float:
+        """See above."""
+        ...
+
+    @property
+    def round(self) -> int | None:
         """See above."""
         ...
 
@@ -44,6 +50,7 @@ class Each:
 
     in_step: ClassVar[bool] = False
     within_s: ClassVar[float] = math.inf
+    round: ClassVar[int | None] = None
 
     def ready(self, arrived: int, members: int) -> bool:
         """See `When`."""
@@ -61,6 +68,7 @@ class Cache:
     size: int
     in_step: ClassVar[bool] = False
     within_s: ClassVar[float] = math.inf
+    round: ClassVar[int | None] = None
 
     def __post_init__(self) -> None:
         if self.size < 1:
@@ -81,6 +89,7 @@ class Quorum:
     count: int
     within_s: float = math.inf
     in_step: ClassVar[bool] = True
+    round: ClassVar[int | None] = None
 
     def __post_init__(self) -> None:
         if self.count < 1 or not self.within_s > 0:
@@ -92,11 +101,39 @@ class Quorum:
 
 
 @dataclass(frozen=True, slots=True)
+class Round:
+    """In rounds: so many members get a task on one version, those who have waited longest, and all of these
+    are waited for. Whose lease ends is replaced.
+
+    Source: McMahan et al., "Communication-efficient learning of deep networks from decentralized data", 2017
+      (FedAvg); there members are drawn.
+    """
+
+    size: int
+    in_step: ClassVar[bool] = True
+    within_s: ClassVar[float] = math.inf
+
+    def __post_init__(self) -> None:
+        if self.size < 1:
+            raise UsageError(f"{self!r}: size is to be at least 1")
+
+    @property
+    def round(self) -> int:
+        """See `When`."""
+        return self.size
+
+    def ready(self, arrived: int, members: int) -> bool:
+        """See `When`."""
+        return arrived >= min(self.size, members)
+
+
+@dataclass(frozen=True, slots=True)
 class All:
     """When each member's is there: training in step."""
 
     in_step: ClassVar[bool] = True
     within_s: ClassVar[float] = math.inf
+    round: ClassVar[int | None] = None
 
     def ready(self, arrived: int, members: int) -> bool:
         """See `When`."""

@@ -25,6 +25,7 @@ from tweed.exchange.checkpoint import FORMAT, check_format
 from tweed.exchange.communicator import Communicator, Stats, gather
 from tweed.exchange.hub_ranks import HubServer
 from tweed.exchange.losses import Delivered
+from tweed.exchange.proximal import Proximal
 from tweed.exchange.table import Parts, model_exchange
 from tweed.strategy import Strategy
 
@@ -62,6 +63,8 @@ class Run:
         self._comm.receive(self._comm.broadcast([*model.parameters(), *model.buffers()]))
         owners = self._comm.owners
         self._cadence = CadenceDriver(strategy.cadence, owners.contributor, owners.contributors)
+        proximal = strategy.cadence.proximal if owners.contributes else 0.0
+        self._proximal = Proximal(list(self._params.values()), proximal) if proximal else None
         self._length = StepLength(self._params.values()) if self._cadence.needs_norm else None
         parts = Parts(strategy, self._comm, self._cadence, bucket_bytes)
         exchanges_gradients = strategy.exchange == "gradient" and not isinstance(strategy.collective, Hub)
@@ -88,16 +91,17 @@ class Run:
         if self._length is not None:
             self._length.begin()
         has_closure = any(callable(arg) for arg in (*args, *kwargs.values()))
-        if self.strategy.hub is not None and (
-            has_closure or getattr(optimizer, "grad_scale", None) is not None
-        ):
+        early = self.strategy.hub or (self.strategy.cadence if self._proximal else None)
+        if early is not None and (has_closure or getattr(optimizer, "grad_scale", None) is not None):
             raise UsageError(
-                f"{self.strategy.hub!r} takes gradients before the step: call step() without a closure, and "
-                "with a gradient scaler take an optimizer that is not fused"
+                f"{early!r} takes gradients before the step: call step() without a closure, and with a "
+                "gradient scaler take an optimizer that is not fused"
             )
         if not has_closure:  # one has its backward passes still before it
             self._exchange.before_step()
             self._check_finite()
+        if self._proximal is not None:
+            self._proximal.pull()
         if self._broadcasts_buffers:
             self._broadcasts = self._comm.broadcast(list(self._model.buffers()))
 
@@ -112,7 +116,10 @@ class Run:
         self._cadence.handle(StepDone(norm))
         self._comm.receive(self._broadcasts)
         self._broadcasts = []
+        before = self.stats.exchanges
         self._exchange.after_step(norm)
+        if self._proximal is not None and self.stats.exchanges > before:
+            self._proximal.exchanged()
 
     @property
     def serves(self) -> bool:
@@ -191,6 +198,8 @@ class Run:
         """
         self._cadence.handle(Stop())
         self._exchange.finish()
+        if self._proximal is not None:
+            self._proximal.exchanged()
 
     def detach(self) -> None:
         """Ends the run: no hook is left, gradients are ordinary tensors, the model can be attached again.
@@ -218,6 +227,7 @@ class Run:
             "cadence": self._cadence.state(),
             "stats": asdict(self.stats),
             "exchange": self._exchange.state(),
+            "proximal": None if self._proximal is None else self._proximal.state(),
             "residuals": [] if self._comm.losses is None else self._comm.losses.state(),
             "plan": self._comm.plan(),
         }
@@ -245,6 +255,8 @@ class Run:
         for name, value in state["stats"].items():
             setattr(self.stats, name, value)
         self._exchange.load(state["exchange"])
+        if self._proximal is not None:
+            self._proximal.load(state["proximal"])
         if self._comm.losses is not None:
             self._comm.losses.load(state["residuals"])
 

@@ -152,6 +152,7 @@ class Cadence(Protocol[State]):
       needs_norm: it decides by the length of what there is to send.
       may_be_silent: a rank may take part in an exchange and contribute nothing.
       outer: what becomes of the mean movement of a round; None: the model moves by it.
+      proximal: how strongly local steps are pulled to where the round began (`exchange.proximal`).
     """
 
     @property
@@ -172,6 +173,10 @@ class Cadence(Protocol[State]):
 
     @property
     def outer(self) -> Outer[Any] | None:
+        """See above."""
+
+    @property
+    def proximal(self) -> float:
         """See above."""
 
     def start(self) -> State:

@@ -49,6 +49,7 @@ class EventTriggered:
     needs_norm: ClassVar[bool] = True
     may_be_silent: ClassVar[bool] = True
     outer: ClassVar[None] = None
+    proximal: ClassVar[float] = 0.0
 
     def start(self) -> EventTriggeredState:
         """The state before the first step."""

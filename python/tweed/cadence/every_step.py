@@ -28,6 +28,7 @@ class EveryStep:
     needs_norm: ClassVar[bool] = False
     may_be_silent: ClassVar[bool] = False
     outer: ClassVar[None] = None
+    proximal: ClassVar[float] = 0.0
 
     def start(self) -> EveryStepState:
         """The state before the first step."""

@@ -45,6 +45,7 @@ class Intermittent:
 
     needs_norm: ClassVar[bool] = False
     outer: ClassVar[None] = None
+    proximal: ClassVar[float] = 0.0
 
     def __post_init__(self) -> None:
         if not (self.every >= 1 and 0 < self.probability <= 1):

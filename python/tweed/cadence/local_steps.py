@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -25,15 +26,19 @@ class LocalSteps:
     Args:
       every: steps per round, 1 or more. Must be equal on all ranks.
       outer: what becomes of the mean movement of a round; None: the model moves by it.
+      proximal: each step's loss has `proximal / 2` times the squared distance to where the round began beside
+        it, so that ranks with unlike data stay near each other (FedProx).
 
-    Raises: UsageError if `every` is less than 1, or `outer` no outer optimiser.
+    Raises: UsageError if `every` is less than 1, `outer` no outer optimiser, or `proximal` below 0.
     Cost: one exchange per `every` steps.
     Source: Stich, "Local SGD converges fast and communicates little", 2018; with `outer=Nesterov()`: DiLoCo,
-      arXiv 2311.08105, 2023.
+      arXiv 2311.08105, 2023; `proximal` as in Li et al., "Federated optimization in heterogeneous networks",
+      2020.
     """
 
     every: int
     outer: Outer[Any] | None = None
+    proximal: float = 0.0
 
     needs_norm: ClassVar[bool] = False
     may_be_silent: ClassVar[bool] = False
@@ -43,6 +48,8 @@ class LocalSteps:
             raise UsageError(f"local steps: every={self.every!r} is no number of steps; give 1 or more")
         if self.outer is not None and (isinstance(self.outer, type) or not isinstance(self.outer, Outer)):
             raise UsageError(f"local steps: outer={self.outer!r} is no outer optimiser; give Nesterov()")
+        if not 0 <= self.proximal < math.inf:
+            raise UsageError(f"local steps: proximal={self.proximal!r} is to be 0 or more")
 
     @property
     def exchanges(self) -> frozenset[str]:

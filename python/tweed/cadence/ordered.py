@@ -62,6 +62,7 @@ class Ordered:
     needs_norm: ClassVar[bool] = True
     may_be_silent: ClassVar[bool] = True
     outer: ClassVar[None] = None
+    proximal: ClassVar[float] = 0.0
 
     def start(self) -> OrderedState:
         """The state before the first iteration."""

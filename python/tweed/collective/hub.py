@@ -15,15 +15,18 @@ class Hub(Server):
     that, and goes on from the newest model.
 
     The hub's optimizer steps; that of a worker counts for nothing but local steps. What workers send counts
-    as a gradient: of a difference its opposite, so that `SGD(lr=1)` adds the difference to the model.
+    as a gradient: of a difference its opposite, so that `SGD(lr=1)` adds the difference to the model; of a
+    model what the hub's is beyond it, so that `SGD(lr=0.5)` takes the middle of both.
 
     Args:
       rank: the hub's, in the group that trains.
       when: it commits, a part of `tweed.aggregate`, such as `Cache(10)`. None: after each contribution.
-      tasks: at most so many workers compute at once; None: any number.
+      tasks: at most so many workers compute or send at once; None: any number.
       task_s: after so many seconds without an offer, a worker's task is taken back.
       payload_s: after so many seconds without the payload, a grant is.
       patience: a worker whose contribution was dropped so often in a row has its next one reserved.
+      model: a codec of `tweed.compress`, in which the model goes to workers, such as `Quantise(8)`. They
+        compute on what it holds, and what it leaves out they never see. None: as it is.
 
     Raises: UsageError for settings that cannot be.
 
@@ -41,6 +44,7 @@ class Hub(Server):
     task_s: float = 600.0
     payload_s: float = 60.0
     patience: int = 3
+    model: Any = None
 
     def __post_init__(self) -> None:
         Server.__post_init__(self)

@@ -31,6 +31,7 @@ from tweed.compress.packet import Packet, Values, unpack
 from tweed.compress.quantise import Quantise
 from tweed.compress.random_blocks import RandomBlocks
 from tweed.compress.random_k import RandomK
+from tweed.compress.relaxing import Relaxing
 from tweed.compress.sign import Sign
 from tweed.compress.step_ahead import StepAhead
 from tweed.compress.threshold import Threshold
@@ -60,6 +61,7 @@ __all__ = [
     "RandomBlocks",
     "RandomK",
     "ReduceRequest",
+    "Relaxing",
     "Rounds",
     "Sign",
     "Spec",

@@ -14,18 +14,21 @@ from tweed.errors import UsageError
 
 Indices = NDArray[np.int64]
 #: What `Partition.parse` reads, in words.
-KINDS = "iid, by_label and dirichlet:ALPHA, for example dirichlet:0.3"
+KINDS = "iid, by_label, shards:COUNT and dirichlet:ALPHA, for example shards:2 or dirichlet:0.3"
 
 
 @dataclass(frozen=True, slots=True)
 class Partition:
-    """How to deal: `kind` is iid, dirichlet or by_label; `alpha` is for dirichlet only.
+    """How to deal: `kind` is iid, dirichlet, by_label or shards; `alpha` is the number behind the colon.
 
     - iid: shuffled, then cut into equal parts.
     - dirichlet: each label is cut in proportions drawn from a Dirichlet distribution with all parameters
       `alpha`; small means uneven. Source: Hsu, Qi, Brown, "Measuring the effects of non-identical data
       distribution", 2019.
     - by_label: sorted by label, then cut into equal parts.
+    - shards: sorted by label, cut into `alpha` equal shards per rank, of which each rank gets as many by
+      chance: most ranks have `alpha` labels. Source: McMahan et al., "Communication-efficient learning of
+      deep networks from decentralized data", 2017, section 3.
 
     Example:
       >>> Partition.parse("dirichlet:0.3").alpha
@@ -37,20 +40,20 @@ class Partition:
 
     @classmethod
     def parse(cls, text: str) -> Partition:
-        """Reads "iid", "by_label" or "dirichlet:ALPHA", for example "dirichlet:0.3".
+        """Reads "iid", "by_label", "shards:COUNT" or "dirichlet:ALPHA", for example "dirichlet:0.3".
 
         Raises: UsageError for anything else.
         """
         kind, _, rest = text.partition(":")
         if kind in ("iid", "by_label") and not rest:
             return cls(kind)
-        alpha = _number(rest) if kind == "dirichlet" else 0.0
-        if not 0.0 < alpha < np.inf:
+        alpha = _number(rest) if kind in ("dirichlet", "shards") else 0.0
+        if not 0.0 < alpha < np.inf or (kind == "shards" and not alpha.is_integer()):
             raise UsageError(f"no partition {text!r}; there are {KINDS}")
         return cls(kind, alpha)
 
     def __str__(self) -> str:
-        return f"dirichlet:{self.alpha:g}" if self.kind == "dirichlet" else self.kind
+        return f"{self.kind}:{self.alpha:g}" if self.kind in ("dirichlet", "shards") else self.kind
 
 
 def _number(text: str) -> float:
@@ -69,7 +72,7 @@ def deal(labels: Indices, ranks: int, partition: Partition, seed: int) -> list[I
 
     Returns: for each rank the indices of its samples, ascending.
 
-    Raises: UsageError if there are fewer samples than ranks.
+    Raises: UsageError if there are fewer samples than ranks, or than shards.
 
     Example:
       >>> [part.tolist() for part in deal(np.array([1, 0, 1, 0]), 2, Partition("by_label"), seed=0)]
@@ -83,9 +86,19 @@ def deal(labels: Indices, ranks: int, partition: Partition, seed: int) -> list[I
         parts = np.array_split(random.permutation(len(labels)), ranks)
     elif partition.kind == "by_label":
         parts = np.array_split(np.argsort(labels, kind="stable"), ranks)
+    elif partition.kind == "shards":
+        parts = _shards(labels, ranks, int(partition.alpha), random)
     else:
         parts = _dirichlet(labels, ranks, partition.alpha, random)
     return [np.sort(part) for part in parts]
+
+
+def _shards(labels: Indices, ranks: int, each: int, random: np.random.Generator) -> list[Indices]:
+    if ranks * each > len(labels):
+        raise UsageError(f"cannot cut {len(labels)} samples into {ranks * each} shards, {each} for each rank")
+    shards = np.array_split(np.argsort(labels, kind="stable"), ranks * each)
+    order = random.permutation(ranks * each).reshape(ranks, each)
+    return [np.concatenate([shards[shard] for shard in mine]) for mine in order]
 
 
 def _dirichlet(labels: Indices, ranks: int, alpha: float, random: np.random.Generator) -> list[Indices]:

@@ -22,20 +22,17 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tweed.aggregate import Each
 from tweed.collective.hub import Hub as HubRank
-from tweed.compress import Direct, ErrorFeedback, Spec
+from tweed.compress import Spec
 from tweed.errors import DataError
 from tweed.exchange.cadence_driver import CadenceDriver
-from tweed.exchange.checkpoint import check_same, filled, plain
 from tweed.exchange.communicator import Communicator
-from tweed.exchange.gradient_form import GradientForm
 from tweed.exchange.hub import Grant, Hub, Offer, Outcome, Payload, Ready, Step, Task, Worker
+from tweed.exchange.hub.form import ContributionForm, ModelForm
 from tweed.exchange.hub.hub import Abandon, Action, Ask
 from tweed.exchange.hub.messages import FromHub, FromWorker, Leave, Why
 from tweed.exchange.hub.worker import Compute
 from tweed.exchange.p2p import PeerMessages
-from tweed.order import FirstIn
 from tweed.strategy import Strategy
 
 log = logging.getLogger("tweed")
@@ -104,14 +101,10 @@ class HubWorker:
         self._messages = PeerMessages(comm.group, comm.wait)
         self._head = torch.empty(_HEAD, dtype=torch.float64)
         self._model = torch.empty(self._params.spec.numel)
-        memory = strategy.memory
-        assert isinstance(memory, Direct | ErrorFeedback | None)  # the strategy was checked
-        self._form = GradientForm(
-            memory, self._params.spec, comm.owners.contributor, comm.owners.contributors
-        )
-        self._weight = memory.weight if isinstance(memory, Direct) else 1.0
-        self._error = self._model.new_zeros(self._model.shape) if isinstance(memory, ErrorFeedback) else None
-        self._takes_gradients = strategy.exchange == "gradient"
+        whose = (self._params.spec, comm.owners.contributor, comm.owners.contributors)
+        self._form = ContributionForm(strategy, *whose)
+        self._models = ModelForm(strategy.collective.model, self._params.spec, comm.owners.contributors)
+        self._exchanges = strategy.exchange
         self._gradient: Tensor | None = None
         self._machine = Worker()
         self._left = False
@@ -120,7 +113,7 @@ class HubWorker:
         """Keeps the gradient, where that is sent: what the step makes of it is thrown away."""
         if self._machine.task is None and not self._begin():
             self._gradient = None
-        elif self._takes_gradients:
+        elif self._exchanges == "gradient":
             self._gradient = self._params.gradients()
 
     def check_finite(self) -> None:
@@ -133,7 +126,7 @@ class HubWorker:
 
     def finish(self) -> None:
         """Hands over what steps there were since the last exchange; the cadence knows of the stop."""
-        if not self._takes_gradients and self._machine.task is not None and self._cadence.decide():
+        if self._exchanges != "gradient" and self._machine.task is not None and self._cadence.decide():
             self._exchange()
 
     def average(self, tensors: list[Tensor]) -> list[Tensor]:
@@ -142,16 +135,12 @@ class HubWorker:
 
     def state(self) -> dict[str, Any]:
         """See `Exchange`."""
-        error = None if self._error is None else self._error.clone()
-        return {"last": self._machine.last, "error": error, "form": plain(self._form.state)}
+        return {"last": self._machine.last, "form": self._form.state()}
 
     def load(self, state: Mapping[str, Any]) -> None:
         """See `Exchange`."""
         self._machine.last = state["last"]
-        self._form.state = filled(self._form.state, state["form"])
-        if self._error is not None:
-            check_same(state["error"] is not None and state["error"].shape == self._error.shape)
-            self._error.copy_(state["error"])
+        self._form.load(state["form"])
 
     def close(self) -> None:
         """Tells the hub that nothing more will come, if it is still there to hear it."""
@@ -173,28 +162,26 @@ class HubWorker:
         return same
 
     def _exchange(self) -> None:
-        value = self._gradient if self._takes_gradients else self._model - self._params.values()
-        self._gradient = None
-        if value is not None:
-            self._hand_over(value.mul_(self._weight))
+        if (value := self._value()) is not None:
+            self._hand_over(value)
         self._params.set(self._model)
         self._comm.end_exchange()
+
+    def _value(self) -> Tensor | None:
+        gradient, self._gradient = self._gradient, None
+        if self._exchanges == "gradient":
+            return gradient
+        values = self._params.values()
+        return values if self._exchanges == "model" else self._model - values
 
     def _hand_over(self, value: Tensor) -> None:
         task = self._machine.task
         assert task is not None  # the last exchange ended with one
-        total = value if self._error is None else value + self._error
-        sent = torch.zeros_like(total)
-        finite = bool(total.isfinite().all())
-        # What is not finite goes as nothing, which the hub's rule leaves out.
-        data = self._form.encode(total, sent, task.number) if finite else torch.empty(0, dtype=torch.uint8)
+        data, norm = self._form.encode(value, task.number)
         self._comm.stats.bytes_packed += data.numel()
-        before = self._machine.outcomes.get(Why.COUNTED.name, 0)
-        self._machine.computed(Offer(task.number, data.numel(), float(total.norm())), data)
+        self._machine.computed(Offer(task.number, data.numel(), norm), data)
         self._until_task()
-        if self._error is not None and finite:
-            counted = self._machine.outcomes.get(Why.COUNTED.name, 0) > before
-            torch.sub(total, sent, out=self._error) if counted else self._error.copy_(total)
+        self._form.over(self._machine.counted)
 
     def _until_task(self) -> None:
         """Does what the machine wants until there is something to compute."""
@@ -217,7 +204,12 @@ class HubWorker:
         self._await(self._head)
         kind, number, other = (int(value) for value in self._head[:3].tolist())
         if kind == _Kind.TASK:
-            self._await(self._model)
+            numbytes = self._head[3].item()
+            if not 0 <= numbytes <= self._models.most_bytes:
+                raise DataError(f"the hub announces a model of {numbytes} bytes, which cannot be")
+            data = torch.empty(int(numbytes), dtype=torch.uint8)
+            self._await(data)
+            self._model = self._models.decode(data, other)
             return Task(number, other)
         return Grant(number) if kind == _Kind.GRANT else Outcome(number, _WHY[other])
 
@@ -245,26 +237,17 @@ class HubServer:
         self._comm = comm
         self._params = Parameters(list(params.values()))
         self._workers = [rank for rank in range(comm.size) if rank != given.rank]
-        memory = strategy.memory
-        assert isinstance(memory, Direct | ErrorFeedback | None)  # the strategy was checked
+        self._exchanges, count = strategy.exchange, len(self._workers)
         self._forms = {
-            rank: GradientForm(memory, self._params.spec, place, len(self._workers))
+            rank: ContributionForm(strategy, self._params.spec, place, count)
             for place, rank in enumerate(self._workers)
         }
+        self._models = ModelForm(given.model, self._params.spec, count)
         self._messages = PeerMessages(comm.group, comm.wait)
         self._heads = {rank: torch.empty(_HEAD, dtype=torch.float64) for rank in self._workers}
         self._payloads: dict[int, Tensor] = {}
         self.verdicts: tuple[Any, ...] = ()
-        order = strategy.order or FirstIn(len(self._workers))
-        self.hub = Hub(
-            strategy.aggregate,
-            given.when or Each(),
-            order,
-            tasks=given.tasks,
-            task_s=given.task_s,
-            payload_s=given.payload_s,
-            patience=given.patience,
-        )
+        self.hub = Hub.of(strategy, count, self._stands_for)
 
     def before_step(self) -> None:
         """Nothing."""
@@ -325,7 +308,7 @@ class HubServer:
             )
             kind = _Kind.LEAVE
         if what == "payload":
-            message = Payload(int(number), self._decoded(rank, int(number)))
+            message = Payload(int(number), self._payloads.pop(rank))
         elif kind == _Kind.READY:
             message = Ready(int(number))
         elif kind == _Kind.LEAVE:
@@ -341,14 +324,9 @@ class HubServer:
             self._messages.expect(("head", rank), self._heads[rank], rank)
         self.hub.handle(rank, message, time.monotonic())
 
-    def _decoded(self, rank: int, number: int) -> Tensor:
-        """What a payload stands for; not finite, and so left out, if it stands for nothing."""
-        value, data = torch.zeros(self._params.spec.numel), self._payloads.pop(rank)
-        try:
-            self._forms[rank].decode(data, value, number)
-        except DataError:
-            return value.fill_(math.nan)
-        return value if data.numel() else value.fill_(math.nan)
+    def _stands_for(self, rank: int, payload: Payload) -> Tensor:
+        sent = self._forms[rank].decode(payload.value, payload.number)
+        return self._params.values() - sent if self._exchanges == "model" else sent
 
     def _do(self, action: Action, step: Callable[[], None]) -> None:
         if isinstance(action, Ask):
@@ -364,19 +342,23 @@ class HubServer:
             self._tell(action.member, action.message)
 
     def _tell(self, rank: int, message: FromHub) -> None:
-        self._messages.send(_packed(message), rank)
-        if isinstance(message, Task):
-            self._messages.send(self._params.values(), rank)
+        if not isinstance(message, Task):
+            self._messages.send(_packed(message), rank)
+            return
+        data = self._models.encode(self._params.values(), message.version)
+        self._messages.send(_packed(message, data.numel()), rank)
+        self._messages.send(data, rank)
 
 
-def _packed(message: FromWorker | FromHub) -> Tensor:
+def _packed(message: FromWorker | FromHub, numbytes: int = 0) -> Tensor:
+    """The head of a message; `numbytes` of a model come behind it."""
     values: list[float]
     if isinstance(message, Ready):
         values = [_Kind.READY, message.last]
     elif isinstance(message, Offer):
         values = [_Kind.OFFER, message.number, message.numbytes, message.norm, message.samples]
     elif isinstance(message, Task):
-        values = [_Kind.TASK, message.number, message.version]
+        values = [_Kind.TASK, message.number, message.version, numbytes]
     elif isinstance(message, Grant):
         values = [_Kind.GRANT, message.number]
     elif isinstance(message, Outcome):

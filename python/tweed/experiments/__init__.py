@@ -6,7 +6,9 @@ exchange_benchmark  an exchange over a network beside others, with recorded grad
 training            inside a rank: a task trained by a strategy or a peer; time per step of many, in turns
 training_runs       whole runs of `tweed train`
 simulated_training  trainings by virtual workers: no network and no clock
+hub_training        whole trainings through a hub on a virtual clock, by devices with slow links
 learning_rates      which learning rate is tried next, and when the best is known
+tightening          how strongly may be compressed: a greedy search over ordered settings
 tuning              sides of a comparison, each at its best rate, over seeds
 live_training       rates, whole trainings and step times of live ranks, from the launcher
 time_to_accuracy    what a side takes to a peer's accuracy

@@ -23,10 +23,11 @@ from tweed.exchange.hub.worker import Compute
 from tweed.rng import uniform
 from tweed.simulate.flows import SharedLink
 
-#: Of a member, its task and the model that came with it: what it offers, and the value.
-Learn = Callable[[int, Task, Any], tuple[Offer, Any]]
-#: Commits: lets the optimizer step, and returns the model; None: returns that before the first step.
-Apply = Callable[[Step | None], Any]
+#: Of a member, what it is to compute, and the model that came with it: what it offers, and the value.
+Learn = Callable[[int, Compute, Any], tuple[Offer, Any]]
+#: Commits: lets the optimizer step, and returns the model as workers get it, and its bytes; None: before the
+#: first step.
+Apply = Callable[[Step | None], tuple[Any, int]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,9 +37,8 @@ class Conditions:
     Args:
       members: how many.
       compute_s: for a member and its task, how long it computes.
-      model_bytes: of a model on its way to a member.
       hub_rate: of the hub's link, in each direction.
-      member_rate: of each member's link.
+      rates: of a member's link, up to the hub and down from it.
       latency_s: one way.
       cuts: how often each member's link breaks, per second; it is back after `away_s`.
       crashes: the share of breaks at which the member forgets all, too.
@@ -48,9 +48,8 @@ class Conditions:
 
     members: int
     compute_s: Callable[[int, int], float]
-    model_bytes: int = 0
     hub_rate: float = 1e12
-    member_rate: float = 1e12
+    rates: Callable[[int], tuple[float, float]] = lambda member: (1e12, 1e12)
     latency_s: float = 0.0
     cuts: float = 0.0
     away_s: float = 1.0
@@ -84,7 +83,7 @@ class VirtualHub:
       steps: commits, without their updates.
       delays: of each contribution that counted: versions between its base and its commit.
       abandoned: contributions of which nothing came, as there were too few for the rule.
-      payload_bytes: that have moved.
+      payload_bytes, model_bytes: that have begun to move up and down.
     """
 
     def __init__(self, hub: Hub, conditions: Conditions, learn: Learn, apply: Apply) -> None:
@@ -92,9 +91,9 @@ class VirtualHub:
         self.steps: list[tuple[tuple[int, int], ...]] = []
         self.delays: list[int] = []
         self.abandoned: list[tuple[int, int]] = []
-        self.payload_bytes = 0
+        self.payload_bytes = self.model_bytes = 0
         self._conditions, self._learn, self._apply = conditions, learn, apply
-        self._model = apply(None)
+        self._model, self._model_bytes = apply(None)
         self._bases: dict[tuple[int, int], int] = {}  # version of each task
         self._members = [_Member() for _ in range(conditions.members)]
         self._up, self._down = SharedLink(conditions.hub_rate), SharedLink(conditions.hub_rate)
@@ -176,7 +175,8 @@ class VirtualHub:
 
         self._cargo[key] = ended
         moving.append((link, key))
-        link.start(key, numbytes, self._conditions.member_rate, self.now)
+        up, down = self._conditions.rates(number)
+        link.start(key, numbytes, up if link is self._up else down, self.now)
 
     # Both sides
 
@@ -185,7 +185,7 @@ class VirtualHub:
         worker = self._members[number].worker
         while (action := worker.poll()) is not None:
             if isinstance(action, Compute):
-                self._compute(number, worker, action.task)
+                self._compute(number, worker, action)
             elif self._members[number].linked:
                 self._send(number, action)
 
@@ -201,9 +201,9 @@ class VirtualHub:
         else:
             self._after(self._conditions.latency_s, self._over(number, arrive))
 
-    def _compute(self, number: int, worker: Worker, task: Task) -> None:
-        offer, value = self._learn(number, task, self._members[number].model)
-        seconds = self._conditions.compute_s(number, task.number)
+    def _compute(self, number: int, worker: Worker, action: Compute) -> None:
+        offer, value = self._learn(number, action, self._members[number].model)
+        seconds = self._conditions.compute_s(number, action.task.number)
 
         def ready() -> None:
             worker.computed(offer, value)
@@ -226,7 +226,7 @@ class VirtualHub:
         elif isinstance(action, Step):
             self.steps.append(action.contributions)
             self.delays += [action.version - 1 - self._bases.pop(key) for key in action.contributions]
-            self._model = self._apply(action)
+            self._model, self._model_bytes = self._apply(action)
         else:
             self.abandoned += action.contributions
 
@@ -242,6 +242,7 @@ class VirtualHub:
 
         if isinstance(message, Task):
             self._bases[number, message.number] = message.version
-            self._move(self._down, number, self._conditions.model_bytes, arrive)
+            self.model_bytes += self._model_bytes
+            self._move(self._down, number, self._model_bytes, arrive)
         else:
             self._after(self._conditions.latency_s, self._over(number, arrive))

@@ -25,6 +25,7 @@ from tweed.cadence import Event, Joined, Ordered, Outer, Ready, StepDone, Stop
 from tweed.compress import Direct, Identity, MeasuresNorm, Turn, Update
 from tweed.errors import UsageError
 from tweed.exchange.owners import Owners
+from tweed.exchange.proximal import Proximal
 from tweed.exchange.transfers import BufferState, exchange_buffer
 from tweed.simulate.attacks import Attack
 from tweed.simulate.exchanges import PacketLoss, VirtualNetwork
@@ -50,6 +51,7 @@ class Worker:
       buffer: what memory and codecs keep.
       cadence: the cadence's state.
       outer: the cadence's outer optimizer and its state, if it has one.
+      proximal: what pulls its local steps back, if the cadence wants that.
       before: `[numel]`, where it stood before its last step, if the cadence needs that.
     """
 
@@ -61,6 +63,7 @@ class Worker:
     buffer: BufferState
     cadence: Any
     outer: tuple[Outer[Any], Any] | None
+    proximal: Proximal | None
     before: Tensor | None = None
 
     def step_norm(self) -> float | None:
@@ -151,6 +154,9 @@ class Workers:
             buffer=buffer,
             cadence=self.strategy.cadence.start(),
             outer=None if outer is None else (outer, outer.start(flat.values)),
+            proximal=Proximal([flat.param], self.strategy.cadence.proximal)
+            if self.strategy.cadence.proximal
+            else None,
         )
 
     def step(self, loss: Loss) -> float:
@@ -178,6 +184,8 @@ class Workers:
         worker.flat.grads.zero_()
         value = loss(rank, worker.model)
         value.backward()  # type: ignore[no-untyped-call]
+        if worker.proximal is not None:
+            worker.proximal.pull()
         return value.item()
 
     def finish(self) -> None:
@@ -245,6 +253,8 @@ class Workers:
         moves = self.strategy.exchange == "model" and not self._takes_models
         for worker, update in zip(self.all, updates, strict=True):
             worker.apply(update, "difference" if moves else self.strategy.exchange)
+            if worker.proximal is not None:
+                worker.proximal.exchanged()
         self.exchanges += 1
 
     @property

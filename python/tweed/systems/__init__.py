@@ -27,6 +27,7 @@ SYSTEMS = {
     "ofedqit": "online federated learning with quantised messages that few clients send",
     "ordered_gradient": "only the most informative workers send, in the order of the norms of their updates",
     "saef": "gradients are taken where the residual would lead, had it been sent",
+    "teasq": "devices ask a hub for tasks and send little: asynchronous federated learning",
 }
 
 

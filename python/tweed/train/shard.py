@@ -80,10 +80,16 @@ class Shard:
         """The samples of step `step`, which counts from 0."""
         return self._batches.at(step)
 
-    def loss(self, model: nn.Module, picked: NDArray[np.int64]) -> Tensor:
-        """Mean loss over these training samples."""
+    def loss(
+        self,
+        model: nn.Module,
+        picked: NDArray[np.int64],
+        relabel: Callable[[Tensor], Tensor] = lambda labels: labels,
+    ) -> Tensor:
+        """Mean loss over these training samples; `relabel` says what they are taken for."""
         train = self.arrays.train
-        return F.cross_entropy(model(self.task.inputs(train.x[picked])), targets(train.y[picked]))
+        labels = relabel(targets(train.y[picked]))
+        return F.cross_entropy(model(self.task.inputs(train.x[picked])), labels)
 
     @torch.no_grad()
     def scores(self, model: nn.Module, count: int, rank: int = 0, size: int = 1) -> Tensor:

@@ -18,6 +18,7 @@ from tweed.aggregate import (
     Median,
     NearestNeighbourMixing,
     Quorum,
+    Round,
     Weighted,
     When,
 )
@@ -25,32 +26,34 @@ from tweed.errors import UsageError
 from tweed.exchange.hub import Grant, Hub, Leave, Offer, Outcome, Payload, Ready, Step, Task
 from tweed.exchange.hub.hub import Abandon, Ask, Phase, Tell
 from tweed.exchange.hub.messages import Why
+from tweed.exchange.hub.worker import Compute
 from tweed.order import BoundedDelay, FirstIn, NewestFirst, ShortestFirst
 from tweed.rng import uniform
 from tweed.simulate.hub import Conditions, VirtualHub
 
-WHENS: list[When] = [Each(), Cache(3), Quorum(3), Quorum(4, within_s=0.5), All()]
+WHENS: list[When] = [Each(), Cache(3), Quorum(3), Quorum(4, within_s=0.5), All(), Round(4)]
 RULES: list[Any] = [Mean(), Krum(), Weighted(), NearestNeighbourMixing(Median(), 0.2)]
 ORDERS: list[Any] = [FirstIn(), NewestFirst(3), ShortestFirst(2), BoundedDelay(6, at_once=2)]
 
 
-def learn(member: int, task: Task, model: Any) -> tuple[Offer, Any]:
+def learn(member: int, action: Compute, model: Any) -> tuple[Offer, Any]:
     """The value says whose it is, and for which task."""
+    task = action.task
     value = np.array([1000.0 * member + task.number])
     return Offer(task.number, 1 + (7 * member + task.number) % 13), value
 
 
-def nothing(step: Step | None) -> None:
-    """No model."""
+def nothing(step: Step | None) -> tuple[None, int]:
+    """No model, of five bytes."""
+    return None, 5
 
 
 def conditions(seed: int, **settings: Any) -> Conditions:
     return Conditions(
         members=6,
         compute_s=lambda member, task: (1 + member) * 0.1 * (0.5 + uniform(seed, member, task)),
-        model_bytes=5,
         hub_rate=100.0,
-        member_rate=40.0,
+        rates=lambda member: (40.0, 40.0),
         latency_s=0.01,
         seed=seed,
         **settings,
@@ -134,16 +137,16 @@ def test_in_step_it_is_synchronous_training() -> None:
     model = np.zeros(3)
     targets = np.arange(12.0).reshape(4, 3)
 
-    def gradient(member: int, task: Task, model: Any) -> tuple[Offer, Any]:
-        return Offer(task.number, 24), model - targets[member]
+    def gradient(member: int, action: Compute, model: Any) -> tuple[Offer, Any]:
+        return Offer(action.task.number, 24), model - targets[member]
 
     def apply(step: Step | None) -> Any:
         nonlocal model
         if step is not None:
             model = model - 0.25 * step.update
-        return model
+        return model, 24
 
-    four = Conditions(members=4, compute_s=lambda member, task: 1 + member, model_bytes=24, latency_s=0.1)
+    four = Conditions(members=4, compute_s=lambda member, task: 1 + member, latency_s=0.1)
     run = VirtualHub(Hub(when=All(), order=FirstIn(4)), four, gradient, apply)
     run.until(updates=9)
     plain = np.zeros(3)
@@ -156,22 +159,71 @@ def test_in_step_it_is_synchronous_training() -> None:
 
 @pytest.mark.parametrize("rule", [Krum(1), Median(), Weighted()], ids=repr)
 def test_a_rule_asks_and_leaves_out_what_is_hostile(rule: Any) -> None:
-    def send(member: int, task: Task, model: Any) -> tuple[Offer, Any]:
+    def send(member: int, action: Compute, model: Any) -> tuple[Offer, Any]:
         bad = {0: np.full(4, math.nan), 1: np.zeros(7)}
-        return Offer(task.number, 32), bad.get(member, np.full(4, 1.0 + member / 100))
+        return Offer(action.task.number, 32), bad.get(member, np.full(4, 1.0 + member / 100))
 
     updates = []
+
+    def apply(step: Step | None) -> tuple[None, int]:
+        updates.extend([step] if step else [])
+        return nothing(step)
+
     run = VirtualHub(
         Hub(rule, All(), FirstIn(9)),
         Conditions(members=6, compute_s=lambda member, task: 1.0),
         send,
-        lambda step: updates.append(step) if step else None,
+        apply,
     )
     run.until(updates=3)
     for step in updates:
         assert np.all((step.update > 0.9) & (step.update < 1.1))
         weights = {verdict.sender: verdict.weight for verdict in step.verdicts}
         assert weights[0] == weights[1] == 0 < sum(weights.values())
+
+
+def test_in_rounds_so_many_get_a_task_on_one_version_and_all_have_turns() -> None:
+    versions: dict[int, set[int]] = {}
+
+    def look(member: int, action: Compute, model: Any) -> tuple[Offer, Any]:
+        versions.setdefault(action.task.version, set()).add(member)
+        return learn(member, action, model)
+
+    ten = Conditions(members=10, compute_s=lambda member, task: 1.0 + member)
+    run = VirtualHub(Hub(when=Round(4)), ten, look, nothing)
+    run.until(updates=5)
+    assert [len(step) for step in run.steps] == [4] * 5 and set(run.delays) == {0}
+    assert all(len(versions[version]) == 4 for version in range(5))
+    assert {member for step in run.steps for member, _ in step} == set(range(10))
+
+
+def test_so_many_tasks_are_under_way_though_members_crash() -> None:
+    most = 0
+
+    def look(member: int, action: Compute, model: Any) -> tuple[Offer, Any]:
+        nonlocal most
+        phases = Counter(one.phase for one in run.hub.members.values())
+        most = max(most, phases[Phase.OPEN] + phases[Phase.OFFERED] + phases[Phase.GRANTED])
+        return Offer(action.task.number, 40), np.ones(1)
+
+    many = Conditions(
+        members=60,
+        compute_s=lambda member, task: 0.5 + uniform(1, member, task),
+        hub_rate=1000.0,
+        rates=lambda member: (10.0, 100.0),
+        cuts=0.1,
+        crashes=0.5,
+    )
+    run = VirtualHub(Hub(when=Cache(7), tasks=7, task_s=20.0), many, look, nothing)
+    run.until(updates=60, seconds=2000.0)
+    assert len(run.steps) == 60 and most == 7
+
+
+def test_a_round_that_is_too_small_for_the_rule_gets_more() -> None:
+    five = Conditions(members=5, compute_s=lambda member, task: 1.0)
+    run = VirtualHub(Hub(Krum(2), Round(2)), five, learn, nothing)
+    run.until(updates=2, seconds=100.0)
+    assert [len(step) for step in run.steps] == [5, 5]  # Krum(2) takes five
 
 
 def test_a_rule_that_cannot_hold_waits_for_more() -> None:

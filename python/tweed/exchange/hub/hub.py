@@ -4,7 +4,9 @@
     DONE        Ready, or the outcome of the last task,
                 and there is a task to hand out             OPEN
     OPEN        Offer                                       OFFERED
+                Offer, and one of its is in the next update HELD
                 its lease ends                              DONE, expired
+    HELD        the commit                                  OFFERED
     OFFERED     the order grants it                         GRANTED
                 the order drops it                          DONE, late
     GRANTED     Payload                                     DONE, counted
@@ -38,7 +40,7 @@ from __future__ import annotations
 import heapq
 import math
 from collections import deque
-from collections.abc import Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
@@ -59,6 +61,7 @@ from tweed.exchange.hub.messages import (
     Why,
 )
 from tweed.order import Committed, Ended, FirstIn, Offered, Order, Reserved, Send, Transfer, Withdrawn
+from tweed.strategy import Strategy
 
 
 class Phase(Enum):
@@ -66,9 +69,13 @@ class Phase(Enum):
 
     DONE = "done"
     OPEN = "open"
+    HELD = "held"
     OFFERED = "offered"
     GRANTED = "granted"
     ARRIVED = "arrived"
+
+
+_UNDER_WAY = frozenset({Phase.OPEN, Phase.OFFERED, Phase.GRANTED})
 
 
 @dataclass(slots=True)
@@ -160,10 +167,12 @@ class Hub:
       aggregate: what contributions come to.
       when: they do.
       order: who may send.
-      tasks: at most so many are computed at once; None: any number.
+      tasks: at most so many are under way at once, from the task to the payload, those not counted that wait
+        for a commit in between; None: any number.
       task_s: after so long without an offer, a task is taken back.
       payload_s: after so long without the payload, a grant is.
       patience: drops in a row after which the next contribution is reserved.
+      value: of a member and its payload, what that stands for; called when it is counted.
 
     Attributes:
       members: by their number.
@@ -177,11 +186,13 @@ class Hub:
     task_s: float = 600.0
     payload_s: float = 60.0
     patience: int = 3
+    value: Callable[[int, Payload], Any] = lambda member, payload: payload.value
     members: dict[int, Member] = field(default_factory=dict)
     version: int = 0
     _out: deque[Action] = field(default_factory=deque)
     _idle: deque[int] = field(default_factory=deque)  # who waits for a task
-    _open: int = 0  # tasks that are computed
+    _under_way: int = 0  # tasks that somebody computes, offers or sends
+    _busy: int = 0  # tasks that are not over
     _present: int = 0  # members of which something may come
     _after: list[int] = field(default_factory=list)  # who waits for the commit, to get a task
     _leases: list[tuple[float, int, int, str]] = field(default_factory=list)
@@ -198,6 +209,22 @@ class Hub:
         if self.tasks is not None and self.tasks < 1:
             raise UsageError(f"tasks={self.tasks}: at least one must be handed out, or nobody trains")
         self._orders, self._gathered = self.order.start(), self.aggregate.start()
+
+    @classmethod
+    def of(cls, strategy: Strategy, members: int, value: Callable[[int, Payload], Any]) -> Hub:
+        """That of a strategy with a hub, for so many members."""
+        given = strategy.hub
+        assert given is not None  # the caller looked
+        return cls(
+            strategy.aggregate,
+            given.when or Each(),
+            strategy.order or FirstIn(members),
+            tasks=given.tasks,
+            task_s=given.task_s,
+            payload_s=given.payload_s,
+            patience=given.patience,
+            value=value,
+        )
 
     def expect(self, member: int) -> None:
         """`member` will come: an update may have to wait for it."""
@@ -315,11 +342,12 @@ class Hub:
         if not (0 <= offer.samples < math.inf and offer.numbytes >= 0):
             self._end(member, one, Why.ABSURD, now)
             return
-        self._move(one, Phase.OFFERED)
         one.offer = offer
         if one.in_batch:
+            self._move(one, Phase.HELD)
             self._held.append(member)
         else:
+            self._move(one, Phase.OFFERED)
             self._to_order(Offered(self._transfer(member, one)), now)
 
     def _transfer(self, member: int, one: Member) -> Transfer:
@@ -340,7 +368,7 @@ class Hub:
     def _count(self, member: int, one: Member, payload: Payload, now: float) -> None:
         assert one.offer is not None  # it was granted
         arrival = Arrival(
-            payload.value,
+            self.value(member, payload),
             member,
             one.version,
             one.offer.norm,
@@ -433,7 +461,8 @@ class Hub:
         held, self._held = self._held, []
         for member in held:
             one = self.members[member]
-            if one.phase is Phase.OFFERED:
+            if one.phase is Phase.HELD:
+                self._move(one, Phase.OFFERED)
                 self._to_order(Offered(self._transfer(member, one)), now)
         early, self._early = self._early, []
         for member, payload in early:
@@ -442,12 +471,19 @@ class Hub:
 
     def _hand_out(self, now: float) -> None:
         """Tasks, to those who have waited longest."""
-        while self._idle and (self.tasks is None or self._open < self.tasks):
+        while self._idle and self._has_room():
             member = self._idle.popleft()
             one = self.members[member]
             if one.waits:  # it has not left meanwhile
                 self._move(one, waits=False)
                 self._hand_over(member, one, now)
+
+    def _has_room(self) -> bool:
+        """Whether one more task may be handed out."""
+        full = self.when.round is not None and self._busy + len(self._batch) >= self.when.round
+        if full and (self._busy or not self._trouble()):  # else a round is too small for the rule
+            return False
+        return self.tasks is None or self._under_way < self.tasks
 
     def _hand_over(self, member: int, one: Member, now: float) -> None:
         one.number += 1
@@ -492,12 +528,14 @@ class Hub:
         in_batch: bool | None = None,
         expected: bool | None = None,
     ) -> None:
-        """Changes what `one` is about, and with it how many compute or are present."""
-        self._open -= one.phase is Phase.OPEN
+        """Changes what `one` is about, and with it how many are busy or present."""
+        self._under_way -= one.phase in _UNDER_WAY
+        self._busy -= one.phase is not Phase.DONE
         self._present -= one.present
         one.phase = one.phase if phase is None else phase
         one.waits = one.waits if waits is None else waits
         one.in_batch = one.in_batch if in_batch is None else in_batch
         one.expected = one.expected if expected is None else expected
-        self._open += one.phase is Phase.OPEN
+        self._under_way += one.phase in _UNDER_WAY
+        self._busy += one.phase is not Phase.DONE
         self._present += one.present

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
-from tweed.exchange.hub.messages import FromHub, FromWorker, Offer, Outcome, Payload, Ready, Task
+from tweed.exchange.hub.messages import FromHub, FromWorker, Offer, Outcome, Payload, Ready, Task, Why
 
 
 class State(Enum):
@@ -34,9 +34,14 @@ class State(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Compute:
-    """Compute on the model that came with the task, and hand over what comes of it with `computed`."""
+    """Compute on the model that came with the task, and hand over what comes of it with `computed`.
+
+    Attributes:
+      counted: what came of the task before went into an update.
+    """
 
     task: Task
+    counted: bool = False
 
 
 @dataclass(slots=True)
@@ -47,12 +52,14 @@ class Worker:
       state: see above.
       task: the one it is about.
       last: number of the last task that is over.
+      counted: it counted.
       outcomes: how many ended in which way.
     """
 
     state: State = State.IDLE
     task: Task | None = None
     last: int = 0
+    counted: bool = False
     outcomes: dict[str, int] = field(default_factory=dict)
     _offer: Offer | None = None
     _value: Any = None
@@ -79,7 +86,7 @@ class Worker:
         if isinstance(message, Task):
             if self.state is State.IDLE and message.number > self.last:
                 self.state, self.task = State.COMPUTING, message
-                self._out.append(Compute(message))
+                self._out.append(Compute(message, self.counted))
         elif self.task is not None and message.number == self.task.number:
             if isinstance(message, Outcome):
                 self._over(message)
@@ -97,7 +104,7 @@ class Worker:
 
     def _over(self, outcome: Outcome) -> None:
         self.outcomes[outcome.why.name] = self.outcomes.get(outcome.why.name, 0) + 1
-        self.state, self.last = State.IDLE, outcome.number
+        self.state, self.last, self.counted = State.IDLE, outcome.number, outcome.why is Why.COUNTED
         self.task = self._offer = self._value = None
         if not outcome.goes_on:
             self._out.append(Ready(self.last))

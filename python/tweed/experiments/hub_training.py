@@ -1,0 +1,184 @@
+"""Whole trainings through a hub on a virtual clock: what devices with slow links learn in a given time."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from dataclasses import dataclass, field
+
+import torch
+from torch import nn
+from torch.optim import SGD
+
+from tweed.data import Arrays
+from tweed.experiments.notes import Line
+from tweed.rng import uniform
+from tweed.simulate.attacks import Attack, LabelFlip
+from tweed.simulate.hub import Conditions
+from tweed.simulate.hub_training import HubTraining, Members
+from tweed.strategy import Strategy
+from tweed.train.shard import Shard
+
+#: Evaluations in a row whose mean counts: a model that is trained on other labels every round jumps.
+SMOOTH = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Devices:
+    """What devices and their links are like. Each has its own, evenly spread over a logarithmic scale.
+
+    Attributes:
+      count: how many.
+      task_s: what the quickest and the slowest take for a task at least; to that comes an exponential time,
+        half as long in the mean.
+      up, down: bytes per second of the slowest and the quickest link.
+    """
+
+    count: int = 100
+    task_s: tuple[float, float] = (1.0, 10.0)
+    up: tuple[float, float] = (6_250.0, 62_500.0)
+    down: tuple[float, float] = (62_500.0, 625_000.0)
+
+    def conditions(self, seed: int) -> Conditions:
+        """As drawn by a seed."""
+
+        def drawn(ends: tuple[float, float], *which: int) -> float:
+            low, high = ends
+            return low * math.exp(math.log(high / low) * uniform(seed, *which))
+
+        def compute_s(member: int, task: int) -> float:
+            return drawn(self.task_s, 1, member) * (1 - 0.5 * math.log(1 - uniform(seed, 2, member, task)))
+
+        rates = [(drawn(self.up, 3, one), drawn(self.down, 4, one)) for one in range(self.count)]
+        return Conditions(self.count, compute_s, rates=rates.__getitem__, seed=seed)
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """One training.
+
+    Attributes:
+      task: a name in `tweed.train.tasks.TASKS`.
+      strategy: with a hub.
+      seconds: of the virtual clock.
+      updates: after which it ends, too.
+      server_lr: of the hub's SGD.
+      lr, batch: of a device's SGD, which has no momentum.
+      devices: see there.
+      partition: as for `tweed.data.Partition.parse`.
+      every_s: seconds between evaluations.
+      seed: of the model, the partition, the batches and the devices.
+      hostile, attack: as for `simulate.hub_training.Members`.
+      test_samples: from the first of the test set.
+    """
+
+    task: str
+    strategy: Strategy
+    seconds: float
+    server_lr: float = 1.0
+    lr: float = 0.1
+    batch: int = 10
+    devices: Devices = Devices()
+    partition: str = "shards:2"
+    every_s: float = 5.0
+    seed: int = 0
+    hostile: int = 0
+    attack: Attack | None = None
+    test_samples: int = 2_500
+    updates: float = math.inf
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What came of it, as plain values.
+
+    Attributes:
+      curve: seconds, the model's version, its accuracy and all bytes so far at each evaluation.
+      accuracy: at the end, the mean of the last `SMOOTH` evaluations.
+      counted: contributions in updates.
+      up_share, down_share: of the bytes of as many models.
+      delay, most_delay: versions between a contribution's base and its commit, in the mean and at most.
+    """
+
+    curve: list[tuple[float, int, float, int]] = field(default_factory=list)
+    accuracy: float = 0.0
+    counted: int = 0
+    up_share: float = 0.0
+    down_share: float = 0.0
+    delay: float = 0.0
+    most_delay: int = 0
+
+
+def perceptron(arrays: Arrays) -> nn.Module:
+    """One hidden layer: small, so that a minute holds thousands of contributions."""
+    inputs = math.prod(arrays.train.x.shape[1:])
+    return nn.Sequential(nn.Flatten(), nn.Linear(inputs, 64), nn.ReLU(), nn.Linear(64, arrays.classes))
+
+
+def train(config: Config) -> Outcome:
+    """Trains and evaluates. Cost: the devices' backward passes, one after the other, on one thread."""
+    torch.set_num_threads(1)
+    dealt = (config.devices.count, config.partition, config.seed)
+    shards = [Shard(config.task, config.batch, one, *dealt) for one in range(config.devices.count)]
+
+    def loss(member: int, model: nn.Module, batch: int) -> torch.Tensor:
+        picked = shards[member].batch(batch)
+        if member < config.hostile and isinstance(config.attack, LabelFlip):
+            return shards[member].loss(model, picked, config.attack.labels)
+        return shards[member].loss(model, picked)
+
+    torch.manual_seed(config.seed)
+    members = Members(
+        loss,
+        lambda params: SGD(params, lr=config.lr),
+        lambda member: float(len(shards[member].samples)),
+        config.hostile,
+        config.attack,
+    )
+    training = HubTraining(
+        perceptron(shards[0].arrays),
+        config.strategy,
+        config.devices.conditions(config.seed),
+        members,
+        lambda params: SGD(params, lr=config.server_lr),
+    )
+    return _watched(training, config, shards[0])
+
+
+def _watched(training: HubTraining, config: Config, shard: Shard) -> Outcome:
+    outcome, run = Outcome(), training.run
+    for mark in range(1, int(config.seconds / config.every_s) + 1):
+        run.until(updates=config.updates, seconds=mark * config.every_s)
+        _, right, count = shard.scores(training.model, config.test_samples).tolist()
+        moved = run.payload_bytes + run.model_bytes
+        outcome.curve.append((mark * config.every_s, run.hub.version, right / count, moved))
+        if run.hub.version >= config.updates:
+            break
+    outcome.accuracy = statistics.fmean(point[2] for point in outcome.curve[-SMOOTH:])
+    outcome.counted = len(run.delays)
+    dense = 4.0 * sum(param.numel() for param in training.model.parameters()) * max(1, len(run.delays))
+    outcome.up_share, outcome.down_share = run.payload_bytes / dense, run.model_bytes / dense
+    outcome.delay = statistics.fmean(run.delays) if run.delays else 0.0
+    outcome.most_delay = max(run.delays, default=0)
+    return outcome
+
+
+def reached_s(line: Line, accuracy: float) -> float | None:
+    """Seconds to the first evaluation at which it and those before, `SMOOTH` in all, have so much in the
+    mean; None: there is none."""
+    curve = line["curve"]
+    for end in range(SMOOTH, len(curve) + 1):
+        if statistics.fmean(point[2] for point in curve[end - SMOOTH : end]) >= accuracy:
+            return float(curve[end - 1][0])
+    return None
+
+
+def accuracy_at(line: Line, place: int, value: float) -> float | None:
+    """The mean of the last `SMOOTH` accuracies up to a point; None if there are fewer.
+
+    Args:
+      place: entry of the points that counts: 0 for seconds, 1 for the version, 3 for bytes.
+      value: which that entry may have at most.
+    """
+    before = [point[2] for point in line["curve"] if point[place] <= value][-SMOOTH:]
+    return statistics.fmean(before) if len(before) == SMOOTH else None

@@ -1,0 +1,161 @@
+"""Training through a hub on a virtual clock: the stages that run live, with members' real gradients.
+
+    training = HubTraining(model, strategy, conditions, Members(loss, sgd), outer_sgd)
+    training.run.until(seconds=100.0)
+    accuracy = score(training.model)
+
+Members compute one after the other in this process, each when its task arrives; how long that takes is said
+by `conditions`.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from tweed.cadence import StepDone
+from tweed.errors import UsageError
+from tweed.exchange.hub import Hub, Offer, Payload, Step
+from tweed.exchange.hub.form import ContributionForm, ModelForm
+from tweed.exchange.hub.worker import Compute
+from tweed.exchange.proximal import Proximal
+from tweed.simulate.attacks import Attack
+from tweed.simulate.flat import Flat
+from tweed.simulate.hub import Conditions, VirtualHub
+from tweed.simulate.workers import MakeOptimizer, copies
+from tweed.strategy import Strategy
+
+#: The loss of a member's next batch, by the member and the batch's number, with the model it is given.
+BatchLoss = Callable[[int, nn.Module, int], Tensor]
+#: Contributions of honest members that an attack sees.
+SEEN = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Members:
+    """What members do.
+
+    Attributes:
+      loss: of a batch.
+      optimizer: makes a member's, anew for each task.
+      samples: that a member's contributions count as.
+      hostile: the first so many members send what `attack` makes of the `SEEN` latest honest contributions.
+      attack: None: nobody is hostile.
+    """
+
+    loss: BatchLoss
+    optimizer: MakeOptimizer
+    samples: Callable[[int], float] = lambda member: 1.0
+    hostile: int = 0
+    attack: Attack | None = None
+
+
+class HubTraining:
+    """Members train copies of `model` behind a hub, by `strategy`.
+
+    Args:
+      model: float32; it becomes the hub's. Buffers, such as those of batch norm, are those of one model for
+        all members.
+      strategy: with a `Hub`, whose rank is not looked at.
+      conditions: of members and network.
+      members: what they do.
+      optimizer: makes the hub's.
+
+    Attributes:
+      model: the hub's, the newest.
+      run: the hub on its clock; `run.until` goes on.
+
+    Raises: UsageError for a strategy without a hub.
+    Cost: for all members together memory for the models and contributions that are under way; with error
+      feedback a model more for each.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        strategy: Strategy,
+        conditions: Conditions,
+        members: Members,
+        optimizer: MakeOptimizer,
+    ) -> None:
+        if strategy.hub is None:
+            raise UsageError(f"{strategy!r} has no hub: give collective=Hub(0), or simulate it by Workers")
+        [copy] = copies(model, 1)
+        self.model, self._newest = model, Flat(model)
+        self._local_model, self._local = copy, Flat(copy)
+        self._strategy, self._members = strategy, members
+        self._optimizer = optimizer([self._newest.param])
+        spec, count = self._newest.spec, conditions.members
+        self._forms = [ContributionForm(strategy, spec, member, count) for member in range(count)]
+        self._models = ModelForm(strategy.hub.model, spec, count)
+        self._cadences = [strategy.cadence.start() for _ in range(count)]
+        self._batches = [0] * count
+        self._seen: deque[Tensor] = deque(maxlen=SEEN)
+        self.run = VirtualHub(Hub.of(strategy, count, self._stands_for), conditions, self._learn, self._apply)
+
+    # The hub
+
+    @torch.no_grad()
+    def _apply(self, step: Step | None) -> tuple[Tensor, int]:
+        if step is not None:
+            self._newest.grads.copy_(torch.as_tensor(step.update))
+            self._optimizer.step()
+        version = 0 if step is None else step.version
+        data = self._models.encode(self._newest.values, version)
+        return self._models.decode(data, version), data.numel()
+
+    def _stands_for(self, member: int, payload: Payload) -> Tensor:
+        sent = self._forms[member].decode(payload.value, payload.number)
+        return self._newest.values - sent if self._strategy.exchange == "model" else sent
+
+    # A member
+
+    def _learn(self, member: int, action: Compute, model: Tensor) -> tuple[Offer, Tensor]:
+        form, number = self._forms[member], action.task.number
+        form.over(action.counted)
+        data, norm = form.encode(self._spoilt(member, self._value(member, model), number), number)
+        return Offer(number, data.numel(), norm, self._members.samples(member)), data
+
+    def _value(self, member: int, model: Tensor) -> Tensor:
+        """What there is to send after the steps of a task on `model`: see `Hub`."""
+        with torch.no_grad():
+            self._local.values.copy_(model)
+        cadence, optimizer = self._strategy.cadence, self._members.optimizer([self._local.param])
+        proximal = Proximal([self._local.param], cadence.proximal)
+        while True:
+            self._local.grads.zero_()
+            loss = self._members.loss(member, self._local_model, self._batches[member])
+            loss.backward()  # type: ignore[no-untyped-call]
+            self._batches[member] += 1
+            if cadence.proximal:
+                proximal.pull()
+            if self._strategy.exchange != "gradient":
+                optimizer.step()
+            now = float(self._batches[member])
+            self._cadences[member] = cadence.handle(StepDone(None), self._cadences[member], now)
+            decision, self._cadences[member] = cadence.poll(self._cadences[member], now)
+            if decision.exchange:
+                return self._result(model)
+
+    @torch.no_grad()
+    def _result(self, model: Tensor) -> Tensor:
+        if self._strategy.exchange == "gradient":
+            return self._local.grads.clone()
+        if self._strategy.exchange == "model":
+            return self._local.values.clone()
+        return model - self._local.values
+
+    def _spoilt(self, member: int, value: Tensor, number: int) -> Tensor:
+        """What a hostile member sends in the place of `value`."""
+        attack = self._members.attack
+        if attack is None:
+            return value
+        if member >= self._members.hostile:
+            self._seen.append(value.clone())
+            return value
+        honest = torch.stack([*self._seen] or [value])
+        return attack.contributions(value[None], honest, number)[0].contiguous()
