@@ -53,6 +53,7 @@ STRATEGIES: dict[str, Strategy] = {
     "step, ahead": Strategy(exchange="step", compress=StepAhead(TopK(0.1), 0.5, 3)),
     "difference, ahead": Strategy(exchange="difference", cadence=TWO, compress=StepAhead(TopK(0.1))),
     "step, reset": Strategy(exchange="step", compress=ErrorReset(TopK(0.1), RandomBlocks(4), 3)),
+    "difference, proximal": Strategy("difference", LocalSteps(2, proximal=0.5), ErrorFeedback(TopK(0.1))),
     "difference, outer": Strategy(exchange="difference", cadence=LocalSteps(2, outer=Nesterov())),
     "difference, outer, half": Strategy(
         exchange="difference", cadence=LocalSteps(2, outer=Nesterov()), compress=ErrorFeedback(Half())

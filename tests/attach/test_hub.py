@@ -11,12 +11,13 @@ from torch import Tensor, nn
 
 import tweed
 from tests.attach.nets import batch, equal, make, params
-from tweed.aggregate import All, Cache, Each, Krum, Quorum
+from tweed.aggregate import All, Cache, Each, Krum, Quorum, Round
 from tweed.cadence import LocalSteps, Nesterov
 from tweed.collective import Hub, Server
-from tweed.compress import Direct, ErrorFeedback, Half, LazyAggregation, LowRank, TopK
+from tweed.compress import Direct, ErrorFeedback, Half, LazyAggregation, LowRank, Quantise, TopK
 from tweed.errors import StrategyError, UsageError
 from tweed.order import BoundedDelay, NewestFirst
+from tweed.recipes import teasq
 from tweed.strategy import Strategy
 from tweed.testbed import run_ranks
 
@@ -34,10 +35,12 @@ def total_loss(model: nn.Module, size: int) -> float:
 
 
 def ready(strategy: Strategy, rank: int) -> tuple[nn.Module, torch.optim.Optimizer]:
-    """Slow enough for gradients that come late; a hub adds differences as they are."""
+    """Slow enough for gradients that come late; a hub adds differences as they are, and takes the middle of
+    its model and that of a worker."""
     model, _ = make(0)
-    hub = strategy.exchange == "difference" and strategy.collective == Hub(rank)
-    return model, torch.optim.SGD(model.parameters(), lr=1.0 if hub else 0.02)
+    hub = strategy.collective is not None and strategy.collective.rank == rank
+    lr = {"difference": 1.0, "model": 0.5}.get(strategy.exchange, 0.02) if hub else 0.02
+    return model, torch.optim.SGD(model.parameters(), lr=lr)
 
 
 def train(rank: int, size: int, strategy: Strategy, steps: int = STEPS, broken: int = -1) -> dict[str, Any]:
@@ -84,6 +87,10 @@ STRATEGIES: dict[str, Strategy] = {
     "bounded delay": Strategy(collective=Hub(0, when=Each()), order=BoundedDelay(4)),
     "sparse": Strategy(collective=Hub(2), compress=ErrorFeedback(TopK(0.2))),
     "differences": Strategy("difference", LocalSteps(2), ErrorFeedback(TopK(0.2)), collective=Hub(0)),
+    "models": Strategy("model", LocalSteps(2, proximal=0.1), collective=Hub(0, when=Cache(2))),
+    "in rounds": Strategy(collective=Hub(1, when=Round(2))),
+    "models of 8 bits": Strategy(collective=Hub(0, model=Quantise(8))),
+    "TEASQ-Fed": teasq(0, every=2, tasks=2),
     "LTP": Strategy(collective=Hub(0), transport="ltp"),
 }
 
@@ -98,9 +105,34 @@ def test_workers_train_through_it_when_they_can(name: str) -> None:
     assert after < 0.8 * before
     assert all(part.isfinite().all() for part in hub["params"])
     counted = sum(one["stats"].exchanges for one in found) - hub["stats"].exchanges
-    per_update = {"cache": 2, "quorum": 2}.get(name, 1)
+    per_update = {"cache": 2, "quorum": 2, "models": 2, "in rounds": 2, "TEASQ-Fed": 2}.get(name, 1)
     assert 1 <= hub["stats"].exchanges <= counted
     assert hub["stats"].exchanges >= counted / per_update / 2
+
+
+def test_in_step_models_are_averaged_as_without_a_hub() -> None:
+    """With the same proximal steps: workers that average their models among themselves."""
+    cadence = LocalSteps(2, proximal=0.5)
+    strategy = Strategy("model", cadence, collective=Hub(0, when=All()))
+    hub, *_ = run_ranks(averages, WORKERS + 1, strategy, backend="tweed")
+    alone = run_ranks(averages, WORKERS, Strategy("model", cadence), backend="tweed")
+    for mine, true in zip(hub, alone[0], strict=True):
+        torch.testing.assert_close(mine, true)
+
+
+def averages(rank: int, size: int, strategy: Strategy) -> list[Tensor]:
+    model, _ = make(0)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1.0 if strategy.hub and rank == 0 else 0.02)
+    run = tweed.attach(model, optimizer, strategy, sync_buffers=False)
+    if run.serves:
+        run.serve()
+    else:
+        for number in range(STEPS):
+            loss(model, rank if strategy.hub else rank + 1, number).backward()
+            optimizer.step()
+            optimizer.zero_grad()
+    run.detach()
+    return params(model)
 
 
 def test_a_rule_leaves_out_a_worker_that_sends_nothing_finite() -> None:
@@ -175,7 +207,8 @@ def test_finish_hands_over_the_steps_since_the_last_exchange() -> None:
 @pytest.mark.parametrize(
     ("make_it", "words"),
     [
-        (lambda: Strategy("model", LocalSteps(2), collective=Hub(0)), "a model that others have moved"),
+        (lambda: Strategy("step", collective=Hub(0)), "a model that others have moved"),
+        (lambda: Strategy(collective=Hub(0, model=LowRank(2))), "which each worker can read by itself"),
         (lambda: Strategy(compress=LazyAggregation(Half()), collective=Hub(0)), "hears them one by one"),
         (lambda: Strategy(compress=ErrorFeedback(LowRank(2)), collective=Hub(0)), "hears them one by one"),
         (lambda: Strategy("difference", LocalSteps(2, outer=Nesterov()), collective=Hub(0)), "outer one"),

@@ -78,7 +78,7 @@ def test_its_bytes_are_those_of_the_formula(method: Codec) -> None:
     bytes_ = []
     for turn in range(60 if method.sums else 3):
         encoder = Encoder(method, BIG)
-        encoder.step = turn
+        encoder.step = 10 + turn  # the last stage of those that have some
         encoder.encode(gaussian(BIG, seed=turn % 3))
         bytes_.append(encoder.packet_bytes)
     mean, formula = sum(bytes_) / len(bytes_), method.packet_bytes(BIG)

@@ -58,6 +58,16 @@ def test_by_label_gives_each_rank_few_labels() -> None:
     ]
 
 
+def test_shards_give_each_rank_so_many_labels_at_most() -> None:
+    labels = np.random.default_rng(0).permutation(np.repeat(np.arange(10), 60))
+    parts = deal(labels, 30, Partition.parse("shards:2"), 0)
+    assert sorted(np.concatenate(parts).tolist()) == list(range(600))
+    assert {len(part) for part in parts} == {20}
+    assert max(len(np.unique(labels[part])) for part in parts) == 2
+    with pytest.raises(UsageError, match="cannot cut 600 samples into 800 shards, 2 for each rank"):
+        deal(labels, 400, Partition.parse("shards:2"), 0)
+
+
 def test_small_alpha_is_less_even_than_large() -> None:
     labels = np.repeat(np.arange(10), 100)
 
@@ -68,13 +78,13 @@ def test_small_alpha_is_less_even_than_large() -> None:
     assert spread(0.1) > 5 * spread(1000.0)
 
 
-@pytest.mark.parametrize("text", ["", "iid:1", "dirichlet", "dirichlet:", "dirichlet:0", "dirichlet:nan"])
+@pytest.mark.parametrize("text", ["", "iid:1", "dirichlet", "dirichlet:", "dirichlet:0", "shards:1.5"])
 def test_unknown_partition_is_refused(text: str) -> None:
     with pytest.raises(UsageError, match="no partition"):
         Partition.parse(text)
 
 
-@pytest.mark.parametrize("text", ["iid", "by_label", "dirichlet:0.3"])
+@pytest.mark.parametrize("text", ["iid", "by_label", "dirichlet:0.3", "shards:2"])
 def test_a_partition_prints_as_it_is_read(text: str) -> None:
     assert str(Partition.parse(text)) == text
 

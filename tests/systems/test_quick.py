@@ -29,6 +29,11 @@ QUICK: dict[str, tuple[int | None, list[str], list[str]]] = {
         ["Claims", "Large messages"],
         ["torus 4x4: 5 steps a phase", "torus 4x4, 64 MiB: below 0.625 D/b"],
     ),
+    "teasq": (
+        1 + 3 * 13,
+        ["Goals", "What is learned in which time", "The search for a schedule", "To keep in mind"],
+        ["a quarter of the bytes per contribution, both ways together"],
+    ),
     "saef": (2 + 3, ["Goals"], [EXACT]),
 }
 

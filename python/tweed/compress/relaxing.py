@@ -14,6 +14,13 @@ if TYPE_CHECKING:
     from tweed.compress.packet import Packet
 
 
+@dataclass(slots=True)
+class Stages:
+    """State of `Relaxing`: that of each stage."""
+
+    states: tuple[Any, ...]
+
+
 @dataclass(frozen=True, slots=True)
 class Relaxing:
     """Goes from one compressor to the next every so many turns, and stays with the last.
@@ -66,17 +73,17 @@ class Relaxing:
         """Which is used at a turn, both counted from 0."""
         return min(turn // self.every, len(self.stages) - 1)
 
-    def start(self, spec: Spec) -> list[Any]:
+    def start(self, spec: Spec) -> Stages:
         """Those of all stages."""
-        return [stage.start(spec) for stage in self.stages]
+        return Stages(tuple(stage.start(spec) for stage in self.stages))
 
     def encode(
-        self, value: Tensor, state: list[Any], turn: Turn, error: Tensor | None = None
-    ) -> tuple[Packet, list[Any]]:
+        self, value: Tensor, state: Stages, turn: Turn, error: Tensor | None = None
+    ) -> tuple[Packet, Stages]:
         """See `Compressor`."""
         now = self.stage(turn.step)
-        packet, kept = self.stages[now].encode(value, state[now], turn, error)
-        return packet, [*state[:now], kept, *state[now + 1 :]]
+        packet, kept = self.stages[now].encode(value, state.states[now], turn, error)
+        return packet, Stages((*state.states[:now], kept, *state.states[now + 1 :]))
 
     def error_bound(self, spec: Spec) -> float:
         """That of the worst stage."""

@@ -1,0 +1,157 @@
+"""Training behind a virtual hub, beside plain loops of torch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from tests.simulate.problem import SIZE, batch, numbers, perceptron
+from tweed.aggregate import All, Cache, Krum, Median, Quorum, Round
+from tweed.cadence import LocalSteps
+from tweed.collective import Hub
+from tweed.compress import Chain, Direct, ErrorFeedback, Identity, Quantise, Relaxing, TopK
+from tweed.errors import UsageError
+from tweed.order import BoundedDelay
+from tweed.recipes import teasq
+from tweed.simulate.attacks import Noise, SignFlip
+from tweed.simulate.hub import Conditions
+from tweed.simulate.hub_training import HubTraining, Members
+from tweed.strategy import Strategy
+
+STEPS, LR = 6, 0.1
+
+
+def batch_loss(member: int, model: nn.Module, number: int) -> Tensor:
+    x, y = batch(member, number)
+    return nn.functional.cross_entropy(model(x), y)
+
+
+def descent(params: Any, lr: float = LR) -> torch.optim.Optimizer:
+    return torch.optim.SGD(params, lr=lr)
+
+
+def one(params: Any) -> torch.optim.Optimizer:
+    return descent(params, 1.0)
+
+
+def conditions(members: int = SIZE) -> Conditions:
+    return Conditions(
+        members,
+        lambda member, task: 1.0 + member / 10,
+        hub_rate=1e6,
+        rates=lambda member: (1e4, 1e5),
+        latency_s=0.01,
+    )
+
+
+def train(strategy: Strategy, updates: int = STEPS, optimizer: Any = one, **members: Any) -> HubTraining:
+    who = Members(batch_loss, descent, **members)
+    training = HubTraining(perceptron(), strategy, conditions(), who, optimizer)
+    training.run.until(updates=updates, seconds=1000.0)
+    return training
+
+
+def test_in_step_it_is_synchronous_training() -> None:
+    training = train(Strategy(collective=Hub(0, All())), optimizer=descent)
+    model = perceptron()
+    optimizer = descent(model.parameters())
+    for step in range(STEPS):
+        optimizer.zero_grad()
+        (sum(batch_loss(member, model, step) for member in range(SIZE)) / SIZE).backward()
+        optimizer.step()
+    torch.testing.assert_close(numbers(training.model), numbers(model))
+
+
+@pytest.mark.parametrize("exchange", ["model", "difference"])
+def test_averages_of_models_after_proximal_local_steps(exchange: Any) -> None:
+    proximal = 0.7
+    training = train(Strategy(exchange, LocalSteps(3, proximal=proximal), collective=Hub(0, All())))
+    newest = numbers(perceptron())
+    for step in range(STEPS):
+        ends = []
+        for member in range(SIZE):
+            model = perceptron()
+            nn.utils.vector_to_parameters(newest.clone(), model.parameters())
+            optimizer = descent(model.parameters())
+            for number in range(3 * step, 3 * step + 3):
+                optimizer.zero_grad()
+                here = nn.utils.parameters_to_vector(model.parameters())
+                pull = proximal / 2 * (here - newest).square().sum()
+                (batch_loss(member, model, number) + pull).backward()
+                optimizer.step()
+            ends.append(numbers(model))
+        newest = torch.stack(ends).mean(0)
+    torch.testing.assert_close(numbers(training.model), newest)
+
+
+FEW = Chain(TopK(0.2), Quantise(8, nearest=True))
+STRATEGIES = {
+    "asynchronous": Strategy(collective=Hub(0)),
+    "a cache, and sparse": Strategy(compress=ErrorFeedback(FEW), collective=Hub(0, Cache(2), tasks=3)),
+    "rounds, models": Strategy("model", LocalSteps(2), collective=Hub(0, Round(2))),
+    "8 bits both ways": Strategy(compress=Direct(Quantise(8)), collective=Hub(0, model=Quantise(8))),
+    "relaxing": Strategy(compress=ErrorFeedback(Relaxing((FEW, TopK(0.5)), 2)), collective=Hub(0, Quorum(3))),
+    "bounded delay": Strategy(collective=Hub(0), order=BoundedDelay(2)),
+    "TEASQ-Fed": teasq(0, every=2, tasks=2),
+}
+
+
+@pytest.mark.parametrize("name", STRATEGIES)
+def test_members_learn(name: str) -> None:
+    strategy = STRATEGIES[name]
+    training = train(strategy, 60, one if strategy.exchange != "gradient" else descent)
+    x, y = (torch.cat(parts) for parts in zip(*(batch(9, number) for number in range(20)), strict=True))
+    with torch.no_grad():
+        before, after = (float(nn.functional.cross_entropy(m(x), y)) for m in (perceptron(), training.model))
+    assert after < 0.8 * before
+
+
+def test_what_is_left_out_or_dropped_comes_later() -> None:
+    """Gradients are ones: what the model has moved by, and what members still hold, is all they computed."""
+
+    def ones(member: int, model: nn.Module, number: int) -> Tensor:
+        return sum((param.sum() for param in model.parameters()), start=torch.zeros(()))
+
+    strategy = Strategy(compress=ErrorFeedback(TopK(0.1)), collective=Hub(0), order=BoundedDelay(1))
+    training = HubTraining(perceptron(), strategy, conditions(), Members(ones, descent), one)
+    run = training.run
+    run.until(updates=40)
+    counted = {each for step in run.steps for each in step}
+    held = 0.0
+    for number, (form, member) in enumerate(zip(training._forms, run._members, strict=True)):
+        task = member.worker.last if member.worker.task is None else member.worker.task.number
+        assert form._open is not None  # each has computed since it last heard what became of a task
+        total, sent = form._open
+        held += float((total - sent if (number, task) in counted else total).sum())
+    moved = numbers(perceptron()) - numbers(training.model)
+    assert any(member.worker.outcomes.get("LATE") for member in run._members)
+    assert float(moved.sum()) + held == pytest.approx(sum(training._batches) * moved.numel(), rel=1e-4)
+
+
+@pytest.mark.parametrize("attack", [SignFlip(10.0), Noise(50.0)], ids=repr)
+def test_a_rule_holds_against_hostile_members(attack: Any) -> None:
+    losses = {}
+    for rule in (Median(), Krum(1)):
+        strategy = Strategy(collective=Hub(0, All()), aggregate=rule)
+        training = train(strategy, 30, descent, hostile=1, attack=attack)
+        with torch.no_grad():
+            losses[rule] = float(batch_loss(3, training.model, 1000))
+    plain = train(Strategy(collective=Hub(0, All())), 30, descent, hostile=1, attack=attack)
+    with torch.no_grad():
+        undefended = float(batch_loss(3, plain.model, 1000))
+    assert max(losses.values()) < 1.2 and not undefended < 1.5
+
+
+def test_without_compression_a_form_changes_nothing() -> None:
+    whole = Strategy(collective=Hub(0, Cache(2)))
+    same = Strategy(compress=Direct(Identity()), collective=Hub(0, Cache(2), model=Identity()))
+    first, second = (numbers(train(strategy, 10, descent).model) for strategy in (whole, same))
+    assert torch.equal(first, second)
+
+
+def test_no_hub_is_refused() -> None:
+    with pytest.raises(UsageError, match="has no hub"):
+        train(Strategy())
