@@ -12,7 +12,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from tweed.aggregate import Aggregate, Each, Mean, When
+from tweed.aggregate import Aggregate, Each, Mean, TrustedSamples, When
+from tweed.aggregate.before import Before
 from tweed.cadence import Cadence, EveryStep, Ordered
 from tweed.compress import (
     Auto,
@@ -93,6 +94,11 @@ class Strategy:
         else:
             self._check_silence()
         self._check_outer()
+        if self.hub is None and self.trusts_samples:
+            raise StrategyError(
+                f"aggregate={self.aggregate!r} judges by the loss on trusted samples, for which whole "
+                "gradients and the whole model must be in one place: give collective=Hub(0)"
+            )
         if self.hub is not None:
             self._check_hub(self.hub)
         elif self.order is not None:
@@ -101,6 +107,14 @@ class Strategy:
             )
         elif self.aggregate.in_network is None:
             self._check_aggregate()
+
+    @property
+    def trusts_samples(self) -> bool:
+        """Whether its aggregate judges by samples that the hub trusts."""
+        rule = self.aggregate
+        while isinstance(rule, Before):
+            rule = rule.then
+        return isinstance(rule, TrustedSamples)
 
     @property
     def hub(self) -> Hub | None:

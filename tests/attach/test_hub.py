@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 import tweed
 from tests.attach.nets import batch, equal, make, params
-from tweed.aggregate import All, Cache, Each, Krum, Quorum, Round
+from tweed.aggregate import All, Cache, Each, FLTrust, Krum, Mean, Quorum, Round, Zeno, ZenoPlusPlus
 from tweed.cadence import LocalSteps, Nesterov
 from tweed.collective import Hub, Server
 from tweed.compress import Direct, ErrorFeedback, Half, LazyAggregation, LowRank, Quantise, TopK
@@ -149,6 +149,51 @@ def test_a_gradient_that_is_not_finite_once_leaves_nothing_in_a_residual() -> No
     hub, *_ = run_ranks(train, WORKERS + 1, strategy, 16, 2, backend="tweed")
     assert all(part.isfinite().all() for part in hub["params"])
     assert hub["loss"][1] < hub["loss"][0]
+
+
+def defended(rank: int, size: int, rule: Any) -> tuple[float, float, list[Tensor]]:
+    """Two of three workers send ten times the opposite; the hub trusts batches of the honest one's kind."""
+    model, _ = make(0)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.02)
+    before = float(loss(model, 1, 0))
+    run = tweed.attach(model, optimizer, Strategy(collective=Hub(0, when=All()), aggregate=rule))
+    if run.serves:
+        kept = [buffer.clone() for buffer in model.buffers()]
+        run.serve(trusted=lambda number: loss(model, 1, 100 + number))
+        for buffer, old in zip(model.buffers(), kept, strict=True):
+            buffer.copy_(old)
+    else:
+        for number in range(STEPS):
+            (loss(model, rank, number) * (1 if rank == 1 else -10)).backward()
+            optimizer.step()
+            optimizer.zero_grad()
+    run.detach()
+    return before, float(loss(model, 1, 0)), params(model)
+
+
+@pytest.mark.parametrize("rule", [Zeno(2, lr=0.02), FLTrust()], ids=repr)
+def test_with_trusted_samples_most_workers_may_be_hostile(rule: Any) -> None:
+    before, after, values = run_ranks(defended, WORKERS + 1, rule, backend="tweed")[0]
+    assert after < before and all(value.isfinite().all() for value in values)
+    before, after, _ = run_ranks(defended, WORKERS + 1, Mean(), backend="tweed")[0]
+    assert not after < before
+
+
+def without(rank: int, size: int) -> str:
+    model, optimizer = ready(Strategy(), rank)
+    run = tweed.attach(model, optimizer, Strategy(collective=Hub(0), aggregate=ZenoPlusPlus()))
+    words = ""
+    if run.serves:
+        try:
+            run.serve()
+        except UsageError as error:
+            words = str(error)
+    run.detach()
+    return words
+
+
+def test_a_hub_without_trusted_samples_says_so_at_once() -> None:
+    assert "run.serve(trusted=...)" in run_ranks(without, 2, backend="tweed")[0]
 
 
 def refused(rank: int, size: int) -> list[str]:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from tests.simulate.problem import SIZE, batch, numbers, perceptron
-from tweed.aggregate import All, Cache, Krum, Median, Quorum, Round
+from tweed.aggregate import All, Cache, Each, Krum, Median, Quorum, Round, Zeno, ZenoPlusPlus
 from tweed.cadence import LocalSteps
 from tweed.collective import Hub
 from tweed.compress import Chain, Direct, ErrorFeedback, Identity, Quantise, Relaxing, TopK
@@ -143,6 +143,26 @@ def test_a_rule_holds_against_hostile_members(attack: Any) -> None:
     with torch.no_grad():
         undefended = float(batch_loss(3, plain.model, 1000))
     assert max(losses.values()) < 1.2 and not undefended < 1.5
+
+
+@pytest.mark.parametrize("rule", [Zeno(3, lr=LR), ZenoPlusPlus(lr=LR, record=0.5)], ids=repr)
+def test_with_trusted_samples_all_but_one_may_be_hostile(rule: Any) -> None:
+    when = All() if isinstance(rule, Zeno) else Each()
+    strategy = Strategy(collective=Hub(0, when), aggregate=rule)
+    who = Members(batch_loss, descent, hostile=3, attack=SignFlip(10.0))
+
+    def trusted(model: nn.Module, number: int) -> Tensor:
+        return sum((batch_loss(50 + one, model, number) for one in range(16)), start=torch.zeros(())) / 16
+
+    training = HubTraining(perceptron(), strategy, conditions(), who, descent, trusted)
+    training.run.until(updates=60)
+    verdicts = [verdict for batch in training.verdicts for verdict in batch]
+    hostile, honest = ([v.weight > 0 for v in verdicts if (v.sender > 0) is bad] for bad in (True, False))
+    assert sum(hostile) < 0.05 * len(hostile) and sum(honest) > 0.5 * len(honest)
+    with torch.no_grad():
+        assert float(batch_loss(9, training.model, 1)) < float(batch_loss(9, perceptron(), 1))
+    with pytest.raises(UsageError, match="judges by trusted samples"):
+        HubTraining(perceptron(), strategy, conditions(), who, descent)
 
 
 def test_without_compression_a_form_changes_nothing() -> None:

@@ -7,16 +7,20 @@ from tweed.aggregate.base import (
     Answer,
     Arrival,
     InnerProducts,
+    Losses,
     Question,
     Reason,
+    TrustedGradient,
     Verdict,
     conclude,
     concluded,
+    of_range,
 )
 from tweed.aggregate.bucketing import Bucketing
 from tweed.aggregate.bulyan import Bulyan
 from tweed.aggregate.caf import CAF
 from tweed.aggregate.centred_clipping import CentredClipping
+from tweed.aggregate.fl_trust import FLTrust
 from tweed.aggregate.fools_gold import FoolsGold
 from tweed.aggregate.geometric_median import GeometricMedian
 from tweed.aggregate.krum import Krum, MultiKrum
@@ -31,8 +35,11 @@ from tweed.aggregate.phocas import Phocas
 from tweed.aggregate.smea import SMEA
 from tweed.aggregate.three_sigma import ThreeSigma
 from tweed.aggregate.trimmed_mean import TrimmedMean
+from tweed.aggregate.trusted import TrustedSamples
 from tweed.aggregate.weighted import Weighted
 from tweed.aggregate.when import All, Cache, Each, Quorum, Round, When
+from tweed.aggregate.zeno import Zeno
+from tweed.aggregate.zeno_plus_plus import ZenoPlusPlus
 
 __all__ = [
     "ARC",
@@ -48,10 +55,12 @@ __all__ = [
     "Cache",
     "CentredClipping",
     "Each",
+    "FLTrust",
     "FoolsGold",
     "GeometricMedian",
     "InnerProducts",
     "Krum",
+    "Losses",
     "Mean",
     "MeanAroundMedian",
     "Median",
@@ -66,9 +75,14 @@ __all__ = [
     "Round",
     "ThreeSigma",
     "TrimmedMean",
+    "TrustedGradient",
+    "TrustedSamples",
     "Verdict",
     "Weighted",
     "When",
+    "Zeno",
+    "ZenoPlusPlus",
     "conclude",
     "concluded",
+    "of_range",
 ]

@@ -94,7 +94,37 @@ class InnerProducts:
         return found
 
 
-Question = InnerProducts
+@dataclass(frozen=True, slots=True)
+class Losses:
+    """Asks for the loss on samples that the caller trusts, the same ones at all points.
+
+    Answer: `[1 + k]` float64: at the model, then at the model less `scale` times each direction.
+
+    Args:
+      directions: k of them, of whole gradients: `[numel]` each.
+      scale: see above.
+    """
+
+    directions: Sequence[Tensor]
+    scale: float
+
+
+@dataclass(frozen=True, slots=True)
+class TrustedGradient:
+    """Asks for the gradient at the model on samples that the caller trusts. Answer: `[numel]`."""
+
+
+Question = InnerProducts | Losses | TrustedGradient
+
+
+def of_range(question: Question) -> Tensor:
+    """What an owner knows of the answer by itself.
+
+    Raises: UsageError for what takes trusted samples, and so a caller that has some.
+    """
+    if not isinstance(question, InnerProducts):
+        raise UsageError("the aggregate asks what trusted samples say, and here are none: see Hub")
+    return question.of_range()
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +152,10 @@ class Reason(Enum):
     SAMPLES_AND_DELAY = "it counts by its samples, and less the later it comes"
     FAR = "it is farther from the others than those that count"
     SHAPE = "it has another shape than most contributions"
+    DESCENDS = "on trusted samples the loss falls along it"
+    ASCENDS = "on trusted samples the loss falls less along it than along others, or rises"
+    LIKE_TRUSTED = "it points where the gradient of trusted samples does"
+    UNLIKE_TRUSTED = "it does not point where the gradient of trusted samples does"
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,7 +232,7 @@ def conclude(aggregate: Aggregate[Any], state: Any, now: float) -> Concluded:
     try:
         question = next(polls)
         while True:
-            question = polls.send(question.of_range())
+            question = polls.send(of_range(question))
     except StopIteration as end:
         found: Concluded = end.value
         return found

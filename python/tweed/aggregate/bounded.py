@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from numbers import Integral, Real
+from typing import ClassVar
 
 from tweed.errors import UsageError
 
@@ -18,10 +19,11 @@ class Bounded:
     """
 
     f: int | float = 0.25
+    most: ClassVar[float] = 0.5  # as a share
 
     def __post_init__(self) -> None:
-        if not ((_is_whole(self.f) and self.f >= 0) or (_is_real(self.f) and 0 <= self.f < 0.5)):
-            raise UsageError(f"{self!r}: f is to be a whole number from 0 on, or a share below 0.5")
+        if not ((_is_whole(self.f) and self.f >= 0) or (_is_real(self.f) and 0 <= self.f < self.most)):
+            raise UsageError(f"{self!r}: f is to be a whole number from 0 on, or a share below {self.most:g}")
 
     def hostile(self, count: int) -> int:
         """`f` of `count` contributions."""

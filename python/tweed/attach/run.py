@@ -23,6 +23,7 @@ from tweed.exchange.base import Exchange
 from tweed.exchange.cadence_driver import CadenceDriver, StepLength
 from tweed.exchange.checkpoint import FORMAT, check_format
 from tweed.exchange.communicator import Communicator, Stats, gather
+from tweed.exchange.hub.trusted import TrustedLoss
 from tweed.exchange.hub_ranks import HubServer
 from tweed.exchange.losses import Delivered
 from tweed.exchange.proximal import Proximal
@@ -126,7 +127,7 @@ class Run:
         """Whether this rank is the strategy's server: it has no data, and calls `serve` instead of a loop."""
         return not self._comm.owners.contributes
 
-    def serve(self, steps: int = 1) -> None:
+    def serve(self, steps: int = 1, trusted: TrustedLoss | None = None) -> None:
         """The server's training loop: takes `steps` steps with what the workers contribute.
 
         A hub serves until all workers have called `detach`, however many steps that takes.
@@ -136,12 +137,17 @@ class Run:
         which is how it follows a learning rate that changes. Workers must exchange once per step: gradients
         that are accumulated go under `accumulate`.
 
-        Raises: UsageError if this rank is no server.
+        Args:
+          steps: of a server that is no hub.
+          trusted: at a hub whose rule judges by samples that it trusts, the model's loss on a batch of them,
+            by the batch's number: on the same samples whenever the number is the same.
+
+        Raises: UsageError if this rank is no server, or the rule needs trusted samples and there are none.
         """
         if not self.serves:
             raise UsageError(f"this rank is no server of {self.strategy!r}: it trains with data of its own")
         if isinstance(self._exchange, HubServer):
-            self._exchange.serve(self._step)
+            self._exchange.serve(self._step, trusted)
             return
         for _ in range(steps):
             self._step()

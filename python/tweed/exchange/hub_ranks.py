@@ -31,6 +31,7 @@ from tweed.exchange.hub import Grant, Hub, Offer, Outcome, Payload, Ready, Step,
 from tweed.exchange.hub.form import ContributionForm, ModelForm
 from tweed.exchange.hub.hub import Abandon, Action, Ask
 from tweed.exchange.hub.messages import FromHub, FromWorker, Leave, Why
+from tweed.exchange.hub.trusted import Trusted, TrustedLoss, require
 from tweed.exchange.hub.worker import Compute
 from tweed.exchange.p2p import PeerMessages
 from tweed.strategy import Strategy
@@ -56,28 +57,28 @@ class Parameters:
     """The parameters that are trained, as one vector of float32."""
 
     def __init__(self, params: Sequence[Tensor]) -> None:
-        self._params = params
+        self.params = params
         self.spec = Spec(tuple(tuple(param.shape) for param in params))
 
     @torch.no_grad()
     def values(self) -> Tensor:
         """A copy: `[numel]`."""
-        return torch.cat([param.detach().float().cpu().flatten() for param in self._params])
+        return torch.cat([param.detach().float().cpu().flatten() for param in self.params])
 
     def gradients(self) -> Tensor:
         """A copy: `[numel]`, zero where a parameter has none."""
-        grads = [torch.zeros_like(p) if p.grad is None else p.grad.detach() for p in self._params]
+        grads = [torch.zeros_like(p) if p.grad is None else p.grad.detach() for p in self.params]
         return torch.cat([grad.float().cpu().flatten() for grad in grads])
 
     @torch.no_grad()
     def set(self, values: Tensor) -> None:
         """The model has these values now."""
-        for param, piece in zip(self._params, torch.split(values, list(self.spec.sizes)), strict=True):
+        for param, piece in zip(self.params, torch.split(values, list(self.spec.sizes)), strict=True):
             param.copy_(piece.view(param.shape))
 
     def set_gradients(self, values: Tensor) -> None:
         """Gradients are these, for an optimizer to step by."""
-        for param, piece in zip(self._params, torch.split(values, list(self.spec.sizes)), strict=True):
+        for param, piece in zip(self.params, torch.split(values, list(self.spec.sizes)), strict=True):
             param.grad = piece.view(param.shape).to(param)
 
 
@@ -237,12 +238,13 @@ class HubServer:
         self._comm = comm
         self._params = Parameters(list(params.values()))
         self._workers = [rank for rank in range(comm.size) if rank != given.rank]
-        self._exchanges, count = strategy.exchange, len(self._workers)
+        self._strategy, count = strategy, len(self._workers)
         self._forms = {
             rank: ContributionForm(strategy, self._params.spec, place, count)
             for place, rank in enumerate(self._workers)
         }
         self._models = ModelForm(given.model, self._params.spec, count)
+        self._trusted = Trusted(self._params.params, None)
         self._messages = PeerMessages(comm.group, comm.wait)
         self._heads = {rank: torch.empty(_HEAD, dtype=torch.float64) for rank in self._workers}
         self._payloads: dict[int, Tensor] = {}
@@ -276,12 +278,17 @@ class HubServer:
     def close(self) -> None:
         """Nothing is held."""
 
-    def serve(self, step: Callable[[], None]) -> None:
+    def serve(self, step: Callable[[], None], trusted: TrustedLoss | None = None) -> None:
         """Hands out tasks, takes what comes of them, and commits, until all workers have left.
 
         Args:
           step: lets the optimizer step by the gradients that are there.
+          trusted: the loss on trusted samples; None: there are none.
+
+        Raises: UsageError if the rule needs some, and there are none.
         """
+        require(self._strategy, trusted)
+        self._trusted = Trusted(self._params.params, trusted)
         there = set(self._workers)
         for rank in self._workers:
             self.hub.expect(rank)
@@ -326,11 +333,11 @@ class HubServer:
 
     def _stands_for(self, rank: int, payload: Payload) -> Tensor:
         sent = self._forms[rank].decode(payload.value, payload.number)
-        return self._params.values() - sent if self._exchanges == "model" else sent
+        return self._params.values() - sent if self._strategy.exchange == "model" else sent
 
     def _do(self, action: Action, step: Callable[[], None]) -> None:
         if isinstance(action, Ask):
-            self.hub.answered(action.question.of_range(), time.monotonic())
+            self.hub.answered(self._trusted.answer(action.question), time.monotonic())
         elif isinstance(action, Abandon):
             log.warning("%d contributions come to nothing: %s", len(action.contributions), action.why)
         elif isinstance(action, Step):

@@ -35,7 +35,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from tweed.aggregate import Question
+from tweed.aggregate import Question, of_range
 from tweed.compress import (
     Compressor,
     Memory,
@@ -292,8 +292,9 @@ def _answered(combined: Generator[Question, Any, Any], part: str) -> Generator[T
     try:
         question = next(combined)
         while True:
-            total: Tensor = yield Total(question.of_range().flatten(), part)
-            question = combined.send(total.view(len(question.vectors), -1))
+            known = of_range(question)
+            total: Tensor = yield Total(known.flatten(), part)
+            question = combined.send(total.view(known.shape))
     except StopIteration as end:
         return end.value
 

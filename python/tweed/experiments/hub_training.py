@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 import statistics
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
+import numpy as np
 import torch
 from torch import nn
 from torch.optim import SGD
@@ -63,13 +65,14 @@ class Config:
       seconds: of the virtual clock.
       updates: after which it ends, too.
       server_lr: of the hub's SGD.
-      lr, batch: of a device's SGD, which has no momentum.
+      lr, momentum, batch: of a device's SGD.
       devices: see there.
       partition: as for `tweed.data.Partition.parse`.
       every_s: seconds between evaluations.
       seed: of the model, the partition, the batches and the devices.
       hostile, attack: as for `simulate.hub_training.Members`.
       test_samples: from the first of the test set.
+      trusted: samples of a batch that the hub trusts, drawn from the rest of the test set.
     """
 
     task: str
@@ -77,6 +80,7 @@ class Config:
     seconds: float
     server_lr: float = 1.0
     lr: float = 0.1
+    momentum: float = 0.0
     batch: int = 10
     devices: Devices = Devices()
     partition: str = "shards:2"
@@ -86,6 +90,7 @@ class Config:
     attack: Attack | None = None
     test_samples: int = 2_500
     updates: float = math.inf
+    trusted: int = 0
 
 
 @dataclass(slots=True)
@@ -98,6 +103,7 @@ class Outcome:
       counted: contributions in updates.
       up_share, down_share: of the bytes of as many models.
       delay, most_delay: versions between a contribution's base and its commit, in the mean and at most.
+      refused, taken: the shares of honest contributions that did not count, and of hostile ones that did.
     """
 
     curve: list[tuple[float, int, float, int]] = field(default_factory=list)
@@ -107,6 +113,8 @@ class Outcome:
     down_share: float = 0.0
     delay: float = 0.0
     most_delay: int = 0
+    refused: float = 0.0
+    taken: float = 0.0
 
 
 def perceptron(arrays: Arrays) -> nn.Module:
@@ -123,14 +131,14 @@ def train(config: Config) -> Outcome:
 
     def loss(member: int, model: nn.Module, batch: int) -> torch.Tensor:
         picked = shards[member].batch(batch)
-        if member < config.hostile and isinstance(config.attack, LabelFlip):
+        if member >= config.devices.count - config.hostile and isinstance(config.attack, LabelFlip):
             return shards[member].loss(model, picked, config.attack.labels)
         return shards[member].loss(model, picked)
 
     torch.manual_seed(config.seed)
     members = Members(
         loss,
-        lambda params: SGD(params, lr=config.lr),
+        lambda params: SGD(params, lr=config.lr, momentum=config.momentum),
         lambda member: float(len(shards[member].samples)),
         config.hostile,
         config.attack,
@@ -141,8 +149,19 @@ def train(config: Config) -> Outcome:
         config.devices.conditions(config.seed),
         members,
         lambda params: SGD(params, lr=config.server_lr),
+        _trusted(config, shards[0]) if config.trusted else None,
     )
     return _watched(training, config, shards[0])
+
+
+def _trusted(config: Config, shard: Shard) -> Callable[[nn.Module, int], torch.Tensor]:
+    rest = np.arange(config.test_samples, len(shard.arrays.test))
+
+    def loss(model: nn.Module, number: int) -> torch.Tensor:
+        drawn = np.random.default_rng([config.seed, number])
+        return shard.test_loss(model, drawn.choice(rest, config.trusted, replace=False))
+
+    return loss
 
 
 def _watched(training: HubTraining, config: Config, shard: Shard) -> Outcome:
@@ -160,7 +179,15 @@ def _watched(training: HubTraining, config: Config, shard: Shard) -> Outcome:
     outcome.up_share, outcome.down_share = run.payload_bytes / dense, run.model_bytes / dense
     outcome.delay = statistics.fmean(run.delays) if run.delays else 0.0
     outcome.most_delay = max(run.delays, default=0)
+    first = config.devices.count - config.hostile
+    weights = [(one.sender >= first, one.weight) for batch in training.verdicts for one in batch]
+    outcome.refused = _share([weight == 0 for hostile, weight in weights if not hostile])
+    outcome.taken = _share([weight > 0 for hostile, weight in weights if hostile])
     return outcome
+
+
+def _share(facts: list[bool]) -> float:
+    return sum(facts) / len(facts) if facts else 0.0
 
 
 def reached_s(line: Line, accuracy: float) -> float | None:

@@ -16,6 +16,7 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from typing import Any
 
+from tweed.aggregate import Question, of_range
 from tweed.exchange.hub import Hub, Offer, Payload, Step, Task, Worker
 from tweed.exchange.hub.hub import Action, Ask, Tell
 from tweed.exchange.hub.messages import FromWorker
@@ -77,6 +78,7 @@ class VirtualHub:
       conditions: of members and network.
       learn: what a member computes.
       apply: what a commit does to the model.
+      answer: what the hub finds out when its rule asks.
 
     Attributes:
       now: seconds.
@@ -86,13 +88,20 @@ class VirtualHub:
       payload_bytes, model_bytes: that have begun to move up and down.
     """
 
-    def __init__(self, hub: Hub, conditions: Conditions, learn: Learn, apply: Apply) -> None:
+    def __init__(
+        self,
+        hub: Hub,
+        conditions: Conditions,
+        learn: Learn,
+        apply: Apply,
+        answer: Callable[[Question], Any] = of_range,
+    ) -> None:
         self.hub, self.now = hub, 0.0
         self.steps: list[tuple[tuple[int, int], ...]] = []
         self.delays: list[int] = []
         self.abandoned: list[tuple[int, int]] = []
         self.payload_bytes = self.model_bytes = 0
-        self._conditions, self._learn, self._apply = conditions, learn, apply
+        self._conditions, self._learn, self._apply, self._answer = conditions, learn, apply, answer
         self._model, self._model_bytes = apply(None)
         self._bases: dict[tuple[int, int], int] = {}  # version of each task
         self._members = [_Member() for _ in range(conditions.members)]
@@ -221,7 +230,7 @@ class VirtualHub:
         if isinstance(action, Tell):
             self._tell(action)
         elif isinstance(action, Ask):
-            found = action.question.of_range()
+            found = self._answer(action.question)
             self._after(self._conditions.answer_s, lambda: self.hub.answered(found, self.now))
         elif isinstance(action, Step):
             self.steps.append(action.contributions)

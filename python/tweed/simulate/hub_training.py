@@ -16,11 +16,14 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
+from torch.optim import Optimizer
 
+from tweed.aggregate import Verdict
 from tweed.cadence import StepDone
 from tweed.errors import UsageError
 from tweed.exchange.hub import Hub, Offer, Payload, Step
 from tweed.exchange.hub.form import ContributionForm, ModelForm
+from tweed.exchange.hub.trusted import Trusted, require
 from tweed.exchange.hub.worker import Compute
 from tweed.exchange.proximal import Proximal
 from tweed.simulate.attacks import Attack
@@ -31,8 +34,6 @@ from tweed.strategy import Strategy
 
 #: The loss of a member's next batch, by the member and the batch's number, with the model it is given.
 BatchLoss = Callable[[int, nn.Module, int], Tensor]
-#: Contributions of honest members that an attack sees.
-SEEN = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,9 +42,10 @@ class Members:
 
     Attributes:
       loss: of a batch.
-      optimizer: makes a member's, anew for each task.
+      optimizer: makes a member's, which goes on from task to task.
       samples: that a member's contributions count as.
-      hostile: the first so many members send what `attack` makes of the `SEEN` latest honest contributions.
+      hostile: the last so many members send what `attack` makes of the latest honest contributions, as many
+        as there are honest members.
       attack: None: nobody is hostile.
     """
 
@@ -64,12 +66,15 @@ class HubTraining:
       conditions: of members and network.
       members: what they do.
       optimizer: makes the hub's.
+      trusted: the loss of the model that is given on a batch of samples that the hub trusts, by its number;
+        None: there are none.
 
     Attributes:
       model: the hub's, the newest.
       run: the hub on its clock; `run.until` goes on.
+      verdicts: on the contributions of each commit.
 
-    Raises: UsageError for a strategy without a hub.
+    Raises: UsageError for a strategy without a hub, or that judges by trusted samples where there are none.
     Cost: for all members together memory for the models and contributions that are under way; with error
       feedback a model more for each.
     """
@@ -81,9 +86,11 @@ class HubTraining:
         conditions: Conditions,
         members: Members,
         optimizer: MakeOptimizer,
+        trusted: Callable[[nn.Module, int], Tensor] | None = None,
     ) -> None:
         if strategy.hub is None:
             raise UsageError(f"{strategy!r} has no hub: give collective=Hub(0), or simulate it by Workers")
+        require(strategy, trusted)
         [copy] = copies(model, 1)
         self.model, self._newest = model, Flat(model)
         self._local_model, self._local = copy, Flat(copy)
@@ -94,14 +101,20 @@ class HubTraining:
         self._models = ModelForm(strategy.hub.model, spec, count)
         self._cadences = [strategy.cadence.start() for _ in range(count)]
         self._batches = [0] * count
-        self._seen: deque[Tensor] = deque(maxlen=SEEN)
-        self.run = VirtualHub(Hub.of(strategy, count, self._stands_for), conditions, self._learn, self._apply)
+        self._seen: deque[Tensor] = deque(maxlen=max(1, count - members.hostile))
+        self._optimizers: dict[int, Optimizer] = {}
+        trainable = [param for param in model.parameters() if param.requires_grad]
+        samples = Trusted(trainable, None if trusted is None else lambda number: trusted(model, number))
+        hub = Hub.of(strategy, count, self._stands_for)
+        self.verdicts: list[tuple[Verdict, ...]] = []
+        self.run = VirtualHub(hub, conditions, self._learn, self._apply, samples.answer)
 
     # The hub
 
     @torch.no_grad()
     def _apply(self, step: Step | None) -> tuple[Tensor, int]:
         if step is not None:
+            self.verdicts.append(step.verdicts)
             self._newest.grads.copy_(torch.as_tensor(step.update))
             self._optimizer.step()
         version = 0 if step is None else step.version
@@ -124,7 +137,9 @@ class HubTraining:
         """What there is to send after the steps of a task on `model`: see `Hub`."""
         with torch.no_grad():
             self._local.values.copy_(model)
-        cadence, optimizer = self._strategy.cadence, self._members.optimizer([self._local.param])
+        if member not in self._optimizers:
+            self._optimizers[member] = self._members.optimizer([self._local.param])
+        cadence, optimizer = self._strategy.cadence, self._optimizers[member]
         proximal = Proximal([self._local.param], cadence.proximal)
         while True:
             self._local.grads.zero_()
@@ -154,8 +169,9 @@ class HubTraining:
         attack = self._members.attack
         if attack is None:
             return value
-        if member >= self._members.hostile:
+        place = member - (len(self._forms) - self._members.hostile)
+        if place < 0:
             self._seen.append(value.clone())
             return value
-        honest = torch.stack([*self._seen] or [value])
-        return attack.contributions(value[None], honest, number)[0].contiguous()
+        own, honest = value.expand(self._members.hostile, -1), torch.stack([*self._seen] or [value])
+        return attack.contributions(own, honest, number)[place].contiguous()

@@ -28,6 +28,7 @@ SYSTEMS = {
     "ordered_gradient": "only the most informative workers send, in the order of the norms of their updates",
     "saef": "gradients are taken where the residual would lead, had it been sent",
     "teasq": "devices ask a hub for tasks and send little: asynchronous federated learning",
+    "zeno": "most workers may be hostile: the hub looks what contributions do to the loss on trusted samples",
 }
 
 

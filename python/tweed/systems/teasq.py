@@ -52,7 +52,7 @@ class Setting:
     devices: Devices
 
 
-FULL = Setting("fashion-mnist", 600.0, range(5), (SEARCH_SEED, SEARCH_SEED + 1), Grid(0.1, 2.0), Devices())
+FULL = Setting("fashion-mnist", 600.0, range(10), (SEARCH_SEED, SEARCH_SEED + 1), Grid(0.1, 2.0), Devices())
 SLOW = Devices(10, up=(3_000.0, 30_000.0))
 QUICK = Setting("digits", 30.0, range(1), (SEARCH_SEED,), Grid(0.1, tries=1), SLOW)
 
@@ -76,7 +76,7 @@ def _sides(setting: Setting, way: list[Place]) -> Iterator[Side]:
         return Strategy("model", LocalSteps(STEPS, None, proximal), collective=hub, aggregate=weights)
 
     yield _side(setting, "FedAvg", models(Hub(0, Round(TASKS)), Weighted(power=0.0)))
-    for share in (0.1, 0.3, 0.6):
+    for share in (0.03, 0.1, 0.3, 0.6):
         yield _side(setting, f"FedAsync, α={share:g}", models(Hub(0, Each(), TASKS)), share)
     yield _side(setting, "FedBuff", replace(models(buffer, Weighted(samples=False)), exchange="difference"))
     yield _side(setting, "TEA-Fed", models(buffer, proximal=0.01), 0.6)

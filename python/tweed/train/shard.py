@@ -91,6 +91,11 @@ class Shard:
         labels = relabel(targets(train.y[picked]))
         return F.cross_entropy(model(self.task.inputs(train.x[picked])), labels)
 
+    def test_loss(self, model: nn.Module, picked: NDArray[np.int64]) -> Tensor:
+        """Mean loss over these test samples."""
+        test = self.arrays.test
+        return F.cross_entropy(model(self.task.inputs(test.x[picked])), targets(test.y[picked]))
+
     @torch.no_grad()
     def scores(self, model: nn.Module, count: int, rank: int = 0, size: int = 1) -> Tensor:
         """`[3]` float64: sum of losses, right predictions, predictions; of the first `count` test samples.

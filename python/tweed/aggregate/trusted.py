@@ -1,0 +1,48 @@
+"""Rules that judge contributions by samples which the hub trusts.
+
+    a batch is there        poll asks for losses, or for a gradient, on trusted samples
+    these are handled       poll weighs contributions by them, and adds them up
+
+So they hold against any number of hostile contributions, as long as one that is not hostile comes now and
+then; and are as good as the samples. They need whole gradients and the whole model, which only a hub has: an
+owner of a range could not tell the loss at a point of which it knows a part.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Literal
+
+from tweed.aggregate.base import Answer, Arrival, Gathered, Reason, Verdict
+from tweed.aggregate.rows import Row
+
+
+class TrustedSamples:
+    """What these rules share. What is not finite, or of another shape than most, is left out."""
+
+    __slots__ = ()
+    in_network: ClassVar[Literal["mean"] | None] = None
+    compares: ClassVar[bool] = False
+
+    def require(self, contributors: int) -> None:
+        """Any number will do."""
+
+    def start(self) -> Any:
+        """Nothing has arrived."""
+        return Gathered()
+
+    def handle(self, event: Arrival | Answer, state: Any, now: float) -> Any:
+        """Puts an arrival in its sender's place, or takes an answer."""
+        return state.plus(event)
+
+
+def whole(rows: list[Row]) -> list[Row]:
+    """Those that can be judged."""
+    return [row for row in rows if row.fits and bool(row.value.isfinite().all())]
+
+
+def verdict(row: Row, weights: dict[int, float], reason: Reason, doubt: Reason) -> Verdict:
+    """On a contribution, of which `weights` has the one by its sender, if it could be judged."""
+    if row.sender not in weights:
+        return Verdict(row.sender, 0.0, Reason.NOT_FINITE if row.fits else Reason.SHAPE)
+    weight = weights[row.sender]
+    return Verdict(row.sender, weight, reason if weight else doubt)
