@@ -39,6 +39,7 @@ QUICK: dict[str, tuple[int | None, list[str], list[str]]] = {
         ["Goals", "What is learned, in step", "What is learned, one by one", "False verdicts, one by one"],
         ["in step, sign: mean fails", "one by one, tenfold flips: without a rule it fails"],
     ),
+    "rules": (3 * 3, ["Goals", "Data evenly dealt", "To keep in mind"], []),
     "saef": (2 + 3, ["Goals"], [EXACT]),
 }
 

@@ -194,7 +194,11 @@ class Aggregate(Protocol[State]):
     """What the sum is and whom to believe."""
 
     in_network: ClassVar[Literal["mean"] | None]
-    compares: ClassVar[bool]
+
+    @property
+    def compares(self) -> bool:
+        """Whether it cannot judge a contribution by itself."""
+        ...
 
     def require(self, contributors: int) -> None:
         """Raises UsageError if the aggregate cannot hold what it promises with so few."""

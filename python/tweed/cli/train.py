@@ -30,7 +30,9 @@ def train(
     batch_size: Annotated[int | None, typer.Option(help="Samples per worker and step.")] = None,
     lr: Annotated[float | None, typer.Option(help="Learning rate at the start.")] = None,
     seed: Annotated[int | None, typer.Option(help="Decides model, partition and batches.")] = None,
-    partition: Annotated[str | None, typer.Option(help="iid (default), by_label, shards:COUNT or dirichlet:ALPHA.")] = None,
+    partition: Annotated[
+        str | None, typer.Option(help="iid (default), by_label, shards:N or dirichlet:A.")
+    ] = None,
     backend: Annotated[str | None, typer.Option(help="Torch backend of our side: tweed or gloo.")] = None,
     name: Annotated[str | None, typer.Option(help="Name of the run; its folder is runs/NAME.")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the run called --name.")] = False,

@@ -10,7 +10,8 @@ of wrong labels.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import NormalDist
 from typing import Any, Protocol
@@ -191,3 +192,19 @@ class Tuned:
         for sender, value in enumerate((*sent, *honest)):
             state = self.rule.handle(Arrival(value, sender), state, 0.0)
         return torch.as_tensor(conclude(self.rule, state, 0.0)[0])
+
+
+#: Each of those that need not know the rule, by name, for comparisons.
+SUITE: Mapping[str, Attack] = {
+    "sign": SignFlip(),
+    "sign, tenfold": SignFlip(10.0),
+    "label": LabelFlip(),
+    "noise": Noise(),
+    "ALIE": Alie(),
+    "IPM": Ipm(),
+    "mimic": Mimic(),
+    "silent": Constant(),
+    "NaN": Constant(math.nan),
+    "huge": Constant(1e30),
+    "sleeper": Sleeper(SignFlip(10.0), wakes=40),
+}

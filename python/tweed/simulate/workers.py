@@ -98,7 +98,7 @@ class Workers:
         what an average divides by.
       size: how many ranks; a server is one of them, and has no data.
       loss: what the strategy's transport loses; None: nothing.
-      hostile: the first so many of those that contribute send what `attack` says.
+      hostile: the last so many of those that contribute send what `attack` says.
       attack: on what they send; None: there are none.
 
     Attributes:
@@ -236,8 +236,11 @@ class Workers:
         """Puts what hostile workers send in the place of what they have to send."""
         pairs = zip(self._values, self._owners, strict=True)
         values = [value for value, owners in pairs if owners.contributes]
-        own, honest = torch.stack(values[: self._hostile]), torch.stack(values[self._hostile :])
-        for value, sent in zip(values, attack.contributions(own, honest, self.exchanges), strict=False):
+        first = len(values) - self._hostile
+        own, honest = torch.stack(values[first:]), torch.stack(values[:first])
+        for value, sent in zip(
+            values[first:], attack.contributions(own, honest, self.exchanges), strict=True
+        ):
             value.copy_(sent)
 
     def _exchange(self, silent: Sequence[bool]) -> None:

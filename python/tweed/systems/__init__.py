@@ -26,6 +26,7 @@ SYSTEMS = {
     "multitree": "trees grown together so that no two want a link at once, and what came after them",
     "ofedqit": "online federated learning with quantised messages that few clients send",
     "ordered_gradient": "only the most informative workers send, in the order of the norms of their updates",
+    "rules": "rules for hostile contributions against attacks, each against each",
     "saef": "gradients are taken where the residual would lead, had it been sent",
     "teasq": "devices ask a hub for tasks and send little: asynchronous federated learning",
     "zeno": "most workers may be hostile: the hub looks what contributions do to the loss on trusted samples",
