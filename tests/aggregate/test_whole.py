@@ -26,6 +26,7 @@ from tweed.aggregate import (
     Bucketing,
     Bulyan,
     CentredClipping,
+    DelayAdaptive,
     FoolsGold,
     GeometricMedian,
     InnerProducts,
@@ -265,6 +266,17 @@ def test_samples_and_delays_go_through_what_comes_before() -> None:
     expected = batch(Weighted(power=1.0), arrived)[0]
     np.testing.assert_allclose(batch(NormClipping(Weighted(power=1.0), 1e9), arrived)[0], expected)
     assert expected.tolist() == [0.99 / 4]
+
+
+def test_only_what_comes_later_than_workers_are_many_is_discounted() -> None:
+    rule = DelayAdaptive(most=10)
+    for delay, weight in ((0, 1.0), (10, 1.0), (20, 0.5), (1000, 0.01)):
+        update, verdicts = batch(rule, [Arrival(np.array([3.0]), 0, delay=delay)])
+        assert verdicts[0].weight == weight and update.tolist() == [pytest.approx(3 * weight)]
+    both = [Arrival(np.array([1.0]), 0, samples=3.0), Arrival(np.array([1.0]), 1, delay=40)]
+    assert batch(rule, both)[0].tolist() == [0.75 + 0.25 * 0.25]
+    with pytest.raises(UsageError, match="at least 1"):
+        DelayAdaptive(most=0)
 
 
 @pytest.mark.parametrize("samples", [math.inf, math.nan, -5.0])

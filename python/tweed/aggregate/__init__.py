@@ -20,6 +20,7 @@ from tweed.aggregate.bucketing import Bucketing
 from tweed.aggregate.bulyan import Bulyan
 from tweed.aggregate.caf import CAF
 from tweed.aggregate.centred_clipping import CentredClipping
+from tweed.aggregate.delay_adaptive import DelayAdaptive
 from tweed.aggregate.fl_trust import FLTrust
 from tweed.aggregate.fools_gold import FoolsGold
 from tweed.aggregate.geometric_median import GeometricMedian
@@ -54,6 +55,7 @@ __all__ = [
     "Bulyan",
     "Cache",
     "CentredClipping",
+    "DelayAdaptive",
     "Each",
     "FLTrust",
     "FoolsGold",

@@ -11,31 +11,13 @@ from tweed.aggregate.rows import as_given, combined, rows_of
 from tweed.errors import UsageError
 
 
-@dataclass(frozen=True, slots=True)
-class Weighted:
-    """The average over samples, each contribution times `(1 + delay) ** -power`.
+class Averaged:
+    """What such means share. Contributions that are not finite or of another shape than most are left out."""
 
-    The discount is of the update: what is late moves the model less, and is not made good by others counting
-    more. Contributions that are not finite or of another shape than most are left out.
-
-    Args:
-      samples: whether contributions count by their samples, which are believed; otherwise alike.
-      power: 0: delay does not matter.
-
-    Raises: UsageError for a power below 0.
-    Cost: two passes over each contribution.
-    Source: Xie, Koyejo, Gupta, "Asynchronous federated optimization", 2019 (polynomial staleness); samples as
-      in McMahan et al., "Communication-efficient learning of deep networks from decentralized data", 2017.
-    """
-
-    samples: bool = True
-    power: float = 0.5
+    __slots__ = ()
     in_network: ClassVar[Literal["mean"] | None] = None
     compares: ClassVar[bool] = False
-
-    def __post_init__(self) -> None:
-        if not self.power >= 0:
-            raise UsageError(f"{self!r}: power is to be from 0 on")
+    samples: bool
 
     def require(self, contributors: int) -> None:
         """Any number will do."""
@@ -57,7 +39,7 @@ class Weighted:
         counts = [self._count(one) if fits else 0.0 for one, fits in zip(state.arrivals, fine, strict=True)]
         total = sum(counts)
         weights = [
-            count / total * (1 + one.delay) ** -self.power if count else 0.0
+            count / total * self.discount(one.delay) if count else 0.0
             for one, count in zip(state.arrivals, counts, strict=True)
         ]
         whole = [(row, weight) for row, weight in zip(rows, weights, strict=True) if row.fits]
@@ -68,6 +50,10 @@ class Weighted:
         )
         return as_given(update, rows, state.arrivals), verdicts, Gathered()
 
+    def discount(self, delay: int) -> float:
+        """How much a contribution counts that comes so many updates late; 1 without a delay."""
+        raise NotImplementedError  # each has its own
+
     def _count(self, arrival: Arrival) -> float:
         if not self.samples:
             return 1.0
@@ -77,3 +63,32 @@ class Weighted:
         if finite:
             return Reason.SAMPLES_AND_DELAY
         return Reason.NOT_FINITE if fits else Reason.SHAPE
+
+
+@dataclass(frozen=True, slots=True)
+class Weighted(Averaged):
+    """The average over samples, each contribution times `(1 + delay) ** -power`.
+
+    The discount is of the update: what is late moves the model less, and is not made good by others counting
+    more. Contributions that are not finite or of another shape than most are left out.
+
+    Args:
+      samples: whether contributions count by their samples, which are believed; otherwise alike.
+      power: 0: delay does not matter.
+
+    Raises: UsageError for a power below 0.
+    Cost: two passes over each contribution.
+    Source: Xie, Koyejo, Gupta, "Asynchronous federated optimization", 2019 (polynomial staleness); samples as
+      in McMahan et al., "Communication-efficient learning of deep networks from decentralized data", 2017.
+    """
+
+    samples: bool = True
+    power: float = 0.5
+
+    def __post_init__(self) -> None:
+        if not self.power >= 0:
+            raise UsageError(f"{self!r}: power is to be from 0 on")
+
+    def discount(self, delay: int) -> float:
+        """See `Averaged`."""
+        return float((1 + delay) ** -self.power)
