@@ -94,11 +94,7 @@ class Strategy:
         else:
             self._check_silence()
         self._check_outer()
-        if self.hub is None and self.trusts_samples:
-            raise StrategyError(
-                f"aggregate={self.aggregate!r} judges by the loss on trusted samples, for which whole "
-                "gradients and the whole model must be in one place: give collective=Hub(0)"
-            )
+        self._check_trusted()
         if self.hub is not None:
             self._check_hub(self.hub)
         elif self.order is not None:
@@ -111,10 +107,31 @@ class Strategy:
     @property
     def trusts_samples(self) -> bool:
         """Whether its aggregate judges by samples that the hub trusts."""
+        return isinstance(self._rule, TrustedSamples)
+
+    @property
+    def _rule(self) -> Aggregate[Any]:
+        """What judges, behind all that comes before."""
         rule = self.aggregate
         while isinstance(rule, Before):
             rule = rule.then
-        return isinstance(rule, TrustedSamples)
+        return rule
+
+    def _check_trusted(self) -> None:
+        rule = self._rule
+        if not isinstance(rule, TrustedSamples):
+            return
+        if self.hub is None:
+            raise StrategyError(
+                f"aggregate={self.aggregate!r} judges by the loss on trusted samples, for which whole "
+                "gradients and the whole model must be in one place: give collective=Hub(0)"
+            )
+        if self.exchange not in rule.exchanges:
+            raise StrategyError(
+                f'aggregate={self.aggregate!r} does not go with exchange="{self.exchange}": it gives what is '
+                "sent the length of a gradient, and how far several steps go is another length. Exchange "
+                '"gradient", or take Zeno'
+            )
 
     @property
     def hub(self) -> Hub | None:

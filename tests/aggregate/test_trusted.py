@@ -15,6 +15,8 @@ from tweed.aggregate import (
     ARC,
     Answer,
     Arrival,
+    Bucketing,
+    Cache,
     FLTrust,
     InnerProducts,
     Krum,
@@ -30,6 +32,7 @@ from tweed.aggregate import (
     conclude,
     of_range,
 )
+from tweed.cadence import LocalSteps
 from tweed.collective import Hub
 from tweed.errors import StrategyError, UsageError
 from tweed.exchange.checkpoint import filled, plain
@@ -170,11 +173,55 @@ def test_they_go_behind_what_is_done_before_a_rule(rule: Any) -> None:
 def test_without_a_hub_they_are_refused(rule: Any) -> None:
     with pytest.raises(StrategyError, match="judges by the loss on trusted samples"):
         Strategy(aggregate=rule)
-    Strategy(collective=Hub(0), aggregate=rule)
+    Strategy(collective=Hub(0, when=Cache(3)), aggregate=rule)
     assert not Strategy(aggregate=Krum()).trusts_samples and not Strategy(aggregate=Mean()).trusts_samples
     state = rule.handle(Arrival(np.array([1.0]), 0), rule.start(), 0.0)
     with pytest.raises(UsageError, match=r"asks what trusted samples say|contributions"):
         conclude(rule, state, 0.0)
+
+
+@pytest.mark.parametrize("rule", [Zeno(0.0), ZenoPlusPlus(), FLTrust()], ids=repr)
+@pytest.mark.parametrize("size", [1e-42, 1e-30, 1e30, 3e38])
+def test_neither_tiny_nor_huge_contributions_harm(rule: Any, size: float) -> None:
+    rows = [np.float32([-1, 1]), np.float32([-size, size]), np.float32([size, size])]
+    state = rule.start()
+    for sender, row in enumerate(rows):
+        state = rule.handle(Arrival(row, sender), state, 0.0)
+    question, _, state = rule.poll(state, 0.0)
+    update, verdicts, _ = rule.poll(rule.handle(Answer(answer(question)), state, 0.0), 0.0)
+    assert np.isfinite(update).all() and len(verdicts) == 3
+    if not isinstance(rule, Zeno):
+        assert np.linalg.norm(update) <= 5.001
+
+
+@pytest.mark.parametrize("bad", [[math.inf, 0.0], [math.nan, 1.0], [0.0, 0.0]], ids=repr)
+def test_a_trusted_gradient_that_says_nothing_changes_no_record(bad: list[float]) -> None:
+    rule = ZenoPlusPlus(every=1, record=0.9)
+    _, _, state, _ = judged(rule, [[-3.0, 4.0]])
+    records = dict(state.records)
+    state = rule.handle(Arrival(np.array([-3.0, 4.0]), 0), state, 0.0)
+    question, _, state = rule.poll(state, 0.0)
+    assert isinstance(question, TrustedGradient)
+    update, verdicts, state = rule.poll(rule.handle(Answer(tensor(bad)), state, 0.0), 0.0)
+    assert update.tolist() == [0.0, 0.0] and verdicts[0].weight == 0 and state.records == records
+    assert judged(rule, [[-3.0, 4.0]], state)[1][0].weight == 1
+
+
+def test_of_several_those_that_are_taken_are_averaged() -> None:
+    update, _, _, _ = judged(ZenoPlusPlus(), [[-3.0, 4.0], [-30.0, 40.0], [3.0, -4.0], [6.0, -8.0]])
+    np.testing.assert_allclose(update, [-3.0, 4.0])
+
+
+def test_what_rests_on_senders_gradients_or_others_is_refused_where_there_are_none() -> None:
+    Bucketing(ZenoPlusPlus())
+    with pytest.raises(UsageError, match="goes by senders"):
+        Bucketing(ZenoPlusPlus(record=0.9))
+    for rule in (ZenoPlusPlus(), NormClipping(FLTrust())):
+        with pytest.raises(StrategyError, match="the length of a gradient"):
+            Strategy("difference", LocalSteps(2), collective=Hub(0), aggregate=rule)
+    Strategy("difference", LocalSteps(2), collective=Hub(0, when=Cache(3)), aggregate=Zeno(1))
+    with pytest.raises(StrategyError, match="nothing to compare one with"):
+        Strategy(collective=Hub(0), aggregate=Zeno())
 
 
 def test_settings_that_cannot_be_are_refused() -> None:

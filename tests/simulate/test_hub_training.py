@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,7 +15,9 @@ from tweed.aggregate import All, Cache, Each, Krum, Median, Quorum, Round, Zeno,
 from tweed.cadence import LocalSteps
 from tweed.collective import Hub
 from tweed.compress import Chain, Direct, ErrorFeedback, Identity, Quantise, Relaxing, TopK
+from tweed.compress.base import Spec
 from tweed.errors import UsageError
+from tweed.exchange.hub.form import ModelForm
 from tweed.order import BoundedDelay
 from tweed.recipes import teasq
 from tweed.simulate.attacks import Noise, SignFlip
@@ -163,6 +167,26 @@ def test_with_trusted_samples_all_but_one_may_be_hostile(rule: Any) -> None:
         assert float(batch_loss(9, training.model, 1)) < float(batch_loss(9, perceptron(), 1))
     with pytest.raises(UsageError, match="judges by trusted samples"):
         HubTraining(perceptron(), strategy, conditions(), who, descent)
+
+
+def test_a_model_that_is_not_finite_is_told_as_such_in_any_form() -> None:
+    form = ModelForm(Quantise(8), Spec(((4,),)), 3)
+    fine = form.decode(form.encode(torch.tensor([1.0, -2.0, 0.5, 0.0]), 1), 1)
+    torch.testing.assert_close(fine, torch.tensor([1.0, -2.0, 0.5, 0.0]), atol=0.02, rtol=0)
+    for number, bad in enumerate((math.nan, math.inf)):
+        told = form.decode(form.encode(torch.tensor([1.0, bad, 0.5, 0.0]), 2 + number), 2 + number)
+        assert not told.isfinite().any()
+
+
+def test_members_that_crash_forget_what_was_left_to_send() -> None:
+    strategy = Strategy(compress=ErrorFeedback(TopK(0.1)), collective=Hub(0))
+    often = replace(conditions(), cuts=0.3, away_s=0.5, crashes=1.0)
+    training = HubTraining(perceptron(), strategy, often, Members(batch_loss, descent), descent)
+    training.run.until(updates=30)
+    assert len({id(form) for form in training._forms}) == SIZE
+    training._forms[0]._error = torch.ones(1)
+    training._forget(0)
+    assert float(training._forms[0]._error.sum()) == 0  # type: ignore[union-attr]
 
 
 def test_without_compression_a_form_changes_nothing() -> None:

@@ -9,7 +9,8 @@ from tweed.aggregate.base import Aggregate
 from tweed.aggregate.before import Before, check_inner
 from tweed.aggregate.fools_gold import FoolsGold
 from tweed.aggregate.monna import MoNNA
-from tweed.aggregate.weighted import Weighted
+from tweed.aggregate.weighted import Averaged
+from tweed.aggregate.zeno_plus_plus import ZenoPlusPlus
 from tweed.errors import UsageError
 from tweed.rng import uniform
 
@@ -43,7 +44,8 @@ class Bucketing(Before):
         check_inner(self, self.then)
         if self.size < 1:
             raise UsageError(f"{self!r}: a group has at least one contribution")
-        if isinstance(self.then, MoNNA | FoolsGold | Weighted):
+        record = isinstance(self.then, ZenoPlusPlus) and self.then.record > 0
+        if record or isinstance(self.then, MoNNA | FoolsGold | Averaged):
             raise UsageError(f"{self!r}: {self.then!r} goes by senders, and a group has none")
 
     def sums(self, contributors: int) -> int:

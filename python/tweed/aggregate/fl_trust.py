@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
 from tweed.aggregate.base import Gathered, Reason, TrustedGradient, Value, Verdict
 from tweed.aggregate.rows import as_given, combined, rows_of
-from tweed.aggregate.trusted import TrustedSamples, verdict, whole
+from tweed.aggregate.trusted import TrustedSamples, of_length, verdict, whole
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,20 +29,17 @@ class FLTrust(TrustedSamples):
             return None, (), state
         if state.answer is None:
             return TrustedGradient(), (), state
-        rows = rows_of(state.arrivals)
-        judged, trusted = whole(rows), state.answer.flatten().double()
+        rows, trusted = rows_of(state.arrivals), state.answer.flatten().double()
         length = float(trusted.norm())
-        lengths = [float(row.value.double().norm()) for row in judged]
-        reach = [float(row.value.flatten().double() @ trusted) for row in judged]
-        cosines = [
-            max(0.0, inner / own / length) if own > 0 and length > 0 else 0.0
-            for inner, own in zip(reach, lengths, strict=True)
-        ]
+        judged, cosines = [], []
+        for row in whole(rows):
+            scaled, direction = of_length(row, length)
+            judged.append(scaled)
+            says = 0 < length < math.inf
+            cosines.append(max(0.0, float(direction @ trusted) / length) if says else 0.0)
         total = sum(cosines)
-        weights = {
-            row.sender: cosine / total * length / own if cosine else 0.0
-            for row, cosine, own in zip(judged, cosines, lengths, strict=True)
-        }
-        update = combined(judged, list(weights.values())) if total else None
+        shares = [cosine / total if total else 0.0 for cosine in cosines]
+        weights = {row.sender: share for row, share in zip(judged, shares, strict=True)}
+        update = combined(judged, shares) if total else None
         found = tuple(verdict(row, weights, Reason.LIKE_TRUSTED, Reason.UNLIKE_TRUSTED) for row in rows)
         return as_given(update, rows, state.arrivals), found, Gathered()

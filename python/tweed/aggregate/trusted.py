@@ -10,10 +10,13 @@ owner of a range could not tell the loss at a point of which it knows a part.
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from tweed.aggregate.base import Answer, Arrival, Gathered, Reason, Verdict
 from tweed.aggregate.rows import Row
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 class TrustedSamples:
@@ -22,6 +25,8 @@ class TrustedSamples:
     __slots__ = ()
     in_network: ClassVar[Literal["mean"] | None] = None
     compares: ClassVar[bool] = False
+    #: What may be exchanged: a rule that gives contributions a gradient's length takes gradients.
+    exchanges: ClassVar[frozenset[str]] = frozenset({"gradient"})
 
     def require(self, contributors: int) -> None:
         """Any number will do."""
@@ -38,6 +43,15 @@ class TrustedSamples:
 def whole(rows: list[Row]) -> list[Row]:
     """Those that can be judged."""
     return [row for row in rows if row.fits and bool(row.value.isfinite().all())]
+
+
+def of_length(row: Row, length: float) -> tuple[Row, Tensor]:
+    """The contribution brought to a length, which its own does not change, however small or large; and its
+    direction, of length 1, as float64. Zeros stay zeros."""
+    double = row.value.flatten().double()
+    own = double.norm()
+    direction = double / own if own > 0 else double
+    return row._replace(value=(direction * length).to(row.value.dtype).view(row.value.shape)), direction
 
 
 def verdict(row: Row, weights: dict[int, float], reason: Reason, doubt: Reason) -> Verdict:

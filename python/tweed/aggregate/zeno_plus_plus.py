@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from tweed.aggregate.base import Answer, Arrival, Gathered, Reason, TrustedGradient, Value, Verdict
-from tweed.aggregate.rows import as_given, combined, rows_of
-from tweed.aggregate.trusted import TrustedSamples, verdict, whole
+from tweed.aggregate.rows import Row, as_given, combined, rows_of
+from tweed.aggregate.trusted import TrustedSamples, of_length, verdict, whole
 from tweed.errors import UsageError
 
 if TYPE_CHECKING:
@@ -37,16 +37,16 @@ class ZenoPlusPlus(TrustedSamples):
 
         lr * <v, g> - rho * |g|^2 + lr * epsilon >= 0
 
-    that is, if its cosine with `v` is at least `rho / lr - epsilon / |v|^2`. What is taken moves the model by
-    its new length.
+    that is, if its cosine with `v` is at least `rho / lr - epsilon / |v|^2`. Of several that are there at
+    once those that are taken are averaged. While `v` is not finite, or zero, nothing is taken.
 
     Args:
-      lr: of the hub's optimizer; 1 for differences.
+      lr: of the hub's optimizer.
       rho, epsilon: see above.
       every: `v` is asked for anew after so many contributions.
       record: 0: each contribution is judged by itself, as published. Above 0: in the place of its cosine
-        stands the mean over its sender's so far, in which all before count `record` times as much as its
-        newest. One honest gradient is noisy, a sender's mean is not.
+        stands a mean over its sender's so far, in which each counts `record` times as much as the next
+        younger one. One honest gradient is noisy, a sender's mean is not.
 
     Raises: UsageError for settings that cannot be.
     Cost: a backward pass over the trusted samples per `every` contributions, and two inner products each.
@@ -86,28 +86,29 @@ class ZenoPlusPlus(TrustedSamples):
             return None, (), state
         if state.trusted is None or state.uses >= self.every:
             return TrustedGradient(), (), state
-        rows = rows_of(state.arrivals)
-        records, weights = dict(state.records), {}
-        length = float(state.trusted.double().norm())
-        judged = whole(rows)
-        for row in judged:
-            cosine, own = _cosine(row.value, state.trusted)
+        rows, trusted = rows_of(state.arrivals), state.trusted.flatten().double()
+        length = float(trusted.norm())
+        if not 0 < length < math.inf:  # it says nothing: no record changes, and another one is asked for
+            found = tuple(verdict(row, dict.fromkeys(_senders(rows), 0.0), *_REASONS) for row in rows)
+            return as_given(None, rows, state.arrivals), found, Judged(records=state.records)
+        records, taken = dict(state.records), []
+        for row in whole(rows):
+            scaled, direction = of_length(row, length)
+            cosine = float(direction @ trusted) / length
             earlier = records.get(row.sender, cosine)
             records[row.sender] = self.record * earlier + (1 - self.record) * cosine
-            fine = own > 0 and records[row.sender] >= self._least(length)
-            weights[row.sender] = length / own / len(rows) if fine else 0.0
-        update = combined(judged, list(weights.values())) if any(weights.values()) else None
-        found = tuple(verdict(row, weights, Reason.LIKE_TRUSTED, Reason.UNLIKE_TRUSTED) for row in rows)
+            if records[row.sender] >= self.rho / self.lr - self.epsilon / length**2:
+                taken.append(scaled)
+        share = 1 / max(1, len(taken))
+        weights = dict.fromkeys(_senders(whole(rows)), 0.0) | dict.fromkeys(_senders(taken), share)
+        update = combined(taken, [share] * len(taken)) if taken else None
+        found = tuple(verdict(row, weights, *_REASONS) for row in rows)
         after = Judged(trusted=state.trusted, uses=state.uses + len(rows), records=records)
         return as_given(update, rows, state.arrivals), found, after
 
-    def _least(self, length: float) -> float:
-        """The cosine from which on a contribution is taken."""
-        return self.rho / self.lr - (self.epsilon / length**2 if length else math.inf)
+
+_REASONS = Reason.LIKE_TRUSTED, Reason.UNLIKE_TRUSTED
 
 
-def _cosine(value: Tensor, trusted: Tensor) -> tuple[float, float]:
-    """With the trusted gradient, and the length; 0 where one of them has none."""
-    double, other = value.flatten().double(), trusted.flatten().double()
-    own, length = float(double.norm()), float(other.norm())
-    return (float(double @ other) / own / length if own > 0 and length > 0 else 0.0), own
+def _senders(rows: Sequence[Row]) -> list[int]:
+    return [row.sender for row in rows]

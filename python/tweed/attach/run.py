@@ -140,7 +140,9 @@ class Run:
         Args:
           steps: of a server that is no hub.
           trusted: at a hub whose rule judges by samples that it trusts, the model's loss on a batch of them,
-            by the batch's number: on the same samples whenever the number is the same.
+            by the batch's number: on the same samples whenever the number is the same, without draws such as
+            dropout's. It is also called at other points than the model, which layers that keep statistics, as
+            batch norm does, must not see: let it put these in eval mode.
 
         Raises: UsageError if this rank is no server, or the rule needs trusted samples and there are none.
         """
@@ -257,11 +259,12 @@ class Run:
                 "give the stored plan to the group when it is made (tweed.torch.Options(plan=...)), "
                 "or drop state['plan'] to go on without"
             )
-        self._cadence.load(state["cadence"])
+        if self.strategy.hub is None:  # a hub's worker takes the newest model, and begins a round with it
+            self._cadence.load(state["cadence"])
         for name, value in state["stats"].items():
             setattr(self.stats, name, value)
         self._exchange.load(state["exchange"])
-        if self._proximal is not None:
+        if self._proximal is not None and self.strategy.hub is None:
             self._proximal.load(state["proximal"])
         if self._comm.losses is not None:
             self._comm.losses.load(state["residuals"])

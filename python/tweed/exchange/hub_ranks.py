@@ -159,21 +159,25 @@ class HubWorker:
         self._machine.linked()
         self._until_task()
         same = torch.equal(self._model, self._params.values())
-        self._params.set(self._model)
+        self._take()
         return same
+
+    def _take(self) -> None:
+        """The model that came, as the parameters' type holds it: what they move by counts from there."""
+        self._params.set(self._model)
+        self._model = self._params.values()
 
     def _exchange(self) -> None:
         if (value := self._value()) is not None:
             self._hand_over(value)
-        self._params.set(self._model)
+        self._take()
         self._comm.end_exchange()
 
     def _value(self) -> Tensor | None:
         gradient, self._gradient = self._gradient, None
         if self._exchanges == "gradient":
             return gradient
-        values = self._params.values()
-        return values if self._exchanges == "model" else self._model - values
+        return self._form.value(self._model, self._params.values())
 
     def _hand_over(self, value: Tensor) -> None:
         task = self._machine.task
@@ -269,11 +273,13 @@ class HubServer:
 
     def state(self) -> dict[str, Any]:
         """See `Exchange`."""
-        return {"hub": self.hub.state()}
+        return {"hub": self.hub.state(), "model": self._models.state(), "questions": self._trusted.questions}
 
     def load(self, state: Mapping[str, Any]) -> None:
         """See `Exchange`."""
         self.hub.load(state["hub"])
+        self._models.load(state["model"])
+        self._trusted.questions = state["questions"]
 
     def close(self) -> None:
         """Nothing is held."""
@@ -288,7 +294,7 @@ class HubServer:
         Raises: UsageError if the rule needs some, and there are none.
         """
         require(self._strategy, trusted)
-        self._trusted = Trusted(self._params.params, trusted)
+        self._trusted.loss = trusted
         there = set(self._workers)
         for rank in self._workers:
             self.hub.expect(rank)
@@ -332,8 +338,7 @@ class HubServer:
         self.hub.handle(rank, message, time.monotonic())
 
     def _stands_for(self, rank: int, payload: Payload) -> Tensor:
-        sent = self._forms[rank].decode(payload.value, payload.number)
-        return self._params.values() - sent if self._strategy.exchange == "model" else sent
+        return self._forms[rank].stands_for(payload.value, payload.number, self._params.values)
 
     def _do(self, action: Action, step: Callable[[], None]) -> None:
         if isinstance(action, Ask):

@@ -35,6 +35,7 @@ class Proximal:
             return
         for param, start in zip(self._params, self._anchor, strict=True):
             if param.grad is not None:
+                param.grad = param.grad.to_dense()
                 param.grad.add_(param - start, alpha=self._weight)
 
     def exchanged(self) -> None:

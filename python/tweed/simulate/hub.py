@@ -79,6 +79,7 @@ class VirtualHub:
       learn: what a member computes.
       apply: what a commit does to the model.
       answer: what the hub finds out when its rule asks.
+      forget: a member has forgotten all.
 
     Attributes:
       now: seconds.
@@ -95,6 +96,7 @@ class VirtualHub:
         learn: Learn,
         apply: Apply,
         answer: Callable[[Question], Any] = of_range,
+        forget: Callable[[int], None] = lambda member: None,
     ) -> None:
         self.hub, self.now = hub, 0.0
         self.steps: list[tuple[tuple[int, int], ...]] = []
@@ -102,6 +104,7 @@ class VirtualHub:
         self.abandoned: list[tuple[int, int]] = []
         self.payload_bytes = self.model_bytes = 0
         self._conditions, self._learn, self._apply, self._answer = conditions, learn, apply, answer
+        self._forget = forget
         self._model, self._model_bytes = apply(None)
         self._bases: dict[tuple[int, int], int] = {}  # version of each task
         self._members = [_Member() for _ in range(conditions.members)]
@@ -159,6 +162,7 @@ class VirtualHub:
         member.moving.clear()
         if uniform(conditions.seed, 2, number, member.life) < conditions.crashes:
             member.worker = Worker()
+            self._forget(number)
         self.hub.left(number, self.now)
         self._after(conditions.away_s, lambda: self._link(number))
 

@@ -60,8 +60,8 @@ class HubTraining:
     """Members train copies of `model` behind a hub, by `strategy`.
 
     Args:
-      model: float32; it becomes the hub's. Buffers, such as those of batch norm, are those of one model for
-        all members.
+      model: float32, on the host; it becomes the hub's. Buffers, such as those of batch norm, are those of
+        one model for all members.
       strategy: with a `Hub`, whose rank is not looked at.
       conditions: of members and network.
       members: what they do.
@@ -75,8 +75,8 @@ class HubTraining:
       verdicts: on the contributions of each commit.
 
     Raises: UsageError for a strategy without a hub, or that judges by trusted samples where there are none.
-    Cost: for all members together memory for the models and contributions that are under way; with error
-      feedback a model more for each.
+    Cost: memory for the models and contributions that are under way; with error feedback up to three models
+      more for each member, and what its optimizer keeps; with an attack a contribution of each honest one.
     """
 
     def __init__(
@@ -96,9 +96,9 @@ class HubTraining:
         self._local_model, self._local = copy, Flat(copy)
         self._strategy, self._members = strategy, members
         self._optimizer = optimizer([self._newest.param])
-        spec, count = self._newest.spec, conditions.members
-        self._forms = [ContributionForm(strategy, spec, member, count) for member in range(count)]
-        self._models = ModelForm(strategy.hub.model, spec, count)
+        self._count = count = conditions.members
+        self._forms = [self._form(member) for member in range(count)]
+        self._models = ModelForm(strategy.hub.model, self._newest.spec, count)
         self._cadences = [strategy.cadence.start() for _ in range(count)]
         self._batches = [0] * count
         self._seen: deque[Tensor] = deque(maxlen=max(1, count - members.hostile))
@@ -107,7 +107,7 @@ class HubTraining:
         samples = Trusted(trainable, None if trusted is None else lambda number: trusted(model, number))
         hub = Hub.of(strategy, count, self._stands_for)
         self.verdicts: list[tuple[Verdict, ...]] = []
-        self.run = VirtualHub(hub, conditions, self._learn, self._apply, samples.answer)
+        self.run = VirtualHub(hub, conditions, self._learn, self._apply, samples.answer, self._forget)
 
     # The hub
 
@@ -122,8 +122,8 @@ class HubTraining:
         return self._models.decode(data, version), data.numel()
 
     def _stands_for(self, member: int, payload: Payload) -> Tensor:
-        sent = self._forms[member].decode(payload.value, payload.number)
-        return self._newest.values - sent if self._strategy.exchange == "model" else sent
+        form = self._forms[member]
+        return form.stands_for(payload.value, payload.number, lambda: self._newest.values)
 
     # A member
 
@@ -154,15 +154,19 @@ class HubTraining:
             self._cadences[member] = cadence.handle(StepDone(None), self._cadences[member], now)
             decision, self._cadences[member] = cadence.poll(self._cadences[member], now)
             if decision.exchange:
-                return self._result(model)
-
-    @torch.no_grad()
-    def _result(self, model: Tensor) -> Tensor:
+                break
         if self._strategy.exchange == "gradient":
             return self._local.grads.clone()
-        if self._strategy.exchange == "model":
-            return self._local.values.clone()
-        return model - self._local.values
+        return self._forms[member].value(model, self._local.values)
+
+    def _forget(self, member: int) -> None:
+        """Begins anew, but for the data."""
+        self._forms[member] = self._form(member)
+        self._cadences[member] = self._strategy.cadence.start()
+        self._optimizers.pop(member, None)
+
+    def _form(self, member: int) -> ContributionForm:
+        return ContributionForm(self._strategy, self._newest.spec, member, self._count)
 
     def _spoilt(self, member: int, value: Tensor, number: int) -> Tensor:
         """What a hostile member sends in the place of `value`."""

@@ -6,13 +6,16 @@
     OPEN        Offer                                       OFFERED
                 Offer, and one of its is in the next update HELD
                 its lease ends                              DONE, expired
-    HELD        the commit                                  OFFERED
+    HELD        the batch has ended, and there is room      OFFERED
     OFFERED     the order grants it                         GRANTED
                 the order drops it                          DONE, late
     GRANTED     Payload                                     DONE, counted
                 Payload, while a question is open           ARRIVED
                 its lease ends                              DONE, expired
-    ARRIVED     the answer                                  DONE, counted
+    ARRIVED     the batch has ended                         DONE, counted
+    any         Leave; Ready of one that has forgotten it   DONE, expired
+    OPEN        an Offer that cannot be                     DONE, absurd
+    not GRANTED Payload                                     DONE, not granted
 
 A member has one task at a time. Tasks of a member have ascending numbers; the hub keeps how the last one
 ended, also of a member that is gone. So a message may come twice, or its answer get lost with the link: it is
@@ -24,22 +27,24 @@ lease takes back what does not come. What the order drops has not moved, and its
 dropped `patience` times in a row has its next contribution reserved.
 
 A contribution that has arrived is counted: it goes into the aggregate, and with that into the next update,
-when `when` says. A member has at most one contribution in an update; its next one waits for the commit. Where
-a rule needs more than there are, and nobody is left who could add one, they come to nothing.
+when `when` says. What arrives while a rule asks waits until the driver has taken the step, and is then
+counted one by one: what it stands for (`value`) may depend on the newest model. A member has at most one
+contribution in an update; its next one waits for the commit. Where a rule needs more than there are, and
+nobody is left who could add one, they come to nothing.
 
 What cannot happen: a contribution counts twice (its task is DONE then); more payloads arrive than were
 granted and not taken back; a member that asks for a task waits though one could be handed out; a version is
 skipped.
 
 Nothing here has a clock or a socket. All that was handed to it, in that order, with the same `now`, gives the
-same actions again.
+same actions again, if `value` gives the same.
 """
 
 from __future__ import annotations
 
 import heapq
 import math
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
@@ -167,8 +172,8 @@ class Hub:
       aggregate: what contributions come to.
       when: they do.
       order: who may send.
-      tasks: at most so many are under way at once, from the task to the payload, those not counted that wait
-        for a commit in between; None: any number.
+      tasks: at most so many are under way at once, from the task to the payload; None: any number. Who may
+        not offer before the next commit is not under way.
       task_s: after so long without an offer, a task is taken back.
       payload_s: after so long without the payload, a grant is.
       patience: drops in a row after which the next contribution is reserved.
@@ -190,16 +195,17 @@ class Hub:
     members: dict[int, Member] = field(default_factory=dict)
     version: int = 0
     _out: deque[Action] = field(default_factory=deque)
-    _idle: deque[int] = field(default_factory=deque)  # who waits for a task
+    _idle: OrderedDict[int, None] = field(default_factory=OrderedDict)  # who waits for a task
     _under_way: int = 0  # tasks that somebody computes, offers or sends
     _busy: int = 0  # tasks that are not over
     _present: int = 0  # members of which something may come
     _after: list[int] = field(default_factory=list)  # who waits for the commit, to get a task
     _leases: list[tuple[float, int, int, str]] = field(default_factory=list)
-    _held: list[int] = field(default_factory=list)  # whose offer waits for the commit
+    _held: deque[int] = field(default_factory=deque)  # whose offer waits for the commit, or for room
     _batch: list[tuple[int, int]] = field(default_factory=list)
     _first_s: float = math.inf  # when the first of the batch arrived
-    _early: list[tuple[int, Payload]] = field(default_factory=list)  # arrived while a question was open
+    _early: deque[tuple[int, Payload]] = field(default_factory=deque)  # arrived while a question was open
+    _now: float = 0.0
     _asking: bool = False
     _orders: Any = None
     _gathered: Any = None
@@ -280,7 +286,11 @@ class Hub:
         return min(lease, self._first_s + self.when.within_s)
 
     def poll(self) -> Action | None:
-        """What is to be done next; None: nothing."""
+        """What is to be done next, after all before it is done; None: nothing."""
+        while not self._out and self._early and not self._asking:
+            member, payload = self._early.popleft()
+            self._count(member, self.members[member], payload, self._now)
+            self._go_on(self._now)
         return self._out.popleft() if self._out else None
 
     def state(self) -> dict[str, Any]:
@@ -320,7 +330,10 @@ class Hub:
             self._tell_task(member, one, now)
         elif one.phase is Phase.DONE and one.linked and not one.waits:
             self._move(one, waits=True)
-            (self._after if one.in_batch and self.when.in_step else self._idle).append(member)
+            if one.in_batch and self.when.in_step:
+                self._after.append(member)
+            else:
+                self._idle.setdefault(member)  # who comes back keeps its place
 
     def _tell_task(self, member: int, one: Member, now: float) -> None:
         one.version = self.version
@@ -359,7 +372,7 @@ class Hub:
             return
         if one.phase is not Phase.GRANTED:
             self._end(member, one, Why.NOT_GRANTED, now)
-        elif self._asking:
+        elif self._asking or self._early:
             self._move(one, Phase.ARRIVED)
             self._early.append((member, payload))
         else:
@@ -390,7 +403,7 @@ class Hub:
         sent = one.phase in (Phase.GRANTED, Phase.ARRIVED)
         self._to_order(Ended(key) if sent else Withdrawn(key), now)
         if one.phase is Phase.ARRIVED:
-            self._early = [pair for pair in self._early if pair[0] != member]
+            self._early = deque(pair for pair in self._early if pair[0] != member)
         self._move(one, Phase.DONE)
         one.offer, one.last, one.why = None, one.number, why
         if why is Why.EXPIRED:
@@ -401,8 +414,10 @@ class Hub:
 
     def _go_on(self, now: float) -> None:
         """All that can be done now."""
+        self._now = now
         self._end_leases(now)
         self._commit_if_ready(now)
+        self._release(now)
         self._hand_out(now)
         while self._ask_order(now):
             self._hand_out(now)
@@ -456,23 +471,26 @@ class Hub:
         for member, _ in self._batch:
             self._move(self.members[member], in_batch=False)
         self._batch, self._first_s = [], math.inf
-        self._idle.extend(self._after)
+        self._idle.update(dict.fromkeys(self._after))
         self._after = []
-        held, self._held = self._held, []
-        for member in held:
+
+    def _release(self, now: float) -> None:
+        """Offers of those who are no longer in a batch, as there is room."""
+        for _ in range(len(self._held)):
+            member = self._held.popleft()
             one = self.members[member]
-            if one.phase is Phase.HELD:
+            if one.phase is not Phase.HELD:
+                continue
+            if one.in_batch or not (self.tasks is None or self._under_way < self.tasks):
+                self._held.append(member)
+            else:
                 self._move(one, Phase.OFFERED)
                 self._to_order(Offered(self._transfer(member, one)), now)
-        early, self._early = self._early, []
-        for member, payload in early:
-            self._count(member, self.members[member], payload, now)
-        self._commit_if_ready(now)
 
     def _hand_out(self, now: float) -> None:
         """Tasks, to those who have waited longest."""
         while self._idle and self._has_room():
-            member = self._idle.popleft()
+            member, _ = self._idle.popitem(last=False)
             one = self.members[member]
             if one.waits:  # it has not left meanwhile
                 self._move(one, waits=False)

@@ -26,37 +26,40 @@ def require(strategy: Strategy, loss: object) -> None:
 
 
 class Trusted:
-    """Answers questions at a model, which it leaves as it was. Each question is about another batch.
+    """Answers questions at a model, whose parameters it leaves as they were. Each is about another batch.
 
     Args:
       params: the model's, those that are trained.
       loss: None: there are no trusted samples.
+
+    Attributes:
+      questions: that were asked so far: the number of the last batch.
     """
 
     def __init__(self, params: Sequence[Tensor], loss: TrustedLoss | None) -> None:
-        self._params, self._loss, self._number = params, loss, 0
+        self._params, self.loss, self.questions = params, loss, 0
 
     def answer(self, question: Question) -> Tensor:
         """What comes of `question`."""
         if isinstance(question, InnerProducts):
             return question.of_range()
-        assert self._loss is not None  # the caller looked, by `require`
-        self._number += 1
+        assert self.loss is not None  # the caller looked, by `require`
+        self.questions += 1
         if isinstance(question, Losses):
-            return self._losses(question, self._loss)
-        return self._gradient(self._loss)
+            return self._losses(question, self.loss)
+        return self._gradient(self.loss)
 
     @torch.no_grad()
     def _losses(self, question: Losses, loss: TrustedLoss) -> Tensor:
         kept = [param.detach().clone() for param in self._params]
-        found = [float(loss(self._number))]
+        found = [float(loss(self.questions))]
         try:
             for direction in question.directions:
                 pieces = torch.split(direction.flatten(), [param.numel() for param in self._params])
                 for param, value, piece in zip(self._params, kept, pieces, strict=True):
                     step = piece.view(param.shape).to(param)
                     torch.sub(value, step, alpha=question.scale, out=param.detach())
-                found.append(float(loss(self._number)))
+                found.append(float(loss(self.questions)))
         finally:
             for param, value in zip(self._params, kept, strict=True):
                 param.copy_(value)
@@ -65,6 +68,6 @@ class Trusted:
     def _gradient(self, loss: TrustedLoss) -> Tensor:
         with torch.enable_grad():
             grads = torch.autograd.grad(
-                loss(self._number), list(self._params), allow_unused=True, materialize_grads=True
+                loss(self.questions), list(self._params), allow_unused=True, materialize_grads=True
             )
         return torch.cat([grad.detach().float().cpu().flatten() for grad in grads])

@@ -37,7 +37,7 @@ class Compute:
     """Compute on the model that came with the task, and hand over what comes of it with `computed`.
 
     Attributes:
-      counted: what came of the task before went into an update.
+      counted: what came of the task before has arrived, and is in an update, unless that came to nothing.
     """
 
     task: Task

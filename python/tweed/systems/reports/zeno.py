@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from statistics import fmean
 
 from tweed.experiments.notes import Line, differences, mean, values, where
-from tweed.report.comparison import Goal, goals, missing, of_points, rule, spread
+from tweed.report.comparison import Goal, at_most, goals, judge, missing, of_points, rule, spread
 from tweed.report.study import Section, Study, Table
 
 #: The day since when the goals stand, and the name of no attack.
@@ -34,8 +35,8 @@ def _goals(runs: Sequence[Line]) -> Iterator[Goal]:
             yield _fails(where(step, rule=name, attack=attack), clean, f"in step, {attack}: {name} fails")
         for name, points in (("Zeno", 3.0), ("Zeno, momentum", 2.0)):
             mine = where(step, rule=name, attack=attack)
-            base = where(step, rule=name, attack=CLEAN) if name != "Zeno" else clean
-            goal = f"in step, {attack}: {name} within {points:g} points of clean training"
+            base = where(step, rule="mean, momentum", attack=CLEAN) if name != "Zeno" else clean
+            goal = f"in step, {attack}: {name} within {points:g} points of the mean without an attack"
             yield of_points(goal, differences(mine, base), -points)
     clean, flips = where(alone, rule="mean", attack=CLEAN), where(alone, attack="sign, tenfold")
     yield _fails(where(flips, rule="mean"), clean, "one by one, tenfold flips: without a rule it fails")
@@ -43,16 +44,16 @@ def _goals(runs: Sequence[Line]) -> Iterator[Goal]:
         goal = f"one by one, tenfold flips: {name} within {points:g} points of clean training"
         yield of_points(goal, differences(where(flips, rule=name), clean), -points)
     for key, what in (("refused", "honest ones refused"), ("taken", "hostile ones taken")):
-        share = mean(where(flips, rule="Zeno++, record"), key)
+        shares = [line[key] for line in where(flips, rule="Zeno++, record")]
         goal = f"one by one, tenfold flips: Zeno++, record: below 10 % of {what}"
-        yield missing(goal) if share is None else (goal, f"{share:.1%}", share < 0.1)
+        below = [0.1 - share for share in shares]
+        yield (goal, f"{fmean(shares):.1%}", judge(below, 0.0)) if shares else missing(goal)
 
 
 def _fails(mine: Sequence[Line], clean: Sequence[Line], goal: str) -> Goal:
-    reached, base = mean(mine, "accuracy"), mean(clean, "accuracy")
-    if reached is None or base is None:
-        return missing(goal)
-    return goal, f"{reached:.1%}, clean {base:.1%}", reached < FAILED * base
+    base = {line["seed"]: line["accuracy"] for line in clean}
+    ratios = [line["accuracy"] / base[line["seed"]] for line in mine if line["seed"] in base]
+    return at_most(goal, ratios, FAILED)
 
 
 def _accuracies(runs: Sequence[Line], mode: str) -> Section:
@@ -87,7 +88,9 @@ def _words() -> Section:
         "Each pair of rule and attack has the learning rate that a search with a seed of its own found best, "
         "by factors of 3, widened until the best lies inside.",
         rule(),
-        f"A rule fails where it ends below {FAILED:g} of clean training's accuracy.",
+        f"A rule fails where it ends below {FAILED:g} of the mean's accuracy without an attack.",
+        "Zeno's rho is 0: lengths cost nothing. Zeno drops 12 of 20 without an attack, too. Noise is another "
+        "for each seed.",
         "Krum cannot hold against a majority: it refuses 12 of 20, and is told of 9. ALIE is 1.5 honest "
         "standard deviations from the honest mean; the paper's formula has no answer where the hostile are "
         "most.",
