@@ -1,4 +1,4 @@
-"""A greedy search from mild to strong, beside all ways that there are."""
+"""A greedy search from mild to strong."""
 
 from __future__ import annotations
 
