@@ -28,6 +28,7 @@ SYSTEMS = {
     "ordered_gradient": "only the most informative workers send, in the order of the norms of their updates",
     "rules": "rules for hostile contributions against attacks, each against each",
     "saef": "gradients are taken where the residual would lead, had it been sent",
+    "straggler_messages": "workers send what they have after each shard, uncoded or coded",
     "teasq": "devices ask a hub for tasks and send little: asynchronous federated learning",
     "zeno": "most workers may be hostile: the hub looks what contributions do to the loss on trusted samples",
 }
