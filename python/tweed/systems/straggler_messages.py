@@ -28,7 +28,7 @@ LOADS = (1, 2, 3, 5)
 
 
 def experiment(notes: Notes, quick: bool) -> None:
-    """Cost: five minutes of one core; quick: seconds."""
+    """Cost: two minutes of one core; quick: seconds."""
     trials = 40 if quick else TRIALS
     for (alpha, mu), scheme in product(MODELS, SCHEMES):
         _iteration(notes, "model", scheme, LOAD, Stragglers(alpha, mu), trials)
