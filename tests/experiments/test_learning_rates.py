@@ -37,9 +37,11 @@ def test_it_ends_and_the_best_is_inside_or_unsettled(grid: Grid, data: st.DataOb
         for rate, score in scores.items()
     }
     assert worth[decision.rate] == max(worth.values())
+    failed = max(worth.values()) == -math.inf
+    assert failed == (decision.state is State.FAILED)
     inside = min(tried) < decision.rate < max(tried)
-    assert inside == (decision.state is State.SETTLED)
-    assert inside or len(tried) == grid.tries
+    assert failed or inside == (decision.state is State.SETTLED)
+    assert (inside and not failed) or len(tried) == grid.tries
 
 
 @given(GRIDS, st.integers(-3, 3))
@@ -81,6 +83,14 @@ def test_a_search_goes_on_where_its_notes_end() -> None:
     assert [*whole[:2], *search("a", Grid(0.1), whole[:2], measure)] == whole and measured == [0.9]
     assert list(search("a", Grid(0.1), whole, measure)) == []
     assert len(list(search("b", Grid(0.1), whole, measure))) == 4
+
+
+def test_a_side_without_success_at_any_rate_has_failed_and_says_so() -> None:
+    grid = Grid(0.1, tries=5)
+    lines = list(search("hopeless", grid, [], lambda rate: None))
+    assert len(lines) == 6 and lines[-1]["settled"] and lines[-1]["lr"] == 0.1
+    assert decide(grid, {line["lr"]: None for line in lines[:-1]}).state is State.FAILED
+    require_settled(lines)
 
 
 def test_figures_of_an_unsettled_side_are_not_published() -> None:

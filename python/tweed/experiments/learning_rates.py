@@ -2,8 +2,9 @@
 
 Rates lie on a geometric grid around a first one. The grid widens at the edge that the best rate lies on,
 until the best lies strictly inside, or until so many were tried: then the side is unsettled, and no page with
-it is published. Every side of a comparison is searched so, baselines and ours alike, with as many steps as
-the runs that are judged and with a seed that no judged run has.
+it is published; or it has failed, if it had no success at any rate. Every side of a comparison is searched
+so, baselines and ours alike, with as many steps as the runs that are judged and with a seed that no judged
+run has.
 """
 
 from __future__ import annotations
@@ -50,6 +51,7 @@ class State(Enum):
     TRY = "the best rate so far is at the edge of those that were tried"
     SETTLED = "the rates beside it are worse"
     UNSETTLED = "it is at the edge of all rates that were tried, and no more may be"
+    FAILED = "none of the rates that were tried had success, and no more may be: the first stands for all"
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +83,8 @@ def decide(grid: Grid, scores: Mapping[float, float | None]) -> Decision:
     if low < best < high:
         return Decision(grid.rate(best), State.SETTLED)
     if high - low + 1 >= grid.tries:
+        if all(_order(scores.get(grid.rate(place))) == -math.inf for place in range(low, high + 1)):
+            return Decision(grid.rate(0), State.FAILED)
         return Decision(grid.rate(best), State.UNSETTLED)
     return Decision(grid.rate(high + 1 if best == high else low - 1), State.TRY)
 
@@ -108,7 +112,7 @@ def search(
         scores[decision.rate] = score if _order(score) > -math.inf else None
         yield {"kind": "search", "side": side, "lr": decision.rate, "score": scores[decision.rate]}
     facts: dict[str, Any] = {"kind": "rate", "side": side, "lr": decision.rate}
-    yield facts | {"settled": decision.state is State.SETTLED, "tried": sorted(scores)}
+    yield facts | {"settled": decision.state is not State.UNSETTLED, "tried": sorted(scores)}
 
 
 def best_lr(lines: Iterable[Line], side: str) -> float | None:

@@ -30,6 +30,12 @@ def accuracy(line: Line) -> float | None:
     return None if line.get("diverged") else float(line["accuracy"])
 
 
+def beyond_guessing(line: Line) -> float | None:
+    """A score for searches: the accuracy at the end, if it is more than twice that of guessing one of ten."""
+    found = accuracy(line)
+    return found if found is not None and found > 0.2 else None
+
+
 def low_loss(line: Line) -> float | None:
     """A score for searches: how low the test loss is at the end."""
     return None if line["test_loss"] is None else -float(line["test_loss"])

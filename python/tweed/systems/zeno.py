@@ -22,7 +22,7 @@ from tweed.experiments import hub_training
 from tweed.experiments.hub_training import Config, Devices
 from tweed.experiments.learning_rates import Grid
 from tweed.experiments.notes import Line, Notes
-from tweed.experiments.tuning import Side, tuned
+from tweed.experiments.tuning import Side, beyond_guessing, tuned
 from tweed.simulate.attacks import Alie, Attack, Ipm, LabelFlip, Noise, SignFlip
 from tweed.strategy import Exchange, Strategy
 from tweed.systems import System
@@ -41,8 +41,7 @@ ATTACKS: dict[str, Attack | None] = {
 SHOWN = ("ALIE", "IPM")  # by no goal: with three seeds
 #: Asynchronous: the same, and one attack.
 MEMBERS, LIARS, FLIP = 10, 6, SignFlip(10.0)
-#: Krum cannot hold against a majority: it is told of as many as it can be.
-KRUM = Krum(9)
+KRUM = Krum(9)  # it cannot hold against a majority: it is told of as many as it can be
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +121,8 @@ def _config(setting: Setting, strategy: Strategy, count: int, hostile: int, atta
 def _side(setting: Setting, facts: dict[str, Any], config: Config) -> Side:
     name = ", ".join(facts[key] for key in ("mode", "rule", "attack"))
     seeds = setting.seeds[:3] if facts["attack"] in SHOWN else setting.seeds
-    return Side(name, {**facts, "task": setting.task}, partial(_train, config), setting.grid, seeds)
+    facts = {**facts, "task": setting.task}
+    return Side(name, facts, partial(_train, config), setting.grid, seeds, beyond_guessing)
 
 
 def _train(config: Config, lr: float, seed: int) -> Line:
