@@ -126,6 +126,11 @@ class Strategy:
                 f"aggregate={self.aggregate!r} judges by the loss on trusted samples, for which whole "
                 "gradients and the whole model must be in one place: give collective=Hub(0)"
             )
+        if not rule.one_by_one and (self.hub.when is None or isinstance(self.hub.when, Each)):
+            raise StrategyError(
+                f"aggregate={self.aggregate!r} does not go with updates after each contribution: it leaves "
+                "out the worst of several. Give Hub(when=...), or take ZenoPlusPlus"
+            )
         if self.exchange not in rule.exchanges:
             raise StrategyError(
                 f'aggregate={self.aggregate!r} does not go with exchange="{self.exchange}": it gives what is '

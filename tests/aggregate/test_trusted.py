@@ -220,7 +220,9 @@ def test_what_rests_on_senders_gradients_or_others_is_refused_where_there_are_no
         with pytest.raises(StrategyError, match="the length of a gradient"):
             Strategy("difference", LocalSteps(2), collective=Hub(0), aggregate=rule)
     Strategy("difference", LocalSteps(2), collective=Hub(0, when=Cache(3)), aggregate=Zeno(1))
-    with pytest.raises(StrategyError, match="nothing to compare one with"):
+    with pytest.raises(UsageError, match="goes by senders"):
+        Bucketing(NormClipping(ZenoPlusPlus(record=0.9)))
+    with pytest.raises(StrategyError, match="the worst of several"):
         Strategy(collective=Hub(0), aggregate=Zeno())
 
 

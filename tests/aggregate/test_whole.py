@@ -279,6 +279,11 @@ def test_only_what_comes_later_than_workers_are_many_is_discounted() -> None:
         DelayAdaptive(most=0)
 
 
+def test_however_many_samples_are_told_the_mean_is_one() -> None:
+    arrived = [Arrival(np.array([float(sender)]), sender, samples=1e308) for sender in (0, 2)]
+    assert batch(Weighted(), arrived)[0].tolist() == [1.0]
+
+
 @pytest.mark.parametrize("samples", [math.inf, math.nan, -5.0])
 def test_absurd_samples_count_for_nothing(samples: float) -> None:
     arrived = [Arrival(np.array([1.0]), 0), Arrival(np.array([7.0]), 1, samples=samples)]

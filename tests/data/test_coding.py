@@ -42,7 +42,8 @@ def test_all_messages_are_enough_and_each_is_of_shards_that_are_done(
             done = {(worker + at) % workers for at in range(place + 1)}
             assert set(np.flatnonzero(row).tolist()) <= done
     assert decode(np.concatenate(rows), np.ones(workers)) is not None
-    assert decode(np.concatenate([own[:1] for own in rows]), np.ones(workers)) is not None or load > 1
+    first = decode(np.concatenate([own[:1] for own in rows]), np.ones(workers))
+    assert first is not None and np.allclose(first, 1)  # a shard each
 
 
 def test_what_is_not_enough_does_not_add_up() -> None:
@@ -78,3 +79,6 @@ def test_too_few_values_are_refused() -> None:
     code = Lagrange(2, 4)
     with pytest.raises(UsageError, match="2 different values came, and 3 are needed"):
         code.decode([0, 1, 1], np.zeros((3, 1), dtype=np.complex128))
+    for which in ([0, 1, 1, 2], [0, 1, -1], [0, 1, 4]):
+        with pytest.raises(UsageError):
+            code.decode(which, np.zeros((3, 1), dtype=np.complex128))

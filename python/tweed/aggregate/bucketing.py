@@ -44,8 +44,11 @@ class Bucketing(Before):
         check_inner(self, self.then)
         if self.size < 1:
             raise UsageError(f"{self!r}: a group has at least one contribution")
-        record = isinstance(self.then, ZenoPlusPlus) and self.then.record > 0
-        if record or isinstance(self.then, MoNNA | FoolsGold | Averaged):
+        rule = self.then
+        while isinstance(rule, Before):
+            rule = rule.then
+        record = isinstance(rule, ZenoPlusPlus) and rule.record > 0
+        if record or isinstance(rule, MoNNA | FoolsGold | Averaged):
             raise UsageError(f"{self!r}: {self.then!r} goes by senders, and a group has none")
 
     def sums(self, contributors: int) -> int:

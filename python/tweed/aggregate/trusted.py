@@ -25,6 +25,8 @@ class TrustedSamples:
     __slots__ = ()
     in_network: ClassVar[Literal["mean"] | None] = None
     compares: ClassVar[bool] = False
+    #: Whether a contribution that comes alone can be judged.
+    one_by_one: ClassVar[bool] = True
     #: What may be exchanged: a rule that gives contributions a gradient's length takes gradients.
     exchanges: ClassVar[frozenset[str]] = frozenset({"gradient"})
 

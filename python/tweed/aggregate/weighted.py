@@ -37,6 +37,10 @@ class Averaged:
         rows = rows_of(state.arrivals)
         fine = [row.fits and bool(row.value.isfinite().all()) for row in rows]
         counts = [self._count(one) if fits else 0.0 for one, fits in zip(state.arrivals, fine, strict=True)]
+        most = max(counts)
+        counts = [
+            count / most if most else 0.0 for count in counts
+        ]  # their sum is a number, whatever they say
         total = sum(counts)
         weights = [
             count / total * self.discount(one.delay) if count else 0.0

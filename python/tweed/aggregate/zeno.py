@@ -36,7 +36,7 @@ class Zeno(TrustedSamples, Bounded):
     lr: float = 0.1
     rho: float = 0.0
     most: ClassVar[float] = 1.0
-    compares: ClassVar[bool] = True
+    one_by_one: ClassVar[bool] = False
     exchanges: ClassVar[frozenset[str]] = frozenset({"gradient", "difference", "model"})
 
     def __post_init__(self) -> None:

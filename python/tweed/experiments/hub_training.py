@@ -32,12 +32,13 @@ class Devices:
     Attributes:
       count: how many.
       task_s: what the quickest and the slowest take for a task at least; to that comes an exponential time,
-        half as long in the mean.
+        `jitter` times as long in the mean.
       up, down: bytes per second of the slowest and the quickest link.
     """
 
     count: int = 100
     task_s: tuple[float, float] = (1.0, 10.0)
+    jitter: float = 0.5
     up: tuple[float, float] = (6_250.0, 62_500.0)
     down: tuple[float, float] = (62_500.0, 625_000.0)
 
@@ -49,7 +50,8 @@ class Devices:
             return low * math.exp(math.log(high / low) * uniform(seed, *which))
 
         def compute_s(member: int, task: int) -> float:
-            return drawn(self.task_s, 1, member) * (1 - 0.5 * math.log(1 - uniform(seed, 2, member, task)))
+            jitter = -self.jitter * math.log(1 - uniform(seed, 2, member, task))
+            return drawn(self.task_s, 1, member) * (1 + jitter)
 
         rates = [(drawn(self.up, 3, one), drawn(self.down, 4, one)) for one in range(self.count)]
         return Conditions(self.count, compute_s, rates=rates.__getitem__, seed=seed)

@@ -45,7 +45,8 @@ class Members:
       optimizer: makes a member's, which goes on from task to task.
       samples: that a member's contributions count as.
       hostile: the last so many members send what `attack` makes of the latest honest contributions, as many
-        as there are honest members.
+        as there are honest members. In step these are of the same commit only if all members take equally
+        long; else some may be of the one before.
       attack: None: nobody is hostile.
     """
 

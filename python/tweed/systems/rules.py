@@ -117,7 +117,7 @@ def _trainings(setting: Setting, rule: Rule, partition: str, lr: float, seed: in
         seconds=20.0 * setting.rounds,
         server_lr=lr,
         batch=16,
-        devices=Devices(WORKERS, task_s=(1.0, 2.0), up=(1e9, 1e9), down=(1e9, 1e9)),
+        devices=Devices(WORKERS, task_s=(1.0, 1.0), jitter=0.0, up=(1e9, 1e9), down=(1e9, 1e9)),
         partition=partition,
         every_s=10.0,
         seed=seed,

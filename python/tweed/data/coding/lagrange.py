@@ -74,7 +74,10 @@ class Lagrange:
 
         Raises: UsageError for another number of values.
         """
-        if len(set(which)) != self.needed or len(values) != self.needed:
+        if (
+            len({*which} & {*range(self.points)}) != len(which)
+            or not len(which) == len(values) == self.needed
+        ):
             words = f"{len(set(which))} different values came"
             raise UsageError(f"{self!r}: {words}, and {self.needed} are needed")
         came = self.places[list(which)]

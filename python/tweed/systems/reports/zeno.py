@@ -91,6 +91,7 @@ def _words() -> Section:
         f"A rule fails where it ends below {FAILED:g} of the mean's accuracy without an attack.",
         "Zeno's rho is 0: lengths cost nothing. Zeno drops 12 of 20 without an attack, too. Noise is another "
         "for each seed.",
+        "Hostile workers see what honest ones sent last: for this commit, or for the one before.",
         "Krum cannot hold against a majority: it refuses 12 of 20, and is told of 9. ALIE is 1.5 honest "
         "standard deviations from the honest mean; the paper's formula has no answer where the hostile are "
         "most.",
