@@ -30,7 +30,7 @@ QUICK: dict[str, tuple[int | None, list[str], list[str]]] = {
         ["torus 4x4: 5 steps a phase", "torus 4x4, 64 MiB: below 0.625 D/b"],
     ),
     "teasq": (
-        1 + 3 * 13,
+        1 + 3 * 14,
         ["Goals", "What is learned in which time", "The search for a schedule", "To keep in mind"],
         ["a quarter of the bytes per contribution, both ways together"],
     ),

@@ -80,7 +80,7 @@ def _sides(setting: Setting, way: list[Place]) -> Iterator[Side]:
         return Strategy("model", LocalSteps(STEPS, None, proximal), collective=hub, aggregate=weights)
 
     yield _side(setting, "FedAvg", models(Hub(0, Round(TASKS)), Weighted(power=0.0)))
-    for share in (0.03, 0.1, 0.3):
+    for share in (0.03, 0.1, 0.3, 0.6):
         yield _side(setting, f"FedAsync, α={share:g}", models(Hub(0, Each(), TASKS)), share)
     yield _side(setting, "FedBuff", replace(models(buffer, Weighted(samples=False)), exchange="difference"))
     yield _side(setting, "TEA-Fed", models(buffer, proximal=0.01), 0.6)

@@ -158,7 +158,7 @@ def _words() -> Section:
         f"Accuracy is the mean of {SMOOTH} evaluations, 5 s apart: a model that is trained on other classes "
         "every round jumps. Rounds take longer than that, so that of FedAvg it is one or two models.",
         "Each method has the learning rate that a search with two seeds of its own found best, by factors of "
-        "2, widened until the best lies inside; what is best is the time to the target. FedAsync has three "
+        "2, widened until the best lies inside; what is best is the time to the target. FedAsync has four "
         "mixing rates, and goals take the one that its search found best. Not searched, and alike for all: "
         "30 local steps of 10 samples, 10 tasks at once, and 10 contributions to a commit but for FedAsync.",
         rule(),
