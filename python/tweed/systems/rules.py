@@ -94,7 +94,7 @@ QUICK = Setting(4, range(1), Grid(0.3, tries=1), ("iid",), ("mean", "median", "m
 
 
 def experiment(notes: Notes, quick: bool) -> None:
-    """Each rule at the rate that is best for it without an attack. Cost: half an hour of two cores."""
+    """Each rule at the rate that is best for it without an attack. Cost: fifteen minutes of two cores."""
     tuned(notes, list(_sides(QUICK if quick else FULL)), 1 if quick else None)
 
 
