@@ -14,7 +14,7 @@ from tweed.errors import UsageError
 
 
 @dataclass(frozen=True, slots=True)
-class Zeno(TrustedSamples, Bounded):
+class Zeno(Bounded, TrustedSamples):
     """Averages all but the `f` contributions `u` with the lowest score, which is
 
         loss(x) - loss(x - lr * u) - rho * |u|^2
@@ -47,10 +47,6 @@ class Zeno(TrustedSamples, Bounded):
     def least(self, hostile: int) -> int:
         """One is kept."""
         return hostile + 1
-
-    def require(self, contributors: int) -> None:
-        """See `Bounded`."""
-        Bounded.require(self, contributors)
 
     def poll(self, state: Gathered, now: float) -> tuple[Value | Losses | None, tuple[Verdict, ...], Any]:
         """The question for losses; and when that is answered, the average, zeros if none can be judged."""

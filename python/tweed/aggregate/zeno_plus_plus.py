@@ -91,8 +91,8 @@ class ZenoPlusPlus(TrustedSamples):
         if not 0 < length < math.inf:  # it says nothing: no record changes, and another one is asked for
             found = tuple(verdict(row, dict.fromkeys(_senders(rows), 0.0), *_REASONS) for row in rows)
             return as_given(None, rows, state.arrivals), found, Judged(records=state.records)
-        records, taken = dict(state.records), []
-        for row in whole(rows):
+        records, judged, taken = dict(state.records), whole(rows), []
+        for row in judged:
             scaled, direction = of_length(row, length)
             cosine = float(direction @ trusted) / length
             earlier = records.get(row.sender, cosine)
@@ -100,7 +100,7 @@ class ZenoPlusPlus(TrustedSamples):
             if records[row.sender] >= self.rho / self.lr - self.epsilon / length**2:
                 taken.append(scaled)
         share = 1 / max(1, len(taken))
-        weights = dict.fromkeys(_senders(whole(rows)), 0.0) | dict.fromkeys(_senders(taken), share)
+        weights = dict.fromkeys(_senders(judged), 0.0) | dict.fromkeys(_senders(taken), share)
         update = combined(taken, [share] * len(taken)) if taken else None
         found = tuple(verdict(row, weights, *_REASONS) for row in rows)
         after = Judged(trusted=state.trusted, uses=state.uses + len(rows), records=records)
