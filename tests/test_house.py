@@ -36,6 +36,7 @@ NET_ROOMS = [
     {"ltp", "operation"},
     {"engine"},
     {"connect"},
+    {"hub"},
     {"group"},
     {"node"},
     {"leaving", "ctable", "parsers"},

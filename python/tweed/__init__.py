@@ -30,12 +30,14 @@ from tweed.errors import (
 )
 from tweed.named import named_strategies, named_strategy
 from tweed.recipes import every_step, local_steps, ltp
+from tweed.server import serve
 from tweed.strategy import Strategy
 
 if TYPE_CHECKING:
     from tweed.attach.run import Run
     from tweed.collective import Schedule, Send, Topology
     from tweed.exchange.communicator import Stats
+    from tweed.server.run import HubRun
     from tweed.torch import Options, empty
 
 __all__ = [
@@ -43,6 +45,7 @@ __all__ = [
     "DataError",
     "DeadlineExceeded",
     "ForkedProcess",
+    "HubRun",
     "Options",
     "PeerLost",
     "Run",
@@ -63,10 +66,12 @@ __all__ = [
     "ltp",
     "named_strategies",
     "named_strategy",
+    "serve",
 ]
 
 #: Public names that need torch or the extension module, and where they are.
 _LAZY = {
+    "HubRun": "tweed.server.run",
     "Options": "tweed.torch",
     "Run": "tweed.attach.run",
     "Schedule": "tweed.collective",

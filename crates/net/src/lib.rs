@@ -12,6 +12,7 @@
 //! - `ltp`: packets, and `operation`: one call as its caller holds it, its schedule and arithmetic;
 //! - `engine`: the loop, and the threads that drive it;
 //! - `connect`: how processes come to know each other, and who is let in;
+//! - `hub`: links between a hub and its members, who are no ranks and come when they like;
 //! - `group` and `node`, which callers hold; `leaving`, their end; `ctable`, the same for C; `parsers`, for tests alone.
 //!
 //! Each room begins with its theory of operation. `sync::lock_order` has the order of all locks.
@@ -21,6 +22,7 @@ mod ctable;
 mod engine;
 mod framing;
 mod group;
+mod hub;
 mod leaving;
 mod link;
 #[doc(hidden)]
@@ -38,14 +40,16 @@ pub use connect::admission::Admission;
 pub use connect::options::{GroupSpec, NodeOptions};
 pub use ctable::{Table, TABLE};
 pub use group::Group;
+pub use hub::{Admitted, Event, HubLinks, HubOptions};
 pub use link::stats::{LinkStats, Packets, Wires};
 pub use node::Node;
 pub use operation::op::Op;
 pub use operation::plans::PlanRow;
-pub use secure::Secret;
+pub use secure::{from_hex, hex, Secret};
 pub use tweed_proto::engine::config::{GroupConfig, Ltp};
 pub use tweed_proto::engine::delivery::{Delivery, Share};
 pub use tweed_proto::engine::members::Tuning;
 pub use tweed_proto::engine::metrics::Traffic;
 pub use tweed_proto::engine::request::{Operation, Request, Segment};
 pub use tweed_proto::engine::{EngineError, MOST_AHEAD_BYTES};
+pub use tweed_proto::hub::{Body, Key};

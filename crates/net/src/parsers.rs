@@ -8,7 +8,8 @@ use std::sync::OnceLock;
 use crate::connect::descriptor::PeerDescriptor;
 use crate::connect::local_handshake::Greeting;
 use crate::framing::greeting::{self, Kind};
-use crate::framing::{preamble, MAX_GREETING};
+use crate::framing::preamble::{self, Purpose};
+use crate::framing::MAX_GREETING;
 use crate::ltp;
 use crate::secure::{answer, call, split_record, Identity, Party, Secret};
 use tweed_proto::engine::message::{Message, MESSAGE_BYTES};
@@ -18,7 +19,7 @@ pub type Parser = fn(&[u8]) -> bool;
 
 /// All of them, by name.
 pub const PARSERS: [(&str, Parser); 9] = [
-    ("preamble", |bytes| preamble::exchange(Script(bytes), true).is_ok()),
+    ("preamble", |bytes| preamble::exchange(Script(bytes), Purpose::Sealed).is_ok()),
     ("frame", |bytes| greeting::read(bytes, Kind::Greeting, MAX_GREETING).is_ok()),
     ("greeting", |bytes| Greeting::decode(bytes).is_ok()),
     ("descriptor", |bytes| PeerDescriptor::decode(0, bytes).is_ok()),
@@ -54,5 +55,5 @@ fn party(meet: impl FnOnce(&Party<'_>) -> bool) -> bool {
         let secret = Secret::new("nobody guesses this one").expect("it is long enough");
         (secret, Identity::open(None).expect("a key can be made"))
     });
-    meet(&Party { secret, identity, prologue: preamble::encode(true) })
+    meet(&Party { secret, identity, prologue: preamble::encode(Purpose::Sealed) })
 }

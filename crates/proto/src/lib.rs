@@ -4,13 +4,14 @@
 //! `handle_*`, what to do comes out of [`Executor::poll`]; the caller moves the bytes. The live engine
 //! (`tweed-net`) and the simulator (`tweed-sim`) drive the very same code.
 //!
-//! In [`late`] is what follows from the deadline: timeouts, and whom to blame when one fires.
+//! In [`hub`] is who may have a link to a hub, and what crosses it. In [`late`] is what follows from the deadline: timeouts, and whom to blame when one fires.
 //!
 //! The way in: a [`Schedule`](tweed_schedule::Schedule) is compiled to a [`Program`] for one rank; a
 //! [`Layout`] says how long the chunks are and into which slices they are cut; both make an `Executor`.
 
 pub mod engine;
 mod executor;
+pub mod hub;
 pub mod late;
 mod layout;
 pub mod ltp;

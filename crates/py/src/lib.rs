@@ -4,6 +4,7 @@ mod detached;
 mod emu;
 mod engine;
 mod errors;
+mod hub;
 mod kernels;
 mod metrics;
 mod schedule;
@@ -15,6 +16,7 @@ use pyo3::prelude::*;
 fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     emu::register(module)?;
     engine::register(module)?;
+    hub::register(module)?;
     kernels::register(module)?;
     schedule::register(module)?;
     simulate::register(module)?;

@@ -2,6 +2,9 @@
 
 gradient  hooks on parameters: gradients go into buckets, averages come out
 run       hooks on the optimizer, and the run's public face
+group     the place of a rank of a process group
+member    that of a member of a hub, which has none
+settings  what is said of a run beside its strategy
 checks    what must hold before ranks train together
 
 What then happens to a bucket is `tweed.exchange`'s.
@@ -11,6 +14,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tweed.errors import UsageError
 from tweed.named import named_strategy
 from tweed.strategy import Strategy
 
@@ -24,16 +28,19 @@ if TYPE_CHECKING:
 __all__ = ["attach"]
 
 
-def attach(
+def attach(  # noqa: PLR0913 - options of a user, by their names
     model: nn.Module,
     optimizer: Optimizer,
     strategy: Strategy | str = "every_step",
     *,
     group: dist.ProcessGroup | None = None,
+    hub: str | None = None,
+    key_file: str | None = None,
+    samples: float = 1.0,
     bucket_bytes: int = 25 * 2**20,
     sync_buffers: bool = True,
 ) -> Run:
-    """Lets the ranks of `group` train one model, each in its own plain loop.
+    """Lets the ranks of `group`, or the members of `hub`, train one model, each in its own plain loop.
 
         run = tweed.attach(model, optimizer, "every_step")
         for x, y in my_part_of_the_data:
@@ -71,6 +78,11 @@ def attach(
       strategy: a `Strategy`, or the name of one as for `named_strategy`.
       group: a torch process group of any backend; None is the default group. Under "tweed", buckets lie in
         memory that peers on the same host read and write in place.
+      hub: "KEY@host:port" of a hub that `tweed.serve` runs: this process needs no group, comes when it likes,
+        and may come back. The strategy must have a hub, and be the hub's own. See docs/hub.md.
+      key_file: keeps this member's key, by which the hub knows it when it comes back; it is made if it is not
+        there. None: TWEED_KEY_FILE, or a new key.
+      samples: that a contribution of this rank to a hub counts as, where the aggregate weighs by samples.
       bucket_bytes: exchanges begin when so much has come together; the first one at 1 MiB.
       sync_buffers: keep buffers (such as the statistics of batch norm) equal on all ranks, as said above.
 
@@ -80,13 +92,21 @@ def attach(
       UsageError: no group runs, or the model and the optimizer do not belong together. Nothing was sent.
       StrategyError: the strategy is unknown, or asks for a stage that `attach` does not drive. Nothing was
         sent.
-      ShapeMismatch: ranks hold different models or settings; every rank raises, naming each rank's value.
+      ShapeMismatch: ranks hold different models or settings; every rank raises, naming each rank's value. Or
+        the hub trains something else.
+      PeerLost: the hub cannot be reached.
 
     Cost: a broadcast of the model now; then what the strategy sends. Memory: one more copy of the model for
       "gradient" and "model" (buckets; "gradient" needs no other memory for gradients), two for "step" and
       "difference"; with compression two or three more, see there.
     """
+    from tweed.attach.group import in_group
+    from tweed.attach.member import at_hub
     from tweed.attach.run import Run
+    from tweed.attach.settings import Settings
 
     chosen = named_strategy(strategy) if isinstance(strategy, str) else strategy
-    return Run(model, optimizer, chosen, group, bucket_bytes, sync_buffers)
+    if group is not None and hub is not None:
+        raise UsageError("attach: a member of a hub has no group: give group or hub, not both")
+    found = in_group(chosen, model, group) if hub is None else at_hub(chosen, hub, key_file)
+    return Run(model, optimizer, chosen, found, Settings(bucket_bytes, sync_buffers, samples))

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from typing import Any
 
 import torch
-import torch.distributed as dist
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
@@ -16,23 +15,26 @@ from tweed import metrics
 from tweed.aggregate import Verdict
 from tweed.attach import checks
 from tweed.attach.gradient import GradientExchange
+from tweed.attach.settings import FindPlace, Settings
 from tweed.cadence import StepDone, Stop
-from tweed.collective import Hub, Plan
+from tweed.collective import Plan
 from tweed.errors import StrategyError, UsageError
 from tweed.exchange.base import Exchange
 from tweed.exchange.cadence_driver import CadenceDriver, StepLength
 from tweed.exchange.checkpoint import FORMAT, check_format
-from tweed.exchange.communicator import Communicator, Stats, gather
+from tweed.exchange.communicator import Communicator, Stats
+from tweed.exchange.hub.live_hub import HubServer
+from tweed.exchange.hub.live_worker import HubWorker
 from tweed.exchange.hub.trusted import TrustedLoss
-from tweed.exchange.hub_ranks import HubServer
 from tweed.exchange.losses import Delivered
+from tweed.exchange.place import Alone
 from tweed.exchange.proximal import Proximal
-from tweed.exchange.table import Parts, model_exchange
+from tweed.exchange.table import Parts, hub_exchange, model_exchange
 from tweed.strategy import Strategy
 
 
 class Run:
-    """What `tweed.attach` returns. See there.
+    """What `tweed.attach` and `tweed.serve` return. See there.
 
     Attributes:
       strategy: the strategy that is carried out.
@@ -44,42 +46,43 @@ class Run:
         model: nn.Module,
         optimizer: Optimizer,
         strategy: Strategy,
-        group: dist.ProcessGroup | None,
-        bucket_bytes: int,
-        sync_buffers: bool,
+        found: FindPlace,
+        settings: Settings,
     ) -> None:
-        checks.check_group(group)
         checks.check_model(model, optimizer)
-        checks.check_place(strategy, model, dist.get_world_size(group))
         self.strategy = strategy
         self.stats = Stats()
         metrics.follow(self.stats)
         self._model = model
         self._optimizer = optimizer
         self._params = {name: param for name, param in model.named_parameters() if param.requires_grad}
-        self._sync_buffers = sync_buffers
-        settings = {"bucket_bytes": bucket_bytes, "sync_buffers": sync_buffers}
-        checks.check_agreement(gather(group, checks.terms(model, strategy, settings)))
-        self._comm = Communicator(group, strategy, self.stats)
-        self._comm.receive(self._comm.broadcast([*model.parameters(), *model.buffers()]))
-        owners = self._comm.owners
+        self._sync_buffers = settings.sync_buffers
+        self._place = found(checks.terms(model, strategy, settings.agreed()), self.stats)
+        self._place.receive(self._place.broadcast([*model.parameters(), *model.buffers()]))
+        owners = self._place.owners
         self._cadence = CadenceDriver(strategy.cadence, owners.contributor, owners.contributors)
         proximal = strategy.cadence.proximal if owners.contributes else 0.0
         self._proximal = Proximal(list(self._params.values()), proximal) if proximal else None
         self._length = StepLength(self._params.values()) if self._cadence.needs_norm else None
-        parts = Parts(strategy, self._comm, self._cadence, bucket_bytes)
-        exchanges_gradients = strategy.exchange == "gradient" and not isinstance(strategy.collective, Hub)
-        self._exchange: Exchange = (
-            GradientExchange(self._params, parts)
-            if exchanges_gradients
-            else model_exchange(parts, self._params, self._buffers)
-        )
-        self._broadcasts_buffers = exchanges_gradients and sync_buffers
+        self._exchange = self._make_exchange(settings)
+        self._broadcasts_buffers = isinstance(self._exchange, GradientExchange) and self._sync_buffers
         self._broadcasts: list[Any] = []  # of buffers, that have begun
         before = optimizer.register_step_pre_hook(self._before_step)
         after = optimizer.register_step_post_hook(self._after_step)
         self._hooks = [before, after]
         checks.attached.add(model)
+
+    def _make_exchange(self, settings: Settings) -> Exchange:
+        if self.strategy.hub is not None:
+            side = hub_exchange(self.strategy, self._place, self._cadence, self._params, settings.samples)
+            if isinstance(side, HubWorker) and isinstance(self._place, Alone):
+                side.begin()  # its model is another one than the hub's, as a rule
+            return side
+        assert isinstance(self._place, Communicator)  # without a hub there is a group
+        parts = Parts(self.strategy, self._place, self._cadence, settings.bucket_bytes)
+        if self.strategy.exchange == "gradient":
+            return GradientExchange(self._params, parts)
+        return model_exchange(parts, self._params, self._buffers)
 
     def _buffers(self) -> list[Tensor]:
         """What is averaged beside parameters, where models are."""
@@ -104,7 +107,7 @@ class Run:
         if self._proximal is not None:
             self._proximal.pull()
         if self._broadcasts_buffers:
-            self._broadcasts = self._comm.broadcast(list(self._model.buffers()))
+            self._broadcasts = self._place.broadcast(list(self._model.buffers()))
 
     def _check_finite(self) -> None:
         if not getattr(self._optimizer, "found_inf", None):  # a scaler found it: the step changes nothing
@@ -115,7 +118,7 @@ class Run:
         self.stats.steps += 1
         norm = self._length.measure() if self._length else None
         self._cadence.handle(StepDone(norm))
-        self._comm.receive(self._broadcasts)
+        self._place.receive(self._broadcasts)
         self._broadcasts = []
         before = self.stats.exchanges
         self._exchange.after_step(norm)
@@ -125,12 +128,25 @@ class Run:
     @property
     def serves(self) -> bool:
         """Whether this rank is the strategy's server: it has no data, and calls `serve` instead of a loop."""
-        return not self._comm.owners.contributes
+        return not self._place.owners.contributes
 
-    def serve(self, steps: int = 1, trusted: TrustedLoss | None = None) -> None:
+    @property
+    def over(self) -> bool:
+        """At a worker of a hub: the hub has ended training, and the model is its last; steps do not change it
+        any more."""
+        return isinstance(self._exchange, HubWorker) and self._exchange.over
+
+    def serve(
+        self,
+        steps: int = 1,
+        trusted: TrustedLoss | None = None,
+        commits: int | None = None,
+        after: Callable[[int], None] = lambda version: None,
+    ) -> None:
         """The server's training loop: takes `steps` steps with what the workers contribute.
 
-        A hub serves until all workers have called `detach`, however many steps that takes.
+        A hub serves until all workers have called `detach`, however many steps that takes; where members come
+        when they like, until it is interrupted; or to the end that `commits` sets.
 
         A step without a backward pass, `optimizer.step()` then `optimizer.zero_grad()`, contributes nothing
         and takes the workers' average. So a server may as well go through the workers' own loop without data,
@@ -143,13 +159,16 @@ class Run:
             by the batch's number: on the same samples whenever the number is the same, without draws such as
             dropout's. It is also called at other points than the model, which layers that keep statistics, as
             batch norm does, must not see: let it put these in eval mode.
+          commits: a hub ends training after so many in all, those before a checkpoint included, and tells its
+            workers; None: it does not.
+          after: called after each commit of a hub, with the version of the model: to evaluate, or to store.
 
         Raises: UsageError if this rank is no server, or the rule needs trusted samples and there are none.
         """
         if not self.serves:
             raise UsageError(f"this rank is no server of {self.strategy!r}: it trains with data of its own")
         if isinstance(self._exchange, HubServer):
-            self._exchange.serve(self._step, trusted)
+            self._exchange.serve(self._step, trusted, commits, after)
             return
         for _ in range(steps):
             self._step()
@@ -166,7 +185,7 @@ class Run:
     @property
     def delivered(self) -> Sequence[Delivered]:
         """How much arrived in each of the last 10,000 exchanges. Empty where the transport loses nothing."""
-        return () if self._comm.losses is None else tuple(self._comm.losses.record)
+        return () if self._place.losses is None else tuple(self._place.losses.record)
 
     @contextmanager
     def accumulate(self) -> Iterator[None]:
@@ -220,7 +239,7 @@ class Run:
         try:
             self._exchange.close()
         finally:
-            self._comm.close()
+            self._place.close()
             checks.attached.discard(self._model)
 
     def state_dict(self) -> dict[str, Any]:
@@ -236,8 +255,8 @@ class Run:
             "stats": asdict(self.stats),
             "exchange": self._exchange.state(),
             "proximal": None if self._proximal is None else self._proximal.state(),
-            "residuals": [] if self._comm.losses is None else self._comm.losses.state(),
-            "plan": self._comm.plan(),
+            "residuals": [] if self._place.losses is None else self._place.losses.state(),
+            "plan": self._place.plan(),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -253,7 +272,7 @@ class Run:
         check_format(state)
         if state["strategy"] != repr(self.strategy):
             raise StrategyError(f"the state is of {state['strategy']}, but the run is of {self.strategy!r}")
-        if state["plan"] is not None and not _same_schedules(state["plan"], self._comm.plan()):
+        if state["plan"] is not None and not _same_schedules(state["plan"], self._place.plan()):
             raise UsageError(
                 "the group runs other schedules than the stored run, so results would not be the same; "
                 "give the stored plan to the group when it is made (tweed.torch.Options(plan=...)), "
@@ -266,8 +285,8 @@ class Run:
         self._exchange.load(state["exchange"])
         if self._proximal is not None and self.strategy.hub is None:
             self._proximal.load(state["proximal"])
-        if self._comm.losses is not None:
-            self._comm.losses.load(state["residuals"])
+        if self._place.losses is not None:
+            self._place.losses.load(state["residuals"])
 
 
 @contextmanager

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from tweed.exchange import engine
 from tweed.exchange.bucket import Bucket, assign, item, room
+from tweed.exchange.hub.rank_links import RankLink, RankLinks
 from tweed.exchange.losses import Losses
 from tweed.exchange.owners import Owners, mean_of
 from tweed.strategy import Strategy
@@ -186,6 +187,15 @@ class Communicator:
         None for a group of the strategy's own too: transport and server leave no choice for sums.
         """
         return engine.plan(self.group) if self._own is None else None
+
+    def hub_link(self, strategy: Strategy) -> RankLink:
+        """See `Place`."""
+        assert strategy.hub is not None  # the caller looked
+        return RankLink(self.group, self.wait, strategy.hub.rank)
+
+    def member_links(self, strategy: Strategy) -> RankLinks:
+        """See `Place`."""
+        return RankLinks(self.group, self.wait, self.rank, self.size)
 
     def close(self) -> None:
         """Ends the group if it is the strategy's own."""

@@ -13,7 +13,6 @@ from typing import Any
 from torch import Tensor
 
 from tweed.cadence import Ordered
-from tweed.collective.hub import Hub
 from tweed.compress import Auto, Direct, Identity, LazyAggregation
 from tweed.exchange.base import Exchange
 from tweed.exchange.cadence_driver import CadenceDriver
@@ -27,10 +26,12 @@ from tweed.exchange.gradients import (
     local_buckets,
     shared_buckets,
 )
-from tweed.exchange.hub_ranks import HubServer, HubWorker
+from tweed.exchange.hub.live_hub import HubServer
+from tweed.exchange.hub.live_worker import HubWorker
 from tweed.exchange.model_averaging import ModelExchange, TensorAverage
 from tweed.exchange.movement import MovementExchange
 from tweed.exchange.ordered import OrderedGradients
+from tweed.exchange.place import Place
 from tweed.strategy import Strategy
 
 
@@ -89,11 +90,8 @@ def gradient_reducer(parts: Parts, groups: Groups) -> GradientReducer:
 def model_exchange(
     parts: Parts, params: Mapping[str, Tensor], buffers: Callable[[], Sequence[Tensor]]
 ) -> Exchange:
-    """What exchanges models, or movements of `params`, and averages `buffers`; with a hub, gradients too."""
+    """What exchanges models, or movements of `params`, and averages `buffers`."""
     strategy, outer = parts.strategy, parts.strategy.cadence.outer
-    if isinstance(strategy.collective, Hub):
-        side = HubWorker if parts.comm.owners.contributes else HubServer
-        return side(params, parts.comm, parts.cadence, strategy)
     if strategy.is_plain_sum:
         anchored = strategy.exchange in ("step", "difference")
         tensors = [*params.values()]
@@ -103,6 +101,15 @@ def model_exchange(
     rest = TensorAverage(buffers, parts.comm, parts.bucket_bytes, anchored=anchored) if buffers() else None
     memory = _memory(strategy)
     return MovementExchange(params, rest, parts.comm, parts.cadence, parts.bucket_bytes, memory, outer)
+
+
+def hub_exchange(
+    strategy: Strategy, place: Place, cadence: CadenceDriver, params: Mapping[str, Tensor], samples: float
+) -> HubWorker | HubServer:
+    """What a worker of a hub hands over and takes, or the hub itself; a contribution counts as `samples`."""
+    if place.owners.contributes:
+        return HubWorker(params, place, cadence, strategy, place.hub_link(strategy), samples)
+    return HubServer(params, place, strategy, place.member_links(strategy))
 
 
 def _may_sum(strategy: Strategy) -> bool:

@@ -1,15 +1,16 @@
 //! What the threads that make connections have in common.
 
 use std::io;
+use std::net::{SocketAddr, TcpStream};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tweed_proto::engine::directory::Directory;
 use tweed_proto::engine::EngineError;
 use tweed_proto::late::Limits;
 
-use crate::connect::admission::listener::Listener;
+use crate::connect::admission::listener::{Door, Listener};
 use crate::connect::admission::local_listener::LocalListener;
 use crate::connect::admission::pending::Pending;
 use crate::connect::admission::{Keys, Refusals};
@@ -137,14 +138,20 @@ impl Connector {
         drop(self.pending.lock());
         self.met.notify_all();
     }
+}
 
-    /// Counts a caller that was turned away, and says so now and then.
-    pub(super) fn refuse(&self, who: &str, refusal: &Refusal) {
-        if self.driver.is_stopping() {
-            return;
-        }
-        if let Some(line) = self.refusals.note(who, refusal, Instant::now()) {
-            crate::stderr::print_line(&line);
+impl Door for Connector {
+    fn patience(&self) -> Duration {
+        self.limits().greet
+    }
+
+    fn admit(&self, socket: Arc<TcpStream>, proven: impl FnOnce()) -> Result<(), Refusal> {
+        self.admit_wire(socket, proven)
+    }
+
+    fn refuse(&self, who: &str, refusal: &Refusal) {
+        if !self.driver.is_stopping() {
+            self.refusals.tell(who, refusal);
         }
     }
 }
@@ -153,7 +160,7 @@ fn open_listener(options: &NodeOptions) -> io::Result<Option<Arc<Listener>>> {
     if options.admission.dial_only {
         return Ok(None);
     }
-    let listener = Listener::bind(options.host)?;
+    let listener = Listener::bind(SocketAddr::new(options.host, 0))?;
     // Strangers gain nothing there. Without a secret it opens when a group needs it.
     options.admission.secret.as_ref().map(|_| listener.listen()).transpose()?;
     Ok(Some(Arc::new(listener)))

@@ -19,7 +19,8 @@ use crate::connect::descriptor::{random_hex, PeerDescriptor};
 use crate::connect::local_handshake::{read_challenge, read_greeting, Greeting};
 use crate::connect::proof::Role;
 use crate::framing::greeting::{self, Kind};
-use crate::framing::{preamble, Refusal, MAX_GREETING};
+use crate::framing::preamble::{self, Purpose};
+use crate::framing::{Refusal, MAX_GREETING};
 use crate::link::sockopt;
 use crate::link::stream::{Socket, Stream};
 use crate::link::tcp_timeouts::{cut_after, recover_soon};
@@ -114,7 +115,7 @@ impl Connector {
         self.prepare(&socket)?;
         // A kernel whose queue is full may take the call, and forget it.
         let mut wire = DeadlineStream::new(&socket, answer, to.stop);
-        preamble::exchange(&mut wire, self.keys.is_some()).map_err(unanswered)?;
+        preamble::exchange(&mut wire, Purpose::ranks(self.keys.is_some())).map_err(unanswered)?;
         // Who is greeted may hold this connection as good before its answer comes here, so it is not dropped for another.
         let mut wire = DeadlineStream::new(&socket, left.min(PERSISTENCE * self.limits().greet), to.stop);
         let greeting = Greeting { attempt: to.attempt, ..self.greeting(stream, self.options.streams.max(1)) };
@@ -137,7 +138,7 @@ impl Connector {
         socket.set_nonblocking(true)?;
         self.prepare(&socket)?;
         let mut wire = DeadlineStream::until_shut(&*socket, self.limits().greet);
-        preamble::exchange(&mut wire, self.keys.is_some())?;
+        preamble::exchange(&mut wire, Purpose::ranks(self.keys.is_some()))?;
         proven();
         let greeted = self.answer_caller(&mut wire);
         // Who was late is told nothing: to a caller that is hung up on, another call is worth a try.
@@ -198,7 +199,7 @@ impl Connector {
 impl Keys {
     /// What the handshake binds in beside the keys: version and purpose.
     fn party(&self) -> Party<'_> {
-        Party { secret: &self.secret, identity: &self.identity, prologue: preamble::encode(true) }
+        Party { secret: &self.secret, identity: &self.identity, prologue: preamble::encode(Purpose::Sealed) }
     }
 }
 

@@ -3,6 +3,8 @@
 use std::fmt;
 use std::io;
 
+use tweed_proto::hub::Barred;
+
 use super::PROTOCOL;
 
 /// What is wrong with the other side.
@@ -24,6 +26,12 @@ pub(crate) enum Refusal {
     Outdated,
     /// This process was told to stop waiting.
     Interrupted,
+    /// One of the two is a hub or a member of one, and the other a rank of a group.
+    Purpose,
+    /// Another process has the hub's address than the one whose key was given.
+    OtherHub,
+    /// A hub does not let this member in.
+    Member(Barred),
     Garbled(&'static str),
     /// It should have called, and did not.
     Silent,
@@ -54,6 +62,11 @@ impl Refusal {
             Refusal::Outdated => "outdated",
             Refusal::Interrupted => "interrupted",
             Refusal::Silent => "silent",
+            Refusal::Purpose => "purpose",
+            Refusal::OtherHub => "other hub",
+            Refusal::Member(Barred::Unlisted) => "unlisted",
+            Refusal::Member(Barred::Expelled) => "expelled",
+            Refusal::Member(Barred::Full) => "full",
             Refusal::Garbled(_) => "garbled",
             Refusal::Late => "late",
             Refusal::Deaf => "deaf",
@@ -69,7 +82,20 @@ impl Refusal {
     /// Trying again would end the same way.
     pub(crate) fn is_final(&self) -> bool {
         use Refusal::*;
-        matches!(self, NotTweed | Version(_) | Open | Closed | Secret | Key | Stranger | User(_))
+        matches!(
+            self,
+            NotTweed
+                | Version(_)
+                | Open
+                | Closed
+                | Secret
+                | Key
+                | Stranger
+                | User(_)
+                | Purpose
+                | OtherHub
+                | Member(Barred::Unlisted | Barred::Expelled)
+        )
     }
 
     /// What the other side is told. It learns no more than it must.
@@ -77,6 +103,9 @@ impl Refusal {
         match self {
             Refusal::Secret => 1,
             Refusal::Crowd => 2,
+            Refusal::Member(Barred::Unlisted) => 3,
+            Refusal::Member(Barred::Expelled) => 4,
+            Refusal::Member(Barred::Full) => 5,
             _ => 0,
         }
     }
@@ -86,6 +115,9 @@ impl Refusal {
         match code {
             Some(1) => Refusal::Secret,
             Some(2) => Refusal::Crowd,
+            Some(3) => Refusal::Member(Barred::Unlisted),
+            Some(4) => Refusal::Member(Barred::Expelled),
+            Some(5) => Refusal::Member(Barred::Full),
             _ => Refusal::TurnedAway("its own output says why"),
         }
     }
@@ -120,6 +152,16 @@ impl fmt::Display for Refusal {
             Refusal::Outdated => write!(f, "it has called again since"),
             Refusal::Interrupted => write!(f, "this process was interrupted while it waited"),
             Refusal::Silent => write!(f, "it did not call in time"),
+            Refusal::Purpose => write!(
+                f,
+                "one of the two is a hub or a member of one, and the other a rank of a group; check the port"
+            ),
+            Refusal::OtherHub => write!(
+                f,
+                "its key is not the one that was given for the hub: it is not who it says it is. If the hub was given another \
+                 key, take the one that it prints now"
+            ),
+            Refusal::Member(why) => write!(f, "the hub lets not everybody in, and of the one who called it says: {why}"),
             Refusal::Garbled(what) => write!(f, "what it sent is not {what}"),
             Refusal::Late => write!(f, "it did not finish its introduction in time"),
             Refusal::Unanswered => write!(f, "nothing answers there in time"),

@@ -30,6 +30,11 @@ impl Session {
         Ok(Session { sealer, opener: Opener::new(keys, per_key), key })
     }
 
+    /// What seals and opens what comes after the handshake.
+    pub(crate) fn into_directions(self) -> (Sealer, Opener) {
+        (self.sealer, self.opener)
+    }
+
     /// A short text, sealed.
     pub(crate) fn seal(&mut self, text: &[u8]) -> Vec<u8> {
         let mut out = Vec::new();
@@ -117,7 +122,11 @@ pub(super) mod tests {
     pub(crate) fn session_pair(per_key: u64) -> [Session; 2] {
         let secret = Secret::new("a secret of sixteen").unwrap();
         let [a, b] = [(); 2].map(|()| Identity::open(None).unwrap());
-        let party = |identity| Party { secret: &secret, identity, prologue: preamble::encode(true) };
+        let party = |identity| Party {
+            secret: &secret,
+            identity,
+            prologue: preamble::encode(preamble::Purpose::Sealed),
+        };
         let (ours, theirs) = (party(&a), party(&b));
         let mut call = ours.builder().unwrap().build_initiator().unwrap();
         let mut answer = theirs.builder().unwrap().build_responder().unwrap();

@@ -38,7 +38,7 @@ mod secret;
 
 pub(crate) use handshake::{answer, call, Party, Session};
 pub(crate) use identity::{Identity, Key};
-pub(crate) use record::split_record;
+pub(crate) use record::{inside, split_record, Opener, Sealer, MOST_RECORD};
 pub(crate) use sealed::Sealed;
 pub use secret::Secret;
 
@@ -52,14 +52,14 @@ fn resolver() -> snow::resolvers::BoxedCryptoResolver {
 }
 
 /// Bytes as text.
-pub(crate) fn hex(bytes: &[u8]) -> String {
+pub fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|b| format!("{b:02x}")).collect()
 }
 
 /// The inverse of `hex`, for a key.
-pub(crate) fn from_hex(text: &str) -> Option<[u8; 32]> {
+pub fn from_hex(text: &str) -> Option<[u8; 32]> {
     let mut bytes = [0; 32];
-    if text.len() != 64 || !text.is_ascii() {
+    if text.len() != 64 || !text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
         return None;
     }
     for (i, byte) in bytes.iter_mut().enumerate() {

@@ -14,7 +14,7 @@ const HEAD_BYTES: usize = 2;
 /// What Noise allows, less the tag.
 pub(super) const MOST_PLAIN: usize = 65535 - TAG_BYTES;
 /// The longest record as it is on the wire.
-pub(super) const MOST_RECORD: usize = HEAD_BYTES + 65535;
+pub(crate) const MOST_RECORD: usize = HEAD_BYTES + 65535;
 
 /// As for packets (`ltp::seal`): half of what RFC 9001 (6.6, appendix B) allows for pieces of up to 64 KiB.
 pub(super) const RECORDS_PER_KEY: u64 = 1 << 22;
@@ -35,7 +35,7 @@ impl Sealer {
     }
 
     /// Appends `plain`, at most `MOST_PLAIN` bytes of it, as one record. Returns how many it took.
-    pub(super) fn seal(&mut self, plain: &[u8], out: &mut Vec<u8>) -> usize {
+    pub(crate) fn seal(&mut self, plain: &[u8], out: &mut Vec<u8>) -> usize {
         let plain = &plain[..plain.len().min(MOST_PLAIN)];
         out.extend_from_slice(&((plain.len() + TAG_BYTES) as u16).to_be_bytes());
         self.seal_bare(plain, out);
@@ -71,7 +71,7 @@ impl Opener {
     }
 
     /// Opens what a record holds; `into` should be as long as it, or a copy is made.
-    pub(super) fn open(&mut self, sealed: &[u8], into: &mut [u8]) -> io::Result<usize> {
+    pub(crate) fn open(&mut self, sealed: &[u8], into: &mut [u8]) -> io::Result<usize> {
         let broken =
             "a record that its peer has not sealed came in: bytes were changed, left out or repeated";
         if begins_key(self.number, self.per_key) && self.ready < self.number {
@@ -104,7 +104,7 @@ pub(crate) fn split_record(bytes: &[u8]) -> io::Result<Option<usize>> {
 }
 
 /// The sealed part of a whole record.
-pub(super) fn inside(record: &[u8]) -> &[u8] {
+pub(crate) fn inside(record: &[u8]) -> &[u8] {
     &record[HEAD_BYTES..]
 }
 

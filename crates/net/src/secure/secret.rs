@@ -37,6 +37,11 @@ impl Secret {
         Ok(Secret { shared_key, proof_key: hmac::Key::new(hmac::HMAC_SHA256, &proof_key) })
     }
 
+    /// Where nobody has to prove anything, as on loopback. Known to all.
+    pub(crate) fn open() -> Secret {
+        Secret::new("no secret is asked for").expect("it is long enough")
+    }
+
     /// From a text or a file, whichever is given; both must say the same.
     pub fn choose(text: Option<&str>, path: Option<&Path>) -> Result<Option<Secret>, EngineError> {
         let given = text.map(Secret::new).transpose()?;

@@ -13,6 +13,12 @@ pub(crate) enum LockRank {
     Joined,
     /// `Node::threads`.
     NodeThreads,
+    /// `HubLinks::poll`: held while whoever drives the links waits.
+    HubPoll,
+    /// `HubLinks::listening`.
+    HubListening,
+    /// `hub::Shared::state`: the links, and who may have one.
+    HubState,
     /// `Driver::seat`: held by the caller that drives while it waits.
     Seat,
     /// `Connector::pending`: who has called and was not named by a group yet.

@@ -79,9 +79,16 @@ class Outcome:
 
 
 @dataclass(frozen=True, slots=True)
+class End:
+    """Training has ended with the model of this version, which comes with the message."""
+
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
 class Leave:
     """A worker goes, and does not expect anything more; it may come back with a `Ready`."""
 
 
 FromWorker = Ready | Offer | Payload | Leave
-FromHub = Task | Grant | Outcome
+FromHub = Task | Grant | Outcome | End

@@ -5,8 +5,10 @@
     COMPUTING   its own computer    nothing
     OFFERING    Grant or Outcome    Offer
     SENDING     Outcome             Payload
+    ENDED       nothing             nothing
 
-Whoever drives it tells when a link is there; what the state has on its way out is then sent (again). Answers
+Whoever drives it tells when a link is there; what the state has on its way out is then sent (again), but for
+a payload: the hub may be another process by now, which has granted nothing, so it is offered anew. Answers
 that are of another task, or of a message that was sent twice, change nothing. A link that breaks between any
 two messages so costs one repetition, and nothing counts twice: the hub goes by numbers.
 
@@ -20,7 +22,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
-from tweed.exchange.hub.messages import FromHub, FromWorker, Offer, Outcome, Payload, Ready, Task, Why
+from tweed.exchange.hub.messages import End, FromHub, FromWorker, Offer, Outcome, Payload, Ready, Task, Why
 
 
 class State(Enum):
@@ -30,6 +32,7 @@ class State(Enum):
     COMPUTING = "computing"
     OFFERING = "offering"
     SENDING = "sending"
+    ENDED = "ended"
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,11 +72,10 @@ class Worker:
         """A link to the hub is there, a first or a new one."""
         if self.state is State.IDLE:
             self._out.append(Ready(self.last))
-        elif self.state is State.OFFERING:
+        elif self.state in (State.OFFERING, State.SENDING):
             assert self._offer is not None  # the state says so
+            self.state = State.OFFERING
             self._out.append(self._offer)
-        elif self.state is State.SENDING:
-            self._send()
 
     def computed(self, offer: Offer, value: Any) -> None:
         """What came of a task; if that is over meanwhile, it is thrown away."""
@@ -83,7 +85,10 @@ class Worker:
 
     def handle(self, message: FromHub) -> None:
         """A message has come."""
-        if isinstance(message, Task):
+        if isinstance(message, End):
+            self.state, self.task, self._offer, self._value = State.ENDED, None, None, None
+            self._out.clear()
+        elif isinstance(message, Task):
             if self.state is State.IDLE and message.number > self.last:
                 self.state, self.task = State.COMPUTING, message
                 self._out.append(Compute(message, self.counted))

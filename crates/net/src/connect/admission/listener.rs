@@ -5,18 +5,30 @@
 //! how long, is the `crowd`'s to say; who had to go, and meant well, calls again (`tcp_handshake`).
 
 use std::io;
-use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::connect::admission::crowd::Crowd;
-use crate::connect::connector::Connector;
 use crate::framing::Refusal;
-use crate::link::sockopt::{done, tcp_info};
+use crate::link::sockopt::{self, done, tcp_info};
 
 /// So many wait in the kernel's queue.
 const QUEUED_CALLERS: i32 = 1024;
+
+/// Who hears callers out.
+pub(crate) trait Door: Send + Sync + 'static {
+    /// How long an introduction may take.
+    fn patience(&self) -> Duration;
+
+    /// Hears a caller out, on a thread of its own, and takes it in. `proven` is called once it has shown that it is a tweed
+    /// of our kind.
+    fn admit(&self, socket: Arc<TcpStream>, proven: impl FnOnce()) -> Result<(), Refusal>;
+
+    /// A caller was turned away.
+    fn refuse(&self, who: &str, refusal: &Refusal);
+}
 
 pub(crate) struct Listener {
     listener: TcpListener,
@@ -24,9 +36,9 @@ pub(crate) struct Listener {
 }
 
 impl Listener {
-    /// Takes a port of `host`, and refuses all who call there.
-    pub(crate) fn bind(host: IpAddr) -> io::Result<Listener> {
-        let listener = bind(host)?;
+    /// Takes a port, any one if it is 0, and refuses all who call there.
+    pub(crate) fn bind(address: SocketAddr) -> io::Result<Listener> {
+        let listener = bind(address)?;
         crate::link::fork::shut_in_children(&listener);
         listener.set_nonblocking(true)?;
         Ok(Listener { listener, crowd: Crowd::new()? })
@@ -45,28 +57,28 @@ impl Listener {
     }
 
     /// Lets callers in until the node stops.
-    pub(crate) fn run(self: &Arc<Self>, connector: &Arc<Connector>) {
-        let let_in = |number, (socket, from)| self.let_in(connector, number, Arc::new(socket), from);
-        self.crowd.serve(connector.limits().greet, || self.listener.accept(), let_in);
+    pub(crate) fn run(self: &Arc<Self>, door: &Arc<impl Door>) {
+        let let_in = |number, (socket, from)| self.let_in(door, number, Arc::new(socket), from);
+        self.crowd.serve(door.patience(), || self.listener.accept(), let_in);
     }
 
     fn let_in(
         self: &Arc<Self>,
-        connector: &Arc<Connector>,
+        door: &Arc<impl Door>,
         number: u64,
         socket: Arc<TcpStream>,
         from: SocketAddr,
     ) {
-        let (listener, connector) = (Arc::clone(self), Arc::clone(connector));
+        let (listener, door) = (Arc::clone(self), Arc::clone(door));
         // As the kernel has measured it so far.
         let round_trip = tcp_info(&*socket).map_or(0, |info| info.tcpi_rtt.into());
         let place = (Arc::clone(&socket) as Arc<_>, Duration::from_micros(round_trip));
         self.crowd.enter(number, place, move || {
             let crowd = &listener.crowd;
-            let met = connector.admit_wire(socket, || crowd.note_proven(number));
+            let met = door.admit(socket, || crowd.note_proven(number));
             let evicted = crowd.leave(number);
             if let Err(refusal) = met {
-                connector.refuse(&from.to_string(), &if evicted { Refusal::Crowd } else { refusal });
+                door.refuse(&from.to_string(), &if evicted { Refusal::Crowd } else { refusal });
             }
         });
     }
@@ -77,9 +89,10 @@ impl Listener {
     }
 }
 
-/// The standard library would listen at once, and let others share the port.
-fn bind(host: IpAddr) -> io::Result<TcpListener> {
-    let family = if host.is_ipv4() { libc::AF_INET } else { libc::AF_INET6 };
+/// The standard library would listen at once, and let others share the port. One that is named is taken though links of an
+/// earlier process have not faded from it.
+fn bind(address: SocketAddr) -> io::Result<TcpListener> {
+    let family = if address.is_ipv4() { libc::AF_INET } else { libc::AF_INET6 };
     // SAFETY: a plain system call.
     let socket = unsafe { libc::socket(family, libc::SOCK_STREAM | libc::SOCK_CLOEXEC, 0) };
     if socket < 0 {
@@ -87,19 +100,25 @@ fn bind(host: IpAddr) -> io::Result<TcpListener> {
     }
     // SAFETY: a new descriptor that nobody else owns.
     let socket = unsafe { OwnedFd::from_raw_fd(socket) };
-    let bound = match host {
-        IpAddr::V4(host) => {
+    if address.port() != 0 {
+        sockopt::set(&socket, libc::SOL_SOCKET, libc::SO_REUSEADDR, 1)?;
+    }
+    let bound = match address {
+        SocketAddr::V4(given) => {
             // SAFETY: all zero is a valid address.
             let mut address: libc::sockaddr_in = unsafe { std::mem::zeroed() };
             address.sin_family = family as libc::sa_family_t;
-            address.sin_addr.s_addr = u32::from_ne_bytes(host.octets());
+            address.sin_port = given.port().to_be();
+            address.sin_addr.s_addr = u32::from_ne_bytes(given.ip().octets());
             bind_to(&socket, &address)
         }
-        IpAddr::V6(host) => {
+        SocketAddr::V6(given) => {
             // SAFETY: all zero is a valid address.
             let mut address: libc::sockaddr_in6 = unsafe { std::mem::zeroed() };
             address.sin6_family = family as libc::sa_family_t;
-            address.sin6_addr.s6_addr = host.octets();
+            address.sin6_port = given.port().to_be();
+            address.sin6_scope_id = given.scope_id();
+            address.sin6_addr.s6_addr = given.ip().octets();
             bind_to(&socket, &address)
         }
     };
@@ -118,7 +137,7 @@ mod tests {
 
     #[test]
     fn a_bound_port_refuses_callers_until_it_listens() {
-        let listener = Listener::bind([127, 0, 0, 1].into()).unwrap();
+        let listener = Listener::bind(([127, 0, 0, 1], 0).into()).unwrap();
         let address = listener.address().unwrap();
         let refused = TcpStream::connect(address).unwrap_err();
         assert_eq!(refused.kind(), io::ErrorKind::ConnectionRefused);

@@ -29,7 +29,7 @@ impl Default for Refusals {
 
 impl Refusals {
     /// Counts one; the line to print, if it is time for one.
-    pub(crate) fn note(&self, who: &str, refusal: &Refusal, now: Instant) -> Option<String> {
+    fn note(&self, who: &str, refusal: &Refusal, now: Instant) -> Option<String> {
         let mut tallies = self.by_reason.lock();
         let tally = tallies.entry(refusal.reason()).or_default();
         tally.count += 1;
@@ -40,6 +40,13 @@ impl Refusals {
         (tally.last, tally.printed) = (Some(now), tally.count);
         let more = if unprinted > 0 { format!(" ({unprinted} more like it before)") } else { String::new() };
         Some(format!("tweed: refused a connection from {who}: {refusal}; the run goes on{more}"))
+    }
+
+    /// Counts one, and says so now and then.
+    pub(crate) fn tell(&self, who: &str, refusal: &Refusal) {
+        if let Some(line) = self.note(who, refusal, Instant::now()) {
+            crate::stderr::print_line(&line);
+        }
     }
 
     /// How many, by reason.

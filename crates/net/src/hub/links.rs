@@ -1,0 +1,378 @@
+//! All links of a process to its hub or its members, and whoever waits for what comes over them.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::io;
+use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::os::fd::AsRawFd;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use mio::unix::SourceFd;
+use mio::{Events, Interest, Poll, Registry, Token, Waker};
+use tweed_proto::engine::EngineError;
+use tweed_proto::hub::{Body, Key, Roster};
+
+use super::introduction::{turn_away, welcome, HubOptions, Introductions};
+use super::stream::{Scratch, Stream, Turn};
+use crate::connect::admission::listener::{Door, Listener};
+use crate::connect::admission::Refusals;
+use crate::framing::Refusal;
+use crate::process::namespace;
+use crate::secure::Session;
+use crate::sync::stop::{Stop, SLICE};
+use crate::sync::{LockRank, Mutex};
+
+const WAKE: Token = Token(usize::MAX);
+/// So much is handed over at a time; the rest waits with the kernel.
+const MOST_EVENTS: usize = 1024;
+const MOST_EVENT_BYTES: usize = 16 << 20;
+
+/// Who may be a member.
+#[derive(Clone, Debug)]
+pub struct Admitted {
+    /// These alone; `None`: whoever has the secret.
+    pub keys: Option<BTreeSet<Key>>,
+    /// So many at a time.
+    pub most: usize,
+}
+
+/// What has happened on a link.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Event {
+    /// It stands; whoever has this key is at its other end.
+    Joined(u64, Key),
+    /// A message has come.
+    Message(u64, Vec<u8>),
+    /// It has ended, and why.
+    Left(u64, String),
+}
+
+struct Link {
+    key: Key,
+    stream: Stream,
+}
+
+#[derive(Default)]
+struct State {
+    links: BTreeMap<u64, Link>,
+    entered: u64,
+    roster: Roster,
+    events: VecDeque<Event>,
+    event_bytes: usize,
+    /// Where something may have come in.
+    readable: BTreeSet<u64>,
+    scratch: Scratch,
+}
+
+impl State {
+    /// A new link, of which nothing has been read.
+    fn enter(&mut self, key: Key, stream: Stream, registry: &Registry) -> io::Result<u64> {
+        let number = self.entered;
+        let socket = stream.socket.as_raw_fd();
+        let interest = Interest::READABLE | Interest::WRITABLE;
+        registry.register(&mut SourceFd(&socket), Token(number as usize), interest)?;
+        self.links.insert(number, Link { key, stream });
+        self.readable.insert(number);
+        self.events.push_back(Event::Joined(number, key));
+        Ok(number)
+    }
+
+    /// Ends a link, if it stands.
+    fn end(&mut self, number: u64, why: &str, registry: &Registry) {
+        let Some(link) = self.links.remove(&number) else { return };
+        let _ = registry.deregister(&mut SourceFd(&link.stream.socket.as_raw_fd()));
+        let _ = link.stream.socket.shutdown(Shutdown::Both);
+        self.readable.remove(&number);
+        self.roster.leave(&link.key, number);
+        self.events.push_back(Event::Left(number, why.into()));
+    }
+
+    /// Does something with a link, which ends if that fails.
+    fn with(&mut self, number: u64, registry: &Registry, act: impl FnOnce(&mut Stream) -> io::Result<()>) {
+        let Some(link) = self.links.get_mut(&number) else { return };
+        if let Err(error) = act(&mut link.stream) {
+            self.end(number, &in_words(&error), registry);
+        }
+    }
+
+    /// Reads where something has come, a turn each, as long as there is room for it.
+    fn read(&mut self, registry: &Registry) {
+        for number in std::mem::take(&mut self.readable) {
+            if self.events.len() >= MOST_EVENTS || self.event_bytes >= MOST_EVENT_BYTES {
+                self.readable.insert(number);
+                continue;
+            }
+            let Some(link) = self.links.get_mut(&number) else { continue };
+            let (events, bytes) = (&mut self.events, &mut self.event_bytes);
+            let read = link.stream.read(&mut self.scratch, |message| {
+                *bytes += message.len();
+                events.push_back(Event::Message(number, message));
+            });
+            match read {
+                Ok(Turn::Drained) => {}
+                Ok(Turn::More) => drop(self.readable.insert(number)),
+                Err(error) => self.end(number, &in_words(&error), registry),
+            }
+        }
+    }
+}
+
+struct Shared {
+    introductions: Introductions,
+    state: Mutex<State>,
+    registry: Registry,
+    waker: Waker,
+    refusals: Refusals,
+}
+
+/// See the module. Calls may come from any thread.
+pub struct HubLinks {
+    shared: Arc<Shared>,
+    poll: Mutex<(Poll, Events)>,
+    listening: Mutex<Option<(Arc<Listener>, JoinHandle<()>)>>,
+    process: u32,
+}
+
+impl HubLinks {
+    /// Has a key, and no link yet.
+    pub fn open(options: HubOptions) -> Result<HubLinks, EngineError> {
+        let introductions = Introductions::open(options)?;
+        let opened = || {
+            crate::link::fork::install()?;
+            let poll = Poll::new()?;
+            let (registry, waker) = (poll.registry().try_clone()?, Waker::new(poll.registry(), WAKE)?);
+            let state = Mutex::new(LockRank::HubState, State::default());
+            let shared = Shared { introductions, state, registry, waker, refusals: Refusals::default() };
+            let poll = Mutex::new(LockRank::HubPoll, (poll, Events::with_capacity(1024)));
+            let listening = Mutex::new(LockRank::HubListening, None);
+            Ok(HubLinks { shared: Arc::new(shared), poll, listening, process: std::process::id() })
+        };
+        opened().map_err(|e: io::Error| EngineError::setup("links of a hub cannot be opened", e))
+    }
+
+    /// This process's own key.
+    pub fn key(&self) -> Key {
+        self.shared.introductions.key()
+    }
+
+    /// Lets members call at `address`. Returns it, with the port if it was 0. Without a secret that is loopback, or an
+    /// address in the network namespace that is a testbed's.
+    pub fn listen(&self, address: SocketAddr, testbed: Option<&str>) -> Result<SocketAddr, EngineError> {
+        self.check_process()?;
+        let secret = self.shared.introductions.options.secret.is_some();
+        if !secret && !address.ip().is_loopback() && testbed != Some(&namespace("net")) {
+            return Err(EngineError::Usage(format!(
+                "without a secret no hub listens on {address}, where strangers could call: give it and its members the same \
+                 TWEED_SECRET (make one with: openssl rand -hex 32), or let it listen on 127.0.0.1"
+            )));
+        }
+        let failed = |e| EngineError::setup(&format!("the hub cannot listen on {address}"), e);
+        let mut listening = self.listening.lock();
+        if listening.is_some() {
+            return Err(EngineError::Usage("the hub listens already".into()));
+        }
+        let listener = Arc::new(Listener::bind(address).map_err(failed)?);
+        listener.listen().map_err(failed)?;
+        let bound = listener.address().map_err(failed)?;
+        let (one, door) = (Arc::clone(&listener), Arc::clone(&self.shared));
+        let thread = std::thread::Builder::new().name("tweed-listen".into()).spawn(move || one.run(&door));
+        *listening = Some((listener, thread.map_err(failed)?));
+        Ok(bound)
+    }
+
+    /// Calls a hub at `host:port`, once. Ends early when `interrupted` holds, which is asked on this thread.
+    pub fn call(
+        &self,
+        address: &str,
+        key: Option<Key>,
+        interrupted: &dyn Fn() -> bool,
+    ) -> Result<u64, EngineError> {
+        self.check_process()?;
+        let (stop, introductions) = (Stop::default(), &self.shared.introductions);
+        let met = std::thread::scope(|scope| {
+            let caller = scope.spawn(|| introductions.call(address, key, &stop));
+            while !caller.is_finished() {
+                if interrupted() {
+                    stop.set();
+                }
+                std::thread::sleep(SLICE / 10);
+            }
+            caller.join().expect("calls do not panic")
+        });
+        let (socket, session) = met.map_err(|refusal| {
+            let text = format!("no link to the hub at {address}: {refusal}");
+            if refusal.is_final() {
+                EngineError::Usage(text)
+            } else {
+                EngineError::PeerLost(text)
+            }
+        })?;
+        let key = session.key;
+        let stream = Stream::new(socket, session, introductions.options.most_bytes);
+        let mut state = self.shared.state.lock();
+        state.entered += 1;
+        state
+            .enter(key, stream, &self.shared.registry)
+            .map_err(|e| EngineError::setup("the link to the hub cannot be watched", e))
+    }
+
+    /// Waits for something to happen, for at most `patience`, and does what there is to do for all links meanwhile.
+    pub fn next(&self, patience: Duration) -> Result<Vec<Event>, EngineError> {
+        self.check_process()?;
+        let until = Instant::now() + patience;
+        let mut waiting = self.poll.lock();
+        let (poll, events) = &mut *waiting;
+        loop {
+            let mut state = self.shared.state.lock();
+            state.read(&self.shared.registry);
+            let left = until.saturating_duration_since(Instant::now());
+            if !state.events.is_empty() || left.is_zero() {
+                state.event_bytes = 0;
+                return Ok(state.events.drain(..).collect());
+            }
+            let pause = if state.readable.is_empty() { left } else { Duration::ZERO };
+            drop(state);
+            match poll.poll(events, Some(pause)) {
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => return Ok(Vec::new()),
+                polled => polled.map_err(|e| EngineError::setup("links cannot be waited for", e))?,
+            }
+            let mut state = self.shared.state.lock();
+            for event in events.iter().filter(|event| event.token() != WAKE) {
+                let number = event.token().0 as u64;
+                if event.is_writable() {
+                    state.with(number, &self.shared.registry, Stream::write);
+                }
+                if event.is_readable() && state.links.contains_key(&number) {
+                    state.readable.insert(number);
+                }
+            }
+        }
+    }
+
+    /// Sends a message, as far as the link stands: who is not there hears nothing, and `next` tells that it has left.
+    pub fn send(&self, link: u64, head: &[u8], body: Option<Body>) {
+        let mut state = self.shared.state.lock();
+        state.with(link, &self.shared.registry, |stream| stream.send(head, body));
+    }
+
+    /// Messages over this link may be so long from now on.
+    pub fn allow(&self, link: u64, most: u64) {
+        if let Some(link) = self.shared.state.lock().links.get_mut(&link) {
+            link.stream.allow(most);
+        }
+    }
+
+    /// Ends a link.
+    pub fn cut(&self, link: u64, why: &str) {
+        self.shared.state.lock().end(link, why, &self.shared.registry);
+    }
+
+    /// How many links have something to send that the kernel has not taken.
+    pub fn unsent(&self) -> usize {
+        let mut state = self.shared.state.lock();
+        state.links.values_mut().filter_map(|link| (!link.stream.is_flushed()).then_some(())).count()
+    }
+
+    /// Who may come from now on; who is in and may not be is cut off.
+    pub fn admit(&self, admitted: Admitted) {
+        let mut state = self.shared.state.lock();
+        for link in state.roster.admit(admitted.keys, admitted.most) {
+            state.end(link, "it is not on the list of members", &self.shared.registry);
+        }
+        let _ = self.shared.waker.wake();
+    }
+
+    /// Nobody with this key comes any more, and who is in is cut off.
+    pub fn expel(&self, key: &Key) {
+        let mut state = self.shared.state.lock();
+        if let Some(link) = state.roster.expel(key) {
+            state.end(link, "it was expelled", &self.shared.registry);
+        }
+        let _ = self.shared.waker.wake();
+    }
+
+    /// How many callers were turned away, by reason.
+    pub fn refused(&self) -> Vec<(&'static str, u64)> {
+        self.shared.refusals.counts()
+    }
+
+    /// Nobody comes in any more, and all links end.
+    pub fn close(&self) {
+        if self.check_process().is_err() {
+            return;
+        }
+        if let Some((listener, thread)) = self.listening.lock().take() {
+            listener.close();
+            let _ = thread.join();
+        }
+        let mut state = self.shared.state.lock();
+        let numbers: Vec<u64> = state.links.keys().copied().collect();
+        numbers
+            .into_iter()
+            .for_each(|link| state.end(link, "this process has closed it", &self.shared.registry));
+    }
+
+    fn check_process(&self) -> Result<(), EngineError> {
+        if self.process == std::process::id() {
+            return Ok(());
+        }
+        Err(EngineError::Forked(format!(
+            "the links to a hub or its members are those of process {}, of which this one is a fork: open them after the fork",
+            self.process
+        )))
+    }
+}
+
+impl Drop for HubLinks {
+    fn drop(&mut self) {
+        self.close();
+        // In a fork the thread is the parent's.
+        std::mem::forget(self.listening.get_mut().take());
+    }
+}
+
+impl Door for Shared {
+    fn patience(&self) -> Duration {
+        self.introductions.options.patience
+    }
+
+    fn admit(&self, socket: Arc<TcpStream>, proven: impl FnOnce()) -> Result<(), Refusal> {
+        let session = self.introductions.answer(&socket, proven)?;
+        self.take_in(&socket, session).inspect_err(|refusal| turn_away(&socket, refusal))?;
+        let _ = self.waker.wake();
+        Ok(())
+    }
+
+    fn refuse(&self, who: &str, refusal: &Refusal) {
+        self.refusals.tell(who, refusal);
+    }
+}
+
+impl Shared {
+    /// Makes a link of a caller that has proven its key, if it may come in.
+    fn take_in(&self, socket: &Arc<TcpStream>, mut session: Session) -> Result<(), Refusal> {
+        let (key, mut state) = (session.key, self.state.lock());
+        state.entered += 1;
+        let number = state.entered;
+        if let Some(older) = state.roster.enter(key, number).map_err(Refusal::Member)? {
+            state.end(older, "it has called anew", &self.registry);
+        }
+        let entered = welcome(socket, &mut session).and_then(|()| {
+            let stream = Stream::new(Arc::clone(socket), session, self.introductions.options.most_bytes);
+            Ok(state.enter(key, stream, &self.registry)?)
+        });
+        if entered.is_err() {
+            state.roster.leave(&key, number);
+        }
+        entered.map(drop)
+    }
+}
+
+/// How a link has ended, for people.
+fn in_words(error: &io::Error) -> String {
+    match error.kind() {
+        io::ErrorKind::UnexpectedEof => "it hung up".into(),
+        _ => error.to_string(),
+    }
+}

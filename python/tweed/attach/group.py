@@ -1,0 +1,24 @@
+"""The place of a rank of a process group."""
+
+from __future__ import annotations
+
+import torch.distributed as dist
+from torch import nn
+
+from tweed.attach import checks
+from tweed.attach.settings import FindPlace
+from tweed.exchange.communicator import Communicator, Stats, gather
+from tweed.exchange.place import Place
+from tweed.strategy import Strategy
+
+
+def in_group(strategy: Strategy, model: nn.Module, group: dist.ProcessGroup | None) -> FindPlace:
+    """Meets the other ranks of `group`. Raises UsageError if this process is not in it."""
+    checks.check_group(group)
+
+    def found(terms: list[str], stats: Stats) -> Place:
+        checks.check_place(strategy, model, dist.get_world_size(group))
+        checks.check_agreement(gather(group, terms))
+        return Communicator(group, strategy, stats)
+
+    return found

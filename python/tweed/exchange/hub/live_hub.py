@@ -1,0 +1,170 @@
+"""A hub, live: an `Exchange` that does nothing by itself, and `serve`, over whatever links there are."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tweed.aggregate import Verdict
+from tweed.exchange.hub.form import ContributionForm, ModelForm
+from tweed.exchange.hub.hub import Abandon, Action, Ask, Hub, Step
+from tweed.exchange.hub.links import Linked, MemberLinks
+from tweed.exchange.hub.messages import End, FromHub, Payload, Task
+from tweed.exchange.hub.parameters import Parameters
+from tweed.exchange.hub.trusted import Trusted, TrustedLoss, require
+from tweed.exchange.place import Place
+from tweed.strategy import Strategy
+
+log = logging.getLogger("tweed")
+
+
+class HubServer:
+    """The hub's side: an `Exchange` that does nothing by itself, and `serve`.
+
+    Args:
+      params: those that are trained.
+      place: of the hub.
+      strategy: what is exchanged, how, and what is made of it; with a hub.
+      links: to workers.
+
+    Attributes:
+      hub: the machine.
+      verdicts: on the contributions of the last commit.
+    """
+
+    def __init__(
+        self, params: Mapping[str, Tensor], place: Place, strategy: Strategy, links: MemberLinks
+    ) -> None:
+        assert strategy.hub is not None  # that is when it is chosen
+        self.paused = False
+        self._place, self._strategy, self._links = place, strategy, links
+        self._params = Parameters(list(params.values()))
+        self._workers = place.owners.contributors
+        self._forms: dict[int, ContributionForm] = {}
+        self._models = ModelForm(strategy.hub.model, self._params.spec, self._workers)
+        self._trusted = Trusted(self._params.params, None)
+        self.verdicts: tuple[Verdict, ...] = ()
+        links.most_bytes = self._new_form(0).most_bytes
+        self.hub = Hub.of(strategy, self._workers, self._stands_for)
+
+    def before_step(self) -> None:
+        """Nothing."""
+
+    def check_finite(self) -> None:
+        """Nothing: the rule judges what comes."""
+
+    def after_step(self, norm: float | None) -> None:
+        """Nothing."""
+
+    def finish(self) -> None:
+        """Nothing: this model is the newest."""
+
+    def average(self, tensors: list[Tensor]) -> list[Tensor]:
+        """See `Exchange`: the hub's own."""
+        return tensors
+
+    def state(self) -> dict[str, Any]:
+        """See `Exchange`."""
+        return {
+            "hub": self.hub.state(),
+            "model": self._models.state(),
+            "questions": self._trusted.questions,
+            "links": self._links.state(),
+        }
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        """See `Exchange`."""
+        self.hub.load(state["hub"])
+        self._models.load(state["model"])
+        self._trusted.questions = state["questions"]
+        self._links.load(state["links"])
+
+    def close(self) -> None:
+        """Nobody comes in any more."""
+        self._links.close()
+
+    def serve(
+        self,
+        step: Callable[[], None],
+        trusted: TrustedLoss | None = None,
+        commits: int | None = None,
+        after: Callable[[int], None] = lambda version: None,
+    ) -> None:
+        """Hands out tasks, takes what comes of them, and commits, until all workers have left.
+
+        Args:
+          step: lets the optimizer step by the gradients that are there.
+          trusted: the loss on trusted samples; None: there are none.
+          commits: after so many in all, those of an earlier process included, workers are told that training
+            has ended; None: never.
+          after: called after each commit, with the version of the model.
+
+        Raises: UsageError if the rule needs trusted samples, and there are none.
+        """
+        require(self._strategy, trusted)
+        self._trusted.loss = trusted
+        while not self._links.over:
+            came = self._links.next(self.hub.deadline())
+            now = time.monotonic()
+            for member, message in came:
+                if message is Linked.JOINED:
+                    self.hub.expect(member)
+                elif message is Linked.LEFT:
+                    self.hub.left(member, now)
+                else:
+                    self.hub.handle(member, message, now)
+            if not came:
+                self.hub.passed(now)
+            while (action := self.hub.poll()) is not None:
+                self._do(action, step)
+                if not isinstance(action, Step):
+                    continue
+                after(action.version)
+                if commits is not None and action.version >= commits:
+                    self._end()
+                    return
+        self._links.flush()
+
+    def _end(self) -> None:
+        model = self._encoded(self.hub.version)
+        for member, one in self.hub.members.items():
+            if one.linked:
+                self._links.tell(member, End(self.hub.version), model)
+        self._links.flush()
+
+    def _do(self, action: Action, step: Callable[[], None]) -> None:
+        if isinstance(action, Ask):
+            self.hub.answered(self._trusted.answer(action.question), time.monotonic())
+        elif isinstance(action, Abandon):
+            log.warning("%d contributions come to nothing: %s", len(action.contributions), action.why)
+        elif isinstance(action, Step):
+            self.verdicts = action.verdicts
+            self._params.set_gradients(torch.as_tensor(action.update))
+            step()
+            self._place.end_exchange()
+        else:
+            self._tell(action.member, action.message)
+
+    def _tell(self, member: int, message: FromHub) -> None:
+        model = self._encoded(message.version) if isinstance(message, Task) else None
+        self._links.tell(member, message, model)
+
+    def _encoded(self, version: int) -> Tensor:
+        return self._models.encode(self._params.values(), version)
+
+    def _stands_for(self, member: int, payload: Payload) -> Tensor:
+        form = self._form(member)
+        return form.stands_for(payload.value, payload.number, self._params.values)
+
+    def _form(self, member: int) -> ContributionForm:
+        if member not in self._forms:
+            self._forms[member] = self._new_form(self._links.worker(member))
+        return self._forms[member]
+
+    def _new_form(self, worker: int) -> ContributionForm:
+        return ContributionForm(self._strategy, self._params.spec, worker, self._workers)

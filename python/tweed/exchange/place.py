@@ -1,0 +1,101 @@
+"""Where a process stands among those that train one model: in a group, or without one at a hub."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from torch import Tensor
+
+from tweed.exchange.communicator import Stats
+from tweed.exchange.hub.links import HubLink, MemberLinks
+from tweed.exchange.losses import Losses
+from tweed.exchange.owners import Owners
+from tweed.strategy import Strategy
+
+
+class Place(Protocol):
+    """What a run needs of it; see `Communicator` for what is said of groups.
+
+    Attributes:
+      owners: who contributes, and who aggregates.
+      stats: counters of the run.
+      losses: what the transport loses; None if it loses nothing.
+    """
+
+    stats: Stats
+    owners: Owners
+    losses: Losses | None
+
+    def broadcast(self, tensors: Sequence[Tensor]) -> list[Any]:
+        """Begins to send the first worker's `tensors` to everybody. Hand the result to `receive`."""
+        ...
+
+    def receive(self, pending: Iterable[Any]) -> None:
+        """Waits for `broadcast` and puts what came into the tensors."""
+
+    def end_exchange(self) -> None:
+        """Counts an exchange."""
+
+    def plan(self) -> str | None:
+        """The group's choice of schedules, if there is one and it is shown."""
+        ...
+
+    def hub_link(self, strategy: Strategy) -> HubLink:
+        """This worker's link to the hub."""
+        ...
+
+    def member_links(self, strategy: Strategy) -> MemberLinks:
+        """The hub's links to its workers."""
+        ...
+
+    def close(self) -> None:
+        """Ends what is this run's own."""
+
+
+@dataclass(slots=True)
+class Alone:
+    """The place of a process without a group: a hub, or a member of one. A member takes the model with its
+    first task.
+
+    Args:
+      stats: counters of the run.
+      owners: of which this process is one.
+      link: a member's; None at a hub.
+      links: a hub's; None at a member.
+    """
+
+    stats: Stats
+    owners: Owners
+    link: HubLink | None = None
+    links: MemberLinks | None = None
+    losses: Losses | None = None
+
+    def broadcast(self, tensors: Sequence[Tensor]) -> list[Any]:
+        """Nothing: the model comes with a task."""
+        return []
+
+    def receive(self, pending: Iterable[Any]) -> None:
+        """Nothing."""
+
+    def end_exchange(self) -> None:
+        """See `Place`."""
+        self.stats.exchanges += 1
+
+    def plan(self) -> str | None:
+        """None: there are no schedules."""
+        return None
+
+    def hub_link(self, strategy: Strategy) -> HubLink:
+        """See `Place`."""
+        assert self.link is not None  # it is a member's
+        return self.link
+
+    def member_links(self, strategy: Strategy) -> MemberLinks:
+        """See `Place`."""
+        assert self.links is not None  # it is a hub's
+        return self.links
+
+    def close(self) -> None:
+        """Nothing: the exchange has closed its links."""

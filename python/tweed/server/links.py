@@ -1,0 +1,198 @@
+"""A hub's links to members that come, go and return: `MemberLinks` without a group.
+
+A member is its key; the hub numbers keys in the order in which they first came, and keeps the numbers in its
+checkpoint. A link begins with a question of the member (`greetings`); until it is answered, and at any time
+but for what was granted, it may bring a few KB at a time.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tweed import _core
+from tweed.errors import DataError
+from tweed.exchange.hub import greetings
+from tweed.exchange.hub.head import follows, from_worker, head_of
+from tweed.exchange.hub.links import Linked, News
+from tweed.exchange.hub.member_link import HEAD
+from tweed.exchange.hub.messages import FromHub, FromWorker, Grant, Leave, Offer, Outcome, Payload
+
+log = logging.getLogger("tweed")
+#: A message that is no payload is never longer.
+_SMALL_BYTES = 4096
+#: A link on which nothing was asked for so long is ended, and so long the end of training waits for members.
+_PATIENCE_S = 30.0
+
+
+class KeyedLinks:
+    """See above.
+
+    Args:
+      links: that listen.
+      terms: all that hub and members must agree on, a line each.
+      job: what members that ask are to do; None: it is not said.
+      fewest: no task is handed out before so many members are there.
+
+    Attributes:
+      numbers: of the members that ever came, by key.
+    """
+
+    def __init__(
+        self, links: _core.HubLinks, terms: Sequence[str], job: Mapping[str, Any] | None, fewest: int
+    ) -> None:
+        self.most_bytes = 0
+        self.numbers: dict[str, int] = {}
+        self._links, self._terms, self._job, self._fewest = links, terms, job, fewest
+        self._asking: dict[int, tuple[str, float]] = {}  # links that are not in: the key, and since when
+        self._member_of: dict[int, int] = {}  # by link
+        self._link_of: dict[int, int] = {}  # by member
+        self._offered: dict[int, int] = {}  # bytes, by member
+        self._granted: dict[int, int] = {}
+        self._early: list[News] | None = []  # until there are enough members
+        self._digest = greetings.digest(terms)
+        self._model: tuple[Tensor, bytes] | None = None  # that was told last
+
+    @property
+    def over(self) -> bool:
+        """Never: members may always come."""
+        return False
+
+    @property
+    def members(self) -> list[int]:
+        """Who is there, by number."""
+        return sorted(self._link_of)
+
+    def worker(self, member: int) -> int:
+        """See `MemberLinks`."""
+        return member
+
+    def next(self, until: float) -> Sequence[News]:
+        """See `MemberLinks`. Comes back within a second in any case."""
+        came: list[News] = []
+        for link, what in self._links.next(min(1.0, max(0.0, until - time.monotonic()))):
+            if isinstance(what, bytes):
+                self._asking[link] = what.hex(), time.monotonic()
+            elif isinstance(what, str):
+                came += self._ended(link, what)
+            else:
+                came += self._heard(link, what)
+        self._end_silent()
+        return self._when_enough(came)
+
+    def tell(self, member: int, message: FromHub, model: Tensor | None) -> None:
+        """See `MemberLinks`; who is not there hears nothing."""
+        if isinstance(message, Grant):
+            self._granted[member] = self._offered.get(member, 0)
+        elif isinstance(message, Outcome):
+            self._granted.pop(member, None)
+        if (link := self._link_of.get(member)) is None:
+            return
+        self._allow(member, link)
+        body = None if model is None else self._as_bytes(model)
+        self._links.send(link, HEAD.pack(*head_of(message, 0 if body is None else len(body))), body)
+
+    def flush(self) -> None:
+        """Waits until all members have hung up, but for those that do not within half a minute."""
+        until = time.monotonic() + _PATIENCE_S
+        while self._link_of and time.monotonic() < until:
+            self.next(until)
+
+    def close(self) -> None:
+        """See `MemberLinks`."""
+        self._links.close()
+
+    def state(self) -> dict[str, Any]:
+        """See `MemberLinks`."""
+        return {"numbers": dict(self.numbers)}
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        """See `MemberLinks`; before anybody has come."""
+        self.numbers = dict(state["numbers"])
+
+    def _heard(self, link: int, data: bytearray) -> list[News]:
+        """What a link has brought; one that brings what cannot be is ended."""
+        try:
+            if link in self._asking:
+                return self._answer(link, greetings.read(data))
+            if link in self._member_of:
+                member = self._member_of[link]
+                return [(member, self._message(member, data))]
+        except DataError as error:
+            log.warning("a member is cut off: %s", error)
+            self._links.cut(link, str(error))
+        return []
+
+    def _message(self, member: int, data: bytearray) -> FromWorker:
+        if len(data) < HEAD.size:
+            raise DataError(f"a message of {len(data)} bytes came")
+        head = HEAD.unpack_from(data)
+        if follows(head, self.most_bytes) != len(data) - HEAD.size:
+            raise DataError(f"{head[2]} bytes were announced, and {len(data) - HEAD.size} came")
+        whole = len(data) > HEAD.size
+        payload = torch.frombuffer(data, dtype=torch.uint8, offset=HEAD.size) if whole else torch.empty(0)
+        message = from_worker(head, payload.view(torch.uint8))
+        if isinstance(message, Offer):
+            self._offered[member] = min(message.numbytes, self.most_bytes)
+        elif isinstance(message, Payload | Leave):
+            self._granted.pop(member, None)
+            self._allow(member, self._link_of[member])
+        return message
+
+    def _answer(self, link: int, asked: Mapping[str, Any]) -> list[News]:
+        joined: list[News] = []
+        if asked.get("ask") == "job":
+            answer: dict[str, Any] = {"job": self._job}
+        elif asked.get("terms") != self._digest:
+            answer = {"terms": list(self._terms)}
+        else:
+            key, _ = self._asking.pop(link)
+            member = self.numbers.setdefault(key, len(self.numbers))
+            self._member_of[link], self._link_of[member] = member, link
+            answer = {"worker": member, "workers": self._fewest}
+            self._allow(member, link)
+            log.info("member %d (%s) is there", member, key[:8])
+            joined = [(member, Linked.JOINED)]
+        self._links.send(link, greetings.packed(answer))
+        return joined
+
+    def _ended(self, link: int, why: str) -> list[News]:
+        self._asking.pop(link, None)
+        member = self._member_of.pop(link, None)
+        if member is None or self._link_of.get(member) != link:
+            return []
+        log.info("member %d is gone: %s", member, why)
+        del self._link_of[member]
+        return [(member, Linked.LEFT)]
+
+    def _allow(self, member: int, link: int) -> None:
+        self._links.allow(link, HEAD.size + max(_SMALL_BYTES, self._granted.get(member, 0)))
+
+    def _end_silent(self) -> None:
+        """Links on which nobody has asked to be in; new ones are the last."""
+        while self._asking:
+            link, (_, since) = next(iter(self._asking.items()))
+            if time.monotonic() - since < _PATIENCE_S:
+                return
+            del self._asking[link]
+            self._links.cut(link, "it has not asked to be in")
+
+    def _when_enough(self, came: list[News]) -> Sequence[News]:
+        if self._early is None:
+            return came
+        self._early += came
+        if len(self._link_of) < self._fewest:
+            return []
+        came, self._early = self._early, None
+        return came
+
+    def _as_bytes(self, model: Tensor) -> bytes:
+        """Shared by all who are told the same model."""
+        if self._model is None or self._model[0] is not model:
+            self._model = model, model.numpy().tobytes()
+        return self._model[1]

@@ -1,0 +1,62 @@
+"""`tweed.serve`: a hub without a group."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from tweed.named import named_strategy
+from tweed.strategy import Strategy
+
+if TYPE_CHECKING:
+    from torch import nn
+    from torch.optim import Optimizer
+
+    from tweed.server.run import HubRun
+
+
+def serve(  # noqa: PLR0913 - options of a user, by their names
+    model: nn.Module,
+    optimizer: Optimizer,
+    strategy: Strategy | str,
+    *,
+    listen: str = "127.0.0.1:0",
+    key_file: str | None = None,
+    members: Sequence[str] | None = None,
+    most: int | None = None,
+    fewest: int = 1,
+    job: Mapping[str, Any] | None = None,
+) -> HubRun:
+    """Opens a hub that members reach when they like, by `tweed.attach(..., hub=run.address)`.
+
+        run = tweed.serve(model, torch.optim.SGD(model.parameters(), lr=1.0), "teasq", listen="0.0.0.0:7070")
+        print(run.address)          # KEY@0.0.0.0:7070: members need the key, and a name of this machine
+        run.serve(commits=1000)
+
+    Members are known by their keys alone: they may come late, leave, and come back, and a contribution counts
+    once, however often links break. Links are sealed. The secret is that of the environment (TWEED_SECRET, or
+    TWEED_SECRET_FILE); without one the hub listens on loopback alone.
+
+    Args:
+      model: the one that is trained; members begin with its parameters.
+      optimizer: steps by what contributions come to: any one of torch's.
+      strategy: a `Strategy` with a hub, or the name of one.
+      listen: "host:port"; port 0 is one that is free.
+      key_file: keeps the hub's key, by which members know it, across restarts; it is made if it is not there.
+        None: TWEED_KEY_FILE, or a new key.
+      members: the keys of those that may come, as they print them; None: whoever has the secret.
+      most: so many members at a time; None: any number.
+      fewest: no task is handed out before so many are there.
+      job: what members that ask are to do (`tweed join`).
+
+    Returns: a `Run` that serves; see `HubRun` for the members, and who may be one.
+
+    Raises:
+      UsageError: the address cannot be had, or is open to strangers; or model and optimizer do not belong
+        together.
+      StrategyError: the strategy has no hub, or names a transport, which only groups have.
+    """
+    from tweed.server.run import HubRun, Listening
+
+    chosen = named_strategy(strategy) if isinstance(strategy, str) else strategy
+    return HubRun(model, optimizer, chosen, Listening(listen, key_file, members, most, fewest, job))
