@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import struct
 import traceback
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import pytest
@@ -27,6 +28,13 @@ from tweed.strategy import Strategy
 
 IN_STEP = Strategy(collective=Hub(0, when=All()))
 STEPS = 8
+PATIENCE_S = 30.0
+
+
+@pytest.fixture(autouse=True)
+def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The end of training waits less long for members that do not come back."""
+    monkeypatch.setattr("tweed.server.links._PATIENCE_S", 2.0)
 
 
 def opened(strategy: Strategy | str = IN_STEP, **given: Any) -> tweed.HubRun:
@@ -52,19 +60,23 @@ def member(
 
 
 @contextmanager
-def members(*calls: Callable[[], Any]) -> Any:
-    """Runs these beside the hub; what they raise is raised when their results are asked for."""
-    with ThreadPoolExecutor(len(calls)) as pool:
-        yield [pool.submit(told, call) for call in calls]
+def members(*calls: Callable[[], Any]) -> Iterator[list[Future[Any]]]:
+    """Runs these beside the test, on threads that nobody waits for if the test fails."""
+    found: list[Future[Any]] = [Future() for _ in calls]
+    for call, future in zip(calls, found, strict=True):
+        Thread(target=told, args=(call, future), daemon=True).start()
+    yield found
+    for future in found:
+        future.exception(PATIENCE_S)
 
 
-def told(call: Callable[[], Any]) -> Any:
-    """`call`, whose failure is printed: the hub may wait for ever for one who has failed."""
+def told(call: Callable[[], Any], future: Future[Any]) -> None:
+    """Runs `call`; a failure is printed, too: the hub may wait for ever for one who has failed."""
     try:
-        return call()
-    except Exception:
+        future.set_result(call())
+    except BaseException as error:  # noqa: BLE001 - handed on
         traceback.print_exc()
-        raise
+        future.set_exception(error)
 
 
 def test_in_step_members_have_the_numbers_of_one_process() -> None:
@@ -76,7 +88,7 @@ def test_in_step_members_have_the_numbers_of_one_process() -> None:
     for mine, true in zip(params(run._model), alone(), strict=True):
         torch.testing.assert_close(mine, true)
     for one in found:
-        assert equal(one.result()["params"], params(run._model))
+        assert equal(one.result(PATIENCE_S)["params"], params(run._model))
 
 
 def member_of_all(address: str, number: int) -> dict[str, Any]:
@@ -107,8 +119,8 @@ def test_what_goes_in_a_group_goes_without(strategy: Strategy) -> None:
     with members(*[lambda n=number: member(run.address, n, strategy) for number in range(3)]) as found:
         run.serve(commits=12)
     run.detach()
-    assert all(one.result()["over"] for one in found)
-    assert sum(one.result()["stats"].exchanges for one in found) >= 12
+    assert all(one.result(PATIENCE_S)["over"] for one in found)
+    assert sum(one.result(PATIENCE_S)["stats"].exchanges for one in found) >= 12
 
 
 def test_a_member_that_is_cut_off_comes_back_and_counts_once() -> None:
@@ -124,7 +136,7 @@ def test_a_member_that_is_cut_off_comes_back_and_counts_once() -> None:
         run.serve(commits=10, after=cut)
     run.detach()
     assert heard == list(range(1, 11))
-    assert all(one.result()["over"] for one in found)
+    assert all(one.result(PATIENCE_S)["over"] for one in found)
     assert len(run._members.numbers) == 2
 
 
@@ -152,7 +164,7 @@ def test_a_hub_that_was_killed_goes_on_from_its_checkpoint(tmp_path: Path) -> No
         again.serve(commits=12, after=versions.append)
     again.detach()
     assert again.address == run.address and versions == list(range(5, 13))
-    assert all(one.result()["over"] for one in found)
+    assert all(one.result(PATIENCE_S)["over"] for one in found)
     assert again._members.numbers == run._members.numbers
 
 
@@ -200,9 +212,9 @@ def test_who_is_not_listed_or_was_expelled_does_not_get_in(tmp_path: Path) -> No
         served,
     ):
         refused(lambda: member(run.address), UsageError, "not on the list")
-        refused(first.result, UsageError, "it was expelled")
+        refused(lambda: first.result(PATIENCE_S), UsageError, "it was expelled")
         assert member(run.address, key_file=files[1])["over"]
-        served.result()
+        served.result(PATIENCE_S)
     assert run.refused["unlisted"] == 1 and run.refused["expelled"] >= 1
     run.detach()
 
@@ -255,7 +267,7 @@ def test_when_all_are_gone_the_hub_waits_for_others() -> None:
     with members(serving(run, 7)) as (served,):
         assert not member(run.address, steps=3)["over"]
         assert member(run.address, number=1)["over"]
-        served.result()
+        served.result(PATIENCE_S)
     assert run.members == {}
     run.detach()
 

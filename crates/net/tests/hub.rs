@@ -85,6 +85,18 @@ fn a_member_that_calls_anew_loses_its_older_link() {
 }
 
 #[test]
+fn the_next_process_has_the_same_port_at_once() {
+    let ((hub, address), member) = (listening(), links());
+    call(&member, &address, None).unwrap();
+    joined(&hub);
+    drop(hub); // which hangs up first, so that its end of the link fades slowly
+    let again = links();
+    assert_eq!(again.listen(address.parse().unwrap(), None).unwrap().to_string(), address);
+    assert!(matches!(next(&member), Event::Left(..)));
+    call(&member, &address, None).unwrap();
+}
+
+#[test]
 fn whoever_hangs_up_has_left() {
     let ((hub, address), member) = (listening(), links());
     call(&member, &address, None).unwrap();

@@ -23,7 +23,7 @@ from tweed.exchange.base import Exchange
 from tweed.exchange.cadence_driver import CadenceDriver, StepLength
 from tweed.exchange.checkpoint import FORMAT, check_format
 from tweed.exchange.communicator import Communicator, Stats
-from tweed.exchange.hub.live_hub import HubServer
+from tweed.exchange.hub.live_hub import Contribution, HubServer
 from tweed.exchange.hub.live_worker import HubWorker
 from tweed.exchange.hub.trusted import TrustedLoss
 from tweed.exchange.losses import Delivered
@@ -181,6 +181,16 @@ class Run:
     def verdicts(self) -> Sequence[Verdict]:
         """At a hub, on the contributions of its last update: with which weight each counted, and why."""
         return self._exchange.verdicts if isinstance(self._exchange, HubServer) else ()
+
+    @property
+    def contributions(self) -> Sequence[Contribution]:
+        """At a hub, those of its last update: whose, how old, and with which weight each counted."""
+        return self._exchange.contributions if isinstance(self._exchange, HubServer) else ()
+
+    @property
+    def worker(self) -> int:
+        """Which of those that contribute this process is, from 0: at a hub, the number by which it goes."""
+        return self._place.owners.contributor
 
     @property
     def delivered(self) -> Sequence[Delivered]:

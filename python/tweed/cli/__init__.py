@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from tweed.cli import data, doctor, plan, reproduce, top, train
+from tweed.cli import data, doctor, hub, plan, reproduce, top, train
 from tweed.errors import TweedError, UsageError
 
 app = typer.Typer(
@@ -18,6 +18,8 @@ app = typer.Typer(
     add_completion=False,
 )
 app.command("train")(train.train)
+app.command("serve")(hub.serve)
+app.command("join")(hub.join)
 app.command("reproduce")(reproduce.reproduce)
 app.command("plan")(plan.plan)
 app.command("doctor")(doctor.doctor)

@@ -33,7 +33,8 @@ class Stats:
         all, cross once and so count half.
       bytes_packed: bytes of the packets that this rank's contributions were compressed to; 0 without a
         compressor.
-      bytes_answered: bytes of this rank's replies about the ranges that it owns, once each.
+      bytes_answered: bytes of this rank's replies about the ranges that it owns, once each; at a hub, of the
+        models that went to workers.
       waiting_s: seconds in which training stood still for the network.
       bytes_contributed: bytes of this rank's contributions that a transport sent which may lose parts.
       bytes_lost: how many of them did not arrive.

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -21,7 +21,7 @@ from tweed.exchange.hub import greetings
 from tweed.exchange.hub.head import follows, from_worker, head_of
 from tweed.exchange.hub.links import Linked, News
 from tweed.exchange.hub.member_link import HEAD
-from tweed.exchange.hub.messages import FromHub, FromWorker, Grant, Leave, Offer, Outcome, Payload
+from tweed.exchange.hub.messages import End, FromHub, FromWorker, Grant, Leave, Offer, Outcome, Payload
 
 log = logging.getLogger("tweed")
 #: A message that is no payload is never longer.
@@ -52,6 +52,8 @@ class KeyedLinks:
         self._asking: dict[int, tuple[str, float]] = {}  # links that are not in: the key, and since when
         self._member_of: dict[int, int] = {}  # by link
         self._link_of: dict[int, int] = {}  # by member
+        self._away: set[int] = set()  # members whose link has ended, and who may want to go on
+        self._done: set[int] = set()  # those who do not
         self._offered: dict[int, int] = {}  # bytes, by member
         self._granted: dict[int, int] = {}
         self._early: list[News] | None = []  # until there are enough members
@@ -91,17 +93,32 @@ class KeyedLinks:
             self._granted[member] = self._offered.get(member, 0)
         elif isinstance(message, Outcome):
             self._granted.pop(member, None)
+        elif isinstance(message, End):
+            self._done.add(member)
         if (link := self._link_of.get(member)) is None:
             return
         self._allow(member, link)
         body = None if model is None else self._as_bytes(model)
         self._links.send(link, HEAD.pack(*head_of(message, 0 if body is None else len(body))), body)
 
+    def forget(self, barred: Callable[[str], bool]) -> None:
+        """Whoever has a key that is barred does not come back: nothing waits for it any more."""
+        self._done |= {member for key, member in self.numbers.items() if barred(key)}
+        self._away -= self._done
+
     def flush(self) -> None:
-        """Waits until all members have hung up, but for those that do not within half a minute."""
+        """Nothing: nobody who comes when he likes is waited for."""
+
+    def end(self, end: End, model: Tensor) -> None:
+        """See `MemberLinks`. Waits until all have hung up, and who was cut off has come back to hear it: half
+        a minute at most."""
         until = time.monotonic() + _PATIENCE_S
-        while self._link_of and time.monotonic() < until:
-            self.next(until)
+        for member in self.members:
+            self.tell(member, end, model)
+        while (self._link_of or self._away) and time.monotonic() < until:
+            for member, news in self.next(until):
+                if news is Linked.JOINED:
+                    self.tell(member, end, model)
 
     def close(self) -> None:
         """See `MemberLinks`."""
@@ -114,6 +131,7 @@ class KeyedLinks:
     def load(self, state: Mapping[str, Any]) -> None:
         """See `MemberLinks`; before anybody has come."""
         self.numbers = dict(state["numbers"])
+        self._away = set(self.numbers.values())
 
     def _heard(self, link: int, data: bytearray) -> list[News]:
         """What a link has brought; one that brings what cannot be is ended."""
@@ -125,6 +143,7 @@ class KeyedLinks:
                 return [(member, self._message(member, data))]
         except DataError as error:
             log.warning("a member is cut off: %s", error)
+            self._done |= {self._member_of[link]} if link in self._member_of else set()
             self._links.cut(link, str(error))
         return []
 
@@ -142,6 +161,8 @@ class KeyedLinks:
         elif isinstance(message, Payload | Leave):
             self._granted.pop(member, None)
             self._allow(member, self._link_of[member])
+        if isinstance(message, Leave):
+            self._done.add(member)
         return message
 
     def _answer(self, link: int, asked: Mapping[str, Any]) -> list[News]:
@@ -154,6 +175,8 @@ class KeyedLinks:
             key, _ = self._asking.pop(link)
             member = self.numbers.setdefault(key, len(self.numbers))
             self._member_of[link], self._link_of[member] = member, link
+            self._away.discard(member)
+            self._done.discard(member)
             answer = {"worker": member, "workers": self._fewest}
             self._allow(member, link)
             log.info("member %d (%s) is there", member, key[:8])
@@ -168,6 +191,9 @@ class KeyedLinks:
             return []
         log.info("member %d is gone: %s", member, why)
         del self._link_of[member]
+        if member in self._done:
+            return [(member, Leave())]
+        self._away.add(member)
         return [(member, Linked.LEFT)]
 
     def _allow(self, member: int, link: int) -> None:

@@ -69,16 +69,24 @@ class HubRun(Run):
         keys = {number: key for key, number in self._members.numbers.items()}
         return {member: keys[member] for member in self._members.members}
 
+    @property
+    def known(self) -> int:
+        """How many members ever came."""
+        return len(self._members.numbers)
+
     def admit(self, members: Sequence[str] | None) -> None:
         """From now on those with these keys alone may come; None: whoever has the secret. Others are cut off.
 
         Raises: UsageError for what is no key.
         """
         self._sockets.admit(members, self._most)
+        listed = None if members is None else {key.lower() for key in members}
+        self._members.forget(lambda key: listed is not None and key not in listed)
 
     def expel(self, key: str) -> None:
         """Cuts the member with this key off, for as long as this process lives. Raises as `admit`."""
         self._sockets.expel(key)
+        self._members.forget(lambda other: other == key.lower())
 
     @property
     def refused(self) -> dict[str, int]:

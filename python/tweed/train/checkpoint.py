@@ -19,22 +19,28 @@ from tweed.files import write_atomic
 from tweed.train.folder import LATEST, PLAN, latest
 
 
+def _rank() -> int:
+    return dist.get_rank() if dist.is_initialized() else 0
+
+
 def _step_folder(folder: Path, step: int) -> Path:
     return folder / f"step-{step:08d}"
 
 
 def save(folder: Path, step: int, state: dict[str, Any]) -> None:
     """Stores every rank's `state` after `step` steps. All ranks call it; none returns before all are stored.
+    Without a group this process is the only one.
 
     Cost: a barrier, and one write of the state to disk per rank.
     """
-    rank = dist.get_rank()
+    rank = _rank()
     here = _step_folder(folder, step)
     here.mkdir(parents=True, exist_ok=True)
     content = io.BytesIO()
     torch.save(state, content)
     write_atomic(here / f"rank-{rank}", content.getvalue())
-    dist.barrier()
+    if dist.is_initialized():
+        dist.barrier()
     if rank == 0:
         if plan := state["side"].get("plan"):
             write_atomic(folder / PLAN, plan)
@@ -54,6 +60,6 @@ def load(folder: Path) -> dict[str, Any] | None:
     step = latest(folder)
     if step == 0:
         return None
-    path = _step_folder(folder, step) / f"rank-{dist.get_rank()}"
+    path = _step_folder(folder, step) / f"rank-{_rank()}"
     state: dict[str, Any] = torch.load(path, weights_only=False)
     return state

@@ -160,7 +160,7 @@ fn open_listener(options: &NodeOptions) -> io::Result<Option<Arc<Listener>>> {
     if options.admission.dial_only {
         return Ok(None);
     }
-    let listener = Listener::bind(SocketAddr::new(options.host, 0))?;
+    let listener = Listener::bind(SocketAddr::new(options.host, 0), false)?;
     // Strangers gain nothing there. Without a secret it opens when a group needs it.
     options.admission.secret.as_ref().map(|_| listener.listen()).transpose()?;
     Ok(Some(Arc::new(listener)))

@@ -172,7 +172,7 @@ impl HubLinks {
         if listening.is_some() {
             return Err(EngineError::Usage("the hub listens already".into()));
         }
-        let listener = Arc::new(Listener::bind(address).map_err(failed)?);
+        let listener = Arc::new(Listener::bind(address, true).map_err(failed)?);
         listener.listen().map_err(failed)?;
         let bound = listener.address().map_err(failed)?;
         let (one, door) = (Arc::clone(&listener), Arc::clone(&self.shared));

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from torch import Tensor
 
-from tweed.exchange.hub.messages import FromHub, FromWorker
+from tweed.exchange.hub.messages import End, FromHub, FromWorker
 
 
 class HubLink(Protocol):
@@ -73,7 +73,10 @@ class MemberLinks(Protocol):
         """Begins to send; with a `Task` goes the model, `[bytes]` uint8, which nobody changes any more."""
 
     def flush(self) -> None:
-        """Waits until all that was sent has left, or nobody takes it."""
+        """Waits until all that was sent has left."""
+
+    def end(self, end: End, model: Tensor) -> None:
+        """Tells all members, also those that are away and soon come back."""
 
     def close(self) -> None:
         """Nobody comes in any more."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -23,6 +24,25 @@ from tweed.strategy import Strategy
 log = logging.getLogger("tweed")
 
 
+@dataclass(frozen=True, slots=True)
+class Contribution:
+    """What became of one at a commit.
+
+    Attributes:
+      member: whose.
+      number: of its task.
+      delay: commits between the model that it was computed on and this one.
+      weight: with which it counted; 0: it was not believed. None: the rule says nothing.
+      reason: why, in a word.
+    """
+
+    member: int
+    number: int
+    delay: int
+    weight: float | None
+    reason: str
+
+
 class HubServer:
     """The hub's side: an `Exchange` that does nothing by itself, and `serve`.
 
@@ -35,6 +55,7 @@ class HubServer:
     Attributes:
       hub: the machine.
       verdicts: on the contributions of the last commit.
+      contributions: those, with how old they were.
     """
 
     def __init__(
@@ -49,6 +70,8 @@ class HubServer:
         self._models = ModelForm(strategy.hub.model, self._params.spec, self._workers)
         self._trusted = Trusted(self._params.params, None)
         self.verdicts: tuple[Verdict, ...] = ()
+        self.contributions: tuple[Contribution, ...] = ()
+        self._bases: dict[tuple[int, int], int] = {}  # versions, of what is counted for the next commit
         links.most_bytes = self._new_form(0).most_bytes
         self.hub = Hub.of(strategy, self._workers, self._stands_for)
 
@@ -126,15 +149,8 @@ class HubServer:
                     continue
                 after(action.version)
                 if commits is not None and action.version >= commits:
-                    self._end()
+                    self._links.end(End(action.version), self._encoded(action.version))
                     return
-        self._links.flush()
-
-    def _end(self) -> None:
-        model = self._encoded(self.hub.version)
-        for member, one in self.hub.members.items():
-            if one.linked:
-                self._links.tell(member, End(self.hub.version), model)
         self._links.flush()
 
     def _do(self, action: Action, step: Callable[[], None]) -> None:
@@ -143,21 +159,36 @@ class HubServer:
         elif isinstance(action, Abandon):
             log.warning("%d contributions come to nothing: %s", len(action.contributions), action.why)
         elif isinstance(action, Step):
-            self.verdicts = action.verdicts
+            self._note(action)
             self._params.set_gradients(torch.as_tensor(action.update))
             step()
             self._place.end_exchange()
         else:
             self._tell(action.member, action.message)
 
+    def _note(self, step: Step) -> None:
+        self.verdicts = step.verdicts
+        by_member = {verdict.sender: verdict for verdict in step.verdicts}
+        found = []
+        for member, number in step.contributions:
+            delay = step.version - 1 - self._bases[member, number]
+            verdict = by_member.get(member)
+            said = (None, "") if verdict is None else (verdict.weight, str(verdict.reason))
+            found.append(Contribution(member, number, delay, *said))
+        self.contributions = tuple(found)
+        self._bases.clear()
+
     def _tell(self, member: int, message: FromHub) -> None:
         model = self._encoded(message.version) if isinstance(message, Task) else None
+        self._place.stats.bytes_answered += 0 if model is None else model.numel()
         self._links.tell(member, message, model)
 
     def _encoded(self, version: int) -> Tensor:
         return self._models.encode(self._params.values(), version)
 
     def _stands_for(self, member: int, payload: Payload) -> Tensor:
+        self._bases[member, payload.number] = self.hub.members[member].version
+        self._place.stats.bytes_exchanged += payload.value.numel()
         form = self._form(member)
         return form.stands_for(payload.value, payload.number, self._params.values)
 

@@ -29,6 +29,8 @@ HEAD = struct.Struct(f"<{NUMBERS}d")
 #: Seconds until a call is made again, at first and at most.
 _FIRST_PAUSE_S, _MOST_PAUSE_S = 0.25, 20.0
 _ANSWER_S = 30.0
+#: A link's number, and who has joined, a message, or why it has ended.
+_Event = tuple[int, bytes | bytearray | str]
 
 
 class MemberLink:
@@ -99,7 +101,10 @@ class MemberLink:
 
     def _stands(self, patience_s: float) -> bool:
         """Waits for something to come, and keeps it. Whether the link is still there."""
-        for link, what in self._links.next(patience_s):
+        return self._keep(self._links.next(patience_s))
+
+    def _keep(self, events: Sequence[_Event]) -> bool:
+        for link, what in events:
             if link == self._link and isinstance(what, str):
                 log.warning("the link to the hub at %s has ended (%s)", self._address.place, what)
                 return False
@@ -122,7 +127,8 @@ class MemberLink:
         while answer is None:
             try:
                 self._link = self._links.call(self._address.place, self._address.key)
-                answer = ask(self._links, self._link, {"terms": greetings.digest(self._terms)})
+                asked = {"terms": greetings.digest(self._terms)}
+                answer, more = ask(self._links, self._link, asked)
             except PeerLost as error:
                 if time.monotonic() + pause > until:
                     raise
@@ -135,6 +141,7 @@ class MemberLink:
             why = greetings.difference(self._terms, answer["terms"])
             raise ShapeMismatch(f"the hub at {self._address.place} trains something else: {why}")
         self.worker, self.workers = int(answer["worker"]), int(answer["workers"])
+        self._keep(more)
         self.most_bytes = self._most_bytes
 
 
@@ -142,23 +149,27 @@ def job(address: HubAddress, credentials: Credentials) -> dict[str, Any] | None:
     """What the hub says that its members are to do; None: it does not say. Raises as `MemberLink`."""
     links = _open(credentials)
     try:
-        said = ask(links, links.call(address.place, address.key), {"ask": "job"})["job"]
+        answer, _ = ask(links, links.call(address.place, address.key), {"ask": "job"})
     finally:
         links.close()
+    said = answer.get("job")
     return said if isinstance(said, dict) else None
 
 
-def ask(links: _core.HubLinks, link: int, question: dict[str, Any]) -> dict[str, Any]:
-    """The hub's answer over a link that is new. Raises PeerLost if none comes."""
+def ask(
+    links: _core.HubLinks, link: int, question: dict[str, Any]
+) -> tuple[dict[str, Any], Sequence[_Event]]:
+    """The hub's answer over a link that is new, and what came behind it. Raises PeerLost if none comes."""
     links.allow(link, greetings.MOST_BYTES)
     links.send(link, greetings.packed(question))
     until = time.monotonic() + _ANSWER_S
     while time.monotonic() < until:
-        for which, what in links.next(1.0):
+        events = links.next(1.0)
+        for place, (which, what) in enumerate(events):
             if which == link and isinstance(what, str):
                 raise PeerLost(f"the link to the hub has ended: {what}")
             if which == link and isinstance(what, bytearray):
-                return greetings.read(what)
+                return greetings.read(what), events[place + 1 :]
     raise PeerLost(f"the hub has let this member in, and does not answer within {_ANSWER_S:g} s")
 
 

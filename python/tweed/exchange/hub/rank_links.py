@@ -18,7 +18,7 @@ from torch import Tensor
 from tweed.errors import DataError
 from tweed.exchange.hub.head import NUMBERS, follows, from_hub, from_worker, head_of
 from tweed.exchange.hub.links import Linked, News
-from tweed.exchange.hub.messages import FromHub, FromWorker, Leave, Payload
+from tweed.exchange.hub.messages import End, FromHub, FromWorker, Leave, Payload
 from tweed.exchange.p2p import PeerMessages
 
 log = logging.getLogger("tweed")
@@ -121,6 +121,12 @@ class RankLinks:
     def flush(self) -> None:
         """See `MemberLinks`."""
         self._messages.flush()
+
+    def end(self, end: End, model: Tensor) -> None:
+        """See `MemberLinks`."""
+        for rank in self._there:
+            self.tell(rank, end, model)
+        self.flush()
 
     def close(self) -> None:
         """Nothing: the group ends them."""

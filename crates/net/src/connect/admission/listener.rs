@@ -36,9 +36,11 @@ pub(crate) struct Listener {
 }
 
 impl Listener {
-    /// Takes a port, any one if it is 0, and refuses all who call there.
-    pub(crate) fn bind(address: SocketAddr) -> io::Result<Listener> {
-        let listener = bind(address)?;
+    /// Takes a port, any one if it is 0, and refuses all who call there. One that is `lasting` can be taken again at once by
+    /// the next process, though links of this one have not faded; it is to listen without delay, as until then another could
+    /// take it, too.
+    pub(crate) fn bind(address: SocketAddr, lasting: bool) -> io::Result<Listener> {
+        let listener = bind(address, lasting)?;
         crate::link::fork::shut_in_children(&listener);
         listener.set_nonblocking(true)?;
         Ok(Listener { listener, crowd: Crowd::new()? })
@@ -89,9 +91,8 @@ impl Listener {
     }
 }
 
-/// The standard library would listen at once, and let others share the port. One that is named is taken though links of an
-/// earlier process have not faded from it.
-fn bind(address: SocketAddr) -> io::Result<TcpListener> {
+/// The standard library would listen at once, and let others share the port.
+fn bind(address: SocketAddr, lasting: bool) -> io::Result<TcpListener> {
     let family = if address.is_ipv4() { libc::AF_INET } else { libc::AF_INET6 };
     // SAFETY: a plain system call.
     let socket = unsafe { libc::socket(family, libc::SOCK_STREAM | libc::SOCK_CLOEXEC, 0) };
@@ -100,7 +101,7 @@ fn bind(address: SocketAddr) -> io::Result<TcpListener> {
     }
     // SAFETY: a new descriptor that nobody else owns.
     let socket = unsafe { OwnedFd::from_raw_fd(socket) };
-    if address.port() != 0 {
+    if lasting {
         sockopt::set(&socket, libc::SOL_SOCKET, libc::SO_REUSEADDR, 1)?;
     }
     let bound = match address {
@@ -137,7 +138,7 @@ mod tests {
 
     #[test]
     fn a_bound_port_refuses_callers_until_it_listens() {
-        let listener = Listener::bind(([127, 0, 0, 1], 0).into()).unwrap();
+        let listener = Listener::bind(([127, 0, 0, 1], 0).into(), false).unwrap();
         let address = listener.address().unwrap();
         let refused = TcpStream::connect(address).unwrap_err();
         assert_eq!(refused.kind(), io::ErrorKind::ConnectionRefused);

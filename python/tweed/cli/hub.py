@@ -1,0 +1,100 @@
+"""`tweed serve` and `tweed join`: a task behind a hub that members reach when they like."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def serve(
+    task: Annotated[str, typer.Argument(help="fashion-mnist, digits or shakespeare.")],
+    strategy: Annotated[str, typer.Option(help="One with a hub: teasq, mlfabric.")] = "teasq",
+    listen: Annotated[str, typer.Option(help="HOST:PORT for members; port 0 is a free one.")] = "127.0.0.1:0",
+    commits: Annotated[int | None, typer.Option(help="Training ends after so many updates.")] = None,
+    parts: Annotated[int, typer.Option(help="Into how many parts the data is dealt.")] = 4,
+    fewest: Annotated[int, typer.Option(min=1, help="Begin when so many members are there.")] = 1,
+    most: Annotated[int | None, typer.Option(min=1, help="So many members at a time.")] = None,
+    members: Annotated[
+        Path | None, typer.Option(help="A file with the keys of those that may come, one per line.")
+    ] = None,
+    batch_size: Annotated[int | None, typer.Option(help="Samples per member and step.")] = None,
+    lr: Annotated[float | None, typer.Option(help="Learning rate of the members.")] = None,
+    hub_lr: Annotated[float | None, typer.Option(help="Learning rate of the hub's SGD.")] = None,
+    seed: Annotated[int, typer.Option(help="Decides model, partition and batches.")] = 0,
+    partition: Annotated[str, typer.Option(help="iid, by_label, shards:N or dirichlet:A.")] = "iid",
+    name: Annotated[str | None, typer.Option(help="Name of the run; its folder is runs/NAME.")] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with the run called --name.")] = False,
+) -> None:
+    """Hold a model that members train when they can; write metrics and a report to runs/NAME.
+
+    Prints the line that members type. Other machines need the same TWEED_SECRET, and the hub's address in
+    the place of 0.0.0.0 or 127.0.0.1. Ctrl-C ends the hub; `--name NAME --resume` goes on from the last
+    checkpoint.
+    """
+    from tweed import report
+    from tweed.cli.train import RUNS
+    from tweed.train.hub_task import Door, HubTask
+    from tweed.train.request import Request, begin
+
+    options: dict[str, str | float | None] = {
+        "task": task,
+        "strategy": strategy,
+        "steps": commits,
+        "workers": parts,
+        "seed": seed,
+    }
+    options |= {"batch_size": batch_size, "lr": lr, "partition": partition}
+    given = {key: value for key, value in options.items() if value is not None}
+    request = Request(given, name=name, resume=resume, argv=["tweed", *sys.argv[1:]])
+    settings, folder = begin(request, RUNS, typer.echo)
+    door = Door(listen, None if members is None else _keys(members), most, fewest)
+    hub = HubTask(settings, folder, door, hub_lr)
+    typer.echo(f"Members type: tweed join {hub.run.address}")
+    typer.echo(f"{settings.task} by {strategy}, {settings.steps} commits. Folder: {folder.path}")
+    try:
+        hub.serve(
+            lambda row: typer.echo(
+                f"commit {row['step']}: accuracy {row['accuracy']:.1%}, loss {row['loss']:.3f}, "
+                f"{len(hub.run.members)} members, {row['seconds']:.0f} s"
+            )
+        )
+    except KeyboardInterrupt:
+        advice = f"tweed serve {task} --name {folder.path.name} --resume"
+        typer.echo(f"Stopped. To go on from the last checkpoint: {advice}", err=True)
+        raise typer.Exit(130) from None
+    finally:
+        hub.run.detach()
+    typer.echo(f"Report: {report.write(folder.path)}")
+
+
+def join(
+    hub: Annotated[str, typer.Argument(help="KEY@HOST:PORT, as `tweed serve` prints it.")],
+    key_file: Annotated[
+        str | None, typer.Option(help="Keeps this member's key: the hub knows it when it comes back.")
+    ] = None,
+) -> None:
+    """Train as a member of a hub, on a part of the data, until the hub ends it. Ctrl-C leaves."""
+    from tweed.train.hub_task import join as join_hub
+
+    try:
+        steps = join_hub(
+            hub, key_file, lambda step, loss: typer.echo(f"step {step}: loss {loss:.3f}"), typer.echo
+        )
+    except KeyboardInterrupt:
+        typer.echo("Left; the hub goes on without this member.", err=True)
+        raise typer.Exit(130) from None
+    typer.echo(f"The hub has ended training after {steps} steps here.")
+
+
+def _keys(path: Path) -> list[str]:
+    """Those in a file, one per line; what follows `#` is for people."""
+    from tweed.errors import UsageError
+
+    try:
+        lines = path.read_text().splitlines()
+    except OSError as error:
+        raise UsageError(f"the list of members cannot be read: {error}") from None
+    return [key for line in lines if (key := line.split("#")[0].strip())]

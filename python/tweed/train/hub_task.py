@@ -1,0 +1,185 @@
+"""A task behind a hub: what `tweed serve` and `tweed join` do.
+
+runs/NAME/hub.key          the hub's key, by which members know it when it comes back
+runs/NAME/commits.jsonl    a line per commit: whose contributions, how old, with which weight and why
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+
+import tweed
+from tweed.data import get
+from tweed.errors import StrategyError, UsageError
+from tweed.exchange.hub.address import Credentials, HubAddress
+from tweed.exchange.hub.member_link import job
+from tweed.named import named_strategy
+from tweed.train import checkpoint
+from tweed.train.folder import RunFolder
+from tweed.train.loop import Figures, interval
+from tweed.train.settings import OURS, Settings
+from tweed.train.shard import Shard, optimizer_step
+from tweed.train.tasks import row
+
+#: What members need of the settings.
+_SAID = ("task", "strategy", "workers", "batch_size", "lr", "seed", "partition")
+#: The hub's learning rate, by what is exchanged: differences are added as they are, of models the middle is
+#: taken.
+_RATES = {"difference": 1.0, "model": 0.5}
+
+
+@dataclass(frozen=True, slots=True)
+class Door:
+    """Where a hub listens and whom it lets in; see `tweed.serve`."""
+
+    listen: str
+    members: list[str] | None = None
+    most: int | None = None
+    fewest: int = 1
+
+
+class HubTask:
+    """The hub of a task, with a folder for what comes of it.
+
+    Args:
+      settings: the job; `steps` are commits, `workers` into how many parts the data is dealt.
+      folder: of the run; goes on from the checkpoint that is in it.
+      door: where it listens.
+      lr: of its optimizer, plain SGD; None: 1 where differences are exchanged, 0.5 where models are, and
+        that of the members where gradients are.
+
+    Raises: StrategyError if the strategy has no hub.
+    """
+
+    def __init__(self, settings: Settings, folder: RunFolder, door: Door, lr: float | None = None) -> None:
+        strategy = named_strategy(settings.strategy)
+        if strategy.hub is None:
+            raise StrategyError(f"{settings.strategy} has no hub: serve one that has, such as teasq")
+        self._settings, self._folder = settings, folder
+        self._every = interval(settings.steps)
+        self._shard = Shard(settings.task, settings.batch_size, 0, settings.workers, settings.partition)
+        torch.manual_seed(settings.seed)
+        self._model = self._shard.model()
+        rate = lr or _RATES.get(strategy.exchange, settings.lr)
+        self._optimizer = torch.optim.SGD(self._model.parameters(), lr=rate)
+        said = {name: value for name, value in settings.to_json().items() if name in _SAID}
+        self.run = tweed.serve(
+            self._model,
+            self._optimizer,
+            strategy,
+            listen=door.listen,
+            key_file=str(folder.path / "hub.key"),
+            members=door.members,
+            most=door.most,
+            fewest=door.fewest,
+            job=said,
+        )
+        self._seconds = self._began = 0.0
+        if (state := checkpoint.load(folder.checkpoints(OURS))) is not None:
+            self._load(state)
+
+    def serve(self, show: Callable[[dict[str, Any]], None]) -> None:
+        """Trains to the end, and shows figures now and then."""
+        self._began = time.monotonic() - self._seconds
+
+        def after(version: int) -> None:
+            self._log(version)
+            if version % self._every == 0 or version == self._settings.steps:
+                show(self._store(version))
+
+        self.run.serve(commits=self._settings.steps, after=after)
+
+    def _log(self, version: int) -> None:
+        line = {"version": version, "contributions": [asdict(one) for one in self.run.contributions]}
+        with (self._folder.path / "commits.jsonl").open("a") as file:
+            file.write(json.dumps(line) + "\n")
+
+    def _store(self, version: int) -> dict[str, Any]:
+        """Evaluates, and keeps a checkpoint: a hub that is started again goes on from there."""
+        self._seconds = time.monotonic() - self._began
+        figures = self._figures(version)
+        self._folder.append(figures)
+        state = {
+            "model": self._model.state_dict(),
+            "optimizer": self._optimizer.state_dict(),
+            "side": self.run.state_dict(),
+            "seconds": self._seconds,
+        }
+        checkpoint.save(self._folder.checkpoints(OURS), version, state)
+        return figures
+
+    def _load(self, state: Mapping[str, Any]) -> None:
+        self._model.load_state_dict(state["model"])
+        self._optimizer.load_state_dict(state["optimizer"])
+        self.run.load_state_dict(state["side"])
+        self._seconds = state["seconds"]
+
+    def _figures(self, version: int) -> dict[str, Any]:
+        stats, seconds = self.run.stats, max(self._seconds, 1e-9)
+        samples = self._settings.batch_size * stats.exchanges
+        self._model.eval()
+        loss, right, count = self._shard.scores(self._model, row(self._settings.task).test_samples).tolist()
+        self._model.train()
+        crossed = (stats.bytes_exchanged + stats.bytes_answered) // max(1, self.run.known)
+        return asdict(
+            Figures(
+                side=OURS,
+                step=version,
+                samples=samples,
+                seconds=self._seconds,
+                loss=loss / count,
+                samples_per_s=samples / seconds,
+                bytes_per_worker=crossed,
+                aside_bytes_per_worker=0,
+                link_bytes_per_worker=None,
+                waiting_s=None,
+                delivered=None,
+                compression=None,
+                test_loss=loss / count,
+                accuracy=right / count,
+            )
+        )
+
+
+def join(
+    hub: str, key_file: str | None, show: Callable[[int, float], None], note: Callable[[str], None]
+) -> int:
+    """Trains as a member of the hub at "KEY@host:port", on a part of the data, until the hub ends it.
+
+    Args:
+      show: called now and then with the steps done and the last loss.
+      note: called with lines about the search for data.
+
+    Returns: the steps done.
+
+    Raises: UsageError if the hub does not say what members are to do; and as `tweed.attach` and `data.get`.
+    """
+    said = job(HubAddress.parse(hub), Credentials.of(key_file))
+    if said is None or set(said) != set(_SAID):
+        raise UsageError(
+            f"the hub at {hub} does not say what its members are to do, or is of another version of tweed: "
+            "`tweed join` is for hubs of `tweed serve`; elsewhere call tweed.attach(..., hub=...)"
+        )
+    settings = Settings(**said, steps=1, against=None, backend="tweed", network=None)
+    get(row(settings.task).data, note)
+    torch.manual_seed(settings.seed)
+    data = (settings.task, settings.batch_size)
+    model = Shard(*data, 0, settings.workers, settings.partition, settings.seed).model()
+    optimizer = Shard(*data, 0, settings.workers).task.optimizer(model.parameters(), settings.lr)
+    run = tweed.attach(model, optimizer, settings.strategy, hub=hub, key_file=key_file)
+    shard = Shard(*data, run.worker % settings.workers, settings.workers, settings.partition, settings.seed)
+    try:
+        while not run.over:
+            step = run.stats.steps
+            loss = optimizer_step(optimizer, lambda: shard.loss(model, shard.batch(run.stats.steps)))
+            if loss is not None and step % 50 == 0:
+                show(step, float(loss))
+    finally:
+        run.detach()
+    return run.stats.steps
