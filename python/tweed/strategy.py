@@ -12,9 +12,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from tweed.aggregate import Aggregate, Each, Mean, TrustedSamples, When
+from tweed.aggregate import Aggregate, Each, Mean, TrustedSamples, When, ZenoPS
 from tweed.aggregate.before import Before
-from tweed.cadence import Cadence, EveryStep, Ordered
+from tweed.cadence import Cadence, EveryStep, LocalSteps, Ordered
 from tweed.compress import (
     Auto,
     Codec,
@@ -133,9 +133,13 @@ class Strategy:
             )
         if self.exchange not in rule.exchanges:
             raise StrategyError(
-                f'aggregate={self.aggregate!r} does not go with exchange="{self.exchange}": it gives what is '
-                "sent the length of a gradient, and how far several steps go is another length. Exchange "
-                '"gradient", or take Zeno'
+                f'aggregate={self.aggregate!r} does not go with exchange="{self.exchange}": {rule.reason}'
+            )
+        steps = self.cadence.every if isinstance(self.cadence, LocalSteps) else 1
+        if isinstance(rule, ZenoPS) and rule.steps != steps:
+            raise StrategyError(
+                f"aggregate={self.aggregate!r} does not go with cadence={self.cadence!r}: how far "
+                f"{rule.steps} steps lead is no measure of {steps}. Take steps={steps}"
             )
 
     @property

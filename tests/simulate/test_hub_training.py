@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from tests.simulate.problem import SIZE, batch, numbers, perceptron
-from tweed.aggregate import All, Cache, Each, Krum, Median, Quorum, Round, Zeno, ZenoPlusPlus
+from tweed.aggregate import All, Cache, Each, Krum, Median, Quorum, Round, Zeno, ZenoPlusPlus, ZenoPS
 from tweed.cadence import LocalSteps
 from tweed.collective import Hub
 from tweed.compress import Chain, Direct, ErrorFeedback, Identity, Quantise, Relaxing, TopK
@@ -149,16 +149,24 @@ def test_a_rule_holds_against_hostile_members(attack: Any) -> None:
     assert max(losses.values()) < 1.2 and not undefended < 1.5
 
 
-@pytest.mark.parametrize("rule", [Zeno(3, lr=LR), ZenoPlusPlus(lr=LR, record=0.5)], ids=repr)
+TRUSTED = [Zeno(3, lr=LR), ZenoPlusPlus(lr=LR, record=0.5), ZenoPS(2, LR, 2)]
+
+
+@pytest.mark.parametrize("rule", TRUSTED, ids=repr)
 def test_with_trusted_samples_all_but_one_may_be_hostile(rule: Any) -> None:
     when = All() if isinstance(rule, Zeno) else Each()
-    strategy = Strategy(collective=Hub(0, when), aggregate=rule)
+    strategy = (
+        Strategy("difference", LocalSteps(2), collective=Hub(0, when), aggregate=rule)
+        if isinstance(rule, ZenoPS)
+        else Strategy(collective=Hub(0, when), aggregate=rule)
+    )
     who = Members(batch_loss, descent, hostile=3, attack=SignFlip(10.0))
 
     def trusted(model: nn.Module, number: int) -> Tensor:
         return sum((batch_loss(50 + one, model, number) for one in range(16)), start=torch.zeros(())) / 16
 
-    training = HubTraining(perceptron(), strategy, conditions(), who, descent, trusted)
+    hub = one if strategy.exchange == "difference" else descent
+    training = HubTraining(perceptron(), strategy, conditions(), who, hub, trusted)
     training.run.until(updates=60)
     verdicts = [verdict for batch in training.verdicts for verdict in batch]
     hostile, honest = ([v.weight > 0 for v in verdicts if (v.sender > 0) is bad] for bad in (True, False))

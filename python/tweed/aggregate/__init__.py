@@ -11,6 +11,7 @@ from tweed.aggregate.base import (
     Question,
     Reason,
     TrustedGradient,
+    TrustedSteps,
     Verdict,
     conclude,
     concluded,
@@ -41,6 +42,7 @@ from tweed.aggregate.weighted import Weighted
 from tweed.aggregate.when import All, Cache, Each, Quorum, Round, When
 from tweed.aggregate.zeno import Zeno
 from tweed.aggregate.zeno_plus_plus import ZenoPlusPlus
+from tweed.aggregate.zeno_ps import ZenoPS
 
 __all__ = [
     "ARC",
@@ -79,10 +81,12 @@ __all__ = [
     "TrimmedMean",
     "TrustedGradient",
     "TrustedSamples",
+    "TrustedSteps",
     "Verdict",
     "Weighted",
     "When",
     "Zeno",
+    "ZenoPS",
     "ZenoPlusPlus",
     "conclude",
     "concluded",

@@ -114,7 +114,26 @@ class TrustedGradient:
     """Asks for the gradient at the model on samples that the caller trusts. Answer: `[numel]`."""
 
 
-Question = InnerProducts | Losses | TrustedGradient
+@dataclass(frozen=True, slots=True)
+class TrustedSteps:
+    """Asks how far steps on samples that the caller trusts lead from the model, for validators that each have
+    samples of their own. All begin at the model, and step by plain gradient descent.
+
+    Answer: for each tensor of the model `[validators, numel of the tensor]`: where the validator began, less
+    where it stands. That is the form in which differences count.
+
+    Args:
+      steps: that each takes.
+      lr: of its steps.
+      validators: how many there are.
+    """
+
+    steps: int
+    lr: float
+    validators: int = 1
+
+
+Question = InnerProducts | Losses | TrustedGradient | TrustedSteps
 
 
 def of_range(question: Question) -> Tensor:
@@ -156,6 +175,8 @@ class Reason(Enum):
     ASCENDS = "on trusted samples the loss falls less along it than along others, or rises"
     LIKE_TRUSTED = "it points where the gradient of trusted samples does"
     UNLIKE_TRUSTED = "it does not point where the gradient of trusted samples does"
+    LIKE_STEPS = "its layers count that go where steps on trusted samples go, and not much farther"
+    UNLIKE_STEPS = "no layer of it goes where steps on trusted samples go, without going much farther"
 
 
 @dataclass(frozen=True, slots=True)
