@@ -17,11 +17,13 @@ from tweed.aggregate.before import Before
 from tweed.cadence import Cadence, EveryStep, LocalSteps, Ordered
 from tweed.compress import (
     Auto,
+    ClippedNoise,
     Codec,
     Compressor,
     Direct,
     ErrorFeedback,
     LazyAggregation,
+    LocalResidual,
     MeasuresNorm,
     Memory,
     Rounds,
@@ -160,6 +162,7 @@ class Strategy:
                 f"collective={hub!r}: model={hub.model!r} is no codec with packets of their own, which each "
                 "worker can read by itself; give Quantise(8)"
             )
+        self._check_privacy(hub)
         if self.order is not None:
             _check_part("order", self.order, Order)
         if self.aggregate.compares and (hub.when is None or isinstance(hub.when, Each)):
@@ -179,10 +182,24 @@ class Strategy:
             )
         memory = self.memory
         rounds = [part for part in memory.parts.values() if isinstance(part, Rounds)] if memory else []
-        if not isinstance(memory, Direct | ErrorFeedback | None) or rounds:
+        if not isinstance(memory, Direct | ErrorFeedback | LocalResidual | None) or rounds:
             raise StrategyError(
                 f"compress={memory!r} does not go with collective={hub!r}: it rests on what all ranks send "
-                "in one exchange, and a hub hears them one by one. Take Direct or ErrorFeedback"
+                "in one exchange, and a hub hears them one by one. Take Direct, ErrorFeedback or "
+                "LocalResidual"
+            )
+
+    def _check_privacy(self, hub: Hub) -> None:
+        if hub.privacy is None:
+            return
+        if not isinstance(hub.privacy, ClippedNoise):
+            raise StrategyError(
+                f"collective={hub!r}: privacy={hub.privacy!r} hides nothing; give ClippedNoise(1.0)"
+            )
+        if self.exchange == "model":
+            raise StrategyError(
+                f'collective={hub!r} does not go with exchange="model": what is clipped must be short where '
+                'little was learned, and a model is not. Exchange "difference" or "gradient"'
             )
 
     def _check_cadence(self) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import os
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,13 +13,26 @@ from torch import Tensor, nn
 
 import tweed
 from tests.attach.nets import batch, equal, make, params
-from tweed.aggregate import All, Cache, Each, FLTrust, Krum, Mean, Quorum, Round, Zeno, ZenoPlusPlus
+from tweed.aggregate import All, Cache, Each, FLTrust, Krum, Mean, Quorum, Round, Zeno, ZenoPlusPlus, ZenoPS
 from tweed.cadence import LocalSteps, Nesterov
 from tweed.collective import Hub, Server
-from tweed.compress import Direct, ErrorFeedback, Half, LazyAggregation, LowRank, Quantise, TopK
+from tweed.compress import (
+    ClippedNoise,
+    Direct,
+    ErrorFeedback,
+    Half,
+    LazyAggregation,
+    LocalResidual,
+    LowRank,
+    Quantise,
+    RandomTensors,
+    TopK,
+)
 from tweed.errors import StrategyError, UsageError
+from tweed.exchange.p2p import PeerMessages
 from tweed.order import BoundedDelay, NewestFirst
 from tweed.recipes import teasq
+from tweed.rng import source
 from tweed.strategy import Strategy
 from tweed.testbed import run_ranks
 
@@ -156,7 +171,12 @@ def defended(rank: int, size: int, rule: Any) -> tuple[float, float, list[Tensor
     model, _ = make(0)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.02)
     before = float(loss(model, 1, 0))
-    run = tweed.attach(model, optimizer, Strategy(collective=Hub(0, when=All()), aggregate=rule))
+    strategy = Strategy(collective=Hub(0, when=All()), aggregate=Mean())
+    if isinstance(rule, ZenoPS):
+        strategy = replace(strategy, exchange="difference", cadence=LocalSteps(rule.steps))
+        optimizer.param_groups[0]["lr"] = 0.02 if rank else 1.0
+    strategy = replace(strategy, aggregate=rule)
+    run = tweed.attach(model, optimizer, strategy)
     if run.serves:
         kept = [buffer.clone() for buffer in model.buffers()]
         run.serve(trusted=lambda number: loss(model, 1, 100 + number))
@@ -171,12 +191,58 @@ def defended(rank: int, size: int, rule: Any) -> tuple[float, float, list[Tensor
     return before, float(loss(model, 1, 0)), params(model)
 
 
-@pytest.mark.parametrize("rule", [Zeno(2, lr=0.02), FLTrust()], ids=repr)
+@pytest.mark.parametrize("rule", [Zeno(2, lr=0.02), FLTrust(), ZenoPS(2, lr=0.02)], ids=repr)
 def test_with_trusted_samples_most_workers_may_be_hostile(rule: Any) -> None:
     before, after, values = run_ranks(defended, WORKERS + 1, rule, backend="tweed")[0]
     assert after < before and all(value.isfinite().all() for value in values)
     before, after, _ = run_ranks(defended, WORKERS + 1, Mean(), backend="tweed")[0]
     assert not after < before
+
+
+def overheard(rank: int, size: int, privacy: Any, data: int) -> tuple[list[Any], float, int]:
+    """What a worker sends to its hub, given noise that is known here; and how private it is."""
+    strategy = Strategy(
+        "difference",
+        LocalSteps(2),
+        LocalResidual(RandomTensors(0.3)),
+        collective=Hub(0, when=All(), privacy=privacy),
+    )
+    model, optimizer = ready(strategy, rank)
+    for group in optimizer.param_groups:
+        group["lr"] = 1e-16 if rank == 0 else 0.02
+    urandom, os.urandom = os.urandom, source(1, rank)
+    try:
+        run = tweed.attach(model, optimizer, strategy)
+    finally:
+        os.urandom = urandom
+    heard: list[Any] = []
+    if run.serves:
+        run.serve()
+    else:
+        send = PeerMessages.send
+
+        def keep(self: Any, tensor: Tensor, to: int) -> None:
+            heard.append(tensor.tolist())
+            send(self, tensor, to)
+
+        PeerMessages.send = keep  # type: ignore[method-assign]
+        for number in range(6):
+            (loss(model, data + rank, number) * (math.nan if data and number == 3 else 1)).backward()
+            optimizer.step()
+            optimizer.zero_grad()
+    run.detach()
+    return heard, run.epsilon(), len(heard)
+
+
+def test_nothing_leaves_a_live_worker_without_noise() -> None:
+    deaf = ClippedNoise(1.0)
+    object.__setattr__(deaf, "noise", 1e15)  # beside it a contribution is nothing at all
+    first, second = (run_ranks(overheard, 3, deaf, data, backend="tweed") for data in (0, 50))
+    for one, other in zip(first[1:], second[1:], strict=True):
+        assert one[2] > 6 and repr(one[0]) == repr(other[0])
+    bare = [run_ranks(overheard, 3, None, data, backend="tweed") for data in (0, 50)]
+    assert repr(bare[0][1][0]) != repr(bare[1][1][0])
+    assert bare[0][1][1] == first[0][1] == math.inf and first[1][1] < 1e-3
 
 
 def without(rank: int, size: int) -> str:

@@ -128,7 +128,7 @@ def test_what_is_left_out_or_dropped_comes_later() -> None:
     for number, (form, member) in enumerate(zip(training._forms, run._members, strict=True)):
         task = member.worker.last if member.worker.task is None else member.worker.task.number
         assert form._open is not None  # each has computed since it last heard what became of a task
-        total, sent = form._open
+        _, total, sent = form._open
         held += float((total - sent if (number, task) in counted else total).sum())
     moved = numbers(perceptron()) - numbers(training.model)
     assert any(member.worker.outcomes.get("LATE") for member in run._members)

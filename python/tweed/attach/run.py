@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -24,7 +25,7 @@ from tweed.exchange.cadence_driver import CadenceDriver, StepLength
 from tweed.exchange.checkpoint import FORMAT, check_format
 from tweed.exchange.communicator import Communicator, Stats, gather
 from tweed.exchange.hub.trusted import TrustedLoss
-from tweed.exchange.hub_ranks import HubServer
+from tweed.exchange.hub_ranks import HubServer, HubWorker
 from tweed.exchange.losses import Delivered
 from tweed.exchange.proximal import Proximal
 from tweed.exchange.table import Parts, model_exchange
@@ -162,6 +163,18 @@ class Run:
     def verdicts(self) -> Sequence[Verdict]:
         """At a hub, on the contributions of its last update: with which weight each counted, and why."""
         return self._exchange.verdicts if isinstance(self._exchange, HubServer) else ()
+
+    def epsilon(self, delta: float = 1e-5) -> float:
+        """How private this worker's data are, after all that it has sent: see `compress.ClippedNoise`.
+
+        Infinite without `Hub(privacy=...)`, and at a rank that is no hub's worker.
+
+        Raises: UsageError if the accountant, `tweed[privacy]`, is not installed.
+        """
+        hub = self.strategy.hub
+        if hub is None or hub.privacy is None or not isinstance(self._exchange, HubWorker):
+            return math.inf
+        return float(hub.privacy.epsilon(self._exchange.noisy, delta))
 
     @property
     def delivered(self) -> Sequence[Delivered]:

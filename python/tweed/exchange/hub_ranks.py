@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import logging
 import math
+import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -103,7 +104,7 @@ class HubWorker:
         self._head = torch.empty(_HEAD, dtype=torch.float64)
         self._model = torch.empty(self._params.spec.numel)
         whose = (self._params.spec, comm.owners.contributor, comm.owners.contributors)
-        self._form = ContributionForm(strategy, *whose)
+        self._form = ContributionForm(strategy, *whose, os.urandom)
         self._models = ModelForm(strategy.collective.model, self._params.spec, comm.owners.contributors)
         self._exchanges = strategy.exchange
         self._gradient: Tensor | None = None
@@ -162,9 +163,15 @@ class HubWorker:
         self._take()
         return same
 
+    @property
+    def noisy(self) -> int:
+        """Contributions that had noise, so far."""
+        return self._form.noisy
+
     def _take(self) -> None:
-        """The model that came, as the parameters' type holds it: what they move by counts from there."""
-        self._params.set(self._model)
+        """Begins with the model that came, as the parameters' type holds it: what they move by counts from
+        there."""
+        self._params.set(self._form.begin(self._model))
         self._model = self._params.values()
 
     def _exchange(self) -> None:
@@ -182,9 +189,9 @@ class HubWorker:
     def _hand_over(self, value: Tensor) -> None:
         task = self._machine.task
         assert task is not None  # the last exchange ended with one
-        data, norm = self._form.encode(value, task.number)
+        offer, data = self._form.offer(value, task.number)
         self._comm.stats.bytes_packed += data.numel()
-        self._machine.computed(Offer(task.number, data.numel(), norm), data)
+        self._machine.computed(offer, data)
         self._until_task()
         self._form.over(self._machine.counted)
 
@@ -253,7 +260,7 @@ class HubServer:
         self._heads = {rank: torch.empty(_HEAD, dtype=torch.float64) for rank in self._workers}
         self._payloads: dict[int, Tensor] = {}
         self.verdicts: tuple[Any, ...] = ()
-        self.hub = Hub.of(strategy, count, self._stands_for)
+        self.hub = Hub.of(strategy, count, self._stands_for, self._missing)
 
     def before_step(self) -> None:
         """Nothing."""
@@ -339,6 +346,9 @@ class HubServer:
 
     def _stands_for(self, rank: int, payload: Payload) -> Tensor:
         return self._forms[rank].stands_for(payload.value, payload.number, self._params.values)
+
+    def _missing(self, rank: int, payload: Payload) -> Tensor | None:
+        return self._forms[rank].missing(payload.value, payload.number)
 
     def _do(self, action: Action, step: Callable[[], None]) -> None:
         if isinstance(action, Ask):
