@@ -27,7 +27,7 @@ from tweed.exchange.hub.trusted import Trusted, require
 from tweed.exchange.hub.worker import Compute
 from tweed.exchange.proximal import Proximal
 from tweed.rng import source
-from tweed.simulate.attacks import Attack
+from tweed.simulate.attacks import Attack, HostileLayers
 from tweed.simulate.flat import Flat
 from tweed.simulate.hub import Conditions, VirtualHub
 from tweed.simulate.workers import MakeOptimizer, copies
@@ -49,6 +49,7 @@ class Members:
         as there are honest members. In step these are of the same commit only if all members take equally
         long; else some may be of the one before.
       attack: None: nobody is hostile.
+      layers: what becomes of layers of what any member sends; None: nothing.
     """
 
     loss: BatchLoss
@@ -56,6 +57,7 @@ class Members:
     samples: Callable[[int], float] = lambda member: 1.0
     hostile: int = 0
     attack: Attack | None = None
+    layers: HostileLayers | None = None
 
 
 class HubTraining:
@@ -176,7 +178,9 @@ class HubTraining:
         return ContributionForm(self._strategy, self._newest.spec, member, self._count, self._sources[member])
 
     def _spoilt(self, member: int, value: Tensor, number: int) -> Tensor:
-        """What a hostile member sends in the place of `value`."""
+        """What is sent in the place of `value`, where the member or some layers are hostile."""
+        if self._members.layers is not None:
+            value = self._members.layers.spoilt(value, self._newest.spec.sizes, member, number)
         attack = self._members.attack
         if attack is None:
             return value
