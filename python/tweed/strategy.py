@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from tweed.aggregate import Aggregate, Each, Mean, TrustedSamples, When, ZenoPS
+from tweed.aggregate import Aggregate, Each, Mean, QFair, TrustedSamples, When, ZenoPS
 from tweed.aggregate.before import Before
 from tweed.cadence import Cadence, EveryStep, LocalSteps, Ordered
 from tweed.compress import (
@@ -97,6 +97,7 @@ class Strategy:
             self._check_silence()
         self._check_outer()
         self._check_trusted()
+        self._check_losses()
         if self.hub is not None:
             self._check_hub(self.hub)
         elif self.order is not None:
@@ -187,6 +188,20 @@ class Strategy:
                 f"compress={memory!r} does not go with collective={hub!r}: it rests on what all ranks send "
                 "in one exchange, and a hub hears them one by one. Take Direct, ErrorFeedback or "
                 "LocalResidual"
+            )
+
+    def _check_losses(self) -> None:
+        if not isinstance(self._rule, QFair):
+            return
+        if self.hub is None:
+            raise StrategyError(
+                f"aggregate={self.aggregate!r} weighs by losses, which only a hub learns, with what is "
+                "offered to it: give collective=Hub(0)"
+            )
+        if self.hub.privacy is not None:
+            raise StrategyError(
+                f"aggregate={self.aggregate!r} does not go with privacy={self.hub.privacy!r}: losses would "
+                "leave workers without noise. Take Mean"
             )
 
     def _check_privacy(self, hub: Hub) -> None:

@@ -11,7 +11,20 @@ import torch
 from torch import Tensor, nn
 
 from tests.simulate.problem import SIZE, batch, numbers, perceptron
-from tweed.aggregate import All, Cache, Each, Krum, Median, Quorum, Round, Zeno, ZenoPlusPlus, ZenoPS
+from tweed.aggregate import (
+    All,
+    Cache,
+    Each,
+    Krum,
+    Median,
+    QFair,
+    Quorum,
+    Reason,
+    Round,
+    Zeno,
+    ZenoPlusPlus,
+    ZenoPS,
+)
 from tweed.cadence import LocalSteps
 from tweed.collective import Hub
 from tweed.compress import Chain, Direct, ErrorFeedback, Identity, Quantise, Relaxing, TopK
@@ -200,6 +213,27 @@ def test_without_compression_a_form_changes_nothing() -> None:
     same = Strategy(compress=Direct(Identity()), collective=Hub(0, Cache(2), model=Identity()))
     first, second = (numbers(train(strategy, 10, descent).model) for strategy in (whole, same))
     assert torch.equal(first, second)
+
+
+def test_q_fair_brings_losses_nearer_to_each_other() -> None:
+    """One member's data are of another kind than those of the three others: a mean leaves it behind."""
+
+    def unlike(member: int, model: nn.Module, number: int) -> Tensor:
+        x, y = batch(member, number)
+        return nn.functional.cross_entropy(model(x), (y + 1) % 4 if member == 3 else y)
+
+    spread = {}
+    for q in (0.0, 4.0):
+        strategy = Strategy(collective=Hub(0, All()), aggregate=QFair(q, rho=LR))
+        who = Members(unlike, descent)
+        training = HubTraining(perceptron(), strategy, conditions(), who, descent)
+        training.run.until(updates=150)
+        with torch.no_grad():
+            each = [float(unlike(member, training.model, 999)) for member in (0, 3)]
+        spread[q] = each[1] - each[0]
+        assert all(math.isfinite(loss) for loss in training._losses)
+        assert all(one.reason is Reason.BY_LOSS for verdicts in training.verdicts for one in verdicts)
+    assert spread[4.0] < 0.6 * spread[0.0]
 
 
 def test_no_hub_is_refused() -> None:

@@ -34,6 +34,7 @@ from tweed.aggregate.monna import MoNNA
 from tweed.aggregate.nearest_neighbour_mixing import NearestNeighbourMixing
 from tweed.aggregate.norm_clipping import ARC, NormClipping
 from tweed.aggregate.phocas import Phocas
+from tweed.aggregate.q_fair import QFair
 from tweed.aggregate.smea import SMEA
 from tweed.aggregate.three_sigma import ThreeSigma
 from tweed.aggregate.trimmed_mean import TrimmedMean
@@ -73,6 +74,7 @@ __all__ = [
     "NearestNeighbourMixing",
     "NormClipping",
     "Phocas",
+    "QFair",
     "Question",
     "Quorum",
     "Reason",

@@ -21,6 +21,7 @@ alone, by the owner of its range. One that `compares` contributions cannot judge
 
 from __future__ import annotations
 
+import math
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
@@ -46,7 +47,9 @@ class Arrival:
       norm: its length, None if nobody measured it.
       samples: that it was computed on.
       delay: how many updates were committed since `base_version`.
-      missing: same shape as `value`, 1 where the network lost the number and 0 elsewhere; None: all is there.
+      missing: same shape as `value`, 1 where the number was lost or not sent and 0 elsewhere; None: all is
+        there.
+      loss: at the model that the contribution was computed on; not a number if nobody knows it.
     """
 
     value: Value
@@ -56,6 +59,7 @@ class Arrival:
     missing: Value | None = None
     samples: float = 1.0
     delay: int = 0
+    loss: float = math.nan
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,6 +172,8 @@ class Reason(Enum):
     BY_DISTANCE = "the farther a contribution is from the centre, the less it counts"
     UNLIKE_OTHERS = "the more a sender's contributions are like another's, the less they count"
     NEAR_SENDER = "it is near to that of the sender that is believed"
+    BY_LOSS = "the larger its loss, the more it counts"
+    NO_LOSS = "it came without a loss above 0, and counts by its loss"
     SAMPLES_AND_DELAY = "it counts by its samples, and less the later it comes"
     FAR = "it is farther from the others than those that count"
     SHAPE = "it has another shape than most contributions"

@@ -164,6 +164,15 @@ class Run:
         """At a hub, on the contributions of its last update: with which weight each counted, and why."""
         return self._exchange.verdicts if isinstance(self._exchange, HubServer) else ()
 
+    def report_loss(self, loss: float) -> None:
+        """Before `optimizer.step()`, at a hub whose rule goes by losses, as `QFair` does: that of the batch.
+
+        Of the steps between two exchanges the first one's counts. It does nothing elsewhere, and under
+        `Hub(privacy=...)` the hub does not learn it.
+        """
+        if isinstance(self._exchange, HubWorker):
+            self._exchange.report_loss(float(loss))
+
     def epsilon(self, delta: float = 1e-5) -> float:
         """How private this worker's data are, after all that it has sent: see `compress.ClippedNoise`.
 

@@ -108,6 +108,7 @@ class HubWorker:
         self._models = ModelForm(strategy.collective.model, self._params.spec, comm.owners.contributors)
         self._exchanges = strategy.exchange
         self._gradient: Tensor | None = None
+        self._loss = math.nan
         self._machine = Worker()
         self._left = False
 
@@ -163,6 +164,11 @@ class HubWorker:
         self._take()
         return same
 
+    def report_loss(self, loss: float) -> None:
+        """The first one of a round goes to the hub: it is that of the model that came."""
+        if math.isnan(self._loss):
+            self._loss = loss
+
     @property
     def noisy(self) -> int:
         """Contributions that had noise, so far."""
@@ -177,6 +183,7 @@ class HubWorker:
     def _exchange(self) -> None:
         if (value := self._value()) is not None:
             self._hand_over(value)
+        self._loss = math.nan
         self._take()
         self._comm.end_exchange()
 
@@ -189,7 +196,7 @@ class HubWorker:
     def _hand_over(self, value: Tensor) -> None:
         task = self._machine.task
         assert task is not None  # the last exchange ended with one
-        offer, data = self._form.offer(value, task.number)
+        offer, data = self._form.offer(value, task.number, loss=self._loss)
         self._comm.stats.bytes_packed += data.numel()
         self._machine.computed(offer, data)
         self._until_task()
@@ -319,7 +326,7 @@ class HubServer:
         self._messages.flush()
 
     def _receive(self, what: str, rank: int, there: set[int]) -> None:
-        kind, number, numbytes, norm, samples, _ = self._heads[rank].tolist()
+        kind, number, numbytes, norm, samples, loss = self._heads[rank].tolist()
         message: FromWorker
         known = kind in (_Kind.READY, _Kind.OFFER, _Kind.PAYLOAD, _Kind.LEAVE) and math.isfinite(number)
         if not known or not 0 <= numbytes <= self._forms[rank].most_bytes:
@@ -339,7 +346,7 @@ class HubServer:
             self._messages.expect(("payload", rank), self._payloads[rank], rank)
             return
         else:
-            message = Offer(int(number), int(numbytes), norm, samples)
+            message = Offer(int(number), int(numbytes), norm, samples, loss)
         if rank in there:
             self._messages.expect(("head", rank), self._heads[rank], rank)
         self.hub.handle(rank, message, time.monotonic())
@@ -378,7 +385,7 @@ def _packed(message: FromWorker | FromHub, numbytes: int = 0) -> Tensor:
     if isinstance(message, Ready):
         values = [_Kind.READY, message.last]
     elif isinstance(message, Offer):
-        values = [_Kind.OFFER, message.number, message.numbytes, message.norm, message.samples]
+        values = [_Kind.OFFER, message.number, message.numbytes, message.norm, message.samples, message.loss]
     elif isinstance(message, Task):
         values = [_Kind.TASK, message.number, message.version, numbytes]
     elif isinstance(message, Grant):

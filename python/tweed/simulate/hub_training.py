@@ -10,6 +10,7 @@ by `conditions`.
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -106,6 +107,7 @@ class HubTraining:
         self._models = ModelForm(strategy.hub.model, self._newest.spec, count)
         self._cadences = [strategy.cadence.start() for _ in range(count)]
         self._batches = [0] * count
+        self._losses = [math.nan] * count  # each at the model that came with its task
         self._seen: deque[Tensor] = deque(maxlen=max(1, count - members.hostile))
         self._optimizers: dict[int, Optimizer] = {}
         trainable = [param for param in model.parameters() if param.requires_grad]
@@ -140,7 +142,7 @@ class HubTraining:
         form.over(action.counted)
         value = self._value(member, form.begin(model))
         sent = self._spoilt(member, value, number)
-        return form.offer(sent.clone(), number, self._members.samples(member), value)
+        return form.offer(sent.clone(), number, self._members.samples(member), self._losses[member], value)
 
     def _value(self, member: int, begun: Tensor) -> Tensor:
         """What there is to send after the steps of a task that begin there: see `Hub`."""
@@ -150,10 +152,13 @@ class HubTraining:
             self._optimizers[member] = self._members.optimizer([self._local.param])
         cadence, optimizer = self._strategy.cadence, self._optimizers[member]
         proximal = Proximal([self._local.param], cadence.proximal)
+        self._losses[member] = math.nan
         while True:
             self._local.grads.zero_()
             loss = self._members.loss(member, self._local_model, self._batches[member])
             loss.backward()  # type: ignore[no-untyped-call]
+            if math.isnan(self._losses[member]):
+                self._losses[member] = float(loss.detach())
             self._batches[member] += 1
             if cadence.proximal:
                 proximal.pull()

@@ -73,7 +73,12 @@ class ContributionForm:
         return self._form.most_bytes
 
     def offer(
-        self, value: Tensor, number: int, samples: float = 1.0, own: Tensor | None = None
+        self,
+        value: Tensor,
+        number: int,
+        samples: float = 1.0,
+        loss: float = math.nan,
+        own: Tensor | None = None,
     ) -> tuple[Offer, Tensor]:
         """What the hub is told of the contribution to the task of this number, and what goes to it then.
 
@@ -82,7 +87,7 @@ class ContributionForm:
         Args:
           value: `[numel]` float32; taken over.
           number: from 1 on.
-          samples: that it was computed on.
+          samples, loss: see `Offer`.
           own: what was computed, if something else is sent; None: `value`.
         """
         value = value.mul_(self._weight)
@@ -90,7 +95,8 @@ class ContributionForm:
             total = value
         else:
             assert self._source is not None  # a worker has one
-            total, samples, self.noisy = self._privacy.randomised(value, self._source), 1.0, self.noisy + 1
+            total, self.noisy = self._privacy.randomised(value, self._source), self.noisy + 1
+            samples, loss = 1.0, math.nan
         if self._error is not None:
             total = total + self._error
         sent = torch.zeros_like(total)
@@ -98,7 +104,7 @@ class ContributionForm:
         data = self._form.encode(total, sent, number - 1) if finite else torch.empty(0, dtype=torch.uint8)
         kept = finite and not (self._error is None and self._ahead is None)
         self._open = (value if own is None else own, total, sent) if kept else None
-        return Offer(number, data.numel(), float(total.norm()), samples), data
+        return Offer(number, data.numel(), float(total.norm()), samples, loss), data
 
     def over(self, counted: bool) -> None:
         """What was encoded last has arrived and counts, or came to nothing."""

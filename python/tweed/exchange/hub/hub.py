@@ -397,6 +397,7 @@ class Hub:
             self.missing(member, payload),
             samples=one.offer.samples,
             delay=self.version - one.version,
+            loss=one.offer.loss,
         )
         if not self._batch:
             self._empty = self._gathered
