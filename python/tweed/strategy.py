@@ -110,10 +110,10 @@ class Strategy:
     @property
     def trusts_samples(self) -> bool:
         """Whether its aggregate judges by samples that the hub trusts."""
-        return isinstance(self._rule, TrustedSamples)
+        return isinstance(self.rule, TrustedSamples)
 
     @property
-    def _rule(self) -> Aggregate[Any]:
+    def rule(self) -> Aggregate[Any]:
         """What judges, behind all that comes before."""
         rule = self.aggregate
         while isinstance(rule, Before):
@@ -121,7 +121,7 @@ class Strategy:
         return rule
 
     def _check_trusted(self) -> None:
-        rule = self._rule
+        rule = self.rule
         if not isinstance(rule, TrustedSamples):
             return
         if self.hub is None:
@@ -191,7 +191,7 @@ class Strategy:
             )
 
     def _check_losses(self) -> None:
-        if not isinstance(self._rule, QFair):
+        if not isinstance(self.rule, QFair):
             return
         if self.hub is None:
             raise StrategyError(

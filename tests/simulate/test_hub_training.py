@@ -190,6 +190,24 @@ def test_with_trusted_samples_all_but_one_may_be_hostile(rule: Any) -> None:
         HubTraining(perceptron(), strategy, conditions(), who, descent)
 
 
+@pytest.mark.parametrize("rule", [Zeno(1, lr=0.5), ZenoPlusPlus(lr=0.5)], ids=repr)
+def test_a_rule_that_judges_by_another_learning_rate_is_named(rule: Any, caplog: Any) -> None:
+    def training(optimizer: Any) -> str:
+        caplog.clear()
+        strategy = Strategy(collective=Hub(0, All()), aggregate=rule)
+        who = Members(batch_loss, descent)
+        HubTraining(
+            perceptron(), strategy, conditions(), who, optimizer, lambda model, at: batch_loss(0, model, at)
+        )
+        return str(caplog.text)
+
+    warned = training(descent)
+    assert "judges contributions by steps with lr=0.5" in warned and "(lr=0.1)" in warned
+    assert type(rule).__name__ in warned
+    assert not training(lambda params: descent(params, 0.5))
+    assert not training(lambda params: torch.optim.Adam(params, lr=0.1))
+
+
 def test_a_model_that_is_not_finite_is_told_as_such_in_any_form() -> None:
     form = ModelForm(Quantise(8), Spec(((4,),)), 3)
     fine = form.decode(form.encode(torch.tensor([1.0, -2.0, 0.5, 0.0]), 1), 1)

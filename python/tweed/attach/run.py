@@ -24,7 +24,7 @@ from tweed.exchange.base import Exchange
 from tweed.exchange.cadence_driver import CadenceDriver, StepLength
 from tweed.exchange.checkpoint import FORMAT, check_format
 from tweed.exchange.communicator import Communicator, Stats, gather
-from tweed.exchange.hub.trusted import TrustedLoss
+from tweed.exchange.hub.trusted import TrustedLoss, warn_of_rate
 from tweed.exchange.hub_ranks import HubServer, HubWorker
 from tweed.exchange.losses import Delivered
 from tweed.exchange.proximal import Proximal
@@ -150,6 +150,7 @@ class Run:
         if not self.serves:
             raise UsageError(f"this rank is no server of {self.strategy!r}: it trains with data of its own")
         if isinstance(self._exchange, HubServer):
+            warn_of_rate(self.strategy, self._optimizer)
             self._exchange.serve(self._step, trusted)
             return
         for _ in range(steps):

@@ -24,7 +24,7 @@ from tweed.cadence import StepDone
 from tweed.errors import UsageError
 from tweed.exchange.hub import Hub, Offer, Payload, Step
 from tweed.exchange.hub.form import ContributionForm, ModelForm
-from tweed.exchange.hub.trusted import Trusted, require
+from tweed.exchange.hub.trusted import Trusted, require, warn_of_rate
 from tweed.exchange.hub.worker import Compute
 from tweed.exchange.proximal import Proximal
 from tweed.rng import source
@@ -101,6 +101,7 @@ class HubTraining:
         self._local_model, self._local = copy, Flat(copy)
         self._strategy, self._members = strategy, members
         self._optimizer = optimizer([self._newest.param])
+        warn_of_rate(strategy, self._optimizer)
         self._count = count = conditions.members
         self._sources = [source(conditions.seed, 3, member) for member in range(count)]
         self._forms = [self._form(member) for member in range(count)]

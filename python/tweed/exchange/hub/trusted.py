@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import logging
+import math
 from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
+from torch.optim import SGD, Optimizer
 
-from tweed.aggregate import InnerProducts, Losses, Question, TrustedSteps
+from tweed.aggregate import InnerProducts, Losses, Question, TrustedSteps, Zeno, ZenoPlusPlus
 from tweed.errors import UsageError
 from tweed.strategy import Strategy
 
+log = logging.getLogger("tweed")
 #: The loss of the hub's model on a batch of trusted samples, by the batch's number: on the same samples
 #: whenever it is called with the same number.
 TrustedLoss = Callable[[int], Tensor]
@@ -22,6 +26,21 @@ def require(strategy: Strategy, loss: object) -> None:
         raise UsageError(
             f"aggregate={strategy.aggregate!r} judges by trusted samples: say what the model's loss on them "
             "is, run.serve(trusted=...)"
+        )
+
+
+def warn_of_rate(strategy: Strategy, optimizer: Optimizer) -> None:
+    """Logs a warning if the rule judges contributions by another learning rate than that of the hub's SGD: by
+    other steps than the model takes. Other optimizers' steps have lengths of their own."""
+    rule = strategy.rule
+    if not (isinstance(rule, Zeno | ZenoPlusPlus) and isinstance(optimizer, SGD)):
+        return
+    others = [group["lr"] for group in optimizer.param_groups if not math.isclose(group["lr"], rule.lr)]
+    if others:
+        log.warning(
+            "aggregate=%r judges contributions by steps with lr=%g, and the hub's optimizer has lr=%g: give "
+            "the rule the optimizer's, %s(lr=%g)",
+            *(rule, rule.lr, others[0], type(rule).__name__, others[0]),
         )
 
 
