@@ -237,6 +237,37 @@ def test_losses_that_workers_report_weigh() -> None:
     assert weights == pytest.approx({1: 1 / 3, 2: 2 / 3, 3: 0.0})
 
 
+def ahead(rank: int, size: int) -> tuple[list[Tensor], list[Tensor], list[Tensor], bool]:
+    """The model that a worker has after an exchange, as it is evaluated, and at the end."""
+    memory = LocalResidual(RandomTensors(0.5))
+    strategy = Strategy("difference", LocalSteps(2), memory, collective=Hub(0, when=All()))
+    model, optimizer = ready(strategy, rank)
+    run = tweed.attach(model, optimizer, strategy)
+    inside = after = params(model)
+    if run.serves:
+        run.serve()
+    else:
+        for number in range(4):
+            loss(model, rank, number).backward()
+            optimizer.step()
+            optimizer.zero_grad()
+        after = params(model)
+        with run.averaged():
+            inside = params(model)
+        run.finish()
+    run.detach()
+    return after, inside, params(model), equal(after, inside)
+
+
+def test_a_local_residual_is_no_part_of_the_model_that_is_evaluated() -> None:
+    hub, *workers = run_ranks(ahead, WORKERS + 1, backend="tweed")
+    assert not all(one[3] for one in workers)
+    for _, inside, end, _ in workers:
+        for mine, true in zip(inside, hub[2], strict=True):
+            torch.testing.assert_close(mine, true)
+        assert equal(end, hub[2])
+
+
 def overheard(rank: int, size: int, privacy: Any, data: int) -> tuple[list[Any], float, int]:
     """What a worker sends to its hub, given noise that is known here; and how private it is."""
     strategy = Strategy(
@@ -304,6 +335,8 @@ def test_a_hub_without_trusted_samples_says_so_at_once() -> None:
 def refused(rank: int, size: int) -> list[str]:
     words = []
     model, optimizer = ready(Strategy(), rank)
+    with pytest.raises(StrategyError, match="Let the hub be rank 0"):
+        tweed.attach(model, optimizer, Strategy(collective=Hub(1, privacy=ClippedNoise(1.0))))
     try:
         tweed.attach(model, optimizer, Strategy(collective=Hub(0, when=All()), aggregate=Krum(0)))
     except StrategyError as error:

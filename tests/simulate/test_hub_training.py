@@ -16,6 +16,7 @@ from tweed.aggregate import (
     Cache,
     Each,
     Krum,
+    Mean,
     Median,
     QFair,
     Quorum,
@@ -32,8 +33,8 @@ from tweed.compress.base import Spec
 from tweed.errors import UsageError
 from tweed.exchange.hub.form import ModelForm
 from tweed.order import BoundedDelay
-from tweed.recipes import teasq
-from tweed.simulate.attacks import Noise, SignFlip
+from tweed.recipes import teasq, zeno_ps
+from tweed.simulate.attacks import HostileLayers, Noise, SignFlip
 from tweed.simulate.hub import Conditions
 from tweed.simulate.hub_training import HubTraining, Members
 from tweed.strategy import Strategy
@@ -163,6 +164,26 @@ def test_a_rule_holds_against_hostile_members(attack: Any) -> None:
 
 
 TRUSTED = [Zeno(3, lr=LR), ZenoPlusPlus(lr=LR, record=0.5), ZenoPS(2, LR, 2)]
+
+
+def test_zeno_ps_learns_with_hostile_layers_of_all_members() -> None:
+    layers = HostileLayers(SignFlip(6.0), 0.2, seed=2)
+    who = Members(batch_loss, descent, layers=layers)
+
+    def trusted(model: nn.Module, number: int) -> Tensor:
+        return sum((batch_loss(50 + one, model, number) for one in range(8)), start=torch.zeros(())) / 8
+
+    found = {}
+    for rule in (ZenoPS(2, LR, 2), Mean()):
+        strategy = replace(zeno_ps(0, 2, LR, 2, skip_all=0.2), aggregate=rule)
+        training = HubTraining(perceptron(), strategy, conditions(), who, one, trusted)
+        training.run.until(updates=100)
+        with torch.no_grad():
+            found[rule] = float(batch_loss(9, training.model, 1000))
+    with torch.no_grad():
+        before = float(batch_loss(9, perceptron(), 1000))
+    judged, undefended = found.values()
+    assert judged < 0.7 * before and not undefended < 2 * judged
 
 
 @pytest.mark.parametrize("rule", TRUSTED, ids=repr)

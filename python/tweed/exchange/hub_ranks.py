@@ -74,13 +74,18 @@ class Parameters:
     @torch.no_grad()
     def set(self, values: Tensor) -> None:
         """The model has these values now."""
-        for param, piece in zip(self.params, torch.split(values, list(self.spec.sizes)), strict=True):
-            param.copy_(piece.view(param.shape))
+        for param, piece in zip(self.params, self.pieces(values), strict=True):
+            param.copy_(piece)
+
+    def pieces(self, values: Tensor) -> list[Tensor]:
+        """Views of such a vector, one in the shape of each parameter."""
+        split = torch.split(values, list(self.spec.sizes))
+        return [piece.view(param.shape) for param, piece in zip(self.params, split, strict=True)]
 
     def set_gradients(self, values: Tensor) -> None:
         """Gradients are these, for an optimizer to step by."""
-        for param, piece in zip(self.params, torch.split(values, list(self.spec.sizes)), strict=True):
-            param.grad = piece.view(param.shape).to(param)
+        for param, piece in zip(self.params, self.pieces(values), strict=True):
+            param.grad = piece.to(param)
 
 
 class HubWorker:
@@ -102,7 +107,8 @@ class HubWorker:
         self._params = Parameters(list(params.values()))
         self._messages = PeerMessages(comm.group, comm.wait)
         self._head = torch.empty(_HEAD, dtype=torch.float64)
-        self._model = torch.empty(self._params.spec.numel)
+        self._newest = torch.empty(self._params.spec.numel)
+        self._begun = torch.empty(self._params.spec.numel)
         whose = (self._params.spec, comm.owners.contributor, comm.owners.contributors)
         self._form = ContributionForm(strategy, *whose, os.urandom)
         self._models = ModelForm(strategy.collective.model, self._params.spec, comm.owners.contributors)
@@ -128,13 +134,21 @@ class HubWorker:
             self._exchange()
 
     def finish(self) -> None:
-        """Hands over what steps there were since the last exchange; the cadence knows of the stop."""
+        """Hands over what steps there were since the last exchange; the cadence knows of the stop. What was
+        not sent is forgotten."""
         if self._exchanges != "gradient" and self._machine.task is not None and self._cadence.decide():
             self._exchange()
+        if self._form.is_ahead:
+            self._form.forget()
+            self._take()
 
     def average(self, tensors: list[Tensor]) -> list[Tensor]:
-        """See `Exchange`: this rank's own."""
-        return tensors
+        """See `Exchange`: this rank's own, without what its model is ahead of the hub's by."""
+        if self._machine.task is None:
+            return tensors
+        values = self._params.values() - self._begun + self._newest
+        count = len(self._params.params)
+        return [*self._params.pieces(values), *tensors[count:]] if self._form.is_ahead else tensors
 
     def state(self) -> dict[str, Any]:
         """See `Exchange`."""
@@ -160,7 +174,7 @@ class HubWorker:
         """
         self._machine.linked()
         self._until_task()
-        same = torch.equal(self._model, self._params.values())
+        same = torch.equal(self._newest, self._params.values())
         self._take()
         return same
 
@@ -177,8 +191,8 @@ class HubWorker:
     def _take(self) -> None:
         """Begins with the model that came, as the parameters' type holds it: what they move by counts from
         there."""
-        self._params.set(self._form.begin(self._model))
-        self._model = self._params.values()
+        self._params.set(self._form.begin(self._newest))
+        self._begun = self._params.values()
 
     def _exchange(self) -> None:
         if (value := self._value()) is not None:
@@ -191,7 +205,7 @@ class HubWorker:
         gradient, self._gradient = self._gradient, None
         if self._exchanges == "gradient":
             return gradient
-        return self._form.value(self._model, self._params.values())
+        return self._form.value(self._begun, self._params.values())
 
     def _hand_over(self, value: Tensor) -> None:
         task = self._machine.task
@@ -228,7 +242,7 @@ class HubWorker:
                 raise DataError(f"the hub announces a model of {numbytes} bytes, which cannot be")
             data = torch.empty(int(numbytes), dtype=torch.uint8)
             self._await(data)
-            self._model = self._models.decode(data, other)
+            self._newest = self._models.decode(data, other)
             return Task(number, other)
         return Grant(number) if kind == _Kind.GRANT else Outcome(number, _WHY[other])
 

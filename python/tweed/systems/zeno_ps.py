@@ -144,7 +144,7 @@ def _train(config: Config, rate: float, seed: int) -> Line:
 SYSTEM = System(
     "ZenoPS: error reset, validation and local privacy together",
     "Algorithms 15(7):233, 2022",
-    "Strategy('difference', LocalSteps(8), collective=Hub(0, All()), aggregate=ZenoPS(8, validators=2))",
+    "zeno_ps(skip_all=0.5, validators=2)",
     experiment,
     study,
 )

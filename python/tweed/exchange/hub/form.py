@@ -58,6 +58,16 @@ class ContributionForm:
         """Where the worker begins, `[numel]`, given the model that came with the task."""
         return model if self._ahead is None else model - self._ahead
 
+    @property
+    def is_ahead(self) -> bool:
+        """Whether that is another model than the one that came."""
+        return self._ahead is not None and bool(self._ahead.any())
+
+    def forget(self) -> None:
+        """The worker begins with the hub's model again."""
+        if self._ahead is not None:
+            self._ahead.zero_()
+
     def value(self, begun: Tensor, now: Tensor) -> Tensor:
         """What there is to send after local steps: for differences the opposite of how far the model has
         come, as the hub steps against what it gets.
