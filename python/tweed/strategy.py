@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from tweed.aggregate import Aggregate, Each, Mean, QFair, TrustedSamples, When, ZenoPS
+from tweed.aggregate import Aggregate, ByLayers, Each, Mean, QFair, TrustedSamples, When
 from tweed.aggregate.before import Before
 from tweed.cadence import Cadence, EveryStep, LocalSteps, Ordered
 from tweed.compress import (
@@ -139,7 +139,7 @@ class Strategy:
                 f'aggregate={self.aggregate!r} does not go with exchange="{self.exchange}": {rule.reason}'
             )
         steps = self.cadence.every if isinstance(self.cadence, LocalSteps) else 1
-        if isinstance(rule, ZenoPS) and rule.steps != steps:
+        if isinstance(rule, ByLayers) and rule.steps != steps:
             raise StrategyError(
                 f"aggregate={self.aggregate!r} does not go with cadence={self.cadence!r}: how far "
                 f"{rule.steps} steps lead is no measure of {steps}. Take steps={steps}"

@@ -16,6 +16,7 @@ from tweed.aggregate import (
     Answer,
     Arrival,
     Bucketing,
+    ByLayers,
     Cache,
     FLTrust,
     InnerProducts,
@@ -31,6 +32,7 @@ from tweed.aggregate import (
     Zeno,
     ZenoPlusPlus,
     ZenoPS,
+    ZenoPSAsync,
     conclude,
     of_range,
 )
@@ -141,13 +143,9 @@ def test_fl_trust_weighs_by_cosines() -> None:
 
 
 RULES: list[Any] = [
-    Zeno(1),
-    ZenoPlusPlus(),
-    ZenoPlusPlus(record=0.5),
-    FLTrust(),
-    ZenoPS(1),
-    ZenoPS(1, validators=2),
-]
+    Zeno(1), ZenoPlusPlus(), ZenoPlusPlus(record=0.5), FLTrust(), ZenoPS(1), ZenoPS(1, validators=2),
+    ZenoPSAsync(1, validators=2),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("rule", RULES, ids=repr)
@@ -183,7 +181,7 @@ def test_they_go_behind_what_is_done_before_a_rule(rule: Any) -> None:
 
 
 def strategy_with(rule: Any) -> Strategy:
-    exchange: Any = "difference" if isinstance(rule, ZenoPS) else "gradient"
+    exchange: Any = "difference" if isinstance(rule, ByLayers) else "gradient"
     return Strategy(exchange, collective=Hub(0, when=Cache(3)), aggregate=rule)
 
 
@@ -198,7 +196,7 @@ def test_without_a_hub_they_are_refused(rule: Any) -> None:
         conclude(rule, state, 0.0)
 
 
-@pytest.mark.parametrize("rule", [Zeno(0.0), ZenoPlusPlus(), FLTrust(), ZenoPS(1)], ids=repr)
+@pytest.mark.parametrize("rule", [Zeno(0.0), ZenoPlusPlus(), FLTrust(), ZenoPS(1), ZenoPSAsync(1)], ids=repr)
 @pytest.mark.parametrize("size", [1e-42, 1e-30, 1e30, 3e38])
 def test_neither_tiny_nor_huge_contributions_harm(rule: Any, size: float) -> None:
     rows = [np.float32([-1, 1]), np.float32([-size, size]), np.float32([size, size])]

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn, tensor
 
-from tweed.aggregate import Answer, Arrival, Reason, TrustedSteps, Verdict, ZenoPS
+from tweed.aggregate import Answer, Arrival, Reason, TrustedSteps, Verdict, ZenoPS, ZenoPSAsync
 from tweed.cadence import LocalSteps
 from tweed.collective import Hub
 from tweed.compress import Spec
@@ -26,7 +26,7 @@ SIZES = [3, 1, 2]
 
 
 def judged(
-    rule: ZenoPS, rows: Any, trusted: list[Tensor], masks: Any = None
+    rule: ZenoPS | ZenoPSAsync, rows: Any, trusted: list[Tensor], masks: Any = None
 ) -> tuple[Tensor, dict[int, Verdict]]:
     state: Any = rule.start()
     for sender, row in enumerate(rows):
@@ -77,6 +77,34 @@ def test_each_layer_is_the_mean_of_those_that_pass_both_inequalities(
         for sender, _ in passed:
             weights[sender] += SIZES[at] / sum(SIZES) / len(passed)
     assert [verdicts[sender].weight for sender in range(count)] == pytest.approx(weights.tolist())
+
+
+@given(st.integers(0, 10**6), st.integers(1, 5), st.integers(1, 3), st.floats(-0.9, 0.9))
+def test_one_by_one_layers_are_cut_to_the_validators_length_and_reversed_where_they_oppose(
+    seed: int, count: int, validators: int, eta: float
+) -> None:
+    rows, trusted = drawn(seed, count, validators)
+    rows = rows * torch.logspace(-2, 2, count, dtype=torch.float64)[:, None]
+    update, verdicts = judged(ZenoPSAsync(4, 0.1, validators, eta), rows, trusted)
+    weights = np.zeros(count)
+    for at, piece in enumerate(torch.split(update, SIZES)):
+        expected = torch.zeros(SIZES[at], dtype=torch.float64)
+        for sender, row in enumerate(rows):
+            u, v = torch.split(row, SIZES)[at], trusted[at][sender % validators]
+            cut, cosine = min(1.0, float(v.norm() / u.norm())), float(u @ v / u.norm() / v.norm())
+            factor = cut * (1.0 if cosine >= eta else cosine)
+            expected += factor * u / count
+            weights[sender] += factor * SIZES[at] / sum(SIZES) / count
+        torch.testing.assert_close(piece, expected, atol=1e-9, rtol=1e-9)
+    assert [verdicts[sender].weight for sender in range(count)] == pytest.approx(weights.tolist())
+
+
+def test_what_opposes_is_reversed_and_never_longer_than_the_validators_steps() -> None:
+    trusted = [torch.ones(1, size) for size in SIZES]
+    for scale in (-1.0, -6.0, -1e6):
+        update, verdicts = judged(ZenoPSAsync(), [torch.full((6,), scale)], trusted)
+        torch.testing.assert_close(update, torch.ones(6))
+        assert verdicts[0].weight < 0 and verdicts[0].reason is Reason.CLIPPED_TO_STEPS
 
 
 def test_a_hostile_layer_costs_no_other_layer() -> None:
@@ -175,5 +203,8 @@ def test_what_is_no_measure_is_refused() -> None:
         {"rho": -1},
         {"every": 0},
     ):
-        with pytest.raises(UsageError, match="steps, validators and every"):
+        with pytest.raises(UsageError, match=next(iter(settings))):
             ZenoPS(**settings)
+        if "rho" not in settings:
+            with pytest.raises(UsageError, match=next(iter(settings))):
+                ZenoPSAsync(**settings)

@@ -25,6 +25,7 @@ from tweed.aggregate import (
     Zeno,
     ZenoPlusPlus,
     ZenoPS,
+    ZenoPSAsync,
 )
 from tweed.cadence import LocalSteps
 from tweed.collective import Hub
@@ -163,7 +164,7 @@ def test_a_rule_holds_against_hostile_members(attack: Any) -> None:
     assert max(losses.values()) < 1.2 and not undefended < 1.5
 
 
-TRUSTED = [Zeno(3, lr=LR), ZenoPlusPlus(lr=LR, record=0.5), ZenoPS(2, LR, 2)]
+TRUSTED = [Zeno(3, lr=LR), ZenoPlusPlus(lr=LR, record=0.5), ZenoPS(2, LR, 2), ZenoPSAsync(2, LR)]
 
 
 def test_zeno_ps_learns_with_hostile_layers_of_all_members() -> None:
@@ -191,7 +192,7 @@ def test_with_trusted_samples_all_but_one_may_be_hostile(rule: Any) -> None:
     when = All() if isinstance(rule, Zeno) else Each()
     strategy = (
         Strategy("difference", LocalSteps(2), collective=Hub(0, when), aggregate=rule)
-        if isinstance(rule, ZenoPS)
+        if isinstance(rule, ZenoPS | ZenoPSAsync)
         else Strategy(collective=Hub(0, when), aggregate=rule)
     )
     who = Members(batch_loss, descent, hostile=3, attack=SignFlip(10.0))

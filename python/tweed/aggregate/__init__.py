@@ -19,6 +19,7 @@ from tweed.aggregate.base import (
 )
 from tweed.aggregate.bucketing import Bucketing
 from tweed.aggregate.bulyan import Bulyan
+from tweed.aggregate.by_layers import ByLayers
 from tweed.aggregate.caf import CAF
 from tweed.aggregate.centred_clipping import CentredClipping
 from tweed.aggregate.delay_adaptive import DelayAdaptive
@@ -44,6 +45,7 @@ from tweed.aggregate.when import All, Cache, Each, Quorum, Round, When
 from tweed.aggregate.zeno import Zeno
 from tweed.aggregate.zeno_plus_plus import ZenoPlusPlus
 from tweed.aggregate.zeno_ps import ZenoPS
+from tweed.aggregate.zeno_ps_async import ZenoPSAsync
 
 __all__ = [
     "ARC",
@@ -56,6 +58,7 @@ __all__ = [
     "Arrival",
     "Bucketing",
     "Bulyan",
+    "ByLayers",
     "Cache",
     "CentredClipping",
     "DelayAdaptive",
@@ -89,6 +92,7 @@ __all__ = [
     "When",
     "Zeno",
     "ZenoPS",
+    "ZenoPSAsync",
     "ZenoPlusPlus",
     "conclude",
     "concluded",

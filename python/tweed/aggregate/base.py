@@ -182,6 +182,7 @@ class Reason(Enum):
     LIKE_TRUSTED = "it points where the gradient of trusted samples does"
     UNLIKE_TRUSTED = "it does not point where the gradient of trusted samples does"
     LIKE_STEPS = "its layers count that go where steps on trusted samples go, and not much farther"
+    CLIPPED_TO_STEPS = "its layers count, as long as steps on trusted samples; reversed if against them"
     UNLIKE_STEPS = "no layer of it goes where steps on trusted samples go, without going much farther"
 
 
