@@ -13,13 +13,14 @@ from tweed.errors import UsageError
 
 @dataclass(frozen=True, slots=True)
 class QFair:
-    """The sum of contributions `u`, each times its loss `F` to the power of `q`, divided by
+    """Adds up contributions by their loss to the power of `q`: who is worst off counts most.
 
-        sum of (F ** q + q * F ** (q - 1) * rho * |u|^2)
+        sum of F ** q * u   /   sum of (F ** q + q * F ** (q - 1) * rho * |u|^2)
 
-    which keeps steps short where losses change fast. Losses are those at the model that a contribution was
-    computed on, and are believed: this is against unlike data, not against hostile members. What is not
-    finite, of another shape than most, or without a loss above 0, is left out.
+    for contributions `u` with losses `F`. The second term keeps steps short where losses change fast. Losses
+    are those at the model that a contribution was computed on, and are believed: this is against unlike data,
+    not against hostile members. What is not finite, of another shape than most, or without a loss above 0, is
+    left out.
 
     Args:
       q: 0: a mean of all; the larger, the more it counts who is worst off.

@@ -14,13 +14,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ZenoPS(ByLayers):
-    """Averages, for each layer by itself, the contributions `u` for which
+    """Averages, layer by layer, what goes where a validator's steps on trusted samples go, and not much
+    farther.
 
         <u, v> > eta * |v|^2    and    |u|^2 < (1 + rho) * |v|^2
 
-    where `v` is how far a validator's steps on trusted samples lead. With several validators a sender is
-    judged by the one with its number modulo theirs. A layer is a tensor of the model. One that was not sent
-    counts for nothing, and one that nobody sent, or of which nothing is believed, stays as it is.
+    is what a contribution `u` must hold to count, where `v` is how far these steps lead. With several
+    validators a sender is judged by the one with its number modulo theirs. A layer is a tensor of the model.
+    One that was not sent counts for nothing, and one that nobody sent, or of which nothing is believed, stays
+    as it is.
 
     Args:
       steps: that a validator takes: as many as workers take between exchanges.
