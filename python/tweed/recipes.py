@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from tweed.aggregate import Cache, Weighted
+from tweed.aggregate import All, Cache, Weighted, ZenoPS
 from tweed.cadence import (
     EventTriggered,
     EveryStep,
@@ -28,10 +28,12 @@ from tweed.compress import (
     Identity,
     LazyAggregation,
     Levels,
+    LocalResidual,
     LowRank,
     Nothing,
     Quantise,
     RandomBlocks,
+    RandomTensors,
     Sign,
     StepAhead,
     Threshold,
@@ -363,6 +365,35 @@ def teasq(
     return Strategy("difference", cadence, ErrorFeedback(few), None, place, aggregate=Weighted())
 
 
+def zeno_ps(
+    hub: int = 0,
+    every: int = 8,
+    lr: float = 0.1,
+    validators: int = 1,
+    skip: float = 0.2,
+    skip_all: float = 0.0,
+) -> Strategy:
+    """Workers take steps alone and skip layers at random, which move their own model for a round; a hub
+    judges each layer that comes by its own steps on samples that it trusts.
+
+    Args:
+      hub: the rank that holds the model; it calls `run.serve(trusted=...)`.
+      every: steps between exchanges, in step with all.
+      lr: of workers' optimizers, and of the hub's own steps.
+      validators: how many take such steps, each on samples of its own.
+      skip, skip_all: probabilities with which a layer, or all of a worker's, is not sent.
+
+    Cost: `(1 - skip) * (1 - skip_all)` of a model up and one down per worker and exchange; at the hub `every`
+      steps for each validator.
+    Source: ZenoPS, Algorithms 15(7):233, 2022; see `tweed.systems.zeno_ps`.
+    """
+    from tweed.collective.hub import Hub
+
+    rule = ZenoPS(every, lr, validators)
+    memory = LocalResidual(RandomTensors(skip, skip_all))
+    return Strategy("difference", LocalSteps(every), memory, None, Hub(hub, All()), aggregate=rule)
+
+
 def _blocks(ratio: int) -> RandomBlocks:
     return RandomBlocks(ratio, block=16)  # a cache line: bytes come out even
 
@@ -393,4 +424,5 @@ RECIPES: tuple[Callable[..., Strategy], ...] = (
     ofedqit,
     ordered_gradient,
     teasq,
+    zeno_ps,
 )

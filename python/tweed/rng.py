@@ -1,11 +1,12 @@
 """Random draws as pure functions of a seed: the same arguments give the same draw on every machine.
 
 `splitmix64` mixes seeds into keys, `uniform` draws one number; `bits`, `uniforms` and `permutation` draw
-tensors by a key, any part of which can be had alone.
+tensors by a key, any part of which can be had alone; `source` gives bytes.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -71,6 +72,22 @@ def bits(key: int, start: int, count: int, device: torch.device | str = "cpu") -
 def uniforms(key: int, start: int, count: int, device: torch.device | str = "cpu") -> Tensor:
     """The upper 24 bits of each of `bits` as a number of [0, 1): `[count]` float32."""
     return (bits(key, start, count, device) >> 8).float().mul_(2.0**-24)
+
+
+def source(seed: int, *numbers: int) -> Callable[[int], bytes]:
+    """Endless bytes for simulations: each call gives the next ones, others for each seed and each tuple of
+    `numbers`. They can be guessed: live noise takes `os.urandom`."""
+    key, block = splitmix64(seed & _MASK_64), 0
+    for number in numbers:
+        key = splitmix64(key ^ (number & _MASK_64))
+
+    def give(count: int) -> bytes:
+        nonlocal block
+        block += 1
+        drawn = bits(splitmix64(key ^ block), 0, -(-count // 4))
+        return drawn.numpy().astype("<u4").tobytes()[:count]
+
+    return give
 
 
 @lru_cache(maxsize=16)

@@ -12,16 +12,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from tweed.aggregate import Aggregate, Each, Mean, TrustedSamples, When
+from tweed.aggregate import Aggregate, ByLayers, Each, Mean, QFair, TrustedSamples, When
 from tweed.aggregate.before import Before
-from tweed.cadence import Cadence, EveryStep, Ordered
+from tweed.cadence import Cadence, EveryStep, LocalSteps, Ordered
 from tweed.compress import (
     Auto,
+    ClippedNoise,
     Codec,
     Compressor,
     Direct,
     ErrorFeedback,
     LazyAggregation,
+    LocalResidual,
     MeasuresNorm,
     Memory,
     Rounds,
@@ -95,6 +97,7 @@ class Strategy:
             self._check_silence()
         self._check_outer()
         self._check_trusted()
+        self._check_losses()
         if self.hub is not None:
             self._check_hub(self.hub)
         elif self.order is not None:
@@ -107,10 +110,10 @@ class Strategy:
     @property
     def trusts_samples(self) -> bool:
         """Whether its aggregate judges by samples that the hub trusts."""
-        return isinstance(self._rule, TrustedSamples)
+        return isinstance(self.rule, TrustedSamples)
 
     @property
-    def _rule(self) -> Aggregate[Any]:
+    def rule(self) -> Aggregate[Any]:
         """What judges, behind all that comes before."""
         rule = self.aggregate
         while isinstance(rule, Before):
@@ -118,7 +121,7 @@ class Strategy:
         return rule
 
     def _check_trusted(self) -> None:
-        rule = self._rule
+        rule = self.rule
         if not isinstance(rule, TrustedSamples):
             return
         if self.hub is None:
@@ -133,9 +136,13 @@ class Strategy:
             )
         if self.exchange not in rule.exchanges:
             raise StrategyError(
-                f'aggregate={self.aggregate!r} does not go with exchange="{self.exchange}": it gives what is '
-                "sent the length of a gradient, and how far several steps go is another length. Exchange "
-                '"gradient", or take Zeno'
+                f'aggregate={self.aggregate!r} does not go with exchange="{self.exchange}": {rule.reason}'
+            )
+        steps = self.cadence.every if isinstance(self.cadence, LocalSteps) else 1
+        if isinstance(rule, ByLayers) and rule.steps != steps:
+            raise StrategyError(
+                f"aggregate={self.aggregate!r} does not go with cadence={self.cadence!r}: how far "
+                f"{rule.steps} steps lead is no measure of {steps}. Take steps={steps}"
             )
 
     @property
@@ -156,6 +163,7 @@ class Strategy:
                 f"collective={hub!r}: model={hub.model!r} is no codec with packets of their own, which each "
                 "worker can read by itself; give Quantise(8)"
             )
+        self._check_privacy(hub)
         if self.order is not None:
             _check_part("order", self.order, Order)
         if self.aggregate.compares and (hub.when is None or isinstance(hub.when, Each)):
@@ -175,10 +183,38 @@ class Strategy:
             )
         memory = self.memory
         rounds = [part for part in memory.parts.values() if isinstance(part, Rounds)] if memory else []
-        if not isinstance(memory, Direct | ErrorFeedback | None) or rounds:
+        if not isinstance(memory, Direct | ErrorFeedback | LocalResidual | None) or rounds:
             raise StrategyError(
                 f"compress={memory!r} does not go with collective={hub!r}: it rests on what all ranks send "
-                "in one exchange, and a hub hears them one by one. Take Direct or ErrorFeedback"
+                "in one exchange, and a hub hears them one by one. Take Direct, ErrorFeedback or "
+                "LocalResidual"
+            )
+
+    def _check_losses(self) -> None:
+        if not isinstance(self.rule, QFair):
+            return
+        if self.hub is None:
+            raise StrategyError(
+                f"aggregate={self.aggregate!r} weighs by losses, which only a hub learns, with what is "
+                "offered to it: give collective=Hub(0)"
+            )
+        if self.hub.privacy is not None:
+            raise StrategyError(
+                f"aggregate={self.aggregate!r} does not go with privacy={self.hub.privacy!r}: losses would "
+                "leave workers without noise. Take Mean"
+            )
+
+    def _check_privacy(self, hub: Hub) -> None:
+        if hub.privacy is None:
+            return
+        if not isinstance(hub.privacy, ClippedNoise):
+            raise StrategyError(
+                f"collective={hub!r}: privacy={hub.privacy!r} hides nothing; give ClippedNoise(1.0)"
+            )
+        if self.exchange == "model":
+            raise StrategyError(
+                f'collective={hub!r} does not go with exchange="model": what is clipped must be short where '
+                'little was learned, and a model is not. Exchange "difference" or "gradient"'
             )
 
     def _check_cadence(self) -> None:

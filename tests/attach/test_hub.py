@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import math
+import os
+from dataclasses import replace
+from importlib.util import find_spec
 from typing import Any
 
 import pytest
@@ -11,13 +14,39 @@ from torch import Tensor, nn
 
 import tweed
 from tests.attach.nets import batch, equal, make, params
-from tweed.aggregate import All, Cache, Each, FLTrust, Krum, Mean, Quorum, Round, Zeno, ZenoPlusPlus
+from tweed.aggregate import (
+    All,
+    Cache,
+    Each,
+    FLTrust,
+    Krum,
+    Mean,
+    QFair,
+    Quorum,
+    Round,
+    Zeno,
+    ZenoPlusPlus,
+    ZenoPS,
+)
 from tweed.cadence import LocalSteps, Nesterov
 from tweed.collective import Hub, Server
-from tweed.compress import Direct, ErrorFeedback, Half, LazyAggregation, LowRank, Quantise, TopK
+from tweed.compress import (
+    ClippedNoise,
+    Direct,
+    ErrorFeedback,
+    Half,
+    LazyAggregation,
+    LocalResidual,
+    LowRank,
+    Quantise,
+    RandomTensors,
+    TopK,
+)
 from tweed.errors import StrategyError, UsageError
+from tweed.exchange.p2p import PeerMessages
 from tweed.order import BoundedDelay, NewestFirst
 from tweed.recipes import teasq
+from tweed.rng import source
 from tweed.strategy import Strategy
 from tweed.testbed import run_ranks
 
@@ -156,7 +185,12 @@ def defended(rank: int, size: int, rule: Any) -> tuple[float, float, list[Tensor
     model, _ = make(0)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.02)
     before = float(loss(model, 1, 0))
-    run = tweed.attach(model, optimizer, Strategy(collective=Hub(0, when=All()), aggregate=rule))
+    strategy = Strategy(collective=Hub(0, when=All()), aggregate=Mean())
+    if isinstance(rule, ZenoPS):
+        strategy = replace(strategy, exchange="difference", cadence=LocalSteps(rule.steps))
+        optimizer.param_groups[0]["lr"] = 0.02 if rank else 1.0
+    strategy = replace(strategy, aggregate=rule)
+    run = tweed.attach(model, optimizer, strategy)
     if run.serves:
         kept = [buffer.clone() for buffer in model.buffers()]
         run.serve(trusted=lambda number: loss(model, 1, 100 + number))
@@ -171,12 +205,114 @@ def defended(rank: int, size: int, rule: Any) -> tuple[float, float, list[Tensor
     return before, float(loss(model, 1, 0)), params(model)
 
 
-@pytest.mark.parametrize("rule", [Zeno(2, lr=0.02), FLTrust()], ids=repr)
+@pytest.mark.parametrize("rule", [Zeno(2, lr=0.02), FLTrust(), ZenoPS(2, lr=0.02)], ids=repr)
 def test_with_trusted_samples_most_workers_may_be_hostile(rule: Any) -> None:
     before, after, values = run_ranks(defended, WORKERS + 1, rule, backend="tweed")[0]
     assert after < before and all(value.isfinite().all() for value in values)
     before, after, _ = run_ranks(defended, WORKERS + 1, Mean(), backend="tweed")[0]
     assert not after < before
+
+
+def fair(rank: int, size: int) -> dict[int, float]:
+    """Three workers that report losses of 1, 2 and none, twice: the first of a round counts."""
+    model, optimizer = ready(Strategy(), rank)
+    rule = QFair(1.0, rho=0.0)
+    strategy = Strategy("difference", LocalSteps(2), collective=Hub(0, when=All()), aggregate=rule)
+    run = tweed.attach(model, optimizer, strategy)
+    if run.serves:
+        run.serve()
+    else:
+        for number in range(4):
+            loss(model, rank, number).backward()
+            if rank < 3:
+                run.report_loss(rank + 10.0 * (number % 2))
+            optimizer.step()
+            optimizer.zero_grad()
+    run.detach()
+    return {one.sender: one.weight for one in run.verdicts}
+
+
+def test_losses_that_workers_report_weigh() -> None:
+    weights = run_ranks(fair, WORKERS + 1, backend="tweed")[0]
+    assert weights == pytest.approx({1: 1 / 3, 2: 2 / 3, 3: 0.0})
+
+
+def ahead(rank: int, size: int) -> tuple[list[Tensor], list[Tensor], list[Tensor], bool]:
+    """The model that a worker has after an exchange, as it is evaluated, and at the end."""
+    memory = LocalResidual(RandomTensors(0.5))
+    strategy = Strategy("difference", LocalSteps(2), memory, collective=Hub(0, when=All()))
+    model, optimizer = ready(strategy, rank)
+    run = tweed.attach(model, optimizer, strategy)
+    inside = after = params(model)
+    if run.serves:
+        run.serve()
+    else:
+        for number in range(4):
+            loss(model, rank, number).backward()
+            optimizer.step()
+            optimizer.zero_grad()
+        after = params(model)
+        with run.averaged():
+            inside = params(model)
+        run.finish()
+    run.detach()
+    return after, inside, params(model), equal(after, inside)
+
+
+def test_a_local_residual_is_no_part_of_the_model_that_is_evaluated() -> None:
+    hub, *workers = run_ranks(ahead, WORKERS + 1, backend="tweed")
+    assert not all(one[3] for one in workers)
+    for _, inside, end, _ in workers:
+        for mine, true in zip(inside, hub[2], strict=True):
+            torch.testing.assert_close(mine, true)
+        assert equal(end, hub[2])
+
+
+def overheard(rank: int, size: int, privacy: Any, data: int) -> tuple[list[Any], float, int]:
+    """What a worker sends to its hub, given noise that is known here; and how private it is."""
+    strategy = Strategy(
+        "difference",
+        LocalSteps(2),
+        LocalResidual(RandomTensors(0.3)),
+        collective=Hub(0, when=All(), privacy=privacy),
+    )
+    model, optimizer = ready(strategy, rank)
+    for group in optimizer.param_groups:
+        group["lr"] = 1e-16 if rank == 0 else 0.02
+    urandom, os.urandom = os.urandom, source(1, rank)
+    try:
+        run = tweed.attach(model, optimizer, strategy)
+    finally:
+        os.urandom = urandom
+    heard: list[Any] = []
+    if run.serves:
+        run.serve()
+    else:
+        send = PeerMessages.send
+
+        def keep(self: Any, tensor: Tensor, to: int) -> None:
+            heard.append(tensor.tolist())
+            send(self, tensor, to)
+
+        PeerMessages.send = keep  # type: ignore[method-assign]
+        for number in range(6):
+            (loss(model, data + rank, number) * (math.nan if data and number == 3 else 1)).backward()
+            optimizer.step()
+            optimizer.zero_grad()
+    run.detach()
+    counts = privacy is None or rank == 0 or find_spec("dp_accounting") is not None
+    return heard, run.epsilon() if counts else 0.0, len(heard)
+
+
+def test_nothing_leaves_a_live_worker_without_noise() -> None:
+    deaf = ClippedNoise(1.0)
+    object.__setattr__(deaf, "noise", 1e15)  # beside it a contribution is nothing at all
+    first, second = (run_ranks(overheard, 3, deaf, data, backend="tweed") for data in (0, 50))
+    for one, other in zip(first[1:], second[1:], strict=True):
+        assert one[2] > 6 and repr(one[0]) == repr(other[0])
+    bare = [run_ranks(overheard, 3, None, data, backend="tweed") for data in (0, 50)]
+    assert repr(bare[0][1][0]) != repr(bare[1][1][0])
+    assert bare[0][1][1] == first[0][1] == math.inf and first[1][1] < 1e-3
 
 
 def without(rank: int, size: int) -> str:
@@ -199,6 +335,8 @@ def test_a_hub_without_trusted_samples_says_so_at_once() -> None:
 def refused(rank: int, size: int) -> list[str]:
     words = []
     model, optimizer = ready(Strategy(), rank)
+    with pytest.raises(StrategyError, match="Let the hub be rank 0"):
+        tweed.attach(model, optimizer, Strategy(collective=Hub(1, privacy=ClippedNoise(1.0))))
     try:
         tweed.attach(model, optimizer, Strategy(collective=Hub(0, when=All()), aggregate=Krum(0)))
     except StrategyError as error:

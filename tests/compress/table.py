@@ -23,6 +23,7 @@ from tweed.compress import (
     Quantise,
     RandomBlocks,
     RandomK,
+    RandomTensors,
     Relaxing,
     Rounds,
     Sign,
@@ -43,6 +44,7 @@ EXACT: list[Codec] = [
     Threshold(0.05), Threshold(0.05, lifespan=3), Threshold(0.02, dense_below=0), Threshold(0.9),
     Threshold(0.02, per_tensor=False), RandomK(0.1),
     RandomBlocks(4), RandomBlocks(8, tensors=2, columns=2), RandomBlocks(4, block=64),
+    RandomTensors(0.3), RandomTensors(0.2, skip_all=0.4), RandomTensors(0.0),
     Chain(TopK(0.05)), Chain(TopK(0.3), indices="bitmap"),
     Chain(Threshold(0.05), indices="delta", bidirectional=True),
 ]  # fmt: skip

@@ -31,6 +31,7 @@ from tweed.compress import (
     Identity,
     LazyAggregation,
     Levels,
+    LocalResidual,
     LowRank,
     MeasuresNorm,
     Memory,
@@ -38,6 +39,7 @@ from tweed.compress import (
     Quantise,
     RandomBlocks,
     RandomK,
+    RandomTensors,
     Sign,
     StepAhead,
     Threshold,
@@ -57,6 +59,7 @@ MEMORIES: list[Memory[Any]] = [
     ErrorReset(TopK(0.05), Quantise(4, nearest=True), every=2),
     ErrorReset(Nothing(), TopK(0.1, bidirectional=True)), StepAhead(TopK(0.05)),
     StepAhead(Threshold(0.05, 3), fraction=0.9, average_every=2), LazyAggregation(TopK(0.1)), Auto(),
+    LocalResidual(RandomTensors(0.3)), LocalResidual(TopK(0.05)),
 ]  # fmt: skip
 every_memory = pytest.mark.parametrize("memory", MEMORIES, ids=repr)
 
@@ -332,6 +335,25 @@ def test_a_weight_makes_up_for_those_who_are_not_drawn() -> None:
 
 
 MANUAL = (Path(__file__).parents[2] / "docs/compression.md").read_text()
+
+
+def test_a_local_residual_is_what_was_not_sent_of_the_last_movement_alone() -> None:
+    group, codec = Group(LocalResidual(RandomTensors(0.4)), SPEC, SIZE), RandomTensors(0.4)
+    ahead = [torch.zeros(SPEC.numel) for _ in range(SIZE)]
+    for step in range(4):
+        own = values(step)
+        updates = group.exchange([one + offset for one, offset in zip(own, ahead, strict=True)])
+        sent = []
+        for rank, one in enumerate(own):
+            out = torch.zeros(SPEC.numel)
+            codec.encode(one.clone(), None, Turn(SPEC, step, rank=rank, size=SIZE))[0].add_to(out)
+            sent.append(out)
+            ahead[rank] = one - out
+            offset = updates[rank].offset
+            assert offset is not None
+            torch.testing.assert_close(offset, ahead[rank], atol=1e-6, rtol=0)
+        assert len({tuple(one.nonzero().flatten().tolist()) for one in sent}) > 1  # each draws its own
+        torch.testing.assert_close(updates[0].delta, mean(sent), atol=1e-6, rtol=0)
 
 
 def test_the_tables_of_the_manual_name_all_parts() -> None:

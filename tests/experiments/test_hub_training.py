@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import asdict, replace
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
+from torch import nn
 
-from tweed.aggregate import Cache
+from tweed.aggregate import All, Cache
 from tweed.cadence import LocalSteps
 from tweed.collective import Hub
+from tweed.experiments import hub_training
 from tweed.experiments.hub_training import Config, Devices, accuracy_at, reached_s, train
 from tweed.experiments.notes import Line
 from tweed.simulate.attacks import LabelFlip
@@ -49,6 +53,27 @@ CONFIG = Config(
     seconds=200.0,
     devices=Devices(10, up=(20_000.0, 200_000.0)),
 )
+
+
+def test_validators_have_samples_of_their_own_and_alone_they_learn_from_no_other() -> None:
+    drawn: dict[int, list[int]] = {}
+
+    class Seen:
+        arrays = SimpleNamespace(test=range(50))
+
+        def test_loss(self, model: Any, picked: Any) -> Any:
+            drawn.setdefault(len(drawn) + 1, picked.tolist())
+
+    config = replace(CONFIG, test_samples=20, trusted=4, pool=12, validators=3)
+    loss = hub_training._trusted(config, Seen())  # type: ignore[arg-type]
+    for number in range(1, 31):
+        loss(nn.Identity(), number)
+    parts = [{at for number in drawn if number % 3 == part for at in drawn[number]} for part in range(3)]
+    assert parts[1] == {20, 23, 26, 29} and parts[2] == {21, 24, 27, 30} and parts[0] == {22, 25, 28, 31}
+    whole = Strategy("difference", LocalSteps(4), collective=Hub(0, All()))
+    few = replace(CONFIG, strategy=whole, test_samples=180, trusted=2, pool=4, validators=2, alone=True)
+    few = replace(few, devices=Devices(2, up=(1e9, 1e9), down=(1e9, 1e9)), updates=60)
+    assert train(replace(few, pool=180, trusted=8)).accuracy > train(few).accuracy + 0.1
 
 
 def test_a_seed_decides_all() -> None:

@@ -233,13 +233,13 @@ def test_a_member_that_says_what_cannot_be_is_cut_off_and_the_others_go_on() -> 
                 if isinstance(what, str):
                     return what
 
-    head = struct.Struct("<6d")
+    head = struct.Struct("<7d")
     nan = float("nan")
     forged = [
-        head.pack(9, 0, 0, 0, 0, 0),
-        head.pack(2, 1, 4 * 2.0**30, 0, 0, 0),
+        head.pack(9, 0, 0, 0, 0, 0, 0),
+        head.pack(2, 1, 4 * 2.0**30, 0, 0, 0, 0),
         b"?",
-        head.pack(0, nan, 0, 0, 0, 0),
+        head.pack(0, nan, 0, 0, 0, 0, 0),
     ]
     with members(serving(run, 5)):
         assert all(hostile(say) for say in forged)
@@ -254,7 +254,7 @@ def test_nothing_but_what_was_granted_moves() -> None:
     with members(serving(run, 3)):
         link = links.call(run.address.partition("@")[2])
         links.send(link, greetings.packed({"terms": greetings.digest(run._members._terms)}))
-        links.send(link, struct.pack("<6d", 2, 1, 1 << 20, 0, 0, 0), bytes(1 << 20))
+        links.send(link, struct.pack("<7d", 2, 1, 1 << 20, 0, 0, 0, 0), bytes(1 << 20))
         left = None
         while left is None:
             left = next((what for _, what in links.next(20.0) if isinstance(what, str)), None)

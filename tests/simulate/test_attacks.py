@@ -11,10 +11,12 @@ from tweed.simulate.attacks import (
     Alie,
     Attack,
     Constant,
+    HostileLayers,
     Ipm,
     LabelFlip,
     Mimic,
     Noise,
+    NoiseAsLong,
     SignFlip,
     Sleeper,
     Tuned,
@@ -26,7 +28,7 @@ from tweed.strategy import Strategy
 OWN = torch.tensor([[1.0, 2.0], [3.0, -4.0]])
 HONEST = torch.tensor([[1.0, 0.0], [3.0, 0.0], [2.0, 6.0]])
 ATTACKS: list[Attack] = [
-    SignFlip(), LabelFlip(), Noise(), Alie(), Ipm(), Mimic(), Constant(), Sleeper(Noise()),
+    SignFlip(), LabelFlip(), Noise(), NoiseAsLong(), Alie(), Ipm(), Mimic(), Constant(), Sleeper(Noise()),
     Tuned(Alie(), Krum(1)), Tuned(Ipm(), Median()),
 ]  # fmt: skip
 
@@ -49,6 +51,28 @@ def test_attacks_are_what_their_papers_say() -> None:
     assert torch.equal(LabelFlip().labels(torch.tensor([0, 3, 9])), torch.tensor([9, 6, 0]))
     noise = Noise(200.0).contributions(torch.zeros(2, 50_000), HONEST, 1)
     assert abs(float(noise.std()) - 200) < 2 and not torch.equal(noise[0], noise[1])
+    long = NoiseAsLong(8.0).contributions(OWN, HONEST, 0)
+    torch.testing.assert_close(long.norm(dim=1), 8 * OWN.norm(dim=1))
+
+
+def test_a_share_of_layers_is_hostile_whoever_sends_them_and_the_others_are_not_touched() -> None:
+    attack, value, sizes, count = (
+        HostileLayers(SignFlip(6.0), 0.2, seed=1),
+        torch.arange(1.0, 7.0),
+        [3, 1, 2],
+        0,
+    )
+    for member in range(20):
+        for number in range(20):
+            sent = attack.spoilt(value, sizes, member, number)
+            assert torch.equal(sent, attack.spoilt(value, sizes, member, number))
+            for mine, own in zip(torch.split(sent, sizes), torch.split(value, sizes), strict=True):
+                hostile = torch.equal(mine, -6 * own)
+                assert hostile or torch.equal(mine, own)
+                count += hostile
+    assert abs(count / 1200 - 0.2) < 0.05 and value.tolist() == [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]
+    noisy = HostileLayers(Noise(1.0), 1.0).spoilt(torch.zeros(6), [3, 3], 0, 0)
+    assert not torch.equal(noisy[:3], noisy[3:])  # each layer has noise of its own
 
 
 def test_a_little_is_enough_counts_those_it_needs() -> None:

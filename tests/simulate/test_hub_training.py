@@ -11,7 +11,22 @@ import torch
 from torch import Tensor, nn
 
 from tests.simulate.problem import SIZE, batch, numbers, perceptron
-from tweed.aggregate import All, Cache, Each, Krum, Median, Quorum, Round, Zeno, ZenoPlusPlus
+from tweed.aggregate import (
+    All,
+    Cache,
+    Each,
+    Krum,
+    Mean,
+    Median,
+    QFair,
+    Quorum,
+    Reason,
+    Round,
+    Zeno,
+    ZenoPlusPlus,
+    ZenoPS,
+    ZenoPSAsync,
+)
 from tweed.cadence import LocalSteps
 from tweed.collective import Hub
 from tweed.compress import Chain, Direct, ErrorFeedback, Identity, Quantise, Relaxing, TopK
@@ -19,8 +34,8 @@ from tweed.compress.base import Spec
 from tweed.errors import UsageError
 from tweed.exchange.hub.form import ModelForm
 from tweed.order import BoundedDelay
-from tweed.recipes import teasq
-from tweed.simulate.attacks import Noise, SignFlip
+from tweed.recipes import teasq, zeno_ps
+from tweed.simulate.attacks import HostileLayers, Noise, SignFlip
 from tweed.simulate.hub import Conditions
 from tweed.simulate.hub_training import HubTraining, Members
 from tweed.strategy import Strategy
@@ -128,7 +143,7 @@ def test_what_is_left_out_or_dropped_comes_later() -> None:
     for number, (form, member) in enumerate(zip(training._forms, run._members, strict=True)):
         task = member.worker.last if member.worker.task is None else member.worker.task.number
         assert form._open is not None  # each has computed since it last heard what became of a task
-        total, sent = form._open
+        _, total, sent = form._open
         held += float((total - sent if (number, task) in counted else total).sum())
     moved = numbers(perceptron()) - numbers(training.model)
     assert any(member.worker.outcomes.get("LATE") for member in run._members)
@@ -149,16 +164,44 @@ def test_a_rule_holds_against_hostile_members(attack: Any) -> None:
     assert max(losses.values()) < 1.2 and not undefended < 1.5
 
 
-@pytest.mark.parametrize("rule", [Zeno(3, lr=LR), ZenoPlusPlus(lr=LR, record=0.5)], ids=repr)
+TRUSTED = [Zeno(3, lr=LR), ZenoPlusPlus(lr=LR, record=0.5), ZenoPS(2, LR, 2), ZenoPSAsync(2, LR)]
+
+
+def test_zeno_ps_learns_with_hostile_layers_of_all_members() -> None:
+    layers = HostileLayers(SignFlip(6.0), 0.2, seed=2)
+    who = Members(batch_loss, descent, layers=layers)
+
+    def trusted(model: nn.Module, number: int) -> Tensor:
+        return sum((batch_loss(50 + one, model, number) for one in range(8)), start=torch.zeros(())) / 8
+
+    found = {}
+    for rule in (ZenoPS(2, LR, 2), Mean()):
+        strategy = replace(zeno_ps(0, 2, LR, 2, skip_all=0.2), aggregate=rule)
+        training = HubTraining(perceptron(), strategy, conditions(), who, one, trusted)
+        training.run.until(updates=100)
+        with torch.no_grad():
+            found[rule] = float(batch_loss(9, training.model, 1000))
+    with torch.no_grad():
+        before = float(batch_loss(9, perceptron(), 1000))
+    judged, undefended = found.values()
+    assert judged < 0.7 * before and not undefended < 2 * judged
+
+
+@pytest.mark.parametrize("rule", TRUSTED, ids=repr)
 def test_with_trusted_samples_all_but_one_may_be_hostile(rule: Any) -> None:
     when = All() if isinstance(rule, Zeno) else Each()
-    strategy = Strategy(collective=Hub(0, when), aggregate=rule)
+    strategy = (
+        Strategy("difference", LocalSteps(2), collective=Hub(0, when), aggregate=rule)
+        if isinstance(rule, ZenoPS | ZenoPSAsync)
+        else Strategy(collective=Hub(0, when), aggregate=rule)
+    )
     who = Members(batch_loss, descent, hostile=3, attack=SignFlip(10.0))
 
     def trusted(model: nn.Module, number: int) -> Tensor:
         return sum((batch_loss(50 + one, model, number) for one in range(16)), start=torch.zeros(())) / 16
 
-    training = HubTraining(perceptron(), strategy, conditions(), who, descent, trusted)
+    hub = one if strategy.exchange == "difference" else descent
+    training = HubTraining(perceptron(), strategy, conditions(), who, hub, trusted)
     training.run.until(updates=60)
     verdicts = [verdict for batch in training.verdicts for verdict in batch]
     hostile, honest = ([v.weight > 0 for v in verdicts if (v.sender > 0) is bad] for bad in (True, False))
@@ -167,6 +210,24 @@ def test_with_trusted_samples_all_but_one_may_be_hostile(rule: Any) -> None:
         assert float(batch_loss(9, training.model, 1)) < float(batch_loss(9, perceptron(), 1))
     with pytest.raises(UsageError, match="judges by trusted samples"):
         HubTraining(perceptron(), strategy, conditions(), who, descent)
+
+
+@pytest.mark.parametrize("rule", [Zeno(1, lr=0.5), ZenoPlusPlus(lr=0.5)], ids=repr)
+def test_a_rule_that_judges_by_another_learning_rate_is_named(rule: Any, caplog: Any) -> None:
+    def training(optimizer: Any) -> str:
+        caplog.clear()
+        strategy = Strategy(collective=Hub(0, All()), aggregate=rule)
+        who = Members(batch_loss, descent)
+        HubTraining(
+            perceptron(), strategy, conditions(), who, optimizer, lambda model, at: batch_loss(0, model, at)
+        )
+        return str(caplog.text)
+
+    warned = training(descent)
+    assert "judges contributions by steps with lr=0.5" in warned and "(lr=0.1)" in warned
+    assert type(rule).__name__ in warned
+    assert not training(lambda params: descent(params, 0.5))
+    assert not training(lambda params: torch.optim.Adam(params, lr=0.1))
 
 
 def test_a_model_that_is_not_finite_is_told_as_such_in_any_form() -> None:
@@ -192,6 +253,27 @@ def test_without_compression_a_form_changes_nothing() -> None:
     same = Strategy(compress=Direct(Identity()), collective=Hub(0, Cache(2), model=Identity()))
     first, second = (numbers(train(strategy, 10, descent).model) for strategy in (whole, same))
     assert torch.equal(first, second)
+
+
+def test_q_fair_brings_losses_nearer_to_each_other() -> None:
+    """One member's data are of another kind than those of the three others: a mean leaves it behind."""
+
+    def unlike(member: int, model: nn.Module, number: int) -> Tensor:
+        x, y = batch(member, number)
+        return nn.functional.cross_entropy(model(x), (y + 1) % 4 if member == 3 else y)
+
+    spread = {}
+    for q in (0.0, 4.0):
+        strategy = Strategy(collective=Hub(0, All()), aggregate=QFair(q, rho=LR))
+        who = Members(unlike, descent)
+        training = HubTraining(perceptron(), strategy, conditions(), who, descent)
+        training.run.until(updates=150)
+        with torch.no_grad():
+            each = [float(unlike(member, training.model, 999)) for member in (0, 3)]
+        spread[q] = each[1] - each[0]
+        assert all(math.isfinite(loss) for loss in training._losses)
+        assert all(one.reason is Reason.BY_LOSS for verdicts in training.verdicts for one in verdicts)
+    assert spread[4.0] < 0.6 * spread[0.0]
 
 
 def test_no_hub_is_refused() -> None:

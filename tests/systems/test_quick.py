@@ -44,6 +44,11 @@ QUICK: dict[str, tuple[int | None, list[str], list[str]]] = {
         ["Goals", "What is learned, in step", "What is learned, one by one", "False verdicts, one by one"],
         [],
     ),
+    "zeno_ps": (
+        3 * (2 + 3 * 4 + 2 + 5),
+        ["Goals", "What is learned, a fifth of layers hostile", "Accuracy over epsilon", "To keep in mind"],
+        [],
+    ),
     "rules": (3 * 3, ["Goals", "Data evenly dealt", "To keep in mind"], []),
     "saef": (2 + 3, ["Goals"], [EXACT]),
 }

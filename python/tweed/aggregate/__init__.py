@@ -11,6 +11,7 @@ from tweed.aggregate.base import (
     Question,
     Reason,
     TrustedGradient,
+    TrustedSteps,
     Verdict,
     conclude,
     concluded,
@@ -18,6 +19,7 @@ from tweed.aggregate.base import (
 )
 from tweed.aggregate.bucketing import Bucketing
 from tweed.aggregate.bulyan import Bulyan
+from tweed.aggregate.by_layers import ByLayers
 from tweed.aggregate.caf import CAF
 from tweed.aggregate.centred_clipping import CentredClipping
 from tweed.aggregate.delay_adaptive import DelayAdaptive
@@ -33,6 +35,7 @@ from tweed.aggregate.monna import MoNNA
 from tweed.aggregate.nearest_neighbour_mixing import NearestNeighbourMixing
 from tweed.aggregate.norm_clipping import ARC, NormClipping
 from tweed.aggregate.phocas import Phocas
+from tweed.aggregate.q_fair import QFair
 from tweed.aggregate.smea import SMEA
 from tweed.aggregate.three_sigma import ThreeSigma
 from tweed.aggregate.trimmed_mean import TrimmedMean
@@ -41,6 +44,8 @@ from tweed.aggregate.weighted import Weighted
 from tweed.aggregate.when import All, Cache, Each, Quorum, Round, When
 from tweed.aggregate.zeno import Zeno
 from tweed.aggregate.zeno_plus_plus import ZenoPlusPlus
+from tweed.aggregate.zeno_ps import ZenoPS
+from tweed.aggregate.zeno_ps_async import ZenoPSAsync
 
 __all__ = [
     "ARC",
@@ -53,6 +58,7 @@ __all__ = [
     "Arrival",
     "Bucketing",
     "Bulyan",
+    "ByLayers",
     "Cache",
     "CentredClipping",
     "DelayAdaptive",
@@ -71,6 +77,7 @@ __all__ = [
     "NearestNeighbourMixing",
     "NormClipping",
     "Phocas",
+    "QFair",
     "Question",
     "Quorum",
     "Reason",
@@ -79,10 +86,13 @@ __all__ = [
     "TrimmedMean",
     "TrustedGradient",
     "TrustedSamples",
+    "TrustedSteps",
     "Verdict",
     "Weighted",
     "When",
     "Zeno",
+    "ZenoPS",
+    "ZenoPSAsync",
     "ZenoPlusPlus",
     "conclude",
     "concluded",

@@ -21,6 +21,7 @@ alone, by the owner of its range. One that `compares` contributions cannot judge
 
 from __future__ import annotations
 
+import math
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
@@ -46,7 +47,9 @@ class Arrival:
       norm: its length, None if nobody measured it.
       samples: that it was computed on.
       delay: how many updates were committed since `base_version`.
-      missing: same shape as `value`, 1 where the network lost the number and 0 elsewhere; None: all is there.
+      missing: same shape as `value`, 1 where the number was lost or not sent and 0 elsewhere; None: all is
+        there.
+      loss: at the model that the contribution was computed on; not a number if nobody knows it.
     """
 
     value: Value
@@ -56,6 +59,7 @@ class Arrival:
     missing: Value | None = None
     samples: float = 1.0
     delay: int = 0
+    loss: float = math.nan
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +118,26 @@ class TrustedGradient:
     """Asks for the gradient at the model on samples that the caller trusts. Answer: `[numel]`."""
 
 
-Question = InnerProducts | Losses | TrustedGradient
+@dataclass(frozen=True, slots=True)
+class TrustedSteps:
+    """Asks how far steps on samples that the caller trusts lead from the model, for validators that each have
+    samples of their own. All begin at the model, and step by plain gradient descent.
+
+    Answer: for each tensor of the model `[validators, numel of the tensor]`: where the validator began, less
+    where it stands. That is the form in which differences count.
+
+    Args:
+      steps: that each takes.
+      lr: of its steps.
+      validators: how many there are.
+    """
+
+    steps: int
+    lr: float
+    validators: int = 1
+
+
+Question = InnerProducts | Losses | TrustedGradient | TrustedSteps
 
 
 def of_range(question: Question) -> Tensor:
@@ -149,6 +172,8 @@ class Reason(Enum):
     BY_DISTANCE = "the farther a contribution is from the centre, the less it counts"
     UNLIKE_OTHERS = "the more a sender's contributions are like another's, the less they count"
     NEAR_SENDER = "it is near to that of the sender that is believed"
+    BY_LOSS = "the larger its loss, the more it counts"
+    NO_LOSS = "it came without a loss above 0, and counts by its loss"
     SAMPLES_AND_DELAY = "it counts by its samples, and less the later it comes"
     FAR = "it is farther from the others than those that count"
     SHAPE = "it has another shape than most contributions"
@@ -156,6 +181,9 @@ class Reason(Enum):
     ASCENDS = "on trusted samples the loss falls less along it than along others, or rises"
     LIKE_TRUSTED = "it points where the gradient of trusted samples does"
     UNLIKE_TRUSTED = "it does not point where the gradient of trusted samples does"
+    LIKE_STEPS = "its layers count that go where steps on trusted samples go, and not much farther"
+    CLIPPED_TO_STEPS = "its layers count, as long as steps on trusted samples; reversed if against them"
+    UNLIKE_STEPS = "no layer of it goes where steps on trusted samples go, without going much farther"
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,6 +29,11 @@ class TrustedSamples:
     one_by_one: ClassVar[bool] = True
     #: What may be exchanged: a rule that gives contributions a gradient's length takes gradients.
     exchanges: ClassVar[frozenset[str]] = frozenset({"gradient"})
+    #: Why nothing else; for the error text.
+    reason: ClassVar[str] = (
+        "it gives what is sent the length of a gradient, and how far several steps go is another length. "
+        'Exchange "gradient", or take Zeno'
+    )
 
     def require(self, contributors: int) -> None:
         """Any number will do."""

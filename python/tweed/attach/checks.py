@@ -74,6 +74,11 @@ def check_place(strategy: Strategy, model: nn.Module, size: int) -> None:
             f"aggregate={strategy.aggregate!r} compares contributions, and behind {server!r} there are only "
             f"{size - 1} workers: it needs three"
         )
+    if strategy.hub is not None and strategy.hub.privacy is not None and strategy.hub.rank != 0:
+        raise StrategyError(
+            f"collective={strategy.hub!r}: a run begins with the model and the buffers of rank 0, which "
+            "would leave a worker without noise. Let the hub be rank 0"
+        )
     devices = {str(param.device) for param in model.parameters()} - {"cpu"}
     if strategy.may_lose and devices:
         raise StrategyError(

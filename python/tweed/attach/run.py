@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -25,7 +26,7 @@ from tweed.exchange.checkpoint import FORMAT, check_format
 from tweed.exchange.communicator import Communicator, Stats
 from tweed.exchange.hub.live_hub import Contribution, HubServer
 from tweed.exchange.hub.live_worker import HubWorker
-from tweed.exchange.hub.trusted import TrustedLoss
+from tweed.exchange.hub.trusted import TrustedLoss, warn_of_rate
 from tweed.exchange.losses import Delivered
 from tweed.exchange.place import Alone
 from tweed.exchange.proximal import Proximal
@@ -168,6 +169,7 @@ class Run:
         if not self.serves:
             raise UsageError(f"this rank is no server of {self.strategy!r}: it trains with data of its own")
         if isinstance(self._exchange, HubServer):
+            warn_of_rate(self.strategy, self._optimizer)
             self._exchange.serve(self._step, trusted, commits, after)
             return
         for _ in range(steps):
@@ -181,6 +183,27 @@ class Run:
     def verdicts(self) -> Sequence[Verdict]:
         """At a hub, on the contributions of its last update: with which weight each counted, and why."""
         return self._exchange.verdicts if isinstance(self._exchange, HubServer) else ()
+
+    def report_loss(self, loss: float) -> None:
+        """Before `optimizer.step()`, at a hub whose rule goes by losses, as `QFair` does: that of the batch.
+
+        Of the steps between two exchanges the first one's counts. It does nothing elsewhere, and under
+        `Hub(privacy=...)` the hub does not learn it.
+        """
+        if isinstance(self._exchange, HubWorker):
+            self._exchange.report_loss(float(loss))
+
+    def epsilon(self, delta: float = 1e-5) -> float:
+        """How private this worker's data are, after all that it has sent: see `compress.ClippedNoise`.
+
+        Infinite without `Hub(privacy=...)`, and at a rank that is no hub's worker.
+
+        Raises: UsageError if the accountant, `tweed[privacy]`, is not installed.
+        """
+        hub = self.strategy.hub
+        if hub is None or hub.privacy is None or not isinstance(self._exchange, HubWorker):
+            return math.inf
+        return float(hub.privacy.epsilon(self._exchange.noisy, delta))
 
     @property
     def contributions(self) -> Sequence[Contribution]:

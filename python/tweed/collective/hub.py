@@ -28,9 +28,12 @@ class Hub(Server):
       model: a codec of `tweed.compress`, in which the model goes to workers, such as `Quantise(8)`. They
         compute on what it holds, and what it leaves out they never see. None: as it is.
 
+      privacy: a `ClippedNoise` of `tweed.compress`: no value leaves a worker without noise. Buffers do not
+        leave it, and the hub is told neither how many samples it has nor a loss. None: values as they are.
+
     Raises: UsageError for settings that cannot be.
 
-    Cost: for each contribution two messages of 48 bytes there and three back, the contribution and the model.
+    Cost: for each contribution two messages of 56 bytes there and three back, the contribution and the model.
     Source: tasks and cache as in TEASQ-Fed (arXiv 2312.15186), grants and drops as in MLfabric (arXiv
       1907.00434).
 
@@ -45,6 +48,7 @@ class Hub(Server):
     payload_s: float = 60.0
     patience: int = 3
     model: Any = None
+    privacy: Any = None
 
     def __post_init__(self) -> None:
         Server.__post_init__(self)

@@ -15,6 +15,7 @@ from tweed.compress.base import (
     Update,
 )
 from tweed.compress.chain import Chain
+from tweed.compress.clipped_noise import ClippedNoise
 from tweed.compress.codes import Codes
 from tweed.compress.direct import Direct
 from tweed.compress.entries import Entries
@@ -24,6 +25,7 @@ from tweed.compress.half import Half
 from tweed.compress.identity import Identity
 from tweed.compress.lazy_aggregation import LazyAggregation
 from tweed.compress.levels import Levels
+from tweed.compress.local_residual import LocalResidual
 from tweed.compress.low_rank import LowRank
 from tweed.compress.nonzero import Nonzero
 from tweed.compress.nothing import Nothing
@@ -31,6 +33,7 @@ from tweed.compress.packet import Packet, Values, unpack
 from tweed.compress.quantise import Quantise
 from tweed.compress.random_blocks import RandomBlocks
 from tweed.compress.random_k import RandomK
+from tweed.compress.random_tensors import RandomTensors
 from tweed.compress.relaxing import Relaxing
 from tweed.compress.sign import Sign
 from tweed.compress.step_ahead import StepAhead
@@ -40,6 +43,7 @@ from tweed.compress.top_k import TopK
 __all__ = [
     "Auto",
     "Chain",
+    "ClippedNoise",
     "Codec",
     "Codes",
     "Compressor",
@@ -51,6 +55,7 @@ __all__ = [
     "Identity",
     "LazyAggregation",
     "Levels",
+    "LocalResidual",
     "LowRank",
     "MeasuresNorm",
     "Memory",
@@ -60,6 +65,7 @@ __all__ = [
     "Quantise",
     "RandomBlocks",
     "RandomK",
+    "RandomTensors",
     "ReduceRequest",
     "Relaxing",
     "Rounds",

@@ -12,8 +12,8 @@ from tweed.errors import UsageError
 from tweed.exchange.transfers import BufferState, reply_state
 
 #: Of the states that `tweed.attach` and the hooks of `tweed.torch` store. 1 had no number; its fields had
-#: other names. 2 had thresholds that no controller held. 3 had hubs without forms of models; 4 without
-#: members that have numbers.
+#: other names. 2 had thresholds that no controller held. 3 had hubs without forms of models; 4 without noise,
+#: and without members that have numbers.
 FORMAT = 5
 
 

@@ -12,7 +12,18 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from tweed.compress import Compressor, Direct, ErrorFeedback, LazyAggregation, Spec, Turn, Values, unpack
+from tweed.compress import (
+    Compressor,
+    Direct,
+    Entries,
+    ErrorFeedback,
+    LazyAggregation,
+    LocalResidual,
+    Spec,
+    Turn,
+    Values,
+    unpack,
+)
 from tweed.compress.packet import HEADER_BYTES
 from tweed.errors import DataError
 
@@ -27,7 +38,11 @@ class GradientForm:
     """
 
     def __init__(
-        self, memory: LazyAggregation | Direct | ErrorFeedback | None, spec: Spec, worker: int, workers: int
+        self,
+        memory: LazyAggregation | Direct | ErrorFeedback | LocalResidual | None,
+        spec: Spec,
+        worker: int,
+        workers: int,
     ) -> None:
         codec = None if memory is None else memory.compressor
         assert isinstance(codec, Compressor | None)  # the strategy was checked
@@ -55,15 +70,36 @@ class GradientForm:
 
     def decode(self, data: Tensor, last: Tensor, step: int) -> None:
         """The inverse: `last` becomes what came. Raises DataError if that is no gradient."""
-        turn = replace(self._turn, step=step)
         if self._codec is None:
             last.copy_(_floats(data, last))
         elif self._codec.sums:  # values alone; where they belong is the same on all ranks
-            layout, _ = self._codec.encode(torch.zeros_like(last), self._codec.start(turn.spec), turn)
-            assert isinstance(layout, Values)
+            layout = self._layout(step)
             replace(layout, values=_floats(data, layout.values)).add_to(last)
         elif (packet := unpack(data, len(last))) is not None:
             packet.add_to(last)
+
+    def absent(self, data: Tensor, step: int) -> Tensor | None:
+        """Where a message that can be decoded has no value: `[numel]` bool; None: nowhere."""
+        there = torch.zeros(self._turn.spec.numel)
+        if self._codec is None:
+            return None
+        if self._codec.sums:
+            layout = self._layout(step)
+            replace(layout, values=torch.ones_like(layout.values)).add_to(there)
+        elif isinstance(packet := unpack(data, len(there)), Entries):
+            there[packet.indices.long()] = 1
+        elif packet is not None:
+            return None
+        return there == 0
+
+    def _layout(self, step: int) -> Values:
+        """Where values belong of a form that sends them alone."""
+        assert self._codec is not None  # the caller looked
+        turn = replace(self._turn, step=step)
+        zeros = torch.zeros(turn.spec.numel)
+        layout, _ = self._codec.encode(zeros, self._codec.start(turn.spec), turn)
+        assert isinstance(layout, Values)  # the contract of `sums`
+        return layout
 
 
 def _floats(data: Tensor, like: Tensor) -> Tensor:

@@ -15,7 +15,7 @@ from torch.optim import SGD
 from tweed.data import Arrays
 from tweed.experiments.notes import Line
 from tweed.rng import uniform
-from tweed.simulate.attacks import Attack, LabelFlip
+from tweed.simulate.attacks import Attack, HostileLayers, LabelFlip
 from tweed.simulate.hub import Conditions
 from tweed.simulate.hub_training import HubTraining, Members
 from tweed.strategy import Strategy
@@ -75,6 +75,10 @@ class Config:
       hostile, attack: as for `simulate.hub_training.Members`.
       test_samples: from the first of the test set.
       trusted: samples of a batch that the hub trusts, drawn from the rest of the test set.
+      pool: so many samples there are to draw from; None: all of the rest.
+      validators: who share the pool, batch k being that of validator `(k - 1) % validators`.
+      alone: devices are the validators and learn from the pool: what the hub could do without workers.
+      layers: as for `simulate.hub_training.Members`.
     """
 
     task: str
@@ -93,6 +97,10 @@ class Config:
     test_samples: int = 2_500
     updates: float = math.inf
     trusted: int = 0
+    pool: int | None = None
+    validators: int = 1
+    alone: bool = False
+    layers: HostileLayers | None = None
 
 
 @dataclass(slots=True)
@@ -130,8 +138,11 @@ def train(config: Config) -> Outcome:
     torch.set_num_threads(1)
     dealt = (config.devices.count, config.partition, config.seed)
     shards = [Shard(config.task, config.batch, one, *dealt) for one in range(config.devices.count)]
+    trusted = _trusted(config, shards[0])
 
     def loss(member: int, model: nn.Module, batch: int) -> torch.Tensor:
+        if config.alone:
+            return trusted(model, batch * config.validators + member + 1)
         picked = shards[member].batch(batch)
         if member >= config.devices.count - config.hostile and isinstance(config.attack, LabelFlip):
             return shards[member].loss(model, picked, config.attack.labels)
@@ -144,6 +155,7 @@ def train(config: Config) -> Outcome:
         lambda member: float(len(shards[member].samples)),
         config.hostile,
         config.attack,
+        config.layers,
     )
     training = HubTraining(
         perceptron(shards[0].arrays),
@@ -151,17 +163,19 @@ def train(config: Config) -> Outcome:
         config.devices.conditions(config.seed),
         members,
         lambda params: SGD(params, lr=config.server_lr),
-        _trusted(config, shards[0]) if config.trusted else None,
+        trusted if config.trusted else None,
     )
     return _watched(training, config, shards[0])
 
 
 def _trusted(config: Config, shard: Shard) -> Callable[[nn.Module, int], torch.Tensor]:
-    rest = np.arange(config.test_samples, len(shard.arrays.test))
+    rest = np.arange(config.test_samples, len(shard.arrays.test))[: config.pool]
+    parts = [rest[validator :: config.validators] for validator in range(config.validators)]
 
     def loss(model: nn.Module, number: int) -> torch.Tensor:
         drawn = np.random.default_rng([config.seed, number])
-        return shard.test_loss(model, drawn.choice(rest, config.trusted, replace=False))
+        part = parts[(number - 1) % config.validators]
+        return shard.test_loss(model, drawn.choice(part, config.trusted, replace=False))
 
     return loss
 

@@ -20,6 +20,7 @@ import torch
 from torch import Tensor
 
 from tweed.aggregate import Aggregate, Arrival, conclude
+from tweed.rng import uniform
 
 
 class Attack(Protocol):
@@ -73,6 +74,20 @@ class Noise:
         """See `Attack`."""
         drawn = torch.Generator().manual_seed(1_000_003 * self.seed + batch)
         return torch.randn(own.shape, generator=drawn).to(own) * self.deviation
+
+
+@dataclass(frozen=True, slots=True)
+class NoiseAsLong:
+    """Each sends normal noise that is `scale` times as long as its own."""
+
+    scale: float = 8.0
+    seed: int = 0
+
+    def contributions(self, own: Tensor, honest: Tensor, batch: int) -> Tensor:
+        """See `Attack`."""
+        noise = Noise(1.0, self.seed).contributions(own, honest, batch)
+        length = own.norm(dim=1, keepdim=True)
+        return noise.mul_(self.scale * length / noise.norm(dim=1, keepdim=True))
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,6 +207,37 @@ class Tuned:
         for sender, value in enumerate((*sent, *honest)):
             state = self.rule.handle(Arrival(value, sender), state, 0.0)
         return torch.as_tensor(conclude(self.rule, state, 0.0)[0])
+
+
+@dataclass(frozen=True, slots=True)
+class HostileLayers:
+    """Some layers of what is sent are an attack's, whoever sends them: no worker is honest throughout.
+
+    Args:
+      attack: of one layer, which it sees alone.
+      share: probability with which a layer is hostile, for each contribution anew.
+      seed: of these draws.
+
+    Source: the attacks of ZenoPS's code, Algorithms 15(7):233, 2022.
+    """
+
+    attack: Attack
+    share: float = 0.2
+    seed: int = 0
+
+    def spoilt(self, value: Tensor, sizes: Sequence[int], member: int, number: int) -> Tensor:
+        """What `member` sends for its task of this number.
+
+        Args:
+          value: `[numel]`, what it would have sent; not changed.
+          sizes: of the layers.
+        """
+        out = value.clone()
+        for at, layer in enumerate(torch.split(out, list(sizes))):
+            if uniform(self.seed, member, number, at) < self.share:
+                own, batch = layer[None].clone(), int(2**40 * uniform(self.seed + 1, member, number, at))
+                layer.copy_(self.attack.contributions(own, own, batch)[0])
+        return out
 
 
 #: Each of those that need not know the rule, by name, for comparisons.

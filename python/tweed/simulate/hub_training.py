@@ -10,6 +10,7 @@ by `conditions`.
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -23,10 +24,11 @@ from tweed.cadence import StepDone
 from tweed.errors import UsageError
 from tweed.exchange.hub import Hub, Offer, Payload, Step
 from tweed.exchange.hub.form import ContributionForm, ModelForm
-from tweed.exchange.hub.trusted import Trusted, require
+from tweed.exchange.hub.trusted import Trusted, require, warn_of_rate
 from tweed.exchange.hub.worker import Compute
 from tweed.exchange.proximal import Proximal
-from tweed.simulate.attacks import Attack
+from tweed.rng import source
+from tweed.simulate.attacks import Attack, HostileLayers
 from tweed.simulate.flat import Flat
 from tweed.simulate.hub import Conditions, VirtualHub
 from tweed.simulate.workers import MakeOptimizer, copies
@@ -48,6 +50,7 @@ class Members:
         as there are honest members. In step these are of the same commit only if all members take equally
         long; else some may be of the one before.
       attack: None: nobody is hostile.
+      layers: what becomes of layers of what any member sends; None: nothing.
     """
 
     loss: BatchLoss
@@ -55,6 +58,7 @@ class Members:
     samples: Callable[[int], float] = lambda member: 1.0
     hostile: int = 0
     attack: Attack | None = None
+    layers: HostileLayers | None = None
 
 
 class HubTraining:
@@ -97,16 +101,19 @@ class HubTraining:
         self._local_model, self._local = copy, Flat(copy)
         self._strategy, self._members = strategy, members
         self._optimizer = optimizer([self._newest.param])
+        warn_of_rate(strategy, self._optimizer)
         self._count = count = conditions.members
+        self._sources = [source(conditions.seed, 3, member) for member in range(count)]
         self._forms = [self._form(member) for member in range(count)]
         self._models = ModelForm(strategy.hub.model, self._newest.spec, count)
         self._cadences = [strategy.cadence.start() for _ in range(count)]
         self._batches = [0] * count
+        self._losses = [math.nan] * count  # each at the model that came with its task
         self._seen: deque[Tensor] = deque(maxlen=max(1, count - members.hostile))
         self._optimizers: dict[int, Optimizer] = {}
         trainable = [param for param in model.parameters() if param.requires_grad]
         samples = Trusted(trainable, None if trusted is None else lambda number: trusted(model, number))
-        hub = Hub.of(strategy, count, self._stands_for)
+        hub = Hub.of(strategy, count, self._stands_for, self._missing)
         self.verdicts: list[tuple[Verdict, ...]] = []
         self.run = VirtualHub(hub, conditions, self._learn, self._apply, samples.answer, self._forget)
 
@@ -126,26 +133,33 @@ class HubTraining:
         form = self._forms[member]
         return form.stands_for(payload.value, payload.number, lambda: self._newest.values)
 
+    def _missing(self, member: int, payload: Payload) -> Tensor | None:
+        return self._forms[member].missing(payload.value, payload.number)
+
     # A member
 
     def _learn(self, member: int, action: Compute, model: Tensor) -> tuple[Offer, Tensor]:
         form, number = self._forms[member], action.task.number
         form.over(action.counted)
-        data, norm = form.encode(self._spoilt(member, self._value(member, model), number), number)
-        return Offer(number, data.numel(), norm, self._members.samples(member)), data
+        value = self._value(member, form.begin(model))
+        sent = self._spoilt(member, value, number)
+        return form.offer(sent.clone(), number, self._members.samples(member), self._losses[member], value)
 
-    def _value(self, member: int, model: Tensor) -> Tensor:
-        """What there is to send after the steps of a task on `model`: see `Hub`."""
+    def _value(self, member: int, begun: Tensor) -> Tensor:
+        """What there is to send after the steps of a task that begin there: see `Hub`."""
         with torch.no_grad():
-            self._local.values.copy_(model)
+            self._local.values.copy_(begun)
         if member not in self._optimizers:
             self._optimizers[member] = self._members.optimizer([self._local.param])
         cadence, optimizer = self._strategy.cadence, self._optimizers[member]
         proximal = Proximal([self._local.param], cadence.proximal)
+        self._losses[member] = math.nan
         while True:
             self._local.grads.zero_()
             loss = self._members.loss(member, self._local_model, self._batches[member])
             loss.backward()  # type: ignore[no-untyped-call]
+            if math.isnan(self._losses[member]):
+                self._losses[member] = float(loss.detach())
             self._batches[member] += 1
             if cadence.proximal:
                 proximal.pull()
@@ -158,19 +172,21 @@ class HubTraining:
                 break
         if self._strategy.exchange == "gradient":
             return self._local.grads.clone()
-        return self._forms[member].value(model, self._local.values)
+        return self._forms[member].value(begun, self._local.values)
 
     def _forget(self, member: int) -> None:
-        """Begins anew, but for the data."""
+        """Begins anew, but for the data and the draws: noise that comes twice would hide nothing."""
         self._forms[member] = self._form(member)
         self._cadences[member] = self._strategy.cadence.start()
         self._optimizers.pop(member, None)
 
     def _form(self, member: int) -> ContributionForm:
-        return ContributionForm(self._strategy, self._newest.spec, member, self._count)
+        return ContributionForm(self._strategy, self._newest.spec, member, self._count, self._sources[member])
 
     def _spoilt(self, member: int, value: Tensor, number: int) -> Tensor:
-        """What a hostile member sends in the place of `value`."""
+        """What is sent in the place of `value`, where the member or some layers are hostile."""
+        if self._members.layers is not None:
+            value = self._members.layers.spoilt(value, self._newest.spec.sizes, member, number)
         attack = self._members.attack
         if attack is None:
             return value

@@ -31,6 +31,7 @@ SYSTEMS = {
     "straggler_messages": "workers send what they have after each shard, uncoded or coded",
     "teasq": "devices ask a hub for tasks and send little: asynchronous federated learning",
     "zeno": "most workers may be hostile: the hub looks what contributions do to the loss on trusted samples",
+    "zeno_ps": "layers are judged by validators' own steps, skipped at random, and have noise",
 }
 
 

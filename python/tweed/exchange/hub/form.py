@@ -9,10 +9,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tweed.compress import Codec, Direct, ErrorFeedback, Spec
+from tweed.compress import ClippedNoise, Codec, Direct, ErrorFeedback, LocalResidual, Spec
+from tweed.compress.clipped_noise import Source
 from tweed.errors import DataError
 from tweed.exchange.checkpoint import check_same, filled, plain
 from tweed.exchange.gradient_form import GradientForm
+from tweed.exchange.hub.messages import Offer
 from tweed.strategy import Strategy
 
 
@@ -20,29 +22,58 @@ class ContributionForm:
     """How one worker's contributions cross, and what they stand for; the worker encodes, and the hub decodes.
 
     With `ErrorFeedback` what a packet leaves out is kept, and all of it if the contribution was dropped. What
-    has arrived is gone, also in the rare case that nothing comes of a whole batch (`Abandon`).
+    has arrived is gone, also in the rare case that nothing comes of a whole batch (`Abandon`). With
+    `LocalResidual` it moves the model that the worker computes on next.
+
+    With `Hub(privacy=...)` noise comes first, so that the packet, its length, and what is kept to be sent
+    later are made of what has noise already; and the hub is told neither samples nor a loss. A local residual
+    stays with the worker, and has none.
 
     Args:
       strategy: what is exchanged, and how it is compressed.
       spec: of all parameters, side by side.
       worker, workers: whose, of how many.
+      source: of noise, at a worker; see `compress.ClippedNoise`.
+
+    Attributes:
+      noisy: contributions that had noise: what the worker's privacy is counted by.
     """
 
-    def __init__(self, strategy: Strategy, spec: Spec, worker: int, workers: int) -> None:
+    def __init__(
+        self, strategy: Strategy, spec: Spec, worker: int, workers: int, source: Source | None = None
+    ) -> None:
         memory = strategy.memory
-        assert isinstance(memory, Direct | ErrorFeedback | None)  # the strategy was checked
+        assert isinstance(memory, Direct | ErrorFeedback | LocalResidual | None)  # the strategy was checked
+        self._privacy: ClippedNoise | None = None if strategy.hub is None else strategy.hub.privacy
+        self._source, self.noisy = source, 0
         self._form, self._numel = GradientForm(memory, spec, worker, workers), spec.numel
         self._exchange = strategy.exchange
         self._weight = memory.weight if isinstance(memory, Direct) else 1.0
         self._error = torch.zeros(spec.numel) if isinstance(memory, ErrorFeedback) else None
-        self._open: tuple[Tensor, Tensor] | None = None  # what was to be sent, and what is
+        self._ahead = torch.zeros(spec.numel) if isinstance(memory, LocalResidual) else None
+        # What was computed, what of it was to be sent, and what is.
+        self._open: tuple[Tensor, Tensor, Tensor] | None = None
+
+    def begin(self, model: Tensor) -> Tensor:
+        """Where the worker begins, `[numel]`, given the model that came with the task."""
+        return model if self._ahead is None else model - self._ahead
+
+    @property
+    def is_ahead(self) -> bool:
+        """Whether that is another model than the one that came."""
+        return self._ahead is not None and bool(self._ahead.any())
+
+    def forget(self) -> None:
+        """The worker begins with the hub's model again."""
+        if self._ahead is not None:
+            self._ahead.zero_()
 
     def value(self, begun: Tensor, now: Tensor) -> Tensor:
         """What there is to send after local steps: for differences the opposite of how far the model has
         come, as the hub steps against what it gets.
 
         Args:
-          begun, now: `[numel]`, the model that came with the task, and the worker's.
+          begun, now: `[numel]`, where the worker began, and where it is.
         """
         return now.clone() if self._exchange == "model" else begun - now
 
@@ -51,28 +82,51 @@ class ContributionForm:
         """No contribution has more."""
         return self._form.most_bytes
 
-    def encode(self, value: Tensor, number: int) -> tuple[Tensor, float]:
-        """What goes to the hub for the task of this number, and its length.
+    def offer(
+        self,
+        value: Tensor,
+        number: int,
+        samples: float = 1.0,
+        loss: float = math.nan,
+        own: Tensor | None = None,
+    ) -> tuple[Offer, Tensor]:
+        """What the hub is told of the contribution to the task of this number, and what goes to it then.
 
-        What is not finite goes as nothing, which the hub's rule leaves out.
+        What is not finite goes as nothing, which the hub's rule leaves out; with noise, as noise alone.
 
         Args:
           value: `[numel]` float32; taken over.
           number: from 1 on.
+          samples, loss: see `Offer`.
+          own: what was computed, if something else is sent; None: `value`.
         """
         value = value.mul_(self._weight)
-        total = value if self._error is None else value + self._error
+        if self._privacy is None:
+            total = value
+        else:
+            assert self._source is not None  # a worker has one
+            total, self.noisy = self._privacy.randomised(value, self._source), self.noisy + 1
+            samples, loss = 1.0, math.nan
+        if self._error is not None:
+            total = total + self._error
         sent = torch.zeros_like(total)
         finite = bool(total.isfinite().all())
         data = self._form.encode(total, sent, number - 1) if finite else torch.empty(0, dtype=torch.uint8)
-        self._open = (total, sent) if finite and self._error is not None else None
-        return data, float(total.norm())
+        kept = finite and not (self._error is None and self._ahead is None)
+        self._open = (value if own is None else own, total, sent) if kept else None
+        return Offer(number, data.numel(), float(total.norm()), samples, loss), data
 
     def over(self, counted: bool) -> None:
         """What was encoded last has arrived and counts, or came to nothing."""
-        if self._error is not None and self._open is not None:
-            total, sent = self._open
-            torch.sub(total, sent, out=self._error) if counted else self._error.copy_(total)
+        if self._ahead is not None:
+            self._ahead.zero_()
+        if self._open is not None:
+            own, total, sent = self._open
+            if self._error is not None:
+                torch.sub(total, sent, out=self._error) if counted else self._error.copy_(total)
+            elif self._ahead is not None and bool(own.isfinite().all()):
+                left = torch.where(sent == 0, own, total - sent) if counted else own
+                self._ahead.copy_(left)
         self._open = None
 
     def stands_for(self, data: Tensor, number: int, newest: Callable[[], Tensor]) -> Tensor:
@@ -92,17 +146,29 @@ class ContributionForm:
             return value.fill_(math.nan)
         return newest() - value if self._exchange == "model" else value
 
+    def missing(self, data: Tensor, number: int) -> Tensor | None:
+        """Where a contribution has no value, `[numel]` bool, as nothing was sent and nothing will be; None:
+        nowhere."""
+        if self._ahead is None or not data.numel():
+            return None
+        try:
+            return self._form.absent(data, number - 1)
+        except DataError:
+            return None
+
     def state(self) -> dict[str, Any]:
-        """A worker's, for a checkpoint: what is left to be sent."""
-        error = None if self._error is None else self._error.clone()
-        return {"error": error, "form": plain(self._form.state)}
+        """A worker's, for a checkpoint: what is left to be sent, or where it begins."""
+        error = self._ahead if self._error is None else self._error
+        kept = None if error is None else error.clone()
+        return {"error": kept, "form": plain(self._form.state), "noisy": self.noisy}
 
     def load(self, state: Mapping[str, Any]) -> None:
         """Goes on from `state`."""
-        self._form.state = filled(self._form.state, state["form"])
-        if self._error is not None:
-            check_same(state["error"] is not None and state["error"].shape == self._error.shape)
-            self._error.copy_(state["error"])
+        self._form.state, self.noisy = filled(self._form.state, state["form"]), state["noisy"]
+        error = self._ahead if self._error is None else self._error
+        if error is not None:
+            check_same(state["error"] is not None and state["error"].shape == error.shape)
+            error.copy_(state["error"])
 
 
 class ModelForm:

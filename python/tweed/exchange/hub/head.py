@@ -1,4 +1,4 @@
-"""The head of a message as six numbers: what it is, the task, and four that depend on the kind.
+"""The head of a message as seven numbers: what it is, the task, and five that depend on the kind.
 
 Behind the head of a task, and of the end, comes the model; behind that of a payload, the payload.
 """
@@ -26,7 +26,7 @@ from tweed.exchange.hub.messages import (
     Why,
 )
 
-NUMBERS = 6
+NUMBERS = 7
 _WHY = list(Why)
 
 
@@ -48,6 +48,7 @@ def head_of(message: FromWorker | FromHub, numbytes: int = 0) -> list[float]:
         values = [_Kind.READY, message.last, 0]
     elif isinstance(message, Offer):
         values = [_Kind.OFFER, message.number, 0, message.numbytes, message.norm, message.samples]
+        values.append(message.loss)
     elif isinstance(message, Task):
         values = [_Kind.TASK, message.number, numbytes, message.version]
     elif isinstance(message, Grant):
@@ -73,12 +74,12 @@ def follows(head: Sequence[float], most: int) -> int:
 
 def from_worker(head: Sequence[float], payload: Tensor | None) -> FromWorker:
     """A member's message, with what came behind its head. Raises DataError for what is none."""
-    kind, number, _, numbytes, norm, samples = head
+    kind, number, _, numbytes, norm, samples, loss = head
     whole = math.isfinite(number) and math.isfinite(numbytes)
     if whole and kind == _Kind.READY:
         return Ready(int(number))
     if whole and kind == _Kind.OFFER:
-        return Offer(int(number), int(numbytes), norm, samples)
+        return Offer(int(number), int(numbytes), norm, samples, loss)
     if whole and kind == _Kind.PAYLOAD and payload is not None:
         return Payload(int(number), payload)
     if kind == _Kind.LEAVE:

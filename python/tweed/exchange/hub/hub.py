@@ -178,6 +178,7 @@ class Hub:
       payload_s: after so long without the payload, a grant is.
       patience: drops in a row after which the next contribution is reserved.
       value: of a member and its payload, what that stands for; called when it is counted.
+      missing: likewise, where it has no value; None: nowhere.
 
     Attributes:
       members: by their number.
@@ -192,6 +193,7 @@ class Hub:
     payload_s: float = 60.0
     patience: int = 3
     value: Callable[[int, Payload], Any] = lambda member, payload: payload.value
+    missing: Callable[[int, Payload], Any] = lambda member, payload: None
     members: dict[int, Member] = field(default_factory=dict)
     version: int = 0
     _out: deque[Action] = field(default_factory=deque)
@@ -217,7 +219,13 @@ class Hub:
         self._orders, self._gathered = self.order.start(), self.aggregate.start()
 
     @classmethod
-    def of(cls, strategy: Strategy, members: int, value: Callable[[int, Payload], Any]) -> Hub:
+    def of(
+        cls,
+        strategy: Strategy,
+        members: int,
+        value: Callable[[int, Payload], Any],
+        missing: Callable[[int, Payload], Any] = lambda member, payload: None,
+    ) -> Hub:
         """That of a strategy with a hub, for so many members."""
         given = strategy.hub
         assert given is not None  # the caller looked
@@ -230,6 +238,7 @@ class Hub:
             payload_s=given.payload_s,
             patience=given.patience,
             value=value,
+            missing=missing,
         )
 
     def expect(self, member: int) -> None:
@@ -385,8 +394,10 @@ class Hub:
             member,
             one.version,
             one.offer.norm,
+            self.missing(member, payload),
             samples=one.offer.samples,
             delay=self.version - one.version,
+            loss=one.offer.loss,
         )
         if not self._batch:
             self._empty = self._gathered

@@ -73,7 +73,7 @@ class HubServer:
         self.contributions: tuple[Contribution, ...] = ()
         self._bases: dict[tuple[int, int], int] = {}  # versions, of what is counted for the next commit
         links.most_bytes = self._new_form(0).most_bytes
-        self.hub = Hub.of(strategy, self._workers, self._stands_for)
+        self.hub = Hub.of(strategy, self._workers, self._stands_for, self._missing)
 
     def before_step(self) -> None:
         """Nothing."""
@@ -191,6 +191,9 @@ class HubServer:
         self._place.stats.bytes_exchanged += payload.value.numel()
         form = self._form(member)
         return form.stands_for(payload.value, payload.number, self._params.values)
+
+    def _missing(self, member: int, payload: Payload) -> Tensor | None:
+        return self._form(member).missing(payload.value, payload.number)
 
     def _form(self, member: int) -> ContributionForm:
         if member not in self._forms:

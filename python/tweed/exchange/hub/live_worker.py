@@ -8,6 +8,8 @@ the newest model is its own        <-           next task
 from __future__ import annotations
 
 import logging
+import math
+import os
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
@@ -18,7 +20,7 @@ from torch import Tensor
 from tweed.exchange.cadence_driver import CadenceDriver
 from tweed.exchange.hub.form import ContributionForm, ModelForm
 from tweed.exchange.hub.links import HubLink
-from tweed.exchange.hub.messages import End, Leave, Offer, Task
+from tweed.exchange.hub.messages import End, Leave, Task
 from tweed.exchange.hub.parameters import Parameters
 from tweed.exchange.hub.worker import Compute, State, Worker
 from tweed.exchange.place import Place
@@ -55,13 +57,15 @@ class HubWorker:
         self.paused = False
         self._place, self._cadence, self._link = place, cadence, link
         self._params = Parameters(list(params.values()))
-        self._model = torch.empty(self._params.spec.numel)
+        self._newest = torch.empty(self._params.spec.numel)
+        self._begun = torch.empty(self._params.spec.numel)
         owners, spec = place.owners, self._params.spec
-        self._form = ContributionForm(strategy, spec, owners.contributor, owners.contributors)
+        self._form = ContributionForm(strategy, spec, owners.contributor, owners.contributors, os.urandom)
         self._models = ModelForm(strategy.hub.model, spec, owners.contributors)
         link.most_bytes = self._models.most_bytes
         self._exchanges, self._samples = strategy.exchange, samples
         self._gradient: Tensor | None = None
+        self._loss = math.nan
         self._machine = Worker()
         self._left = False
 
@@ -75,7 +79,7 @@ class HubWorker:
         if not, a gradient that was computed before is of no use."""
         self._machine.linked()
         self._until_task()
-        same = torch.equal(self._model, self._params.values())
+        same = torch.equal(self._newest, self._params.values())
         self._take()
         return same
 
@@ -92,18 +96,26 @@ class HubWorker:
     def after_step(self, norm: float | None) -> None:
         """Hands over what the cadence wants exchanged, and takes the newest model."""
         if self.over:
-            self._params.set(self._model)
+            self._params.set(self._newest)
         elif self._cadence.decide():
             self._exchange()
 
     def finish(self) -> None:
-        """Hands over what steps there were since the last exchange; the cadence knows of the stop."""
+        """Hands over what steps there were since the last exchange; the cadence knows of the stop. What was
+        not sent is forgotten."""
         if self._exchanges != "gradient" and self._machine.task is not None and self._cadence.decide():
             self._exchange()
+        if self._form.is_ahead:
+            self._form.forget()
+            self._take()
 
     def average(self, tensors: list[Tensor]) -> list[Tensor]:
-        """See `Exchange`: this worker's own."""
-        return tensors
+        """See `Exchange`: this worker's own, without what its model is ahead of the hub's by."""
+        if self._machine.task is None:
+            return tensors
+        values = self._params.values() - self._begun + self._newest
+        count = len(self._params.params)
+        return [*self._params.pieces(values), *tensors[count:]] if self._form.is_ahead else tensors
 
     def state(self) -> dict[str, Any]:
         """See `Exchange`."""
@@ -123,14 +135,26 @@ class HubWorker:
                 self._link.flush()
             self._link.close()
 
+    def report_loss(self, loss: float) -> None:
+        """The first one of a round goes to the hub: it is that of the model that came."""
+        if math.isnan(self._loss):
+            self._loss = loss
+
+    @property
+    def noisy(self) -> int:
+        """Contributions that had noise, so far."""
+        return self._form.noisy
+
     def _take(self) -> None:
-        """The model that came, as the parameters' type holds it: what they move by counts from there."""
-        self._params.set(self._model)
-        self._model = self._params.values()
+        """Begins with the model that came, as the parameters' type holds it: what they move by counts from
+        there."""
+        self._params.set(self._form.begin(self._newest))
+        self._begun = self._params.values()
 
     def _exchange(self) -> None:
         if (value := self._value()) is not None:
             self._hand_over(value)
+        self._loss = math.nan
         self._take()
         self._place.end_exchange()
 
@@ -138,14 +162,14 @@ class HubWorker:
         gradient, self._gradient = self._gradient, None
         if self._exchanges == "gradient":
             return gradient
-        return self._form.value(self._model, self._params.values())
+        return self._form.value(self._begun, self._params.values())
 
     def _hand_over(self, value: Tensor) -> None:
         task = self._machine.task
         assert task is not None  # the last exchange ended with one
-        data, norm = self._form.encode(value, task.number)
+        offer, data = self._form.offer(value, task.number, self._samples, self._loss)
         self._place.stats.bytes_packed += data.numel()
-        self._machine.computed(Offer(task.number, data.numel(), norm, self._samples), data)
+        self._machine.computed(offer, data)
         self._until_task()
         self._form.over(self._machine.counted)
 
@@ -163,7 +187,7 @@ class HubWorker:
             else:
                 message, model = came
                 if isinstance(message, Task | End):
-                    self._model = self._models.decode(model, message.version)
+                    self._newest = self._models.decode(model, message.version)
                 self._machine.handle(message)
         log.info("the hub has ended training; this model is its last")
         self._left = True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
@@ -23,12 +24,14 @@ class Offer:
       numbytes: of the payload.
       norm: its length.
       samples: that it was computed on.
+      loss: at the model that came with the task; not a number: nothing is said of it.
     """
 
     number: int
     numbytes: int
     norm: float = 0.0
     samples: float = 1.0
+    loss: float = math.nan
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,10 +30,15 @@ class Parameters:
     @torch.no_grad()
     def set(self, values: Tensor) -> None:
         """The model has these values now."""
-        for param, piece in zip(self.params, torch.split(values, list(self.spec.sizes)), strict=True):
-            param.copy_(piece.view(param.shape))
+        for param, piece in zip(self.params, self.pieces(values), strict=True):
+            param.copy_(piece)
+
+    def pieces(self, values: Tensor) -> list[Tensor]:
+        """Views of such a vector, one in the shape of each parameter."""
+        split = torch.split(values, list(self.spec.sizes))
+        return [piece.view(param.shape) for param, piece in zip(self.params, split, strict=True)]
 
     def set_gradients(self, values: Tensor) -> None:
         """Gradients are these, for an optimizer to step by."""
-        for param, piece in zip(self.params, torch.split(values, list(self.spec.sizes)), strict=True):
-            param.grad = piece.view(param.shape).to(param)
+        for param, piece in zip(self.params, self.pieces(values), strict=True):
+            param.grad = piece.to(param)

@@ -1,7 +1,7 @@
 """Links between a hub and its workers that are ranks of one process group: single messages.
 
-A head is a message of six numbers; what comes behind it is one message more. A link of a group does not come
-back: if a rank is lost, all others raise PeerLost.
+A head is a message of seven numbers; what comes behind it is one message more. A link of a group does not
+come back: if a rank is lost, all others raise PeerLost.
 """
 
 from __future__ import annotations

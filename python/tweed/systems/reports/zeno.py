@@ -97,6 +97,6 @@ def _words() -> Section:
         "most.",
         "Trusted samples are not those of training, nor those that accuracy is measured on. Zeno draws 64 "
         "for each commit, Zeno++ for each ten contributions, FLTrust for each.",
-        "ZenoPS, several validators and noise on workers are not there yet.",
+        "ZenoPS, with several validators and noise on workers, has a page of its own.",
     )
     return Section("To keep in mind", words=words)
