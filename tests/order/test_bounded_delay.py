@@ -108,13 +108,3 @@ def test_a_backlog_is_full_from_the_first_version_that_has_too_many(changes: Any
         full = [one for one, count in up_to.items() if one - count <= most]
         expected = (full[0], sum(other < full[0] for other in versions)) if full else None
         assert backlog.full(most) == expected
-
-
-def test_of_those_that_no_longer_wait_nothing_is_kept() -> None:
-    order = BoundedDelay(10**6)
-    state = order.handle(Committed(0), order.start(), 0.0)
-    state = order.handle(Offered(Transfer("stays", 1)), state, 0.0)
-    for key in range(10_000):  # one that is long is never looked at
-        state = order.handle(Offered(Transfer(key, 2 + key)), state, 0.0)
-        state = order.handle(Withdrawn(key), state, 0.0)
-    assert len(state.by_bytes) < 100 and len(state.places) == len(state.by_deadline) == 1
