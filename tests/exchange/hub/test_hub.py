@@ -387,6 +387,22 @@ def test_numbers_that_a_member_makes_up_hold_nobody_up() -> None:
     assert Tell(2, Task(1, 0)) in hub.actions()
 
 
+@pytest.mark.parametrize("when", [Each(), Cache(3), Round(3)], ids=repr)
+def test_a_flood_of_one_member_leaves_nothing_behind(when: When) -> None:
+    direct = Direct(when=when, order=ShortestFirst())
+    for member in range(3):
+        direct.say(member, Ready())
+    direct.say(0, Offer(1, 8)), direct.say(0, Payload(1, np.ones(1)))
+    direct.say(1, Offer(1, 8))  # and does not send
+    for now in range(2000):
+        last = direct.hub.members[0].number
+        for message in (Ready(last), Offer(last, now), Offer(last + 1, now), Leave()):
+            direct.say(0, message, 1e-3 * now)
+    hub = direct.hub
+    kept = [hub._leases, hub._held, hub._released, hub._after, hub._early, hub._idle, hub._orders.heap]
+    assert sum(len(one) for one in kept) < 300
+
+
 def test_a_member_that_is_linked_and_silent_is_not_waited_for() -> None:
     hub = Direct(when=All(), task_s=10.0)
     hub.say(1, Ready(), 0.0), hub.say(2, Ready(), 0.0)

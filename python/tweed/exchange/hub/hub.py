@@ -199,9 +199,10 @@ class Hub:
     _under_way: int = 0  # tasks that somebody computes, offers or sends
     _busy: int = 0  # tasks that are not over
     _present: int = 0  # members of which something may come
-    _after: list[int] = field(default_factory=list)  # who waits for the commit, to get a task
+    _after: dict[int, None] = field(default_factory=dict)  # who waits for the commit, to get a task
     _leases: list[tuple[float, int, int, str]] = field(default_factory=list)
-    _held: deque[int] = field(default_factory=deque)  # whose offer waits for the commit, or for room
+    _held: dict[int, None] = field(default_factory=dict)  # whose offer waits for the commit
+    _released: deque[int] = field(default_factory=deque)  # whose offer waits for room, after that
     _batch: list[tuple[int, int]] = field(default_factory=list)
     _first_s: float = math.inf  # when the first of the batch arrived
     _early: deque[tuple[int, Payload]] = field(default_factory=deque)  # arrived while a question was open
@@ -331,7 +332,7 @@ class Hub:
         elif one.phase is Phase.DONE and one.linked and not one.waits:
             self._move(one, waits=True)
             if one.in_batch and self.when.in_step:
-                self._after.append(member)
+                self._after[member] = None
             else:
                 self._idle.setdefault(member)  # who comes back keeps its place
 
@@ -358,7 +359,7 @@ class Hub:
         one.offer = offer
         if one.in_batch:
             self._move(one, Phase.HELD)
-            self._held.append(member)
+            self._held[member] = None
         else:
             self._move(one, Phase.OFFERED)
             self._to_order(Offered(self._transfer(member, one)), now)
@@ -423,11 +424,10 @@ class Hub:
             self._hand_out(now)
 
     def _end_leases(self, now: float) -> None:
-        while self._leases and self._leases[0][0] <= now:
-            _, member, number, phase = heapq.heappop(self._leases)
-            one = self.members[member]
-            if (one.number, one.phase.value) == (number, phase):
-                self._end(member, one, Why.EXPIRED, now)
+        while self._leases and (self._leases[0][0] <= now or not self._holds(self._leases[0])):
+            lease = heapq.heappop(self._leases)
+            if self._holds(lease):
+                self._end(lease[1], self.members[lease[1]], Why.EXPIRED, now)
 
     def _commit_if_ready(self, now: float) -> None:
         if self._asking or not self._batch:
@@ -471,19 +471,16 @@ class Hub:
         for member, _ in self._batch:
             self._move(self.members[member], in_batch=False)
         self._batch, self._first_s = [], math.inf
-        self._idle.update(dict.fromkeys(self._after))
-        self._after = []
+        self._idle.update(self._after)
+        self._released.extend(self._held)
+        self._after, self._held = {}, {}
 
     def _release(self, now: float) -> None:
-        """Offers of those who are no longer in a batch, as there is room."""
-        for _ in range(len(self._held)):
-            member = self._held.popleft()
+        """Offers that have waited for the commit, as there is room."""
+        while self._released and (self.tasks is None or self._under_way < self.tasks):
+            member = self._released.popleft()
             one = self.members[member]
-            if one.phase is not Phase.HELD:
-                continue
-            if one.in_batch or not (self.tasks is None or self._under_way < self.tasks):
-                self._held.append(member)
-            else:
+            if one.phase is Phase.HELD and member not in self._held:  # else it has begun anew meanwhile
                 self._move(one, Phase.OFFERED)
                 self._to_order(Offered(self._transfer(member, one)), now)
 
@@ -511,6 +508,15 @@ class Hub:
 
     def _lease(self, member: int, one: Member, until: float) -> None:
         heapq.heappush(self._leases, (until, member, one.number, one.phase.value))
+        if len(self._leases) > 2 * self._busy + 64:  # most are of tasks that are over
+            self._leases = [lease for lease in self._leases if self._holds(lease)]
+            heapq.heapify(self._leases)
+
+    def _holds(self, lease: tuple[float, int, int, str]) -> bool:
+        """Whether the task is still in the phase that the lease is on."""
+        _, member, number, phase = lease
+        one = self.members[member]
+        return (one.number, one.phase.value) == (number, phase)
 
     def _ask_order(self, now: float) -> bool:
         """Grants and drops. Returns whether anybody was dropped, and so wants another task."""
