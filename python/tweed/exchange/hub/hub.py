@@ -32,6 +32,9 @@ counted one by one: what it stands for (`value`) may depend on the newest model.
 contribution in an update; its next one waits for the commit. Where a rule needs more than there are, and
 nobody is left who could add one, they come to nothing.
 
+Updates that wait for members wait for none longer than a lease: who begins anew gets no more time, and who
+let it pass is not waited for until it contributes again.
+
 What cannot happen: a contribution counts twice (its task is DONE then); more payloads arrive than were
 granted and not taken back; a member that asks for a task waits though one could be handed out; a version is
 skipped.
@@ -99,6 +102,9 @@ class Member:
       in_batch: a contribution of its is in the next update.
       expected: it will come, and has not yet.
       drops: in a row.
+      until_s: so long updates wait for what it has a task for, however often it begins anew; infinite: it has
+        had no task since it contributed.
+      awaited: updates wait for it: it has contributed since it kept them waiting so long, or never did that.
     """
 
     number: int = 0
@@ -112,11 +118,14 @@ class Member:
     in_batch: bool = False
     expected: bool = False
     drops: int = 0
+    until_s: float = math.inf
+    awaited: bool = True
 
     @property
     def present(self) -> bool:
-        """Whether something may come of it for the next update, or has."""
-        return self.expected or self.waits or self.in_batch or self.phase is not Phase.DONE
+        """Whether an update is to wait for what may come of it, or something has."""
+        may_come = self.expected or self.waits or self.phase is not Phase.DONE
+        return self.in_batch or (self.awaited and may_come)
 
 
 @dataclass(frozen=True, slots=True)
@@ -321,6 +330,7 @@ class Hub:
             self._end(member, one, Why.EXPIRED, now)
         if message.last > one.number:  # the hub has
             one.number = one.last = message.last
+            one.why = Why.UNKNOWN
         self._next(member, one, now)
 
     def _next(self, member: int, one: Member, now: float) -> None:
@@ -394,7 +404,7 @@ class Hub:
         self._gathered = self.aggregate.handle(arrival, self._gathered, now)
         self._first_s = min(self._first_s, now)
         self._batch.append((member, one.number))
-        self._move(one, in_batch=True)
+        self._move(one, in_batch=True, awaited=True)
         one.drops = 0
         self._end(member, one, Why.COUNTED, now)
 
@@ -409,6 +419,10 @@ class Hub:
         one.offer, one.last, one.why = None, one.number, why
         if why is Why.EXPIRED:
             one.drops = 0  # who is waited for and does not come is not waited for again
+        if why in (Why.COUNTED, Why.LATE):
+            one.until_s = math.inf
+        else:
+            self._wait_no_longer(one, now)
         self._tell_outcome(member, one, now)
 
     # What follows
@@ -427,7 +441,9 @@ class Hub:
         while self._leases and (self._leases[0][0] <= now or not self._holds(self._leases[0])):
             lease = heapq.heappop(self._leases)
             if self._holds(lease):
-                self._end(lease[1], self.members[lease[1]], Why.EXPIRED, now)
+                _, member, _, _ = lease
+                self.members[member].until_s = now
+                self._end(member, self.members[member], Why.EXPIRED, now)
 
     def _commit_if_ready(self, now: float) -> None:
         if self._asking or not self._batch:
@@ -503,8 +519,16 @@ class Hub:
     def _hand_over(self, member: int, one: Member, now: float) -> None:
         one.number += 1
         self._move(one, Phase.OPEN)
-        self._lease(member, one, now + self.task_s)
+        self._wait_no_longer(one, now)
+        one.until_s = min(one.until_s, now + self.task_s)
+        self._lease(member, one, one.until_s)
         self._tell_task(member, one, now)
+
+    def _wait_no_longer(self, one: Member, now: float) -> None:
+        """For who had its time, until it contributes."""
+        if one.until_s <= now:
+            self._move(one, awaited=False)
+            one.until_s = math.inf
 
     def _lease(self, member: int, one: Member, until: float) -> None:
         heapq.heappush(self._leases, (until, member, one.number, one.phase.value))
@@ -551,6 +575,7 @@ class Hub:
         waits: bool | None = None,
         in_batch: bool | None = None,
         expected: bool | None = None,
+        awaited: bool | None = None,
     ) -> None:
         """Changes what `one` is about, and with it how many are busy or present."""
         self._under_way -= one.phase in _UNDER_WAY
@@ -560,6 +585,7 @@ class Hub:
         one.waits = one.waits if waits is None else waits
         one.in_batch = one.in_batch if in_batch is None else in_batch
         one.expected = one.expected if expected is None else expected
+        one.awaited = one.awaited if awaited is None else awaited
         self._under_way += one.phase in _UNDER_WAY
         self._busy += one.phase is not Phase.DONE
         self._present += one.present
