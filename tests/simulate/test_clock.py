@@ -30,6 +30,14 @@ def test_an_event_may_ask_for_another_one_and_what_is_never_is_forgotten() -> No
     assert seen == [11.0] and clock.next_s() == math.inf
 
 
+def test_an_event_at_a_time_comes_exactly_then_and_one_in_the_past_now() -> None:
+    clock, seen = Clock(0.1), []
+    clock.at(0.1 + 0.2, lambda: clock.at(0.0, lambda: seen.append(clock.now)))
+    clock.run_next()
+    clock.run_next()
+    assert seen == [0.1 + 0.2]
+
+
 def test_time_does_not_go_back() -> None:
     clock = Clock()
     clock.pass_to(3.0)

@@ -41,9 +41,13 @@ class Clock:
 
     def after(self, seconds: float, do: Callable[[], None], rank: int = 0) -> None:
         """`do` happens so much later; if that is never, it is forgotten."""
-        if seconds < math.inf:
+        self.at(self.now + seconds, do, rank)
+
+    def at(self, at: float, do: Callable[[], None], rank: int = 0) -> None:
+        """`do` happens then, or now, if that is over."""
+        if at < math.inf:
             self._count += 1
-            heapq.heappush(self._events, (self.now + seconds, rank, self._count, do))
+            heapq.heappush(self._events, (at, rank, self._count, do))
 
     def next_s(self) -> float:
         """When the next event is; infinite: there is none."""
