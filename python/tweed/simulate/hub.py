@@ -89,6 +89,7 @@ class VirtualHub:
     Attributes:
       clock: its virtual time.
       network: of members and the hub.
+      events: that have happened: ends of flows, of tasks and of times, messages that came.
       steps: commits, without their updates.
       delays: of each contribution that counted: versions between its base and its commit.
       abandoned: contributions of which nothing came, as there were too few for the rule.
@@ -108,7 +109,7 @@ class VirtualHub:
         self.steps: list[tuple[tuple[int, int], ...]] = []
         self.delays: list[int] = []
         self.abandoned: list[tuple[int, int]] = []
-        self.payload_bytes = self.model_bytes = 0
+        self.payload_bytes = self.model_bytes = self.events = 0
         self._conditions, self._learn, self._apply, self._answer = conditions, learn, apply, answer
         self._forget = forget
         self._model, self._model_bytes = apply(None)
@@ -131,6 +132,7 @@ class VirtualHub:
             now = min(end, event, lease)
             if now > seconds or now == math.inf:
                 return
+            self.events += 1
             if end == now:
                 self.clock.pass_to(now)
                 self.network.stop(key, now)
