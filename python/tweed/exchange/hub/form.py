@@ -62,11 +62,11 @@ class ContributionForm:
         """
         value = value.mul_(self._weight)
         total = value if self._error is None else value + self._error
-        sent = torch.zeros_like(total)
-        finite = bool(total.isfinite().all())
+        sent, norm = torch.zeros_like(total), float(total.norm())
+        finite = math.isfinite(norm) or bool(total.isfinite().all())  # the norm of large ones overflows
         data = self._form.encode(total, sent, number - 1) if finite else torch.empty(0, dtype=torch.uint8)
         self._open = (total, sent) if finite and self._error is not None else None
-        return data, float(total.norm())
+        return data, norm
 
     def over(self, counted: bool) -> None:
         """What was encoded last has arrived and counts, or came to nothing."""
