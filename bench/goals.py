@@ -6,7 +6,21 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from bench import aggregates, builders, emulated, fitting, foreseen, linked, ltp, sent, shared, sparse, tabled
+from bench import (
+    aggregates,
+    builders,
+    emulated,
+    fitting,
+    flower,
+    foreseen,
+    linked,
+    ltp,
+    sent,
+    shared,
+    sparse,
+    tabled,
+    virtual_hub,
+)
 from bench.cases import OURS, PEERS, cases
 from bench.emulator import LOSS, PING, RATE
 from bench.networks import PART
@@ -101,6 +115,10 @@ BUILD_S = {
     ("time_expanded", 1024): 180.0,
     ("forest", 64): 60.0,
 }
+#: Seconds of CPU for 100,000 contributions of 10,000 virtual members, each an update, at most.
+VIRTUAL_HUB_S = 60.0
+#: A round of federated averaging, times Flower's simulator.
+TIMES_FLOWER = 5.0
 _JUDGED = ("threshold", "threshold, fed", "top-k, fed", "add", "gaps, encode", "gaps, decode")
 
 
@@ -120,6 +138,7 @@ def goals(rows: Sequence[Row]) -> str:
         _foreseen,
         _between_sites,
         _built,
+        _virtual,
     )
     body = [_line(verdict) for kind in kinds for verdict in kind(rows)]
     return f"## Goals\n\n{grid(('of', 'goal', 'measured', 'reached'), body)}" if body else ""
@@ -272,3 +291,15 @@ def _built(rows: Sequence[Row]) -> Iterator[Verdict]:
             yield Verdict(
                 what, f"at most {most:g} s", "too long" if took == math.inf else seconds(took), took <= most
             )
+
+
+def _virtual(rows: Sequence[Row]) -> Iterator[Verdict]:
+    for row in rows:
+        large = row["part"] == virtual_hub.PART and row["ranks"] == virtual_hub.MEMBERS
+        if large and row["side"].startswith("each") and row["contributions"] >= virtual_hub.UPDATES:
+            what = f"{row['contributions']:,} updates of {row['ranks']:,} virtual members, {row['side']}"
+            goal = f"at most {VIRTUAL_HUB_S:g} s of CPU"
+            yield Verdict(what, goal, seconds(row["cpu_s"]), row["cpu_s"] <= VIRTUAL_HUB_S)
+    for steps, factor in flower.factors(rows):
+        what = f"federated averaging, {flower.CLIENTS} clients, {steps} local steps"
+        yield _factor(what, "Flower", TIMES_FLOWER, factor)

@@ -11,6 +11,7 @@ from bench import (
     collectives,
     emulator,
     fitting,
+    flower,
     footprint,
     ltp,
     memory,
@@ -20,6 +21,7 @@ from bench import (
     shared,
     sparse,
     training,
+    virtual_hub,
 )
 from bench.run import Row
 
@@ -40,6 +42,8 @@ FULL: dict[str, Part] = {
     "sparse": sparse.rows,
     "quantise": quant.rows,
     "aggregates": aggregates.rows,
+    "virtual hub": lambda: virtual_hub.rows((100, 1000, virtual_hub.MEMBERS)),
+    "flower": flower.rows,
     "schedules": lambda: schedules.built((8, 64, 512)),
     "simulator": lambda: schedules.events((8, 64, 512)),
     "builders": lambda: builders.built(builders.FULL),
@@ -60,6 +64,7 @@ QUICK: dict[str, Part] = {
     "strangers": lambda: admission.besieged(admission.QUICK),
     "schedules": lambda: schedules.built((8, 64)),
     "simulator": lambda: schedules.events((8, 64)),
+    "virtual hub": lambda: virtual_hub.rows((100, 1000), 5000),
     "builders": lambda: builders.built(builders.QUICK),
     "fitted": lambda: fitting.measured(fitting.QUICK),
 }

@@ -8,6 +8,7 @@ from bench import (
     aggregates,
     compared,
     emulated,
+    flower,
     foreseen,
     goals,
     linked,
@@ -18,6 +19,7 @@ from bench import (
     sent,
     sparse,
     tabled,
+    virtual_hub,
 )
 from bench.networks import PART
 from bench.run import Row
@@ -82,6 +84,8 @@ _SECTIONS = (
     tabled.strangers,
     tabled.schedules,
     tabled.simulator,
+    virtual_hub.table,
+    flower.beside,
     pictures.builders,
     foreseen.schedules,
 )

@@ -101,6 +101,24 @@ def test_what_was_withdrawn_is_never_sent(order: Part) -> None:
     assert walk.decisions() == []
 
 
+def kept(state: Any) -> int:
+    """How much a state holds."""
+    values = (getattr(state, name) for name in state.__slots__)
+    return sum(len(value) for value in values if hasattr(value, "__len__"))
+
+
+@every_order
+def test_nothing_is_kept_of_those_that_were_withdrawn(order: Part) -> None:
+    walk = Walk(order)
+    for key in range(5):  # so many that others must wait
+        walk.offer(key, 1, walk.version)
+    walk.decisions()
+    for age in range(5000):
+        walk.offer("hostile", 2 + age, walk.version - age)
+        walk.handle(Withdrawn("hostile"))
+    assert kept(walk.state) < 200
+
+
 @pytest.mark.parametrize(
     ("order", "expected"),
     [(FirstIn(), "abcd"), (NewestFirst(), "bdac"), (ShortestFirst(), "cbda"), (BoundedDelay(9), "cbda")],

@@ -22,6 +22,7 @@ alone, by the owner of its range. One that `compares` contributions cannot judge
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
@@ -212,8 +213,10 @@ class Gathered:
         What was answered before it is no longer true."""
         if isinstance(event, Answer):
             return replace(self, answer=event.value)
-        others = [other for other in self.arrivals if other.sender != event.sender]
-        arrivals = tuple(sorted([*others, event], key=lambda one: one.sender))
+        arrivals = self.arrivals
+        place = bisect_left(arrivals, event.sender, key=lambda one: one.sender)
+        again = place < len(arrivals) and arrivals[place].sender == event.sender
+        arrivals = (*arrivals[:place], event, *arrivals[place + again :])
         return replace(self, arrivals=arrivals, answer=None)
 
 

@@ -2,11 +2,41 @@
 
 from __future__ import annotations
 
+import heapq
+from bisect import bisect_left, insort
 from collections.abc import Hashable
 from dataclasses import dataclass, field
+from enum import IntEnum
+from itertools import chain, islice
+from typing import NamedTuple
 
 from tweed.errors import UsageError
+from tweed.order.backlog import Backlog
 from tweed.order.base import Committed, Drop, Ended, Event, Offered, Reserved, Send, Transfer
+
+
+class _Level(IntEnum):
+    """Of two of the same version the lower one goes first."""
+
+    RESERVED = 0
+    PROMISED = 1  # it was reserved, and waits now
+    FREE = 2
+
+
+class _Place(NamedTuple):
+    """Where something waits: before all that is greater."""
+
+    base_version: int
+    level: _Level
+    number: int  # ascending, of those that joined
+
+
+class _Urgent(NamedTuple):
+    """The first so many by deadline, which must go before any other; all of lower versions are among them."""
+
+    base_version: int
+    size: int
+    too_many: bool  # one of them must be dropped
 
 
 @dataclass(slots=True)
@@ -14,18 +44,72 @@ class Deadlines:
     """A state.
 
     Attributes:
-      waiting: by key, in the order in which they were offered.
-      reserved: base versions, by key, of what was promised not to be dropped and was not offered yet.
-      promised: keys of those that wait and must not be dropped.
+      places: of all that waits, and of what was promised not to be dropped and was not offered yet, by key.
+      queues: the same by version and level, in the order in which they joined; None: not offered yet.
+      by_deadline: versions and levels that have a queue, ascending.
+      backlog: how many are queued on each version.
+      by_bytes: a heap of bytes, place and key; also of those that no longer wait.
+      promises: how many must not be dropped.
+      joined: how many ever did.
       under_way: base versions, by key.
       version: of the model.
     """
 
-    waiting: dict[Hashable, Transfer] = field(default_factory=dict)
-    reserved: dict[Hashable, int] = field(default_factory=dict)
-    promised: set[Hashable] = field(default_factory=set)
+    places: dict[Hashable, _Place] = field(default_factory=dict)
+    queues: dict[tuple[int, _Level], dict[Hashable, Transfer | None]] = field(default_factory=dict)
+    by_deadline: list[tuple[int, _Level]] = field(default_factory=list)
+    backlog: Backlog = field(default_factory=Backlog)
+    by_bytes: list[tuple[int, _Place, Hashable]] = field(default_factory=list)
+    promises: int = 0
+    joined: int = 0
     under_way: dict[Hashable, int] = field(default_factory=dict)
     version: int = 0
+
+    def join(self, key: Hashable, base_version: int, level: _Level, transfer: Transfer | None) -> None:
+        """It is queued from now on, and nowhere else."""
+        self.leave(key)
+        self.joined += 1
+        place = self.places[key] = _Place(base_version, level, self.joined)
+        if place[:2] not in self.queues:
+            insort(self.by_deadline, place[:2])
+        self.queues.setdefault(place[:2], {})[key] = transfer
+        self.backlog.add(base_version, 1)
+        self.promises += level is not _Level.FREE
+        if transfer is not None:
+            heapq.heappush(self.by_bytes, (transfer.numbytes, place, key))
+            self._compact()
+
+    def leave(self, key: Hashable) -> None:
+        """It is no longer queued."""
+        place = self.places.pop(key, None)
+        if place is None:
+            return
+        queue = self.queues[place[:2]]
+        del queue[key]
+        if not queue:
+            del self.queues[place[:2]], self.by_deadline[bisect_left(self.by_deadline, place[:2])]
+        self.backlog.add(place.base_version, -1)
+        self.promises -= place.level is not _Level.FREE
+
+    def first(self, count: int) -> list[Transfer]:
+        """Those that wait among the first so many by deadline."""
+        queued = chain.from_iterable(self.queues[place].values() for place in self.by_deadline)
+        return [one for one in islice(queued, count) if one is not None]
+
+    def shortest(self) -> Transfer | None:
+        """Of those that wait; the most urgent one of several."""
+        while self.by_bytes:
+            _, place, key = self.by_bytes[0]
+            if self.places.get(key) == place:
+                return self.queues[place[:2]][key]
+            heapq.heappop(self.by_bytes)
+        return None
+
+    def _compact(self) -> None:
+        """At least half of the heap waits, or it is short."""
+        if len(self.by_bytes) > 2 * len(self.places) + 64:
+            self.by_bytes = [one for one in self.by_bytes if self.places.get(one[2]) == one[1]]
+            heapq.heapify(self.by_bytes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +135,8 @@ class BoundedDelay:
       at_once: so many are under way together.
 
     Raises: UsageError for settings that cannot be.
-    Cost: a decision sorts those that wait.
+    Cost: an event takes time that grows with the logarithm of those that wait; a decision also goes over
+      those under way, and where some must be sent before any other, over these.
     Source: MLfabric (arXiv 1907.00434, 2019), stage 1: "ordering"; the choice among feasible ones is worked
       out here. That reserved transfers are waited for is ours.
     """
@@ -70,50 +155,60 @@ class BoundedDelay:
     def handle(self, event: Event, state: Deadlines, now: float) -> Deadlines:
         """See `Order`."""
         if isinstance(event, Offered):
-            key = event.transfer.key
-            if state.reserved.pop(key, None) is not None:
-                state.promised.add(key)
-            state.waiting[key] = event.transfer
+            transfer = event.transfer
+            promised = state.places.get(transfer.key, (0, _Level.FREE))[1] is not _Level.FREE
+            level = _Level.PROMISED if promised else _Level.FREE
+            state.join(transfer.key, transfer.base_version, level, transfer)
         elif isinstance(event, Reserved):
-            if len(state.reserved) + len(state.promised) < self.most - self.at_once:
-                state.reserved[event.key] = event.base_version
+            if state.promises < self.most - self.at_once:
+                state.join(event.key, event.base_version, _Level.RESERVED, None)
         elif isinstance(event, Ended):
             state.under_way.pop(event.key, None)
         elif isinstance(event, Committed):
             state.version = event.version
         else:
-            state.waiting.pop(event.key, None)
-            state.reserved.pop(event.key, None)
-            state.promised.discard(event.key)
+            state.leave(event.key)
         return state
 
     def poll(self, state: Deadlines, now: float) -> tuple[Send | Drop | None, Deadlines]:
         """See `Order`. What can no longer be in time is dropped at once, though nothing may be sent now."""
         first = state.version + len(state.under_way)
-        urgent: list[tuple[int, Hashable, Transfer | None]]
-        urgent = [(base, key, None) for key, base in state.reserved.items()]
-        urgent += [(one.base_version, key, one) for key, one in state.waiting.items()]
-        # Of two alike what was promised goes first, then what was offered first.
-        urgent.sort(key=lambda one: (one[0], one[2] is not None and one[1] not in state.promised))
-        may_go: list[Transfer] = []
-        for place, (base, _, transfer) in enumerate(urgent):
-            slack = base + self.most - (first + place)
-            if transfer is not None:
-                may_go.append(transfer)
-            if slack < 0 and (late := self._droppable(may_go, state)) is not None:
-                del state.waiting[late.key]
-                return Drop(late.key), state
-            if slack <= 0:
-                break
+        urgent = self._urgent(state, first)
+        if urgent is not None and urgent.too_many and (late := self._longest(state, urgent)) is not None:
+            state.leave(late.key)
+            return Drop(late.key), state
         oldest = min(state.under_way.values(), default=first)
-        if not may_go or len(state.under_way) >= self.at_once or oldest + self.most < first:
+        if len(state.under_way) >= self.at_once or oldest + self.most < first:
             return None, state
-        chosen = min(may_go, key=lambda one: one.numbytes)
-        del state.waiting[chosen.key]
-        state.promised.discard(chosen.key)
+        chosen = self._shortest(state, urgent)
+        if chosen is None:
+            return None, state
+        state.leave(chosen.key)
         state.under_way[chosen.key] = chosen.base_version
         return Send(chosen.key), state
 
-    def _droppable(self, some: list[Transfer], state: Deadlines) -> Transfer | None:
-        free = [one for one in some if one.key not in state.promised]
+    def _urgent(self, state: Deadlines, first: int) -> _Urgent | None:
+        """Those up to the first one that has no slack; None: all have some.
+
+        Slack falls from one to the next of the same version. So the first version is looked for whose last
+        one has none, and then the place of the first one of it that has none.
+        """
+        full = state.backlog.full(first - self.most - 1)
+        if full is None:
+            return None
+        base_version, before = full
+        place = base_version + self.most - first
+        return _Urgent(base_version, max(place, before) + 1, too_many=place < before)
+
+    def _longest(self, state: Deadlines, urgent: _Urgent) -> Transfer | None:
+        """Of the urgent ones that may be dropped."""
+        waiting = state.first(urgent.size)
+        free = (one for one in waiting if state.places[one.key].level is _Level.FREE)
         return max(free, key=lambda one: one.numbytes, default=None)
+
+    def _shortest(self, state: Deadlines, urgent: _Urgent | None) -> Transfer | None:
+        """Of the urgent ones, if there are any."""
+        shortest = state.shortest()
+        if urgent is None or shortest is None or shortest.base_version < urgent.base_version:
+            return shortest
+        return min(state.first(urgent.size), key=lambda one: one.numbytes, default=None)

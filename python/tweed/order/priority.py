@@ -58,6 +58,9 @@ class FirstIn:
             state.offers += 1
             state.waiting[event.transfer.key] = state.offers
             heapq.heappush(state.heap, (self.rank(event.transfer), state.offers, event.transfer.key))
+            if len(state.heap) > 2 * len(state.waiting) + 64:  # most no longer wait
+                state.heap = [item for item in state.heap if state.waiting.get(item[2]) == item[1]]
+                heapq.heapify(state.heap)
         elif isinstance(event, Ended):
             state.under_way.discard(event.key)
         elif not isinstance(event, Committed | Reserved):

@@ -10,7 +10,6 @@ that breaks loses what is on it. Nothing sleeps, and the same arguments give the
 
 from __future__ import annotations
 
-import heapq
 import math
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
@@ -22,8 +21,11 @@ from tweed.exchange.hub.hub import Action, Ask, Tell
 from tweed.exchange.hub.messages import FromWorker
 from tweed.exchange.hub.worker import Compute
 from tweed.rng import uniform
-from tweed.simulate.flows import SharedLink
+from tweed.simulate.clock import Clock
+from tweed.simulate.network import FluidNetwork
 
+#: The hub as a node of the network; members have numbers from 0 on.
+HUB = -1
 #: Of a member, what it is to compute, and the model that came with it: what it offers, and the value.
 Learn = Callable[[int, Compute, Any], tuple[Offer, Any]]
 #: Commits: lets the optimizer step, and returns the model as workers get it, and its bytes; None: before the
@@ -39,7 +41,9 @@ class Conditions:
       members: how many.
       compute_s: for a member and its task, how long it computes.
       hub_rate: of the hub's link, in each direction.
-      rates: of a member's link, up to the hub and down from it.
+      rates: of a member's link, up from it and down to it.
+      shares: for a node, a member's number or `HUB`, and the time: the share of its rates that it has, and
+        until when. It is asked again then.
       latency_s: one way.
       cuts: how often each member's link breaks, per second; it is back after `away_s`.
       crashes: the share of breaks at which the member forgets all, too.
@@ -51,6 +55,7 @@ class Conditions:
     compute_s: Callable[[int, int], float]
     hub_rate: float = 1e12
     rates: Callable[[int], tuple[float, float]] = lambda member: (1e12, 1e12)
+    shares: Callable[[int, float], tuple[float, float]] = lambda node, now: (1.0, math.inf)
     latency_s: float = 0.0
     cuts: float = 0.0
     away_s: float = 1.0
@@ -67,7 +72,7 @@ class _Member:
     life: int = 0
     linked: bool = False
     model: Any = None
-    moving: list[tuple[SharedLink, Hashable]] = field(default_factory=list)
+    moving: dict[Hashable, Callable[[], None]] = field(default_factory=dict)  # flows, and what follows each
 
 
 class VirtualHub:
@@ -82,7 +87,9 @@ class VirtualHub:
       forget: a member has forgotten all.
 
     Attributes:
-      now: seconds.
+      clock: its virtual time.
+      network: of members and the hub.
+      events: that have happened: ends of flows, of tasks and of times, messages that came.
       steps: commits, without their updates.
       delays: of each contribution that counted: versions between its base and its commit.
       abandoned: contributions of which nothing came, as there were too few for the rule.
@@ -98,20 +105,20 @@ class VirtualHub:
         answer: Callable[[Question], Any] = of_range,
         forget: Callable[[int], None] = lambda member: None,
     ) -> None:
-        self.hub, self.now = hub, 0.0
+        self.hub, self.clock, self.network = hub, Clock(), FluidNetwork()
         self.steps: list[tuple[tuple[int, int], ...]] = []
         self.delays: list[int] = []
         self.abandoned: list[tuple[int, int]] = []
-        self.payload_bytes = self.model_bytes = 0
+        self.payload_bytes = self.model_bytes = self.events = 0
         self._conditions, self._learn, self._apply, self._answer = conditions, learn, apply, answer
         self._forget = forget
         self._model, self._model_bytes = apply(None)
         self._bases: dict[tuple[int, int], int] = {}  # version of each task
         self._members = [_Member() for _ in range(conditions.members)]
-        self._up, self._down = SharedLink(conditions.hub_rate), SharedLink(conditions.hub_rate)
-        self._cargo: dict[Hashable, Callable[[], None]] = {}
-        self._events: list[tuple[float, int, Callable[[], None]]] = []
+        self._flows: dict[Hashable, int] = {}  # the member that each is of
         self._count = 0
+        for node in range(HUB, conditions.members):
+            self._set_rates(node)
         for number in range(conditions.members):
             hub.expect(number)
         for number in range(conditions.members):
@@ -120,27 +127,37 @@ class VirtualHub:
     def until(self, updates: float = math.inf, seconds: float = math.inf) -> None:
         """Goes on to that many commits, or that time, or until nothing will happen any more."""
         while len(self.steps) < updates:
-            ends = [(*self._up.next_end(), self._up), (*self._down.next_end(), self._down)]
-            end, key, link = min(ends, key=lambda one: one[0])
-            event = self._events[0][0] if self._events else math.inf
-            now = min(end, event, max(self.now, self.hub.deadline()))
+            end, key = self.network.next_end()
+            event, lease = self.clock.next_s(), max(self.now, self.hub.deadline())
+            now = min(end, event, lease)
             if now > seconds or now == math.inf:
                 return
-            self.now = now
+            self.events += 1
             if end == now:
-                link.stop(key, now)
-                self._cargo.pop(key)()
+                self.clock.pass_to(now)
+                self.network.stop(key, now)
+                self._members[self._flows.pop(key)].moving.pop(key)()
             elif event == now:
-                heapq.heappop(self._events)[2]()
+                self.clock.run_next()
             else:
+                self.clock.pass_to(now)
                 self.hub.passed(now)
             self._act()
 
-    def _after(self, seconds: float, do: Callable[[], None]) -> None:
-        self._count += 1
-        heapq.heappush(self._events, (self.now + seconds, self._count, do))
+    @property
+    def now(self) -> float:
+        """Seconds."""
+        return self.clock.now
 
     # Links
+
+    def _set_rates(self, node: int) -> None:
+        """What a node has now, until it changes."""
+        rate = self._conditions.hub_rate
+        up, down = (rate, rate) if node == HUB else self._conditions.rates(node)
+        share, until = self._conditions.shares(node, self.now)
+        self.network.set_rates(node, up * share, down * share, self.now)
+        self.clock.after(until - self.now, lambda: self._set_rates(node))
 
     def _link(self, number: int) -> None:
         member = self._members[number]
@@ -150,21 +167,21 @@ class VirtualHub:
         self._drive(number)
         if self._conditions.cuts:
             drawn = 1 - uniform(self._conditions.seed, 1, number, member.life)
-            self._after(-math.log(drawn) / self._conditions.cuts, lambda: self._cut(number))
+            self.clock.after(-math.log(drawn) / self._conditions.cuts, lambda: self._cut(number))
 
     def _cut(self, number: int) -> None:
         """What is on the link is lost, and the hub learns of it."""
         member, conditions = self._members[number], self._conditions
         member.linked = False
-        for link, key in member.moving:
-            link.stop(key, self.now)
-            self._cargo.pop(key, None)
+        for key in member.moving:
+            self.network.stop(key, self.now)
+            del self._flows[key]
         member.moving.clear()
         if uniform(conditions.seed, 2, number, member.life) < conditions.crashes:
             member.worker = Worker()
             self._forget(number)
         self.hub.left(number, self.now)
-        self._after(conditions.away_s, lambda: self._link(number))
+        self.clock.after(conditions.away_s, lambda: self._link(number))
 
     def _over(self, number: int, do: Callable[[], None]) -> Callable[[], None]:
         """`do`, unless the link that `number` has now breaks before."""
@@ -176,20 +193,16 @@ class VirtualHub:
 
         return arrive
 
-    def _move(self, link: SharedLink, number: int, numbytes: int, do: Callable[[], None]) -> None:
-        """Lets so many bytes flow, then `do`, after a latency."""
-        arrive, moving = self._over(number, do), self._members[number].moving
+    def _move(self, src: int, dst: int, numbytes: int, do: Callable[[], None]) -> None:
+        """Lets so many bytes flow between a member and the hub, then `do`, after a latency."""
+        number = max(src, dst)
+        arrive = self._over(number, do)
         self._count += 1
-        key = self._count
-
-        def ended() -> None:
-            moving.remove((link, key))
-            self._after(self._conditions.latency_s, arrive)
-
-        self._cargo[key] = ended
-        moving.append((link, key))
-        up, down = self._conditions.rates(number)
-        link.start(key, numbytes, up if link is self._up else down, self.now)
+        self._flows[self._count] = number
+        self._members[number].moving[self._count] = lambda: self.clock.after(
+            self._conditions.latency_s, arrive
+        )
+        self.network.start(self._count, src, dst, numbytes, self.now)
 
     # Both sides
 
@@ -210,9 +223,9 @@ class VirtualHub:
             offer = self.hub.members[number].offer
             numbytes = 0 if offer is None else offer.numbytes
             self.payload_bytes += numbytes
-            self._move(self._up, number, numbytes, arrive)
+            self._move(number, HUB, numbytes, arrive)
         else:
-            self._after(self._conditions.latency_s, self._over(number, arrive))
+            self.clock.after(self._conditions.latency_s, self._over(number, arrive))
 
     def _compute(self, number: int, worker: Worker, action: Compute) -> None:
         offer, value = self._learn(number, action, self._members[number].model)
@@ -223,7 +236,7 @@ class VirtualHub:
             if self._members[number].worker is worker:
                 self._drive(number)
 
-        self._after(seconds, ready)
+        self.clock.after(seconds, ready)
 
     def _act(self) -> None:
         """Does what the hub wants."""
@@ -235,7 +248,7 @@ class VirtualHub:
             self._tell(action)
         elif isinstance(action, Ask):
             found = self._answer(action.question)
-            self._after(self._conditions.answer_s, lambda: self.hub.answered(found, self.now))
+            self.clock.after(self._conditions.answer_s, lambda: self.hub.answered(found, self.now))
         elif isinstance(action, Step):
             self.steps.append(action.contributions)
             self.delays += [action.version - 1 - self._bases.pop(key) for key in action.contributions]
@@ -256,6 +269,6 @@ class VirtualHub:
         if isinstance(message, Task):
             self._bases[number, message.number] = message.version
             self.model_bytes += self._model_bytes
-            self._move(self._down, number, self._model_bytes, arrive)
+            self._move(HUB, number, self._model_bytes, arrive)
         else:
-            self._after(self._conditions.latency_s, self._over(number, arrive))
+            self.clock.after(self._conditions.latency_s, self._over(number, arrive))

@@ -10,15 +10,16 @@ channel, and what disturbs them: slots, collisions, latency, clocks that differ.
 
 from __future__ import annotations
 
-import heapq
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import NamedTuple
+from functools import partial
+from typing import Any
 
 from tweed.cadence import ContributionReceived, Decision, Joined, Ordered, Ready, ServerStopped, StepDone
 from tweed.rng import uniform
+from tweed.simulate.clock import Clock
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,14 +75,6 @@ class _Kind(IntEnum):
     LISTEN = 5
 
 
-class _Happening(NamedTuple):
-    at: float
-    kind: _Kind
-    number: int
-    rank: int
-    norm: float | None = None
-
-
 #: Applies what a rank sends; returns the length of the sum of what all have sent last.
 Receive = Callable[[int], float]
 
@@ -126,69 +119,78 @@ class _Run:
     tries: dict[int, int] = field(default_factory=dict)
     collisions: int = 0
     total: float = 0.0
-    _heap: list[_Happening] = field(default_factory=list)
-    _number: int = 0
+    starts: dict[float, list[int]] = field(default_factory=dict)  # ranks that begin to send, by when
+    clock: Clock = field(init=False)
+    _planned: int = 0
 
     def run(self) -> Iteration:
         cell, began = self.cell, self.cell.now
-        self.total = cell.server.total
+        self.clock, self.total = Clock(began), cell.server.total
         for rank in range(cell.size):
             skew = cell.air.skew_s[rank] if cell.air.skew_s else 0.0
-            self._push(max(began, began + cell.air.latency_s + skew), _Kind.READY, rank)
+            self._plan(max(began, began + cell.air.latency_s + skew), _Kind.READY, partial(self._ready, rank))
         self._listen()
         while len(self.sent) + len(self.silent) < cell.size:
-            self._happen(heapq.heappop(self._heap))
+            self.clock.run_next()
+        cell.now = self.clock.now
         level = math.inf if self.level is None else self.level
         seconds = cell.now - began
         return Iteration(tuple(self.sent), tuple(self.silent), level, self.allowed, seconds, self.collisions)
 
-    def _push(self, at: float, kind: _Kind, rank: int, norm: float | None = None) -> None:
-        if math.isfinite(at):
-            self._number += 1
-            heapq.heappush(self._heap, _Happening(at, kind, self._number, rank, norm))
+    def _plan(self, at: float, kind: _Kind, do: Callable[[], None]) -> None:
+        self._planned += math.isfinite(at)
+        self.clock.at(at, do, kind)
 
-    def _happen(self, happening: _Happening) -> None:
-        self.cell.now = now = happening.at
-        rank = happening.rank
-        if happening.kind is _Kind.ARRIVE:
-            self._arrive(rank, happening.norm)
-        elif happening.kind is _Kind.SEND:
-            self._send([rank, *self._others(happening)])
-        elif happening.kind is _Kind.LISTEN:
-            self._judge()
-        else:
-            self._wake(happening, now)
+    def _plan_send(self, at: float, rank: int) -> None:
+        """Who begins at the same time as others does so together with them."""
+        self._planned += 1
+        if at not in self.starts:
+            self.starts[at] = []
+            self.clock.at(at, lambda: self._send(self.starts.pop(at)), _Kind.SEND)
+        self.starts[at].append(rank)
 
-    def _wake(self, happening: _Happening, now: float) -> None:
-        """A rank is ready, its time has come, or the server's stop has reached it."""
-        cadence, rank = self.cell.cadence, happening.rank
-        state = self.cell.ranks[rank]
-        if happening.kind is _Kind.READY:
-            state = cadence.handle(Ready(self.norms[rank]), state, now)
-            self._push(self._slotted(cadence.due(state)), _Kind.WAKE, rank)
-        elif happening.kind is _Kind.STOPPED:
-            assert self.level is not None  # the server has stopped
-            state = cadence.handle(ServerStopped(self.level), state, now)
-        elif self._busy():
+    # Ranks
+
+    def _ready(self, rank: int) -> None:
+        cadence, now = self.cell.cadence, self.clock.now
+        state = cadence.handle(Ready(self.norms[rank]), self.cell.ranks[rank], now)
+        self._plan(self._slotted(cadence.due(state)), _Kind.WAKE, partial(self._expire, rank))
+        self._decide(rank, state)
+
+    def _stopped(self, rank: int) -> None:
+        """The server's stop has reached it."""
+        assert self.level is not None  # the server has stopped
+        stop = ServerStopped(self.level)
+        self._decide(rank, self.cell.cadence.handle(stop, self.cell.ranks[rank], self.clock.now))
+
+    def _expire(self, rank: int) -> None:
+        """Its time has come."""
+        if self._busy():
             # in slots: as long after the message as it expired after its beginning, or all would collide
-            apart = now - self.busy_until + self.cell.air.send_s if self.cell.air.slot_s else 0.0
-            self._push(self._slotted(self.busy_until + apart), _Kind.WAKE, rank)
-            return
-        decision, self.cell.ranks[rank] = cadence.poll(state, now)
+            apart = self.clock.now - self.busy_until + self.cell.air.send_s if self.cell.air.slot_s else 0.0
+            self._plan(self._slotted(self.busy_until + apart), _Kind.WAKE, partial(self._expire, rank))
+        else:
+            self._decide(rank, self.cell.ranks[rank])
+
+    def _decide(self, rank: int, state: Any) -> None:
+        now = self.clock.now
+        decision, self.cell.ranks[rank] = self.cell.cadence.poll(state, now)
         if decision.silent:
-            self._push(now + self.cell.air.latency_s, _Kind.ARRIVE, rank)
+            self._plan(now + self.cell.air.latency_s, _Kind.ARRIVE, partial(self._arrive, rank, None))
         elif decision in (Decision.TIMER_EXPIRED, Decision.ABOVE_LEVEL):
             self._begin(rank, now)
 
+    # The channel
+
     def _begin(self, rank: int, now: float) -> None:
         if self.cell.air.slot_s:  # others may begin in the same slot
-            self._push(self._slotted(now), _Kind.SEND, rank)
+            self._plan_send(self._slotted(now), rank)
         else:
             self._send([rank])
 
     def _busy(self) -> bool:
         """Whether a message is on its way; times at the edge of a slot are equal but for rounding."""
-        return self.cell.now < self.busy_until - 1e-6 * self.cell.air.slot_s
+        return self.clock.now < self.busy_until - 1e-6 * self.cell.air.slot_s
 
     def _slotted(self, at: float) -> float:
         slot = self.cell.air.slot_s
@@ -196,41 +198,37 @@ class _Run:
             return at
         return math.ceil(at / slot - 1e-6) * slot
 
-    def _others(self, first: _Happening) -> list[int]:
-        """The ranks that begin to send at the same time."""
-        others = []
-        while self._heap and self._heap[0].kind is _Kind.SEND and self._heap[0].at == first.at:
-            others.append(heapq.heappop(self._heap).rank)
-        return others
-
     def _send(self, ranks: list[int]) -> None:
-        air, now = self.cell.air, self.cell.now
+        air, now = self.cell.air, self.clock.now
         if self._busy():
             for rank in ranks:
-                self._push(self._slotted(self.busy_until), _Kind.SEND, rank)
+                self._plan_send(self._slotted(self.busy_until), rank)
             return
         self.busy_until = now + air.send_s
         if len(ranks) > 1 and air.slot_s:
             self._collide(ranks)
             return
-        self._push(self.busy_until + air.latency_s, _Kind.ARRIVE, ranks[0], self.norms[ranks[0]])
+        there = partial(self._arrive, ranks[0], self.norms[ranks[0]])
+        self._plan(self.busy_until + air.latency_s, _Kind.ARRIVE, there)
         for rank in ranks[1:]:
-            self._push(self.busy_until, _Kind.SEND, rank)
+            self._plan_send(self.busy_until, rank)
 
     def _collide(self, ranks: list[int]) -> None:
         self.collisions += len(ranks)
         for rank in ranks:
             tries = self.tries[rank] = self.tries.get(rank, 0) + 1
-            draw = uniform(self.cell.air.seed, rank, tries, self._number)
+            draw = uniform(self.cell.air.seed, rank, tries, self._planned)
             slots = int(draw * 2 ** min(tries, 10))
-            self._push(self._slotted(self.busy_until + slots * self.cell.air.slot_s), _Kind.SEND, rank)
+            self._plan_send(self._slotted(self.busy_until + slots * self.cell.air.slot_s), rank)
+
+    # The server
 
     def _arrive(self, rank: int, norm: float | None) -> None:
         if norm is not None:
             self.total = self.receive(rank)
         (self.silent if norm is None else self.sent).append(rank)
         arrival = ContributionReceived(norm, self.total)
-        self.cell.server = self.cell.cadence.policy.handle(arrival, self.cell.server, self.cell.now)
+        self.cell.server = self.cell.cadence.policy.handle(arrival, self.cell.server, self.clock.now)
         self._judge()
 
     def _judge(self) -> None:
@@ -238,14 +236,14 @@ class _Run:
         cell, policy = self.cell, self.cell.cadence.policy
         if self.level is not None:
             return
-        if not policy.poll(cell.server, cell.size, cell.now).stop:
+        if not policy.poll(cell.server, cell.size, self.clock.now).stop:
             self._listen()
             return
         if len(self.sent) + len(self.silent) < cell.size:
             self.level, self.allowed = policy.level(cell.server, cell.size), policy.allowed(cell.server)
             for rank in sorted(set(range(cell.size)) - {*self.sent, *self.silent}):
-                self._push(cell.now + cell.air.latency_s, _Kind.STOPPED, rank)
+                self._plan(self.clock.now + cell.air.latency_s, _Kind.STOPPED, partial(self._stopped, rank))
 
     def _listen(self) -> None:
         due = self.cell.cadence.policy.due(self.cell.server, self.cell.size)
-        self._push(max(due, self.cell.now), _Kind.LISTEN, -1)
+        self._plan(max(due, self.clock.now), _Kind.LISTEN, self._judge)

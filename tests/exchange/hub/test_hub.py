@@ -387,6 +387,71 @@ def test_numbers_that_a_member_makes_up_hold_nobody_up() -> None:
     assert Tell(2, Task(1, 0)) in hub.actions()
 
 
+@pytest.mark.parametrize("when", [All(), Quorum(2), Round(2)], ids=repr)
+@pytest.mark.parametrize("over", [[], [Payload], [Offer]], ids=["forgets", "not granted", "absurd"])
+def test_who_ends_tasks_and_asks_for_others_holds_nobody_up(when: When, over: list[Any]) -> None:
+    """Two of three begin anew again and again, each while the other one has a task."""
+    direct = Direct(when=when, task_s=10.0)
+    for member in (1, 2, 0):
+        direct.say(member, Ready())
+    for tenth in range(300):
+        now = tenth / 10
+        for member in (1, 2):
+            number = direct.hub.members[member].number
+            for kind in over:
+                direct.say(member, kind(number, -1), now)
+            direct.say(member, Ready(number), now)
+        if direct.hub.members[0].number == 1:
+            direct.say(0, Offer(1, 8), now), direct.say(0, Payload(1, np.ones(1)), now)
+        direct.hub.passed(now)
+        direct.actions()
+    assert direct.hub.version >= 1
+
+
+def test_who_let_a_lease_end_is_waited_for_again_once_it_has_contributed() -> None:
+    direct = Direct(when=All(), task_s=10.0)
+    for member in (0, 1):
+        direct.say(member, Ready())
+    direct.hub.passed(10.0)
+    for member in (0, 1):
+        direct.say(member, Ready(1), 10.0)
+
+    def contributes(member: int, number: int) -> list[Any]:
+        direct.say(member, Offer(number, 8), 11.0)
+        return direct.say(member, Payload(number, np.ones(1)), 11.0)
+
+    def commits(found: list[Any]) -> list[Any]:
+        return [one.contributions for one in found if isinstance(one, Step)]
+
+    assert commits(contributes(0, 2)) == [((0, 2),)]
+    assert commits(contributes(1, 2)) == []
+    assert commits(contributes(0, 3)) == [((1, 2), (0, 3))]
+
+
+def test_the_outcome_of_a_task_that_the_hub_has_forgotten_is_not_known() -> None:
+    direct = Direct()
+    for message in (Ready(), Offer(1, 8), Payload(1, np.ones(1))):
+        direct.say(1, message)
+    direct.say(1, Ready(7))
+    assert Tell(1, Outcome(7, Why.UNKNOWN)) in direct.say(1, Offer(7, 8))
+
+
+@pytest.mark.parametrize("when", [Each(), Cache(3), Round(3)], ids=repr)
+def test_a_flood_of_one_member_leaves_nothing_behind(when: When) -> None:
+    direct = Direct(when=when, order=ShortestFirst())
+    for member in range(3):
+        direct.say(member, Ready())
+    direct.say(0, Offer(1, 8)), direct.say(0, Payload(1, np.ones(1)))
+    direct.say(1, Offer(1, 8))  # and does not send
+    for now in range(2000):
+        last = direct.hub.members[0].number
+        for message in (Ready(last), Offer(last, now), Offer(last + 1, now), Leave()):
+            direct.say(0, message, 1e-3 * now)
+    hub = direct.hub
+    kept = [hub._leases, hub._held, hub._released, hub._after, hub._early, hub._idle, hub._orders.heap]
+    assert sum(len(one) for one in kept) < 300
+
+
 def test_a_member_that_is_linked_and_silent_is_not_waited_for() -> None:
     hub = Direct(when=All(), task_s=10.0)
     hub.say(1, Ready(), 0.0), hub.say(2, Ready(), 0.0)

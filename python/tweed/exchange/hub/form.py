@@ -109,12 +109,12 @@ class ContributionForm:
             samples, loss = 1.0, math.nan
         if self._error is not None:
             total = total + self._error
-        sent = torch.zeros_like(total)
-        finite = bool(total.isfinite().all())
+        sent, norm = torch.zeros_like(total), float(total.norm())
+        finite = math.isfinite(norm) or bool(total.isfinite().all())  # the norm of large ones overflows
         data = self._form.encode(total, sent, number - 1) if finite else torch.empty(0, dtype=torch.uint8)
         kept = finite and not (self._error is None and self._ahead is None)
         self._open = (value if own is None else own, total, sent) if kept else None
-        return Offer(number, data.numel(), float(total.norm()), samples, loss), data
+        return Offer(number, data.numel(), norm, samples, loss), data
 
     def over(self, counted: bool) -> None:
         """What was encoded last has arrived and counts, or came to nothing."""

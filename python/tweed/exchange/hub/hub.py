@@ -32,6 +32,9 @@ counted one by one: what it stands for (`value`) may depend on the newest model.
 contribution in an update; its next one waits for the commit. Where a rule needs more than there are, and
 nobody is left who could add one, they come to nothing.
 
+Updates that wait for members wait for none longer than a lease: who begins anew gets no more time, and who
+let it pass is not waited for until it contributes again.
+
 What cannot happen: a contribution counts twice (its task is DONE then); more payloads arrive than were
 granted and not taken back; a member that asks for a task waits though one could be handed out; a version is
 skipped.
@@ -99,6 +102,9 @@ class Member:
       in_batch: a contribution of its is in the next update.
       expected: it will come, and has not yet.
       drops: in a row.
+      until_s: so long updates wait for what it has a task for, however often it begins anew; infinite: it has
+        had no task since it contributed.
+      awaited: updates wait for it: it has contributed since it kept them waiting so long, or never did that.
     """
 
     number: int = 0
@@ -112,11 +118,14 @@ class Member:
     in_batch: bool = False
     expected: bool = False
     drops: int = 0
+    until_s: float = math.inf
+    awaited: bool = True
 
     @property
     def present(self) -> bool:
-        """Whether something may come of it for the next update, or has."""
-        return self.expected or self.waits or self.in_batch or self.phase is not Phase.DONE
+        """Whether an update is to wait for what may come of it, or something has."""
+        may_come = self.expected or self.waits or self.phase is not Phase.DONE
+        return self.in_batch or (self.awaited and may_come)
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,9 +210,10 @@ class Hub:
     _under_way: int = 0  # tasks that somebody computes, offers or sends
     _busy: int = 0  # tasks that are not over
     _present: int = 0  # members of which something may come
-    _after: list[int] = field(default_factory=list)  # who waits for the commit, to get a task
+    _after: dict[int, None] = field(default_factory=dict)  # who waits for the commit, to get a task
     _leases: list[tuple[float, int, int, str]] = field(default_factory=list)
-    _held: deque[int] = field(default_factory=deque)  # whose offer waits for the commit, or for room
+    _held: dict[int, None] = field(default_factory=dict)  # whose offer waits for the commit
+    _released: deque[int] = field(default_factory=deque)  # whose offer waits for room, after that
     _batch: list[tuple[int, int]] = field(default_factory=list)
     _first_s: float = math.inf  # when the first of the batch arrived
     _early: deque[tuple[int, Payload]] = field(default_factory=deque)  # arrived while a question was open
@@ -329,6 +339,7 @@ class Hub:
             self._end(member, one, Why.EXPIRED, now)
         if message.last > one.number:  # the hub has
             one.number = one.last = message.last
+            one.why = Why.UNKNOWN
         self._next(member, one, now)
 
     def _next(self, member: int, one: Member, now: float) -> None:
@@ -340,7 +351,7 @@ class Hub:
         elif one.phase is Phase.DONE and one.linked and not one.waits:
             self._move(one, waits=True)
             if one.in_batch and self.when.in_step:
-                self._after.append(member)
+                self._after[member] = None
             else:
                 self._idle.setdefault(member)  # who comes back keeps its place
 
@@ -367,7 +378,7 @@ class Hub:
         one.offer = offer
         if one.in_batch:
             self._move(one, Phase.HELD)
-            self._held.append(member)
+            self._held[member] = None
         else:
             self._move(one, Phase.OFFERED)
             self._to_order(Offered(self._transfer(member, one)), now)
@@ -404,7 +415,7 @@ class Hub:
         self._gathered = self.aggregate.handle(arrival, self._gathered, now)
         self._first_s = min(self._first_s, now)
         self._batch.append((member, one.number))
-        self._move(one, in_batch=True)
+        self._move(one, in_batch=True, awaited=True)
         one.drops = 0
         self._end(member, one, Why.COUNTED, now)
 
@@ -419,6 +430,10 @@ class Hub:
         one.offer, one.last, one.why = None, one.number, why
         if why is Why.EXPIRED:
             one.drops = 0  # who is waited for and does not come is not waited for again
+        if why in (Why.COUNTED, Why.LATE):
+            one.until_s = math.inf
+        else:
+            self._wait_no_longer(one, now)
         self._tell_outcome(member, one, now)
 
     # What follows
@@ -434,11 +449,12 @@ class Hub:
             self._hand_out(now)
 
     def _end_leases(self, now: float) -> None:
-        while self._leases and self._leases[0][0] <= now:
-            _, member, number, phase = heapq.heappop(self._leases)
-            one = self.members[member]
-            if (one.number, one.phase.value) == (number, phase):
-                self._end(member, one, Why.EXPIRED, now)
+        while self._leases and (self._leases[0][0] <= now or not self._holds(self._leases[0])):
+            lease = heapq.heappop(self._leases)
+            if self._holds(lease):
+                _, member, _, _ = lease
+                self.members[member].until_s = now
+                self._end(member, self.members[member], Why.EXPIRED, now)
 
     def _commit_if_ready(self, now: float) -> None:
         if self._asking or not self._batch:
@@ -482,19 +498,16 @@ class Hub:
         for member, _ in self._batch:
             self._move(self.members[member], in_batch=False)
         self._batch, self._first_s = [], math.inf
-        self._idle.update(dict.fromkeys(self._after))
-        self._after = []
+        self._idle.update(self._after)
+        self._released.extend(self._held)
+        self._after, self._held = {}, {}
 
     def _release(self, now: float) -> None:
-        """Offers of those who are no longer in a batch, as there is room."""
-        for _ in range(len(self._held)):
-            member = self._held.popleft()
+        """Offers that have waited for the commit, as there is room."""
+        while self._released and (self.tasks is None or self._under_way < self.tasks):
+            member = self._released.popleft()
             one = self.members[member]
-            if one.phase is not Phase.HELD:
-                continue
-            if one.in_batch or not (self.tasks is None or self._under_way < self.tasks):
-                self._held.append(member)
-            else:
+            if one.phase is Phase.HELD and member not in self._held:  # else it has begun anew meanwhile
                 self._move(one, Phase.OFFERED)
                 self._to_order(Offered(self._transfer(member, one)), now)
 
@@ -517,11 +530,28 @@ class Hub:
     def _hand_over(self, member: int, one: Member, now: float) -> None:
         one.number += 1
         self._move(one, Phase.OPEN)
-        self._lease(member, one, now + self.task_s)
+        self._wait_no_longer(one, now)
+        one.until_s = min(one.until_s, now + self.task_s)
+        self._lease(member, one, one.until_s)
         self._tell_task(member, one, now)
+
+    def _wait_no_longer(self, one: Member, now: float) -> None:
+        """For who had its time, until it contributes."""
+        if one.until_s <= now:
+            self._move(one, awaited=False)
+            one.until_s = math.inf
 
     def _lease(self, member: int, one: Member, until: float) -> None:
         heapq.heappush(self._leases, (until, member, one.number, one.phase.value))
+        if len(self._leases) > 2 * self._busy + 64:  # most are of tasks that are over
+            self._leases = [lease for lease in self._leases if self._holds(lease)]
+            heapq.heapify(self._leases)
+
+    def _holds(self, lease: tuple[float, int, int, str]) -> bool:
+        """Whether the task is still in the phase that the lease is on."""
+        _, member, number, phase = lease
+        one = self.members[member]
+        return (one.number, one.phase.value) == (number, phase)
 
     def _ask_order(self, now: float) -> bool:
         """Grants and drops. Returns whether anybody was dropped, and so wants another task."""
@@ -556,6 +586,7 @@ class Hub:
         waits: bool | None = None,
         in_batch: bool | None = None,
         expected: bool | None = None,
+        awaited: bool | None = None,
     ) -> None:
         """Changes what `one` is about, and with it how many are busy or present."""
         self._under_way -= one.phase in _UNDER_WAY
@@ -565,6 +596,7 @@ class Hub:
         one.waits = one.waits if waits is None else waits
         one.in_batch = one.in_batch if in_batch is None else in_batch
         one.expected = one.expected if expected is None else expected
+        one.awaited = one.awaited if awaited is None else awaited
         self._under_way += one.phase in _UNDER_WAY
         self._busy += one.phase is not Phase.DONE
         self._present += one.present
