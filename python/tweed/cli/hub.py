@@ -12,7 +12,9 @@ import typer
 def serve(
     task: Annotated[str, typer.Argument(help="fashion-mnist, digits or shakespeare.")],
     strategy: Annotated[str, typer.Option(help="One with a hub: teasq, mlfabric.")] = "teasq",
-    listen: Annotated[str, typer.Option(help="HOST:PORT for members; port 0 is a free one.")] = "127.0.0.1:0",
+    listen: Annotated[
+        str | None, typer.Option(help="HOST:PORT for members. Default: a free port of this machine alone.")
+    ] = None,
     commits: Annotated[int | None, typer.Option(help="Training ends after so many updates.")] = None,
     parts: Annotated[int, typer.Option(help="Into how many parts the data is dealt.")] = 4,
     fewest: Annotated[int, typer.Option(min=1, help="Begin when so many members are there.")] = 1,
@@ -36,7 +38,7 @@ def serve(
     """
     from tweed import report
     from tweed.cli.train import RUNS
-    from tweed.train.hub_task import Door, HubTask
+    from tweed.train.hub_task import Door, HubTask, with_hub
     from tweed.train.request import Request, begin
 
     options: dict[str, str | float | None] = {
@@ -48,9 +50,11 @@ def serve(
     }
     options |= {"batch_size": batch_size, "lr": lr, "partition": partition}
     given = {key: value for key, value in options.items() if value is not None}
+    with_hub(strategy)
+    listed = None if members is None else _keys(members)
     request = Request(given, name=name, resume=resume, argv=["tweed", *sys.argv[1:]])
     settings, folder = begin(request, RUNS, typer.echo)
-    door = Door(listen, None if members is None else _keys(members), most, fewest)
+    door = Door(listen, listed, most, fewest)
     hub = HubTask(settings, folder, door, hub_lr)
     typer.echo(f"Members type: tweed join {hub.run.address}")
     typer.echo(f"{settings.task} by {strategy}, {settings.steps} commits. Folder: {folder.path}")
@@ -63,7 +67,7 @@ def serve(
         )
     except KeyboardInterrupt:
         advice = f"tweed serve {task} --name {folder.path.name} --resume"
-        typer.echo(f"Stopped. To go on from the last checkpoint: {advice}", err=True)
+        typer.echo(f"Stopped. To go on from the last checkpoint, at the same address: {advice}", err=True)
         raise typer.Exit(130) from None
     finally:
         hub.run.detach()

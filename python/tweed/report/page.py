@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tweed.files import write_atomic
-from tweed.report import network
+from tweed.report import members, network
 from tweed.report.plots import ACCURACY, LOSS, TIME, Quantity, draw, svg
 from tweed.train.folder import RunFolder
 from tweed.train.results import Reached, Side, by_side, reached, sent
@@ -31,11 +31,12 @@ def write(folder: Path) -> Path:
     """
     run = RunFolder(folder)
     path = folder / "report.html"
-    write_atomic(path, render(folder.name, run.facts(), run.figures(), run.link_lines()))
+    page = render(folder.name, run.facts(), run.figures(), run.link_lines(), run.commit_lines())
+    write_atomic(path, page)
     return path
 
 
-def render(name: str, facts: Mapping[str, Any], figures: Side, links: Side = ()) -> str:
+def render(name: str, facts: Mapping[str, Any], figures: Side, links: Side = (), commits: Side = ()) -> str:
     """The page as HTML.
 
     Args:
@@ -43,6 +44,7 @@ def render(name: str, facts: Mapping[str, Any], figures: Side, links: Side = ())
       facts: contents of `run.json`.
       figures: lines of `metrics.jsonl`.
       links: lines of `links.jsonl`.
+      commits: lines of `commits.jsonl`.
     """
     sides = by_side(facts["sides"], figures)
     same = reached(sides)
@@ -56,6 +58,7 @@ def render(name: str, facts: Mapping[str, Any], figures: Side, links: Side = ())
             plots=_plots(facts, sides) if sides else {},
             same=None if same is None else _at_same_accuracy(facts, same),
             network=network.words(facts),
+            members=members.table(commits),
             notes=[*notes(facts, len(sides), links), *filter(None, map(compression, sides.values()))],
         )
     )

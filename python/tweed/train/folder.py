@@ -3,6 +3,7 @@
 run.json        settings, versions, machine, command line
 metrics.jsonl   one JSON object per line; `side` says whose
 links.jsonl     in a testbed, the same for what links have counted since a side's workers were started
+commits.jsonl   of a hub: a line per commit, see `hub_task`
 checkpoints/    see `checkpoint`
 report.html     see `tweed.report`
 """
@@ -48,6 +49,11 @@ class RunFolder:
     def links(self) -> Path:
         """What links have counted."""
         return self.path / "links.jsonl"
+
+    @property
+    def commits(self) -> Path:
+        """What a hub has committed."""
+        return self.path / "commits.jsonl"
 
     def checkpoints(self, side: str) -> Path:
         """Folder of a side's checkpoints."""
@@ -121,6 +127,18 @@ class RunFolder:
         """Adds a line to the figures."""
         with self.metrics.open("a") as file:
             file.write(json.dumps(figures) + "\n")
+
+    def append_commit(self, commit: dict[str, Any]) -> None:
+        """Adds a line to what a hub has committed."""
+        with self.commits.open("a") as file:
+            file.write(json.dumps(commit) + "\n")
+
+    def commit_lines(self) -> list[dict[str, Any]]:
+        """What `append_commit` has noted, by version: of one that a hub committed again, when it was started
+        from a checkpoint, the latter. A line that was cut off by a crash is left out."""
+        lines = self.commits.read_text().split("\n")[:-1] if self.commits.exists() else []
+        by_version = {line["version"]: line for line in map(json.loads, lines)}
+        return [by_version[version] for version in sorted(by_version)]
 
     def append_links(self, side: str, counted: list[dict[str, int]], findings: list[str]) -> None:
         """Adds what the links of a side's workers have counted, by rank, and what is wrong with that."""

@@ -1,15 +1,17 @@
 """A task behind a hub: what `tweed serve` and `tweed join` do.
 
 runs/NAME/hub.key          the hub's key, by which members know it when it comes back
+runs/NAME/hub.address      where it listens, so that it is found there again
 runs/NAME/commits.jsonl    a line per commit: whose contributions, how old, with which weight and why
 """
 
 from __future__ import annotations
 
-import json
+import math
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -19,7 +21,9 @@ from tweed.data import get
 from tweed.errors import StrategyError, UsageError
 from tweed.exchange.hub.address import Credentials, HubAddress
 from tweed.exchange.hub.member_link import job
+from tweed.files import write_atomic
 from tweed.named import named_strategy
+from tweed.strategy import Strategy
 from tweed.train import checkpoint
 from tweed.train.folder import RunFolder
 from tweed.train.loop import Figures, interval
@@ -38,10 +42,18 @@ _RATES = {"difference": 1.0, "model": 0.5}
 class Door:
     """Where a hub listens and whom it lets in; see `tweed.serve`."""
 
-    listen: str
+    listen: str | None
     members: list[str] | None = None
     most: int | None = None
     fewest: int = 1
+
+
+def with_hub(name: str) -> Strategy:
+    """The strategy of that name. Raises StrategyError if it has no hub."""
+    strategy = named_strategy(name)
+    if strategy.hub is None:
+        raise StrategyError(f"{name} has no hub: serve one that has, such as teasq")
+    return strategy
 
 
 class HubTask:
@@ -58,9 +70,7 @@ class HubTask:
     """
 
     def __init__(self, settings: Settings, folder: RunFolder, door: Door, lr: float | None = None) -> None:
-        strategy = named_strategy(settings.strategy)
-        if strategy.hub is None:
-            raise StrategyError(f"{settings.strategy} has no hub: serve one that has, such as teasq")
+        strategy = with_hub(settings.strategy)
         self._settings, self._folder = settings, folder
         self._every = interval(settings.steps)
         self._shard = Shard(settings.task, settings.batch_size, 0, settings.workers, settings.partition)
@@ -73,32 +83,43 @@ class HubTask:
             self._model,
             self._optimizer,
             strategy,
-            listen=door.listen,
+            listen=door.listen or self._listened(),
             key_file=str(folder.path / "hub.key"),
             members=door.members,
             most=door.most,
             fewest=door.fewest,
             job=said,
         )
-        self._seconds = self._began = 0.0
+        write_atomic(self._address, self.run.address)
+        self._seconds, self._began = 0.0, math.nan
         if (state := checkpoint.load(folder.checkpoints(OURS))) is not None:
             self._load(state)
 
     def serve(self, show: Callable[[dict[str, Any]], None]) -> None:
-        """Trains to the end, and shows figures now and then."""
-        self._began = time.monotonic() - self._seconds
+        """Trains to the end, and shows figures now and then. Time counts from the first commit on."""
 
         def after(version: int) -> None:
+            if math.isnan(self._began):
+                self._began = time.monotonic() - self._seconds
             self._log(version)
             if version % self._every == 0 or version == self._settings.steps:
                 show(self._store(version))
 
         self.run.serve(commits=self._settings.steps, after=after)
 
+    @property
+    def _address(self) -> Path:
+        return self._folder.path / "hub.address"
+
+    def _listened(self) -> str:
+        """Where an earlier process of this run did."""
+        if not self._address.exists():
+            return "127.0.0.1:0"
+        return HubAddress.parse(self._address.read_text()).place
+
     def _log(self, version: int) -> None:
-        line = {"version": version, "contributions": [asdict(one) for one in self.run.contributions]}
-        with (self._folder.path / "commits.jsonl").open("a") as file:
-            file.write(json.dumps(line) + "\n")
+        contributions = [asdict(one) for one in self.run.contributions]
+        self._folder.append_commit({"version": version, "contributions": contributions})
 
     def _store(self, version: int) -> dict[str, Any]:
         """Evaluates, and keeps a checkpoint: a hub that is started again goes on from there."""

@@ -33,7 +33,7 @@ class Contribution:
       number: of its task.
       delay: commits between the model that it was computed on and this one.
       weight: with which it counted; 0: it was not believed. None: the rule says nothing.
-      reason: why, in a word.
+      reason: why, in words.
     """
 
     member: int
@@ -173,7 +173,7 @@ class HubServer:
         for member, number in step.contributions:
             delay = step.version - 1 - self._bases[member, number]
             verdict = by_member.get(member)
-            said = (None, "") if verdict is None else (verdict.weight, str(verdict.reason))
+            said = (None, "") if verdict is None else (verdict.weight, verdict.reason.value)
             found.append(Contribution(member, number, delay, *said))
         self.contributions = tuple(found)
         self._bases.clear()

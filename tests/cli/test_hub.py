@@ -1,0 +1,88 @@
+"""`tweed serve` and `tweed join`: processes that share nothing but an address."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.cli.test_cli import tweed
+
+_MAIN = "from tweed.cli import main; main()"
+_JOB = ["digits", "--strategy", "teasq(every=2,tasks=2)", "--name", "a", "--commits", "60", "--parts", "2"]
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+@contextmanager
+def started(*words: str) -> Iterator[subprocess.Popen[str]]:
+    """A command as a process of its own, which does not outlive the test."""
+    command = [
+        sys.executable,
+        "-c",
+        _MAIN.replace("; ", f"; import sys; sys.argv = {['tweed', *words]}; ", 1),
+    ]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+
+
+def line_with(process: subprocess.Popen[str], text: str) -> str:
+    """The next line with `text` in it."""
+    assert process.stdout is not None
+    seen = []
+    for line in process.stdout:
+        seen.append(line)
+        if text in line:
+            return line
+    raise AssertionError(f"no {text!r} in: {''.join(seen)}")
+
+
+def test_a_hub_that_is_killed_goes_on_and_its_members_with_it(tmp_path: Path) -> None:
+    with ExitStack() as stack:
+        hub = stack.enter_context(started("serve", *_JOB))
+        address = line_with(hub, "tweed join").split()[-1]
+        members = [stack.enter_context(started("join", address)) for _ in range(2)]
+        line_with(hub, "commit 14:")
+        hub.kill()
+        again = stack.enter_context(started("serve", *_JOB, "--resume"))
+        assert line_with(again, "tweed join").split()[-1] == address
+        report = line_with(again, "Report: ").split()[-1]
+        for member in members:
+            line_with(member, "The hub has ended training")
+            assert member.wait(20) == 0
+    page = (tmp_path / report).read_text()
+    assert "<h2>Members</h2>" in page and "mean delay (commits)" in page
+    versions = [line["version"] for line in _commits(tmp_path / "runs/a")]
+    assert versions == list(range(1, 61))
+
+
+def _commits(run: Path) -> list[dict[str, int]]:
+    from tweed.train.folder import RunFolder
+
+    return RunFolder(run).commit_lines()
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (["serve", "digits", "--strategy", "every_step"], "has no hub"),
+        (["serve", "nothing"], "there is no task"),
+        (["serve", "digits", "--members", "missing"], "list of members cannot be read"),
+        (["join", "example.org:7070"], "whose key"),
+        (["join", "0" * 64 + "@127.0.0.1:1"], "nothing listens there"),
+    ],
+)
+def test_wrong_use_is_said(words: list[str], text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert tweed(*words) in (1, 2)
+    assert text in capsys.readouterr().err
