@@ -12,7 +12,6 @@ import pytest
 
 from tests.cli.test_cli import tweed
 
-_MAIN = "from tweed.cli import main; main()"
 _JOB = ["digits", "--strategy", "teasq(every=2,tasks=2)", "--name", "a", "--commits", "60", "--parts", "2"]
 
 
@@ -24,11 +23,8 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @contextmanager
 def started(*words: str) -> Iterator[subprocess.Popen[str]]:
     """A command as a process of its own, which does not outlive the test."""
-    command = [
-        sys.executable,
-        "-c",
-        _MAIN.replace("; ", f"; import sys; sys.argv = {['tweed', *words]}; ", 1),
-    ]
+    said = f"import sys; sys.argv = {['tweed', *words]}; from tweed.cli import main; main()"
+    command = [sys.executable, "-c", said]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     try:
         yield process
@@ -86,3 +82,4 @@ def _commits(run: Path) -> list[dict[str, int]]:
 def test_wrong_use_is_said(words: list[str], text: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert tweed(*words) in (1, 2)
     assert text in capsys.readouterr().err
+    assert not Path("runs").exists()
