@@ -48,6 +48,8 @@ class Arrival:
       norm: its length, None if nobody measured it.
       samples: that it was computed on.
       delay: how many updates were committed since `base_version`.
+      senders: `value` is the sum of their contributions, formed on the way; empty: it is that of `sender`
+        alone. Only what says `in_network` meets such sums.
       missing: same shape as `value`, 1 where the number was lost or not sent and 0 elsewhere; None: all is
         there.
       loss: at the model that the contribution was computed on; not a number if nobody knows it.
@@ -61,6 +63,7 @@ class Arrival:
     samples: float = 1.0
     delay: int = 0
     loss: float = math.nan
+    senders: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
