@@ -430,9 +430,9 @@ class Hub:
         if message.number <= one.counted:
             self._tell(member, Outcome(message.number, Why.COUNTED))
             return
-        if one.phase is not Phase.DONE and (one.number != message.number or one.phase is Phase.OPEN):
+        if one.phase is not Phase.DONE and one.number != message.number:
             self._end(member, one, Why.EXPIRED, now)
-        if one.phase is Phase.DONE:
+        if one.phase in (Phase.DONE, Phase.OPEN):
             self._move(one, waits=False)
             one.number, one.version = message.number, min(message.version, self.version)
             self._move(one, Phase.OPEN)

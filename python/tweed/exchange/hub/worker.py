@@ -122,12 +122,12 @@ class Worker:
         """A link is there to another hub, the replica of that which is gone: all that it may lack is sent
         again, the oldest first."""
         self._out.clear()
-        self._again = deque(one for number, one in sorted(self._kept.items()) if number > self._safe)
+        waiting = self._kept | {one.task.number: one for one in self._again}
         if self.state in (State.OFFERING, State.SENDING):
             assert self.task is not None and self._offer is not None  # the state says so
-            if all(one.task.number != self.task.number for one in self._again):
-                self._again.append(_Held(self.task, self._offer, self._value))
+            waiting[self.task.number] = _Held(self.task, self._offer, self._value)
             self.state = State.IDLE
+        self._again = deque(one for _, one in sorted(waiting.items()))
         if self.state is State.COMPUTING:
             self._foreign = True  # what is kept is sent when it is done
         else:
@@ -188,10 +188,16 @@ class Worker:
     def _over(self, outcome: Outcome) -> None:
         self.outcomes[outcome.why.name] = self.outcomes.get(outcome.why.name, 0) + 1
         counted, foreign = outcome.why is Why.COUNTED, self._foreign
+        if foreign and outcome.why in (Why.EXPIRED, Why.UNKNOWN):
+            self._out.append(self._description())  # it may have counted before, and is not given up
+            self.state = State.OFFERING
+            return
         if self.keeps and counted and outcome.number > self._safe and self._offer is not None:
             assert self.task is not None  # it was offered
             self._kept[outcome.number] = _Held(self.task, self._offer, self._value)
-        self.state, self.last, self.counted = State.IDLE, max(self.last, outcome.number), counted
+        if outcome.number >= self.last:  # of what was sent again an older one may be over now
+            self.last, self.counted = outcome.number, counted
+        self.state = State.IDLE
         self.task = self._offer = self._value = None
         self._foreign = False
         if foreign:
