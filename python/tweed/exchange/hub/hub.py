@@ -495,7 +495,8 @@ class Hub:
 
     def _transfer(self, member: int, one: Member) -> Transfer:
         assert one.offer is not None  # it was offered
-        return Transfer((member, one.number), one.offer.numbytes, one.version)
+        rate = 1.0 if self.gathering is None else self.gathering.rates.way(member)
+        return Transfer((member, one.number), one.offer.numbytes, one.version, rate)
 
     def _arrived(self, member: int, one: Member, payload: Payload, now: float) -> None:
         if one.phase is Phase.ARRIVED:
