@@ -48,7 +48,7 @@ class Deadlines:
       queues: the same by version and level, in the order in which they joined; None: not offered yet.
       by_deadline: versions and levels that have a queue, ascending.
       backlog: how many are queued on each version.
-      by_bytes: a heap of bytes, place and key; also of those that no longer wait.
+      by_seconds: a heap of seconds, place and key; also of those that no longer wait.
       promises: how many must not be dropped.
       joined: how many ever did.
       under_way: base versions, by key.
@@ -59,7 +59,7 @@ class Deadlines:
     queues: dict[tuple[int, _Level], dict[Hashable, Transfer | None]] = field(default_factory=dict)
     by_deadline: list[tuple[int, _Level]] = field(default_factory=list)
     backlog: Backlog = field(default_factory=Backlog)
-    by_bytes: list[tuple[int, _Place, Hashable]] = field(default_factory=list)
+    by_seconds: list[tuple[float, _Place, Hashable]] = field(default_factory=list)
     promises: int = 0
     joined: int = 0
     under_way: dict[Hashable, int] = field(default_factory=dict)
@@ -76,7 +76,7 @@ class Deadlines:
         self.backlog.add(base_version, 1)
         self.promises += level is not _Level.FREE
         if transfer is not None:
-            heapq.heappush(self.by_bytes, (transfer.numbytes, place, key))
+            heapq.heappush(self.by_seconds, (transfer.seconds, place, key))
             self._compact()
 
     def leave(self, key: Hashable) -> None:
@@ -98,18 +98,18 @@ class Deadlines:
 
     def shortest(self) -> Transfer | None:
         """Of those that wait; the most urgent one of several."""
-        while self.by_bytes:
-            _, place, key = self.by_bytes[0]
+        while self.by_seconds:
+            _, place, key = self.by_seconds[0]
             if self.places.get(key) == place:
                 return self.queues[place[:2]][key]
-            heapq.heappop(self.by_bytes)
+            heapq.heappop(self.by_seconds)
         return None
 
     def _compact(self) -> None:
         """At least half of the heap waits, or it is short."""
-        if len(self.by_bytes) > 2 * len(self.places) + 64:
-            self.by_bytes = [one for one in self.by_bytes if self.places.get(one[2]) == one[1]]
-            heapq.heapify(self.by_bytes)
+        if len(self.by_seconds) > 2 * len(self.places) + 64:
+            self.by_seconds = [one for one in self.by_seconds if self.places.get(one[2]) == one[1]]
+            heapq.heapify(self.by_seconds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,11 +204,11 @@ class BoundedDelay:
         """Of the urgent ones that may be dropped."""
         waiting = state.first(urgent.size)
         free = (one for one in waiting if state.places[one.key].level is _Level.FREE)
-        return max(free, key=lambda one: one.numbytes, default=None)
+        return max(free, key=lambda one: one.seconds, default=None)
 
     def _shortest(self, state: Deadlines, urgent: _Urgent | None) -> Transfer | None:
         """Of the urgent ones, if there are any."""
         shortest = state.shortest()
         if urgent is None or shortest is None or shortest.base_version < urgent.base_version:
             return shortest
-        return min(state.first(urgent.size), key=lambda one: one.numbytes, default=None)
+        return min(state.first(urgent.size), key=lambda one: one.seconds, default=None)
