@@ -82,7 +82,7 @@ class Config:
     members: int = 30
     seed: int = 0
     targets: tuple[float, ...] = (0.78,)
-    contributions: int = 6_000
+    contributions: int = 5_000
     every_s: float = 2.0
     test_samples: int = 2_500
 

@@ -44,7 +44,7 @@ from tweed.systems.reports.mlfabric import (
 
 MEMBERS = 30
 #: Members that are not waited for, of whom the search takes the best.
-SPARES = (3, 6)
+SPARES = (3, 6, 9)
 STEP: dict[str, Any] = {"strategy": Strategy()}
 
 
@@ -56,7 +56,7 @@ class Setting:
     places: tuple[Place, ...]
     seeds: range
     searched: tuple[int, ...]
-    tries: int = 8
+    tries: int = 10
 
 
 FULL = Setting(
@@ -91,7 +91,7 @@ def _sides(setting: Setting) -> Iterator[Side]:
         for name, changes in _contenders(place, setting.base.members):
             yield _side(setting, place, name, changes)
     for name, changes in _contenders(SMALL, setting.base.members):
-        if name in (OURS, RING, SPARE.format(SPARES[0])):
+        if name in (OURS, RING, *map(SPARE.format, SPARES)):
             yield _side(setting, SMALL, f"{name}, momentum", {**changes, "momentum": 0.9})
 
 
@@ -101,12 +101,12 @@ def _contenders(place: Place, members: int) -> Iterator[tuple[str, dict[str, Any
     yield OURS, {"strategy": ours}
     yield ASYNC, {"strategy": Strategy(collective=Hub(0))}
     yield RING, STEP
-    for spare in SPARES[: members // 10]:
+    for spare in SPARES if members > max(SPARES) + 1 else ():
         yield SPARE.format(spare), {**STEP, "spare": spare}
     if place in MAP:
         return
     yield TREE, {**STEP, "builder": "double_binary_tree"}
-    waiting = Hub(0, Quorum(members - members // 10))
+    waiting = Hub(0, Quorum(members - members // 10))  # late ones count in the next update
     yield "spare workers, server", {"strategy": Strategy(collective=waiting, order=FirstIn(members))}
     if place == WIDE:
         yield FEW_BITS, {"strategy": mlfabric(most=2 * members + 4, bits=8)}
@@ -114,13 +114,13 @@ def _contenders(place: Place, members: int) -> Iterator[tuple[str, dict[str, Any
 
 
 def _side(setting: Setting, place: Place, name: str, changes: dict[str, Any]) -> Side:
-    config = replace(setting.base, place=place, **changes)
+    config = replace(setting.base, place=place, every_s=1.0 if place == MILD else 2.0, **changes)
     in_step = config.strategy.hub is None or config.strategy.hub.when is not None
     first = (0.4 if in_step else 0.4 / 20) * (0.1 if config.momentum else 1.0)
     facts = {"kind": "training", "place": str(place), "name": name, "members": config.members}
     if isinstance(config.strategy.order, BoundedDelay):
         facts["bound"] = config.strategy.order.most
-    run, grid = partial(_train, config), Grid(first, 2.0, setting.tries)
+    run, grid = partial(_train, config), Grid(first, 1.5, setting.tries)
     return Side(f"{place}: {name}", facts, run, grid, setting.seeds, _score, setting.searched)
 
 

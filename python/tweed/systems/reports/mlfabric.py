@@ -208,10 +208,10 @@ def _words() -> Section:
         "it takes over a link is set by the ratio, and not by its size. With batches so small thirty "
         "workers are worth about thirty: with larger ones they get in each other's way, and those in step "
         "less so.",
-        f"The target is reached when {SMOOTH} evaluations, 2 s apart, have it in the mean. All take plain "
-        "steps of SGD, without momentum; rows that end so have momentum 0.9.",
+        f"The target is reached when {SMOOTH} evaluations, 2 s apart (1 s in C1), have it in the mean. All "
+        "take plain steps of SGD, without momentum; rows that end so have momentum 0.9.",
         "Each contender has the learning rate that a search with a seed of its own found best, by factors "
-        "of 2, widened until the best lies inside; what is best is the time to the target. Of the numbers "
+        "of 1.5, widened until the best lies inside; what is best is the time to the target. Of the numbers "
         "of spare workers goals take the one that its search found best. The target, the batch and the "
         "bound of MLfabric were chosen after trials with seeds 0 to 2.",
         rule(),
