@@ -30,8 +30,10 @@ from tweed.systems import System
 from tweed.systems.reports.mlfabric import (
     ASYNC,
     FEW_BITS,
+    LARGE,
     MAP,
     MILD,
+    MOMENTUM,
     OURS,
     PACKED_RING,
     RING,
@@ -46,6 +48,8 @@ MEMBERS = 30
 #: Members that are not waited for, of whom the search takes the best.
 SPARES = (3, 6, 9)
 STEP: dict[str, Any] = {"strategy": Strategy()}
+#: Trained besides, where a transfer is short: by no goal.
+VARIANTS: dict[str, dict[str, Any]] = {MOMENTUM: {"momentum": 0.9}, LARGE: {"batch": 32}}
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +96,8 @@ def _sides(setting: Setting) -> Iterator[Side]:
             yield _side(setting, place, name, changes)
     for name, changes in _contenders(SMALL, setting.base.members):
         if name in (OURS, RING, *map(SPARE.format, SPARES)):
-            yield _side(setting, SMALL, f"{name}, momentum", {**changes, "momentum": 0.9})
+            for variant, more in VARIANTS.items():
+                yield _side(setting, SMALL, f"{name}, {variant}", {**changes, **more})
 
 
 def _contenders(place: Place, members: int) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -116,7 +121,7 @@ def _contenders(place: Place, members: int) -> Iterator[tuple[str, dict[str, Any
 def _side(setting: Setting, place: Place, name: str, changes: dict[str, Any]) -> Side:
     config = replace(setting.base, place=place, every_s=1.0 if place == MILD else 2.0, **changes)
     in_step = config.strategy.hub is None or config.strategy.hub.when is not None
-    first = (0.4 if in_step else 0.4 / 20) * (0.1 if config.momentum else 1.0)
+    first = (0.4 if in_step else 0.02) * (1 - config.momentum)
     facts = {"kind": "training", "place": str(place), "name": name, "members": config.members}
     if isinstance(config.strategy.order, BoundedDelay):
         facts["bound"] = config.strategy.order.most
