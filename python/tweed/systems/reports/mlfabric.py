@@ -170,13 +170,16 @@ def _map(lines: Sequence[Line]) -> Section:
     points, rows = {}, []
     for name in names:
         found = [(place.transfer, at(lines, place, name)) for place in places]
-        points[name] = [(share, fmean(map(taken_s, mine))) for share, mine in found if mine]
+        points[name] = [(100 * share, fmean(map(taken_s, mine))) for share, mine in found if mine]
     for place in places:
         ours = at(lines, place, OURS)
         ratios = [sooner(at(lines, place, name), ours) for name in names[1:]]
         rows.append([f"{place.transfer:.1%}", *(f"{fmean(one):.2f}×" if one else "–" for one in ratios)])
     figure = charts.curves(
-        {"C3, N-dynamic": points}, ("transfer / step", "seconds to the target"), log_x=True, log_y=True
+        {"C3, N-dynamic": points},
+        ("transfer, percent of a step", "seconds to the target"),
+        log_x=True,
+        log_y=True,
     )
     table = Table("How much quicker MLfabric is, in the mean", ["transfer / step", *names[1:]], rows)
     plot = Plot("map", "Seconds to the target over the time of a transfer", svg(figure))
@@ -196,8 +199,8 @@ def _delays(runs: Sequence[Line]) -> Section:
         if counts := [line["delays"] for line in at(runs, SMALL, name)]:
             summed = map(sum, zip_longest(*counts, fillvalue=0))
             total = sum(map(sum, counts))
-            shown[name] = [(CLASS * (low + 0.5), count / total) for low, count in enumerate(summed)]
-    figure = charts.curves({f"{SMALL}": shown}, ("delay, commits", f"share, per {CLASS} commits"))
+            shown[name] = [(CLASS * (low + 0.5), count / total) for low, count in enumerate(summed) if count]
+    figure = charts.curves({f"{SMALL}": shown}, ("delay, commits", f"share, per {CLASS} commits"), log_y=True)
     plot = Plot("delays", "Delays of what was applied", svg(figure))
     head = ["", "mean delay", "standard deviation", "longest", "dropped"]
     return Section("Delays", [], [plot], [Table("In commits", head, rows)])
