@@ -158,6 +158,11 @@ class Strategy:
             )
         if self.order is not None:
             _check_part("order", self.order, Order)
+        if hub.aggregators and self.aggregate.in_network is None:
+            raise StrategyError(
+                f"aggregate={self.aggregate!r} does not go with collective={hub!r}: it must see each "
+                "contribution alone, and aggregators send sums. Take Mean(), or aggregators=0"
+            )
         if self.aggregate.compares and (hub.when is None or isinstance(hub.when, Each)):
             raise StrategyError(
                 f"aggregate={self.aggregate!r} does not go with updates after each contribution: there is "

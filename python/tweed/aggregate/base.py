@@ -46,6 +46,8 @@ class Arrival:
       norm: its length, None if nobody measured it.
       samples: that it was computed on.
       delay: how many updates were committed since `base_version`.
+      senders: `value` is the sum of their contributions, formed on the way; empty: it is that of `sender`
+        alone. Only what says `in_network` meets such sums.
       missing: same shape as `value`, 1 where the network lost the number and 0 elsewhere; None: all is there.
     """
 
@@ -56,6 +58,7 @@ class Arrival:
     missing: Value | None = None
     samples: float = 1.0
     delay: int = 0
+    senders: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

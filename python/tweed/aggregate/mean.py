@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
@@ -37,21 +38,38 @@ class Mean:
     def poll(self, state: Gathered, now: float) -> tuple[Value | None, tuple[Verdict, ...], Gathered]:
         """The average of what has arrived, without what is not finite or of another shape than most, zeros if
         nothing is left; and an empty state."""
-        arrivals = state.arrivals
-        if not arrivals:
+        if not state.arrivals:
             return None, (), state
-        shape, _ = Counter(tuple(one.value.shape) for one in arrivals).most_common(1)[0]
-        reasons = [_reason(one, shape) for one in arrivals]
-        pairs = list(zip(arrivals, reasons, strict=True))
-        believed = tuple(one for one, reason in pairs if reason is Reason.EQUAL)
+        total, reasons = summed(state.arrivals)
+        pairs = list(zip(state.arrivals, reasons, strict=True))
+        believed = [one for one, reason in pairs if reason is Reason.EQUAL]
+        weight = 1 / max(1, sum(len(_senders(one)) for one in believed))
         verdicts = tuple(
-            Verdict(one.sender, 1 / len(believed) if reason is Reason.EQUAL else 0.0, reason)
+            Verdict(sender, weight if reason is Reason.EQUAL else 0.0, reason)
             for one, reason in pairs
+            for sender in _senders(one)
         )
-        if believed:
-            return _total(believed) / _contributors(believed), verdicts, Gathered()
-        first = next(one.value for one in arrivals if tuple(one.value.shape) == shape)
-        return (first != first) * 0.0, verdicts, Gathered()
+        return (total / _contributors(believed) if believed else total), verdicts, Gathered()
+
+
+def summed(arrivals: Sequence[Arrival]) -> tuple[Value, list[Reason]]:
+    """The sum in the order given, without what is not finite or of another shape than most; and of each why
+    it is in it, or not. Zeros if nothing is left.
+
+    Args:
+      arrivals: at least one.
+    """
+    shape, _ = Counter(tuple(one.value.shape) for one in arrivals).most_common(1)[0]
+    reasons = [_reason(one, shape) for one in arrivals]
+    values = [one.value for one, reason in zip(arrivals, reasons, strict=True) if reason is Reason.EQUAL]
+    if values:
+        return sum(values[1:], start=values[0]), reasons
+    first = next(one.value for one in arrivals if tuple(one.value.shape) == shape)
+    return (first != first) * 0.0, reasons
+
+
+def _senders(arrival: Arrival) -> tuple[int, ...]:
+    return arrival.senders or (arrival.sender,)
 
 
 def _reason(arrival: Arrival, shape: tuple[int, ...]) -> Reason:
@@ -63,14 +81,10 @@ def _reason(arrival: Arrival, shape: tuple[int, ...]) -> Reason:
     return Reason.EQUAL if fine else Reason.NOT_FINITE
 
 
-def _total(arrivals: tuple[Arrival, ...]) -> Value:
-    first, *others = arrivals
-    return sum((one.value for one in others), start=first.value)
-
-
-def _contributors(arrivals: tuple[Arrival, ...]) -> Any:
+def _contributors(arrivals: Sequence[Arrival]) -> Any:
     masks = [one.missing for one in arrivals if one.missing is not None]
+    count = sum(len(_senders(one)) for one in arrivals)
     if not masks:
-        return len(arrivals)
+        return count
     missing = sum((mask * 1 for mask in masks[1:]), start=masks[0] * 1)
-    return (len(arrivals) - missing).clip(min=1)
+    return (count - missing).clip(min=1)

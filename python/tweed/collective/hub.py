@@ -27,6 +27,8 @@ class Hub(Server):
       patience: a worker whose contribution was dropped so often in a row has its next one reserved.
       model: a codec of `tweed.compress`, in which the model goes to workers, such as `Quantise(8)`. They
         compute on what it holds, and what it leaves out they never see. None: as it is.
+      aggregators: so many members at a time may add up what others send, and pass on the sum: those that
+        have bandwidth to spare, as measured. 0: all send to the hub. So far only `tweed.simulate` has them.
 
     Raises: UsageError for settings that cannot be.
 
@@ -45,10 +47,13 @@ class Hub(Server):
     payload_s: float = 60.0
     patience: int = 3
     model: Any = None
+    aggregators: int = 0
 
     def __post_init__(self) -> None:
         Server.__post_init__(self)
         if self.tasks is not None and self.tasks < 1:
             raise UsageError(f"hub: tasks={self.tasks!r}: at least one must compute, or nobody trains")
+        if self.aggregators < 0:
+            raise UsageError(f"hub: aggregators={self.aggregators!r}: give how many there may be, from 0 on")
         if not (self.task_s > 0 and self.payload_s > 0 and self.patience >= 1):
             raise UsageError(f"{self!r}: task_s and payload_s are to be above 0, patience at least 1")

@@ -15,6 +15,7 @@ from torch import Tensor
 from tweed.cadence import Ordered
 from tweed.collective.hub import Hub
 from tweed.compress import Auto, Direct, Identity, LazyAggregation
+from tweed.errors import UsageError
 from tweed.exchange.base import Exchange
 from tweed.exchange.cadence_driver import CadenceDriver
 from tweed.exchange.communicator import Communicator
@@ -92,6 +93,11 @@ def model_exchange(
     """What exchanges models, or movements of `params`, and averages `buffers`; with a hub, gradients too."""
     strategy, outer = parts.strategy, parts.strategy.cadence.outer
     if isinstance(strategy.collective, Hub):
+        if strategy.collective.aggregators:
+            raise UsageError(
+                f"collective={strategy.collective!r}: in a group of ranks members do not add up for others "
+                "yet; give aggregators=0, or simulate it with tweed.simulate.hub_training"
+            )
         side = HubWorker if parts.comm.owners.contributes else HubServer
         return side(params, parts.comm, parts.cadence, strategy)
     if strategy.is_plain_sum:

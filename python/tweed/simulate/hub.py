@@ -4,25 +4,26 @@
     run.until(updates=1000)
     run.now, run.delays
 
-Messages without a payload take a latency; payloads and models share the hub's link, in each direction. A link
-that breaks loses what is on it. Nothing sleeps, and the same arguments give the same run.
+Messages without a payload take a latency; payloads, sums and models share the links of both ends. A link that
+breaks loses what is on it. Nothing sleeps, and the same arguments give the same run.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tweed.aggregate import Question, of_range
 from tweed.exchange.hub import Hub, Offer, Payload, Step, Task, Worker
+from tweed.exchange.hub.aggregator import Aggregator
 from tweed.exchange.hub.hub import Action, Ask, Tell
-from tweed.exchange.hub.messages import FromWorker
+from tweed.exchange.hub.messages import FromHub, FromWorker, Gather, Sum, Void, control_bytes
 from tweed.exchange.hub.worker import Compute
 from tweed.rng import uniform
 from tweed.simulate.clock import Clock
-from tweed.simulate.network import FluidNetwork
+from tweed.simulate.links import VirtualLinks
 
 #: The hub as a node of the network; members have numbers from 0 on.
 HUB = -1
@@ -63,16 +64,22 @@ class Conditions:
     answer_s: float = 0.0
     seed: int = 0
 
+    def rates_at(self, node: int, now: float) -> tuple[float, float, float]:
+        """What a node has up and down, and until when."""
+        up, down = (self.hub_rate, self.hub_rate) if node == HUB else self.rates(node)
+        share, until = self.shares(node, now)
+        return up * share, down * share, until
+
 
 @dataclass(slots=True)
 class _Member:
-    """A member: its machine, and the life of its link. What was sent over an earlier one never arrives."""
+    """A member: its machines, the model it has, its bytes, and how long it took to come."""
 
+    aggregator: Aggregator
     worker: Worker = field(default_factory=Worker)
-    life: int = 0
-    linked: bool = False
     model: Any = None
-    moving: dict[Hashable, Callable[[], None]] = field(default_factory=dict)  # flows, and what follows each
+    model_bytes: int = 0
+    model_s: float = 0.0
 
 
 class VirtualHub:
@@ -85,14 +92,18 @@ class VirtualHub:
       apply: what a commit does to the model.
       answer: what the hub finds out when its rule asks.
       forget: a member has forgotten all.
+      decode: what a payload stands for at an aggregator.
 
     Attributes:
       clock: its virtual time.
-      network: of members and the hub.
+      links: of members and the hub.
       steps: commits, without their updates.
       delays: of each contribution that counted: versions between its base and its commit.
       abandoned: contributions of which nothing came, as there were too few for the rule.
       payload_bytes, model_bytes: that have begun to move up and down.
+      hub_bytes: of payloads and sums, that have begun to move to the hub.
+      sums: that were sent to the hub.
+      control_bytes: of all messages, besides payloads, sums and models.
     """
 
     def __init__(
@@ -103,38 +114,42 @@ class VirtualHub:
         apply: Apply,
         answer: Callable[[Question], Any] = of_range,
         forget: Callable[[int], None] = lambda member: None,
+        decode: Callable[[int, Payload], Any] = lambda member, payload: payload.value,
     ) -> None:
-        self.hub, self.clock, self.network = hub, Clock(), FluidNetwork()
+        self.hub, self.clock = hub, Clock()
         self.steps: list[tuple[tuple[int, int], ...]] = []
         self.delays: list[int] = []
         self.abandoned: list[tuple[int, int]] = []
-        self.payload_bytes = self.model_bytes = 0
+        self.payload_bytes = self.model_bytes = self.hub_bytes = self.control_bytes = self.sums = 0
         self._conditions, self._learn, self._apply, self._answer = conditions, learn, apply, answer
-        self._forget = forget
+        self._forget, self._decode = forget, decode
         self._model, self._model_bytes = apply(None)
         self._bases: dict[tuple[int, int], int] = {}  # version of each task
-        self._members = [_Member() for _ in range(conditions.members)]
-        self._flows: dict[Hashable, int] = {}  # the member that each is of
-        self._count = 0
-        for node in range(HUB, conditions.members):
-            self._set_rates(node)
+        self._numbytes: dict[tuple[int, int], int] = {}  # of what was computed for it
+        self._members = [_Member(Aggregator(decode)) for _ in range(conditions.members)]
+        nodes = range(HUB, conditions.members)
+        self.links = VirtualLinks(self.clock, nodes, conditions.rates_at, conditions.latency_s)
+        self.links.link(HUB)
         for number in range(conditions.members):
             hub.expect(number)
         for number in range(conditions.members):
             self._link(number)
 
+    @property
+    def now(self) -> float:
+        """Seconds."""
+        return self.clock.now
+
     def until(self, updates: float = math.inf, seconds: float = math.inf) -> None:
         """Goes on to that many commits, or that time, or until nothing will happen any more."""
         while len(self.steps) < updates:
-            end, key = self.network.next_end()
+            end, _ = self.links.network.next_end()
             event, lease = self.clock.next_s(), max(self.now, self.hub.deadline())
             now = min(end, event, lease)
             if now > seconds or now == math.inf:
                 return
             if end == now:
-                self.clock.pass_to(now)
-                self.network.stop(key, now)
-                self._members[self._flows.pop(key)].moving.pop(key)()
+                self.links.run_next()
             elif event == now:
                 self.clock.run_next()
             else:
@@ -142,99 +157,91 @@ class VirtualHub:
                 self.hub.passed(now)
             self._act()
 
-    @property
-    def now(self) -> float:
-        """Seconds."""
-        return self.clock.now
-
     # Links
 
-    def _set_rates(self, node: int) -> None:
-        """What a node has now, until it changes."""
-        rate = self._conditions.hub_rate
-        up, down = (rate, rate) if node == HUB else self._conditions.rates(node)
-        share, until = self._conditions.shares(node, self.now)
-        self.network.set_rates(node, up * share, down * share, self.now)
-        self.clock.after(until - self.now, lambda: self._set_rates(node))
-
     def _link(self, number: int) -> None:
-        member = self._members[number]
-        member.linked = True
-        member.life += 1
-        member.worker.linked()
+        conditions = self._conditions
+        life = self.links.link(number)
+        self._members[number].worker.linked()
         self._drive(number)
-        if self._conditions.cuts:
-            drawn = 1 - uniform(self._conditions.seed, 1, number, member.life)
-            self.clock.after(-math.log(drawn) / self._conditions.cuts, lambda: self._cut(number))
+        if conditions.cuts:
+            drawn = 1 - uniform(conditions.seed, 1, number, life)
+            self.clock.after(-math.log(drawn) / conditions.cuts, lambda: self._cut(number, life))
 
-    def _cut(self, number: int) -> None:
+    def _cut(self, number: int, life: int) -> None:
         """What is on the link is lost, and the hub learns of it."""
         member, conditions = self._members[number], self._conditions
-        member.linked = False
-        for key in member.moving:
-            self.network.stop(key, self.now)
-            del self._flows[key]
-        member.moving.clear()
-        if uniform(conditions.seed, 2, number, member.life) < conditions.crashes:
-            member.worker = Worker()
+        self.links.cut(number)
+        member.aggregator.unlinked()
+        if uniform(conditions.seed, 2, number, life) < conditions.crashes:
+            member.worker, member.aggregator = Worker(), Aggregator(self._decode)
             self._forget(number)
         self.hub.left(number, self.now)
         self.clock.after(conditions.away_s, lambda: self._link(number))
 
-    def _over(self, number: int, do: Callable[[], None]) -> Callable[[], None]:
-        """`do`, unless the link that `number` has now breaks before."""
-        life = self._members[number].life
-
-        def arrive() -> None:
-            if self._members[number].linked and self._members[number].life == life:
-                do()
-
-        return arrive
-
-    def _move(self, src: int, dst: int, numbytes: int, do: Callable[[], None]) -> None:
-        """Lets so many bytes flow between a member and the hub, then `do`, after a latency."""
-        number = max(src, dst)
-        arrive = self._over(number, do)
-        self._count += 1
-        self._flows[self._count] = number
-        self._members[number].moving[self._count] = lambda: self.clock.after(
-            self._conditions.latency_s, arrive
-        )
-        self.network.start(self._count, src, dst, numbytes, self.now)
-
-    # Both sides
+    # A member
 
     def _drive(self, number: int) -> None:
-        """Does what the machine of a member wants."""
-        worker = self._members[number].worker
-        while (action := worker.poll()) is not None:
+        """Does what the machines of a member want."""
+        member = self._members[number]
+        while (action := member.worker.poll()) is not None:
             if isinstance(action, Compute):
-                self._compute(number, worker, action)
-            elif self._members[number].linked:
+                self._compute(number, member.worker, action)
+            elif isinstance(action, Payload):
+                self._send_payload(number, action)
+            else:
                 self._send(number, action)
+        while (found := member.aggregator.poll()) is not None:
+            self._send_sum(number, found)
 
-    def _send(self, number: int, message: FromWorker) -> None:
+    def _send(self, number: int, message: FromWorker, numbytes: int | None = None) -> None:
+        """To the hub; with content if there are `numbytes`."""
+
         def arrive() -> None:
             self.hub.handle(number, message, self.now)
 
-        if isinstance(message, Payload):
-            offer = self.hub.members[number].offer
-            numbytes = 0 if offer is None else offer.numbytes
-            self.payload_bytes += numbytes
-            self._move(number, HUB, numbytes, arrive)
+        self.control_bytes += control_bytes(message)
+        if numbytes is None:
+            self.links.tell(number, HUB, arrive)
         else:
-            self.clock.after(self._conditions.latency_s, self._over(number, arrive))
+            self.hub_bytes += numbytes
+            self.links.send(number, HUB, numbytes, arrive)
+
+    def _send_payload(self, number: int, message: Payload) -> None:
+        numbytes, via = self._numbytes[number, message.number], message.via
+        self.payload_bytes += numbytes
+        if via is None:
+            self._send(number, message, numbytes)
+            return
+
+        def arrive() -> None:
+            self._members[via].aggregator.arrived(number, message, self.now)
+            self._drive(via)
+
+        self.control_bytes += control_bytes(message)
+        self.links.send(number, via, numbytes, arrive)
+
+    def _send_sum(self, number: int, message: Sum) -> None:
+        given = self.hub.gathering
+        numbytes = given.sum_bytes if given is not None else 0
+        parts = [self._numbytes[task] for task in (*message.tasks, *message.left_out)]
+        self.sums += 1
+        self._send(number, message, numbytes or max(parts))
 
     def _compute(self, number: int, worker: Worker, action: Compute) -> None:
-        offer, value = self._learn(number, action, self._members[number].model)
-        seconds = self._conditions.compute_s(number, action.task.number)
+        member = self._members[number]
+        offer, value = self._learn(number, action, member.model)
+        offer = replace(offer, model_bytes=member.model_bytes, model_s=member.model_s)
+        self._numbytes[number, offer.number] = offer.numbytes
 
         def ready() -> None:
             worker.computed(offer, value)
             if self._members[number].worker is worker:
                 self._drive(number)
 
-        self.clock.after(seconds, ready)
+        self.clock.after(self._conditions.compute_s(number, action.task.number), ready)
+
+    # The hub
 
     def _act(self) -> None:
         """Does what the hub wants."""
@@ -243,7 +250,7 @@ class VirtualHub:
 
     def _do(self, action: Action) -> None:
         if isinstance(action, Tell):
-            self._tell(action)
+            self._tell(action.member, action.message)
         elif isinstance(action, Ask):
             found = self._answer(action.question)
             self.clock.after(self._conditions.answer_s, lambda: self.hub.answered(found, self.now))
@@ -254,19 +261,35 @@ class VirtualHub:
         else:
             self.abandoned += action.contributions
 
-    def _tell(self, action: Tell) -> None:
-        number, message, model = action.member, action.message, self._model
-        member = self._members[number]
+    def _tell(self, number: int, message: FromHub) -> None:
+        member, model, sent = self._members[number], self._model, self.now
+        numbytes = self._model_bytes
 
         def arrive() -> None:
+            if isinstance(message, Gather | Void):
+                self._gather(number, message)
+                return
             if isinstance(message, Task):
-                member.model = model
+                member.model, member.model_bytes = model, numbytes
+                member.model_s = self.now - sent - self._conditions.latency_s
             member.worker.handle(message)
             self._drive(number)
 
+        self.control_bytes += control_bytes(message)
         if isinstance(message, Task):
             self._bases[number, message.number] = message.version
-            self.model_bytes += self._model_bytes
-            self._move(HUB, number, self._model_bytes, arrive)
+            self.model_bytes += numbytes
+            self.links.send(HUB, number, numbytes, arrive)
         else:
-            self.clock.after(self._conditions.latency_s, self._over(number, arrive))
+            self.links.tell(HUB, number, arrive)
+
+    def _gather(self, number: int, message: Gather | Void) -> None:
+        aggregator = self._members[number].aggregator
+        aggregator.handle(message, self.now)
+
+        def passed() -> None:
+            aggregator.passed(self.now)
+            self._drive(number)
+
+        if isinstance(message, Gather):
+            self.clock.after(message.within_s, passed)

@@ -23,6 +23,7 @@ from tweed.cadence import StepDone
 from tweed.errors import UsageError
 from tweed.exchange.hub import Hub, Offer, Payload, Step
 from tweed.exchange.hub.form import ContributionForm, ModelForm
+from tweed.exchange.hub.messages import Sum
 from tweed.exchange.hub.trusted import Trusted, require
 from tweed.exchange.hub.worker import Compute
 from tweed.exchange.proximal import Proximal
@@ -106,9 +107,11 @@ class HubTraining:
         self._optimizers: dict[int, Optimizer] = {}
         trainable = [param for param in model.parameters() if param.requires_grad]
         samples = Trusted(trainable, None if trusted is None else lambda number: trusted(model, number))
-        hub = Hub.of(strategy, count, self._stands_for)
+        hub = Hub.of(strategy, count, self._stands_for, self._sum_stands_for, 4 * self._newest.spec.numel)
         self.verdicts: list[tuple[Verdict, ...]] = []
-        self.run = VirtualHub(hub, conditions, self._learn, self._apply, samples.answer, self._forget)
+        self.run = VirtualHub(
+            hub, conditions, self._learn, self._apply, samples.answer, self._forget, self._decode
+        )
 
     # The hub
 
@@ -126,7 +129,15 @@ class HubTraining:
         form = self._forms[member]
         return form.stands_for(payload.value, payload.number, lambda: self._newest.values)
 
+    def _sum_stands_for(self, message: Sum) -> Tensor:
+        form = self._forms[0]  # of a sum it does not matter whose contributions are in it
+        return form.sum_stands_for(message.value, len(message.tasks), lambda: self._newest.values)
+
     # A member
+
+    def _decode(self, member: int, payload: Payload) -> Tensor:
+        """For an aggregator."""
+        return self._forms[member].decode(payload.value, payload.number)
 
     def _learn(self, member: int, action: Compute, model: Tensor) -> tuple[Offer, Tensor]:
         form, number = self._forms[member], action.task.number

@@ -11,9 +11,16 @@
                                   <-   Task(number + 1, version)
     Leave                         ->                       its task goes to another
 
+    aggregator, a member          hub
+                                  <-   Gather(group, tasks)    members get Grant(number, via), send to it
+    Sum(group, tasks, value)      ->                       counted, each as if it had come by itself
+                                  <-   Void(group)         or not at all: they send again, to the hub
+
 messages            what crosses a link
 hub                 tasks and leases, who may send, what is committed
 worker              a member's side: one task at a time, sent again when a link breaks
+aggregator          a member that adds up what others send
+gathering           the hub's side of that; `planning`: who sends via whom; `rates`: what was measured
 """
 
 from __future__ import annotations

@@ -83,14 +83,21 @@ class ContributionForm:
         Args:
           newest: the hub's model, `[numel]`.
         """
+        value = self.decode(data, number)
+        return newest() - value if self._exchange == "model" else value
+
+    def sum_stands_for(self, value: Tensor, count: int, newest: Callable[[], Tensor]) -> Tensor:
+        """The same of the sum of so many contributions that were decoded."""
+        return count * newest() - value if self._exchange == "model" else value
+
+    def decode(self, data: Tensor, number: int) -> Tensor:
+        """What was encoded for the task of this number, `[numel]`; not a number if it is no contribution."""
         value = torch.zeros(self._numel)
         try:
             self._form.decode(data, value, number - 1)
         except DataError:
             return value.fill_(math.nan)
-        if not data.numel():
-            return value.fill_(math.nan)
-        return newest() - value if self._exchange == "model" else value
+        return value if data.numel() else value.fill_(math.nan)
 
     def state(self) -> dict[str, Any]:
         """A worker's, for a checkpoint: what is left to be sent."""

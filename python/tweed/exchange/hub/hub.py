@@ -13,6 +13,8 @@
                 Payload, while a question is open           ARRIVED
                 its lease ends                              DONE, expired
     ARRIVED     the batch has ended                         DONE, counted
+    GRANTED     a Sum that it is in                         DONE, counted
+                nothing comes of its group                  GRANTED, to send directly
     any         Leave; Ready of one that has forgotten it   DONE, expired
     OPEN        an Offer that cannot be                     DONE, absurd
     not GRANTED Payload                                     DONE, not granted
@@ -31,6 +33,11 @@ when `when` says. What arrives while a rule asks waits until the driver has take
 counted one by one: what it stands for (`value`) may depend on the newest model. A member has at most one
 contribution in an update; its next one waits for the commit. Where a rule needs more than there are, and
 nobody is left who could add one, they come to nothing.
+
+With aggregators (`gathering`), all that the order lets go at once is planned together: some send to the
+hub, others to a member that adds them up. While the hub's link is not free, what is offered waits, so that
+there is something to plan. A sum counts as its contributions do, all in one update. With `Each` that is their
+sum, as each would have been an update: which way a contribution took decides nothing about the step.
 
 What cannot happen: a contribution counts twice (its task is DONE then); more payloads arrive than were
 granted and not taken back; a member that asks for a task waits though one could be handed out; a version is
@@ -53,16 +60,20 @@ from typing import Any
 from tweed.aggregate import Aggregate, Answer, Arrival, Each, Mean, Question, Verdict, When
 from tweed.errors import UsageError
 from tweed.exchange.checkpoint import filled, plain
+from tweed.exchange.hub.gathering import Gathering, Open
 from tweed.exchange.hub.messages import (
     FromHub,
     FromWorker,
+    Gather,
     Grant,
     Leave,
     Offer,
     Outcome,
     Payload,
     Ready,
+    Sum,
     Task,
+    Void,
     Why,
 )
 from tweed.order import Committed, Ended, FirstIn, Offered, Order, Reserved, Send, Transfer, Withdrawn
@@ -99,6 +110,8 @@ class Member:
       in_batch: a contribution of its is in the next update.
       expected: it will come, and has not yet.
       drops: in a row.
+      via: to whom it was granted to send; None: to the hub.
+      until: when its lease ends.
     """
 
     number: int = 0
@@ -112,6 +125,8 @@ class Member:
     in_batch: bool = False
     expected: bool = False
     drops: int = 0
+    via: int | None = None
+    until: float = math.inf
 
     @property
     def present(self) -> bool:
@@ -178,6 +193,8 @@ class Hub:
       payload_s: after so long without the payload, a grant is.
       patience: drops in a row after which the next contribution is reserved.
       value: of a member and its payload, what that stands for; called when it is counted.
+      total: the same of a sum.
+      gathering: members may add up contributions of others on their way; None: all come directly.
 
     Attributes:
       members: by their number.
@@ -192,6 +209,8 @@ class Hub:
     payload_s: float = 60.0
     patience: int = 3
     value: Callable[[int, Payload], Any] = lambda member, payload: payload.value
+    total: Callable[[Sum], Any] = lambda message: message.value
+    gathering: Gathering | None = None
     members: dict[int, Member] = field(default_factory=dict)
     version: int = 0
     _out: deque[Action] = field(default_factory=deque)
@@ -207,6 +226,7 @@ class Hub:
     _early: deque[tuple[int, Payload]] = field(default_factory=deque)  # arrived while a question was open
     _now: float = 0.0
     _asking: bool = False
+    _waits: bool = False  # the order is asked when the hub's link is free
     _orders: Any = None
     _gathered: Any = None
     _empty: Any = None  # what was gathered before the first of the batch
@@ -214,10 +234,19 @@ class Hub:
     def __post_init__(self) -> None:
         if self.tasks is not None and self.tasks < 1:
             raise UsageError(f"tasks={self.tasks}: at least one must be handed out, or nobody trains")
+        if self.gathering is not None and self.aggregate.in_network is None:
+            raise UsageError(f"{self.aggregate!r} must see each contribution alone: aggregators send sums")
         self._orders, self._gathered = self.order.start(), self.aggregate.start()
 
     @classmethod
-    def of(cls, strategy: Strategy, members: int, value: Callable[[int, Payload], Any]) -> Hub:
+    def of(
+        cls,
+        strategy: Strategy,
+        members: int,
+        value: Callable[[int, Payload], Any],
+        total: Callable[[Sum], Any] = lambda message: message.value,
+        sum_bytes: int = 0,
+    ) -> Hub:
         """That of a strategy with a hub, for so many members."""
         given = strategy.hub
         assert given is not None  # the caller looked
@@ -230,6 +259,8 @@ class Hub:
             payload_s=given.payload_s,
             patience=given.patience,
             value=value,
+            total=total,
+            gathering=Gathering(given.aggregators, sum_bytes) if given.aggregators else None,
         )
 
     def expect(self, member: int) -> None:
@@ -245,6 +276,9 @@ class Hub:
             self._move(one, waits=False)
             if one.phase is not Phase.DONE:
                 self._end(member, one, Why.EXPIRED, now)
+            self._void_at(member, now)
+        elif isinstance(message, Sum):
+            self._sum_arrived(member, message, now)
         elif isinstance(message, Ready):
             self._ready(member, one, message, now)
         elif message.number == one.last:
@@ -264,6 +298,7 @@ class Hub:
         self._move(one, waits=False, expected=False)
         if one.phase is Phase.OPEN:  # nobody waits for what it might bring
             self._to_order(Withdrawn((member, one.number)), now)
+        self._void_at(member, now)
         self._go_on(now)
 
     def answered(self, answer: Any, now: float) -> None:
@@ -281,6 +316,8 @@ class Hub:
     def deadline(self) -> float:
         """When `passed` is to be called next; infinite: never."""
         lease = self._leases[0][0] if self._leases else math.inf
+        if self._waits and self.gathering is not None:
+            lease = min(lease, self.gathering.free_s)
         if self._asking or not self._batch or self._trouble():
             return lease
         return min(lease, self._first_s + self.when.within_s)
@@ -339,6 +376,8 @@ class Hub:
         one.version = self.version
         if one.drops >= self.patience:
             self._to_order(Reserved((member, one.number), one.version), now)
+        if self.gathering is not None:
+            self.gathering.told[member] = now
         self._tell(member, Task(one.number, one.version))
 
     def _tell_outcome(self, member: int, one: Member, now: float) -> None:
@@ -349,13 +388,15 @@ class Hub:
 
     def _offered(self, member: int, one: Member, offer: Offer, now: float) -> None:
         if one.phase is Phase.GRANTED:
-            self._tell(member, Grant(one.number))
+            self._tell(member, Grant(one.number, one.via))
         if one.phase is not Phase.OPEN:
             return
-        if not (0 <= offer.samples < math.inf and offer.numbytes >= 0):
+        if not (0 <= offer.samples < math.inf and offer.numbytes >= 0 and 0 <= offer.model_s < math.inf):
             self._end(member, one, Why.ABSURD, now)
             return
         one.offer = offer
+        if self.gathering is not None:
+            self.gathering.offered(member, offer)
         if one.in_batch:
             self._move(one, Phase.HELD)
             self._held.append(member)
@@ -370,7 +411,7 @@ class Hub:
     def _arrived(self, member: int, one: Member, payload: Payload, now: float) -> None:
         if one.phase is Phase.ARRIVED:
             return
-        if one.phase is not Phase.GRANTED:
+        if one.phase is not Phase.GRANTED or one.via is not None:
             self._end(member, one, Why.NOT_GRANTED, now)
         elif self._asking or self._early:
             self._move(one, Phase.ARRIVED)
@@ -380,6 +421,8 @@ class Hub:
 
     def _count(self, member: int, one: Member, payload: Payload, now: float) -> None:
         assert one.offer is not None  # it was granted
+        if self.gathering is not None:
+            self.gathering.arrived((member, one.number), one.offer.numbytes, now)
         arrival = Arrival(
             self.value(member, payload),
             member,
@@ -388,14 +431,21 @@ class Hub:
             samples=one.offer.samples,
             delay=self.version - one.version,
         )
+        self._gather(arrival, [member], now)
+
+    def _gather(self, arrival: Arrival, members: list[int], now: float) -> None:
+        """Takes `arrival` into the next update, as what these members have sent."""
         if not self._batch:
             self._empty = self._gathered
         self._gathered = self.aggregate.handle(arrival, self._gathered, now)
         self._first_s = min(self._first_s, now)
-        self._batch.append((member, one.number))
-        self._move(one, in_batch=True)
-        one.drops = 0
-        self._end(member, one, Why.COUNTED, now)
+        for member in members:
+            one = self.members[member]
+            self._batch.append((member, one.number))
+            self._move(one, in_batch=True)
+            one.drops = 0
+        for member in members:
+            self._end(member, self.members[member], Why.COUNTED, now)
 
     def _end(self, member: int, one: Member, why: Why, now: float) -> None:
         """The task of `member` is over, and it is told."""
@@ -406,6 +456,11 @@ class Hub:
             self._early = deque(pair for pair in self._early if pair[0] != member)
         self._move(one, Phase.DONE)
         one.offer, one.last, one.why = None, one.number, why
+        if self.gathering is not None:
+            self.gathering.direct.pop(key, None)
+            self.gathering.told.pop(member, None)
+            if (group := self.gathering.of(key)) is not None:
+                self._void(group, now)
         if why is Why.EXPIRED:
             one.drops = 0  # who is waited for and does not come is not waited for again
         self._tell_outcome(member, one, now)
@@ -426,7 +481,7 @@ class Hub:
         while self._leases and self._leases[0][0] <= now:
             _, member, number, phase = heapq.heappop(self._leases)
             one = self.members[member]
-            if (one.number, one.phase.value) == (number, phase):
+            if (one.number, one.phase.value) == (number, phase) and one.until <= now:
                 self._end(member, one, Why.EXPIRED, now)
 
     def _commit_if_ready(self, now: float) -> None:
@@ -461,6 +516,8 @@ class Hub:
             self._asking = True
             self._out.append(Ask(found))
             return
+        if found is not None and isinstance(self.when, Each) and len(self._batch) > 1:
+            found = found * sum(verdict.weight > 0 for verdict in verdicts)  # each would have been an update
         self.version += 1
         self._out.append(Step(found, self.version, tuple(self._batch), verdicts))
         self._to_order(Committed(self.version), now)
@@ -510,26 +567,105 @@ class Hub:
         self._tell_task(member, one, now)
 
     def _lease(self, member: int, one: Member, until: float) -> None:
+        one.until = until
         heapq.heappush(self._leases, (until, member, one.number, one.phase.value))
 
     def _ask_order(self, now: float) -> bool:
         """Grants and drops. Returns whether anybody was dropped, and so wants another task."""
         dropped = False
-        while not self._asking:
+        granted: list[int] = []
+        self._waits = self.gathering is not None and self.gathering.must_wait(now)
+        while not (self._asking or self._waits):
             decision, self._orders = self.order.poll(self._orders, now)
             if decision is None:
                 break
             member, _ = self._owner(decision.key)
             one = self.members[member]
-            if isinstance(decision, Send):
-                self._move(one, Phase.GRANTED)
-                self._lease(member, one, now + self.payload_s)
-                self._tell(member, Grant(one.number))
-            else:
+            if not isinstance(decision, Send):
                 one.drops += 1
                 dropped = True
                 self._end(member, one, Why.LATE, now)
+            elif self.gathering is None:
+                self._grant(member, None, now)
+            else:
+                granted.append(member)
+        if granted:
+            self._grant_planned(granted, now)
         return dropped
+
+    def _grant(self, member: int, via: int | None, now: float) -> None:
+        one = self.members[member]
+        self._move(one, Phase.GRANTED)
+        one.via = via
+        # Through an aggregator a payload crosses two links; the sum goes after the first half in any case.
+        self._lease(member, one, now + (self.payload_s if via is None else 2 * self.payload_s))
+        if self.gathering is not None and via is None:
+            self.gathering.direct[member, one.number] = now
+        self._tell(member, Grant(one.number, via))
+
+    # Aggregators
+
+    def _grant_planned(self, members: list[int], now: float) -> None:
+        """Grants to all of these, which the order has let go in this order."""
+        assert self.gathering is not None  # the caller looked
+        offers = [(member, self.members[member].offer) for member in members]
+        pending = [(member, offer.numbytes) for member, offer in offers if offer is not None]
+        idle = (
+            number for number, one in self.members.items() if one.linked and one.phase is not Phase.GRANTED
+        )
+        for planned in self.gathering.plan(pending, idle, now):
+            some = members[planned.begin : planned.end]
+            if planned.aggregator is not None:
+                tasks = tuple((member, self.members[member].number) for member in some)
+                group = self.gathering.open(planned.aggregator, tasks, now)
+                self._tell(planned.aggregator, Gather(group.number, tasks, self.payload_s))
+            for member in some:
+                self._grant(member, planned.aggregator, now)
+
+    def _sum_arrived(self, aggregator: int, message: Sum, now: float) -> None:
+        """Counts what is in it; who has not sent in time sends directly."""
+        group = self.gathering.taken(aggregator, message) if self.gathering is not None else None
+        if group is None or self.gathering is None:
+            return  # it is void
+        self.gathering.measured(group, message, self._offered_bytes, now)
+        self.gathering.close(group)
+        value = self.total(message)
+        self._gather_sum(value, message.tasks, now)
+        self._gather_sum(value * math.nan, message.left_out, now)
+        self._grant_again(set(group.tasks) - {*message.tasks, *message.left_out}, now)
+
+    def _gather_sum(self, value: Any, tasks: tuple[tuple[int, int], ...], now: float) -> None:
+        if not tasks:
+            return
+        some = [self.members[member] for member, _ in tasks]
+        base = min(one.version for one in some)
+        samples = sum(one.offer.samples for one in some if one.offer is not None)
+        senders = tuple(member for member, _ in tasks)
+        delay = self.version - base
+        arrival = Arrival(value, senders[0], base, samples=samples, delay=delay, senders=senders)
+        self._gather(arrival, list(senders), now)
+
+    def _offered_bytes(self, task: tuple[int, int]) -> int:
+        offer = self.members[task[0]].offer
+        return 0 if offer is None else offer.numbytes
+
+    def _void_at(self, aggregator: int, now: float) -> None:
+        """Nothing comes of the groups of a member whose link has ended."""
+        for group in self.gathering.at(aggregator) if self.gathering is not None else ():
+            self._void(group, now)
+
+    def _void(self, group: Open, now: float) -> None:
+        assert self.gathering is not None  # there is a group
+        self.gathering.close(group)
+        self._tell(group.aggregator, Void(group.number))
+        self._grant_again(set(group.tasks), now)
+
+    def _grant_again(self, tasks: set[tuple[int, int]], now: float) -> None:
+        """They send directly: all that are not over."""
+        for member, number in sorted(tasks):
+            one = self.members[member]
+            if one.phase is Phase.GRANTED and one.number == number:
+                self._grant(member, None, now)
 
     def _owner(self, key: Hashable) -> tuple[int, int]:
         assert isinstance(key, tuple)  # of a member's number and a task's

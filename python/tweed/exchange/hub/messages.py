@@ -23,20 +23,24 @@ class Offer:
       numbytes: of the payload.
       norm: its length.
       samples: that it was computed on.
+      model_bytes, model_s: of the model that came with the task, and how long that took; 0: nobody measured.
     """
 
     number: int
     numbytes: int
     norm: float = 0.0
     samples: float = 1.0
+    model_bytes: int = 0
+    model_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class Payload:
-    """What was granted."""
+    """What was granted; it goes to the hub, or to the member `via`."""
 
     number: int
     value: Any
+    via: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,9 +53,51 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """Send the payload now."""
+    """Send the payload now: to the hub, or to the member `via`, which adds it up with others. A later grant
+    with another way counts: what was sent before may be lost."""
 
     number: int
+    via: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Gather:
+    """To an aggregator: add up what these members send for these tasks, in this order.
+
+    Args:
+      group: its number; groups of a hub have ascending ones.
+      tasks: members and numbers.
+      within_s: after so many seconds what is there goes to the hub as it is.
+    """
+
+    group: int
+    tasks: tuple[tuple[int, int], ...]
+    within_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Void:
+    """To an aggregator: nobody waits for this group any more."""
+
+    group: int
+
+
+@dataclass(frozen=True, slots=True)
+class Sum:
+    """From an aggregator: what a group comes to.
+
+    Args:
+      tasks: that are in it, in the order of the sum.
+      value: the sum of what the payloads stand for, not compressed.
+      left_out: tasks whose payloads are there and are no contributions: not finite, or of another shape.
+      took_s: how long after the `Gather` the payloads of `tasks` were there.
+    """
+
+    group: int
+    tasks: tuple[tuple[int, int], ...]
+    value: Any
+    left_out: tuple[tuple[int, int], ...] = ()
+    took_s: tuple[float, ...] = ()
 
 
 class Why(Enum):
@@ -83,5 +129,11 @@ class Leave:
     """A worker goes, and does not expect anything more; it may come back with a `Ready`."""
 
 
-FromWorker = Ready | Offer | Payload | Leave
-FromHub = Task | Grant | Outcome
+FromWorker = Ready | Offer | Payload | Leave | Sum
+FromHub = Task | Grant | Outcome | Gather | Void
+
+
+def control_bytes(message: FromWorker | FromHub) -> int:
+    """Of a message, besides a payload or a model: a head, and what it lists."""
+    listed = len(message.tasks) + len(getattr(message, "left_out", ())) if hasattr(message, "tasks") else 0
+    return 48 + 24 * listed

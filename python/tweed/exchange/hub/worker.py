@@ -4,11 +4,14 @@
     IDLE        a Task              Ready
     COMPUTING   its own computer    nothing
     OFFERING    Grant or Outcome    Offer
-    SENDING     Outcome             Payload
+    SENDING     Outcome             Payload; Offer, if it goes via a member
 
 Whoever drives it tells when a link is there; what the state has on its way out is then sent (again). Answers
 that are of another task, or of a message that was sent twice, change nothing. A link that breaks between any
 two messages so costs one repetition, and nothing counts twice: the hub goes by numbers.
+
+A grant may name a member as the way. Another grant may replace it: what was sent before is then sent again.
+After a break the worker asks anew which way is to be taken, as that member may be gone.
 
 A drop throws the contribution away: the worker is idle again, and its next task is on the newest version.
 """
@@ -20,7 +23,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
-from tweed.exchange.hub.messages import FromHub, FromWorker, Offer, Outcome, Payload, Ready, Task, Why
+from tweed.exchange.hub.messages import FromHub, FromWorker, Grant, Offer, Outcome, Payload, Ready, Task, Why
 
 
 class State(Enum):
@@ -54,6 +57,7 @@ class Worker:
       last: number of the last task that is over.
       counted: it counted.
       outcomes: how many ended in which way.
+      via: to whom it sends; None: to the hub.
     """
 
     state: State = State.IDLE
@@ -61,12 +65,15 @@ class Worker:
     last: int = 0
     counted: bool = False
     outcomes: dict[str, int] = field(default_factory=dict)
+    via: int | None = None
     _offer: Offer | None = None
     _value: Any = None
     _out: deque[FromWorker | Compute] = field(default_factory=deque)
 
     def linked(self) -> None:
         """A link to the hub is there, a first or a new one."""
+        if self.state is State.SENDING and self.via is not None:
+            self.state = State.OFFERING
         if self.state is State.IDLE:
             self._out.append(Ready(self.last))
         elif self.state is State.OFFERING:
@@ -87,20 +94,27 @@ class Worker:
             if self.state is State.IDLE and message.number > self.last:
                 self.state, self.task = State.COMPUTING, message
                 self._out.append(Compute(message, self.counted))
-        elif self.task is not None and message.number == self.task.number:
-            if isinstance(message, Outcome):
+        elif isinstance(message, Outcome):
+            if self._is_of_task(message.number):
                 self._over(message)
-            elif self.state is State.OFFERING:
-                self.state = State.SENDING
-                self._send()
+        elif isinstance(message, Grant) and self._is_of_task(message.number) and self._has_way(message):
+            self.state, self.via = State.SENDING, message.via
+            self._send()
 
     def poll(self) -> FromWorker | Compute | None:
         """What is to be done next; None: nothing."""
         return self._out.popleft() if self._out else None
 
+    def _is_of_task(self, number: int) -> bool:
+        return self.task is not None and number == self.task.number
+
+    def _has_way(self, grant: Grant) -> bool:
+        """Whether it is for something that has not been sent this way."""
+        return self.state is State.OFFERING or (self.state is State.SENDING and grant.via != self.via)
+
     def _send(self) -> None:
         assert self.task is not None  # something was granted
-        self._out.append(Payload(self.task.number, self._value))
+        self._out.append(Payload(self.task.number, self._value, self.via))
 
     def _over(self, outcome: Outcome) -> None:
         self.outcomes[outcome.why.name] = self.outcomes.get(outcome.why.name, 0) + 1
