@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from tweed.aggregate import Cache, DelayAdaptive, Weighted
+from tweed.aggregate import Cache, DelayAdaptive, Mean, Weighted
 from tweed.cadence import (
     EventTriggered,
     EveryStep,
@@ -365,7 +365,12 @@ def teasq(
 
 
 def mlfabric(
-    hub: int = 0, most: int = 64, at_once: int = 4, patience: int = 10, bits: int | None = None
+    hub: int = 0,
+    most: int = 64,
+    at_once: int = 4,
+    patience: int = 10,
+    aggregators: int = 0,
+    bits: int | None = None,
 ) -> Strategy:
     """Workers hand gradients to a hub when they have them, and go on from the newest model. The hub says
     whose moves first; what can no longer be in time is dropped before it moves, and late ones count less.
@@ -376,6 +381,8 @@ def mlfabric(
         as many as there are workers. In full it counts up to half of that.
       at_once: so many gradients move to the hub together.
       patience: after so many drops in a row, a worker's next gradient is waited for.
+      aggregators: so many members may add up what others send; then all count in full. So far only
+        `tweed.simulate` has them.
       bits: of each value that is sent, both ways; None: as they are.
 
     Cost: a gradient up and a model down per step of a worker.
@@ -384,8 +391,9 @@ def mlfabric(
     from tweed.collective.hub import Hub
 
     few = None if bits is None else Quantise(bits)
-    place, late = Hub(hub, patience=patience, model=few), DelayAdaptive(samples=False, most=max(1, most // 2))
-    return Strategy(compress=few, order=BoundedDelay(most, at_once), collective=place, aggregate=late)
+    place = Hub(hub, patience=patience, aggregators=aggregators, model=few)
+    weights = Mean() if aggregators else DelayAdaptive(samples=False, most=max(1, most // 2))
+    return Strategy(compress=few, order=BoundedDelay(most, at_once), collective=place, aggregate=weights)
 
 
 def _blocks(ratio: int) -> RandomBlocks:

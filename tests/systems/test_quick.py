@@ -25,7 +25,7 @@ QUICK: dict[str, tuple[int | None, list[str], list[str]]] = {
         ],
     ),
     "mlfabric": (
-        2 + 3 * 16,
+        2 + 3 * 18,
         [
             "Goals",
             "C3, N-dynamic: a transfer takes 2.0% of a step",

@@ -39,6 +39,7 @@ from tweed.systems.reports.mlfabric import (
     RING,
     SMALL,
     SPARE,
+    SUMS,
     TREE,
     WIDE,
     study,
@@ -110,6 +111,7 @@ def _contenders(place: Place, members: int) -> Iterator[tuple[str, dict[str, Any
         yield SPARE.format(spare), {**STEP, "spare": spare}
     if place in MAP:
         return
+    yield SUMS, {"strategy": mlfabric(most=2 * members + 4, at_once=members, aggregators=members // 5)}
     yield TREE, {**STEP, "builder": "double_binary_tree"}
     waiting = Hub(0, Quorum(members - members // 10))  # late ones count in the next update
     yield "spare workers, server", {"strategy": Strategy(collective=waiting, order=FirstIn(members))}

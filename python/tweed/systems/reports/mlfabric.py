@@ -17,13 +17,14 @@ from tweed.report.study import Plot, Section, Study, Table
 FIXED = "2026-11-24"
 OURS, ASYNC, RING, TREE = "MLfabric", "plain asynchronous", "ring", "tree"
 SPARE, SPARE_SERVER = "{} spare workers, ring", "spare workers, server"
+SUMS = "MLfabric, aggregators"
 FEW_BITS, PACKED_RING = "MLfabric, 8 bits", "ring, 8 bits"
 #: Variants of contenders, which are in no goal: their names end so.
 MOMENTUM, LARGE = "momentum", "32 samples"
 #: A transfer takes so much of a step; on uneven and on even clusters.
 SMALL, WIDE = (Place("C3", "N-dynamic", share) for share in (0.02, 0.08))
 MILD = Place("C1", "N-static", 0.02)
-MAP = tuple(Place("C3", "N-dynamic", share) for share in (0.005, 0.01, 0.04, 0.16))
+MAP = tuple(Place("C3", "N-dynamic", share) for share in (0.005, 0.16))
 #: Updates that an order has to decide on, in so much time.
 PLANNED, PLANNED_S = 100, 0.005
 
