@@ -17,7 +17,7 @@ from tweed.collective import Hub, Server
 from tweed.compress import Direct, ErrorFeedback, Half, LazyAggregation, LowRank, Quantise, TopK
 from tweed.errors import StrategyError, UsageError
 from tweed.order import BoundedDelay, NewestFirst
-from tweed.recipes import teasq
+from tweed.recipes import mlfabric, teasq
 from tweed.strategy import Strategy
 from tweed.testbed import run_ranks
 
@@ -91,6 +91,7 @@ STRATEGIES: dict[str, Strategy] = {
     "in rounds": Strategy(collective=Hub(1, when=Round(2))),
     "models of 8 bits": Strategy(collective=Hub(0, model=Quantise(8))),
     "TEASQ-Fed": teasq(0, every=2, tasks=2),
+    "MLfabric": mlfabric(),
     "LTP": Strategy(collective=Hub(0), transport="ltp"),
 }
 
