@@ -78,5 +78,5 @@ def test_the_map_has_a_row_for_each_transfer_also_where_ours_loses() -> None:
         for name, seconds in ((OURS, 100.0), (ASYNC, 50.0), (RING, 200.0))
     ]
     [section] = [one for one in study(lines).sections if one.title.startswith("Over the time")]
-    assert [row[0] for row in section.tables[0].rows] == ["0.5%", "2.0%", "8.0%", "16.0%"]
+    assert [row[0] for row in section.tables[0].rows] == ["0.5%", "1.0%", "2.0%", "4.0%", "8.0%", "16.0%"]
     assert {row[1] for row in section.tables[0].rows} == {"0.50×"}

@@ -82,7 +82,7 @@ QUICK = Setting(
 
 
 def experiment(notes: Notes, quick: bool) -> None:
-    """Every contender at every place, each at its best rate. Cost: ten minutes of two cores."""
+    """Every contender at every place, each at its best rate. Cost: 15 minutes of two cores."""
     setting = QUICK if quick else FULL
     if not notes.has(kind="order"):
         notes.add({"kind": "order", **order_quality.compared(20 if quick else 300, seed=1)})

@@ -24,7 +24,7 @@ MOMENTUM, LARGE = "momentum", "32 samples"
 #: A transfer takes so much of a step; on uneven and on even clusters.
 SMALL, WIDE = (Place("C3", "N-dynamic", share) for share in (0.02, 0.08))
 MILD = Place("C1", "N-static", 0.02)
-MAP = tuple(Place("C3", "N-dynamic", share) for share in (0.005, 0.16))
+MAP = tuple(Place("C3", "N-dynamic", share) for share in (0.005, 0.01, 0.04, 0.16))
 #: Updates that an order has to decide on, in so much time.
 PLANNED, PLANNED_S = 100, 0.005
 
