@@ -118,6 +118,14 @@ def test_who_goes_first(order: Part, expected: str) -> None:
     assert sent == expected
 
 
+@pytest.mark.parametrize("order", [ShortestFirst(), BoundedDelay(9)], ids=repr)
+def test_who_has_a_slow_link_takes_longer(order: Any) -> None:
+    state = order.start()
+    for key, numbytes, rate in (("slow", 10, 1.0), ("fast", 20, 4.0)):
+        state = order.handle(Offered(Transfer(key, numbytes, 0, rate)), state, 0.0)
+    assert order.poll(state, 0.0)[0] == Send("fast")
+
+
 @given(
     batch=st.lists(
         st.tuples(st.integers(1, 99), st.integers(0, 5)), min_size=1, max_size=6, unique_by=lambda x: x[0]

@@ -28,11 +28,19 @@ class Transfer:
       key: by which it is told from others.
       numbytes: of its payload.
       base_version: the model's version that it was computed on.
+      rate: of the slowest link that it takes, in bytes per second, as measured; where nobody measures, it is
+        the same for all.
     """
 
     key: Hashable
     numbytes: int
     base_version: int = 0
+    rate: float = 1.0
+
+    @property
+    def seconds(self) -> float:
+        """How long it takes alone."""
+        return self.numbytes / self.rate
 
 
 @dataclass(frozen=True, slots=True)

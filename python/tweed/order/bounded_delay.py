@@ -108,7 +108,7 @@ class BoundedDelay:
         oldest = min(state.under_way.values(), default=first)
         if not may_go or len(state.under_way) >= self.at_once or oldest + self.most < first:
             return None, state
-        chosen = min(may_go, key=lambda one: one.numbytes)
+        chosen = min(may_go, key=lambda one: one.seconds)
         del state.waiting[chosen.key]
         state.promised.discard(chosen.key)
         state.under_way[chosen.key] = chosen.base_version
@@ -116,4 +116,4 @@ class BoundedDelay:
 
     def _droppable(self, some: list[Transfer], state: Deadlines) -> Transfer | None:
         free = [one for one in some if one.key not in state.promised]
-        return max(free, key=lambda one: one.numbytes, default=None)
+        return max(free, key=lambda one: one.seconds, default=None)

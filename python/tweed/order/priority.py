@@ -86,8 +86,8 @@ class NewestFirst(FirstIn):
 
 @dataclass(frozen=True, slots=True)
 class ShortestFirst(FirstIn):
-    """What has the fewest bytes goes first: the mean time until a transfer has ended is the least."""
+    """What takes the least time goes first: the mean time until a transfer has ended is the least."""
 
     def rank(self, transfer: Transfer) -> float:
         """See `FirstIn`."""
-        return transfer.numbytes
+        return transfer.seconds

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from tweed.aggregate import Question, of_range
@@ -25,8 +25,8 @@ from tweed.rng import uniform
 from tweed.simulate.clock import Clock
 from tweed.simulate.links import VirtualLinks
 
-#: The hub as a node of the network; members have numbers from 0 on.
-HUB = -1
+#: The hub as a node of the network, and its replica; members have numbers from 0 on.
+HUB, REPLICA = -1, -2
 #: Of a member, what it is to compute, and the model that came with it: what it offers, and the value.
 Learn = Callable[[int, Compute, Any], tuple[Offer, Any]]
 #: Commits: lets the optimizer step, and returns the model as workers get it, and its bytes; None: before the
@@ -41,7 +41,7 @@ class Conditions:
     Args:
       members: how many.
       compute_s: for a member and its task, how long it computes.
-      hub_rate: of the hub's link, in each direction.
+      hub_rate: of the hub's link, in each direction, and of a replica's.
       rates: of a member's link, up from it and down to it.
       shares: for a node, a member's number or `HUB`, and the time: the share of its rates that it has, and
         until when. It is asked again then.
@@ -66,7 +66,7 @@ class Conditions:
 
     def rates_at(self, node: int, now: float) -> tuple[float, float, float]:
         """What a node has up and down, and until when."""
-        up, down = (self.hub_rate, self.hub_rate) if node == HUB else self.rates(node)
+        up, down = (self.hub_rate, self.hub_rate) if node < 0 else self.rates(node)
         share, until = self.shares(node, now)
         return up * share, down * share, until
 
@@ -76,7 +76,7 @@ class _Member:
     """A member: its machines, the model it has, its bytes, and how long it took to come."""
 
     aggregator: Aggregator
-    worker: Worker = field(default_factory=Worker)
+    worker: Worker
     model: Any = None
     model_bytes: int = 0
     model_s: float = 0.0
@@ -124,12 +124,14 @@ class VirtualHub:
         self._conditions, self._learn, self._apply, self._answer = conditions, learn, apply, answer
         self._forget, self._decode = forget, decode
         self._model, self._model_bytes = apply(None)
-        self._bases: dict[tuple[int, int], int] = {}  # version of each task
+        self.node, self.alive = HUB, True
+        self._version_of: dict[tuple[int, int], int] = {}  # of each task
+        self._offers: dict[tuple[int, int], Offer] = {}
         self._numbytes: dict[tuple[int, int], int] = {}  # of what was computed for it
-        self._members = [_Member(Aggregator(decode)) for _ in range(conditions.members)]
-        nodes = range(HUB, conditions.members)
+        self._members = [_Member(Aggregator(decode), self._worker()) for _ in range(conditions.members)]
+        nodes = range(REPLICA, conditions.members)
         self.links = VirtualLinks(self.clock, nodes, conditions.rates_at, conditions.latency_s)
-        self.links.link(HUB)
+        self.links.link(self.node)
         for number in range(conditions.members):
             hub.expect(number)
         for number in range(conditions.members):
@@ -144,7 +146,8 @@ class VirtualHub:
         """Goes on to that many commits, or that time, or until nothing will happen any more."""
         while len(self.steps) < updates:
             end, _ = self.links.network.next_end()
-            event, lease = self.clock.next_s(), max(self.now, self.hub.deadline())
+            event = self.clock.next_s()
+            lease = max(self.now, self.hub.deadline()) if self.alive else math.inf
             now = min(end, event, lease)
             if now > seconds or now == math.inf:
                 return
@@ -162,11 +165,18 @@ class VirtualHub:
     def _link(self, number: int) -> None:
         conditions = self._conditions
         life = self.links.link(number)
-        self._members[number].worker.linked()
-        self._drive(number)
+        self._greet(number)
         if conditions.cuts:
             drawn = 1 - uniform(conditions.seed, 1, number, life)
             self.clock.after(-math.log(drawn) / conditions.cuts, lambda: self._cut(number, life))
+
+    def _greet(self, number: int) -> None:
+        """A member's link is there."""
+        self._members[number].worker.linked()
+        self._drive(number)
+
+    def _worker(self) -> Worker:
+        return Worker()
 
     def _cut(self, number: int, life: int) -> None:
         """What is on the link is lost, and the hub learns of it."""
@@ -174,9 +184,10 @@ class VirtualHub:
         self.links.cut(number)
         member.aggregator.unlinked()
         if uniform(conditions.seed, 2, number, life) < conditions.crashes:
-            member.worker, member.aggregator = Worker(), Aggregator(self._decode)
+            member.worker, member.aggregator = self._worker(), Aggregator(self._decode)
             self._forget(number)
-        self.hub.left(number, self.now)
+        if self.alive:
+            self.hub.left(number, self.now)
         self.clock.after(conditions.away_s, lambda: self._link(number))
 
     # A member
@@ -199,13 +210,15 @@ class VirtualHub:
 
         def arrive() -> None:
             self.hub.handle(number, message, self.now)
+            if isinstance(message, Payload | Sum):
+                self._arrived(number, message)
 
         self.control_bytes += control_bytes(message)
         if numbytes is None:
-            self.links.tell(number, HUB, arrive)
+            self.links.tell(number, self.node, arrive)
         else:
             self.hub_bytes += numbytes
-            self.links.send(number, HUB, numbytes, arrive)
+            self.links.send(number, self.node, numbytes, arrive)
 
     def _send_payload(self, number: int, message: Payload) -> None:
         numbytes, via = self._numbytes[number, message.number], message.via
@@ -233,6 +246,7 @@ class VirtualHub:
         offer, value = self._learn(number, action, member.model)
         offer = replace(offer, model_bytes=member.model_bytes, model_s=member.model_s)
         self._numbytes[number, offer.number] = offer.numbytes
+        self._offers[number, offer.number] = offer
 
         def ready() -> None:
             worker.computed(offer, value)
@@ -245,8 +259,14 @@ class VirtualHub:
 
     def _act(self) -> None:
         """Does what the hub wants."""
-        while (action := self.hub.poll()) is not None:
+        while self.alive and (action := self.hub.poll()) is not None:
             self._do(action)
+
+    def _arrived(self, number: int, message: Payload | Sum) -> None:
+        """It has come to the hub."""
+
+    def _committed(self, step: Step) -> None:
+        """The step was taken."""
 
     def _do(self, action: Action) -> None:
         if isinstance(action, Tell):
@@ -256,8 +276,11 @@ class VirtualHub:
             self.clock.after(self._conditions.answer_s, lambda: self.hub.answered(found, self.now))
         elif isinstance(action, Step):
             self.steps.append(action.contributions)
-            self.delays += [action.version - 1 - self._bases.pop(key) for key in action.contributions]
+            self.delays += [
+                max(0, action.version - 1 - self._version_of[key]) for key in action.contributions
+            ]
             self._model, self._model_bytes = self._apply(action)
+            self._committed(action)
         else:
             self.abandoned += action.contributions
 
@@ -277,11 +300,11 @@ class VirtualHub:
 
         self.control_bytes += control_bytes(message)
         if isinstance(message, Task):
-            self._bases[number, message.number] = message.version
+            self._version_of[number, message.number] = message.version
             self.model_bytes += numbytes
-            self.links.send(HUB, number, numbytes, arrive)
+            self.links.send(self.node, number, numbytes, arrive)
         else:
-            self.links.tell(HUB, number, arrive)
+            self.links.tell(self.node, number, arrive)
 
     def _gather(self, number: int, message: Gather | Void) -> None:
         aggregator = self._members[number].aggregator

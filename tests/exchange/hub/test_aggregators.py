@@ -121,10 +121,10 @@ def test_control_messages_are_a_thousandth_of_megabyte_payloads() -> None:
 
 
 def test_after_a_step_in_bandwidth_the_next_plans_avoid_the_host() -> None:
-    """Members 0 to 5 have a twentieth from 100 s on."""
+    """Members 0 to 2 have a twentieth from 100 s on."""
 
     def share(node: int, now: float) -> tuple[float, float]:
-        return (1.0, 100.0) if now < 100 else (0.05 if 0 <= node < 6 else 1.0, math.inf)
+        return (1.0, 100.0) if now < 100 else (0.05 if 0 <= node < 3 else 1.0, math.inf)
 
     run = big(4, Each(), shares=share)
     aggregators: list[tuple[float, int]] = []
@@ -139,9 +139,44 @@ def test_after_a_step_in_bandwidth_the_next_plans_avoid_the_host() -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Gathering, "open", lambda self, *args: noted(*args))
         run.virtual.until(seconds=300.0)
-    assert any(one < 6 for now, one in aggregators if now < 100)
+    assert any(one < 3 for now, one in aggregators if now < 100)
     late = [one for now, one in aggregators if now > 120]
-    assert len(late) > 3 and not any(one < 6 for one in late)
+    assert len(late) > 3 and not any(one < 3 for one in late)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_no_delay_is_above_the_bound_and_what_is_dropped_moves_no_byte(seed: int) -> None:
+    """A bound of 8 among 12 members, a third of them slow."""
+    run = Run(Hub(gathering=Gathering(3), order=BoundedDelay(8, at_once=MEMBERS)), conditions(seed))
+    run.virtual.until(seconds=80.0)
+    run.check(seed)
+    dropped = sum(one.worker.outcomes.get("LATE", 0) for one in run.virtual._members)
+    counted = sum(one.worker.outcomes.get("COUNTED", 0) for one in run.virtual._members)
+    assert dropped > 20 and max(run.virtual.delays) <= 8
+    assert run.virtual.payload_bytes <= run.numbytes * (counted + 2 * MEMBERS)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_delays_are_smaller_than_those_of_a_plain_hub(seed: int) -> None:
+    """Where members pause at random and a tenth is four times slower: C3."""
+
+    def compute(member: int, task: int) -> float:
+        return (1.0 + uniform(seed, member, task)) * (4.0 if member == 0 else 1.0)
+
+    delays = []
+    for most, order in ((0, FirstIn(MEMBERS)), (4, BoundedDelay(16, at_once=MEMBERS))):
+        given = Conditions(
+            MEMBERS, compute, hub_rate=100.0, rates=lambda member: (100.0, 100.0), latency_s=0.001, seed=seed
+        )
+        run = Run(Hub(gathering=Gathering(most) if most else None, order=order), given, 40, 1)
+        run.virtual.until(seconds=300.0)
+        run.check(seed)
+        delays.append(run.virtual.delays)
+    plain, ours = delays
+    print(
+        f"mean {np.mean(plain):.2f} and {np.mean(ours):.2f}, std {np.std(plain):.2f} and {np.std(ours):.2f}"
+    )
+    assert np.mean(ours) < np.mean(plain) and np.std(ours) < np.std(plain)
 
 
 def test_a_rule_that_must_see_each_alone_has_no_aggregators() -> None:

@@ -115,4 +115,11 @@ def _sum(group: _Group, there: list[Key]) -> Sum:
     pairs = list(zip(there, reasons, strict=True))
     tasks = tuple(key for key, reason in pairs if reason is Reason.EQUAL)
     left_out = tuple(key for key, reason in pairs if reason is not Reason.EQUAL)
-    return Sum(group.gather.group, tasks, value, left_out, tuple(group.came_s[key] for key in tasks))
+    return Sum(
+        group.gather.group,
+        tasks,
+        value,
+        left_out,
+        tuple(group.came_s[key] for key in tasks),
+        group.gather.copy_first,
+    )

@@ -52,16 +52,17 @@ from __future__ import annotations
 import heapq
 import math
 from collections import OrderedDict, deque
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any
+from typing import Any, Protocol
 
-from tweed.aggregate import Aggregate, Answer, Arrival, Each, Mean, Question, Verdict, When
+from tweed.aggregate import Aggregate, Answer, Each, Mean, Question, Verdict, When
 from tweed.errors import UsageError
 from tweed.exchange.checkpoint import filled, plain
 from tweed.exchange.hub.gathering import Gathering, Open
 from tweed.exchange.hub.messages import (
+    Copy,
     FromHub,
     FromWorker,
     Gather,
@@ -71,11 +72,14 @@ from tweed.exchange.hub.messages import (
     Outcome,
     Payload,
     Ready,
+    Resume,
     Sum,
     Task,
+    Unit,
     Void,
     Why,
 )
+from tweed.exchange.hub.updates import update_of
 from tweed.order import Committed, Ended, FirstIn, Offered, Order, Reserved, Send, Transfer, Withdrawn
 from tweed.strategy import Strategy
 
@@ -112,6 +116,9 @@ class Member:
       drops: in a row.
       via: to whom it was granted to send; None: to the hub.
       until: when its lease ends.
+      resumed: the task is one of a hub that is gone, and its worker asks for the next one itself.
+      counted: number of the last task that counted.
+      copy_first: the replica is to have the contribution before the hub.
     """
 
     number: int = 0
@@ -127,6 +134,9 @@ class Member:
     drops: int = 0
     via: int | None = None
     until: float = math.inf
+    resumed: bool = False
+    counted: int = 0
+    copy_first: bool = False
 
     @property
     def present(self) -> bool:
@@ -149,12 +159,14 @@ class Step:
     Attributes:
       contributions: of which it is made: member, and number of the task.
       verdicts: on each.
+      units: as which they came, in order: for the log.
     """
 
     update: Any
     version: int
     contributions: tuple[tuple[int, int], ...]
     verdicts: tuple[Verdict, ...]
+    units: tuple[Unit, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,6 +191,22 @@ class Ask:
 Action = Tell | Step | Abandon | Ask
 
 
+class CopiesFirst(Protocol):
+    """Says of which contributions the replica must have a copy before the hub: see `replica.Divergence`."""
+
+    def granted(self, task: tuple[int, int], norm: float) -> bool:
+        """Whether the copy of what is granted is to go first."""
+        ...
+
+    def has_room(self, norms: Sequence[float]) -> bool:
+        """Whether all of these could be missing, too."""
+        ...
+
+    def held(self, tasks: Iterable[tuple[int, int]]) -> None:
+        """The replica has these, or nothing will come of them."""
+        ...
+
+
 @dataclass(slots=True)
 class Hub:
     """See above. All times are in seconds, and `now` never goes back.
@@ -195,6 +223,7 @@ class Hub:
       value: of a member and its payload, what that stands for; called when it is counted.
       total: the same of a sum.
       gathering: members may add up contributions of others on their way; None: all come directly.
+      copies: says of which contributions the replica must have a copy before the hub; None: of none.
 
     Attributes:
       members: by their number.
@@ -211,6 +240,7 @@ class Hub:
     value: Callable[[int, Payload], Any] = lambda member, payload: payload.value
     total: Callable[[Sum], Any] = lambda message: message.value
     gathering: Gathering | None = None
+    copies: CopiesFirst | None = None
     members: dict[int, Member] = field(default_factory=dict)
     version: int = 0
     _out: deque[Action] = field(default_factory=deque)
@@ -222,6 +252,7 @@ class Hub:
     _leases: list[tuple[float, int, int, str]] = field(default_factory=list)
     _held: deque[int] = field(default_factory=deque)  # whose offer waits for the commit, or for room
     _batch: list[tuple[int, int]] = field(default_factory=list)
+    _units: list[Unit] = field(default_factory=list)  # as which they came
     _first_s: float = math.inf  # when the first of the batch arrived
     _early: deque[tuple[int, Payload]] = field(default_factory=deque)  # arrived while a question was open
     _now: float = 0.0
@@ -281,6 +312,8 @@ class Hub:
             self._sum_arrived(member, message, now)
         elif isinstance(message, Ready):
             self._ready(member, one, message, now)
+        elif isinstance(message, Resume):
+            self._resume(member, one, message, now)
         elif message.number == one.last:
             self._tell_outcome(member, one, now)
         elif message.number != one.number:
@@ -345,13 +378,69 @@ class Hub:
             one.number = one.last = number
         self._to_order(Committed(self.version), 0.0)
 
+    # For a replica
+
+    def replica_state(self) -> dict[str, Any]:
+        """What a replica needs to go on from here; the model and the optimizer's state go beside it."""
+        last = {member: one.counted for member, one in self.members.items()}
+        for member, number in self._batch:
+            last[member] = min(last[member], number - 1)
+        gathered = self._gathered
+        return {"version": self.version, "last": last, "gathered": gathered, "units": len(self._units)}
+
+    def know_counted(self, last: Mapping[int, int]) -> None:
+        """Of each member the number of its last task that is in the model."""
+        for member, number in last.items():
+            one = self.members.setdefault(member, Member())
+            one.counted, one.why = number, Why.COUNTED
+
+    def has_counted(self, task: tuple[int, int]) -> bool:
+        """Whether a member's task of this number has."""
+        return task[0] in self.members and self.members[task[0]].counted >= task[1]
+
+    def may_adopt(self, tasks: Iterable[tuple[int, int]]) -> bool:
+        """Whether none of these has counted, or would be the second of its member in an update."""
+        some = [(self.members.get(member), number) for member, number in tasks]
+        return all(one is None or (number > one.counted and not one.in_batch) for one, number in some)
+
+    def adopt(self, copy: Copy, now: float) -> None:
+        """Counts what the replica had, and the hub that is gone had not logged, as if it had come."""
+        for (member, number), version, offer in zip(copy.tasks, copy.versions, copy.offers, strict=True):
+            one = self.members.setdefault(member, Member())
+            one.number, one.version, one.resumed = number, min(version, self.version), True
+            one.offer, one.via = offer, None
+            self._move(one, Phase.GRANTED)
+        if isinstance(copy.content, Payload):
+            self._count(copy.tasks[0][0], self.members[copy.tasks[0][0]], copy.content, now)
+        else:
+            value = self.total(copy.content)
+            self._gather_sum(value, copy.content, copy.content.tasks, now)
+            self._gather_sum(value * math.nan, copy.content, copy.content.left_out, now)
+        self._go_on(now)
+
     def _tell(self, member: int, message: FromHub) -> None:
         if self.members[member].linked:
             self._out.append(Tell(member, message))
 
     # What members say
 
+    def _resume(self, member: int, one: Member, message: Resume, now: float) -> None:
+        """What a worker has for a hub that is gone: as if this one had given the task."""
+        one.resumed = True
+        if message.number <= one.counted:
+            self._tell(member, Outcome(message.number, Why.COUNTED))
+            return
+        if one.phase is not Phase.DONE and one.number != message.number:
+            self._end(member, one, Why.EXPIRED, now)
+        if one.phase in (Phase.DONE, Phase.OPEN):
+            self._move(one, waits=False)
+            one.number, one.version = message.number, min(message.version, self.version)
+            self._move(one, Phase.OPEN)
+            self._lease(member, one, now + self.task_s)
+        self._offered(member, one, message.offer, now)
+
     def _ready(self, member: int, one: Member, message: Ready, now: float) -> None:
+        one.resumed = False
         begun = one.phase is not Phase.OPEN or message.last >= one.number
         if one.phase is not Phase.DONE and begun:  # it has forgotten what it was about
             self._end(member, one, Why.EXPIRED, now)
@@ -383,12 +472,12 @@ class Hub:
     def _tell_outcome(self, member: int, one: Member, now: float) -> None:
         outcome = Outcome(one.last, one.why)
         self._tell(member, outcome)
-        if outcome.goes_on:
+        if outcome.goes_on and not one.resumed:
             self._next(member, one, now)
 
     def _offered(self, member: int, one: Member, offer: Offer, now: float) -> None:
         if one.phase is Phase.GRANTED:
-            self._tell(member, Grant(one.number, one.via))
+            self._tell(member, Grant(one.number, one.via, one.copy_first and one.via is None))
         if one.phase is not Phase.OPEN:
             return
         if not (0 <= offer.samples < math.inf and offer.numbytes >= 0 and 0 <= offer.model_s < math.inf):
@@ -406,7 +495,8 @@ class Hub:
 
     def _transfer(self, member: int, one: Member) -> Transfer:
         assert one.offer is not None  # it was offered
-        return Transfer((member, one.number), one.offer.numbytes, one.version)
+        rate = 1.0 if self.gathering is None else self.gathering.rates.way(member)
+        return Transfer((member, one.number), one.offer.numbytes, one.version, rate)
 
     def _arrived(self, member: int, one: Member, payload: Payload, now: float) -> None:
         if one.phase is Phase.ARRIVED:
@@ -423,18 +513,15 @@ class Hub:
         assert one.offer is not None  # it was granted
         if self.gathering is not None:
             self.gathering.arrived((member, one.number), one.offer.numbytes, now)
-        arrival = Arrival(
-            self.value(member, payload),
-            member,
-            one.version,
-            one.offer.norm,
-            samples=one.offer.samples,
-            delay=self.version - one.version,
-        )
-        self._gather(arrival, [member], now)
+        delay = max(0, self.version - one.version)  # a hub that is gone may have been ahead
+        tasks = ((member, one.number),)
+        unit = Unit(tasks, None, False, one.version, one.offer.norm, one.offer.samples, delay)
+        self._gather(unit, self.value(member, payload), now)
 
-    def _gather(self, arrival: Arrival, members: list[int], now: float) -> None:
-        """Takes `arrival` into the next update, as what these members have sent."""
+    def _gather(self, unit: Unit, value: Any, now: float) -> None:
+        """Takes `unit` into the next update."""
+        members, arrival = [member for member, _ in unit.tasks], unit.arrival(value)
+        self._units.append(unit)
         if not self._batch:
             self._empty = self._gathered
         self._gathered = self.aggregate.handle(arrival, self._gathered, now)
@@ -443,7 +530,7 @@ class Hub:
             one = self.members[member]
             self._batch.append((member, one.number))
             self._move(one, in_batch=True)
-            one.drops = 0
+            one.drops, one.counted = 0, one.number
         for member in members:
             self._end(member, self.members[member], Why.COUNTED, now)
 
@@ -456,6 +543,8 @@ class Hub:
             self._early = deque(pair for pair in self._early if pair[0] != member)
         self._move(one, Phase.DONE)
         one.offer, one.last, one.why = None, one.number, why
+        if self.copies is not None and why is not Why.COUNTED:
+            self.copies.held([key])
         if self.gathering is not None:
             self.gathering.direct.pop(key, None)
             self.gathering.told.pop(member, None)
@@ -516,10 +605,9 @@ class Hub:
             self._asking = True
             self._out.append(Ask(found))
             return
-        if found is not None and isinstance(self.when, Each) and len(self._batch) > 1:
-            found = found * sum(verdict.weight > 0 for verdict in verdicts)  # each would have been an update
+        update = update_of(found, verdicts, isinstance(self.when, Each))
         self.version += 1
-        self._out.append(Step(found, self.version, tuple(self._batch), verdicts))
+        self._out.append(Step(update, self.version, tuple(self._batch), verdicts, tuple(self._units)))
         self._to_order(Committed(self.version), now)
         self._end_batch(now)
 
@@ -527,7 +615,7 @@ class Hub:
         """The next one begins: with those who had to wait for it."""
         for member, _ in self._batch:
             self._move(self.members[member], in_batch=False)
-        self._batch, self._first_s = [], math.inf
+        self._batch, self._units, self._first_s = [], [], math.inf
         self._idle.update(dict.fromkeys(self._after))
         self._after = []
 
@@ -601,7 +689,9 @@ class Hub:
         self._lease(member, one, now + (self.payload_s if via is None else 2 * self.payload_s))
         if self.gathering is not None and via is None:
             self.gathering.direct[member, one.number] = now
-        self._tell(member, Grant(one.number, via))
+        if self.copies is not None and one.offer is not None:
+            one.copy_first = self.copies.granted((member, one.number), one.offer.norm)
+        self._tell(member, Grant(one.number, via, one.copy_first and via is None))
 
     # Aggregators
 
@@ -616,11 +706,19 @@ class Hub:
         for planned in self.gathering.plan(pending, idle, now):
             some = members[planned.begin : planned.end]
             if planned.aggregator is not None:
-                tasks = tuple((member, self.members[member].number) for member in some)
-                group = self.gathering.open(planned.aggregator, tasks, now)
-                self._tell(planned.aggregator, Gather(group.number, tasks, self.payload_s))
+                self._open(planned.aggregator, some, now)
             for member in some:
                 self._grant(member, planned.aggregator, now)
+
+    def _open(self, aggregator: int, members: list[int], now: float) -> None:
+        """A group begins; its aggregator hears of it before its members do."""
+        assert self.gathering is not None  # there is a plan
+        tasks = tuple((member, self.members[member].number) for member in members)
+        group = self.gathering.open(aggregator, tasks, now)
+        first = self.copies is not None and not self.copies.has_room(
+            [offer.norm for member in members if (offer := self.members[member].offer) is not None]
+        )
+        self._tell(aggregator, Gather(group.number, tasks, self.payload_s, first))
 
     def _sum_arrived(self, aggregator: int, message: Sum, now: float) -> None:
         """Counts what is in it; who has not sent in time sends directly."""
@@ -630,20 +728,19 @@ class Hub:
         self.gathering.measured(group, message, self._offered_bytes, now)
         self.gathering.close(group)
         value = self.total(message)
-        self._gather_sum(value, message.tasks, now)
-        self._gather_sum(value * math.nan, message.left_out, now)
+        self._gather_sum(value, message, message.tasks, now)
+        self._gather_sum(value * math.nan, message, message.left_out, now)
         self._grant_again(set(group.tasks) - {*message.tasks, *message.left_out}, now)
 
-    def _gather_sum(self, value: Any, tasks: tuple[tuple[int, int], ...], now: float) -> None:
+    def _gather_sum(self, value: Any, message: Sum, tasks: tuple[tuple[int, int], ...], now: float) -> None:
         if not tasks:
             return
         some = [self.members[member] for member, _ in tasks]
         base = min(one.version for one in some)
         samples = sum(one.offer.samples for one in some if one.offer is not None)
-        senders = tuple(member for member, _ in tasks)
-        delay = self.version - base
-        arrival = Arrival(value, senders[0], base, samples=samples, delay=delay, senders=senders)
-        self._gather(arrival, list(senders), now)
+        delay = max(0, self.version - base)
+        unit = Unit(tasks, message.group, tasks is not message.tasks, base, None, samples, delay)
+        self._gather(unit, value, now)
 
     def _offered_bytes(self, task: tuple[int, int]) -> int:
         offer = self.members[task[0]].offer

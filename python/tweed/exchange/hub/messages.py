@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
+from tweed.aggregate import Arrival
+
 
 @dataclass(frozen=True, slots=True)
 class Ready:
@@ -36,11 +38,12 @@ class Offer:
 
 @dataclass(frozen=True, slots=True)
 class Payload:
-    """What was granted; it goes to the hub, or to the member `via`."""
+    """What was granted, for the hub or for the member `via`; with `copy_first` the replica gets it first."""
 
     number: int
     value: Any
     via: int | None = None
+    copy_first: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,10 +57,11 @@ class Task:
 @dataclass(frozen=True, slots=True)
 class Grant:
     """Send the payload now: to the hub, or to the member `via`, which adds it up with others. A later grant
-    with another way counts: what was sent before may be lost."""
+    with another way counts: what was sent before may be lost. With `copy_first` the replica gets it first."""
 
     number: int
     via: int | None = None
+    copy_first: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,11 +72,13 @@ class Gather:
       group: its number; groups of a hub have ascending ones.
       tasks: members and numbers.
       within_s: after so many seconds what is there goes to the hub as it is.
+      copy_first: the replica gets the sum before.
     """
 
     group: int
     tasks: tuple[tuple[int, int], ...]
     within_s: float
+    copy_first: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +104,105 @@ class Sum:
     value: Any
     left_out: tuple[tuple[int, int], ...] = ()
     took_s: tuple[float, ...] = ()
+    copy_first: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Resume:
+    """A worker has this for a task of a hub that is gone. It is counted, or was: the outcome says which.
+
+    Args:
+      version: that it was computed on.
+    """
+
+    offer: Offer
+    version: int
+
+    @property
+    def number(self) -> int:
+        """Of the task."""
+        return self.offer.number
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """What a hub has counted as one: a payload, or a sum.
+
+    Args:
+      tasks: that are in it.
+      group: of the sum; None: it is a payload.
+      left_out: these are the ones that are in the group and not in the sum, as they are no contributions.
+      base_version, norm, samples, delay: as of an `Arrival`.
+    """
+
+    tasks: tuple[tuple[int, int], ...]
+    group: int | None
+    left_out: bool
+    base_version: int
+    norm: float | None
+    samples: float
+    delay: int
+
+    @property
+    def key(self) -> tuple[int, int] | int:
+        """Of its copy: the task, or the number of the group."""
+        return self.tasks[0] if self.group is None else self.group
+
+    def arrival(self, value: Any) -> Arrival:
+        """What the rule is told."""
+        senders = () if self.group is None else tuple(member for member, _ in self.tasks)
+        return Arrival(
+            value,
+            self.tasks[0][0],
+            self.base_version,
+            self.norm,
+            samples=self.samples,
+            delay=self.delay,
+            senders=senders,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """Of the hub's log, to its replica: of what the commit of this version is made, in order."""
+
+    version: int
+    units: tuple[Unit, ...]
+
+    @property
+    def tasks(self) -> tuple[tuple[int, int], ...]:
+        """All that are in it."""
+        return tuple(task for unit in self.units for task in unit.tasks)
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """To the replica: a payload with what describes it, or a sum.
+
+    Args:
+      tasks: that are in it.
+      group: of a sum; None: a payload.
+      versions, offers: that of each task.
+    """
+
+    tasks: tuple[tuple[int, int], ...]
+    group: int | None
+    content: Payload | Sum
+    versions: tuple[int, ...] = ()
+    offers: tuple[Offer, ...] = ()
+
+    @property
+    def key(self) -> tuple[int, int] | int:
+        """See `Unit`."""
+        return self.tasks[0] if self.group is None else self.group
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """To a member: all up to this number that counted is in the replica's model."""
+
+    member: int
+    number: int
 
 
 class Why(Enum):
@@ -129,11 +234,11 @@ class Leave:
     """A worker goes, and does not expect anything more; it may come back with a `Ready`."""
 
 
-FromWorker = Ready | Offer | Payload | Leave | Sum
+FromWorker = Ready | Offer | Payload | Leave | Sum | Resume
 FromHub = Task | Grant | Outcome | Gather | Void
 
 
-def control_bytes(message: FromWorker | FromHub) -> int:
+def control_bytes(message: FromWorker | FromHub | Entry | Kept | Copy) -> int:
     """Of a message, besides a payload or a model: a head, and what it lists."""
     listed = len(message.tasks) + len(getattr(message, "left_out", ())) if hasattr(message, "tasks") else 0
     return 48 + 24 * listed

@@ -101,6 +101,10 @@ class Rates:
         """That of `member`, so far as is known."""
         return self.up.get(member, self.hub.rate)
 
+    def way(self, member: int) -> float:
+        """Of the way from `member` to the hub; 1 before anything was measured."""
+        return min(self.up_rate(member), self.hub.rate) or 1.0
+
     def down_rate(self, member: int) -> float:
         """The same of its link down."""
         return self.down.get(member, self.hub.rate)

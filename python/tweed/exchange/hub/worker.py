@@ -23,7 +23,18 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
-from tweed.exchange.hub.messages import FromHub, FromWorker, Grant, Offer, Outcome, Payload, Ready, Task, Why
+from tweed.exchange.hub.messages import (
+    FromHub,
+    FromWorker,
+    Grant,
+    Offer,
+    Outcome,
+    Payload,
+    Ready,
+    Resume,
+    Task,
+    Why,
+)
 
 
 class State(Enum):
@@ -47,6 +58,15 @@ class Compute:
     counted: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class _Held:
+    """What came of a task."""
+
+    task: Task
+    offer: Offer
+    value: Any
+
+
 @dataclass(slots=True)
 class Worker:
     """One member.
@@ -58,6 +78,7 @@ class Worker:
       counted: it counted.
       outcomes: how many ended in which way.
       via: to whom it sends; None: to the hub.
+      keeps: what was counted is kept until the replica has applied it.
     """
 
     state: State = State.IDLE
@@ -66,8 +87,14 @@ class Worker:
     counted: bool = False
     outcomes: dict[str, int] = field(default_factory=dict)
     via: int | None = None
+    keeps: bool = False
     _offer: Offer | None = None
     _value: Any = None
+    _foreign: bool = False  # the task is of a hub that is gone
+    _copy_first: bool = False
+    _kept: dict[int, _Held] = field(default_factory=dict)
+    _again: deque[_Held] = field(default_factory=deque)
+    _safe: int = 0  # all up to this number that counted is in the replica's model
     _out: deque[FromWorker | Compute] = field(default_factory=deque)
 
     def linked(self) -> None:
@@ -77,8 +104,7 @@ class Worker:
         if self.state is State.IDLE:
             self._out.append(Ready(self.last))
         elif self.state is State.OFFERING:
-            assert self._offer is not None  # the state says so
-            self._out.append(self._offer)
+            self._out.append(self._description())
         elif self.state is State.SENDING:
             self._send()
 
@@ -86,7 +112,50 @@ class Worker:
         """What came of a task; if that is over meanwhile, it is thrown away."""
         if self.state is State.COMPUTING and self.task is not None and offer.number == self.task.number:
             self.state, self._offer, self._value = State.OFFERING, offer, value
-            self._out.append(offer)
+            if self._foreign:
+                self._again.append(_Held(self.task, offer, value))
+                self._resume()
+            else:
+                self._out.append(offer)
+
+    def renewed(self) -> None:
+        """A link is there to another hub, the replica of that which is gone: all that it may lack is sent
+        again, the oldest first."""
+        self._out.clear()
+        waiting = self._kept | {one.task.number: one for one in self._again}
+        if self.state in (State.OFFERING, State.SENDING):
+            assert self.task is not None and self._offer is not None  # the state says so
+            waiting[self.task.number] = _Held(self.task, self._offer, self._value)
+            self.state = State.IDLE
+        self._again = deque(one for _, one in sorted(waiting.items()))
+        if self.state is State.COMPUTING:
+            self._foreign = True  # what is kept is sent when it is done
+        else:
+            self._resume()
+
+    def kept(self, number: int) -> None:
+        """All up to this number that counted is in the replica's model."""
+        self._safe = max(self._safe, number)
+        self._kept = {one: held for one, held in self._kept.items() if one > self._safe}
+
+    def unsafe(self) -> list[tuple[Task, Offer, Any]]:
+        """What counted, and the replica may lack."""
+        return [(one.task, one.offer, one.value) for one in self._kept.values()]
+
+    def _resume(self) -> None:
+        """The next of what is sent again; if there is none, the worker asks for a task."""
+        if self._again:
+            held = self._again.popleft()
+            self.state, self._foreign, self.via = State.OFFERING, True, None
+            self.task, self._offer, self._value = held.task, held.offer, held.value
+            self._out.append(self._description())
+        else:
+            self.state, self._foreign = State.IDLE, False
+            self._out.append(Ready(self.last))
+
+    def _description(self) -> Offer | Resume:
+        assert self._offer is not None and self.task is not None  # the state says so
+        return Resume(self._offer, self.task.version) if self._foreign else self._offer
 
     def handle(self, message: FromHub) -> None:
         """A message has come."""
@@ -98,7 +167,7 @@ class Worker:
             if self._is_of_task(message.number):
                 self._over(message)
         elif isinstance(message, Grant) and self._is_of_task(message.number) and self._has_way(message):
-            self.state, self.via = State.SENDING, message.via
+            self.state, self.via, self._copy_first = State.SENDING, message.via, message.copy_first
             self._send()
 
     def poll(self) -> FromWorker | Compute | None:
@@ -114,11 +183,25 @@ class Worker:
 
     def _send(self) -> None:
         assert self.task is not None  # something was granted
-        self._out.append(Payload(self.task.number, self._value, self.via))
+        self._out.append(Payload(self.task.number, self._value, self.via, self._copy_first))
 
     def _over(self, outcome: Outcome) -> None:
         self.outcomes[outcome.why.name] = self.outcomes.get(outcome.why.name, 0) + 1
-        self.state, self.last, self.counted = State.IDLE, outcome.number, outcome.why is Why.COUNTED
+        counted, foreign = outcome.why is Why.COUNTED, self._foreign
+        if foreign and outcome.why in (Why.EXPIRED, Why.UNKNOWN):
+            self._out.append(self._description())  # it may have counted before, and is not given up
+            self.state = State.OFFERING
+            return
+        if self.keeps and counted and outcome.number > self._safe and self._offer is not None:
+            assert self.task is not None  # it was offered
+            self._kept[outcome.number] = _Held(self.task, self._offer, self._value)
+        if outcome.number >= self.last:  # of what was sent again an older one may be over now
+            self.last, self.counted = outcome.number, counted
+        self.state = State.IDLE
         self.task = self._offer = self._value = None
-        if not outcome.goes_on:
+        self._foreign = False
+        if foreign:
+            self._kept.pop(outcome.number, None) if not counted else None
+            self._resume()
+        elif not outcome.goes_on:
             self._out.append(Ready(self.last))
