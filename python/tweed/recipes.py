@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from tweed.aggregate import All, Cache, Weighted, ZenoPS
+from tweed.aggregate import All, Cache, DelayAdaptive, Mean, Weighted, ZenoPS
 from tweed.cadence import (
     EventTriggered,
     EveryStep,
@@ -40,6 +40,7 @@ from tweed.compress import (
     TopK,
 )
 from tweed.compress.half import HalfType
+from tweed.order import BoundedDelay
 from tweed.strategy import Strategy
 from tweed.transport import Ltp
 from tweed.transport.ltp import DivideBy
@@ -394,6 +395,38 @@ def zeno_ps(
     return Strategy("difference", LocalSteps(every), memory, None, Hub(hub, All()), aggregate=rule)
 
 
+def mlfabric(
+    hub: int = 0,
+    most: int = 64,
+    at_once: int = 4,
+    patience: int = 10,
+    aggregators: int = 0,
+    bits: int | None = None,
+) -> Strategy:
+    """Workers hand gradients to a hub when they have them, and go on from the newest model. The hub says
+    whose moves first; what can no longer be in time is dropped before it moves, and late ones count less.
+
+    Args:
+      hub: the rank that holds the model; it has no data, and calls `run.serve()`.
+      most: no gradient is applied more than so many updates after the model that it was taken at; about twice
+        as many as there are workers. In full it counts up to half of that.
+      at_once: so many gradients move to the hub together.
+      patience: after so many drops in a row, a worker's next gradient is waited for.
+      aggregators: so many members may add up what others send; then all count in full. So far only
+        `tweed.simulate` has them.
+      bits: of each value that is sent, both ways; None: as they are.
+
+    Cost: a gradient up and a model down per step of a worker.
+    Source: MLfabric, arXiv 1907.00434, 2019; see `tweed.systems.mlfabric`.
+    """
+    from tweed.collective.hub import Hub
+
+    few = None if bits is None else Quantise(bits)
+    place = Hub(hub, patience=patience, aggregators=aggregators, model=few)
+    weights = Mean() if aggregators else DelayAdaptive(samples=False, most=max(1, most // 2))
+    return Strategy(compress=few, order=BoundedDelay(most, at_once), collective=place, aggregate=weights)
+
+
 def _blocks(ratio: int) -> RandomBlocks:
     return RandomBlocks(ratio, block=16)  # a cache line: bytes come out even
 
@@ -424,5 +457,6 @@ RECIPES: tuple[Callable[..., Strategy], ...] = (
     ofedqit,
     ordered_gradient,
     teasq,
+    mlfabric,
     zeno_ps,
 )

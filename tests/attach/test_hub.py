@@ -45,7 +45,7 @@ from tweed.compress import (
 from tweed.errors import StrategyError, UsageError
 from tweed.exchange.p2p import PeerMessages
 from tweed.order import BoundedDelay, NewestFirst
-from tweed.recipes import teasq
+from tweed.recipes import mlfabric, teasq
 from tweed.rng import source
 from tweed.strategy import Strategy
 from tweed.testbed import run_ranks
@@ -120,6 +120,7 @@ STRATEGIES: dict[str, Strategy] = {
     "in rounds": Strategy(collective=Hub(1, when=Round(2))),
     "models of 8 bits": Strategy(collective=Hub(0, model=Quantise(8))),
     "TEASQ-Fed": teasq(0, every=2, tasks=2),
+    "MLfabric": mlfabric(),
     "LTP": Strategy(collective=Hub(0), transport="ltp"),
 }
 

@@ -34,7 +34,7 @@ from tweed.compress.base import Spec
 from tweed.errors import UsageError
 from tweed.exchange.hub.form import ModelForm
 from tweed.order import BoundedDelay
-from tweed.recipes import teasq, zeno_ps
+from tweed.recipes import mlfabric, teasq, zeno_ps
 from tweed.simulate.attacks import HostileLayers, Noise, SignFlip
 from tweed.simulate.hub import Conditions
 from tweed.simulate.hub_training import HubTraining, Members
@@ -115,6 +115,8 @@ STRATEGIES = {
     "relaxing": Strategy(compress=ErrorFeedback(Relaxing((FEW, TopK(0.5)), 2)), collective=Hub(0, Quorum(3))),
     "bounded delay": Strategy(collective=Hub(0), order=BoundedDelay(2)),
     "TEASQ-Fed": teasq(0, every=2, tasks=2),
+    "MLfabric": mlfabric(most=4, at_once=2),
+    "MLfabric, aggregators, 8 bits": mlfabric(most=4, aggregators=2, bits=8),
 }
 
 

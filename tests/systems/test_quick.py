@@ -24,6 +24,15 @@ QUICK: dict[str, tuple[int | None, list[str], list[str]]] = {
             "digits: two stages, a tenth: 20× fewer bytes cross",
         ],
     ),
+    "mlfabric": (
+        2 + 3 * 18,
+        [
+            "Goals",
+            "C3, N-dynamic: a transfer takes 2.0% of a step",
+            "C3, N-dynamic: a transfer takes 8.0% of a step",
+        ],
+        ["no update later than the bound, and nothing moved of what was dropped"],
+    ),
     "multitree": (
         None,
         ["Claims", "Large messages"],

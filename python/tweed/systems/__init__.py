@@ -23,6 +23,7 @@ SYSTEMS = {
     "cser": "what is not sent is applied at once, alone, and averaged later",
     "dct": "a threshold, held by a controller, decides which values and activations are sent",
     "ltp": "a loss-tolerant transport: gradients do not wait for the last packet",
+    "mlfabric": "a hub says which gradient moves first, and none is applied too late",
     "multitree": "trees grown together so that no two want a link at once, and what came after them",
     "ofedqit": "online federated learning with quantised messages that few clients send",
     "ordered_gradient": "only the most informative workers send, in the order of the norms of their updates",
