@@ -66,8 +66,8 @@ VALUES = [
     torch.zeros(2), torch.zeros(0),
 ]  # fmt: skip
 TASK_S, PAYLOAD_S = 6.0, 3.0
-#: Of half a second each, at most, in which everybody must get on. Hostile members that hold the only two tasks,
-#: and lose what goes via them, make others wait for a lease each time: that takes up to 400 seconds.
+#: Of half a second each, at most, in which everybody must get on. Hostile members that hold the only two
+#: tasks, and lose what goes via them, make others wait for a lease each time: that took up to 364 seconds.
 ROUNDS = 1200
 
 
