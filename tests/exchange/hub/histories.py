@@ -6,8 +6,8 @@
 The hub's machine and its honest workers' are those that run live. Between them are links: messages on one
 keep their order, may come twice, and are lost with it; links go in any order. Members crash and forget, leave
 and come back; the hub is started again from a checkpoint; leases end; a rule's question is answered late.
-Hostile members send any message with any numbers at any time. Then the faults end, though hostile members may
-go on, and everybody who is honest must get on with it.
+Hostile members send any message with any numbers at any time, also sums that they were asked for. Then the
+faults end, though hostile members may go on, and everybody who is honest must get on with it.
 
 Each honest value is another number, so that what was counted is known by itself, whatever the hub says.
 """
@@ -19,7 +19,7 @@ import math
 import sys
 import traceback
 from collections import Counter, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -43,8 +43,11 @@ from tweed.aggregate import (
     When,
 )
 from tweed.exchange.hub import Grant, Hub, Leave, Offer, Outcome, Payload, Ready, Step, Worker
+from tweed.exchange.hub.aggregator import Aggregator
+from tweed.exchange.hub.gathering import Gathering
 from tweed.exchange.hub.hub import Abandon, Ask, Phase
-from tweed.exchange.hub.messages import FromHub, FromWorker, Why
+from tweed.exchange.hub.messages import FromHub, FromWorker, Gather, Sum, Void, Why
+from tweed.exchange.hub.planning import Group
 from tweed.exchange.hub.worker import Compute
 from tweed.order import BoundedDelay, FirstIn, NewestFirst, Order, ShortestFirst
 from tweed.rng import uniform
@@ -62,7 +65,10 @@ VALUES = [
     torch.full((3,), math.nan), torch.full((3,), math.inf), torch.full((3,), -1e38), torch.zeros(3),
     torch.zeros(2), torch.zeros(0),
 ]  # fmt: skip
-TASK_S, PAYLOAD_S, ROUNDS = 6.0, 3.0, 400
+TASK_S, PAYLOAD_S = 6.0, 3.0
+#: Of half a second each, at most, in which everybody must get on. Hostile members that hold the only two
+#: tasks, and lose what goes via them, make others wait for a lease each time: that took up to 364 seconds.
+ROUNDS = 1200
 
 
 class Seeded:
@@ -79,11 +85,30 @@ class Seeded:
         return some[int(self.uniform() * len(some))]
 
 
+@dataclass(slots=True)
+class AnyPlan(Gathering):
+    """Any plan must do no harm, as rates are what members say."""
+
+    draws: Seeded = field(default_factory=lambda: Seeded(0))
+
+    def plan(self, pending: Sequence[tuple[int, int]], idle: Iterable[int], now: float) -> tuple[Group, ...]:
+        busy, groups = {group.aggregator for group in self.groups.values()}, []
+        free = [one for one in idle if one not in busy][: self.most - len(busy)]
+        begin = 0
+        while begin < len(pending):
+            end = min(len(pending), begin + self.draws.pick([1, 2, 5]))
+            groups.append(Group(free.pop() if free and self.draws.uniform() < 0.7 else None, begin, end))
+            begin = end
+        self.free_s = now + self.draws.pick([0.0, 0.1, 1.0])
+        return tuple(groups)
+
+
 @dataclass
 class Honest:
     """A member that keeps to the rules, and its link."""
 
     worker: Worker = field(default_factory=Worker)
+    aggregator: Aggregator = field(default_factory=Aggregator)
     linked: bool = False
     up: deque[FromWorker] = field(default_factory=deque)
     down: deque[FromHub] = field(default_factory=deque)
@@ -96,7 +121,7 @@ class Books:
 
     steps: list[tuple[tuple[int, int], ...]] = field(default_factory=list)
     granted: set[tuple[int, int]] = field(default_factory=set)
-    counted: dict[tuple[int, int], Tensor] = field(default_factory=dict)  # of this life
+    counted: dict[tuple[int, int], Tensor | None] = field(default_factory=dict)  # None: in a sum
     ever: Counter[float] = field(default_factory=Counter)  # honest values that were counted
 
 
@@ -111,9 +136,13 @@ class History:
             "tasks": pick([None, None, 2, 4]), "task_s": TASK_S, "payload_s": PAYLOAD_S,
             "patience": pick([1, 3]),
         }  # fmt: skip
+        self.aggregators = pick([1, 3]) if self.draws.uniform() < 0.3 else 0
+        if self.aggregators:  # for rules that need no single contribution, and many transfers at once
+            self.settings |= {"aggregate": Mean(), "order": pick([FirstIn(9), BoundedDelay(20, at_once=9)])}
         self.honest = {member: Honest() for member in range(pick([1, 3, 5, 6]))}
         self.hostile = [100 + number for number in range(pick([0, 1, 2, 3]))]
         self.computed = 0
+        self.asked: dict[int, Gather] = {}  # hostile members, for sums
         self.question: Question | None = None
         self.hub = self.started()
         self.checkpoint = self.hub.state()
@@ -122,20 +151,29 @@ class History:
 
     def started(self) -> Hub:
         """A hub, for which all honest members are expected."""
-        hub = Hub(**self.settings, value=self.value)
+        gathering = AnyPlan(self.aggregators, draws=self.draws) if self.aggregators else None
+        hub = Hub(**self.settings, value=self.value, total=self.total, gathering=gathering)
         for member in self.honest:
             hub.expect(member)
         return hub
 
     def value(self, member: int, payload: Payload) -> Tensor:
         """As drivers do: what is no contribution is not a number."""
-        key = (member, payload.number)
-        assert key in self.books.granted, f"{key} was counted without a grant"
-        assert key not in self.books.counted, f"{key} was counted twice"
-        self.books.counted[key] = payload.value
+        self.count((member, payload.number), payload.value)
         if member in self.honest:
             self.books.ever[float(payload.value[0])] += 1
         return payload.value if payload.value.shape == (3,) else VALUES[0]
+
+    def total(self, message: Sum) -> Tensor:
+        """The same of a sum."""
+        for key in (*message.tasks, *message.left_out):
+            self.count(key, None)
+        return message.value if message.value.shape == (3,) else VALUES[0]
+
+    def count(self, key: tuple[int, int], value: Tensor | None) -> None:
+        assert key in self.books.granted, f"{key} was counted without a grant"
+        assert key not in self.books.counted, f"{key} was counted twice"
+        self.books.counted[key] = value
 
     def restart(self) -> None:
         """The hub goes on from its checkpoint; what was committed since is lost."""
@@ -173,9 +211,10 @@ class History:
         assert set(keys) <= set(books.counted)
         update = torch.as_tensor(step.update)
         assert bool(update.isfinite().all()), "what is not finite is in an update"
-        values = [books.counted[key] for key in keys]
+        values = [value for key in keys if (value := books.counted[key]) is not None]
         fine = [value for value in values if value.shape == (3,) and bool(value.isfinite().all())]
-        if isinstance(self.hub.aggregate, Mean) and 2 * len(fine) > len(values):
+        alone = isinstance(self.hub.aggregate, Mean) and len(values) == len(keys)
+        if alone and 2 * len(fine) > len(values):
             torch.testing.assert_close(update, torch.stack(fine).mean(0))
 
     def tell(self, member: int, message: FromHub) -> None:
@@ -185,6 +224,8 @@ class History:
             assert (member, message.number) in self.books.counted, "it is told to count, and does not"
         if member in self.honest and self.honest[member].linked:
             self.honest[member].down.append(message)
+        elif isinstance(message, Gather):
+            self.asked[member] = message
 
     def answer(self) -> None:
         question, self.question = self.question, None
@@ -200,11 +241,21 @@ class History:
         while (action := one.worker.poll()) is not None:
             if isinstance(action, Compute):
                 self.computed += 1
-                offer = Offer(action.task.number, int(self.draws.uniform() * 9))
+                offer = Offer(action.task.number, int(self.draws.uniform() * 9), model_bytes=5, model_s=0.1)
                 value = torch.tensor([self.computed, -1.0, 1.0])
                 one.computing.append((one.worker, offer, value))
+            elif one.linked and isinstance(action, Payload) and action.via is not None:
+                if action.via in self.honest:  # what goes to another one is there at once, or kept
+                    self.honest[action.via].aggregator.arrived(member, action, self.now)
+                    self.add_up(action.via)
             elif one.linked:
                 one.up.append(action)
+
+    def add_up(self, member: int) -> None:
+        one = self.honest[member]
+        one.aggregator.passed(self.now)
+        while (found := one.aggregator.poll()) is not None:
+            one.up.append(found)
 
     def link(self, member: int) -> None:
         one = self.honest[member]
@@ -217,10 +268,11 @@ class History:
         """What is on the link is lost. The hub notices, or the next link takes its place."""
         one = self.honest[member]
         if forgets:
-            one.worker, one.computing = Worker(), []
+            one.worker, one.aggregator, one.computing = Worker(), Aggregator(), []
         if one.linked:
             one.linked = False
             one.up.clear(), one.down.clear()
+            one.aggregator.unlinked()
             if noticed:
                 self.hub.left(member, self.now)
 
@@ -235,8 +287,13 @@ class History:
     def send_down(self, member: int, twice: bool = False) -> None:
         one = self.honest[member]
         if one.down:
-            one.worker.handle(one.down[0] if twice else one.down.popleft())
+            message = one.down[0] if twice else one.down.popleft()
+            if isinstance(message, Gather | Void):
+                one.aggregator.handle(message, self.now)
+            else:
+                one.worker.handle(message)
             self.drive(member)
+            self.add_up(member)
 
     def finish(self, member: int) -> None:
         one = self.honest[member]
@@ -252,10 +309,23 @@ class History:
         pick, member = self.draws.pick, self.draws.pick(self.hostile)
         own = self.hub.members[member].number if member in self.hub.members else 0
         number = pick([own, own, own, own - 1, own + 1, *NUMBERS])
-        offer = Offer(number, pick([1, 8, 8, *NUMBERS]), pick(MEASURES), pick([1.0, 1.0, *MEASURES]))
-        payload = Payload(number, pick(VALUES))
+        offer = Offer(
+            number, pick([1, 8, 8, *NUMBERS]), pick(MEASURES), pick([1.0, 1.0, *MEASURES]),
+            pick([8, *NUMBERS]), pick(MEASURES),
+        )  # fmt: skip
+        payload = Payload(number, pick(VALUES), pick([None, None, *self.honest]))
+        if member in self.asked and self.draws.uniform() < 0.5:
+            self.hub.handle(member, self.forged_sum(self.asked[member]), self.now)
+            self.act()
         message = pick([Ready(number), Ready(number), offer, offer, payload, payload, Leave()])
         self.hub.handle(member, message, self.now)
+
+    def forged_sum(self, gather: Gather) -> Sum:
+        pick, tasks = self.draws.pick, gather.tasks
+        named = pick([tasks, tasks, tasks[:1], tasks + tasks, ((0, 1),), ()])
+        left_out = pick([(), tasks[1:], tasks])
+        took_s = tuple(pick([0.1, *MEASURES]) for _ in range(pick([0, len(named), len(named), 9])))
+        return Sum(pick([gather.group, gather.group, *NUMBERS]), named, pick(VALUES), left_out, took_s)
 
     def hold_up(self) -> None:
         """Takes tasks and grants, and lets others wait for them as long as possible."""
@@ -269,6 +339,12 @@ class History:
                 self.act()
 
     # Both parts of a history
+
+    def pass_time(self, seconds: float) -> None:
+        self.now += seconds
+        self.hub.passed(self.now)
+        for member in self.honest:
+            self.add_up(member)
 
     def fault(self, member: int) -> None:
         kind = int(self.draws.uniform() * 8)
@@ -291,9 +367,9 @@ class History:
         ]  # fmt: skip
         for _ in range(moments):
             drawn = self.draws.uniform()
+            self.now += 0.01
             if drawn < 0.1:
-                self.now += self.draws.pick([0.1, 0.1, 1.0, TASK_S])
-                self.hub.passed(self.now)
+                self.pass_time(self.draws.pick([0.1, 0.1, 1.0, TASK_S]))
             elif drawn < 0.15:
                 self.answer()
             elif drawn < 0.3 and self.hostile:
@@ -313,8 +389,7 @@ class History:
                     self.act()
             self.answer()
             goes_on()
-            self.now += 0.5
-            self.hub.passed(self.now)
+            self.pass_time(0.5)
             self.act()
             more = Counter(member for member, _ in self.books.counted)
             found = [more[member] - before[member] for member in self.honest]
@@ -326,7 +401,7 @@ class History:
         self.disturbed(40 + int(400 * self.draws.uniform()))
         hostile: list[Callable[[], None]] = [self.forge, self.hold_up] if self.hostile else []
         self.undisturbed(self.draws.pick([lambda: None, *hostile]))
-        assert max(self.books.ever.values()) == 1, "an honest contribution counts twice"
+        assert max(self.books.ever.values(), default=1) == 1, "an honest contribution counts twice"
 
 
 def failures(first: int, count: int) -> dict[int, BaseException]:

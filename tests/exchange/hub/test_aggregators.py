@@ -306,3 +306,16 @@ def test_an_aggregator_forgets_what_is_void() -> None:
     aggregator.unlinked()
     aggregator.arrived(2, Payload(1, np.ones(1)), 1.0)
     assert aggregator.poll() is None
+
+
+@pytest.mark.parametrize("took_s", [(0.0,), (-1.0,), (math.nan,), (1e9,), (math.inf,), ()], ids=str)
+def test_times_that_an_aggregator_makes_up_are_not_believed(took_s: tuple[float, ...]) -> None:
+    hub = Hub(gathering=Gathering(most=1), order=FirstIn(9))
+    for member in range(2):
+        hub.handle(member, Ready(), 0.0)
+    hub.handle(0, Offer(1, 8), 0.0)
+    assert hub.gathering is not None
+    group = hub.gathering.open(1, ((0, 1),), 0.0)
+    hub.handle(1, Sum(group.number, ((0, 1),), np.ones(1), took_s=took_s), 1.0)
+    rates = hub.gathering.rates
+    assert hub.version == 1 and not rates.up and not rates.hub.rate

@@ -122,7 +122,10 @@ class Gathering:
         self.rates.at_hub(task[0], numbytes, self.direct.get(task, now), now, self._coming(task))
 
     def measured(self, group: Open, message: Sum, numbytes: Callable[[Key], int], now: float) -> None:
-        """Takes rates from when payloads were at the aggregator, and when their sum is here."""
+        """Takes rates from when payloads were at the aggregator, as it says, and when their sum is here: if
+        that can be."""
+        if not (message.took_s and all(0 < took_s <= now - group.since for took_s in message.took_s)):
+            return
         pairs = list(zip(message.tasks, message.took_s, strict=False))
         self.rates.gathered(group.aggregator, [(task[0], numbytes(task), took_s) for task, took_s in pairs])
         size = self.sum_bytes or max((numbytes(task) for task in message.tasks), default=0)
