@@ -171,6 +171,11 @@ class Strategy:
                 f"aggregate={self.aggregate!r} does not go with collective={hub!r}: it must see each "
                 "contribution alone, and aggregators send sums. Take Mean(), or aggregators=0"
             )
+        if hub.aggregators and isinstance(self.memory, LocalResidual):
+            raise StrategyError(
+                f"{self.memory!r} does not go with collective={hub!r}: what was not sent counts for nothing, "
+                "and in a sum it would be zero. Take aggregators=0, or ErrorFeedback"
+            )
         if self.aggregate.compares and (hub.when is None or isinstance(hub.when, Each)):
             raise StrategyError(
                 f"aggregate={self.aggregate!r} does not go with updates after each contribution: there is "

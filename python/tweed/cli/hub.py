@@ -38,7 +38,7 @@ def serve(
     """
     from tweed import report
     from tweed.cli.train import RUNS
-    from tweed.train.hub_task import Door, HubTask, with_hub
+    from tweed.train.hub_task import Admission, HubTask, with_hub
     from tweed.train.request import Request, begin
 
     options: dict[str, str | float | None] = {
@@ -54,8 +54,8 @@ def serve(
     listed = None if members is None else _keys(members)
     request = Request(given, name=name, resume=resume, argv=["tweed", *sys.argv[1:]])
     settings, folder = begin(request, RUNS, typer.echo)
-    door = Door(listen, listed, most, fewest)
-    hub = HubTask(settings, folder, door, hub_lr)
+    admission = Admission(listen, listed, most, fewest)
+    hub = HubTask(settings, folder, admission, hub_lr)
     typer.echo(f"Members type: tweed join {hub.run.address}")
     typer.echo(f"{settings.task} by {strategy}, {settings.steps} commits. Folder: {folder.path}")
     try:

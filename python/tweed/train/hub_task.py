@@ -39,7 +39,7 @@ _RATES = {"difference": 1.0, "model": 0.5}
 
 
 @dataclass(frozen=True, slots=True)
-class Door:
+class Admission:
     """Where a hub listens and whom it lets in; see `tweed.serve`."""
 
     listen: str | None
@@ -62,14 +62,16 @@ class HubTask:
     Args:
       settings: the job; `steps` are commits, `workers` into how many parts the data is dealt.
       folder: of the run; goes on from the checkpoint that is in it.
-      door: where it listens.
+      admission: where it listens.
       lr: of its optimizer, plain SGD; None: 1 where differences are exchanged, 0.5 where models are, and
         that of the members where gradients are.
 
     Raises: StrategyError if the strategy has no hub.
     """
 
-    def __init__(self, settings: Settings, folder: RunFolder, door: Door, lr: float | None = None) -> None:
+    def __init__(
+        self, settings: Settings, folder: RunFolder, admission: Admission, lr: float | None = None
+    ) -> None:
         strategy = with_hub(settings.strategy)
         self._settings, self._folder = settings, folder
         self._every = interval(settings.steps)
@@ -83,11 +85,11 @@ class HubTask:
             self._model,
             self._optimizer,
             strategy,
-            listen=door.listen or self._listened(),
+            listen=admission.listen or self._listened(),
             key_file=str(folder.path / "hub.key"),
-            members=door.members,
-            most=door.most,
-            fewest=door.fewest,
+            members=admission.members,
+            most=admission.most,
+            fewest=admission.fewest,
             job=said,
         )
         write_atomic(self._address, self.run.address)

@@ -10,7 +10,9 @@ import numpy as np
 import pytest
 
 from tweed.aggregate import All, Cache, Each, Krum, Quorum, Reason, When
-from tweed.errors import UsageError
+from tweed.collective import Hub as HubRank
+from tweed.compress import LocalResidual, RandomTensors
+from tweed.errors import StrategyError, UsageError
 from tweed.exchange.hub import Grant, Hub, Offer, Outcome, Payload, Ready, Step, Task
 from tweed.exchange.hub.aggregator import Aggregator
 from tweed.exchange.hub.gathering import Gathering
@@ -20,6 +22,7 @@ from tweed.exchange.hub.worker import Compute
 from tweed.order import BoundedDelay, FirstIn
 from tweed.rng import uniform
 from tweed.simulate.hub import Conditions, VirtualHub
+from tweed.strategy import Strategy
 
 MEMBERS = 12
 WHENS: list[When] = [Each(), Cache(5), Quorum(4), Quorum(5, within_s=0.5), All()]
@@ -177,6 +180,13 @@ def test_delays_are_smaller_than_those_of_a_plain_hub(seed: int) -> None:
         f"mean {np.mean(plain):.2f} and {np.mean(ours):.2f}, std {np.std(plain):.2f} and {np.std(ours):.2f}"
     )
     assert np.mean(ours) < np.mean(plain) and np.std(ours) < np.std(plain)
+
+
+def test_what_is_not_sent_cannot_be_in_a_sum() -> None:
+    with pytest.raises(StrategyError, match="in a sum it would be zero"):
+        Strategy(
+            "difference", compress=LocalResidual(RandomTensors(0.2)), collective=HubRank(0, aggregators=2)
+        )
 
 
 def test_a_rule_that_must_see_each_alone_has_no_aggregators() -> None:

@@ -10,7 +10,7 @@ use tweed_proto::engine::directory::Directory;
 use tweed_proto::engine::EngineError;
 use tweed_proto::late::Limits;
 
-use crate::connect::admission::listener::{Door, Listener};
+use crate::connect::admission::listener::{Admitting, Listener};
 use crate::connect::admission::local_listener::LocalListener;
 use crate::connect::admission::pending::Pending;
 use crate::connect::admission::{Keys, Refusals};
@@ -140,7 +140,7 @@ impl Connector {
     }
 }
 
-impl Door for Connector {
+impl Admitting for Connector {
     fn patience(&self) -> Duration {
         self.limits().greet
     }

@@ -15,7 +15,7 @@ use tweed_proto::hub::{Body, Key, Roster};
 
 use super::introduction::{turn_away, welcome, HubOptions, Introductions};
 use super::stream::{Scratch, Stream, Turn};
-use crate::connect::admission::listener::{Door, Listener};
+use crate::connect::admission::listener::{Admitting, Listener};
 use crate::connect::admission::Refusals;
 use crate::framing::Refusal;
 use crate::process::namespace;
@@ -175,8 +175,9 @@ impl HubLinks {
         let listener = Arc::new(Listener::bind(address, true).map_err(failed)?);
         listener.listen().map_err(failed)?;
         let bound = listener.address().map_err(failed)?;
-        let (one, door) = (Arc::clone(&listener), Arc::clone(&self.shared));
-        let thread = std::thread::Builder::new().name("tweed-listen".into()).spawn(move || one.run(&door));
+        let (one, admitting) = (Arc::clone(&listener), Arc::clone(&self.shared));
+        let thread =
+            std::thread::Builder::new().name("tweed-listen".into()).spawn(move || one.run(&admitting));
         *listening = Some((listener, thread.map_err(failed)?));
         Ok(bound)
     }
@@ -332,7 +333,7 @@ impl Drop for HubLinks {
     }
 }
 
-impl Door for Shared {
+impl Admitting for Shared {
     fn patience(&self) -> Duration {
         self.introductions.options.patience
     }

@@ -18,7 +18,7 @@ use crate::link::sockopt::{self, done, tcp_info};
 const QUEUED_CALLERS: i32 = 1024;
 
 /// Who hears callers out.
-pub(crate) trait Door: Send + Sync + 'static {
+pub(crate) trait Admitting: Send + Sync + 'static {
     /// How long an introduction may take.
     fn patience(&self) -> Duration;
 
@@ -59,28 +59,28 @@ impl Listener {
     }
 
     /// Lets callers in until the node stops.
-    pub(crate) fn run(self: &Arc<Self>, door: &Arc<impl Door>) {
-        let let_in = |number, (socket, from)| self.let_in(door, number, Arc::new(socket), from);
-        self.crowd.serve(door.patience(), || self.listener.accept(), let_in);
+    pub(crate) fn run(self: &Arc<Self>, admitting: &Arc<impl Admitting>) {
+        let let_in = |number, (socket, from)| self.let_in(admitting, number, Arc::new(socket), from);
+        self.crowd.serve(admitting.patience(), || self.listener.accept(), let_in);
     }
 
     fn let_in(
         self: &Arc<Self>,
-        door: &Arc<impl Door>,
+        admitting: &Arc<impl Admitting>,
         number: u64,
         socket: Arc<TcpStream>,
         from: SocketAddr,
     ) {
-        let (listener, door) = (Arc::clone(self), Arc::clone(door));
+        let (listener, admitting) = (Arc::clone(self), Arc::clone(admitting));
         // As the kernel has measured it so far.
         let round_trip = tcp_info(&*socket).map_or(0, |info| info.tcpi_rtt.into());
         let place = (Arc::clone(&socket) as Arc<_>, Duration::from_micros(round_trip));
         self.crowd.enter(number, place, move || {
             let crowd = &listener.crowd;
-            let met = door.admit(socket, || crowd.note_proven(number));
+            let met = admitting.admit(socket, || crowd.note_proven(number));
             let evicted = crowd.leave(number);
             if let Err(refusal) = met {
-                door.refuse(&from.to_string(), &if evicted { Refusal::Crowd } else { refusal });
+                admitting.refuse(&from.to_string(), &if evicted { Refusal::Crowd } else { refusal });
             }
         });
     }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::connect::admission::crowd::Crowd;
-use crate::connect::admission::listener::Door;
+use crate::connect::admission::listener::Admitting;
 use crate::connect::connector::Connector;
 use crate::connect::discovery::check_user;
 use crate::connect::local_handshake::challenge;
