@@ -13,6 +13,7 @@ from bench import (
     fitting,
     flower,
     foreseen,
+    hub_links,
     linked,
     ltp,
     sent,
@@ -300,6 +301,10 @@ def _virtual(rows: Sequence[Row]) -> Iterator[Verdict]:
             what = f"{row['contributions']:,} updates of {row['ranks']:,} virtual members, {row['side']}"
             goal = f"at most {VIRTUAL_HUB_S:g} s of CPU"
             yield Verdict(what, goal, seconds(row["cpu_s"]), row["cpu_s"] <= VIRTUAL_HUB_S)
+    if (links := hub_links.factor(rows)) is not None:
+        what = "CPU of a hub for an offer and its answer, thousands of sealed members"
+        goal = f"at most {hub_links.GOAL:g} times a bare echo by epoll"
+        yield Verdict(what, goal, f"{links:.1f} times", links <= hub_links.GOAL)
     for steps, factor in flower.factors(rows):
         what = f"federated averaging, {flower.CLIENTS} clients, {steps} local steps"
         yield _factor(what, "Flower", TIMES_FLOWER, factor)

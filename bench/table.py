@@ -11,6 +11,7 @@ from bench import (
     flower,
     foreseen,
     goals,
+    hub_links,
     linked,
     machine,
     memory,
@@ -86,6 +87,7 @@ _SECTIONS = (
     tabled.simulator,
     virtual_hub.table,
     flower.beside,
+    hub_links.table,
     pictures.builders,
     foreseen.schedules,
 )

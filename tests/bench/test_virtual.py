@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from bench import flower, virtual_hub
+from bench import flower, hub_links, virtual_hub
 from bench.goals import goals
 
 HUB = {"part": "virtual hub", "side": "each, first in", "ranks": 10_000, "contributions": 100_000}
@@ -22,6 +22,23 @@ def test_events_per_second_and_goals() -> None:
     assert line in virtual_hub.table(ROWS) and virtual_hub.table([]) == ""
     assert "each, first in | at most 60 s of CPU | 30.0 s | yes |" in goals(ROWS)
     assert "at most 60 s" not in goals([HUB | {"events": 1, "cpu_s": 1.0, "ranks": 100}])
+
+
+LINKS = [
+    {"part": "hub links", "side": side, "members": 5000, "cpu_s": cpu, "join_cpu_s": 1e-4, "memory": 4096}
+    for side, cpu in (("echo", 5e-6), ("hub", 2e-5))
+]
+
+
+def test_a_hubs_links_are_counted_in_echoes() -> None:
+    assert "| tweed | 5,000 | 20.0 µs | 4.0 times | 100 µs | 4 KB |" in hub_links.table(LINKS)
+    assert hub_links.table([]) == ""
+    assert "at most 10 times a bare echo by epoll | 4.0 times | yes |" in goals(LINKS)
+
+
+def test_members_that_stay_are_answered_when_half_vanish() -> None:
+    sides = [row["side"] for row in hub_links.rows(8)]
+    assert sides == ["echo", "hub"]
 
 
 def test_flower_is_counted_in_rounds_of_ours() -> None:
