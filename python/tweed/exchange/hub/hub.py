@@ -34,10 +34,11 @@ counted one by one: what it stands for (`value`) may depend on the newest model.
 contribution in an update; its next one waits for the commit. Where a rule needs more than there are, and
 nobody is left who could add one, they come to nothing.
 
-With aggregators (`gathering`), all that the order lets go at once is planned together: some send to the
-hub, others to a member that adds them up. While the hub's link is not free, what is offered waits, so that
-there is something to plan. A sum counts as its contributions do, all in one update. With `Each` that is their
-sum, as each would have been an update: which way a contribution took decides nothing about the step.
+With aggregators (`gathering`), members that get a task at the same time may be told to fetch the model from
+one of them. And all that the order lets go at once is planned together: some send to the hub, others to a
+member that adds them up. While the hub's link is not free, what is offered waits, so that there is something
+to plan. A sum counts as its contributions do, all in one update. With `Each` that is their sum, as each would
+have been an update: which way a contribution took decides nothing about the step.
 
 What cannot happen: a contribution counts twice (its task is DONE then); more payloads arrive than were
 granted and not taken back; a member that asks for a task waits though one could be handed out; a version is
@@ -63,6 +64,7 @@ from tweed.exchange.checkpoint import filled, plain
 from tweed.exchange.hub.gathering import Gathering, Open
 from tweed.exchange.hub.messages import (
     Copy,
+    Fetch,
     FromHub,
     FromWorker,
     Gather,
@@ -300,6 +302,8 @@ class Hub:
 
     def handle(self, member: int, message: FromWorker, now: float) -> None:
         """A message of `member` has come; its link is there."""
+        if isinstance(message, Fetch):
+            return  # it is for another member
         one = self.members.setdefault(member, Member())
         one.linked = not isinstance(message, Leave)
         self._move(one, expected=False)
@@ -461,13 +465,13 @@ class Hub:
             else:
                 self._idle.setdefault(member)  # who comes back keeps its place
 
-    def _tell_task(self, member: int, one: Member, now: float) -> None:
+    def _tell_task(self, member: int, one: Member, now: float, via: int | None = None) -> None:
         one.version = self.version
         if one.drops >= self.patience:
             self._to_order(Reserved((member, one.number), one.version), now)
-        if self.gathering is not None:
+        if self.gathering is not None and via is None:
             self.gathering.told[member] = now
-        self._tell(member, Task(one.number, one.version))
+        self._tell(member, Task(one.number, one.version, via))
 
     def _tell_outcome(self, member: int, one: Member, now: float) -> None:
         outcome = Outcome(one.last, one.why)
@@ -634,12 +638,19 @@ class Hub:
 
     def _hand_out(self, now: float) -> None:
         """Tasks, to those who have waited longest."""
+        told: list[int] = []
         while self._idle and self._has_room():
             member, _ = self._idle.popitem(last=False)
             one = self.members[member]
             if one.waits:  # it has not left meanwhile
                 self._move(one, waits=False)
-                self._hand_over(member, one, now)
+                one.number += 1
+                self._move(one, Phase.OPEN)
+                self._lease(member, one, now + self.task_s)
+                told.append(member)
+        vias = self.gathering.holders(told) if self.gathering is not None and len(told) > 1 else {}
+        for member in told:
+            self._tell_task(member, self.members[member], now, vias.get(member))
 
     def _has_room(self) -> bool:
         """Whether one more task may be handed out."""
@@ -647,12 +658,6 @@ class Hub:
         if full and (self._busy or not self._trouble()):  # else a round is too small for the rule
             return False
         return self.tasks is None or self._under_way < self.tasks
-
-    def _hand_over(self, member: int, one: Member, now: float) -> None:
-        one.number += 1
-        self._move(one, Phase.OPEN)
-        self._lease(member, one, now + self.task_s)
-        self._tell_task(member, one, now)
 
     def _lease(self, member: int, one: Member, until: float) -> None:
         one.until = until
