@@ -21,6 +21,8 @@ hub                 tasks and leases, who may send, what is committed
 worker              a member's side: one task at a time, sent again when a link breaks
 aggregator          a member that adds up what others send
 gathering           the hub's side of that; `planning`: who sends via whom; `rates`: what was measured
+holder              a member that hands the newest model to others
+replica             applies the same commits as the hub, and takes over when it is gone
 """
 
 from __future__ import annotations
