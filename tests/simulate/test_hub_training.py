@@ -27,13 +27,14 @@ from tweed.aggregate import (
     ZenoPS,
     ZenoPSAsync,
 )
-from tweed.cadence import LocalSteps
+from tweed.cadence import EveryStep, LocalSteps
 from tweed.collective import Hub
 from tweed.compress import Chain, Direct, ErrorFeedback, Identity, Quantise, Relaxing, TopK
 from tweed.compress.base import Spec
-from tweed.errors import UsageError
+from tweed.errors import StrategyError, UsageError
 from tweed.exchange.hub.form import ModelForm
-from tweed.order import BoundedDelay
+from tweed.exchange.table import hub_exchange
+from tweed.order import BoundedDelay, FirstIn
 from tweed.recipes import mlfabric, teasq, zeno_ps
 from tweed.simulate.attacks import HostileLayers, Noise, SignFlip
 from tweed.simulate.hub import Conditions
@@ -281,3 +282,36 @@ def test_q_fair_brings_losses_nearer_to_each_other() -> None:
 def test_no_hub_is_refused() -> None:
     with pytest.raises(UsageError, match="has no hub"):
         train(Strategy())
+
+
+@pytest.mark.parametrize("exchange", ["gradient", "difference", "model"])
+def test_which_way_contributions_take_decides_nothing_about_the_model(exchange: Any) -> None:
+    """In step, with and without aggregators: the same model to rounding."""
+    slow = Conditions(12, lambda member, task: 1.0, hub_rate=1000.0, rates=lambda member: (1000.0, 1000.0))
+    found = []
+    for aggregators in (0, 3):
+        strategy = Strategy(
+            exchange=exchange,
+            order=FirstIn(12),
+            cadence=EveryStep() if exchange == "gradient" else LocalSteps(2),
+            collective=Hub(0, when=All(), aggregators=aggregators, payload_s=600.0),
+        )
+        training = HubTraining(perceptron(), strategy, slow, Members(batch_loss, descent), one)
+        training.run.until(updates=8)
+        found.append(training)
+    assert found[0].run.sums == 0 < found[1].run.sums
+    assert found[1].run.now < found[0].run.now
+    for mine, other in zip(found[0].model.parameters(), found[1].model.parameters(), strict=True):
+        torch.testing.assert_close(mine, other, rtol=1e-4, atol=1e-6)
+
+
+def test_aggregators_and_a_rule_that_must_see_each_alone_are_refused_by_name() -> None:
+    with pytest.raises(StrategyError, match=r"aggregate=Krum.*does not go with collective=Hub.*aggregators"):
+        Strategy(aggregate=Krum(1), collective=Hub(0, when=All(), aggregators=2))
+
+
+def test_a_live_group_of_ranks_refuses_aggregators() -> None:
+    strategy = Strategy(collective=Hub(0, aggregators=2))
+    nothing: Any = None  # looked at only after
+    with pytest.raises(UsageError, match="give aggregators=0, or simulate it"):
+        hub_exchange(strategy, nothing, nothing, {}, 1.0)

@@ -17,9 +17,10 @@ from typing import Any
 
 from tweed.aggregate import Question, of_range
 from tweed.exchange.hub import Hub, Offer, Payload, Step, Task, Worker
+from tweed.exchange.hub.actions import Action, Ask, Tell
 from tweed.exchange.hub.aggregator import Aggregator
-from tweed.exchange.hub.hub import Action, Ask, Tell
-from tweed.exchange.hub.messages import FromHub, FromWorker, Gather, Sum, Void, control_bytes
+from tweed.exchange.hub.holder import HandOver, Holder
+from tweed.exchange.hub.messages import Fetch, FromHub, FromWorker, Gather, Sum, Void, control_bytes
 from tweed.exchange.hub.worker import Compute
 from tweed.rng import uniform
 from tweed.simulate.clock import Clock
@@ -77,6 +78,7 @@ class _Member:
 
     aggregator: Aggregator
     worker: Worker
+    holder: Holder
     model: Any = None
     model_bytes: int = 0
     model_s: float = 0.0
@@ -101,7 +103,8 @@ class VirtualHub:
       steps: commits, without their updates.
       delays: of each contribution that counted: versions between its base and its commit.
       abandoned: contributions of which nothing came, as there were too few for the rule.
-      payload_bytes, model_bytes: that have begun to move up and down.
+      payload_bytes, model_bytes: that have begun to move up from members, and down from the hub.
+      held_bytes: of models that members hand to others.
       hub_bytes: of payloads and sums, that have begun to move to the hub.
       sums: that were sent to the hub.
       control_bytes: of all messages, besides payloads, sums and models.
@@ -121,8 +124,8 @@ class VirtualHub:
         self.steps: list[tuple[tuple[int, int], ...]] = []
         self.delays: list[int] = []
         self.abandoned: list[tuple[int, int]] = []
-        self.payload_bytes = self.model_bytes = self.hub_bytes = self.control_bytes = self.sums = 0
-        self.events = 0
+        self.payload_bytes = self.model_bytes = self.held_bytes = self.hub_bytes = self.control_bytes = 0
+        self.sums = self.events = 0
         self._conditions, self._learn, self._apply, self._answer = conditions, learn, apply, answer
         self._forget, self._decode = forget, decode
         self._model, self._model_bytes = apply(None)
@@ -130,7 +133,9 @@ class VirtualHub:
         self._version_of: dict[tuple[int, int], int] = {}  # of each task
         self._offers: dict[tuple[int, int], Offer] = {}
         self._numbytes: dict[tuple[int, int], int] = {}  # of what was computed for it
-        self._members = [_Member(Aggregator(decode), self._worker()) for _ in range(conditions.members)]
+        self._members = [
+            _Member(Aggregator(decode), self._worker(), Holder()) for _ in range(conditions.members)
+        ]
         nodes = range(REPLICA, conditions.members)
         self.links = VirtualLinks(self.clock, nodes, conditions.rates_at, conditions.latency_s)
         self.links.link(self.node)
@@ -185,9 +190,14 @@ class VirtualHub:
         """What is on the link is lost, and the hub learns of it."""
         member, conditions = self._members[number], self._conditions
         self.links.cut(number)
+        for other, one in enumerate(self._members):
+            if one.worker.task is not None and one.worker.task.via == number:
+                one.worker.lost()
+                self._drive(other)
         member.aggregator.unlinked()
         if uniform(conditions.seed, 2, number, life) < conditions.crashes:
             member.worker, member.aggregator = self._worker(), Aggregator(self._decode)
+            member.holder = Holder()
             self._forget(number)
         if self.alive:
             self.hub.left(number, self.now)
@@ -201,12 +211,16 @@ class VirtualHub:
         while (action := member.worker.poll()) is not None:
             if isinstance(action, Compute):
                 self._compute(number, member.worker, action)
+            elif isinstance(action, Fetch):
+                self._fetch(number, action)
             elif isinstance(action, Payload):
                 self._send_payload(number, action)
             else:
                 self._send(number, action)
         while (found := member.aggregator.poll()) is not None:
             self._send_sum(number, found)
+        while (given := member.holder.poll()) is not None:
+            self._hand_over(number, given)
 
     def _send(self, number: int, message: FromWorker, numbytes: int | None = None) -> None:
         """To the hub; with content if there are `numbytes`."""
@@ -222,6 +236,38 @@ class VirtualHub:
         else:
             self.hub_bytes += numbytes
             self.links.send(number, self.node, numbytes, arrive)
+
+    def _fetch(self, number: int, message: Fetch) -> None:
+        """The model of a task, from a member that has it."""
+
+        def asked() -> None:
+            self._members[message.via].holder.asked(number, message.version)
+            self._drive(message.via)
+
+        self.control_bytes += control_bytes(message)
+        if message.via in self.links.linked:
+            self.links.tell(number, message.via, asked)
+        else:
+            self._members[number].worker.lost()
+
+    def _hand_over(self, number: int, found: HandOver) -> None:
+        worker = self._members[found.member].worker
+
+        def arrive() -> None:
+            member = self._members[found.member]
+            if member.worker is worker and worker.task is not None and worker.task.version == found.version:
+                if not found.there:
+                    worker.lost()
+                else:
+                    member.model, member.model_bytes = found.model, 0
+                    worker.fetched()
+                self._drive(found.member)
+
+        if not found.there:
+            self.links.tell(number, found.member, arrive)
+        else:
+            self.held_bytes += self._model_bytes
+            self.links.send(number, found.member, self._model_bytes, arrive)
 
     def _send_payload(self, number: int, message: Payload) -> None:
         numbytes, via = self._numbytes[number, message.number], message.via
@@ -295,7 +341,8 @@ class VirtualHub:
             if isinstance(message, Gather | Void):
                 self._gather(number, message)
                 return
-            if isinstance(message, Task):
+            if isinstance(message, Task) and message.via is None:
+                member.holder.holds(message.version, model)
                 member.model, member.model_bytes = model, numbytes
                 member.model_s = self.now - sent - self._conditions.latency_s
             member.worker.handle(message)
@@ -304,6 +351,7 @@ class VirtualHub:
         self.control_bytes += control_bytes(message)
         if isinstance(message, Task):
             self._version_of[number, message.number] = message.version
+        if isinstance(message, Task) and message.via is None:
             self.model_bytes += numbytes
             self.links.send(self.node, number, numbytes, arrive)
         else:

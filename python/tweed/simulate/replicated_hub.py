@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tweed.exchange.hub import Hub, Payload, Step, Task, Worker
+from tweed.exchange.hub.holder import Holder
 from tweed.exchange.hub.messages import Copy, Entry, Kept, Offer, Sum, control_bytes
 from tweed.exchange.hub.replica import Replica
 from tweed.rng import uniform
@@ -173,6 +174,7 @@ class ReplicatedHub(VirtualHub):
         else:
             self._epochs[number] = self.kills
             member.worker.renewed()
+            member.holder = Holder()  # the same version may be another model now
         self._drive(number)
 
     # Copies, and the log

@@ -43,9 +43,10 @@ from tweed.aggregate import (
     When,
 )
 from tweed.exchange.hub import Grant, Hub, Leave, Offer, Outcome, Payload, Ready, Step, Worker
+from tweed.exchange.hub.actions import Abandon, Ask
 from tweed.exchange.hub.aggregator import Aggregator
 from tweed.exchange.hub.gathering import Gathering
-from tweed.exchange.hub.hub import Abandon, Ask, Phase
+from tweed.exchange.hub.member import Phase
 from tweed.exchange.hub.messages import FromHub, FromWorker, Gather, Sum, Void, Why
 from tweed.exchange.hub.planning import Group
 from tweed.exchange.hub.worker import Compute

@@ -13,11 +13,13 @@ from tweed.aggregate import All, Cache, Each, Krum, Quorum, Reason, When
 from tweed.collective import Hub as HubRank
 from tweed.compress import LocalResidual, RandomTensors
 from tweed.errors import StrategyError, UsageError
-from tweed.exchange.hub import Grant, Hub, Offer, Outcome, Payload, Ready, Step, Task
+from tweed.exchange.hub import Grant, Hub, Offer, Outcome, Payload, Ready, Step, Task, Worker
+from tweed.exchange.hub.actions import Tell
 from tweed.exchange.hub.aggregator import Aggregator
 from tweed.exchange.hub.gathering import Gathering
-from tweed.exchange.hub.hub import Phase, Tell
-from tweed.exchange.hub.messages import Gather, Sum, Void, Why
+from tweed.exchange.hub.holder import HandOver, Holder
+from tweed.exchange.hub.member import Phase
+from tweed.exchange.hub.messages import Fetch, Gather, Sum, Void, Why
 from tweed.exchange.hub.worker import Compute
 from tweed.order import BoundedDelay, FirstIn
 from tweed.rng import uniform
@@ -89,7 +91,7 @@ def test_whatever_breaks_what_is_in_a_sum_counts_once_and_training_goes_on(block
         assert len(run.virtual.steps) == 15, f"seed {seed}: it hangs at {run.virtual.now} s"
 
 
-def big(most: int, when: When, seed: int = 1, **settings: Any) -> Run:
+def big(most: int, when: When, seed: int = 1, model_bytes: int = 1, **settings: Any) -> Run:
     """12 members alike, and payloads that fill the hub's link."""
     alike = Conditions(
         members=MEMBERS,
@@ -101,7 +103,8 @@ def big(most: int, when: When, seed: int = 1, **settings: Any) -> Run:
         **settings,
     )
     gathering = Gathering(most) if most else None
-    return Run(Hub(gathering=gathering, when=when, order=BoundedDelay(60, at_once=MEMBERS)), alike, 40, 1)
+    hub = Hub(gathering=gathering, when=when, order=BoundedDelay(60, at_once=MEMBERS))
+    return Run(hub, alike, 40, model_bytes)
 
 
 @pytest.mark.parametrize("when", [Each(), All()], ids=repr)
@@ -114,6 +117,54 @@ def test_the_hub_receives_less_and_more_contributions_count(when: When) -> None:
     assert counted[1] > 1.15 * counted[0]
     assert with_sums.virtual.hub_bytes < 0.85 * 40 * counted[1]
     assert direct.virtual.hub_bytes >= 40 * counted[0]
+
+
+@pytest.mark.parametrize(("when", "share"), [(Each(), 0.97), (All(), 0.6)], ids=repr)
+def test_members_hand_models_to_each_other_and_the_hub_sends_less(when: When, share: float) -> None:
+    """With `Each` few members get a task at the same time."""
+    runs = []
+    for most in (0, 4):
+        run = big(most, when, model_bytes=40)
+        run.virtual.until(seconds=200.0)
+        run.check(0)
+        runs.append(run.virtual)
+    direct, ours = (run.model_bytes / max(1, len(run.delays)) for run in runs)
+    assert runs[0].held_bytes == 0 < runs[1].held_bytes
+    assert ours < share * direct and len(runs[1].delays) > len(runs[0].delays)
+
+
+def test_a_holder_hands_over_what_it_has_and_says_what_it_has_not() -> None:
+    holder = Holder()
+    holder.asked(1, 3)
+    assert holder.poll() is None  # that may be on its way
+    holder.holds(3, "third")
+    assert holder.poll() == HandOver(1, 3, "third")
+    holder.asked(2, 4)
+    holder.holds(5, "fifth")
+    assert holder.poll() == HandOver(2, 4, None, False)
+    holder.asked(2, 3)
+    assert holder.poll() == HandOver(2, 3, "third")
+    holder.holds(6, "sixth")
+    holder.asked(2, 3)
+    assert holder.poll() == HandOver(2, 3, None, False)
+
+
+def test_a_worker_whose_holder_has_nothing_asks_the_hub() -> None:
+    worker = Worker()
+    worker.handle(Task(1, 5, via=9))
+    assert worker.poll() == Fetch(5, 9) and worker.poll() is None
+    worker.lost()
+    assert worker.poll() == Ready(0)
+    worker.handle(Task(1, 6))
+    assert worker.poll() == Compute(Task(1, 6))
+
+
+def test_a_worker_takes_the_model_of_whoever_is_first() -> None:
+    worker = Worker()
+    worker.handle(Task(1, 5, via=9))
+    worker.handle(Task(1, 6))
+    worker.fetched()
+    assert [worker.poll(), worker.poll(), worker.poll()] == [Fetch(5, 9), Compute(Task(1, 6)), None]
 
 
 def test_control_messages_are_a_thousandth_of_megabyte_payloads() -> None:

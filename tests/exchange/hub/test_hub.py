@@ -26,7 +26,8 @@ from tweed.aggregate import (
 )
 from tweed.errors import UsageError
 from tweed.exchange.hub import Grant, Hub, Leave, Offer, Outcome, Payload, Ready, Step, Task
-from tweed.exchange.hub.hub import Abandon, Ask, Phase, Tell
+from tweed.exchange.hub.actions import Abandon, Ask, Tell
+from tweed.exchange.hub.member import Phase
 from tweed.exchange.hub.messages import Why
 from tweed.exchange.hub.worker import Compute
 from tweed.order import BoundedDelay, FirstIn, NewestFirst, ShortestFirst

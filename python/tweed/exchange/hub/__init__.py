@@ -16,16 +16,25 @@
     Sum(group, tasks, value)      ->                       counted, each as if it had come by itself
                                   <-   Void(group)         or not at all: they send again, to the hub
 
-messages            what crosses a link
+messages            what crosses a link; `head`: as numbers
 hub                 tasks and leases, who may send, what is committed
+member, actions     what it knows of each, and what it wants done
 worker              a member's side: one task at a time, sent again when a link breaks
 aggregator          a member that adds up what others send
 gathering           the hub's side of that; `planning`: who sends via whom; `rates`: what was measured
+holder              a member that hands the newest model to others
+replica             applies the same commits as the hub, and takes over when it is gone
+
+live_hub            the hub's exchange, over whatever `links` there are; `live_worker`: a worker's
+rank_links          links of a process group
+member_link         that of a member without a group; `address`, `greetings`: where the hub is, what is said first
+form, trusted       how contributions cross, and what the hub finds out by samples that it trusts
 """
 
 from __future__ import annotations
 
-from tweed.exchange.hub.hub import Hub, Step
+from tweed.exchange.hub.actions import Step
+from tweed.exchange.hub.hub import Hub
 from tweed.exchange.hub.messages import Grant, Leave, Offer, Outcome, Payload, Ready, Task
 from tweed.exchange.hub.worker import Worker
 

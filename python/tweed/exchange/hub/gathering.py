@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from tweed.exchange.hub.messages import Offer, Sum
-from tweed.exchange.hub.planning import Group, Pending, plan
+from tweed.exchange.hub.planning import Group, Pending, holders, plan
 from tweed.exchange.hub.rates import Rates
 
 Key = tuple[int, int]  # a member, and the number of its task
@@ -80,6 +80,17 @@ class Gathering:
         found = plan(some, candidates, self.rates.hub.rate, self.sum_bytes)
         self.free_s = max(now, self.free_s) + found.hub_bytes / self.rates.hub.rate
         return found.groups
+
+    def holders(self, members: Sequence[int]) -> dict[int, int]:
+        """Of members that are to have the same model, those that get it from another one, and from whom."""
+        if not (self.rates.hub.rate and self.rates.hub_up.rate):
+            return {}
+        busy = {group.aggregator for group in self.groups.values()}
+        candidates = self.rates.candidates((one for one in members if one not in busy), self.most)
+        count = holders(len(members), candidates, self.rates.hub_up.rate)
+        chosen = [one.member for one in candidates[:count]]
+        rest = [member for member in members if member not in chosen] if chosen else []
+        return {member: chosen[place % count] for place, member in enumerate(rest)}
 
     def open(self, aggregator: int, tasks: tuple[Key, ...], now: float) -> Open:
         """A group begins."""

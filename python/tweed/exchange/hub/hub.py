@@ -37,10 +37,11 @@ nobody is left who could add one, they come to nothing.
 Updates that wait for members wait for none longer than a lease: who begins anew gets no more time, and who
 let it pass is not waited for until it contributes again.
 
-With aggregators (`gathering`), all that the order lets go at once is planned together: some send to the
-hub, others to a member that adds them up. While the hub's link is not free, what is offered waits, so that
-there is something to plan. A sum counts as its contributions do, all in one update. With `Each` that is their
-sum, as each would have been an update: which way a contribution took decides nothing about the step.
+With aggregators (`gathering`), members that get a task at the same time may be told to fetch the model from
+one of them. And all that the order lets go at once is planned together: some send to the hub, others to a
+member that adds them up. While the hub's link is not free, what is offered waits, so that there is something
+to plan. A sum counts as its contributions do, all in one update. With `Each` that is their sum, as each would
+have been an update: which way a contribution took decides nothing about the step.
 
 What cannot happen: a contribution counts twice (its task is DONE then); more payloads arrive than were
 granted and not taken back; a member that asks for a task waits though one could be handed out; a version is
@@ -57,15 +58,17 @@ import math
 from collections import OrderedDict, deque
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import Enum
 from typing import Any, Protocol
 
-from tweed.aggregate import Aggregate, Answer, Each, Mean, Question, Verdict, When
+from tweed.aggregate import Aggregate, Answer, Each, Mean, Question, When
 from tweed.errors import UsageError
 from tweed.exchange.checkpoint import filled, plain
+from tweed.exchange.hub.actions import Abandon, Action, Ask, Step, Tell
 from tweed.exchange.hub.gathering import Gathering, Open
+from tweed.exchange.hub.member import Member, Phase
 from tweed.exchange.hub.messages import (
     Copy,
+    Fetch,
     FromHub,
     FromWorker,
     Gather,
@@ -86,118 +89,7 @@ from tweed.exchange.hub.updates import update_of
 from tweed.order import Committed, Ended, FirstIn, Offered, Order, Reserved, Send, Transfer, Withdrawn
 from tweed.strategy import Strategy
 
-
-class Phase(Enum):
-    """How far a member's task is."""
-
-    DONE = "done"
-    OPEN = "open"
-    HELD = "held"
-    OFFERED = "offered"
-    GRANTED = "granted"
-    ARRIVED = "arrived"
-
-
 _UNDER_WAY = frozenset({Phase.OPEN, Phase.OFFERED, Phase.GRANTED})
-
-
-@dataclass(slots=True)
-class Member:
-    """What the hub knows of one.
-
-    Attributes:
-      number: of its newest task.
-      phase: of that.
-      version: that it computes on.
-      offer: what it has described.
-      last: number of the last task that is over.
-      why: how that ended.
-      linked: there is a link.
-      waits: it wants a task, and is linked.
-      in_batch: a contribution of its is in the next update.
-      expected: it will come, and has not yet.
-      drops: in a row.
-      due_s: so long updates wait for what it has a task for, however often it begins anew; infinite: it has
-        had no task since it contributed.
-      awaited: updates wait for it: it has contributed since it kept them waiting so long, or never did that.
-      via: to whom it was granted to send; None: to the hub.
-      until: when its lease ends.
-      resumed: the task is one of a hub that is gone, and its worker asks for the next one itself.
-      counted: number of the last task that counted.
-      copy_first: the replica is to have the contribution before the hub.
-    """
-
-    number: int = 0
-    phase: Phase = Phase.DONE
-    version: int = 0
-    offer: Offer | None = None
-    last: int = 0
-    why: Why = Why.UNKNOWN
-    linked: bool = False
-    waits: bool = False
-    in_batch: bool = False
-    expected: bool = False
-    drops: int = 0
-    due_s: float = math.inf
-    awaited: bool = True
-    via: int | None = None
-    until: float = math.inf
-    resumed: bool = False
-    counted: int = 0
-    copy_first: bool = False
-
-    @property
-    def present(self) -> bool:
-        """Whether an update is to wait for what may come of it, or something has."""
-        may_come = self.expected or self.waits or self.phase is not Phase.DONE
-        return self.in_batch or (self.awaited and may_come)
-
-
-@dataclass(frozen=True, slots=True)
-class Tell:
-    """Send `message` to `member`; with a `Task` goes the model."""
-
-    member: int
-    message: FromHub
-
-
-@dataclass(frozen=True, slots=True)
-class Step:
-    """Commit: let the optimizer step by `update`, and the model is `version`.
-
-    Attributes:
-      contributions: of which it is made: member, and number of the task.
-      verdicts: on each.
-      units: as which they came, in order: for the log.
-    """
-
-    update: Any
-    version: int
-    contributions: tuple[tuple[int, int], ...]
-    verdicts: tuple[Verdict, ...]
-    units: tuple[Unit, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Abandon:
-    """Nothing comes of these contributions: there are too few for the rule, and nobody is left to add one.
-
-    Attributes:
-      why: in words.
-    """
-
-    contributions: tuple[tuple[int, int], ...]
-    why: str
-
-
-@dataclass(frozen=True, slots=True)
-class Ask:
-    """Find out, and hand over with `answered`. Until then nothing is granted."""
-
-    question: Question
-
-
-Action = Tell | Step | Abandon | Ask
 
 
 class CopiesFirst(Protocol):
@@ -314,6 +206,8 @@ class Hub:
 
     def handle(self, member: int, message: FromWorker, now: float) -> None:
         """A message of `member` has come; its link is there."""
+        if isinstance(message, Fetch):
+            return  # it is for another member
         one = self.members.setdefault(member, Member())
         one.linked = not isinstance(message, Leave)
         self._move(one, expected=False)
@@ -476,13 +370,13 @@ class Hub:
             else:
                 self._idle.setdefault(member)  # who comes back keeps its place
 
-    def _tell_task(self, member: int, one: Member, now: float) -> None:
+    def _tell_task(self, member: int, one: Member, now: float, via: int | None = None) -> None:
         one.version = self.version
         if one.drops >= self.patience:
             self._to_order(Reserved((member, one.number), one.version), now)
-        if self.gathering is not None:
+        if self.gathering is not None and via is None:
             self.gathering.told[member] = now
-        self._tell(member, Task(one.number, one.version))
+        self._tell(member, Task(one.number, one.version, via))
 
     def _tell_outcome(self, member: int, one: Member, now: float) -> None:
         outcome = Outcome(one.last, one.why)
@@ -651,12 +545,17 @@ class Hub:
 
     def _hand_out(self, now: float) -> None:
         """Tasks, to those who have waited longest."""
+        told: list[int] = []
         while self._idle and self._has_room():
             member, _ = self._idle.popitem(last=False)
             one = self.members[member]
             if one.waits:  # it has not left meanwhile
                 self._move(one, waits=False)
-                self._hand_over(member, one, now)
+                self._begin(member, one, now)
+                told.append(member)
+        vias = self.gathering.holders(told) if self.gathering is not None and len(told) > 1 else {}
+        for member in told:
+            self._tell_task(member, self.members[member], now, vias.get(member))
 
     def _has_room(self) -> bool:
         """Whether one more task may be handed out."""
@@ -665,13 +564,12 @@ class Hub:
             return False
         return self.tasks is None or self._under_way < self.tasks
 
-    def _hand_over(self, member: int, one: Member, now: float) -> None:
+    def _begin(self, member: int, one: Member, now: float) -> None:
         one.number += 1
         self._move(one, Phase.OPEN)
         self._wait_no_longer(one, now)
         one.due_s = min(one.due_s, now + self.task_s)
         self._lease(member, one, one.due_s)
-        self._tell_task(member, one, now)
 
     def _wait_no_longer(self, one: Member, now: float) -> None:
         """For who had its time, until it contributes."""

@@ -12,8 +12,9 @@ import torch
 from torch import Tensor
 
 from tweed.aggregate import Verdict
+from tweed.exchange.hub.actions import Abandon, Action, Ask, Step
 from tweed.exchange.hub.form import ContributionForm, ModelForm
-from tweed.exchange.hub.hub import Abandon, Action, Ask, Hub, Step
+from tweed.exchange.hub.hub import Hub
 from tweed.exchange.hub.links import Linked, MemberLinks
 from tweed.exchange.hub.messages import End, FromHub, Payload, Task
 from tweed.exchange.hub.parameters import Parameters

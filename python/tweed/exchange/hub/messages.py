@@ -51,10 +51,20 @@ class Payload:
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """Compute on the model of this version, which comes with the message. Numbers of a member ascend."""
+    """Compute on the model of this version, which comes with the message, or is to be fetched from the member
+    `via`. Numbers of a member ascend."""
 
     number: int
     version: int
+    via: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Fetch:
+    """From a worker to the member `via`: hand over the model of this version."""
+
+    version: int
+    via: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,7 +257,7 @@ class Leave:
     """A worker goes, and does not expect anything more; it may come back with a `Ready`."""
 
 
-FromWorker = Ready | Offer | Payload | Leave | Sum | Resume
+FromWorker = Ready | Offer | Payload | Leave | Sum | Resume | Fetch
 FromHub = Task | Grant | Outcome | End | Gather | Void
 
 

@@ -83,6 +83,22 @@ def plan(
     return best
 
 
+def holders(count: int, candidates: Sequence[Candidate], hub_rate: float) -> int:
+    """How many of the candidates get the model from the hub, and hand it to the rest of `count` members: as
+    many as make the last model come soonest; 0: all get it from the hub.
+
+    Args:
+      hub_rate: of the hub's link up, in bytes per second.
+    """
+    best, most = count / hub_rate, 0
+    for some in range(1, min(count, len(candidates) + 1)):
+        each = -(-(count - some) // some)
+        seconds = some / hub_rate + max(each / one.up_rate for one in candidates[:some])
+        if seconds < best:
+            best, most = seconds, some
+    return most
+
+
 class _Estimate:
     """How long plans take, with sums over transfers taken once."""
 

@@ -41,7 +41,8 @@ from tweed.aggregate import Aggregate, Arrival
 from tweed.aggregate.base import conclude
 from tweed.errors import UsageError
 from tweed.exchange.checkpoint import plain
-from tweed.exchange.hub.hub import Hub, Step
+from tweed.exchange.hub.actions import Step
+from tweed.exchange.hub.hub import Hub
 from tweed.exchange.hub.messages import Copy, Entry, Kept, Sum, Unit
 from tweed.exchange.hub.updates import update_of
 

@@ -2,6 +2,7 @@
 
     state       it waits for        on its way out
     IDLE        a Task              Ready
+    FETCHING    the model of it     Fetch, once: then the hub is asked for a task that comes with a model
     COMPUTING   its own computer    nothing
     OFFERING    Grant or Outcome    Offer
     SENDING     Outcome             Payload; over a new link Offer
@@ -27,6 +28,7 @@ from typing import Any
 
 from tweed.exchange.hub.messages import (
     End,
+    Fetch,
     FromHub,
     FromWorker,
     Grant,
@@ -44,6 +46,7 @@ class State(Enum):
     """What a worker is about."""
 
     IDLE = "idle"
+    FETCHING = "fetching"
     COMPUTING = "computing"
     OFFERING = "offering"
     SENDING = "sending"
@@ -103,7 +106,9 @@ class Worker:
 
     def linked(self) -> None:
         """A link to the hub is there, a first or a new one."""
-        if self.state is State.IDLE:
+        if self.state is State.FETCHING:
+            self.lost()
+        elif self.state is State.IDLE:
             self._out.append(Ready(self.last))
         elif self.state in (State.OFFERING, State.SENDING):
             self.state = State.OFFERING
@@ -123,6 +128,8 @@ class Worker:
         """A link is there to another hub, the replica of that which is gone: all that it may lack is sent
         again, the oldest first."""
         self._out.clear()
+        if self.state is State.FETCHING:
+            self.state, self.task = State.IDLE, None
         waiting = self._kept | {one.task.number: one for one in self._again}
         if self.state in (State.OFFERING, State.SENDING):
             assert self.task is not None and self._offer is not None  # the state says so
@@ -164,9 +171,12 @@ class Worker:
             self.state, self.task, self._offer, self._value = State.ENDED, None, None, None
             self._out.clear()
         elif isinstance(message, Task):
-            if self.state is State.IDLE and message.number > self.last:
-                self.state, self.task = State.COMPUTING, message
-                self._out.append(Compute(message, self.counted))
+            if self._may_begin(message):
+                self.state, self.task = State.FETCHING, message
+                if message.via is None:
+                    self.fetched()
+                else:
+                    self._out.append(Fetch(message.version, message.via))
         elif isinstance(message, Outcome):
             if self._is_of_task(message.number):
                 self._over(message)
@@ -177,6 +187,23 @@ class Worker:
     def poll(self) -> FromWorker | Compute | None:
         """What is to be done next; None: nothing."""
         return self._out.popleft() if self._out else None
+
+    def fetched(self) -> None:
+        """The model of the task is there."""
+        if self.state is State.FETCHING and self.task is not None:
+            self.state = State.COMPUTING
+            self._out.append(Compute(self.task, self.counted))
+
+    def lost(self) -> None:
+        """Whoever was asked for the model has none, or is gone: the hub has."""
+        if self.state is State.FETCHING:
+            self.state, self.task = State.IDLE, None
+            self._out.append(Ready(self.last))
+
+    def _may_begin(self, task: Task) -> bool:
+        if self.state is State.FETCHING and self.task is not None:  # the hub sends the model itself
+            return task.number > self.task.number or (task.number == self.task.number and task.via is None)
+        return self.state is State.IDLE and task.number > self.last
 
     def _is_of_task(self, number: int) -> bool:
         return self.task is not None and number == self.task.number
