@@ -64,10 +64,10 @@ def sent(strategy: Strategy, data: int, spoilt: bool = False, **faults: float) -
     found: list[tuple[Any, ...]] = []
     send = training.run._send
 
-    def heard(number: int, message: Any) -> None:
+    def heard(number: int, message: Any, numbytes: int | None = None) -> None:
         plain = message.value.tolist() if isinstance(message, Payload) else message
         found.append((number, type(message), message.number if hasattr(message, "number") else 0, plain))
-        send(number, message)
+        send(number, message, numbytes)
 
     training.run._send = heard  # type: ignore[method-assign]
     training.run.until(updates=60 if faults else 25, seconds=300)

@@ -27,7 +27,7 @@ replica             applies the same commits as the hub, and takes over when it 
 
 live_hub            the hub's exchange, over whatever `links` there are; `live_worker`: a worker's
 rank_links          links of a process group
-member_link         that of a member without a group; `address`, `greetings`: where the hub is, what is said first
+member_link         that of a member without a group; `address` of a hub, and `greetings`: what is said first
 form, trusted       how contributions cross, and what the hub finds out by samples that it trusts
 """
 
