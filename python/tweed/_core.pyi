@@ -11,6 +11,7 @@ __all__ = [
     "Delivery",
     "Group",
     "GroupMetrics",
+    "HubLinks",
     "Losses",
     "Node",
     "Schedule",

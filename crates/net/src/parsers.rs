@@ -13,12 +13,13 @@ use crate::framing::MAX_GREETING;
 use crate::ltp;
 use crate::secure::{answer, call, split_record, Identity, Party, Secret};
 use tweed_proto::engine::message::{Message, MESSAGE_BYTES};
+use tweed_proto::hub::Assembly;
 
 /// A parser.
 pub type Parser = fn(&[u8]) -> bool;
 
 /// All of them, by name.
-pub const PARSERS: [(&str, Parser); 9] = [
+pub const PARSERS: [(&str, Parser); 10] = [
     ("preamble", |bytes| preamble::exchange(Script(bytes), Purpose::Sealed).is_ok()),
     ("frame", |bytes| greeting::read(bytes, Kind::Greeting, MAX_GREETING).is_ok()),
     ("greeting", |bytes| Greeting::decode(bytes).is_ok()),
@@ -28,6 +29,10 @@ pub const PARSERS: [(&str, Parser); 9] = [
     ("invitation", ltp::is_invitation),
     ("call", |bytes| party(|party| call(Script(bytes), party, b"hello").is_ok())),
     ("answer", |bytes| party(|party| answer(Script(bytes), party, |_| {}).is_ok())),
+    ("hub messages", |bytes| {
+        let mut whole = 0;
+        Assembly::new(1 << 16).take(bytes, |_| whole += 1).is_ok() && whole > 0
+    }),
 ];
 
 /// Says what it was given, whatever it hears.
