@@ -168,6 +168,16 @@ def test_a_hub_that_was_killed_goes_on_from_its_checkpoint(tmp_path: Path) -> No
     assert again._members.numbers == run._members.numbers
 
 
+def test_training_that_has_ended_goes_on_no_further() -> None:
+    run = opened()
+    with members(lambda: member(run.address)):
+        run.serve(commits=3)
+    before, versions = params(run._model), list[int]()
+    run.serve(commits=3, after=versions.append)
+    run.detach()
+    assert versions == [] and equal(params(run._model), before)
+
+
 def refused(call: Callable[[], Any], error: type[Exception], text: str) -> None:
     with pytest.raises(error) as raised:
         call()

@@ -85,6 +85,18 @@ fn a_member_that_calls_anew_loses_its_older_link() {
 }
 
 #[test]
+fn who_has_no_time_hears_what_is_there() {
+    let ((hub, address), member) = (listening(), links());
+    let up = call(&member, &address, None).unwrap();
+    joined(&hub);
+    member.send(up, b"ready", None);
+    let until = std::time::Instant::now() + PATIENCE;
+    while hub.next(Duration::ZERO).unwrap().is_empty() {
+        assert!(std::time::Instant::now() < until);
+    }
+}
+
+#[test]
 fn the_next_process_has_the_same_port_at_once() {
     let ((hub, address), member) = (listening(), links());
     call(&member, &address, None).unwrap();

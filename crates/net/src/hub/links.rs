@@ -224,14 +224,17 @@ impl HubLinks {
         let until = Instant::now() + patience;
         let mut waiting = self.poll.lock();
         let (poll, events) = &mut *waiting;
+        let mut asked = false;
         loop {
             let mut state = self.shared.state.lock();
             state.read(&self.shared.registry);
             let left = until.saturating_duration_since(Instant::now());
-            if !state.events.is_empty() || left.is_zero() {
+            // The kernel is asked once even if there is no time to wait.
+            if !state.events.is_empty() || (left.is_zero() && asked) {
                 state.event_bytes = 0;
                 return Ok(state.events.drain(..).collect());
             }
+            asked = true;
             let pause = if state.readable.is_empty() { left } else { Duration::ZERO };
             drop(state);
             match poll.poll(events, Some(pause)) {

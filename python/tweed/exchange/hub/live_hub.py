@@ -132,6 +132,9 @@ class HubServer:
         """
         require(self._strategy, trusted)
         self._trusted.loss = trusted
+        if commits is not None and self.hub.version >= commits:  # a checkpoint of the end
+            self._end()
+            return
         while not self._links.over:
             came = self._links.next(self.hub.deadline())
             now = time.monotonic()
@@ -150,9 +153,13 @@ class HubServer:
                     continue
                 after(action.version)
                 if commits is not None and action.version >= commits:
-                    self._links.end(End(action.version), self._encoded(action.version))
+                    self._end()
                     return
         self._links.flush()
+
+    def _end(self) -> None:
+        version = self.hub.version
+        self._links.end(End(version), self._encoded(version))
 
     def _do(self, action: Action, step: Callable[[], None]) -> None:
         if isinstance(action, Ask):
