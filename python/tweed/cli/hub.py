@@ -61,7 +61,7 @@ def serve(
     try:
         hub.serve(
             lambda row: typer.echo(
-                f"commit {row['step']}: accuracy {row['accuracy']:.1%}, loss {row['loss']:.3f}, "
+                f"commit {row['step']}: accuracy {row['accuracy']:.1%}, test loss {row['test_loss']:.3f}, "
                 f"{len(hub.run.members)} members, {row['seconds']:.0f} s"
             )
         )

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from tweed.files import write_atomic
 from tweed.report import members, network
-from tweed.report.plots import ACCURACY, LOSS, TIME, Quantity, draw, svg
+from tweed.report.plots import ACCURACY, LOSS, TEST_LOSS, TIME, Quantity, draw, svg
 from tweed.train.folder import RunFolder
 from tweed.train.results import Reached, Side, by_side, reached, sent
 
@@ -79,10 +79,12 @@ def environment() -> Environment:
 
 def _plots(facts: Mapping[str, Any], sides: Mapping[str, Side]) -> dict[str, str]:
     sent = network.sent(facts)
+    known = any(row["loss"] is not None for side in sides.values() for row in side)
+    loss = LOSS if known else TEST_LOSS
     plots: dict[str, tuple[Quantity, Quantity]] = {
-        "Loss against time": (TIME, LOSS),
+        "Loss against time": (TIME, loss),
         "Accuracy against time": (TIME, ACCURACY),
-        "Loss against bytes": (sent, LOSS),
+        "Loss against bytes": (sent, loss),
         "Accuracy against bytes": (sent, ACCURACY),
     }
     return {title: svg(draw(sides, x, y, network.words(facts))) for title, (x, y) in plots.items()}

@@ -17,6 +17,7 @@ from typing import Any
 import torch
 
 import tweed
+from tweed.cadence import LocalSteps
 from tweed.data import get
 from tweed.errors import StrategyError, UsageError
 from tweed.exchange.hub.address import Credentials, HubAddress
@@ -94,6 +95,9 @@ class HubTask:
         )
         write_atomic(self._address, self.run.address)
         self._seconds, self._began = 0.0, math.nan
+        cadence = strategy.cadence
+        self._each = settings.batch_size * (cadence.every if isinstance(cadence, LocalSteps) else 1)
+        self._samples = 0  # of what was committed; a cadence without a number of steps counts as one
         if (state := checkpoint.load(folder.checkpoints(OURS))) is not None:
             self._load(state)
 
@@ -104,6 +108,7 @@ class HubTask:
             if math.isnan(self._began):
                 self._began = time.monotonic() - self._seconds
             self._log(version)
+            self._samples += len(self.run.contributions) * self._each
             if version % self._every == 0 or version == self._settings.steps:
                 show(self._store(version))
 
@@ -133,6 +138,7 @@ class HubTask:
             "optimizer": self._optimizer.state_dict(),
             "side": self.run.state_dict(),
             "seconds": self._seconds,
+            "samples": self._samples,
         }
         checkpoint.save(self._folder.checkpoints(OURS), version, state)
         return figures
@@ -141,11 +147,10 @@ class HubTask:
         self._model.load_state_dict(state["model"])
         self._optimizer.load_state_dict(state["optimizer"])
         self.run.load_state_dict(state["side"])
-        self._seconds = state["seconds"]
+        self._seconds, self._samples = state["seconds"], state["samples"]
 
     def _figures(self, version: int) -> dict[str, Any]:
         stats, seconds = self.run.stats, max(self._seconds, 1e-9)
-        samples = self._settings.batch_size * stats.exchanges
         self._model.eval()
         loss, right, count = self._shard.scores(self._model, row(self._settings.task).test_samples).tolist()
         self._model.train()
@@ -154,10 +159,10 @@ class HubTask:
             Figures(
                 side=OURS,
                 step=version,
-                samples=samples,
+                samples=self._samples,
                 seconds=self._seconds,
-                loss=loss / count,
-                samples_per_s=samples / seconds,
+                loss=None,
+                samples_per_s=self._samples / seconds,
                 bytes_per_worker=crossed,
                 aside_bytes_per_worker=0,
                 link_bytes_per_worker=None,

@@ -35,7 +35,7 @@ class Figures:
       step: steps done.
       samples: samples seen, by all ranks together.
       seconds: of training so far, on rank 0; `meter` has what counts as training, here and below.
-      loss: mean training loss since the last figures.
+      loss: mean training loss since the last figures; None where nobody knows it, as at a hub.
       samples_per_s: since the last figures.
       bytes_per_worker: sent in training; see `sides.crossed`; computed, the same way for every side.
       aside_bytes_per_worker: the same of evaluations.
@@ -52,7 +52,7 @@ class Figures:
     step: int
     samples: int
     seconds: float
-    loss: float
+    loss: float | None
     samples_per_s: float
     bytes_per_worker: int
     aside_bytes_per_worker: int
