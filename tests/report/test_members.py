@@ -23,3 +23,8 @@ def test_without_verdicts_or_commits_nothing_is_made_up() -> None:
     assert members.table([]) == []
     [row] = members.table([{"version": 1, "contributions": [sent(1, 0, None)]}])
     assert row["mean weight"] == ""
+
+
+def test_the_page_says_of_a_hub_what_holds_for_one() -> None:
+    said = " ".join(members.notes({"settings": {"workers": 4}, "test_samples": 1000}))
+    assert "dealt into 4 parts" in said and "all-reduce" not in said and "1,000 test samples" in said

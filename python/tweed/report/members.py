@@ -22,6 +22,25 @@ def table(commits: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:
     return [_row(member, by_member[member]) for member in sorted(by_member)]
 
 
+def notes(facts: Mapping[str, Any]) -> list[str]:
+    """What to keep in mind when reading the figures of a hub.
+
+    Args:
+      facts: contents of `run.json`.
+    """
+    settings = facts["settings"]
+    return [
+        f"The data was dealt into {settings['workers']} parts. Where members ran, and how many shared a "
+        "machine, is not known to the hub.",
+        "Steps are commits of the hub. Time counts from the first one on, the hub's evaluations included, "
+        "and what was lost when it was started again left out.",
+        "Samples are those of the contributions that were committed.",
+        "Bytes are those of contributions and models that crossed, divided by the members that ever came; "
+        "heads of messages and retransmissions are not in them.",
+        f"Accuracy and test loss are over the first {facts['test_samples']:,} test samples.",
+    ]
+
+
 def _row(member: int, sent: Sequence[Mapping[str, Any]]) -> dict[str, str]:
     delays = [one["delay"] for one in sent]
     weights = [one["weight"] for one in sent if one["weight"] is not None]

@@ -48,6 +48,7 @@ def render(name: str, facts: Mapping[str, Any], figures: Side, links: Side = (),
     """
     sides = by_side(facts["sides"], figures)
     same = reached(sides)
+    said = members.notes(facts) if commits else notes(facts, len(sides), links)
     return (
         environment()
         .get_template("report.html")
@@ -59,7 +60,7 @@ def render(name: str, facts: Mapping[str, Any], figures: Side, links: Side = (),
             same=None if same is None else _at_same_accuracy(facts, same),
             network=network.words(facts),
             members=members.table(commits),
-            notes=[*notes(facts, len(sides), links), *filter(None, map(compression, sides.values()))],
+            notes=[*said, *filter(None, map(compression, sides.values()))],
         )
     )
 
