@@ -11,9 +11,9 @@ breaks loses what is on it. Nothing sleeps, and the same arguments give the same
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from tweed.aggregate import Question, of_range
 from tweed.exchange.hub import Hub, Offer, Payload, Step, Task, Worker
@@ -28,11 +28,26 @@ from tweed.simulate.links import VirtualLinks
 
 #: The hub as a node of the network, and its replica; members have numbers from 0 on.
 HUB, REPLICA = -1, -2
-#: Of a member, what it is to compute, and the model that came with it: what it offers, and the value.
-Learn = Callable[[int, Compute, Any], tuple[Offer, Any]]
+
+
+class Job(NamedTuple):
+    """What a member computes: `model` came with the task."""
+
+    member: int
+    compute: Compute
+    model: Any
+
+
+#: Of each job, in this order, what its member offers, and the value.
+Learn = Callable[[Sequence[Job]], Sequence[tuple[Offer, Any]]]
 #: Commits: lets the optimizer step, and returns the model as workers get it, and its bytes; None: before the
 #: first step.
 Apply = Callable[[Step | None], tuple[Any, int]]
+
+
+def each(learn: Callable[[int, Compute, Any], tuple[Offer, Any]]) -> Learn:
+    """`learn`, for one job after the other."""
+    return lambda jobs: [learn(*job) for job in jobs]
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +88,14 @@ class Conditions:
 
 
 @dataclass(slots=True)
+class _Begun:
+    """A job, and what came of it; None: that is not known yet."""
+
+    job: Job
+    found: tuple[Offer, Any] | None = None
+
+
+@dataclass(slots=True)
 class _Member:
     """A member: its machines, the model it has, its bytes, and how long it took to come."""
 
@@ -90,7 +113,8 @@ class VirtualHub:
     Args:
       hub: its machine.
       conditions: of members and network.
-      learn: what a member computes.
+      learn: what members compute. It is called when the first of these results is due, for all jobs that have
+        begun: no result depends on when it is found, and many are found sooner together.
       apply: what a commit does to the model.
       answer: what the hub finds out when its rule asks.
       forget: a member has forgotten all.
@@ -133,6 +157,7 @@ class VirtualHub:
         self._version_of: dict[tuple[int, int], int] = {}  # of each task
         self._offers: dict[tuple[int, int], Offer] = {}
         self._numbytes: dict[tuple[int, int], int] = {}  # of what was computed for it
+        self._begun: list[_Begun] = []  # jobs of which nothing is known yet
         self._members = [
             _Member(Aggregator(decode), self._worker(), Holder()) for _ in range(conditions.members)
         ]
@@ -198,6 +223,7 @@ class VirtualHub:
         if uniform(conditions.seed, 2, number, life) < conditions.crashes:
             member.worker, member.aggregator = self._worker(), Aggregator(self._decode)
             member.holder = Holder()
+            self._learn_begun()
             self._forget(number)
         if self.alive:
             self.hub.left(number, self.now)
@@ -292,17 +318,37 @@ class VirtualHub:
 
     def _compute(self, number: int, worker: Worker, action: Compute) -> None:
         member = self._members[number]
-        offer, value = self._learn(number, action, member.model)
-        offer = replace(offer, model_bytes=member.model_bytes, model_s=member.model_s)
-        self._numbytes[number, offer.number] = offer.numbytes
-        self._offers[number, offer.number] = offer
+        key, came = (number, action.task.number), (member.model_bytes, member.model_s)
+        begun = _Begun(Job(number, action, member.model))
+        self._begun.append(begun)
 
         def ready() -> None:
+            if begun.found is None:
+                self._learn_begun()
+            assert begun.found is not None  # it was one of these
+            offer, value = begun.found
+            if worker.task is not action.task:
+                return  # that is over
+            offer = replace(offer, model_bytes=came[0], model_s=came[1])
+            self._numbytes[key], self._offers[key] = offer.numbytes, offer
             worker.computed(offer, value)
             if self._members[number].worker is worker:
                 self._drive(number)
 
-        self.clock.after(self._conditions.compute_s(number, action.task.number), ready)
+        self.clock.after(self._conditions.compute_s(*key), ready)
+
+    def _learn_begun(self) -> None:
+        """In the order in which they began. A member whose lease has ended may have begun again: it computes
+        one after the other."""
+        while self._begun:
+            now: dict[int, _Begun] = {}
+            for one in self._begun:
+                if now.setdefault(one.job.member, one) is not one:
+                    break
+            self._begun = self._begun[len(now) :]
+            found = self._learn([one.job for one in now.values()])
+            for one, offered in zip(now.values(), found, strict=True):
+                one.found = offered
 
     # The hub
 
