@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -31,6 +32,7 @@ from tweed.exchange.losses import Delivered
 from tweed.exchange.place import Alone
 from tweed.exchange.proximal import Proximal
 from tweed.exchange.table import Parts, hub_exchange, model_exchange
+from tweed.exchange.terms import terms
 from tweed.strategy import Strategy
 
 
@@ -58,7 +60,7 @@ class Run:
         self._optimizer = optimizer
         self._params = {name: param for name, param in model.named_parameters() if param.requires_grad}
         self._sync_buffers = settings.sync_buffers
-        self._place = found(checks.terms(model, strategy, settings.agreed()), self.stats)
+        self._place = found(terms(model, strategy, settings.agreed()), self.stats)
         self._place.receive(self._place.broadcast([*model.parameters(), *model.buffers()]))
         owners = self._place.owners
         self._cadence = CadenceDriver(strategy.cadence, owners.contributor, owners.contributors)
@@ -143,6 +145,7 @@ class Run:
         trusted: TrustedLoss | None = None,
         commits: int | None = None,
         after: Callable[[int], None] = lambda version: None,
+        log: str | os.PathLike[str] | None = None,
     ) -> None:
         """The server's training loop: takes `steps` steps with what the workers contribute.
 
@@ -163,13 +166,19 @@ class Run:
           commits: a hub ends training after so many in all, those before a checkpoint included, and tells its
             workers; None: it does not.
           after: called after each commit of a hub, with the version of the model: to evaluate, or to store.
+          log: a file for all that a hub's machine is given, for `tweed.server.replay`. It grows by the bytes
+            of all contributions; one that is there is gone on with. None: there is none.
 
-        Raises: UsageError if this rank is no server, or the rule needs trusted samples and there are none.
+        Raises: UsageError if this rank is no server, the rule needs trusted samples and there are none, or
+          the log cannot be gone on with; DataError if that is damaged.
         """
         if not self.serves:
             raise UsageError(f"this rank is no server of {self.strategy!r}: it trains with data of its own")
         if isinstance(self._exchange, HubServer):
             warn_of_rate(self.strategy, self._optimizer)
+            if log is not None:
+                agreed = terms(self._model, self.strategy, {})
+                self._exchange.keep_log(log, agreed, self._optimizer.state_dict())
             self._exchange.serve(self._step, trusted, commits, after)
             return
         for _ in range(steps):

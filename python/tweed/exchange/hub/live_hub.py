@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import logging
+import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from tweed.aggregate import Verdict
+from tweed.aggregate import Question, Verdict
+from tweed.errors import UsageError
 from tweed.exchange.hub.actions import Abandon, Action, Ask, Step
+from tweed.exchange.hub.event_log import Began, Committed, EventLog, checksum, software
+from tweed.exchange.hub.events import Answered, Came, Event, Joined, Left, Passed, give
 from tweed.exchange.hub.form import ContributionForm, ModelForm
 from tweed.exchange.hub.hub import Hub
 from tweed.exchange.hub.links import Linked, MemberLinks
@@ -73,6 +78,9 @@ class HubServer:
         self.verdicts: tuple[Verdict, ...] = ()
         self.contributions: tuple[Contribution, ...] = ()
         self._bases: dict[tuple[int, int], int] = {}  # versions, of what is counted for the next commit
+        self._worker_of: dict[int, int] = {}  # by member
+        self._log: EventLog | None = None
+        self._begun = False  # the machine was given something
         links.most_bytes = self._new_form(0).most_bytes
         self.hub = Hub.of(strategy, self._workers, self._stands_for, self._missing)
 
@@ -111,6 +119,31 @@ class HubServer:
     def close(self) -> None:
         """Nobody comes in any more."""
         self._links.close()
+        if self._log is not None:
+            self._log.close()
+
+    def keep_log(
+        self, path: str | os.PathLike[str], terms: Sequence[str], optimizer: Mapping[str, Any]
+    ) -> None:
+        """Writes what the machine is given to a file, from here on; see `event_log`.
+
+        Args:
+          terms: of model and strategy, a line each.
+          optimizer: the state of the one that steps.
+
+        Raises: UsageError if the machine was given something before that is not in that file; and as
+          `EventLog`.
+        """
+        if self._log is not None and self._log.path == Path(path).absolute():
+            return
+        if self._begun:
+            raise UsageError(
+                f"the hub has begun, and what it was given before is not in {path}: name a log at its first "
+                "run.serve(), and no other one after"
+            )
+        params = [param.detach().cpu() for param in self._params.params]
+        self._log = EventLog(path)
+        self._log.append(Began(tuple(terms), self._workers, self.state(), params, optimizer, software()))
 
     def serve(
         self,
@@ -136,26 +169,54 @@ class HubServer:
             self._end()
             return
         while not self._links.over:
-            came = self._links.next(self.hub.deadline())
-            now = time.monotonic()
-            for member, message in came:
-                if message is Linked.JOINED:
-                    self.hub.expect(member)
-                elif message is Linked.LEFT:
-                    self.hub.left(member, now)
-                else:
-                    self.hub.handle(member, message, now)
-            if not came:
-                self.hub.passed(now)
-            while (action := self.hub.poll()) is not None:
-                self._do(action, step)
-                if not isinstance(action, Step):
-                    continue
-                after(action.version)
-                if commits is not None and action.version >= commits:
-                    self._end()
-                    return
+            for event in self._events():
+                self.handle(event)
+                for version in self.act(step):
+                    after(version)
+                    if commits is not None and version >= commits:
+                        self._end()
+                        return
         self._links.flush()
+
+    def handle(self, event: Event) -> None:
+        """Hands an event to the machine, after it was logged. `act` comes before the next one."""
+        self._begun = True
+        if self._log is not None:
+            self._log.append(event)
+        if isinstance(event, Joined):
+            self._worker_of[event.member] = event.worker
+        give(self.hub, event)
+
+    def act(self, step: Callable[[], None]) -> Iterator[int]:
+        """Does what the machine wants, and yields the version of the model after each commit.
+
+        Args:
+          step: as of `serve`.
+        """
+        while (action := self.hub.poll()) is not None:
+            self._do(action, step)
+            if isinstance(action, Step):
+                if self._log is not None:
+                    self._log.append(Committed(action.version, self.checksum()))
+                yield action.version
+
+    def checksum(self) -> int:
+        """Of the model; see `event_log`."""
+        return checksum(self._params.values())
+
+    def _events(self) -> Iterator[Event]:
+        """What happens next: the one place that looks at links and at the clock."""
+        came = self._links.next(self.hub.deadline())
+        now = time.monotonic()
+        if not came:
+            yield Passed(now)
+        for member, message in came:
+            if message is Linked.JOINED:
+                yield Joined(member, self._links.worker(member))
+            elif message is Linked.LEFT:
+                yield Left(member, now)
+            else:
+                yield Came(member, message, now)
 
     def _end(self) -> None:
         version = self.hub.version
@@ -163,7 +224,7 @@ class HubServer:
 
     def _do(self, action: Action, step: Callable[[], None]) -> None:
         if isinstance(action, Ask):
-            self.hub.answered(self._trusted.answer(action.question), time.monotonic())
+            self._ask(action.question)
         elif isinstance(action, Abandon):
             log.warning("%d contributions come to nothing: %s", len(action.contributions), action.why)
         elif isinstance(action, Step):
@@ -173,6 +234,9 @@ class HubServer:
             self._place.end_exchange()
         else:
             self._tell(action.member, action.message)
+
+    def _ask(self, question: Question) -> None:
+        self.handle(Answered(self._trusted.answer(question), time.monotonic()))
 
     def _note(self, step: Step) -> None:
         self.verdicts = step.verdicts
@@ -205,7 +269,7 @@ class HubServer:
 
     def _form(self, member: int) -> ContributionForm:
         if member not in self._forms:
-            self._forms[member] = self._new_form(self._links.worker(member))
+            self._forms[member] = self._new_form(self._worker_of[member])
         return self._forms[member]
 
     def _new_form(self, worker: int) -> ContributionForm:
