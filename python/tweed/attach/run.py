@@ -25,7 +25,8 @@ from tweed.exchange.base import Exchange
 from tweed.exchange.cadence_driver import CadenceDriver, StepLength
 from tweed.exchange.checkpoint import FORMAT, check_format
 from tweed.exchange.communicator import Communicator, Stats
-from tweed.exchange.hub.live_hub import Contribution, HubServer
+from tweed.exchange.hub.contribution import Contribution
+from tweed.exchange.hub.live_hub import HubServer
 from tweed.exchange.hub.live_worker import HubWorker
 from tweed.exchange.hub.trusted import TrustedLoss, warn_of_rate
 from tweed.exchange.losses import Delivered

@@ -119,7 +119,8 @@ def _live(watcher: Watcher, first: Matrix) -> None:
     from rich.console import Console
     from rich.live import Live
 
-    from tweed.metrics.view import View, duration
+    from tweed.metrics.view import View
+    from tweed.metrics.words import duration
 
     recent, silent_s = deque([first], maxlen=_WINDOW), 0.0
     with Live(View(first, first), console=Console(highlight=False), screen=True, auto_refresh=False) as live:

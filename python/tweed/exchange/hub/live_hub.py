@@ -6,7 +6,6 @@ import logging
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ from torch import Tensor
 from tweed.aggregate import Question, Verdict
 from tweed.errors import UsageError
 from tweed.exchange.hub.actions import Abandon, Action, Ask, Step
+from tweed.exchange.hub.contribution import Contribution
 from tweed.exchange.hub.event_log import Began, Committed, EventLog, checksum, software
 from tweed.exchange.hub.events import Answered, Came, Event, Joined, Left, Passed, give
 from tweed.exchange.hub.form import ContributionForm, ModelForm
@@ -23,30 +23,14 @@ from tweed.exchange.hub.hub import Hub
 from tweed.exchange.hub.links import Linked, MemberLinks
 from tweed.exchange.hub.messages import End, FromHub, Payload, Task
 from tweed.exchange.hub.parameters import Parameters
+from tweed.exchange.hub.tally import Tally
 from tweed.exchange.hub.trusted import Trusted, TrustedLoss, require
 from tweed.exchange.place import Place
+from tweed.metrics import job
+from tweed.metrics.hub_snapshot import HubCounts
 from tweed.strategy import Strategy
 
 log = logging.getLogger("tweed")
-
-
-@dataclass(frozen=True, slots=True)
-class Contribution:
-    """What became of one at a commit.
-
-    Attributes:
-      member: whose.
-      number: of its task.
-      delay: commits between the model that it was computed on and this one.
-      weight: with which it counted; 0: it was not believed. None: the rule says nothing.
-      reason: why, in words.
-    """
-
-    member: int
-    number: int
-    delay: int
-    weight: float | None
-    reason: str
 
 
 class HubServer:
@@ -79,6 +63,7 @@ class HubServer:
         self.contributions: tuple[Contribution, ...] = ()
         self._bases: dict[tuple[int, int], int] = {}  # versions, of what is counted for the next commit
         self._worker_of: dict[int, int] = {}  # by member
+        self._tally = Tally()
         self._log: EventLog | None = None
         self._begun = False  # the machine was given something
         links.most_bytes = self._new_form(0).most_bytes
@@ -116,8 +101,13 @@ class HubServer:
         self._trusted.questions = state["questions"]
         self._links.load(state["links"])
 
+    def metrics(self) -> HubCounts:
+        """What the hub has counted of its members; from any thread."""
+        return self._tally.snapshot(self.hub, self._links, time.monotonic())
+
     def close(self) -> None:
         """Nobody comes in any more."""
+        job.leave_hub(self.metrics)
         self._links.close()
         if self._log is not None:
             self._log.close()
@@ -165,6 +155,7 @@ class HubServer:
         """
         require(self._strategy, trusted)
         self._trusted.loss = trusted
+        job.follow_hub(self.metrics)
         if commits is not None and self.hub.version >= commits:  # a checkpoint of the end
             self._end()
             return
@@ -245,14 +236,17 @@ class HubServer:
         for member, number in step.contributions:
             delay = step.version - 1 - self._bases[member, number]
             verdict = by_member.get(member)
-            said = (None, "") if verdict is None else (verdict.weight, verdict.reason.value)
+            said = (None, "") if verdict is None else (verdict.weight, verdict.reason.value, verdict.score)
             found.append(Contribution(member, number, delay, *said))
         self.contributions = tuple(found)
+        self._tally.committed(self.contributions, time.monotonic())
         self._bases.clear()
 
     def _tell(self, member: int, message: FromHub) -> None:
         model = self._encoded(message.version) if isinstance(message, Task) else None
-        self._place.stats.bytes_answered += 0 if model is None else model.numel()
+        numbytes = 0 if model is None else model.numel()
+        self._place.stats.bytes_answered += numbytes
+        self._tally.told(member, message, numbytes)
         self._links.tell(member, message, model)
 
     def _encoded(self, version: int) -> Tensor:
@@ -261,6 +255,7 @@ class HubServer:
     def _stands_for(self, member: int, payload: Payload) -> Tensor:
         self._bases[member, payload.number] = self.hub.members[member].version
         self._place.stats.bytes_exchanged += payload.value.numel()
+        self._tally.came(member, payload.value.numel())
         form = self._form(member)
         return form.stands_for(payload.value, payload.number, self._params.values)
 

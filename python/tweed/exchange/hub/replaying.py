@@ -24,9 +24,10 @@ from tweed.aggregate import Question
 from tweed.errors import DataError, StrategyError, TweedError, UsageError
 from tweed.exchange.communicator import Stats
 from tweed.exchange.hub import greetings
+from tweed.exchange.hub.contribution import Contribution
 from tweed.exchange.hub.event_log import Began, Committed, LoggedEvents, software
 from tweed.exchange.hub.links import News
-from tweed.exchange.hub.live_hub import Contribution, HubServer
+from tweed.exchange.hub.live_hub import HubServer
 from tweed.exchange.hub.messages import End, FromHub
 from tweed.exchange.hub.trusted import batches
 from tweed.exchange.owners import Owners
@@ -178,6 +179,9 @@ class _NoLinks:
 
     most_bytes = 0
     over = False
+
+    keys: Mapping[int, str] = {}
+    refused: Mapping[str, int] = {}
 
     def __init__(self) -> None:
         self._state: Mapping[str, Any] = {}
