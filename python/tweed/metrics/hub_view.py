@@ -9,7 +9,7 @@ from rich.text import Text
 
 from tweed.metrics.hub_snapshot import HubCounts, HubMember
 from tweed.metrics.snapshot import Matrix, per_second
-from tweed.metrics.words import duration, rate, size, table_of
+from tweed.metrics.words import age, rate, size, table_of
 
 _WIDE = 80  # columns from which on bytes, and keys, have room
 _MOST = 24  # members in the table
@@ -21,14 +21,14 @@ def commits(now: HubCounts, window: HubCounts, seconds: float) -> str:
     """What the hub does, in a line."""
     speed = per_second(window.version, seconds)
     away = "" if now.there == now.known else f", {now.known - now.there:,} away"
-    return f"hub: version {now.version:,}, {speed:.1f} commits/s, {now.there:,} members{away}"
+    return f"version {now.version:,}, {speed:.1f} commits/s, {now.there:,} members{away}"
 
 
 def traffic(now: HubCounts, window: HubCounts, seconds: float) -> str:
     """What crosses its links, in a line."""
     came, went = per_second(window.bytes_in, seconds), per_second(window.bytes_out, seconds)
-    totals = f"{size(now.bytes_in)} and {size(now.bytes_out)} in all"
-    return f"{rate(came)} MB/s in, {rate(went)} MB/s out; {totals}"
+    totals = f"{size(now.bytes_in)} and {size(now.bytes_out)}"
+    return f"MB/s: {rate(came)} in, {rate(went)} out; in all {totals}"
 
 
 def refusals(now: HubCounts) -> str:
@@ -66,7 +66,7 @@ def _cells(one: HubMember, recent: HubMember, seconds: float) -> dict[str, str]:
         "member": str(one.number),
         "key": one.key[:_KEY],
         "state": one.state,
-        "last": "" if one.quiet_s is None else duration(one.quiet_s),
+        "last": "" if one.quiet_s is None else age(one.quiet_s),
         "counted": f"{one.counted:,}",
         "delay": f"{one.mean_delay:.1f}",
         "late": f"{one.late:,}",

@@ -1,4 +1,4 @@
-"""What a process can tell of its job besides its links: its name, how far training is, what its hub counts."""
+"""What a process can tell of its job besides its links: its name, how far training is, what its hub has."""
 
 from __future__ import annotations
 

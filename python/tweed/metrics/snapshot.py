@@ -167,7 +167,7 @@ class Matrix:
     def from_json(cls, text: str | bytes) -> Matrix:
         """The inverse of `to_json`."""
         values = json.loads(text)
-        rows, hub = tuple(Row.from_json(row) for row in values["rows"]), values["hub"]
+        rows, hub = tuple(Row.from_json(row) for row in values["rows"]), values.get("hub")
         return cls(**{**values, "rows": rows, "hub": hub and HubCounts.from_json(hub)})
 
 

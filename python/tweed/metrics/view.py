@@ -35,7 +35,6 @@ class View:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[RenderableType]:
         yield Text(title(self.now), style="bold")
-        yield Text(progress(self.now, self.window))
         if self.now.ranks > 1:
             yield from self._group(options.max_width)
         yield from hub_view.show(self.now, self.window, options.max_width)
@@ -43,6 +42,7 @@ class View:
             yield Text(self.note, style="bold red")
 
     def _group(self, width: int) -> Iterator[RenderableType]:
+        yield Text(progress(self.now, self.window))
         yield Text(blame(self.window), style="yellow")
         yield from (Text(words, style="red") for words in silences(self.now))
         yield Text()

@@ -39,6 +39,13 @@ def milliseconds(seconds: float) -> str:
     return f"{value:.2f} ms" if value < 10 else f"{value:,.0f} ms"
 
 
+def age(seconds: float) -> str:
+    """Seconds in one short word."""
+    if seconds < 60:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 3600 else f"{seconds / 3600:,.0f} h"
+
+
 def duration(seconds: float) -> str:
     """Seconds in words; minutes and hours where there are any."""
     if seconds < 60:

@@ -122,7 +122,7 @@ class Replaying:
         except (ValueError, KeyError) as error:
             raise UsageError(f"{self._log} is of another optimizer: {error}") from None
         owners = Owners(0, began.workers + 1, self._strategy.aggregate, server=0)
-        self._server = _Again(trained, Alone(Stats(), owners), self._strategy, _NoLinks())
+        self._server = _Again(trained, Alone(Stats(), owners), self._strategy, NoLinks())
         self._server.load(began.state)
         self._go_on_from(self._server.hub.version, self._server.checksum())
 
@@ -174,7 +174,7 @@ class _Again(HubServer):
         self._trusted.questions += batches(question)
 
 
-class _NoLinks:
+class NoLinks:
     """`MemberLinks` of a hub that was: the log has what came over them, and nobody hears what it says."""
 
     most_bytes = 0
