@@ -217,8 +217,14 @@ class Run:
 
     @property
     def contributions(self) -> Sequence[Contribution]:
-        """At a hub, those of its last update: whose, how old, and with which weight each counted."""
+        """At a hub, those of its last update: whose, how old, and with which weight each counted, and why."""
         return self._exchange.contributions if isinstance(self._exchange, HubServer) else ()
+
+    @property
+    def dropped(self) -> Sequence[int]:
+        """At a hub, whose contributions were dropped between its last two updates: they were computed on too
+        old a model, and did not move."""
+        return self._exchange.dropped if isinstance(self._exchange, HubServer) else ()
 
     @property
     def worker(self) -> int:

@@ -76,8 +76,13 @@ class HubRun(Run):
     @property
     def members(self) -> dict[int, str]:
         """The keys of those that are there, by the number under which verdicts name them."""
-        keys = self._members.keys
+        keys = self.keys
         return {member: keys[member] for member in self._members.members}
+
+    @property
+    def keys(self) -> Mapping[int, str]:
+        """The keys of all that ever came, likewise."""
+        return self._members.keys
 
     @property
     def known(self) -> int:

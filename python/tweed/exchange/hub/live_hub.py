@@ -101,6 +101,11 @@ class HubServer:
         self._trusted.questions = state["questions"]
         self._links.load(state["links"])
 
+    @property
+    def dropped(self) -> tuple[int, ...]:
+        """See `Run`."""
+        return self._tally.dropped
+
     def metrics(self) -> HubCounts:
         """What the hub has counted of its members; from any thread."""
         return self._tally.snapshot(self.hub, self._links, time.monotonic())

@@ -28,10 +28,18 @@ _STATES = {
 
 @dataclass(slots=True)
 class Tally:
-    """See above. Times are in seconds."""
+    """See above. Times are in seconds.
+
+    Attributes:
+      dropped: members whose contributions came to nothing between the last two commits, as they were too old
+        to move.
+    """
+
+    dropped: tuple[int, ...] = ()
 
     _members: dict[int, HubMember] = field(default_factory=dict)
     _last_s: dict[int, float] = field(default_factory=dict)  # when a contribution of its was committed
+    _late: list[int] = field(default_factory=list)  # since the last commit
     _outcomes: dict[int, int] = field(default_factory=dict)  # number of the last one that was told
 
     def came(self, member: int, numbytes: int) -> None:
@@ -44,10 +52,13 @@ class Tally:
         one.bytes_out += numbytes
         if isinstance(message, Outcome) and message.number > self._outcomes.get(member, 0):
             self._outcomes[member] = message.number
-            one.late += message.why is Why.LATE
+            if message.why is Why.LATE:
+                one.late += 1
+                self._late.append(member)
 
     def committed(self, contributions: Sequence[Contribution], now: float) -> None:
         """What became of contributions at a commit."""
+        self.dropped, self._late = tuple(self._late), []
         for found in contributions:
             one = self._of(found.member)
             one.delay += found.delay
