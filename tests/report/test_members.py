@@ -42,10 +42,10 @@ def test_a_row_per_member_with_what_counted_and_what_did_not() -> None:
 def test_rejections_by_reason_have_their_scores_beside_those_of_what_counted() -> None:
     far, nothing = members.rejections(COMMITS)
     counted = "0.25 to 0.5, median 0.5"
-    assert list(far.values()) == ["too far", "2", "3 (2)", "7 to 9, median 9", counted]
-    assert list(nothing.values()) == ["no number", "1", "4 (1)", "", counted]
+    assert list(far.values()) == ["too far", "2", "3\u00a0(2)", "7 to 9, median 9", counted]
+    assert list(nothing.values()) == ["no number", "1", "4\u00a0(1)", "", counted]
     many = [{"version": 1, "contributions": [sent(number, 0, 0.0, "far") for number in range(10)]}]
-    assert members.rejections(many)[0]["of members"].endswith("7 (1), 2 more")
+    assert members.rejections(many)[0]["of members"].endswith("7\u00a0(1), 2 more")
 
 
 def test_without_verdicts_or_commits_nothing_is_made_up() -> None:

@@ -85,7 +85,7 @@ def _row(member: int, key: str, sent: Sequence[Line], late: int) -> dict[str, st
 
 def _reason(reason: str, rejected: Sequence[Line], believed: Sequence[Line]) -> dict[str, str]:
     by_member = Counter(one["member"] for one in rejected)
-    most = [f"{member} ({count:,})" for member, count in by_member.most_common(_MOST)]
+    most = [f"{member}\u00a0({count:,})" for member, count in by_member.most_common(_MOST)]
     more = [f"{len(by_member) - _MOST:,} more"] if len(by_member) > _MOST else []
     return {
         "reason": reason,
