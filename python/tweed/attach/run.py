@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -24,13 +25,15 @@ from tweed.exchange.base import Exchange
 from tweed.exchange.cadence_driver import CadenceDriver, StepLength
 from tweed.exchange.checkpoint import FORMAT, check_format
 from tweed.exchange.communicator import Communicator, Stats
-from tweed.exchange.hub.live_hub import Contribution, HubServer
+from tweed.exchange.hub.contribution import Contribution
+from tweed.exchange.hub.live_hub import HubServer
 from tweed.exchange.hub.live_worker import HubWorker
 from tweed.exchange.hub.trusted import TrustedLoss, warn_of_rate
 from tweed.exchange.losses import Delivered
 from tweed.exchange.place import Alone
 from tweed.exchange.proximal import Proximal
 from tweed.exchange.table import Parts, hub_exchange, model_exchange
+from tweed.exchange.terms import terms
 from tweed.strategy import Strategy
 
 
@@ -58,7 +61,7 @@ class Run:
         self._optimizer = optimizer
         self._params = {name: param for name, param in model.named_parameters() if param.requires_grad}
         self._sync_buffers = settings.sync_buffers
-        self._place = found(checks.terms(model, strategy, settings.agreed()), self.stats)
+        self._place = found(terms(model, strategy, settings.agreed()), self.stats)
         self._place.receive(self._place.broadcast([*model.parameters(), *model.buffers()]))
         owners = self._place.owners
         self._cadence = CadenceDriver(strategy.cadence, owners.contributor, owners.contributors)
@@ -143,6 +146,7 @@ class Run:
         trusted: TrustedLoss | None = None,
         commits: int | None = None,
         after: Callable[[int], None] = lambda version: None,
+        log: str | os.PathLike[str] | None = None,
     ) -> None:
         """The server's training loop: takes `steps` steps with what the workers contribute.
 
@@ -163,13 +167,19 @@ class Run:
           commits: a hub ends training after so many in all, those before a checkpoint included, and tells its
             workers; None: it does not.
           after: called after each commit of a hub, with the version of the model: to evaluate, or to store.
+          log: a file for all that a hub's machine is given, for `tweed.server.replay`. It grows by the bytes
+            of all contributions; one that is there is gone on with. None: there is none.
 
-        Raises: UsageError if this rank is no server, or the rule needs trusted samples and there are none.
+        Raises: UsageError if this rank is no server, the rule needs trusted samples and there are none, or
+          the log cannot be gone on with; DataError if that is damaged.
         """
         if not self.serves:
             raise UsageError(f"this rank is no server of {self.strategy!r}: it trains with data of its own")
         if isinstance(self._exchange, HubServer):
             warn_of_rate(self.strategy, self._optimizer)
+            if log is not None:
+                agreed = terms(self._model, self.strategy, {})
+                self._exchange.keep_log(log, agreed, self._optimizer.state_dict())
             self._exchange.serve(self._step, trusted, commits, after)
             return
         for _ in range(steps):
@@ -207,8 +217,14 @@ class Run:
 
     @property
     def contributions(self) -> Sequence[Contribution]:
-        """At a hub, those of its last update: whose, how old, and with which weight each counted."""
+        """At a hub, those of its last update: whose, how old, and with which weight each counted, and why."""
         return self._exchange.contributions if isinstance(self._exchange, HubServer) else ()
+
+    @property
+    def dropped(self) -> Sequence[int]:
+        """At a hub, whose contributions were dropped between its last two updates: they were computed on too
+        old a model, and did not move."""
+        return self._exchange.dropped if isinstance(self._exchange, HubServer) else ()
 
     @property
     def worker(self) -> int:

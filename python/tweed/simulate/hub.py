@@ -19,6 +19,7 @@ from tweed.aggregate import Question, of_range
 from tweed.exchange.hub import Hub, Offer, Payload, Step, Task, Worker
 from tweed.exchange.hub.actions import Action, Ask, Tell
 from tweed.exchange.hub.aggregator import Aggregator
+from tweed.exchange.hub.events import Answered, Came, Event, Joined, Left, Passed, give
 from tweed.exchange.hub.holder import HandOver, Holder
 from tweed.exchange.hub.messages import Fetch, FromHub, FromWorker, Gather, Sum, Void, control_bytes
 from tweed.exchange.hub.worker import Compute
@@ -119,6 +120,7 @@ class VirtualHub:
       answer: what the hub finds out when its rule asks.
       forget: a member has forgotten all.
       decode: what a payload stands for at an aggregator.
+      heard: called with every event that the hub's machine is about to be given.
 
     Attributes:
       clock: its virtual time.
@@ -134,7 +136,7 @@ class VirtualHub:
       control_bytes: of all messages, besides payloads, sums and models.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what a driver does for the machine, by name
         self,
         hub: Hub,
         conditions: Conditions,
@@ -143,6 +145,7 @@ class VirtualHub:
         answer: Callable[[Question], Any] = of_range,
         forget: Callable[[int], None] = lambda member: None,
         decode: Callable[[int, Payload], Any] = lambda member, payload: payload.value,
+        heard: Callable[[Event], None] = lambda event: None,
     ) -> None:
         self.hub, self.clock = hub, Clock()
         self.steps: list[tuple[tuple[int, int], ...]] = []
@@ -151,7 +154,7 @@ class VirtualHub:
         self.payload_bytes = self.model_bytes = self.held_bytes = self.hub_bytes = self.control_bytes = 0
         self.sums = self.events = 0
         self._conditions, self._learn, self._apply, self._answer = conditions, learn, apply, answer
-        self._forget, self._decode = forget, decode
+        self._forget, self._decode, self._heard = forget, decode, heard
         self._model, self._model_bytes = apply(None)
         self.node, self.alive = HUB, True
         self._version_of: dict[tuple[int, int], int] = {}  # of each task
@@ -165,7 +168,7 @@ class VirtualHub:
         self.links = VirtualLinks(self.clock, nodes, conditions.rates_at, conditions.latency_s)
         self.links.link(self.node)
         for number in range(conditions.members):
-            hub.expect(number)
+            self._give(Joined(number, number))
         for number in range(conditions.members):
             self._link(number)
 
@@ -190,7 +193,7 @@ class VirtualHub:
                 self.clock.run_next()
             else:
                 self.clock.pass_to(now)
-                self.hub.passed(now)
+                self._give(Passed(now))
             self._act()
 
     # Links
@@ -226,7 +229,7 @@ class VirtualHub:
             self._learn_begun()
             self._forget(number)
         if self.alive:
-            self.hub.left(number, self.now)
+            self._give(Left(number, self.now))
         self.clock.after(conditions.away_s, lambda: self._link(number))
 
     # A member
@@ -252,7 +255,7 @@ class VirtualHub:
         """To the hub; with content if there are `numbytes`."""
 
         def arrive() -> None:
-            self.hub.handle(number, message, self.now)
+            self._give(Came(number, message, self.now))
             if isinstance(message, Payload | Sum):
                 self._arrived(number, message)
 
@@ -352,6 +355,10 @@ class VirtualHub:
 
     # The hub
 
+    def _give(self, event: Event) -> None:
+        self._heard(event)
+        give(self.hub, event)
+
     def _act(self) -> None:
         """Does what the hub wants."""
         while self.alive and (action := self.hub.poll()) is not None:
@@ -368,7 +375,7 @@ class VirtualHub:
             self._tell(action.member, action.message)
         elif isinstance(action, Ask):
             found = self._answer(action.question)
-            self.clock.after(self._conditions.answer_s, lambda: self.hub.answered(found, self.now))
+            self.clock.after(self._conditions.answer_s, lambda: self._give(Answered(found, self.now)))
         elif isinstance(action, Step):
             self.steps.append(action.contributions)
             self.delays += [

@@ -20,9 +20,11 @@ from torch import Tensor, nn
 from tweed.aggregate import Verdict
 from tweed.errors import UsageError
 from tweed.exchange.hub import Hub, Offer, Payload, Step
+from tweed.exchange.hub.event_log import Began, Committed, EventLog, checksum, software
 from tweed.exchange.hub.form import ContributionForm, ModelForm
 from tweed.exchange.hub.messages import Sum
 from tweed.exchange.hub.trusted import Trusted, require, warn_of_rate
+from tweed.exchange.terms import terms
 from tweed.rng import source
 from tweed.simulate.attacks import Attack, HostileLayers
 from tweed.simulate.flat import Flat
@@ -67,6 +69,7 @@ class HubTraining:
       optimizer: makes the hub's.
       trusted: the loss of the model that is given on a batch of samples that the hub trusts, by its number;
         None: there are none.
+      log: of what the hub's machine is given, as a live hub keeps one; None: there is none.
 
     Attributes:
       model: the hub's, the newest.
@@ -86,6 +89,7 @@ class HubTraining:
         members: Members,
         optimizer: MakeOptimizer,
         trusted: Callable[[nn.Module, int], Tensor] | None = None,
+        log: EventLog | None = None,
     ) -> None:
         if strategy.hub is None:
             raise UsageError(f"{strategy!r} has no hub: give collective=Hub(0), or simulate it by Workers")
@@ -111,8 +115,15 @@ class HubTraining:
             4 * self._newest.spec.numel,
         )
         self.verdicts: list[tuple[Verdict, ...]] = []
+        self._log = log
+        if log is not None:
+            state = {"hub": hub.state(), "model": self._models.state(), "questions": 0, "links": {}}
+            agreed, values = tuple(terms(model, strategy, {})), [param.detach() for param in trainable]
+            optimizer_state = self._optimizer.state_dict()
+            log.append(Began(agreed, count, state, values, optimizer_state, software()))
+        heard = (lambda event: None) if log is None else log.append
         self.run = VirtualHub(
-            hub, conditions, self._learn, self._apply, samples.answer, self._forget, self._decode
+            hub, conditions, self._learn, self._apply, samples.answer, self._forget, self._decode, heard
         )
 
     # The hub
@@ -123,6 +134,8 @@ class HubTraining:
             self.verdicts.append(step.verdicts)
             self._newest.grads.copy_(torch.as_tensor(step.update))
             self._optimizer.step()
+            if self._log is not None:
+                self._log.append(Committed(step.version, checksum(self._newest.values)))
         version = 0 if step is None else step.version
         data = self._models.encode(self._newest.values, version)
         return self._models.decode(data, version), data.numel()

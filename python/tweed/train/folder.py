@@ -3,7 +3,7 @@
 run.json        settings, versions, machine, command line
 metrics.jsonl   one JSON object per line; `side` says whose
 links.jsonl     in a testbed, the same for what links have counted since a side's workers were started
-commits.jsonl   of a hub: a line per commit, see `hub_task`
+commits.jsonl   of a hub: a line per commit; `events.log` all that it was given: see `hub_task`
 checkpoints/    see `checkpoint`
 report.html     see `tweed.report`
 """
@@ -54,6 +54,11 @@ class RunFolder:
     def commits(self) -> Path:
         """What a hub has committed."""
         return self.path / "commits.jsonl"
+
+    @property
+    def events(self) -> Path:
+        """All that a hub's machine was given; see `hub_task`."""
+        return self.path / "events.log"
 
     def checkpoints(self, side: str) -> Path:
         """Folder of a side's checkpoints."""
