@@ -2,8 +2,8 @@
 workers send what they have after each shard, instead of one message after all of them.
 
 Parts: replicated shards and their codes in `data.coding` (gradient codes, nested and hybrid ones, Lagrange
-codes on the unit circle), straggler models and schemes in `simulate.messages`. Load and messages adapt:
-`simulate.messages.choose`.
+codes on the unit circle), straggler models and schemes in `data.coding.times`. Load and messages adapt:
+`data.coding.times.choose`.
 
 The paper's claim: what slow workers did finish is not thrown away, and an iteration ends earlier; which
 scheme is best depends on what a message costs. Here iterations are simulated, with the paper's stragglers.
@@ -17,7 +17,7 @@ import numpy as np
 
 from tweed.data.coding import Lagrange
 from tweed.experiments.notes import Notes
-from tweed.simulate.messages import SCHEMES, Stragglers, choose, mean_of
+from tweed.data.coding.times import SCHEMES, Stragglers, choose, mean_of
 from tweed.systems import System
 from tweed.systems.reports.straggler_messages import LOAD, MODELS, WORKERS, study
 

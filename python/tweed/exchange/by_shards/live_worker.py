@@ -1,0 +1,147 @@
+"""A worker's side, live: sends what it has after each task, until it hears that the step is over.
+
+Computing and sending take turns: a message has left before the next task begins, so that one at a time waits.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tweed.cadence import ByShards
+from tweed.data.coding import Work
+from tweed.errors import DataError, UsageError
+from tweed.exchange.by_shards import heads
+from tweed.exchange.by_shards.choice import Tally
+from tweed.exchange.by_shards.heads import Head, Kind, Over
+from tweed.exchange.by_shards.worker import Outgoing, ShardWorker, State
+from tweed.exchange.gradient_form import GradientForm
+from tweed.exchange.p2p import PeerMessages
+from tweed.rng import permutation, splitmix64
+
+#: A worker whose step was over before its tasks may be behind: so long it looks whether the next one is, too.
+_LOOK_S = 0.002
+
+
+class Worker:
+    """See above.
+
+    Args:
+      works: that the server may choose from.
+      server: its rank.
+      worker: which of the workers this is.
+      numel: of a gradient.
+      form: of shards that are sent alone.
+      cadence: the strategy's.
+    """
+
+    def __init__(  # noqa: PLR0913 - parts of one side, made in one place
+        self,
+        works: Sequence[Work],
+        messages: PeerMessages,
+        server: int,
+        worker: int,
+        numel: int,
+        form: GradientForm,
+        cadence: ByShards,
+    ) -> None:
+        self._works, self._messages, self._server = works, messages, server
+        self._machine, self._form, self._cadence = ShardWorker(worker), form, cadence
+        self._head, self._mean = torch.empty(heads.SERVER, dtype=torch.float64), torch.empty(numel)
+        self._places = max(len(own) for work in works for own in work.messages)
+        self._step = self._choice = 0
+        self._begun = False
+        self._was_cut = False
+        self._since = 0.0  # when the task began
+        self._tally = Tally()
+
+    def tasks(self) -> Iterator[Any]:
+        """See `ShardGradients`."""
+        if self._begun:
+            raise UsageError("run.shards() has begun in this step: call optimizer.step() before the next one")
+        self._begun, self._tally = True, Tally()
+        self._machine.begin(self._works[self._choice])
+        self._messages.expect("over", self._head, self._server)
+        self._listen(time.monotonic() + _LOOK_S if self._was_cut else -math.inf)
+        while (task := self._machine.next()) is not None:
+            self._since = time.monotonic()
+            yield self._numbered(task)
+            self._listen(-math.inf)
+
+    def _numbered(self, task: Any) -> Any:
+        """The shard's number in this step: where not all are waited for, another one in each."""
+        if self._cadence.share == 1:
+            return task
+        key = splitmix64(splitmix64(self._cadence.seed) ^ self._step)
+        return int(permutation(task, task + 1, self._works[0].shards, key))
+
+    def done(self, gradient: Tensor) -> None:
+        """See `ShardGradients`."""
+        ended = time.monotonic()
+        self._listen(-math.inf)
+        due = self._machine.done(gradient)
+        for message in due:
+            self._send(message)
+        self._messages.flush()
+        tally, sent = self._tally, len(due)
+        self._tally = Tally(
+            tally.tasks + 1,
+            tally.computing_s + ended - self._since,
+            tally.messages + sent,
+            tally.sending_s + (time.monotonic() - ended if sent else 0.0),
+        )
+
+    def _listen(self, until: float) -> None:
+        """Whether the step is over."""
+        if self._machine.state is not State.OVER and self._messages.next(until) is not None:
+            self._was_cut = self._machine.state is State.COMPUTING
+            self._machine.over()
+
+    def _send(self, message: Outgoing) -> None:
+        if message.value is None:
+            self._messages.send(Head(Kind.BROKEN, self._step).packed(), self._server)
+            return
+        if self._works[self._choice].plain:
+            zeros, number = torch.zeros_like(message.value), self._step * self._places + message.place
+            data = self._form.encode(message.value, zeros, number)
+        else:
+            data = message.value.view(-1).view(torch.uint8)
+        head = Head(Kind.MESSAGE, self._step, message.place, data.numel())
+        self._messages.send(head.packed(), self._server)
+        self._messages.send(data, self._server)
+
+    def iterate(self) -> tuple[Tensor | None, int]:
+        """Waits until the step is over. Returns the mean, or the worker whose gradient is not finite."""
+        if not self._begun:
+            raise UsageError(
+                f"cadence={self._cadence!r} takes a step's gradients from run.shards(): compute them in "
+                "`for shard in run.shards(): ...` before optimizer.step()"
+            )
+        self._listen(math.inf)
+        over = Over.of(self._head)
+        if over.step != self._step:
+            raise DataError(f"the server ends step {over.step}, and this rank is at step {self._step}")
+        if over.broken < 0:
+            self._messages.expect("mean", self._mean, self._server)
+            self._messages.next(math.inf)
+        self._messages.send(Head(Kind.HEARD, self._step, tally=self._tally).packed(), self._server)
+        self._messages.flush()
+        self._begun = False
+        self._step, self._choice = self._step + 1, over.choice
+        return (self._mean if over.broken < 0 else None), over.broken
+
+    def flush(self) -> None:
+        """Nothing: all that this rank sends has left when a step is over."""
+
+    def state(self) -> dict[str, Any]:
+        """For a checkpoint."""
+        return {"step": self._step, "choice": self._choice}
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        """Goes on from `state`."""
+        self._step, self._choice = state["step"], state["choice"]
