@@ -153,7 +153,7 @@ class GradientExchange:
         self.reducer.after_step(norm)
 
     def shards(self) -> Iterator[Any]:
-        """The tasks of this rank in a step, as `Run.shards` has them; the reducer gets each one's gradient."""
+        """This rank's tasks in a step, as `Run.shards` has them; the reducer gets each one's gradient."""
         assert isinstance(self.reducer, ShardGradients)  # the caller looked
         paused, self.paused = self.paused, True
         try:

@@ -53,7 +53,7 @@ class Term(NamedTuple):
 
 
 class Decoded(NamedTuple):
-    """How a mean over shards is formed: the terms in the order in which they add up, and by what to divide."""
+    """How a mean over shards is formed: terms in the order in which they add up, and by what to divide."""
 
     terms: tuple[Term, ...]
     divisor: int

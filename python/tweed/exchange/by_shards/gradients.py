@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from tweed.cadence import ByShards
 from tweed.compress import Direct, Spec
@@ -87,6 +86,11 @@ class ShardGradients(GradientReducer):
         for flat, part in zip(flats, torch.split(mean, [flat.numel() for flat in flats]), strict=True):
             flat.copy_(part)
         return [[bool(view.any()) for view in one.bucket.views] for one in self.buckets]
+
+    @property
+    def late(self) -> int:
+        """At the server, messages that came when their step was over; at a worker 0."""
+        return self._side.late
 
     def flush(self) -> None:
         """See `GradientReducer`."""

@@ -43,6 +43,11 @@ class Server:
         self._coming: dict[int, tuple[Head, Tensor]] = {}
         self._places = max(len(own) for work in machine.works for own in work.messages)  # draws of a step
 
+    @property
+    def late(self) -> int:
+        """See `ShardGradients`."""
+        return self._machine.late
+
     def tasks(self) -> Iterator[Any]:
         """None: a server has no data."""
         return iter(())

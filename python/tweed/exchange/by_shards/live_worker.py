@@ -40,7 +40,7 @@ class Worker:
       cadence: the strategy's.
     """
 
-    def __init__(  # noqa: PLR0913 - parts of one side, made in one place
+    def __init__(
         self,
         works: Sequence[Work],
         messages: PeerMessages,
@@ -59,6 +59,11 @@ class Worker:
         self._was_cut = False
         self._since = 0.0  # when the task began
         self._tally = Tally()
+
+    @property
+    def late(self) -> int:
+        """See `ShardGradients`."""
+        return 0
 
     def tasks(self) -> Iterator[Any]:
         """See `ShardGradients`."""
