@@ -98,7 +98,7 @@ def _live(notes: Notes, quick: bool) -> None:
     for seed in range(3):
         live(notes, EVEN, even, Config(AS_FAST), seed)
     digits = Digits(workers=3, steps=4) if quick else Digits()
-    for side in ("uncoded, messages", "GC, messages"):
+    for side in ("uncoded, messages",) if quick else ("uncoded, messages", "GC, messages"):
         both_models(notes, side, SIDES[side][0], digits)
 
 

@@ -17,6 +17,7 @@ from tweed.errors import DataError
 from tweed.exchange.by_shards import Broken, Contribution, Heard, ShardServer, ShardWorker, Tally, Update
 from tweed.exchange.by_shards.choice import Choice, candidates
 from tweed.exchange.by_shards.heads import Head, Kind, Over
+from tweed.exchange.by_shards.worker import renumbered
 
 MODELS = {"uncoded": "uncoded, messages", "gradient_code": "GC", "nested": "GC, messages", "hybrid": "hybrid"}
 
@@ -129,6 +130,16 @@ def test_every_update_is_the_mean_of_its_step_whoever_is_late(code: str, seed: i
             assert torch.equal(total(update), mean(step, workers))
         torch.testing.assert_close(total(update), mean(step, workers), atol=1e-3, rtol=1e-5)
     assert steps - min(run.at) <= most_behind + 1
+
+
+def test_a_share_of_the_shards_stands_for_all_on_average_whoever_is_slow() -> None:
+    """Worker 0 is so slow that its shards never come from it: by their own numbers, one would never count."""
+    steps, workers = 600, 4
+    drawn = [[renumbered(shard, workers, 0, step) for shard in range(workers)] for step in range(steps)]
+    assert all(sorted(one) == list(range(workers)) for one in drawn)
+    missing = torch.tensor([one[0] for one in drawn])
+    counts = torch.bincount(missing, minlength=workers)
+    assert bool(((counts - steps / workers).abs() < 5 * (steps / workers) ** 0.5).all()), counts
 
 
 def test_what_comes_of_a_step_that_is_over_counts_for_nothing() -> None:

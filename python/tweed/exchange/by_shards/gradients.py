@@ -20,7 +20,6 @@ from tweed.exchange.by_shards.server import ShardServer
 from tweed.exchange.communicator import Communicator
 from tweed.exchange.gradient_form import GradientForm
 from tweed.exchange.gradients import GradientReducer
-from tweed.exchange.p2p import PeerMessages
 
 
 class ShardGradients(GradientReducer):
@@ -52,13 +51,12 @@ class ShardGradients(GradientReducer):
         works = [work_of(code, len(workers), load, cadence.share) for code, load in choice.among]
         spec = Spec(tuple(tuple(view.shape) for one in buckets for view in one.bucket.views))
         forms = [GradientForm(memory, spec, place, len(workers)) for place in range(len(workers))]
-        messages, mine = PeerMessages(comm.group, comm.wait), comm.owners.contributor
         self._side: Server | Worker
         if comm.owners.contributes:
-            self._side = Worker(works, messages, server, mine, spec.numel, forms[mine], cadence)
+            self._side = Worker(works, comm, server, spec.numel, forms[comm.owners.contributor], cadence)
         else:
             machine = ShardServer(works, choice, cadence.most_behind)
-            self._side = Server(machine, messages, workers, spec.numel, forms)
+            self._side = Server(machine, comm, workers, spec.numel, forms)
         self._workers, self._broken = workers, -1
 
     def tasks(self) -> Iterator[Any]:
@@ -67,7 +65,7 @@ class ShardGradients(GradientReducer):
 
     def done(self) -> None:
         """The gradient of the last task is in the buckets."""
-        self._side.done(torch.cat([one.bucket.values.float() for one in self.buckets]))
+        self._side.done(torch.cat([one.bucket.values.float() for one in self.buckets]).cpu())
 
     def start(self, gradients: GradientBucket) -> None:
         """See `GradientReducer`."""

@@ -13,6 +13,7 @@ from tweed.errors import DataError
 from tweed.exchange.by_shards import heads
 from tweed.exchange.by_shards.heads import Head, Kind, Over
 from tweed.exchange.by_shards.server import Broken, Contribution, Heard, ShardServer, Update
+from tweed.exchange.communicator import Communicator
 from tweed.exchange.gradient_form import GradientForm
 from tweed.exchange.p2p import PeerMessages
 
@@ -23,6 +24,7 @@ class Server:
 
     Args:
       machine: what decides.
+      comm: the group.
       workers: their ranks.
       numel: of a gradient.
       forms: per worker, of shards that are sent alone.
@@ -31,12 +33,13 @@ class Server:
     def __init__(
         self,
         machine: ShardServer,
-        messages: PeerMessages,
+        comm: Communicator,
         workers: Sequence[int],
         numel: int,
         forms: Sequence[GradientForm],
     ) -> None:
-        self._machine, self._messages, self._workers = machine, messages, workers
+        self._machine, self._stats, self._workers = machine, comm.stats, workers
+        self._messages = PeerMessages(comm.group, comm.wait)
         self._numel, self._forms = numel, forms
         self._heads = [torch.empty(heads.WORKER, dtype=torch.float64) for _ in workers]
         self._quiet = set(range(len(workers)))  # of whom nothing is waited for
@@ -64,6 +67,7 @@ class Server:
             self._receive(flushing=False)
         mean = None if update.broken is not None else self._mean(update)
         broken = -1 if update.broken is None else update.broken
+        self._stats.bytes_answered += 0 if mean is None else mean.nbytes
         head = Over(update.step, update.choice, broken).packed()
         for rank in self._workers:
             self._messages.send(head, rank)

@@ -19,10 +19,10 @@ from tweed.errors import DataError, UsageError
 from tweed.exchange.by_shards import heads
 from tweed.exchange.by_shards.choice import Tally
 from tweed.exchange.by_shards.heads import Head, Kind, Over
-from tweed.exchange.by_shards.worker import Outgoing, ShardWorker, State
+from tweed.exchange.by_shards.worker import Outgoing, ShardWorker, State, renumbered
+from tweed.exchange.communicator import Communicator
 from tweed.exchange.gradient_form import GradientForm
 from tweed.exchange.p2p import PeerMessages
-from tweed.rng import permutation, splitmix64
 
 #: A worker whose step was over before its tasks may be behind: so long it looks whether the next one is, too.
 _LOOK_S = 0.002
@@ -33,8 +33,8 @@ class Worker:
 
     Args:
       works: that the server may choose from.
+      comm: the group.
       server: its rank.
-      worker: which of the workers this is.
       numel: of a gradient.
       form: of shards that are sent alone.
       cadence: the strategy's.
@@ -43,15 +43,16 @@ class Worker:
     def __init__(
         self,
         works: Sequence[Work],
-        messages: PeerMessages,
+        comm: Communicator,
         server: int,
-        worker: int,
         numel: int,
         form: GradientForm,
         cadence: ByShards,
     ) -> None:
-        self._works, self._messages, self._server = works, messages, server
-        self._machine, self._form, self._cadence = ShardWorker(worker), form, cadence
+        self._works, self._stats, self._server = works, comm.stats, server
+        self._messages = PeerMessages(comm.group, comm.wait)
+        self._machine = ShardWorker(comm.owners.contributor)
+        self._form, self._cadence = form, cadence
         self._head, self._mean = torch.empty(heads.SERVER, dtype=torch.float64), torch.empty(numel)
         self._places = max(len(own) for work in works for own in work.messages)
         self._step = self._choice = 0
@@ -75,15 +76,11 @@ class Worker:
         self._listen(time.monotonic() + _LOOK_S if self._was_cut else -math.inf)
         while (task := self._machine.next()) is not None:
             self._since = time.monotonic()
-            yield self._numbered(task)
+            shards = self._works[0].shards
+            yield (
+                task if self._cadence.share == 1 else renumbered(task, shards, self._cadence.seed, self._step)
+            )
             self._listen(-math.inf)
-
-    def _numbered(self, task: Any) -> Any:
-        """The shard's number in this step: where not all are waited for, another one in each."""
-        if self._cadence.share == 1:
-            return task
-        key = splitmix64(splitmix64(self._cadence.seed) ^ self._step)
-        return int(permutation(task, task + 1, self._works[0].shards, key))
 
     def done(self, gradient: Tensor) -> None:
         """See `ShardGradients`."""
@@ -116,6 +113,7 @@ class Worker:
             data = self._form.encode(message.value, zeros, number)
         else:
             data = message.value.view(-1).view(torch.uint8)
+        self._stats.bytes_exchanged += data.numel()
         head = Head(Kind.MESSAGE, self._step, message.place, data.numel())
         self._messages.send(head.packed(), self._server)
         self._messages.send(data, self._server)

@@ -25,6 +25,7 @@ from torch import Tensor
 
 from tweed.data.coding import Work
 from tweed.data.coding.work import Message
+from tweed.rng import permutation, splitmix64
 
 
 class State(Enum):
@@ -46,6 +47,12 @@ class Outgoing(NamedTuple):
 
     place: int
     value: Tensor | None
+
+
+def renumbered(shard: int, shards: int, seed: int, step: int) -> int:
+    """The number of a shard in this step, another one in each. So where not all are waited for, those that
+    are missing are drawn, whichever workers are slow."""
+    return int(permutation(shard, shard + 1, shards, splitmix64(splitmix64(seed) ^ step)))
 
 
 @dataclass(slots=True)
