@@ -313,6 +313,7 @@ def test_settings_that_make_no_sense_are_refused(make: Any, words: str, cases: l
     [
         ({"load": 0}, "at least 1"),
         ({"most_behind": 0}, "at least 1"),
+        ({"patience": -1.0}, "patience 0 or more"),
         ({"share": 1.5}, "1 at most"),
         ({"code": "parity"}, "none of uncoded"),
         ({"code": "nested", "share": 0.9}, "no share of their sum"),

@@ -73,6 +73,21 @@ def test_plain_messages_add_up_in_the_order_of_shards_each_once_and_as_they_are(
     assert (order[count - 1][0] + order[count - 1][1]) % 6 not in [sum(one) % 6 for one in order[: count - 1]]
 
 
+@pytest.mark.parametrize(
+    ("code", "even"),
+    [
+        ("uncoded", 1),
+        ("gradient_code", 1),
+        ("nested", 1),
+        ("hybrid", 1),
+        ("lagrange", 2),
+        ("lagrange, one message", 1),
+    ],
+)
+def test_of_equally_fast_workers_so_many_messages_each_are_enough(code: str, even: int) -> None:
+    assert work_of(code, 8, 3).even == even
+
+
 def test_a_share_is_enough_and_divides_by_what_came() -> None:
     work = work_of("uncoded", 8, 2, 0.75)
     assert work.decode([(0, 0), (0, 1), (1, 0), (1, 1), (2, 1), (3, 0)]) is None  # five shards

@@ -29,6 +29,9 @@ class ByShards:
         samples.
       most_behind: steps that the server may be ahead of the slowest worker, which goes through all of them
         without computing; then it waits.
+      patience: before a shard that is needed only if others are slow, a worker waits for word that the server
+        has enough, for so large a share of the time that its last shard took. Where nobody is slow, it else
+        would always be in the middle of one that nobody needs.
       seed: of numbers of shards.
 
     Raises: UsageError for settings that cannot be.
@@ -47,6 +50,7 @@ class ByShards:
     load: int = 2
     share: float = 1.0
     most_behind: int = 32
+    patience: float = 0.25
     seed: int = 0
 
     exchanges: ClassVar[frozenset[str]] = frozenset({"gradient"})
@@ -57,8 +61,8 @@ class ByShards:
     proximal: ClassVar[float] = 0.0
 
     def __post_init__(self) -> None:
-        if self.load < 1 or self.most_behind < 1:
-            raise UsageError(f"{self!r}: load and most_behind are to be at least 1")
+        if self.load < 1 or self.most_behind < 1 or not self.patience >= 0:
+            raise UsageError(f"{self!r}: load and most_behind are to be at least 1, patience 0 or more")
         if self.code == "auto" and self.share != 1:
             raise UsageError(f"{self!r}: codes are chosen among exact ones; give share=1, or a code")
         from tweed.data.coding import work_of  # loads numpy

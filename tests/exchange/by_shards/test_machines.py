@@ -186,13 +186,14 @@ def test_a_worker_has_its_shards_in_order_until_it_hears_that_the_step_is_over()
     side = ShardWorker(2)
     assert side.next() is None
     side.begin(work_of("gradient_code", 4, 3))
-    assert side.next() == 2 and side.done(torch.ones(2)) == []
+    assert side.next() == 2 and side.done(torch.ones(2)) == [] and not side.may_be_enough
     assert side.next() == 3 and side.done(torch.ones(2)) == []
     assert side.next() == 0 and [one.place for one in side.done(torch.ones(2))] == [0] and side.next() is None
     side.begin(work_of("uncoded", 4, 3))
     assert torch.equal(side.done(torch.ones(2))[0].value, torch.ones(2))  # type: ignore[arg-type]
+    assert side.may_be_enough
     side.over()
-    assert side.next() is None and side.done(torch.ones(2)) == []
+    assert side.next() is None and side.done(torch.ones(2)) == [] and not side.may_be_enough
 
 
 @pytest.mark.parametrize(("message_s", "chosen"), [(0.0, ("uncoded", 3)), (1.0, ("uncoded", 1))])

@@ -11,7 +11,7 @@ gradients of the tasks that are done, in one part or in two.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -73,6 +73,7 @@ class Work:
       messages: per worker, in its order.
       plain: each message is one shard's gradient, as it is.
       enough: of plain messages, so many different shards; of coded ones, fewer are never enough.
+      even: so many messages of each worker are enough: where all are equally fast, the rest is not needed.
     """
 
     shards: int
@@ -81,6 +82,7 @@ class Work:
     wanted: NDArray[Any]
     enough: int
     plain: bool = False
+    even: int = 0
 
     @property
     def parts(self) -> int:
@@ -153,10 +155,12 @@ def work_of(code: str, workers: int, load: int, share: float = 1.0) -> Work:
             'their sum. Take "uncoded", or share=1'
         )
     work = CODES[code](workers, load)
-    if share == 1:
-        return work
-    enough = int(np.ceil(share * workers - 1e-9))
-    return Work(work.shards, work.tasks, work.messages, work.wanted, enough, plain=True)
+    if share < 1:
+        work = replace(work, enough=int(np.ceil(share * workers - 1e-9)))
+    counts = range(1, 1 + len(work.messages[0]))
+    firsts = ([(worker, at) for at in range(count) for worker in range(workers)] for count in counts)
+    even = next(count for count, came in enumerate(firsts, 1) if work.decode(came) is not None)
+    return replace(work, even=even)
 
 
 def _of_rows(make: Callable[[int, int], list[Rows]], plain: bool = False) -> Callable[[int, int], Work]:

@@ -58,7 +58,7 @@ class Worker:
         self._step = self._choice = 0
         self._begun = False
         self._was_cut = False
-        self._since = 0.0  # when the task began
+        self._since = self._ended = 0.0  # of the last task
         self._tally = Tally()
 
     @property
@@ -80,11 +80,12 @@ class Worker:
             yield (
                 task if self._cadence.share == 1 else renumbered(task, shards, self._cadence.seed, self._step)
             )
-            self._listen(-math.inf)
+            patience_s = self._cadence.patience * (self._ended - self._since)
+            self._listen(time.monotonic() + patience_s if self._machine.may_be_enough else -math.inf)
 
     def done(self, gradient: Tensor) -> None:
         """See `ShardGradients`."""
-        ended = time.monotonic()
+        self._ended = time.monotonic()
         self._listen(-math.inf)
         due = self._machine.done(gradient)
         for message in due:
@@ -93,9 +94,9 @@ class Worker:
         tally, sent = self._tally, len(due)
         self._tally = Tally(
             tally.tasks + 1,
-            tally.computing_s + ended - self._since,
+            tally.computing_s + self._ended - self._since,
             tally.messages + sent,
-            tally.sending_s + (time.monotonic() - ended if sent else 0.0),
+            tally.sending_s + (time.monotonic() - self._ended if sent else 0.0),
         )
 
     def _listen(self, until: float) -> None:

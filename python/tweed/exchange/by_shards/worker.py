@@ -79,6 +79,11 @@ class ShardWorker:
         self.state = State.OVER
         self._gradients.clear()
 
+    @property
+    def may_be_enough(self) -> bool:
+        """Whether the server has enough by now, if nobody is slower than this worker."""
+        return self._work is not None and self.state is State.COMPUTING and self._sent >= self._work.even
+
     def next(self) -> Any:
         """The next task; None: there is none."""
         if self.state is not State.COMPUTING:
