@@ -18,7 +18,7 @@ from tweed.aggregate import Verdict
 from tweed.attach import checks
 from tweed.attach.gradient import GradientExchange
 from tweed.attach.settings import FindPlace, Settings
-from tweed.cadence import StepDone, Stop
+from tweed.cadence import ByShards, StepDone, Stop
 from tweed.collective import Plan
 from tweed.errors import StrategyError, UsageError
 from tweed.exchange.base import Exchange
@@ -69,7 +69,8 @@ class Run:
         self._proximal = Proximal(list(self._params.values()), proximal) if proximal else None
         self._length = StepLength(self._params.values()) if self._cadence.needs_norm else None
         self._exchange = self._make_exchange(settings)
-        self._broadcasts_buffers = isinstance(self._exchange, GradientExchange) and self._sync_buffers
+        shared = isinstance(self._exchange, GradientExchange) and not isinstance(strategy.cadence, ByShards)
+        self._broadcasts_buffers = shared and self._sync_buffers
         self._broadcasts: list[Any] = []  # of buffers, that have begun
         before = optimizer.register_step_pre_hook(self._before_step)
         after = optimizer.register_step_post_hook(self._after_step)
@@ -184,10 +185,35 @@ class Run:
             return
         for _ in range(steps):
             self._step()
+        if isinstance(self._exchange, GradientExchange):
+            self._exchange.finish()
 
     def _step(self) -> None:
         self._optimizer.step()
         self._optimizer.zero_grad()
+
+    def shards(self) -> Iterator[Any]:
+        """The shards of this step whose gradients this rank computes, in its order: under `cadence=ByShards`.
+
+            for shard in run.shards():
+                loss(model(xs[shard]), ys[shard]).backward()
+            optimizer.step()
+            optimizer.zero_grad()
+
+        When the next shard is asked for, the gradient of the last one is sent, alone or combined with others,
+        and parameters have none. Backward passes within one shard add up. It ends when all are done, or the
+        server has enough; `optimizer.step()` then takes the mean over all shards. A worker that was slow goes
+        through the steps that it missed without a shard. The server has none.
+
+        Yields: numbers of shards, from 0; under a Lagrange code `tweed.data.coding.work.Half`: see `halves`.
+        Raises: UsageError under another cadence, and if called twice in a step.
+        """
+        if not (isinstance(self.strategy.cadence, ByShards) and isinstance(self._exchange, GradientExchange)):
+            raise UsageError(
+                f"run.shards() belongs to cadence=ByShards(), and the run is of {self.strategy!r}: call "
+                "backward() as always"
+            )
+        return self._exchange.shards()
 
     @property
     def verdicts(self) -> Sequence[Verdict]:
