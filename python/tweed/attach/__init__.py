@@ -81,8 +81,8 @@ def attach(  # noqa: PLR0913 - options of a user, by their names
 
     Args:
       model: a module with whole parameters (no DTensor), the same on every rank. Dtypes may be mixed.
-      optimizer: the one that steps this model's parameters, or a list of several that step parts of it, each once
-        per step. No other one may.
+      optimizer: the one that steps this model's parameters, or a list of several that step parts of it, each
+        once per step. No other one may.
       strategy: a `Strategy`, or the name of one as for `named_strategy`.
       group: a torch process group of any backend; None is the default group. Under "tweed", buckets lie in
         memory that peers on the same host read and write in place.

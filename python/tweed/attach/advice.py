@@ -18,15 +18,15 @@ from tweed.errors import UsageError
 log = logging.getLogger("tweed")
 
 IN_DDP = (
-    "{}, which exchanges gradients too, so that each would be exchanged twice. Train through the plain model; or keep "
-    "DistributedDataParallel and leave out attach. With Accelerate: leave the model out of prepare(). With Lightning: "
-    "take Fabric without a strategy, and no setup() of the model. With Transformers' Trainer: keep its "
-    "DistributedDataParallel. docs/frameworks.md has the lines"
+    "{}, which exchanges gradients too, so that each would be exchanged twice. Train through the plain model; "
+    "or keep DistributedDataParallel and leave out attach. With Accelerate: leave the model out of prepare(). "
+    "With Lightning: take Fabric with devices=1, and no setup() of the model. With Transformers' Trainer: keep "
+    "its DistributedDataParallel. docs/frameworks.md has the lines"
 )
 
 
 def refuse_ddp(model: nn.Module, params: Collection[Parameter]) -> Any:
-    """Raises UsageError at the first forward pass of training if it is DistributedDataParallel that runs `model`.
+    """Raises UsageError at the first forward pass of training if DistributedDataParallel runs `model`.
 
     Returns: the hook's handle.
     """
@@ -59,7 +59,7 @@ class Unfinished:
         failed = getattr(sys, "last_value", None) is not None  # then there are better reasons to look at
         if self.differ and not failed:
             log.warning(
-                "the run of %s has ended without run.finish(): each rank has a model of its own. Call run.finish() "
-                "on all ranks when training ends, or write `with tweed.attach(...) as run:`",
+                "the run of %s has ended without run.finish(): each rank has a model of its own. Call "
+                "run.finish() on all ranks when training ends, or write `with tweed.attach(...) as run:`",
                 self._strategy,
             )
