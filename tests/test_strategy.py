@@ -127,7 +127,7 @@ def test_a_name_means_its_expression(text: str, strategy: Strategy) -> None:
 
 @pytest.mark.parametrize("text", ["local_step", "local_steps[8]", "top-k"])
 def test_a_name_that_is_nearly_one_is_offered(text: str) -> None:
-    with pytest.raises(StrategyError, match="Did you mean '(local_steps|top_k)'"):
+    with pytest.raises(StrategyError, match=r"Did you mean '(local_steps|top_k)'"):
         named_strategy(text)
 
 

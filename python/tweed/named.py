@@ -70,7 +70,8 @@ def _one(text: str) -> Strategy:
         near = difflib.get_close_matches(call["name"] if call else text, _NAMED, 1)
         meant = f"Did you mean {near[0]!r}? " if near else ""
         raise StrategyError(
-            f"no strategy is named {text!r}. {meant}Known are: {', '.join(_NAMED)}. `tweed strategies` describes them"
+            f"no strategy is named {text!r}. {meant}Known are: {', '.join(_NAMED)}. `tweed strategies` "
+            "describes them"
         )
     make = _NAMED[call["name"]]
     try:

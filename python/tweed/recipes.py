@@ -295,7 +295,8 @@ def dct(sparsity: float = 0.99, life_span: int = 0, bits: int = 8) -> Strategy:
 
 def diloco(every: int = 50, lr: float = 0.7, momentum: float = 0.9) -> Strategy:
     """Each rank takes `every` steps alone; then the model moves by Nesterov's momentum over the mean
-    movements. The inner optimizer is the one that is attached: AdamW in the paper, which takes some 500 steps per round.
+    movements. The inner optimizer is the one that is attached: AdamW in the paper, which takes some 500 steps
+    per round.
 
     Args:
       every: steps per round.

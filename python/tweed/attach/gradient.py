@@ -22,8 +22,8 @@ _TWICE = (
     "detach() and attach again, on all ranks"
 )
 _ACCUMULATED = (
-    "two backward passes before one optimizer step, and each was exchanged. Where gradients accumulate over several, run "
-    "all but the last within `with run.no_sync():`, and one exchange does"
+    "two backward passes before one optimizer step, and each was exchanged. Where gradients accumulate over "
+    "several, run all but the last within `with run.no_sync():`, and one exchange does"
 )
 _say_once = functools.cache(logging.getLogger("tweed").warning)
 FIRST_BUCKET_BYTES = 2**20  # as DDP: small, so that the exchange begins early in the backward pass

@@ -1,11 +1,12 @@
 """The optimizers of a run: when a step of all of them begins and ends, and that no other one steps the model.
 
-Theory of operation. A *round* is one step of each optimizer of the run. It begins before the first of them steps, and
-ends after the last one has; or when one is about to step again that has stepped in it already, for a gradient scaler
-may skip one of several. What happens at either end is the run's: it exchanges.
+Theory of operation. A *round* is one step of each optimizer of the run. It begins before the first of them
+steps, and ends after the last one has; or when one is about to step again that has stepped in it already, for
+a gradient scaler may skip one of several. What happens at either end is the run's: it exchanges.
 
-An optimizer that was not given to the run steps the same parameters only by mistake: the run would not hear of its
-steps. It is refused before it changes anything. One that an optimizer of the run calls within its own step is not.
+An optimizer that was not given to the run steps the same parameters only by mistake: the run would not hear
+of its steps. It is refused before it changes anything. One that an optimizer of the run calls within its own
+step is not.
 """
 
 from __future__ import annotations
@@ -97,7 +98,7 @@ class Optimizers:
             return
         mine = " and ".join(type(one).__name__ for one in self._given)
         raise UsageError(
-            f"{type(optimizer).__name__}.step() would change {self._names[stepped]!r} of the attached model, and "
-            f"attach was given another optimizer ({mine}): the ranks' models would differ. Step the attached one, or "
-            "give attach all that step the model, as a list"
+            f"{type(optimizer).__name__}.step() would change {self._names[stepped]!r} of the attached model, "
+            f"and attach was given another optimizer ({mine}): the ranks' models would differ. Step the "
+            "attached one, or give attach all that step the model, as a list"
         )

@@ -326,8 +326,8 @@ class Run:
         check_format(state)
         if state["strategy"] != repr(self.strategy):
             raise StrategyError(
-                f"the state is of {state['strategy']}, but the run is of {self.strategy!r}: attach with the former, or "
-                "load the model alone and begin a new run"
+                f"the state is of {state['strategy']}, but the run is of {self.strategy!r}: attach with the "
+                "former, or load the model alone and begin a new run"
             )
         if state["plan"] is not None and not _same_schedules(state["plan"], self._place.plan()):
             raise UsageError(

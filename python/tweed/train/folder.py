@@ -74,7 +74,13 @@ class RunFolder:
         Raises: UsageError as `check_free`.
         """
         self.check_free()
-        self.path.mkdir(parents=True, exist_ok=True)
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise UsageError(
+                f"cannot write the run to {self.path.absolute()}: {error.strerror}; go to a folder that can "
+                "be written to"
+            ) from None
         facts = machine() | {
             "format": FORMAT,
             "settings": settings.to_json(),
@@ -95,7 +101,7 @@ class RunFolder:
         Raises: UsageError as `facts`, or if it had other settings; names them.
         """
         if not self._facts.exists():
-            raise UsageError(f"there is no run to resume in {self.path}: leave --resume away to start it")
+            raise UsageError(f"there is no run to resume in {self.path}: omit --resume to start it")
         stored = Settings.from_json(self.facts()["settings"])
         if other := differences(stored, given):
             raise UsageError(f"cannot resume {self.path} with other settings: {'; '.join(other)}")
