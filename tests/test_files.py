@@ -67,7 +67,7 @@ def test_who_has_no_home_gets_a_folder_that_nobody_else_can_write(
     private = tmp_path / f"tweed-{os.getuid()}"
     assert cache() == private and private.stat().st_mode & 0o777 == 0o700
     private.chmod(0o777)
-    with pytest.raises(DataError, match="is not this user's alone.*TWEED_CACHE"):
+    with pytest.raises(DataError, match=r"is not this user's alone.*TWEED_CACHE"):
         cache()
     private.rmdir()
     private.symlink_to(tmp_path)

@@ -37,7 +37,7 @@ def _private() -> Path:
     found = folder.lstat()
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o022:
         raise DataError(
-            f"{folder} is not this user's alone, so nothing can be cached there: set TWEED_CACHE to a folder that is"
+            f"{folder} is not this user's alone, so nothing is cached there: set TWEED_CACHE to one that is"
         )
     return folder
 
