@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from pathlib import Path
 
 import pytest
 
+from tweed.errors import DataError
 from tweed.files import cache, write_atomic
 
 
@@ -46,10 +48,28 @@ def test_an_error_names_the_file_that_was_asked_for(tmp_path: Path) -> None:
         write_atomic(tmp_path / "nowhere" / "a", "")
 
 
-def test_cache_folder_follows_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cache_folder_follows_the_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv("TWEED_CACHE", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", f"{tmp_path}/x")
+    assert cache() == tmp_path / "x/tweed"
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.setenv("HOME", f"{tmp_path}/h")
+    assert cache() == tmp_path / "h/.cache/tweed"
+
+
+def test_who_has_no_home_gets_a_folder_that_nobody_else_can_write(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.delenv("TWEED_CACHE", raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", "/x")
-    assert cache() == Path("/x/tweed")
-    monkeypatch.delenv("XDG_CACHE_HOME")
-    monkeypatch.setenv("HOME", "/h")
-    assert cache() == Path("/h/.cache/tweed")
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(os, "access", lambda *_: False)  # root may write everywhere
+    private = tmp_path / f"tweed-{os.getuid()}"
+    assert cache() == private and private.stat().st_mode & 0o777 == 0o700
+    private.chmod(0o777)
+    with pytest.raises(DataError, match=r"is not this user's alone.*TWEED_CACHE"):
+        cache()
+    private.rmdir()
+    private.symlink_to(tmp_path)
+    with pytest.raises(DataError, match="is not this user's alone"):
+        cache()

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+import tweed
 from tweed.aggregate import Mean, Median, TrimmedMean
 from tweed.cadence import (
     ByShards,
@@ -34,7 +35,7 @@ from tweed.compress import (
     TopK,
 )
 from tweed.errors import StrategyError, UsageError
-from tweed.named import named_strategies, named_strategy
+from tweed.named import described_strategies, named_strategies, named_strategy
 from tweed.recipes import every_step, local_steps, ltp
 from tweed.strategy import Strategy
 from tweed.transport import Ltp
@@ -125,9 +126,34 @@ def test_a_name_means_its_expression(text: str, strategy: Strategy) -> None:
     assert named_strategy(text) == strategy
 
 
+@pytest.mark.parametrize("text", ["local_step", "local_steps[8]", "top-k"])
+def test_a_name_that_is_nearly_one_is_offered(text: str) -> None:
+    with pytest.raises(StrategyError, match=r"Did you mean '(local_steps|top_k)'"):
+        named_strategy(text)
+
+
+def test_settings_that_are_no_values_are_said_to_be_none() -> None:
+    with pytest.raises(StrategyError, match=r"'local_steps:four': settings are numbers, .*every=8"):
+        named_strategy("local_steps:four")
+
+
+def test_each_named_strategy_says_when_to_take_it() -> None:
+    assert [name for name, what, when in described_strategies() if not (what and when.endswith("."))] == []
+
+
+def test_a_strategy_shows_what_is_not_as_always() -> None:
+    assert repr(Strategy()) == "Strategy()"
+    assert repr(named_strategy("half")) == "Strategy(compress=Half(dtype='bfloat16'))"
+
+
+def test_a_named_strategy_is_not_looked_for_among_the_public_names() -> None:
+    with pytest.raises(AttributeError, match=r"attach takes the name 'local_sign' as a text"):
+        tweed.local_sign  # noqa: B018
+
+
 @pytest.mark.parametrize("text", ["", "no_such", "local steps", "local_steps[8]", "__import__('os')"])
 def test_an_unknown_name_lists_the_known(text: str) -> None:
-    with pytest.raises(StrategyError, match=r"Known are: every_step\(\), local_steps\(every=8\)"):
+    with pytest.raises(StrategyError, match=r"Known are: every_step, local_steps, .*`tweed strategies`"):
         named_strategy(text)
 
 

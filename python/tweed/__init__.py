@@ -29,7 +29,7 @@ from tweed.errors import (
     UsageError,
 )
 from tweed.named import named_strategies, named_strategy
-from tweed.recipes import every_step, local_steps, ltp
+from tweed.recipes import RECIPES, every_step, local_steps, ltp
 from tweed.server import serve
 from tweed.strategy import Strategy
 
@@ -88,6 +88,9 @@ _FOLDERS = ("collective", "metrics", "simulate", "testbed", "torch", "transport"
 def __getattr__(name: str) -> object:
     if name in _FOLDERS:
         return importlib.import_module(f"tweed.{name}")
+    if name in {make.__name__ for make in RECIPES}:
+        words = f"attach takes the name {name!r} as a text, and tweed.recipes.{name}() is the strategy"
+        raise AttributeError(f"module 'tweed' has no attribute {name!r}; {words}")
     if name not in _LAZY:
         raise AttributeError(f"module 'tweed' has no attribute {name!r}")
     found: object = getattr(importlib.import_module(_LAZY[name]), name)

@@ -3,14 +3,43 @@
 from __future__ import annotations
 
 import os
+import stat
+import tempfile
 from pathlib import Path
+
+from tweed.errors import DataError
 
 
 def cache() -> Path:
-    """Folder of the cache: TWEED_CACHE, or `tweed` in XDG_CACHE_HOME or in ~/.cache. It need not exist."""
+    """Folder of the cache: TWEED_CACHE, or `tweed` in XDG_CACHE_HOME or in ~/.cache. It need not exist.
+
+    Where that cannot be written, as with the home of a user who has none: one of this user in the folder for
+    temporary files.
+    """
     if own := os.environ.get("TWEED_CACHE"):
         return Path(own)
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tweed"
+    usual = Path(os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser()) / "tweed"
+    return usual if _can_be_written(usual) else _private()
+
+
+def _can_be_written(folder: Path) -> bool:
+    there = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+    return os.access(there, os.W_OK | os.X_OK)
+
+
+def _private() -> Path:
+    """Code is loaded from there, so it must be nobody else's.
+
+    Raises: DataError if somebody else has made it, or may write to it.
+    """
+    folder = Path(tempfile.gettempdir()) / f"tweed-{os.getuid()}"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    found = folder.lstat()
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o022:
+        raise DataError(
+            f"{folder} is not this user's alone, so nothing is cached there: set TWEED_CACHE to one that is"
+        )
+    return folder
 
 
 def write_atomic(path: Path, content: bytes | str) -> None:

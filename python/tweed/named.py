@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import difflib
 import inspect
 import re
 from collections.abc import Callable
@@ -15,12 +16,21 @@ from tweed.strategy import Strategy
 
 _NAMED = {make.__name__: make for make in RECIPES}
 _JOINED = re.compile(r"\s*\+\s*(?=[a-z])")  # not the plus of 1e+3
+_WHEN = re.compile(r"^When: (.*)$", re.MULTILINE)
 _CALL = re.compile(r"(?P<name>\w+)\s*(?:\((?P<inside>.*)\)|:(?P<after>.*))?")
 
 
 def named_strategies() -> list[str]:
     """The names that `named_strategy` knows, each with its settings, such as "local_steps(every=8)"."""
     return [f"{name}({_settings(make)})" for name, make in _NAMED.items()]
+
+
+def described_strategies() -> list[tuple[str, str, str]]:
+    """Of each named strategy: its name with settings, what it does, and when to take it."""
+    texts = [inspect.getdoc(make) or "" for make in _NAMED.values()]
+    what = [" ".join(text.split("\n\n")[0].split()) for text in texts]
+    when = [found[1] if (found := _WHEN.search(text)) else "" for text in texts]
+    return list(zip(named_strategies(), what, when, strict=True))
 
 
 def named_strategy(text: str) -> Strategy:
@@ -57,14 +67,23 @@ def _joined(strategy: Strategy, other: Strategy, text: str) -> Strategy:
 def _one(text: str) -> Strategy:
     call = _CALL.fullmatch(text.strip())
     if call is None or call["name"] not in _NAMED:
-        raise StrategyError(f"no strategy is named {text!r}. Known are: {', '.join(named_strategies())}")
+        near = difflib.get_close_matches(call["name"] if call else text, _NAMED, 1)
+        meant = f"Did you mean {near[0]!r}? " if near else ""
+        raise StrategyError(
+            f"no strategy is named {text!r}. {meant}Known are: {', '.join(_NAMED)}. `tweed strategies` "
+            "describes them"
+        )
     make = _NAMED[call["name"]]
     try:
         args, kwargs = _literals(call["inside"] or call["after"] or "")
         inspect.signature(make).bind(*args, **kwargs)
-    except (TypeError, ValueError, SyntaxError) as error:
-        raise StrategyError(f"{text!r}: {error}. Write {call['name']}({_settings(make)})") from error
-    return _made(text, make, args, kwargs)
+    except (ValueError, SyntaxError):
+        why = "settings are numbers, True, False, None or quoted words"
+    except TypeError as error:
+        why = str(error)
+    else:
+        return _made(text, make, args, kwargs)
+    raise StrategyError(f"{text!r}: {why}. Write {call['name']}({_settings(make)})")
 
 
 def _made(text: str, make: Callable[..., Strategy], args: list[Any], kwargs: dict[str, Any]) -> Strategy:

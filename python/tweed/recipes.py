@@ -52,6 +52,7 @@ if TYPE_CHECKING:
 def every_step() -> Strategy:
     """Averages gradients every step: the numbers of torch's DistributedDataParallel.
 
+    When: ranks share a host or a fast network; and as what others are compared with.
     Cost: one all-reduce of the model's size per step, most of it during the backward pass.
     """
     return Strategy(exchange="gradient", cadence=EveryStep())
@@ -60,6 +61,7 @@ def every_step() -> Strategy:
 def local_steps(every: int = 8) -> Strategy:
     """Each rank takes `every` steps alone, then all average their models.
 
+    When: links are slow or far, and every rank has data of the same kind.
     Cost: one all-reduce of the model's size per `every` steps.
     Source: Stich, "Local SGD converges fast and communicates little", 2018.
     """
@@ -72,6 +74,7 @@ def auto(every: int = 1) -> Strategy:
     Args:
       every: steps between exchanges; 1 exchanges gradients.
 
+    When: how fast links are is not known, and the accuracy of `every_step` must be kept.
     Cost: see `compress.Auto`.
     """
     if every == 1:
@@ -83,6 +86,7 @@ def local_sign(every: int = 8) -> Strategy:
     """Each rank takes `every` steps alone, then sends the sign of each value of its movement, and how large
     values are in the mean. The average goes back likewise. The rest is sent later.
 
+    When: uplinks of some 10 Mbit/s; the simplest with so few bytes.
     Cost: a 32nd of an all-reduce of the model's size per `every` steps.
     Source: Karimireddy et al., "Error feedback fixes SignSGD", 2019, of movements.
     """
@@ -97,6 +101,7 @@ def local_top_k(every: int = 8, density: float = 0.1, bits: int = 4) -> Strategy
       density: share of values that is sent; the average goes back likewise. The rest is sent later.
       bits: per value; their places take some five more.
 
+    When: uplinks of some 10 Mbit/s; the first to try there.
     Cost: some `density * (bits + 5) / 32` of an all-reduce of the model's size per `every` steps.
     Source: SparseLoCo, arXiv 2508.15706, 2025, without its outer optimizer.
     """
@@ -118,6 +123,7 @@ def ltp(
       server: the rank that sums, and has no data; None: every rank sums its part of the gradient.
       fraction, slack_s, divide_by, return_lost, lossless: as in `tweed.transport.Ltp`.
 
+    When: links lose packets, and the last ones hold up each step.
     Cost: one all-reduce of the model's size per step; with a server `P - 1` models into its link, and out.
     Source: LTP, arXiv 2305.04279, 2023; see `tweed.systems.ltp`.
     """
@@ -141,6 +147,7 @@ def cser(ratio: int = 512, reset_ratio: int = 16, every: int = 32) -> Strategy:
       ratio: one number in so many is averaged at each step.
       reset_ratio: one value in so many of the difference is averaged every `every` steps.
 
+    When: SGD with momentum, and few bytes at each step are wanted rather than rounds.
     Cost: bytes of the model times `1 / ratio + 1 / (every * reset_ratio)` per step.
     Source: CSER, arXiv 2007.13221, 2020; see `tweed.systems.cser`.
     """
@@ -151,6 +158,7 @@ def cser(ratio: int = 512, reset_ratio: int = 16, every: int = 32) -> Strategy:
 def csea(ratio: int = 256) -> Strategy:
     """As `cser`, but no steps are averaged, and one value in `ratio` of the difference at each step.
 
+    When: beside `cser`, where no step may be averaged at once.
     Cost: bytes of the model divided by `ratio` per step.
     Source: CSER, arXiv 2007.13221, 2020, where it is called error assimilation.
     """
@@ -160,6 +168,7 @@ def csea(ratio: int = 256) -> Strategy:
 def cser_pl(reset_ratio: int = 16, every: int = 16) -> Strategy:
     """Local steps; every `every` of them, one number in `reset_ratio` of the models is averaged.
 
+    When: beside `cser`, where ranks shall be silent between rounds.
     Cost: bytes of the model divided by `every * reset_ratio` per step.
     Source: CSER, arXiv 2007.13221, 2020, where it is called partial local SGD.
     """
@@ -169,6 +178,7 @@ def cser_pl(reset_ratio: int = 16, every: int = 16) -> Strategy:
 def ef_sgd(ratio: int = 256) -> Strategy:
     """Averages one number in `ratio` of each rank's step; the rest is fed back.
 
+    When: beside `cser`, where replicas must stay equal.
     Cost: bytes of the model divided by `ratio` per step.
     Source: Karimireddy et al., "Error feedback fixes SignSGD", 2019; the blocks are CSER's.
     """
@@ -179,6 +189,7 @@ def qsparse_local(ratio: int = 32, every: int = 8) -> Strategy:
     """Local steps; every `every` of them, one number in `ratio` of how far models moved is averaged, and the
     rest fed back.
 
+    When: local steps leave still too many bytes, and few values do not matter more than others.
     Cost: bytes of the model divided by `every * ratio` per step.
     Source: Basu et al., "Qsparse-local-SGD", 2019; the blocks are CSER's.
     """
@@ -188,6 +199,7 @@ def qsparse_local(ratio: int = 32, every: int = 8) -> Strategy:
 def half(dtype: HalfType = "bfloat16") -> Strategy:
     """Averages gradients every step, in 16 bits per number.
 
+    When: the network takes up to half of a step, and no accuracy may be risked.
     Cost: half the bytes of `every_step`.
     """
     return Strategy(compress=Half(dtype))
@@ -196,6 +208,7 @@ def half(dtype: HalfType = "bfloat16") -> Strategy:
 def quantised(bits: int = 8, block: int = 256) -> Strategy:
     """Averages gradients every step, in `bits` bits per number both ways; what rounding leaves is fed back.
 
+    When: the network takes most of a step: a quarter of the bytes, all values sent.
     Cost: `bits / 8 + 4 / block` bytes per number, in two all-to-alls.
     Source: see `tweed.compress.Quantise`.
     """
@@ -205,6 +218,7 @@ def quantised(bits: int = 8, block: int = 256) -> Strategy:
 def sign(block: int = 4096) -> Strategy:
     """Averages gradients every step, in one bit per number both ways; what that leaves is fed back.
 
+    When: a 32nd of the bytes at each step is wanted, and no rounds.
     Cost: `1 / 8 + 4 / block` bytes per number, in two all-to-alls.
     Source: see `tweed.compress.Sign`.
     """
@@ -214,6 +228,7 @@ def sign(block: int = 4096) -> Strategy:
 def top_k(density: float = 0.01) -> Strategy:
     """Averages the largest numbers of each rank's gradient every step, exactly; the rest is fed back.
 
+    When: few values matter, and those that do must go exactly.
     Cost: 8 bytes per value sent, and as many per value that any rank has sent, in two all-to-alls.
     Source: see `tweed.compress.TopK`.
     """
@@ -223,6 +238,7 @@ def top_k(density: float = 0.01) -> Strategy:
 def sparse(density: float = 0.01, bits: int = 8) -> Strategy:
     """As `top_k`, with `bits` bits per value, its place coded, and the same on the way back.
 
+    When: links below some 100 Mbit/s, and an exchange at each step.
     Cost: `bits / 8 + (log2(1 / density) + 3) / 8` bytes per value sent, about, in two all-to-alls.
     Source: see `tweed.compress.Chain`.
     """
@@ -233,6 +249,7 @@ def sparse(density: float = 0.01, bits: int = 8) -> Strategy:
 def powersgd(rank: int = 2) -> Strategy:
     """Averages each matrix of the gradient as a product of `rank` columns and rows; the rest is fed back.
 
+    When: most of the model is large matrices, as in transformers.
     Cost: `4 rank (rows + columns)` bytes per matrix, in two all-reduces.
     Source: see `tweed.compress.LowRank`.
     """
@@ -247,6 +264,7 @@ def saef(density: float = 0.05, fraction: float = 1.0, average_every: int = 20) 
       fraction: of the rest that is stepped ahead; below 1 it is SA-PEF, at 0 error feedback.
       average_every: steps from one averaging of all rests to the next; 0: never.
 
+    When: sparse steps with stale feedback cost accuracy.
     Cost: 8 bytes per value sent; the model's size divided by `average_every` per step.
     Source: SAEF, arXiv 2008.05823, 2021; SA-PEF, 2026; see `tweed.systems.saef`.
     """
@@ -263,6 +281,7 @@ def dct(sparsity: float = 0.99, life_span: int = 0, bits: int = 8) -> Strategy:
         they are; 0: a controller holds one threshold for all tensors of a buffer.
       bits: per value, without a life span.
 
+    When: as `sparse`, where a selection of the largest values takes too long.
     Cost: some `bits / 8 + 1.2` bytes per value sent, so that at 99 % some 170 times fewer bytes are sent; one
       pass over the gradient. With a life span 8 bytes per value, and a selection every `life_span` steps.
     Source: DCT, arXiv 2010.08899, 2021; see `tweed.systems.dct`.
@@ -276,13 +295,14 @@ def dct(sparsity: float = 0.99, life_span: int = 0, bits: int = 8) -> Strategy:
 
 def diloco(every: int = 50, lr: float = 0.7, momentum: float = 0.9) -> Strategy:
     """Each rank takes `every` steps alone; then the model moves by Nesterov's momentum over the mean
-    movements. The
-    inner optimizer is the one that is attached: AdamW in the paper, which takes some 500 steps per round.
+    movements. The inner optimizer is the one that is attached: AdamW in the paper, which takes some 500 steps
+    per round.
 
     Args:
       every: steps per round.
       lr, momentum: of the outer optimiser.
 
+    When: rounds of hundreds of steps with AdamW, over links between continents.
     Cost: one all-reduce of the model's size per `every` steps; memory for three more copies of the model.
     Source: DiLoCo, arXiv 2311.08105, 2023.
     """
@@ -298,6 +318,7 @@ def lag(lr: float = 0.1, ranks: int = 4, share: float = 0.1, window: int = 10) -
       ranks: how many take part.
       share, window: how much change is too little, see `tweed.cadence.Moves`.
 
+    When: gradients change slowly: full batches, convex problems.
     Cost: per step, what ranks send whose gradients have changed; and the answer to all.
     Source: LAG, Chen et al., 2018, rule LAG-WK.
     """
@@ -307,13 +328,13 @@ def lag(lr: float = 0.1, ranks: int = 4, share: float = 0.1, window: int = 10) -
 
 def ofedqit(probability: float = 0.1, levels: int = 1, block: int = 256) -> Strategy:
     """Each rank sends its gradient with some probability only, in a few bits per number. Rounds of several
-    batches
-    without a step are `run.accumulate()`.
+    batches without a step are `run.no_sync()`.
 
     Args:
       probability: with which a rank sends; what it sends is divided by it.
       levels, block: of the quantiser, see `tweed.compress.Levels`.
 
+    When: members learn online from streams, and may be silent most of the time.
     Cost: `probability * (1 + ceil(log2(levels + 1)) + 32 / block)` bits per number, rank and step; and the
       answer.
     Source: OFedQIT, arXiv 2205.06491, 2022; see `tweed.systems.ofedqit`.
@@ -327,9 +348,10 @@ def ordered_gradient(server: int = 0, share: float = 0.9, window_s: float = 0.05
 
     Args:
       server: the rank that hears all; it has no data.
-      share: how long the unsaid may be, as a share of the sum's length.
+      share: how long what is not sent may be, as a share of the sum's length.
       window_s: seconds within which all would have sent.
 
+    When: many members, of which few have something new to send.
     Cost: per step, the gradients that are sent, one model to each rank, and up to `window_s` of waiting.
     Source: Chen, Blum, Sadler, SPAWC 2020; see `tweed.systems.ordered_gradient`.
     """
@@ -354,6 +376,7 @@ def teasq(
       density, bits: of what a worker sends; the rest is sent later.
       proximal: how strongly a worker's steps are pulled to the model that it was given.
 
+    When: members come and go, compute at their own pace, and have slow uplinks.
     Cost: some `density * (bits + 5) / 32` of a model up and a quarter of one down, per task.
     Source: TEASQ-Fed, arXiv 2312.15186, 2023, which sends models in the place of movements; see
       `tweed.systems.teasq`.
@@ -384,6 +407,7 @@ def zeno_ps(
       validators: how many take such steps, each on samples of its own.
       skip, skip_all: probabilities with which a layer, or all of a worker's, is not sent.
 
+    When: some members may be hostile, and the hub has samples that it trusts.
     Cost: `(1 - skip) * (1 - skip_all)` of a model up and one down per worker and exchange; at the hub `every`
       steps for each validator.
     Source: ZenoPS, Algorithms 15(7):233, 2022; see `tweed.systems.zeno_ps`.
@@ -416,6 +440,7 @@ def mlfabric(
         `tweed.simulate` has them.
       bits: of each value that is sent, both ways; None: as they are.
 
+    When: workers of uneven speed behind one hub, whose link is what is short.
     Cost: a gradient up and a model down per step of a worker.
     Source: MLfabric, arXiv 1907.00434, 2019; see `tweed.systems.mlfabric`.
     """

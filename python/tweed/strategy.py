@@ -9,7 +9,7 @@ A named strategy (`tweed.recipes`) is one visible expression over parts. To make
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from tweed.aggregate import Aggregate, ByLayers, Each, Mean, QFair, TrustedSamples, When
@@ -108,6 +108,12 @@ class Strategy:
             )
         elif self.aggregate.in_network is None:
             self._check_aggregate()
+
+    def __repr__(self) -> str:
+        """Without what is as it is by default."""
+        stages = {stage.name: (getattr(self, stage.name), stage.default) for stage in fields(self)}
+        own = [f"{name}={value!r}" for name, (value, default) in stages.items() if value != default]
+        return f"Strategy({', '.join(own)})"
 
     @property
     def trusts_samples(self) -> bool:

@@ -49,7 +49,7 @@ MODELS: dict[str, tuple[Callable[[], nn.Module], str]] = {
 def test_a_model_that_cannot_be_trained_is_refused(name: str) -> None:
     make, words = MODELS[name]
     with pytest.raises(UsageError, match=words):
-        checks.check_model(make(), sgd(nn.Linear(2, 2)))
+        checks.check_model(make(), [sgd(nn.Linear(2, 2))])
 
 
 def test_swapped_arguments_are_named() -> None:
@@ -57,13 +57,23 @@ def test_swapped_arguments_are_named() -> None:
     optimizer: Any = sgd(model)
     with pytest.raises(UsageError, match=r"attach\(SGD, Linear\): attach takes a torch.nn.Module and then"):
         checks.check_model(optimizer, model)
+    with pytest.raises(UsageError, match=r"attach\(Linear, SGD, Linear\): .* or a list of them"):
+        checks.check_model(model, [optimizer, model])
+    with pytest.raises(UsageError, match=r"attach\(Linear, list\)"):
+        checks.check_model(model, [])
+
+
+def test_a_strategy_that_was_not_called_is_named() -> None:
+    model, strategy = nn.Linear(2, 2), tweed.local_steps
+    with pytest.raises(StrategyError, match=r"not <function local_steps at .*: write local_steps\(\)"):
+        tweed.attach(model, sgd(model), strategy)  # type: ignore[arg-type]
 
 
 def test_an_optimizer_of_another_model_is_refused() -> None:
     with pytest.raises(
         UsageError, match=r"parameter 0 in group 0 .* shape \[3, 3\], is not a parameter of the model"
     ):
-        checks.check_model(nn.Linear(2, 2), sgd(nn.Linear(3, 3)))
+        checks.check_model(nn.Linear(2, 2), [sgd(nn.Linear(3, 3))])
 
 
 def test_a_stage_that_is_not_driven_is_refused_by_name() -> None:
@@ -96,8 +106,15 @@ def test_a_disagreement_names_each_ranks_value(by_rank: list[list[str]], words: 
 
 def refuse_in_a_group(rank: int, size: int) -> None:
     model = nn.Linear(2, 2)
-    with pytest.raises(UsageError, match="DistributedDataParallel"):
-        tweed.attach(DistributedDataParallel(model), sgd(model))
+    wrapped = DistributedDataParallel(model)
+    with pytest.raises(UsageError, match=r"would be exchanged twice.*Accelerate.*Lightning.*Transformers"):
+        tweed.attach(wrapped, sgd(model))
+    with tweed.attach(model, sgd(model)):
+        with torch.no_grad():
+            wrapped(torch.ones(1, 2))  # exchanges nothing
+        with pytest.raises(UsageError, match="the attached model runs within DistributedDataParallel"):
+            wrapped(torch.ones(1, 2))
+        model(torch.ones(1, 2))
     others = dist.new_group([1])
     if rank == 0:
         with pytest.raises(UsageError, match="not a member"):

@@ -198,7 +198,7 @@ def accumulate(rank: int, size: int) -> list[Tensor]:
         if at_once:
             model(parts[0] + parts[1] + parts[2]).backward()
         else:
-            with run.accumulate():
+            with run.no_sync():
                 model(parts[0]).backward()
                 model(parts[1]).backward()
             model(parts[2]).backward()

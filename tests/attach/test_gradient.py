@@ -107,7 +107,7 @@ def train_attached(case: Case, rank: int, model: Net) -> Iterator[list[Tensor | 
     run = tweed.attach(model, optimizer, bucket_bytes=case.bucket_bytes)
     for step in range(STEPS):
         for number, way in enumerate(case.ways(rank, step)):
-            with run.accumulate() if number < case.quiet else nullcontext():
+            with run.no_sync() if number < case.quiet else nullcontext():
                 loss(model, way, rank, step).backward()
         optimizer.step()
         yield gradients(model)

@@ -49,6 +49,31 @@ def test_help_names_the_commands(capsys: pytest.CaptureFixture[str]) -> None:
     assert "data" in out
 
 
+def test_flags_take_no_value(capsys: pytest.CaptureFixture[str]) -> None:
+    assert tweed("train", "--help") == 0
+    out = capsys.readouterr().out
+    assert "--resume   " in out and "--name <" in out
+
+
+def test_the_named_strategies_are_described(capsys: pytest.CaptureFixture[str]) -> None:
+    assert tweed("strategies") == 0
+    out = capsys.readouterr().out
+    assert "local_steps(every=8)" in out and "when to take it" in out
+
+
+def test_the_package_is_the_command() -> None:
+    done = subprocess.run([sys.executable, "-m", "tweed", "--version"], capture_output=True, check=True)
+    assert done.stdout.startswith(b"tweed 0.")
+
+
+def test_a_folder_that_cannot_be_written_is_one_line(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir("/proc/self")
+    assert tweed(*DIGITS) == 2
+    assert "tweed: cannot write the run to /proc/" in capsys.readouterr().err
+
+
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:
     assert tweed("--version") == 0
     assert capsys.readouterr().out.startswith("tweed 0.")
@@ -127,7 +152,8 @@ def test_ctrl_c_says_how_to_go_on(
     with monkeypatch.context() as patch:
         patch.setattr(launch, "_handle", interrupt)
         assert tweed(*DIGITS, "--name", "a") == 130
-    assert "tweed train --name a --resume" in capsys.readouterr().err
+    err = capsys.readouterr().err
+    assert "There is no checkpoint yet. To begin anew: tweed train --name a --resume" in err
     assert tweed("train", "--name", "a", "--resume") == 0
 
 

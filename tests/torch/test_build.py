@@ -81,6 +81,12 @@ def test_a_failed_compilation_says_why(compiler: Compiler) -> None:
         building.build()
 
 
+def test_a_cache_that_cannot_be_written_is_said_in_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TWEED_CACHE", "/proc/nothing")
+    with pytest.raises(building.CannotCompile, match=r"the cache cannot be written: .*set TWEED_CACHE"):
+        building.build()
+
+
 def test_no_compiler_is_said_in_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("CXX", raising=False)

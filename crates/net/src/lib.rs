@@ -37,10 +37,11 @@ mod stderr;
 mod sync;
 
 pub use connect::admission::Admission;
-pub use connect::options::{GroupSpec, NodeOptions};
+pub use connect::options::{GroupSpec, NodeOptions, Turn};
 pub use ctable::{Table, TABLE};
 pub use group::Group;
 pub use hub::{Admitted, Event, HubLinks, HubOptions};
+pub use link::ports::Ports;
 pub use link::stats::{LinkStats, Packets, Wires};
 pub use node::Node;
 pub use operation::op::Op;

@@ -8,7 +8,7 @@ use tweed_proto::engine::members::Members;
 use tweed_proto::engine::EngineError;
 
 use crate::connect::connector::Connector;
-use crate::connect::options::{GroupSpec, NodeOptions};
+use crate::connect::options::{GroupSpec, NodeOptions, Turn};
 use crate::engine::callbacks::Callbacks;
 use crate::engine::driver::Driver;
 use crate::engine::peer_status::PeerStatus;
@@ -68,6 +68,16 @@ impl Node {
 
     /// As [`Node::join`], but ends as soon as `interrupted` holds, which is asked on this thread, some times a second.
     pub fn join_unless(&self, spec: GroupSpec, interrupted: &dyn Fn() -> bool) -> Result<Group, EngineError> {
+        self.join_turning(spec, interrupted, None)
+    }
+
+    /// As [`Node::join_unless`]. Of a pair, one calls the other; where that does not come through, `turn` has it called.
+    pub fn join_turning(
+        &self,
+        spec: GroupSpec,
+        interrupted: &dyn Fn() -> bool,
+        turn: Option<&Turn<'_>>,
+    ) -> Result<Group, EngineError> {
         self.driver().check_process()?;
         if self.driver().is_stopping() {
             return Err(left(&spec.name));
@@ -78,7 +88,7 @@ impl Node {
         let plans = Plans::new(spec.rows.clone(), &spec.config)?;
         let _one_at_a_time = self.connector.joining(interrupted)?;
         // What members who have met send for a group that never comes about here is not kept.
-        let met = self.connector.meet_all(&spec, interrupted);
+        let met = self.connector.meet_all(&spec, interrupted, turn);
         let (members, status) = met.inspect_err(|_| self.driver().close_group(spec.number))?;
         let members = Arc::new(members);
         if !self.open_group(&members, status)? {

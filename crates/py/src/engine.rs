@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use pyo3::prelude::*;
-use tweed_net::{Admission, Group, GroupSpec, Node, NodeOptions, PlanRow, Secret, TABLE};
+use tweed_net::{Admission, Group, GroupSpec, Node, NodeOptions, PlanRow, Ports, Secret, Turn, TABLE};
 use tweed_schedule::Collective;
 
 use crate::delivery::{config, PyDelivery, PyLosses, PyLtp};
@@ -48,7 +48,7 @@ impl PyNode {
     #[new]
     #[allow(clippy::too_many_arguments)]
     #[pyo3(signature = (*, host="127.0.0.1", transport="auto", streams=4, congestion=None, traces=None, deadline_s=None,
-        secret=None, secret_file=None, key_file=None, dial_only=false, testbed=None))]
+        secret=None, secret_file=None, key_file=None, dial_only=false, testbed=None, ports=None))]
     fn new(
         py: Python<'_>,
         host: &str,
@@ -62,6 +62,7 @@ impl PyNode {
         key_file: Option<PathBuf>,
         dial_only: bool,
         testbed: Option<String>,
+        ports: Option<(u16, u16)>,
     ) -> PyResult<PyNode> {
         let address: IpAddr =
             host.parse().map_err(|_| usage(py, format!("host {host:?} is not an IP address")))?;
@@ -69,8 +70,12 @@ impl PyNode {
         let wire_only = transport == "tcp";
         let secret = Secret::choose(secret, secret_file.as_deref()).map_err(|e| engine_error(py, &e))?;
         let admission = Admission { secret, key_file, dial_only, testbed };
+        let ports = ports.map(|(first, last)| {
+            Ports::new(first, last).ok_or_else(|| usage(py, "that is no range of ports".into()))
+        });
+        let ports = ports.transpose()?.unwrap_or_default();
         let options =
-            NodeOptions { host: address, streams, congestion, wire_only, traces, deadline, admission };
+            NodeOptions { host: address, ports, streams, congestion, wire_only, traces, deadline, admission };
         let inner = py.detach(|| Node::start(options)).map_err(|e| engine_error(py, &e))?;
         Ok(PyNode { inner: Detached::new(inner) })
     }
@@ -87,9 +92,10 @@ impl PyNode {
 
     /// Meets the other ranks; all of them must call it. `plan` has rows (collective, up to bytes, schedule);
     /// `server` and `ltp` (the attributes of `tweed.transport.Ltp`) must be the same at all. `watch` is called some
-    /// times a second meanwhile; what it raises, or a signal's handler, ends the wait and is raised.
+    /// times a second meanwhile; what it raises, or a signal's handler, ends the wait and is raised. `turn` is called with
+    /// the ranks that cannot be called from here, and returns those that ask to be called.
     #[allow(clippy::too_many_arguments)]
-    #[pyo3(signature = (name, group_id, rank, cards, plan, timeout_s, server=None, ltp=None, watch=None))]
+    #[pyo3(signature = (name, group_id, rank, cards, plan, timeout_s, server=None, ltp=None, watch=None, turn=None))]
     fn join(
         &self,
         py: Python<'_>,
@@ -102,18 +108,31 @@ impl PyNode {
         server: Option<u32>,
         ltp: Option<PyLtp>,
         watch: Option<Py<PyAny>>,
+        turn: Option<Py<PyAny>>,
     ) -> PyResult<PyGroup> {
         let rows = plan.iter().map(|row| plan_row(py, row)).collect::<PyResult<Vec<_>>>()?;
         let number = (group_id ^ (group_id >> 32)) as u32;
         let timeout = Duration::try_from_secs_f64(timeout_s).unwrap_or(Duration::MAX);
         let spec =
             GroupSpec { name, number, rank, descriptors: cards, rows, timeout, config: config(server, ltp) };
-        let raised = Mutex::new(None);
-        let interrupted = || match Python::attach(|py| ask(py, watch.as_ref())) {
-            Ok(()) => false,
-            Err(error) => raised.lock().map(|mut place| *place = Some(error)).is_ok(),
+        let raised = Mutex::new(None::<PyErr>);
+        let keep = |error: PyErr| raised.lock().map(|mut place| *place = Some(error)).is_ok();
+        let interrupted = || {
+            let failed = raised.lock().is_ok_and(|place| place.is_some());
+            failed || Python::attach(|py| ask(py, watch.as_ref())).is_err_and(keep)
         };
-        let joined = py.detach(|| self.inner.join_unless(spec, &interrupted));
+        let turned = |unreached: &[u32]| {
+            let Some(turn) = &turn else { return Vec::new() };
+            let called = Python::attach(|py| turn.call1(py, (unreached.to_vec(),))?.extract(py));
+            called.unwrap_or_else(|error| {
+                keep(error);
+                Vec::new()
+            })
+        };
+        let joined = py.detach(|| {
+            let turned: Option<&Turn<'_>> = if turn.is_some() { Some(&turned) } else { None };
+            self.inner.join_turning(spec, &interrupted, turned)
+        });
         if let Some(error) = raised.into_inner().ok().flatten() {
             return Err(error);
         }
@@ -197,13 +216,8 @@ impl PyGroup {
         PyLosses { inner: Look::at(&self.inner) }
     }
 
-    /// How the ranks are reached, and how long what may take, in words.
+    /// The settings of its wires, and how long what may take, in words.
     fn describe(&self) -> String {
-        let links = self.inner.links();
-        let count = |kind: &str| links.iter().filter(|l| **l == kind).count();
-        let (wires, limits) = (self.inner.wire_settings(), self.inner.limits());
-        let (shared, tcp, ltp) = (count("shm"), count("tcp"), count("ltp"));
-        let packets = if ltp > 0 { format!(", {ltp} by LTP and TCP") } else { format!(", {tcp} by TCP") };
-        format!("{shared} by shared memory{packets} ({wires}); {limits}")
+        format!("{}; {}", self.inner.wire_settings(), self.inner.limits())
     }
 }

@@ -5,6 +5,8 @@ run       hooks on the optimizer, and the run's public face
 group     the place of a rank of a process group
 member    that of a member of a hub, which has none
 settings  what is said of a run beside its strategy
+optimizers  when all of them have stepped, and that no other one does
+advice    what goes wrong in silence, and what is said of it
 checks    what must hold before ranks train together
 
 What then happens to a bucket is `tweed.exchange`'s.
@@ -14,11 +16,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tweed.errors import UsageError
+from tweed.errors import StrategyError, UsageError
 from tweed.named import named_strategy
 from tweed.strategy import Strategy
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import torch.distributed as dist
     from torch import nn
     from torch.optim import Optimizer
@@ -30,7 +34,7 @@ __all__ = ["attach"]
 
 def attach(  # noqa: PLR0913 - options of a user, by their names
     model: nn.Module,
-    optimizer: Optimizer,
+    optimizer: Optimizer | Sequence[Optimizer],
     strategy: Strategy | str = "every_step",
     *,
     group: dist.ProcessGroup | None = None,
@@ -42,11 +46,14 @@ def attach(  # noqa: PLR0913 - options of a user, by their names
 ) -> Run:
     """Lets the ranks of `group`, or the members of `hub`, train one model, each in its own plain loop.
 
-        run = tweed.attach(model, optimizer, "every_step")
-        for x, y in my_part_of_the_data:
-            loss(model(x), y).backward()
-            optimizer.step()
-            optimizer.zero_grad()
+        with tweed.attach(model, optimizer, "every_step") as run:
+            for x, y in my_part_of_the_data:
+                loss(model(x), y).backward()
+                optimizer.step()
+                optimizer.zero_grad()
+
+    At the end of `with` all ranks have one model, and no hook is left. Without `with`, `run.finish()` and
+    `run.detach()` do that.
 
     All ranks begin with the parameters and buffers of rank 0, or if that is the strategy's server, of rank 1.
     What then happens is the strategy's:
@@ -55,7 +62,7 @@ def attach(  # noqa: PLR0913 - options of a user, by their names
       DistributedDataParallel and with the same values (bit for bit at two ranks, to rounding above), so
       clipping and gradient scaling work as always. The exchange overlaps with the backward pass. Each
       `backward()` exchanges; a second one before the step adds to averages, which is right, and
-      `run.accumulate()` saves the exchange. Gradients become views into buckets. A parameter that this rank
+      `run.no_sync()` saves the exchange. Gradients become views into buckets. A parameter that this rank
       did not use counts as zero; one that no rank used keeps `grad = None`. Buffers become rank 0's at each
       step.
     * It exchanges steps, differences or models: gradients stay local; when the cadence decides so, parameters
@@ -74,7 +81,8 @@ def attach(  # noqa: PLR0913 - options of a user, by their names
 
     Args:
       model: a module with whole parameters (no DTensor), the same on every rank. Dtypes may be mixed.
-      optimizer: an optimizer of this model's parameters.
+      optimizer: the one that steps this model's parameters, or a list of several that step parts of it, each
+        once per step. No other one may.
       strategy: a `Strategy`, or the name of one as for `named_strategy`.
       group: a torch process group of any backend; None is the default group. Under "tweed", buckets lie in
         memory that peers on the same host read and write in place.
@@ -106,7 +114,14 @@ def attach(  # noqa: PLR0913 - options of a user, by their names
     from tweed.attach.settings import Settings
 
     chosen = named_strategy(strategy) if isinstance(strategy, str) else strategy
+    if not isinstance(chosen, Strategy):
+        raise StrategyError(f"attach takes a Strategy, or the name of one, not {chosen!r}{_call(chosen)}")
     if group is not None and hub is not None:
         raise UsageError("attach: a member of a hub has no group: give group or hub, not both")
     found = in_group(chosen, model, group) if hub is None else at_hub(chosen, hub, key_file)
     return Run(model, optimizer, chosen, found, Settings(bucket_bytes, sync_buffers, samples))
+
+
+def _call(given: object) -> str:
+    name = getattr(given, "__name__", None)
+    return f": write {name}()" if callable(given) and name else ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable, Sequence
 from itertools import zip_longest
 from weakref import WeakSet
 
@@ -11,6 +12,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
+from tweed.attach.advice import IN_DDP
 from tweed.errors import ShapeMismatch, StrategyError, UsageError
 from tweed.strategy import Strategy
 
@@ -26,14 +28,20 @@ def check_group(group: dist.ProcessGroup | None) -> None:
         raise UsageError("this process is not a member of the group given to attach")
 
 
-def check_model(model: nn.Module, optimizer: Optimizer) -> None:
-    """Raises UsageError if the two cannot be trained with `attach`."""
-    pair: tuple[object, object] = (model, optimizer)  # users give anything
-    if not isinstance(pair[0], nn.Module) or not isinstance(pair[1], Optimizer):
-        given = f"attach({type(model).__name__}, {type(optimizer).__name__})"
-        raise UsageError(f"{given}: attach takes a torch.nn.Module and then a torch.optim.Optimizer")
+def check_model(model: nn.Module, optimizers: Sequence[Optimizer]) -> None:
+    """Raises UsageError if they cannot be trained with `attach`."""
+    given: tuple[object, object] = (model, optimizers)  # users give anything
+    many = isinstance(given[1], Sequence) and bool(given[1])
+    if not (
+        many and isinstance(given[0], nn.Module) and all(isinstance(one, Optimizer) for one in optimizers)
+    ):
+        second = ", ".join(type(one).__name__ for one in optimizers) if many else type(optimizers).__name__
+        raise UsageError(
+            f"attach({type(model).__name__}, {second}): attach takes a torch.nn.Module and then a "
+            "torch.optim.Optimizer, or a list of them"
+        )
     if isinstance(model, DistributedDataParallel):
-        raise UsageError("the model is in DistributedDataParallel, which exchanges gradients too: unwrap it")
+        raise UsageError(IN_DDP.format("the model is in DistributedDataParallel"))
     if model in attached:
         raise UsageError("the model is attached already; call detach() of that run first")
     for name, tensor in model.named_parameters():
@@ -41,7 +49,7 @@ def check_model(model: nn.Module, optimizer: Optimizer) -> None:
     if not any(param.requires_grad for param in model.parameters()):
         raise UsageError("the model has no parameter that requires a gradient: there is nothing to exchange")
     trouble = "is not a parameter of the model; give attach the whole model"
-    check_covered(optimizer, set(model.parameters()), trouble)
+    check_covered(optimizers, set(model.parameters()), trouble)
 
 
 def _check_parameter(name: str, param: nn.Parameter) -> None:
@@ -54,9 +62,9 @@ def _check_parameter(name: str, param: nn.Parameter) -> None:
         raise UsageError(f"parameter {name!r} is spread over ranks (DTensor); attach needs whole parameters")
 
 
-def check_covered(optimizer: Optimizer, params: set[nn.Parameter], trouble: str) -> None:
-    """Raises UsageError if the optimizer changes a parameter outside `params`."""
-    for number, group in enumerate(optimizer.param_groups):
+def check_covered(optimizers: Iterable[Optimizer], params: set[nn.Parameter], trouble: str) -> None:
+    """Raises UsageError if one of the optimizers changes a parameter outside `params`."""
+    for number, group in enumerate(group for one in optimizers for group in one.param_groups):
         for place, param in enumerate(group["params"]):
             if param.requires_grad and param not in params:
                 which = f"parameter {place} in group {number} of the optimizer, of shape {list(param.shape)},"

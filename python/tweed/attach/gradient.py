@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import logging
 import threading
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -20,6 +22,11 @@ _TWICE = (
     "checkpoint(..., use_reentrant=False). Or an earlier backward pass was broken off by an error: then "
     "detach() and attach again, on all ranks"
 )
+_ACCUMULATED = (
+    "two backward passes before one optimizer step, and each was exchanged. Where gradients accumulate over "
+    "several, run all but the last within `with run.no_sync():`, and one exchange does"
+)
+_say_once = functools.cache(logging.getLogger("tweed").warning)
 FIRST_BUCKET_BYTES = 2**20  # as DDP: small, so that the exchange begins early in the backward pass
 
 
@@ -41,6 +48,7 @@ class GradientExchange:
     def __init__(self, params: Mapping[str, Parameter], parts: Parts) -> None:
         self.paused = False
         self._fresh = False  # has there been an exchange since the last step?
+        self._passes = 0  # backward passes since the last step that were exchanged
         self._comm = parts.comm
         late_first = list(params.items())[::-1]  # as a backward pass reaches them, more or less
         first_bytes = min(parts.bucket_bytes, FIRST_BUCKET_BYTES)
@@ -93,6 +101,9 @@ class GradientExchange:
         nested = torch._C._current_autograd_node() is not None  # a checkpoint's backward within the real one
         if self._open and (not nested or self._started == len(self._buckets)):
             self._exchange()
+            self._passes += 1
+            if self._passes == 2 and self._comm.rank == 0:
+                _say_once(_ACCUMULATED)
 
     def _put_in(self, param: Parameter, gradients: GradientBucket, index: int) -> None:
         """Puts the gradient into its view, zero if there is none. `param.grad` becomes the view."""
@@ -142,7 +153,7 @@ class GradientExchange:
         """Exchanges now if there was none since the last step: no backward pass, or only paused ones."""
         if self._open or (not self._fresh and self.reducer.wanted()):
             self._exchange()
-        self._fresh = False
+        self._fresh, self._passes = False, 0
 
     def check_finite(self) -> None:
         """See `Exchange`."""
@@ -171,6 +182,11 @@ class GradientExchange:
                 self._put_in(param, gradients, index)
                 param.grad = None
             gradients.given.clear()
+
+    @property
+    def differs(self) -> bool:
+        """See `Exchange`: models never differ."""
+        return False
 
     def finish(self) -> None:
         """Models never differ; what others still send is received."""

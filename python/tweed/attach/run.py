@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
@@ -15,8 +15,9 @@ from torch.optim import Optimizer
 
 from tweed import metrics
 from tweed.aggregate import Verdict
-from tweed.attach import checks
+from tweed.attach import advice, checks
 from tweed.attach.gradient import GradientExchange
+from tweed.attach.optimizers import Optimizers
 from tweed.attach.settings import FindPlace, Settings
 from tweed.cadence import ByShards, StepDone, Stop
 from tweed.collective import Plan
@@ -48,17 +49,17 @@ class Run:
     def __init__(
         self,
         model: nn.Module,
-        optimizer: Optimizer,
+        optimizer: Optimizer | Sequence[Optimizer],
         strategy: Strategy,
         found: FindPlace,
         settings: Settings,
     ) -> None:
-        checks.check_model(model, optimizer)
+        optimizers = [optimizer] if isinstance(optimizer, Optimizer) else optimizer
+        checks.check_model(model, optimizers)
         self.strategy = strategy
         self.stats = Stats()
         metrics.follow(self.stats)
         self._model = model
-        self._optimizer = optimizer
         self._params = {name: param for name, param in model.named_parameters() if param.requires_grad}
         self._sync_buffers = settings.sync_buffers
         self._place = found(terms(model, strategy, settings.agreed()), self.stats)
@@ -72,10 +73,23 @@ class Run:
         shared = isinstance(self._exchange, GradientExchange) and not isinstance(strategy.cadence, ByShards)
         self._broadcasts_buffers = shared and self._sync_buffers
         self._broadcasts: list[Any] = []  # of buffers, that have begun
-        before = optimizer.register_step_pre_hook(self._before_step)
-        after = optimizer.register_step_post_hook(self._after_step)
-        self._hooks = [before, after]
+        names = {param: name for name, param in self._params.items()}
+        self._optimizers = Optimizers(optimizers, names)
+        self._optimizers.watch(self._before_step, self._after_step)
+        self._no_ddp = advice.refuse_ddp(model, names)
+        self._unfinished = advice.Unfinished(self, strategy) if owners.contributor == 0 else None
         checks.attached.add(model)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None:
+        """Leaves one model on all ranks, and no hook; after an error, only the latter."""
+        try:
+            if kind is None:
+                self.finish()
+        finally:
+            self.detach()
 
     def _make_exchange(self, settings: Settings) -> Exchange:
         if self.strategy.hub is not None:
@@ -94,14 +108,14 @@ class Run:
         buffers = self._model.buffers() if self._sync_buffers else ()
         return [buffer for buffer in buffers if buffer.is_floating_point()]
 
-    def _before_step(self, optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def _before_step(self, has_closure: bool) -> None:
         trouble = "was added or began to require a gradient after attach; detach() and attach again"
-        checks.check_covered(optimizer, set(self._params.values()), trouble)
+        checks.check_covered(self._optimizers, set(self._params.values()), trouble)
         if self._length is not None:
             self._length.begin()
-        has_closure = any(callable(arg) for arg in (*args, *kwargs.values()))
         early = self.strategy.hub or (self.strategy.cadence if self._proximal else None)
-        if early is not None and (has_closure or getattr(optimizer, "grad_scale", None) is not None):
+        fused = any(getattr(one, "grad_scale", None) is not None for one in self._optimizers)
+        if early is not None and (has_closure or fused):
             raise UsageError(
                 f"{early!r} takes gradients before the step: call step() without a closure, and with a "
                 "gradient scaler take an optimizer that is not fused"
@@ -115,10 +129,10 @@ class Run:
             self._broadcasts = self._place.broadcast(list(self._model.buffers()))
 
     def _check_finite(self) -> None:
-        if not getattr(self._optimizer, "found_inf", None):  # a scaler found it: the step changes nothing
+        if not self._optimizers.found_inf:  # a scaler found it: the step changes nothing
             self._exchange.check_finite()
 
-    def _after_step(self, optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def _after_step(self) -> None:
         self._check_finite()  # of the backward passes of a closure
         self.stats.steps += 1
         norm = self._length.measure() if self._length else None
@@ -129,6 +143,11 @@ class Run:
         self._exchange.after_step(norm)
         if self._proximal is not None and self.stats.exchanges > before:
             self._proximal.exchanged()
+        self._note_difference()
+
+    def _note_difference(self) -> None:
+        if self._unfinished is not None:
+            self._unfinished.differ = self._exchange.differs
 
     @property
     def serves(self) -> bool:
@@ -157,7 +176,7 @@ class Run:
         A step without a backward pass, `optimizer.step()` then `optimizer.zero_grad()`, contributes nothing
         and takes the workers' average. So a server may as well go through the workers' own loop without data,
         which is how it follows a learning rate that changes. Workers must exchange once per step: gradients
-        that are accumulated go under `accumulate`.
+        that are accumulated go under `no_sync`.
 
         Args:
           steps: of a server that is no hub.
@@ -177,20 +196,17 @@ class Run:
         if not self.serves:
             raise UsageError(f"this rank is no server of {self.strategy!r}: it trains with data of its own")
         if isinstance(self._exchange, HubServer):
-            warn_of_rate(self.strategy, self._optimizer)
+            for optimizer in self._optimizers:
+                warn_of_rate(self.strategy, optimizer)
             if log is not None:
                 agreed = terms(self._model, self.strategy, {})
-                self._exchange.keep_log(log, agreed, self._optimizer.state_dict())
-            self._exchange.serve(self._step, trusted, commits, after)
+                self._exchange.keep_log(log, agreed, self._optimizers.only("a log").state_dict())
+            self._exchange.serve(self._optimizers.step, trusted, commits, after)
             return
         for _ in range(steps):
-            self._step()
+            self._optimizers.step()
         if isinstance(self._exchange, GradientExchange):
             self._exchange.finish()
-
-    def _step(self) -> None:
-        self._optimizer.step()
-        self._optimizer.zero_grad()
 
     def shards(self) -> Iterator[Any]:
         """The shards of this step whose gradients this rank computes, in its order: under `cadence=ByShards`.
@@ -263,8 +279,13 @@ class Run:
         return () if self._place.losses is None else tuple(self._place.losses.record)
 
     @contextmanager
-    def accumulate(self) -> Iterator[None]:
-        """Backward passes inside add to the gradients and exchange nothing, as in DDP's `no_sync`.
+    def no_sync(self) -> Iterator[None]:
+        """Backward passes inside add to the gradients and exchange nothing, as in DDP's method of that name.
+
+            with run.no_sync():
+                for x, y in batches[:-1]:
+                    loss(model(x), y).backward()
+            loss(model(*batches[-1])).backward()
 
         The next backward pass outside exchanges the sum; if none comes before `optimizer.step()`, that call
         does. Nothing changes for a strategy that exchanges no gradients. Must be entered on all ranks alike.
@@ -302,15 +323,15 @@ class Run:
         self._exchange.finish()
         if self._proximal is not None:
             self._proximal.exchanged()
+        self._note_difference()
 
     def detach(self) -> None:
         """Ends the run: no hook is left, gradients are ordinary tensors, the model can be attached again.
 
         Exchanges nothing, so that it works after a failure; call `finish` first for one model on all ranks.
         """
-        for hook in self._hooks:
-            hook.remove()
-        self._hooks = []
+        self._optimizers.forget()
+        self._no_ddp.remove()
         try:
             self._exchange.close()
         finally:
@@ -346,7 +367,10 @@ class Run:
         """
         check_format(state)
         if state["strategy"] != repr(self.strategy):
-            raise StrategyError(f"the state is of {state['strategy']}, but the run is of {self.strategy!r}")
+            raise StrategyError(
+                f"the state is of {state['strategy']}, but the run is of {self.strategy!r}: attach with the "
+                "former, or load the model alone and begin a new run"
+            )
         if state["plan"] is not None and not _same_schedules(state["plan"], self._place.plan()):
             raise UsageError(
                 "the group runs other schedules than the stored run, so results would not be the same; "

@@ -8,19 +8,21 @@ from typing import Annotated
 
 import typer
 
-from tweed.cli import data, doctor, hub, plan, reproduce, top, train
+from tweed.cli import data, doctor, hub, plan, reproduce, strategies, top, train
 from tweed.errors import TweedError, UsageError
 
 app = typer.Typer(
     help="Train PyTorch models across machines whose network is slow, lossy, uneven or untrusted.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
+    rich_markup_mode=None,
     add_completion=False,
 )
 app.command("train")(train.train)
 app.command("serve")(hub.serve)
 app.command("join")(hub.join)
 app.command("reproduce")(reproduce.reproduce)
+app.command("strategies")(strategies.strategies)
 app.command("plan")(plan.plan)
 app.command("doctor")(doctor.doctor)
 app.command("top")(top.top)

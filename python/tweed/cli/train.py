@@ -88,16 +88,20 @@ def _alone(request: Request, tensorboard: bool, console: Console) -> None:
         with display(settings, console) as view:
             launch(settings, folder, view.show)
     except KeyboardInterrupt:
-        typer.echo(f"Stopped; all workers are gone. {_advice(folder)}", err=True)
+        typer.echo(f"Stopped; all workers are gone. {_advice(settings, folder)}", err=True)
         raise typer.Exit(130) from None
     except RankFailed:
-        typer.echo(f"A worker failed, and all others were ended. {_advice(folder)}", err=True)
+        typer.echo(f"A worker failed, and all others were ended. {_advice(settings, folder)}", err=True)
         raise
     _finish(console, settings, folder)
 
 
-def _advice(folder: RunFolder) -> str:
-    return f"To go on from the last checkpoint: tweed train --name {folder.path.name} --resume"
+def _advice(settings: Settings, folder: RunFolder) -> str:
+    from tweed.train.folder import latest
+
+    stored = any(latest(folder.checkpoints(side)) for side in settings.sides)
+    what = "To go on from the last checkpoint" if stored else "There is no checkpoint yet. To begin anew"
+    return f"{what}: tweed train --name {folder.path.name} --resume"
 
 
 def _ask_for_events(folder: RunFolder) -> None:

@@ -27,6 +27,11 @@ class Exchange(Protocol):
 
     paused: bool
 
+    @property
+    def differs(self) -> bool:
+        """Whether ranks' models may differ now, until `finish`."""
+        ...
+
     def before_step(self) -> None:
         """The optimizer is about to step."""
 

@@ -33,7 +33,7 @@ class BetweenSteps:
         self._comm = comm
         self._cadence = cadence
         self._replicas_diverge = replicas_diverge
-        self._differ = False  # may ranks' models differ just now?
+        self.differs = False  # may ranks' models differ just now?
 
     def before_step(self) -> None:
         """Nothing: gradients stay local."""
@@ -43,27 +43,27 @@ class BetweenSteps:
 
     def after_step(self, norm: float | None) -> None:
         """See `Exchange`."""
-        self._differ = True
+        self.differs = True
         self._maybe_exchange()
 
     def _maybe_exchange(self) -> None:
         if self._cadence.decide():
             self.exchange()
-            self._differ = self._replicas_diverge
+            self.differs = self._replicas_diverge
 
     def finish(self) -> None:
         """See `Exchange`; the cadence knows of the stop."""
         self._maybe_exchange()
         self.unite()
-        self._differ = False
+        self.differs = False
 
     def average(self, tensors: list[Tensor]) -> list[Tensor]:
         """See `Exchange`."""
-        return means(tensors, self._comm) if self._differ else tensors
+        return means(tensors, self._comm) if self.differs else tensors
 
     def load(self, state: Mapping[str, Any]) -> None:
         """See `Exchange`."""
-        self._differ = True
+        self.differs = True
 
     def close(self) -> None:
         """Nothing is held."""

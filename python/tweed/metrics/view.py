@@ -15,6 +15,8 @@ from tweed.metrics.words import duration, milliseconds, rate, size, table_of
 
 _SILENT_S = 5.0  # a rank that has told nothing for longer is marked
 _HEAD, _CELL = 7, 9  # columns of the terminal for a row's head, and for each rank of the matrix
+_COLUMNS = ("rank", "host", "out MB/s", "in MB/s", "sent", "resent", "last", "late")
+_LEFT_OUT, _WIDE = {"in MB/s", "sent", "resent"}, 76  # of them, in terminals of fewer columns
 _HOST = 16  # letters of a host's name
 _BUSIEST = 12  # links in the list that stands where the matrix would be too wide
 
@@ -46,7 +48,7 @@ class View:
         yield Text(blame(self.window), style="yellow")
         yield from (Text(words, style="red") for words in silences(self.now))
         yield Text()
-        yield ranks(self.now, self.window)
+        yield ranks(self.now, self.window, options.max_width)
         yield Text()
         yield from self._links(width)
         if self.now.hub is not None:
@@ -99,18 +101,20 @@ def silences(now: Matrix) -> Iterator[str]:
             yield f"Rank {row.rank} has told nothing for {duration(row.silent_s)}."
 
 
-def ranks(now: Matrix, window: Matrix) -> Table:
-    """One line per rank."""
-    table = table_of("rank", "host", "out MB/s", "in MB/s", "sent", "resent", "last", "late")
+def ranks(now: Matrix, window: Matrix, width: int = 80) -> Table:
+    """One line per rank; where the terminal is narrow, without what is least missed."""
+    shown = [head for head in _COLUMNS if width >= _WIDE or head not in _LEFT_OUT]
+    table = table_of(*shown)
     last = laggard(window)
     for row, arrival in zip(window.rows, arrivals(window), strict=True):
         style = "yellow" if last is not None and row.rank == last.rank else ""
-        table.add_row(*_cells(row, now.row(row.rank) or row, arrival), style=style)
+        cells = _cells(row, now.row(row.rank) or row, arrival)
+        table.add_row(*(cells[head] for head in shown), style=style)
     return table
 
 
-def _cells(row: Row, total: Row, arrival: Arrival) -> tuple[str, ...]:
-    return (
+def _cells(row: Row, total: Row, arrival: Arrival) -> dict[str, str]:
+    cells = (
         str(row.rank),
         shortened(row.host),
         rate(row.rate("bytes_out")),
@@ -120,6 +124,7 @@ def _cells(row: Row, total: Row, arrival: Arrival) -> tuple[str, ...]:
         f"{arrival.share:.0%}",
         milliseconds(arrival.late_s),
     )
+    return dict(zip(_COLUMNS, cells, strict=True))
 
 
 def links(window: Matrix, size: int) -> Table:

@@ -12,8 +12,7 @@ from types import ModuleType
 from typing import Any
 
 from tweed import aggregate, cadence, collective, compress, order, transport
-from tweed.named import named_strategies
-from tweed.recipes import RECIPES
+from tweed.named import described_strategies
 from tweed.report.study import Section, Study, Table, markdown, part, replace_part
 from tweed.systems import SYSTEMS, system
 
@@ -61,8 +60,8 @@ def _goals(page: Path) -> tuple[int, int]:
 
 
 def _strategies() -> Table:
-    rows = [[f"`{text}`", _first(make)] for text, make in zip(named_strategies(), RECIPES, strict=True)]
-    return Table("", ["name", "what"], rows)
+    rows = [[f"`{text}`", what, when] for text, what, when in described_strategies()]
+    return Table("", ["name", "what", "when to take it"], rows)
 
 
 def _kind(kind: Kind) -> Section:

@@ -8,7 +8,7 @@ import socket
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from multiprocessing import forkserver
+from multiprocessing import forkserver, resource_tracker
 
 from tweed.testbed.ground import Ground
 from tweed.testbed.inside import Meeting
@@ -34,6 +34,7 @@ def preload(*modules: str) -> None:
 def start() -> None:
     """Starts the server, unless it runs, with this process's import path. It warms up in the background."""
     forkserver.set_forkserver_preload(_preloads)
+    resource_tracker.ensure_running()  # its start lets Ctrl-C through again, so the server must not start it
     with _no_interrupt(), environment(ONE_THREAD | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}):
         forkserver.ensure_running()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import logging
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -17,7 +18,7 @@ from tweed.exchange import engine
 from tweed.torch.build import CannotCompile, extension, say
 from tweed.torch.meeting import Place
 from tweed.torch.node import node
-from tweed.torch.options import Options
+from tweed.torch.options import Options, known_variables, unknown_variables
 from tweed.torch.rendezvous import join
 
 if TYPE_CHECKING:
@@ -107,6 +108,9 @@ def create(given: Any, pg_options: object) -> object:
       UsageError: an impossible option.
       ForkedProcess: the engine belongs to a parent of this process.
     """
+    _set_up_log()
+    if given.group_rank == 0:
+        _warn_of_variables()
     options = Options.resolve(pg_options)
     ranks = tuple(given.global_ranks_in_group)
     place = Place(given.store, given.group_id, given.group_rank, given.group_size, given.timeout, ranks)
@@ -115,9 +119,7 @@ def create(given: Any, pg_options: object) -> object:
     keep(given.store, Kept(terms.plan, group.losses()))
     metrics.publish(group.metrics(), options.metrics_options())
     if place.rank == 0:
-        log.info("group %s: %d ranks; %s", place.name, place.size, group.describe())
-        if {"tcp", "ltp"} & set(group.links) or options.deadline is not None:
-            _print_once(f"{place.size} ranks, {group.describe()}")
+        _say_what_runs(place, group.links, group.describe(), options)
     if options.binding == "python" or not _native(options, place):
         from tweed.torch.fallback import PythonGroup
 
@@ -126,6 +128,37 @@ def create(given: Any, pg_options: object) -> object:
 
     table = _core.engine_table()
     return extension().create(table, group.address(), given.group_rank, given.group_size, given)
+
+
+def _say_what_runs(place: Place, links: Sequence[str], details: str, options: Options) -> None:
+    """One short line where there is a network; the settings and the limits in force go to the log."""
+    log.info("group %s: %d ranks; %s", place.name, place.size, details)
+    kinds = {"shm": "by shared memory", "tcp": "by TCP", "ltp": "by LTP"}
+    reached = [f"{count} {words}" for kind, words in kinds.items() if (count := links.count(kind))]
+    if {"tcp", "ltp"} & set(links) or options.deadline is not None:
+        sealed = "sealed" if options.secret or options.secret_file else "not sealed"
+        _print_once(f"{place.size} ranks; from rank 0 {', '.join(reached) or 'none'}; {sealed}")
+
+
+def _warn_of_variables() -> None:
+    """Of those that are set and mean nothing, which a mistyped one does not."""
+    for name, meant in unknown_variables(os.environ).items():
+        hint = f"did you mean {meant}?" if meant else f"it knows {', '.join(known_variables())}"
+        _warn_once(f"{name} is set, and tweed knows no such variable: {hint}")
+
+
+def _set_up_log() -> None:
+    """TWEED_LOG=info or debug shows the log of tweed, for programs that set up no logging."""
+    level = os.environ.get("TWEED_LOG")
+    if not level:
+        return
+    if level.lower() not in ("debug", "info", "warning", "error"):
+        raise UsageError(f"TWEED_LOG must be debug, info, warning or error, not {level!r}")
+    log.setLevel(level.upper())
+    if not log.hasHandlers():
+        handler = logging.StreamHandler()
+        handler.setFormatter(logging.Formatter("tweed: %(message)s"))
+        log.addHandler(handler)
 
 
 def check_links(options: Options, links: Sequence[str]) -> None:

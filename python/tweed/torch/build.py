@@ -53,16 +53,25 @@ def build() -> Path:
     """Where the compiled backend lies. Compiles it (once per torch version, about 20 s) if it is not there.
 
     Raises:
-      CannotCompile: no compiler, or it failed; says which and what to install.
+      CannotCompile: no compiler, or it failed, or the cache cannot be written; says what to do.
     """
     target = where()
+    try:
+        _build(target)
+    except OSError as error:
+        raise CannotCompile(
+            f"the cache cannot be written: {error}; set TWEED_CACHE to a folder that can be"
+        ) from None
+    return target
+
+
+def _build(target: Path) -> None:
     if not target.exists():
         target.parent.mkdir(parents=True, exist_ok=True)
         with target.with_suffix(".lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)  # the system lets go of it if this process dies
             if not target.exists():  # nobody did it while this process waited
                 _compile(target)
-    return target
 
 
 def where() -> Path:

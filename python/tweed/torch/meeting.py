@@ -143,6 +143,8 @@ class Meeting:
     began: float = field(default_factory=time.monotonic)
     _printed: bool = False
     _looked: float = 0.0
+    _turn_looked: float = 0.0
+    _turned: set[int] = field(default_factory=set)
 
     def leave(self, what: str, data: bytes | str) -> None:
         """Leaves something for the others."""
@@ -207,6 +209,22 @@ class Meeting:
                 f"group {self.place.name!r}: rank {gone} is gone: {self.members[gone]} ended before the "
                 "group was made. See its own output, and start it anew"
             )
+
+    def turn(self, unreached: Sequence[int]) -> list[int]:
+        """Asks the ranks that this one cannot call to call it, and returns those that ask this one.
+
+        The engine calls it often; it asks the store at times.
+        """
+        for rank in set(unreached) - self._turned:
+            self.leave(f"call/{rank}/{self.place.rank}", b"")
+            self.leave(f"called/{rank}", b"")
+            self._turned.add(rank)
+        if time.monotonic() - self._turn_looked < _LOOK_S:
+            return []
+        self._turn_looked = time.monotonic()
+        if not self.has(f"called/{self.place.rank}"):
+            return []
+        return [rank for rank in range(self.place.size) if self.has(f"call/{self.place.rank}/{rank}")]
 
     def holder(self, rank: int) -> str | None:
         """The process that has claimed that rank."""

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 _STREAMS = 4  # enough to fill a long link whose window is small, few enough for a host of eight ranks
-_DOORS = ("secret", "secret_file", "key_file", "dial_only")
+_DOORS = ("secret", "secret_file", "key_file", "dial_only", "ports")
 _SETTINGS = ("host", "wires_alone", "streams", "congestion", "deadline", "traces", *_DOORS)
 _nodes: dict[tuple[object, ...], Node] = {}
 _owner: int | None = None  # the process that started them
@@ -87,4 +87,5 @@ def _start(options: Options) -> Node:
         key_file=options.key_file,
         dial_only=bool(options.dial_only),
         testbed=os.environ.get("TWEED_TESTBED"),
+        ports=options.ports_range(),
     )

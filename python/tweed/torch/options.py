@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import difflib
 import math
 import os
+import socket
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
@@ -29,6 +31,9 @@ class Options:
     Args:
       host: IP address at which other hosts reach this one; `None`: loopback, for ranks of one host only. Any
         other address needs a secret.
+      ports: "29600-29699", or one port: those that the firewalls between hosts let through, of which each
+        rank of a host takes the first that is free; `None`: any free port, another one at each start. By
+        transport "ltp" they are UDP ports too. See docs/two-machines.md.
       transport: "shm" or "tcp" for every link; "auto": shared memory within a host, TCP between hosts;
         "ltp", or an `Ltp` with settings: as "auto", but values cross between hosts in packets, and parts of a
         contribution to a sum may be lost.
@@ -60,6 +65,7 @@ class Options:
     """
 
     host: str | None = None
+    ports: str | None = None
     transport: Transport | Ltp | None = None
     wire_only: bool | None = None
     server: int | None = None
@@ -109,7 +115,23 @@ class Options:
         if self.deadline is not None and not 0 < self.deadline < math.inf:
             raise UsageError(f"deadline must be a number of seconds above 0, not {self.deadline}")
         self.metrics_options()
+        self.ports_range()
+        _check_congestion(self.congestion)
         return self
+
+    def ports_range(self) -> tuple[int, int] | None:
+        """The first and the last of `ports`. Raises: UsageError if they are none."""
+        if self.ports is None:
+            return None
+        first, sign, last = self.ports.partition("-")
+        found = (first.strip(), last.strip() if sign else first.strip())
+        if all(part.isdecimal() for part in found):
+            low, high = map(int, found)
+            if 0 < low <= high < 2**16:
+                return low, high
+        raise UsageError(
+            f"ports must look like 29600-29699, within 1 to 65535, not {self.ports!r} (TWEED_PORTS)"
+        )
 
     @property
     def ltp(self) -> Ltp | None:
@@ -157,6 +179,22 @@ class Options:
         return MetricsOptions(every_s, self.prometheus, self.tensorboard)
 
 
+def _check_congestion(name: str | None) -> None:
+    """Raises UsageError if the kernel does not have it: a link would be refused, and look like a firewall."""
+    if name is None:
+        return
+    try:
+        with socket.socket() as trial:
+            trial.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, name.encode())
+    except OSError as error:
+        path = Path("/proc/sys/net/ipv4/tcp_available_congestion_control")
+        there = ", ".join(path.read_text().split()) if path.exists() else "others"
+        raise UsageError(
+            f"congestion control {name!r} cannot be had here ({error.strerror}); there are {there}. Correct "
+            f"TWEED_CONGESTION, or load it: sudo modprobe tcp_{name}"
+        ) from None
+
+
 def _in_file(path: str) -> Plan:
     try:
         return Plan.from_json(Path(path).read_text(encoding="utf-8"))
@@ -174,6 +212,22 @@ _READERS: dict[str, tuple[Callable[[str], object], str]] = {
     **dict.fromkeys(("deadline", "metrics"), (float, "a number of seconds")),
     **dict.fromkeys(("dial_only", "wire_only"), ({"0": False, "1": True}.__getitem__, "0 or 1")),
 }
+
+
+#: Variables that are no fields of `Options`.
+_OTHERS = {"TWEED_CACHE", "TWEED_LOG", "TWEED_TESTBED"}
+
+
+def known_variables() -> list[str]:
+    """All variables that tweed reads."""
+    return sorted({f"TWEED_{item.name.upper()}" for item in fields(Options)} | _OTHERS)
+
+
+def unknown_variables(env: Mapping[str, str]) -> dict[str, str | None]:
+    """Variables that begin as tweed's do and are none; for each the one that was meant, if that is clear."""
+    known = known_variables()
+    odd = sorted(name for name in env if name.startswith("TWEED_") and name not in known)
+    return {name: next(iter(difflib.get_close_matches(name, known, 1, 0.75)), None) for name in odd}
 
 
 def _read(name: str, env: Mapping[str, str]) -> object:

@@ -87,6 +87,7 @@ def _meet(node: Node, meeting: Meeting, options: Options) -> tuple[Group, Terms]
             server=options.server,
             ltp=options.ltp,
             watch=meeting.look,
+            turn=meeting.turn,
         )
         if terms.assumed:
             # Within the meeting: who fails here, or before, leaves why for those who are further.

@@ -15,7 +15,7 @@ import os
 import platform
 import shlex
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
@@ -79,7 +79,13 @@ class RunFolder:
         Raises: UsageError as `check_free`.
         """
         self.check_free()
-        self.path.mkdir(parents=True, exist_ok=True)
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise UsageError(
+                f"cannot write the run to {self.path.absolute()}: {error.strerror}; go to a folder that can "
+                "be written to"
+            ) from None
         facts = machine() | {
             "format": FORMAT,
             "settings": settings.to_json(),
@@ -95,16 +101,20 @@ class RunFolder:
         """Settings of the run that is here.
 
         Args:
-          given: settings asked for by name; they must be those of the run.
+          given: settings asked for by name; they must be those of the run, but for more steps, which make it
+            longer from now on.
 
         Raises: UsageError as `facts`, or if it had other settings; names them.
         """
         if not self._facts.exists():
-            raise UsageError(f"there is no run to resume in {self.path}: leave --resume away to start it")
+            raise UsageError(f"there is no run to resume in {self.path}: omit --resume to start it")
         stored = Settings.from_json(self.facts()["settings"])
-        if other := differences(stored, given):
+        longer = replace(stored, steps=max(stored.steps, given.get("steps", 0)))
+        if other := differences(longer, given):
             raise UsageError(f"cannot resume {self.path} with other settings: {'; '.join(other)}")
-        return stored
+        if longer != stored:
+            write_atomic(self._facts, json.dumps(self.facts() | {"settings": longer.to_json()}, indent=2))
+        return longer
 
     @property
     def _facts(self) -> Path:

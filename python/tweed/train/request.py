@@ -90,7 +90,12 @@ def begin(request: Request, runs: Path, note: Callable[[str], None]) -> tuple[Se
     """
     if request.resume:
         folder = RunFolder(runs / str(request.name))
-        settings = folder.resume(request.given)
+        given = request.given
+        if request.epochs is not None:
+            before = folder.resume(given)
+            samples = len(load(row(before.task).data).train)
+            given = given | {"steps": steps_of(request.epochs, samples, before)}
+        settings = folder.resume(given)
         _try_network(settings)
         get(row(settings.task).data, note)
         return settings, folder

@@ -53,8 +53,12 @@ impl Connector {
     pub(crate) fn open(options: NodeOptions) -> Result<(Arc<Connector>, Watcher), EngineError> {
         options.admission.check_bind(options.host)?;
         let failed = |e| EngineError::setup("the engine cannot be started", e);
-        let advice = "TWEED_HOST must be an address of this machine, and `ip -brief address` lists them";
         let listener = open_listener(&options).map_err(|e| {
+            let advice = match e.kind() {
+                io::ErrorKind::AddrInUse => "Give TWEED_PORTS more of them",
+                io::ErrorKind::PermissionDenied => "Ports below 1024 are root's",
+                _ => "TWEED_HOST must be an address of this machine, and `ip -brief address` lists them",
+            };
             let text = format!("it cannot listen on {}: {e}. {advice}", options.host);
             failed(io::Error::new(e.kind(), text))
         })?;
@@ -133,6 +137,11 @@ impl Connector {
         self.attempts.fetch_add(1, Ordering::Relaxed) + 1
     }
 
+    /// A link was made by that call, of either end: a later one has a greater number at both.
+    pub(super) fn note_attempt(&self, attempt: u64) {
+        self.attempts.fetch_max(attempt.min(u64::MAX / 2), Ordering::Relaxed);
+    }
+
     /// Wakes who waits in a meeting.
     pub(super) fn notify_met(&self) {
         drop(self.pending.lock());
@@ -160,8 +169,15 @@ fn open_listener(options: &NodeOptions) -> io::Result<Option<Arc<Listener>>> {
     if options.admission.dial_only {
         return Ok(None);
     }
-    let listener = Listener::bind(SocketAddr::new(options.host, 0), false)?;
-    // Strangers gain nothing there. Without a secret it opens when a group needs it.
-    options.admission.secret.as_ref().map(|_| listener.listen()).transpose()?;
-    Ok(Some(Arc::new(listener)))
+    let chosen = !options.ports.is_any();
+    let open = |port| {
+        let listener = Listener::bind(SocketAddr::new(options.host, port), chosen)?;
+        // Strangers gain nothing there. Without a secret it opens when a group needs it; but one of a few ports is only
+        // taken once it listens.
+        if chosen || options.admission.secret.is_some() {
+            listener.listen()?;
+        }
+        Ok(listener)
+    };
+    Ok(Some(Arc::new(options.ports.first_free(open)?)))
 }

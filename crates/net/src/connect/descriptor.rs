@@ -52,6 +52,11 @@ impl PeerDescriptor {
         }
     }
 
+    /// That process is reached over wires alone.
+    pub(crate) fn is_far(&self, other: &PeerDescriptor) -> bool {
+        self.uid != other.uid && !self.shares_memory_with(other)
+    }
+
     /// It is known to have ended, as seen by `own`; of processes elsewhere nothing is known.
     pub(crate) fn has_ended(&self, own: &PeerDescriptor) -> bool {
         self.boot == own.boot && self.pids == own.pids && process::has_ended(self.pid, self.started)

@@ -16,7 +16,7 @@ use crate::connect::descriptor::PeerDescriptor;
 use crate::connect::invite::GroupPeers;
 use crate::connect::local_handshake::{dial_local, Greeting, LocalHandshake};
 use crate::connect::meeting::Meeting;
-use crate::connect::options::GroupSpec;
+use crate::connect::options::{GroupSpec, Turn};
 use crate::connect::tcp_handshake::Call;
 use crate::engine::live::{Links, Shared};
 use crate::engine::peer_status::PeerStatus;
@@ -42,11 +42,12 @@ impl Connector {
         }
     }
 
-    /// Finds all members of a group; `interrupted` is asked in short intervals, and ends it.
+    /// Finds all members of a group; `interrupted` is asked in short intervals, and ends it. For `turn`, see `Meeting`.
     pub(crate) fn meet_all(
         self: &Arc<Self>,
         spec: &GroupSpec,
         interrupted: &dyn Fn() -> bool,
+        turn: Option<&Turn<'_>>,
     ) -> Result<(Members, Vec<PeerStatus>), EngineError> {
         let decode = |(rank, bytes): (usize, &Vec<u8>)| PeerDescriptor::decode(rank, bytes);
         let descriptors = spec.descriptors.iter().enumerate().map(decode).collect::<Result<Vec<_>, _>>()?;
@@ -55,7 +56,7 @@ impl Connector {
         known.check(&self.descriptor)?;
         let (now, after) = (Instant::now(), self.options.limits(spec.timeout).fail);
         let deadline = now.checked_add(after).unwrap_or(now + AGES);
-        let peers = Meeting { connector: self, known: &known, deadline, interrupted }.run()?;
+        let peers = Meeting { connector: self, known: &known, deadline, interrupted, turn }.run()?;
         let near = |c: &PeerDescriptor| c.uid == self.descriptor.uid || self.descriptor.shares_memory_with(c);
         let reach = descriptors.iter().map(|c| if near(c) { Reach::Shared } else { Reach::Wire });
         let reach: Vec<Reach> = reach.collect();
@@ -184,6 +185,7 @@ impl Connector {
         for (place, stream) in streams.into_iter().enumerate() {
             self.driver.watcher.watch(Watch::Stream(index, place, stream));
         }
+        self.note_attempt(attempt);
         if let Some(old) = replaced {
             self.driver.enqueue(Event::Lost(old, CALLED_ANEW.into()));
         }

@@ -96,6 +96,6 @@ impl Connector {
             "chacha20-poly1305" => Cipher::ChaCha20Poly1305,
             _ => Cipher::fastest(),
         };
-        DatagramOptions { closing, cipher, ..DatagramOptions::default() }
+        DatagramOptions { closing, cipher, ports: self.options.ports, ..DatagramOptions::default() }
     }
 }

@@ -9,6 +9,10 @@
 //! - or the meeting *fails*: a call was refused for good, a process of this host has ended, the caller was interrupted,
 //!   or the deadline has come. Then `stop` ends all calls within a slice, and the error names the rank.
 //!
+//! A firewall may let calls through one way only. Where nothing answers our call, it has ended, and we can be called, the
+//! pair is *turned*: the other rank is asked, by `turn`, to call us. So at no time do both call, and there are never two links.
+//! A pair is turned once; when that call fails too, or does not come, so does the meeting.
+//!
 //! Locks: `pending`, then `directory` or the engine, one at a time; `failed` inside of `pending`. Whoever changes what is
 //! waited for takes `pending` once before it notifies `met`, so that no change is missed. No lock is held while
 //! `interrupted` is asked: it may run code of the caller's.
@@ -21,14 +25,18 @@ use crate::connect::admission::pending::Caller;
 use crate::connect::agreement::Agreement;
 use crate::connect::connector::Connector;
 use crate::connect::descriptor::PeerDescriptor;
-use crate::connect::tcp_handshake::Call;
+use crate::connect::options::Turn;
+use crate::connect::tcp_handshake::{Call, PERSISTENCE};
 use crate::framing::Refusal;
 use crate::sync::stop::{Stop, SLICE};
 use crate::sync::{LockRank, Mutex};
 use tweed_proto::engine::{EngineError, Event};
 
-/// A meeting that takes longer says once whom it waits for.
+/// A meeting that takes longer, or than an introduction may, says once whom it waits for.
 const LONG: Duration = Duration::from_secs(10);
+/// So long a call is repeated that nothing answers, where the other rank can be asked to call. The kernel's own repetitions
+/// come after one second, then after three.
+const TURNED_AFTER: Duration = Duration::from_secs(4);
 /// So many of those that are missing are looked at in a slice.
 const AT_A_TIME: usize = 8;
 /// Calls end by themselves at the deadline, and know better than the thread that waits why they have failed.
@@ -41,13 +49,53 @@ pub(crate) struct Meeting<'a> {
     pub(crate) deadline: Instant,
     /// Whether to give up at once; asked in every slice, on the thread that joins.
     pub(crate) interrupted: &'a dyn Fn() -> bool,
+    /// Tells the ranks that this one cannot call, and returns those that cannot call this one; `None`: no pair is turned.
+    pub(crate) turn: Option<&'a Turn<'a>>,
+}
+
+/// What a meeting knows of the ranks that are missing.
+struct Missing {
+    begin: Instant,
+    /// By rank, its peer.
+    found: Vec<Option<usize>>,
+    /// By rank: why our call has ended, and until when the other one is waited for.
+    turned: Vec<Option<(Refusal, Instant)>>,
+    /// By rank, whether it was called because it had asked for it.
+    asked: Vec<bool>,
+}
+
+impl Missing {
+    fn ranks(&self) -> Vec<usize> {
+        (0..self.found.len()).filter(|&rank| self.found[rank].is_none()).collect()
+    }
 }
 
 /// What the calls of a meeting share with the thread that waits.
-struct Calls {
+struct Calls<'a> {
+    connector: &'a Arc<Connector>,
+    known: &'a Agreement<'a>,
+    deadline: Instant,
+    /// Whether a rank that does not answer can be asked to call this one.
+    turns: bool,
     stop: Stop,
     /// By rank.
     failed: Mutex<Vec<(usize, Refusal)>>,
+}
+
+impl Calls<'_> {
+    /// Calls that rank; `asked`: because it has asked for it.
+    fn call(&self, rank: usize, asked: bool) {
+        let (connector, descriptor) = (self.connector, &self.known.descriptors[rank]);
+        let (attempt, greet) = (connector.next_attempt(), connector.limits().greet);
+        let patience = if self.turns && !asked { TURNED_AFTER.min(greet) } else { PERSISTENCE * greet };
+        let call = Call { descriptor, attempt, deadline: self.deadline, patience, stop: &self.stop };
+        let near = connector.descriptor.shares_memory_with(descriptor);
+        let called = if near { connector.dial_neighbour(&call) } else { connector.dial_wire(&call) };
+        if let Err(refusal) = called {
+            self.failed.lock().push((rank, refusal));
+            connector.notify_met();
+        }
+    }
 }
 
 impl Meeting<'_> {
@@ -55,10 +103,17 @@ impl Meeting<'_> {
     pub(crate) fn run(&self) -> Result<Vec<usize>, EngineError> {
         self.give_up_broken();
         self.listen()?;
-        let calls = Calls { stop: Stop::default(), failed: Mutex::new(LockRank::Failed, Vec::new()) };
+        let calls = Calls {
+            connector: self.connector,
+            known: self.known,
+            deadline: self.deadline,
+            turns: self.can_be_called(),
+            stop: Stop::default(),
+            failed: Mutex::new(LockRank::Failed, Vec::new()),
+        };
         std::thread::scope(|scope| {
             self.start_calls(scope, &calls);
-            let met = self.wait(&calls);
+            let met = self.wait(scope, &calls);
             calls.stop.set();
             met
         })
@@ -97,63 +152,82 @@ impl Meeting<'_> {
         }
     }
 
-    fn start_calls<'s>(&'s self, scope: &'s Scope<'s, '_>, calls: &'s Calls) {
+    fn start_calls<'s>(&self, scope: &'s Scope<'s, '_>, calls: &'s Calls<'_>) {
         let ours =
             self.others().filter(|(_, c)| self.connector.calls(c) && self.connector.find(&c.uid).is_none());
         let (near, far): (Vec<_>, Vec<_>) =
             ours.partition(|(_, c)| self.connector.descriptor.shares_memory_with(c));
-        let (connector, deadline) = (self.connector, self.deadline);
-        let call = move |rank, descriptor| {
-            let call = Call { descriptor, attempt: connector.next_attempt(), deadline, stop: &calls.stop };
-            let near = connector.descriptor.shares_memory_with(descriptor);
-            let called = if near { connector.dial_neighbour(&call) } else { connector.dial_wire(&call) };
-            if let Err(refusal) = called {
-                calls.failed.lock().push((rank, refusal));
-                connector.notify_met();
-            }
-        };
         if !near.is_empty() {
-            scope.spawn(move || near.into_iter().for_each(|(rank, descriptor)| call(rank, descriptor)));
+            let near: Vec<usize> = near.into_iter().map(|(rank, _)| rank).collect();
+            scope.spawn(move || near.into_iter().for_each(|rank| calls.call(rank, false)));
         }
-        for (rank, descriptor) in far {
-            scope.spawn(move || call(rank, descriptor));
+        for (rank, _) in far {
+            scope.spawn(move || calls.call(rank, false));
         }
     }
 
-    fn wait(&self, calls: &Calls) -> Result<Vec<usize>, EngineError> {
-        let begin = Instant::now();
-        let mut found = vec![None; self.known.descriptors.len()];
-        found[self.known.rank as usize] = Some(usize::MAX);
+    /// Whether another rank may be asked to call this one.
+    fn can_be_called(&self) -> bool {
+        self.turn.is_some() && self.connector.listener.is_some()
+    }
+
+    fn wait<'s>(&self, scope: &'s Scope<'s, '_>, calls: &'s Calls<'_>) -> Result<Vec<usize>, EngineError> {
+        let ranks = self.known.descriptors.len();
+        let mut missing = Missing {
+            begin: Instant::now(),
+            found: vec![None; ranks],
+            turned: vec![None; ranks],
+            asked: vec![false; ranks],
+        };
+        missing.found[self.known.rank as usize] = Some(usize::MAX);
+        let long = LONG.min(self.connector.limits().greet);
         let (mut warned, mut checked, mut rounds) = (false, None::<Instant>, 0);
         loop {
-            self.look(calls, &mut found)?;
-            if let Some(peers) = found.iter().copied().collect() {
+            self.look(calls, &mut missing)?;
+            if let Some(peers) = missing.found.iter().copied().collect() {
                 return Ok(peers);
             }
-            let missing: Vec<usize> = (0..found.len()).filter(|&rank| found[rank].is_none()).collect();
             // Where hundreds meet, somebody comes every few microseconds.
             if checked.is_none_or(|last| last.elapsed() >= SLICE) {
                 self.check(&missing, rounds)?;
+                self.call_who_asks(scope, calls, &mut missing);
                 (checked, rounds) = (Some(Instant::now()), rounds + 1);
             }
-            if !warned && begin.elapsed() > LONG {
+            if !warned && missing.begin.elapsed() > long {
                 warned = true;
-                self.warn(&missing);
+                self.warn(&missing.ranks());
+            }
+        }
+    }
+
+    /// Tells whom this rank cannot call, and calls those that cannot call it.
+    fn call_who_asks<'s>(&self, scope: &'s Scope<'s, '_>, calls: &'s Calls<'_>, missing: &mut Missing) {
+        let Some(turn) = self.turn else { return };
+        let absent = missing.ranks();
+        let unreached: Vec<u32> =
+            absent.iter().filter(|&&rank| missing.turned[rank].is_some()).map(|&rank| rank as u32).collect();
+        for rank in turn(&unreached).into_iter().map(|rank| rank as usize) {
+            // It calls us by the rule, and was not called by us: its own call is over.
+            let new = absent.contains(&rank) && !missing.asked[rank];
+            let descriptor = self.known.descriptors.get(rank).filter(|_| new);
+            if descriptor.is_some_and(|d| !self.connector.calls(d) && self.connector.descriptor.is_far(d)) {
+                missing.asked[rank] = true;
+                scope.spawn(move || calls.call(rank, true));
             }
         }
     }
 
     /// Notes who is found by now. If nobody new is, waits for a slice or for a change.
-    fn look(&self, calls: &Calls, found: &mut [Option<usize>]) -> Result<(), EngineError> {
+    fn look(&self, calls: &Calls<'_>, missing: &mut Missing) -> Result<(), EngineError> {
         let mut pending = self.connector.pending.lock();
         let mut came = Vec::new();
         let mut any = false;
         for (rank, descriptor) in self.others() {
             if let Some((attempt, links)) = pending.take(&caller(descriptor)) {
                 came.push((rank, descriptor, attempt, links));
-            } else if found[rank].is_none() {
-                found[rank] = self.connector.find(&descriptor.uid);
-                any |= found[rank].is_some();
+            } else if missing.found[rank].is_none() {
+                missing.found[rank] = self.connector.find(&descriptor.uid);
+                any |= missing.found[rank].is_some();
             }
         }
         let failed = calls.failed.lock().pop();
@@ -164,21 +238,41 @@ impl Meeting<'_> {
         drop(pending);
         for (rank, descriptor, attempt, links) in came {
             match self.connector.link(descriptor, attempt, links) {
-                Ok(peer) => found[rank] = Some(peer),
+                Ok(peer) => missing.found[rank] = Some(peer),
                 Err(Refusal::Outdated) => {}
                 Err(why) => return Err(self.unreachable(rank, &why)),
             }
         }
         match failed {
             // Its own call may have replaced ours meanwhile.
-            Some((rank, why)) if found[rank].is_none() => Err(self.unreachable(rank, &why)),
+            Some((rank, why)) if missing.found[rank].is_none() => self.turned(rank, why, missing),
             _ => Ok(()),
         }
     }
 
+    /// Our call to that rank has failed: it is to call us, if that may help.
+    fn turned(&self, rank: usize, why: Refusal, missing: &mut Missing) -> Result<(), EngineError> {
+        let greet = self.connector.limits().greet;
+        let wait = match &why {
+            Refusal::Unanswered | Refusal::System(_) => (PERSISTENCE + 1) * greet,
+            Refusal::Deaf => greet, // its process may have ended, or a firewall says so
+            _ => Duration::ZERO,
+        };
+        let far = self.connector.descriptor.is_far(&self.known.descriptors[rank]);
+        if wait.is_zero() || missing.asked[rank] || !far || !self.can_be_called() {
+            return Err(self.unreachable(rank, &why));
+        }
+        if let Some(listener) = &self.connector.listener {
+            listener.listen().map_err(|e| EngineError::setup("the engine cannot listen", e))?;
+        }
+        missing.turned[rank] = Some((why, Instant::now() + wait));
+        Ok(())
+    }
+
     /// Whether the ranks that are missing can still be waited for.
-    fn check(&self, missing: &[usize], round: usize) -> Result<(), EngineError> {
+    fn check(&self, known: &Missing, round: usize) -> Result<(), EngineError> {
         let own = &self.connector.descriptor;
+        let missing = &known.ranks();
         // The kernel is asked about a few at a time: else hundreds that ask about hundreds do nothing else.
         let turn = missing.iter().cycle().skip(round * AT_A_TIME % missing.len());
         let mut turn = turn.take(AT_A_TIME.min(missing.len()));
@@ -189,6 +283,11 @@ impl Meeting<'_> {
             return Err(self.unreachable(missing[0], &Refusal::Interrupted));
         }
         let now = Instant::now();
+        for &rank in missing {
+            if let Some((why, _)) = known.turned[rank].as_ref().filter(|(_, until)| now >= *until) {
+                return Err(self.unreachable(rank, why));
+            }
+        }
         let over = |&&rank: &&usize| {
             let calls = self.connector.calls(&self.known.descriptors[rank]);
             now >= self.deadline + if calls { GRACE } else { Duration::ZERO }
@@ -202,60 +301,6 @@ impl Meeting<'_> {
         };
         drop(pending);
         Err(self.unreachable(rank, &why))
-    }
-
-    fn warn(&self, missing: &[usize]) {
-        let names: Vec<String> = missing.iter().take(8).map(|&rank| self.name(rank)).collect();
-        let more = missing.len().saturating_sub(names.len());
-        let more = if more > 0 { format!(" and {more} more") } else { String::new() };
-        let left = self.deadline.saturating_duration_since(Instant::now()).as_secs();
-        let (group, after) = (self.known.group, LONG.as_secs());
-        crate::stderr::print_line(&format!(
-            "tweed: group {group:?}: after {after} s, rank {} still waits for {}{more}; it gives up in {left} s",
-            self.known.rank,
-            names.join(", ")
-        ));
-    }
-
-    fn place(&self, descriptor: &PeerDescriptor) -> String {
-        match self.connector.descriptor.shares_memory_with(descriptor) {
-            true => format!("process {}", descriptor.pid),
-            false => descriptor.place(),
-        }
-    }
-
-    fn name(&self, rank: usize) -> String {
-        let descriptor = &self.known.descriptors[rank];
-        format!("rank {rank} on {} ({})", descriptor.host, self.place(descriptor))
-    }
-
-    fn unreachable(&self, rank: usize, why: &Refusal) -> EngineError {
-        let (group, name) = (self.known.group, self.name(rank));
-        let descriptor = &self.known.descriptors[rank];
-        let text = match why {
-            Refusal::Ended => {
-                let pid = descriptor.pid;
-                return EngineError::PeerLost(format!(
-                    "group {group:?}: {name} is gone: its process {pid} ended before the group was made. See its own output, \
-                     and start it anew"
-                ));
-            }
-            Refusal::Interrupted => {
-                let text = format!("group {group:?}: interrupted while it waited for {name}");
-                return EngineError::Aborted(text);
-            }
-            _ => {
-                let (rank, host) = (self.known.rank, &self.connector.descriptor.host);
-                format!("group {group:?}: {name} cannot be reached from rank {rank} on {host}: {why}")
-            }
-        };
-        if why.is_final() {
-            return EngineError::Usage(text);
-        }
-        let place = self.place(descriptor);
-        EngineError::PeerLost(format!(
-            "{text}. Is it still running, and does a firewall let {place} through?"
-        ))
     }
 }
 

@@ -1,7 +1,7 @@
 //! How processes come to know each other, and who is let in.
 //!
 //! `connector` is what its threads share, and `options` what users state. A `descriptor` says who and where a process is;
-//! `agreement` is what those of a group must have in common. `discovery` joins a group by a `meeting`, which calls by
+//! `agreement` is what those of a group must have in common. `discovery` joins a group by a `meeting` (`missing` has its words), which calls by
 //! `local_handshake` or `tcp_handshake` (with `proof`s, after pauses of `backoff`), while `admission` lets callers in.
 //! The directory of `tweed_proto` knows whom this process has met, and `invite` makes packets possible.
 //!
@@ -12,7 +12,8 @@
 //!
 //! 1. all descriptors are read, and must agree. All ranks hold the same ones, so all refuse alike;
 //! 2. links that some descriptor says are broken are given up;
-//! 3. of each pair without a link, exactly one calls (`Connector::calls`), numbered by `attempt`; it proves by the nonce,
+//! 3. of each pair without a link, exactly one calls (`Connector::calls`), and the other one once that has failed
+//!    (`meeting`); calls are numbered by `attempt`. Who calls proves by the nonce,
 //!    or by the secret and its key, that it belongs to the run, and so does the called one;
 //! 4. a neighbour that has called becomes a peer at once. A TCP caller is *pending* until a group names it, for its
 //!    streams are several and its descriptor may come later;
@@ -42,6 +43,7 @@ mod discovery;
 mod invite;
 pub(crate) mod local_handshake;
 mod meeting;
+mod missing;
 pub(crate) mod options;
 mod proof;
 mod same_host;

@@ -8,6 +8,7 @@ use tweed_proto::engine::config::GroupConfig;
 use tweed_proto::late::Limits;
 
 use crate::connect::admission::Admission;
+use crate::link::ports::Ports;
 use crate::operation::plans::PlanRow;
 
 /// How a node is set up.
@@ -15,6 +16,8 @@ use crate::operation::plans::PlanRow;
 pub struct NodeOptions {
     /// The address to listen on for ranks that share no memory with this one.
     pub host: IpAddr,
+    /// The ports on which it listens, and over which packets go.
+    pub ports: Ports,
     /// TCP connections per pair.
     pub streams: u32,
     /// Congestion control of these connections; `None`: the system's.
@@ -35,6 +38,10 @@ impl NodeOptions {
         Limits::derive(self.deadline, None, most)
     }
 }
+
+/// Ranks that cannot be called from here are asked, in ways of the caller's, to call this one: takes those of which that is
+/// known by now, and returns those that ask this one.
+pub type Turn<'a> = dyn Fn(&[u32]) -> Vec<u32> + 'a;
 
 /// What makes a group.
 pub struct GroupSpec {

@@ -33,7 +33,7 @@ const MOST_STREAMS: u32 = 64;
 const FIRST_ANSWER: Duration = Duration::from_millis(1500);
 /// So many times as long as it lets others take (`Limits::greet`), a caller tries or waits: what is lost again and again
 /// comes after pauses of which each is twice as long as the one before, and that is no reason to do without a member.
-const PERSISTENCE: u32 = 4;
+pub(super) const PERSISTENCE: u32 = 4;
 /// So many times as long, it waits for the called one to listen: that one hears which group it is in from a store that may
 /// be behind the same network, over connections whose pauses are not ours to bound.
 const NEWS: u32 = 12;
@@ -49,6 +49,8 @@ pub(crate) struct Call<'a> {
     pub(crate) descriptor: &'a PeerDescriptor,
     pub(crate) attempt: u64,
     pub(crate) deadline: Instant,
+    /// How long it is repeated while nothing answers.
+    pub(crate) patience: Duration,
     pub(crate) stop: &'a Stop,
 }
 
@@ -93,7 +95,7 @@ impl Connector {
             let may = match &refusal {
                 Refusal::HungUp | Refusal::Crowd => true,
                 // Where more call than can wait, the kernel drops some, and all that it has dropped come back at once.
-                Refusal::Unanswered => begin.elapsed() < PERSISTENCE * greet,
+                Refusal::Unanswered => begin.elapsed() < call.patience,
                 // Without a secret, a process listens only once it knows that its group needs it to.
                 Refusal::Deaf => self.keys.is_none() && begin.elapsed() < NEWS * greet,
                 _ => false,

@@ -32,6 +32,7 @@ pub(crate) mod buffer_pool;
 pub(crate) mod fork;
 pub(crate) mod futex;
 pub(crate) mod lease;
+pub(crate) mod ports;
 pub(crate) mod reader;
 pub(crate) mod shared_memory;
 pub(crate) mod shm_queue;

@@ -49,6 +49,7 @@ use std::time::{Duration, Instant};
 pub use tweed_proto::engine::PacketMessage;
 use tweed_proto::ltp::{Closing, LinkMetrics, Outgoing, Settings};
 
+use crate::link::ports::Ports;
 use crate::sync::{LockRank, Mutex, MutexGuard};
 
 pub(crate) use invitation::is_invitation;
@@ -92,6 +93,8 @@ pub struct DatagramOptions {
     pub most_bytes: u64,
     /// Many packets per system call, where the kernel can.
     pub offload: bool,
+    /// On which the socket may be.
+    pub ports: Ports,
 }
 
 impl Default for DatagramOptions {
@@ -103,6 +106,7 @@ impl Default for DatagramOptions {
             seed: 0,
             most_bytes: 1 << 32,
             offload: true,
+            ports: Ports::default(),
         }
     }
 }
@@ -141,7 +145,7 @@ impl Datagrams {
         handler: Arc<dyn Handler>,
     ) -> io::Result<Arc<Datagrams>> {
         let shared = Arc::new(Shared {
-            socket: Arc::new(Socket::open(host, options.offload)?),
+            socket: Arc::new(Socket::open(host, options.ports, options.offload)?),
             options,
             handler,
             waker: Waker::new()?,

@@ -166,11 +166,12 @@ mod tests {
     use super::super::seal::{Cipher, Sealer};
     use super::super::socket::Socket;
     use super::*;
+    use crate::link::ports::Ports;
 
     #[test]
     fn a_peer_whose_genuine_packets_make_no_sense_is_given_up() {
         let home = IpAddr::from([127, 0, 0, 1]);
-        let socket = Arc::new(Socket::open(home, true).expect("a socket opens"));
+        let socket = Arc::new(Socket::open(home, Ports::default(), true).expect("a socket opens"));
         let invitation = Invitation::fresh(Cipher::Aes128Gcm, socket.port());
         let (mut peers, mut notices) = (Peers::default(), Vec::new());
         peers.insert(3, Peer::new(&invitation, Settings::default(), socket));

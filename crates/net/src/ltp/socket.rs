@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use quinn_udp::{RecvMeta, Transmit, UdpSocketState};
 
 use super::burst::Burst;
+use crate::link::ports::Ports;
 use crate::link::sockopt;
 
 /// Buffers that one call of [`Socket::receive`] fills.
@@ -30,9 +31,9 @@ pub(super) struct Socket {
 }
 
 impl Socket {
-    /// Bound to any port of `host`. Without `offload`, each packet is a system call of its own.
-    pub(super) fn open(host: IpAddr, offload: bool) -> io::Result<Socket> {
-        let socket = UdpSocket::bind((host, 0))?;
+    /// Bound to one of these ports of `host`. Without `offload`, each packet is a system call of its own.
+    pub(super) fn open(host: IpAddr, ports: Ports, offload: bool) -> io::Result<Socket> {
+        let socket = ports.first_free(|port| UdpSocket::bind((host, port)))?;
         crate::link::fork::shut_in_children(&socket);
         let state = UdpSocketState::new((&socket).into())?;
         // quinn-udp asks for the time of each packet, which nobody here looks at.
@@ -190,7 +191,8 @@ mod tests {
 
     #[test]
     fn loopback_carries_the_largest_packet() {
-        let socket = Socket::open(IpAddr::from([127, 0, 0, 1]), true).expect("a socket opens");
+        let socket =
+            Socket::open(IpAddr::from([127, 0, 0, 1]), Ports::default(), true).expect("a socket opens");
         let mtu = std::fs::read_to_string("/sys/class/net/lo/mtu").expect("there is a loopback");
         let mtu: u32 = mtu.trim().parse().expect("it is a number");
         let peer = SocketAddr::from(([127, 0, 0, 1], socket.port()));

@@ -8,7 +8,7 @@ use std::time::Duration;
 use tweed_kernels::{DType, ReduceOp};
 use tweed_net::{
     Admission, EngineError, Group, GroupConfig, GroupSpec, Ltp, Node, NodeOptions, Op, Operation, PlanRow,
-    Request, Secret, Segment,
+    Ports, Request, Secret, Segment,
 };
 use tweed_schedule::{Collective, Draft, Schedule, Send};
 
@@ -19,6 +19,7 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 pub(crate) fn options(wire_only: bool) -> NodeOptions {
     NodeOptions {
         host: [127, 0, 0, 1].into(),
+        ports: Ports::default(),
         streams: 2,
         congestion: None,
         wire_only,

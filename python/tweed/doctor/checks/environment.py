@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
-import difflib
 import os
 from collections.abc import Iterator, Mapping
 
 from tweed.doctor.finding import Finding, Level
 from tweed.errors import UsageError
-from tweed.torch.options import Options
+from tweed.torch.options import Options, known_variables, unknown_variables
 
-#: Those that are no fields of `tweed.torch.Options`.
-_OTHERS = {"TWEED_CACHE", "TWEED_TESTBED", "TWEED_SECRET", "TWEED_SECRET_FILE", "TWEED_DIAL_ONLY"}
-KNOWN = frozenset({f"TWEED_{field.name.upper()}" for field in dataclasses.fields(Options)} | _OTHERS)
 _RENDEZVOUS = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 
 
@@ -33,19 +28,16 @@ def judge(env: Mapping[str, str]) -> Iterator[Finding]:
 
 
 def _misspelt(env: Mapping[str, str]) -> Iterator[Finding]:
-    for name in sorted(set(env) - KNOWN):
-        if not name.startswith("TWEED_"):
-            continue
-        close = difflib.get_close_matches(name, sorted(KNOWN), n=1, cutoff=0.75)
+    for name, close in unknown_variables(env).items():
         what = f"{name} is set, and tweed knows no such variable"
         if close:
             yield Finding(
                 Level.WARNING,
-                f"{what}; did you mean {close[0]}?",
-                f"export {close[0]}={env[name]}; unset {name}",
+                f"{what}; did you mean {close}?",
+                f"export {close}={env[name]}; unset {name}",
             )
         else:
-            yield Finding(Level.WARNING, f"{what}; it knows {', '.join(sorted(KNOWN))}", f"unset {name}")
+            yield Finding(Level.WARNING, f"{what}; it knows {', '.join(known_variables())}", f"unset {name}")
 
 
 def _values(env: Mapping[str, str]) -> Iterator[Finding]:

@@ -78,6 +78,11 @@ class HubServer:
     def after_step(self, norm: float | None) -> None:
         """Nothing."""
 
+    @property
+    def differs(self) -> bool:
+        """See `Exchange`: the hub has the model that counts."""
+        return False
+
     def finish(self) -> None:
         """Nothing: this model is the newest."""
 

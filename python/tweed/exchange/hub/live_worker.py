@@ -100,6 +100,11 @@ class HubWorker:
         elif self._cadence.decide():
             self._exchange()
 
+    @property
+    def differs(self) -> bool:
+        """See `Exchange`: the hub has the model that counts."""
+        return False
+
     def finish(self) -> None:
         """Hands over what steps there were since the last exchange; the cadence knows of the stop. What was
         not sent is forgotten."""
