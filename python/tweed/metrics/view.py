@@ -48,7 +48,7 @@ class View:
         yield Text(blame(self.window), style="yellow")
         yield from (Text(words, style="red") for words in silences(self.now))
         yield Text()
-        yield ranks(self.now, self.window, options.max_width)
+        yield ranks(self.now, self.window, width)
         yield Text()
         yield from self._links(width)
         if self.now.hub is not None:

@@ -73,7 +73,7 @@ def replay(
 
     Cost: that of the hub's steps and rules, and of reading the log.
     """
-    checks.check_model(model, optimizer)
+    checks.check_model(model, [optimizer])
 
     def step() -> None:
         optimizer.step()
