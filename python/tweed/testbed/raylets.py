@@ -1,6 +1,6 @@
 """Raylets in a testbed: a Ray cluster with one node per rank.
 
-    launcher ── pipe ──> cat, process 1 of a node's own namespaces; with it live and die raylet, workers, drivers
+    launcher ── pipe ──> cat, process 1 of a node's own namespaces; with it live raylet, workers, drivers
 
 Beside the network of its rank, a node has namespaces of processes and of mounts, and a file system in memory
 where Ray keeps sockets, logs and objects. Its first process becomes a `cat` that reads from a pipe, as those
@@ -16,10 +16,10 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from importlib.util import find_spec
 from pathlib import Path
 
-from tweed.errors import NoTestbed, UsageError
+from tweed.errors import NoTestbed
+from tweed.ray.installed import require_ray
 from tweed.testbed.ground import Ground
 from tweed.testbed.namespaces import program, require
 
@@ -39,7 +39,7 @@ exec cat
 """
 
 _START = (sys.executable, "-c", "from ray.scripts.scripts import main; main()", "start")
-#: A node without what a test has no use for: dashboard, usage statistics, clients, scaling, a monitor of logs.
+#: What a test has no use for stays away.
 _LEAN = ("--disable-usage-stats", "--no-monitor", "--include-log-monitor", "false")
 
 
@@ -72,7 +72,7 @@ class Raylets:
         pipe = subprocess.PIPE
         node = subprocess.Popen(
             self._bed.command(rank, *first),
-            env=os.environ | self._environment(rank),
+            env=_free_of_ray() | self._environment(rank),
             stdin=pipe,
             stdout=pipe,
             stderr=pipe,
@@ -98,12 +98,16 @@ class Raylets:
         for rank in list(self._nodes):
             self._nodes.pop(rank).communicate()
 
-    def command(self, rank: int, *words: str) -> list[str]:
-        """`words` as a command that runs on the node of `rank`, such as a driver, and is killed with it."""
+    def command(self, rank: int, *words: str, folder: Path | None = None) -> list[str]:
+        """`words` as a command that runs on the node of `rank`, such as a driver, and is killed with it.
+
+        Args:
+          folder: where it works; this process's own if not given. The node sees the same files, but for Ray's.
+        """
         first = _first(self._nodes[rank])
         enter = (program("nsenter"), "--target", str(first), "--mount", "--pid")
         settings = [f"{name}={value}" for name, value in self._environment(rank).items()]
-        return self._bed.command(rank, *enter, "env", *settings, *words)
+        return self._bed.command(rank, *enter, "env", f"--chdir={folder or Path.cwd()}", *settings, *words)
 
     def _environment(self, rank: int) -> dict[str, str]:
         """Of all processes on a node."""
@@ -113,6 +117,11 @@ class Raylets:
             "RAY_TMPDIR": str(_SCRATCH.parent),
             "RAY_prestart_worker_first_driver": "0",
         }
+
+
+def _free_of_ray() -> dict[str, str]:
+    """This process's environment, without what it says of another cluster."""
+    return {name: text for name, text in os.environ.items() if not name.startswith("RAY_")}
 
 
 def _first(node: subprocess.Popen[bytes]) -> int:
@@ -129,7 +138,7 @@ def raylets(bed: Ground, cpus: int = 1) -> Iterator[Raylets]:
       cpus: what each node offers to Ray, whatever the machine has.
 
     Raises:
-      UsageError: Ray is not installed.
+      UsageError: Ray is not installed, or too old.
       NoTestbed: a node does not start.
 
     Cost: per node 3 s of a processor, 190 MB, and 1 % of a core while it stands.
@@ -139,8 +148,7 @@ def raylets(bed: Ground, cpus: int = 1) -> Iterator[Raylets]:
         with opened(Network(), 3) as bed, raylets(bed) as cluster:
             subprocess.run(cluster.command(0, "python", "driver.py", cluster.address), check=True)
     """
-    if find_spec("ray") is None:
-        raise UsageError("raylets need Ray: pip install 'tweed[ray]'")
+    require_ray()
     require(["unshare", "nsenter"])
     _SCRATCH.mkdir(exist_ok=True)
     cluster = Raylets(bed, cpus)

@@ -104,7 +104,7 @@ class Place:
     """Where this process stands in the group that is being made.
 
     Args:
-      ranks: its members in the default group; empty: it is that group, or stands beside it, with a store of its own.
+      ranks: its members in the default group; empty: it is that group, or one beside it with its own store.
     """
 
     store: Any
