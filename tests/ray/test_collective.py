@@ -6,6 +6,7 @@ import os
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 
 from tests.ray.driver import Driver
@@ -28,6 +29,7 @@ class Member:
     def all(self, kind: str) -> dict[str, Any]:
         """What each operation gives here."""
         from ray.util import collective as c
+        from ray.util.collective.types import ReduceOp
 
         g, rank, found = self.name, self.rank, {}
 
@@ -41,7 +43,7 @@ class Member:
         found["sum"] = own()
         c.allreduce(found["sum"], g)
         found["max"] = own()
-        c.allreduce(found["max"], g, c.ReduceOp.MAX if hasattr(c, "ReduceOp") else c.types.ReduceOp.MAX)
+        c.allreduce(found["max"], g, ReduceOp.MAX)
         found["reduced"] = own()
         c.reduce(found["reduced"], 1, g)
         found["broadcast"] = own()
@@ -70,90 +72,77 @@ class Member:
             return str(error)
         return ""
 
+    def fail(self, size: int, rank: int, name: str, secret: str | None, timeout_s: float = 60.0) -> str:
+        """What it meets that joins a group with this secret."""
+        from tweed.errors import TweedError
+
+        if secret is not None:
+            os.environ["TWEED_SECRET"] = secret
+        try:
+            self.form(size, rank, name, timeout_s)
+        except TweedError as error:
+            return str(error)
+        return ""
+
     def leave(self) -> None:
         from ray.util import collective
 
         collective.destroy_collective_group(self.name)
 
 
-def members() -> list[Any]:
+def everything() -> list[Any]:
+    """By kind and rank what all operations give, in groups of their own; then what is met by wrong use."""
     import ray
 
-    actor: Any = ray.remote(Member)
-    return [actor.options(num_cpus=1, scheduling_strategy="SPREAD").remote() for _ in range(SIZE)]
-
-
-def everything() -> list[list[dict[str, Any]]]:
-    """By kind and rank, what all operations give; in two groups, one after the other."""
-    import ray
-
-    actors, found = members(), []
+    member: Any = ray.remote(Member)
+    actors = [member.options(num_cpus=1, scheduling_strategy="SPREAD").remote() for _ in range(SIZE)]
+    found = []
     for kind in ("array", "tensor"):
         ray.get([actor.form.remote(SIZE, rank, kind) for rank, actor in enumerate(actors)])
         found.append(ray.get([actor.all.remote(kind) for actor in actors]))
-    refused = ray.get(actors[0].refused.remote())
-    assert "read-only" in refused, refused
-    ray.get([actor.leave.remote() for actor in actors])
+        if kind == "tensor":
+            refused = ray.get(actors[0].refused.remote())
+        ray.get([actor.leave.remote() for actor in actors])
+    given = [None, "another sesame, another"]
+    secrets = [actor.fail.remote(2, rank, "secrets", given[rank]) for rank, actor in enumerate(actors[:2])]
+    alone = actors[2].fail.remote(2, 1, "nobody", None, 0.5)
+    found += [refused, ray.get(secrets), ray.get(alone)]
     for actor in actors:
         ray.kill(actor)
     return found
 
 
-def test_every_operation_gives_what_it_must(driver: Driver) -> None:
+@pytest.fixture(scope="module")
+def found(driver: Driver) -> list[Any]:
+    """What `everything` found; its actors start once."""
+    return list(driver(everything))
+
+
+@pytest.mark.parametrize("kind", [0, 1], ids=["arrays", "tensors"])
+def test_every_operation_gives_what_it_must(found: list[Any], kind: int) -> None:
     base = np.arange(6, dtype=np.float32)
-    for by_rank in driver(everything):
-        for rank, found in enumerate(by_rank):
-            given = {name: [np.asarray(one) for one in value] if name == "gathered" else np.asarray(value)
-                     for name, value in found.items()}  # fmt: skip
-            np.testing.assert_array_equal(given["sum"], 3 * base + 30)
-            np.testing.assert_array_equal(given["max"], base + 20)
-            np.testing.assert_array_equal(given["reduced"], 3 * base + 30 if rank == 1 else base + 10 * rank)
-            np.testing.assert_array_equal(given["broadcast"], base + 20)
-            np.testing.assert_array_equal(given["gathered"], [base + 10 * other for other in range(SIZE)])
-            np.testing.assert_array_equal(given["scattered"], 3 * base + 30 + 3 * rank)
-            np.testing.assert_array_equal(given["received"], base if rank == 2 else 0 * base)
+    for rank, by_name in enumerate(found[kind]):
+        given = {
+            name: np.stack(value) if name == "gathered" else np.asarray(value)
+            for name, value in by_name.items()
+        }
+        np.testing.assert_array_equal(given["sum"], 3 * base + 30)
+        np.testing.assert_array_equal(given["max"], base + 20)
+        np.testing.assert_array_equal(given["reduced"], 3 * base + 30 if rank == 1 else base + 10 * rank)
+        np.testing.assert_array_equal(given["broadcast"], base + 20)
+        np.testing.assert_array_equal(given["gathered"], [base + 10 * other for other in range(SIZE)])
+        np.testing.assert_array_equal(given["scattered"], 3 * base + 30 + 3 * rank)
+        np.testing.assert_array_equal(given["received"], base if rank == 2 else 0 * base)
 
 
-def with_a_secret(rank: int, size: int, secret: str | None) -> str:
-    """What a task meets that joins with this secret."""
-    from tweed.errors import TweedError
-
-    if secret is not None:
-        os.environ["TWEED_SECRET"] = secret
-    member = Member()
-    try:
-        member.form(size, rank, "secrets")
-    except TweedError as error:
-        return str(error)
-    return ""
+def test_a_result_does_not_go_into_a_read_only_array(found: list[Any]) -> None:
+    assert "read-only" in found[2] and "copy it" in found[2]
 
 
-def secrets() -> list[str]:
-    import ray
-
-    task: Any = ray.remote(with_a_secret)
-    options = {"num_cpus": 1, "scheduling_strategy": "SPREAD"}
-    given = [None, "another sesame, another"]
-    return ray.get([task.options(**options).remote(rank, 2, secret) for rank, secret in enumerate(given)])
-
-
-def test_a_wrong_secret_is_named(driver: Driver) -> None:
-    for text in driver(secrets):
+def test_a_wrong_secret_is_named(found: list[Any]) -> None:
+    for text in found[3]:
         assert "wrong secret" in text and "rank" in text and "sesame" not in text
 
 
-def alone() -> str:
-    import ray
-
-    actor = members()[0]
-    try:
-        ray.get(actor.form.remote(2, 1, "nobody", timeout_s=0.5))
-    except ray.exceptions.RayTaskError as error:
-        return str(error.cause)
-    finally:
-        ray.kill(actor)
-    return ""
-
-
-def test_a_rank_that_does_not_come_is_named(driver: Driver) -> None:
-    assert "rank 0 has not come to rank 1, of 2" in driver(alone)
+def test_a_rank_that_does_not_come_is_named(found: list[Any]) -> None:
+    assert "rank 0 has not come to rank 1, of 2" in found[4]

@@ -102,7 +102,7 @@ class Raylets:
         """`words` as a command that runs on the node of `rank`, such as a driver, and is killed with it.
 
         Args:
-          folder: where it works; this process's own if not given. The node sees the same files, but for Ray's.
+          folder: where it works; `None`: where this process does. The node sees the same files, but for Ray's.
         """
         first = _first(self._nodes[rank])
         enter = (program("nsenter"), "--target", str(first), "--mount", "--pid")

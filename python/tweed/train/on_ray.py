@@ -50,13 +50,13 @@ def connected(address: str) -> Iterator[int]:
     Raises: UsageError if Ray is missing or too old, or nobody answers there.
     """
     require_ray()
-    import ray
-
     if "RANK" in os.environ:
         raise UsageError(
             "--ray places the workers: run `tweed train --ray` once, and not under torchrun or Ray"
         )
     _try_address(address)
+    import ray
+
     try:
         ray.init(address, logging_level=logging.WARNING, log_to_driver=False)
     except (ConnectionError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
@@ -192,10 +192,11 @@ def _work(job: dict[str, Any]) -> None:
     from tweed.train.torchrun import take_part
 
     os.environ.update(job["environment"])
-    settings, folder = Settings.from_json(job["settings"]), RunFolder(Path(job["folder"]))
+    folder = RunFolder(Path(job["folder"]))
     if not folder.metrics.exists():
         raise UsageError(
             f"{socket.gethostname()} does not see {folder.path}, the folder of the run: start `tweed train` "
             "in a folder that all nodes of the Ray cluster share"
         )
+    settings = Settings.from_json(job["settings"])
     take_part(lambda: (settings, folder), lambda _: Silent())
