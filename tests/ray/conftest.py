@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.ray.driver import Driver
+from tests.testbed.test_namespaces import living_in
 from tweed.ray.installed import version
 from tweed.testbed import Network, opened
 from tweed.testbed.raylets import raylets
@@ -17,5 +18,8 @@ def driver(namespaces: None) -> Iterator[Driver]:
     """What runs functions beside the head of the cluster."""
     if version() is None:
         pytest.skip("Ray is not installed: pip install 'tweed[ray]'")
-    with opened(Network(), 3) as bed, raylets(bed, cpus=1) as cluster, Driver(cluster) as found:
-        yield found
+    with opened(Network(), 3) as bed:
+        spaces = {host.namespace for host in bed.hosts}
+        with raylets(bed, cpus=1) as cluster, Driver(cluster) as found:
+            yield found
+        assert len(living_in(spaces)) == bed.size  # those that hold the namespaces, and nothing of Ray

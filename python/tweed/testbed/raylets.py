@@ -31,10 +31,10 @@ STORE_BYTES = 100 * 2**20
 _SCRATCH = Path("/tmp/ray")
 _LOG = f"{_SCRATCH}/start.log"
 
-#: What the first process of a node does. It gives back what it is sent when all that Ray starts has started.
+#: What the first process of a node does: it becomes `cat` at once. Beside it Ray starts; a line says how.
 _FIRST = f"""
 mount -t tmpfs tweed {_SCRATCH} && mount -t tmpfs tweed /dev/shm || exit 1
-"$@" </dev/null >{_LOG} 2>&1 || {{ cat {_LOG} >&2; exit 1; }}
+{{ if "$@" >{_LOG} 2>&1; then echo started; else cat {_LOG} >&2; echo failed; fi; }} &
 exec cat
 """
 
@@ -79,12 +79,10 @@ class Raylets:
             process_group=0,
         )
         self._nodes[rank] = node
-        assert node.stdin and node.stdout and node.stderr
-        node.stdin.write(b"\n")
-        node.stdin.flush()
-        if node.stdout.read(1) != b"\n":
-            said = node.stderr.read().decode(errors="replace").strip()
-            self.kill(rank)
+        assert node.stdout
+        if node.stdout.readline() != b"started\n":
+            node.kill()
+            said = self._nodes.pop(rank).communicate()[1].decode(errors="replace").strip()
             raise NoTestbed(f"the raylet of rank {rank} does not start: {said}")
 
     def kill(self, rank: int) -> None:
@@ -102,7 +100,7 @@ class Raylets:
         """`words` as a command that runs on the node of `rank`, such as a driver, and is killed with it.
 
         Args:
-          folder: where it works; `None`: where this process does. The node sees the same files, but for Ray's.
+          folder: where it works; `None`: where this process does. It sees the same files, but for Ray's.
         """
         first = _first(self._nodes[rank])
         enter = (program("nsenter"), "--target", str(first), "--mount", "--pid")
