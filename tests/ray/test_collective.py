@@ -12,6 +12,8 @@ import torch
 from tests.ray.driver import Driver
 
 SIZE = 3
+# Processes of Ray take seconds to import what they need, and many more on a busy machine.
+pytestmark = pytest.mark.timeout(600)
 
 
 class Member:

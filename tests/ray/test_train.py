@@ -22,7 +22,9 @@ from tweed.train.folder import RunFolder
 from tweed.train.launch import launch
 from tweed.train.settings import OURS
 
-SIZE = 3
+SIZE = 2
+# Processes of Ray take seconds to import what they need, and many more on a busy machine.
+pytestmark = pytest.mark.timeout(600)
 
 
 def trained(way: str) -> list[float]:
@@ -48,13 +50,13 @@ def trained(way: str) -> list[float]:
 
 
 def worker(config: dict[str, str]) -> None:
-    """Trains in all ways and notes what came out; then rank 2 is killed, and the others note it."""
+    """Trains in all ways and notes what came out; then rank 1 is killed, and the other notes it."""
     notes = Path(config["folder"]) / f"rank-{dist.get_rank()}.json"
     found: dict[str, Any] = {way: trained(way) for way in ("tweed", "gloo", "attach")}
     found["backend"], found["host"] = dist.get_backend(), os.environ["TWEED_HOST"]
     notes.write_text(json.dumps(found))
     dist.barrier()
-    if dist.get_rank() == 2:
+    if dist.get_rank() == 1:
         (Path(config["folder"]) / "killed").write_text(str(time.monotonic()))
         os.kill(os.getpid(), signal.SIGKILL)
     try:
@@ -94,18 +96,17 @@ def test_ddp_and_attach_give_what_gloo_gives_and_a_killed_worker_is_named(
 ) -> None:
     shown, failed = driver(fit, str(tmp_path))
     assert "'deadline': 30.0" in shown
-    assert 2 in failed
+    assert 1 in failed
     notes = [json.loads((tmp_path / f"rank-{rank}.json").read_text()) for rank in range(SIZE)]
     assert len({note["host"] for note in notes}) == SIZE  # a node each, and none is loopback
     for note in notes:
         assert note["backend"] == "tweed"
         assert note["tweed"] == notes[0]["tweed"] and note["attach"] == notes[0]["attach"]
-        assert note["tweed"] == pytest.approx(note["gloo"], rel=1e-6)  # a third is rounded
+        assert note["tweed"] == pytest.approx(note["gloo"], rel=1e-6)
         assert note["attach"] == pytest.approx(note["gloo"], rel=1e-6)
     killed = float((tmp_path / "killed").read_text())
-    for note in notes[:2]:
-        assert note["error"].startswith("PeerLost") and "rank 2" in note["error"], note["error"]
-        print(f"named after {note['heard'] - killed:.3f} s")
+    assert notes[0]["error"].startswith("PeerLost") and "rank 1" in notes[0]["error"], notes[0]["error"]
+    print(f"named after {notes[0]['heard'] - killed:.3f} s")
 
 
 KILLED_AT = 7
@@ -132,8 +133,11 @@ work = on_ray._work
 
 def command_line() -> None:
     """`tweed` with a worker that is killed."""
+    from ray import cloudpickle
+
     from tweed.cli import main
 
+    cloudpickle.register_pickle_by_value(sys.modules[__name__])  # workers do not find the tests from there
     on_ray._work = dying
     main()
 
@@ -146,14 +150,15 @@ def test_a_run_on_ray_ends_bit_for_bit_as_one_without_though_a_worker_was_killed
     program = "from tests.ray.test_train import command_line; command_line()"
     options = f"--task digits --workers 2 --steps {STEPS} --name broken --restarts 1".split()
     words = [sys.executable, "-c", program, "train", "--ray", driver.cluster.address, *options]
-    place = ["env", f"PYTHONPATH={HOUSE}", *words]
-    done = subprocess.run(
-        driver.cluster.command(0, *place, folder=tmp_path), capture_output=True, text=True, check=False
-    )
+    command = driver.cluster.command(0, "env", f"PYTHONPATH={HOUSE}", *words, folder=tmp_path)
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     folder = RunFolder(tmp_path / "runs" / "broken")
     assert (folder.path / "killed").exists()
     assert f"step {STEPS}/{STEPS}" in done.stdout and "Report:" in done.stdout
     assert (folder.path / "report.html").exists() and not folder.facts()["one_host"]
-    assert_equal(end_state(folder, OURS), end_state(whole[1], OURS))
+    ended = [end_state(one, OURS) for one in (folder, whole[1])]
+    for state in (*ended[0], *ended[1]):
+        state["side"].pop("plan")  # one went by shared memory, the other by TCP
+    assert_equal(*ended)
     assert scores(folder) == scores(whole[1])

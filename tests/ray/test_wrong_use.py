@@ -8,7 +8,8 @@ import sys
 from contextlib import closing
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, ClassVar
 
 import pytest
 from typer.testing import CliRunner
@@ -111,14 +112,27 @@ def test_figures_are_shown_once_and_anew_when_they_are_told_anew() -> None:
     assert shown[3:] == told_anew[2:]
 
 
-def test_a_failure_is_that_of_the_worker_that_lost_nobody() -> None:
-    failures: dict[int, Exception] = {
+class Failed(Exception):
+    """As Ray Train says which workers have failed."""
+
+    worker_failures: ClassVar[dict[int, Exception]] = {
         0: PeerLost("rank 2 is gone"),
         2: RuntimeError("killed"),
-        3: PeerLost("so"),
+        3: PeerLost("rank 2 is gone"),
     }
-    error = on_ray._failure(failures, 4)
+
+
+def test_a_failure_is_that_of_the_worker_that_lost_nobody() -> None:
+    error = on_ray._failure(Failed(), 4)
     assert str(error).startswith("rank 2 of 4 failed") and "killed" in str(error)
+    assert "given the run up: no room" in str(on_ray._failure(RuntimeError("no room"), 4))
+
+
+def test_a_cluster_with_too_few_processors_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ray", SimpleNamespace(cluster_resources=lambda: {"CPU": 3.0}))
+    on_ray._check_room(3)
+    with pytest.raises(UsageError, match="4 workers take a CPU each, and the Ray cluster has 3"):
+        on_ray._check_room(4)
 
 
 def test_what_belongs_to_a_host_does_not_go_along() -> None:

@@ -104,20 +104,21 @@ class OnRay:
         Raises:
           RankFailed: a worker failed, too often.
           KeyboardInterrupt: the run was stopped; all workers are gone.
-          UsageError: a run with a network of its own, or a folder that a worker's host does not see.
+          TweedError: Ray could not start them.
+          UsageError: a run with a network of its own; too few CPUs, for which Ray would wait in silence.
         """
         if settings.links is not None:
             raise UsageError("--network starts its own workers: go on with this run without --ray")
-        before = {label: latest(folder.checkpoints(label)) for label in settings.sides}
-        if min(before.values()) == settings.steps:
+        if _complete(settings, folder):
             return
+        _check_room(settings.ranks)
         with _shown(folder, show):
             self._fit(settings, folder)
-        if any(latest(folder.checkpoints(label)) < settings.steps for label in settings.sides):
+        if not _complete(settings, folder):
             raise KeyboardInterrupt  # Ray Train has taken it, and ends as if all were well
 
     def _fit(self, settings: Settings, folder: RunFolder) -> None:
-        from ray.train import FailureConfig, RunConfig, ScalingConfig, WorkerGroupError
+        from ray.train import FailureConfig, RunConfig, ScalingConfig, TrainingFailedError
         from ray.train.torch import TorchTrainer
 
         from tweed.ray import TweedConfig
@@ -141,19 +142,37 @@ class OnRay:
         )
         try:
             trainer.fit()
-        except WorkerGroupError as error:
-            raise _failure(error.worker_failures, settings.ranks) from error
+        except TrainingFailedError as error:
+            raise _failure(error, settings.ranks) from error
+
+
+def _complete(settings: Settings, folder: RunFolder) -> bool:
+    return all(latest(folder.checkpoints(label)) == settings.steps for label in settings.sides)
+
+
+def _check_room(ranks: int) -> None:
+    import ray
+
+    cpus = ray.cluster_resources().get("CPU", 0.0)  # type: ignore[no-untyped-call]
+    if cpus < ranks:
+        raise UsageError(
+            f"{ranks} workers take a CPU each, and the Ray cluster has {cpus:g}: give fewer --workers, or "
+            "more nodes (`ray start --address=... --num-cpus N`)"
+        )
 
 
 def _goes_along(name: str) -> bool:
     return name.startswith("TWEED_") and name.removeprefix("TWEED_") not in _OWN
 
 
-def _failure(failures: dict[int, Exception], ranks: int) -> TweedError:
+def _failure(error: Exception, ranks: int) -> TweedError:
     """The failure that the others may follow from: that of a worker which has lost nobody."""
+    failures: dict[int, Exception] = getattr(error, "worker_failures", {})
+    if not failures:
+        return TweedError(f"Ray Train has given the run up: {error}")
     rank = min(failures, key=lambda rank: (isinstance(failures[rank], PeerLost), rank))
-    error = failures[rank]
-    return RankFailed(Failed(rank, f"rank {rank} of {ranks} failed:\n{error}", error))
+    text = f"rank {rank} of {ranks} failed:\n{failures[rank]}"
+    return RankFailed(Failed(rank, text, failures[rank]))
 
 
 @contextmanager
