@@ -70,9 +70,7 @@ def beside(rows: Sequence[Row]) -> str:
         for side in SIDES.values()
         if (found := [row for row in rows if row["part"] == RESTART and row["side"] == side])
     ]
-    tables.append(
-        grid(("side", "the first survivor fails after", "first step of the new workers after"), lost)
-    )
+    tables.append(grid(("side", "a survivor fails after", "first step of new workers after"), lost))
     return f"## Under Ray Train, {RANKS} raylets, {NETWORK}\n\n" + "\n\n".join(tables)
 
 
