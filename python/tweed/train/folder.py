@@ -70,11 +70,14 @@ class RunFolder:
             advice = "--resume goes on with it, another --name starts anew"
             raise UsageError(f"{self.path} is there already: {advice}")
 
-    def start(self, settings: Settings, argv: list[str], unshaped: str | None = None) -> None:
+    def start(
+        self, settings: Settings, argv: list[str], unshaped: str | None = None, spread: bool = False
+    ) -> None:
         """Makes the folder for a new run.
 
         Args:
           unshaped: why the run goes on without the network that was asked for.
+          spread: its workers may be on several hosts, whatever this process can tell.
 
         Raises: UsageError as `check_free`.
         """
@@ -93,7 +96,7 @@ class RunFolder:
             "command": shlex.join(argv),
             "unshaped": unshaped,
         }
-        facts |= {"one_host": one_host(), "test_samples": row(settings.task).test_samples}
+        facts |= {"one_host": one_host() and not spread, "test_samples": row(settings.task).test_samples}
         write_atomic(self._facts, json.dumps(facts, indent=2))
         self.metrics.touch()
 
