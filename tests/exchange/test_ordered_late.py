@@ -56,7 +56,7 @@ def as_bytes(*values: float) -> Tensor:
 
 def form() -> GradientForm:
     """Gradients as they are, of two values."""
-    return GradientForm(None, Spec(((2,),)), 0, 4)
+    return GradientForm(None, Spec(((2,),)), 0)
 
 
 def test_the_server_counts_a_longer_gradient_that_comes_after_its_stop() -> None:

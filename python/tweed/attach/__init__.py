@@ -14,6 +14,7 @@ What then happens to a bucket is `tweed.exchange`'s.
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 from tweed.errors import StrategyError, UsageError
@@ -90,7 +91,8 @@ def attach(  # noqa: PLR0913 - options of a user, by their names
         and may come back. The strategy must have a hub, and be the hub's own. See docs/hub.md.
       key_file: keeps this member's key, by which the hub knows it when it comes back; it is made if it is not
         there. None: TWEED_KEY_FILE, or a new key.
-      samples: that a contribution of this rank to a hub counts as, where the aggregate weighs by samples.
+      samples: that a contribution of this rank to a hub counts as, where the aggregate weighs by samples; at
+        least 0.
       bucket_bytes: exchanges begin when so much has come together; the first one at 1 MiB.
       sync_buffers: keep buffers (such as the statistics of batch norm) equal on all ranks, as said above.
 
@@ -116,6 +118,8 @@ def attach(  # noqa: PLR0913 - options of a user, by their names
     chosen = named_strategy(strategy) if isinstance(strategy, str) else strategy
     if not isinstance(chosen, Strategy):
         raise StrategyError(f"attach takes a Strategy, or the name of one, not {chosen!r}{_call(chosen)}")
+    if not 0 <= samples < math.inf:
+        raise UsageError(f"attach: samples={samples!r}: give how many a contribution of this rank counts as")
     if group is not None and hub is not None:
         raise UsageError("attach: a member of a hub has no group: give group or hub, not both")
     found = in_group(chosen, model, group) if hub is None else at_hub(chosen, hub, key_file)

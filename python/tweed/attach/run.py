@@ -62,8 +62,10 @@ class Run:
         self._model = model
         self._params = {name: param for name, param in model.named_parameters() if param.requires_grad}
         self._sync_buffers = settings.sync_buffers
+        # A hub's model is the one that is trained; a server has none of its own.
+        self._root = None if strategy.hub is None else strategy.hub.rank
         self._place = found(terms(model, strategy, settings.agreed()), self.stats)
-        self._place.receive(self._place.broadcast([*model.parameters(), *model.buffers()]))
+        self._place.receive(self._place.broadcast([*model.parameters(), *model.buffers()], self._root))
         owners = self._place.owners
         self._cadence = CadenceDriver(strategy.cadence, owners.contributor, owners.contributors)
         proximal = strategy.cadence.proximal if owners.contributes else 0.0
@@ -126,7 +128,7 @@ class Run:
         if self._proximal is not None:
             self._proximal.pull()
         if self._broadcasts_buffers:
-            self._broadcasts = self._place.broadcast(list(self._model.buffers()))
+            self._broadcasts = self._place.broadcast(list(self._model.buffers()), self._root)
 
     def _check_finite(self) -> None:
         if not self._optimizers.found_inf:  # a scaler found it: the step changes nothing

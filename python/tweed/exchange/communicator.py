@@ -152,8 +152,11 @@ class Communicator:
             self.stats.bytes_lost += lost
         self.stats.exchanges += 1
 
-    def broadcast(self, tensors: Sequence[Tensor]) -> list[tuple[dist.Work, Bucket, list[Tensor]]]:
-        """Begins to send the first worker's `tensors` to everybody. Hand the result to `receive`."""
+    def broadcast(
+        self, tensors: Sequence[Tensor], root: int | None = None
+    ) -> list[tuple[dist.Work, Bucket, list[Tensor]]]:
+        """See `Place`."""
+        root = self.owners.first if root is None else root
         tensors = [tensor for tensor in tensors if tensor.numel()]
         pending = []
         for members in assign([item(tensor) for tensor in tensors], limit_bytes=25 * 2**20):
@@ -163,7 +166,7 @@ class Communicator:
                 view.copy_(tensor)
             self.count(bucket.flat, crossings=1)
             as_bytes = bucket.flat.view(torch.uint8)  # backends need not know every dtype to pass it on
-            work = dist.broadcast(as_bytes, group=self.group, group_src=self.owners.first, async_op=True)
+            work = dist.broadcast(as_bytes, group=self.group, group_src=root, async_op=True)
             pending.append((self.work(work), bucket, group))
         return pending
 

@@ -34,7 +34,7 @@ class GradientForm:
     Args:
       memory: the strategy's; None: as they are.
       spec: of all gradients, side by side.
-      worker, workers: whose, of how many.
+      worker: whose. Nobody adds packets up, so each may hold all that its form can: the turn has size 1.
     """
 
     def __init__(
@@ -42,12 +42,11 @@ class GradientForm:
         memory: LazyAggregation | Direct | ErrorFeedback | LocalResidual | None,
         spec: Spec,
         worker: int,
-        workers: int,
     ) -> None:
         codec = None if memory is None else memory.compressor
         assert isinstance(codec, Compressor | None)  # the strategy was checked
         self._codec = codec
-        self._turn = Turn(spec, rank=worker, size=workers)
+        self._turn = Turn(spec, rank=worker)
         self.state = None if codec is None else codec.start(spec)
 
     @property

@@ -72,7 +72,7 @@ class OrderedGradients(GradientReducer):
         self._side: _Server | _Worker
         spec = Spec(tuple(tuple(view.shape) for one in buckets for view in one.bucket.views))
         workers = [rank for rank in range(comm.size) if rank != server]
-        forms = [GradientForm(memory, spec, place, len(workers)) for place in range(len(workers))]
+        forms = [GradientForm(memory, spec, place) for place in range(len(workers))]
         self._side = (
             _Server(cadence, messages, workers, spec.numel, forms)
             if not comm.owners.contributes

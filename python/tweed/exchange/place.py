@@ -28,8 +28,9 @@ class Place(Protocol):
     owners: Owners
     losses: Losses | None
 
-    def broadcast(self, tensors: Sequence[Tensor]) -> list[Any]:
-        """Begins to send the first worker's `tensors` to everybody. Hand the result to `receive`."""
+    def broadcast(self, tensors: Sequence[Tensor], root: int | None = None) -> list[Any]:
+        """Begins to send the `tensors` of the rank `root`, or of the first worker, to everybody. Hand the
+        result to `receive`."""
         ...
 
     def receive(self, pending: Iterable[Any]) -> None:
@@ -72,7 +73,7 @@ class Alone:
     links: MemberLinks | None = None
     losses: Losses | None = None
 
-    def broadcast(self, tensors: Sequence[Tensor]) -> list[Any]:
+    def broadcast(self, tensors: Sequence[Tensor], root: int | None = None) -> list[Any]:
         """Nothing: the model comes with a task."""
         return []
 

@@ -14,6 +14,7 @@ from tweed import _core, metrics
 from tweed.attach.member import check_alone
 from tweed.attach.run import Run
 from tweed.attach.settings import Settings
+from tweed.errors import UsageError
 from tweed.exchange.communicator import Stats
 from tweed.exchange.hub.address import Credentials
 from tweed.exchange.owners import Owners
@@ -47,6 +48,7 @@ class HubRun(Run):
         self, model: nn.Module, optimizer: Optimizer, strategy: Strategy, listening: Listening
     ) -> None:
         check_alone(strategy)
+        _check_members(listening)
         options = Options.resolve(None).metrics_options()
         credentials = Credentials.of(listening.key_file)
         self._sockets = _core.HubLinks(
@@ -107,3 +109,14 @@ class HubRun(Run):
     def refused(self) -> Mapping[str, int]:
         """How many callers were turned away, by reason."""
         return self._members.refused
+
+
+def _check_members(given: Listening) -> None:
+    """Raises UsageError where nobody, or too few, could ever come."""
+    if isinstance(given.members, str):
+        raise UsageError(f"serve: members={given.members!r}: give a list of keys, one for each member")
+    if given.fewest < 1 or (given.most is not None and given.most < given.fewest):
+        raise UsageError(
+            f"serve: fewest={given.fewest}, most={given.most}: training begins with `fewest` members, at "
+            "least one, so `most` may not be less"
+        )

@@ -168,7 +168,7 @@ class VirtualHub:
         self.links = VirtualLinks(self.clock, nodes, conditions.rates_at, conditions.latency_s)
         self.links.link(self.node)
         for number in range(conditions.members):
-            self._give(Joined(number, number))
+            self._give(Joined(number, number, self.now))
         for number in range(conditions.members):
             self._link(number)
 

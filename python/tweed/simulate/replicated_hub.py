@@ -116,9 +116,10 @@ class ReplicatedHub(VirtualHub):
         self._apply = self._sites[self.active].apply
         self._model, self._model_bytes = self._replica_model
         del self.steps[replica.version :]
+        del self.delays[sum(map(len, self.steps)) :]
         self.hub, self.alive = self._make_hub(), True
         for number in range(len(self._members)):
-            self.hub.expect(number)
+            self.hub.expect(number, self.now)
         replica.take_over(self.hub, self.now)
         for number in range(len(self._members)):
             if number in self.links.linked:

@@ -89,7 +89,7 @@ class HubTask:
         self._shard = Shard(settings.task, settings.batch_size, 0, settings.workers, settings.partition)
         torch.manual_seed(settings.seed)
         self._model = self._shard.model()
-        rate = lr or _RATES.get(strategy.exchange, settings.lr)
+        rate = _RATES.get(strategy.exchange, settings.lr) if lr is None else lr
         self._optimizer = torch.optim.SGD(self._model.parameters(), lr=rate)
         said = {name: value for name, value in settings.to_json().items() if name in _SAID}
         self.run = tweed.serve(

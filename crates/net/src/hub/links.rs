@@ -62,6 +62,8 @@ struct State {
     event_bytes: usize,
     /// Where something may have come in.
     readable: BTreeSet<u64>,
+    /// Whose turn was the last one.
+    last_read: u64,
     scratch: Scratch,
 }
 
@@ -96,14 +98,18 @@ impl State {
         }
     }
 
-    /// Reads where something has come, a turn each, as long as there is room for it.
+    /// Reads where something has come, a turn each, as long as there is room for it: from the one on that follows who had
+    /// the last turn, or one that never stops would keep those behind it from being heard.
     fn read(&mut self, registry: &Registry) {
-        for number in std::mem::take(&mut self.readable) {
+        let mut first = std::mem::take(&mut self.readable);
+        let next = first.split_off(&(self.last_read + 1));
+        for number in next.into_iter().chain(first) {
             if self.events.len() >= MOST_EVENTS || self.event_bytes >= MOST_EVENT_BYTES {
                 self.readable.insert(number);
                 continue;
             }
             let Some(link) = self.links.get_mut(&number) else { continue };
+            self.last_read = number;
             let (events, bytes) = (&mut self.events, &mut self.event_bytes);
             let read = link.stream.read(&mut self.scratch, |message| {
                 *bytes += message.len();

@@ -50,7 +50,7 @@ class ShardGradients(GradientReducer):
         choice = Choice(candidates(cadence), len(workers))
         works = [work_of(code, len(workers), load, cadence.share) for code, load in choice.among]
         spec = Spec(tuple(tuple(view.shape) for one in buckets for view in one.bucket.views))
-        forms = [GradientForm(memory, spec, place, len(workers)) for place in range(len(workers))]
+        forms = [GradientForm(memory, spec, place) for place in range(len(workers))]
         self._side: Server | Worker
         if comm.owners.contributes:
             self._side = Worker(works, comm, server, spec.numel, forms[comm.owners.contributor], cadence)

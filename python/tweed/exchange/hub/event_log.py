@@ -242,7 +242,7 @@ def _packed(record: Record) -> tuple[bytes, bytes | memoryview]:
     if isinstance(record, Passed):
         return _BODY.pack(_PASSED, 0, 0, record.now), b""
     if isinstance(record, Joined):
-        return _BODY.pack(_JOINED, record.member, record.worker, 0.0), b""
+        return _BODY.pack(_JOINED, record.member, record.worker, record.now), b""
     if isinstance(record, Left):
         return _BODY.pack(_LEFT, record.member, 0, record.now), b""
     if isinstance(record, Committed):
@@ -273,7 +273,7 @@ def _unpacked(body: bytearray) -> Record:
     if kind == _PASSED:
         return Passed(now)
     if kind == _JOINED:
-        return Joined(first, second)
+        return Joined(first, second, now)
     if kind == _LEFT:
         return Left(first, now)
     if kind == _COMMITTED:

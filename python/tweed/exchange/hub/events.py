@@ -15,6 +15,7 @@ class Joined:
 
     member: int
     worker: int
+    now: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +61,7 @@ def give(hub: Hub, event: Event) -> None:
     elif isinstance(event, Passed):
         hub.passed(event.now)
     elif isinstance(event, Joined):
-        hub.expect(event.member)
+        hub.expect(event.member, event.now)
     elif isinstance(event, Left):
         hub.left(event.member, event.now)
     else:

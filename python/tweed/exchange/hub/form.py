@@ -46,11 +46,14 @@ class ContributionForm:
         assert isinstance(memory, Direct | ErrorFeedback | LocalResidual | None)  # the strategy was checked
         self._privacy: ClippedNoise | None = None if strategy.hub is None else strategy.hub.privacy
         self._source, self.noisy = source, 0
-        self._form, self._numel = GradientForm(memory, spec, worker, workers), spec.numel
+        self._form, self._numel = GradientForm(memory, spec, worker), spec.numel
         self._exchange = strategy.exchange
         self._weight = memory.weight if isinstance(memory, Direct) else 1.0
-        self._error = torch.zeros(spec.numel) if isinstance(memory, ErrorFeedback) else None
-        self._ahead = torch.zeros(spec.numel) if isinstance(memory, LocalResidual) else None
+        # A worker's, once it has something to send: a hub has forms of many members, and none of these.
+        self._feeds_back = isinstance(memory, ErrorFeedback)
+        self._is_local = isinstance(memory, LocalResidual)
+        self._error: Tensor | None = None
+        self._ahead: Tensor | None = None
         # What was computed, what of it was to be sent, and what is.
         self._open: tuple[Tensor, Tensor, Tensor] | None = None
 
@@ -107,6 +110,7 @@ class ContributionForm:
             assert self._source is not None  # a worker has one
             total, self.noisy = self._privacy.randomised(value, self._source), self.noisy + 1
             samples, loss = 1.0, math.nan
+        self._make_residual()
         if self._error is not None:
             total = total + self._error
         sent, norm = torch.zeros_like(total), float(total.norm())
@@ -115,6 +119,12 @@ class ContributionForm:
         kept = finite and not (self._error is None and self._ahead is None)
         self._open = (value if own is None else own, total, sent) if kept else None
         return Offer(number, data.numel(), norm, samples, loss), data
+
+    def _make_residual(self) -> None:
+        if self._feeds_back and self._error is None:
+            self._error = torch.zeros(self._numel)
+        if self._is_local and self._ahead is None:
+            self._ahead = torch.zeros(self._numel)
 
     def over(self, counted: bool) -> None:
         """What was encoded last has arrived and counts, or came to nothing."""
@@ -156,7 +166,7 @@ class ContributionForm:
     def missing(self, data: Tensor, number: int) -> Tensor | None:
         """Where a contribution has no value, `[numel]` bool, as nothing was sent and nothing will be; None:
         nowhere."""
-        if self._ahead is None or not data.numel():
+        if not self._is_local or not data.numel():
             return None
         try:
             return self._form.absent(data, number - 1)
@@ -172,9 +182,12 @@ class ContributionForm:
     def load(self, state: Mapping[str, Any]) -> None:
         """Goes on from `state`."""
         self._form.state, self.noisy = filled(self._form.state, state["form"]), state["noisy"]
+        if state["error"] is not None:
+            self._make_residual()
         error = self._ahead if self._error is None else self._error
+        check_same((error is None) == (state["error"] is None))
         if error is not None:
-            check_same(state["error"] is not None and state["error"].shape == error.shape)
+            check_same(state["error"].shape == error.shape)
             error.copy_(state["error"])
 
 
@@ -190,7 +203,7 @@ class ModelForm:
     def __init__(self, codec: Codec | None, spec: Spec, workers: int) -> None:
         memory = None if codec is None else Direct(codec)
         # Draws are other ones than those of workers, whose numbers are below.
-        self._form, self._numel = GradientForm(memory, spec, workers, workers + 1), spec.numel
+        self._form, self._numel = GradientForm(memory, spec, workers), spec.numel
         self._last: tuple[int, Tensor] | None = None
 
     @property

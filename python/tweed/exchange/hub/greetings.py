@@ -33,10 +33,10 @@ def read(data: bytes | bytearray) -> dict[str, Any]:
     """The inverse. Raises DataError for what is no such message."""
     try:
         said = json.loads(bytes(data))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise DataError(f"what came is no greeting: {error}") from None
-    if not isinstance(said, dict):
-        raise DataError(f"what came is no greeting: {said!r}")
+    if not isinstance(said, dict):  # what it is instead is a stranger's text, and not for the log
+        raise DataError(f"what came is no greeting, but a {type(said).__name__}")
     return said
 
 

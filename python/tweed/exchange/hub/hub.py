@@ -34,8 +34,8 @@ counted one by one: what it stands for (`value`) may depend on the newest model.
 contribution in an update; its next one waits for the commit. Where a rule needs more than there are, and
 nobody is left who could add one, they come to nothing.
 
-Updates that wait for members wait for none longer than a lease: who begins anew gets no more time, and who
-let it pass is not waited for until it contributes again.
+Updates that wait for members wait for none longer than a lease, also for who has only come and says nothing:
+who begins anew gets no more time, and who let it pass is not waited for until it contributes again.
 
 With aggregators (`gathering`), members that get a task at the same time may be told to fetch the model from
 one of them. And all that the order lets go at once is planned together: some send to the hub, others to a
@@ -90,6 +90,12 @@ from tweed.order import Committed, Ended, FirstIn, Offered, Order, Reserved, Sen
 from tweed.strategy import Strategy
 
 _UNDER_WAY = frozenset({Phase.OPEN, Phase.OFFERED, Phase.GRANTED})
+#: What a lease is on that is no phase: a member that has said nothing yet.
+_EXPECTED = "expected"
+#: So often a task goes over one link: each time with the model, though its member may not even read.
+_TOLD = 3
+#: Transfers at once where the strategy has no order, and nobody knows how many members will come.
+_AT_ONCE = 16
 
 
 class CopiesFirst(Protocol):
@@ -189,7 +195,7 @@ class Hub:
         return cls(
             strategy.aggregate,
             given.when or Each(),
-            strategy.order or FirstIn(members),
+            strategy.order or FirstIn(max(members, _AT_ONCE)),
             tasks=given.tasks,
             task_s=given.task_s,
             payload_s=given.payload_s,
@@ -200,9 +206,14 @@ class Hub:
             gathering=Gathering(given.aggregators, sum_bytes) if given.aggregators else None,
         )
 
-    def expect(self, member: int) -> None:
-        """`member` will come: an update may have to wait for it."""
-        self._move(self.members.setdefault(member, Member()), expected=True)
+    def expect(self, member: int, now: float = 0.0) -> None:
+        """The link of `member` stands, or soon will: an update may have to wait for it, no longer than for a
+        task."""
+        one = self.members.setdefault(member, Member())
+        self._move(one, expected=True)
+        one.told = 0
+        one.due_s = min(one.due_s, now + self.task_s)
+        heapq.heappush(self._leases, (one.due_s, member, one.number, _EXPECTED))
 
     def handle(self, member: int, message: FromWorker, now: float) -> None:
         """A message of `member` has come; its link is there."""
@@ -235,7 +246,7 @@ class Hub:
     def left(self, member: int, now: float) -> None:
         """The link of `member` has ended. It may come back."""
         one = self.members.setdefault(member, Member())
-        one.linked = False
+        one.linked, one.told = False, 0
         self._move(one, waits=False, expected=False)
         if one.phase is Phase.OPEN:  # nobody waits for what it might bring
             self._to_order(Withdrawn((member, one.number)), now)
@@ -360,7 +371,7 @@ class Hub:
     def _next(self, member: int, one: Member, now: float) -> None:
         """Another task for `member`, as soon as there is one; or the one that it has not begun, again, on the
         newest model."""
-        if one.phase is Phase.OPEN:
+        if one.phase is Phase.OPEN and one.told < _TOLD:
             self._to_order(Withdrawn((member, one.number)), now)
             self._tell_task(member, one, now)
         elif one.phase is Phase.DONE and one.linked and not one.waits:
@@ -376,6 +387,7 @@ class Hub:
             self._to_order(Reserved((member, one.number), one.version), now)
         if self.gathering is not None and via is None:
             self.gathering.told[member] = now
+        one.told += 1
         self._tell(member, Task(one.number, one.version, via))
 
     def _tell_outcome(self, member: int, one: Member, now: float) -> None:
@@ -483,9 +495,14 @@ class Hub:
         while self._leases and (self._leases[0][0] <= now or not self._holds(self._leases[0])):
             lease = heapq.heappop(self._leases)
             if self._holds(lease):
-                _, member, _, _ = lease
-                self.members[member].due_s = now
-                self._end(member, self.members[member], Why.EXPIRED, now)
+                _, member, _, phase = lease
+                one = self.members[member]
+                one.due_s = now
+                if phase == _EXPECTED:
+                    self._move(one, expected=False)
+                    self._wait_no_longer(one, now)
+                else:
+                    self._end(member, one, Why.EXPIRED, now)
 
     def _commit_if_ready(self, now: float) -> None:
         if self._asking or not self._batch:
@@ -565,7 +582,7 @@ class Hub:
         return self.tasks is None or self._under_way < self.tasks
 
     def _begin(self, member: int, one: Member, now: float) -> None:
-        one.number += 1
+        one.number, one.told = one.number + 1, 0
         self._move(one, Phase.OPEN)
         self._wait_no_longer(one, now)
         one.due_s = min(one.due_s, now + self.task_s)
@@ -588,6 +605,8 @@ class Hub:
         """Whether the task is still in the phase that the lease is on, and has no longer one."""
         until, member, number, phase = lease
         one = self.members[member]
+        if phase == _EXPECTED:
+            return one.expected and one.due_s <= until
         return (one.number, one.phase.value) == (number, phase) and one.until <= until
 
     def _ask_order(self, now: float) -> bool:

@@ -213,7 +213,7 @@ class HubServer:
             yield Passed(now)
         for member, message in came:
             if message is Linked.JOINED:
-                yield Joined(member, self._links.worker(member))
+                yield Joined(member, self._links.worker(member), now)
             elif message is Linked.LEFT:
                 yield Left(member, now)
             else:

@@ -43,6 +43,7 @@ class Member:
       until: when its lease ends.
       resumed: the task is one of a hub that is gone, and its worker asks for the next one itself.
       counted: number of the last task that counted.
+      told: how often its task has gone over this link.
       copy_first: the replica is to have the contribution before the hub.
     """
 
@@ -63,6 +64,7 @@ class Member:
     until: float = math.inf
     resumed: bool = False
     counted: int = 0
+    told: int = 0
     copy_first: bool = False
 
     @property

@@ -1,0 +1,307 @@
+"""What a second reading of links without a group found: these fail until it is mended."""
+
+from __future__ import annotations
+
+import logging
+import time
+import tracemalloc
+from collections import deque
+from concurrent.futures import wait
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import tweed
+from tests.attach.nets import make
+from tests.server.test_serve import member, members, opened, serving
+from tweed import _core
+from tweed.collective import Hub
+from tweed.compress import Direct, ErrorFeedback, Half, Spec, TopK
+from tweed.errors import PeerLost, UsageError
+from tweed.exchange.hub import greetings
+from tweed.exchange.hub.address import Credentials, HubAddress
+from tweed.exchange.hub.form import ContributionForm
+from tweed.exchange.hub.head import head_of
+from tweed.exchange.hub.member_link import HEAD, MemberLink
+from tweed.exchange.hub.messages import End, Grant, Leave, Offer, Ready, Task
+from tweed.server.links import KeyedLinks
+from tweed.strategy import Strategy
+
+JOIN = greetings.packed({"terms": greetings.digest([])})
+
+
+def packed(message: Any, numbytes: int = 0) -> bytes:
+    return HEAD.pack(*head_of(message, numbytes))
+
+
+class Sockets:
+    """Stands for `HubLinks`: `came` is a list of what each `next` returns."""
+
+    key = "ab" * 32
+
+    def __init__(self, *came: list[tuple[int, Any]]) -> None:
+        self.came, self.allowed, self.calls = deque(came), dict[int, int](), 0
+
+    def next(self, timeout_s: float) -> list[tuple[int, Any]]:
+        return self.came.popleft() if self.came else []
+
+    def allow(self, link: int, most: int) -> None:
+        self.allowed[link] = most
+
+    def send(self, link: int, head: bytes, body: bytes | None = None) -> None: ...
+    def cut(self, link: int, why: str) -> None: ...
+    def close(self) -> None: ...
+    def unsent(self) -> int:
+        return 0
+
+    def call(self, place: str, key: str | None) -> int:
+        self.calls += 1
+        if self.calls > 1:
+            raise PeerLost("the hub is gone")
+        return 1
+
+
+def keyed(sockets: Sockets, fewest: int = 1) -> KeyedLinks:
+    links = KeyedLinks(sockets, [], None, fewest)  # type: ignore[arg-type]
+    links.most_bytes = 1 << 20
+    return links
+
+
+# The hub is stopped
+
+
+def test_a_greeting_that_is_nested_deeply_ends_no_hub() -> None:
+    run = opened()
+    with members(serving(run, 1)) as (served,):
+        links = _core.HubLinks()
+        links.send(links.call(run.address.partition("@")[2]), b"[" * 4000)
+        time.sleep(0.5)
+        alive = not served.done()
+        if alive:
+            member(run.address)
+        assert alive, f"the hub has ended: {served.exception()!r:.90}"
+    run.detach()
+
+
+def test_one_that_floods_does_not_keep_others_from_being_heard() -> None:
+    hub, flooder, honest = _core.HubLinks(), _core.HubLinks(), _core.HubLinks()
+    place = hub.listen("127.0.0.1:0")
+    bad = flooder.call(place)
+    good = honest.call(place)
+    joined = [what for _ in range(3) for link, what in hub.next(0.5)]
+    assert len(joined) == 2
+
+    def flood() -> None:
+        while not flooder.unsent():
+            flooder.send(bad, packed(Ready()))
+
+    flood()
+    honest.send(good, packed(Ready()))
+    rounds, came = 0, 0
+    while rounds < 100:
+        rounds += 1
+        events = hub.next(0.0)
+        came += len(events)
+        if any(link == 2 for link, _ in events):
+            break
+        flooder.next(0.0)
+        flood()
+    for one in (hub, flooder, honest):
+        one.close()
+    assert rounds < 10, f"not heard in {rounds} turns, while another has said {came} things"
+
+
+# A member waits for ever, or goes on in vain
+
+
+def linked_to(monkeypatch: pytest.MonkeyPatch, *came: list[tuple[int, Any]]) -> MemberLink:
+    monkeypatch.setattr("tweed.exchange.hub.member_link._open", lambda credentials: Sockets(*came))
+    return MemberLink(HubAddress("127.0.0.1:1", None), Credentials(), [], away_s=0.0)
+
+
+def test_the_end_that_came_before_the_hub_hung_up_is_heard(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A step that takes longer than the hub waits: both are there when the member looks."""
+    link = linked_to(
+        monkeypatch,
+        [(1, bytearray(greetings.packed({"worker": 0, "workers": 1})))],
+        [(1, bytearray(packed(End(5)))), (1, "it hung up")],
+    )
+    came = link.receive()  # raises PeerLost: what had come is thrown away, and the hub called again
+    assert came is not None and came[0] == End(5)
+
+
+def test_a_member_whose_step_outlasts_the_hub_learns_that_training_has_ended(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The same, live."""
+    monkeypatch.setattr("tweed.server.links._PATIENCE_S", 0.3)
+    monkeypatch.setattr(MemberLink.__init__, "__defaults__", (1.0,))
+    run = opened(Strategy(collective=Hub(0)), fewest=2)
+
+    def slow() -> bool:
+        model, optimizer = make(3)
+        mine = tweed.attach(model, optimizer, Strategy(collective=Hub(0)), hub=run.address)
+        for step in range(2):
+            for param in model.parameters():
+                param.grad = torch.zeros_like(param)
+            if step:
+                time.sleep(3.0)
+            optimizer.step()
+        return mine.over
+
+    with members(slow, lambda: member(run.address, strategy=Strategy(collective=Hub(0)))) as (found, _):
+        run.serve(commits=4)
+        run.detach()
+        assert found.result(20.0)
+
+
+def test_a_link_that_ends_right_after_the_answer_is_called_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    link = linked_to(
+        monkeypatch,
+        [(1, bytearray(greetings.packed({"worker": 0, "workers": 1}))), (1, "it hung up")],
+    )
+    waited = []
+    patience = link._links.next
+
+    def next_(timeout_s: float) -> list[tuple[int, Any]]:
+        waited.append(timeout_s)
+        assert len(waited) < 3, "it waits on a link that has ended, an hour at a time"
+        return patience(timeout_s)
+
+    link._links.next = next_  # type: ignore[method-assign]
+    with pytest.raises(PeerLost):  # as the hub does not come back
+        link.receive()
+
+
+def test_samples_that_the_hub_refuses_are_refused_at_once() -> None:
+    """The hub says ABSURD each time, and the member computes in vain without a word."""
+    run = opened(Strategy(collective=Hub(0)))
+
+    def negative() -> dict[str, Any]:
+        return member(run.address, strategy=Strategy(collective=Hub(0)), samples=-1.0, steps=20)
+
+    with members(serving(run)) as _, pytest.raises(UsageError):
+        print(negative())
+
+
+# Memory
+
+
+def test_a_grant_of_a_link_that_is_gone_lets_nothing_in() -> None:
+    sockets = Sockets([(1, b"k" * 32)], [(1, bytearray(JOIN))], [(1, bytearray(packed(Offer(1, 1 << 20))))])
+    links = keyed(sockets)
+    for _ in range(3):
+        links.next(0.0)
+    links.tell(0, Grant(1), None)
+    assert sockets.allowed[1] > 1 << 20
+    sockets.came.extend([[(1, "cut")], [(2, b"k" * 32)], [(2, bytearray(JOIN))]])
+    links.next(0.0)  # its lease ends meanwhile; `Hub._tell` says nothing to who is not there
+    for _ in range(2):
+        links.next(0.0)
+    assert sockets.allowed[2] < 1 << 20
+
+
+def test_what_comes_before_there_are_enough_members_is_bounded() -> None:
+    sockets = Sockets([(1, b"k" * 32)], [(1, bytearray(JOIN))])
+    links = keyed(sockets, fewest=2)
+    sockets.came.extend([[(1, bytearray(packed(Ready())))] * 1000] * 50)
+    while sockets.came:
+        links.next(0.0)
+    assert len(links._early or ()) < 1000
+
+
+def test_a_hub_keeps_nothing_as_large_as_the_model_of_members_that_are_gone() -> None:
+    strategy = Strategy(compress=ErrorFeedback(TopK(0.2)), collective=Hub(0))
+    run = opened(strategy)
+    with members(serving(run, 9)):
+        for number in range(3):
+            member(run.address, number, strategy, steps=2)
+        member(run.address, 3, strategy)
+    forms = run._exchange._forms
+    run.detach()
+    assert all(form._error is None for form in forms.values()), f"{len(forms)} members, a residual of each"
+
+
+def test_one_that_does_not_read_holds_no_more_than_a_model_or_two() -> None:
+    """It asks again whenever there is a new version: each Task waits with a model of its own, 64 of them."""
+    hub, silent = _core.HubLinks(), _core.HubLinks()
+    links = KeyedLinks(hub, [], None, 1)
+    link = silent.call(hub.listen("127.0.0.1:0"))
+    silent.send(link, JOIN)
+    while not links.members:
+        links.next(time.monotonic() + 1.0)
+    numbytes = 8 << 20
+    tracemalloc.start()
+    for version in range(40):
+        links.tell(0, Task(1, version), torch.zeros(numbytes, dtype=torch.uint8))
+    held, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    for one in (hub, silent):
+        one.close()
+    assert held < 4 * numbytes, f"{held / numbytes:.0f} models are held for it"
+
+
+# Smaller
+
+
+def test_a_member_of_a_high_number_is_not_cut_short() -> None:
+    """Half divides its range by the number of ranks that are added up; at a hub none are."""
+    form = ContributionForm(
+        Strategy(compress=Direct(Half("float16")), collective=Hub(0)), Spec(((4,),)), 5000, 5000
+    )
+    _, data = form.offer(torch.full((4,), 50.0), 1)
+    assert form.decode(data, 1).tolist() == [50.0] * 4
+
+
+def test_who_has_hung_up_leaves_room_for_the_next() -> None:
+    """`tweed join` without a key file calls twice, with two keys; `--most 1` then turns it away for good."""
+    hub, first, second = _core.HubLinks(), _core.HubLinks(), _core.HubLinks()
+    place = hub.listen("127.0.0.1:0")
+    hub.admit(None, 1)
+    first.call(place)
+    first.close()
+    time.sleep(0.2)  # the hub computes meanwhile
+    second.call(place)
+    hub.close()
+
+
+def test_a_member_that_is_expelled_while_it_is_away_is_given_up() -> None:
+    sockets = Sockets([(1, b"k" * 32)], [(1, bytearray(JOIN))], [(1, "cut")])
+    links = keyed(sockets)
+    for _ in range(3):
+        links.next(0.0)
+    links.forget(lambda key: True)
+    assert (0, Leave()) in links.next(0.0), "the hub's machine waits until its lease ends, in step too"
+
+
+def test_bad_greetings_do_not_fill_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    sockets = Sockets()
+    links = keyed(sockets)
+    for link in range(200):
+        sockets.came.append([(link, b"k" * 32), (link, bytearray(b'"' + b"x" * 4000 + b'"'))])
+    with caplog.at_level(logging.WARNING, logger="tweed"):
+        while sockets.came:
+            links.next(0.0)
+    size = sum(len(record.getMessage()) for record in caplog.records)
+    assert size < 10_000, f"{len(caplog.records)} lines of {size} characters, which a caller has chosen"
+
+
+def test_two_processes_with_one_key_are_told_so(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """With one TWEED_KEY_FILE on a machine they cut each other off for ever, and share their task numbers."""
+    key, run = str(tmp_path / "key"), opened(Strategy(collective=Hub(0)))
+    call = lambda: member(run.address, strategy=Strategy(collective=Hub(0)), steps=200, key_file=key)  # noqa: E731
+    with members(serving(run), call, call) as (_, *both):
+        wait(both, timeout=10.0)
+        errors = [one.exception() for one in both if one.done()]
+        cut = sum("has ended" in record.getMessage() for record in caplog.records)
+        assert any(isinstance(error, UsageError) for error in errors), f"{cut} cut, {errors} ended"
+
+
+@pytest.mark.parametrize(
+    "given", [{"fewest": 3, "most": 1}, {"most": 0}, {"most": -1}, {"members": "ab" * 32}]
+)
+def test_a_hub_that_nobody_can_train_with_is_refused(given: dict[str, Any]) -> None:
+    with pytest.raises(UsageError):
+        opened(**given).detach()

@@ -1,0 +1,14 @@
+"""What a second reading of the simulated replica found: it fails until it is mended."""
+
+from __future__ import annotations
+
+from tests.exchange.hub.test_replica import Run
+from tweed.simulate.replicated_hub import Failures
+
+
+def test_delays_are_those_of_the_commits_that_there_are() -> None:
+    """What was committed by a hub that is gone, and its replica lacked, is not in `steps` any more."""
+    for seed in range(12):
+        run = Run(seed, Failures(kills=0.5)).run
+        run.until(updates=60, seconds=60.0)
+        assert len(run.delays) == sum(len(step) for step in run.steps), f"seed {seed}: {run.kills} kills"
