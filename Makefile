@@ -72,7 +72,7 @@ build: $(READY) ## Install what is needed and build the extension module
 
 lock: $(ENV) ## Renew requirements.lock from pyproject.toml
 	uv pip compile --quiet --upgrade --universal --python-version 3.11 --group tools --extra metrics \
-		--extra privacy --no-emit-index-url --no-emit-find-links --custom-compile-command 'make lock' \
+		--extra privacy --extra ray --no-emit-index-url --no-emit-find-links --custom-compile-command 'make lock' \
 		pyproject.toml --output-file requirements.lock
 
 format: $(ENV) ## Put Rust and Python into the format that `make check` asks for

@@ -27,6 +27,7 @@ from tweed.collective import Hub
 from tweed.experiments.hub_training import perceptron
 from tweed.simulate.hub import Conditions
 from tweed.simulate.hub_training import HubTraining, Members
+from tweed.simulate.member_steps import SampleLoss
 from tweed.strategy import Strategy
 from tweed.train.shard import Shard
 
@@ -103,15 +104,16 @@ def local_model() -> nn.Module:
     return model()
 
 
-def loss(client: int, model: nn.Module, batch: int) -> Tensor:
-    """Of a client's batch of this number."""
-    return shard(client).loss(model, shard(client).batch(batch))
+def drawn(client: int, batch: int) -> tuple[Tensor, Tensor]:
+    """A client's batch of this number."""
+    return shard(client).drawn(shard(client).batch(batch))
 
 
 def ours(steps: int, rounds: int) -> tuple[list[float], Tensor]:
     """When each round had ended, and the model at the end."""
     strategy = Strategy("difference", LocalSteps(steps), collective=Hub(0, All()))
     conditions = Conditions(CLIENTS, lambda member, task: 1.0)
+    loss = SampleLoss(drawn, nn.functional.cross_entropy)
     members = Members(loss, lambda params: SGD(params, lr=LR))
     training = HubTraining(model(), strategy, conditions, members, lambda params: SGD(params, lr=1.0))
     ends = []
@@ -176,7 +178,8 @@ def _client(steps: int) -> Any:
         optimizer = SGD(local.parameters(), lr=LR)
         for step in range(steps * (number - 1), steps * number):
             optimizer.zero_grad()
-            loss(client, local, step).backward()
+            inputs, labels = drawn(client, step)
+            nn.functional.cross_entropy(local(inputs), labels).backward()
             optimizer.step()
         metrics = MetricRecord({"num-examples": 1})
         content = RecordDict({"arrays": ArrayRecord(local.state_dict()), "metrics": metrics})

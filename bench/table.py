@@ -15,6 +15,7 @@ from bench import (
     linked,
     machine,
     memory,
+    on_ray,
     pictures,
     quant,
     sent,
@@ -88,6 +89,7 @@ _SECTIONS = (
     virtual_hub.table,
     flower.beside,
     hub_links.table,
+    on_ray.beside,
     pictures.builders,
     foreseen.schedules,
 )

@@ -59,7 +59,7 @@ def _steps_of(name: str, gloo: Any, config: Config) -> Measurement:
         "DDP on tweed": lambda model, optimizer: DistributedDataParallel(model),
         "attach on tweed": lambda model, optimizer: _attached(model, optimizer, None),
     }
-    contenders = [Contender(side, _stepper(name, tie)) for side, tie in sides.items()]
+    contenders = [Contender(side, stepper(name, tie)) for side, tie in sides.items()]
     size_bytes = sum(4 * param.numel() for param in task(name).model(_samples(name)).parameters())
     return Measurement(f"training step of {name}", size_bytes, benchmark(contenders, config, lockstep=False))
 
@@ -69,7 +69,7 @@ def _attached(model: nn.Module, optimizer: Optimizer, group: Any) -> nn.Module:
     return model
 
 
-def _stepper(name: str, tie: Callable[[nn.Module, Optimizer], nn.Module]) -> Callable[[], object]:
+def stepper(name: str, tie: Callable[[nn.Module, Optimizer], nn.Module]) -> Callable[[], object]:
     arrays = _samples(name)
     model = task(name).model(arrays)
     optimizer = task(name).optimizer(model.parameters(), 1e-3)

@@ -15,7 +15,7 @@ from tweed.aggregate import Cache, Quorum
 from tweed.exchange.hub import Hub, Offer, Step
 from tweed.order import BoundedDelay, FirstIn, ShortestFirst
 from tweed.rng import uniform
-from tweed.simulate.hub import Conditions, VirtualHub
+from tweed.simulate.hub import Conditions, VirtualHub, each
 
 PART, UPDATES, MEMBERS = "virtual hub", 100_000, 10_000
 #: By name: the hub for so many members. 100 payloads move at once.
@@ -34,7 +34,7 @@ def rows(counts: tuple[int, ...], contributions: int = UPDATES) -> Iterator[Row]
     for name, hub in HUBS.items():
         for members in counts:
             print(f"  {name}, {members} members", file=sys.stderr, flush=True)
-            run = VirtualHub(hub(members), _conditions(members), _learn, _apply)
+            run = VirtualHub(hub(members), _conditions(members), each(_learn), _apply)
             run.hub.payload_s = 1e6  # no lease ends
             began = time.process_time()
             while len(run.delays) < contributions:

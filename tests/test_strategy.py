@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 import tweed
-from tweed.aggregate import Mean, TrimmedMean
+from tweed.aggregate import Mean, Median, TrimmedMean
 from tweed.cadence import (
+    ByShards,
     EventTriggered,
     EveryStep,
     Intermittent,
@@ -18,7 +19,7 @@ from tweed.cadence import (
     Ordered,
     ServerPolicy,
 )
-from tweed.collective import Server
+from tweed.collective import Hub, Server
 from tweed.compress import (
     Codec,
     Direct,
@@ -219,6 +220,25 @@ def test_ordered_transmission_needs_a_server() -> None:
     with pytest.raises(StrategyError, match="needs a server"):
         Strategy(cadence=Ordered(ServerPolicy(share=0.5)))
     assert named_strategy("ordered_gradient(server=1)").collective == Server(1)
+
+
+@pytest.mark.parametrize(
+    ("parts", "words"),
+    [
+        ({"collective": None}, "collective=None: shards add up at one place"),
+        ({"collective": Hub(0)}, "collective=Hub.*all workers begin a step"),
+        ({"aggregate": Median()}, "aggregate=Median.*a hostile one would count as many"),
+        ({"compress": ErrorFeedback(TopK(0.1))}, "another worker that counts instead"),
+        ({"compress": Half(), "cadence": ByShards("nested", 2)}, "weights of a code"),
+        ({"exchange": "model"}, "shards is their gradients"),
+    ],
+    ids=repr,
+)
+def test_what_shards_do_not_go_with_is_refused_by_name(parts: dict[str, Any], words: str) -> None:
+    fits = {"cadence": ByShards(load=2), "collective": Server(0)}
+    assert Strategy(**fits, compress=Half()).memory == Direct(Half())
+    with pytest.raises(StrategyError, match=words):
+        Strategy(**fits | parts)
 
 
 @pytest.mark.parametrize("method", [Half(), Quantise(4), RandomBlocks(8, scaled=True)], ids=repr)

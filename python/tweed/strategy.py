@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from tweed.aggregate import Aggregate, ByLayers, Each, Mean, QFair, TrustedSamples, When
 from tweed.aggregate.before import Before
-from tweed.cadence import Cadence, EveryStep, LocalSteps, Ordered
+from tweed.cadence import ByShards, Cadence, EveryStep, LocalSteps, Ordered
 from tweed.compress import (
     Auto,
     ClippedNoise,
@@ -91,6 +91,8 @@ class Strategy:
         self._check_loss()
         if self.compress is not None:
             self._check_compress()
+        if isinstance(self.cadence, ByShards):
+            self._check_by_shards(self.cadence)
         if isinstance(self.cadence, Ordered):
             self._check_ordered()
         else:
@@ -257,6 +259,33 @@ class Strategy:
             raise StrategyError(
                 f"cadence={self.cadence!r} does not go with compress={memory!r}: its factors rest on means "
                 "over all ranks, and the server hears them one by one. Take another compressor"
+            )
+
+    def _check_by_shards(self, cadence: ByShards) -> None:
+        """What comes first of a shard counts, and the rest is thrown away."""
+        if self.collective is None or self.hub is not None:
+            raise StrategyError(
+                f"cadence={cadence!r} does not go with collective={self.collective!r}: shards add up at one "
+                "place and at one model, for which all workers begin a step with it. Give "
+                "collective=Server(0)"
+            )
+        if self.aggregate.in_network != "mean":
+            raise StrategyError(
+                f"cadence={cadence!r} does not go with aggregate={self.aggregate!r}: of a shard the worker "
+                "counts that is first, so that a hostile one would count as many; and a combination of "
+                "shards cannot be judged by one of them. Take Mean()"
+            )
+        memory = self.memory
+        rounds = memory is not None and any(isinstance(part, Rounds) for part in memory.parts.values())
+        if not isinstance(memory, Direct | None) or rounds:
+            raise StrategyError(
+                f"cadence={cadence!r} does not go with compress={memory!r}: what a packet leaves out of a "
+                "shard is in the one of another worker that counts instead. Take Direct, or compress nothing"
+            )
+        if memory is not None and (cadence.code != "uncoded" or memory.weight != 1):
+            raise StrategyError(
+                f"cadence={cadence!r} does not go with compress={memory!r}: weights of a code, which may be "
+                'thousands, multiply what a packet is off. Take code="uncoded", or compress nothing'
             )
 
     def _check_silence(self) -> None:

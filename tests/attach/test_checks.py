@@ -15,6 +15,7 @@ from torch.utils.checkpoint import checkpoint
 import tweed
 from tweed.attach import checks
 from tweed.errors import ShapeMismatch, StrategyError, UsageError
+from tweed.exchange.terms import terms
 from tweed.recipes import every_step
 from tweed.strategy import Strategy
 from tweed.testbed import run_ranks
@@ -87,7 +88,7 @@ def test_terms_say_all_that_ranks_must_agree_on() -> None:
         "bias float32[2] requires_grad=True", "running_mean float32[2] requires_grad=False",
         "running_var float32[2] requires_grad=False", "num_batches_tracked int64[] requires_grad=False",
     ]  # fmt: skip
-    assert checks.terms(model, every_step(), {"bucket_bytes": 7}) == expected
+    assert terms(model, every_step(), {"bucket_bytes": 7}) == expected
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tweed.cadence import (
+    ByShards,
     Cadence,
     ContributionReceived,
     Decision,
@@ -45,7 +46,7 @@ TABLE: list[Cadence[Any]] = [
     EveryStep(), LocalSteps(1), LocalSteps(2), LocalSteps(8), LocalSteps(3, outer=Nesterov()),
     Intermittent(), Intermittent(probability=0.5, seed=3), Intermittent(4, probability=0.1),
     EventTriggered(Moves(rate=0.1)), Ordered(ServerPolicy(history=Moves(rate=0.1))),
-    Ordered(ServerPolicy(share=0.9)),
+    Ordered(ServerPolicy(share=0.9)), ByShards(load=3), ByShards("auto", 3), ByShards(share=0.9),
 ]  # fmt: skip
 KINDS: list[Event] = [
     StepDone(norm=0.5), StepDone(norm=2.0), Ready(0.0), Ready(1.5), Stop(), IterationStarted(1.0, 1.0),
@@ -305,3 +306,21 @@ def test_settings_that_make_no_sense_are_refused(make: Any, words: str, cases: l
     for settings in cases:
         with pytest.raises(UsageError, match=words):
             make(**settings)
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"load": 0}, "at least 1"),
+        ({"most_behind": 0}, "at least 1"),
+        ({"patience": -1.0}, "patience 0 or more"),
+        ({"share": 1.5}, "1 at most"),
+        ({"code": "parity"}, "none of uncoded"),
+        ({"code": "nested", "share": 0.9}, "no share of their sum"),
+        ({"code": "auto", "share": 0.9}, "among exact ones"),
+    ],
+    ids=repr,
+)
+def test_shards_that_cannot_be_are_refused(settings: dict[str, Any], words: str) -> None:
+    with pytest.raises(UsageError, match=words):
+        ByShards(**settings)

@@ -6,11 +6,17 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
+import torch
 
 from tests.cli.test_cli import tweed
+from tweed.train import checkpoint
+from tweed.train.folder import RunFolder
+from tweed.train.hub_task import replayed
+from tweed.train.settings import OURS
 
 _JOB = ["digits", "--strategy", "teasq(every=2,tasks=2)", "--name", "a", "--commits", "60", "--parts", "2"]
 
@@ -46,7 +52,7 @@ def line_with(process: subprocess.Popen[str], text: str) -> str:
 
 def test_a_hub_that_is_killed_goes_on_and_its_members_with_it(tmp_path: Path) -> None:
     with ExitStack() as stack:
-        hub = stack.enter_context(started("serve", *_JOB))
+        hub = stack.enter_context(started("serve", *_JOB, "--log"))
         address = line_with(hub, "tweed join").split()[-1]
         members = [stack.enter_context(started("join", address)) for _ in range(2)]
         line_with(hub, "commit 14:")
@@ -59,14 +65,23 @@ def test_a_hub_that_is_killed_goes_on_and_its_members_with_it(tmp_path: Path) ->
             assert member.wait(20) == 0
     page = (tmp_path / report).read_text()
     assert "<h2>Members</h2>" in page and "mean delay (commits)" in page
-    versions = [line["version"] for line in _commits(tmp_path / "runs/a")]
-    assert versions == list(range(1, 61))
+    _replays(RunFolder(tmp_path / "runs/a"))
 
 
-def _commits(run: Path) -> list[dict[str, int]]:
-    from tweed.train.folder import RunFolder
-
-    return RunFolder(run).commit_lines()
+def _replays(run: RunFolder) -> None:
+    """The log has the commits of both processes, and the bits of the model that the second one stored."""
+    lines = run.commit_lines()
+    assert [line["version"] for line in lines] == list(range(1, 61))
+    assert set(lines[0]["keys"]) <= {"0", "1"} and all(len(key) == 64 for key in lines[0]["keys"].values())
+    model, found = replayed(run)
+    assert found.processes == 2 and found.checked >= 60
+    assert [line["contributions"] for line in lines] == [
+        [asdict(one) for one in commit.contributions] for commit in found.commits
+    ]
+    state = checkpoint.load(run.checkpoints(OURS))
+    assert state is not None
+    for name, value in model.state_dict().items():
+        assert torch.equal(value, state["model"][name])
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,8 @@ import pytest
 from rich.console import Console
 
 from tests.metrics.cases import BEFORE, NOW, WINDOW, matrix
-from tweed.metrics.view import View, duration, milliseconds, rate, shortened, size
+from tweed.metrics.view import View, shortened
+from tweed.metrics.words import duration, milliseconds, rate, size
 
 
 def printed(view: View, width: int = 80) -> str:

@@ -39,6 +39,7 @@ from tweed.recipes import mlfabric, teasq, zeno_ps
 from tweed.simulate.attacks import HostileLayers, Noise, SignFlip
 from tweed.simulate.hub import Conditions
 from tweed.simulate.hub_training import HubTraining, Members
+from tweed.simulate.member_steps import SampleLoss
 from tweed.strategy import Strategy
 
 STEPS, LR = 6, 0.1
@@ -141,6 +142,7 @@ def test_what_is_left_out_or_dropped_comes_later() -> None:
     training = HubTraining(perceptron(), strategy, conditions(), Members(ones, descent), one)
     run = training.run
     run.until(updates=40)
+    run._learn_begun()  # all that are at it
     counted = {each for step in run.steps for each in step}
     held = 0.0
     for number, (form, member) in enumerate(zip(training._forms, run._members, strict=True)):
@@ -150,7 +152,7 @@ def test_what_is_left_out_or_dropped_comes_later() -> None:
         held += float((total - sent if (number, task) in counted else total).sum())
     moved = numbers(perceptron()) - numbers(training.model)
     assert any(member.worker.outcomes.get("LATE") for member in run._members)
-    assert float(moved.sum()) + held == pytest.approx(sum(training._batches) * moved.numel(), rel=1e-4)
+    assert float(moved.sum()) + held == pytest.approx(sum(training._steps._batches) * moved.numel(), rel=1e-4)
 
 
 @pytest.mark.parametrize("attack", [SignFlip(10.0), Noise(50.0)], ids=repr)
@@ -274,9 +276,28 @@ def test_q_fair_brings_losses_nearer_to_each_other() -> None:
         with torch.no_grad():
             each = [float(unlike(member, training.model, 999)) for member in (0, 3)]
         spread[q] = each[1] - each[0]
-        assert all(math.isfinite(loss) for loss in training._losses)
+        assert all(math.isfinite(offer.loss) for offer in training.run._offers.values())
         assert all(one.reason is Reason.BY_LOSS for verdicts in training.verdicts for one in verdicts)
     assert spread[4.0] < 0.6 * spread[0.0]
+
+
+@pytest.mark.parametrize(
+    "strategy", [mlfabric(most=4), teasq(0, every=3, tasks=3)], ids=["gradients", "TEASQ"]
+)
+def test_side_by_side_members_compute_what_they_do_one_by_one(strategy: Strategy) -> None:
+    """With momentum, and members that begin again as their lease has ended."""
+    sums = SampleLoss(batch, nn.functional.cross_entropy)
+    assert strategy.hub is not None
+    strategy = replace(strategy, collective=replace(strategy.hub, task_s=1.25))
+    found = []
+    for loss in (sums, lambda member, model, number: sums(member, model, number)):
+        members = Members(loss, lambda params: torch.optim.SGD(params, lr=LR, momentum=0.5))
+        training = HubTraining(perceptron(), strategy, conditions(), members, descent)
+        training.run.until(updates=12, seconds=1000.0)
+        found.append(numbers(training.model))
+        assert len(training.run.steps) == 12
+    torch.testing.assert_close(*found)
+    assert any(one.worker.outcomes.get("EXPIRED") for one in training.run._members)
 
 
 def test_no_hub_is_refused() -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from tweed.exchange.hub import Hub, Offer
 from tweed.exchange.hub.worker import Compute
-from tweed.simulate.hub import HUB, Conditions, VirtualHub
+from tweed.simulate.hub import HUB, Conditions, VirtualHub, each
 
 
 def learn(member: int, action: Compute, model: Any) -> tuple[Offer, Any]:
@@ -20,7 +20,7 @@ def learn(member: int, action: Compute, model: Any) -> tuple[Offer, Any]:
 def one(**settings: Any) -> VirtualHub:
     """One member that computes for a second and sends 100 bytes; a model has none."""
     conditions = Conditions(members=1, compute_s=lambda member, task: 1.0, **settings)
-    return VirtualHub(Hub(), conditions, learn, lambda step: (None, 0))
+    return VirtualHub(Hub(), conditions, each(learn), lambda step: (None, 0))
 
 
 def test_a_contribution_takes_its_computation_and_the_slower_link() -> None:

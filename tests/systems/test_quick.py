@@ -44,7 +44,7 @@ QUICK: dict[str, tuple[int | None, list[str], list[str]]] = {
         ["a quarter of the bytes per contribution, both ways together"],
     ),
     "straggler_messages": (
-        3 * 8 + 6 * 8 + 3 * 2 + 2,
+        3 * 8 + 6 * 8 + 3 * 2 + 2 + 2 + 1,
         ["Goals", "An iteration", "What a message costs", "The choice of scheme and load"],
         ["a Lagrange code on the circle, 20 shards, random arrivals: to 1e-6"],
     ),

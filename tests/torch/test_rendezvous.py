@@ -8,11 +8,16 @@ import re
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
+import torch
 import torch.distributed as dist
+from torch._C._distributed_c10d import PrefixStore, _DistributedBackendOptions
+from torch.distributed.distributed_c10d import GroupName
 
 from tweed.errors import DeadlineExceeded, PeerLost, UsageError
+from tweed.testbed import run_ranks
 from tweed.torch import Options
 from tweed.torch.meeting import Meeting, Place, Process, Renewed, prefix
 from tweed.torch.rendezvous import Terms, _conflict, enter, group_id, leave_together, one_host, settle
@@ -205,3 +210,25 @@ def test_a_rank_0_of_the_life_before_is_given_up_for_the_new_one(
         assert isinstance(waiting.exception(20), Renewed)
     assert enter(place(1, store, 2)).key == new.key.rpartition("/")[0] + "/1"
     assert new.key != left.key
+
+
+def beside(rank: int, size: int, folder: str) -> list[float] | None:
+    """Ranks 2 and 1 as 0 and 1 of a group that is no part of the default one, as those of Ray are."""
+    if rank == 0:  # the store of the default group ends with it
+        dist.barrier()
+        return None
+    options = _DistributedBackendOptions()
+    options.store = PrefixStore("beside", dist.FileStore(f"{folder}/store", size - 1))
+    options.group_rank, options.group_size = size - 1 - rank, size - 1
+    options.group_id, options.timeout = GroupName("beside"), timedelta(seconds=30)
+    options.global_ranks_in_group = []
+    engine = dist.Backend._plugins["TWEED"].creator_fn(options, None)
+    tensor = torch.full((2,), float(rank))
+    engine.allreduce([tensor], dist.AllreduceOptions()).wait()
+    dist.barrier(dist.new_group([1, 2], use_local_synchronization=True))  # which knows its members as before
+    dist.barrier()
+    return tensor.tolist()
+
+
+def test_a_group_may_stand_beside_the_default_one(tmp_path: Path) -> None:
+    assert run_ranks(beside, 3, str(tmp_path), backend="tweed") == [None, [3.0] * 2, [3.0] * 2]

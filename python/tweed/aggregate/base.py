@@ -192,11 +192,17 @@ class Reason(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """With which weight `sender` was counted (0: not believed), and why."""
+    """With which weight `sender` was counted (0: not believed), and why.
+
+    Attributes:
+      score: what the rule went by, if that is one value for each, see there: Zeno's descent, Zeno++'s and
+        FLTrust's cosine, Krum's distances, ThreeSigma's distance. None: it is not.
+    """
 
     sender: int
     weight: float
     reason: Reason
+    score: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

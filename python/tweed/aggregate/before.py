@@ -184,7 +184,7 @@ def _by_sum(shares: Tensor, verdicts: Sequence[Verdict], rows: Sequence[Row]) ->
     weights = shares.new_tensor([verdict.weight for verdict in verdicts]) @ shares
     mostly = shares.argmax(dim=0).tolist()
     return [
-        Verdict(row.sender, weight, verdicts[at].reason)
+        Verdict(row.sender, weight, verdicts[at].reason, verdicts[at].score)
         for row, weight, at in zip(rows, weights.tolist(), mostly, strict=True)
     ]
 

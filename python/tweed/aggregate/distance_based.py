@@ -11,7 +11,7 @@ that of whole contributions. All owners so weigh alike.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from tweed.aggregate.base import Answer, Arrival, Gathered, InnerProducts, Reason, Value, Verdict
@@ -57,6 +57,13 @@ class DistanceBased:
         """
         raise NotImplementedError  # each rule has its own
 
+    def scores(self, products: Tensor, hostile: int) -> Tensor | None:
+        """What contributions are chosen by, `[n]`, for verdicts; None: that is not one value for each.
+
+        Args: as of `weights`.
+        """
+        return None
+
     def start(self) -> Any:
         """Nothing has arrived."""
         return Gathered()
@@ -79,27 +86,38 @@ class DistanceBased:
             return InnerProducts([*(row.value for row in whole), *self._beside(state, whole)]), (), state
         kept = self._kept(computable(state.answer), len(whole))
         believed = [row for row, fine in zip(whole, kept.tolist(), strict=False) if fine]
-        weights = self._weights(state.answer[kept][:, kept], believed, len(rows))
+        products = state.answer[kept][:, kept]
+        weights = self._weights(products, believed, len(rows))
         update = self._combine(believed, weights, state) if believed else None
         counts = dict(zip((row.sender for row in believed), weights, strict=False))
-        verdicts = tuple(self._verdict(row, counts) for row in rows)
+        scores = self._scores(products, believed, len(rows))
+        verdicts = tuple(self._verdict(row, counts, scores) for row in rows)
         return as_given(update, rows, state.arrivals), verdicts, self._after(state, believed, update)
 
     def _weights(self, products: Tensor, believed: Sequence[Row], count: int) -> list[float]:
         """Of those that are `believed` among `count`, and of what is beside them."""
         if not believed:
             return []
-        hostile = max(0, self.hostile(count) - (count - len(believed)))
-        found: list[float] = self.weights(products, hostile).tolist()
+        found: list[float] = self.weights(products, self._left(believed, count)).tolist()
         return found
 
-    def _verdict(self, row: Row, counts: dict[int, float]) -> Verdict:
+    def _scores(self, products: Tensor, believed: Sequence[Row], count: int) -> dict[int, float]:
+        found = self.scores(products, self._left(believed, count)) if believed else None
+        return (
+            {} if found is None else dict(zip((row.sender for row in believed), found.tolist(), strict=False))
+        )
+
+    def _left(self, believed: Sequence[Row], count: int) -> int:
+        """How many of those that are believed may be anything: what is left out was one of them."""
+        return max(0, self.hostile(count) - (count - len(believed)))
+
+    def _verdict(self, row: Row, counts: dict[int, float], scores: Mapping[int, float]) -> Verdict:
         if not row.fits:
             return Verdict(row.sender, 0.0, Reason.SHAPE)
         if row.sender not in counts:
             return Verdict(row.sender, 0.0, Reason.NOT_FINITE)
         weight = counts[row.sender]
-        return Verdict(row.sender, weight, self.reason if weight else self.doubt)
+        return Verdict(row.sender, weight, self.reason if weight else self.doubt, scores.get(row.sender))
 
     def _kept(self, computable: Tensor, count: int) -> Tensor:
         """Which of the vectors are gone on with: of `count` contributions and of what is beside them."""

@@ -36,10 +36,12 @@ class FLTrust(TrustedSamples):
             scaled, direction = of_length(row, length)
             judged.append(scaled)
             says = 0 < length < math.inf
-            cosines.append(max(0.0, float(direction @ trusted) / length) if says else 0.0)
-        total = sum(cosines)
-        shares = [cosine / total if total else 0.0 for cosine in cosines]
+            cosines.append(float(direction @ trusted) / length if says else 0.0)
+        total = sum(max(0.0, cosine) for cosine in cosines)
+        shares = [max(0.0, cosine) / total if total else 0.0 for cosine in cosines]
         weights = {row.sender: share for row, share in zip(judged, shares, strict=True)}
+        scores = {row.sender: cosine for row, cosine in zip(judged, cosines, strict=True)}
         update = combined(judged, shares) if total else None
-        found = tuple(verdict(row, weights, Reason.LIKE_TRUSTED, Reason.UNLIKE_TRUSTED) for row in rows)
+        reasons = Reason.LIKE_TRUSTED, Reason.UNLIKE_TRUSTED
+        found = tuple(verdict(row, weights, *reasons, scores) for row in rows)
         return as_given(update, rows, state.arrivals), found, Gathered()

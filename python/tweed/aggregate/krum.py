@@ -29,6 +29,10 @@ class Krum(BoundedDistanceBased):
 
     reason: ClassVar[Reason] = Reason.NEAREST
 
+    def scores(self, products: Tensor, hostile: int) -> Tensor:
+        """See `krum_scores`."""
+        return krum_scores(products, hostile)
+
     def weights(self, products: Tensor, hostile: int) -> Tensor:
         """One for the best."""
         return mean_of(lowest(krum_scores(products, hostile), 1), products)
@@ -48,6 +52,10 @@ class MultiKrum(BoundedDistanceBased):
     """
 
     reason: ClassVar[Reason] = Reason.NEAREST
+
+    def scores(self, products: Tensor, hostile: int) -> Tensor:
+        """See `krum_scores`."""
+        return krum_scores(products, hostile)
 
     def weights(self, products: Tensor, hostile: int) -> Tensor:
         """Equal ones for the best."""

@@ -10,6 +10,7 @@ owner of a range could not tell the loss at a point of which it knows a part.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from tweed.aggregate.base import Answer, Arrival, Gathered, Reason, Verdict
@@ -61,9 +62,15 @@ def of_length(row: Row, length: float) -> tuple[Row, Tensor]:
     return row._replace(value=(direction * length).to(row.value.dtype).view(row.value.shape)), direction
 
 
-def verdict(row: Row, weights: dict[int, float], reason: Reason, doubt: Reason) -> Verdict:
-    """On a contribution, of which `weights` has the one by its sender, if it could be judged."""
+def verdict(
+    row: Row,
+    weights: dict[int, float],
+    reason: Reason,
+    doubt: Reason,
+    scores: Mapping[int, float] | None = None,
+) -> Verdict:
+    """On a contribution, of which `weights` and `scores` have those by its sender, if it could be judged."""
     if row.sender not in weights:
         return Verdict(row.sender, 0.0, Reason.NOT_FINITE if row.fits else Reason.SHAPE)
     weight = weights[row.sender]
-    return Verdict(row.sender, weight, reason if weight else doubt)
+    return Verdict(row.sender, weight, reason if weight else doubt, (scores or {}).get(row.sender))

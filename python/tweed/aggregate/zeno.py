@@ -64,7 +64,8 @@ class Zeno(Bounded, TrustedSamples):
         kept = [at for at in kept if scores[at] > -math.inf]
         weights = {row.sender: (at in kept) / max(1, len(kept)) for at, row in enumerate(judged)}
         update = combined(judged, list(weights.values())) if kept else None
-        found = tuple(verdict(row, weights, Reason.DESCENDS, Reason.ASCENDS) for row in rows)
+        by_sender = {row.sender: score for row, score in zip(judged, scores, strict=True)}
+        found = tuple(verdict(row, weights, Reason.DESCENDS, Reason.ASCENDS, by_sender) for row in rows)
         return as_given(update, rows, state.arrivals), found, Gathered()
 
     def _score(self, descent: float, value: Any) -> float:

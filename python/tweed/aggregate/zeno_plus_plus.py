@@ -102,7 +102,7 @@ class ZenoPlusPlus(TrustedSamples):
         share = 1 / max(1, len(taken))
         weights = dict.fromkeys(_senders(judged), 0.0) | dict.fromkeys(_senders(taken), share)
         update = combined(taken, [share] * len(taken)) if taken else None
-        found = tuple(verdict(row, weights, *_REASONS) for row in rows)
+        found = tuple(verdict(row, weights, *_REASONS, records) for row in rows)
         after = Judged(trusted=state.trusted, uses=state.uses + len(rows), records=records)
         return as_given(update, rows, state.arrivals), found, after
 

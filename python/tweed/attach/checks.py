@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Sequence
 from itertools import zip_longest
-from typing import Any
 from weakref import WeakSet
 
 import torch.distributed as dist
@@ -93,15 +92,6 @@ def check_place(strategy: Strategy, model: nn.Module, size: int) -> None:
             f"transport={strategy.transport!r} returns what was lost to memory of the host, and parameters "
             f"are on {', '.join(sorted(devices))}: keep them on the CPU, or lose nothing: Ltp(lossless=True)"
         )
-
-
-def terms(model: nn.Module, strategy: Strategy, settings: dict[str, Any]) -> list[str]:
-    """All that ranks must agree on before they exchange anything, a line each."""
-    lines = [f"strategy {strategy!r}", *(f"{name} {value}" for name, value in settings.items())]
-    for name, tensor in [*model.named_parameters(), *model.named_buffers()]:
-        dtype = str(tensor.dtype).removeprefix("torch.")
-        lines.append(f"{name} {dtype}{list(tensor.shape)} requires_grad={tensor.requires_grad}")
-    return lines
 
 
 def check_agreement(by_rank: list[list[str]]) -> None:

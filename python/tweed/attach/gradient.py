@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import logging
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
@@ -14,6 +14,7 @@ from torch.nn import Parameter
 
 from tweed.errors import UsageError
 from tweed.exchange.bucket import GradientBucket, assign, item
+from tweed.exchange.by_shards.gradients import ShardGradients
 from tweed.exchange.table import Parts, gradient_reducer
 
 _TWICE = (
@@ -162,13 +163,34 @@ class GradientExchange:
         """See `Exchange`."""
         self.reducer.after_step(norm)
 
+    def shards(self) -> Iterator[Any]:
+        """This rank's tasks in a step, as `Run.shards` has them; the reducer gets each one's gradient."""
+        assert isinstance(self.reducer, ShardGradients)  # the caller looked
+        paused, self.paused = self.paused, True
+        try:
+            for task in self.reducer.tasks():
+                yield task
+                self._take()
+                self.reducer.done()
+        finally:
+            self.paused = paused
+
+    def _take(self) -> None:
+        """Puts the gradients that are there into their views; parameters have none then."""
+        for gradients, params in zip(self._buckets, self._params, strict=True):
+            for index, param in enumerate(params):
+                self._put_in(param, gradients, index)
+                param.grad = None
+            gradients.given.clear()
+
     @property
     def differs(self) -> bool:
         """See `Exchange`: models never differ."""
         return False
 
     def finish(self) -> None:
-        """Nothing: models never differ."""
+        """Models never differ; what others still send is received."""
+        self.reducer.flush()
 
     def average(self, tensors: list[Tensor]) -> list[Tensor]:
         """See `Exchange`: models are equal."""

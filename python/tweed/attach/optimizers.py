@@ -78,6 +78,14 @@ class Optimizers:
             optimizer.step()
             optimizer.zero_grad()
 
+    def only(self, what: str) -> Optimizer:
+        """The one that there is. Raises UsageError if there are several, which `what` cannot be of."""
+        if len(self._given) > 1:
+            raise UsageError(
+                f"{what} is of one optimizer, and attach was given {len(self._given)}: give it one"
+            )
+        return self._given[0]
+
     def forget(self) -> None:
         """Removes the hooks."""
         for hook in self._hooks:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -18,20 +19,22 @@ from tweed.attach import advice, checks
 from tweed.attach.gradient import GradientExchange
 from tweed.attach.optimizers import Optimizers
 from tweed.attach.settings import FindPlace, Settings
-from tweed.cadence import StepDone, Stop
+from tweed.cadence import ByShards, StepDone, Stop
 from tweed.collective import Plan
 from tweed.errors import StrategyError, UsageError
 from tweed.exchange.base import Exchange
 from tweed.exchange.cadence_driver import CadenceDriver, StepLength
 from tweed.exchange.checkpoint import FORMAT, check_format
 from tweed.exchange.communicator import Communicator, Stats
-from tweed.exchange.hub.live_hub import Contribution, HubServer
+from tweed.exchange.hub.contribution import Contribution
+from tweed.exchange.hub.live_hub import HubServer
 from tweed.exchange.hub.live_worker import HubWorker
 from tweed.exchange.hub.trusted import TrustedLoss, warn_of_rate
 from tweed.exchange.losses import Delivered
 from tweed.exchange.place import Alone
 from tweed.exchange.proximal import Proximal
 from tweed.exchange.table import Parts, hub_exchange, model_exchange
+from tweed.exchange.terms import terms
 from tweed.strategy import Strategy
 
 
@@ -59,7 +62,7 @@ class Run:
         self._model = model
         self._params = {name: param for name, param in model.named_parameters() if param.requires_grad}
         self._sync_buffers = settings.sync_buffers
-        self._place = found(checks.terms(model, strategy, settings.agreed()), self.stats)
+        self._place = found(terms(model, strategy, settings.agreed()), self.stats)
         self._place.receive(self._place.broadcast([*model.parameters(), *model.buffers()]))
         owners = self._place.owners
         self._cadence = CadenceDriver(strategy.cadence, owners.contributor, owners.contributors)
@@ -67,7 +70,8 @@ class Run:
         self._proximal = Proximal(list(self._params.values()), proximal) if proximal else None
         self._length = StepLength(self._params.values()) if self._cadence.needs_norm else None
         self._exchange = self._make_exchange(settings)
-        self._broadcasts_buffers = isinstance(self._exchange, GradientExchange) and self._sync_buffers
+        shared = isinstance(self._exchange, GradientExchange) and not isinstance(strategy.cadence, ByShards)
+        self._broadcasts_buffers = shared and self._sync_buffers
         self._broadcasts: list[Any] = []  # of buffers, that have begun
         names = {param: name for name, param in self._params.items()}
         self._optimizers = Optimizers(optimizers, names)
@@ -162,6 +166,7 @@ class Run:
         trusted: TrustedLoss | None = None,
         commits: int | None = None,
         after: Callable[[int], None] = lambda version: None,
+        log: str | os.PathLike[str] | None = None,
     ) -> None:
         """The server's training loop: takes `steps` steps with what the workers contribute.
 
@@ -182,18 +187,49 @@ class Run:
           commits: a hub ends training after so many in all, those before a checkpoint included, and tells its
             workers; None: it does not.
           after: called after each commit of a hub, with the version of the model: to evaluate, or to store.
+          log: a file for all that a hub's machine is given, for `tweed.server.replay`. It grows by the bytes
+            of all contributions; one that is there is gone on with. None: there is none.
 
-        Raises: UsageError if this rank is no server, or the rule needs trusted samples and there are none.
+        Raises: UsageError if this rank is no server, the rule needs trusted samples and there are none, or
+          the log cannot be gone on with; DataError if that is damaged.
         """
         if not self.serves:
             raise UsageError(f"this rank is no server of {self.strategy!r}: it trains with data of its own")
         if isinstance(self._exchange, HubServer):
             for optimizer in self._optimizers:
                 warn_of_rate(self.strategy, optimizer)
+            if log is not None:
+                agreed = terms(self._model, self.strategy, {})
+                self._exchange.keep_log(log, agreed, self._optimizers.only("a log").state_dict())
             self._exchange.serve(self._optimizers.step, trusted, commits, after)
             return
         for _ in range(steps):
             self._optimizers.step()
+        if isinstance(self._exchange, GradientExchange):
+            self._exchange.finish()
+
+    def shards(self) -> Iterator[Any]:
+        """The shards of this step whose gradients this rank computes, in its order: under `cadence=ByShards`.
+
+            for shard in run.shards():
+                loss(model(xs[shard]), ys[shard]).backward()
+            optimizer.step()
+            optimizer.zero_grad()
+
+        When the next shard is asked for, the gradient of the last one is sent, alone or combined with others,
+        and parameters have none. Backward passes within one shard add up. It ends when all are done, or the
+        server has enough; `optimizer.step()` then takes the mean over all shards. A worker that was slow goes
+        through the steps that it missed without a shard. The server has none.
+
+        Yields: numbers of shards, from 0; under a Lagrange code `tweed.data.coding.work.Half`: see `halves`.
+        Raises: UsageError under another cadence, and if called twice in a step.
+        """
+        if not (isinstance(self.strategy.cadence, ByShards) and isinstance(self._exchange, GradientExchange)):
+            raise UsageError(
+                f"run.shards() belongs to cadence=ByShards(), and the run is of {self.strategy!r}: call "
+                "backward() as always"
+            )
+        return self._exchange.shards()
 
     @property
     def verdicts(self) -> Sequence[Verdict]:
@@ -223,8 +259,14 @@ class Run:
 
     @property
     def contributions(self) -> Sequence[Contribution]:
-        """At a hub, those of its last update: whose, how old, and with which weight each counted."""
+        """At a hub, those of its last update: whose, how old, and with which weight each counted, and why."""
         return self._exchange.contributions if isinstance(self._exchange, HubServer) else ()
+
+    @property
+    def dropped(self) -> Sequence[int]:
+        """At a hub, whose contributions were dropped between its last two updates: they were computed on too
+        old a model, and did not move."""
+        return self._exchange.dropped if isinstance(self._exchange, HubServer) else ()
 
     @property
     def worker(self) -> int:

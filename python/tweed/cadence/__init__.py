@@ -19,6 +19,7 @@ from tweed.cadence.base import (
     StepDone,
     Stop,
 )
+from tweed.cadence.by_shards import ByShards
 from tweed.cadence.event_triggered import EventTriggered
 from tweed.cadence.every_step import EveryStep
 from tweed.cadence.intermittent import Intermittent
@@ -31,6 +32,7 @@ from tweed.cadence.timers import Timer
 
 __all__ = [
     "Action",
+    "ByShards",
     "Cadence",
     "ContributionReceived",
     "Decision",

@@ -32,11 +32,11 @@ def doctor(
     The exit code is 1 if there are errors.
     """
     from tweed.doctor.together import under_torchrun
-    from tweed.train.world import torchrun_size
+    from tweed.train.world import launched_ranks
 
     if output is not None and not output.parent.is_dir():
         raise UsageError(f"cannot write {output}: there is no folder {output.parent}")
-    size = torchrun_size() if _whole() else None
+    size = launched_ranks() if _whole() else None
     if size is not None and ranks is not None:
         raise UsageError("torchrun has started the ranks already; leave --ranks and --network away")
     if network is not None and ranks is None:

@@ -29,6 +29,9 @@ def serve(
     partition: Annotated[str, typer.Option(help="iid, by_label, shards:N or dirichlet:A.")] = "iid",
     name: Annotated[str | None, typer.Option(help="Name of the run; its folder is runs/NAME.")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the run called --name.")] = False,
+    log: Annotated[
+        bool, typer.Option("--log", help="Keep all that members send, so that the run can be replayed.")
+    ] = False,
 ) -> None:
     """Hold a model that members train when they can; write metrics and a report to runs/NAME.
 
@@ -55,7 +58,7 @@ def serve(
     request = Request(given, name=name, resume=resume, argv=["tweed", *sys.argv[1:]])
     settings, folder = begin(request, RUNS, typer.echo)
     admission = Admission(listen, listed, most, fewest)
-    hub = HubTask(settings, folder, admission, hub_lr)
+    hub = HubTask(settings, folder, admission, hub_lr, log)
     typer.echo(f"Members type: tweed join {hub.run.address}")
     typer.echo(f"{settings.task} by {strategy}, {settings.steps} commits. Folder: {folder.path}")
     try:

@@ -94,9 +94,9 @@ def _measured(ranks: int | None, testbed: str | None) -> tuple[Topology, Host] |
 def _visit(ranks: int | None, testbed: str | None) -> Report | None:
     from tweed.doctor.together import on_this_machine, under_torchrun
     from tweed.testbed import Network
-    from tweed.train.world import torchrun_size
+    from tweed.train.world import launched_ranks
 
-    if ranks is None and torchrun_size() is None:
+    if ranks is None and launched_ranks() is None:
         raise UsageError(
             "--measure runs under torchrun (torchrun ... --no-python tweed plan), or with --ranks 4"
         )

@@ -22,9 +22,11 @@ def top(
     once: Annotated[bool, typer.Option("--once", help="Print it once and leave.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print the counters as lines of JSON.")] = False,
 ) -> None:
-    """Show a run's links, who arrives last, bytes and retransmissions, live.
+    """Show a run's links, who arrives last, bytes and retransmissions, live; of a hub its members, and what
+    becomes of their contributions.
 
-    It runs on the host of rank 0, as the same user. Where several runs go on, it lists them. Ctrl-C leaves.
+    It runs on the host of rank 0, or of the hub, as the same user. Where several runs go on, it lists them.
+    Ctrl-C leaves.
     """
     runs = [run for run in _runs() if process in (None, run[1].pid)]
     if not runs:
@@ -75,8 +77,8 @@ def _nothing(process: int | None) -> Exception:
 
     what = "run" if process is None else f"run with rank 0 in process {process}"
     return UsageError(
-        f"there is no {what} of this user on this host; look on the host of rank 0. Only groups of two or "
-        "more ranks on the backend 'tweed' can be seen, and not with TWEED_METRICS=0"
+        f"there is no {what} of this user on this host; look on the host of rank 0. Only hubs, and groups "
+        "of two or more ranks on the backend 'tweed', can be seen, and not with TWEED_METRICS=0"
     )
 
 
@@ -119,7 +121,8 @@ def _live(watcher: Watcher, first: Matrix) -> None:
     from rich.console import Console
     from rich.live import Live
 
-    from tweed.metrics.view import View, duration
+    from tweed.metrics.view import View
+    from tweed.metrics.words import duration
 
     recent, silent_s = deque([first], maxlen=_WINDOW), 0.0
     with Live(View(first, first), console=Console(highlight=False), screen=True, auto_refresh=False) as live:

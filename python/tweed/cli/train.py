@@ -1,17 +1,21 @@
-"""`tweed train`: one job, on this machine's processes or as a worker of torchrun."""
+"""`tweed train`: one job, on this machine's processes, on a Ray cluster, or as a worker of torchrun."""
 
 from __future__ import annotations
 
 import os
 import sys
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Protocol
 
 import typer
 from rich.console import Console
 
+from tweed.errors import UsageError
+
 if TYPE_CHECKING:
     from tweed.train.folder import RunFolder
+    from tweed.train.launch import Show
     from tweed.train.request import Request
     from tweed.train.settings import Settings
 
@@ -46,17 +50,24 @@ def train(
     or_unshaped: Annotated[
         bool, typer.Option("--or-unshaped", help="Go on without --network where it cannot be built.")
     ] = False,
+    ray: Annotated[
+        str | None, typer.Option(help="Let Ray place the workers: HOST:PORT of a cluster's head, or auto.")
+    ] = None,
+    restarts: Annotated[
+        int, typer.Option(min=0, help="With --ray: how often all may start anew after one failed.")
+    ] = 0,
     tensorboard: Annotated[
         bool, typer.Option("--tensorboard", help="Write metrics of the links to runs/NAME/tensorboard.")
     ] = False,
 ) -> None:
     """Train a real model on several workers; write metrics and a report to runs/NAME.
 
-    The workers are processes of this machine, or torchrun's if torchrun started this command.
+    The workers are processes of this machine, or those that Ray places, or torchrun's if torchrun started
+    this command.
     """
     from tweed.testbed import Network
     from tweed.train.request import Request
-    from tweed.train.world import torchrun_size
+    from tweed.train.world import launched_ranks
 
     options: dict[str, str | float | None] = {"task": task, "workers": workers, "strategy": strategy}
     options |= {"against": against, "steps": steps, "batch_size": batch_size, "lr": lr, "seed": seed}
@@ -66,17 +77,41 @@ def train(
         os.environ["TWEED_DEADLINE"] = str(deadline)
     given = {key: value for key, value in options.items() if value is not None}
     request = Request(given, epochs, name, resume, fallback, or_unshaped, ["tweed", *sys.argv[1:]])
-    size = torchrun_size()
-    if size is None:
-        _alone(request, tensorboard, Console())
+    if restarts and ray is None:
+        raise UsageError("--restarts is for workers that Ray places: give --ray too")
+    size = launched_ranks()
+    if ray is not None:
+        _on_ray(request, ray, restarts, tensorboard, Console())
+    elif size is None:
+        from tweed.train import launch
+
+        _alone(request, launch, tensorboard, Console())
     else:
         _under_torchrun(request.with_workers(size), tensorboard, Console())
 
 
-def _alone(request: Request, tensorboard: bool, console: Console) -> None:
+class Launcher(Protocol):
+    """Starts the workers of a run that this process shows."""
+
+    def prepare(self) -> None:
+        """Called while others wait for nothing."""
+
+    def launch(self, settings: Settings, folder: RunFolder, show: Show) -> None:
+        """Trains all sides from where they were left, and calls `show` with figures as they come."""
+
+
+def _on_ray(request: Request, address: str, restarts: int, tensorboard: bool, console: Console) -> None:
+    from tweed.train.on_ray import OnRay, connected
+
+    if request.given.get("network") is not None:
+        raise UsageError("--network starts its own workers: leave --network or --ray away")
+    with connected(address) as nodes:
+        _alone(replace(request, spread=nodes > 1), OnRay(restarts), tensorboard, console)
+
+
+def _alone(request: Request, launcher: Launcher, tensorboard: bool, console: Console) -> None:
     from tweed.testbed import RankFailed
     from tweed.train.display import display
-    from tweed.train.launch import launch, prepare
     from tweed.train.request import begin
 
     settings, folder = begin(request, RUNS, typer.echo)
@@ -84,9 +119,9 @@ def _alone(request: Request, tensorboard: bool, console: Console) -> None:
     if tensorboard:
         _ask_for_events(folder)
     try:
-        prepare()
+        launcher.prepare()
         with display(settings, console) as view:
-            launch(settings, folder, view.show)
+            launcher.launch(settings, folder, view.show)
     except KeyboardInterrupt:
         typer.echo(f"Stopped; all workers are gone. {_advice(settings, folder)}", err=True)
         raise typer.Exit(130) from None

@@ -63,6 +63,9 @@ class GradientReducer:
         for which this rank had all gradients may be left empty."""
         raise NotImplementedError  # each subclass has its own
 
+    def flush(self) -> None:
+        """What others still send of past exchanges has come."""
+
     def check_finite(self) -> None:
         """See `Exchange`. Nothing, where nothing is kept from one exchange to the next."""
 

@@ -12,10 +12,11 @@ from typing import Any
 
 from torch import Tensor
 
-from tweed.cadence import Ordered
+from tweed.cadence import ByShards, Ordered
 from tweed.compress import Auto, Direct, Identity, LazyAggregation
 from tweed.errors import UsageError
 from tweed.exchange.base import Exchange
+from tweed.exchange.by_shards.gradients import ShardGradients
 from tweed.exchange.cadence_driver import CadenceDriver
 from tweed.exchange.communicator import Communicator
 from tweed.exchange.gradients import (
@@ -61,6 +62,13 @@ def _ordered(parts: Parts, groups: Groups) -> GradientReducer:
     return OrderedGradients(local_buckets(groups), parts.comm, cadence, server.rank, memory)
 
 
+def _by_shards(parts: Parts, groups: Groups) -> GradientReducer:
+    server, cadence, memory = parts.strategy.collective, parts.strategy.cadence, parts.strategy.memory
+    assert server is not None and isinstance(cadence, ByShards)  # the strategy was checked
+    assert isinstance(memory, Direct | None)
+    return ShardGradients(local_buckets(groups), parts.comm, cadence, server.rank, memory)
+
+
 def _autotuned(parts: Parts, groups: Groups) -> GradientReducer:
     buckets = shared_buckets(groups, parts.comm)
     return AutotunedGradients(buckets, parts.comm, parts.cadence, _memory(parts.strategy))
@@ -77,6 +85,7 @@ def _summed(parts: Parts, groups: Groups) -> GradientReducer:
 _Reducer = Callable[[Parts, Groups], GradientReducer]
 _REDUCERS: tuple[tuple[Callable[[Strategy], bool], _Reducer], ...] = (
     (lambda s: isinstance(s.cadence, Ordered), _ordered),
+    (lambda s: isinstance(s.cadence, ByShards), _by_shards),
     (lambda s: isinstance(s.memory, Auto) and _may_sum(s), _autotuned),
     (lambda s: not s.is_plain_sum, _compressed),
     (lambda s: True, _summed),

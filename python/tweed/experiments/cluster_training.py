@@ -17,6 +17,7 @@ from itertools import count
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch.optim import SGD, Optimizer
 
 from tweed.compress import Spec
@@ -25,6 +26,7 @@ from tweed.simulate.disturbances import COMPUTERS, NETWORKS
 from tweed.simulate.hub import Conditions
 from tweed.simulate.hub_training import HubTraining, Members
 from tweed.simulate.in_step import InStep
+from tweed.simulate.member_steps import SampleLoss
 from tweed.simulate.workers import Workers
 from tweed.strategy import Strategy
 from tweed.train.shard import Shard
@@ -196,10 +198,10 @@ def _through_hub(config: Config, shards: list[Shard], outcome: Outcome) -> None:
         seed=config.seed,
     )
 
-    def loss(member: int, model: torch.nn.Module, batch: int) -> torch.Tensor:
-        return shards[member].loss(model, shards[member].batch(batch))
+    def drawn(member: int, batch: int) -> tuple[torch.Tensor, torch.Tensor]:
+        return shards[member].drawn(shards[member].batch(batch))
 
-    members = Members(loss, lambda params: SGD(params, lr=0.0))
+    members = Members(SampleLoss(drawn, F.cross_entropy), lambda params: SGD(params, lr=0.0))
     training = HubTraining(model, config.strategy, conditions, members, _optimizer(config))
     run, watch = training.run, _Watch(config, outcome)
     compute_s.now = lambda: run.now

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import nn
 from torch.optim import SGD
 
@@ -18,6 +19,7 @@ from tweed.rng import uniform
 from tweed.simulate.attacks import Attack, HostileLayers, LabelFlip
 from tweed.simulate.hub import Conditions
 from tweed.simulate.hub_training import HubTraining, Members
+from tweed.simulate.member_steps import SampleLoss
 from tweed.strategy import Strategy
 from tweed.train.shard import Shard
 
@@ -134,23 +136,25 @@ def perceptron(arrays: Arrays) -> nn.Module:
 
 
 def train(config: Config) -> Outcome:
-    """Trains and evaluates. Cost: the devices' backward passes, one after the other, on one thread."""
+    """Trains and evaluates. Cost: the devices' backward passes, on one thread."""
     torch.set_num_threads(1)
     dealt = (config.devices.count, config.partition, config.seed)
     shards = [Shard(config.task, config.batch, one, *dealt) for one in range(config.devices.count)]
     trusted = _trusted(config, shards[0])
 
-    def loss(member: int, model: nn.Module, batch: int) -> torch.Tensor:
-        if config.alone:
-            return trusted(model, batch * config.validators + member + 1)
-        picked = shards[member].batch(batch)
+    def drawn(member: int, batch: int) -> tuple[torch.Tensor, torch.Tensor]:
+        shard = shards[member]
+        inputs, labels = shard.drawn(shard.batch(batch))
         if member >= config.devices.count - config.hostile and isinstance(config.attack, LabelFlip):
-            return shards[member].loss(model, picked, config.attack.labels)
-        return shards[member].loss(model, picked)
+            labels = config.attack.labels(labels)
+        return inputs, labels
+
+    def validator_loss(member: int, model: nn.Module, batch: int) -> torch.Tensor:
+        return trusted(model, batch * config.validators + member + 1)
 
     torch.manual_seed(config.seed)
     members = Members(
-        loss,
+        validator_loss if config.alone else SampleLoss(drawn, F.cross_entropy),
         lambda params: SGD(params, lr=config.lr, momentum=config.momentum),
         lambda member: float(len(shards[member].samples)),
         config.hostile,

@@ -1,11 +1,13 @@
-"""What a process can tell of its job besides its links: what it is called, and how far training is."""
+"""What a process can tell of its job besides its links: its name, how far training is, what its hub has."""
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
 
+from tweed.metrics.hub_snapshot import HubCounts
 from tweed.metrics.snapshot import Training
 
 
@@ -20,6 +22,7 @@ class Counts(Protocol):
 
 _name: str | None = None
 _counts: Counts | None = None
+_hub: Callable[[], HubCounts] | None = None
 
 
 def call(name: str) -> None:
@@ -37,6 +40,24 @@ def follow(counts: Counts) -> None:
     """From now on the process's metrics include these. The latest caller counts."""
     global _counts
     _counts = counts
+
+
+def follow_hub(counts: Callable[[], HubCounts]) -> None:
+    """From now on the process's metrics include what a hub has counted, which is asked from another thread.
+    The latest caller counts."""
+    global _hub
+    _hub = counts
+
+
+def leave_hub(counts: Callable[[], HubCounts]) -> None:
+    """The hub with these is no more."""
+    global _hub
+    _hub = None if _hub == counts else _hub
+
+
+def hub() -> HubCounts | None:
+    """What the hub of this process has counted; None where there is none."""
+    return None if _hub is None else _hub()
 
 
 def training() -> Training | None:

@@ -9,6 +9,7 @@ from prometheus_client import CollectorRegistry, start_http_server
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily, Metric
 
 from tweed.errors import UsageError
+from tweed.metrics.hub_snapshot import HubCounts
 from tweed.metrics.snapshot import Matrix, Row, arrivals
 
 #: Suffix of the name, the counter of a `Link` (of both directions for `_BOTH_WAYS`) or of `Training`, help.
@@ -37,6 +38,23 @@ _TRAINING = (
     ("exchanged_bytes", "bytes_exchanged", "Bytes of `rank`'s buffers that went into exchanges."),
     ("waiting_seconds", "waiting_s", "Time for which training of `rank` stood still for the network."),
 )
+#: Suffix of the name, help, a label, and by its values the counters of a `HubMember`.
+_PER_MEMBER: tuple[tuple[str, str, str, dict[str, str]], ...] = (
+    (
+        "contributions",
+        "What became of contributions of `member`.",
+        "outcome",
+        {"counted": "counted", "rejected": "rejected", "late": "late"},
+    ),
+    (
+        "bytes",
+        "Payloads of `member`, and models to it.",
+        "direction",
+        {"in": "bytes_in", "out": "bytes_out"},
+    ),
+    ("delay_commits", "Commits between base and commit, summed over contributions.", "", {"": "delay"}),
+    ("weight", "With which contributions of `member` counted, summed.", "", {"": "weight"}),
+)
 
 
 def families(matrix: Matrix) -> Iterator[Metric]:
@@ -48,6 +66,7 @@ def families(matrix: Matrix) -> Iterator[Metric]:
     yield from _links(matrix.rows)
     yield from _ranks(matrix)
     yield from _training(matrix.rows)
+    yield from () if matrix.hub is None else hub_families(matrix.hub)
 
 
 def _places(rows: Iterable[Row]) -> Metric:
@@ -100,6 +119,28 @@ def _training(rows: Iterable[Row]) -> Iterator[Metric]:
         family = CounterMetricFamily(f"tweed_training_{name}", text, labels=["rank"])
         for rank, training in ranks:
             family.add_metric([rank], getattr(training, counter))
+        yield family
+
+
+def hub_families(hub: HubCounts) -> Iterator[Metric]:
+    """Those of a hub. Members go by their numbers; `tweed_hub_member_info` has their keys."""
+    yield CounterMetricFamily("tweed_hub_commits", "Updates of the hub's model.", value=hub.version)
+    yield GaugeMetricFamily("tweed_hub_members", "Members that have a link.", value=hub.there)
+    yield GaugeMetricFamily("tweed_hub_members_known", "Members that ever came.", value=hub.known)
+    refused = CounterMetricFamily("tweed_hub_refused", "Callers that were turned away.", labels=["reason"])
+    for reason, count in sorted(hub.refused.items()):
+        refused.add_metric([reason], count)
+    yield refused
+    keys = InfoMetricFamily("tweed_hub_member", "Who has which number.", labels=["member"])
+    for one in hub.members:
+        keys.add_metric([str(one.number)], {"key": one.key})
+    yield keys
+    for name, text, label, counters in _PER_MEMBER:
+        labels = ["member", label] if label else ["member"]
+        family = CounterMetricFamily(f"tweed_hub_{name}", text, labels=labels)
+        for one in hub.members:
+            for value, counter in counters.items():
+                family.add_metric([str(one.number), *([value] if label else [])], getattr(one, counter))
         yield family
 
 

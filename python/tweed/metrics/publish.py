@@ -84,7 +84,7 @@ class Gathering:
             if self._rows.get(rank, (b"", 0.0))[0] != text:
                 self._rows[rank] = (text, now)
         rows = tuple(self._row(rank, now) for rank in sorted(self._rows))
-        return Matrix(job.name(), os.getpid(), self.source.size, now - self._began, rows)
+        return Matrix(job.name(), os.getpid(), self.source.size, now - self._began, rows, job.hub())
 
     def _row(self, rank: int, now: float) -> Row:
         text, at = self._rows[rank]
@@ -224,13 +224,14 @@ def _board(options: MetricsOptions) -> Outlet | None:
 _publisher: Publisher | None = None
 
 
-def publish(source: Source, options: MetricsOptions) -> None:
+def publish(source: Source, options: MetricsOptions, fewest: int = 2) -> None:
     """Hands on the metrics of a group until it is gone or the process ends. Returns at once.
 
-    A group of one rank has no links, and nothing is started for it.
+    A group of one rank has no links, and nothing is started for it, unless the `fewest` ranks are as many: a
+    hub without a group is one.
     """
     global _publisher
-    if not options.every_s or source.size < 2:
+    if not options.every_s or source.size < fewest:
         return
     if options.tensorboard is not None and source.rank == 0:
         import tweed.metrics.tensorboard  # noqa: F401 takes a second, which is no work for the thread

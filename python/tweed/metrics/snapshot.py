@@ -14,6 +14,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
+from tweed.metrics.hub_snapshot import HubCounts
+
 
 @dataclass(frozen=True, slots=True)
 class Link:
@@ -137,6 +139,7 @@ class Matrix:
       ranks: how many take part; those that have not told anything yet have no row.
       up_s: seconds since rank 0 began to count. In a difference: the time between.
       rows: in the order of ranks.
+      hub: what the hub has counted that rank 0 is; None: it is none.
     """
 
     run: str
@@ -144,6 +147,7 @@ class Matrix:
     ranks: int
     up_s: float
     rows: tuple[Row, ...] = ()
+    hub: HubCounts | None = None
 
     def row(self, rank: int) -> Row | None:
         """The row of `rank`, if it has told one."""
@@ -152,7 +156,8 @@ class Matrix:
     def since(self, before: Matrix) -> Matrix:
         """What was counted after `before`."""
         rows = tuple(row.since(before.row(row.rank)) for row in self.rows)
-        return replace(self, up_s=max(0.0, self.up_s - before.up_s), rows=rows)
+        hub = self.hub and self.hub.since(before.hub)
+        return replace(self, up_s=max(0.0, self.up_s - before.up_s), rows=rows, hub=hub)
 
     def to_json(self) -> str:
         """As one line of JSON, without its end."""
@@ -162,7 +167,8 @@ class Matrix:
     def from_json(cls, text: str | bytes) -> Matrix:
         """The inverse of `to_json`."""
         values = json.loads(text)
-        return cls(**{**values, "rows": tuple(Row.from_json(row) for row in values["rows"])})
+        rows, hub = tuple(Row.from_json(row) for row in values["rows"]), values.get("hub")
+        return cls(**{**values, "rows": rows, "hub": hub and HubCounts.from_json(hub)})
 
 
 @dataclass(frozen=True, slots=True)

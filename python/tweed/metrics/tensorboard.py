@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from torch.utils.tensorboard import SummaryWriter
 
+from tweed.metrics.hub_snapshot import HubCounts
 from tweed.metrics.snapshot import Matrix, Row, arrivals, per_second
 
 
@@ -17,6 +18,8 @@ def scalars(window: Matrix) -> Iterator[tuple[str, float]]:
         yield f"tweed_retransmissions_per_s/rank_{row.rank}", row.rate("retransmissions")
         yield from _links(row)
         yield from _training(row)
+    if window.hub is not None:
+        yield from _hub(window.hub, window.up_s)
     for arrival in arrivals(window):
         yield f"tweed_last_share/rank_{arrival.rank}", arrival.share
         yield f"tweed_late_ms/rank_{arrival.rank}", arrival.late_s * 1e3
@@ -26,6 +29,16 @@ def _links(row: Row) -> Iterator[tuple[str, float]]:
     for link in row.links:
         if link.rtt_s is not None:
             yield f"tweed_round_trip_ms/rank_{row.rank}_to_{link.peer}", link.rtt_s * 1e3
+
+
+def _hub(hub: HubCounts, seconds: float) -> Iterator[tuple[str, float]]:
+    yield "tweed_hub/commits_per_s", per_second(hub.version, seconds)
+    yield "tweed_hub/members", hub.there
+    for name in ("counted", "rejected", "late"):
+        count = sum(getattr(one, name) for one in hub.members)
+        yield f"tweed_hub/{name}_per_s", per_second(count, seconds)
+    judged = sum(one.counted + one.rejected for one in hub.members)
+    yield "tweed_hub/mean_delay", per_second(sum(one.delay for one in hub.members), judged)
 
 
 def _training(row: Row) -> Iterator[tuple[str, float]]:

@@ -9,7 +9,9 @@ from rich.console import Console, ConsoleOptions, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from tweed.metrics import hub_view
 from tweed.metrics.snapshot import Arrival, Link, Matrix, Row, arrivals, laggard, per_second
+from tweed.metrics.words import duration, milliseconds, rate, size, table_of
 
 _SILENT_S = 5.0  # a rank that has told nothing for longer is marked
 _HEAD, _CELL = 7, 9  # columns of the terminal for a row's head, and for each rank of the matrix
@@ -35,15 +37,22 @@ class View:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[RenderableType]:
         yield Text(title(self.now), style="bold")
+        if self.now.ranks > 1:
+            yield from self._group(options.max_width)
+        yield from hub_view.show(self.now, self.window, options.max_width)
+        if self.note:
+            yield Text(self.note, style="bold red")
+
+    def _group(self, width: int) -> Iterator[RenderableType]:
         yield Text(progress(self.now, self.window))
         yield Text(blame(self.window), style="yellow")
         yield from (Text(words, style="red") for words in silences(self.now))
         yield Text()
-        yield ranks(self.now, self.window, options.max_width)
+        yield ranks(self.now, self.window, width)
         yield Text()
-        yield from self._links(options.max_width)
-        if self.note:
-            yield Text(self.note, style="bold red")
+        yield from self._links(width)
+        if self.now.hub is not None:
+            yield Text()
 
     def _links(self, width: int) -> Iterator[RenderableType]:
         if _HEAD + _CELL * self.now.ranks <= width:
@@ -60,7 +69,8 @@ def title(now: Matrix) -> str:
     """Which run it is."""
     missing = now.ranks - len(now.rows)
     waiting = f", {missing} not heard of yet" if missing else ""
-    return f"{now.run}: {now.ranks} ranks{waiting}, up {duration(now.up_s)}, process {now.pid}"
+    what = f"{now.ranks} ranks{waiting}" if now.ranks > 1 else "a hub"
+    return f"{now.run}: {what}, up {duration(now.up_s)}, process {now.pid}"
 
 
 def progress(now: Matrix, window: Matrix) -> str:
@@ -94,7 +104,7 @@ def silences(now: Matrix) -> Iterator[str]:
 def ranks(now: Matrix, window: Matrix, width: int = 80) -> Table:
     """One line per rank; where the terminal is narrow, without what is least missed."""
     shown = [head for head in _COLUMNS if width >= _WIDE or head not in _LEFT_OUT]
-    table = _table(*shown)
+    table = table_of(*shown)
     last = laggard(window)
     for row, arrival in zip(window.rows, arrivals(window), strict=True):
         style = "yellow" if last is not None and row.rank == last.rank else ""
@@ -119,7 +129,7 @@ def _cells(row: Row, total: Row, arrival: Arrival) -> dict[str, str]:
 
 def links(window: Matrix, size: int) -> Table:
     """The matrix: who sends to whom how fast, and what was sent again; below, the round trip."""
-    table = _table("from/to", *map(str, range(size)))
+    table = table_of("from/to", *map(str, range(size)))
     for row in window.rows:
         table.add_row(str(row.rank), *(_link_cell(row, peer) for peer in range(size)))
     return table
@@ -136,7 +146,7 @@ def _link_cell(row: Row, peer: int) -> Text:
 
 def busiest(now: Matrix, window: Matrix) -> Table:
     """The links that carry most, for runs of many ranks."""
-    table = _table("from", "to", "MB/s", "round trip", "resent", "sent")
+    table = table_of("from", "to", "MB/s", "round trip", "resent", "sent")
     ends = [(row, link) for row in window.rows for link in row.links]
     for row, link in sorted(ends, key=lambda end: -end[1].bytes_out)[:_BUSIEST]:
         total = (now.row(row.rank) or row).link(link.peer) or link
@@ -150,46 +160,7 @@ def _trip(link: Link) -> str:
     return link.kind if link.rtt_s is None else milliseconds(link.rtt_s)
 
 
-def _table(*heads: str) -> Table:
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
-    for head in heads:
-        table.add_column(head, no_wrap=True, justify="left" if head == "host" else "right")
-    return table
-
-
 def shortened(host: str) -> str:
     """A host's name without its domain, and not too long."""
     name = host.partition(".")[0] if not host.replace(".", "").isdigit() else host
     return name if len(name) <= _HOST else name[: _HOST - 1] + "…"
-
-
-def rate(bytes_per_s: float) -> str:
-    """MB/s to about three digits."""
-    value = bytes_per_s / 1e6
-    digits = 0 if value >= 100 or value == 0 else 1 if value >= 10 else 2
-    return f"{value:,.{digits}f}"
-
-
-def size(count: float) -> str:
-    """Bytes with a unit."""
-    for unit in ("B", "kB", "MB", "GB"):
-        if count < 1000:
-            return f"{count:.0f} B" if unit == "B" else f"{count:.1f} {unit}"
-        count /= 1000
-    return f"{count:,.1f} TB"
-
-
-def milliseconds(seconds: float) -> str:
-    """Milliseconds to about two digits; microseconds where that would be nothing."""
-    value = seconds * 1e3
-    if 0 < value < 0.1:
-        return f"{value * 1e3:.0f} µs"
-    return f"{value:.2f} ms" if value < 10 else f"{value:,.0f} ms"
-
-
-def duration(seconds: float) -> str:
-    """Seconds in words; minutes and hours where there are any."""
-    if seconds < 60:
-        return f"{seconds:.1f} s"
-    minutes, rest = divmod(round(seconds), 60)
-    return f"{minutes} min {rest} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"

@@ -60,6 +60,7 @@ def render(name: str, facts: Mapping[str, Any], figures: Side, links: Side = (),
             same=None if same is None else _at_same_accuracy(facts, same),
             network=network.words(facts),
             members=members.table(commits),
+            rejections=members.rejections(commits),
             notes=[*said, *filter(None, map(compression, sides.values()))],
         )
     )

@@ -70,6 +70,16 @@ class KeyedLinks:
         """Who is there, by number."""
         return sorted(self._link_of)
 
+    @property
+    def keys(self) -> Mapping[int, str]:
+        """See `MemberLinks`."""
+        return {number: key for key, number in list(self.numbers.items())}
+
+    @property
+    def refused(self) -> Mapping[str, int]:
+        """See `MemberLinks`."""
+        return self._links.refused()
+
     def worker(self, member: int) -> int:
         """See `MemberLinks`."""
         return member

@@ -10,7 +10,7 @@ from typing import Any
 from torch import nn
 from torch.optim import Optimizer
 
-from tweed import _core
+from tweed import _core, metrics
 from tweed.attach.member import check_alone
 from tweed.attach.run import Run
 from tweed.attach.settings import Settings
@@ -19,7 +19,9 @@ from tweed.exchange.hub.address import Credentials
 from tweed.exchange.owners import Owners
 from tweed.exchange.place import Alone, Place
 from tweed.server.links import KeyedLinks
+from tweed.server.metrics import MetricsSource
 from tweed.strategy import Strategy
+from tweed.torch.options import Options
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +47,7 @@ class HubRun(Run):
         self, model: nn.Module, optimizer: Optimizer, strategy: Strategy, listening: Listening
     ) -> None:
         check_alone(strategy)
+        options = Options.resolve(None).metrics_options()
         credentials = Credentials.of(listening.key_file)
         self._sockets = _core.HubLinks(
             secret=credentials.secret, secret_file=credentials.secret_file, key_file=credentials.key_file
@@ -61,13 +64,25 @@ class HubRun(Run):
             return Alone(stats, owners, links=self._members)
 
         super().__init__(model, optimizer, strategy, found, Settings())
+        self._alone = MetricsSource()
+        metrics.publish(self._alone, options, fewest=1)
         self.address = f"{self._sockets.key}@{where}"
+
+    def detach(self) -> None:
+        """See `Run`."""
+        self._alone.close()
+        super().detach()
 
     @property
     def members(self) -> dict[int, str]:
         """The keys of those that are there, by the number under which verdicts name them."""
-        keys = {number: key for key, number in self._members.numbers.items()}
+        keys = self.keys
         return {member: keys[member] for member in self._members.members}
+
+    @property
+    def keys(self) -> Mapping[int, str]:
+        """The keys of all that ever came, likewise."""
+        return self._members.keys
 
     @property
     def known(self) -> int:
@@ -89,6 +104,6 @@ class HubRun(Run):
         self._members.forget(lambda other: other == key.lower())
 
     @property
-    def refused(self) -> dict[str, int]:
+    def refused(self) -> Mapping[str, int]:
         """How many callers were turned away, by reason."""
-        return self._sockets.refused()
+        return self._members.refused

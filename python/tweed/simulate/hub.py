@@ -11,14 +11,15 @@ breaks loses what is on it. Nothing sleeps, and the same arguments give the same
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from tweed.aggregate import Question, of_range
 from tweed.exchange.hub import Hub, Offer, Payload, Step, Task, Worker
 from tweed.exchange.hub.actions import Action, Ask, Tell
 from tweed.exchange.hub.aggregator import Aggregator
+from tweed.exchange.hub.events import Answered, Came, Event, Joined, Left, Passed, give
 from tweed.exchange.hub.holder import HandOver, Holder
 from tweed.exchange.hub.messages import Fetch, FromHub, FromWorker, Gather, Sum, Void, control_bytes
 from tweed.exchange.hub.worker import Compute
@@ -28,11 +29,26 @@ from tweed.simulate.links import VirtualLinks
 
 #: The hub as a node of the network, and its replica; members have numbers from 0 on.
 HUB, REPLICA = -1, -2
-#: Of a member, what it is to compute, and the model that came with it: what it offers, and the value.
-Learn = Callable[[int, Compute, Any], tuple[Offer, Any]]
+
+
+class Job(NamedTuple):
+    """What a member computes: `model` came with the task."""
+
+    member: int
+    compute: Compute
+    model: Any
+
+
+#: Of each job, in this order, what its member offers, and the value.
+Learn = Callable[[Sequence[Job]], Sequence[tuple[Offer, Any]]]
 #: Commits: lets the optimizer step, and returns the model as workers get it, and its bytes; None: before the
 #: first step.
 Apply = Callable[[Step | None], tuple[Any, int]]
+
+
+def each(learn: Callable[[int, Compute, Any], tuple[Offer, Any]]) -> Learn:
+    """`learn`, for one job after the other."""
+    return lambda jobs: [learn(*job) for job in jobs]
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +89,14 @@ class Conditions:
 
 
 @dataclass(slots=True)
+class _Begun:
+    """A job, and what came of it; None: that is not known yet."""
+
+    job: Job
+    found: tuple[Offer, Any] | None = None
+
+
+@dataclass(slots=True)
 class _Member:
     """A member: its machines, the model it has, its bytes, and how long it took to come."""
 
@@ -90,11 +114,13 @@ class VirtualHub:
     Args:
       hub: its machine.
       conditions: of members and network.
-      learn: what a member computes.
+      learn: what members compute. It is called when the first of these results is due, for all jobs that have
+        begun: no result depends on when it is found, and many are found sooner together.
       apply: what a commit does to the model.
       answer: what the hub finds out when its rule asks.
       forget: a member has forgotten all.
       decode: what a payload stands for at an aggregator.
+      heard: called with every event that the hub's machine is about to be given.
 
     Attributes:
       clock: its virtual time.
@@ -110,7 +136,7 @@ class VirtualHub:
       control_bytes: of all messages, besides payloads, sums and models.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what a driver does for the machine, by name
         self,
         hub: Hub,
         conditions: Conditions,
@@ -119,6 +145,7 @@ class VirtualHub:
         answer: Callable[[Question], Any] = of_range,
         forget: Callable[[int], None] = lambda member: None,
         decode: Callable[[int, Payload], Any] = lambda member, payload: payload.value,
+        heard: Callable[[Event], None] = lambda event: None,
     ) -> None:
         self.hub, self.clock = hub, Clock()
         self.steps: list[tuple[tuple[int, int], ...]] = []
@@ -127,12 +154,13 @@ class VirtualHub:
         self.payload_bytes = self.model_bytes = self.held_bytes = self.hub_bytes = self.control_bytes = 0
         self.sums = self.events = 0
         self._conditions, self._learn, self._apply, self._answer = conditions, learn, apply, answer
-        self._forget, self._decode = forget, decode
+        self._forget, self._decode, self._heard = forget, decode, heard
         self._model, self._model_bytes = apply(None)
         self.node, self.alive = HUB, True
         self._version_of: dict[tuple[int, int], int] = {}  # of each task
         self._offers: dict[tuple[int, int], Offer] = {}
         self._numbytes: dict[tuple[int, int], int] = {}  # of what was computed for it
+        self._begun: list[_Begun] = []  # jobs of which nothing is known yet
         self._members = [
             _Member(Aggregator(decode), self._worker(), Holder()) for _ in range(conditions.members)
         ]
@@ -140,7 +168,7 @@ class VirtualHub:
         self.links = VirtualLinks(self.clock, nodes, conditions.rates_at, conditions.latency_s)
         self.links.link(self.node)
         for number in range(conditions.members):
-            hub.expect(number)
+            self._give(Joined(number, number))
         for number in range(conditions.members):
             self._link(number)
 
@@ -165,7 +193,7 @@ class VirtualHub:
                 self.clock.run_next()
             else:
                 self.clock.pass_to(now)
-                self.hub.passed(now)
+                self._give(Passed(now))
             self._act()
 
     # Links
@@ -198,9 +226,10 @@ class VirtualHub:
         if uniform(conditions.seed, 2, number, life) < conditions.crashes:
             member.worker, member.aggregator = self._worker(), Aggregator(self._decode)
             member.holder = Holder()
+            self._learn_begun()
             self._forget(number)
         if self.alive:
-            self.hub.left(number, self.now)
+            self._give(Left(number, self.now))
         self.clock.after(conditions.away_s, lambda: self._link(number))
 
     # A member
@@ -226,7 +255,7 @@ class VirtualHub:
         """To the hub; with content if there are `numbytes`."""
 
         def arrive() -> None:
-            self.hub.handle(number, message, self.now)
+            self._give(Came(number, message, self.now))
             if isinstance(message, Payload | Sum):
                 self._arrived(number, message)
 
@@ -292,19 +321,43 @@ class VirtualHub:
 
     def _compute(self, number: int, worker: Worker, action: Compute) -> None:
         member = self._members[number]
-        offer, value = self._learn(number, action, member.model)
-        offer = replace(offer, model_bytes=member.model_bytes, model_s=member.model_s)
-        self._numbytes[number, offer.number] = offer.numbytes
-        self._offers[number, offer.number] = offer
+        key, came = (number, action.task.number), (member.model_bytes, member.model_s)
+        begun = _Begun(Job(number, action, member.model))
+        self._begun.append(begun)
 
         def ready() -> None:
+            if begun.found is None:
+                self._learn_begun()
+            assert begun.found is not None  # it was one of these
+            offer, value = begun.found
+            if worker.task is not action.task:
+                return  # that is over
+            offer = replace(offer, model_bytes=came[0], model_s=came[1])
+            self._numbytes[key], self._offers[key] = offer.numbytes, offer
             worker.computed(offer, value)
             if self._members[number].worker is worker:
                 self._drive(number)
 
-        self.clock.after(self._conditions.compute_s(number, action.task.number), ready)
+        self.clock.after(self._conditions.compute_s(*key), ready)
+
+    def _learn_begun(self) -> None:
+        """In the order in which they began. A member whose lease has ended may have begun again: it computes
+        one after the other."""
+        while self._begun:
+            now: dict[int, _Begun] = {}
+            for one in self._begun:
+                if now.setdefault(one.job.member, one) is not one:
+                    break
+            self._begun = self._begun[len(now) :]
+            found = self._learn([one.job for one in now.values()])
+            for one, offered in zip(now.values(), found, strict=True):
+                one.found = offered
 
     # The hub
+
+    def _give(self, event: Event) -> None:
+        self._heard(event)
+        give(self.hub, event)
 
     def _act(self) -> None:
         """Does what the hub wants."""
@@ -322,7 +375,7 @@ class VirtualHub:
             self._tell(action.member, action.message)
         elif isinstance(action, Ask):
             found = self._answer(action.question)
-            self.clock.after(self._conditions.answer_s, lambda: self.hub.answered(found, self.now))
+            self.clock.after(self._conditions.answer_s, lambda: self._give(Answered(found, self.now)))
         elif isinstance(action, Step):
             self.steps.append(action.contributions)
             self.delays += [

@@ -4,39 +4,34 @@
     training.run.until(seconds=100.0)
     accuracy = score(training.model)
 
-Members compute one after the other in this process, each when its task arrives; how long that takes is said
-by `conditions`.
+Members compute in this process, several at once (`member_steps`); how long that takes on the virtual clock is
+said by `conditions`.
 """
 
 from __future__ import annotations
 
-import math
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
-from torch.optim import Optimizer
 
 from tweed.aggregate import Verdict
-from tweed.cadence import StepDone
 from tweed.errors import UsageError
 from tweed.exchange.hub import Hub, Offer, Payload, Step
+from tweed.exchange.hub.event_log import Began, Committed, EventLog, checksum, software
 from tweed.exchange.hub.form import ContributionForm, ModelForm
 from tweed.exchange.hub.messages import Sum
 from tweed.exchange.hub.trusted import Trusted, require, warn_of_rate
-from tweed.exchange.hub.worker import Compute
-from tweed.exchange.proximal import Proximal
+from tweed.exchange.terms import terms
 from tweed.rng import source
 from tweed.simulate.attacks import Attack, HostileLayers
 from tweed.simulate.flat import Flat
-from tweed.simulate.hub import Conditions, VirtualHub
-from tweed.simulate.workers import MakeOptimizer, copies
+from tweed.simulate.hub import Conditions, Job, VirtualHub
+from tweed.simulate.member_steps import BatchLoss, MemberSteps
+from tweed.simulate.workers import MakeOptimizer
 from tweed.strategy import Strategy
-
-#: The loss of a member's next batch, by the member and the batch's number, with the model it is given.
-BatchLoss = Callable[[int, nn.Module, int], Tensor]
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +39,8 @@ class Members:
     """What members do.
 
     Attributes:
-      loss: of a batch.
-      optimizer: makes a member's, which goes on from task to task.
+      loss: of a batch. With a `SampleLoss` members compute side by side.
+      optimizer: makes that of members: a parameter for each.
       samples: that a member's contributions count as.
       hostile: the last so many members send what `attack` makes of the latest honest contributions, as many
         as there are honest members. In step these are of the same commit only if all members take equally
@@ -74,6 +69,7 @@ class HubTraining:
       optimizer: makes the hub's.
       trusted: the loss of the model that is given on a batch of samples that the hub trusts, by its number;
         None: there are none.
+      log: of what the hub's machine is given, as a live hub keeps one; None: there is none.
 
     Attributes:
       model: the hub's, the newest.
@@ -93,13 +89,12 @@ class HubTraining:
         members: Members,
         optimizer: MakeOptimizer,
         trusted: Callable[[nn.Module, int], Tensor] | None = None,
+        log: EventLog | None = None,
     ) -> None:
         if strategy.hub is None:
             raise UsageError(f"{strategy!r} has no hub: give collective=Hub(0), or simulate it by Workers")
         require(strategy, trusted)
-        [copy] = copies(model, 1)
         self.model, self._newest = model, Flat(model)
-        self._local_model, self._local = copy, Flat(copy)
         self._strategy, self._members = strategy, members
         self._optimizer = optimizer([self._newest.param])
         warn_of_rate(strategy, self._optimizer)
@@ -107,11 +102,8 @@ class HubTraining:
         self._sources = [source(conditions.seed, 3, member) for member in range(count)]
         self._forms = [self._form(member) for member in range(count)]
         self._models = ModelForm(strategy.hub.model, self._newest.spec, count)
-        self._cadences = [strategy.cadence.start() for _ in range(count)]
-        self._batches = [0] * count
-        self._losses = [math.nan] * count  # each at the model that came with its task
+        self._steps = MemberSteps(model, strategy, members.loss, members.optimizer, count)
         self._seen: deque[Tensor] = deque(maxlen=max(1, count - members.hostile))
-        self._optimizers: dict[int, Optimizer] = {}
         trainable = [param for param in model.parameters() if param.requires_grad]
         samples = Trusted(trainable, None if trusted is None else lambda number: trusted(model, number))
         hub = Hub.of(
@@ -123,8 +115,15 @@ class HubTraining:
             4 * self._newest.spec.numel,
         )
         self.verdicts: list[tuple[Verdict, ...]] = []
+        self._log = log
+        if log is not None:
+            state = {"hub": hub.state(), "model": self._models.state(), "questions": 0, "links": {}}
+            agreed, values = tuple(terms(model, strategy, {})), [param.detach() for param in trainable]
+            optimizer_state = self._optimizer.state_dict()
+            log.append(Began(agreed, count, state, values, optimizer_state, software()))
+        heard = (lambda event: None) if log is None else log.append
         self.run = VirtualHub(
-            hub, conditions, self._learn, self._apply, samples.answer, self._forget, self._decode
+            hub, conditions, self._learn, self._apply, samples.answer, self._forget, self._decode, heard
         )
 
     # The hub
@@ -135,6 +134,8 @@ class HubTraining:
             self.verdicts.append(step.verdicts)
             self._newest.grads.copy_(torch.as_tensor(step.update))
             self._optimizer.step()
+            if self._log is not None:
+                self._log.append(Committed(step.version, checksum(self._newest.values)))
         version = 0 if step is None else step.version
         data = self._models.encode(self._newest.values, version)
         return self._models.decode(data, version), data.numel()
@@ -156,47 +157,28 @@ class HubTraining:
         """For an aggregator."""
         return self._forms[member].decode(payload.value, payload.number)
 
-    def _learn(self, member: int, action: Compute, model: Tensor) -> tuple[Offer, Tensor]:
-        form, number = self._forms[member], action.task.number
-        form.over(action.counted)
-        value = self._value(member, form.begin(model))
-        sent = self._spoilt(member, value, number)
-        return form.offer(sent.clone(), number, self._members.samples(member), self._losses[member], value)
+    def _learn(self, jobs: Sequence[Job]) -> list[tuple[Offer, Tensor]]:
+        begun = []
+        for member, action, model in jobs:
+            self._forms[member].over(action.counted)
+            begun.append((member, self._forms[member].begin(model)))
+        results = self._steps.run(begun)
+        return [
+            self._offer(job, start, *result)
+            for job, (_, start), result in zip(jobs, begun, results, strict=True)
+        ]
 
-    def _value(self, member: int, begun: Tensor) -> Tensor:
-        """What there is to send after the steps of a task that begin there: see `Hub`."""
-        with torch.no_grad():
-            self._local.values.copy_(begun)
-        if member not in self._optimizers:
-            self._optimizers[member] = self._members.optimizer([self._local.param])
-        cadence, optimizer = self._strategy.cadence, self._optimizers[member]
-        proximal = Proximal([self._local.param], cadence.proximal)
-        self._losses[member] = math.nan
-        while True:
-            self._local.grads.zero_()
-            loss = self._members.loss(member, self._local_model, self._batches[member])
-            loss.backward()  # type: ignore[no-untyped-call]
-            if math.isnan(self._losses[member]):
-                self._losses[member] = float(loss.detach())
-            self._batches[member] += 1
-            if cadence.proximal:
-                proximal.pull()
-            if self._strategy.exchange != "gradient":
-                optimizer.step()
-            now = float(self._batches[member])
-            self._cadences[member] = cadence.handle(StepDone(None), self._cadences[member], now)
-            decision, self._cadences[member] = cadence.poll(self._cadences[member], now)
-            if decision.exchange:
-                break
-        if self._strategy.exchange == "gradient":
-            return self._local.grads.clone()
-        return self._forms[member].value(begun, self._local.values)
+    def _offer(self, job: Job, begun: Tensor, end: Tensor, loss: float) -> tuple[Offer, Tensor]:
+        """What there is to send after the steps of a task: see `Hub`."""
+        member, number, form = job.member, job.compute.task.number, self._forms[job.member]
+        value = end if self._strategy.exchange == "gradient" else form.value(begun, end)
+        sent = self._spoilt(member, value, number)
+        return form.offer(sent.clone(), number, self._members.samples(member), loss, value)
 
     def _forget(self, member: int) -> None:
         """Begins anew, but for the data and the draws: noise that comes twice would hide nothing."""
         self._forms[member] = self._form(member)
-        self._cadences[member] = self._strategy.cadence.start()
-        self._optimizers.pop(member, None)
+        self._steps.forget(member)
 
     def _form(self, member: int) -> ContributionForm:
         return ContributionForm(self._strategy, self._newest.spec, member, self._count, self._sources[member])

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from tweed.cadence import Event, Joined, Ordered, Outer, Ready, StepDone, Stop
+from tweed.cadence import ByShards, Event, Joined, Ordered, Outer, Ready, StepDone, Stop
 from tweed.compress import Direct, Identity, MeasuresNorm, Turn, Update
 from tweed.errors import UsageError
 from tweed.exchange.owners import Owners
@@ -104,8 +104,8 @@ class Workers:
     Attributes:
       traffic: of all exchanges so far.
 
-    Raises: UsageError for an `Ordered` cadence, which `tweed.simulate.ordered` walks; or for a loss under a
-      strategy that loses nothing.
+    Raises: UsageError for an `Ordered` cadence, which `tweed.simulate.ordered` walks, or `ByShards`; or for a
+      loss under a strategy that loses nothing.
     Cost: per worker, memory for five models.
     """
 
@@ -121,6 +121,11 @@ class Workers:
     ) -> None:
         if isinstance(strategy.cadence, Ordered):
             raise UsageError(f"{strategy.cadence!r} hears ranks one by one: simulate it by simulate.ordered")
+        if isinstance(strategy.cadence, ByShards):
+            raise UsageError(
+                f"{strategy.cadence!r} goes by who is first, and there is no clock here: "
+                "data.coding.times says how long its steps take, and what is trained is synchronous training"
+            )
         if strategy.hub is not None:
             raise UsageError(f"{strategy.hub!r} hears workers one by one: simulate it by simulate.hub")
         if loss is not None and not strategy.may_lose:

@@ -1,12 +1,13 @@
 """Straggler-aware distributed learning (Ozfatura, Ulukus, Gunduz, Entropy 22(5), 2020, arXiv 2004.04948):
 workers send what they have after each shard, instead of one message after all of them.
 
-Parts: replicated shards and their codes in `data.coding` (gradient codes, nested and hybrid ones, Lagrange
-codes on the unit circle), straggler models and schemes in `simulate.messages`. Load and messages adapt:
-`simulate.messages.choose`.
+Parts: the cadence `ByShards` over a server, live in `exchange.by_shards`; replicated shards and their codes
+in `data.coding` (gradient codes, nested and hybrid ones, Lagrange codes on the unit circle), straggler models
+and schemes in `data.coding.times`. Load and messages adapt: `data.coding.times.choose`.
 
 The paper's claim: what slow workers did finish is not thrown away, and an iteration ends earlier; which
-scheme is best depends on what a message costs. Here iterations are simulated, with the paper's stragglers.
+scheme is best depends on what a message costs. Here iterations are simulated, with the paper's stragglers,
+and live ranks sleep as long as these.
 """
 
 from __future__ import annotations
@@ -15,20 +16,36 @@ from itertools import product
 
 import numpy as np
 
+from tweed.cadence import ByShards
 from tweed.data.coding import Lagrange
+from tweed.data.coding.times import SCHEMES, Stragglers, choose, mean_of
 from tweed.experiments.notes import Notes
-from tweed.simulate.messages import SCHEMES, Stragglers, choose, mean_of
+from tweed.experiments.shard_training import Config, Digits, both_models, live
 from tweed.systems import System
-from tweed.systems.reports.straggler_messages import LOAD, MODELS, WORKERS, study
+from tweed.systems.reports.straggler_messages import EVEN, LOAD, MODELS, STRAGGLING, WORKERS, study
 
 TRIALS = 4_000
 #: What a message costs, as a share of the mean time for a shard.
 COSTS = (0.0, 0.03, 0.1, 0.3, 1.0, 3.0)
 LOADS = (1, 2, 3, 5)
+#: Live: by side the cadence, and the scheme of `SCHEMES` that it is.
+SIDES: dict[str, tuple[ByShards, str | None]] = {
+    "uncoded, one shard": (ByShards("uncoded", 1), "uncoded, one shard"),
+    "uncoded, messages": (ByShards("uncoded", LOAD), "uncoded, messages"),
+    "GC": (ByShards("gradient_code", LOAD), "GC"),
+    "GC, messages": (ByShards("nested", LOAD), "GC, messages"),
+    "LCC": (ByShards("lagrange, one message", LOAD), "LCC"),
+    "LCC, messages": (ByShards("lagrange", LOAD), "LCC, messages"),
+    "hybrid": (ByShards("hybrid", LOAD), "hybrid"),
+    "uncoded, messages, 7 of 8": (ByShards("uncoded", LOAD, share=7 / 8), None),
+    "chosen": (ByShards("auto", LOAD), None),
+}
+#: Half of the second model's seconds; and as long for all, whose mean is that.
+SLOW, AS_FAST = Stragglers(0.005, 20.0), Stragglers(0.055, 1e9)
 
 
 def experiment(notes: Notes, quick: bool) -> None:
-    """Cost: two minutes of one core; quick: seconds."""
+    """Cost: ten minutes, most of them live ranks that sleep; quick: seconds."""
     trials = 40 if quick else TRIALS
     for (alpha, mu), scheme in product(MODELS, SCHEMES):
         _iteration(notes, "model", scheme, LOAD, Stragglers(alpha, mu), trials)
@@ -41,6 +58,7 @@ def experiment(notes: Notes, quick: bool) -> None:
     for seed in range(2 if quick else 100):
         if not notes.has(kind="lagrange", seed=seed):
             notes.add({"kind": "lagrange", "seed": seed, "error": _lagrange(seed)})
+    _live(notes, quick)
 
 
 def _iteration(
@@ -71,6 +89,19 @@ def _choice(notes: Notes, stragglers: Stragglers, cost: float, trials: int) -> N
     )
 
 
+def _live(notes: Notes, quick: bool) -> None:
+    sides = dict(list(SIDES.items())[2:4] if quick else SIDES.items())
+    config = Config(SLOW, workers=3, steps=4) if quick else Config(SLOW)
+    for seed in range(1 if quick else 3):
+        live(notes, STRAGGLING, sides, config, seed)
+    even = {} if quick else {side: SIDES[side] for side in list(SIDES)[:2]}
+    for seed in range(3):
+        live(notes, EVEN, even, Config(AS_FAST), seed)
+    digits = Digits(workers=3, steps=4) if quick else Digits()
+    for side in ("uncoded, messages",) if quick else ("uncoded, messages", "GC, messages"):
+        both_models(notes, side, SIDES[side][0], digits)
+
+
 def _lagrange(seed: int) -> float:
     """How far a gradient of least squares is off, beside its largest value; of random arrivals."""
     random = np.random.default_rng(seed)
@@ -86,7 +117,7 @@ def _lagrange(seed: int) -> float:
 SYSTEM = System(
     "Straggler-aware learning: several messages per worker",
     "Entropy 22(5), 2020, arXiv 2004.04948",
-    "data.coding.nested(20, 3)",
+    "ByShards(load=3)",
     experiment,
     study,
 )

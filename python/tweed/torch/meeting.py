@@ -104,7 +104,7 @@ class Place:
     """Where this process stands in the group that is being made.
 
     Args:
-      ranks: its members in the default group; empty: all of them.
+      ranks: its members in the default group; empty: it is that group, or one beside it with its own store.
     """
 
     store: Any

@@ -138,24 +138,26 @@ _world: list[Process] = []
 def enter(place: Place) -> Meeting:
     """Takes this process's rank, and begins a new try to make the group."""
     global _life
-    first, members = None, dict(enumerate(_members(place)))
-    if not dist.is_initialized():  # later groups may share a name with groups of other ranks
+    first, members, life = None, dict(enumerate(_members(place))), _life
+    if not place.ranks:  # part of no other group: a later one may share a name with groups of other ranks
         _claim(place)
         first = _first(place)
         members = {0: Process.decode(first)}
-        _life = hashlib.blake2b(first.encode(), digest_size=6).hexdigest()
+        life = hashlib.blake2b(first.encode(), digest_size=6).hexdigest()
+    if not dist.is_initialized():
+        _life = life
     # Where another backend has the default group, nobody claims ranks.
-    life = _life or "restart-" + os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+    life = life or "restart-" + os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
     # A store may outlive a group: torch reuses group names after destroy_process_group.
     round_ = place.store.add(f"{prefix()}/{life}/rounds/{place.rank}", 1)
     return Meeting(place, f"{prefix()}/{life}/{round_}", first, members)
 
 
 def _members(place: Place) -> list[Process]:
-    """Of a later group. Nobody is known where the default group is of another backend."""
-    if not dist.is_initialized() or "tweed" not in str(dist.get_backend_config()):
+    """Of a part of the default group. Nobody is known where that is of another backend."""
+    if not place.ranks or not dist.is_initialized() or "tweed" not in str(dist.get_backend_config()):
         return []
-    return [_world[rank] for rank in place.ranks or range(place.size)]
+    return [_world[rank] for rank in place.ranks]
 
 
 def _first(place: Place) -> str:

@@ -3,7 +3,7 @@
 run.json        settings, versions, machine, command line
 metrics.jsonl   one JSON object per line; `side` says whose
 links.jsonl     in a testbed, the same for what links have counted since a side's workers were started
-commits.jsonl   of a hub: a line per commit, see `hub_task`
+commits.jsonl   of a hub: a line per commit; `events.log` all that it was given: see `hub_task`
 checkpoints/    see `checkpoint`
 report.html     see `tweed.report`
 """
@@ -55,6 +55,11 @@ class RunFolder:
         """What a hub has committed."""
         return self.path / "commits.jsonl"
 
+    @property
+    def events(self) -> Path:
+        """All that a hub's machine was given; see `hub_task`."""
+        return self.path / "events.log"
+
     def checkpoints(self, side: str) -> Path:
         """Folder of a side's checkpoints."""
         return self.path / "checkpoints" / side
@@ -65,11 +70,14 @@ class RunFolder:
             advice = "--resume goes on with it, another --name starts anew"
             raise UsageError(f"{self.path} is there already: {advice}")
 
-    def start(self, settings: Settings, argv: list[str], unshaped: str | None = None) -> None:
+    def start(
+        self, settings: Settings, argv: list[str], unshaped: str | None = None, spread: bool = False
+    ) -> None:
         """Makes the folder for a new run.
 
         Args:
           unshaped: why the run goes on without the network that was asked for.
+          spread: its workers may be on several hosts, whatever this process can tell.
 
         Raises: UsageError as `check_free`.
         """
@@ -88,7 +96,7 @@ class RunFolder:
             "command": shlex.join(argv),
             "unshaped": unshaped,
         }
-        facts |= {"one_host": one_host(), "test_samples": row(settings.task).test_samples}
+        facts |= {"one_host": one_host() and not spread, "test_samples": row(settings.task).test_samples}
         write_atomic(self._facts, json.dumps(facts, indent=2))
         self.metrics.touch()
 

@@ -2,7 +2,9 @@
 
 runs/NAME/hub.key          the hub's key, by which members know it when it comes back
 runs/NAME/hub.address      where it listens, so that it is found there again
-runs/NAME/commits.jsonl    a line per commit: whose contributions, how old, with which weight and why
+runs/NAME/commits.jsonl    a line per commit: whose contributions, how old, with which weight, score and why;
+                           who was dropped before as too old; and the keys of members that are new there
+runs/NAME/events.log       if it is asked for, all that the hub's machine was given: see `tweed.server.replay`
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import nn
 
 import tweed
 from tweed.cadence import LocalSteps
@@ -24,6 +27,7 @@ from tweed.exchange.hub.address import Credentials, HubAddress
 from tweed.exchange.hub.member_link import job
 from tweed.files import write_atomic
 from tweed.named import named_strategy
+from tweed.server import Replay, replay
 from tweed.strategy import Strategy
 from tweed.train import checkpoint
 from tweed.train.folder import RunFolder
@@ -66,14 +70,20 @@ class HubTask:
       admission: where it listens.
       lr: of its optimizer, plain SGD; None: 1 where differences are exchanged, 0.5 where models are, and
         that of the members where gradients are.
+      log: keeps one of all that the hub's machine is given. One that is there is gone on with in any case.
 
     Raises: StrategyError if the strategy has no hub.
     """
 
     def __init__(
-        self, settings: Settings, folder: RunFolder, admission: Admission, lr: float | None = None
+        self,
+        settings: Settings,
+        folder: RunFolder,
+        admission: Admission,
+        lr: float | None = None,
+        log: bool = False,
     ) -> None:
-        strategy = with_hub(settings.strategy)
+        strategy, self._keeps_log = with_hub(settings.strategy), log
         self._settings, self._folder = settings, folder
         self._every = interval(settings.steps)
         self._shard = Shard(settings.task, settings.batch_size, 0, settings.workers, settings.partition)
@@ -95,6 +105,7 @@ class HubTask:
         )
         write_atomic(self._address, self.run.address)
         self._seconds, self._began = 0.0, math.nan
+        self._named: set[int] = set()  # members whose keys are in the log of commits
         cadence = strategy.cadence
         self._each = settings.batch_size * (cadence.every if isinstance(cadence, LocalSteps) else 1)
         self._samples = 0  # of what was committed; a cadence without a number of steps counts as one
@@ -112,7 +123,8 @@ class HubTask:
             if version % self._every == 0 or version == self._settings.steps:
                 show(self._store(version))
 
-        self.run.serve(commits=self._settings.steps, after=after)
+        log = self._folder.events if self._keeps_log or self._folder.events.exists() else None
+        self.run.serve(commits=self._settings.steps, after=after, log=log)
 
     @property
     def _address(self) -> Path:
@@ -126,7 +138,17 @@ class HubTask:
 
     def _log(self, version: int) -> None:
         contributions = [asdict(one) for one in self.run.contributions]
-        self._folder.append_commit({"version": version, "contributions": contributions})
+        fresh = {one["member"] for one in contributions} - self._named
+        keys = self.run.keys if fresh else {}
+        self._named |= fresh
+        self._folder.append_commit(
+            {
+                "version": version,
+                "contributions": contributions,
+                "dropped": list(self.run.dropped),
+                "keys": {member: keys[member] for member in sorted(fresh)},
+            }
+        )
 
     def _store(self, version: int) -> dict[str, Any]:
         """Evaluates, and keeps a checkpoint: a hub that is started again goes on from there."""
@@ -173,6 +195,14 @@ class HubTask:
                 accuracy=right / count,
             )
         )
+
+
+def replayed(folder: RunFolder) -> tuple[nn.Module, Replay]:
+    """The model of a hub that kept a log, from that alone, and its commits. Raises as `server.replay`."""
+    settings = Settings.from_json(folder.facts()["settings"])
+    model = Shard(settings.task, settings.batch_size, 0, settings.workers, settings.partition).model()
+    optimizer = torch.optim.SGD(model.parameters(), lr=1.0)  # the log has the hub's
+    return model, replay(folder.events, model, optimizer, with_hub(settings.strategy))
 
 
 def join(

@@ -40,6 +40,7 @@ class Request:
       fallback: task to take if the data of the one asked for is not to be had.
       or_unshaped: go on without a network of its own if the one asked for cannot be built.
       argv: the command line.
+      spread: its workers may be on several hosts, whatever this process can tell.
     """
 
     given: dict[str, Any]
@@ -49,6 +50,7 @@ class Request:
     fallback: str | None = None
     or_unshaped: bool = False
     argv: list[str] = field(default_factory=list)
+    spread: bool = False
 
     def __post_init__(self) -> None:
         if self.resume and self.name is None:
@@ -104,7 +106,7 @@ def begin(request: Request, runs: Path, note: Callable[[str], None]) -> tuple[Se
     folder.check_free()
     request, unshaped = _with_network(request, settings, note)
     settings = _with_data(request, fill(request.given), note)
-    folder.start(settings, request.argv, unshaped)
+    folder.start(settings, request.argv, unshaped, request.spread)
     return settings, folder
 
 

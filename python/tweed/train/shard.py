@@ -80,16 +80,15 @@ class Shard:
         """The samples of step `step`, which counts from 0."""
         return self._batches.at(step)
 
-    def loss(
-        self,
-        model: nn.Module,
-        picked: NDArray[np.int64],
-        relabel: Callable[[Tensor], Tensor] = lambda labels: labels,
-    ) -> Tensor:
-        """Mean loss over these training samples; `relabel` says what they are taken for."""
+    def drawn(self, picked: NDArray[np.int64]) -> tuple[Tensor, Tensor]:
+        """These training samples, as the model takes them, and their labels."""
         train = self.arrays.train
-        labels = relabel(targets(train.y[picked]))
-        return F.cross_entropy(model(self.task.inputs(train.x[picked])), labels)
+        return self.task.inputs(train.x[picked]), targets(train.y[picked])
+
+    def loss(self, model: nn.Module, picked: NDArray[np.int64]) -> Tensor:
+        """Mean loss over these training samples."""
+        inputs, labels = self.drawn(picked)
+        return F.cross_entropy(model(inputs), labels)
 
     def test_loss(self, model: nn.Module, picked: NDArray[np.int64]) -> Tensor:
         """Mean loss over these test samples."""

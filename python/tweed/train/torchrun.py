@@ -1,4 +1,4 @@
-"""Takes part in a job as one worker that torchrun has started. Rank 0 writes and shows."""
+"""Takes part in a job as one worker that torchrun or Ray Train has started. Rank 0 writes and shows."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ View = Callable[[Settings], Display]
 
 
 def take_part(begin: Begin, view: View) -> tuple[Settings, RunFolder, int]:
-    """Trains all sides as one of torchrun's workers.
+    """Trains all sides as one of the launcher's workers.
 
     Rank 0 calls `begin` and `view`, and its settings are everybody's.
 
@@ -62,7 +62,7 @@ def _from_json(text: bytes) -> tuple[Settings, RunFolder]:
 
 
 def _meet() -> Any:
-    """Gives the store of torchrun's workers, this one's rank, and their number."""
+    """Gives the store of the launcher's workers, this one's rank, and their number."""
     try:
         return next(rendezvous("env://"))
     except dist.DistError as error:

@@ -23,7 +23,7 @@ from tweed.exchange.hub.messages import Fetch, Gather, Sum, Void, Why
 from tweed.exchange.hub.worker import Compute
 from tweed.order import BoundedDelay, FirstIn
 from tweed.rng import uniform
-from tweed.simulate.hub import Conditions, VirtualHub
+from tweed.simulate.hub import Conditions, VirtualHub, each
 from tweed.strategy import Strategy
 
 MEMBERS = 12
@@ -41,7 +41,7 @@ class Run:
     def __init__(self, hub: Hub, conditions: Conditions, numbytes: int = 100, model_bytes: int = 20) -> None:
         self.updates: list[Step] = []
         self.numbytes, self.model_bytes = numbytes, model_bytes
-        self.virtual = VirtualHub(hub, conditions, self.learn, self.apply)
+        self.virtual = VirtualHub(hub, conditions, each(self.learn), self.apply)
 
     def learn(self, member: int, action: Compute, model: Any) -> tuple[Offer, Any]:
         return Offer(action.task.number, self.numbytes), value(member, action.task.number)

@@ -32,7 +32,7 @@ from tweed.exchange.hub.messages import Why
 from tweed.exchange.hub.worker import Compute
 from tweed.order import BoundedDelay, FirstIn, NewestFirst, ShortestFirst
 from tweed.rng import uniform
-from tweed.simulate.hub import Conditions, VirtualHub
+from tweed.simulate.hub import Conditions, VirtualHub, each
 
 WHENS: list[When] = [Each(), Cache(3), Quorum(3), Quorum(4, within_s=0.5), All(), Round(4)]
 RULES: list[Any] = [Mean(), Krum(), Weighted(), NearestNeighbourMixing(Median(), 0.2)]
@@ -94,7 +94,7 @@ def test_whatever_breaks_each_contribution_counts_once_and_training_goes_on(bloc
         run = VirtualHub(
             case(seed),
             conditions(seed, cuts=0.5, away_s=0.3, crashes=0.3, answer_s=0.1 * (seed % 3)),
-            learn,
+            each(learn),
             nothing,
         )
         for updates in range(4, 30, 4):
@@ -105,7 +105,7 @@ def test_whatever_breaks_each_contribution_counts_once_and_training_goes_on(bloc
 
 @pytest.mark.parametrize("seed", range(0, 240, 7))
 def test_what_a_member_is_told_to_count_is_in_an_update(seed: int) -> None:
-    run = VirtualHub(case(seed), conditions(seed, cuts=0.3, away_s=0.2), learn, nothing)
+    run = VirtualHub(case(seed), conditions(seed, cuts=0.3, away_s=0.2), each(learn), nothing)
     run.until(updates=40, seconds=500.0)
     counted = Counter(member for step in [*run.steps, run.abandoned] for member, _ in step)
     batch = Counter(member for member, one in run.hub.members.items() if one.in_batch)
@@ -118,7 +118,7 @@ def test_what_a_member_is_told_to_count_is_in_an_update(seed: int) -> None:
 @pytest.mark.parametrize("seed", range(5))
 def test_a_run_is_replayed_by_its_seed(seed: int) -> None:
     def steps(seed: int) -> Any:
-        run = VirtualHub(case(7 * seed), conditions(seed, cuts=0.5, crashes=0.5), learn, nothing)
+        run = VirtualHub(case(7 * seed), conditions(seed, cuts=0.5, crashes=0.5), each(learn), nothing)
         run.until(updates=20, seconds=500.0)
         return run.steps, run.now, run.delays
 
@@ -130,7 +130,7 @@ def test_a_slow_member_is_not_dropped_for_ever() -> None:
         members=4, compute_s=lambda member, task: 5.0 if member == 0 else 0.1 + 0.01 * member, hub_rate=1e3
     )
     for patience, least in ((10**9, 0), (2, 3)):
-        run = VirtualHub(Hub(order=BoundedDelay(3), patience=patience), slow, learn, nothing)
+        run = VirtualHub(Hub(order=BoundedDelay(3), patience=patience), slow, each(learn), nothing)
         run.until(seconds=100.0)
         mine = sum(member == 0 for step in run.steps for member, _ in step)
         assert max(run.delays) <= 3
@@ -151,7 +151,7 @@ def test_in_step_it_is_synchronous_training() -> None:
         return model, 24
 
     four = Conditions(members=4, compute_s=lambda member, task: 1 + member, latency_s=0.1)
-    run = VirtualHub(Hub(when=All(), order=FirstIn(4)), four, gradient, apply)
+    run = VirtualHub(Hub(when=All(), order=FirstIn(4)), four, each(gradient), apply)
     run.until(updates=9)
     plain = np.zeros(3)
     for _ in range(9):
@@ -176,7 +176,7 @@ def test_a_rule_asks_and_leaves_out_what_is_hostile(rule: Any) -> None:
     run = VirtualHub(
         Hub(rule, All(), FirstIn(9)),
         Conditions(members=6, compute_s=lambda member, task: 1.0),
-        send,
+        each(send),
         apply,
     )
     run.until(updates=3)
@@ -194,7 +194,7 @@ def test_in_rounds_so_many_get_a_task_on_one_version_and_all_have_turns() -> Non
         return learn(member, action, model)
 
     ten = Conditions(members=10, compute_s=lambda member, task: 1.0 + member)
-    run = VirtualHub(Hub(when=Round(4)), ten, look, nothing)
+    run = VirtualHub(Hub(when=Round(4)), ten, each(look), nothing)
     run.until(updates=5)
     assert [len(step) for step in run.steps] == [4] * 5 and set(run.delays) == {0}
     assert all(len(versions[version]) == 4 for version in range(5))
@@ -218,14 +218,14 @@ def test_so_many_tasks_are_under_way_though_members_crash() -> None:
         cuts=0.1,
         crashes=0.5,
     )
-    run = VirtualHub(Hub(when=Cache(7), order=FirstIn(7), tasks=7, task_s=20.0), many, look, nothing)
+    run = VirtualHub(Hub(when=Cache(7), order=FirstIn(7), tasks=7, task_s=20.0), many, each(look), nothing)
     run.until(updates=60, seconds=2000.0)
     assert len(run.steps) == 60 and most == 7
 
 
 def test_a_round_that_is_too_small_for_the_rule_gets_more() -> None:
     five = Conditions(members=5, compute_s=lambda member, task: 1.0)
-    run = VirtualHub(Hub(Krum(2), Round(2)), five, learn, nothing)
+    run = VirtualHub(Hub(Krum(2), Round(2)), five, each(learn), nothing)
     run.until(updates=2, seconds=100.0)
     assert [len(step) for step in run.steps] == [5, 5]  # Krum(2) takes five
 
@@ -234,7 +234,7 @@ def test_a_rule_that_cannot_hold_waits_for_more() -> None:
     run = VirtualHub(
         Hub(Krum(2), Quorum(2, within_s=1.0)),
         Conditions(5, lambda member, task: 1.0 + member),
-        learn,
+        each(learn),
         nothing,
     )
     run.until(updates=2)

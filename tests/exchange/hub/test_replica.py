@@ -18,7 +18,7 @@ from tweed.exchange.hub.replica import Divergence, Replica
 from tweed.exchange.hub.worker import Compute
 from tweed.order import BoundedDelay, FirstIn
 from tweed.rng import uniform
-from tweed.simulate.hub import Conditions
+from tweed.simulate.hub import Conditions, each
 from tweed.simulate.replicated_hub import Failures, ReplicatedHub, Site
 
 MEMBERS = 8
@@ -85,7 +85,7 @@ class Run:
             make_hub,
             lambda: Replica(Mean(), isinstance(when, Each)),
             conditions,
-            self.learn,
+            each(self.learn),
             (models[0].site(), models[1].site()),
             failures,
         )

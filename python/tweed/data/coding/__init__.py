@@ -7,11 +7,26 @@ A *message* is a row of coefficients over shards: the worker computes the gradie
 zero, and sends their sum, weighted so. Whatever came, in whatever order: the sum over all shards is known as
 soon as the row of ones is a combination of the rows that came. Codes for products of matrices, whose sums are
 not of shards, are in `lagrange`.
+
+`work` has of each code what workers compute and send, `times` how long that takes, and which is quickest.
 """
 
 from __future__ import annotations
 
 from tweed.data.coding.gradient_codes import decode, gradient_code, hybrid, nested, uncoded
 from tweed.data.coding.lagrange import Lagrange
+from tweed.data.coding.work import CODES, Work, halves, lagrange_of, work_of
 
-__all__ = ["Lagrange", "decode", "gradient_code", "hybrid", "nested", "uncoded"]
+__all__ = [
+    "CODES",
+    "Lagrange",
+    "Work",
+    "decode",
+    "gradient_code",
+    "halves",
+    "hybrid",
+    "lagrange_of",
+    "nested",
+    "uncoded",
+    "work_of",
+]

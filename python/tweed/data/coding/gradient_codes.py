@@ -5,6 +5,8 @@ Of a scheme each worker has its messages, in the order in which it sends them: `
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -15,8 +17,7 @@ Rows = NDArray[np.float64]
 
 def uncoded(workers: int, load: int) -> list[Rows]:
     """A message per shard, each shard alone: `load` messages per worker. K different ones are enough."""
-    _check(workers, load)
-    return [np.eye(workers)[_held(worker, workers, load)] for worker in range(workers)]
+    return [np.eye(workers)[held(worker, workers, load)] for worker in range(workers)]
 
 
 def gradient_code(workers: int, load: int, seed: int = 0) -> list[Rows]:
@@ -30,14 +31,12 @@ def gradient_code(workers: int, load: int, seed: int = 0) -> list[Rows]:
       >>> sum(bool(value) for value in gradient_code(5, 2)[4][0])
       2
     """
-    _check(workers, load)
-    rows = np.zeros((workers, workers))
+    shards, rows = [held(worker, workers, load) for worker in range(workers)], np.zeros((workers, workers))
     # Rows with the same null space: each lies in the space of vectors that `checks` maps to zero.
     checks = np.random.default_rng([seed, workers, load]).normal(size=(load - 1, workers))
     if load > 1:
         checks[:, -1] = -checks[:, :-1].sum(axis=1)
-    for worker in range(workers):
-        first, *rest = _held(worker, workers, load)
+    for worker, (first, *rest) in enumerate(shards):
         rows[worker, first] = 1.0
         if rest:
             rows[worker, rest] = -np.linalg.solve(checks[:, rest], checks[:, first])
@@ -66,14 +65,14 @@ def hybrid(workers: int, load: int, seed: int = 0) -> list[Rows]:
     return [np.concatenate([one[:-1], last]) for one, last in zip(plain, coded, strict=True)]
 
 
-def decode(came: Rows, wanted: Rows, tolerance: float = 1e-6) -> Rows | None:
+def decode(came: NDArray[Any], wanted: NDArray[Any], tolerance: float = 1e-6) -> NDArray[Any] | None:
     """The weights with which what came adds up to what is wanted.
 
     Weights of coded messages can be large, 1e4 for 20 workers that hold three shards each: sums of float32
     lose as much. Add up in float64.
 
     Args:
-      came: `[m, K]`, a row per message.
+      came: `[m, K]`, a row per message; of complex numbers for values of a polynomial.
       wanted: `[K]`, ones for the sum over all shards.
       tolerance: how far each coefficient of the result may be off.
 
@@ -81,14 +80,12 @@ def decode(came: Rows, wanted: Rows, tolerance: float = 1e-6) -> Rows | None:
     """
     if len(came) == 0:
         return None
-    weights = np.asarray(np.linalg.lstsq(came.T, wanted, rcond=None)[0], dtype=np.float64)
+    weights: NDArray[Any] = np.linalg.lstsq(came.T, wanted, rcond=None)[0]
     return weights if bool(np.abs(weights @ came - wanted).max() <= tolerance) else None
 
 
-def _held(worker: int, workers: int, load: int) -> list[int]:
-    return [(worker + at) % workers for at in range(load)]
-
-
-def _check(workers: int, load: int) -> None:
+def held(worker: int, workers: int, load: int) -> list[int]:
+    """The shards of a worker, in its order. Raises UsageError for a load that is no number of shards."""
     if not 1 <= load <= workers:
         raise UsageError(f"load={load}: each of {workers} workers holds from one shard to {workers}")
+    return [(worker + at) % workers for at in range(load)]

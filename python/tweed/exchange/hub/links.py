@@ -61,6 +61,16 @@ class MemberLinks(Protocol):
         """Nobody is left, and nobody will come."""
         ...
 
+    @property
+    def keys(self) -> Mapping[int, str]:
+        """Of members, by number; empty where they have none."""
+        ...
+
+    @property
+    def refused(self) -> Mapping[str, int]:
+        """How many callers were turned away, by reason."""
+        ...
+
     def worker(self, member: int) -> int:
         """Which of the workers a member is, for draws that workers take apart."""
         ...

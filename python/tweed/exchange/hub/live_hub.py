@@ -3,45 +3,34 @@
 from __future__ import annotations
 
 import logging
+import os
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from tweed.aggregate import Verdict
+from tweed.aggregate import Question, Verdict
+from tweed.errors import UsageError
 from tweed.exchange.hub.actions import Abandon, Action, Ask, Step
+from tweed.exchange.hub.contribution import Contribution
+from tweed.exchange.hub.event_log import Began, Committed, EventLog, checksum, software
+from tweed.exchange.hub.events import Answered, Came, Event, Joined, Left, Passed, give
 from tweed.exchange.hub.form import ContributionForm, ModelForm
 from tweed.exchange.hub.hub import Hub
 from tweed.exchange.hub.links import Linked, MemberLinks
 from tweed.exchange.hub.messages import End, FromHub, Payload, Task
 from tweed.exchange.hub.parameters import Parameters
+from tweed.exchange.hub.tally import Tally
 from tweed.exchange.hub.trusted import Trusted, TrustedLoss, require
 from tweed.exchange.place import Place
+from tweed.metrics import job
+from tweed.metrics.hub_snapshot import HubCounts
 from tweed.strategy import Strategy
 
 log = logging.getLogger("tweed")
-
-
-@dataclass(frozen=True, slots=True)
-class Contribution:
-    """What became of one at a commit.
-
-    Attributes:
-      member: whose.
-      number: of its task.
-      delay: commits between the model that it was computed on and this one.
-      weight: with which it counted; 0: it was not believed. None: the rule says nothing.
-      reason: why, in words.
-    """
-
-    member: int
-    number: int
-    delay: int
-    weight: float | None
-    reason: str
 
 
 class HubServer:
@@ -73,6 +62,10 @@ class HubServer:
         self.verdicts: tuple[Verdict, ...] = ()
         self.contributions: tuple[Contribution, ...] = ()
         self._bases: dict[tuple[int, int], int] = {}  # versions, of what is counted for the next commit
+        self._worker_of: dict[int, int] = {}  # by member
+        self._tally = Tally()
+        self._log: EventLog | None = None
+        self._begun = False  # the machine was given something
         links.most_bytes = self._new_form(0).most_bytes
         self.hub = Hub.of(strategy, self._workers, self._stands_for, self._missing)
 
@@ -113,9 +106,44 @@ class HubServer:
         self._trusted.questions = state["questions"]
         self._links.load(state["links"])
 
+    @property
+    def dropped(self) -> tuple[int, ...]:
+        """See `Run`."""
+        return self._tally.dropped
+
+    def metrics(self) -> HubCounts:
+        """What the hub has counted of its members; from any thread."""
+        return self._tally.snapshot(self.hub, self._links, time.monotonic())
+
     def close(self) -> None:
         """Nobody comes in any more."""
+        job.leave_hub(self.metrics)
         self._links.close()
+        if self._log is not None:
+            self._log.close()
+
+    def keep_log(
+        self, path: str | os.PathLike[str], terms: Sequence[str], optimizer: Mapping[str, Any]
+    ) -> None:
+        """Writes what the machine is given to a file, from here on; see `event_log`.
+
+        Args:
+          terms: of model and strategy, a line each.
+          optimizer: the state of the one that steps.
+
+        Raises: UsageError if the machine was given something before that is not in that file; and as
+          `EventLog`.
+        """
+        if self._log is not None and self._log.path == Path(path).absolute():
+            return
+        if self._begun:
+            raise UsageError(
+                f"the hub has begun, and what it was given before is not in {path}: name a log at its first "
+                "run.serve(), and no other one after"
+            )
+        params = [param.detach().cpu() for param in self._params.params]
+        self._log = EventLog(path)
+        self._log.append(Began(tuple(terms), self._workers, self.state(), params, optimizer, software()))
 
     def serve(
         self,
@@ -137,30 +165,59 @@ class HubServer:
         """
         require(self._strategy, trusted)
         self._trusted.loss = trusted
+        job.follow_hub(self.metrics)
         if commits is not None and self.hub.version >= commits:  # a checkpoint of the end
             self._end()
             return
         while not self._links.over:
-            came = self._links.next(self.hub.deadline())
-            now = time.monotonic()
-            for member, message in came:
-                if message is Linked.JOINED:
-                    self.hub.expect(member)
-                elif message is Linked.LEFT:
-                    self.hub.left(member, now)
-                else:
-                    self.hub.handle(member, message, now)
-            if not came:
-                self.hub.passed(now)
-            while (action := self.hub.poll()) is not None:
-                self._do(action, step)
-                if not isinstance(action, Step):
-                    continue
-                after(action.version)
-                if commits is not None and action.version >= commits:
-                    self._end()
-                    return
+            for event in self._events():
+                self.handle(event)
+                for version in self.act(step):
+                    after(version)
+                    if commits is not None and version >= commits:
+                        self._end()
+                        return
         self._links.flush()
+
+    def handle(self, event: Event) -> None:
+        """Hands an event to the machine, after it was logged. `act` comes before the next one."""
+        self._begun = True
+        if self._log is not None:
+            self._log.append(event)
+        if isinstance(event, Joined):
+            self._worker_of[event.member] = event.worker
+        give(self.hub, event)
+
+    def act(self, step: Callable[[], None]) -> Iterator[int]:
+        """Does what the machine wants, and yields the version of the model after each commit.
+
+        Args:
+          step: as of `serve`.
+        """
+        while (action := self.hub.poll()) is not None:
+            self._do(action, step)
+            if isinstance(action, Step):
+                if self._log is not None:
+                    self._log.append(Committed(action.version, self.checksum()))
+                yield action.version
+
+    def checksum(self) -> int:
+        """Of the model; see `event_log`."""
+        return checksum(self._params.values())
+
+    def _events(self) -> Iterator[Event]:
+        """What happens next: the one place that looks at links and at the clock."""
+        came = self._links.next(self.hub.deadline())
+        now = time.monotonic()
+        if not came:
+            yield Passed(now)
+        for member, message in came:
+            if message is Linked.JOINED:
+                yield Joined(member, self._links.worker(member))
+            elif message is Linked.LEFT:
+                yield Left(member, now)
+            else:
+                yield Came(member, message, now)
 
     def _end(self) -> None:
         version = self.hub.version
@@ -168,7 +225,7 @@ class HubServer:
 
     def _do(self, action: Action, step: Callable[[], None]) -> None:
         if isinstance(action, Ask):
-            self.hub.answered(self._trusted.answer(action.question), time.monotonic())
+            self._ask(action.question)
         elif isinstance(action, Abandon):
             log.warning("%d contributions come to nothing: %s", len(action.contributions), action.why)
         elif isinstance(action, Step):
@@ -179,6 +236,9 @@ class HubServer:
         else:
             self._tell(action.member, action.message)
 
+    def _ask(self, question: Question) -> None:
+        self.handle(Answered(self._trusted.answer(question), time.monotonic()))
+
     def _note(self, step: Step) -> None:
         self.verdicts = step.verdicts
         by_member = {verdict.sender: verdict for verdict in step.verdicts}
@@ -186,14 +246,17 @@ class HubServer:
         for member, number in step.contributions:
             delay = step.version - 1 - self._bases[member, number]
             verdict = by_member.get(member)
-            said = (None, "") if verdict is None else (verdict.weight, verdict.reason.value)
+            said = (None, "") if verdict is None else (verdict.weight, verdict.reason.value, verdict.score)
             found.append(Contribution(member, number, delay, *said))
         self.contributions = tuple(found)
+        self._tally.committed(self.contributions, time.monotonic())
         self._bases.clear()
 
     def _tell(self, member: int, message: FromHub) -> None:
         model = self._encoded(message.version) if isinstance(message, Task) else None
-        self._place.stats.bytes_answered += 0 if model is None else model.numel()
+        numbytes = 0 if model is None else model.numel()
+        self._place.stats.bytes_answered += numbytes
+        self._tally.told(member, message, numbytes)
         self._links.tell(member, message, model)
 
     def _encoded(self, version: int) -> Tensor:
@@ -202,6 +265,7 @@ class HubServer:
     def _stands_for(self, member: int, payload: Payload) -> Tensor:
         self._bases[member, payload.number] = self.hub.members[member].version
         self._place.stats.bytes_exchanged += payload.value.numel()
+        self._tally.came(member, payload.value.numel())
         form = self._form(member)
         return form.stands_for(payload.value, payload.number, self._params.values)
 
@@ -210,7 +274,7 @@ class HubServer:
 
     def _form(self, member: int) -> ContributionForm:
         if member not in self._forms:
-            self._forms[member] = self._new_form(self._links.worker(member))
+            self._forms[member] = self._new_form(self._worker_of[member])
         return self._forms[member]
 
     def _new_form(self, worker: int) -> ContributionForm:

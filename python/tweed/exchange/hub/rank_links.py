@@ -93,6 +93,16 @@ class RankLinks:
         """All have left."""
         return not self._there
 
+    @property
+    def keys(self) -> Mapping[int, str]:
+        """See `MemberLinks`: ranks have none."""
+        return {}
+
+    @property
+    def refused(self) -> Mapping[str, int]:
+        """See `MemberLinks`: nobody calls."""
+        return {}
+
     def worker(self, member: int) -> int:
         """See `MemberLinks`."""
         return self._workers.index(member)

@@ -29,6 +29,13 @@ def require(strategy: Strategy, loss: object) -> None:
         )
 
 
+def batches(question: Question) -> int:
+    """How many batches of trusted samples the answer takes."""
+    if isinstance(question, InnerProducts):
+        return 0
+    return question.steps * question.validators if isinstance(question, TrustedSteps) else 1
+
+
 def warn_of_rate(strategy: Strategy, optimizer: Optimizer) -> None:
     """Logs a warning if the rule judges contributions by another learning rate than that of the hub's SGD: by
     other steps than the model takes. Other optimizers' steps have lengths of their own."""

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tweed.data.coding import gradient_code, uncoded
-from tweed.simulate.messages import SCHEMES, Stragglers, choose, mean_of, of_rows, of_shares, of_values
+from tweed.data.coding.times import SCHEMES, Stragglers, choose, mean_of, of_rows, of_shares, of_values
 
 TASKS = np.array([1.0, 2.0, 3.0, 4.0, 10.0])
 

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tweed.data.coding import decode, gradient_code, hybrid, nested
+from tweed.data.coding.gradient_codes import decode, gradient_code, hybrid, nested
 
 Seconds = NDArray[np.float64]
 
@@ -147,14 +147,33 @@ def mean_of(
     return Iteration(fmean(one.seconds for one in found), round(fmean(one.messages for one in found)))
 
 
-def choose(stragglers: Stragglers, workers: int, loads: Sequence[int], seed: int = 1) -> tuple[str, int]:
-    """The exact scheme and the load that are quickest over 100 iterations of this model.
+#: Those that are exact; of nested and hybrid codes, which know a sum no sooner than uncoded messages, none.
+EXACT = ("uncoded, one shard", "uncoded, messages", "GC", "LCC", "LCC, messages")
 
-    Of nested and hybrid codes, which know a sum no sooner than uncoded messages, none is chosen.
-    """
+
+def choose(
+    stragglers: Stragglers,
+    workers: int,
+    loads: Sequence[int],
+    seed: int = 1,
+    schemes: Sequence[str] = EXACT,
+) -> tuple[str, int]:
+    """The scheme and the load that are quickest over 100 iterations of this model; of equals the first."""
     tried = {
         (scheme, load): mean_of(scheme, load, stragglers, workers, 100, seed).seconds
-        for scheme in ("uncoded, one shard", "uncoded, messages", "GC", "LCC", "LCC, messages")
+        for scheme in schemes
         for load in loads
     }
     return min(tried, key=tried.__getitem__)
+
+
+def fitted(task_s: Sequence[float], message_s: Sequence[float]) -> Stragglers:
+    """The model of measured times: the likeliest `alpha` and `mu`, and the mean of messages.
+
+    Args:
+      task_s: seconds per shard, one for each worker and iteration; at least one.
+      message_s: seconds of messages; at least one.
+    """
+    alpha = min(task_s)
+    beyond = fmean(task_s) - alpha
+    return Stragglers(alpha, 1 / max(beyond, 1e-9 * max(alpha, 1e-9)), fmean(message_s))

@@ -1,0 +1,29 @@
+"""One cluster of three raylets, and one driver, for all tests of this folder."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.ray.driver import Driver
+from tests.testbed.test_namespaces import living_in
+from tweed.ray.installed import version
+from tweed.testbed import Network, opened
+from tweed.testbed.raylets import raylets
+from tweed.testbed.server import environment
+
+#: Ray Train looks after its workers more often, and without an actor of its own for hosts that are withdrawn.
+QUICK = {"RAY_TRAIN_HEALTH_CHECK_INTERVAL_S": "0.1", "RAY_TRAIN_ENABLE_PREEMPTION_WATCHER": "0"}
+
+
+@pytest.fixture(scope="session")
+def driver(namespaces: None) -> Iterator[Driver]:
+    """What runs functions beside the head of the cluster."""
+    if version() is None:
+        pytest.skip("Ray is not installed: pip install 'tweed[ray]'")
+    with opened(Network(), 3) as bed:
+        spaces = {host.namespace for host in bed.hosts}
+        with environment(QUICK), raylets(bed, cpus=1) as cluster, Driver(cluster) as found:
+            yield found
+        assert len(living_in(spaces)) == bed.size  # those that hold the namespaces, and nothing of Ray
