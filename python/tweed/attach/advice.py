@@ -18,10 +18,9 @@ from tweed.errors import UsageError
 log = logging.getLogger("tweed")
 
 IN_DDP = (
-    "{}, which exchanges gradients too, so that each would be exchanged twice. Train through the plain "
-    "model; or keep DistributedDataParallel and leave out attach. With Accelerate: leave the model out of "
-    "prepare(). With Lightning: take Fabric with devices=1, and no setup() of the model. With "
-    "Transformers' Trainer: keep its DistributedDataParallel. docs/frameworks.md has the lines"
+    "{}, which exchanges gradients too, so that each would be exchanged twice. Train through the plain model; or "
+    "keep DistributedDataParallel and leave out attach. With Accelerate: leave the model out of prepare(). "
+    "Lightning's strategy ddp and Transformers' Trainer wrap the model by themselves: leave out attach there"
 )
 
 
