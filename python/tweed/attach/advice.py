@@ -18,9 +18,10 @@ from tweed.errors import UsageError
 log = logging.getLogger("tweed")
 
 IN_DDP = (
-    "{}, which exchanges gradients too, so that each would be exchanged twice. Train through the plain model; "
-    "or keep DistributedDataParallel and leave out attach. With Accelerate: leave the model out of prepare(). "
-    "Lightning's strategy ddp and Transformers' Trainer wrap the model by themselves: leave out attach there"
+    "{}, which exchanges gradients too, so that each would be exchanged twice. Train through the plain "
+    "model; or keep DistributedDataParallel and leave out attach. With Accelerate: leave the model out of "
+    "prepare(). Lightning's strategy ddp and Transformers' Trainer wrap the model by themselves: omit "
+    "attach there"
 )
 
 
