@@ -68,7 +68,7 @@ def _one(text: str) -> Strategy:
     call = _CALL.fullmatch(text.strip())
     if call is None or call["name"] not in _NAMED:
         near = difflib.get_close_matches(call["name"] if call else text, _NAMED, 1)
-        meant = f"Did you mean {near[0]!r}? " if near else ""
+        meant = f"Did you mean {near[0]}({_settings(_NAMED[near[0]])})? " if near else ""
         raise StrategyError(
             f"no strategy is named {text!r}. {meant}Known are: {', '.join(_NAMED)}. `tweed strategies` "
             "describes them"

@@ -31,6 +31,7 @@ from tweed.doctor.checks import (
 )
 from tweed.doctor.checks.interfaces import Interface
 from tweed.doctor.finding import Finding, worst_first
+from tweed.torch.options import known_variables
 
 OK, NOTE, WARNING, ERROR = Level
 LO = Interface("lo", "127.0.0.1", "127.0.0.0/8", 65536)
@@ -293,4 +294,4 @@ def test_knows_every_variable_that_tweed_reads() -> None:
         name for path in sources for name in re.findall(r'environ\S*?"(TWEED_[A-Z_]+)"', path.read_text())
     }
     assert read
-    assert read <= environment.KNOWN
+    assert read <= set(known_variables())

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -25,31 +27,40 @@ def wall(bed: Bed, *ranks: int) -> None:
         subprocess.run(bed.command(rank, "nft", "-f", "-"), input=rules, text=True, check=True)
 
 
-def totals(bed: Bed, store: Path, **settings: str) -> list[object]:
+def total_and_output(rank: int, size: int, settings: list[dict[str, str]]) -> tuple[object, str]:
+    """`total`, and what was printed on the error stream meanwhile."""
+    with tempfile.TemporaryFile() as output:
+        os.dup2(output.fileno(), 2)
+        found = total(rank, size, settings)
+        output.seek(0)
+        return found, output.read().decode()
+
+
+def totals(bed: Bed, store: Path, **settings: str) -> list[tuple[object, str]]:
     given = {"STORE": str(store), "TWEED_SECRET": SECRET, "TWEED_PORTS": PORTS} | settings
-    with Ranks(total, bed.size, [given] * bed.size, bed=bed) as ranks:
+    with Ranks(total_and_output, bed.size, [given] * bed.size, bed=bed) as ranks:
         return ranks.join(60)
 
 
 @pytest.mark.usefixtures("namespaces")
 def test_calls_go_the_way_that_is_open_and_a_closed_one_is_named_at_both_ends(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    tmp_path: Path,
 ) -> None:
     with opened(Network(rate_bits=1e9), 2) as bed:
         for closed in (0, 1):  # one of the two is who calls by the rule
             wall(bed, closed)
-            assert totals(bed, tmp_path / f"store{closed}", TWEED_DEADLINE="12") == [{3.0}] * 2
+            found = totals(bed, tmp_path / f"store{closed}", TWEED_DEADLINE="12")
+            assert [sums for sums, _ in found] == [{3.0}] * 2
         wall(bed, 0, 1)
-        capfd.readouterr()
-        texts = totals(bed, tmp_path / "store", TWEED_DEADLINE="5")
+        found = totals(bed, tmp_path / "store", TWEED_DEADLINE="5")
         places = [f"{host.address}:29600" for host in bed.hosts]
         allowed = [f"sudo ufw allow proto tcp from {host.address} to any port 29600" for host in bed.hosts]
-    said = [line for line in capfd.readouterr().err.splitlines() if "still has no link to" in line]
-    assert len(said) == 2  # one at each end
-    for words in (*map(str, texts), *said):
-        assert any(place in words for place in places)
-        assert all(line in words for line in allowed)
-    assert all("nothing answers there in time" in str(text) for text in texts)
+    for error, printed in found:
+        (said,) = [line for line in printed.splitlines() if "still has no link to" in line]
+        assert "nothing answers there in time" in str(error)
+        for words in (str(error), said):
+            assert any(place in words for place in places)
+            assert all(line in words for line in allowed)
 
 
 def test_ports_that_are_none_are_named() -> None:

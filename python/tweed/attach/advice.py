@@ -20,8 +20,8 @@ log = logging.getLogger("tweed")
 IN_DDP = (
     "{}, which exchanges gradients too, so that each would be exchanged twice. Train through the plain "
     "model; or keep DistributedDataParallel and leave out attach. With Accelerate: leave the model out of "
-    "prepare(). With Lightning: take Fabric with devices=1, and no setup() of the model. With "
-    "Transformers' Trainer: keep its DistributedDataParallel. docs/frameworks.md has the lines"
+    "prepare(). Lightning's strategy ddp and Transformers' Trainer wrap the model by themselves: omit "
+    "attach there"
 )
 
 
