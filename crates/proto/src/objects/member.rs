@@ -17,7 +17,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use super::directory::Directory;
-use super::message::{Action, Assign, Broken, Message, Order, Pull, Report, State, Stream};
+use super::message::{Action, Assign, Broken, Message, Order, Pull, Report, Sink, State, Stream};
 use super::role::{Changes, Role};
 use super::shards::shard_of;
 use super::{Buffer, Bytes, Costs, Format, Log, ObjectId, Process, Request, Slot, ROOT, SMALL_BYTES};
@@ -34,7 +34,7 @@ pub struct Member {
     held: BTreeMap<ObjectId, Held>,
     roles: BTreeMap<(ObjectId, Slot), Role>,
     /// What each stream brings.
-    streams: BTreeMap<Stream, Buffer>,
+    streams: BTreeMap<Stream, Sink>,
     last_stream: Stream,
     calls: BTreeMap<ObjectId, (Request, u32)>,
     actions: VecDeque<Action>,
@@ -174,19 +174,12 @@ impl Member {
     /// Bytes up to `end` have come over a stream.
     pub fn handle_block(&mut self, stream: Stream, end: u64) {
         match self.streams.get(&stream).copied() {
-            Some(Buffer::Object(object))
-                if self.held.get(&object).is_some_and(|held| held.stream == Some(stream)) =>
-            {
-                self.advance(object, end);
-            }
-            Some(_) => {
-                let roles: Vec<(ObjectId, Slot)> = self.roles.keys().copied().collect();
-                for key in roles {
-                    if let Some(role) = self.roles.get_mut(&key) {
-                        role.handle_block(stream, end);
-                    }
-                    self.fold(key);
+            Some(Sink::Copy(object)) => self.advance(object, end),
+            Some(Sink::Slot(target, slot)) => {
+                if let Some(role) = self.roles.get_mut(&(target, slot)) {
+                    role.handle_block(stream, end);
                 }
+                self.fold((target, slot));
             }
             None => {}
         }
@@ -274,6 +267,11 @@ impl Member {
         self.held.get(&object).and_then(|held| held.format)
     }
 
+    /// All of a small object that is held here.
+    pub fn bytes(&self, object: ObjectId) -> Option<&Bytes> {
+        self.held.get(&object).and_then(|held| held.bytes.as_ref())
+    }
+
     fn follow(&mut self, order: Order) {
         match order {
             Order::Feed { object, format, generation, from, block } => {
@@ -339,12 +337,12 @@ impl Member {
             end: format.size,
             block: held.block,
         };
-        self.open(stream, pull);
+        self.open(stream, pull, Sink::Copy(object));
     }
 
-    fn open(&mut self, stream: Stream, pull: Pull) {
-        self.streams.insert(stream, pull.buffer);
-        self.actions.push_back(Action::Open { stream, pull });
+    fn open(&mut self, stream: Stream, pull: Pull, sink: Sink) {
+        self.streams.insert(stream, sink);
+        self.actions.push_back(Action::Open { stream, pull, sink });
     }
 
     fn close(&mut self, stream: Stream) {
@@ -390,8 +388,7 @@ impl Member {
     fn note_complete(&mut self, object: ObjectId) {
         let Some(held) = self.held.get_mut(&object) else { return };
         if held.state == State::Complete && std::mem::take(&mut held.is_wanted) {
-            let bytes = held.bytes.clone();
-            self.actions.push_back(Action::Got { object, bytes });
+            self.actions.push_back(Action::Got { object });
         }
     }
 
@@ -464,7 +461,7 @@ impl Member {
             self.actions.push_back(Action::Reset { buffer });
         }
         changes.close.into_iter().for_each(|stream| self.close(stream));
-        changes.open.into_iter().for_each(|(stream, pull)| self.open(stream, pull));
+        changes.open.into_iter().for_each(|(stream, pull)| self.open(stream, pull, Sink::Slot(key.0, key.1)));
     }
 
     fn report_broken(&mut self, key: (ObjectId, Slot), process: Process) {

@@ -170,7 +170,7 @@ pub enum Action {
     /// Send a message.
     Send { to: Process, message: Message },
     /// Ask a process for bytes of a buffer, and report them by `handle_block` as they come.
-    Open { stream: Stream, pull: Pull },
+    Open { stream: Stream, pull: Pull, sink: Sink },
     /// Bytes of this stream are not wanted any more.
     Close { stream: Stream },
     /// Sum these bytes, into the buffer of the slot, and report that by `handle_folded`.
@@ -180,13 +180,23 @@ pub enum Action {
     /// Nobody needs the buffer any more.
     Release { buffer: Buffer },
     /// A get has its object.
-    Got { object: ObjectId, bytes: Option<Bytes> },
+    Got { object: ObjectId },
     /// Sum these small objects, and report that by `handle_small_sum`.
     SumSmall { target: ObjectId, op: u32, parts: Vec<Bytes> },
     /// A reduce is complete here.
     Reduced { target: ObjectId, included: Included },
     /// A call has no result.
     Failed { object: ObjectId, why: Failure },
+}
+
+/// What the bytes of a stream are for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sink {
+    /// They are the copy of this object.
+    Copy(ObjectId),
+    /// They are added for this slot of the reduce that makes the object, and kept until that is over: a repair may need
+    /// them again.
+    Slot(ObjectId, Slot),
 }
 
 /// What a process asks another for.
@@ -223,4 +233,11 @@ pub struct Fold {
     pub streams: Vec<Stream>,
     /// The driver's number for the operator.
     pub op: u32,
+}
+
+impl Fold {
+    /// Where the sum goes.
+    pub fn sum(&self) -> Buffer {
+        Buffer::of_slot(self.target, self.slot)
+    }
 }

@@ -24,7 +24,9 @@ mod types;
 
 pub use log::Log;
 pub use member::Member;
-pub use message::{Action, Assign, Broken, Feed, Fold, Message, Order, Pull, Report, Source, State, Stream};
+pub use message::{
+    Action, Assign, Broken, Feed, Fold, Message, Order, Pull, Report, Sink, Source, State, Stream,
+};
 pub use rule::{blocks, broadcast_block, choose, degree, forms, hybrid, model};
 pub use shape::{Form, Shape};
 pub use shards::shard_of;

@@ -8,7 +8,7 @@
 //! What cannot happen: a block is folded twice into one generation of the sum, or while one of its feeds is open.
 
 use super::message::{Assign, Feed, Fold, Pull, Stream};
-use super::{Buffer, ObjectId, Process, Slot, ROOT};
+use super::{Buffer, ObjectId, Process, Slot};
 
 #[derive(Debug)]
 pub(crate) struct Role {
@@ -49,11 +49,7 @@ impl Role {
 
     /// What this slot's sum lies in.
     pub(crate) fn buffer(&self) -> Buffer {
-        let Assign { target, slot, .. } = self.assign;
-        match slot {
-            ROOT => Buffer::Object(target),
-            _ => Buffer::Partial { target, slot },
-        }
+        Buffer::of_slot(self.assign.target, self.assign.slot)
     }
 
     /// Follows an order; an older one than the last changes nothing.

@@ -60,6 +60,16 @@ pub enum Buffer {
     },
 }
 
+impl Buffer {
+    /// What the holder of a slot sums into: the destination, into the target itself.
+    pub fn of_slot(target: ObjectId, slot: Slot) -> Buffer {
+        match slot {
+            ROOT => Buffer::Object(target),
+            _ => Buffer::Partial { target, slot },
+        }
+    }
+}
+
 /// What was measured of a process's links.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Costs {
