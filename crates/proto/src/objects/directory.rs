@@ -17,7 +17,7 @@ use super::reduce::Plan;
 use super::rule::broadcast_block;
 use super::shards::shard_of;
 use super::small::SmallSum;
-use super::{Bytes, Costs, Failure, Format, Log, ObjectId, Process, Request, SMALL_BYTES};
+use super::{Bytes, Costs, Failure, Format, Ledger, Log, ObjectId, Process, Request, SMALL_BYTES};
 
 #[derive(Debug)]
 pub(crate) struct Directory {
@@ -65,7 +65,9 @@ impl Directory {
             Report::Arrived { target, object, format, process, bytes } => {
                 self.arrive(target, object, process, format, bytes);
             }
-            Report::Reduce { request, attempt } => self.begin(from, request, attempt, processes),
+            Report::Reduce { request, attempt, ledger } => {
+                self.begin(from, request, (attempt, ledger), processes);
+            }
             Report::Withdraw { target } => self.withdraw(target),
             Report::Broken(broken) => {
                 if let Some(plan) = self.plans.get_mut(&broken.target) {
@@ -110,8 +112,7 @@ impl Directory {
         let is_other = process != self.me;
         let moves = |object: &ObjectId| is_other && shard_of(*object, processes) == Some(process);
         self.entries.retain(|object, _| !moves(object));
-        let gone: Vec<ObjectId> = self.plans.keys().copied().filter(moves).collect();
-        gone.into_iter().for_each(|target| self.withdraw(target));
+        self.plans.retain(|target, _| !moves(target));
         self.sums.retain(|target, _| !moves(target));
         for (target, object) in self.watched() {
             if shard_of(object, processes) == Some(process) {
@@ -246,7 +247,13 @@ impl Directory {
         }
     }
 
-    fn begin(&mut self, caller: Process, request: Request, attempt: u32, processes: &BTreeSet<Process>) {
+    fn begin(
+        &mut self,
+        caller: Process,
+        request: Request,
+        (attempt, ledger): (u32, Option<Ledger>),
+        processes: &BTreeSet<Process>,
+    ) {
         let (target, ids) = (request.target, request.ids.len() as u32);
         if self.plans.get(&target).is_some_and(|plan| plan.attempt >= attempt)
             || self.sums.contains_key(&target)
@@ -257,12 +264,14 @@ impl Directory {
             let why = Failure::Count { count: request.count, ids };
             return self.order(caller, Order::Failed { target, why });
         }
-        if let Some(mut before) = self.plans.remove(&target) {
-            before.release();
-            before.orders.into_iter().for_each(|(to, order)| self.order(to, order));
-        }
         let sources = request.ids.clone();
-        self.plans.insert(target, Plan::new(request, attempt, caller, &self.lost));
+        let mut plan = Plan::new(request, attempt, caller, &self.lost);
+        if let Some(ledger) = ledger {
+            self.entry(target).format = Some(ledger.format);
+            plan = plan.resume(ledger);
+        }
+        self.plans.insert(target, plan);
+        self.forward(target, processes);
         sources.iter().for_each(|&object| self.ask_to_watch(target, object, processes));
     }
 

@@ -4,7 +4,7 @@ use super::{Included, ObjectId};
 
 /// What one slot adds: each entry from its byte on, until the next one's.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct History(Vec<(u64, Option<ObjectId>)>);
+pub struct History(pub Vec<(u64, Option<ObjectId>)>);
 
 impl History {
     /// From `at` on it adds this.

@@ -14,13 +14,15 @@ pub struct Log {
     pub ids: std::sync::Arc<[ObjectId]>,
     /// Bytes of the result; 0 as long as nothing has appeared.
     pub size: u64,
+    /// It has all of them: no other shard had begun.
+    pub has_all: bool,
     /// To whom, and what.
     pub orders: Vec<(Process, Assign)>,
 }
 
 impl Log {
     pub(crate) fn new(request: &Request) -> Log {
-        Log { target: request.target, ids: request.ids.clone(), size: 0, orders: Vec::new() }
+        Log { target: request.target, ids: request.ids.clone(), size: 0, has_all: true, orders: Vec::new() }
     }
 
     pub(crate) fn begin(&mut self, size: u64) {

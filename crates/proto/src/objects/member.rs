@@ -20,7 +20,7 @@ use super::directory::Directory;
 use super::message::{Action, Assign, Broken, Message, Order, Pull, Report, Sink, State, Stream};
 use super::role::{Changes, Role};
 use super::shards::shard_of;
-use super::{Buffer, Bytes, Costs, Format, Log, ObjectId, Process, Request, Slot, ROOT, SMALL_BYTES};
+use super::{Buffer, Bytes, Costs, Format, Ledger, Log, ObjectId, Process, Request, Slot, ROOT, SMALL_BYTES};
 
 /// See the module's documentation.
 #[derive(Debug)]
@@ -36,9 +36,17 @@ pub struct Member {
     /// What each stream brings.
     streams: BTreeMap<Stream, Sink>,
     last_stream: Stream,
-    calls: BTreeMap<ObjectId, (Request, u32)>,
+    calls: BTreeMap<ObjectId, Call>,
     actions: VecDeque<Action>,
     own: VecDeque<(Process, Message)>,
+}
+
+/// A reduce whose destination this process is.
+#[derive(Debug)]
+struct Call {
+    request: Request,
+    attempt: u32,
+    ledger: Option<Ledger>,
 }
 
 #[derive(Debug)]
@@ -137,8 +145,9 @@ impl Member {
     /// Sums the first sources that appear: `Action::Reduced` follows, and the target is held here.
     pub fn reduce(&mut self, request: Request) {
         self.held.entry(request.target).or_insert_with(Held::new);
-        self.calls.insert(request.target, (request.clone(), 0));
-        self.report(request.target, Report::Reduce { request, attempt: 0 });
+        let call = Call { request: request.clone(), attempt: 0, ledger: None };
+        self.calls.insert(request.target, call);
+        self.report(request.target, Report::Reduce { request, attempt: 0, ledger: None });
     }
 
     /// A get or reduce is not wanted any more.
@@ -284,6 +293,7 @@ impl Member {
                 self.actions.push_back(Action::Failed { object, why: super::Failure::Deleted { object } });
             }
             Order::Assign(assign) => self.assign(assign),
+            Order::Ledger { request, attempt, ledger } => self.keep(request, attempt, ledger),
             Order::Release { target, attempt } => self.release(target, attempt),
             Order::Lost { process, .. } => self.handle_lost(process),
             Order::Reduced { target, included } => {
@@ -418,14 +428,8 @@ impl Member {
     }
 
     fn assign(&mut self, assign: Assign) {
-        let (target, slot, attempt) = (assign.target, assign.slot, assign.attempt);
+        let (target, slot) = (assign.target, assign.slot);
         let key = (target, slot);
-        if self.roles.get(&key).is_some_and(|role| role.assign.attempt > attempt) {
-            return;
-        }
-        if self.roles.get(&key).is_some_and(|role| role.assign.attempt < attempt) {
-            self.drop_role(key);
-        }
         let mark = if slot == ROOT { self.become_root(&assign) } else { 0 };
         let changes = match self.roles.get_mut(&key) {
             Some(role) => role.change(assign, &mut self.last_stream),
@@ -455,6 +459,17 @@ impl Member {
         held.mark
     }
 
+    /// What is planned for a reduce of which this process is the destination.
+    fn keep(&mut self, request: Request, attempt: u32, ledger: Ledger) {
+        let call =
+            self.calls.entry(request.target).or_insert_with(|| Call { request, attempt, ledger: None });
+        call.attempt = call.attempt.max(attempt);
+        match &mut call.ledger {
+            Some(kept) => kept.update(ledger),
+            None => call.ledger = Some(ledger),
+        }
+    }
+
     fn apply(&mut self, key: (ObjectId, Slot), changes: Changes) {
         if changes.begins_anew {
             let buffer = self.roles[&key].buffer();
@@ -466,13 +481,10 @@ impl Member {
 
     fn report_broken(&mut self, key: (ObjectId, Slot), process: Process) {
         let Some(role) = self.roles.get_mut(&key) else { return };
-        let (target, attempt) = (key.0, role.assign.attempt);
+        let target = key.0;
         for (slot, generation, received, stream) in role.handle_lost(process) {
             stream.into_iter().for_each(|stream| self.close(stream));
-            self.report(
-                target,
-                Report::Broken(Broken { target, attempt, process, slot, generation, received }),
-            );
+            self.report(target, Report::Broken(Broken { target, process, slot, generation, received }));
         }
     }
 
@@ -543,10 +555,11 @@ impl Member {
             self.report_standing(object);
         }
         for target in calls {
-            let Some((request, attempt)) = self.calls.get_mut(&target) else { continue };
-            *attempt += 1;
-            let (request, attempt) = (request.clone(), *attempt);
-            self.report(target, Report::Reduce { request, attempt });
+            let Some(call) = self.calls.get_mut(&target) else { continue };
+            call.attempt += 1;
+            let Call { request, attempt, ledger } = call;
+            let (request, attempt, ledger) = (request.clone(), *attempt, ledger.clone());
+            self.report(target, Report::Reduce { request, attempt, ledger });
             self.report_standing(target);
         }
     }

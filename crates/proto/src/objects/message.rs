@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::{Buffer, Bytes, Failure, Format, Included, ObjectId, Process, Request, Slot};
+use super::{Buffer, Bytes, Failure, Format, Included, Ledger, ObjectId, Process, Request, Slot};
 
 /// A message from one process to another. Each repeats all it is about, so one that is sent again changes nothing.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -56,8 +56,8 @@ pub enum Report {
     Watch { object: ObjectId, target: ObjectId },
     /// The answer to `Watch`, as often as a process has the source.
     Arrived { target: ObjectId, object: ObjectId, format: Format, process: Process, bytes: Option<Bytes> },
-    /// The sender calls for a reduce. A higher attempt replaces a lower one.
-    Reduce { request: Request, attempt: u32 },
+    /// The sender calls for a reduce; `ledger` is what another shard had planned. A higher attempt replaces a lower one.
+    Reduce { request: Request, attempt: u32, ledger: Option<Ledger> },
     /// The sender does not want the reduce any more.
     Withdraw { target: ObjectId },
     /// The holder of a slot gets no more of what one of its feeds sends.
@@ -71,8 +71,6 @@ pub enum Report {
 pub struct Broken {
     /// What the reduce makes.
     pub target: ObjectId,
-    /// Of which attempt.
-    pub attempt: u32,
     /// Who fed.
     pub process: Process,
     /// Whose sum it was.
@@ -98,6 +96,8 @@ pub enum Order {
     Deleted { object: ObjectId },
     /// Take this slot of a reduce, or change what feeds it.
     Assign(Assign),
+    /// What is planned for a reduce whose destination the receiver is; it belongs to whoever is the shard next.
+    Ledger { request: Request, attempt: u32, ledger: Ledger },
     /// The reduce is over; its sums may go.
     Release { target: ObjectId, attempt: u32 },
     /// A process that feeds the receiver is dead.

@@ -11,6 +11,7 @@
 mod broadcast;
 mod directory;
 mod included;
+mod ledger;
 mod log;
 mod member;
 mod message;
@@ -22,6 +23,8 @@ mod shards;
 mod small;
 mod types;
 
+pub use included::History;
+pub use ledger::{Holder, Ledger, Place};
 pub use log::Log;
 pub use member::Member;
 pub use message::{

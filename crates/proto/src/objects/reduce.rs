@@ -20,16 +20,26 @@
 //! their generation, and their holders what they have. In `Ranges` only the slot begins anew, where its parent's copy
 //! ends; slots below go further back only if their own sum began later than that.
 //!
+//! *When the shard dies.* Each change of a slot goes to the destination first, as a [`Ledger`]. When another process becomes
+//! the shard, the destination sends it there, and the plan goes on ([`Plan::resume`]): it repeats all orders, upon which
+//! holders repeat what is broken. Generations that it gives out are higher than any that the old shard can have.
+//!
 //! *What cannot happen.* A value sums one id twice: an id takes one slot, and one that is in a range of the result does
 //! not return. A sum ends before all that its feeds announce: an open slot is a feed without a source. A slot's holder
 //! follows an order that has been replaced: orders to a slot are numbered.
 
 use std::collections::{BTreeSet, VecDeque};
 
-use super::included::{included, History};
+use super::included::included;
+use super::ledger::{Holder, Ledger, Place};
 use super::message::{Assign, Broken, Feed, Order, Source};
 use super::rule::choose;
-use super::{Buffer, Failure, Format, Included, Log, Mode, ObjectId, Process, Request, Shape, Slot, ROOT};
+use super::{
+    Buffer, Failure, Form, Format, Included, Log, Mode, ObjectId, Process, Request, Shape, Slot, ROOT,
+};
+
+/// So many generations each shard may give out.
+const GENERATIONS_BITS: u32 = 20;
 
 #[derive(Debug)]
 pub(crate) struct Plan {
@@ -38,11 +48,14 @@ pub(crate) struct Plan {
     tree: Option<Tree>,
     slots: Vec<Place>,
     spares: VecDeque<(ObjectId, Process)>,
-    /// Ids that may still appear for the first time.
+    /// Ids that may still appear for the first time; those that were there, and are gone with their process.
     pending: BTreeSet<ObjectId>,
+    gone: BTreeSet<ObjectId>,
     lost: BTreeSet<Process>,
-    /// Slots whose holders have to hear of a change.
+    last_generation: u32,
+    /// Slots whose holders have to hear of a change, and those of which the destination has.
     changed: BTreeSet<Slot>,
+    touched: BTreeSet<Slot>,
     /// What is to be sent.
     pub(crate) orders: Vec<(Process, Order)>,
     /// Dead sources of which a copy elsewhere would do.
@@ -58,43 +71,49 @@ struct Tree {
     block: u64,
 }
 
-#[derive(Debug, Default)]
-struct Place {
-    holder: Option<Holder>,
-    is_bypassed: bool,
-    generation: u32,
-    version: u32,
-    from: u64,
-    taken_from: u64,
-    closed: Vec<Feed>,
-    history: History,
-}
-
-/// Who has taken a slot; the destination brings no object.
-#[derive(Clone, Copy, Debug)]
-struct Holder {
-    process: Process,
-    object: Option<ObjectId>,
-}
-
 impl Plan {
     pub(crate) fn new(request: Request, attempt: u32, root: Process, lost: &BTreeSet<Process>) -> Plan {
         let holder = Some(Holder { process: root, object: None });
-        // Whatever another attempt made is void.
-        let root = Place { holder, generation: attempt << 16, ..Place::default() };
         Plan {
             tree: None,
-            slots: vec![root],
+            slots: vec![Place { holder, ..Place::default() }],
             spares: VecDeque::new(),
             pending: request.ids.iter().copied().collect(),
+            gone: BTreeSet::new(),
             lost: lost.clone(),
+            last_generation: attempt << GENERATIONS_BITS,
             changed: BTreeSet::new(),
+            touched: BTreeSet::new(),
             orders: Vec::new(),
             wanted: Vec::new(),
             log: Log::new(&request),
             request,
             attempt,
         }
+    }
+
+    /// Goes on with what another shard had planned.
+    pub(crate) fn resume(mut self, ledger: Ledger) -> Plan {
+        let Ledger { form, format, block, first, places, gone } = ledger;
+        let shape = Shape::new(form, self.request.count);
+        let root = self.slots[ROOT as usize].holder;
+        self.slots.resize_with(shape.parent.len(), Place::default);
+        self.tree = Some(Tree { shape, format, first, block });
+        self.log.begin(format.size);
+        self.log.has_all = false;
+        for (slot, known) in places {
+            self.slots.get_mut(slot as usize).into_iter().for_each(|place| *place = known.clone());
+        }
+        self.slots[ROOT as usize].holder = root;
+        self.gone = gone.into_iter().collect();
+        let is_pending = |object: &ObjectId| !self.is_in(*object) && !self.gone.contains(object);
+        self.pending = self.request.ids.iter().copied().filter(is_pending).collect();
+        self.changed = (0..self.slots.len() as Slot).collect();
+        for dead in self.lost.clone() {
+            self.handle_lost(dead);
+        }
+        self.settle();
+        self
     }
 
     /// Who gets the result; none while the destination is dead and nobody else has asked.
@@ -119,6 +138,7 @@ impl Plan {
         format: Format,
     ) -> Result<(), Failure> {
         self.pending.remove(&object);
+        self.gone.remove(&object);
         if self.lost.contains(&process) || self.is_in(object) {
             return Ok(());
         }
@@ -144,7 +164,7 @@ impl Plan {
     pub(crate) fn handle_broken(&mut self, broken: &Broken) {
         let Some(place) = self.slots.get(broken.slot as usize) else { return };
         let fits = place.holder.is_some_and(|holder| holder.process == broken.process);
-        if fits && (place.generation, self.attempt) == (broken.generation, broken.attempt) {
+        if fits && place.generation == broken.generation {
             self.vacate(broken.slot, broken.received);
             self.settle();
         }
@@ -153,10 +173,11 @@ impl Plan {
     /// A process is dead. What it held is given up where nobody takes it; elsewhere its parent has to report.
     pub(crate) fn handle_lost(&mut self, process: Process) {
         self.lost.insert(process);
+        self.gone.extend(self.spares.iter().filter(|spare| spare.1 == process).map(|spare| spare.0));
         self.spares.retain(|spare| spare.1 != process);
         let held = |place: &Place| place.holder.is_some_and(|holder| holder.process == process);
         if held(&self.slots[ROOT as usize]) {
-            self.slots[ROOT as usize].holder = None;
+            self.place(ROOT).holder = None;
         }
         for slot in 1..self.slots.len() as Slot {
             if !held(&self.slots[slot as usize]) {
@@ -178,8 +199,9 @@ impl Plan {
     /// ranges of it sum different ids: those might differ from what others have.
     pub(crate) fn move_root(&mut self, process: Process) {
         let is_mended = self.slots.iter().any(|place| place.history.entries() > 1);
-        self.slots[ROOT as usize].holder = Some(Holder { process, object: None });
+        self.place(ROOT).holder = Some(Holder { process, object: None });
         self.changed.insert(ROOT);
+        self.touched.extend(0..self.slots.len() as Slot);
         if is_mended {
             self.begin(ROOT, 0);
         }
@@ -223,21 +245,22 @@ impl Plan {
     fn vacate(&mut self, slot: Slot, received: u64) {
         let at = if self.request.mode == Mode::Ranges { received } else { 0 };
         let (parent, feed) = (self.parent(slot), self.feed(slot));
-        let place = &mut self.slots[slot as usize];
+        let place = self.place(slot);
         let Some(dead) = place.holder.take() else { return };
         let taken = place.taken_from..at;
         (place.from, place.taken_from) = (at, at);
         place.history.cut(at);
         if !taken.is_empty() {
-            self.slots[parent as usize].closed.push(Feed { range: taken, ..feed });
+            self.place(parent).closed.push(Feed { range: taken, ..feed });
         }
         self.changed.insert(parent);
         if self.request.mode == Mode::Whole && received > 0 {
             self.begin_path(parent);
         }
         self.wanted.extend(dead.object);
+        self.gone.extend(dead.object);
         for child in self.below(slot) {
-            self.slots[child as usize].taken_from = at;
+            self.place(child).taken_from = at;
             let holder = self.slots[child as usize].holder;
             if holder.is_some_and(|holder| self.lost.contains(&holder.process)) {
                 self.vacate(child, at);
@@ -248,8 +271,9 @@ impl Plan {
     /// Every sum from this slot to the root begins anew.
     fn begin_path(&mut self, mut slot: Slot) {
         loop {
-            let place = &mut self.slots[slot as usize];
-            place.generation += 1;
+            let generation = self.next_generation();
+            let place = self.place(slot);
+            place.generation = generation;
             place.closed.clear();
             self.changed.insert(slot);
             if slot == ROOT {
@@ -266,7 +290,9 @@ impl Plan {
         let mut open: VecDeque<Slot> = slots.filter(|&slot| open(&self.slots[slot as usize])).collect();
         while let (Some(&slot), Some((object, process))) = (open.front(), self.spares.front().copied()) {
             self.spares.pop_front();
-            open.pop_front();
+            let slot =
+                if Some(process) == self.root() { self.beside_root(&open) } else { None }.unwrap_or(slot);
+            open.retain(|&other| other != slot);
             self.fill(slot, object, process);
         }
         if self.request.mode == Mode::Ranges {
@@ -286,7 +312,7 @@ impl Plan {
         order.extend(fresh.into_iter().rev());
         for &slot in &order[..open.len() - stay] {
             let parent = self.parent(slot);
-            let place = &mut self.slots[slot as usize];
+            let place = self.place(slot);
             place.is_bypassed = true;
             let at = place.taken_from;
             place.history.set(at, None);
@@ -295,8 +321,19 @@ impl Plan {
         }
     }
 
+    /// Where a source of the destination's own process goes: what is next to the destination costs no link anything. Below
+    /// two branches that would take in three streams, so there it goes to the end of one.
+    fn beside_root(&self, open: &VecDeque<Slot>) -> Option<Slot> {
+        let shape = &self.tree.as_ref()?.shape;
+        let is_near = |&slot: &Slot| match shape.form {
+            Form::Trees { depth } if depth > 1 => shape.is_leaf(slot),
+            _ => shape.parent[slot as usize] == ROOT,
+        };
+        open.iter().copied().find(is_near)
+    }
+
     fn fill(&mut self, slot: Slot, object: ObjectId, process: Process) {
-        let place = &mut self.slots[slot as usize];
+        let place = self.place(slot);
         place.holder = Some(Holder { process, object: Some(object) });
         let at = place.from;
         self.begin(slot, at);
@@ -305,8 +342,9 @@ impl Plan {
     /// The sum of a slot begins anew, at `at`.
     fn begin(&mut self, slot: Slot, at: u64) {
         let parent = self.parent(slot);
-        let place = &mut self.slots[slot as usize];
-        place.generation += 1;
+        let generation = self.next_generation();
+        let place = self.place(slot);
+        place.generation = generation;
         place.from = at;
         place.closed.clear();
         if let Some(holder) = place.holder.filter(|_| slot != ROOT) {
@@ -319,7 +357,7 @@ impl Plan {
     /// What feeds this slot is taken from `at` on; a sum that begins later has to begin anew.
     fn feed_from(&mut self, slot: Slot, at: u64) {
         for child in self.below(slot) {
-            let place = &mut self.slots[child as usize];
+            let place = self.place(child);
             place.taken_from = at;
             if place.holder.is_none() {
                 place.from = at;
@@ -327,6 +365,17 @@ impl Plan {
                 self.begin(child, at);
             }
         }
+    }
+
+    /// A slot that is about to change.
+    fn place(&mut self, slot: Slot) -> &mut Place {
+        self.touched.insert(slot);
+        &mut self.slots[slot as usize]
+    }
+
+    fn next_generation(&mut self) -> u32 {
+        self.last_generation += 1;
+        self.last_generation
     }
 
     /// Whose sum this slot's goes to.
@@ -369,8 +418,9 @@ impl Plan {
         Feed { slot, generation: place.generation, range: place.taken_from..tree.format.size, source }
     }
 
-    /// Sends what has changed to who sums.
+    /// Sends what has changed to the destination, and to who sums.
     fn flush(&mut self) {
+        let at = self.orders.len();
         for slot in std::mem::take(&mut self.changed) {
             let Some(tree) = &self.tree else { return };
             let Some(holder) = self.slots[slot as usize].holder else { continue };
@@ -380,11 +430,12 @@ impl Plan {
             let (format, block) = (tree.format, tree.block);
             let current = self.below(slot).into_iter().map(|child| self.feed(child));
             let feeds = self.slots[slot as usize].closed.iter().cloned().chain(current).collect();
-            let place = &mut self.slots[slot as usize];
+            let (target, attempt) = (self.request.target, self.attempt);
+            let place = self.place(slot);
             place.version += 1;
             let assign = Assign {
-                target: self.request.target,
-                attempt: self.attempt,
+                target,
+                attempt,
                 version: place.version,
                 slot,
                 generation: place.generation,
@@ -397,6 +448,17 @@ impl Plan {
             };
             self.log.push(holder.process, &assign);
             self.orders.push((holder.process, Order::Assign(assign)));
+        }
+        let Some(tree) = &self.tree else { return };
+        let slots = std::mem::take(&mut self.touched).into_iter();
+        let places: Vec<(Slot, Place)> =
+            slots.map(|slot| (slot, self.slots[slot as usize].clone())).collect();
+        if let Some(root) = self.root().filter(|_| !places.is_empty()) {
+            let &Tree { ref shape, format, first, block } = tree;
+            let gone = self.gone.iter().copied().collect();
+            let ledger = Ledger { form: shape.form, format, block, first, places, gone };
+            let (request, attempt) = (self.request.clone(), self.attempt);
+            self.orders.insert(at, (root, Order::Ledger { request, attempt, ledger }));
         }
     }
 }

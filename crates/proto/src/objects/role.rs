@@ -41,7 +41,7 @@ impl Role {
     /// A slot is taken. `mark`: so much of the sum is there already, as at a receiver that becomes the destination.
     pub(crate) fn new(assign: Assign, mark: u64, next: &mut Stream) -> (Role, Changes) {
         let mark = mark.max(assign.from);
-        let empty = Assign { feeds: Vec::new(), version: 0, ..assign.clone() };
+        let empty = Assign { feeds: Vec::new(), attempt: 0, version: 0, ..assign.clone() };
         let mut role = Role { assign: empty, mark, inflows: Vec::new(), is_folding: false };
         let changes = role.change(assign, next);
         (role, changes)
@@ -55,7 +55,7 @@ impl Role {
     /// Follows an order; an older one than the last changes nothing.
     pub(crate) fn change(&mut self, assign: Assign, next: &mut Stream) -> Changes {
         let mut changes = Changes::default();
-        if assign.version <= self.assign.version {
+        if (assign.attempt, assign.version) <= (self.assign.attempt, self.assign.version) {
             return changes;
         }
         if assign.generation != self.assign.generation {
@@ -94,8 +94,7 @@ impl Role {
     /// A process is dead: which feeds it has not completed, and how far they came.
     pub(crate) fn handle_lost(&mut self, process: Process) -> Vec<(Slot, u32, u64, Option<Stream>)> {
         let from = |inflow: &&mut Inflow| inflow.feed.source.is_some_and(|source| source.process == process);
-        let broken =
-            self.inflows.iter_mut().filter(from).filter(|inflow| !inflow.is_complete() && !inflow.is_broken);
+        let broken = self.inflows.iter_mut().filter(from).filter(|inflow| !inflow.is_complete());
         broken
             .map(|inflow| {
                 inflow.is_broken = true;

@@ -7,8 +7,10 @@
 
 mod content;
 mod process;
+mod scenario;
 mod setup;
 mod world;
 
+pub use scenario::{behind_switch, describe, scenario, verify, Report};
 pub use setup::{Call, Outcome, Setup, What};
 pub use world::run;

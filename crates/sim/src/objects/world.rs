@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use tweed_proto::objects::{
-    Action, Buffer, Bytes, Costs, Fold, Format, Included, Member, Message, ObjectId, Pull, Request, Sink, Stream,
-    SMALL_BYTES,
+    Action, Buffer, Bytes, Costs, Fold, Format, Included, Member, Message, ObjectId, Pull, Request, Sink,
+    Stream, SMALL_BYTES,
 };
 use tweed_rng::{mix, Rng};
 use tweed_schedule::Rank;
