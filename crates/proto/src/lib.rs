@@ -15,6 +15,7 @@ pub mod hub;
 pub mod late;
 mod layout;
 pub mod ltp;
+pub mod objects;
 mod program;
 mod slice;
 mod spans;

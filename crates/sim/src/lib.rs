@@ -23,6 +23,7 @@ pub mod engines;
 mod error;
 pub mod ltp;
 mod network;
+pub mod objects;
 mod outcome;
 mod rank;
 mod setup;

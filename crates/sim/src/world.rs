@@ -7,7 +7,7 @@ use tweed_proto::{Action, Arrival, Notice, Program, Ready, Signal};
 use tweed_schedule::{Rank, Schedule};
 
 use crate::clock::{time, Queue, Time};
-use crate::network::{stretch, Message, Network};
+use crate::network::{stretch, Message, Network, Transit};
 use crate::rank::{Ground, SimRank};
 use crate::{Crossing, End, Outcome, Setup, SimError};
 use tweed_rng::Rng;
@@ -78,7 +78,7 @@ impl<'a> World<'a> {
             ground,
             now: 0,
             queue: Queue::new(),
-            network: Network::new(schedule, setup)?,
+            network: Network::of_sends(schedule, setup)?,
             ranks,
             rng: Rng::new(setup.seed),
             arrived: vec![0; schedule.sends().len()],
@@ -176,9 +176,8 @@ impl<'a> World<'a> {
     fn transmit(&mut self, rank: Rank, action: &Action) {
         let &Action::Transmit { send, to, output, slice } = action else { return };
         let (value, bytes) = self.ranks[rank as usize].leaving(output, slice, &self.ground);
-        let (left, behind, hops) = ((0, 0), 0, 0);
-        let message =
-            Box::new(Message { send, output, slice, src: rank, dst: to, bytes, value, left, behind, hops });
+        let transit = Transit::new(send, rank, bytes);
+        let message = Box::new(Message { transit, output, slice, dst: to, value, left: (0, 0) });
         match time(self.setup.message) {
             0 => self.forward(message),
             work => {
@@ -190,15 +189,15 @@ impl<'a> World<'a> {
 
     /// Takes a message through its next channel.
     fn forward(&mut self, mut message: Box<Message>) {
-        let is_first = message.hops == 0;
-        let passage = self.network.pass(self.now, &mut message);
+        let is_first = message.transit.hops == 0;
+        let passage = self.network.pass(self.now, &mut message.transit);
         let left = is_first.then(|| {
             message.left = passage.enters;
-            let &Message { send, output, slice, src, dst, .. } = &*message;
+            let &Message { transit: Transit { path: send, src, .. }, output, slice, dst, .. } = &*message;
             Event::Left(src, Action::Transmit { send, to: dst, output, slice })
         });
         let (head, tail) = passage.leaves;
-        if self.network.is_through(&message) {
+        if self.network.is_through(&message.transit) {
             let late = self.rng.below(time(self.setup.jitter));
             self.queue.push(tail.saturating_add(late), Event::Arrives(message));
         } else {
@@ -210,7 +209,7 @@ impl<'a> World<'a> {
     }
 
     fn arrive(&mut self, message: Box<Message>) -> Result<(), SimError> {
-        let &Message { send, slice, src, dst, bytes, left, .. } = &*message;
+        let &Message { transit: Transit { path: send, src, bytes, .. }, slice, dst, left, .. } = &*message;
         // Of what a rank was still sending when it died, the rest never came.
         let cut_off = self.rank(src).died.is_some_and(|died| died < left.1);
         if cut_off || !self.rank(dst).is_active() {
@@ -233,7 +232,7 @@ impl<'a> World<'a> {
 
     fn take(&mut self, message: &Message) -> Result<(), SimError> {
         match self.rank(message.dst).is_active() {
-            true => self.ready(message.dst, message.slice, message.send, message.value),
+            true => self.ready(message.dst, message.slice, message.transit.path, message.value),
             false => Ok(()),
         }
     }

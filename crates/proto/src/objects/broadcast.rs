@@ -1,0 +1,303 @@
+//! Who feeds whom: the copies of one object.
+//!
+//! **Theory of operation.** A *copy* is a process with an entry here. It is
+//!
+//! ```text
+//! wanted --granted a feeder--> fed --first block--> fed and readable --last block--> complete
+//!    ^---------its feeder dies---------/------------------/
+//! ```
+//!
+//! or it is written by its own process, and then needs no feeder. A copy that is readable and feeds nobody is *free*; each
+//! feeds one other at a time, until that one is complete. Who asks is granted a free copy, or waits for one.
+//!
+//! **Nobody waits behind a slower link.** A copy's *pace* is the least rate on its way from the writer. A receiver takes
+//! only a copy of at least [`ENOUGH`] of the best pace there is for it. Where such a one is busy with a slower receiver,
+//! the faster one steps in between: it pulls from the copy, and the slower one, which needs little, from it.
+//!
+//! **What cannot happen.** A copy feeds two; a circle (whoever has lost its feeder is never granted one that pulls from it,
+//! however many stand between).
+
+use std::collections::{BTreeMap, VecDeque};
+
+use super::message::State;
+use super::Process;
+
+/// A pace that differs by less than this share is as good.
+const ENOUGH: f64 = 0.9;
+
+#[derive(Debug, Default)]
+pub(crate) struct Copies {
+    copies: BTreeMap<Process, Copy>,
+    /// Who waits for a feeder, in order; those that others pull from come first.
+    waiting: VecDeque<Process>,
+    published: u64,
+}
+
+#[derive(Debug)]
+struct Copy {
+    state: State,
+    rate: u64,
+    fed_by: Option<Process>,
+    feeds: Option<Process>,
+    /// Counts in the order in which copies became readable.
+    since: u64,
+}
+
+impl Copy {
+    fn is_readable(&self) -> bool {
+        self.state != State::Wanted
+    }
+
+    fn needs_feeder(&self) -> bool {
+        matches!(self.state, State::Wanted | State::Receiving)
+    }
+}
+
+/// Pull from the other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Grant {
+    pub(crate) receiver: Process,
+    pub(crate) from: Process,
+}
+
+impl Copies {
+    /// A process has so much. `fed_by` counts only for one that was not known here.
+    pub(crate) fn update(&mut self, process: Process, state: State, rate: u64, fed_by: Option<Process>) {
+        let since = self.published;
+        let copy = self.copies.entry(process).or_insert_with(|| {
+            let state = State::Wanted;
+            Copy { state, rate, fed_by, feeds: None, since }
+        });
+        if state != State::Wanted && !copy.is_readable() {
+            copy.since = since;
+            self.published += 1;
+        }
+        let was_complete = copy.state == State::Complete;
+        copy.state = if was_complete { State::Complete } else { state };
+        copy.rate = rate;
+        match (copy.needs_feeder(), copy.fed_by) {
+            (false, _) => self.stop_feeding(process),
+            (true, Some(feeder)) => self.adopt(process, feeder),
+            (true, None) if !self.waiting.contains(&process) => {
+                if state == State::Wanted {
+                    self.waiting.push_back(process)
+                } else {
+                    self.waiting.push_front(process)
+                }
+            }
+            (true, None) => {}
+        }
+    }
+
+    /// A receiver pulls from a feeder already: that one may not be known yet, and is busy once it is.
+    fn adopt(&mut self, process: Process, feeder: Process) {
+        match self.copies.get_mut(&feeder) {
+            Some(copy) if copy.feeds.is_none_or(|fed| fed == process) => copy.feeds = Some(process),
+            _ => {}
+        }
+        let fed: Vec<Process> =
+            self.copies.iter().filter(|(_, c)| c.fed_by == Some(process)).map(|(&p, _)| p).collect();
+        if let Some(copy) = self.copies.get_mut(&process).filter(|copy| copy.feeds.is_none()) {
+            copy.feeds = fed.first().copied();
+        }
+    }
+
+    /// A copy is there no more; who pulled from it waits for another, before all others.
+    pub(crate) fn remove(&mut self, process: Process) {
+        self.waiting.retain(|&waits| waits != process);
+        self.stop_feeding(process);
+        self.copies.remove(&process);
+        let orphans: Vec<Process> = self
+            .copies
+            .iter()
+            .filter(|(_, copy)| copy.fed_by == Some(process))
+            .map(|(&orphan, _)| orphan)
+            .collect();
+        for orphan in orphans {
+            self.orphan(orphan);
+        }
+    }
+
+    fn orphan(&mut self, process: Process) {
+        if let Some(copy) = self.copies.get_mut(&process) {
+            copy.fed_by = None;
+            if copy.needs_feeder() && !self.waiting.contains(&process) {
+                self.waiting.push_front(process);
+            }
+        }
+    }
+
+    /// A receiver needs no feeder any more: what fed it is free.
+    fn stop_feeding(&mut self, process: Process) {
+        self.waiting.retain(|&waits| waits != process);
+        let feeder = self.copies.get_mut(&process).and_then(|copy| copy.fed_by.take());
+        if let Some(feeder) = feeder.and_then(|feeder| self.copies.get_mut(&feeder)) {
+            if feeder.feeds == Some(process) {
+                feeder.feeds = None;
+            }
+        }
+    }
+
+    /// The next that is granted a copy; one that steps in between makes two grants of it.
+    ///
+    /// Cost: `n log n` for `n` copies, and for each that waits as much as copies are free.
+    pub(crate) fn grant(&mut self) -> Option<Vec<Grant>> {
+        if self.waiting.is_empty() {
+            return None;
+        }
+        let view = View::of(self);
+        let mut waiting = self.waiting.iter().enumerate();
+        let (place, receiver, from) =
+            waiting.find_map(|(at, &receiver)| Some((at, receiver, view.choose(receiver)?)))?;
+        self.waiting.remove(place);
+        let displaced = self.connect(receiver, from);
+        let grants = [
+            Some(Grant { receiver, from }),
+            displaced.map(|behind| Grant { receiver: behind, from: receiver }),
+        ];
+        Some(grants.into_iter().flatten().collect())
+    }
+
+    /// Returns who pulled from the feeder so far, and pulls from the receiver now.
+    fn connect(&mut self, receiver: Process, from: Process) -> Option<Process> {
+        let behind = self.copies.get_mut(&from).and_then(|copy| copy.feeds.replace(receiver));
+        if let Some(copy) = self.copies.get_mut(&receiver) {
+            copy.fed_by = Some(from);
+            if behind.is_some() {
+                copy.feeds = behind;
+            }
+        }
+        if let Some(copy) = behind.and_then(|behind| self.copies.get_mut(&behind)) {
+            copy.fed_by = Some(receiver);
+        }
+        behind
+    }
+
+    /// What is there is void; all but `writer` have to hear of it.
+    pub(crate) fn restart(&mut self, writer: Process) -> Vec<Process> {
+        for copy in self.copies.values_mut().filter(|copy| copy.state == State::Receiving) {
+            copy.state = State::Wanted;
+        }
+        self.copies.keys().copied().filter(|&process| process != writer).collect()
+    }
+
+    /// Whoever waits, once the object itself can be the answer.
+    pub(crate) fn take_waiting(&mut self) -> Vec<Process> {
+        self.waiting.drain(..).collect()
+    }
+
+    /// A receiver makes the object itself from now on.
+    pub(crate) fn become_writer(&mut self, process: Process) {
+        self.stop_feeding(process);
+        if let Some(copy) = self.copies.get_mut(&process) {
+            copy.state = if copy.is_readable() { State::Writing } else { State::Wanted };
+        }
+    }
+
+    /// Everyone with a copy, or who wants one.
+    pub(crate) fn processes(&self) -> impl Iterator<Item = Process> + '_ {
+        self.copies.keys().copied()
+    }
+
+    /// Those that watch for a source learn of these.
+    pub(crate) fn sources(&self) -> impl Iterator<Item = Process> + '_ {
+        let is_source = |copy: &Copy| matches!(copy.state, State::Complete | State::Writing);
+        self.copies.iter().filter(move |(_, copy)| is_source(copy)).map(|(&process, _)| process)
+    }
+
+    /// Who would take the place of `writer`: who pulls from it, else who has waited longest.
+    pub(crate) fn heir(&self, writer: Process) -> Option<Process> {
+        let fed = self.copies.get(&writer).and_then(|copy| copy.feeds);
+        fed.or_else(|| self.waiting.iter().copied().find(|&process| process != writer))
+    }
+
+    /// How many may form a chain.
+    pub(crate) fn receivers(&self) -> u32 {
+        self.copies.values().filter(|copy| copy.needs_feeder()).count() as u32
+    }
+}
+
+/// What is looked up again and again for one grant.
+struct View<'a> {
+    of: &'a Copies,
+    /// The rate at which each copy grows, or can be read if it is complete.
+    paces: BTreeMap<Process, u64>,
+    /// Readable copies that feed nobody; and those that feed someone, if links are uneven.
+    free: Vec<Process>,
+    busy: Vec<Process>,
+    best: u64,
+}
+
+impl View<'_> {
+    fn of(copies: &Copies) -> View<'_> {
+        let rates = || copies.copies.values().map(|copy| copy.rate);
+        let is_uneven = rates().min().unwrap_or(0) as f64 <= rates().max().unwrap_or(0) as f64 * ENOUGH;
+        let paces = paces(&copies.copies);
+        let readable = || copies.copies.iter().filter(|(_, copy)| copy.is_readable());
+        let busy = readable()
+            .filter(|(_, copy)| is_uneven && copy.feeds.is_some())
+            .map(|(&process, _)| process)
+            .collect();
+        let free = readable().filter(|(_, copy)| copy.feeds.is_none()).map(|(&process, _)| process).collect();
+        let best = readable().map(|(process, _)| paces[process]).max().unwrap_or(0);
+        View { of: copies, paces, free, busy, best }
+    }
+
+    /// The copy for a receiver: free and fast, or busy with one that is slower. Complete ones first, then the fastest, then
+    /// the oldest.
+    fn choose(&self, receiver: Process) -> Option<Process> {
+        let Copy { rate, feeds, .. } = self.of.copies.get(&receiver)?;
+        let fits =
+            |process: Process| process != receiver && (feeds.is_none() || !self.is_behind(process, receiver));
+        let best = match feeds {
+            None => self.best,
+            Some(_) => {
+                self.readable().filter(|&process| fits(process)).map(|process| self.paces[&process]).max()?
+            }
+        };
+        let enough = (*rate).min(best) as f64 * ENOUGH;
+        let is_enough = |process: &Process| fits(*process) && self.paces[process] as f64 >= enough;
+        let order = |process: &Process| {
+            let copy = &self.of.copies[process];
+            (copy.state == State::Complete, self.paces[process], std::cmp::Reverse(copy.since))
+        };
+        let free = self.free.iter().copied().filter(is_enough).max_by_key(order);
+        free.or_else(|| {
+            let is_slow = |process: &Process| (self.of.copies[process].rate as f64) < *rate as f64 * ENOUGH;
+            let feeds_slow =
+                |process: &Process| self.of.copies[process].feeds.is_some_and(|fed| is_slow(&fed));
+            let open = self.busy.iter().copied().filter(|_| feeds.is_none()).filter(feeds_slow);
+            open.filter(is_enough).max_by_key(order)
+        })
+    }
+
+    fn readable(&self) -> impl Iterator<Item = Process> + '_ {
+        self.of.copies.iter().filter(|(_, copy)| copy.is_readable()).map(|(&process, _)| process)
+    }
+
+    /// Does `process` get what `of` has, however many stand between?
+    fn is_behind(&self, process: Process, of: Process) -> bool {
+        let feeder = |process: &Process| self.of.copies.get(process).and_then(|copy| copy.fed_by);
+        std::iter::successors(Some(process), feeder)
+            .take(self.of.copies.len() + 1)
+            .any(|upstream| upstream == of)
+    }
+}
+
+fn paces(copies: &BTreeMap<Process, Copy>) -> BTreeMap<Process, u64> {
+    let mut paces = BTreeMap::new();
+    for &process in copies.keys() {
+        let mut way = Vec::new();
+        let mut at = Some(process);
+        while let Some(here) = at.filter(|here| !paces.contains_key(here) && way.len() <= copies.len()) {
+            way.push(here);
+            at = copies.get(&here).and_then(|copy| copy.fed_by);
+        }
+        let mut pace = at.and_then(|known| paces.get(&known).copied()).unwrap_or(u64::MAX);
+        for here in way.into_iter().rev() {
+            pace = pace.min(copies.get(&here).map_or(u64::MAX, |copy| copy.rate));
+            paces.insert(here, pace);
+        }
+    }
+    paces
+}

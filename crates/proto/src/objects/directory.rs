@@ -1,0 +1,394 @@
+//! One process's share of the directory: the entries of the objects that hash to it.
+//!
+//! **Theory of operation.** An *entry* is made by whoever first reports about the object, be it that it wants it. It knows
+//! the object's format once anyone does; its copies, who feeds whom, and who waits ([`Copies`]); a small object itself; and
+//! the plan of the reduce that makes the object, if one does ([`Plan`]). Everything that is sent here is the full state of
+//! its sender, so when another process becomes the shard, each holder reports once more to that one, and entries that
+//! this process no longer answers for just stay behind.
+//!
+//! What cannot happen: a look-up of a small object opens a connection, as the answer brings the object; a small reduce
+//! makes a tree; anyone is answered about an object that was deleted.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::broadcast::Copies;
+use super::message::{Action, Message, Order, Report, State};
+use super::reduce::Plan;
+use super::rule::broadcast_block;
+use super::shards::shard_of;
+use super::small::SmallSum;
+use super::{Bytes, Costs, Failure, Format, Ledger, Log, ObjectId, Process, Request, SMALL_BYTES};
+
+#[derive(Debug)]
+pub(crate) struct Directory {
+    me: Process,
+    costs: Costs,
+    entries: BTreeMap<ObjectId, Entry>,
+    plans: BTreeMap<ObjectId, Plan>,
+    sums: BTreeMap<ObjectId, SmallSum>,
+    lost: BTreeSet<Process>,
+    /// The logs of the reduces that are complete, if they are kept.
+    pub(crate) logs: Option<Vec<Log>>,
+    pub(crate) out: Vec<Action>,
+}
+
+#[derive(Debug, Default)]
+struct Entry {
+    format: Option<Format>,
+    generation: u32,
+    bytes: Option<Bytes>,
+    block: Option<u64>,
+    copies: Copies,
+    /// Targets that this object is a source of, and the shards that plan them.
+    watchers: BTreeSet<(ObjectId, Process)>,
+    is_deleted: bool,
+}
+
+impl Directory {
+    pub(crate) fn new(me: Process, costs: Costs) -> Directory {
+        let (entries, plans, sums) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
+        Directory { me, costs, entries, plans, sums, lost: BTreeSet::new(), logs: None, out: Vec::new() }
+    }
+
+    pub(crate) fn handle(&mut self, from: Process, report: Report, processes: &BTreeSet<Process>) {
+        match report {
+            Report::Holds { object, .. } if self.is_deleted(object) => {
+                self.order(from, Order::Deleted { object })
+            }
+            Report::Holds { object, .. } => self.take_standing(from, object, report),
+            Report::Forget { object } => {
+                self.entry(object).copies.remove(from);
+                self.serve(object);
+            }
+            Report::Delete { object } => self.delete(object),
+            Report::Watch { object, target } => self.watch(object, target, from),
+            Report::Arrived { target, object, format, process, bytes } => {
+                self.arrive(target, object, process, format, bytes);
+            }
+            Report::Reduce { request, attempt, ledger } => {
+                self.begin(from, request, (attempt, ledger), processes);
+            }
+            Report::Withdraw { target } => self.withdraw(target),
+            Report::Broken(broken) => {
+                if let Some(plan) = self.plans.get_mut(&broken.target) {
+                    plan.handle_broken(&broken);
+                }
+                self.forward(broken.target, processes);
+            }
+            Report::Lost { .. } => {}
+        }
+    }
+
+    /// A process is dead.
+    pub(crate) fn handle_lost(&mut self, process: Process, processes: &BTreeSet<Process>) {
+        self.lost.insert(process);
+        let objects: Vec<ObjectId> = self.entries.keys().chain(self.plans.keys()).copied().collect();
+        for object in objects {
+            let heir = self.entries.get(&object).and_then(|entry| entry.copies.heir(process));
+            if let Some(plan) = self.plans.get_mut(&object) {
+                let was_root = plan.root() == Some(process);
+                plan.handle_lost(process);
+                if was_root {
+                    self.replace_root(object, heir);
+                }
+                self.forward(object, processes);
+            }
+            let entry = self.entry(object);
+            entry.copies.remove(process);
+            entry.watchers.retain(|watcher| watcher.1 != process);
+            self.serve(object);
+        }
+        // What hashed to the dead process hashes to another now, which has to be asked to watch.
+        for (target, object) in self.watched() {
+            let before: BTreeSet<Process> = processes.iter().copied().chain([process]).collect();
+            if shard_of(object, &before) == Some(process) {
+                self.ask_to_watch(target, object, processes);
+            }
+        }
+    }
+
+    /// A process has come: what hashes to it is its own from now on, and those that report will do so there.
+    pub(crate) fn handle_joined(&mut self, process: Process, processes: &BTreeSet<Process>) {
+        let is_other = process != self.me;
+        let moves = |object: &ObjectId| is_other && shard_of(*object, processes) == Some(process);
+        self.entries.retain(|object, _| !moves(object));
+        self.plans.retain(|target, _| !moves(target));
+        self.sums.retain(|target, _| !moves(target));
+        for (target, object) in self.watched() {
+            if shard_of(object, processes) == Some(process) {
+                self.ask_to_watch(target, object, processes);
+            }
+        }
+    }
+
+    /// The driver has summed small objects.
+    pub(crate) fn handle_small_sum(&mut self, target: ObjectId, bytes: Bytes) {
+        let Some(sum) = self.sums.remove(&target) else { return };
+        let entry = self.entry(target);
+        entry.format = sum.format();
+        entry.bytes = Some(bytes);
+        let order = Order::Reduced { target, included: sum.included() };
+        self.answer(sum.caller, target);
+        self.order(sum.caller, order);
+        self.serve(target);
+        self.tell_watchers(target);
+    }
+
+    fn entry(&mut self, object: ObjectId) -> &mut Entry {
+        self.entries.entry(object).or_default()
+    }
+
+    fn is_deleted(&self, object: ObjectId) -> bool {
+        self.entries.get(&object).is_some_and(|entry| entry.is_deleted)
+    }
+
+    fn order(&mut self, to: Process, order: Order) {
+        self.out.push(Action::Send { to, message: Message::Order(order) });
+    }
+
+    fn report(&mut self, to: Process, report: Report) {
+        self.out.push(Action::Send { to, message: Message::Report(report) });
+    }
+
+    fn take_standing(&mut self, from: Process, object: ObjectId, report: Report) {
+        let Report::Holds { state, format, generation, fed_by, rate, bytes, .. } = report else { return };
+        if self.lost.contains(&from) {
+            return;
+        }
+        let fed_by = fed_by.filter(|feeder| !self.lost.contains(feeder));
+        let is_root = self.plans.get(&object).is_some_and(|plan| plan.root() == Some(from));
+        let entry = self.entry(object);
+        if entry.format.is_some() && generation < entry.generation && state != State::Wanted {
+            return; // it has not heard yet that the object begins anew
+        }
+        entry.generation = entry.generation.max(generation);
+        entry.format = entry.format.or(format);
+        entry.bytes = entry.bytes.take().or(bytes);
+        if !(is_root && state == State::Wanted) {
+            entry.copies.update(from, state, rate, fed_by);
+        }
+        if state == State::Wanted && self.answer(from, object) {
+            return;
+        }
+        if self.plans.get(&object).is_some_and(|plan| plan.root().is_none()) {
+            self.replace_root(object, Some(from));
+        }
+        match state {
+            State::Complete if is_root => self.complete(object),
+            State::Complete | State::Writing => self.tell_watchers(object),
+            State::Wanted | State::Receiving => {}
+        }
+        self.serve(object);
+    }
+
+    /// A small object is its own answer.
+    fn answer(&mut self, to: Process, object: ObjectId) -> bool {
+        let entry = self.entry(object);
+        let (Some(bytes), Some(format)) = (entry.bytes.clone(), entry.format) else { return false };
+        entry.copies.remove(to);
+        self.order(to, Order::Small { object, format, bytes });
+        true
+    }
+
+    /// Grants what can be granted.
+    fn serve(&mut self, object: ObjectId) {
+        let costs = self.costs;
+        let entry = self.entry(object);
+        if entry.bytes.is_some() {
+            let waiting: Vec<Process> = entry.copies.take_waiting();
+            for process in waiting {
+                self.answer(process, object);
+            }
+            return;
+        }
+        let Some(format) = entry.format else { return };
+        let mut orders = Vec::new();
+        while let Some(grants) = entry.copies.grant() {
+            let receivers = entry.copies.receivers();
+            let block = *entry.block.get_or_insert_with(|| broadcast_block(receivers, format.size, &costs));
+            let generation = entry.generation;
+            let feed = |grant: super::broadcast::Grant| {
+                (grant.receiver, Order::Feed { object, format, generation, from: grant.from, block })
+            };
+            orders.extend(grants.into_iter().map(feed));
+        }
+        orders.into_iter().for_each(|(to, order)| self.order(to, order));
+    }
+
+    fn delete(&mut self, object: ObjectId) {
+        let processes: BTreeSet<Process> = self.entry(object).copies.processes().collect();
+        self.entries.insert(object, Entry { is_deleted: true, ..Entry::default() });
+        if self.plans.contains_key(&object) {
+            self.fail(object, Failure::Deleted { object });
+        }
+        processes.into_iter().for_each(|process| self.order(process, Order::Deleted { object }));
+    }
+
+    fn watch(&mut self, object: ObjectId, target: ObjectId, shard: Process) {
+        self.entry(object).watchers.insert((target, shard));
+        self.tell_watchers(object);
+    }
+
+    fn tell_watchers(&mut self, object: ObjectId) {
+        let entry = self.entry(object);
+        let Some(format) = entry.format else { return };
+        let bytes = entry.bytes.clone();
+        let me = self.me;
+        let entry = self.entry(object);
+        let mut sources: Vec<Process> = entry.copies.sources().collect();
+        if sources.is_empty() && bytes.is_some() {
+            sources.push(me); // a small sum that was made here
+        }
+        let watchers: Vec<(ObjectId, Process)> = entry.watchers.iter().copied().collect();
+        for (target, shard) in watchers {
+            for &process in &sources {
+                self.report(shard, Report::Arrived { target, object, format, process, bytes: bytes.clone() });
+            }
+        }
+    }
+
+    fn begin(
+        &mut self,
+        caller: Process,
+        request: Request,
+        (attempt, ledger): (u32, Option<Ledger>),
+        processes: &BTreeSet<Process>,
+    ) {
+        let (target, ids) = (request.target, request.ids.len() as u32);
+        if self.plans.get(&target).is_some_and(|plan| plan.attempt >= attempt)
+            || self.sums.contains_key(&target)
+        {
+            return;
+        }
+        if request.count == 0 || request.count > ids {
+            let why = Failure::Count { count: request.count, ids };
+            return self.order(caller, Order::Failed { target, why });
+        }
+        let sources = request.ids.clone();
+        let mut plan = Plan::new(request, attempt, caller, &self.lost);
+        if let Some(ledger) = ledger {
+            self.entry(target).format = Some(ledger.format);
+            plan = plan.resume(ledger);
+        }
+        self.plans.insert(target, plan);
+        self.forward(target, processes);
+        sources.iter().for_each(|&object| self.ask_to_watch(target, object, processes));
+    }
+
+    fn arrive(
+        &mut self,
+        target: ObjectId,
+        object: ObjectId,
+        process: Process,
+        format: Format,
+        bytes: Option<Bytes>,
+    ) {
+        if let Some(sum) = self.sums.get_mut(&target) {
+            let done = sum.add(object, format, bytes);
+            return self.finish_small(target, done);
+        }
+        let Some(plan) = self.plans.get_mut(&target) else { return };
+        if format.size <= SMALL_BYTES && plan.format().is_none() {
+            let Some(caller) = plan.root() else { return };
+            self.sums.insert(target, SmallSum::new(plan.request.clone(), caller));
+            self.plans.remove(&target);
+            return self.arrive(target, object, process, format, bytes);
+        }
+        if let Err(why) = plan.arrive(object, process, format) {
+            return self.fail(target, why);
+        }
+        self.entry(target).format = Some(format);
+        self.forward_orders(target);
+    }
+
+    fn finish_small(&mut self, target: ObjectId, done: Result<Option<Vec<Bytes>>, Failure>) {
+        match done {
+            Ok(Some(parts)) => {
+                let op = self.sums[&target].request.op;
+                self.out.push(Action::SumSmall { target, op, parts });
+            }
+            Err(why) => self.fail(target, why),
+            Ok(None) => {}
+        }
+    }
+
+    /// The reduce has no result: its caller and all that wait for it learn why.
+    fn fail(&mut self, target: ObjectId, why: Failure) {
+        let caller = self.sums.remove(&target).map(|sum| sum.caller);
+        let mut plan = self.plans.remove(&target);
+        let caller = caller.or(plan.as_ref().and_then(Plan::root));
+        if let Some(plan) = &mut plan {
+            plan.release();
+            std::mem::take(&mut plan.orders).into_iter().for_each(|(to, order)| self.order(to, order));
+        }
+        let waiting: BTreeSet<Process> = self.entry(target).copies.processes().chain(caller).collect();
+        waiting.into_iter().for_each(|to| self.order(to, Order::Failed { target, why: why.clone() }));
+    }
+
+    fn withdraw(&mut self, target: ObjectId) {
+        self.sums.remove(&target);
+        if let Some(mut plan) = self.plans.remove(&target) {
+            plan.release();
+            plan.orders.into_iter().for_each(|(to, order)| self.order(to, order));
+        }
+    }
+
+    fn complete(&mut self, target: ObjectId) {
+        let Some(mut plan) = self.plans.remove(&target) else { return };
+        plan.complete();
+        let orders = std::mem::take(&mut plan.orders);
+        orders.into_iter().for_each(|(to, order)| self.order(to, order));
+        if let Some(logs) = &mut self.logs {
+            logs.push(plan.log);
+        }
+        self.tell_watchers(target);
+    }
+
+    /// The destination has died: another that wants the result takes its place, or nobody does.
+    fn replace_root(&mut self, target: ObjectId, heir: Option<Process>) {
+        match heir {
+            None => self.withdraw(target),
+            Some(heir) => {
+                self.entry(target).copies.become_writer(heir);
+                if let Some(plan) = self.plans.get_mut(&target) {
+                    plan.move_root(heir);
+                }
+                self.forward_orders(target);
+            }
+        }
+    }
+
+    /// Sends what a plan has ordered, and what follows from it for who reads its result.
+    fn forward(&mut self, target: ObjectId, processes: &BTreeSet<Process>) {
+        let Some(plan) = self.plans.get_mut(&target) else { return };
+        let wanted = std::mem::take(&mut plan.wanted);
+        wanted.into_iter().for_each(|object| self.ask_to_watch(target, object, processes));
+        self.forward_orders(target);
+    }
+
+    fn forward_orders(&mut self, target: ObjectId) {
+        let Some(plan) = self.plans.get_mut(&target) else { return };
+        let (orders, generation, root) =
+            (std::mem::take(&mut plan.orders), plan.root_generation(), plan.root());
+        let entry = self.entries.entry(target).or_default();
+        if let Some(root) = root.filter(|_| generation > entry.generation) {
+            entry.generation = generation;
+            let readers = entry.copies.restart(root);
+            readers.into_iter().for_each(|to| self.order(to, Order::Restart { object: target, generation }));
+        }
+        orders.into_iter().for_each(|(to, order)| self.order(to, order));
+    }
+
+    /// All sources of all reduces that are planned here.
+    fn watched(&self) -> Vec<(ObjectId, ObjectId)> {
+        let requests =
+            self.plans.values().map(|plan| &plan.request).chain(self.sums.values().map(|sum| &sum.request));
+        requests.flat_map(|request| request.ids.iter().map(|&object| (request.target, object))).collect()
+    }
+
+    fn ask_to_watch(&mut self, target: ObjectId, object: ObjectId, processes: &BTreeSet<Process>) {
+        if let Some(shard) = shard_of(object, processes) {
+            self.report(shard, Report::Watch { object, target });
+        }
+    }
+}

@@ -1,0 +1,576 @@
+//! One process: what it holds, what it pulls, which slots it has, and its share of the directory.
+//!
+//! **Theory of operation.** What happens goes in by `handle_*`, what to do comes out of [`Member::poll`], until that is
+//! empty. An object *held* here is wanted, received, written or complete ([`State`]); each change is reported to the
+//! object's shard. A [`Role`] is a slot of a reduce that this process has been given. Blocks are the driver's:
+//! it is asked to open pulls, and reports what has come; it serves pulls of others from whatever is [`readable`].
+//!
+//! *Faults.* The driver names a process that is gone ([`Member::handle_lost`]). Then its share of the directory forgets it;
+//! feeds that came from it are reported as broken to whoever planned them; and what was reported to it, if it was a shard, is
+//! reported once more to the process that is the shard now.
+//!
+//! What cannot happen: two processes take each other for the shard of an object for good, as all choose alike among the
+//! living; a message to this process itself crosses a network.
+//!
+//! [`readable`]: Member::readable
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use super::directory::Directory;
+use super::message::{Action, Assign, Broken, Message, Order, Pull, Report, Sink, State, Stream};
+use super::role::{Changes, Role};
+use super::shards::shard_of;
+use super::{Buffer, Bytes, Costs, Format, Ledger, Log, ObjectId, Process, Request, Slot, ROOT, SMALL_BYTES};
+
+/// See the module's documentation.
+#[derive(Debug)]
+pub struct Member {
+    me: Process,
+    costs: Costs,
+    /// All that live, this one too.
+    processes: BTreeSet<Process>,
+    lost: BTreeSet<Process>,
+    directory: Directory,
+    held: BTreeMap<ObjectId, Held>,
+    roles: BTreeMap<(ObjectId, Slot), Role>,
+    /// What each stream brings.
+    streams: BTreeMap<Stream, Sink>,
+    last_stream: Stream,
+    calls: BTreeMap<ObjectId, Call>,
+    actions: VecDeque<Action>,
+    own: VecDeque<(Process, Message)>,
+}
+
+/// A reduce whose destination this process is.
+#[derive(Debug)]
+struct Call {
+    request: Request,
+    attempt: u32,
+    ledger: Option<Ledger>,
+}
+
+#[derive(Debug)]
+struct Held {
+    state: State,
+    format: Option<Format>,
+    generation: u32,
+    mark: u64,
+    fed_by: Option<Process>,
+    stream: Option<Stream>,
+    /// Bytes per block of what is pulled.
+    block: u64,
+    bytes: Option<Bytes>,
+    /// A get waits for it.
+    is_wanted: bool,
+}
+
+impl Held {
+    fn new() -> Held {
+        let (format, fed_by, stream, bytes) = (None, None, None, None);
+        Held {
+            state: State::Wanted,
+            format,
+            generation: 0,
+            mark: 0,
+            fed_by,
+            stream,
+            block: SMALL_BYTES,
+            bytes,
+            is_wanted: false,
+        }
+    }
+}
+
+impl Member {
+    /// Process `me` among `processes`, which are all that are known to live; it makes no difference whether `me` is named.
+    pub fn new(me: Process, processes: impl IntoIterator<Item = Process>, costs: Costs) -> Member {
+        Member {
+            me,
+            costs,
+            processes: processes.into_iter().chain([me]).collect(),
+            lost: BTreeSet::new(),
+            directory: Directory::new(me, costs),
+            held: BTreeMap::new(),
+            roles: BTreeMap::new(),
+            streams: BTreeMap::new(),
+            last_stream: 0,
+            calls: BTreeMap::new(),
+            actions: VecDeque::new(),
+            own: VecDeque::new(),
+        }
+    }
+
+    /// Keeps the logs of the reduces that are planned here.
+    pub fn keep_logs(&mut self) {
+        self.directory.logs = Some(Vec::new());
+    }
+
+    /// The logs kept so far, which it gives away.
+    pub fn take_logs(&mut self) -> Vec<Log> {
+        self.directory.logs.as_mut().map(std::mem::take).unwrap_or_default()
+    }
+
+    /// An object is written here. `valid` bytes of it are there now, all of them for one that is put at once; `bytes` has
+    /// those of a small one, which others learn of when it is complete.
+    pub fn put(&mut self, object: ObjectId, format: Format, valid: u64, bytes: Option<Bytes>) {
+        let held = self.held.entry(object).or_insert_with(Held::new);
+        let was = held.state;
+        held.format = Some(format);
+        held.mark = valid.min(format.size);
+        held.bytes = bytes.filter(|_| format.size <= SMALL_BYTES).or(held.bytes.take());
+        held.state = match held.mark == format.size {
+            true => State::Complete,
+            false => State::Writing,
+        };
+        let is_news = held.state != was || held.state == State::Complete;
+        let is_shown = held.state == State::Complete || (valid > 0 && format.size > SMALL_BYTES);
+        if is_news && is_shown {
+            self.report_standing(object);
+        }
+        self.note_complete(object);
+        self.fold_all();
+    }
+
+    /// A copy is wanted here: `Action::Got` follows.
+    pub fn get(&mut self, object: ObjectId) {
+        let held = self.held.entry(object).or_insert_with(Held::new);
+        held.is_wanted = true;
+        match held.state {
+            State::Complete => self.note_complete(object),
+            State::Wanted if held.fed_by.is_none() => self.report_standing(object),
+            _ => {}
+        }
+    }
+
+    /// Sums the first sources that appear: `Action::Reduced` follows, and the target is held here.
+    pub fn reduce(&mut self, request: Request) {
+        self.held.entry(request.target).or_insert_with(Held::new);
+        let call = Call { request: request.clone(), attempt: 0, ledger: None };
+        self.calls.insert(request.target, call);
+        self.report(request.target, Report::Reduce { request, attempt: 0, ledger: None });
+    }
+
+    /// A get or reduce is not wanted any more.
+    pub fn withdraw(&mut self, object: ObjectId) {
+        if self.calls.remove(&object).is_some() {
+            self.report(object, Report::Withdraw { target: object });
+        } else {
+            self.drop_copy(object);
+            self.report(object, Report::Forget { object });
+        }
+    }
+
+    /// The object is to be gone everywhere.
+    pub fn delete(&mut self, object: ObjectId) {
+        self.report(object, Report::Delete { object });
+    }
+
+    /// A message has come.
+    pub fn handle_message(&mut self, from: Process, message: Message) {
+        match message {
+            Message::Report(Report::Lost { process, .. }) => self.handle_lost(process),
+            Message::Report(report) => {
+                if let Report::Broken(broken) = &report {
+                    self.handle_lost(broken.process);
+                }
+                self.directory.handle(from, report, &self.processes);
+            }
+            Message::Order(order) => self.follow(order),
+        }
+        self.collect();
+    }
+
+    /// Bytes up to `end` have come over a stream.
+    pub fn handle_block(&mut self, stream: Stream, end: u64) {
+        match self.streams.get(&stream).copied() {
+            Some(Sink::Copy(object)) => self.advance(object, end),
+            Some(Sink::Slot(target, slot)) => {
+                if let Some(role) = self.roles.get_mut(&(target, slot)) {
+                    role.handle_block(stream, end);
+                }
+                self.fold((target, slot));
+            }
+            None => {}
+        }
+    }
+
+    /// A piece of arithmetic is done.
+    pub fn handle_folded(&mut self, target: ObjectId, slot: Slot, generation: u32, end: u64) {
+        let Some(role) = self.roles.get_mut(&(target, slot)) else { return };
+        if role.handle_folded(generation, end) && slot == ROOT {
+            self.advance(target, end);
+        }
+        self.fold((target, slot));
+    }
+
+    /// Small objects have been summed.
+    pub fn handle_small_sum(&mut self, target: ObjectId, bytes: Bytes) {
+        self.directory.handle_small_sum(target, bytes);
+        self.collect();
+    }
+
+    /// A process has come.
+    pub fn handle_joined(&mut self, process: Process) {
+        let before = self.processes.clone();
+        self.lost.remove(&process);
+        if self.processes.insert(process) {
+            self.directory.handle_joined(process, &self.processes);
+            self.publish_anew(&before);
+            self.collect();
+        }
+    }
+
+    /// A process is gone for good.
+    pub fn handle_lost(&mut self, process: Process) {
+        let before = self.processes.clone();
+        if process == self.me || !self.processes.remove(&process) {
+            return;
+        }
+        self.lost.insert(process);
+        self.directory.handle_lost(process, &self.processes);
+        for key in self.roles.keys().copied().collect::<Vec<_>>() {
+            self.report_broken(key, process);
+        }
+        let fed: Vec<ObjectId> = self
+            .held
+            .iter()
+            .filter(|(_, held)| held.fed_by == Some(process))
+            .map(|(&object, _)| object)
+            .collect();
+        for object in fed {
+            self.close_stream(object);
+            self.report(object, Report::Lost { process, object });
+        }
+        self.publish_anew(&before);
+        self.collect();
+    }
+
+    /// The next thing to do.
+    #[must_use]
+    pub fn poll(&mut self) -> Option<Action> {
+        loop {
+            if let Some(action) = self.actions.pop_front() {
+                return Some(action);
+            }
+            let (from, message) = self.own.pop_front()?;
+            self.handle_message(from, message);
+        }
+    }
+
+    /// How much of a buffer may be read by who wants this generation of it; none if it is not there.
+    pub fn readable(&self, buffer: Buffer, generation: u32) -> Option<u64> {
+        match buffer {
+            Buffer::Object(object) => {
+                let held = self.held.get(&object)?;
+                (held.state == State::Complete || held.generation == generation).then_some(held.mark)
+            }
+            Buffer::Partial { target, slot } => {
+                let role = self.roles.get(&(target, slot))?;
+                (role.assign.generation == generation).then_some(role.mark)
+            }
+        }
+    }
+
+    /// Size and kind of an object, once known here.
+    pub fn format(&self, object: ObjectId) -> Option<Format> {
+        self.held.get(&object).and_then(|held| held.format)
+    }
+
+    /// All of a small object that is held here.
+    pub fn bytes(&self, object: ObjectId) -> Option<&Bytes> {
+        self.held.get(&object).and_then(|held| held.bytes.as_ref())
+    }
+
+    fn follow(&mut self, order: Order) {
+        match order {
+            Order::Feed { object, format, generation, from, block } => {
+                self.feed(object, format, generation, from, block);
+            }
+            Order::Small { object, format, bytes } => self.take_small(object, format, bytes),
+            Order::Restart { object, generation } => self.restart(object, generation),
+            Order::Deleted { object } => {
+                self.drop_copy(object);
+                self.actions.push_back(Action::Failed { object, why: super::Failure::Deleted { object } });
+            }
+            Order::Assign(assign) => self.assign(assign),
+            Order::Ledger { request, attempt, ledger } => self.keep(request, attempt, ledger),
+            Order::Release { target, attempt } => self.release(target, attempt),
+            Order::Lost { process, .. } => self.handle_lost(process),
+            Order::Reduced { target, included } => {
+                self.calls.remove(&target);
+                self.actions.push_back(Action::Reduced { target, included });
+            }
+            Order::Failed { target, why } => {
+                self.calls.remove(&target);
+                self.actions.push_back(Action::Failed { object: target, why });
+            }
+        }
+    }
+
+    fn feed(&mut self, object: ObjectId, format: Format, generation: u32, from: Process, block: u64) {
+        let Some(held) = self.held.get(&object) else {
+            return self.report(object, Report::Forget { object });
+        };
+        let same = held.fed_by == Some(from) && held.generation == generation && held.stream.is_some();
+        if held.state == State::Complete
+            || held.state == State::Writing
+            || same
+            || generation < held.generation
+        {
+            return;
+        }
+        self.close_stream(object);
+        if let Some(held) = self.held.get_mut(&object) {
+            if generation != held.generation {
+                (held.generation, held.mark, held.state) = (generation, 0, State::Wanted);
+            }
+            (held.format, held.fed_by, held.block) = (Some(format), Some(from), block);
+        }
+        if self.lost.contains(&from) {
+            return self.report(object, Report::Lost { process: from, object });
+        }
+        self.open_stream(object);
+    }
+
+    fn open_stream(&mut self, object: ObjectId) {
+        self.last_stream += 1;
+        let stream = self.last_stream;
+        let Some(held) = self.held.get_mut(&object) else { return };
+        let (Some(from), Some(format)) = (held.fed_by, held.format) else { return };
+        held.stream = Some(stream);
+        let buffer = Buffer::Object(object);
+        let pull = Pull {
+            from,
+            buffer,
+            generation: held.generation,
+            offset: held.mark,
+            end: format.size,
+            block: held.block,
+        };
+        self.open(stream, pull, Sink::Copy(object));
+    }
+
+    fn open(&mut self, stream: Stream, pull: Pull, sink: Sink) {
+        self.streams.insert(stream, sink);
+        self.actions.push_back(Action::Open { stream, pull, sink });
+    }
+
+    fn close(&mut self, stream: Stream) {
+        if self.streams.remove(&stream).is_some() {
+            self.actions.push_back(Action::Close { stream });
+        }
+    }
+
+    fn close_stream(&mut self, object: ObjectId) {
+        let stream = self.held.get_mut(&object).and_then(|held| {
+            held.fed_by = None;
+            held.stream.take()
+        });
+        stream.into_iter().for_each(|stream| self.close(stream));
+    }
+
+    /// An object has grown.
+    fn advance(&mut self, object: ObjectId, end: u64) {
+        let Some(held) = self.held.get_mut(&object) else { return };
+        let is_made = self.roles.contains_key(&(object, ROOT));
+        let is_first = held.state == State::Wanted;
+        held.mark = end;
+        let is_complete = held.format.is_some_and(|format| end == format.size);
+        held.state = match (is_complete, is_made) {
+            (true, _) => State::Complete,
+            (false, true) => State::Writing,
+            (false, false) => State::Receiving,
+        };
+        if is_complete {
+            held.stream.take().into_iter().for_each(|stream| {
+                self.streams.remove(&stream);
+            });
+        }
+        if is_first || is_complete {
+            self.report_standing(object);
+        }
+        if is_complete {
+            self.note_complete(object);
+        }
+        self.fold_all();
+    }
+
+    fn note_complete(&mut self, object: ObjectId) {
+        let Some(held) = self.held.get_mut(&object) else { return };
+        if held.state == State::Complete && std::mem::take(&mut held.is_wanted) {
+            self.actions.push_back(Action::Got { object });
+        }
+    }
+
+    fn take_small(&mut self, object: ObjectId, format: Format, bytes: Bytes) {
+        let Some(held) = self.held.get_mut(&object) else { return };
+        (held.format, held.mark, held.state) = (Some(format), format.size, State::Complete);
+        held.bytes = Some(bytes);
+        self.note_complete(object);
+    }
+
+    fn restart(&mut self, object: ObjectId, generation: u32) {
+        let Some(held) = self.held.get_mut(&object) else { return };
+        if generation <= held.generation || held.state == State::Complete {
+            return;
+        }
+        (held.generation, held.mark, held.state) = (generation, 0, State::Wanted);
+        let (from, format) = (held.fed_by, held.format);
+        self.actions.push_back(Action::Reset { buffer: Buffer::Object(object) });
+        self.close_stream(object);
+        if let (Some(from), Some(_)) = (from, format) {
+            // Whoever feeds it begins anew as well, and has the new beginning sooner or later.
+            if let Some(held) = self.held.get_mut(&object) {
+                held.fed_by = Some(from);
+            }
+            self.open_stream(object);
+        }
+    }
+
+    fn assign(&mut self, assign: Assign) {
+        let (target, slot) = (assign.target, assign.slot);
+        let key = (target, slot);
+        let mark = if slot == ROOT { self.become_root(&assign) } else { 0 };
+        let changes = match self.roles.get_mut(&key) {
+            Some(role) => role.change(assign, &mut self.last_stream),
+            None => {
+                let (role, changes) = Role::new(assign, mark, &mut self.last_stream);
+                self.roles.insert(key, role);
+                changes
+            }
+        };
+        self.apply(key, changes);
+        for process in self.lost.iter().copied().collect::<Vec<_>>() {
+            self.report_broken(key, process);
+        }
+        self.fold(key);
+    }
+
+    /// The target is made here; returns how much of it is there already.
+    fn become_root(&mut self, assign: &Assign) -> u64 {
+        let target = assign.target;
+        let stream = self.held.get_mut(&target).and_then(|held| held.stream.take());
+        stream.into_iter().for_each(|stream| self.close(stream));
+        let held = self.held.entry(target).or_insert_with(Held::new);
+        (held.format, held.fed_by) = (Some(assign.format), None);
+        if held.generation != assign.generation {
+            (held.generation, held.mark, held.state) = (assign.generation, 0, State::Wanted);
+        }
+        held.mark
+    }
+
+    /// What is planned for a reduce of which this process is the destination.
+    fn keep(&mut self, request: Request, attempt: u32, ledger: Ledger) {
+        let call =
+            self.calls.entry(request.target).or_insert_with(|| Call { request, attempt, ledger: None });
+        call.attempt = call.attempt.max(attempt);
+        match &mut call.ledger {
+            Some(kept) => kept.update(ledger),
+            None => call.ledger = Some(ledger),
+        }
+    }
+
+    fn apply(&mut self, key: (ObjectId, Slot), changes: Changes) {
+        if changes.begins_anew {
+            let buffer = self.roles[&key].buffer();
+            self.actions.push_back(Action::Reset { buffer });
+        }
+        changes.close.into_iter().for_each(|stream| self.close(stream));
+        changes.open.into_iter().for_each(|(stream, pull)| self.open(stream, pull, Sink::Slot(key.0, key.1)));
+    }
+
+    fn report_broken(&mut self, key: (ObjectId, Slot), process: Process) {
+        let Some(role) = self.roles.get_mut(&key) else { return };
+        let target = key.0;
+        for (slot, generation, received, stream) in role.handle_lost(process) {
+            stream.into_iter().for_each(|stream| self.close(stream));
+            self.report(target, Report::Broken(Broken { target, process, slot, generation, received }));
+        }
+    }
+
+    fn release(&mut self, target: ObjectId, attempt: u32) {
+        let over: Vec<(ObjectId, Slot)> = self
+            .roles
+            .range((target, 0)..=(target, Slot::MAX))
+            .filter(|(_, role)| role.assign.attempt <= attempt)
+            .map(|(&key, _)| key)
+            .collect();
+        over.into_iter().for_each(|key| self.drop_role(key));
+    }
+
+    fn drop_role(&mut self, key: (ObjectId, Slot)) {
+        let Some(role) = self.roles.remove(&key) else { return };
+        role.streams().collect::<Vec<_>>().into_iter().for_each(|stream| self.close(stream));
+        if key.1 != ROOT {
+            self.actions.push_back(Action::Release { buffer: role.buffer() });
+        }
+    }
+
+    fn drop_copy(&mut self, object: ObjectId) {
+        self.close_stream(object);
+        if self.held.remove(&object).is_some() {
+            self.actions.push_back(Action::Release { buffer: Buffer::Object(object) });
+        }
+    }
+
+    fn fold(&mut self, key: (ObjectId, Slot)) {
+        let Some(role) = self.roles.get_mut(&key) else { return };
+        let own = role.own().map_or(0, |object| self.held.get(&object).map_or(0, |held| held.mark));
+        self.actions.extend(role.poll_fold(own).map(Action::Fold));
+    }
+
+    /// What may have waited for bytes of an object held here.
+    fn fold_all(&mut self) {
+        for key in self.roles.keys().copied().collect::<Vec<_>>() {
+            self.fold(key);
+        }
+    }
+
+    fn report_standing(&mut self, object: ObjectId) {
+        let Some(held) = self.held.get(&object) else { return };
+        let &Held { state, format, generation, fed_by, .. } = held;
+        let (rate, bytes) = (self.costs.rate, held.bytes.clone());
+        self.report(object, Report::Holds { object, state, format, generation, fed_by, rate, bytes });
+    }
+
+    fn report(&mut self, object: ObjectId, report: Report) {
+        if let Some(to) = shard_of(object, &self.processes) {
+            self.send(to, Message::Report(report));
+        }
+    }
+
+    fn send(&mut self, to: Process, message: Message) {
+        match to == self.me {
+            true => self.own.push_back((self.me, message)),
+            false => self.actions.push_back(Action::Send { to, message }),
+        }
+    }
+
+    /// Reports once more what another process is now the shard of.
+    fn publish_anew(&mut self, before: &BTreeSet<Process>) {
+        let moved = |object: ObjectId| shard_of(object, before) != shard_of(object, &self.processes);
+        let held: Vec<ObjectId> = self.held.keys().copied().filter(|&object| moved(object)).collect();
+        let calls: Vec<ObjectId> = self.calls.keys().copied().filter(|&target| moved(target)).collect();
+        for object in held.into_iter().filter(|object| !calls.contains(object)) {
+            self.report_standing(object);
+        }
+        for target in calls {
+            let Some(call) = self.calls.get_mut(&target) else { continue };
+            call.attempt += 1;
+            let Call { request, attempt, ledger } = call;
+            let (request, attempt, ledger) = (request.clone(), *attempt, ledger.clone());
+            self.report(target, Report::Reduce { request, attempt, ledger });
+            self.report_standing(target);
+        }
+    }
+
+    /// What the directory has to say goes out.
+    fn collect(&mut self) {
+        for action in std::mem::take(&mut self.directory.out) {
+            match action {
+                Action::Send { to, message } => self.send(to, message),
+                other => self.actions.push_back(other),
+            }
+        }
+    }
+}

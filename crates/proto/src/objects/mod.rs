@@ -1,0 +1,39 @@
+//! Objects that processes put, get and sum, along collectives that form as objects appear (after Hoplite: Zhuang et al. 2021).
+//!
+//! [`Member`] is one process: its driver reports what happened and does what it is asked to. Inside are its share of the
+//! *directory*, which knows where copies are; the *broadcast* of an object, driven by its receivers; the plans of each
+//! *reduce*, a tree that is filled in the order in which sources appear; and the slots of such trees that this process has.
+//! [`choose`] picks the tree. A plan's [`Log`] is a schedule that says which contributors it sums, and that the
+//! checker proves afterwards.
+//!
+//! No clock, no bytes and no arithmetic are here: the driver moves and adds them.
+
+mod broadcast;
+mod directory;
+mod included;
+mod ledger;
+mod log;
+mod member;
+mod message;
+mod reduce;
+mod role;
+mod rule;
+mod shape;
+mod shards;
+mod small;
+mod types;
+
+pub use included::History;
+pub use ledger::{Holder, Ledger, Place};
+pub use log::Log;
+pub use member::Member;
+pub use message::{
+    Action, Assign, Broken, Feed, Fold, Message, Order, Pull, Report, Sink, Source, State, Stream,
+};
+pub use rule::{blocks, broadcast_block, choose, degree, forms, hybrid, model};
+pub use shape::{Form, Shape};
+pub use shards::shard_of;
+pub use types::{
+    Buffer, Bytes, Costs, Failure, Format, Included, Mode, ObjectId, Process, Request, Rule, Slot, ROOT,
+    SMALL_BYTES,
+};

@@ -1,0 +1,110 @@
+//! What a run of objects depends on, and what came of it.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tweed_proto::objects::{Failure, Included, Log, Mode, ObjectId, Rule};
+use tweed_schedule::{Rank, Topology};
+
+/// What processes do, when: all that [`run`](super::run) depends on besides the network.
+#[derive(Clone, Debug)]
+pub struct Setup {
+    /// The links between processes, which are its ranks. Blocks between two take the path with the fewest hops.
+    pub topology: Arc<Topology>,
+    /// The calls, in any order.
+    pub calls: Vec<Call>,
+    /// These processes die so long after the start.
+    pub deaths: BTreeMap<Rank, Duration>,
+    /// After a death each other process learns of it within half of this and one and a half times this.
+    pub detection: Duration,
+    /// A process is busy so long with each message that it sends or takes in, one after the other.
+    pub message: Duration,
+    /// Every message comes late by a random time up to this.
+    pub jitter: Duration,
+    /// Every block carries so many bytes besides its payload.
+    pub header: u64,
+    /// The seed of what is left to chance.
+    pub seed: u64,
+    /// A form and a block size for all reduces, in place of what a plan would pick.
+    pub keep_logs: bool,
+}
+
+impl Setup {
+    /// Nobody calls anything yet, nobody dies.
+    pub fn new(topology: Arc<Topology>) -> Setup {
+        let (calls, deaths, jitter, message) = (Vec::new(), BTreeMap::new(), Duration::ZERO, Duration::ZERO);
+        let detection = Duration::from_millis(2);
+        Setup { topology, calls, deaths, detection, message, jitter, header: 0, seed: 0, keep_logs: true }
+    }
+
+    /// Adds a call.
+    pub fn call(&mut self, at: Duration, process: Rank, what: What) {
+        self.calls.push(Call { at, process, what });
+    }
+}
+
+/// One call.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Call {
+    /// So long after the start.
+    pub at: Duration,
+    /// Where.
+    pub process: Rank,
+    /// What.
+    pub what: What,
+}
+
+/// What a process calls.
+// The fields are what their names are.
+#[allow(missing_docs)]
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum What {
+    /// An object of `size` bytes is there.
+    Put { object: ObjectId, size: u64 },
+    /// A copy is wanted.
+    Get { object: ObjectId },
+    /// The sum of the first `count` of `ids` is wanted.
+    Reduce { target: ObjectId, ids: Vec<ObjectId>, count: u32, mode: Mode, rule: Rule },
+    /// Nobody is to have it any more.
+    Delete { object: ObjectId },
+}
+
+/// What came of a run. Times are since its start.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Outcome {
+    /// When a process had an object that it got, or a reduce of its own complete.
+    pub got: BTreeMap<(Rank, ObjectId), Duration>,
+    /// Of each reduce that is complete: which ids it sums.
+    pub included: BTreeMap<ObjectId, Included>,
+    /// Calls that have no result, and why.
+    pub failed: Vec<(Rank, ObjectId, Failure)>,
+    /// Gets and reduces of living processes that never ended.
+    pub waiting: Vec<(Rank, ObjectId)>,
+    /// Payload bytes that each pair moved.
+    pub pair_bytes: BTreeMap<(Rank, Rank), u64>,
+    /// Payload bytes of an object that a process took in, those that it had to throw away too.
+    pub taken: BTreeMap<(Rank, ObjectId), u64>,
+    /// The most others that one copy fed at a time.
+    pub most_fed: u32,
+    /// How many pulls were opened.
+    pub pulls: u64,
+    /// How many messages processes sent each other besides blocks.
+    pub messages: u64,
+    /// How many messages to other processes a get took, from asking to having it, at least.
+    pub events: u64,
+    /// What was planned, if [`Setup::keep_logs`] says so.
+    pub logs: Vec<Log>,
+}
+
+impl Outcome {
+    /// Payload bytes that a process sent.
+    pub fn sent(&self, process: Rank) -> u64 {
+        self.pair_bytes.iter().filter(|(pair, _)| pair.0 == process).map(|(_, bytes)| bytes).sum()
+    }
+
+    /// When the last call was answered.
+    pub fn end(&self) -> Duration {
+        self.got.values().copied().max().unwrap_or_default()
+    }
+}
