@@ -11,13 +11,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tweed.aggregate import Verdict
+from tweed.aggregate import Each, Verdict
 from tweed.exchange.hub.actions import Abandon, Action, Ask, Step
 from tweed.exchange.hub.form import ContributionForm, ModelForm
 from tweed.exchange.hub.hub import Hub
 from tweed.exchange.hub.links import Linked, MemberLinks
 from tweed.exchange.hub.messages import End, FromHub, Payload, Task
 from tweed.exchange.hub.parameters import Parameters
+from tweed.exchange.hub.replica import Replica
 from tweed.exchange.hub.trusted import Trusted, TrustedLoss, require
 from tweed.exchange.place import Place
 from tweed.strategy import Strategy
@@ -57,6 +58,9 @@ class HubServer:
       hub: the machine.
       verdicts: on the contributions of the last commit.
       contributions: those, with how old they were.
+      models: how the model goes to members.
+      replica: what this process is as long as another one is the hub; None: it is the hub.
+      committed: called after each commit, for a replica.
     """
 
     def __init__(
@@ -68,13 +72,27 @@ class HubServer:
         self._params = Parameters(list(params.values()))
         self._workers = place.owners.contributors
         self._forms: dict[int, ContributionForm] = {}
-        self._models = ModelForm(strategy.hub.model, self._params.spec, self._workers)
+        self.models = ModelForm(strategy.hub.model, self._params.spec, self._workers)
         self._trusted = Trusted(self._params.params, None)
         self.verdicts: tuple[Verdict, ...] = ()
         self.contributions: tuple[Contribution, ...] = ()
-        self._bases: dict[tuple[int, int], int] = {}  # versions, of what is counted for the next commit
         links.most_bytes = self._new_form(0).most_bytes
         self.hub = Hub.of(strategy, self._workers, self._stands_for, self._missing)
+        self.replica: Replica | None = None
+        self.committed: Callable[[Step], None] = lambda step: None
+
+    def follow(self) -> Replica:
+        """Another process is the hub, and this one applies what that commits. Raises UsageError for a rule
+        that cannot have a replica."""
+        each = self._strategy.hub is not None and isinstance(self._strategy.hub.when or Each(), Each)
+        self.replica = Replica(self._strategy.aggregate, each, self._stands_for, self._missing)
+        return self.replica
+
+    def succeed(self) -> None:
+        """This process is the hub from now on."""
+        assert self.replica is not None  # it has followed
+        self.replica.take_over(self.hub, time.monotonic())
+        self.replica = None
 
     def before_step(self) -> None:
         """Nothing."""
@@ -95,8 +113,8 @@ class HubServer:
     def state(self) -> dict[str, Any]:
         """See `Exchange`."""
         return {
-            "hub": self.hub.state(),
-            "model": self._models.state(),
+            "hub": (self.replica or self.hub).state(),
+            "model": self.models.state(),
             "questions": self._trusted.questions,
             "links": self._links.state(),
         }
@@ -104,7 +122,7 @@ class HubServer:
     def load(self, state: Mapping[str, Any]) -> None:
         """See `Exchange`."""
         self.hub.load(state["hub"])
-        self._models.load(state["model"])
+        self.models.load(state["model"])
         self._trusted.questions = state["questions"]
         self._links.load(state["links"])
 
@@ -167,24 +185,29 @@ class HubServer:
         elif isinstance(action, Abandon):
             log.warning("%d contributions come to nothing: %s", len(action.contributions), action.why)
         elif isinstance(action, Step):
-            self._note(action)
-            self._params.set_gradients(torch.as_tensor(action.update))
-            step()
-            self._place.end_exchange()
+            self.commit(action, step)
+            self.committed(action)
         else:
             self._tell(action.member, action.message)
+
+    def commit(self, made: Step, step: Callable[[], None]) -> None:
+        """Lets the optimizer step by what was committed."""
+        self._note(made)
+        self._params.set_gradients(torch.as_tensor(made.update))
+        step()
+        self._place.end_exchange()
 
     def _note(self, step: Step) -> None:
         self.verdicts = step.verdicts
         by_member = {verdict.sender: verdict for verdict in step.verdicts}
+        bases = {task: unit.base_version for unit in step.units for task in unit.tasks}
         found = []
         for member, number in step.contributions:
-            delay = step.version - 1 - self._bases[member, number]
+            delay = step.version - 1 - bases[member, number]
             verdict = by_member.get(member)
             said = (None, "") if verdict is None else (verdict.weight, verdict.reason.value)
             found.append(Contribution(member, number, delay, *said))
         self.contributions = tuple(found)
-        self._bases.clear()
 
     def _tell(self, member: int, message: FromHub) -> None:
         model = self._encoded(message.version) if isinstance(message, Task) else None
@@ -192,10 +215,9 @@ class HubServer:
         self._links.tell(member, message, model)
 
     def _encoded(self, version: int) -> Tensor:
-        return self._models.encode(self._params.values(), version)
+        return self.models.encode(self._params.values(), version)
 
     def _stands_for(self, member: int, payload: Payload) -> Tensor:
-        self._bases[member, payload.number] = self.hub.members[member].version
         self._place.stats.bytes_exchanged += payload.value.numel()
         form = self._form(member)
         return form.stands_for(payload.value, payload.number, self._params.values)
