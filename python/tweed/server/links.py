@@ -21,7 +21,17 @@ from tweed.errors import DataError
 from tweed.exchange.hub import control, greetings
 from tweed.exchange.hub.head import HEAD, follows, from_worker, head_of
 from tweed.exchange.hub.links import Linked, News
-from tweed.exchange.hub.messages import End, FromHub, FromWorker, Grant, Leave, Offer, Outcome, Payload
+from tweed.exchange.hub.messages import (
+    End,
+    FromHub,
+    FromWorker,
+    Grant,
+    Leave,
+    Offer,
+    Outcome,
+    Payload,
+    Resume,
+)
 from tweed.server.replication import Replication
 
 log = logging.getLogger("tweed")
@@ -190,6 +200,8 @@ class KeyedLinks:
     def _heard(self, link: int, data: bytearray) -> list[News]:
         """What a link has brought; one that brings what cannot be is ended."""
         try:
+            if link in self._expected and control.is_control(data):
+                return []  # it was for the replica that this process has been
             if link in self._asking:
                 return self._answer(link, greetings.read(data))
             if link == self._replication.link:
@@ -214,8 +226,9 @@ class KeyedLinks:
         whole = len(data) > HEAD.size
         payload = torch.frombuffer(data, dtype=torch.uint8, offset=HEAD.size) if whole else torch.empty(0)
         message = from_worker(head, payload.view(torch.uint8))
-        if isinstance(message, Offer):
-            self._offered[member] = min(message.numbytes, self.most_bytes)
+        if isinstance(message, Offer | Resume):
+            offer = message if isinstance(message, Offer) else message.offer
+            self._offered[member] = min(offer.numbytes, self.most_bytes)
         elif isinstance(message, Payload | Leave):
             self._granted.pop(member, None)
             self._allow(member, self._link_of[member])

@@ -28,7 +28,6 @@ from tweed.errors import DataError
 from tweed.exchange.hub.head import HEAD, NUMBERS, follows
 from tweed.exchange.hub.messages import Copy, Entry, Offer, Payload, Unit
 
-_FIRST = 32
 _ENTRY = struct.Struct("<2d")  # version, units
 _UNIT = struct.Struct("<8d")
 
@@ -36,7 +35,7 @@ _UNIT = struct.Struct("<8d")
 class Kind(IntEnum):
     """See above."""
 
-    REPLICA = _FIRST
+    REPLICA = 32  # those of `head` are below
     RENOUNCE = 33
     RENOUNCED = 34
     COPY = 35
@@ -53,6 +52,9 @@ class Kind(IntEnum):
     HELD = 46
     LACKS = 47
     FAREWELL = 48
+
+
+_KINDS = frozenset(float(kind) for kind in Kind)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +76,7 @@ class Control:
 
 def is_control(data: bytes | bytearray) -> bool:
     """Whether what came is one."""
-    return len(data) >= HEAD.size and HEAD.unpack_from(data)[0] >= _FIRST
+    return len(data) >= HEAD.size and HEAD.unpack_from(data)[0] in _KINDS
 
 
 def head(kind: Kind, number: int = 0, *values: float, numbytes: int = 0) -> bytes:
@@ -87,7 +89,7 @@ def read(data: bytes | bytearray) -> Control:
     """The inverse. Raises DataError for what is none."""
     found = HEAD.unpack_from(data) if len(data) >= HEAD.size else (-1.0,) * NUMBERS
     kind, number, _, *values = found
-    if kind not in list(Kind) or not math.isfinite(number):
+    if kind not in _KINDS or not math.isfinite(number):
         raise DataError(f"what came is no message between a hub and its replica: {list(found)}")
     if follows(found, len(data)) != len(data) - HEAD.size:
         raise DataError(f"{found[2]} bytes were announced, and {len(data) - HEAD.size} came")

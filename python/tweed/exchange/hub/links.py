@@ -18,10 +18,14 @@ class HubLink(Protocol):
     Attributes:
       most_bytes: no model has more, as it crosses.
       renewed: the link that came last is to another hub, which was the replica of the one before.
+      keeps: there is a replica: what counts from now on is kept for it.
     """
 
     most_bytes: int
     renewed: bool
+
+    @property
+    def keeps(self) -> bool: ...
 
     def send(self, message: FromWorker) -> None:
         """Begins to send; a payload's value must stay as it is until it has left."""

@@ -191,6 +191,7 @@ class HubWorker:
                 message, model = came
                 if isinstance(message, Task | End):
                     self._newest = self._models.decode(model, message.version)
+                self._machine.keeps = self._link.keeps
                 self._machine.handle(message)
         self._link.replicate(self._machine)
         log.info("the hub has ended training; this model is its last")

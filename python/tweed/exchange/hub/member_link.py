@@ -82,6 +82,11 @@ class MemberLink:
             self._links.allow(self._link, HEAD.size + numbytes)
 
     @property
+    def keeps(self) -> bool:
+        """See `HubLink`."""
+        return self._replica.known
+
+    @property
     def key(self) -> str:
         """This member's own, 64 hex digits."""
         return self._links.key
@@ -112,8 +117,7 @@ class MemberLink:
         """See `HubLink`."""
         until = time.monotonic() + _REPLICA_S
         while True:
-            worker.keeps = self._replica.known
-            if not worker.keeps:
+            if not self._replica.known:
                 worker.forget()
                 return
             worker.kept(self._replica.safe)

@@ -38,7 +38,7 @@ class RankLink:
     """
 
     def __init__(self, group: dist.ProcessGroup | None, wait: _Wait, hub: int) -> None:
-        self.most_bytes, self.renewed = 0, False
+        self.most_bytes, self.renewed, self.keeps = 0, False, False
         self._hub, self._messages = hub, PeerMessages(group, wait)
         self._came = torch.empty(NUMBERS, dtype=torch.float64)
 
