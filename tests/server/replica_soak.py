@@ -33,7 +33,9 @@ class Soak:
       width: of the model: 4 * width + 4 parameters.
     """
 
-    def __init__(self, folder: Path, seed: int, members: int, width: int, strategy: Strategy = STRATEGY) -> None:
+    def __init__(
+        self, folder: Path, seed: int, members: int, width: int, strategy: Strategy = STRATEGY
+    ) -> None:
         self.seed, self.width, self.strategy = seed, width, strategy
         self.draw = random.Random(seed)
         self.hub, self.replica = Site(folder, "a"), Site(folder, "b")
@@ -86,7 +88,9 @@ class Soak:
                 assert not (same and applied) or same["bits"] == line["bits"], f"{self}: {same} and {line}"
             self.log = [line for line in self.log if line["version"] < lines[0]["version"]] + lines
             own = [line["sent"] for line in lines if not line["follows"]]
-            self.sent = [total + new for total, new in zip(self.sent, own[-1] if own else [0, 0, 0], strict=True)]
+            self.sent = [
+                total + new for total, new in zip(self.sent, own[-1] if own else [0, 0, 0], strict=True)
+            ]
 
     def end(self) -> None:
         """Members leave, and all is looked at."""
@@ -105,7 +109,9 @@ class Soak:
         """Prints the figures."""
         models, log, states = self.sent
         counted = sum(len(line["counted"]) for line in self.log)
-        print(f"{self}: {took_s:.0f} s, {len(self.log)} commits, {counted} contributions, 0 lost, 0 counted twice")
+        print(
+            f"{self}: {took_s:.0f} s, {len(self.log)} commits, {counted} contributions, 0 lost, 0 counted twice"
+        )
         print(
             f"  first commit after a kill: median {statistics.median(self.after_s):.2f} s, "
             f"most {max(self.after_s):.2f} s"
