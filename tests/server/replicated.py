@@ -130,6 +130,7 @@ class Site:
     log: Path = field(init=False)
     ranks: Ranks | None = None
     address: str = ""
+    events: list[Any] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.log = self.folder / f"{self.name}.jsonl"
@@ -138,7 +139,7 @@ class Site:
 
     def start(self, log: str, commits: int | None = None, width: int = 8, **given: Any) -> None:
         """A new process, whose log is a file of its own."""
-        self.log = self.folder / f"{log}.jsonl"
+        self.log, self.events = self.folder / f"{log}.jsonl", []
         given = {"strategy": STRATEGY, "key_file": self.key_file} | given
         self.ranks = Ranks(serves, 1, str(self.log), given, commits, width)
         kind, self.address = self.hear()
@@ -147,9 +148,9 @@ class Site:
     def hear(self) -> tuple[str, Any]:
         """The next thing that it says."""
         assert self.ranks is not None  # it was started
-        events = self.ranks.poll(PATIENCE_S)
-        assert events, f"{self.name} says nothing"
-        (event,) = events
+        self.events += [] if self.events else self.ranks.poll(PATIENCE_S)
+        assert self.events, f"{self.name} says nothing"
+        event = self.events.pop(0)
         assert isinstance(event, Said), f"{self.name}: {event.text if isinstance(event, Failed) else event}"
         return event.value
 

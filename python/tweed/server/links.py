@@ -247,8 +247,8 @@ class KeyedLinks:
         joins = False
         if asked.get("ask") == "job":
             answer: dict[str, Any] = {"job": self._job}
-        elif "copies" in asked:
-            answer = {"serves": self._replication.generation}
+        elif "copies" in asked or asked.get("ask") == "restarted":  # as of a replica, which this has been
+            answer = {"serves": self._replication.generation or None}
         elif asked.get("terms") != self._digest:
             answer = {"terms": list(self._terms)}
         elif asked.get("ask") == "replica":
