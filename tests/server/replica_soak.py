@@ -3,8 +3,8 @@
     python -m tests.server.replica_soak --kills 50
     python -m tests.server.replica_soak --kills 50 --seed 7 --width 2000 --members 4
 
-Two sites take turns: the hub is killed at a moment that the seed decides, its replica takes over, and what was
-the hub comes back as replica. At the end the logs of all processes are joined to one, which is replayed.
+Two sites take turns: the hub is killed at a moment that the seed decides, its replica takes over, and what
+was the hub comes back as replica. At the end the logs of all processes are joined to one, which is replayed.
 """
 
 from __future__ import annotations
@@ -109,15 +109,13 @@ class Soak:
         """Prints the figures."""
         models, log, states = self.sent
         counted = sum(len(line["counted"]) for line in self.log)
-        print(
-            f"{self}: {took_s:.0f} s, {len(self.log)} commits, {counted} contributions, 0 lost, 0 counted twice"
-        )
+        print(f"{self}: {took_s:.0f} s, {len(self.log)} commits, {counted} contributions, none lost or twice")
         print(
             f"  first commit after a kill: median {statistics.median(self.after_s):.2f} s, "
             f"most {max(self.after_s):.2f} s"
         )
         print(
-            f"  sent by hubs: models {models / 1e6:.2f} MB, log {log / 1e6:.3f} MB, states {states / 1e6:.2f} MB: "
+            f"  hubs sent {models / 1e6:.2f} MB of models, {log / 1e6:.3f} of log, {states / 1e6:.2f} of states: "
             f"log {log / models:.2%}, with states {(log + states) / models:.2%} of models",
             flush=True,
         )

@@ -1,4 +1,4 @@
-"""A hub and its replica as processes that can be killed, members as threads, and what must hold of their logs.
+"""A hub and its replica as processes that can be killed, members as threads, and what must hold of logs.
 
 What a member contributes is a function of its number and the task's, so that a log of commits can be replayed
 without anybody else: see `check`.
@@ -175,7 +175,7 @@ class Site:
 
 
 def check(log: list[dict[str, Any]], members: list[Member], each: bool = True, width: int = 8) -> None:
-    """Of a log from version 1 on: nothing is lost, nothing counts twice, and all models are those of its replay."""
+    """Of a log from version 1 on: nothing is lost or counts twice, and all models are those of its replay."""
     assert [line["version"] for line in log] == list(range(1, len(log) + 1))
     counted = Counter((member, number) for line in log for member, number in line["counted"])
     assert max(counted.values()) == 1, f"twice: {[task for task, times in counted.items() if times > 1]}"

@@ -1,4 +1,4 @@
-"""A live replica: the hub is a process that is killed, members are threads, the replica is another process."""
+"""A live replica: hub and replica are processes that are killed, members are threads."""
 
 from __future__ import annotations
 

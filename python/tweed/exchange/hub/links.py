@@ -25,7 +25,9 @@ class HubLink(Protocol):
     renewed: bool
 
     @property
-    def keeps(self) -> bool: ...
+    def keeps(self) -> bool:
+        """See above."""
+        ...
 
     def send(self, message: FromWorker) -> None:
         """Begins to send; a payload's value must stay as it is until it has left."""
