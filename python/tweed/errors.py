@@ -9,6 +9,7 @@
     ├── ShapeMismatch               ranks disagree on operation, shape or dtype: names each rank's value
     ├── PeerLost                    a rank died or left: names rank and operation
     ├── DeadlineExceeded            nothing arrived in time: names who is waited for
+    ├── Superseded                  the replica of a hub has taken over: says how to come back as its replica
     ├── Aborted                     the group was shut down while the operation ran
     ├── NonFinite                       NaN or infinity where ranks exchange: names parameter and rank
     └── DataError                   a data set is missing or damaged: says where it was looked for
@@ -60,6 +61,12 @@ class PeerLost(TweedError):
 
 class DeadlineExceeded(TweedError, TimeoutError):
     """An operation did not end in time. The text names the ranks that were waited for."""
+
+
+class Superseded(TweedError):
+    """This hub's replica has taken over, and two must not train beside each other. The text says how this one
+    comes back: as the replica of the other.
+    """
 
 
 class Aborted(TweedError):

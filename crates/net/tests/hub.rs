@@ -59,7 +59,7 @@ fn messages_of_any_length_go_both_ways() {
     std::thread::scope(|scope| {
         hub.send(down, b"task", Some(Arc::new(model.clone())));
         scope.spawn(|| {
-            while hub.unsent() > 0 {
+            while hub.unsent(None) > 0 {
                 hub.next(Duration::from_millis(5)).unwrap();
             }
         });

@@ -67,8 +67,8 @@ pub(crate) fn sim_error(py: Python<'_>, error: &SimError) -> PyErr {
     use SimError as E;
     let class = match error {
         E::Setup(_) | E::Stalled { .. } => "UsageError",
-        E::NoSuchLink { .. } => "ScheduleError",
-        E::Refused { .. } | E::Wrong { .. } => "TweedError",
+        E::NoSuchLink { .. } | E::NoPath { .. } => "ScheduleError",
+        E::WrongObject { .. } | E::Refused { .. } | E::Wrong { .. } => "TweedError",
     };
     raise(py, class, error.to_string())
 }

@@ -108,9 +108,10 @@ impl PyHubLinks {
         py.detach(|| self.inner.cut(link, why));
     }
 
-    /// How many links have something to send that the kernel has not taken.
-    fn unsent(&self, py: Python<'_>) -> usize {
-        py.detach(|| self.inner.unsent())
+    /// How many links have something to send that the kernel has not taken; of `link` alone, if it is given.
+    #[pyo3(signature = (link=None))]
+    fn unsent(&self, py: Python<'_>, link: Option<u64>) -> usize {
+        py.detach(|| self.inner.unsent(link))
     }
 
     /// Who may be a member from now on: these keys alone, if they are given, and at most so many at a time.

@@ -27,6 +27,13 @@ def serve(
     hub_lr: Annotated[float | None, typer.Option(help="Learning rate of the hub's SGD.")] = None,
     seed: Annotated[int, typer.Option(help="Decides model, partition and batches.")] = 0,
     partition: Annotated[str, typer.Option(help="iid, by_label, shards:N or dirichlet:A.")] = "iid",
+    replica_key: Annotated[
+        list[str] | None,
+        typer.Option(help="Key of a process that may be this hub's replica; may be repeated."),
+    ] = None,
+    replica_of: Annotated[
+        str | None, typer.Option(help="KEY@HOST:PORT of a hub: be its replica, with its options.")
+    ] = None,
     name: Annotated[str | None, typer.Option(help="Name of the run; its folder is runs/NAME.")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the run called --name.")] = False,
     log: Annotated[
@@ -37,7 +44,8 @@ def serve(
 
     Prints the line that members type. Other machines need the same TWEED_SECRET, and the hub's address in
     the place of 0.0.0.0 or 127.0.0.1. Ctrl-C ends the hub; `--name NAME --resume` goes on from the last
-    checkpoint.
+    checkpoint. A replica follows another hub, and takes over when that is gone; the hub has to list its key,
+    which is in the error if it does not.
     """
     from tweed import report
     from tweed.cli.train import RUNS
@@ -57,9 +65,12 @@ def serve(
     listed = None if members is None else _keys(members)
     request = Request(given, name=name, resume=resume, argv=["tweed", *sys.argv[1:]])
     settings, folder = begin(request, RUNS, typer.echo)
-    admission = Admission(listen, listed, most, fewest)
+    admission = Admission(listen, listed, most, fewest, tuple(replica_key or ()), replica_of)
     hub = HubTask(settings, folder, admission, hub_lr, log)
-    typer.echo(f"Members type: tweed join {hub.run.address}")
+    if replica_of is None:
+        typer.echo(f"Members type: tweed join {hub.run.address}")
+    else:
+        typer.echo(f"Replica of {replica_of}, at {hub.run.address}")
     typer.echo(f"{settings.task} by {strategy}, {settings.steps} commits. Folder: {folder.path}")
     try:
         hub.serve(

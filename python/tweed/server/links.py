@@ -8,6 +8,7 @@ but for what was granted, it may bring a few KB at a time.
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -17,17 +18,29 @@ from torch import Tensor
 
 from tweed import _core
 from tweed.errors import DataError
-from tweed.exchange.hub import greetings
-from tweed.exchange.hub.head import follows, from_worker, head_of
+from tweed.exchange.hub import control, greetings
+from tweed.exchange.hub.head import HEAD, follows, from_worker, head_of
 from tweed.exchange.hub.links import Linked, News
-from tweed.exchange.hub.member_link import HEAD
-from tweed.exchange.hub.messages import End, FromHub, FromWorker, Grant, Leave, Offer, Outcome, Payload
+from tweed.exchange.hub.messages import (
+    End,
+    FromHub,
+    FromWorker,
+    Grant,
+    Leave,
+    Offer,
+    Outcome,
+    Payload,
+    Resume,
+)
+from tweed.server.replication import Replication
 
 log = logging.getLogger("tweed")
 #: A message that is no payload is never longer.
 _SMALL_BYTES = 4096
 #: A link on which nothing was asked for so long is ended, and so long the end of training waits for members.
 _PATIENCE_S = 30.0
+#: Numbers that a hub which is gone may have given and its replica has not heard of.
+_FEW = 64
 
 
 class KeyedLinks:
@@ -38,17 +51,31 @@ class KeyedLinks:
       terms: all that hub and members must agree on, a line each.
       job: what members that ask are to do; None: it is not said.
       fewest: no task is handed out before so many members are there.
+      replication: what a replica of this hub gets.
 
     Attributes:
+      fewest: see above.
       numbers: of the members that ever came, by key.
+      barred: says of a key whether its process may be no member, though it has a link.
+      herald: after this process has taken over: called now and then.
     """
 
     def __init__(
-        self, links: _core.HubLinks, terms: Sequence[str], job: Mapping[str, Any] | None, fewest: int
+        self,
+        links: _core.HubLinks,
+        terms: Sequence[str],
+        job: Mapping[str, Any] | None,
+        fewest: int,
+        replication: Replication,
     ) -> None:
         self.most_bytes = 0
         self.numbers: dict[str, int] = {}
-        self._links, self._terms, self._job, self._fewest = links, terms, job, fewest
+        self._links, self._terms, self._job, self.fewest = links, terms, job, fewest
+        self.barred: Callable[[str], bool] = lambda key: False
+        self.herald: Callable[[], None] = lambda: None
+        self._replication = replication
+        self._ignored: set[int] = set()
+        self._expected: dict[int, int] = {}  # links over which a member will ask to be in
         self._asking: dict[int, tuple[str, float]] = {}  # links that are not in: the key, and since when
         self._member_of: dict[int, int] = {}  # by link
         self._link_of: dict[int, int] = {}  # by member
@@ -85,9 +112,21 @@ class KeyedLinks:
         return member
 
     def next(self, until: float) -> Sequence[News]:
-        """See `MemberLinks`. Comes back within a second in any case."""
+        """See `MemberLinks`. Comes back within a second in any case, but for the time in which a replica may
+        take over: then nothing is handed on. Raises Superseded if it has."""
+        self._replication.rest()
+        came = list(self._next(until))
+        while not self._replication.guard.may_commit:
+            came += self._next(math.inf)
+            self._replication.rest()
+        return came
+
+    def _next(self, until: float) -> Sequence[News]:
         came: list[News] = []
+        self.herald()
         for link, what in self._links.next(min(1.0, max(0.0, until - time.monotonic()))):
+            if link in self._ignored:
+                continue
             if isinstance(what, bytes):
                 self._asking[link] = what.hex(), time.monotonic()
             elif isinstance(what, str):
@@ -111,6 +150,27 @@ class KeyedLinks:
         body = None if model is None else self._as_bytes(model)
         self._links.send(link, HEAD.pack(*head_of(message, 0 if body is None else len(body))), body)
 
+    def announce(self, member: int | None, head: bytes, body: bytes | None = None) -> None:
+        """See `replication.Members`."""
+        for link in self._link_of.values() if member is None else [self._link_of[member]]:
+            self._links.send(link, head, body)
+
+    def succeed(self, coming: Mapping[int, str], calling: Mapping[int, str]) -> None:
+        """Goes on with the members of a hub that is gone.
+
+        Args:
+          coming: keys of members that will ask to be in, by link.
+          calling: likewise, of others that have called.
+        """
+        self._early, now = None, time.monotonic()
+        self._asking = {link: (key, now) for link, key in {**coming, **calling}.items()}
+        self._expected = {link: self.numbers[key] for link, key in coming.items()}
+
+    def ignore(self, link: int) -> None:
+        """Nothing that happens on this link concerns members."""
+        self._asking.pop(link, None)
+        self._ignored.add(link)
+
     def forget(self, barred: Callable[[str], bool]) -> None:
         """Whoever has a key that is barred does not come back: nothing waits for it any more."""
         self._done |= {member for key, member in self.numbers.items() if barred(key)}
@@ -125,10 +185,14 @@ class KeyedLinks:
         until = time.monotonic() + _PATIENCE_S
         for member in self.members:
             self.tell(member, end, model)
-        while (self._link_of or self._away) and time.monotonic() < until:
-            for member, news in self.next(until):
+        replica = self._replication
+        replica.finish(end.version)
+        while (self._link_of or self._away or replica.link is not None) and time.monotonic() < until:
+            for member, news in self._next(until):
                 if news is Linked.JOINED:
                     self.tell(member, end, model)
+            replica.rest()
+        replica.forget()
 
     def close(self) -> None:
         """See `MemberLinks`."""
@@ -136,20 +200,26 @@ class KeyedLinks:
 
     def state(self) -> dict[str, Any]:
         """See `MemberLinks`."""
-        return {"numbers": dict(self.numbers)}
+        return {"numbers": dict(self.numbers), "generation": self._replication.generation}
 
     def load(self, state: Mapping[str, Any]) -> None:
         """See `MemberLinks`; before anybody has come."""
-        self.numbers = dict(state["numbers"])
+        self.numbers, self._replication.generation = dict(state["numbers"]), state["generation"]
         self._away = set(self.numbers.values())
 
     def _heard(self, link: int, data: bytearray) -> list[News]:
         """What a link has brought; one that brings what cannot be is ended."""
         try:
+            if link in self._expected and control.is_control(data):
+                return []  # it was for the replica that this process has been
             if link in self._asking:
                 return self._answer(link, greetings.read(data))
-            if link in self._member_of:
+            if link == self._replication.link:
+                self._replication.heard(data)
+            elif link in self._member_of:
                 member = self._member_of[link]
+                if control.is_control(data):
+                    return self._of_replica(member, control.read(data))
                 return [(member, self._message(member, data))]
         except DataError as error:
             log.warning("a member is cut off: %s", error)
@@ -166,8 +236,9 @@ class KeyedLinks:
         whole = len(data) > HEAD.size
         payload = torch.frombuffer(data, dtype=torch.uint8, offset=HEAD.size) if whole else torch.empty(0)
         message = from_worker(head, payload.view(torch.uint8))
-        if isinstance(message, Offer):
-            self._offered[member] = min(message.numbytes, self.most_bytes)
+        if isinstance(message, Offer | Resume):
+            offer = message if isinstance(message, Offer) else message.offer
+            self._offered[member] = min(offer.numbytes, self.most_bytes)
         elif isinstance(message, Payload | Leave):
             self._granted.pop(member, None)
             self._allow(member, self._link_of[member])
@@ -175,32 +246,68 @@ class KeyedLinks:
             self._done.add(member)
         return message
 
+    def _of_replica(self, member: int, message: control.Control) -> list[News]:
+        if message.kind is not control.Kind.RENOUNCED:
+            raise DataError(f"a member says {message.kind.name} to a hub")
+        self._replication.renounced(member, message.number)
+        return []
+
     def _answer(self, link: int, asked: Mapping[str, Any]) -> list[News]:
-        joined: list[News] = []
+        key, _ = self._asking[link]
+        joins = False
         if asked.get("ask") == "job":
             answer: dict[str, Any] = {"job": self._job}
+        elif "copies" in asked or asked.get("ask") == "restarted":  # as of a replica, which this has been
+            answer = {"serves": self._replication.generation or None}
         elif asked.get("terms") != self._digest:
             answer = {"terms": list(self._terms)}
+        elif asked.get("ask") == "replica":
+            if asked.get("fewest") == self.fewest:
+                answer = self._replication.asked(link, key, asked)
+            else:
+                answer = {"refused": f"it was started with fewest={self.fewest}"}
+            if self._replication.link == link:
+                del self._asking[link]
+        elif self.barred(key):
+            answer = {"refused": "its key is not on the list of members"}
         else:
-            key, _ = self._asking.pop(link)
-            member = self.numbers.setdefault(key, len(self.numbers))
-            self._member_of[link], self._link_of[member] = member, link
-            self._away.discard(member)
-            self._done.discard(member)
-            answer = {"worker": member, "workers": self._fewest}
-            self._allow(member, link)
-            log.info("member %d (%s) is there", member, key[:8])
-            joined = [(member, Linked.JOINED)]
+            joins, answer = True, {"worker": self._number(key, asked.get("worker")), "workers": self.fewest}
         self._links.send(link, greetings.packed(answer))
-        return joined
+        return self._joined(link, key) if joins else []
+
+    def _number(self, key: str, claimed: object) -> int:
+        """A member's: a new one may keep that under which a hub knew it that is gone."""
+        if key not in self.numbers:
+            next_one = max(self.numbers.values(), default=-1) + 1
+            known = isinstance(claimed, int) and 0 <= claimed <= next_one + _FEW
+            free = known and claimed not in self.numbers.values()
+            self.numbers[key] = claimed if isinstance(claimed, int) and free else next_one
+        return self.numbers[key]
+
+    def _joined(self, link: int, key: str) -> list[News]:
+        member = self.numbers[key]
+        del self._asking[link]
+        self._expected.pop(link, None)
+        self._member_of[link], self._link_of[member] = member, link
+        self._away.discard(member)
+        self._done.discard(member)
+        self._allow(member, link)
+        self._replication.joined(member)
+        log.info("member %d (%s) is there", member, key[:8])
+        return [(member, Linked.JOINED)]
 
     def _ended(self, link: int, why: str) -> list[News]:
         self._asking.pop(link, None)
+        if link == self._replication.link:
+            self._replication.ended(why)
+        if link in self._expected:
+            return [(self._expected.pop(link), Linked.LEFT)]
         member = self._member_of.pop(link, None)
         if member is None or self._link_of.get(member) != link:
             return []
         log.info("member %d is gone: %s", member, why)
         del self._link_of[member]
+        self._replication.left(member)
         if member in self._done:
             return [(member, Leave())]
         self._away.add(member)
@@ -222,7 +329,7 @@ class KeyedLinks:
         if self._early is None:
             return came
         self._early += came
-        if len(self._link_of) < self._fewest:
+        if len(self._link_of) < self.fewest:
             return []
         came, self._early = self._early, None
         return came

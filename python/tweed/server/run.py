@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from torch import nn
@@ -16,11 +18,17 @@ from tweed.attach.run import Run
 from tweed.attach.settings import Settings
 from tweed.errors import UsageError
 from tweed.exchange.communicator import Stats
-from tweed.exchange.hub.address import Credentials
+from tweed.exchange.hub.address import Credentials, HubAddress
+from tweed.exchange.hub.live_hub import HubServer
+from tweed.exchange.hub.trusted import TrustedLoss
 from tweed.exchange.owners import Owners
 from tweed.exchange.place import Alone, Place
+from tweed.server.following import Following
 from tweed.server.links import KeyedLinks
 from tweed.server.metrics import MetricsSource
+from tweed.server.replicas import ask_replica, bound, check_replicas
+from tweed.server.replication import Replication, Side
+from tweed.server.site import Site
 from tweed.strategy import Strategy
 from tweed.torch.options import Options
 
@@ -35,6 +43,9 @@ class Listening:
     most: int | None
     fewest: int
     job: Mapping[str, Any] | None
+    replicas: Sequence[str] = ()
+    replica_of: str | None = None
+    divergence: float = math.inf
 
 
 class HubRun(Run):
@@ -42,6 +53,7 @@ class HubRun(Run):
 
     Attributes:
       address: "KEY@host:port", for members.
+      replication: what went to replicas, in bytes: `log_bytes` and `state_bytes`.
     """
 
     def __init__(
@@ -49,19 +61,31 @@ class HubRun(Run):
     ) -> None:
         check_alone(strategy)
         _check_members(listening)
+        follows = listening.replica_of is not None
+        if follows or listening.replicas:
+            check_replicas(strategy, listening.listen, follows)
+        divergence = bound(listening.divergence, optimizer)
         options = Options.resolve(None).metrics_options()
         credentials = Credentials.of(listening.key_file)
         self._sockets = _core.HubLinks(
             secret=credentials.secret, secret_file=credentials.secret_file, key_file=credentials.key_file
         )
-        self._most = listening.most
-        self._sockets.admit(listening.members, listening.most)
-        where = ""
+        record = Path(f"{credentials.key_file}.replica") if credentials.key_file else None
+        if not follows and record is not None and record.exists():
+            ask_replica(self._sockets, record)
+        self.replication = Replication(self._sockets, {key.lower() for key in listening.replicas}, record)
+        self._hub = None if listening.replica_of is None else HubAddress.parse(listening.replica_of)
+        self._listening = listening
+        self._following: Following | None = None
+        where, said = "", [""]
 
         def found(terms: list[str], stats: Stats) -> Place:
-            nonlocal where
-            owners = Owners(0, listening.fewest + 1, strategy.aggregate, server=0)
-            self._members = KeyedLinks(self._sockets, terms, listening.job, listening.fewest)
+            nonlocal where, said
+            said, owners = terms, Owners(0, listening.fewest + 1, strategy.aggregate, server=0)
+            self._members = KeyedLinks(
+                self._sockets, terms, listening.job, listening.fewest, self.replication
+            )
+            self.admit(listening.members)
             where = self._sockets.listen(listening.listen, os.environ.get("TWEED_TESTBED"))
             return Alone(stats, owners, links=self._members)
 
@@ -69,11 +93,47 @@ class HubRun(Run):
         self._alone = MetricsSource()
         metrics.publish(self._alone, options, fewest=1)
         self.address = f"{self._sockets.key}@{where}"
+        server = self._exchange
+        assert isinstance(server, HubServer)  # that is the exchange of whoever has links to members
+        site = Site(model, optimizer, server, where, said)
+        self.replication.begin(Side(server.hub, self._members, site.snapshot, divergence))
+        server.committed = self.replication.committed
+        if self._hub is not None:
+            self._follow(self._hub, site)
+
+    def _follow(self, hub: HubAddress, site: Site) -> None:
+        try:
+            self._following = Following(self._sockets, hub, site, self._members, self.replication)
+        except BaseException:
+            self.detach()
+            raise
+        self.replication.forget()
+
+    def serve(
+        self,
+        steps: int = 1,
+        trusted: TrustedLoss | None = None,
+        commits: int | None = None,
+        after: Callable[[int], None] = lambda version: None,
+        log: str | os.PathLike[str] | None = None,
+    ) -> None:
+        """See `Run.serve`. A replica first follows its hub: it calls `after` for each commit that it applies,
+        and serves when the hub is gone; it returns when the hub has ended training.
+
+        Raises: Superseded if the replica of this hub has taken over; UsageError for a log at a replica, which
+          could not be replayed: what a replica counts first its hub was told.
+        """
+        if self._following is not None and log is not None:
+            raise UsageError(f"serve: log={str(log)!r}: a replica keeps none; name one at its hub")
+        if self._following is None or self._following.follow(self._optimizers.step, after):
+            super().serve(steps, trusted, commits, after, log)
 
     def detach(self) -> None:
-        """See `Run`."""
+        """See `Run.detach`. Nobody comes in any more."""
         self._alone.close()
         super().detach()
+        if self._following is not None:
+            self._following.close()
 
     @property
     def members(self) -> dict[int, str]:
@@ -96,13 +156,18 @@ class HubRun(Run):
 
         Raises: UsageError for what is no key.
         """
-        self._sockets.admit(members, self._most)
+        given = self._listening
+        others = [*given.replicas, *([self._hub.key] if self._hub is not None and self._hub.key else [])]
+        most = None if given.most is None else given.most + len(others)
+        self._sockets.admit(None if members is None else [*members, *others], most)
         listed = None if members is None else {key.lower() for key in members}
-        self._members.forget(lambda key: listed is not None and key not in listed)
+        self._members.barred = lambda key: listed is not None and key not in listed
+        self._members.forget(self._members.barred)
 
     def expel(self, key: str) -> None:
         """Cuts the member with this key off, for as long as this process lives. Raises as `admit`."""
         self._sockets.expel(key)
+        self.replication.expelled(key.lower())
         self._members.forget(lambda other: other == key.lower())
 
     @property

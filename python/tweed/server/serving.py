@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +27,9 @@ def serve(  # noqa: PLR0913 - options of a user, by their names
     most: int | None = None,
     fewest: int = 1,
     job: Mapping[str, Any] | None = None,
+    replicas: Sequence[str] = (),
+    replica_of: str | None = None,
+    divergence: float = math.inf,
 ) -> HubRun:
     """Opens a hub that members reach when they like, by `tweed.attach(..., hub=run.address)`.
 
@@ -48,15 +52,30 @@ def serve(  # noqa: PLR0913 - options of a user, by their names
       most: so many members at a time; None: any number.
       fewest: no task is handed out before so many are there.
       job: what members that ask are to do (`tweed join`).
+      replicas: keys of processes that may be this hub's replica, one at a time; empty: none.
+      replica_of: "KEY@host:port" of a hub: this process is its replica, applies what that commits, and is the
+        hub when that is gone. It is given the same strategy and `fewest`; `listen` has to be an address by
+        which members reach it.
+      divergence: the length by which the hub's model may be ahead of what its replica can have, as far as
+        norms tell that beforehand; where a contribution could break it, its copy goes to the replica first.
+        Infinite: none does.
 
     Returns: a `Run` that serves; see `HubRun` for the members, and who may be one.
 
     Raises:
       UsageError: the address cannot be had, or is open to strangers; or model and optimizer do not belong
         together.
-      StrategyError: the strategy has no hub, or names a transport, which only groups have.
+      StrategyError: the strategy has no hub, or names a transport, which only groups have; or there is to be
+        a replica, and the strategy's rule is no sum.
+      Superseded: this hub, with its `key_file`, had a replica when its process ended, which has taken over.
+      PeerLost, ShapeMismatch: the hub that this process is to be the replica of is not there, or trains
+        something else.
+
+    Cost: of a replica, at the hub one transfer of the state, and 64 bytes for each contribution; its members
+      send each contribution twice, and keep it until the replica has it.
     """
     from tweed.server.run import HubRun, Listening
 
     chosen = named_strategy(strategy) if isinstance(strategy, str) else strategy
-    return HubRun(model, optimizer, chosen, Listening(listen, key_file, members, most, fewest, job))
+    among = (tuple(replicas), replica_of, divergence)
+    return HubRun(model, optimizer, chosen, Listening(listen, key_file, members, most, fewest, job, *among))

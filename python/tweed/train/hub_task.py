@@ -51,6 +51,8 @@ class Admission:
     members: list[str] | None = None
     most: int | None = None
     fewest: int = 1
+    replicas: tuple[str, ...] = ()
+    replica_of: str | None = None
 
 
 def with_hub(name: str) -> Strategy:
@@ -102,6 +104,8 @@ class HubTask:
             most=admission.most,
             fewest=admission.fewest,
             job=said,
+            replicas=admission.replicas,
+            replica_of=admission.replica_of,
         )
         write_atomic(self._address, self.run.address)
         self._seconds, self._began = 0.0, math.nan

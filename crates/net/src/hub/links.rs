@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::os::fd::AsRawFd;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -137,6 +138,7 @@ pub struct HubLinks {
     shared: Arc<Shared>,
     poll: Mutex<(Poll, Events)>,
     listening: Mutex<Option<(Arc<Listener>, JoinHandle<()>)>>,
+    closed: AtomicBool,
     process: u32,
 }
 
@@ -152,7 +154,8 @@ impl HubLinks {
             let shared = Shared { introductions, state, registry, waker, refusals: Refusals::default() };
             let poll = Mutex::new(LockRank::HubPoll, (poll, Events::with_capacity(1024)));
             let listening = Mutex::new(LockRank::HubListening, None);
-            Ok(HubLinks { shared: Arc::new(shared), poll, listening, process: std::process::id() })
+            let (closed, process) = (AtomicBool::new(false), std::process::id());
+            Ok(HubLinks { shared: Arc::new(shared), poll, listening, closed, process })
         };
         opened().map_err(|e: io::Error| EngineError::setup("links of a hub cannot be opened", e))
     }
@@ -188,7 +191,8 @@ impl HubLinks {
         Ok(bound)
     }
 
-    /// Calls a hub at `host:port`, once. Ends early when `interrupted` holds, which is asked on this thread.
+    /// Calls a hub at `host:port`, once. Ends early when `interrupted` holds, which is asked on this thread, or the links are
+    /// closed.
     pub fn call(
         &self,
         address: &str,
@@ -200,7 +204,7 @@ impl HubLinks {
         let met = std::thread::scope(|scope| {
             let caller = scope.spawn(|| introductions.call(address, key, &stop));
             while !caller.is_finished() {
-                if interrupted() {
+                if interrupted() || self.closed.load(Ordering::Relaxed) {
                     stop.set();
                 }
                 std::thread::sleep(SLICE / 10);
@@ -218,6 +222,11 @@ impl HubLinks {
         let key = session.key;
         let stream = Stream::new(socket, session, introductions.options.most_bytes);
         let mut state = self.shared.state.lock();
+        if self.closed.load(Ordering::Relaxed) {
+            return Err(EngineError::PeerLost(format!(
+                "no link to the hub at {address}: this process has closed its links"
+            )));
+        }
         state.entered += 1;
         state
             .enter(key, stream, &self.shared.registry)
@@ -278,10 +287,11 @@ impl HubLinks {
         self.shared.state.lock().end(link, why, &self.shared.registry);
     }
 
-    /// How many links have something to send that the kernel has not taken.
-    pub fn unsent(&self) -> usize {
+    /// How many links, or whether this one, have something to send that the kernel has not taken.
+    pub fn unsent(&self, only: Option<u64>) -> usize {
         let mut state = self.shared.state.lock();
-        state.links.values_mut().filter_map(|link| (!link.stream.is_flushed()).then_some(())).count()
+        let asked = state.links.iter_mut().filter(|(number, _)| only.is_none_or(|only| only == **number));
+        asked.filter_map(|(_, link)| (!link.stream.is_flushed()).then_some(())).count()
     }
 
     /// Who may come from now on; who is in and may not be is cut off.
@@ -317,6 +327,7 @@ impl HubLinks {
             let _ = thread.join();
         }
         let mut state = self.shared.state.lock();
+        self.closed.store(true, Ordering::Relaxed);
         let numbers: Vec<u64> = state.links.keys().copied().collect();
         numbers
             .into_iter()

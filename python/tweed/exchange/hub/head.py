@@ -1,11 +1,13 @@
 """The head of a message as seven numbers: what it is, the task, and five that depend on the kind.
 
-Behind the head of a task, and of the end, comes the model; behind that of a payload, the payload.
+Behind the head of a task, and of the end, comes the model; behind that of a payload, the payload; behind that
+of what is sent again, the version that it was computed on.
 """
 
 from __future__ import annotations
 
 import math
+import struct
 from collections.abc import Sequence
 from enum import IntEnum
 
@@ -22,12 +24,16 @@ from tweed.exchange.hub.messages import (
     Outcome,
     Payload,
     Ready,
+    Resume,
     Task,
     Why,
 )
 
 NUMBERS = 7
+#: As they cross a link of a member without a group.
+HEAD = struct.Struct(f"<{NUMBERS}d")
 _WHY = list(Why)
+_VERSION = struct.Struct("<d")
 
 
 class _Kind(IntEnum):
@@ -39,6 +45,7 @@ class _Kind(IntEnum):
     GRANT = 5
     OUTCOME = 6
     END = 7
+    RESUME = 8
 
 
 def head_of(message: FromWorker | FromHub, numbytes: int = 0) -> list[float]:
@@ -49,6 +56,10 @@ def head_of(message: FromWorker | FromHub, numbytes: int = 0) -> list[float]:
     elif isinstance(message, Offer):
         values = [_Kind.OFFER, message.number, 0, message.numbytes, message.norm, message.samples]
         values.append(message.loss)
+    elif isinstance(message, Resume):
+        offer = message.offer
+        values = [_Kind.RESUME, offer.number, numbytes, offer.numbytes, offer.norm, offer.samples]
+        values.append(offer.loss)
     elif isinstance(message, Task):
         values = [_Kind.TASK, message.number, numbytes, message.version]
     elif isinstance(message, Grant):
@@ -62,6 +73,13 @@ def head_of(message: FromWorker | FromHub, numbytes: int = 0) -> list[float]:
     else:
         values = [_Kind.LEAVE]
     return [*values, *[0.0] * (NUMBERS - len(values))]
+
+
+def body_of(message: FromWorker) -> bytes | None:
+    """What comes behind the head of a worker's message; None: nothing."""
+    if isinstance(message, Resume):
+        return _VERSION.pack(message.version)
+    return bytes(message.value.numpy()) if isinstance(message, Payload) else None
 
 
 def follows(head: Sequence[float], most: int) -> int:
@@ -82,6 +100,10 @@ def from_worker(head: Sequence[float], payload: Tensor | None) -> FromWorker:
         return Offer(int(number), int(numbytes), norm, samples, loss)
     if whole and kind == _Kind.PAYLOAD and payload is not None:
         return Payload(int(number), payload)
+    if whole and kind == _Kind.RESUME and payload is not None and payload.numel() == _VERSION.size:
+        (version,) = _VERSION.unpack(bytes(payload.numpy()))
+        if math.isfinite(version):
+            return Resume(Offer(int(number), int(numbytes), norm, samples, loss), int(version))
     if kind == _Kind.LEAVE:
         return Leave()
     raise DataError(f"what came is no message of a worker: {list(head)}")

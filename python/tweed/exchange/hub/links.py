@@ -9,6 +9,7 @@ from typing import Any, Protocol
 from torch import Tensor
 
 from tweed.exchange.hub.messages import End, FromHub, FromWorker
+from tweed.exchange.hub.worker import Worker
 
 
 class HubLink(Protocol):
@@ -16,9 +17,17 @@ class HubLink(Protocol):
 
     Attributes:
       most_bytes: no model has more, as it crosses.
+      renewed: the link that came last is to another hub, which was the replica of the one before.
+      keeps: there is a replica: what counts from now on is kept for it.
     """
 
     most_bytes: int
+    renewed: bool
+
+    @property
+    def keeps(self) -> bool:
+        """See above."""
+        ...
 
     def send(self, message: FromWorker) -> None:
         """Begins to send; a payload's value must stay as it is until it has left."""
@@ -28,6 +37,9 @@ class HubLink(Protocol):
         link had ended, and there is a new one; what was sent may not have arrived. Raises PeerLost if there
         is none."""
         ...
+
+    def replicate(self, worker: Worker) -> None:
+        """What `worker` keeps for a replica goes there, if there is one; what that has is forgotten."""
 
     def flush(self) -> None:
         """Waits until all that was sent has left."""

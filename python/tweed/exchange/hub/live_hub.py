@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tweed.aggregate import Question, Verdict
+from tweed.aggregate import Each, Question, Verdict
 from tweed.errors import UsageError
 from tweed.exchange.hub.actions import Abandon, Action, Ask, Step
 from tweed.exchange.hub.contribution import Contribution
@@ -23,6 +23,7 @@ from tweed.exchange.hub.hub import Hub
 from tweed.exchange.hub.links import Linked, MemberLinks
 from tweed.exchange.hub.messages import End, FromHub, Payload, Task
 from tweed.exchange.hub.parameters import Parameters
+from tweed.exchange.hub.replica import Replica
 from tweed.exchange.hub.tally import Tally
 from tweed.exchange.hub.trusted import Trusted, TrustedLoss, require
 from tweed.exchange.place import Place
@@ -46,6 +47,9 @@ class HubServer:
       hub: the machine.
       verdicts: on the contributions of the last commit.
       contributions: those, with how old they were.
+      models: how the model goes to members.
+      replica: what this process is as long as another one is the hub; None: it is the hub.
+      committed: called after each commit, for a replica.
     """
 
     def __init__(
@@ -57,17 +61,31 @@ class HubServer:
         self._params = Parameters(list(params.values()))
         self._workers = place.owners.contributors
         self._forms: dict[int, ContributionForm] = {}
-        self._models = ModelForm(strategy.hub.model, self._params.spec, self._workers)
+        self.models = ModelForm(strategy.hub.model, self._params.spec, self._workers)
         self._trusted = Trusted(self._params.params, None)
         self.verdicts: tuple[Verdict, ...] = ()
         self.contributions: tuple[Contribution, ...] = ()
-        self._bases: dict[tuple[int, int], int] = {}  # versions, of what is counted for the next commit
         self._worker_of: dict[int, int] = {}  # by member
         self._tally = Tally()
         self._log: EventLog | None = None
         self._begun = False  # the machine was given something
         links.most_bytes = self._new_form(0).most_bytes
         self.hub = Hub.of(strategy, self._workers, self._stands_for, self._missing)
+        self.replica: Replica | None = None
+        self.committed: Callable[[Step], None] = lambda step: None
+
+    def follow(self) -> Replica:
+        """Another process is the hub, and this one applies what that commits. Raises UsageError for a rule
+        that cannot have a replica."""
+        each = self._strategy.hub is not None and isinstance(self._strategy.hub.when or Each(), Each)
+        self.replica = Replica(self._strategy.aggregate, each, self._stands_for, self._missing)
+        return self.replica
+
+    def succeed(self) -> None:
+        """This process is the hub from now on."""
+        assert self.replica is not None  # it has followed
+        self.replica.take_over(self.hub, time.monotonic())
+        self.replica = None
 
     def before_step(self) -> None:
         """Nothing."""
@@ -93,8 +111,8 @@ class HubServer:
     def state(self) -> dict[str, Any]:
         """See `Exchange`."""
         return {
-            "hub": self.hub.state(),
-            "model": self._models.state(),
+            "hub": (self.replica or self.hub).state(),
+            "model": self.models.state(),
             "questions": self._trusted.questions,
             "links": self._links.state(),
         }
@@ -102,7 +120,7 @@ class HubServer:
     def load(self, state: Mapping[str, Any]) -> None:
         """See `Exchange`."""
         self.hub.load(state["hub"])
-        self._models.load(state["model"])
+        self.models.load(state["model"])
         self._trusted.questions = state["questions"]
         self._links.load(state["links"])
 
@@ -229,28 +247,33 @@ class HubServer:
         elif isinstance(action, Abandon):
             log.warning("%d contributions come to nothing: %s", len(action.contributions), action.why)
         elif isinstance(action, Step):
-            self._note(action)
-            self._params.set_gradients(torch.as_tensor(action.update))
-            step()
-            self._place.end_exchange()
+            self.commit(action, step)
+            self.committed(action)
         else:
             self._tell(action.member, action.message)
 
     def _ask(self, question: Question) -> None:
         self.handle(Answered(self._trusted.answer(question), time.monotonic()))
 
+    def commit(self, made: Step, step: Callable[[], None]) -> None:
+        """Lets the optimizer step by what was committed."""
+        self._note(made)
+        self._params.set_gradients(torch.as_tensor(made.update))
+        step()
+        self._place.end_exchange()
+
     def _note(self, step: Step) -> None:
         self.verdicts = step.verdicts
         by_member = {verdict.sender: verdict for verdict in step.verdicts}
+        bases = {task: unit.base_version for unit in step.units for task in unit.tasks}
         found = []
         for member, number in step.contributions:
-            delay = step.version - 1 - self._bases[member, number]
+            delay = step.version - 1 - bases[member, number]
             verdict = by_member.get(member)
             said = (None, "") if verdict is None else (verdict.weight, verdict.reason.value, verdict.score)
             found.append(Contribution(member, number, delay, *said))
         self.contributions = tuple(found)
         self._tally.committed(self.contributions, time.monotonic())
-        self._bases.clear()
 
     def _tell(self, member: int, message: FromHub) -> None:
         model = self._encoded(message.version) if isinstance(message, Task) else None
@@ -260,10 +283,9 @@ class HubServer:
         self._links.tell(member, message, model)
 
     def _encoded(self, version: int) -> Tensor:
-        return self._models.encode(self._params.values(), version)
+        return self.models.encode(self._params.values(), version)
 
     def _stands_for(self, member: int, payload: Payload) -> Tensor:
-        self._bases[member, payload.number] = self.hub.members[member].version
         self._place.stats.bytes_exchanged += payload.value.numel()
         self._tally.came(member, payload.value.numel())
         form = self._form(member)
@@ -274,7 +296,10 @@ class HubServer:
 
     def _form(self, member: int) -> ContributionForm:
         if member not in self._forms:
-            self._forms[member] = self._new_form(self._worker_of[member])
+            known = member in self._worker_of  # else this is a replica, which it has not joined
+            self._forms[member] = self._new_form(
+                self._worker_of[member] if known else self._links.worker(member)
+            )
         return self._forms[member]
 
     def _new_form(self, worker: int) -> ContributionForm:

@@ -183,17 +183,22 @@ class HubWorker:
         while not self.over:
             action = self._machine.poll()
             if isinstance(action, Compute):
+                self._link.replicate(self._machine)
                 self._link.flush()
                 return
             if action is not None:
                 self._link.send(action)
-            elif (came := self._link.receive()) is None:
-                self._machine.linked()
+                continue
+            self._link.replicate(self._machine)
+            if (came := self._link.receive()) is None:
+                self._machine.renewed() if self._link.renewed else self._machine.linked()
             else:
                 message, model = came
                 if isinstance(message, Task | End):
                     self._newest = self._models.decode(model, message.version)
+                self._machine.keeps = self._link.keeps
                 self._machine.handle(message)
+        self._link.replicate(self._machine)
         log.info("the hub has ended training; this model is its last")
         self._left = True
         self._link.close()

@@ -19,6 +19,7 @@ from tweed.errors import DataError
 from tweed.exchange.hub.head import NUMBERS, follows, from_hub, from_worker, head_of
 from tweed.exchange.hub.links import Linked, News
 from tweed.exchange.hub.messages import End, FromHub, FromWorker, Leave, Payload
+from tweed.exchange.hub.worker import Worker
 from tweed.exchange.p2p import PeerMessages
 
 log = logging.getLogger("tweed")
@@ -37,7 +38,7 @@ class RankLink:
     """
 
     def __init__(self, group: dist.ProcessGroup | None, wait: _Wait, hub: int) -> None:
-        self.most_bytes = 0
+        self.most_bytes, self.renewed, self.keeps = 0, False, False
         self._hub, self._messages = hub, PeerMessages(group, wait)
         self._came = torch.empty(NUMBERS, dtype=torch.float64)
 
@@ -58,6 +59,9 @@ class RankLink:
         model = torch.empty(numbytes, dtype=torch.uint8)
         self._await(model)
         return message, model
+
+    def replicate(self, worker: Worker) -> None:
+        """Nothing: a group has no replica of its hub."""
 
     def flush(self) -> None:
         """See `HubLink`."""

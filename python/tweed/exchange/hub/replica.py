@@ -111,7 +111,7 @@ class Replica:
     Args:
       aggregate: the hub's rule, one that is formed of sums: `in_network`.
       each: the hub commits after each contribution.
-      value, total: as the hub's, with the replica's model.
+      value, missing, total: as the hub's, with the replica's model.
 
     Attributes:
       version: of its model.
@@ -121,6 +121,7 @@ class Replica:
     aggregate: Aggregate[Any]
     each: bool
     value: Callable[[int, Any], Any] = lambda member, payload: payload.value
+    missing: Callable[[int, Any], Any] = lambda member, payload: None
     total: Callable[[Sum], Any] = lambda message: message.value
     version: int = 0
     last: dict[int, int] = field(default_factory=dict)
@@ -148,9 +149,10 @@ class Replica:
     def handle(self, message: Entry | Copy) -> bool:
         """A message has come. Returns whether it is new."""
         if isinstance(message, Entry):
-            if message.version > self.version:
+            newest = self._entries[-1].version if self._entries else self.version
+            if message.version > newest:
                 self._entries.append(message)
-            return message.version > self.version
+            return message.version > newest
         if self._is_over(message):
             return False
         self._copies[message.key] = message
@@ -180,12 +182,25 @@ class Replica:
         step = Step(update_of(found, verdicts, self.each), entry.version, tasks, verdicts, entry.units)
         return step, tuple(Kept(member, number) for member, number in tasks)
 
+    def waits_for(self) -> int | None:
+        """The version that it lacks copies for; None: it has applied all that it knows of."""
+        return self._entries[0].version if self._entries else None
+
+    def holds(self, task: Key) -> bool:
+        """Whether it has a copy that is not applied."""
+        return task in self._copies
+
+    def state(self) -> dict[str, Any]:
+        """As `Hub.state`: a hub can go on from there."""
+        start = plain(self.aggregate.start())  # rules that are sums begin with each update anew
+        return {"version": self.version, "numbers": dict(self.last), "gathered": start}
+
     def take_over(self, hub: Hub, now: float) -> None:
         """Makes `hub`, a new one with the settings of that which is gone, the next.
 
         What it then wants done includes commits of what it adopted.
         """
-        hub.load({"version": self.version, "numbers": self.last, "gathered": plain(self.aggregate.start())})
+        hub.load(self.state())
         hub.know_counted(self.last)
         copies = [one for _, one in sorted(self._copies.items(), key=lambda pair: str(pair[0]))]
         direct = [one for one in copies if one.group is None]
@@ -198,5 +213,9 @@ class Replica:
 
     def _arrival(self, unit: Unit) -> Arrival:
         content = self._copies[unit.key].content
-        value = self.total(content) if isinstance(content, Sum) else self.value(unit.tasks[0][0], content)
-        return unit.arrival(value * math.nan if unit.left_out else value)
+        if isinstance(content, Sum):
+            value, missing = self.total(content), None
+        else:
+            member = unit.tasks[0][0]
+            value, missing = self.value(member, content), self.missing(member, content)
+        return unit.arrival(value * math.nan if unit.left_out else value, missing)

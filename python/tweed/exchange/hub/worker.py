@@ -147,8 +147,22 @@ class Worker:
         self._kept = {one: held for one, held in self._kept.items() if one > self._safe}
 
     def unsafe(self) -> list[tuple[Task, Offer, Any]]:
-        """What counted, and the replica may lack."""
-        return [(one.task, one.offer, one.value) for one in self._kept.values()]
+        """What counted, and the replica may lack, the oldest first; and what the replica is to have first."""
+        found = [(one.task, one.offer, one.value) for _, one in sorted(self._kept.items())]
+        if (
+            self._copy_first
+            and self.state is State.SENDING
+            and self.task is not None
+            and self._offer is not None
+        ):
+            found.append((self.task, self._offer, self._value))
+        return found
+
+    def forget(self, count: int | None = None) -> None:
+        """So many of what is kept, the oldest first; None: all."""
+        some = sorted(self._kept)
+        for number in some if count is None else some[:count]:
+            del self._kept[number]
 
     def _resume(self) -> None:
         """The next of what is sent again; if there is none, the worker asks for a task."""

@@ -1,0 +1,68 @@
+"""Calls another process on a thread of its own, again and again, while its caller goes on."""
+
+from __future__ import annotations
+
+import logging
+from threading import Thread
+
+from tweed import _core
+from tweed.errors import TweedError, UsageError
+from tweed.exchange.hub.address import HubAddress
+
+log = logging.getLogger("tweed")
+#: Seconds between two calls, at first and at most.
+_FIRST_PAUSE_S, _MOST_PAUSE_S = 0.1, 5.0
+#: While a call is under way, whoever waits for what comes over links is to look for its end so often.
+_LOOK_S = 0.02
+
+
+class Dialer:
+    """See above. Whoever drives the links calls `poll`.
+
+    Args:
+      links: in which the new one is to be.
+      address: of the other process.
+    """
+
+    def __init__(self, links: _core.HubLinks, address: HubAddress) -> None:
+        self._links, self.address = links, address
+        self._thread: Thread | None = None
+        self._found: int | TweedError | None = None
+        self._pause_s, self._again_s = _FIRST_PAUSE_S, 0.0
+
+    def poll(self, now: float) -> int | None:
+        """The number of a link that has come about; None: there is none yet.
+
+        Do not call it while that link stands. Raises UsageError if the other process refuses this one, once
+        for each call.
+        """
+        if self._thread is None and now >= self._again_s:
+            self._thread = Thread(target=self._call, name="tweed-call", daemon=True)
+            self._thread.start()
+        if self._thread is None or self._thread.is_alive():
+            return None
+        found, self._thread, self._found = self._found, None, None
+        if isinstance(found, int):
+            self._pause_s = _FIRST_PAUSE_S
+            return found
+        self._again_s = now + self._pause_s
+        self._pause_s = min(2 * self._pause_s, _MOST_PAUSE_S)
+        if isinstance(found, UsageError):
+            raise found
+        return None
+
+    def wait_s(self, now: float) -> float:
+        """How long there is nothing to be done."""
+        return _LOOK_S if self._thread is not None else max(0.0, self._again_s - now)
+
+    def close(self) -> None:
+        """Waits for a call that is under way, which ends as the links are closed."""
+        if self._thread is not None:
+            self._thread.join()
+
+    def _call(self) -> None:
+        try:
+            self._found = self._links.call(self.address.place, self.address.key)
+        except TweedError as error:
+            log.debug("%s", error)
+            self._found = error

@@ -1,0 +1,68 @@
+"""What is trained at a hub or at its replica, and all of it as bytes."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+from torch.optim import Optimizer
+
+from tweed.exchange.checkpoint import filled, plain
+from tweed.exchange.hub.live_hub import HubServer
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """See above.
+
+    Attributes:
+      model, optimizer: at a replica with the hub's parameters and state, once these have come.
+      server: the exchange of this run.
+      place: "host:port", where it listens.
+      terms: all that hub, replica and members must agree on, a line each.
+    """
+
+    model: nn.Module
+    optimizer: Optimizer
+    server: HubServer
+    place: str
+    terms: Sequence[str]
+
+    @property
+    def most_bytes(self) -> int:
+        """No state has more: an optimizer keeps some values for each of the model's."""
+        tensors = self.model.state_dict().values()
+        model_bytes = sum(
+            one.numel() * one.element_size() for one in tensors if isinstance(one, torch.Tensor)
+        )
+        return 16 * model_bytes + 64 * 2**20
+
+    def snapshot(self) -> bytes:
+        """All that another process needs to go on from here, between two commits."""
+        known = self.server.hub.replica_state()
+        state = {
+            "hub": known | {"gathered": plain(known["gathered"])},
+            "model": self.model.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
+            "codec": self.server.models.state(),
+        }
+        file = io.BytesIO()
+        torch.save(state, file)
+        return file.getvalue()
+
+    def load(self, data: bytes) -> dict[int, int] | None:
+        """Goes on from the hub's, at a replica. Returns of each member the number of its last task that is in
+        the model; None: the replica is ahead of it."""
+        state = torch.load(io.BytesIO(data), weights_only=True)
+        replica, known = self.server.replica, state["hub"]
+        assert replica is not None  # it follows
+        if known["version"] < replica.version:
+            return None
+        replica.load(known | {"gathered": filled(replica.aggregate.start(), known["gathered"])})
+        self.model.load_state_dict(state["model"])
+        self.optimizer.load_state_dict(state["optimizer"])
+        self.server.models.load(state["codec"])
+        return dict(known["last"])

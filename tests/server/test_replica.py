@@ -1,0 +1,228 @@
+"""A live replica: hub and replica are processes that are killed, members are threads."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+import pytest
+import torch
+
+import tweed
+from tests.server.replicated import CACHED, PATIENCE_S, STRATEGY, Member, Site, check, made
+from tweed import _core
+from tweed.aggregate import All, Krum
+from tweed.collective import Hub
+from tweed.errors import DataError, StrategyError, Superseded, UsageError
+from tweed.exchange.hub import control
+from tweed.exchange.hub.control import Kind
+from tweed.exchange.hub.messages import Entry, Offer, Unit
+from tweed.strategy import Strategy
+
+
+@pytest.fixture(autouse=True)
+def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The end of training waits less long for members that do not come back."""
+    monkeypatch.setattr("tweed.server.links._PATIENCE_S", 2.0)
+
+
+def pair(folder: Path, commits: int, strategy: Strategy = STRATEGY) -> tuple[Site, Site, list[Member]]:
+    """A hub, its replica, and three members that train."""
+    hub, replica = Site(folder, "a"), Site(folder, "b")
+    same = {"strategy": strategy, "fewest": 3}
+    hub.start("hub", commits=commits, replicas=[replica.key], **same)
+    replica.start("replica", commits=commits, replicas=[hub.key], replica_of=hub.address, **same)
+    return hub, replica, [Member(hub.address, strategy, 0.005) for _ in range(3)]
+
+
+def ended(members: list[Member]) -> None:
+    """All members have heard that training has ended."""
+    for member in members:
+        member.thread.join(PATIENCE_S)
+        assert member.error is None and member.over, member.error
+
+
+def same_bits(one: list[dict[str, Any]], other: list[dict[str, Any]]) -> None:
+    """Two processes that have made or applied the same commits."""
+    for first, second in zip(one, other, strict=False):
+        assert (first["version"], first["counted"], first["bits"]) == (
+            second["version"],
+            second["counted"],
+            second["bits"],
+        )
+
+
+@pytest.mark.parametrize("strategy", [STRATEGY, CACHED], ids=["each", "cache"])
+def test_a_hub_is_killed_and_nothing_is_lost_or_counted_twice(tmp_path: Path, strategy: Strategy) -> None:
+    hub, replica, members = pair(tmp_path, 60, strategy)
+    replica.wait(25)
+    hub.kill()
+    assert replica.hear() == ("ended", 60)
+    ended(members)
+    log = replica.lines()
+    same_bits(hub.lines(), [line for line in log if line["follows"]])
+    check(log, members, each=strategy is STRATEGY)
+    refuses(lambda: serve(key_file=hub.key_file), UsageError, "may have taken over, and does not answer")
+
+
+def test_a_hub_that_ends_training_ends_its_replica(tmp_path: Path) -> None:
+    hub, replica, members = pair(tmp_path, 30)
+    assert hub.hear() == ("ended", 30)
+    assert replica.hear()[0] == "ended"  # the machine that it would have had is not used
+    ended(members)
+    same_bits(hub.lines(), replica.lines())
+    assert len(replica.lines()) == 30 and all(line["follows"] for line in replica.lines())
+    assert not Path(hub.key_file + ".replica").exists()
+
+
+def test_a_replica_is_killed_training_goes_on_and_another_one_comes(tmp_path: Path) -> None:
+    hub, replica, members = pair(tmp_path, 10**6)
+    replica.wait(10)
+    replica.kill()
+    hub.wait(len(hub.lines()) + 20)  # commits go on without a replica
+    replica.start("again", replicas=[hub.key], replica_of=hub.address, fewest=3, commits=200)
+    replica.wait(10)
+    hub.kill()
+    assert replica.hear() == ("ended", 200)
+    ended(members)
+    later = replica.lines()
+    before = [line for line in hub.lines() if line["version"] < later[0]["version"]]
+    check(before + later, members)
+
+
+def test_a_hub_that_comes_back_from_its_checkpoint_lets_the_replica_take_over(tmp_path: Path) -> None:
+    hub, replica, members = pair(tmp_path, 10**6)
+    replica.wait(10)
+    hub.kill()
+    replica.wait(len(replica.lines()) + 5)
+    refuses(lambda: serve(key_file=hub.key_file), Superseded, f"--replica-of {replica.address}")
+    hub.start("again", replicas=[replica.key], replica_of=replica.address, fewest=3)
+    hub.wait(5)
+    for member in members:
+        member.stop.set()
+    for member in members:
+        member.thread.join(PATIENCE_S)
+        assert member.error is None
+    replica.kill()
+    hub.kill()
+    same_bits(hub.lines(), [line for line in replica.lines() if line["version"] >= hub.lines()[0]["version"]])
+
+
+def test_a_hub_whose_links_were_cut_is_told_that_its_replica_serves() -> None:
+    """By one with a listed key that says so, over a link of its own."""
+    links = _core.HubLinks()
+    run = serve(replicas=[links.key])
+    found: list[BaseException] = []
+    thread = Thread(target=lambda: raised(run.serve, found), daemon=True)
+    thread.start()
+    link = links.call(run.address.partition("@")[2])
+    question = {
+        "ask": "replica",
+        "terms": run._members._digest,
+        "fewest": 1,
+        "generation": 1,
+        "listen": "b:1",
+    }
+    links.send(link, control_free(question))
+    thread.join(PATIENCE_S)
+    assert len(found) == 1 and isinstance(found[0], Superseded) and f"{links.key}@b:1" in str(found[0])
+    run.detach()
+    links.close()
+
+
+def control_free(question: dict[str, Any]) -> bytes:
+    """A greeting, which is no control message."""
+    data = tweed.exchange.hub.greetings.packed(question)
+    assert not control.is_control(data)
+    return data
+
+
+def test_a_key_that_is_not_listed_is_no_replica() -> None:
+    run = serve()
+    thread = Thread(target=lambda: raised(run.serve, []), daemon=True)
+    thread.start()
+    try:
+        refuses(lambda: serve(replica_of=run.address), UsageError, "does not list the key")
+        false = "0" * 64 + "@" + run.address.partition("@")[2]
+        refuses(lambda: serve(replica_of=false), UsageError, "not the one that was given for the hub")
+        refuses(lambda: serve(replica_of=run.address, fewest=2), UsageError, "it was started with fewest=1")
+    finally:
+        run.detach()
+
+
+@pytest.mark.parametrize(
+    ("given", "error", "text"),
+    [
+        ({"strategy": Strategy(collective=Hub(0, when=All()), aggregate=Krum(1))}, StrategyError, "Krum"),
+        ({"strategy": Strategy(collective=Hub(0, aggregators=2))}, StrategyError, "aggregators"),
+        ({"listen": "0.0.0.0:0"}, UsageError, "members are given the address"),
+        ({"divergence": 1.0, "adam": True}, UsageError, "bounds the steps of SGD"),
+    ],
+)
+def test_what_can_have_no_replica_is_said(given: dict[str, Any], error: type[Exception], text: str) -> None:
+    refuses(lambda: serve(replica_of="f" * 64 + "@127.0.0.1:1", **given), error, text)
+
+
+def test_copies_go_first_where_the_bound_is_small(tmp_path: Path) -> None:
+    hub, replica = Site(tmp_path, "a"), Site(tmp_path, "b")
+    hub.start("hub", commits=20, replicas=[replica.key], fewest=2, divergence=1e-9)
+    replica.start("replica", replica_of=hub.address, fewest=2)
+    members = [Member(hub.address, STRATEGY) for _ in range(2)]
+    assert hub.hear() == ("ended", 20)
+    ended(members)
+    assert replica.hear()[0] == "ended"
+    same_bits(hub.lines(), replica.lines())
+
+
+def test_a_log_and_copies_cross_as_they_are() -> None:
+    units = tuple(Unit(((n, n + 5),), None, bool(n % 2), n, 0.1 * n, 2.0, n, 0.5) for n in range(3))
+    entries = [Entry(7, units), Entry(8, ()), Entry(9, units[:1])]
+    assert control.entries_of(memoryview(control.log_of(entries))) == entries
+    offer, body = Offer(4, 3, 1.5, 2.0, 0.25), b"abc"
+    message = control.read(control.copy_head(6, offer, len(body)) + body)
+    found = control.copy_of(2, message, torch.tensor(list(message.body), dtype=torch.uint8))
+    assert (found.tasks, found.versions, found.offers) == (((2, 4),), (6,), (offer,))
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_no_bytes_make_the_readers_fail_otherwise_than_by_name(seed: int) -> None:
+    draw = torch.Generator().manual_seed(seed)
+    noise = bytes(torch.randint(0, 256, (seed * 5,), generator=draw, dtype=torch.uint8).tolist())
+    for data in (
+        noise,
+        control.head(Kind.LOG, 0, numbytes=len(noise)) + noise,
+        control.head(Kind.COPY, 1)[:30],
+    ):
+        try:
+            control.entries_of(control.read(data).body)
+        except DataError:
+            continue
+    with pytest.raises(DataError):
+        control.read(control.head(Kind.HELD, 1, numbytes=2**40))
+    with pytest.raises(DataError):
+        control.copy_of(0, control.read(control.head(Kind.COPY, 1, math.nan)), torch.empty(0))
+
+
+def serve(adam: bool = False, **given: Any) -> tweed.HubRun:
+    """A hub in this process."""
+    model, optimizer = made()
+    optimizer = torch.optim.Adam(model.parameters()) if adam else optimizer
+    return tweed.serve(model, optimizer, **{"strategy": STRATEGY} | given)
+
+
+def raised(call: Callable[[], Any], found: list[BaseException]) -> None:
+    """Keeps what `call` raises."""
+    try:
+        call()
+    except RuntimeError as error:
+        found.append(error)
+
+
+def refuses(call: Callable[[], Any], error: type[Exception], text: str) -> None:
+    """It raises that, with that in its text."""
+    with pytest.raises(error) as caught:
+        call()
+    assert text in str(caught.value), caught.value
