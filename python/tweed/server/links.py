@@ -83,7 +83,9 @@ class KeyedLinks:
         self._done: set[int] = set()  # those who do not
         self._offered: dict[int, int] = {}  # bytes, by member
         self._granted: dict[int, int] = {}
-        self._early: list[News] | None = []  # until there are enough members
+        # By member and kind of message, until there are enough members.
+        self._early: dict[int, dict[type, News]] | None = {}
+        self._given_up: list[News] = []  # members that were barred while they were away
         self._digest = greetings.digest(terms)
         self._model: tuple[Tensor, bytes] | None = None  # that was told last
 
@@ -122,7 +124,7 @@ class KeyedLinks:
         return came
 
     def _next(self, until: float) -> Sequence[News]:
-        came: list[News] = []
+        came, self._given_up = self._given_up, []
         self.herald()
         for link, what in self._links.next(min(1.0, max(0.0, until - time.monotonic()))):
             if link in self._ignored:
@@ -174,6 +176,7 @@ class KeyedLinks:
     def forget(self, barred: Callable[[str], bool]) -> None:
         """Whoever has a key that is barred does not come back: nothing waits for it any more."""
         self._done |= {member for key, member in self.numbers.items() if barred(key)}
+        self._given_up += [(member, Leave()) for member in sorted(self._away & self._done)]
         self._away -= self._done
 
     def flush(self) -> None:
@@ -222,7 +225,9 @@ class KeyedLinks:
                     return self._of_replica(member, control.read(data))
                 return [(member, self._message(member, data))]
         except DataError as error:
-            log.warning("a member is cut off: %s", error)
+            # Of those that are not in there may be any number.
+            level = logging.WARNING if link in self._member_of else logging.INFO
+            log.log(level, "a member is cut off: %s", error)
             self._done |= {self._member_of[link]} if link in self._member_of else set()
             self._links.cut(link, str(error))
         return []
@@ -308,6 +313,7 @@ class KeyedLinks:
         log.info("member %d is gone: %s", member, why)
         del self._link_of[member]
         self._replication.left(member)
+        self._granted.pop(member, None)  # what is granted again is granted for the next link
         if member in self._done:
             return [(member, Leave())]
         self._away.add(member)
@@ -326,13 +332,18 @@ class KeyedLinks:
             self._links.cut(link, "it has not asked to be in")
 
     def _when_enough(self, came: list[News]) -> Sequence[News]:
+        """Until there are enough members, of each the last message of a kind is kept."""
         if self._early is None:
             return came
-        self._early += came
+        for member, news in came:
+            if news is Linked.LEFT or isinstance(news, Leave):
+                self._early.pop(member, None)  # it has begun nothing
+            else:
+                self._early.setdefault(member, {})[type(news)] = member, news
         if len(self._link_of) < self.fewest:
             return []
-        came, self._early = self._early, None
-        return came
+        early, self._early = self._early, None
+        return [news for of_one in early.values() for news in of_one.values()]
 
     def _as_bytes(self, model: Tensor) -> bytes:
         """Shared by all who are told the same model."""

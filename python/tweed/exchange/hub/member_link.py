@@ -106,11 +106,12 @@ class MemberLink:
             self._links.send(self._link, head, body)
 
     def receive(self) -> tuple[FromHub, Tensor] | None:
-        """See `HubLink`."""
+        """See `HubLink`. What came before the link ended is heard first: it may be the end of training."""
         while not self._came:
-            if not self._stands(3600.0):
+            if not self._linked:
                 self._connect()
                 return None
+            self._wait(3600.0)
         return self._came.popleft()
 
     def replicate(self, worker: Worker) -> None:
@@ -133,8 +134,8 @@ class MemberLink:
 
     def flush(self) -> None:
         """See `HubLink`. What comes meanwhile is kept."""
-        while self._link is not None and self._links.unsent(self._link) and self._stands(0.01):
-            pass
+        while self._linked and self._link is not None and self._links.unsent(self._link):
+            self._wait(0.01)
 
     def close(self) -> None:
         """See `HubLink`. Copies leave before."""
@@ -144,14 +145,18 @@ class MemberLink:
         self._links.close()
         self._replica.close()
 
-    def _stands(self, patience_s: float) -> bool:
-        """Waits for something to come, and keeps it. Whether the link is still there, and that to the hub."""
+    @property
+    def _linked(self) -> bool:
+        """Whether the link to the hub is still there, and it is the hub."""
+        return self._link is not None and not self._replica.serves
+
+    def _wait(self, patience_s: float) -> None:
+        """Waits for something to come, and keeps it."""
         wait_s = self._replica.turn(time.monotonic())
         self._keep(self._links.next(min(patience_s, wait_s)))
         if self._first is not None and (self._replica.had >= self._first.number or not self._replica.ready):
             self._send(self._first)
             self._first = None
-        return self._link is not None and not self._replica.serves
 
     def _keep(self, events: Sequence[_Event]) -> None:
         for link, what in events:

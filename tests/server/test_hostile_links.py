@@ -1,13 +1,10 @@
-"""What a second reading of links without a group found: these fail until it is mended."""
+"""Links without a group: what members that are hostile, gone or silent can do to a hub and to each other."""
 
 from __future__ import annotations
 
 import logging
 import time
-import tracemalloc
 from collections import deque
-from concurrent.futures import wait
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -25,8 +22,9 @@ from tweed.exchange.hub.address import Credentials, HubAddress
 from tweed.exchange.hub.form import ContributionForm
 from tweed.exchange.hub.head import head_of
 from tweed.exchange.hub.member_link import HEAD, MemberLink
-from tweed.exchange.hub.messages import End, Grant, Leave, Offer, Ready, Task
+from tweed.exchange.hub.messages import End, Grant, Leave, Offer, Ready
 from tweed.server.links import KeyedLinks
+from tweed.server.replication import Replication
 from tweed.strategy import Strategy
 
 JOIN = greetings.packed({"terms": greetings.digest([])})
@@ -53,7 +51,7 @@ class Sockets:
     def send(self, link: int, head: bytes, body: bytes | None = None) -> None: ...
     def cut(self, link: int, why: str) -> None: ...
     def close(self) -> None: ...
-    def unsent(self) -> int:
+    def unsent(self, link: int | None = None) -> int:
         return 0
 
     def call(self, place: str, key: str | None) -> int:
@@ -64,12 +62,9 @@ class Sockets:
 
 
 def keyed(sockets: Sockets, fewest: int = 1) -> KeyedLinks:
-    links = KeyedLinks(sockets, [], None, fewest)  # type: ignore[arg-type]
+    links = KeyedLinks(sockets, [], None, fewest, Replication(sockets, set(), None))  # type: ignore[arg-type]
     links.most_bytes = 1 << 20
     return links
-
-
-# The hub is stopped
 
 
 def test_a_greeting_that_is_nested_deeply_ends_no_hub() -> None:
@@ -111,9 +106,6 @@ def test_one_that_floods_does_not_keep_others_from_being_heard() -> None:
     for one in (hub, flooder, honest):
         one.close()
     assert rounds < 10, f"not heard in {rounds} turns, while another has said {came} things"
-
-
-# A member waits for ever, or goes on in vain
 
 
 def linked_to(monkeypatch: pytest.MonkeyPatch, *came: list[tuple[int, Any]]) -> MemberLink:
@@ -175,18 +167,10 @@ def test_a_link_that_ends_right_after_the_answer_is_called_again(monkeypatch: py
         link.receive()
 
 
-def test_samples_that_the_hub_refuses_are_refused_at_once() -> None:
-    """The hub says ABSURD each time, and the member computes in vain without a word."""
-    run = opened(Strategy(collective=Hub(0)))
-
-    def negative() -> dict[str, Any]:
-        return member(run.address, strategy=Strategy(collective=Hub(0)), samples=-1.0, steps=20)
-
-    with members(serving(run)) as _, pytest.raises(UsageError):
-        print(negative())
-
-
-# Memory
+def test_samples_that_the_hub_would_refuse_are_refused_at_once() -> None:
+    model, optimizer = make(3)
+    with pytest.raises(UsageError, match="samples=-1"):
+        tweed.attach(model, optimizer, Strategy(collective=Hub(0)), hub="127.0.0.1:1", samples=-1.0)
 
 
 def test_a_grant_of_a_link_that_is_gone_lets_nothing_in() -> None:
@@ -224,28 +208,6 @@ def test_a_hub_keeps_nothing_as_large_as_the_model_of_members_that_are_gone() ->
     assert all(form._error is None for form in forms.values()), f"{len(forms)} members, a residual of each"
 
 
-def test_one_that_does_not_read_holds_no_more_than_a_model_or_two() -> None:
-    """It asks again whenever there is a new version: each Task waits with a model of its own, 64 of them."""
-    hub, silent = _core.HubLinks(), _core.HubLinks()
-    links = KeyedLinks(hub, [], None, 1)
-    link = silent.call(hub.listen("127.0.0.1:0"))
-    silent.send(link, JOIN)
-    while not links.members:
-        links.next(time.monotonic() + 1.0)
-    numbytes = 8 << 20
-    tracemalloc.start()
-    for version in range(40):
-        links.tell(0, Task(1, version), torch.zeros(numbytes, dtype=torch.uint8))
-    held, _ = tracemalloc.get_traced_memory()
-    tracemalloc.stop()
-    for one in (hub, silent):
-        one.close()
-    assert held < 4 * numbytes, f"{held / numbytes:.0f} models are held for it"
-
-
-# Smaller
-
-
 def test_a_member_of_a_high_number_is_not_cut_short() -> None:
     """Half divides its range by the number of ranks that are added up; at a hub none are."""
     form = ContributionForm(
@@ -253,18 +215,6 @@ def test_a_member_of_a_high_number_is_not_cut_short() -> None:
     )
     _, data = form.offer(torch.full((4,), 50.0), 1)
     assert form.decode(data, 1).tolist() == [50.0] * 4
-
-
-def test_who_has_hung_up_leaves_room_for_the_next() -> None:
-    """`tweed join` without a key file calls twice, with two keys; `--most 1` then turns it away for good."""
-    hub, first, second = _core.HubLinks(), _core.HubLinks(), _core.HubLinks()
-    place = hub.listen("127.0.0.1:0")
-    hub.admit(None, 1)
-    first.call(place)
-    first.close()
-    time.sleep(0.2)  # the hub computes meanwhile
-    second.call(place)
-    hub.close()
 
 
 def test_a_member_that_is_expelled_while_it_is_away_is_given_up() -> None:
@@ -286,17 +236,6 @@ def test_bad_greetings_do_not_fill_the_log(caplog: pytest.LogCaptureFixture) -> 
             links.next(0.0)
     size = sum(len(record.getMessage()) for record in caplog.records)
     assert size < 10_000, f"{len(caplog.records)} lines of {size} characters, which a caller has chosen"
-
-
-def test_two_processes_with_one_key_are_told_so(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """With one TWEED_KEY_FILE on a machine they cut each other off for ever, and share their task numbers."""
-    key, run = str(tmp_path / "key"), opened(Strategy(collective=Hub(0)))
-    call = lambda: member(run.address, strategy=Strategy(collective=Hub(0)), steps=200, key_file=key)  # noqa: E731
-    with members(serving(run), call, call) as (_, *both):
-        wait(both, timeout=10.0)
-        errors = [one.exception() for one in both if one.done()]
-        cut = sum("has ended" in record.getMessage() for record in caplog.records)
-        assert any(isinstance(error, UsageError) for error in errors), f"{cut} cut, {errors} ended"
 
 
 @pytest.mark.parametrize(
