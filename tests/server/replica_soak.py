@@ -115,7 +115,7 @@ class Soak:
             f"most {max(self.after_s):.2f} s"
         )
         print(
-            f"  MB that hubs sent: models {models / 1e6:.2f}, log {log / 1e6:.3f}, states {states / 1e6:.2f}; "
+            f"  MB from hubs: models {models / 1e6:.2f}, log {log / 1e6:.3f}, states {states / 1e6:.2f}; "
             f"log {log / models:.2%}, with states {(log + states) / models:.2%} of models",
             flush=True,
         )
