@@ -115,8 +115,8 @@ class Soak:
             f"most {max(self.after_s):.2f} s"
         )
         print(
-            f"  hubs sent {models / 1e6:.2f} MB of models, {log / 1e6:.3f} of log, {states / 1e6:.2f} of "
-            f"states: log {log / models:.2%}, with states {(log + states) / models:.2%} of models",
+            f"  MB from hubs: models {models / 1e6:.2f}, log {log / 1e6:.3f}, states {states / 1e6:.2f}; "
+            f"log {log / models:.2%}, with states {(log + states) / models:.2%} of models",
             flush=True,
         )
 

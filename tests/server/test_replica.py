@@ -14,7 +14,7 @@ import torch
 import tweed
 from tests.server.replicated import CACHED, PATIENCE_S, STRATEGY, Member, Site, check, made
 from tweed import _core
-from tweed.aggregate import All, Krum
+from tweed.aggregate import All, Cache, Krum, Weighted
 from tweed.collective import Hub
 from tweed.errors import DataError, StrategyError, Superseded, UsageError
 from tweed.exchange.hub import control
@@ -168,9 +168,10 @@ def test_what_can_have_no_replica_is_said(given: dict[str, Any], error: type[Exc
 
 def test_copies_go_first_where_the_bound_is_small(tmp_path: Path) -> None:
     hub, replica = Site(tmp_path, "a"), Site(tmp_path, "b")
-    hub.start("hub", commits=20, replicas=[replica.key], fewest=2, divergence=1e-9)
-    replica.start("replica", replica_of=hub.address, fewest=2)
-    members = [Member(hub.address, STRATEGY) for _ in range(2)]
+    same = {"strategy": Strategy(collective=Hub(0, when=Cache(2)), aggregate=Weighted()), "fewest": 2}
+    hub.start("hub", commits=20, replicas=[replica.key], divergence=1e-9, **same)
+    replica.start("replica", replica_of=hub.address, **same)
+    members = [Member(hub.address, same["strategy"]) for _ in range(2)]
     assert hub.hear() == ("ended", 20)
     ended(members)
     assert replica.hear()[0] == "ended"

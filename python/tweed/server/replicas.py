@@ -13,7 +13,7 @@ from tweed import _core
 from tweed.errors import PeerLost, StrategyError, Superseded, UsageError
 from tweed.exchange.hub.address import HubAddress
 from tweed.exchange.hub.member_link import ask
-from tweed.exchange.hub.replica import Divergence
+from tweed.exchange.hub.replica import Divergence, replicable
 from tweed.strategy import Strategy
 
 
@@ -25,10 +25,10 @@ def check_replicas(strategy: Strategy, listen: str, follows: bool) -> None:
       follows: this process is to be the replica.
     """
     hub = strategy.hub
-    if strategy.aggregate.in_network is None:
+    if not replicable(strategy.aggregate):
         raise StrategyError(
             f"{strategy.aggregate!r} may rest on what only the hub has, and a replica has the log of commits "
-            "alone: serve it without a replica, or take a rule that is a sum, as Mean"
+            "alone: serve it without a replica, or take a rule that is a sum, as Mean or Weighted"
         )
     if hub is not None and hub.aggregators:
         raise StrategyError(

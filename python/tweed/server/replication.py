@@ -191,14 +191,14 @@ class Replication:
         """All that has come is done: what the replica is to have goes there."""
         if self.link is None or self._sockets.unsent(self.link):
             return
-        if self._to_name:
-            if self._hub.replica_state()["units"]:
-                return
+        between = not self._hub.replica_state()["units"]
+        if self._to_name and between:
             self._appoint()
         self._send_change()
-        behind = self._entries and self._entries[0].version > self._sent_version + 1
+        behind = bool(self._entries) and self._entries[0].version > self._sent_version + 1
         if self._lacks or behind:
-            self._send_state()
+            if between:
+                self._send_state()
         elif entries := [one for one in self._entries if one.version > self._sent_version]:
             self._send_log(entries)
 

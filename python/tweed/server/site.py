@@ -10,7 +10,6 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
-from tweed.exchange.checkpoint import filled, plain
 from tweed.exchange.hub.live_hub import HubServer
 
 
@@ -44,7 +43,8 @@ class Site:
         """All that another process needs to go on from here, between two commits."""
         known = self.server.hub.replica_state()
         state = {
-            "hub": known | {"gathered": plain(known["gathered"])},
+            "version": known["version"],
+            "last": known["last"],
             "model": self.model.state_dict(),
             "optimizer": self.optimizer.state_dict(),
             "codec": self.server.models.state(),
@@ -57,12 +57,13 @@ class Site:
         """Goes on from the hub's, at a replica. Returns of each member the number of its last task that is in
         the model; None: the replica is ahead of it."""
         state = torch.load(io.BytesIO(data), weights_only=True)
-        replica, known = self.server.replica, state["hub"]
+        replica = self.server.replica
         assert replica is not None  # it follows
-        if known["version"] < replica.version:
+        if state["version"] < replica.version:
             return None
-        replica.load(known | {"gathered": filled(replica.aggregate.start(), known["gathered"])})
+        known = {"version": state["version"], "last": state["last"]}
+        replica.load(known | {"gathered": replica.aggregate.start(), "units": 0})
         self.model.load_state_dict(state["model"])
         self.optimizer.load_state_dict(state["optimizer"])
         self.server.models.load(state["codec"])
-        return dict(known["last"])
+        return dict(state["last"])

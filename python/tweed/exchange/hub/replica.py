@@ -39,6 +39,7 @@ from typing import Any
 
 from tweed.aggregate import Aggregate, Arrival
 from tweed.aggregate.base import conclude
+from tweed.aggregate.weighted import Averaged
 from tweed.errors import UsageError
 from tweed.exchange.checkpoint import plain
 from tweed.exchange.hub.actions import Step
@@ -104,12 +105,17 @@ class Divergence:
         return ahead + sum(each * (1 - m ** (count - place)) / (1 - m) for place, each in missing)
 
 
+def replicable(aggregate: Aggregate[Any]) -> bool:
+    """Whether each update of a rule follows from the contributions in it and what the log has of them."""
+    return aggregate.in_network is not None or isinstance(aggregate, Averaged)
+
+
 @dataclass(slots=True)
 class Replica:
     """See above.
 
     Args:
-      aggregate: the hub's rule, one that is formed of sums: `in_network`.
+      aggregate: the hub's rule, one that is formed of sums: see `replicable`.
       each: the hub commits after each contribution.
       value, missing, total: as the hub's, with the replica's model.
 
@@ -131,7 +137,7 @@ class Replica:
     _copies: dict[Key | int, Copy] = field(default_factory=dict)  # by task, or number of the group
 
     def __post_init__(self) -> None:
-        if self.aggregate.in_network is None:
+        if not replicable(self.aggregate):
             raise UsageError(
                 f"{self.aggregate!r} may rest on what only the hub has: a replica is for rules that are sums"
             )
