@@ -30,6 +30,8 @@ demo: $(READY) ## Train four workers behind home uplinks of 10 Mbit/s, tweed bes
 	tweed train --task fashion-mnist --workers 4 --steps 64 --strategy local_top_k:8 --against ddp-gloo \
 		--network rate=10mbit --or-unshaped --fallback digits
 
+# One thread each, as torchrun gives its ranks: several ranks share the cores here, and torch's threads wait for each other by spinning.
+test: export OMP_NUM_THREADS := 1
 test: $(READY) ## Run all tests: Rust, Python, and the quick part of torch's own suite
 	@tools/cargo-test.sh
 	pytest
