@@ -159,7 +159,11 @@ impl Directory {
         let is_root = self.plans.get(&object).is_some_and(|plan| plan.root() == Some(from));
         let entry = self.entry(object);
         if entry.format.is_some() && generation < entry.generation && state != State::Wanted {
-            return; // it has not heard yet that the object begins anew
+            // It has not heard yet that the object begins anew.
+            let generation = entry.generation;
+            entry.copies.update(from, State::Wanted, rate, fed_by);
+            self.order(from, Order::Restart { object, generation });
+            return self.serve(object);
         }
         entry.generation = entry.generation.max(generation);
         entry.format = entry.format.or(format);
