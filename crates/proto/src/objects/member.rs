@@ -440,9 +440,7 @@ impl Member {
             }
         };
         self.apply(key, changes);
-        for process in self.lost.iter().copied().collect::<Vec<_>>() {
-            self.report_broken(key, process);
-        }
+        self.report_lost_feeds(key);
         self.fold(key);
     }
 
@@ -477,6 +475,12 @@ impl Member {
         }
         changes.close.into_iter().for_each(|stream| self.close(stream));
         changes.open.into_iter().for_each(|(stream, pull)| self.open(stream, pull, Sink::Slot(key.0, key.1)));
+    }
+
+    fn report_lost_feeds(&mut self, key: (ObjectId, Slot)) {
+        for process in self.lost.iter().copied().collect::<Vec<_>>() {
+            self.report_broken(key, process);
+        }
     }
 
     fn report_broken(&mut self, key: (ObjectId, Slot), process: Process) {
@@ -551,9 +555,12 @@ impl Member {
         let moved = |object: ObjectId| shard_of(object, before) != shard_of(object, &self.processes);
         let held: Vec<ObjectId> = self.held.keys().copied().filter(|&object| moved(object)).collect();
         let calls: Vec<ObjectId> = self.calls.keys().copied().filter(|&target| moved(target)).collect();
+        let slots: Vec<(ObjectId, Slot)> = self.roles.keys().copied().filter(|key| moved(key.0)).collect();
         for object in held.into_iter().filter(|object| !calls.contains(object)) {
             self.report_standing(object);
         }
+        // What the shard before may not have heard any more.
+        slots.into_iter().for_each(|key| self.report_lost_feeds(key));
         for target in calls {
             let Some(call) = self.calls.get_mut(&target) else { continue };
             call.attempt += 1;
