@@ -338,6 +338,10 @@ impl Directory {
     }
 
     fn complete(&mut self, target: ObjectId) {
+        // One that has not begun has made nothing: what is there is from another shard, which has not named the ids yet.
+        if self.plans.get(&target).is_none_or(|plan| plan.format().is_none()) {
+            return;
+        }
         let Some(mut plan) = self.plans.remove(&target) else { return };
         plan.complete();
         let orders = std::mem::take(&mut plan.orders);
@@ -348,18 +352,14 @@ impl Directory {
         self.tell_watchers(target);
     }
 
-    /// The destination has died: another that wants the result takes its place, or nobody does.
+    /// The destination has died: another that wants the result takes its place, at once or when it asks.
     fn replace_root(&mut self, target: ObjectId, heir: Option<Process>) {
-        match heir {
-            None => self.withdraw(target),
-            Some(heir) => {
-                self.entry(target).copies.become_writer(heir);
-                if let Some(plan) = self.plans.get_mut(&target) {
-                    plan.move_root(heir);
-                }
-                self.forward_orders(target);
-            }
+        let Some(heir) = heir else { return };
+        self.entry(target).copies.become_writer(heir);
+        if let Some(plan) = self.plans.get_mut(&target) {
+            plan.move_root(heir);
         }
+        self.forward_orders(target);
     }
 
     /// Sends what a plan has ordered, and what follows from it for who reads its result.

@@ -199,7 +199,8 @@ impl Facts<'_> {
             let shard = shard_of(object, &all).unwrap_or(0) as Rank;
             self.setup.deaths.contains_key(&shard)
         };
-        let is_over = self.outcome.got.contains_key(&(caller, object));
+        let is_over = self.outcome.got.contains_key(&(caller, object))
+            || self.outcome.logs.iter().any(|log| log.target == object);
         let was_called = self.setup.deaths.get(&caller).is_none_or(|&died| {
             let call = self.setup.calls.iter().find(|call| matches!(call.what, What::Reduce { .. }));
             call.is_some_and(|call| call.at < died)
@@ -233,7 +234,7 @@ impl Facts<'_> {
 
 /// What happens in a run, for people.
 pub fn describe(seed: u64) -> String {
-    let setup = scenario(seed);
+    let setup = Setup { trace: true, ..scenario(seed) };
     let mut lines = vec![format!("{} processes, detection {:?}", setup.topology.ranks(), setup.detection)];
     let mut calls = setup.calls.clone();
     calls.sort_by_key(|call| call.at);
@@ -241,6 +242,7 @@ pub fn describe(seed: u64) -> String {
     lines.extend(setup.deaths.iter().map(|(rank, at)| format!("{at:?} process {rank} dies")));
     match run(&setup) {
         Ok(outcome) => {
+            lines.extend(outcome.trace.iter().cloned());
             lines.extend(
                 outcome.got.iter().map(|((rank, object), at)| format!("{at:?} process {rank} has {object}")),
             );
