@@ -11,12 +11,15 @@ use crate::{Hop, Ranks, ScheduleError};
 const MOST_RANKS: u32 = 1 << 15;
 
 /// Proves that the draft, its sends ordered by step, does what it promises.
-pub(crate) fn check(draft: &Draft) -> Result<(), ScheduleError> {
+///
+/// `contributors` are those of each chunk; none: all whom the collective names.
+pub(crate) fn check(draft: &Draft, contributors: Option<&[Vec<Rank>]>) -> Result<(), ScheduleError> {
     check_numbers(draft)?;
+    contributors.map_or(Ok(()), |lists| check_contributors(draft, lists))?;
     draft.sends.iter().try_for_each(|send| check_send(draft, send))?;
     let mut order: Vec<&Send> = draft.sends.iter().collect();
     order.sort_by_key(|send| send.chunk);
-    let mut values = Values::new(draft);
+    let mut values = Values::new(draft, contributors);
     let mut rest = &order[..];
     for chunk in 0..draft.chunks {
         let (sends, later) = rest.split_at(rest.partition_point(|send| send.chunk == chunk));
@@ -40,6 +43,17 @@ fn check_numbers(draft: &Draft) -> Result<(), ScheduleError> {
         return Err(ScheduleError::Root { collective: name, root, ranks });
     }
     Ok(())
+}
+
+fn check_contributors(draft: &Draft, lists: &[Vec<Rank>]) -> Result<(), ScheduleError> {
+    let &Draft { ranks, chunks, .. } = draft;
+    let fits =
+        |list: &Vec<Rank>| list.is_sorted_by(|a, b| a < b) && list.last().is_some_and(|&last| last < ranks);
+    let wrong = lists.iter().position(|list| !fits(list)).map(|chunk| chunk as u32);
+    match wrong.or((lists.len() != chunks as usize).then_some(chunks)) {
+        Some(chunk) => Err(ScheduleError::Contributors { chunk, ranks, chunks }),
+        None => Ok(()),
+    }
 }
 
 fn check_send(draft: &Draft, send: &Send) -> Result<(), ScheduleError> {
@@ -67,6 +81,7 @@ fn check_send(draft: &Draft, send: &Send) -> Result<(), ScheduleError> {
 /// What every rank holds of one chunk: a bit per contributor.
 struct Values<'a> {
     promise: Promise,
+    contributors: Option<&'a [Vec<Rank>]>,
     words: usize,
     bits: Vec<u64>,
     /// The last send that reached each rank.
@@ -78,11 +93,12 @@ struct Values<'a> {
 }
 
 impl<'a> Values<'a> {
-    fn new(draft: &Draft) -> Self {
+    fn new(draft: &Draft, contributors: Option<&'a [Vec<Rank>]>) -> Self {
         let &Draft { collective, root, ranks, chunks, .. } = draft;
         let words = (ranks as usize).div_ceil(64);
         Values {
             promise: Promise { collective, root, ranks, chunks },
+            contributors,
             words,
             bits: vec![0; ranks as usize * words],
             last: vec![None; ranks as usize],
@@ -107,8 +123,11 @@ impl<'a> Values<'a> {
             self.value_mut(rank).fill(0);
             self.last[rank as usize] = None;
         }
-        let origin = self.promise.origin(chunk);
-        for rank in self.ranks_of(origin) {
+        let origin = match self.contributors {
+            Some(lists) => lists[chunk as usize].clone(),
+            None => self.ranks_of(self.promise.origin(chunk)).collect(),
+        };
+        for rank in origin {
             self.value_mut(rank)[rank as usize / 64] |= 1 << (rank % 64);
             self.touched.push(rank);
         }
@@ -153,10 +172,10 @@ impl<'a> Values<'a> {
     }
 
     fn finish(&self, chunk: u32) -> Result<(), ScheduleError> {
-        let origin = self.promise.origin(chunk);
+        let wanted: Vec<u64> = (0..self.words).map(|word| self.wanted(chunk, word)).collect();
         for rank in self.ranks_of(self.promise.destination(chunk)) {
             let value = &self.bits[rank as usize * self.words..][..self.words];
-            let missing = value.iter().enumerate().map(|(word, held)| self.wanted(origin, word) & !held);
+            let missing = value.iter().enumerate().map(|(word, held)| wanted[word] & !held);
             if let Some(contributor) = first_bit(missing) {
                 let last = self.last[rank as usize].map(Hop::of);
                 return Err(ScheduleError::Missing { rank, chunk, contributor, last });
@@ -166,8 +185,12 @@ impl<'a> Values<'a> {
     }
 
     /// One word of the set of contributors that a result must have.
-    fn wanted(&self, origin: Ranks, word: usize) -> u64 {
-        match origin {
+    fn wanted(&self, chunk: u32, word: usize) -> u64 {
+        if let Some(lists) = self.contributors {
+            let here = lists[chunk as usize].iter().filter(|&&rank| rank as usize / 64 == word);
+            return here.fold(0, |bits, rank| bits | 1 << (rank % 64));
+        }
+        match self.promise.origin(chunk) {
             Ranks::One(rank) if rank as usize / 64 == word => 1 << (rank % 64),
             Ranks::One(_) => 0,
             Ranks::All if self.promise.ranks as usize >= (word + 1) * 64 => u64::MAX,

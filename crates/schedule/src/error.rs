@@ -61,6 +61,9 @@ pub enum ScheduleError {
     /// The root is not a rank, or the collective has none.
     #[error("{collective} over {ranks} ranks cannot have root {root}; give a rank below {ranks}, and 0 where there is no root")]
     Root { collective: &'static str, root: Rank, ranks: u32 },
+    /// Contributors that cannot be.
+    #[error("the contributors of chunk {chunk} of {chunks} are not a list of ranks below {ranks}, ascending; give one of at least one rank for every chunk")]
+    Contributors { chunk: u32, ranks: u32, chunks: u32 },
     /// `src` or `dst` is not a rank of the group.
     #[error("{at}: rank {rank} is outside the group of {ranks} ranks")]
     RankOutOfRange { at: Hop, rank: Rank, ranks: u32 },

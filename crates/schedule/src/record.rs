@@ -98,6 +98,7 @@ pub struct Schedule {
     pub(crate) chunks: u32,
     pub(crate) sends: Arc<[Send]>,
     pub(crate) topology: Option<Arc<Topology>>,
+    pub(crate) contributors: Option<Arc<[Vec<Rank>]>>,
     pub(crate) digest: u64,
 }
 
@@ -109,13 +110,37 @@ impl Schedule {
     ///
     /// # Cost
     /// `O(sends * ranks / 64)`: 0.1 s for a ring of 512 ranks (523,264 sends).
-    pub fn new(mut draft: Draft) -> Result<Schedule, ScheduleError> {
+    pub fn new(draft: Draft) -> Result<Schedule, ScheduleError> {
+        Schedule::prove(draft, None)
+    }
+
+    /// As [`Schedule::new`], for a sum of some: each chunk ends as the sum of exactly its `contributors`, ascending, whatever
+    /// ranks it passes. So a collective that forms while it runs proves afterwards what it summed.
+    ///
+    /// # Errors
+    /// As for [`Schedule::new`]; a list for each chunk is needed, of one rank at least.
+    pub fn of_contributors(draft: Draft, contributors: Vec<Vec<Rank>>) -> Result<Schedule, ScheduleError> {
+        Schedule::prove(draft, Some(contributors))
+    }
+
+    fn prove(mut draft: Draft, contributors: Option<Vec<Vec<Rank>>>) -> Result<Schedule, ScheduleError> {
         draft.sends = by_step(draft.sends)?;
-        check(&draft)?;
+        check(&draft, contributors.as_deref())?;
         check_waits(&draft.sends)?;
-        let digest = digest(&draft);
+        let digest = digest(&draft, contributors.as_deref());
         let Draft { name, collective, root, ranks, chunks, sends, topology } = draft;
-        Ok(Schedule { name, collective, root, ranks, chunks, sends: sends.into(), topology, digest })
+        let contributors = contributors.map(Arc::from);
+        Ok(Schedule {
+            name,
+            collective,
+            root,
+            ranks,
+            chunks,
+            sends: sends.into(),
+            topology,
+            contributors,
+            digest,
+        })
     }
 
     /// The builder's name, for people.
@@ -141,6 +166,10 @@ impl Schedule {
     /// The transfers, ordered by step.
     pub fn sends(&self) -> &[Send] {
         &self.sends
+    }
+    /// Whose contributions the result of each chunk sums, where it is not all of [`Schedule::origin`].
+    pub fn contributors(&self) -> Option<&[Vec<Rank>]> {
+        self.contributors.as_deref()
     }
     /// The links it was checked against; none: each rank has a direct link to each other.
     pub fn topology(&self) -> Option<&Arc<Topology>> {

@@ -64,9 +64,11 @@ impl Copies {
     /// A process has so much. `fed_by` counts only for one that was not known here.
     pub(crate) fn update(&mut self, process: Process, state: State, rate: u64, fed_by: Option<Process>) {
         let since = self.published;
+        // It may be known as a feeder before it is known itself.
+        let feeds = self.copies.iter().find(|(_, copy)| copy.fed_by == Some(process)).map(|(&fed, _)| fed);
         let copy = self.copies.entry(process).or_insert_with(|| {
             let state = State::Wanted;
-            Copy { state, rate, fed_by, feeds: None, since }
+            Copy { state, rate, fed_by, feeds, since }
         });
         if state != State::Wanted && !copy.is_readable() {
             copy.since = since;
@@ -89,16 +91,10 @@ impl Copies {
         }
     }
 
-    /// A receiver pulls from a feeder already: that one may not be known yet, and is busy once it is.
+    /// A receiver pulls from a feeder already, which is busy with it, if it is known.
     fn adopt(&mut self, process: Process, feeder: Process) {
-        match self.copies.get_mut(&feeder) {
-            Some(copy) if copy.feeds.is_none_or(|fed| fed == process) => copy.feeds = Some(process),
-            _ => {}
-        }
-        let fed: Vec<Process> =
-            self.copies.iter().filter(|(_, c)| c.fed_by == Some(process)).map(|(&p, _)| p).collect();
-        if let Some(copy) = self.copies.get_mut(&process).filter(|copy| copy.feeds.is_none()) {
-            copy.feeds = fed.first().copied();
+        if let Some(copy) = self.copies.get_mut(&feeder) {
+            copy.feeds.get_or_insert(process);
         }
     }
 
@@ -247,8 +243,7 @@ impl View<'_> {
     /// the oldest.
     fn choose(&self, receiver: Process) -> Option<Process> {
         let Copy { rate, feeds, .. } = self.of.copies.get(&receiver)?;
-        let fits =
-            |process: Process| process != receiver && (feeds.is_none() || !self.is_behind(process, receiver));
+        let fits = |process: Process| !self.may_be_behind(process, receiver);
         let best = match feeds {
             None => self.best,
             Some(_) => {
@@ -275,12 +270,19 @@ impl View<'_> {
         self.of.copies.iter().filter(|(_, copy)| copy.is_readable()).map(|(&process, _)| process)
     }
 
-    /// Does `process` get what `of` has, however many stand between?
-    fn is_behind(&self, process: Process, of: Process) -> bool {
-        let feeder = |process: &Process| self.of.copies.get(process).and_then(|copy| copy.fed_by);
-        std::iter::successors(Some(process), feeder)
-            .take(self.of.copies.len() + 1)
-            .any(|upstream| upstream == of)
+    /// Does `process` get what `of` has, however many stand between? It may, where one of them has not reported yet.
+    fn may_be_behind(&self, process: Process, of: Process) -> bool {
+        let mut at = process;
+        for _ in 0..=self.of.copies.len() {
+            match self.of.copies.get(&at) {
+                Some(copy) if at != of => match copy.fed_by {
+                    Some(feeder) => at = feeder,
+                    None => return false,
+                },
+                _ => return true,
+            }
+        }
+        true
     }
 }
 

@@ -159,7 +159,11 @@ impl Directory {
         let is_root = self.plans.get(&object).is_some_and(|plan| plan.root() == Some(from));
         let entry = self.entry(object);
         if entry.format.is_some() && generation < entry.generation && state != State::Wanted {
-            return; // it has not heard yet that the object begins anew
+            // It has not heard yet that the object begins anew.
+            let generation = entry.generation;
+            entry.copies.update(from, State::Wanted, rate, fed_by);
+            self.order(from, Order::Restart { object, generation });
+            return self.serve(object);
         }
         entry.generation = entry.generation.max(generation);
         entry.format = entry.format.or(format);
@@ -334,6 +338,10 @@ impl Directory {
     }
 
     fn complete(&mut self, target: ObjectId) {
+        // One that has not begun has made nothing: what is there is from another shard, which has not named the ids yet.
+        if self.plans.get(&target).is_none_or(|plan| plan.format().is_none()) {
+            return;
+        }
         let Some(mut plan) = self.plans.remove(&target) else { return };
         plan.complete();
         let orders = std::mem::take(&mut plan.orders);
@@ -344,18 +352,14 @@ impl Directory {
         self.tell_watchers(target);
     }
 
-    /// The destination has died: another that wants the result takes its place, or nobody does.
+    /// The destination has died: another that wants the result takes its place, at once or when it asks.
     fn replace_root(&mut self, target: ObjectId, heir: Option<Process>) {
-        match heir {
-            None => self.withdraw(target),
-            Some(heir) => {
-                self.entry(target).copies.become_writer(heir);
-                if let Some(plan) = self.plans.get_mut(&target) {
-                    plan.move_root(heir);
-                }
-                self.forward_orders(target);
-            }
+        let Some(heir) = heir else { return };
+        self.entry(target).copies.become_writer(heir);
+        if let Some(plan) = self.plans.get_mut(&target) {
+            plan.move_root(heir);
         }
+        self.forward_orders(target);
     }
 
     /// Sends what a plan has ordered, and what follows from it for who reads its result.

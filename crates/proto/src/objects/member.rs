@@ -20,7 +20,9 @@ use super::directory::Directory;
 use super::message::{Action, Assign, Broken, Message, Order, Pull, Report, Sink, State, Stream};
 use super::role::{Changes, Role};
 use super::shards::shard_of;
-use super::{Buffer, Bytes, Costs, Format, Ledger, Log, ObjectId, Process, Request, Slot, ROOT, SMALL_BYTES};
+use super::{
+    Buffer, Bytes, Costs, Format, Included, Ledger, Log, ObjectId, Process, Request, Slot, ROOT, SMALL_BYTES,
+};
 
 /// See the module's documentation.
 #[derive(Debug)]
@@ -296,10 +298,7 @@ impl Member {
             Order::Ledger { request, attempt, ledger } => self.keep(request, attempt, ledger),
             Order::Release { target, attempt } => self.release(target, attempt),
             Order::Lost { process, .. } => self.handle_lost(process),
-            Order::Reduced { target, included } => {
-                self.calls.remove(&target);
-                self.actions.push_back(Action::Reduced { target, included });
-            }
+            Order::Reduced { target, included } => self.finish(target, included),
             Order::Failed { target, why } => {
                 self.calls.remove(&target);
                 self.actions.push_back(Action::Failed { object: target, why });
@@ -403,6 +402,10 @@ impl Member {
     }
 
     fn take_small(&mut self, object: ObjectId, format: Format, bytes: Bytes) {
+        let is_over = !self.calls.contains_key(&object);
+        if is_over && self.held.get(&object).is_some_and(|held| held.state == State::Complete) {
+            return;
+        }
         let Some(held) = self.held.get_mut(&object) else { return };
         (held.format, held.mark, held.state) = (Some(format), format.size, State::Complete);
         held.bytes = Some(bytes);
@@ -440,9 +443,7 @@ impl Member {
             }
         };
         self.apply(key, changes);
-        for process in self.lost.iter().copied().collect::<Vec<_>>() {
-            self.report_broken(key, process);
-        }
+        self.report_lost_feeds(key);
         self.fold(key);
     }
 
@@ -457,6 +458,16 @@ impl Member {
             (held.generation, held.mark, held.state) = (assign.generation, 0, State::Wanted);
         }
         held.mark
+    }
+
+    fn finish(&mut self, target: ObjectId, included: Included) {
+        let Some(call) = self.calls.remove(&target) else { return };
+        if call.attempt > 0 {
+            // Another shard may have begun to make once more what is there now.
+            self.report(target, Report::Withdraw { target });
+            self.report_standing(target);
+        }
+        self.actions.push_back(Action::Reduced { target, included });
     }
 
     /// What is planned for a reduce of which this process is the destination.
@@ -477,6 +488,12 @@ impl Member {
         }
         changes.close.into_iter().for_each(|stream| self.close(stream));
         changes.open.into_iter().for_each(|(stream, pull)| self.open(stream, pull, Sink::Slot(key.0, key.1)));
+    }
+
+    fn report_lost_feeds(&mut self, key: (ObjectId, Slot)) {
+        for process in self.lost.iter().copied().collect::<Vec<_>>() {
+            self.report_broken(key, process);
+        }
     }
 
     fn report_broken(&mut self, key: (ObjectId, Slot), process: Process) {
@@ -551,9 +568,12 @@ impl Member {
         let moved = |object: ObjectId| shard_of(object, before) != shard_of(object, &self.processes);
         let held: Vec<ObjectId> = self.held.keys().copied().filter(|&object| moved(object)).collect();
         let calls: Vec<ObjectId> = self.calls.keys().copied().filter(|&target| moved(target)).collect();
+        let slots: Vec<(ObjectId, Slot)> = self.roles.keys().copied().filter(|key| moved(key.0)).collect();
         for object in held.into_iter().filter(|object| !calls.contains(object)) {
             self.report_standing(object);
         }
+        // What the shard before may not have heard any more.
+        slots.into_iter().for_each(|key| self.report_lost_feeds(key));
         for target in calls {
             let Some(call) = self.calls.get_mut(&target) else { continue };
             call.attempt += 1;

@@ -25,7 +25,7 @@ mod types;
 
 pub use included::History;
 pub use ledger::{Holder, Ledger, Place};
-pub use log::Log;
+pub use log::{Log, LogError};
 pub use member::Member;
 pub use message::{
     Action, Assign, Broken, Feed, Fold, Message, Order, Pull, Report, Sink, Source, State, Stream,

@@ -139,7 +139,11 @@ impl Plan {
     ) -> Result<(), Failure> {
         self.pending.remove(&object);
         self.gone.remove(&object);
-        if self.lost.contains(&process) || self.is_in(object) {
+        if self.lost.contains(&process) {
+            return Ok(());
+        }
+        if let Some(slot) = self.slot_of(object) {
+            self.return_to(slot, object, process);
             return Ok(());
         }
         let tree = self.tree.get_or_insert_with(|| {
@@ -155,7 +159,9 @@ impl Plan {
             self.slots.resize_with(tree.shape.parent.len(), Place::default);
             self.log.begin(tree.format.size);
         }
-        self.spares.push_back((object, process));
+        if !self.spares.iter().any(|spare| spare.0 == object) {
+            self.spares.push_back((object, process));
+        }
         self.settle();
         Ok(())
     }
@@ -173,7 +179,10 @@ impl Plan {
     /// A process is dead. What it held is given up where nobody takes it; elsewhere its parent has to report.
     pub(crate) fn handle_lost(&mut self, process: Process) {
         self.lost.insert(process);
-        self.gone.extend(self.spares.iter().filter(|spare| spare.1 == process).map(|spare| spare.0));
+        let spares: Vec<ObjectId> =
+            self.spares.iter().filter(|spare| spare.1 == process).map(|spare| spare.0).collect();
+        self.gone.extend(&spares);
+        self.wanted.extend(spares); // another copy may have been passed over for this one
         self.spares.retain(|spare| spare.1 != process);
         let held = |place: &Place| place.holder.is_some_and(|holder| holder.process == process);
         if held(&self.slots[ROOT as usize]) {
@@ -236,9 +245,24 @@ impl Plan {
 
     /// Is a source among those that are summed, or waits for it?
     fn is_in(&self, object: ObjectId) -> bool {
-        let holds = |place: &Place| place.holder.is_some_and(|holder| holder.object == Some(object));
-        self.slots.iter().any(|place| holds(place) || place.history.has(object))
-            || self.spares.iter().any(|spare| spare.0 == object)
+        self.slot_of(object).is_some() || self.spares.iter().any(|spare| spare.0 == object)
+    }
+
+    /// The slot that a source has, or that it had: ranges of the result sum it.
+    fn slot_of(&self, object: ObjectId) -> Option<Slot> {
+        let is_its = |place: &Place| {
+            place.holder.is_some_and(|holder| holder.object == Some(object)) || place.history.has(object)
+        };
+        self.slots.iter().position(is_its).map(|slot| slot as Slot)
+    }
+
+    /// A source of which ranges of the result sum a part is there again: it goes on in its own slot or nowhere.
+    fn return_to(&mut self, slot: Slot, object: ObjectId, process: Process) {
+        let place = &self.slots[slot as usize];
+        if place.holder.is_none() && !place.is_bypassed {
+            self.fill(slot, object, process);
+            self.settle();
+        }
     }
 
     /// Gives up what holds a slot, of which its parent has taken all up to `received`.

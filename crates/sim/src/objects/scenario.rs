@@ -141,6 +141,14 @@ pub fn verify(seed: u64) -> Result<Report, String> {
         return Err(format!("process {process} failed to get {object}: {why}"));
     }
     facts.check_included(&mut report)?;
+    for log in outcome.logs.iter().filter(|log| log.has_all) {
+        let Some(included) = outcome.included.get(&log.target) else { continue };
+        // Nobody adds anything to a part of which all sources died; there is nothing to prove about it.
+        if included.iter().all(|part| !part.1.is_empty()) {
+            log.schedule(included).map_err(|error| format!("the log of {}: {error}", log.target))?;
+            report.proven += 1;
+        }
+    }
     Ok(report)
 }
 
@@ -191,7 +199,8 @@ impl Facts<'_> {
             let shard = shard_of(object, &all).unwrap_or(0) as Rank;
             self.setup.deaths.contains_key(&shard)
         };
-        let is_over = self.outcome.got.contains_key(&(caller, object));
+        let is_over = self.outcome.got.contains_key(&(caller, object))
+            || self.outcome.logs.iter().any(|log| log.target == object);
         let was_called = self.setup.deaths.get(&caller).is_none_or(|&died| {
             let call = self.setup.calls.iter().find(|call| matches!(call.what, What::Reduce { .. }));
             call.is_some_and(|call| call.at < died)
@@ -225,7 +234,7 @@ impl Facts<'_> {
 
 /// What happens in a run, for people.
 pub fn describe(seed: u64) -> String {
-    let setup = scenario(seed);
+    let setup = Setup { trace: true, ..scenario(seed) };
     let mut lines = vec![format!("{} processes, detection {:?}", setup.topology.ranks(), setup.detection)];
     let mut calls = setup.calls.clone();
     calls.sort_by_key(|call| call.at);
@@ -233,6 +242,7 @@ pub fn describe(seed: u64) -> String {
     lines.extend(setup.deaths.iter().map(|(rank, at)| format!("{at:?} process {rank} dies")));
     match run(&setup) {
         Ok(outcome) => {
+            lines.extend(outcome.trace.iter().cloned());
             lines.extend(
                 outcome.got.iter().map(|((rank, object), at)| format!("{at:?} process {rank} has {object}")),
             );

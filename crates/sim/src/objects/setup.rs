@@ -26,8 +26,10 @@ pub struct Setup {
     pub header: u64,
     /// The seed of what is left to chance.
     pub seed: u64,
-    /// A form and a block size for all reduces, in place of what a plan would pick.
+    /// Keep the logs of reduces.
     pub keep_logs: bool,
+    /// Keep a line for each message.
+    pub trace: bool,
 }
 
 impl Setup {
@@ -35,7 +37,18 @@ impl Setup {
     pub fn new(topology: Arc<Topology>) -> Setup {
         let (calls, deaths, jitter, message) = (Vec::new(), BTreeMap::new(), Duration::ZERO, Duration::ZERO);
         let detection = Duration::from_millis(2);
-        Setup { topology, calls, deaths, detection, message, jitter, header: 0, seed: 0, keep_logs: true }
+        Setup {
+            topology,
+            calls,
+            deaths,
+            detection,
+            message,
+            jitter,
+            header: 0,
+            seed: 0,
+            keep_logs: true,
+            trace: false,
+        }
     }
 
     /// Adds a call.
@@ -91,8 +104,10 @@ pub struct Outcome {
     pub pulls: u64,
     /// How many messages processes sent each other besides blocks.
     pub messages: u64,
-    /// How many messages to other processes a get took, from asking to having it, at least.
+    /// The simulator's own steps.
     pub events: u64,
+    /// Each message, if [`Setup::trace`] says so.
+    pub trace: Vec<String>,
     /// What was planned, if [`Setup::keep_logs`] says so.
     pub logs: Vec<Log>,
 }

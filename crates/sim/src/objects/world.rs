@@ -215,6 +215,9 @@ impl<'a> World<'a> {
         match action {
             Action::Send { to, message } => {
                 self.outcome.messages += 1;
+                if self.setup.trace {
+                    self.outcome.trace.push(format!("{now:?} {at} -> {to}: {message:?}"));
+                }
                 self.post(at, to as Rank, |at, to| Event::Message(at, to, message))?;
             }
             Action::Open { stream, pull, sink } => {
