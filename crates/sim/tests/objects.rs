@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tweed_proto::objects::{Mode, ObjectId, Rule};
-use tweed_schedule::{Link, Rank, Topology};
+use tweed_schedule::{Link, Topology};
 use tweed_sim::objects::{run, Outcome, Setup, What};
 
 const RATE: u64 = 1_250_000_000;
