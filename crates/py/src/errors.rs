@@ -15,6 +15,7 @@ pub(crate) fn schedule_error(py: Python<'_>, error: &ScheduleError) -> PyErr {
         | E::Chunks { .. }
         | E::TooManyRanks { .. }
         | E::Root { .. }
+        | E::Contributors { .. }
         | E::RankOutOfRange { .. }
         | E::ChunkOutOfRange { .. }
         | E::SendToSelf { .. }
