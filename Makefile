@@ -21,7 +21,7 @@ READY := .venv/.ready.stamp
 
 SECONDS := 60
 
-.PHONY: help demo test check check-rust check-python loom sanitize sanitize-quick fuzz bench torch-suite build lock format clean
+.PHONY: help demo test ray-test check check-rust check-python loom sanitize sanitize-quick fuzz bench torch-suite build lock format clean
 
 help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' Makefile
@@ -60,6 +60,9 @@ sanitize-quick: $(READY) ## Run what CI runs of `make sanitize`: loom, the C++ b
 
 sanitize: $(READY) ## Run loom, address, thread and undefined-behaviour checks, as far as the compilers here can
 	@tools/sanitize.sh loom backend addresses undefined threads
+
+ray-test: $(READY) ## Test tweed under Ray: a cluster of three raylets, three minutes
+	TWEED_TEST_RAY=1 OMP_NUM_THREADS=1 pytest tests/ray
 
 fuzz: $(ENV) ## Fuzz each target for SECONDS=60 and add what is new to fuzz/corpus
 	@SECONDS_EACH=$(SECONDS) tools/fuzz.sh
