@@ -78,7 +78,7 @@ impl PyHubLinks {
     }
 
     /// Waits for something to happen, for at most so many seconds: pairs of a link's number and the key of who has joined
-    /// (bytes), a message (bytearray), or why it has ended (str).
+    /// (bytes), a message (bytearray), or why it has ended (str); or 0 and None after `wake`.
     fn next<'py>(&self, py: Python<'py>, timeout_s: f64) -> PyResult<Vec<(u64, Bound<'py, PyAny>)>> {
         let until = Instant::now().checked_add(seconds(timeout_s));
         loop {
@@ -106,6 +106,16 @@ impl PyHubLinks {
     /// Ends a link.
     fn cut(&self, py: Python<'_>, link: u64, why: &str) {
         py.detach(|| self.inner.cut(link, why));
+    }
+
+    /// Lets whoever waits in `next` come back.
+    fn wake(&self, py: Python<'_>) {
+        py.detach(|| self.inner.wake());
+    }
+
+    /// How many seconds the last message over this link took to come, from its first byte on.
+    fn took(&self, py: Python<'_>, link: u64) -> f64 {
+        py.detach(|| self.inner.took(link).as_secs_f64())
     }
 
     /// How many links have something to send that the kernel has not taken.
@@ -143,6 +153,7 @@ fn to_python(py: Python<'_>, event: Event) -> PyResult<(u64, Bound<'_, PyAny>)> 
         Event::Joined(link, key) => (link, pyo3::types::PyBytes::new(py, &key).into_any()),
         Event::Message(link, bytes) => (link, PyByteArray::new(py, &bytes).into_any()),
         Event::Left(link, why) => (link, PyString::new(py, &why).into_any()),
+        Event::Woken => (0, py.None().into_bound(py)),
     })
 }
 

@@ -16,9 +16,9 @@ from tweed.attach.run import Run
 from tweed.attach.settings import Settings
 from tweed.exchange.communicator import Stats
 from tweed.exchange.hub.address import Credentials
+from tweed.exchange.hub.keyed_links import KeyedLinks
 from tweed.exchange.owners import Owners
 from tweed.exchange.place import Alone, Place
-from tweed.server.links import KeyedLinks
 from tweed.strategy import Strategy
 
 

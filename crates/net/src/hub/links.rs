@@ -46,6 +46,8 @@ pub enum Event {
     Message(u64, Vec<u8>),
     /// It has ended, and why.
     Left(u64, String),
+    /// Somebody called [`HubLinks::wake`].
+    Woken,
 }
 
 struct Link {
@@ -272,6 +274,17 @@ impl HubLinks {
         self.shared.state.lock().end(link, why, &self.shared.registry);
     }
 
+    /// Lets whoever waits in `next` come back.
+    pub fn wake(&self) {
+        self.shared.state.lock().events.push_back(Event::Woken);
+        let _ = self.shared.waker.wake();
+    }
+
+    /// How long the last message over this link took to come, from its first byte on.
+    pub fn took(&self, link: u64) -> Duration {
+        self.shared.state.lock().links.get(&link).map_or(Duration::ZERO, |link| link.stream.took)
+    }
+
     /// How many links have something to send that the kernel has not taken.
     pub fn unsent(&self) -> usize {
         let mut state = self.shared.state.lock();
@@ -315,6 +328,8 @@ impl HubLinks {
         numbers
             .into_iter()
             .for_each(|link| state.end(link, "this process has closed it", &self.shared.registry));
+        drop(state);
+        let _ = self.shared.waker.wake();
     }
 
     fn check_process(&self) -> Result<(), EngineError> {

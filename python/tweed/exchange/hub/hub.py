@@ -14,7 +14,8 @@
                 its lease ends                              DONE, expired
     ARRIVED     the batch has ended                         DONE, counted
     GRANTED     a Sum that it is in                         DONE, counted
-                nothing comes of its group                  GRANTED, to send directly
+                nothing comes of its group, or who is to
+                add it up cannot be reached (Blocked)       GRANTED, to send directly
     any         Leave; Ready of one that has forgotten it   DONE, expired
     OPEN        an Offer that cannot be                     DONE, absurd
     not GRANTED Payload                                     DONE, not granted
@@ -67,6 +68,7 @@ from tweed.exchange.hub.actions import Abandon, Action, Ask, Step, Tell
 from tweed.exchange.hub.gathering import Gathering, Open
 from tweed.exchange.hub.member import Member, Phase
 from tweed.exchange.hub.messages import (
+    Blocked,
     Copy,
     Fetch,
     FromHub,
@@ -182,8 +184,9 @@ class Hub:
         missing: Callable[[int, Payload], Any] = lambda member, payload: None,
         total: Callable[[Sum], Any] = lambda message: message.value,
         sum_bytes: int = 0,
+        able: set[int] | None = None,
     ) -> Hub:
-        """That of a strategy with a hub, for so many members."""
+        """That of a strategy with a hub, for so many members; `able` as of `Gathering`."""
         given = strategy.hub
         assert given is not None  # the caller looked
         return cls(
@@ -197,12 +200,17 @@ class Hub:
             value=value,
             missing=missing,
             total=total,
-            gathering=Gathering(given.aggregators, sum_bytes) if given.aggregators else None,
+            gathering=Gathering(given.aggregators, sum_bytes, able) if given.aggregators else None,
         )
 
     def expect(self, member: int) -> None:
         """`member` will come: an update may have to wait for it."""
         self._move(self.members.setdefault(member, Member()), expected=True)
+
+    def may_aggregate(self, member: int) -> None:
+        """`member` adds up what others send if it is asked, until its link ends."""
+        if self.gathering is not None and self.gathering.able is not None:
+            self.gathering.able.add(member)
 
     def handle(self, member: int, message: FromWorker, now: float) -> None:
         """A message of `member` has come; its link is there."""
@@ -218,6 +226,8 @@ class Hub:
             self._void_at(member, now)
         elif isinstance(message, Sum):
             self._sum_arrived(member, message, now)
+        elif isinstance(message, Blocked):
+            self._blocked((member, message.number), now)
         elif isinstance(message, Ready):
             self._ready(member, one, message, now)
         elif isinstance(message, Resume):
@@ -553,7 +563,7 @@ class Hub:
                 self._move(one, waits=False)
                 self._begin(member, one, now)
                 told.append(member)
-        vias = self.gathering.holders(told) if self.gathering is not None and len(told) > 1 else {}
+        vias = self.gathering.holders(told, now) if self.gathering is not None and len(told) > 1 else {}
         for member in told:
             self._tell_task(member, self.members[member], now, vias.get(member))
 
@@ -678,8 +688,16 @@ class Hub:
         offer = self.members[task[0]].offer
         return 0 if offer is None else offer.numbytes
 
+    def _blocked(self, task: tuple[int, int], now: float) -> None:
+        """The aggregator of this task's group cannot be reached by a member of it."""
+        if self.gathering is not None and (group := self.gathering.of(task)) is not None:
+            self.gathering.rest(group.aggregator, now + self.payload_s)
+            self._void(group, now)
+
     def _void_at(self, aggregator: int, now: float) -> None:
         """Nothing comes of the groups of a member whose link has ended."""
+        if self.gathering is not None and self.gathering.able is not None:
+            self.gathering.able.discard(aggregator)
         for group in self.gathering.at(aggregator) if self.gathering is not None else ():
             self._void(group, now)
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
 from typing import Any, Protocol
 
 from torch import Tensor
 
-from tweed.exchange.hub.messages import End, FromHub, FromWorker
+from tweed.exchange.hub.form import ContributionForm
+from tweed.exchange.hub.messages import End, FromHub, FromWay, FromWorker
 
 
 class HubLink(Protocol):
@@ -16,17 +17,19 @@ class HubLink(Protocol):
 
     Attributes:
       most_bytes: no model has more, as it crosses.
+      forms: of a worker, how its contributions cross: what an aggregator reads those of others by.
     """
 
     most_bytes: int
+    forms: Callable[[int], ContributionForm]
 
     def send(self, message: FromWorker) -> None:
         """Begins to send; a payload's value must stay as it is until it has left."""
 
-    def receive(self) -> tuple[FromHub, Tensor] | None:
-        """Waits for the next message, and what came with it, `[bytes]` uint8: a model, or nothing. None: the
-        link had ended, and there is a new one; what was sent may not have arrived. Raises PeerLost if there
-        is none."""
+    def receive(self) -> tuple[FromHub | FromWay, Tensor] | None:
+        """Waits for the next message, of the hub or of a member that it has named, and what came with it,
+        `[bytes]` uint8: a model, or nothing. None: the link had ended, and there is a new one; what was sent
+        may not have arrived. Raises PeerLost if there is none."""
         ...
 
     def flush(self) -> None:
@@ -41,6 +44,7 @@ class Linked(Enum):
 
     JOINED = "it stands, and its member will say something"
     LEFT = "it has ended, and may come back"
+    ABLE = "its member adds up what others send, if it is asked"
 
 
 #: A member's number, and what has happened on its link.
@@ -52,9 +56,11 @@ class MemberLinks(Protocol):
 
     Attributes:
       most_bytes: no contribution has more, as it crosses.
+      numel: numbers of a sum.
     """
 
     most_bytes: int
+    numel: int
 
     @property
     def over(self) -> bool:

@@ -16,7 +16,7 @@ from tweed.exchange.hub.actions import Abandon, Action, Ask, Step
 from tweed.exchange.hub.form import ContributionForm, ModelForm
 from tweed.exchange.hub.hub import Hub
 from tweed.exchange.hub.links import Linked, MemberLinks
-from tweed.exchange.hub.messages import End, FromHub, Payload, Task
+from tweed.exchange.hub.messages import End, FromHub, Payload, Sum, Task
 from tweed.exchange.hub.parameters import Parameters
 from tweed.exchange.hub.trusted import Trusted, TrustedLoss, require
 from tweed.exchange.place import Place
@@ -73,8 +73,11 @@ class HubServer:
         self.verdicts: tuple[Verdict, ...] = ()
         self.contributions: tuple[Contribution, ...] = ()
         self._bases: dict[tuple[int, int], int] = {}  # versions, of what is counted for the next commit
-        links.most_bytes = self._new_form(0).most_bytes
-        self.hub = Hub.of(strategy, self._workers, self._stands_for, self._missing)
+        links.most_bytes, links.numel = self._new_form(0).most_bytes, self._params.spec.numel
+        value, sum_bytes, able = self._stands_for, 4 * self._params.spec.numel, set[int]()
+        self.hub = Hub.of(
+            strategy, self._workers, value, self._missing, self._sum_stands_for, sum_bytes, able
+        )
 
     def before_step(self) -> None:
         """Nothing."""
@@ -143,6 +146,8 @@ class HubServer:
                     self.hub.expect(member)
                 elif message is Linked.LEFT:
                     self.hub.left(member, now)
+                elif message is Linked.ABLE:
+                    self.hub.may_aggregate(member)
                 else:
                     self.hub.handle(member, message, now)
             if not came:
@@ -187,7 +192,9 @@ class HubServer:
         self._bases.clear()
 
     def _tell(self, member: int, message: FromHub) -> None:
-        model = self._encoded(message.version) if isinstance(message, Task) else None
+        model = None
+        if isinstance(message, Task) and message.via is None:  # else another member has it
+            model = self._encoded(message.version)
         self._place.stats.bytes_answered += 0 if model is None else model.numel()
         self._links.tell(member, message, model)
 
@@ -199,6 +206,13 @@ class HubServer:
         self._place.stats.bytes_exchanged += payload.value.numel()
         form = self._form(member)
         return form.stands_for(payload.value, payload.number, self._params.values)
+
+    def _sum_stands_for(self, message: Sum) -> Tensor:
+        named = (*message.tasks, *message.left_out)
+        self._bases.update({task: self.hub.members[task[0]].version for task in named})
+        self._place.stats.bytes_exchanged += 4 * message.value.numel()
+        form = self._form(named[0][0])  # it does not matter whose contributions are in it
+        return form.sum_stands_for(message.value, len(message.tasks), self._params.values)
 
     def _missing(self, member: int, payload: Payload) -> Tensor | None:
         return self._form(member).missing(payload.value, payload.number)

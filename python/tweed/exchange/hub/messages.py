@@ -68,6 +68,29 @@ class Fetch:
 
 
 @dataclass(frozen=True, slots=True)
+class Lend:
+    """To a member that has the newest model: `member` may fetch that version of it."""
+
+    version: int
+    member: int
+
+
+@dataclass(frozen=True, slots=True)
+class Handed:
+    """From a member that was asked for the model of this version: here it is; or it is not `there`."""
+
+    version: int
+    there: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Blocked:
+    """From a worker: what was granted cannot go the way that was named, as that member cannot be reached."""
+
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
 class Grant:
     """Send the payload now: to the hub, or to the member `via`, which adds it up with others. A later grant
     with another way counts: what was sent before may be lost. With `copy_first` the replica gets it first."""
@@ -257,8 +280,10 @@ class Leave:
     """A worker goes, and does not expect anything more; it may come back with a `Ready`."""
 
 
-FromWorker = Ready | Offer | Payload | Leave | Sum | Resume | Fetch
-FromHub = Task | Grant | Outcome | End | Gather | Void
+FromWorker = Ready | Offer | Payload | Leave | Sum | Resume | Fetch | Blocked
+FromHub = Task | Grant | Outcome | End | Gather | Void | Lend
+#: What a worker hears of members that it fetches from, or sends to.
+FromWay = Handed | Blocked
 
 
 def control_bytes(message: FromWorker | FromHub | Entry | Kept | Copy) -> int:

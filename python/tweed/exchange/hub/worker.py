@@ -14,7 +14,8 @@ that are of another task, or of a message that was sent twice, change nothing. A
 two messages so costs one repetition, and nothing counts twice: the hub goes by numbers.
 
 A grant may name a member as the way. Another grant may replace it: what was sent before is then sent again.
-After a break the worker asks anew which way is to be taken, as that member may be gone.
+If that member cannot be reached the hub is told, and names another way. After a break the worker asks anew
+which way is to be taken, as that member may be gone.
 
 A drop throws the contribution away: the worker is idle again, and its next task is on the newest version.
 """
@@ -27,11 +28,14 @@ from enum import Enum
 from typing import Any
 
 from tweed.exchange.hub.messages import (
+    Blocked,
     End,
     Fetch,
     FromHub,
+    FromWay,
     FromWorker,
     Grant,
+    Handed,
     Offer,
     Outcome,
     Payload,
@@ -165,8 +169,8 @@ class Worker:
         assert self._offer is not None and self.task is not None  # the state says so
         return Resume(self._offer, self.task.version) if self._foreign else self._offer
 
-    def handle(self, message: FromHub) -> None:
-        """A message has come."""
+    def handle(self, message: FromHub | FromWay) -> None:
+        """A message has come, of the hub or of a member that it has named."""
         if isinstance(message, End):
             self.state, self.task, self._offer, self._value = State.ENDED, None, None, None
             self._out.clear()
@@ -183,6 +187,10 @@ class Worker:
         elif isinstance(message, Grant) and self._is_of_task(message.number) and self._has_way(message):
             self.state, self.via, self._copy_first = State.SENDING, message.via, message.copy_first
             self._send()
+        elif isinstance(message, Handed) and self.task is not None and message.version == self.task.version:
+            self.fetched() if message.there else self.lost()
+        elif isinstance(message, Blocked) and self._is_of_task(message.number) and self.via is not None:
+            self._out.extend([message] if self.state is State.SENDING else [])
 
     def poll(self) -> FromWorker | Compute | None:
         """What is to be done next; None: nothing."""

@@ -2,7 +2,10 @@
 
 A member is its key; the hub numbers keys in the order in which they first came, and keeps the numbers in its
 checkpoint. A link begins with a question of the member (`greetings`); until it is answered, and at any time
-but for what was granted, it may bring a few KB at a time.
+but for what was granted, and for sums of a group at it, it may bring a few KB at a time.
+
+Members that add up what others send, and hand on models, say where they listen when they come. The others
+are told that place, and the key with it, as part of what names such a member; and it is told their keys.
 """
 
 from __future__ import annotations
@@ -10,22 +13,33 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from tweed import _core
 from tweed.errors import DataError
-from tweed.exchange.hub import greetings
-from tweed.exchange.hub.head import follows, from_worker, head_of
+from tweed.exchange.hub import bodies, greetings
+from tweed.exchange.hub.bodies import Part
+from tweed.exchange.hub.framing import HEAD, SMALL_BYTES, framed, split
+from tweed.exchange.hub.head import Kind, from_worker
 from tweed.exchange.hub.links import Linked, News
-from tweed.exchange.hub.member_link import HEAD
-from tweed.exchange.hub.messages import End, FromHub, FromWorker, Grant, Leave, Offer, Outcome, Payload
+from tweed.exchange.hub.messages import (
+    End,
+    FromHub,
+    FromWorker,
+    Gather,
+    Grant,
+    Leave,
+    Lend,
+    Offer,
+    Outcome,
+    Payload,
+    Task,
+)
 
 log = logging.getLogger("tweed")
-#: A message that is no payload is never longer.
-_SMALL_BYTES = 4096
 #: A link on which nothing was asked for so long is ended, and so long the end of training waits for members.
 _PATIENCE_S = 30.0
 
@@ -46,7 +60,7 @@ class KeyedLinks:
     def __init__(
         self, links: _core.HubLinks, terms: Sequence[str], job: Mapping[str, Any] | None, fewest: int
     ) -> None:
-        self.most_bytes = 0
+        self.most_bytes = self.numel = 0
         self.numbers: dict[str, int] = {}
         self._links, self._terms, self._job, self._fewest = links, terms, job, fewest
         self._asking: dict[int, tuple[str, float]] = {}  # links that are not in: the key, and since when
@@ -56,6 +70,10 @@ class KeyedLinks:
         self._done: set[int] = set()  # those who do not
         self._offered: dict[int, int] = {}  # bytes, by member
         self._granted: dict[int, int] = {}
+        self._keys: dict[int, str] = {}  # by member
+        self._sums: dict[int, int] = {}  # bytes that a sum of theirs may have, by member
+        self._model_bytes: dict[int, int] = {}  # of the last model that was told, by member
+        self._places: dict[int, str] = {}  # where those listen that add up for others, by member
         self._early: list[News] | None = []  # until there are enough members
         self._digest = greetings.digest(terms)
         self._model: tuple[Tensor, bytes] | None = None  # that was told last
@@ -82,7 +100,7 @@ class KeyedLinks:
                 self._asking[link] = what.hex(), time.monotonic()
             elif isinstance(what, str):
                 came += self._ended(link, what)
-            else:
+            elif what is not None:
                 came += self._heard(link, what)
         self._end_silent()
         return self._when_enough(came)
@@ -90,16 +108,36 @@ class KeyedLinks:
     def tell(self, member: int, message: FromHub, model: Tensor | None) -> None:
         """See `MemberLinks`; who is not there hears nothing."""
         if isinstance(message, Grant):
-            self._granted[member] = self._offered.get(member, 0)
+            self._granted[member] = self._offered.get(member, 0) if message.via is None else 0
         elif isinstance(message, Outcome):
             self._granted.pop(member, None)
+        elif isinstance(message, Gather):
+            room = bodies.sum_room(self.numel, len(message.tasks))
+            self._sums[member] = max(room, self._sums.get(member, 0))
         elif isinstance(message, End):
             self._done.add(member)
         if (link := self._link_of.get(member)) is None:
             return
         self._allow(member, link)
-        body = None if model is None else self._as_bytes(model)
-        self._links.send(link, HEAD.pack(*head_of(message, 0 if body is None else len(body))), body)
+        body = self._named(member, message) if model is None else self._as_bytes(model)
+        if isinstance(message, Task):
+            self._model_bytes[member] = 0 if model is None else model.numel()
+        self._links.send(link, framed(message, 0 if body is None else len(body)), body)
+
+    def _named(self, member: int, message: FromHub) -> bytes | None:
+        """What is to be known of the members that a message names."""
+        if isinstance(message, Gather):
+            return bodies.pack_parts([self._part(*task) for task in message.tasks])
+        if isinstance(message, Lend):
+            return self._keys[message.member].encode()
+        if not isinstance(message, Task | Grant) or message.via is None:
+            return None
+        if isinstance(message, Task) and message.via in self._places:
+            self.tell(message.via, Lend(message.version, member), None)
+        return self._places.get(message.via, "").encode()
+
+    def _part(self, member: int, number: int) -> Part:
+        return Part(member, number, self.worker(member), self._offered.get(member, 0), self._keys[member])
 
     def forget(self, barred: Callable[[str], bool]) -> None:
         """Whoever has a key that is barred does not come back: nothing waits for it any more."""
@@ -148,17 +186,14 @@ class KeyedLinks:
         return []
 
     def _message(self, member: int, data: bytearray) -> FromWorker:
-        if len(data) < HEAD.size:
-            raise DataError(f"a message of {len(data)} bytes came")
-        head = HEAD.unpack_from(data)
-        if follows(head, self.most_bytes) != len(data) - HEAD.size:
-            raise DataError(f"{head[2]} bytes were announced, and {len(data) - HEAD.size} came")
-        whole = len(data) > HEAD.size
-        payload = torch.frombuffer(data, dtype=torch.uint8, offset=HEAD.size) if whole else torch.empty(0)
-        message = from_worker(head, payload.view(torch.uint8))
+        head, body = split(data)
+        if head[0] == Kind.SUM:
+            return bodies.read_sum(head[1], body, self.numel)
+        message = from_worker(head, body)
         if isinstance(message, Offer):
             self._offered[member] = min(message.numbytes, self.most_bytes)
-        elif isinstance(message, Payload | Leave):
+            return replace(message, model_bytes=self._model_bytes.get(member, 0))
+        if isinstance(message, Payload | Leave):
             self._granted.pop(member, None)
             self._allow(member, self._link_of[member])
         if isinstance(message, Leave):
@@ -175,12 +210,16 @@ class KeyedLinks:
             key, _ = self._asking.pop(link)
             member = self.numbers.setdefault(key, len(self.numbers))
             self._member_of[link], self._link_of[member] = member, link
+            self._keys[member] = key
             self._away.discard(member)
             self._done.discard(member)
             answer = {"worker": member, "workers": self._fewest}
             self._allow(member, link)
             log.info("member %d (%s) is there", member, key[:8])
             joined = [(member, Linked.JOINED)]
+            if isinstance(place := asked.get("aggregator"), str) and len(place) < SMALL_BYTES:
+                self._places[member] = f"{key}@{place}"
+                joined.append((member, Linked.ABLE))
         self._links.send(link, greetings.packed(answer))
         return joined
 
@@ -191,13 +230,16 @@ class KeyedLinks:
             return []
         log.info("member %d is gone: %s", member, why)
         del self._link_of[member]
+        self._places.pop(member, None)
+        self._sums.pop(member, None)
         if member in self._done:
             return [(member, Leave())]
         self._away.add(member)
         return [(member, Linked.LEFT)]
 
     def _allow(self, member: int, link: int) -> None:
-        self._links.allow(link, HEAD.size + max(_SMALL_BYTES, self._granted.get(member, 0)))
+        most = max(SMALL_BYTES, self._granted.get(member, 0), self._sums.get(member, 0))
+        self._links.allow(link, HEAD.size + most)
 
     def _end_silent(self) -> None:
         """Links on which nobody has asked to be in; new ones are the last."""
