@@ -147,8 +147,11 @@ class AggregatorLink(MemberLink):
 
     def _take(self, head: Sequence[float], body: Tensor) -> None:
         super()._take(head, body)
-        if self._came and isinstance(task := self._came[-1][0], Task) and task.via is None:
-            self._service.holds(task.version, body)
+        if not self._came or self._came[-1][1] is not body:
+            return  # it was not for the worker
+        message, _ = self._came[-1]
+        if isinstance(message, Task) and message.via is None:
+            self._service.holds(message.version, body)
 
     def _serve(self, message: Gather | Void | Lend, body: Tensor) -> None:
         data, now = body.numpy().tobytes(), time.monotonic()
