@@ -47,7 +47,7 @@ class Plans:
     def plan(
         self, gathering: Gathering, pending: Sequence[Any], idle: Iterable[int], now: float
     ) -> tuple[Group, ...]:
-        free = gathering._free(range(9), now)
+        free = [*gathering._free(idle, now)]
         if not free:
             return (Group(None, 0, len(pending)),)
         self.grouped.append(len(pending))

@@ -120,18 +120,18 @@ class AggregatorLink(MemberLink):
             super().close()
 
     def _turn(self) -> None:
-        """Waits for something to happen, and does what follows."""
+        """Does what there is to do, then waits for something to happen."""
         self._obey()
-        patience_s = min(3600.0, max(0.0, self._service.deadline() - time.monotonic()))
-        if not self._stands(patience_s) and not self._closing.is_set():
-            self._service.unlinked()
-            self._again()
-            self._told.put(None)
         self._service.passed(time.monotonic())
         while (found := self._service.poll()) is not None:
             super().send(found)
         while self._came:
             self._told.put(self._came.popleft())
+        patience_s = min(3600.0, max(0.0, self._service.deadline() - time.monotonic()))
+        if not self._stands(patience_s) and not self._closing.is_set():
+            self._service.unlinked()
+            self._again()
+            self._told.put(None)
 
     def _obey(self) -> None:
         while True:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +15,7 @@ from tweed.aggregate import Verdict
 from tweed.exchange.hub.actions import Abandon, Action, Ask, Step
 from tweed.exchange.hub.form import ContributionForm, ModelForm
 from tweed.exchange.hub.hub import Hub
-from tweed.exchange.hub.links import Linked, MemberLinks
+from tweed.exchange.hub.links import Linked, MemberLinks, News
 from tweed.exchange.hub.messages import End, FromHub, Payload, Sum, Task
 from tweed.exchange.hub.parameters import Parameters
 from tweed.exchange.hub.trusted import Trusted, TrustedLoss, require
@@ -139,28 +139,38 @@ class HubServer:
             self._end()
             return
         while not self._links.over:
-            came = self._links.next(self.hub.deadline())
-            now = time.monotonic()
-            for member, message in came:
-                if message is Linked.JOINED:
-                    self.hub.expect(member)
-                elif message is Linked.LEFT:
-                    self.hub.left(member, now)
-                elif message is Linked.ABLE:
-                    self.hub.may_aggregate(member)
-                else:
-                    self.hub.handle(member, message, now)
-            if not came:
-                self.hub.passed(now)
-            while (action := self.hub.poll()) is not None:
-                self._do(action, step)
-                if not isinstance(action, Step):
-                    continue
-                after(action.version)
-                if commits is not None and action.version >= commits:
-                    self._end()
-                    return
+            # One after the other: what a contribution stands for may depend on the step before.
+            for news in self._links.next(self.hub.deadline()) or [None]:
+                self._hear(news)
+                for version in self._act(step):
+                    after(version)
+                    if commits is not None and version >= commits:
+                        self._end()
+                        return
         self._links.flush()
+
+    def _hear(self, news: News | None) -> None:
+        """Hands over what has happened; None: time has passed."""
+        now = time.monotonic()
+        if news is None:
+            self.hub.passed(now)
+            return
+        member, message = news
+        if message is Linked.JOINED:
+            self.hub.expect(member)
+        elif message is Linked.LEFT:
+            self.hub.left(member, now)
+        elif message is Linked.ABLE:
+            self.hub.may_aggregate(member)
+        else:
+            self.hub.handle(member, message, now)
+
+    def _act(self, step: Callable[[], None]) -> Iterator[int]:
+        """Does what the hub wants. Versions of the model, as they come."""
+        while (action := self.hub.poll()) is not None:
+            self._do(action, step)
+            if isinstance(action, Step):
+                yield action.version
 
     def _end(self) -> None:
         version = self.hub.version
