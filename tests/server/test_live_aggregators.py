@@ -6,7 +6,6 @@ members that offered that.
 
 from __future__ import annotations
 
-import json
 import signal
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -25,7 +24,6 @@ from tweed.collective import Hub
 from tweed.compress import Direct, ErrorFeedback, Quantise, TopK
 from tweed.errors import StrategyError, UsageError
 from tweed.exchange.hub.gathering import Gathering
-from tweed.exchange.hub.live_hub import HubServer
 from tweed.exchange.hub.planning import Group
 from tweed.exchange.hub.service import Service
 from tweed.order import FirstIn
@@ -38,7 +36,7 @@ LOOPBACK = "127.0.0.1:0"
 
 
 class Plans:
-    """In the place of measured ones: all that is pending goes via who offered it, and models come from them."""
+    """In the place of measured ones: all that is pending goes via who offered it, and so do models."""
 
     def __init__(self) -> None:
         self.grouped: list[int] = []  # contributions, by group
@@ -165,3 +163,138 @@ def test_what_is_not_finite_is_left_out_of_a_sum_with_a_verdict(plans: Plans) ->
     assert all(value.isfinite().all() for value in params(run._model))
     weights = [sorted(one.weight for one in commit) for commit in commits]
     assert [commit[0] == 0.0 for commit in weights] == [step == 3 for step in range(STEPS)]
+
+
+def counts_all(commits: Sequence[Sequence[Any]], some: Iterable[int]) -> None:
+    """Of these members each contribution counts, in order and once."""
+    found = counted_once(commits)
+    for member in some:
+        numbers = [number for one, number in found if one == member]
+        assert numbers == list(range(1, len(numbers) + 1)), f"member {member}: {numbers}"
+
+
+def in_process(rank: int, size: int, address: str, strategy: Strategy) -> bool:
+    """A member; the first one is an aggregator."""
+    given = {"aggregator": LOOPBACK} if rank == 0 else {}
+    return bool(train(address, rank, strategy, 10**6, **given)["over"])
+
+
+def test_an_aggregator_is_killed_in_the_middle_of_a_group(plans: Plans) -> None:
+    strategy = Strategy(collective=Hub(0, aggregators=1), order=FirstIn(MEMBERS))
+    run, commits = opened(strategy, fewest=MEMBERS), []
+    with Ranks(in_process, MEMBERS, run.address, strategy) as ranks:
+        plan, killed = plans.plan, []
+
+        def kill(*given: Any) -> tuple[Group, ...]:
+            found = plan(*given)
+            if len(plans.grouped) == 10 and not killed:
+                killed.append(found[0].aggregator)
+                ranks.kill(0, signal.SIGKILL)
+            return found
+
+        plans.plan = kill  # type: ignore[method-assign]
+        run.serve(commits=40, after=lambda version: commits.append(run.contributions))
+        run.detach()
+    assert killed and run.members == {}
+    counts_all(commits, set(range(MEMBERS)) - set(killed))
+    last = {one.member for one in commits[-1]}
+    assert not last & set(killed)
+
+
+def test_a_payload_that_never_comes_holds_up_nobody_for_long(
+    plans: Plans, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Member 2's third payload stays where it is until the hub asks for it directly."""
+    strategy = Strategy(collective=Hub(0, when=All(), aggregators=1, payload_s=0.3), order=FirstIn(MEMBERS))
+    run, commits, held = opened(strategy, fewest=MEMBERS), [], []
+    let = Service._let_send
+
+    def hold(service: Service, link: int, caller: Any) -> None:
+        if caller.offered is not None and caller.offered[0] == 3:
+            held.append(caller.key)
+        else:
+            let(service, link, caller)
+
+    monkeypatch.setattr(Service, "_let_send", hold)
+    with members(
+        *(
+            lambda n=number: train(run.address, n, strategy, aggregator=LOOPBACK if n == 0 else None)
+            for number in range(MEMBERS)
+        )
+    ):
+        run.serve(commits=STEPS, after=lambda version: commits.append(run.contributions))
+    run.detach()
+    assert held
+    counts_all(commits, range(MEMBERS))
+    for mine, true in zip(params(run._model), alone(), strict=True):
+        torch.testing.assert_close(mine, true)
+
+
+def test_an_aggregator_that_cannot_be_reached_is_left_alone(
+    plans: Plans, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It says another place than its own: its key is not there."""
+    monkeypatch.setattr(
+        "tweed.exchange.hub.live_aggregator.AggregatorLink._greeting",
+        lambda self: {**super(type(self), self)._greeting(), "aggregator": run.address.partition("@")[2]},
+    )
+    run, commits = opened(IN_STEP, fewest=MEMBERS), []
+    with members(
+        *(
+            lambda n=number: train(run.address, n, aggregator=LOOPBACK if n == 0 else None)
+            for number in range(MEMBERS)
+        )
+    ):
+        run.serve(commits=STEPS, after=lambda version: commits.append(run.contributions))
+    run.detach()
+    counts_all(commits, range(MEMBERS))
+    for mine, true in zip(params(run._model), alone(), strict=True):
+        torch.testing.assert_close(mine, true)
+
+
+@pytest.mark.parametrize(
+    ("given", "error", "text"),
+    [
+        ({"aggregator": "0.0.0.0:0"}, UsageError, "the address by which other members"),
+        (
+            {"aggregator": LOOPBACK, "strategy": Strategy(collective=Hub(0))},
+            StrategyError,
+            "has no aggregators",
+        ),
+        ({"aggregator": "192.0.2.1:0"}, UsageError, "TWEED_SECRET"),
+    ],
+)
+def test_what_cannot_be_an_aggregator_is_said(given: dict[str, Any], error: Any, text: str) -> None:
+    refused(lambda: train("127.0.0.1:1", 0, **given), error, text)
+    refused(lambda: tweed.attach(*make(0), IN_STEP, aggregator=LOOPBACK), UsageError, "TWEED_HOST")
+
+
+def in_group(rank: int, size: int, strategy: Strategy) -> tuple[list[Tensor], int, list[int]]:
+    plans = Plans()
+    plans.put()
+    model, optimizer = ready(strategy, rank)
+    run, senders = tweed.attach(model, optimizer, strategy), set[int]()
+    if run.serves:
+        run.serve(after=lambda version: senders.update(one.member for one in run.contributions))
+    else:
+        for number in range(STEPS):
+            loss(model, rank, number).backward()
+            optimizer.step()
+            optimizer.zero_grad()
+    run.detach()
+    left = [one.name for one in threading.enumerate() if one.name.startswith("tweed-aggregator")]
+    assert not left
+    return params(model), sum(plans.grouped), sorted(senders)
+
+
+def test_ranks_of_a_group_add_up_for_each_other() -> None:
+    hub, *workers = run_ranks(in_group, MEMBERS + 1, IN_STEP, backend="tweed")
+    for mine, true in zip(hub[0], alone(), strict=True):
+        torch.testing.assert_close(mine, true)
+    assert all(equal(worker[0], hub[0]) for worker in workers)
+    assert hub[1] > 0 and hub[2] == [1, 2, 3]
+
+
+def test_a_strategy_with_aggregators_names_what_does_not_go_with_them() -> None:
+    with pytest.raises(StrategyError, match="sealed TCP streams"):
+        Strategy(collective=Hub(0, aggregators=1), transport="ltp")

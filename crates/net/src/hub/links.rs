@@ -90,10 +90,11 @@ impl State {
         self.events.push_back(Event::Left(number, why.into()));
     }
 
-    /// Does something with a link, which ends if that fails.
+    /// Does something with a link, which ends if that fails: what it has said before is heard.
     fn with(&mut self, number: u64, registry: &Registry, act: impl FnOnce(&mut Stream) -> io::Result<()>) {
         let Some(link) = self.links.get_mut(&number) else { return };
         if let Err(error) = act(&mut link.stream) {
+            let _ = self.read_one(number);
             self.end(number, &in_words(&error), registry);
         }
     }
@@ -105,18 +106,21 @@ impl State {
                 self.readable.insert(number);
                 continue;
             }
-            let Some(link) = self.links.get_mut(&number) else { continue };
-            let (events, bytes) = (&mut self.events, &mut self.event_bytes);
-            let read = link.stream.read(&mut self.scratch, |message| {
-                *bytes += message.len();
-                events.push_back(Event::Message(number, message));
-            });
-            match read {
+            match self.read_one(number) {
                 Ok(Turn::Drained) => {}
                 Ok(Turn::More) => drop(self.readable.insert(number)),
                 Err(error) => self.end(number, &in_words(&error), registry),
             }
         }
+    }
+
+    fn read_one(&mut self, number: u64) -> io::Result<Turn> {
+        let Some(link) = self.links.get_mut(&number) else { return Ok(Turn::Drained) };
+        let (events, bytes) = (&mut self.events, &mut self.event_bytes);
+        link.stream.read(&mut self.scratch, |message| {
+            *bytes += message.len();
+            events.push_back(Event::Message(number, message));
+        })
     }
 }
 

@@ -14,8 +14,9 @@
                 its lease ends                              DONE, expired
     ARRIVED     the batch has ended                         DONE, counted
     GRANTED     a Sum that it is in                         DONE, counted
-                nothing comes of its group, or who is to
-                add it up cannot be reached (Blocked)       GRANTED, to send directly
+                nothing comes of its group: who is to add
+                it up is gone, cannot be reached, or has
+                not sent a sum when a lease of it ends      GRANTED, to send directly
     any         Leave; Ready of one that has forgotten it   DONE, expired
     OPEN        an Offer that cannot be                     DONE, absurd
     not GRANTED Payload                                     DONE, not granted
@@ -493,7 +494,9 @@ class Hub:
         while self._leases and (self._leases[0][0] <= now or not self._holds(self._leases[0])):
             lease = heapq.heappop(self._leases)
             if self._holds(lease):
-                _, member, _, _ = lease
+                _, member, number, _ = lease
+                if self._blocked((member, number), now):
+                    continue
                 self.members[member].due_s = now
                 self._end(member, self.members[member], Why.EXPIRED, now)
 
@@ -688,11 +691,14 @@ class Hub:
         offer = self.members[task[0]].offer
         return 0 if offer is None else offer.numbytes
 
-    def _blocked(self, task: tuple[int, int], now: float) -> None:
-        """The aggregator of this task's group cannot be reached by a member of it."""
-        if self.gathering is not None and (group := self.gathering.of(task)) is not None:
-            self.gathering.rest(group.aggregator, now + self.payload_s)
-            self._void(group, now)
+    def _blocked(self, task: tuple[int, int], now: float) -> bool:
+        """The aggregator of this task's group, if it is in one, cannot be reached by a member of it, or does not
+        come to a sum: its members send directly. Whether there was a group."""
+        if self.gathering is None or (group := self.gathering.of(task)) is None:
+            return False
+        self.gathering.rest(group.aggregator, now + self.payload_s)
+        self._void(group, now)
+        return True
 
     def _void_at(self, aggregator: int, now: float) -> None:
         """Nothing comes of the groups of a member whose link has ended."""

@@ -114,6 +114,8 @@ class AggregatorLink(MemberLink):
                 self._turn()
             self._obey()
             super().flush()
+        except _Closing:
+            pass
         except BaseException as error:  # noqa: BLE001 - raised by `receive`
             self._told.put(error)
         finally:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -140,7 +140,8 @@ class HubServer:
             return
         while not self._links.over:
             # One after the other: what a contribution stands for may depend on the step before.
-            for news in self._links.next(self.hub.deadline()) or [None]:
+            came: Sequence[News | None] = self._links.next(self.hub.deadline())
+            for news in came or [None]:
                 self._hear(news)
                 for version in self._act(step):
                     after(version)
