@@ -692,8 +692,8 @@ class Hub:
         return 0 if offer is None else offer.numbytes
 
     def _blocked(self, task: tuple[int, int], now: float) -> bool:
-        """The aggregator of this task's group, if it is in one, cannot be reached by a member of it, or does not
-        come to a sum: its members send directly. Whether there was a group."""
+        """A member cannot reach the aggregator of the group of this task, or that has not come to a sum: all of
+        the group send directly. Whether there is one."""
         if self.gathering is None or (group := self.gathering.of(task)) is None:
             return False
         self.gathering.rest(group.aggregator, now + self.payload_s)
