@@ -13,6 +13,7 @@ from bench import (
     goals,
     hub_links,
     linked,
+    live_hub,
     machine,
     memory,
     pictures,
@@ -88,6 +89,7 @@ _SECTIONS = (
     virtual_hub.table,
     flower.beside,
     hub_links.table,
+    live_hub.table,
     pictures.builders,
     foreseen.schedules,
 )

@@ -692,8 +692,8 @@ class Hub:
         return 0 if offer is None else offer.numbytes
 
     def _blocked(self, task: tuple[int, int], now: float) -> bool:
-        """A member cannot reach the aggregator of the group of this task, or that has not come to a sum: all of
-        the group send directly. Whether there is one."""
+        """A member cannot reach the aggregator of this task's group, or no sum has come in time: all of
+        the group send directly. Whether there is a group."""
         if self.gathering is None or (group := self.gathering.of(task)) is None:
             return False
         self.gathering.rest(group.aggregator, now + self.payload_s)
