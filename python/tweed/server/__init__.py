@@ -3,8 +3,8 @@
 run       `HubRun`, the run of such a hub
 serving   `tweed.serve`
 
-The machines and links are in `exchange/hub`, sockets and handshakes in `crates/net/src/hub`; what members do is
-`tweed.attach(..., hub=...)`.
+The machines and links are in `exchange/hub`, sockets and handshakes in `crates/net/src/hub`; what members do
+is `tweed.attach(..., hub=...)`.
 """
 
 from __future__ import annotations
