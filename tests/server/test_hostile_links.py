@@ -211,7 +211,7 @@ def test_a_hub_keeps_nothing_as_large_as_the_model_of_members_that_are_gone() ->
 def test_a_member_of_a_high_number_is_not_cut_short() -> None:
     """Half divides its range by the number of ranks that are added up; at a hub none are."""
     form = ContributionForm(
-        Strategy(compress=Direct(Half("float16")), collective=Hub(0)), Spec(((4,),)), 5000, 5000
+        Strategy(compress=Direct(Half("float16")), collective=Hub(0)), Spec(((4,),)), 5000
     )
     _, data = form.offer(torch.full((4,), 50.0), 1)
     assert form.decode(data, 1).tolist() == [50.0] * 4

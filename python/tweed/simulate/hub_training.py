@@ -181,7 +181,7 @@ class HubTraining:
         self._steps.forget(member)
 
     def _form(self, member: int) -> ContributionForm:
-        return ContributionForm(self._strategy, self._newest.spec, member, self._count, self._sources[member])
+        return ContributionForm(self._strategy, self._newest.spec, member, self._sources[member])
 
     def _spoilt(self, member: int, value: Tensor, number: int) -> Tensor:
         """What is sent in the place of `value`, where the member or some layers are hostile."""

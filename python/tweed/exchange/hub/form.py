@@ -32,16 +32,14 @@ class ContributionForm:
     Args:
       strategy: what is exchanged, and how it is compressed.
       spec: of all parameters, side by side.
-      worker, workers: whose, of how many.
+      worker: whose.
       source: of noise, at a worker; see `compress.ClippedNoise`.
 
     Attributes:
       noisy: contributions that had noise: what the worker's privacy is counted by.
     """
 
-    def __init__(
-        self, strategy: Strategy, spec: Spec, worker: int, workers: int, source: Source | None = None
-    ) -> None:
+    def __init__(self, strategy: Strategy, spec: Spec, worker: int, source: Source | None = None) -> None:
         memory = strategy.memory
         assert isinstance(memory, Direct | ErrorFeedback | LocalResidual | None)  # the strategy was checked
         self._privacy: ClippedNoise | None = None if strategy.hub is None else strategy.hub.privacy

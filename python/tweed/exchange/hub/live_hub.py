@@ -303,4 +303,4 @@ class HubServer:
         return self._forms[member]
 
     def _new_form(self, worker: int) -> ContributionForm:
-        return ContributionForm(self._strategy, self._params.spec, worker, self._workers)
+        return ContributionForm(self._strategy, self._params.spec, worker)

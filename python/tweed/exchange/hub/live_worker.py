@@ -60,7 +60,7 @@ class HubWorker:
         self._newest = torch.empty(self._params.spec.numel)
         self._begun = torch.empty(self._params.spec.numel)
         owners, spec = place.owners, self._params.spec
-        self._form = ContributionForm(strategy, spec, owners.contributor, owners.contributors, os.urandom)
+        self._form = ContributionForm(strategy, spec, owners.contributor, os.urandom)
         self._models = ModelForm(strategy.hub.model, spec, owners.contributors)
         link.most_bytes = self._models.most_bytes
         self._exchanges, self._samples = strategy.exchange, samples
