@@ -10,7 +10,7 @@
 //! or it is written by its own process, and then needs no feeder. A copy that is readable and feeds nobody is *free*; each
 //! feeds one other at a time, until that one is complete. Who asks is granted a free copy, or waits for one.
 //!
-//! **Nobody waits behind a slower link.** A copy's *pace* is the least rate on its way from the writer. A receiver takes
+//! **Nobody waits behind a slower link.** A copy's *pace* is the least rate on its way from the writer; one that waits has none. A receiver takes
 //! only a copy of at least [`ENOUGH`] of the best pace there is for it. Where such a one is busy with a slower receiver,
 //! the faster one steps in between: it pulls from the copy, and the slower one, which needs little, from it.
 //!
@@ -297,9 +297,78 @@ fn paces(copies: &BTreeMap<Process, Copy>) -> BTreeMap<Process, u64> {
         }
         let mut pace = at.and_then(|known| paces.get(&known).copied()).unwrap_or(u64::MAX);
         for here in way.into_iter().rev() {
-            pace = pace.min(copies.get(&here).map_or(u64::MAX, |copy| copy.rate));
+            let waits = |copy: &Copy| copy.needs_feeder() && copy.fed_by.is_none();
+            let own = |copy: &Copy| if waits(copy) { 0 } else { copy.rate };
+            pace = pace.min(copies.get(&here).map_or(u64::MAX, own));
             paces.insert(here, pace);
         }
     }
     paces
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn grants(copies: &mut Copies) -> Vec<(Process, Process)> {
+        let all = std::iter::from_fn(|| copies.grant()).flatten();
+        all.map(|grant| (grant.receiver, grant.from)).collect()
+    }
+
+    fn copies(states: &[(Process, State, u64)]) -> Copies {
+        let mut copies = Copies::default();
+        states.iter().for_each(|&(process, state, rate)| copies.update(process, state, rate, None));
+        copies
+    }
+
+    #[test]
+    fn a_copy_feeds_one_and_a_receiver_counts_from_its_first_block_on() {
+        let mut copies = copies(&[
+            (0, State::Complete, 10),
+            (1, State::Wanted, 10),
+            (2, State::Wanted, 10),
+            (3, State::Wanted, 10),
+        ]);
+        assert_eq!(grants(&mut copies), [(1, 0)]);
+        copies.update(1, State::Receiving, 10, None);
+        assert_eq!(grants(&mut copies), [(2, 1)]);
+        copies.update(1, State::Complete, 10, None);
+        assert_eq!(grants(&mut copies), [(3, 0)]);
+    }
+
+    #[test]
+    fn who_loses_its_feeder_takes_that_ones_feeder() {
+        let mut copies = copies(&[(1, State::Complete, 10), (2, State::Wanted, 10)]);
+        assert_eq!(grants(&mut copies), [(2, 1)]);
+        copies.update(2, State::Receiving, 10, None);
+        copies.update(4, State::Wanted, 10, None);
+        assert_eq!(grants(&mut copies), [(4, 2)]);
+        copies.remove(2);
+        assert_eq!(grants(&mut copies), [(4, 1)]);
+    }
+
+    #[test]
+    fn a_faster_receiver_steps_in_before_a_slower_one() {
+        let mut copies = copies(&[(0, State::Complete, 100), (1, State::Wanted, 10)]);
+        assert_eq!(grants(&mut copies), [(1, 0)]);
+        copies.update(1, State::Receiving, 10, None);
+        copies.update(2, State::Wanted, 100, None);
+        assert_eq!(grants(&mut copies), [(2, 0), (1, 2)]);
+        copies.update(3, State::Wanted, 100, None);
+        assert_eq!(grants(&mut copies), []);
+        copies.update(2, State::Receiving, 100, None);
+        assert_eq!(grants(&mut copies), [(3, 2), (1, 3)]);
+    }
+
+    #[test]
+    fn a_new_shard_makes_no_circle_of_copies_that_it_does_not_know_yet() {
+        let mut copies = Copies::default();
+        copies.update(1, State::Receiving, 10, Some(0));
+        copies.update(2, State::Receiving, 10, None);
+        assert_eq!(grants(&mut copies), []); // 0 may pull from 2
+        copies.update(0, State::Receiving, 10, Some(2));
+        assert_eq!(grants(&mut copies), []);
+        copies.update(3, State::Complete, 10, None);
+        assert_eq!(grants(&mut copies), [(2, 3)]);
+    }
 }

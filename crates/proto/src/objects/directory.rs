@@ -127,9 +127,10 @@ impl Directory {
         let entry = self.entry(target);
         entry.format = sum.format();
         entry.bytes = Some(bytes);
-        let order = Order::Reduced { target, included: sum.included() };
-        self.answer(sum.caller, target);
-        self.order(sum.caller, order);
+        if let Some(caller) = sum.caller {
+            self.answer(caller, target);
+            self.order(caller, Order::Reduced { target, included: sum.included() });
+        }
         self.serve(target);
         self.tell_watchers(target);
     }
@@ -293,8 +294,7 @@ impl Directory {
         }
         let Some(plan) = self.plans.get_mut(&target) else { return };
         if format.size <= SMALL_BYTES && plan.format().is_none() {
-            let Some(caller) = plan.root() else { return };
-            self.sums.insert(target, SmallSum::new(plan.request.clone(), caller));
+            self.sums.insert(target, SmallSum::new(plan.request.clone(), plan.root()));
             self.plans.remove(&target);
             return self.arrive(target, object, process, format, bytes);
         }
@@ -318,7 +318,7 @@ impl Directory {
 
     /// The reduce has no result: its caller and all that wait for it learn why.
     fn fail(&mut self, target: ObjectId, why: Failure) {
-        let caller = self.sums.remove(&target).map(|sum| sum.caller);
+        let caller = self.sums.remove(&target).and_then(|sum| sum.caller);
         let mut plan = self.plans.remove(&target);
         let caller = caller.or(plan.as_ref().and_then(Plan::root));
         if let Some(plan) = &mut plan {

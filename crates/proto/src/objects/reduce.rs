@@ -380,11 +380,15 @@ impl Plan {
 
     /// What feeds this slot is taken from `at` on; a sum that begins later has to begin anew.
     fn feed_from(&mut self, slot: Slot, at: u64) {
+        for child in self.bypassed_below(slot) {
+            self.place(child).history.set(at, None);
+        }
         for child in self.below(slot) {
             let place = self.place(child);
             place.taken_from = at;
             if place.holder.is_none() {
                 place.from = at;
+                place.history.cut(at);
             } else if place.from > at {
                 self.begin(child, at);
             }
@@ -414,13 +418,26 @@ impl Plan {
 
     /// Whose sums go to this slot's.
     fn below(&self, slot: Slot) -> Vec<Slot> {
+        self.reached_below(slot)
+            .into_iter()
+            .filter(|&child| !self.slots[child as usize].is_bypassed)
+            .collect()
+    }
+
+    /// What once fed this slot and does no longer.
+    fn bypassed_below(&self, slot: Slot) -> Vec<Slot> {
+        self.reached_below(slot).into_iter().filter(|&child| self.slots[child as usize].is_bypassed).collect()
+    }
+
+    /// The children of a slot, and of those of them that are bypassed, in order.
+    fn reached_below(&self, slot: Slot) -> Vec<Slot> {
         let Some(tree) = &self.tree else { return Vec::new() };
-        let mut found = Vec::new();
-        let mut left: Vec<Slot> = tree.shape.children[slot as usize].iter().rev().copied().collect();
+        let (mut found, mut left) = (Vec::new(), Vec::new());
+        left.extend(tree.shape.children[slot as usize].iter().rev());
         while let Some(child) = left.pop() {
-            match self.slots[child as usize].is_bypassed {
-                true => left.extend(tree.shape.children[child as usize].iter().rev()),
-                false => found.push(child),
+            found.push(child);
+            if self.slots[child as usize].is_bypassed {
+                left.extend(tree.shape.children[child as usize].iter().rev());
             }
         }
         found

@@ -8,12 +8,13 @@ use super::{Bytes, Failure, Format, Included, ObjectId, Process, Request};
 #[derive(Debug)]
 pub(crate) struct SmallSum {
     pub(crate) request: Request,
-    pub(crate) caller: Process,
+    /// Who called, and lives.
+    pub(crate) caller: Option<Process>,
     parts: BTreeMap<ObjectId, (Format, Bytes)>,
 }
 
 impl SmallSum {
-    pub(crate) fn new(request: Request, caller: Process) -> SmallSum {
+    pub(crate) fn new(request: Request, caller: Option<Process>) -> SmallSum {
         SmallSum { request, caller, parts: BTreeMap::new() }
     }
 

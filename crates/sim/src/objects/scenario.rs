@@ -8,6 +8,7 @@ use tweed_proto::objects::{shard_of, Mode, ObjectId, Process, Rule};
 use tweed_rng::{mix, Rng};
 use tweed_schedule::{Link, Rank, Topology};
 
+use super::world::run_unchecked;
 use super::{run, Outcome, Setup, What};
 
 const RATE: u64 = 1_000_000_000;
@@ -181,17 +182,26 @@ impl Facts<'_> {
         has.into_iter().any(|process| !self.setup.deaths.contains_key(process))
     }
 
+    /// Someone who had all of it died.
+    fn has_died(&self, object: ObjectId) -> bool {
+        self.had.get(&object).into_iter().flatten().any(|process| self.setup.deaths.contains_key(process))
+    }
+
     /// Why a call must have an end, if so.
     fn must_end(&self, process: Rank, object: ObjectId) -> Option<String> {
         if self.is_left(object) {
             return Some("someone who lives has all of it".into());
         }
         let reduce = self.setup.calls.iter().find_map(|call| match &call.what {
-            What::Reduce { target, ids, count, .. } if *target == object => Some((call.process, ids, *count)),
+            What::Reduce { target, ids, count, mode, .. } if *target == object => {
+                Some((call.process, ids, *count, *mode))
+            }
             _ => None,
         });
-        let (caller, ids, count) = reduce?;
-        let left = ids.iter().filter(|&&id| self.is_left(id)).count();
+        let (caller, ids, count, mode) = reduce?;
+        // In ranges, what was summed in part does not return.
+        let may_return = |id: ObjectId| mode == Mode::Whole || !self.has_died(id);
+        let left = ids.iter().filter(|&&id| self.is_left(id) && may_return(id)).count();
         // Where the destination is dead, so may be what knew of the plan; or it was complete, and nobody else had all.
         let is_dead = self.setup.deaths.contains_key(&caller);
         let all: BTreeSet<Process> = (0..self.setup.topology.ranks()).map(u64::from).collect();
@@ -240,8 +250,8 @@ pub fn describe(seed: u64) -> String {
     calls.sort_by_key(|call| call.at);
     lines.extend(calls.iter().map(|call| format!("{:?} process {}: {:?}", call.at, call.process, call.what)));
     lines.extend(setup.deaths.iter().map(|(rank, at)| format!("{at:?} process {rank} dies")));
-    match run(&setup) {
-        Ok(outcome) => {
+    match run_unchecked(&setup) {
+        Ok((outcome, wrong)) => {
             lines.extend(outcome.trace.iter().cloned());
             lines.extend(
                 outcome.got.iter().map(|((rank, object), at)| format!("{at:?} process {rank} has {object}")),
@@ -250,6 +260,7 @@ pub fn describe(seed: u64) -> String {
                 outcome.waiting.iter().map(|(rank, object)| format!("process {rank} waits for {object}")),
             );
             lines.extend(outcome.included.iter().map(|(target, ids)| format!("{target} sums {ids:?}")));
+            lines.extend(wrong.map(|error| error.to_string()));
         }
         Err(error) => lines.push(error.to_string()),
     }

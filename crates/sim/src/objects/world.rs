@@ -55,13 +55,19 @@ struct Block {
 /// # Cost
 /// About four events per block, and some for each message: about a million a second.
 pub fn run(setup: &Setup) -> Result<Outcome, SimError> {
+    let (outcome, wrong) = run_unchecked(setup)?;
+    wrong.map_or(Ok(outcome), Err)
+}
+
+/// What came of it, and what is wrong about that.
+pub(crate) fn run_unchecked(setup: &Setup) -> Result<(Outcome, Option<SimError>), SimError> {
     let mut world = World::new(setup)?;
     while let Some((now, event)) = world.queue.pop() {
         world.now = now;
         world.outcome.events += 1;
         world.handle(event)?;
     }
-    world.finish()
+    Ok(world.finish())
 }
 
 struct World<'a> {
@@ -212,12 +218,12 @@ impl<'a> World<'a> {
 
     fn act(&mut self, at: Rank, action: Action) -> Result<(), SimError> {
         let now = Duration::from_nanos(self.now);
+        if self.setup.trace {
+            self.note(at, &action);
+        }
         match action {
             Action::Send { to, message } => {
                 self.outcome.messages += 1;
-                if self.setup.trace {
-                    self.outcome.trace.push(format!("{now:?} {at} -> {to}: {message:?}"));
-                }
                 self.post(at, to as Rank, |at, to| Event::Message(at, to, message))?;
             }
             Action::Open { stream, pull, sink } => {
@@ -253,6 +259,17 @@ impl<'a> World<'a> {
             Action::Reset { .. } | Action::Release { .. } => {}
         }
         Ok(())
+    }
+
+    fn note(&mut self, at: Rank, action: &Action) {
+        let now = Duration::from_nanos(self.now);
+        match action {
+            Action::Send { to, message } => {
+                self.outcome.trace.push(format!("{now:?} {at} -> {to}: {message:?}"))
+            }
+            Action::Fold(_) => {}
+            other => self.outcome.trace.push(format!("{now:?} {at}: {other:?}")),
+        }
     }
 
     fn note_end(&mut self, at: Rank, object: ObjectId, now: Duration) {
@@ -403,15 +420,13 @@ impl<'a> World<'a> {
         &mut self.processes[rank as usize]
     }
 
-    fn finish(mut self) -> Result<Outcome, SimError> {
-        for &(process, object) in self.outcome.got.keys() {
-            self.check(process, object)?;
-        }
+    fn finish(mut self) -> (Outcome, Option<SimError>) {
+        let wrong = self.outcome.got.keys().find_map(|&(process, object)| self.check(process, object).err());
         for process in &mut self.processes {
             self.outcome.logs.extend(process.member.take_logs());
         }
         self.outcome.waiting = self.waiting.into_iter().collect();
-        Ok(self.outcome)
+        (self.outcome, wrong)
     }
 
     /// A copy must hold what it is said to.
