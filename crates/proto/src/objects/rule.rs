@@ -24,6 +24,7 @@ pub fn choose(rule: Rule, count: u32, size: u64, costs: &Costs) -> (Form, u64) {
         Rule::Measured => return search(&forms(count), count, size, costs),
         Rule::Hybrid => hybrid(count, size, bytes_in_flight(costs)),
         Rule::Degree => degree(count, size, bytes_in_flight(costs)),
+        Rule::Given(form, block) => return (form, block.clamp(1, size.max(1))),
     };
     search(&[form], count, size, costs)
 }

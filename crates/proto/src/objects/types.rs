@@ -5,6 +5,8 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::Form;
+
 /// The permanent id of a process.
 pub type Process = u64;
 
@@ -99,6 +101,8 @@ pub enum Rule {
     Hybrid,
     /// Hoplite's paper: the best of chain, binary tree and star, without cost per message.
     Degree,
+    /// This one, with so many bytes per block: for those that look for a better one.
+    Given(Form, u64),
 }
 
 /// A reduce that was called.

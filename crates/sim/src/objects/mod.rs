@@ -9,6 +9,7 @@ mod content;
 mod process;
 mod scenario;
 mod setup;
+pub mod workloads;
 mod world;
 
 pub use scenario::{behind_switch, describe, scenario, verify, Report};
