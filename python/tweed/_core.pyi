@@ -330,6 +330,18 @@ def simulate(
     int,
 ]: ...
 def replay(text: str) -> tuple[Schedule, int, int]: ...
+def simulate_objects(
+    topology: Topology, calls: Sequence[Any], conditions: dict[str, Any]
+) -> tuple[
+    list[tuple[int, int, float]],
+    dict[int, list[tuple[int, int, list[int]]]],
+    list[tuple[int, int, str]],
+    list[tuple[int, int]],
+    dict[tuple[int, int], int],
+    dict[tuple[int, int], int],
+    tuple[int, int, int, int],
+    list[tuple[int, Schedule, list[int]]],
+]: ...
 
 @final
 class HubLinks:

@@ -67,9 +67,9 @@ pub(crate) fn usage(py: Python<'_>, text: String) -> PyErr {
 pub(crate) fn sim_error(py: Python<'_>, error: &SimError) -> PyErr {
     use SimError as E;
     let class = match error {
-        E::Setup(_) | E::Stalled { .. } => "UsageError",
-        E::NoSuchLink { .. } | E::NoPath { .. } => "ScheduleError",
-        E::WrongObject { .. } | E::Refused { .. } | E::Wrong { .. } => "TweedError",
+        E::Setup(_) | E::Stalled { .. } | E::NoPath { .. } => "UsageError",
+        E::NoSuchLink { .. } => "ScheduleError",
+        E::Refused { .. } | E::Wrong { .. } | E::WrongObject { .. } => "TweedError",
     };
     raise(py, class, error.to_string())
 }

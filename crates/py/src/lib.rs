@@ -9,6 +9,7 @@ mod kernels;
 mod metrics;
 mod schedule;
 mod simulate;
+mod simulate_objects;
 
 use pyo3::prelude::*;
 
@@ -20,5 +21,6 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     kernels::register(module)?;
     schedule::register(module)?;
     simulate::register(module)?;
+    simulate_objects::register(module)?;
     Ok(())
 }

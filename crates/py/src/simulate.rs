@@ -69,7 +69,7 @@ impl Conditions {
     }
 }
 
-fn seconds(py: Python<'_>, seconds: f64) -> PyResult<Duration> {
+pub(crate) fn seconds(py: Python<'_>, seconds: f64) -> PyResult<Duration> {
     let duration = Duration::try_from_secs_f64(seconds);
     duration.map_err(|_| usage(py, format!("a time of {seconds} s is not possible")))
 }

@@ -39,6 +39,7 @@ fn main() {
         pipelining(ranks);
         arrivals(ranks);
         overlap(ranks);
+        overlap_of_late(ranks);
         deaths(ranks);
         slow_receiver(ranks);
         search(ranks);
@@ -81,6 +82,20 @@ fn overlap(ranks: Rank) {
             units(together, size)
         );
     }
+}
+
+/// As `overlap`, with sources that appear within S/B: times count from the last of them on.
+fn overlap_of_late(ranks: Rank) {
+    let (costs, size) = (costs(50, 5), RATE / 10);
+    let sum = Sum { gap: Duration::from_secs_f64(0.1 / f64::from(ranks)), ..Sum::of(ranks - 1, size) };
+    let after = |setup: &Setup| ended(setup).end().saturating_sub(sum.last());
+    let apart = after(&sum.setup(&costs)) + ended(&broadcast(ranks, size, &costs, Duration::ZERO)).end();
+    let together = after(&sum.all_reduce(&costs));
+    let share = together.as_secs_f64() / apart.as_secs_f64();
+    println!(
+        "{ranks} processes, sources within S/B: all-reduce {:.3} after the last, {share:.3} of both",
+        units(together, size)
+    );
 }
 
 fn deaths(ranks: Rank) {

@@ -1,72 +1,209 @@
-//! Objects on a virtual network: see `tweed_sim::objects`.
+//! Objects on a virtual network. `cargo run --release -p tweed-sim --example objects -- FIRST COUNT` tries more seeds, and
+//! `--example objects_figures` prints figures for more processes.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use tweed_proto::objects::{Mode, ObjectId, Rule};
-use tweed_schedule::{Link, Topology};
-use tweed_sim::objects::{run, Outcome, Setup, What};
+use tweed_proto::objects::{blocks, forms, Costs, Mode, ObjectId, Rule};
+use tweed_sim::objects::workloads::{broadcast, flat, source, Sum, TARGET};
+use tweed_sim::objects::{behind_switch, run, verify, Outcome, Report, Setup, What};
 
-const RATE: u64 = 1_250_000_000;
-const LATENCY: Duration = Duration::from_micros(50);
+/// 1 Gbit/s, and a message that costs as much as 2.5 KB.
+const COSTS: Costs =
+    Costs { latency: Duration::from_micros(50), rate: 125_000_000, message: Duration::from_micros(20) };
 /// A tenth of a second over a link.
-const SIZE: u64 = RATE / 10;
-const TARGET: ObjectId = ObjectId(7);
+const SIZE: u64 = COSTS.rate / 10;
+const S_B: Duration = Duration::from_millis(100);
 
-fn flat(ranks: u32) -> Setup {
-    Setup::new(Arc::new(Topology::complete(ranks, Link::new(RATE, LATENCY))))
-}
-
-fn object(number: u32) -> ObjectId {
-    ObjectId(1000 + u128::from(number))
-}
-
-fn seconds(outcome: &Outcome) -> f64 {
-    outcome.end().as_secs_f64() * RATE as f64
-}
-
-fn all_got(setup: &Setup) -> Outcome {
+fn ended(setup: &Setup) -> Outcome {
     let outcome = run(setup).unwrap();
     assert_eq!((outcome.waiting.as_slice(), outcome.failed.as_slice()), (&[][..], &[][..]));
     outcome
 }
 
-/// Every process has one source, from `gap` after the one before on; process 0 wants the sum.
-fn sum(ranks: u32, size: u64, gap: Duration) -> Setup {
-    let mut setup = flat(ranks);
-    for rank in 0..ranks {
-        setup.call(gap * rank, rank, What::Put { object: object(rank), size });
-    }
-    let ids = (0..ranks).map(object).collect();
-    let what = What::Reduce { target: TARGET, ids, count: ranks, mode: Mode::Whole, rule: Rule::Measured };
-    setup.call(Duration::ZERO, 0, what);
-    setup
-}
-
-fn broadcast(ranks: u32, size: u64) -> Setup {
-    let mut setup = flat(ranks);
-    setup.call(Duration::ZERO, 0, What::Put { object: TARGET, size });
-    (1..ranks).for_each(|rank| setup.call(Duration::ZERO, rank, What::Get { object: TARGET }));
-    setup
-}
-
 #[test]
-fn a_broadcast_flows_through_a_chain() {
-    for ranks in [4, 16, 64] {
-        let outcome = all_got(&broadcast(ranks, SIZE));
-        println!(
-            "{ranks}: {} sent {}",
-            seconds(&outcome) / SIZE as f64,
-            outcome.sent(0) as f64 / SIZE as f64
-        );
-        assert_eq!(outcome.most_fed, 1);
+fn a_broadcast_is_pipelined_and_costs_its_origin_one_object() {
+    // Each receiver adds a look-up, a dial and a block.
+    for (ranks, most) in [(4, 1.05), (16, 1.15), (64, 1.5)] {
+        let outcome = ended(&broadcast(ranks, SIZE, &COSTS, Duration::ZERO));
+        assert!(outcome.end() < S_B.mul_f64(most), "{ranks}: {:?}", outcome.end());
+        assert_eq!((outcome.sent(0), outcome.most_fed), (SIZE, 1), "{ranks}");
     }
 }
 
 #[test]
-fn a_sum_flows_through_a_tree() {
+fn a_sum_is_pipelined() {
     for ranks in [4, 16, 64] {
-        let outcome = all_got(&sum(ranks, SIZE, Duration::ZERO));
-        println!("{ranks}: {}", seconds(&outcome) / SIZE as f64);
+        let outcome = ended(&Sum::of(ranks - 1, SIZE).setup(&COSTS));
+        assert!(outcome.end() < S_B.mul_f64(1.2), "{ranks}: {:?}", outcome.end());
+        assert_eq!(outcome.included[&TARGET], [(0..SIZE, (1..ranks).map(source).collect())]);
+    }
+}
+
+#[test]
+fn a_sum_is_there_one_pipeline_fill_after_its_last_source() {
+    for ranks in [4, 16, 64] {
+        let sum = Sum { gap: Duration::from_millis(50), ..Sum::of(ranks - 1, SIZE) };
+        let after = ended(&sum.setup(&COSTS)).end() - sum.last();
+        assert!(after < S_B.mul_f64(1.05) + Duration::from_millis(5), "{ranks}: {after:?}");
+    }
+}
+
+#[test]
+fn an_all_reduce_overlaps_both_of_its_halves() {
+    // Every link takes in a sum and a result: what is saved is the fill of a pipeline.
+    let sum = Sum::of(31, SIZE / 10);
+    let apart =
+        ended(&sum.setup(&COSTS)).end() + ended(&broadcast(32, SIZE / 10, &COSTS, Duration::ZERO)).end();
+    let together = ended(&sum.all_reduce(&COSTS)).end();
+    assert!(together < apart.mul_f64(0.9), "{together:?} of {apart:?}");
+}
+
+#[test]
+fn a_small_object_is_its_own_answer() {
+    for (size, pulls) in [(65_536, 0), (65_537, 1)] {
+        let outcome = ended(&broadcast(2, size, &COSTS, Duration::ZERO));
+        assert_eq!(outcome.pulls, pulls, "{size}");
+        let ready = Setup { calls: Vec::new(), ..flat(5, &COSTS) };
+        let mut setup = ready.clone();
+        setup.call(Duration::ZERO, 0, What::Put { object: TARGET, size: 65_536 });
+        setup.call(Duration::from_millis(10), 4, What::Get { object: TARGET });
+        let took = ended(&setup).end() - Duration::from_millis(10);
+        assert!(took < 2 * COSTS.latency + 5 * COSTS.message, "one round trip: {took:?}");
+    }
+    let sum = Sum::of(5, 65_536).setup(&COSTS);
+    assert_eq!(ended(&sum).pulls, 0);
+}
+
+#[test]
+fn who_loses_its_feeder_goes_on_from_its_own_offset() {
+    let mut setup = broadcast(16, SIZE, &COSTS, Duration::ZERO);
+    let end = ended(&setup).end();
+    setup.deaths.insert(7, end / 2);
+    let outcome = ended(&setup);
+    for rank in (1..16).filter(|&rank| rank != 7) {
+        let again = outcome.taken[&(rank, TARGET)] - SIZE;
+        assert!(again <= 1 << 16, "process {rank} took {again} bytes twice");
+    }
+    assert!(outcome.end() < end + setup.detection * 2 + Duration::from_millis(5));
+}
+
+#[test]
+fn a_death_costs_ranges_its_detection_and_two_blocks() {
+    for spares in [0, 2] {
+        let sum = Sum { mode: Mode::Ranges, count: 15 - spares, ..Sum::of(15, SIZE) };
+        let quiet = ended(&sum.setup(&COSTS)).end();
+        for share in [0.1, 0.3, 0.5, 0.7, 0.9] {
+            let mut setup = sum.setup(&COSTS);
+            setup.deaths.insert(6, quiet.mul_f64(share));
+            let outcome = ended(&setup);
+            let lost = outcome.end() - quiet;
+            // Two blocks take 1 ms; a repair takes some messages, one after the other.
+            assert!(
+                lost < setup.detection.mul_f64(1.5) + Duration::from_millis(2),
+                "{spares} {share}: {lost:?}"
+            );
+            let counts: Vec<usize> = outcome.included[&TARGET].iter().map(|part| part.1.len()).collect();
+            assert_eq!(counts, if spares > 0 { [13, 13] } else { [15, 14] }, "{share}");
+        }
+    }
+}
+
+#[test]
+fn a_death_costs_whole_at_most_what_the_root_had_and_only_its_path_is_sent_again() {
+    let sum = Sum { count: 13, ..Sum::of(15, SIZE) };
+    let quiet = ended(&sum.setup(&COSTS));
+    let fill = quiet.end() - S_B;
+    for share in [0.1, 0.5, 0.9] {
+        let (mut setup, at) = (sum.setup(&COSTS), quiet.end().mul_f64(share));
+        setup.deaths.insert(6, at);
+        let outcome = ended(&setup);
+        let bound = at + setup.detection.mul_f64(1.5) + fill + Duration::from_millis(2);
+        assert!(outcome.end() - quiet.end() < bound, "{share}: {:?}", outcome.end());
+        // In the chain, those before the dead one send as much as they did: once.
+        let sent_twice = (1..=15).filter(|&rank| rank < 5 && outcome.sent(rank) > SIZE);
+        assert_eq!(sent_twice.count(), 0, "{share}");
+        assert!(!outcome.included[&TARGET][0].1.contains(&source(6)));
+    }
+}
+
+#[test]
+fn a_slow_receiver_slows_no_other() {
+    for slow in [1, 8, 15] {
+        let end = |rate: u64| {
+            let rates: Vec<u64> = (0..16).map(|rank| if rank == slow { rate } else { COSTS.rate }).collect();
+            let mut setup = broadcast(16, SIZE, &COSTS, Duration::ZERO);
+            setup.topology = Arc::new(behind_switch(&rates, COSTS.latency));
+            let outcome = ended(&setup);
+            outcome.got.iter().filter(|(key, _)| key.0 != slow).map(|(_, &at)| at).max().unwrap()
+        };
+        let (even, uneven) = (end(COSTS.rate), end(COSTS.rate / 10));
+        assert!(uneven < even.mul_f64(1.1), "{slow}: {uneven:?} after {even:?}");
+    }
+}
+
+#[test]
+fn shape_and_block_are_within_a_tenth_of_the_best() {
+    for (latency_us, message_us, size) in [(50, 20, 1 << 20), (500, 5, 100_000), (500, 100, 1 << 20)] {
+        let us = Duration::from_micros;
+        let costs = Costs { latency: us(latency_us), message: us(message_us), ..COSTS };
+        let time = |rule| ended(&Sum { rule, ..Sum::of(15, size) }.setup(&costs)).end();
+        let all =
+            forms(15).into_iter().flat_map(|form| blocks(size).step_by(4).map(move |block| (form, block)));
+        let best = all
+            .filter(|(_, block)| size / block < 200)
+            .map(|(form, block)| time(Rule::Given(form, block)))
+            .min();
+        let (picked, best) = (time(Rule::Measured), best.unwrap());
+        assert!(picked < best.mul_f64(1.1), "{latency_us} {message_us} {size}: {picked:?}, best {best:?}");
+    }
+}
+
+#[test]
+fn the_result_may_be_asked_for_before_there_is_a_source() {
+    let mut setup = flat(3, &COSTS);
+    let ids: Vec<ObjectId> = (0..3).map(source).collect();
+    setup.call(Duration::ZERO, 1, What::Get { object: TARGET });
+    let what = What::Reduce { target: TARGET, ids, count: 2, mode: Mode::Whole, rule: Rule::Hybrid };
+    setup.call(Duration::from_millis(1), 2, what);
+    (0..2).for_each(|r| setup.call(Duration::from_millis(5), r, What::Put { object: source(r), size: SIZE }));
+    assert!(ended(&setup).got.contains_key(&(1, TARGET)));
+}
+
+#[test]
+fn calls_that_cannot_be_answered_have_a_reason() {
+    let mut setup = flat(3, &COSTS);
+    let sum = |target, count| {
+        let ids = vec![source(0), source(1)];
+        What::Reduce { target: ObjectId(target), ids, count, mode: Mode::Whole, rule: Rule::Measured }
+    };
+    setup.call(Duration::ZERO, 0, What::Put { object: source(0), size: SIZE });
+    setup.call(Duration::ZERO, 1, What::Put { object: source(1), size: SIZE + 64 });
+    setup.call(Duration::ZERO, 2, sum(1, 2));
+    setup.call(Duration::ZERO, 2, sum(2, 3));
+    setup.call(Duration::ZERO, 1, What::Get { object: ObjectId(3) });
+    setup.call(Duration::from_millis(1), 2, What::Delete { object: ObjectId(3) });
+    let outcome = run(&setup).unwrap();
+    let texts: Vec<String> = outcome.failed.iter().map(|(_, _, why)| why.to_string()).collect();
+    assert_eq!(outcome.waiting, []);
+    for (text, count) in [("one size and dtype", 1), ("the first 3 of 2", 1), ("was deleted", 1)] {
+        assert_eq!(texts.iter().filter(|line| line.contains(text)).count(), count, "{texts:?}");
+    }
+}
+
+#[test]
+fn seeds_of_deaths_and_late_arrivals_go_well() {
+    let mut total = Report::default();
+    for seed in 0..1500 {
+        total.add(verify(seed).unwrap_or_else(|why| panic!("seed {seed}: {why}")));
+    }
+    assert!(total.deaths > 1000 && total.proven > 300 && total.mixed > 5, "{total:?}");
+}
+
+#[test]
+fn a_seed_replays() {
+    for seed in 0..20 {
+        let setup = tweed_sim::objects::scenario(seed);
+        assert_eq!(run(&setup).unwrap(), run(&setup).unwrap(), "seed {seed}");
     }
 }

@@ -206,11 +206,6 @@ impl Copies {
         let fed = self.copies.get(&writer).and_then(|copy| copy.feeds);
         fed.or_else(|| self.waiting.iter().copied().find(|&process| process != writer))
     }
-
-    /// How many may form a chain.
-    pub(crate) fn receivers(&self) -> u32 {
-        self.copies.values().filter(|copy| copy.needs_feeder()).count() as u32
-    }
 }
 
 /// What is looked up again and again for one grant.

@@ -27,6 +27,8 @@ pub(crate) struct Directory {
     plans: BTreeMap<ObjectId, Plan>,
     sums: BTreeMap<ObjectId, SmallSum>,
     lost: BTreeSet<Process>,
+    /// How many processes may want an object.
+    most_receivers: u32,
     /// The logs of the reduces that are complete, if they are kept.
     pub(crate) logs: Option<Vec<Log>>,
     pub(crate) out: Vec<Action>,
@@ -47,10 +49,21 @@ struct Entry {
 impl Directory {
     pub(crate) fn new(me: Process, costs: Costs) -> Directory {
         let (entries, plans, sums) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
-        Directory { me, costs, entries, plans, sums, lost: BTreeSet::new(), logs: None, out: Vec::new() }
+        Directory {
+            me,
+            costs,
+            entries,
+            plans,
+            sums,
+            lost: BTreeSet::new(),
+            most_receivers: 1,
+            logs: None,
+            out: Vec::new(),
+        }
     }
 
     pub(crate) fn handle(&mut self, from: Process, report: Report, processes: &BTreeSet<Process>) {
+        self.most_receivers = processes.len() as u32;
         match report {
             Report::Holds { object, .. } if self.is_deleted(object) => {
                 self.order(from, Order::Deleted { object })
@@ -197,7 +210,7 @@ impl Directory {
 
     /// Grants what can be granted.
     fn serve(&mut self, object: ObjectId) {
-        let costs = self.costs;
+        let (costs, receivers) = (self.costs, self.most_receivers);
         let entry = self.entry(object);
         if entry.bytes.is_some() {
             let waiting: Vec<Process> = entry.copies.take_waiting();
@@ -209,7 +222,6 @@ impl Directory {
         let Some(format) = entry.format else { return };
         let mut orders = Vec::new();
         while let Some(grants) = entry.copies.grant() {
-            let receivers = entry.copies.receivers();
             let block = *entry.block.get_or_insert_with(|| broadcast_block(receivers, format.size, &costs));
             let generation = entry.generation;
             let feed = |grant: super::broadcast::Grant| {

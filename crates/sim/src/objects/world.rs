@@ -374,7 +374,10 @@ impl<'a> World<'a> {
         if self.process(src).died.is_some_and(|died| died < left) || self.process(dst).died.is_some() {
             return Ok(());
         }
-        self.post(dst, src, |_, src| Event::Granted(src, (dst, stream)))?;
+        // As in the simulator of schedules, an acknowledgement takes the latency only.
+        let back = self.path(dst, src)?;
+        let granted = self.now.saturating_add(self.network.latency(back));
+        self.queue.push(granted, Event::Granted(src, (dst, stream)));
         let work = if src == dst { 0 } else { time(self.setup.message) };
         let taken = self.occupy(dst, work);
         self.queue.push(taken, Event::BlockTaken(block));
