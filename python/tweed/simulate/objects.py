@@ -1,23 +1,24 @@
-"""Objects on a virtual network: who feeds whom, and which tree sums what, decided by the planner that runs live.
+"""Objects on a virtual network: who feeds whom, and which tree sums what, as the live planner decides it.
 
     links = Topology.complete(17, bandwidth=125_000_000, latency_s=50e-6)
     ids = tuple(range(1, 17))
     calls = [put(0.05 * i, i, object=i, numbytes=12_500_000) for i in ids]       # sources, 50 ms apart
     calls += [reduce(0.0, 0, target=99, ids=ids), *(get(0.0, i, object=99) for i in ids)]
     result = run(links, calls, deaths={3: 0.4})
-    result.got_s[0, 99], result.included[99]       # when process 0 had the sum, and the ids of each range of it
+    result.got_s[0, 99], result.included[99]       # when process 0 had the sum, and the ids of each range
 
-Nothing sleeps, and the same arguments give the same run. Every value that comes out is checked against the ids that are
-said to be in it.
+Nothing sleeps, and the same arguments give the same run. Every value that comes out is checked against the ids
+that are said to be in it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypedDict, Unpack
 
 from tweed import _core
+from tweed.errors import UsageError
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +73,35 @@ def reduce(
       rule: how the tree is chosen: "measured" by a model with the cost per message, "hybrid" as in Hoplite's
         repository, "degree" as in its paper.
     """
-    return Call("reduce", at_s, process, target, 0, tuple(ids), len(ids) if count is None else count, mode, rule)
+    most = len(ids) if count is None else count
+    return Call("reduce", at_s, process, target, 0, tuple(ids), most, mode, rule)
+
+
+class Conditions(TypedDict, total=False):
+    """What may be asked of a run besides its seed.
+
+    `deaths`: seconds after which processes die.
+    `detection_s`: each other process learns of a death within half of this and one and a half times this
+    (default 0.002).
+    `message_s`: seconds that a process is busy with each message or block that it sends or takes in (default 0).
+    `jitter_s`: each message comes late by a random time up to this, in order for each pair (default 0).
+    `header`: bytes that each block carries besides its payload (default 0).
+    """
+
+    deaths: Mapping[int, float]
+    detection_s: float
+    message_s: float
+    jitter_s: float
+    header: int
+
+
+_USUAL: dict[str, Any] = {
+    "deaths": {},
+    "detection_s": 0.002,
+    "message_s": 0.0,
+    "jitter_s": 0.0,
+    "header": 0,
+}
 
 
 class Part(NamedTuple):
@@ -94,7 +123,8 @@ class Failed(NamedTuple):
 class Proof(NamedTuple):
     """The orders of one reduce as a schedule that the checker has proven.
 
-    Rank 0 is the destination, rank `1 + i` the source `ids[i]`; chunk `k` is bytes `edges[k]` to `edges[k + 1]`.
+    Rank 0 is the destination, rank `1 + i` the source `ids[i]`; chunk `k` is bytes `edges[k]` to
+    `edges[k + 1]`.
     """
 
     schedule: _core.Schedule
@@ -105,11 +135,11 @@ class Proof(NamedTuple):
 class Result:
     """What came of a run.
 
-    `got_s`: seconds after which a process had an object that it asked for, by process and object. `included`: the
-    parts of each sum. `waiting`: gets and reduces of living processes that never ended, such as those of an object
-    that nobody has any more. `pair_bytes`: payload from process to process; `taken_bytes`: payload of an
-    object that a process took in, what it had to throw away too. `most_fed`: the most others that one copy fed
-    at a time. `proofs` has the sums that one shard planned alone.
+    `got_s`: seconds after which a process had an object that it asked for, by process and object.
+    `included`: the parts of each sum. `waiting`: gets and reduces of living processes that never ended, such as
+    those of an object that nobody has any more. `pair_bytes`: payload from process to process. `taken_bytes`:
+    payload of an object that a process took in, what it had to throw away too. `most_fed`: the most others that
+    one copy fed at a time. `proofs`: of the sums that one shard planned alone.
     """
 
     got_s: Mapping[tuple[int, int], float]
@@ -134,12 +164,8 @@ def run(
     topology: _core.Topology,
     calls: Iterable[Call],
     *,
-    deaths: Mapping[int, float] | None = None,
-    detection_s: float = 0.002,
-    message_s: float = 0.0,
-    jitter_s: float = 0.0,
-    header: int = 0,
     seed: int = 0,
+    **conditions: Unpack[Conditions],
 ) -> Result:
     """Carries out `calls` among the ranks of `topology`.
 
@@ -147,12 +173,8 @@ def run(
       topology: the links. Blocks between two processes take the path with the fewest hops, over switches
         where there are any; messages take the latency only.
       calls: in any order.
-      deaths: seconds after which processes die.
-      detection_s: each other process learns of a death within half of this and one and a half times this.
-      message_s: seconds that a process is busy with each message or block that it sends or takes in.
-      jitter_s: each message comes late by a random time up to this, in order for each pair.
-      header: bytes that each block carries besides its payload.
       seed: of what is left to chance.
+      conditions: see `Conditions`.
 
     Raises:
       UsageError: calls or conditions that cannot be, or processes that no links join.
@@ -169,16 +191,12 @@ def run(
       >>> result.included[9]
       (Part(start=0, end=100000, ids=(1, 2)),)
     """
-    conditions = {
-        "seed": seed,
-        "deaths": dict(deaths or {}),
-        "detection_s": detection_s,
-        "message_s": message_s,
-        "jitter_s": jitter_s,
-        "header": header,
-    }
+    unknown = sorted(conditions.keys() - _USUAL.keys())
+    if unknown:
+        raise UsageError(f"there is no condition {unknown[0]!r}; use one of {', '.join(_USUAL)}")
+    asked = {**_USUAL, **conditions, "seed": seed}
     got, included, failed, waiting, pairs, taken, counts, proofs = _core.simulate_objects(
-        topology, list(calls), conditions
+        topology, list(calls), asked
     )
     most_fed, pulls, messages, events = counts
     return Result(
