@@ -15,8 +15,8 @@
 //!
 //! **What it promises.** Each chunk starts at some ranks ([`Schedule::origin`]) and must end at some
 //! ranks ([`Schedule::destination`]) holding exactly one contribution of every rank it started at.
-//! That one rule covers all eight collectives. [`Schedule::new`] is the only way to make a schedule, and
-//! it proves the rule.
+//! That one rule covers all eight collectives. [`Schedule::new`] proves the rule, and so does
+//! [`Schedule::of_contributors`] for a sum of some; there is no other way to make a schedule.
 
 /// Builders that are too heavy for Python.
 mod builders {

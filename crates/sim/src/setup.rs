@@ -85,7 +85,9 @@ impl Setup {
         let mut named = named.chain(self.slow.keys()).chain(&self.record);
         let complain = |what: String| Err(SimError::Setup(what));
         if schedule.contributors().is_some() {
-            return complain("a schedule of some contributors is the log of what has run; it is not run again".into());
+            return complain(
+                "a schedule of some contributors is the log of what has run; it is not run again".into(),
+            );
         }
         if let Some(rank) = named.find(|&&rank| rank >= ranks) {
             return complain(format!("the setup names rank {rank}, but there are only {ranks} ranks"));

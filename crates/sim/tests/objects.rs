@@ -51,12 +51,11 @@ fn a_sum_is_there_one_pipeline_fill_after_its_last_source() {
 
 #[test]
 fn an_all_reduce_overlaps_both_of_its_halves() {
-    // Every link takes in a sum and a result: what is saved is the fill of a pipeline.
-    let sum = Sum::of(31, SIZE / 10);
-    let apart =
-        ended(&sum.setup(&COSTS)).end() + ended(&broadcast(32, SIZE / 10, &COSTS, Duration::ZERO)).end();
+    // Nearly every link takes in a sum and a result, 2 S/B: what can be saved are the fills of the pipelines.
+    let sum = Sum::of(63, SIZE);
+    let apart = ended(&sum.setup(&COSTS)).end() + ended(&broadcast(64, SIZE, &COSTS, Duration::ZERO)).end();
     let together = ended(&sum.all_reduce(&COSTS)).end();
-    assert!(together < apart.mul_f64(0.9), "{together:?} of {apart:?}");
+    assert!(together < apart.mul_f64(0.98), "{together:?} of {apart:?}");
 }
 
 #[test]

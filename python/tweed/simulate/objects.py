@@ -7,8 +7,8 @@
     result = run(links, calls, deaths={3: 0.4})
     result.got_s[0, 99], result.included[99]       # when process 0 had the sum, and the ids of each range
 
-Nothing sleeps, and the same arguments give the same run. Every value that comes out is checked against the ids
-that are said to be in it.
+Nothing sleeps, and the same arguments give the same run. Every value that comes out is checked
+against the ids that are said to be in it.
 """
 
 from __future__ import annotations
@@ -83,7 +83,8 @@ class Conditions(TypedDict, total=False):
     `deaths`: seconds after which processes die.
     `detection_s`: each other process learns of a death within half of this and one and a half times this
     (default 0.002).
-    `message_s`: seconds that a process is busy with each message or block that it sends or takes in (default 0).
+    `message_s`: seconds that a process is busy with each message or block that it sends or takes in (default
+    0).
     `jitter_s`: each message comes late by a random time up to this, in order for each pair (default 0).
     `header`: bytes that each block carries besides its payload (default 0).
     """
@@ -136,10 +137,10 @@ class Result:
     """What came of a run.
 
     `got_s`: seconds after which a process had an object that it asked for, by process and object.
-    `included`: the parts of each sum. `waiting`: gets and reduces of living processes that never ended, such as
-    those of an object that nobody has any more. `pair_bytes`: payload from process to process. `taken_bytes`:
-    payload of an object that a process took in, what it had to throw away too. `most_fed`: the most others that
-    one copy fed at a time. `proofs`: of the sums that one shard planned alone.
+    `included`: the parts of each sum. `waiting`: gets and reduces of living processes that never ended, such
+    as those of an object that nobody has any more. `pair_bytes`: payload from process to process.
+    `taken_bytes`: payload of an object that a process took in, what it had to throw away too. `most_fed`: the
+    most others that one copy fed at a time. `proofs`: of the sums that one shard planned alone.
     """
 
     got_s: Mapping[tuple[int, int], float]
