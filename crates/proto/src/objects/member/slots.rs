@@ -1,0 +1,114 @@
+//! The slots of reduces that a process has.
+
+use super::{Call, Held, Member};
+use crate::objects::message::{Action, Assign, Broken, Report, Sink, State};
+use crate::objects::role::{Changes, Role};
+use crate::objects::{Included, Ledger, ObjectId, Process, Request, Slot, ROOT};
+
+impl Member {
+    /// What is planned for a reduce of which this process is the destination.
+    pub(super) fn keep(&mut self, request: Request, attempt: u32, ledger: Ledger) {
+        let call =
+            self.calls.entry(request.target).or_insert_with(|| Call { request, attempt, ledger: None });
+        call.attempt = call.attempt.max(attempt);
+        match &mut call.ledger {
+            Some(kept) => kept.update(ledger),
+            None => call.ledger = Some(ledger),
+        }
+    }
+
+    pub(super) fn assign(&mut self, assign: Assign) {
+        let (target, slot) = (assign.target, assign.slot);
+        let key = (target, slot);
+        let mark = if slot == ROOT { self.become_root(&assign) } else { 0 };
+        let changes = match self.roles.get_mut(&key) {
+            Some(role) => role.change(assign, &mut self.last_stream),
+            None => {
+                let (role, changes) = Role::new(assign, mark, &mut self.last_stream);
+                self.roles.insert(key, role);
+                changes
+            }
+        };
+        self.apply(key, changes);
+        self.report_lost_feeds(key);
+        self.fold(key);
+    }
+
+    /// The target is made here; returns how much of it is there already.
+    pub(super) fn become_root(&mut self, assign: &Assign) -> u64 {
+        let target = assign.target;
+        let stream = self.held.get_mut(&target).and_then(|held| held.stream.take());
+        stream.into_iter().for_each(|stream| self.close(stream));
+        let held = self.held.entry(target).or_insert_with(Held::new);
+        (held.format, held.fed_by) = (Some(assign.format), None);
+        if held.generation != assign.generation {
+            (held.generation, held.mark, held.state) = (assign.generation, 0, State::Wanted);
+        }
+        held.mark
+    }
+
+    pub(super) fn apply(&mut self, key: (ObjectId, Slot), changes: Changes) {
+        if changes.begins_anew {
+            let buffer = self.roles[&key].buffer();
+            self.actions.push_back(Action::Reset { buffer });
+        }
+        changes.close.into_iter().for_each(|stream| self.close(stream));
+        changes.open.into_iter().for_each(|(stream, pull)| self.open(stream, pull, Sink::Slot(key.0, key.1)));
+    }
+
+    pub(super) fn finish(&mut self, target: ObjectId, included: Included) {
+        let Some(call) = self.calls.remove(&target) else { return };
+        if call.attempt > 0 {
+            // Another shard may have begun to make once more what is there now.
+            self.report(target, Report::Withdraw { target });
+            self.report_standing(target);
+        }
+        self.actions.push_back(Action::Reduced { target, included });
+    }
+
+    pub(super) fn report_lost_feeds(&mut self, key: (ObjectId, Slot)) {
+        for process in self.lost.iter().copied().collect::<Vec<_>>() {
+            self.report_broken(key, process);
+        }
+    }
+
+    pub(super) fn report_broken(&mut self, key: (ObjectId, Slot), process: Process) {
+        let Some(role) = self.roles.get_mut(&key) else { return };
+        let target = key.0;
+        for (slot, generation, received, stream) in role.handle_lost(process) {
+            stream.into_iter().for_each(|stream| self.close(stream));
+            self.report(target, Report::Broken(Broken { target, process, slot, generation, received }));
+        }
+    }
+
+    pub(super) fn release(&mut self, target: ObjectId, attempt: u32) {
+        let over: Vec<(ObjectId, Slot)> = self
+            .roles
+            .range((target, 0)..=(target, Slot::MAX))
+            .filter(|(_, role)| role.assign.attempt <= attempt)
+            .map(|(&key, _)| key)
+            .collect();
+        over.into_iter().for_each(|key| self.drop_role(key));
+    }
+
+    pub(super) fn drop_role(&mut self, key: (ObjectId, Slot)) {
+        let Some(role) = self.roles.remove(&key) else { return };
+        role.streams().collect::<Vec<_>>().into_iter().for_each(|stream| self.close(stream));
+        if key.1 != ROOT {
+            self.actions.push_back(Action::Release { buffer: role.buffer() });
+        }
+    }
+
+    pub(super) fn fold(&mut self, key: (ObjectId, Slot)) {
+        let Some(role) = self.roles.get_mut(&key) else { return };
+        let own = role.own().map_or(0, |object| self.held.get(&object).map_or(0, |held| held.mark));
+        self.actions.extend(role.poll_fold(own).map(Action::Fold));
+    }
+
+    /// What may have waited for bytes of an object held here.
+    pub(super) fn fold_all(&mut self) {
+        for key in self.roles.keys().copied().collect::<Vec<_>>() {
+            self.fold(key);
+        }
+    }
+}
