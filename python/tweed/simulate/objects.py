@@ -182,7 +182,7 @@ def run(
 
     Cost: about a million events per second, of which each block takes five.
     Source: Zhuang et al. 2021 (Hoplite); repair by ranges and the choice of shape and block are our own
-    (docs/decisions/0036-objects.md).
+    (docs/decisions/0035-objects.md).
 
     Example:
       >>> from tweed.collective import Topology
