@@ -117,7 +117,7 @@ class Member:
             if self.pause_s:
                 self.stop.wait(self.pause_s * (0.5 + uniform(9, self.worker, number)))
         self.over = run.over
-        self.waiting = {task.number for task, _, _ in machine.unsafe()}
+        self.waiting = set(machine._kept)
         run.detach()
 
 

@@ -19,14 +19,14 @@ from tweed.collective import Hub
 from tweed.errors import DataError, StrategyError, Superseded, UsageError
 from tweed.exchange.hub import control
 from tweed.exchange.hub.control import Kind
-from tweed.exchange.hub.messages import Entry, Offer, Unit
+from tweed.exchange.hub.messages import Entry, Offer, Sum, Unit
 from tweed.strategy import Strategy
 
 
 @pytest.fixture(autouse=True)
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """The end of training waits less long for members that do not come back."""
-    monkeypatch.setattr("tweed.server.links._PATIENCE_S", 2.0)
+    monkeypatch.setattr("tweed.exchange.hub.keyed_links._PATIENCE_S", 2.0)
 
 
 def pair(folder: Path, commits: int, strategy: Strategy = STRATEGY) -> tuple[Site, Site, list[Member]]:
@@ -157,7 +157,6 @@ def test_a_key_that_is_not_listed_is_no_replica() -> None:
     ("given", "error", "text"),
     [
         ({"strategy": Strategy(collective=Hub(0, when=All()), aggregate=Krum(1))}, StrategyError, "Krum"),
-        ({"strategy": Strategy(collective=Hub(0, aggregators=2))}, StrategyError, "aggregators"),
         ({"listen": "0.0.0.0:0"}, UsageError, "members are given the address"),
         ({"divergence": 1.0, "adam": True}, UsageError, "bounds the steps of SGD"),
     ],
@@ -179,13 +178,20 @@ def test_copies_go_first_where_the_bound_is_small(tmp_path: Path) -> None:
 
 
 def test_a_log_and_copies_cross_as_they_are() -> None:
-    units = tuple(Unit(((n, n + 5),), None, bool(n % 2), n, 0.1 * n, 2.0, n, 0.5) for n in range(3))
-    entries = [Entry(7, units), Entry(8, ()), Entry(9, units[:1])]
+    units = tuple(Unit(((n, n + 5),), None, False, n, 0.1 * n, 2.0, n, 0.5) for n in range(3))
+    tasks = ((1, 2), (3, 4))
+    sums = [Unit(tasks, 6, left_out, 1, None, 2.0, 3, 0.5, via=0) for left_out in (False, True)]
+    entries = [Entry(7, units), Entry(8, ()), Entry(9, (units[1], *sums, units[2]))]
     assert control.entries_of(memoryview(control.log_of(entries))) == entries
     offer, body = Offer(4, 3, 1.5, 2.0, 0.25), b"abc"
     message = control.read(control.copy_head(6, offer, len(body)) + body)
-    found = control.copy_of(2, message, torch.tensor(list(message.body), dtype=torch.uint8))
+    found = control.copy_of(2, message)
     assert (found.tasks, found.versions, found.offers) == (((2, 4),), (6,), (offer,))
+    total = Sum(6, tasks, torch.tensor([0.1, 2.0]), ((5, 6),), (0.5, 0.25))
+    head, body = control.sum_message(total)
+    found = control.sum_of(2, control.read(head + body), 2)
+    assert (found.key, found.tasks, found.via) == ((6, 2, 0), (*tasks, (5, 6)), 2)
+    assert torch.equal(found.content.value, total.value) and found.content.took_s == total.took_s
 
 
 @pytest.mark.parametrize("seed", range(40))
@@ -204,7 +210,9 @@ def test_no_bytes_make_the_readers_fail_otherwise_than_by_name(seed: int) -> Non
     with pytest.raises(DataError):
         control.read(control.head(Kind.HELD, 1, numbytes=2**40))
     with pytest.raises(DataError):
-        control.copy_of(0, control.read(control.head(Kind.COPY, 1, math.nan)), torch.empty(0))
+        control.copy_of(0, control.read(control.head(Kind.COPY, 1, math.nan)))
+    with pytest.raises(DataError):
+        control.sum_of(0, control.read(control.head(Kind.SUM, 1, numbytes=len(noise)) + noise), 2)
 
 
 def serve(adam: bool = False, **given: Any) -> tweed.HubRun:

@@ -93,14 +93,19 @@ def join(
     key_file: Annotated[
         str | None, typer.Option(help="Keeps this member's key: the hub knows it when it comes back.")
     ] = None,
+    aggregator: Annotated[
+        str | None,
+        typer.Option(help="HOST:PORT where other members reach this one: it may add up what they send."),
+    ] = None,
 ) -> None:
     """Train as a member of a hub, on a part of the data, until the hub ends it. Ctrl-C leaves."""
     from tweed.train.hub_task import join as join_hub
 
+    def show(step: int, loss: float) -> None:
+        typer.echo(f"step {step}: loss {loss:.3f}")
+
     try:
-        steps = join_hub(
-            hub, key_file, lambda step, loss: typer.echo(f"step {step}: loss {loss:.3f}"), typer.echo
-        )
+        steps = join_hub(hub, key_file, aggregator, show, typer.echo)
     except KeyboardInterrupt:
         typer.echo("Left; the hub goes on without this member.", err=True)
         raise typer.Exit(130) from None

@@ -204,9 +204,7 @@ class ReplicatedHub(VirtualHub):
         if isinstance(message, Payload):
             key = number, message.number
             return Copy((key,), None, message, (self._version_of[key],), (self._offers[key],))
-        tasks = (*message.tasks, *message.left_out)
-        versions = tuple(self._version_of[key] for key in tasks)
-        return Copy(tasks, message.group, message, versions, tuple(self._offers[key] for key in tasks))
+        return Copy((*message.tasks, *message.left_out), message.group, message, via=number)
 
     def _send_copy(self, number: int, copy: Copy, after: Callable[[], None] = lambda: None) -> None:
         replica = self.replica

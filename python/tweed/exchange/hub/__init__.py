@@ -26,8 +26,10 @@ holder              a member that hands the newest model to others
 replica             applies the same commits as the hub, and takes over when it is gone
 
 live_hub            the hub's exchange, over whatever `links` there are; `live_worker`: a worker's
-rank_links          links of a process group
-member_link         that of a member without a group; `address` of a hub, and `greetings`: what is said first
+rank_links          links of a process group; `sealed_ranks`: those of one whose ranks are aggregators
+member_link         that of a member, `keyed_links`: the hub's; `address` of a hub, `greetings`: said first
+live_aggregator     that of a member that works for others; `service`: what it lets them; `ways`: their side
+framing, bodies     what crosses such links
 form, trusted       how contributions cross, and what the hub finds out by samples that it trusts
 """
 

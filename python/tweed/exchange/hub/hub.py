@@ -14,7 +14,9 @@
                 its lease ends                              DONE, expired
     ARRIVED     the batch has ended                         DONE, counted
     GRANTED     a Sum that it is in                         DONE, counted
-                nothing comes of its group                  GRANTED, to send directly
+                nothing comes of its group: who is to add
+                it up is gone, cannot be reached, or has
+                not sent a sum when a lease of it ends      GRANTED, to send directly
     any         Leave; Ready of one that has forgotten it   DONE, expired
     OPEN        an Offer that cannot be                     DONE, absurd
     not GRANTED Payload                                     DONE, not granted
@@ -67,6 +69,7 @@ from tweed.exchange.hub.actions import Abandon, Action, Ask, Step, Tell
 from tweed.exchange.hub.gathering import Gathering, Open
 from tweed.exchange.hub.member import Member, Phase
 from tweed.exchange.hub.messages import (
+    Blocked,
     Copy,
     Fetch,
     FromHub,
@@ -188,8 +191,9 @@ class Hub:
         missing: Callable[[int, Payload], Any] = lambda member, payload: None,
         total: Callable[[Sum], Any] = lambda message: message.value,
         sum_bytes: int = 0,
+        able: set[int] | None = None,
     ) -> Hub:
-        """That of a strategy with a hub, for so many members."""
+        """That of a strategy with a hub, for so many members; `able` as of `Gathering`."""
         given = strategy.hub
         assert given is not None  # the caller looked
         return cls(
@@ -203,7 +207,7 @@ class Hub:
             value=value,
             missing=missing,
             total=total,
-            gathering=Gathering(given.aggregators, sum_bytes) if given.aggregators else None,
+            gathering=Gathering(given.aggregators, sum_bytes, able) if given.aggregators else None,
         )
 
     def expect(self, member: int, now: float = 0.0) -> None:
@@ -214,6 +218,14 @@ class Hub:
         one.told = 0
         one.due_s = min(one.due_s, now + self.task_s)
         heapq.heappush(self._leases, (one.due_s, member, one.number, _EXPECTED))
+
+    def may_aggregate(self, member: int, now: float) -> None:
+        """`member` adds up what others send if it is asked, until its link ends; nothing comes of what it was
+        asked for before."""
+        if self.gathering is not None and self.gathering.able is not None:
+            self._void_at(member, now)
+            self.gathering.able.add(member)
+            self._go_on(now)
 
     def handle(self, member: int, message: FromWorker, now: float) -> None:
         """A message of `member` has come; its link is there."""
@@ -229,6 +241,8 @@ class Hub:
             self._void_at(member, now)
         elif isinstance(message, Sum):
             self._sum_arrived(member, message, now)
+        elif isinstance(message, Blocked):
+            self._blocked((member, message.number), now)
         elif isinstance(message, Ready):
             self._ready(member, one, message, now)
         elif isinstance(message, Resume):
@@ -317,24 +331,20 @@ class Hub:
         """Whether a member's task of this number has."""
         return task[0] in self.members and self.members[task[0]].counted >= task[1]
 
-    def may_adopt(self, tasks: Iterable[tuple[int, int]]) -> bool:
-        """Whether none of these has counted, or would be the second of its member in an update."""
-        some = [(self.members.get(member), number) for member, number in tasks]
-        return all(one is None or (number > one.counted and not one.in_batch) for one, number in some)
+    def may_adopt(self, task: tuple[int, int]) -> bool:
+        """Whether it has not counted, and would not be the second of its member in an update."""
+        one = self.members.get(task[0])
+        return one is None or (task[1] > one.counted and not one.in_batch)
 
     def adopt(self, copy: Copy, now: float) -> None:
-        """Counts what the replica had, and the hub that is gone had not logged, as if it had come."""
-        for (member, number), version, offer in zip(copy.tasks, copy.versions, copy.offers, strict=True):
-            one = self.members.setdefault(member, Member())
-            one.number, one.version, one.resumed = number, min(version, self.version), True
-            one.offer, one.via = offer, None
-            self._move(one, Phase.GRANTED)
-        if isinstance(copy.content, Payload):
-            self._count(copy.tasks[0][0], self.members[copy.tasks[0][0]], copy.content, now)
-        else:
-            value = self.total(copy.content)
-            self._gather_sum(value, copy.content, copy.content.tasks, now)
-            self._gather_sum(value * math.nan, copy.content, copy.content.left_out, now)
+        """Counts a payload that the replica had, and the hub that is gone had not logged, as if it came."""
+        ((member, number),) = copy.tasks
+        assert isinstance(copy.content, Payload)  # workers send again what was in sums
+        one = self.members.setdefault(member, Member())
+        one.number, one.version, one.resumed = number, min(copy.versions[0], self.version), True
+        one.offer, one.via = copy.offers[0], None
+        self._move(one, Phase.GRANTED)
+        self._count(member, one, copy.content, now)
         self._go_on(now)
 
     def _tell(self, member: int, message: FromHub) -> None:
@@ -495,8 +505,10 @@ class Hub:
         while self._leases and (self._leases[0][0] <= now or not self._holds(self._leases[0])):
             lease = heapq.heappop(self._leases)
             if self._holds(lease):
-                _, member, _, phase = lease
+                _, member, number, phase = lease
                 one = self.members[member]
+                if phase != _EXPECTED and self._blocked((member, number), now):
+                    continue
                 one.due_s = now
                 if phase == _EXPECTED:
                     self._move(one, expected=False)
@@ -570,7 +582,7 @@ class Hub:
                 self._move(one, waits=False)
                 self._begin(member, one, now)
                 told.append(member)
-        vias = self.gathering.holders(told) if self.gathering is not None and len(told) > 1 else {}
+        vias = self.gathering.holders(told, now) if self.gathering is not None and len(told) > 1 else {}
         for member in told:
             self._tell_task(member, self.members[member], now, vias.get(member))
 
@@ -679,26 +691,39 @@ class Hub:
         self.gathering.measured(group, message, self._offered_bytes, now)
         self.gathering.close(group)
         value = self.total(message)
-        self._gather_sum(value, message, message.tasks, now)
-        self._gather_sum(value * math.nan, message, message.left_out, now)
+        self._gather_sum(value, group, message.tasks, False, now)
+        self._gather_sum(value * math.nan, group, message.left_out, True, now)
         self._grant_again(set(group.tasks) - {*message.tasks, *message.left_out}, now)
 
-    def _gather_sum(self, value: Any, message: Sum, tasks: tuple[tuple[int, int], ...], now: float) -> None:
+    def _gather_sum(
+        self, value: Any, group: Open, tasks: tuple[tuple[int, int], ...], left_out: bool, now: float
+    ) -> None:
         if not tasks:
             return
         some = [self.members[member] for member, _ in tasks]
         base = min(one.version for one in some)
         samples = sum(one.offer.samples for one in some if one.offer is not None)
         delay = max(0, self.version - base)
-        unit = Unit(tasks, message.group, tasks is not message.tasks, base, None, samples, delay)
+        unit = Unit(tasks, group.number, left_out, base, None, samples, delay, via=group.aggregator)
         self._gather(unit, value, now)
 
     def _offered_bytes(self, task: tuple[int, int]) -> int:
         offer = self.members[task[0]].offer
         return 0 if offer is None else offer.numbytes
 
+    def _blocked(self, task: tuple[int, int], now: float) -> bool:
+        """A member cannot reach the aggregator of this task's group, or no sum has come in time: all of
+        the group send directly. Whether there is a group."""
+        if self.gathering is None or (group := self.gathering.of(task)) is None:
+            return False
+        self.gathering.rest(group.aggregator, now + self.payload_s)
+        self._void(group, now)
+        return True
+
     def _void_at(self, aggregator: int, now: float) -> None:
         """Nothing comes of the groups of a member whose link has ended."""
+        if self.gathering is not None and self.gathering.able is not None:
+            self.gathering.able.discard(aggregator)
         for group in self.gathering.at(aggregator) if self.gathering is not None else ():
             self._void(group, now)
 

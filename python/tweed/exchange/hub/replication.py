@@ -28,6 +28,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from tweed import _core
+from tweed.errors import Superseded
 from tweed.exchange.hub import control
 from tweed.exchange.hub.actions import Step
 from tweed.exchange.hub.control import Kind
@@ -35,11 +36,23 @@ from tweed.exchange.hub.hub import CopiesFirst, Hub
 from tweed.exchange.hub.messages import Entry
 from tweed.exchange.hub.succession import Guard, Standing
 from tweed.files import write_atomic
-from tweed.server.replicas import superseded
 
 log = logging.getLogger("tweed")
 #: So many commits are kept for a replica whose link breaks; one that lacks more gets the state again.
 _MOST_ENTRIES = 4096
+
+
+def superseded(other: str, key: str) -> Superseded:
+    """The error of a hub whose replica, at "KEY@host:port", is the hub now.
+
+    Args:
+      key: of the one that raises it.
+    """
+    return Superseded(
+        f"the replica at {other} has taken over, and this hub must not go on beside it. Start it as the "
+        f'replica of that: tweed.serve(..., replica_of="{other}"), or tweed serve TASK --replica-of {other}; '
+        f"the other one has to list its key: replicas=[{key!r}], or --replica-key {key}"
+    )
 
 
 class Members(Protocol):
