@@ -1,7 +1,6 @@
 """Live members that add up what others send: threads of one process over loopback, and ranks of a group.
 
-Rates over loopback say nothing, so here the plan is made by the test: it sends whatever it can by way of
-members that offered that.
+The plan is made by the test: it sends whatever it can by way of members that offered that.
 """
 
 from __future__ import annotations
@@ -9,6 +8,8 @@ from __future__ import annotations
 import signal
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,56 +19,32 @@ from torch import Tensor
 import tweed
 from tests.attach.nets import equal, make, params
 from tests.attach.test_hub import alone, loss, ready, total_loss
+from tests.server.plans import Plans
 from tests.server.test_serve import PATIENCE_S, members, opened, refused
+from tweed import _core
 from tweed.aggregate import All, Cache
 from tweed.collective import Hub
 from tweed.compress import Direct, ErrorFeedback, Quantise, TopK
 from tweed.errors import StrategyError, UsageError
-from tweed.exchange.hub.gathering import Gathering
+from tweed.exchange.hub.messages import Sum
 from tweed.exchange.hub.planning import Group
 from tweed.exchange.hub.service import Service
 from tweed.order import FirstIn
+from tweed.server import replay
 from tweed.strategy import Strategy
 from tweed.testbed import Ranks, run_ranks
 
 MEMBERS, STEPS = 3, 8
 IN_STEP = Strategy(collective=Hub(0, when=All(), aggregators=2), order=FirstIn(MEMBERS))
+ONE_BY_ONE = Strategy(collective=Hub(0, aggregators=1), order=FirstIn(MEMBERS))
 LOOPBACK = "127.0.0.1:0"
-
-
-class Plans:
-    """In the place of measured ones: all that is pending goes via who offered it, and so do models."""
-
-    def __init__(self) -> None:
-        self.grouped: list[int] = []  # contributions, by group
-        self.lent = 0
-
-    def plan(
-        self, gathering: Gathering, pending: Sequence[Any], idle: Iterable[int], now: float
-    ) -> tuple[Group, ...]:
-        free = [*gathering._free(idle, now)]
-        if not free:
-            return (Group(None, 0, len(pending)),)
-        self.grouped.append(len(pending))
-        return (Group(free[0], 0, len(pending)),)
-
-    def holders(self, gathering: Gathering, some: Sequence[int], now: float) -> dict[int, int]:
-        free = [one for one in gathering._free(some, now) if one in some]
-        self.lent += len(some) - 1 if free else 0
-        return {one: free[0] for one in some if one != free[0]} if free else {}
-
-    def put(self) -> None:
-        Gathering.plan = lambda one, *given: self.plan(one, *given)  # type: ignore[method-assign]
-        Gathering.holders = lambda one, *given: self.holders(one, *given)  # type: ignore[method-assign]
 
 
 @pytest.fixture
 def plans(monkeypatch: pytest.MonkeyPatch) -> Plans:
     monkeypatch.setattr("tweed.exchange.hub.keyed_links._PATIENCE_S", 2.0)
-    monkeypatch.setattr(Gathering, "plan", Gathering.plan)  # restored at the end
-    monkeypatch.setattr(Gathering, "holders", Gathering.holders)
     found = Plans()
-    found.put()
+    found.put(monkeypatch.setattr)
     return found
 
 
@@ -134,7 +111,10 @@ def test_in_step_it_is_the_numbers_of_one_process_to_rounding(plans: Plans, able
     ],
     ids=["8 bits, each", "sparse differences, both ways", "models"],
 )
-def test_what_is_compressed_is_added_up_as_what_it_stands_for(plans: Plans, strategy: Strategy) -> None:
+def test_what_is_compressed_is_added_up_as_what_it_stands_for(
+    plans: Plans, strategy: Strategy, tmp_path: Path
+) -> None:
+    """And the hub's log has all of it: it replays bit for bit."""
     run, commits = opened(strategy, fewest=MEMBERS), []
     before = total_loss(run._model, MEMBERS + 1)
     with members(
@@ -143,10 +123,15 @@ def test_what_is_compressed_is_added_up_as_what_it_stands_for(plans: Plans, stra
             for number in range(MEMBERS)
         )
     ) as found:
-        run.serve(commits=12, after=lambda version: commits.append(run.contributions))
+        log, after = tmp_path / "a.log", lambda version: commits.append(run.contributions)
+        run.serve(commits=12, after=after, log=log)
     run.detach()
     assert all(one.result(PATIENCE_S)["over"] for one in found)
     counted_once(commits)
+    model, _ = make(9)
+    again = replay(log, model, torch.optim.SGD(model.parameters(), lr=0.02), strategy)
+    assert equal(params(model), params(run._model)) and again.checked == 12
+    assert [one.contributions for one in again.commits] == commits
     assert sum(plans.grouped) > 0 and total_loss(run._model, MEMBERS + 1) < before
 
 
@@ -180,9 +165,8 @@ def in_process(rank: int, size: int, address: str, strategy: Strategy) -> bool:
 
 
 def test_an_aggregator_is_killed_in_the_middle_of_a_group(plans: Plans) -> None:
-    strategy = Strategy(collective=Hub(0, aggregators=1), order=FirstIn(MEMBERS))
-    run, commits = opened(strategy, fewest=MEMBERS), []
-    with Ranks(in_process, MEMBERS, run.address, strategy) as ranks:
+    run, commits = opened(ONE_BY_ONE, fewest=MEMBERS), []
+    with Ranks(in_process, MEMBERS, run.address, ONE_BY_ONE) as ranks:
         plan, killed = plans.plan, []
 
         def kill(*given: Any) -> tuple[Group, ...]:
@@ -230,13 +214,16 @@ def test_a_payload_that_never_comes_holds_up_nobody_for_long(
         torch.testing.assert_close(mine, true)
 
 
-def test_an_aggregator_that_cannot_be_reached_is_left_alone(
-    plans: Plans, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("other", [False, True], ids=["nobody", "somebody else"])
+def test_who_is_not_where_an_aggregator_says_is_named_and_left_alone(
+    plans: Plans, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, other: bool
 ) -> None:
-    """It says a place where nobody listens."""
+    """It says a place where nobody listens, or another process that has the secret too."""
+    false = _core.HubLinks()
+    place = false.listen(LOOPBACK) if other else "127.0.0.1:1"
     monkeypatch.setattr(
         "tweed.exchange.hub.live_aggregator.AggregatorLink._greeting",
-        lambda self: {**super(type(self), self)._greeting(), "aggregator": "127.0.0.1:1"},
+        lambda self: {**super(type(self), self)._greeting(), "aggregator": place},
     )
     run, commits = opened(IN_STEP, fewest=MEMBERS), []
     with members(
@@ -247,9 +234,35 @@ def test_an_aggregator_that_cannot_be_reached_is_left_alone(
     ):
         run.serve(commits=STEPS, after=lambda version: commits.append(run.contributions))
     run.detach()
+    false.close()
     counts_all(commits, range(MEMBERS))
     for mine, true in zip(params(run._model), alone(), strict=True):
         torch.testing.assert_close(mine, true)
+    said = [one.getMessage() for one in caplog.records if "cannot be reached" in one.getMessage()]
+    assert said and place in said[0]
+    assert ("not the one that was given" in said[0]) == other
+
+
+def test_a_sum_of_what_was_not_asked_for_is_named_and_costs_no_contribution(
+    plans: Plans, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(
+        "tweed.exchange.hub.live_aggregator.AggregatorLink._send",
+        lambda self, message: super(type(self), self)._send(
+            replace(message, tasks=((2, 99),)) if isinstance(message, Sum) else message
+        ),
+    )
+    run, commits = opened(ONE_BY_ONE, fewest=MEMBERS), []
+    with members(
+        *(
+            lambda n=number: train(run.address, n, ONE_BY_ONE, 10**6, aggregator=LOOPBACK if n == 0 else None)
+            for number in range(MEMBERS)
+        )
+    ):
+        run.serve(commits=12, after=lambda version: commits.append(run.contributions))
+    run.detach()
+    counts_all(commits, (1, 2))
+    assert any("sends one of ((2, 99),)" in one.getMessage() for one in caplog.records)
 
 
 @pytest.mark.parametrize(

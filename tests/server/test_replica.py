@@ -12,7 +12,8 @@ import pytest
 import torch
 
 import tweed
-from tests.server.replicated import CACHED, PATIENCE_S, STRATEGY, Member, Site, check, made
+from tests.server.plans import Plans
+from tests.server.replicated import CACHED, LOOPBACK, PATIENCE_S, STRATEGY, Member, Site, check, digest, made
 from tweed import _core
 from tweed.aggregate import All, Cache, Krum, Weighted
 from tweed.collective import Hub
@@ -20,7 +21,10 @@ from tweed.errors import DataError, StrategyError, Superseded, UsageError
 from tweed.exchange.hub import control
 from tweed.exchange.hub.control import Kind
 from tweed.exchange.hub.messages import Entry, Offer, Sum, Unit
+from tweed.order import FirstIn
+from tweed.server import replay
 from tweed.strategy import Strategy
+from tweed.testbed import Ranks
 
 
 @pytest.fixture(autouse=True)
@@ -66,6 +70,41 @@ def test_a_hub_is_killed_and_nothing_is_lost_or_counted_twice(tmp_path: Path, st
     same_bits(hub.lines(), [line for line in log if line["follows"]])
     check(log, members, each=strategy is STRATEGY)
     refuses(lambda: serve(key_file=hub.key_file), UsageError, "may have taken over, and does not answer")
+
+
+SUMS = Strategy(collective=Hub(0, aggregators=1), order=FirstIn(3))
+
+
+def aggregates(_rank: int, _size: int, address: str) -> None:
+    """A member that is an aggregator."""
+    Member(address, SUMS, 0.005, aggregator=LOOPBACK).thread.join()
+
+
+def test_an_aggregator_is_killed_and_then_the_hub_and_all_is_counted_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The replica hears sums from who forms them, and what was on its way is sent again."""
+    hub, replica = Site(tmp_path, "a"), Site(tmp_path, "b")
+    same = {"strategy": SUMS, "fewest": 3}
+    hub.start("hub", commits=80, replicas=[replica.key], **same)
+    replica.start("replica", commits=80, replicas=[hub.key], replica_of=hub.address, **same)
+    with Ranks(aggregates, 1, hub.address) as aggregator:
+        members = [Member(hub.address, SUMS, 0.005, aggregator=place) for place in (None, LOOPBACK)]
+        replica.wait(20)
+        aggregator.kill(0)
+    replica.wait(45)
+    hub.kill()
+    assert replica.hear() == ("ended", 80)
+    ended(members)
+    log, before = replica.lines(), hub.lines()
+    followed = [line for line in log if line["follows"]]
+    same_bits(before, followed)
+    check(log, members, sums=True)
+    assert any(len(line["counted"]) > 1 for line in followed), "no sum has come to the replica"
+    Plans().put(monkeypatch.setattr)
+    model, optimizer = made()
+    found = replay(f"{hub.log}.events", model, optimizer, SUMS, commits=before[-1]["version"])
+    assert digest(model) == before[-1]["bits"] and found.checked >= len(before) - 1
 
 
 def test_a_hub_that_ends_training_ends_its_replica(tmp_path: Path) -> None:
@@ -184,12 +223,12 @@ def test_a_log_and_copies_cross_as_they_are() -> None:
     entries = [Entry(7, units), Entry(8, ()), Entry(9, (units[1], *sums, units[2]))]
     assert control.entries_of(memoryview(control.log_of(entries))) == entries
     offer, body = Offer(4, 3, 1.5, 2.0, 0.25), b"abc"
-    message = control.read(control.copy_head(6, offer, len(body)) + body)
+    message = control.read(bytearray(control.copy_head(6, offer, len(body)) + body))
     found = control.copy_of(2, message)
     assert (found.tasks, found.versions, found.offers) == (((2, 4),), (6,), (offer,))
     total = Sum(6, tasks, torch.tensor([0.1, 2.0]), ((5, 6),), (0.5, 0.25))
     head, body = control.sum_message(total)
-    found = control.sum_of(2, control.read(head + body), 2)
+    found = control.sum_of(2, control.read(bytearray(head + body)), 2)
     assert (found.key, found.tasks, found.via) == ((6, 2, 0), (*tasks, (5, 6)), 2)
     assert torch.equal(found.content.value, total.value) and found.content.took_s == total.took_s
 
