@@ -18,7 +18,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from tests.server.replicated import LOOPBACK, PATIENCE_S, STRATEGY, Member, Site, check
+from tests.server.replicated import PATIENCE_S, STRATEGY, Member, Site, check
 from tweed.collective import Hub
 from tweed.strategy import Strategy
 
@@ -33,8 +33,8 @@ class Soak:
       seed: decides when the hub is killed.
       members: how many train.
       width: of the model: 4 * width + 4 parameters.
-      aggregators: so many of the members add up what others send. Then logs are not replayed, as they do not
-        say in which order sums were formed: that hub and replica have the same bits is looked at all the same.
+      aggregators: so many of the members add up what others send. Then logs are not replayed, for they do not
+        say in which order sums were formed; hub and replica must have the same bits all the same.
     """
 
     def __init__(self, folder: Path, seed: int, members: int, width: int, aggregators: int = 0) -> None:
@@ -48,8 +48,8 @@ class Soak:
         self.sent = [0, 0, 0]  # models, logs and states that hubs have sent
         self._start(self.hub, None)
         self._start(self.replica, self.hub)
-        places = [LOOPBACK] * aggregators + [None] * (members - aggregators)
-        self.members = [Member(self.hub.address, self.strategy, 0.01, width, place) for place in places]
+        able = [number < aggregators for number in range(members)]
+        self.members = [Member(self.hub.address, self.strategy, 0.01, width, one) for one in able]
 
     def _start(self, site: Site, hub: Site | None) -> None:
         other = self.replica if site is self.hub else self.hub

@@ -30,7 +30,6 @@ from tweed.testbed import Failed, Ranks, Said, say
 STRATEGY = Strategy(collective=Hub(0))
 CACHED = Strategy(collective=Hub(0, when=Cache(2)))
 PATIENCE_S = 60.0
-LOOPBACK = "127.0.0.1:0"
 
 
 def made(width: int = 8) -> tuple[nn.Module, torch.optim.Optimizer]:
@@ -91,7 +90,7 @@ class Member:
     strategy: Strategy
     pause_s: float = 0.0
     width: int = 8
-    aggregator: str | None = None
+    aggregator: bool = False
     worker: int = -1
     told: set[int] = field(default_factory=set)
     over: bool = False

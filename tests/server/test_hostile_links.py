@@ -17,13 +17,13 @@ from tweed import _core
 from tweed.collective import Hub
 from tweed.compress import Direct, ErrorFeedback, Half, Spec, TopK
 from tweed.errors import PeerLost, UsageError
-from tweed.exchange.hub import greetings
+from tweed.exchange.hub import bodies, greetings
 from tweed.exchange.hub.address import HubAddress
 from tweed.exchange.hub.form import ContributionForm
 from tweed.exchange.hub.head import HEAD, head_of
 from tweed.exchange.hub.keyed_links import KeyedLinks
 from tweed.exchange.hub.member_link import MemberLink
-from tweed.exchange.hub.messages import End, Grant, Leave, Offer, Ready
+from tweed.exchange.hub.messages import End, Gather, Grant, Leave, Offer, Ready, Sum
 from tweed.exchange.hub.replication import Replication
 from tweed.strategy import Strategy
 
@@ -184,6 +184,29 @@ def test_a_grant_of_a_link_that_is_gone_lets_nothing_in() -> None:
     for _ in range(2):
         links.next(0.0)
     assert sockets.allowed[2] < 1 << 20
+
+
+def test_who_sends_a_sum_of_something_else_is_named_and_cut_off(caplog: pytest.LogCaptureFixture) -> None:
+    """A group that is void by now is no fault: its sum may have been under way."""
+    sockets = Sockets([(1, b"k" * 32)], [(1, bytearray(JOIN))])
+    links = keyed(sockets)
+    links.numel = 2
+    for _ in range(2):
+        links.next(0.0)
+    tasks = ((0, 1), (0, 2))
+    links.tell(0, Gather(7, tasks, 1.0), None)
+    for group, named in ((6, ((3, 4),)), (7, tasks[:1]), (7, ((3, 4),))):
+        body = bodies.pack_sum(Sum(group, named, torch.ones(2), tasks[1:]))
+        assert len(body) <= sockets.allowed[1]
+        sockets.came.append([(1, bytearray(packed(Sum(group, (), None), len(body)) + body))])
+        assert [message.group for _, message in links.next(0.0)] == [group]
+    links.tell(0, Gather(8, tasks, 1.0), None)
+    for named in (((3, 4),), tasks):  # the second of which is named twice
+        links.tell(0, Gather(8, tasks, 1.0), None)
+        body = bodies.pack_sum(Sum(8, named, torch.ones(2), tasks[1:]))
+        sockets.came.append([(1, bytearray(packed(Sum(8, (), None), len(body)) + body))])
+        assert links.next(0.0) == []
+        assert "it was asked for the sum of ((0, 1), (0, 2)), and sends one of" in caplog.messages[-1]
 
 
 def test_what_comes_before_there_are_enough_members_is_bounded() -> None:

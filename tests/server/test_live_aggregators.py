@@ -8,7 +8,6 @@ from __future__ import annotations
 import signal
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +25,6 @@ from tweed.aggregate import All, Cache
 from tweed.collective import Hub
 from tweed.compress import Direct, ErrorFeedback, Quantise, TopK
 from tweed.errors import StrategyError, UsageError
-from tweed.exchange.hub.messages import Sum
 from tweed.exchange.hub.planning import Group
 from tweed.exchange.hub.service import Service
 from tweed.order import FirstIn
@@ -84,7 +82,7 @@ def test_in_step_it_is_the_numbers_of_one_process_to_rounding(plans: Plans, able
     run, commits = opened(IN_STEP, fewest=MEMBERS), []
 
     def member(number: int) -> Callable[[], Any]:
-        given = {"aggregator": LOOPBACK} if number < able else {}
+        given = {"aggregator": True} if number < able else {}
         return lambda: train(run.address, number, **given)
 
     with members(*(member(number) for number in range(MEMBERS))) as found:
@@ -201,10 +199,7 @@ def test_a_payload_that_never_comes_holds_up_nobody_for_long(
 
     monkeypatch.setattr(Service, "_let_send", hold)
     with members(
-        *(
-            lambda n=number: train(run.address, n, strategy, aggregator=LOOPBACK if n == 0 else None)
-            for number in range(MEMBERS)
-        )
+        *(lambda n=number: train(run.address, n, strategy, aggregator=n == 0) for number in range(MEMBERS))
     ):
         run.serve(commits=STEPS, after=lambda version: commits.append(run.contributions))
     run.detach()
@@ -226,12 +221,7 @@ def test_who_is_not_where_an_aggregator_says_is_named_and_left_alone(
         lambda self: {**super(type(self), self)._greeting(), "aggregator": place},
     )
     run, commits = opened(IN_STEP, fewest=MEMBERS), []
-    with members(
-        *(
-            lambda n=number: train(run.address, n, aggregator=LOOPBACK if n == 0 else None)
-            for number in range(MEMBERS)
-        )
-    ):
+    with members(*(lambda n=number: train(run.address, n, aggregator=n == 0) for number in range(MEMBERS))):
         run.serve(commits=STEPS, after=lambda version: commits.append(run.contributions))
     run.detach()
     false.close()
@@ -241,28 +231,6 @@ def test_who_is_not_where_an_aggregator_says_is_named_and_left_alone(
     said = [one.getMessage() for one in caplog.records if "cannot be reached" in one.getMessage()]
     assert said and place in said[0]
     assert ("not the one that was given" in said[0]) == other
-
-
-def test_a_sum_of_what_was_not_asked_for_is_named_and_costs_no_contribution(
-    plans: Plans, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setattr(
-        "tweed.exchange.hub.live_aggregator.AggregatorLink._send",
-        lambda self, message: super(type(self), self)._send(
-            replace(message, tasks=((2, 99),)) if isinstance(message, Sum) else message
-        ),
-    )
-    run, commits = opened(ONE_BY_ONE, fewest=MEMBERS), []
-    with members(
-        *(
-            lambda n=number: train(run.address, n, ONE_BY_ONE, 10**6, aggregator=LOOPBACK if n == 0 else None)
-            for number in range(MEMBERS)
-        )
-    ):
-        run.serve(commits=12, after=lambda version: commits.append(run.contributions))
-    run.detach()
-    counts_all(commits, (1, 2))
-    assert any("sends one of ((2, 99),)" in one.getMessage() for one in caplog.records)
 
 
 @pytest.mark.parametrize(

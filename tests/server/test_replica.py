@@ -13,7 +13,7 @@ import torch
 
 import tweed
 from tests.server.plans import Plans
-from tests.server.replicated import CACHED, LOOPBACK, PATIENCE_S, STRATEGY, Member, Site, check, digest, made
+from tests.server.replicated import CACHED, PATIENCE_S, STRATEGY, Member, Site, check, digest, made
 from tweed import _core
 from tweed.aggregate import All, Cache, Krum, Weighted
 from tweed.collective import Hub
@@ -77,7 +77,7 @@ SUMS = Strategy(collective=Hub(0, aggregators=1), order=FirstIn(3))
 
 def aggregates(_rank: int, _size: int, address: str) -> None:
     """A member that is an aggregator."""
-    Member(address, SUMS, 0.005, aggregator=LOOPBACK).thread.join()
+    Member(address, SUMS, 0.005, aggregator=True).thread.join()
 
 
 def test_an_aggregator_is_killed_and_then_the_hub_and_all_is_counted_once(
@@ -89,7 +89,7 @@ def test_an_aggregator_is_killed_and_then_the_hub_and_all_is_counted_once(
     hub.start("hub", commits=80, replicas=[replica.key], **same)
     replica.start("replica", commits=80, replicas=[hub.key], replica_of=hub.address, **same)
     with Ranks(aggregates, 1, hub.address) as aggregator:
-        members = [Member(hub.address, SUMS, 0.005, aggregator=place) for place in (None, LOOPBACK)]
+        members = [Member(hub.address, SUMS, 0.005, aggregator=able) for able in (False, True)]
         replica.wait(20)
         aggregator.kill(0)
     replica.wait(45)

@@ -212,7 +212,7 @@ def replayed(folder: RunFolder) -> tuple[nn.Module, Replay]:
 def join(
     hub: str,
     key_file: str | None,
-    aggregator: str | None,
+    aggregator: bool | str,
     show: Callable[[int, float], None],
     note: Callable[[str], None],
 ) -> int:
