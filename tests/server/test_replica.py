@@ -20,7 +20,8 @@ from tweed.collective import Hub
 from tweed.errors import DataError, StrategyError, Superseded, UsageError
 from tweed.exchange.hub import control
 from tweed.exchange.hub.control import Kind
-from tweed.exchange.hub.messages import Entry, Offer, Sum, Unit
+from tweed.exchange.hub.member_link import MemberLink
+from tweed.exchange.hub.messages import Entry, Offer, Payload, Sum, Unit
 from tweed.order import FirstIn
 from tweed.server import replay
 from tweed.strategy import Strategy
@@ -204,16 +205,36 @@ def test_what_can_have_no_replica_is_said(given: dict[str, Any], error: type[Exc
     refuses(lambda: serve(replica_of="f" * 64 + "@127.0.0.1:1", **given), error, text)
 
 
-def test_copies_go_first_where_the_bound_is_small(tmp_path: Path) -> None:
+@pytest.mark.parametrize("able", [False, True], ids=["alone", "in sums"])
+def test_copies_go_first_where_the_bound_is_small(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, able: bool
+) -> None:
+    """All of them, from when on the member has a link to the replica."""
+    firsts, send = [], MemberLink._send
+
+    def noting(link: MemberLink, message: Any) -> None:
+        if getattr(message, "copy_first", False):
+            replica = link._replica
+            had = (
+                replica.had_sum >= message.group
+                if isinstance(message, Sum)
+                else replica.had >= message.number
+            )
+            firsts.append((type(message), had))
+        send(link, message)
+
+    monkeypatch.setattr(MemberLink, "_send", noting)
     hub, replica = Site(tmp_path, "a"), Site(tmp_path, "b")
-    same = {"strategy": Strategy(collective=Hub(0, when=Cache(2)), aggregate=Weighted()), "fewest": 2}
+    weighted = Strategy(collective=Hub(0, when=Cache(2)), aggregate=Weighted())
+    same = {"strategy": SUMS if able else weighted, "fewest": 2}
     hub.start("hub", commits=20, replicas=[replica.key], divergence=1e-9, **same)
     replica.start("replica", replica_of=hub.address, **same)
-    members = [Member(hub.address, same["strategy"]) for _ in range(2)]
+    members = [Member(hub.address, same["strategy"], aggregator=able) for _ in range(2)]
     assert hub.hear() == ("ended", 20)
     ended(members)
     assert replica.hear()[0] == "ended"
     same_bits(hub.lines(), replica.lines())
+    assert (Sum if able else Payload, True) in firsts
 
 
 def test_a_log_and_copies_cross_as_they_are() -> None:

@@ -27,9 +27,12 @@ replica             applies the same commits as the hub, and takes over when it 
 
 live_hub            the hub's exchange, over whatever `links` there are; `live_worker`: a worker's
 rank_links          links of a process group; `sealed_ranks`: those of one whose ranks are aggregators
-member_link         that of a member, `keyed_links`: the hub's; `address` of a hub, `greetings`: said first
+member_link         that of a member; `calling` a hub, its `address`, and `greetings`: what is said first
+keyed_links         the hub's to members; `allowances`: what each may send
 live_aggregator     that of a member that works for others; `service`: what it lets them; `ways`: their side
-framing, bodies     what crosses such links
+framing, bodies     what crosses such links; `control`: between hub, replica and members
+replication         a hub's side of its replica; `replica_link`: a member's; `succession`: who takes over
+events, event_log   all that a hub is given, and a file of that; `replaying`: the same again
 form, trusted       how contributions cross, and what the hub finds out by samples that it trusts
 """
 
