@@ -147,7 +147,7 @@ def test_a_hub_is_killed_fifty_times_and_nothing_that_was_counted_is_lost(seed: 
     for number, member in enumerate(case.run._members):
         worker = member.worker
         waiting = {*worker._kept, *(one.task.number for one in worker._again)}
-        batch = {task for _, task in [pair for pair in case.run.hub._batch if pair[0] == number]}
+        batch = {task for _, task in [pair for pair in case.run.hub._batch.tasks if pair[0] == number]}
         for told in case.told[number]:
             assert (number, told) in counted or told in waiting | batch, f"seed {seed}: {number}, {told}"
 

@@ -17,8 +17,9 @@
                                   <-   Void(group)         or not at all: they send again, to the hub
 
 messages            what crosses a link; `head`: as numbers
-hub                 tasks and leases, who may send, what is committed
-member, actions     what it knows of each, and what it wants done
+hub                 tasks, and what follows of each message
+members, member     all of them with their leases, and what is known of each; `actions`: what is to be done
+grants              who may send, and which way; `commits`: what is counted for the next update
 worker              a member's side: one task at a time, sent again when a link breaks
 aggregator          a member that adds up what others send
 gathering           the hub's side of that; `planning`: who sends via whom; `rates`: what was measured
