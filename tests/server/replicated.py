@@ -10,6 +10,7 @@ import hashlib
 import json
 import time
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Event, Thread
@@ -166,9 +167,13 @@ class Site:
 
     def wait(self, commits: int, patience_s: float = PATIENCE_S) -> None:
         """Until its log has so many lines."""
+        self.wait_for(lambda lines: len(lines) >= commits, patience_s)
+
+    def wait_for(self, holds: Callable[[list[dict[str, Any]]], bool], patience_s: float = PATIENCE_S) -> None:
+        """Until that holds of its log."""
         until = time.monotonic() + patience_s
-        while len(self.lines()) < commits:
-            assert time.monotonic() < until, f"{self.name} has made {len(self.lines())} commits of {commits}"
+        while not holds(lines := self.lines()):
+            assert time.monotonic() < until, f"{self.name} has made {len(lines)} commits"
             time.sleep(0.02)
 
     def kill(self) -> None:
