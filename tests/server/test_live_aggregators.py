@@ -186,7 +186,7 @@ def test_an_aggregator_is_killed_in_the_middle_of_a_group(plans: Plans) -> None:
 def test_a_payload_that_never_comes_holds_up_nobody_for_long(
     plans: Plans, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The first member that wants to send to an aggregator is never let; then the hub asks for it directly."""
+    """The first member that wants to send to an aggregator is not let; then the hub asks for it directly."""
     strategy = Strategy(collective=Hub(0, when=All(), aggregators=1, payload_s=0.3), order=FirstIn(MEMBERS))
     run, commits, held = opened(strategy, fewest=MEMBERS), [], []
     let = Service._let_send
