@@ -25,7 +25,7 @@ from bench.units import grid, seconds, size
 PART, GOAL = "hub links", 10.0  # times the CPU of an echo, at most
 _PROCESSES, _ROUNDS = 4, 10
 _NUMEL = 16_384  # 64 KB
-_HEAD = struct.Struct("<7d")
+_HEAD = struct.Struct("<8d")
 _READY, _OFFER = 0, 1
 
 
@@ -145,10 +145,10 @@ class _Member:
         self._links.send(self._link, greetings.packed({"terms": digest}))
         self._came: list[bytearray] = []
         self.hear()
-        self._links.send(self._link, _HEAD.pack(_READY, 0, 0, 0, 0, 0, 0))
+        self._links.send(self._link, _HEAD.pack(_READY, 0, 0, 0, 0, 0, 0, 0))
 
     def say(self) -> None:
-        self._links.send(self._link, _HEAD.pack(_OFFER, 1, 0, 4 * _NUMEL, 1, 1, 0))
+        self._links.send(self._link, _HEAD.pack(_OFFER, 1, 0, 4 * _NUMEL, 1, 1, 0, 0))
 
     def hear(self) -> None:
         while not self._came:

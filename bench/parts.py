@@ -14,6 +14,7 @@ from bench import (
     flower,
     footprint,
     hub_links,
+    live_hub,
     ltp,
     memory,
     networks,
@@ -48,6 +49,7 @@ FULL: dict[str, Part] = {
     "flower": flower.rows,
     "hub links": hub_links.rows,
     "ray": on_ray.rows,
+    "live hub": lambda: live_hub.rows(live_hub.FULL),
     "schedules": lambda: schedules.built((8, 64, 512)),
     "simulator": lambda: schedules.events((8, 64, 512)),
     "builders": lambda: builders.built(builders.FULL),
@@ -69,6 +71,7 @@ QUICK: dict[str, Part] = {
     "schedules": lambda: schedules.built((8, 64)),
     "simulator": lambda: schedules.events((8, 64)),
     "virtual hub": lambda: virtual_hub.rows((100, 1000), 5000),
+    "live hub": lambda: live_hub.rows(live_hub.QUICK),
     "builders": lambda: builders.built(builders.QUICK),
     "fitted": lambda: fitting.measured(fitting.QUICK),
 }

@@ -13,6 +13,7 @@ from bench import (
     goals,
     hub_links,
     linked,
+    live_hub,
     machine,
     memory,
     on_ray,
@@ -90,6 +91,7 @@ _SECTIONS = (
     flower.beside,
     hub_links.table,
     on_ray.beside,
+    live_hub.table,
     pictures.builders,
     foreseen.schedules,
 )

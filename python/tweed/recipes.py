@@ -436,8 +436,7 @@ def mlfabric(
         as many as there are workers. In full it counts up to half of that.
       at_once: so many gradients move to the hub together.
       patience: after so many drops in a row, a worker's next gradient is waited for.
-      aggregators: so many members may add up what others send; then all count in full. So far only
-        `tweed.simulate` has them.
+      aggregators: so many members may add up what others send; then all count in full.
       bits: of each value that is sent, both ways; None: as they are.
 
     When: workers of uneven speed behind one hub, whose link is what is short.

@@ -179,6 +179,11 @@ class Strategy:
                 f"aggregate={self.aggregate!r} does not go with collective={hub!r}: it must see each "
                 "contribution alone, and aggregators send sums. Take Mean(), or aggregators=0"
             )
+        if hub.aggregators and self.transport is not None:
+            raise StrategyError(
+                f"transport={self.transport!r} does not go with collective={hub!r}: members that add up for "
+                "others are reached by sealed TCP streams. Leave it out, or take aggregators=0"
+            )
         if hub.aggregators and isinstance(self.memory, LocalResidual):
             raise StrategyError(
                 f"{self.memory!r} does not go with collective={hub!r}: what was not sent counts for nothing, "

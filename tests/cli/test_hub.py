@@ -18,7 +18,7 @@ from tweed.train.folder import RunFolder
 from tweed.train.hub_task import replayed
 from tweed.train.settings import OURS
 
-_JOB = ["digits", "--strategy", "teasq(every=2,tasks=2)", "--name", "a", "--commits", "60", "--parts", "2"]
+_JOB = ["digits", "--strategy", "mlfabric(aggregators=1)", "--name", "a", "--commits", "60", "--parts", "2"]
 
 
 @pytest.fixture(autouse=True)
@@ -54,7 +54,7 @@ def test_a_hub_that_is_killed_goes_on_and_its_members_with_it(tmp_path: Path) ->
     with ExitStack() as stack:
         hub = stack.enter_context(started("serve", *_JOB, "--log"))
         address = line_with(hub, "tweed join").split()[-1]
-        members = [stack.enter_context(started("join", address)) for _ in range(2)]
+        members = [stack.enter_context(started("join", address, *some)) for some in ([], ["--aggregator"])]
         line_with(hub, "commit 14:")
         hub.kill()
         again = stack.enter_context(started("serve", *_JOB, "--resume"))
@@ -91,6 +91,7 @@ def _replays(run: RunFolder) -> None:
         (["serve", "nothing"], "there is no task"),
         (["serve", "digits", "--members", "missing"], "list of members cannot be read"),
         (["join", "example.org:7070"], "whose key"),
+        (["join", "127.0.0.1:1", "--listen", "127.0.0.1:0"], "add --aggregator"),
         (["join", "0" * 64 + "@127.0.0.1:1"], "nothing listens there"),
     ],
 )

@@ -2,6 +2,7 @@
 
     python -m tests.server.replica_soak --kills 50
     python -m tests.server.replica_soak --kills 50 --seed 7 --width 2000 --members 4
+    python -m tests.server.replica_soak --kills 50 --aggregators 2        two of the members add up for others
 
 Two sites take turns: the hub is killed at a moment that the seed decides, its replica takes over, and what
 was the hub comes back as replica. At the end the logs of all processes are joined to one, which is replayed.
@@ -18,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.server.replicated import PATIENCE_S, STRATEGY, Member, Site, check
+from tweed.collective import Hub
 from tweed.strategy import Strategy
 
 #: A kill comes after so many commits with a replica, at least and at most.
@@ -31,12 +33,13 @@ class Soak:
       seed: decides when the hub is killed.
       members: how many train.
       width: of the model: 4 * width + 4 parameters.
+      aggregators: so many of the members add up what others send. Then logs are not replayed, for they do not
+        say in which order sums were formed; hub and replica must have the same bits all the same.
     """
 
-    def __init__(
-        self, folder: Path, seed: int, members: int, width: int, strategy: Strategy = STRATEGY
-    ) -> None:
-        self.seed, self.width, self.strategy = seed, width, strategy
+    def __init__(self, folder: Path, seed: int, members: int, width: int, aggregators: int = 0) -> None:
+        self.seed, self.width, self.aggregators = seed, width, aggregators
+        self.strategy = Strategy(collective=Hub(0, aggregators=aggregators)) if aggregators else STRATEGY
         self.draw = random.Random(seed)
         self.hub, self.replica = Site(folder, "a"), Site(folder, "b")
         self.size, self.kills, self.started = members, 0, 0
@@ -45,7 +48,8 @@ class Soak:
         self.sent = [0, 0, 0]  # models, logs and states that hubs have sent
         self._start(self.hub, None)
         self._start(self.replica, self.hub)
-        self.members = [Member(self.hub.address, strategy, 0.01, width) for _ in range(members)]
+        able = [number < aggregators for number in range(members)]
+        self.members = [Member(self.hub.address, self.strategy, 0.01, width, one) for one in able]
 
     def _start(self, site: Site, hub: Site | None) -> None:
         other = self.replica if site is self.hub else self.hub
@@ -103,7 +107,7 @@ class Soak:
         self._join(self.hub.lines())
         for site in (self.hub, self.replica):
             site.kill()
-        check(self.log, self.members, width=self.width)
+        check(self.log, self.members, width=self.width, sums=self.aggregators > 0)
 
     def report(self, took_s: float) -> None:
         """Prints the figures."""
@@ -121,7 +125,9 @@ class Soak:
         )
 
     def __str__(self) -> str:
-        return f"seed {self.seed}, {self.size} members, {4 * self.width + 4} parameters, {self.kills} kills"
+        able = f", {self.aggregators} of them aggregators" if self.aggregators else ""
+        size = f"{4 * self.width + 4} parameters"
+        return f"seed {self.seed}, {self.size} members{able}, {size}, {self.kills} kills"
 
 
 def main() -> None:
@@ -131,10 +137,12 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=random.SystemRandom().getrandbits(32))
     parser.add_argument("--members", type=int, default=3)
     parser.add_argument("--width", type=int, default=2000)
+    parser.add_argument("--aggregators", type=int, default=0)
     given = parser.parse_args()
     print(f"seed {given.seed}", flush=True)
     with tempfile.TemporaryDirectory() as folder:
-        run, began = Soak(Path(folder), given.seed, given.members, given.width), time.monotonic()
+        began = time.monotonic()
+        run = Soak(Path(folder), given.seed, given.members, given.width, given.aggregators)
         while run.kills < given.kills:
             run.kill()
             print(f"  {run.kills}: {run.after_s[-1]:.2f} s", flush=True)

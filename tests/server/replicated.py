@@ -10,6 +10,7 @@ import hashlib
 import json
 import time
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Event, Thread
@@ -19,6 +20,7 @@ import torch
 from torch import Tensor, nn
 
 import tweed
+from tests.server.plans import Plans
 from tweed import _core
 from tweed.aggregate import Cache
 from tweed.collective import Hub
@@ -50,7 +52,10 @@ def digest(model: nn.Module) -> str:
 
 
 def serves(_rank: int, _size: int, log: str, given: dict[str, Any], commits: int | None, width: int) -> None:
-    """A hub or a replica: writes a line of `log` per commit, and says where it is and when it has ended."""
+    """A hub or a replica: writes a line of `log` per commit, and says where it is and when it has ended. With
+    aggregators it plans as `Plans`; as a hub that has them, it keeps a log of events."""
+    Plans().put()
+    keeps = given["strategy"].hub.aggregators and "replica_of" not in given
     model, optimizer = made(width)
     run = tweed.serve(model, optimizer, **given)
     say(("address", run.address))
@@ -66,7 +71,7 @@ def serves(_rank: int, _size: int, log: str, given: dict[str, Any], commits: int
             file.flush()
 
         try:
-            run.serve(commits=commits, after=note)
+            run.serve(commits=commits, after=note, log=f"{log}.events" if keeps else None)
             say(("ended", run._exchange.hub.version))  # type: ignore[attr-defined]
         except tweed.errors.Superseded as error:
             say(("superseded", str(error)))
@@ -86,6 +91,7 @@ class Member:
     strategy: Strategy
     pause_s: float = 0.0
     width: int = 8
+    aggregator: bool = False
     worker: int = -1
     told: set[int] = field(default_factory=set)
     over: bool = False
@@ -105,7 +111,7 @@ class Member:
 
     def _train(self) -> None:
         model, optimizer = made(self.width)
-        run = tweed.attach(model, optimizer, self.strategy, hub=self.address)
+        run = tweed.attach(model, optimizer, self.strategy, hub=self.address, aggregator=self.aggregator)
         self.worker, machine = run.worker, run._exchange._machine  # type: ignore[attr-defined]
         while not run.over and not self.stop.is_set():
             number = machine.task.number
@@ -117,7 +123,7 @@ class Member:
             if self.pause_s:
                 self.stop.wait(self.pause_s * (0.5 + uniform(9, self.worker, number)))
         self.over = run.over
-        self.waiting = {task.number for task, _, _ in machine.unsafe()}
+        self.waiting = set(machine._kept)
         run.detach()
 
 
@@ -161,9 +167,13 @@ class Site:
 
     def wait(self, commits: int, patience_s: float = PATIENCE_S) -> None:
         """Until its log has so many lines."""
+        self.wait_for(lambda lines: len(lines) >= commits, patience_s)
+
+    def wait_for(self, holds: Callable[[list[dict[str, Any]]], bool], patience_s: float = PATIENCE_S) -> None:
+        """Until that holds of its log."""
         until = time.monotonic() + patience_s
-        while len(self.lines()) < commits:
-            assert time.monotonic() < until, f"{self.name} has made {len(self.lines())} commits of {commits}"
+        while not holds(lines := self.lines()):
+            assert time.monotonic() < until, f"{self.name} has made {len(lines)} commits"
             time.sleep(0.02)
 
     def kill(self) -> None:
@@ -174,8 +184,11 @@ class Site:
         self.ranks.stop()
 
 
-def check(log: list[dict[str, Any]], members: list[Member], each: bool = True, width: int = 8) -> None:
-    """Of a log from version 1 on: nothing is lost or counts twice, and all models are those of its replay."""
+def check(
+    log: list[dict[str, Any]], members: list[Member], each: bool = True, width: int = 8, sums: bool = False
+) -> None:
+    """Of a log from version 1 on: nothing is lost or counts twice, and all models are those of its replay, if
+    there are no `sums` in it: it does not say in which order they were formed."""
     assert [line["version"] for line in log] == list(range(1, len(log) + 1))
     counted = Counter((member, number) for line in log for member, number in line["counted"])
     assert max(counted.values()) == 1, f"twice: {[task for task, times in counted.items() if times > 1]}"
@@ -183,7 +196,7 @@ def check(log: list[dict[str, Any]], members: list[Member], each: bool = True, w
         lost = {number for number in member.told if (member.worker, number) not in counted} - member.waiting
         assert not lost, f"member {member.worker} was told that {sorted(lost)} count"
     model, optimizer = made(width)
-    for line in log:
+    for line in log if not sums else ():
         values = [gradients(model, *task) for task in line["counted"]]
         for place, param in enumerate(model.parameters()):
             total = values[0][place].clone()

@@ -51,7 +51,7 @@ COMMITS = 12
 @pytest.fixture(autouse=True)
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """The end of training waits less long for members that do not come back."""
-    monkeypatch.setattr("tweed.server.links._PATIENCE_S", 2.0)
+    monkeypatch.setattr("tweed.exchange.hub.keyed_links._PATIENCE_S", 2.0)
 
 
 def made(seed: int = 0) -> tuple[nn.Module, torch.optim.Optimizer]:
@@ -288,8 +288,8 @@ def test_what_is_no_log_or_of_another_format_is_said(log: Path, tmp_path: Path) 
     wrong(UsageError, "is no log of a hub", lambda: again(other, strategy))
     wrong(UsageError, "is no log of a hub", lambda: EventLog(other))
     assert other.read_text() == "something else\n"
-    other.write_bytes(log.read_bytes().replace(b"log 1\n", b"log 2\n", 1))
-    wrong(UsageError, "has format 2", lambda: again(other, strategy))
+    other.write_bytes(log.read_bytes().replace(b"log 2\n", b"log 1\n", 1))
+    wrong(UsageError, "has format 1", lambda: again(other, strategy))
     open_one = EventLog(log)
     wrong(UsageError, "another process writes", lambda: EventLog(log))
     open_one.close()

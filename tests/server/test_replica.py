@@ -12,21 +12,28 @@ import pytest
 import torch
 
 import tweed
-from tests.server.replicated import CACHED, PATIENCE_S, STRATEGY, Member, Site, check, made
+from tests.server.plans import Plans
+from tests.server.replicated import CACHED, PATIENCE_S, STRATEGY, Member, Site, check, digest, made
 from tweed import _core
 from tweed.aggregate import All, Cache, Krum, Weighted
 from tweed.collective import Hub
 from tweed.errors import DataError, StrategyError, Superseded, UsageError
 from tweed.exchange.hub import control
 from tweed.exchange.hub.control import Kind
-from tweed.exchange.hub.messages import Entry, Offer, Unit
+from tweed.exchange.hub.event_log import LoggedEvents
+from tweed.exchange.hub.events import Came
+from tweed.exchange.hub.member_link import MemberLink
+from tweed.exchange.hub.messages import Entry, Offer, Payload, Sum, Unit
+from tweed.order import FirstIn
+from tweed.server import replay
 from tweed.strategy import Strategy
+from tweed.testbed import Ranks
 
 
 @pytest.fixture(autouse=True)
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """The end of training waits less long for members that do not come back."""
-    monkeypatch.setattr("tweed.server.links._PATIENCE_S", 2.0)
+    monkeypatch.setattr("tweed.exchange.hub.keyed_links._PATIENCE_S", 2.0)
 
 
 def pair(
@@ -81,6 +88,50 @@ def test_a_hub_is_killed_and_nothing_is_lost_or_counted_twice(tmp_path: Path, st
     same_bits(hub.lines(), [line for line in replica.lines() if line["follows"]])
     check(whole(hub, replica), members, each=strategy is STRATEGY)
     refuses(lambda: serve(key_file=hub.key_file), UsageError, "may have taken over, and does not answer")
+
+
+SUMS = Strategy(collective=Hub(0, aggregators=1), order=FirstIn(3))
+
+
+def aggregates(_rank: int, _size: int, address: str) -> None:
+    """A member that is an aggregator."""
+    Member(address, SUMS, 0.005, aggregator=True).thread.join()
+
+
+def test_an_aggregator_is_killed_and_then_the_hub_and_all_is_counted_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The replica hears sums from who forms them, and what was on its way is sent again."""
+    hub, replica = Site(tmp_path, "a"), Site(tmp_path, "b")
+    same = {"strategy": SUMS, "fewest": 3}
+    hub.start("hub", replicas=[replica.key], **same)
+    replica.start("replica", replicas=[hub.key], replica_of=hub.address, **same)
+    with Ranks(aggregates, 1, hub.address) as aggregator:
+        members = [Member(hub.address, SUMS, 0.005, aggregator=able) for able in (False, True)]
+        replica.wait(20)
+        aggregator.kill(0)
+    replica.wait(len(replica.lines()) + 20)
+    hub.kill()
+    replica.wait(len(replica.lines()) + 20)
+    for member in members:
+        member.stop.set()
+    for member in members:
+        member.thread.join(PATIENCE_S)
+        assert member.error is None
+    told = {(member.worker, number) for member in members for number in member.told}
+    replica.wait_for(lambda lines: told <= {tuple(task) for line in lines for task in line["counted"]})
+    replica.kill()
+    log, before = replica.lines(), hub.lines()
+    followed = [line for line in log if line["follows"]]
+    same_bits(before, followed)
+    check(log, members, sums=True)
+    assert len(followed) > 20 and not log[-1]["follows"]
+    came = [one.message for one in LoggedEvents(f"{hub.log}.events") if isinstance(one, Came)]
+    assert any(isinstance(message, Sum) for message in came)
+    Plans().put(monkeypatch.setattr)
+    model, optimizer = made()
+    found = replay(f"{hub.log}.events", model, optimizer, SUMS, commits=before[-1]["version"])
+    assert digest(model) == before[-1]["bits"] and found.checked >= len(before) - 1
 
 
 def test_a_hub_that_ends_training_ends_its_replica(tmp_path: Path) -> None:
@@ -173,7 +224,6 @@ def test_a_key_that_is_not_listed_is_no_replica() -> None:
     ("given", "error", "text"),
     [
         ({"strategy": Strategy(collective=Hub(0, when=All()), aggregate=Krum(1))}, StrategyError, "Krum"),
-        ({"strategy": Strategy(collective=Hub(0, aggregators=2))}, StrategyError, "aggregators"),
         ({"listen": "0.0.0.0:0"}, UsageError, "members are given the address"),
         ({"divergence": 1.0, "adam": True}, UsageError, "bounds the steps of SGD"),
     ],
@@ -182,26 +232,53 @@ def test_what_can_have_no_replica_is_said(given: dict[str, Any], error: type[Exc
     refuses(lambda: serve(replica_of="f" * 64 + "@127.0.0.1:1", **given), error, text)
 
 
-def test_copies_go_first_where_the_bound_is_small(tmp_path: Path) -> None:
+@pytest.mark.parametrize("able", [False, True], ids=["alone", "in sums"])
+def test_copies_go_first_where_the_bound_is_small(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, able: bool
+) -> None:
+    """All of them, from when on the member has a link to the replica."""
+    firsts, send = [], MemberLink._send
+
+    def noting(link: MemberLink, message: Any) -> None:
+        if getattr(message, "copy_first", False):
+            replica = link._replica
+            had = (
+                replica.had_sum >= message.group
+                if isinstance(message, Sum)
+                else replica.had >= message.number
+            )
+            firsts.append((type(message), had))
+        send(link, message)
+
+    monkeypatch.setattr(MemberLink, "_send", noting)
     hub, replica = Site(tmp_path, "a"), Site(tmp_path, "b")
-    same = {"strategy": Strategy(collective=Hub(0, when=Cache(2)), aggregate=Weighted()), "fewest": 2}
+    weighted = Strategy(collective=Hub(0, when=Cache(2)), aggregate=Weighted())
+    same = {"strategy": SUMS if able else weighted, "fewest": 2}
     hub.start("hub", commits=20, replicas=[replica.key], divergence=1e-9, **same)
     replica.start("replica", replica_of=hub.address, **same)
-    members = [Member(hub.address, same["strategy"]) for _ in range(2)]
+    members = [Member(hub.address, same["strategy"], aggregator=able) for _ in range(2)]
     assert hub.hear() == ("ended", 20)
     ended(members)
     assert replica.hear()[0] == "ended"
     same_bits(hub.lines(), replica.lines())
+    assert (Sum if able else Payload, True) in firsts
 
 
 def test_a_log_and_copies_cross_as_they_are() -> None:
-    units = tuple(Unit(((n, n + 5),), None, bool(n % 2), n, 0.1 * n, 2.0, n, 0.5) for n in range(3))
-    entries = [Entry(7, units), Entry(8, ()), Entry(9, units[:1])]
+    units = tuple(Unit(((n, n + 5),), None, False, n, 0.1 * n, 2.0, n, 0.5) for n in range(3))
+    tasks = ((1, 2), (3, 4))
+    sums = [Unit(tasks, 6, left_out, 1, None, 2.0, 3, 0.5, via=0) for left_out in (False, True)]
+    entries = [Entry(7, units), Entry(8, ()), Entry(9, (units[1], *sums, units[2]))]
     assert control.entries_of(memoryview(control.log_of(entries))) == entries
     offer, body = Offer(4, 3, 1.5, 2.0, 0.25), b"abc"
-    message = control.read(control.copy_head(6, offer, len(body)) + body)
-    found = control.copy_of(2, message, torch.tensor(list(message.body), dtype=torch.uint8))
+    message = control.read(bytearray(control.copy_head(6, offer, len(body)) + body))
+    found = control.copy_of(2, message)
     assert (found.tasks, found.versions, found.offers) == (((2, 4),), (6,), (offer,))
+    total = Sum(6, tasks, torch.tensor([0.1, 2.0]), ((5, 6),), (0.5, 0.25))
+    head, body = control.sum_message(total)
+    found = control.sum_of(2, control.read(bytearray(head + body)), 2)
+    assert (found.key, found.tasks, found.via) == ((6, 2, 0), (*tasks, (5, 6)), 2)
+    assert torch.equal(found.content.value, total.value) and found.content.took_s == total.took_s
 
 
 @pytest.mark.parametrize("seed", range(40))
@@ -220,7 +297,9 @@ def test_no_bytes_make_the_readers_fail_otherwise_than_by_name(seed: int) -> Non
     with pytest.raises(DataError):
         control.read(control.head(Kind.HELD, 1, numbytes=2**40))
     with pytest.raises(DataError):
-        control.copy_of(0, control.read(control.head(Kind.COPY, 1, math.nan)), torch.empty(0))
+        control.copy_of(0, control.read(control.head(Kind.COPY, 1, math.nan)))
+    with pytest.raises(DataError):
+        control.sum_of(0, control.read(bytearray(control.head(Kind.SUM, 1, numbytes=len(noise)) + noise)), 2)
 
 
 def serve(adam: bool = False, **given: Any) -> tweed.HubRun:

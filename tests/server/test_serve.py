@@ -34,7 +34,7 @@ PATIENCE_S = 30.0
 @pytest.fixture(autouse=True)
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """The end of training waits less long for members that do not come back."""
-    monkeypatch.setattr("tweed.server.links._PATIENCE_S", 2.0)
+    monkeypatch.setattr("tweed.exchange.hub.keyed_links._PATIENCE_S", 2.0)
 
 
 def opened(strategy: Strategy | str = IN_STEP, **given: Any) -> tweed.HubRun:
@@ -245,13 +245,13 @@ def test_a_member_that_says_what_cannot_be_is_cut_off_and_the_others_go_on() -> 
                 if isinstance(what, str):
                     return what
 
-    head = struct.Struct("<7d")
+    head = struct.Struct("<8d")
     nan = float("nan")
     forged = [
-        head.pack(9, 0, 0, 0, 0, 0, 0),
-        head.pack(2, 1, 4 * 2.0**30, 0, 0, 0, 0),
+        head.pack(31, 0, 0, 0, 0, 0, 0, 0),
+        head.pack(2, 1, 4 * 2.0**30, 0, 0, 0, 0, 0),
         b"?",
-        head.pack(0, nan, 0, 0, 0, 0, 0),
+        head.pack(0, nan, 0, 0, 0, 0, 0, 0),
     ]
     with members(serving(run, 5)):
         assert all(hostile(say) for say in forged)
@@ -266,7 +266,7 @@ def test_nothing_but_what_was_granted_moves() -> None:
     with members(serving(run, 3)):
         link = links.call(run.address.partition("@")[2])
         links.send(link, greetings.packed({"terms": greetings.digest(run._members._terms)}))
-        links.send(link, struct.pack("<7d", 2, 1, 1 << 20, 0, 0, 0, 0), bytes(1 << 20))
+        links.send(link, struct.pack("<8d", 2, 1, 1 << 20, 0, 0, 0, 0, 0), bytes(1 << 20))
         left = None
         while left is None:
             left = next((what for _, what in links.next(20.0) if isinstance(what, str)), None)

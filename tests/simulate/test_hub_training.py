@@ -33,7 +33,6 @@ from tweed.compress import Chain, Direct, ErrorFeedback, Identity, Quantise, Rel
 from tweed.compress.base import Spec
 from tweed.errors import StrategyError, UsageError
 from tweed.exchange.hub.form import ModelForm
-from tweed.exchange.table import hub_exchange
 from tweed.order import BoundedDelay, FirstIn
 from tweed.recipes import mlfabric, teasq, zeno_ps
 from tweed.simulate.attacks import HostileLayers, Noise, SignFlip
@@ -329,10 +328,3 @@ def test_which_way_contributions_take_decides_nothing_about_the_model(exchange: 
 def test_aggregators_and_a_rule_that_must_see_each_alone_are_refused_by_name() -> None:
     with pytest.raises(StrategyError, match=r"aggregate=Krum.*does not go with collective=Hub.*aggregators"):
         Strategy(aggregate=Krum(1), collective=Hub(0, when=All(), aggregators=2))
-
-
-def test_a_live_group_of_ranks_refuses_aggregators() -> None:
-    strategy = Strategy(collective=Hub(0, aggregators=2))
-    nothing: Any = None  # looked at only after
-    with pytest.raises(UsageError, match="give aggregators=0, or simulate it"):
-        hub_exchange(strategy, nothing, nothing, {}, 1.0)

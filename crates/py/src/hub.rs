@@ -78,7 +78,7 @@ impl PyHubLinks {
     }
 
     /// Waits for something to happen, for at most so many seconds: pairs of a link's number and the key of who has joined
-    /// (bytes), a message (bytearray), or why it has ended (str).
+    /// (bytes), a message (bytearray), or why it has ended (str). Comes back with nothing after `wake`, too.
     fn next<'py>(&self, py: Python<'py>, timeout_s: f64) -> PyResult<Vec<(u64, Bound<'py, PyAny>)>> {
         let until = Instant::now().checked_add(seconds(timeout_s));
         loop {
@@ -86,7 +86,7 @@ impl PyHubLinks {
             let events = py.detach(|| self.inner.next(left.min(SLICE))).map_err(|e| engine_error(py, &e))?;
             py.check_signals()?;
             if !events.is_empty() || left.is_zero() {
-                return events.into_iter().map(|event| to_python(py, event)).collect();
+                return Ok(events.into_iter().filter_map(|event| to_python(py, event)).collect());
             }
         }
     }
@@ -106,6 +106,16 @@ impl PyHubLinks {
     /// Ends a link.
     fn cut(&self, py: Python<'_>, link: u64, why: &str) {
         py.detach(|| self.inner.cut(link, why));
+    }
+
+    /// Lets whoever waits in `next` come back.
+    fn wake(&self, py: Python<'_>) {
+        py.detach(|| self.inner.wake());
+    }
+
+    /// How many seconds the last message over this link took to come, from its first byte on.
+    fn took(&self, py: Python<'_>, link: u64) -> f64 {
+        py.detach(|| self.inner.took(link).as_secs_f64())
     }
 
     /// How many links have something to send that the kernel has not taken; of `link` alone, if it is given.
@@ -139,12 +149,14 @@ impl PyHubLinks {
     }
 }
 
-fn to_python(py: Python<'_>, event: Event) -> PyResult<(u64, Bound<'_, PyAny>)> {
-    Ok(match event {
-        Event::Joined(link, key) => (link, pyo3::types::PyBytes::new(py, &key).into_any()),
-        Event::Message(link, bytes) => (link, PyByteArray::new(py, &bytes).into_any()),
-        Event::Left(link, why) => (link, PyString::new(py, &why).into_any()),
-    })
+/// What Python hears of an event; nothing of a call of `wake`.
+fn to_python(py: Python<'_>, event: Event) -> Option<(u64, Bound<'_, PyAny>)> {
+    match event {
+        Event::Joined(link, key) => Some((link, pyo3::types::PyBytes::new(py, &key).into_any())),
+        Event::Message(link, bytes) => Some((link, PyByteArray::new(py, &bytes).into_any())),
+        Event::Left(link, why) => Some((link, PyString::new(py, &why).into_any())),
+        Event::Woken => None,
+    }
 }
 
 fn seconds(given: f64) -> Duration {

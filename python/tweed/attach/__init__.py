@@ -41,6 +41,7 @@ def attach(  # noqa: PLR0913 - options of a user, by their names
     group: dist.ProcessGroup | None = None,
     hub: str | None = None,
     key_file: str | None = None,
+    aggregator: bool | str = False,
     samples: float = 1.0,
     bucket_bytes: int = 25 * 2**20,
     sync_buffers: bool = True,
@@ -91,6 +92,9 @@ def attach(  # noqa: PLR0913 - options of a user, by their names
         and may come back. The strategy must have a hub, and be the hub's own. See docs/hub.md.
       key_file: keeps this member's key, by which the hub knows it when it comes back; it is made if it is not
         there. None: TWEED_KEY_FILE, or a new key.
+      aggregator: whether this member of `hub` may add up what others send, and hand the newest model on,
+        beside its own training, if the strategy has `Hub(aggregators=...)`. True: the others reach it at the
+        address by which it reaches the hub, on a port that is free; "host:port" says another one.
       samples: that a contribution of this rank to a hub counts as, where the aggregate weighs by samples; at
         least 0.
       bucket_bytes: exchanges begin when so much has come together; the first one at 1 MiB.
@@ -122,7 +126,12 @@ def attach(  # noqa: PLR0913 - options of a user, by their names
         raise UsageError(f"attach: samples={samples!r}: give how many a contribution of this rank counts as")
     if group is not None and hub is not None:
         raise UsageError("attach: a member of a hub has no group: give group or hub, not both")
-    found = in_group(chosen, model, group) if hub is None else at_hub(chosen, hub, key_file)
+    if aggregator and hub is None:
+        raise UsageError(
+            f"attach: aggregator={aggregator!r} is for members of a hub without a group; in a group all "
+            "ranks may be aggregators, and TWEED_HOST says where they listen"
+        )
+    found = in_group(chosen, model, group) if hub is None else at_hub(chosen, hub, key_file, aggregator)
     return Run(model, optimizer, chosen, found, Settings(bucket_bytes, sync_buffers, samples))
 
 

@@ -2,28 +2,58 @@
 
 from __future__ import annotations
 
+import socket
+
 from tweed.attach.settings import FindPlace
-from tweed.errors import StrategyError
+from tweed.errors import PeerLost, StrategyError
 from tweed.exchange.communicator import Stats
 from tweed.exchange.hub.address import Credentials, HubAddress
+from tweed.exchange.hub.calling import opened
+from tweed.exchange.hub.live_aggregator import AggregatorLink
 from tweed.exchange.hub.member_link import MemberLink
 from tweed.exchange.owners import Owners
 from tweed.exchange.place import Alone, Place
 from tweed.strategy import Strategy
 
 
-def at_hub(strategy: Strategy, hub: str, key_file: str | None) -> FindPlace:
-    """Calls the hub at "KEY@host:port". Raises StrategyError for a strategy that needs a group."""
+def at_hub(strategy: Strategy, hub: str, key_file: str | None, aggregator: bool | str) -> FindPlace:
+    """Calls the hub at "KEY@host:port", and may listen as an aggregator. Raises StrategyError for a strategy
+    that needs a group, or has no aggregators."""
     check_alone(strategy)
+    if aggregator and strategy.hub is not None and not strategy.hub.aggregators:
+        raise StrategyError(
+            f"aggregator={aggregator!r}: {strategy.hub!r} has no aggregators, so nobody would send there; "
+            "give Hub(aggregators=n), or leave it out"
+        )
     address = HubAddress.parse(hub)
 
     def found(terms: list[str], stats: Stats) -> Place:
-        link = MemberLink(address, Credentials.of(key_file), terms)
+        links = opened(Credentials.of(key_file))
+        if aggregator:
+            listen = own_address(address.place) if aggregator is True else aggregator
+            link: MemberLink = AggregatorLink(address, links, terms, listen)
+        else:
+            link = MemberLink(address, links, terms)
+        link.call()
         # Worker n of these is rank n + 1, as the hub is rank 0.
         owners = Owners(link.worker + 1, max(link.worker, link.workers) + 1, strategy.aggregate, server=0)
         return Alone(stats, owners, link=link)
 
     return found
+
+
+def own_address(place: str) -> str:
+    """The address by which this machine reaches "host:port", and a port that is free. Nothing is sent. Raises
+    PeerLost if there is no way."""
+    host, _, port = place.rpartition(":")
+    try:
+        found = socket.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_DGRAM)
+        with socket.socket(found[0][0], socket.SOCK_DGRAM) as probe:
+            probe.connect(found[0][4])
+            own = probe.getsockname()[0]
+    except OSError as error:
+        raise PeerLost(f"there is no way to the hub at {place}: {error}") from None
+    return f"[{own}]:0" if ":" in own else f"{own}:0"
 
 
 def check_alone(strategy: Strategy) -> None:

@@ -93,14 +93,28 @@ def join(
     key_file: Annotated[
         str | None, typer.Option(help="Keeps this member's key: the hub knows it when it comes back.")
     ] = None,
+    aggregator: Annotated[
+        bool, typer.Option("--aggregator", help="Add up what other members send, and hand on the model.")
+    ] = False,
+    listen: Annotated[
+        str | None,
+        typer.Option(
+            help="HOST:PORT where others reach an aggregator; else as this machine reaches the hub."
+        ),
+    ] = None,
 ) -> None:
     """Train as a member of a hub, on a part of the data, until the hub ends it. Ctrl-C leaves."""
+    from tweed.errors import UsageError
     from tweed.train.hub_task import join as join_hub
 
+    if listen is not None and not aggregator:
+        raise UsageError(f"--listen {listen}: only an aggregator is called by others; add --aggregator")
+
+    def show(step: int, loss: float) -> None:
+        typer.echo(f"step {step}: loss {loss:.3f}")
+
     try:
-        steps = join_hub(
-            hub, key_file, lambda step, loss: typer.echo(f"step {step}: loss {loss:.3f}"), typer.echo
-        )
+        steps = join_hub(hub, key_file, (listen or True) if aggregator else False, show, typer.echo)
     except KeyboardInterrupt:
         typer.echo("Left; the hub goes on without this member.", err=True)
         raise typer.Exit(130) from None

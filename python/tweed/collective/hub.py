@@ -28,8 +28,8 @@ class Hub(Server):
       model: a codec of `tweed.compress`, in which the model goes to workers, such as `Quantise(8)`. They
         compute on what it holds, and what it leaves out they never see. None: as it is.
       aggregators: so many members at a time may add up what others send, and pass on the sum: those that
-        have bandwidth to spare, as measured. 0: all send to the hub. So far only `tweed.simulate` has them.
-
+        have bandwidth to spare, as measured, and have offered it (`tweed.attach(aggregator=...)`; in a group
+        every rank). 0: all send to the hub.
       privacy: a `ClippedNoise` of `tweed.compress`: no value leaves a worker without noise. Buffers do not
         leave it, and the hub is told neither how many samples it has nor a loss. None: values as they are.
 

@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -14,7 +15,9 @@ from torch import Tensor
 
 from tweed.exchange import engine
 from tweed.exchange.bucket import Bucket, assign, item, room
+from tweed.exchange.hub.links import HubLink, MemberLinks
 from tweed.exchange.hub.rank_links import RankLink, RankLinks
+from tweed.exchange.hub.sealed_ranks import SealedRanks, sealed_link
 from tweed.exchange.losses import Losses
 from tweed.exchange.owners import Owners, mean_of
 from tweed.strategy import Strategy
@@ -192,13 +195,18 @@ class Communicator:
         """
         return engine.plan(self.group) if self._own is None else None
 
-    def hub_link(self, strategy: Strategy) -> RankLink:
+    def hub_link(self, strategy: Strategy) -> HubLink:
         """See `Place`."""
         assert strategy.hub is not None  # the caller looked
+        if strategy.hub.aggregators:
+            return sealed_link(partial(gather, self.group), strategy.hub.rank)
         return RankLink(self.group, self.wait, strategy.hub.rank)
 
-    def member_links(self, strategy: Strategy) -> RankLinks:
+    def member_links(self, strategy: Strategy) -> MemberLinks:
         """See `Place`."""
+        assert strategy.hub is not None  # as above
+        if strategy.hub.aggregators:
+            return SealedRanks(partial(gather, self.group), self.rank)
         return RankLinks(self.group, self.wait, self.rank, self.size)
 
     def close(self) -> None:

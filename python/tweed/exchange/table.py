@@ -14,7 +14,6 @@ from torch import Tensor
 
 from tweed.cadence import ByShards, Ordered
 from tweed.compress import Auto, Direct, Identity, LazyAggregation
-from tweed.errors import UsageError
 from tweed.exchange.base import Exchange
 from tweed.exchange.by_shards.gradients import ShardGradients
 from tweed.exchange.cadence_driver import CadenceDriver
@@ -117,11 +116,6 @@ def hub_exchange(
     strategy: Strategy, place: Place, cadence: CadenceDriver, params: Mapping[str, Tensor], samples: float
 ) -> HubWorker | HubServer:
     """What a worker of a hub hands over and takes, or the hub itself; a contribution counts as `samples`."""
-    if strategy.hub is not None and strategy.hub.aggregators:
-        raise UsageError(
-            f"collective={strategy.hub!r}: live members do not add up for others yet; give aggregators=0, or "
-            "simulate it with tweed.simulate.hub_training"
-        )
     if place.owners.contributes:
         return HubWorker(params, place, cadence, strategy, place.hub_link(strategy), samples)
     return HubServer(params, place, strategy, place.member_links(strategy))

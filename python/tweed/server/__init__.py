@@ -1,12 +1,11 @@
 """The hub as a process of its own: members come when they like, under their keys.
 
-links     a hub's links to members: who has which number, what each may send
 run       `HubRun`, the run of such a hub
 serving   `tweed.serve`
 replays   `replay`: the run of a hub again, from its log
 
-The machines are in `exchange/hub`, sockets and handshakes in `crates/net/src/hub`; what members do is
-`tweed.attach(..., hub=...)`.
+The machines and links are in `exchange/hub`, sockets and handshakes in `crates/net/src/hub`; what members do
+is `tweed.attach(..., hub=...)`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A replica, live: it follows a hub, and is the hub when that is gone.
 
     STATE, LOG          from the hub        the machine of `exchange/hub/replica` applies what it can
-    COPY                from members        kept until its entry comes; HAVE to the member, HELD to the hub
+    COPY, SUM           from members        kept until its entry comes; HAVE to the member, HELD to the hub
     LOST                from members        `Successor` decides whether to take over
 
 One loop drives the links of both kinds; calls to the hub go out on a thread. What is committed is applied by
@@ -18,25 +18,25 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import torch
-
 from tweed import _core
 from tweed.errors import DataError, PeerLost, ShapeMismatch, UsageError
-from tweed.exchange.hub import control, greetings
+from tweed.exchange.hub import bodies, control, greetings
 from tweed.exchange.hub.address import HubAddress
+from tweed.exchange.hub.calling import ask
 from tweed.exchange.hub.control import Control, Kind
 from tweed.exchange.hub.dialer import Dialer
 from tweed.exchange.hub.head import HEAD
-from tweed.exchange.hub.member_link import ask
+from tweed.exchange.hub.keyed_links import KeyedLinks
 from tweed.exchange.hub.replica_link import WINDOW
+from tweed.exchange.hub.replication import Replication
 from tweed.exchange.hub.succession import Rank, Successor
-from tweed.server.links import KeyedLinks
-from tweed.server.replication import Replication
 from tweed.server.site import Site
 
 log = logging.getLogger("tweed")
 #: An entry of the log that waits so long for a copy makes the replica ask for the hub's state.
 _STALL_S = 5.0
+#: The same, if the link has ended to whoever has it.
+_GONE_S = 0.5
 #: A caller that is no member, as far as this replica knows, waits so long for the hub to say that it is one.
 _PATIENCE_S = 30.0
 
@@ -68,7 +68,9 @@ class Following:
         self._asking: dict[int, tuple[str, Mapping[str, Any] | None, float]] = {}  # key, question, since when
         self._member_of: dict[int, int] = {}  # by link
         self._link_of: dict[int, int] = {}  # by member
+        self._gone: set[int] = set()  # members whose link has ended
         self._held: defaultdict[int, list[int]] = defaultdict(list)  # numbers of copies, by member
+        self._sums: defaultdict[int, list[int]] = defaultdict(list)  # groups whose sums are here, by member
         self._finished = math.inf
         self._stalled: tuple[int | None, float] = (None, 0.0)
         self._hub_link: int | None = sockets.call(hub.place, hub.key)
@@ -182,6 +184,7 @@ class Following:
         member = self._member_of.pop(link, None)
         if member is not None and self._link_of.get(member) == link:
             del self._link_of[member]
+            self._gone.add(member)
             self._successor.unlinked(member)
 
     def _end_silent(self) -> None:
@@ -261,7 +264,9 @@ class Following:
     def _let_in(self, link: int, member: int) -> None:
         del self._asking[link]
         self._member_of[link], self._link_of[member] = member, link
-        self._sockets.allow(link, HEAD.size + self._links.most_bytes)
+        self._gone.discard(member)
+        room = max(self._links.most_bytes, bodies.most_sum_bytes(self._links.numel))
+        self._sockets.allow(link, HEAD.size + room)
         self._sockets.send(link, greetings.packed({"member": member}))
         self._tell(member, Kind.KEPT, self._replica.last.get(member, 0))
 
@@ -271,6 +276,8 @@ class Following:
                 self._tell(member, Kind.RELEASED)
         elif message.kind is Kind.COPY:
             self._copied(member, message)
+        elif message.kind is Kind.SUM:
+            self._added_up(member, message)
         else:
             raise DataError(f"a member says {message.kind.name} to a replica")
 
@@ -279,12 +286,22 @@ class Following:
         held = [number for number in self._held[member] if self._replica.holds((member, number))]
         if len(held) >= 2 * WINDOW:
             raise DataError(f"{len(held)} copies of its contributions are here, and it sends one more")
-        empty = torch.empty(0, dtype=torch.uint8)
-        payload = torch.frombuffer(message.body, dtype=torch.uint8) if len(message.body) else empty
-        self._replica.handle(control.copy_of(member, message, payload))
+        self._replica.handle(control.copy_of(member, message))
         self._held[member] = [*held, message.number]
         self._tell(member, Kind.HAVE, message.number)
         self._to_hub(Kind.HELD, message.number, member)
+
+    def _added_up(self, member: int, message: Control) -> None:
+        """Keeps a sum that `member` has formed. Where there is no room, it comes with the hub's state."""
+        held = [group for group in self._sums[member] if self._replica.holds((group, member, 0))]
+        if len(held) >= 2 * WINDOW:
+            return
+        copy = control.sum_of(member, message, self._links.numel)
+        self._replica.handle(copy)
+        self._sums[member] = [*held, message.number]
+        self._tell(member, Kind.HAVE_SUM, message.number)
+        for one, number in copy.tasks:
+            self._to_hub(Kind.HELD, number, one)
 
     def _tell(self, member: int, kind: Kind, number: int = 0) -> None:
         if (link := self._link_of.get(member)) is not None:
@@ -305,10 +322,14 @@ class Following:
         waiting, since = self._stalled
         if self._replica.waits_for() != waiting:
             self._stalled = self._replica.waits_for(), now
-        elif waiting is not None and now - since > _STALL_S:
+        elif waiting is not None and now - since > (_STALL_S if self._may_come() else _GONE_S):
             log.warning("version %d waits for a copy that does not come; the hub sends its state", waiting)
             self._to_hub(Kind.LACKS, self._replica.version)
             self._stalled = waiting, now
+
+    def _may_come(self) -> bool:
+        """Whether none of those whose copies are waited for has left."""
+        return not self._replica.waits_for_whom() & self._gone
 
     def _take_over(self) -> None:
         log.warning("the hub at %s is gone; this process is the hub now", self._hub.place)

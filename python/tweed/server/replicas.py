@@ -10,10 +10,11 @@ import torch
 from torch.optim import Optimizer
 
 from tweed import _core
-from tweed.errors import PeerLost, StrategyError, Superseded, UsageError
+from tweed.errors import PeerLost, StrategyError, UsageError
 from tweed.exchange.hub.address import HubAddress
-from tweed.exchange.hub.member_link import ask
+from tweed.exchange.hub.calling import ask
 from tweed.exchange.hub.replica import Divergence, replicable
+from tweed.exchange.hub.replication import superseded
 from tweed.strategy import Strategy
 
 
@@ -24,16 +25,10 @@ def check_replicas(strategy: Strategy, listen: str, follows: bool) -> None:
     Args:
       follows: this process is to be the replica.
     """
-    hub = strategy.hub
     if not replicable(strategy.aggregate):
         raise StrategyError(
             f"{strategy.aggregate!r} may rest on what only the hub has, and a replica has the log of commits "
             "alone: serve it without a replica, or take a rule that is a sum, as Mean or Weighted"
-        )
-    if hub is not None and hub.aggregators:
-        raise StrategyError(
-            f"a live replica gets contributions from those who made them, and {hub!r} lets aggregators add "
-            "them up on the way: leave aggregators out, or the replica"
         )
     if follows and listen.rpartition(":")[0] in ("0.0.0.0", "[::]", "::"):
         raise UsageError(
@@ -57,19 +52,6 @@ def bound(most: float, optimizer: Optimizer) -> Callable[[], Divergence] | None:
             "without, and no other option: take that, or leave divergence out"
         )
     return lambda: Divergence(most, group["lr"], group["momentum"])
-
-
-def superseded(other: str, key: str) -> Superseded:
-    """The error of a hub whose replica, at "KEY@host:port", is the hub now.
-
-    Args:
-      key: of the one that raises it.
-    """
-    return Superseded(
-        f"the replica at {other} has taken over, and this hub must not go on beside it. Start it as the "
-        f'replica of that: tweed.serve(..., replica_of="{other}"), or tweed serve TASK --replica-of {other}; '
-        f"the other one has to list its key: replicas=[{key!r}], or --replica-key {key}"
-    )
 
 
 def ask_replica(links: _core.HubLinks, record: Path) -> None:

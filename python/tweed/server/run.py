@@ -19,15 +19,15 @@ from tweed.attach.settings import Settings
 from tweed.errors import UsageError
 from tweed.exchange.communicator import Stats
 from tweed.exchange.hub.address import Credentials, HubAddress
+from tweed.exchange.hub.keyed_links import KeyedLinks
 from tweed.exchange.hub.live_hub import HubServer
+from tweed.exchange.hub.replication import Replication, Side
 from tweed.exchange.hub.trusted import TrustedLoss
 from tweed.exchange.owners import Owners
 from tweed.exchange.place import Alone, Place
 from tweed.server.following import Following
-from tweed.server.links import KeyedLinks
 from tweed.server.metrics import MetricsSource
 from tweed.server.replicas import ask_replica, bound, check_replicas
-from tweed.server.replication import Replication, Side
 from tweed.server.site import Site
 from tweed.strategy import Strategy
 from tweed.torch.options import Options

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tweed.exchange.hub import Hub, Payload, Step, Task, Worker
+from tweed.exchange.hub.grants import counted_before
 from tweed.exchange.hub.holder import Holder
 from tweed.exchange.hub.messages import Copy, Entry, Kept, Offer, Sum, control_bytes
 from tweed.exchange.hub.replica import Replica
@@ -158,8 +159,8 @@ class ReplicatedHub(VirtualHub):
         self.links.send(self.node, self._other, self._model_bytes, arrive)
 
     def _forget_missing(self, last: dict[int, int]) -> None:
-        if self.hub.copies is not None:
-            self.hub.copies.held([(one, number) for one, most in last.items() for number in range(most + 1)])
+        if self.hub.grants.copies is not None:
+            self.hub.grants.copies.held(counted_before(last))
 
     @property
     def _other(self) -> int:
@@ -204,9 +205,7 @@ class ReplicatedHub(VirtualHub):
         if isinstance(message, Payload):
             key = number, message.number
             return Copy((key,), None, message, (self._version_of[key],), (self._offers[key],))
-        tasks = (*message.tasks, *message.left_out)
-        versions = tuple(self._version_of[key] for key in tasks)
-        return Copy(tasks, message.group, message, versions, tuple(self._offers[key] for key in tasks))
+        return Copy((*message.tasks, *message.left_out), message.group, message, via=number)
 
     def _send_copy(self, number: int, copy: Copy, after: Callable[[], None] = lambda: None) -> None:
         replica = self.replica
@@ -226,8 +225,8 @@ class ReplicatedHub(VirtualHub):
         self.links.send(number, self._other, numbytes, arrive)
 
     def _held(self, copy: Copy) -> None:
-        if self.hub.copies is not None:
-            self.hub.copies.held(copy.tasks)
+        if self.hub.grants.copies is not None:
+            self.hub.grants.copies.held(copy.tasks)
 
     def _committed(self, step: Step) -> None:
         replica = self.replica

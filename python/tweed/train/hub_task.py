@@ -24,7 +24,7 @@ from tweed.cadence import LocalSteps
 from tweed.data import get
 from tweed.errors import StrategyError, UsageError
 from tweed.exchange.hub.address import Credentials, HubAddress
-from tweed.exchange.hub.member_link import job
+from tweed.exchange.hub.calling import job
 from tweed.files import write_atomic
 from tweed.named import named_strategy
 from tweed.server import Replay, replay
@@ -210,11 +210,16 @@ def replayed(folder: RunFolder) -> tuple[nn.Module, Replay]:
 
 
 def join(
-    hub: str, key_file: str | None, show: Callable[[int, float], None], note: Callable[[str], None]
+    hub: str,
+    key_file: str | None,
+    aggregator: bool | str,
+    show: Callable[[int, float], None],
+    note: Callable[[str], None],
 ) -> int:
     """Trains as a member of the hub at "KEY@host:port", on a part of the data, until the hub ends it.
 
     Args:
+      key_file, aggregator: as for `tweed.attach`.
       show: called now and then with the steps done and the last loss.
       note: called with lines about the search for data.
 
@@ -234,7 +239,7 @@ def join(
     data = (settings.task, settings.batch_size)
     model = Shard(*data, 0, settings.workers, settings.partition, settings.seed).model()
     optimizer = Shard(*data, 0, settings.workers).task.optimizer(model.parameters(), settings.lr)
-    run = tweed.attach(model, optimizer, settings.strategy, hub=hub, key_file=key_file)
+    run = tweed.attach(model, optimizer, settings.strategy, hub=hub, key_file=key_file, aggregator=aggregator)
     shard = Shard(*data, run.worker % settings.workers, settings.workers, settings.partition, settings.seed)
     try:
         while not run.over:

@@ -47,7 +47,7 @@ from tweed.exchange.hub.actions import Abandon, Ask
 from tweed.exchange.hub.aggregator import Aggregator
 from tweed.exchange.hub.gathering import Gathering
 from tweed.exchange.hub.member import Phase
-from tweed.exchange.hub.messages import FromHub, FromWorker, Gather, Sum, Void, Why
+from tweed.exchange.hub.messages import Blocked, FromHub, FromWorker, Gather, Sum, Void, Why
 from tweed.exchange.hub.planning import Group
 from tweed.exchange.hub.worker import Compute
 from tweed.order import BoundedDelay, FirstIn, NewestFirst, Order, ShortestFirst
@@ -318,7 +318,9 @@ class History:
         if member in self.asked and self.draws.uniform() < 0.5:
             self.hub.handle(member, self.forged_sum(self.asked[member]), self.now)
             self.act()
-        message = pick([Ready(number), Ready(number), offer, offer, payload, payload, Leave()])
+        message = pick(
+            [Ready(number), Ready(number), offer, offer, payload, payload, Blocked(number), Leave()]
+        )
         self.hub.handle(member, message, self.now)
 
     def forged_sum(self, gather: Gather) -> Sum:

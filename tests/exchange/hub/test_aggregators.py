@@ -253,13 +253,13 @@ class Direct:
         for member in (1, 2, 9):
             self.say(member, Ready())
         for member in (1, 2):
-            self.hub._move(self.hub.members[member], Phase.OFFERED)
+            self.hub._members.move(self.hub.members[member], Phase.OFFERED)
             self.hub.members[member].offer = Offer(1, 8)
         self.hub._orders = FirstIn(9).start()
         assert self.hub.gathering is not None
         self.group = self.hub.gathering.open(9, ((1, 1), (2, 1)), 0.0)
         for member in (1, 2):
-            self.hub._grant(member, 9, 0.0)
+            self.hub.grants.grant(member, 9, 0.0)
         self.actions()
 
     def say(self, member: int, message: Any, now: float = 1.0) -> list[Any]:

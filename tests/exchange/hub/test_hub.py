@@ -449,7 +449,15 @@ def test_a_flood_of_one_member_leaves_nothing_behind(when: When) -> None:
         for message in (Ready(last), Offer(last, now), Offer(last + 1, now), Leave()):
             direct.say(0, message, 1e-3 * now)
     hub = direct.hub
-    kept = [hub._leases, hub._held, hub._released, hub._after, hub._early, hub._idle, hub._orders.heap]
+    kept: list[Any] = [
+        hub._members._leases,
+        hub._held,
+        hub._released,
+        hub._after,
+        hub._early,
+        hub._idle,
+        hub._orders.heap,
+    ]
     assert sum(len(one) for one in kept) < 300
 
 

@@ -146,8 +146,8 @@ def test_a_hub_is_killed_fifty_times_and_nothing_that_was_counted_is_lost(seed: 
     counted = {task for step in case.models[case.run.active].log for task in step.contributions}
     for number, member in enumerate(case.run._members):
         worker = member.worker
-        waiting = {task.number for task, _, _ in worker.unsafe()} | {one.task.number for one in worker._again}
-        batch = {task for _, task in [pair for pair in case.run.hub._batch if pair[0] == number]}
+        waiting = {*worker._kept, *(one.task.number for one in worker._again)}
+        batch = {task for _, task in [pair for pair in case.run.hub._batch.tasks if pair[0] == number]}
         for told in case.told[number]:
             assert (number, told) in counted or told in waiting | batch, f"seed {seed}: {number}, {told}"
 

@@ -47,6 +47,8 @@ pub enum Event {
     Message(u64, Vec<u8>),
     /// It has ended, and why.
     Left(u64, String),
+    /// Somebody called [`HubLinks::wake`].
+    Woken,
 }
 
 struct Link {
@@ -91,10 +93,11 @@ impl State {
         self.events.push_back(Event::Left(number, why.into()));
     }
 
-    /// Does something with a link, which ends if that fails.
+    /// Does something with a link, which ends if that fails: what it has said before is heard.
     fn with(&mut self, number: u64, registry: &Registry, act: impl FnOnce(&mut Stream) -> io::Result<()>) {
         let Some(link) = self.links.get_mut(&number) else { return };
         if let Err(error) = act(&mut link.stream) {
+            let _ = self.read_one(number);
             self.end(number, &in_words(&error), registry);
         }
     }
@@ -109,19 +112,22 @@ impl State {
                 self.readable.insert(number);
                 continue;
             }
-            let Some(link) = self.links.get_mut(&number) else { continue };
             self.last_read = number;
-            let (events, bytes) = (&mut self.events, &mut self.event_bytes);
-            let read = link.stream.read(&mut self.scratch, |message| {
-                *bytes += message.len();
-                events.push_back(Event::Message(number, message));
-            });
-            match read {
+            match self.read_one(number) {
                 Ok(Turn::Drained) => {}
                 Ok(Turn::More) => drop(self.readable.insert(number)),
                 Err(error) => self.end(number, &in_words(&error), registry),
             }
         }
+    }
+
+    fn read_one(&mut self, number: u64) -> io::Result<Turn> {
+        let Some(link) = self.links.get_mut(&number) else { return Ok(Turn::Drained) };
+        let (events, bytes) = (&mut self.events, &mut self.event_bytes);
+        link.stream.read(&mut self.scratch, |message| {
+            *bytes += message.len();
+            events.push_back(Event::Message(number, message));
+        })
     }
 }
 
@@ -290,6 +296,17 @@ impl HubLinks {
         self.shared.state.lock().end(link, why, &self.shared.registry);
     }
 
+    /// Lets whoever waits in `next` come back.
+    pub fn wake(&self) {
+        self.shared.state.lock().events.push_back(Event::Woken);
+        let _ = self.shared.waker.wake();
+    }
+
+    /// How long the last message over this link took to come, from its first byte on.
+    pub fn took(&self, link: u64) -> Duration {
+        self.shared.state.lock().links.get(&link).map_or(Duration::ZERO, |link| link.stream.took)
+    }
+
     /// How many links, or whether this one, have something to send that the kernel has not taken.
     pub fn unsent(&self, only: Option<u64>) -> usize {
         let mut state = self.shared.state.lock();
@@ -335,6 +352,8 @@ impl HubLinks {
         numbers
             .into_iter()
             .for_each(|link| state.end(link, "this process has closed it", &self.shared.registry));
+        drop(state);
+        let _ = self.shared.waker.wake();
         drop(self.key_file.lock().take());
     }
 

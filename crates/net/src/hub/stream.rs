@@ -3,6 +3,7 @@
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use tweed_proto::hub::{Assembly, Body, Outbox};
 
@@ -41,6 +42,10 @@ pub(super) struct Stream {
     /// The beginning of a record.
     raw: Vec<u8>,
     assembly: Assembly,
+    /// When the first byte was here of the message that comes now.
+    began: Instant,
+    /// How long the last message took to come.
+    pub(super) took: Duration,
     outbox: Outbox,
     /// Sealed, and with the kernel up to `sent`.
     sealed: Vec<u8>,
@@ -53,7 +58,8 @@ impl Stream {
         let (sealer, opener) = session.into_directions();
         let (raw, sealed) = (Vec::new(), Vec::new());
         let (assembly, outbox) = (Assembly::new(most), Outbox::default());
-        Stream { socket, sealer, opener, raw, assembly, outbox, sealed, sent: 0 }
+        let (began, took) = (Instant::now(), Duration::ZERO);
+        Stream { socket, sealer, opener, raw, assembly, began, took, outbox, sealed, sent: 0 }
     }
 
     /// Messages may be so long from now on.
@@ -116,7 +122,16 @@ impl Stream {
             while let Some(end) = split_record(&raw[from..to])? {
                 let bytes = self.opener.open(inside(&raw[from..from + end]), plain)?;
                 from += end;
-                self.assembly.take(&plain[..bytes], &mut each).map_err(io::Error::other)?;
+                if self.assembly.is_empty() {
+                    self.began = Instant::now();
+                }
+                let (began, took) = (&mut self.began, &mut self.took);
+                let taken = self.assembly.take(&plain[..bytes], |message| {
+                    let now = Instant::now();
+                    (*took, *began) = (now - *began, now);
+                    each(message);
+                });
+                taken.map_err(io::Error::other)?;
             }
             raw.copy_within(from..to, 0);
             (from, to) = (0, to - from);

@@ -34,6 +34,11 @@ impl Assembly {
         self.most = most;
     }
 
+    /// Whether nothing of a next message has come.
+    pub fn is_empty(&self) -> bool {
+        self.head_bytes == 0
+    }
+
     /// Takes what has come next, and calls `each` with every message that is whole by that.
     pub fn take(&mut self, mut bytes: &[u8], mut each: impl FnMut(Vec<u8>)) -> Result<(), TooLong> {
         while !bytes.is_empty() {

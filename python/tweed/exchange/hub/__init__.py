@@ -17,8 +17,9 @@
                                   <-   Void(group)         or not at all: they send again, to the hub
 
 messages            what crosses a link; `head`: as numbers
-hub                 tasks and leases, who may send, what is committed
-member, actions     what it knows of each, and what it wants done
+hub                 tasks, and what follows of each message
+members, member     all of them with their leases, and what is known of each; `actions`: what is to be done
+grants              who may send, and which way; `commits`: what is counted for the next update
 worker              a member's side: one task at a time, sent again when a link breaks
 aggregator          a member that adds up what others send
 gathering           the hub's side of that; `planning`: who sends via whom; `rates`: what was measured
@@ -26,8 +27,13 @@ holder              a member that hands the newest model to others
 replica             applies the same commits as the hub, and takes over when it is gone
 
 live_hub            the hub's exchange, over whatever `links` there are; `live_worker`: a worker's
-rank_links          links of a process group
-member_link         that of a member without a group; `address` of a hub, and `greetings`: what is said first
+rank_links          links of a process group; `sealed_ranks`: those of one whose ranks are aggregators
+member_link         that of a member; `calling` a hub, its `address`, and `greetings`: what is said first
+keyed_links         the hub's to members; `allowances`: what each may send
+live_aggregator     that of a member that works for others; `service`: what it lets them; `ways`: their side
+framing, bodies     what crosses such links; `control`: between hub, replica and members
+replication         a hub's side of its replica; `replica_link`: a member's; `succession`: who takes over
+events, event_log   all that a hub is given, and a file of that; `replaying`: the same again
 form, trusted       how contributions cross, and what the hub finds out by samples that it trusts
 """
 

@@ -3,7 +3,9 @@
     hub -> member       REPLICA (appointment; its address)      RENOUNCE (appointment)
     member -> hub       RENOUNCED (appointment)
     member -> replica   COPY (task; version, norm, samples, loss; the payload)      LOST (appointment)
+                        SUM (group; the sum)
     replica -> member   HAVE (task): the copy is there          KEPT (task): it is in the replica's model
+                        HAVE_SUM (group)
                         RELEASED                                SERVES (generation): the replica is the hub
     hub -> replica      ROSTER (appointment; who is who, and who is there)
                         STATE (appointment; all that the hub has)
@@ -22,14 +24,17 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 
+import torch
 from torch import Tensor
 
 from tweed.errors import DataError
+from tweed.exchange.hub import bodies
 from tweed.exchange.hub.head import HEAD, NUMBERS, follows
-from tweed.exchange.hub.messages import Copy, Entry, Offer, Payload, Unit
+from tweed.exchange.hub.messages import Copy, Entry, Offer, Payload, Sum, Unit
 
 _ENTRY = struct.Struct("<2d")  # version, units
 _UNIT = struct.Struct("<8d")
+_TASK = struct.Struct("<2d")
 
 
 class Kind(IntEnum):
@@ -52,6 +57,8 @@ class Kind(IntEnum):
     HELD = 46
     LACKS = 47
     FAREWELL = 48
+    SUM = 49
+    HAVE_SUM = 50
 
 
 _KINDS = frozenset(float(kind) for kind in Kind)
@@ -100,11 +107,13 @@ def read(data: bytes | bytearray) -> Control:
 
 
 def log_of(entries: Iterable[Entry]) -> bytes:
-    """Entries as bytes: 16 each, and 64 for each unit."""
+    """Entries as bytes: 16 each, 64 for each unit, and 16 for each task of a sum."""
     parts = []
     for entry in entries:
         parts.append(_ENTRY.pack(entry.version, len(entry.units)))
-        parts += [_UNIT.pack(*_numbers(unit)) for unit in entry.units]
+        for unit in entry.units:
+            parts.append(_UNIT.pack(*_numbers(unit)))
+            parts += [_TASK.pack(*task) for task in unit.tasks if unit.group is not None]
     return b"".join(parts)
 
 
@@ -115,28 +124,38 @@ def entries_of(log: memoryview) -> list[Entry]:
         while place < len(log):
             version, count = _ENTRY.unpack_from(log, place)
             place += _ENTRY.size
-            end = place + int(count) * _UNIT.size
-            units = tuple(_unit(found) for found in _UNIT.iter_unpack(log[place:end]))
-            if len(units) != count:
-                raise DataError(f"an entry of the log has {len(units)} units of {count:g}")
-            entries.append(Entry(int(version), units))
-            place = end
+            units = []
+            for _ in range(int(count)):
+                unit, place = _unit(log, place)
+                units.append(unit)
+            entries.append(Entry(int(version), tuple(units)))
     except (struct.error, ValueError, OverflowError) as error:
         raise DataError(f"what came is no log: {error}") from None
     return entries
 
 
 def _numbers(unit: Unit) -> Sequence[float]:
-    ((member, number),) = unit.tasks  # a live hub with a replica has no sums
+    """Of a sum so many tasks follow; negative: they are left out of it."""
     norm = math.nan if unit.norm is None else unit.norm
-    described = (norm, unit.samples, unit.delay, unit.loss)
-    return (member, number, float(unit.left_out), unit.base_version, *described)
+    described = (unit.base_version, norm, unit.samples, unit.delay, unit.loss)
+    if unit.group is None:
+        return (*unit.tasks[0], 0, *described)
+    assert unit.via is not None  # somebody has added it up
+    return (unit.via, unit.group, -len(unit.tasks) if unit.left_out else len(unit.tasks), *described)
 
 
-def _unit(found: tuple[float, ...]) -> Unit:
-    member, number, left_out, base, norm, samples, delay, loss = found
-    task = int(member), int(number)
-    return Unit((task,), None, bool(left_out), int(base), norm, samples, int(delay), loss)
+def _unit(log: memoryview, place: int) -> tuple[Unit, int]:
+    """The unit that begins at that place, and where the next one does."""
+    member, number, count, base, norm, samples, delay, loss = _UNIT.unpack_from(log, place)
+    place += _UNIT.size
+    described = samples, int(delay), loss
+    if not count:
+        return Unit(((int(member), int(number)),), None, False, int(base), norm, *described), place
+    end = place + abs(int(count)) * _TASK.size
+    tasks = tuple((int(one), int(other)) for one, other in _TASK.iter_unpack(log[place:end]))
+    if len(tasks) != abs(count):
+        raise DataError(f"a sum in the log has {len(tasks)} tasks of {abs(count):g}")
+    return Unit(tasks, int(number), count < 0, int(base), None, *described, via=int(member)), end
 
 
 # Copies
@@ -147,11 +166,28 @@ def copy_head(version: int, offer: Offer, numbytes: int) -> bytes:
     return head(Kind.COPY, offer.number, version, offer.norm, offer.samples, offer.loss, numbytes=numbytes)
 
 
-def copy_of(member: int, message: Control, payload: Tensor) -> Copy:
+def copy_of(member: int, message: Control) -> Copy:
     """What came as one. Raises DataError for a version that is none."""
     version, norm, samples, loss = message.values[:4]
     if not math.isfinite(version):
         raise DataError(f"a copy is of version {version}")
     offer = Offer(message.number, len(message.body), norm, samples, loss)
     key = member, message.number
-    return Copy((key,), None, Payload(message.number, payload), (int(version),), (offer,))
+    return Copy((key,), None, Payload(message.number, _tensor(message.body)), (int(version),), (offer,))
+
+
+def sum_message(found: Sum) -> tuple[bytes, bytes]:
+    """The head and the body of a copy of a sum."""
+    body = bodies.pack_sum(found)
+    return head(Kind.SUM, found.group, numbytes=len(body)), body
+
+
+def sum_of(member: int, message: Control, numel: int) -> Copy:
+    """What came as one of a sum. Raises DataError for what is no sum of `numel` numbers."""
+    found = bodies.read_sum(message.number, _tensor(message.body), numel)
+    return Copy((*found.tasks, *found.left_out), found.group, found, via=member)
+
+
+def _tensor(body: memoryview) -> Tensor:
+    """What came, `[bytes]` uint8, without a copy."""
+    return torch.frombuffer(body, dtype=torch.uint8) if len(body) else torch.empty(0, dtype=torch.uint8)

@@ -1,6 +1,6 @@
 """The log of a hub: every event that its machine was given, in a file that only grows.
 
-    file      = "tweed hub log 1\\n", records
+    file      = "tweed hub log 2\\n", records
     record    = length, checksum of the body, checksum of these two; then the body, of that length
     body      = kind, three numbers, and what belongs to that kind
     Began       a process begins to serve here, with this model and state
@@ -23,7 +23,7 @@ import os
 import struct
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from pickle import UnpicklingError
 from typing import Any, BinaryIO
@@ -33,18 +33,17 @@ from torch import Tensor
 
 from tweed.errors import DataError, UsageError
 from tweed.exchange.checkpoint import plain
-from tweed.exchange.hub.events import Answered, Came, Event, Joined, Left, Passed
-from tweed.exchange.hub.head import NUMBERS, from_worker, head_of
-from tweed.exchange.hub.messages import FromWorker, Leave, Offer, Payload, Ready, Resume, Sum
+from tweed.exchange.hub.events import Able, Answered, Came, Event, Joined, Left, Passed
+from tweed.exchange.hub.head import HEAD, from_worker, head_of
+from tweed.exchange.hub.messages import FromWorker, Offer, Payload, Resume, Sum
 
-_TITLE, _FORMAT = b"tweed hub log ", 1
+_TITLE, _FORMAT = b"tweed hub log ", 2
 _FRAME, _CHECK = struct.Struct("<QI"), struct.Struct("<I")
 _FRAME_BYTES = _FRAME.size + _CHECK.size
 _BODY = struct.Struct("<Bqqd")
-_HEAD = struct.Struct(f"<{NUMBERS}d")
 #: What reading a body raises that is whole, and is none.
 _NO_RECORD = (DataError, UnpicklingError, ValueError, KeyError, TypeError, RuntimeError, struct.error)
-_BEGAN, _JOINED, _LEFT, _CAME, _PASSED, _ANSWERED, _COMMITTED, _CAME_WHOLE = range(8)
+_BEGAN, _JOINED, _LEFT, _CAME, _PASSED, _ANSWERED, _COMMITTED, _CAME_WHOLE, _ABLE = range(9)
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,6 +242,8 @@ def _packed(record: Record) -> tuple[bytes, bytes | memoryview]:
         return _BODY.pack(_PASSED, 0, 0, record.now), b""
     if isinstance(record, Joined):
         return _BODY.pack(_JOINED, record.member, record.worker, record.now), b""
+    if isinstance(record, Able):
+        return _BODY.pack(_ABLE, record.member, 0, record.now), b""
     if isinstance(record, Left):
         return _BODY.pack(_LEFT, record.member, 0, record.now), b""
     if isinstance(record, Committed):
@@ -254,26 +255,29 @@ def _packed(record: Record) -> tuple[bytes, bytes | memoryview]:
 
 
 def _packed_message(came: Came) -> tuple[bytes, bytes | memoryview]:
-    """As it crossed; a message that no wire carries as it is, as its fields."""
+    """As it crossed, and of an offer what the hub knows of the model; a sum, and what is sent again, as its
+    fields."""
     message = came.message
-    if isinstance(message, Sum | Resume) or (isinstance(message, Offer) and message.model_s):
+    if isinstance(message, Sum | Resume):
         fixed = _BODY.pack(_CAME_WHOLE, came.member, 0, came.now)
         return fixed, _saved({"kind": type(message).__name__, "fields": plain(message)})
-    assert isinstance(message, Ready | Offer | Payload | Leave)  # others are for members
     data = message.value.contiguous().numpy().data if isinstance(message, Payload) else memoryview(b"")
-    head = _HEAD.pack(*head_of(message, data.nbytes))
-    return _BODY.pack(_CAME, came.member, 0, came.now) + head, data
+    model_bytes = message.model_bytes if isinstance(message, Offer) else 0
+    head = HEAD.pack(*head_of(message, data.nbytes))
+    return _BODY.pack(_CAME, came.member, model_bytes, came.now) + head, data
 
 
 def _unpacked(body: bytearray) -> Record:
     """The inverse. Raises DataError for what is no record, and whatever torch raises."""
     kind, first, second, now = _BODY.unpack_from(body)
     if kind == _CAME:
-        return Came(first, _message(body), now)
+        return Came(first, _message(body, second), now)
     if kind == _PASSED:
         return Passed(now)
     if kind == _JOINED:
         return Joined(first, second, now)
+    if kind == _ABLE:
+        return Able(first, now)
     if kind == _LEFT:
         return Left(first, now)
     if kind == _COMMITTED:
@@ -287,25 +291,24 @@ def _unpacked(body: bytearray) -> Record:
     raise DataError(f"there is no kind {kind}")
 
 
-def _message(body: bytearray) -> FromWorker:
-    begin = _BODY.size + _HEAD.size
+def _message(body: bytearray, model_bytes: int) -> FromWorker:
+    begin = _BODY.size + HEAD.size
     empty = len(body) == begin
     payload = (
         torch.empty(0, dtype=torch.uint8)
         if empty
         else torch.frombuffer(body, dtype=torch.uint8, offset=begin)
     )
-    return from_worker(_HEAD.unpack_from(body, _BODY.size), payload)
+    message = from_worker(HEAD.unpack_from(body, _BODY.size), payload)
+    return replace(message, model_bytes=model_bytes) if isinstance(message, Offer) else message
 
 
 def _whole_message(saved: Mapping[str, Any]) -> FromWorker:
     values = dict(saved["fields"])
     if saved["kind"] == "Resume":
         return Resume(Offer(**values["offer"]), values["version"])
-    if saved["kind"] == "Sum":
-        pairs = {name: tuple(map(tuple, values[name])) for name in ("tasks", "left_out")}
-        return Sum(**{**values, **pairs, "took_s": tuple(values["took_s"])})
-    return Offer(**values)
+    pairs = {name: tuple(map(tuple, values[name])) for name in ("tasks", "left_out")}
+    return Sum(**{**values, **pairs, "took_s": tuple(values["took_s"])})
 
 
 def _saved(value: Any) -> bytes:

@@ -19,6 +19,14 @@ class Joined:
 
 
 @dataclass(frozen=True, slots=True)
+class Able:
+    """A member adds up what others send, if it is asked, as long as its link stands."""
+
+    member: int
+    now: float
+
+
+@dataclass(frozen=True, slots=True)
 class Left:
     """A link has ended, and may come back."""
 
@@ -50,7 +58,7 @@ class Answered:
     now: float
 
 
-Event = Joined | Left | Came | Passed | Answered
+Event = Joined | Able | Left | Came | Passed | Answered
 
 
 def give(hub: Hub, event: Event) -> None:
@@ -62,6 +70,8 @@ def give(hub: Hub, event: Event) -> None:
         hub.passed(event.now)
     elif isinstance(event, Joined):
         hub.expect(event.member, event.now)
+    elif isinstance(event, Able):
+        hub.may_aggregate(event.member, event.now)
     elif isinstance(event, Left):
         hub.left(event.member, event.now)
     else:

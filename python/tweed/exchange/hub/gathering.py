@@ -42,6 +42,7 @@ class Gathering:
     """Args:
       most: members that may be aggregators at a time.
       sum_bytes: of a sum; 0: as many as the largest of its parts.
+      able: who may be one; None: every member.
 
     Attributes:
       rates: what was measured.
@@ -53,11 +54,13 @@ class Gathering:
 
     most: int
     sum_bytes: int = 0
+    able: set[int] | None = None
     rates: Rates = field(default_factory=Rates)
     groups: dict[int, Open] = field(default_factory=dict)
     direct: dict[Key, float] = field(default_factory=dict)
     told: dict[int, float] = field(default_factory=dict)
     free_s: float = 0.0
+    _resting: dict[int, float] = field(default_factory=dict)  # who could not be reached, and until when
     _group_of: dict[Key, int] = field(default_factory=dict)
     _count: int = 0
 
@@ -75,22 +78,31 @@ class Gathering:
         if not self.rates.hub.rate:
             return (Group(None, 0, len(pending)),)
         some = [Pending(member, numbytes, self.rates.up_rate(member)) for member, numbytes in pending]
-        busy = {group.aggregator for group in self.groups.values()}
-        candidates = self.rates.candidates((one for one in idle if one not in busy), self.most - len(busy))
+        busy = len({group.aggregator for group in self.groups.values()})
+        candidates = self.rates.candidates(self._free(idle, now), self.most - busy)
         found = plan(some, candidates, self.rates.hub.rate, self.sum_bytes)
         self.free_s = max(now, self.free_s) + found.hub_bytes / self.rates.hub.rate
         return found.groups
 
-    def holders(self, members: Sequence[int]) -> dict[int, int]:
+    def holders(self, members: Sequence[int], now: float) -> dict[int, int]:
         """Of members that are to have the same model, those that get it from another one, and from whom."""
         if not (self.rates.hub.rate and self.rates.hub_up.rate):
             return {}
-        busy = {group.aggregator for group in self.groups.values()}
-        candidates = self.rates.candidates((one for one in members if one not in busy), self.most)
+        candidates = self.rates.candidates(self._free(members, now), self.most)
         count = holders(len(members), candidates, self.rates.hub_up.rate)
         chosen = [one.member for one in candidates[:count]]
         rest = [member for member in members if member not in chosen] if chosen else []
         return {member: chosen[place % count] for place, member in enumerate(rest)}
+
+    def _free(self, members: Iterable[int], now: float) -> Iterable[int]:
+        """Of these, who may be asked to do something for others."""
+        busy = {group.aggregator for group in self.groups.values()}
+        some = members if self.able is None else [one for one in members if one in self.able]
+        return [one for one in some if one not in busy and self._resting.get(one, 0.0) <= now]
+
+    def rest(self, aggregator: int, until: float) -> None:
+        """Who could not be reached is left alone until then."""
+        self._resting[aggregator] = until
 
     def open(self, aggregator: int, tasks: tuple[Key, ...], now: float) -> Open:
         """A group begins."""

@@ -14,7 +14,9 @@
                 its lease ends                              DONE, expired
     ARRIVED     the batch has ended                         DONE, counted
     GRANTED     a Sum that it is in                         DONE, counted
-                nothing comes of its group                  GRANTED, to send directly
+                nothing comes of its group: who is to add
+                it up is gone, cannot be reached, or has
+                not sent a sum when a lease of it ends      GRANTED, to send directly
     any         Leave; Ready of one that has forgotten it   DONE, expired
     OPEN        an Offer that cannot be                     DONE, absurd
     not GRANTED Payload                                     DONE, not granted
@@ -53,26 +55,24 @@ same actions again, if `value` gives the same.
 
 from __future__ import annotations
 
-import heapq
 import math
 from collections import OrderedDict, deque
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Protocol
+from collections.abc import Callable, Hashable, Mapping
+from typing import Any
 
-from tweed.aggregate import Aggregate, Answer, Each, Mean, Question, When
+from tweed.aggregate import Aggregate, Each, Mean, When
 from tweed.errors import UsageError
-from tweed.exchange.checkpoint import filled, plain
-from tweed.exchange.hub.actions import Abandon, Action, Ask, Step, Tell
+from tweed.exchange.hub.actions import Action, Ask
+from tweed.exchange.hub.commits import Batch
 from tweed.exchange.hub.gathering import Gathering, Open
+from tweed.exchange.hub.grants import CopiesFirst, Grants
 from tweed.exchange.hub.member import Member, Phase
+from tweed.exchange.hub.members import EXPECTED, Members
 from tweed.exchange.hub.messages import (
+    Blocked,
     Copy,
     Fetch,
-    FromHub,
     FromWorker,
-    Gather,
-    Grant,
     Leave,
     Offer,
     Outcome,
@@ -82,39 +82,18 @@ from tweed.exchange.hub.messages import (
     Sum,
     Task,
     Unit,
-    Void,
     Why,
 )
-from tweed.exchange.hub.updates import update_of
 from tweed.order import Committed, Ended, FirstIn, Offered, Order, Reserved, Send, Transfer, Withdrawn
 from tweed.strategy import Strategy
 
-_UNDER_WAY = frozenset({Phase.OPEN, Phase.OFFERED, Phase.GRANTED})
-#: What a lease is on that is no phase: a member that has said nothing yet.
-_EXPECTED = "expected"
+_MEAN, _EACH, _FIRST_IN = Mean(), Each(), FirstIn()
 #: So often a task goes over one link: each time with the model, though its member may not even read.
 _TOLD = 3
 #: Transfers at once where the strategy has no order, and nobody knows how many members will come.
 _AT_ONCE = 16
 
 
-class CopiesFirst(Protocol):
-    """Says of which contributions the replica must have a copy before the hub: see `replica.Divergence`."""
-
-    def granted(self, task: tuple[int, int], norm: float) -> bool:
-        """Whether the copy of what is granted is to go first."""
-        ...
-
-    def has_room(self, norms: Sequence[float]) -> bool:
-        """Whether all of these could be missing, too."""
-        ...
-
-    def held(self, tasks: Iterable[tuple[int, int]]) -> None:
-        """The replica has these, or nothing will come of them."""
-        ...
-
-
-@dataclass(slots=True)
 class Hub:
     """See above. All times are in seconds, and `now` never goes back.
 
@@ -134,50 +113,56 @@ class Hub:
       copies: says of which contributions the replica must have a copy before the hub; None: of none.
 
     Attributes:
-      members: by their number.
-      version: of the model.
+      grants: who may send, and which way.
     """
 
-    aggregate: Aggregate[Any] = field(default_factory=Mean)
-    when: When = field(default_factory=Each)
-    order: Order[Any] = field(default_factory=FirstIn)
-    tasks: int | None = None
-    task_s: float = 600.0
-    payload_s: float = 60.0
-    patience: int = 3
-    value: Callable[[int, Payload], Any] = lambda member, payload: payload.value
-    missing: Callable[[int, Payload], Any] = lambda member, payload: None
-    total: Callable[[Sum], Any] = lambda message: message.value
-    gathering: Gathering | None = None
-    copies: CopiesFirst | None = None
-    members: dict[int, Member] = field(default_factory=dict)
-    version: int = 0
-    _out: deque[Action] = field(default_factory=deque)
-    _idle: OrderedDict[int, None] = field(default_factory=OrderedDict)  # who waits for a task
-    _under_way: int = 0  # tasks that somebody computes, offers or sends
-    _busy: int = 0  # tasks that are not over
-    _present: int = 0  # members of which something may come
-    _after: dict[int, None] = field(default_factory=dict)  # who waits for the commit, to get a task
-    _leases: list[tuple[float, int, int, str]] = field(default_factory=list)
-    _held: dict[int, None] = field(default_factory=dict)  # whose offer waits for the commit
-    _released: deque[int] = field(default_factory=deque)  # whose offer waits for room, after that
-    _batch: list[tuple[int, int]] = field(default_factory=list)
-    _units: list[Unit] = field(default_factory=list)  # as which they came
-    _first_s: float = math.inf  # when the first of the batch arrived
-    _early: deque[tuple[int, Payload]] = field(default_factory=deque)  # arrived while a question was open
-    _now: float = 0.0
-    _asking: bool = False
-    _waits: bool = False  # the order is asked when the hub's link is free
-    _orders: Any = None
-    _gathered: Any = None
-    _empty: Any = None  # what was gathered before the first of the batch
+    def __init__(  # noqa: PLR0913 - settings, by their names
+        self,
+        aggregate: Aggregate[Any] = _MEAN,
+        when: When = _EACH,
+        order: Order[Any] = _FIRST_IN,
+        tasks: int | None = None,
+        task_s: float = 600.0,
+        payload_s: float = 60.0,
+        patience: int = 3,
+        value: Callable[[int, Payload], Any] = lambda member, payload: payload.value,
+        missing: Callable[[int, Payload], Any] = lambda member, payload: None,
+        total: Callable[[Sum], Any] = lambda message: message.value,
+        gathering: Gathering | None = None,
+        copies: CopiesFirst | None = None,
+    ) -> None:
+        if tasks is not None and tasks < 1:
+            raise UsageError(f"tasks={tasks}: at least one must be handed out, or nobody trains")
+        if gathering is not None and aggregate.in_network is None:
+            raise UsageError(f"{aggregate!r} must see each contribution alone: aggregators send sums")
+        self.aggregate, self.when, self.order = aggregate, when, order
+        self.tasks, self.task_s, self.patience = tasks, task_s, patience
+        self._value, self._missing, self._total = value, missing, total
+        self._members, self._batch = Members(), Batch(aggregate, when)
+        self.grants = Grants(self._members, payload_s, gathering, copies)
+        self._orders = order.start()
+        self._idle: OrderedDict[int, None] = OrderedDict()  # who waits for a task
+        self._after: dict[int, None] = {}  # who waits for the commit, to get a task
+        self._held: dict[int, None] = {}  # whose offer waits for the commit
+        self._released: deque[int] = deque()  # whose offer waits for room, after that
+        self._early: deque[tuple[int, Payload]] = deque()  # arrived while a question was open
+        self._waits = False  # the order is asked when the hub's link is free
+        self._now = 0.0
 
-    def __post_init__(self) -> None:
-        if self.tasks is not None and self.tasks < 1:
-            raise UsageError(f"tasks={self.tasks}: at least one must be handed out, or nobody trains")
-        if self.gathering is not None and self.aggregate.in_network is None:
-            raise UsageError(f"{self.aggregate!r} must see each contribution alone: aggregators send sums")
-        self._orders, self._gathered = self.order.start(), self.aggregate.start()
+    @property
+    def members(self) -> Mapping[int, Member]:
+        """By their number."""
+        return self._members.by_number
+
+    @property
+    def version(self) -> int:
+        """Of the model."""
+        return self._batch.version
+
+    @property
+    def gathering(self) -> Gathering | None:
+        """The books of groups and rates; None: there are no aggregators."""
+        return self.grants.gathering
 
     @classmethod
     def of(
@@ -188,8 +173,9 @@ class Hub:
         missing: Callable[[int, Payload], Any] = lambda member, payload: None,
         total: Callable[[Sum], Any] = lambda message: message.value,
         sum_bytes: int = 0,
+        able: set[int] | None = None,
     ) -> Hub:
-        """That of a strategy with a hub, for so many members."""
+        """That of a strategy with a hub, for so many members; `able` as of `Gathering`."""
         given = strategy.hub
         assert given is not None  # the caller looked
         return cls(
@@ -203,32 +189,37 @@ class Hub:
             value=value,
             missing=missing,
             total=total,
-            gathering=Gathering(given.aggregators, sum_bytes) if given.aggregators else None,
+            gathering=Gathering(given.aggregators, sum_bytes, able) if given.aggregators else None,
         )
 
     def expect(self, member: int, now: float = 0.0) -> None:
         """The link of `member` stands, or soon will: an update may have to wait for it, no longer than for a
         task."""
-        one = self.members.setdefault(member, Member())
-        self._move(one, expected=True)
-        one.told = 0
-        one.due_s = min(one.due_s, now + self.task_s)
-        heapq.heappush(self._leases, (one.due_s, member, one.number, _EXPECTED))
+        self._members.expect(member, now + self.task_s)
+        self.members[member].told = 0
+
+    def may_aggregate(self, member: int, now: float) -> None:
+        """`member` adds up what others send if it is asked, until its link ends; nothing comes of what it was
+        asked for before."""
+        self.grants.may_aggregate(member, now)
+        self._go_on(now)
 
     def handle(self, member: int, message: FromWorker, now: float) -> None:
         """A message of `member` has come; its link is there."""
         if isinstance(message, Fetch):
             return  # it is for another member
-        one = self.members.setdefault(member, Member())
+        one = self._members.known(member)
         one.linked = not isinstance(message, Leave)
-        self._move(one, expected=False)
+        self._members.move(one, expected=False)
         if isinstance(message, Leave):
-            self._move(one, waits=False)
+            self._members.move(one, waits=False)
             if one.phase is not Phase.DONE:
                 self._end(member, one, Why.EXPIRED, now)
-            self._void_at(member, now)
+            self.grants.lost(member, now)
         elif isinstance(message, Sum):
             self._sum_arrived(member, message, now)
+        elif isinstance(message, Blocked):
+            self.grants.blocked((member, message.number), now)
         elif isinstance(message, Ready):
             self._ready(member, one, message, now)
         elif isinstance(message, Resume):
@@ -236,7 +227,7 @@ class Hub:
         elif message.number == one.last:
             self._tell_outcome(member, one, now)
         elif message.number != one.number:
-            self._tell(member, Outcome(message.number, Why.UNKNOWN))
+            self._members.tell(member, Outcome(message.number, Why.UNKNOWN))
         elif isinstance(message, Offer):
             self._offered(member, one, message, now)
         else:
@@ -245,19 +236,17 @@ class Hub:
 
     def left(self, member: int, now: float) -> None:
         """The link of `member` has ended. It may come back."""
-        one = self.members.setdefault(member, Member())
+        one = self._members.known(member)
         one.linked, one.told = False, 0
-        self._move(one, waits=False, expected=False)
+        self._members.move(one, waits=False, expected=False)
         if one.phase is Phase.OPEN:  # nobody waits for what it might bring
             self._to_order(Withdrawn((member, one.number)), now)
-        self._void_at(member, now)
+        self.grants.lost(member, now)
         self._go_on(now)
 
     def answered(self, answer: Any, now: float) -> None:
         """What came of the question."""
-        assert self._asking  # there was one
-        self._asking = False
-        self._gathered = self.aggregate.handle(Answer(answer), self._gathered, now)
+        self._batch.answered(answer, now)
         self._commit(now)
         self._go_on(now)
 
@@ -267,33 +256,27 @@ class Hub:
 
     def deadline(self) -> float:
         """When `passed` is to be called next; infinite: never."""
-        lease = self._leases[0][0] if self._leases else math.inf
-        if self._waits and self.gathering is not None:
-            lease = min(lease, self.gathering.free_s)
-        if self._asking or not self._batch or self._trouble():
-            return lease
-        return min(lease, self._first_s + self.when.within_s)
+        free_s = self.grants.free_s() if self._waits else math.inf
+        return min(self._members.next_end(), free_s, self._batch.due_s())
 
     def poll(self) -> Action | None:
         """What is to be done next, after all before it is done; None: nothing."""
-        while not self._out and self._early and not self._asking:
+        out = self._members.out
+        while not out and self._early and not self._batch.asking:
             member, payload = self._early.popleft()
             self._count(member, self.members[member], payload, self._now)
             self._go_on(self._now)
-        return self._out.popleft() if self._out else None
+        return out.popleft() if out else None
 
     def state(self) -> dict[str, Any]:
         """For a checkpoint: plain values and tensors. What has arrived for the next update is not in it."""
-        gathered = self._empty if self._batch else self._gathered
-        numbers = {member: one.number for member, one in self.members.items()}
-        return {"version": self.version, "numbers": numbers, "gathered": plain(gathered)}
+        return self._batch.state() | {"numbers": {member: one.number for member, one in self.members.items()}}
 
     def load(self, state: Mapping[str, Any]) -> None:
         """Goes on from the `state` of another hub, before anything was handled."""
-        self.version = state["version"]
-        self._gathered = filled(self.aggregate.start(), state["gathered"])
+        self._batch.load(state)
         for member, number in state["numbers"].items():
-            one = self.members.setdefault(member, Member())
+            one = self._members.known(member)
             one.number = one.last = number
         self._to_order(Committed(self.version), 0.0)
 
@@ -302,44 +285,36 @@ class Hub:
     def replica_state(self) -> dict[str, Any]:
         """What a replica needs to go on from here; the model and the optimizer's state go beside it."""
         last = {member: one.counted for member, one in self.members.items()}
-        for member, number in self._batch:
+        for member, number in self._batch.tasks:
             last[member] = min(last[member], number - 1)
-        gathered = self._gathered
-        return {"version": self.version, "last": last, "gathered": gathered, "units": len(self._units)}
+        batch = self._batch
+        return {"version": batch.version, "last": last, "gathered": batch.gathered, "units": len(batch.units)}
 
     def know_counted(self, last: Mapping[int, int]) -> None:
         """Of each member the number of its last task that is in the model."""
         for member, number in last.items():
-            one = self.members.setdefault(member, Member())
+            one = self._members.known(member)
             one.counted, one.why = number, Why.COUNTED
 
     def has_counted(self, task: tuple[int, int]) -> bool:
         """Whether a member's task of this number has."""
         return task[0] in self.members and self.members[task[0]].counted >= task[1]
 
-    def may_adopt(self, tasks: Iterable[tuple[int, int]]) -> bool:
-        """Whether none of these has counted, or would be the second of its member in an update."""
-        some = [(self.members.get(member), number) for member, number in tasks]
-        return all(one is None or (number > one.counted and not one.in_batch) for one, number in some)
+    def may_adopt(self, task: tuple[int, int]) -> bool:
+        """Whether it has not counted, and would not be the second of its member in an update."""
+        one = self.members.get(task[0])
+        return one is None or (task[1] > one.counted and not one.in_batch)
 
     def adopt(self, copy: Copy, now: float) -> None:
-        """Counts what the replica had, and the hub that is gone had not logged, as if it had come."""
-        for (member, number), version, offer in zip(copy.tasks, copy.versions, copy.offers, strict=True):
-            one = self.members.setdefault(member, Member())
-            one.number, one.version, one.resumed = number, min(version, self.version), True
-            one.offer, one.via = offer, None
-            self._move(one, Phase.GRANTED)
-        if isinstance(copy.content, Payload):
-            self._count(copy.tasks[0][0], self.members[copy.tasks[0][0]], copy.content, now)
-        else:
-            value = self.total(copy.content)
-            self._gather_sum(value, copy.content, copy.content.tasks, now)
-            self._gather_sum(value * math.nan, copy.content, copy.content.left_out, now)
+        """Counts a payload that the replica had, and the hub that is gone had not logged, as if it came."""
+        ((member, number),) = copy.tasks
+        assert isinstance(copy.content, Payload)  # workers send again what was in sums
+        one = self._members.known(member)
+        one.number, one.version, one.resumed = number, min(copy.versions[0], self.version), True
+        one.offer, one.via = copy.offers[0], None
+        self._members.move(one, Phase.GRANTED)
+        self._count(member, one, copy.content, now)
         self._go_on(now)
-
-    def _tell(self, member: int, message: FromHub) -> None:
-        if self.members[member].linked:
-            self._out.append(Tell(member, message))
 
     # What members say
 
@@ -347,15 +322,15 @@ class Hub:
         """What a worker has for a hub that is gone: as if this one had given the task."""
         one.resumed = True
         if message.number <= one.counted:
-            self._tell(member, Outcome(message.number, Why.COUNTED))
+            self._members.tell(member, Outcome(message.number, Why.COUNTED))
             return
         if one.phase is not Phase.DONE and one.number != message.number:
             self._end(member, one, Why.EXPIRED, now)
         if one.phase in (Phase.DONE, Phase.OPEN):
-            self._move(one, waits=False)
+            self._members.move(one, waits=False)
             one.number, one.version = message.number, min(message.version, self.version)
-            self._move(one, Phase.OPEN)
-            self._lease(member, one, now + self.task_s)
+            self._members.move(one, Phase.OPEN)
+            self._members.lease(member, now + self.task_s)
         self._offered(member, one, message.offer, now)
 
     def _ready(self, member: int, one: Member, message: Ready, now: float) -> None:
@@ -375,7 +350,7 @@ class Hub:
             self._to_order(Withdrawn((member, one.number)), now)
             self._tell_task(member, one, now)
         elif one.phase is Phase.DONE and one.linked and not one.waits:
-            self._move(one, waits=True)
+            self._members.move(one, waits=True)
             if one.in_batch and self.when.in_step:
                 self._after[member] = None
             else:
@@ -385,72 +360,65 @@ class Hub:
         one.version = self.version
         if one.drops >= self.patience:
             self._to_order(Reserved((member, one.number), one.version), now)
-        if self.gathering is not None and via is None:
-            self.gathering.told[member] = now
+        if via is None:
+            self.grants.told(member, now)
         one.told += 1
-        self._tell(member, Task(one.number, one.version, via))
+        self._members.tell(member, Task(one.number, one.version, via))
 
     def _tell_outcome(self, member: int, one: Member, now: float) -> None:
         outcome = Outcome(one.last, one.why)
-        self._tell(member, outcome)
+        self._members.tell(member, outcome)
         if outcome.goes_on and not one.resumed:
             self._next(member, one, now)
 
     def _offered(self, member: int, one: Member, offer: Offer, now: float) -> None:
         if one.phase is Phase.GRANTED:
-            self._tell(member, Grant(one.number, one.via, one.copy_first and one.via is None))
+            self.grants.tell(member)
         if one.phase is not Phase.OPEN:
             return
         if not (0 <= offer.samples < math.inf and offer.numbytes >= 0 and 0 <= offer.model_s < math.inf):
             self._end(member, one, Why.ABSURD, now)
             return
         one.offer = offer
-        if self.gathering is not None:
-            self.gathering.offered(member, offer)
+        self.grants.offered(member, offer)
         if one.in_batch:
-            self._move(one, Phase.HELD)
+            self._members.move(one, Phase.HELD)
             self._held[member] = None
         else:
-            self._move(one, Phase.OFFERED)
+            self._members.move(one, Phase.OFFERED)
             self._to_order(Offered(self._transfer(member, one)), now)
 
     def _transfer(self, member: int, one: Member) -> Transfer:
         assert one.offer is not None  # it was offered
-        rate = 1.0 if self.gathering is None else self.gathering.rates.way(member)
-        return Transfer((member, one.number), one.offer.numbytes, one.version, rate)
+        key, numbytes = (member, one.number), one.offer.numbytes
+        return Transfer(key, numbytes, one.version, self.grants.rate(member))
 
     def _arrived(self, member: int, one: Member, payload: Payload, now: float) -> None:
         if one.phase is Phase.ARRIVED:
             return
         if one.phase is not Phase.GRANTED or one.via is not None:
             self._end(member, one, Why.NOT_GRANTED, now)
-        elif self._asking or self._early:
-            self._move(one, Phase.ARRIVED)
+        elif self._batch.asking or self._early:
+            self._members.move(one, Phase.ARRIVED)
             self._early.append((member, payload))
         else:
             self._count(member, one, payload, now)
 
     def _count(self, member: int, one: Member, payload: Payload, now: float) -> None:
         assert one.offer is not None  # it was granted
-        if self.gathering is not None:
-            self.gathering.arrived((member, one.number), one.offer.numbytes, now)
+        self.grants.arrived((member, one.number), one.offer.numbytes, now)
         delay = max(0, self.version - one.version)  # a hub that is gone may have been ahead
         offer, tasks = one.offer, ((member, one.number),)
         unit = Unit(tasks, None, False, one.version, offer.norm, offer.samples, delay, offer.loss)
-        self._gather(unit, self.value(member, payload), now, self.missing(member, payload))
+        self._gather(unit, self._value(member, payload), now, self._missing(member, payload))
 
     def _gather(self, unit: Unit, value: Any, now: float, missing: Any = None) -> None:
         """Takes `unit` into the next update."""
-        members, arrival = [member for member, _ in unit.tasks], unit.arrival(value, missing)
-        self._units.append(unit)
-        if not self._batch:
-            self._empty = self._gathered
-        self._gathered = self.aggregate.handle(arrival, self._gathered, now)
-        self._first_s = min(self._first_s, now)
+        members = [member for member, _ in unit.tasks]
+        self._batch.take(unit, value, missing, now)
         for member in members:
             one = self.members[member]
-            self._batch.append((member, one.number))
-            self._move(one, in_batch=True, awaited=True)
+            self._members.move(one, in_batch=True, awaited=True)
             one.drops, one.counted = 0, one.number
         for member in members:
             self._end(member, self.members[member], Why.COUNTED, now)
@@ -462,21 +430,15 @@ class Hub:
         self._to_order(Ended(key) if sent else Withdrawn(key), now)
         if one.phase is Phase.ARRIVED:
             self._early = deque(pair for pair in self._early if pair[0] != member)
-        self._move(one, Phase.DONE)
+        self._members.move(one, Phase.DONE)
         one.offer, one.last, one.why = None, one.number, why
-        if self.copies is not None and why is not Why.COUNTED:
-            self.copies.held([key])
-        if self.gathering is not None:
-            self.gathering.direct.pop(key, None)
-            self.gathering.told.pop(member, None)
-            if (group := self.gathering.of(key)) is not None:
-                self._void(group, now)
+        self.grants.ended(member, why is Why.COUNTED, now)
         if why is Why.EXPIRED:
             one.drops = 0  # who is waited for and does not come is not waited for again
         if why in (Why.COUNTED, Why.LATE):
             one.due_s = math.inf
         else:
-            self._wait_no_longer(one, now)
+            self._members.wait_no_longer(one, now)
         self._tell_outcome(member, one, now)
 
     # What follows
@@ -492,72 +454,50 @@ class Hub:
             self._hand_out(now)
 
     def _end_leases(self, now: float) -> None:
-        while self._leases and (self._leases[0][0] <= now or not self._holds(self._leases[0])):
-            lease = heapq.heappop(self._leases)
-            if self._holds(lease):
-                _, member, _, phase = lease
-                one = self.members[member]
-                one.due_s = now
-                if phase == _EXPECTED:
-                    self._move(one, expected=False)
-                    self._wait_no_longer(one, now)
-                else:
-                    self._end(member, one, Why.EXPIRED, now)
+        for member, phase in self._members.ended(now):
+            one = self.members[member]
+            if phase != EXPECTED and self.grants.blocked((member, one.number), now):
+                continue
+            one.due_s = now
+            if phase == EXPECTED:
+                self._members.move(one, expected=False)
+                self._members.wait_no_longer(one, now)
+            else:
+                self._end(member, one, Why.EXPIRED, now)
 
     def _commit_if_ready(self, now: float) -> None:
-        if self._asking or not self._batch:
+        batch = self._batch
+        if batch.asking or not batch.tasks:
             return
-        if trouble := self._trouble():
-            if len(self._batch) >= self._present:
-                self._out.append(Abandon(tuple(self._batch), trouble))
-                self._gathered = self._empty
-                self._end_batch(now)
-            return
-        in_any_case = now >= self._first_s + self.when.within_s
-        if in_any_case or self.when.ready(len(self._batch), self._present):
+        if trouble := batch.trouble():
+            if len(batch.tasks) >= self._members.present:
+                self._members.out.append(batch.abandon(trouble))
+                self._end_batch()
+        elif batch.is_due(self._members.present, now):
             self._commit(now)
 
-    def _trouble(self) -> str:
-        """Why the rule cannot hold with so few contributions; empty: it can.
-
-        Of two nobody can tell which is hostile, though a quarter of two is none.
-        """
-        if self.aggregate.compares and len(self._batch) < 3:
-            return f"{self.aggregate!r} compares contributions, and there are {len(self._batch)}"
-        try:
-            self.aggregate.require(len(self._batch))
-        except UsageError as error:
-            return str(error)
-        return ""
-
     def _commit(self, now: float) -> None:
-        found, verdicts, self._gathered = self.aggregate.poll(self._gathered, now)
-        if isinstance(found, Question):
-            self._asking = True
-            self._out.append(Ask(found))
-            return
-        update = update_of(found, verdicts, isinstance(self.when, Each))
-        self.version += 1
-        self._out.append(Step(update, self.version, tuple(self._batch), verdicts, tuple(self._units)))
-        self._to_order(Committed(self.version), now)
-        self._end_batch(now)
+        made = self._batch.commit(now)
+        self._members.out.append(made)
+        if not isinstance(made, Ask):
+            self._to_order(Committed(made.version), now)
+            self._end_batch()
 
-    def _end_batch(self, now: float) -> None:
+    def _end_batch(self) -> None:
         """The next one begins: with those who had to wait for it."""
-        for member, _ in self._batch:
-            self._move(self.members[member], in_batch=False)
-        self._batch, self._units, self._first_s = [], [], math.inf
+        for member, _ in self._batch.end():
+            self._members.move(self.members[member], in_batch=False)
         self._idle.update(self._after)
         self._released.extend(self._held)
         self._after, self._held = {}, {}
 
     def _release(self, now: float) -> None:
         """Offers that have waited for the commit, as there is room."""
-        while self._released and (self.tasks is None or self._under_way < self.tasks):
+        while self._released and (self.tasks is None or self._members.under_way < self.tasks):
             member = self._released.popleft()
             one = self.members[member]
             if one.phase is Phase.HELD and member not in self._held:  # else it has begun anew meanwhile
-                self._move(one, Phase.OFFERED)
+                self._members.move(one, Phase.OFFERED)
                 self._to_order(Offered(self._transfer(member, one)), now)
 
     def _hand_out(self, now: float) -> None:
@@ -567,54 +507,34 @@ class Hub:
             member, _ = self._idle.popitem(last=False)
             one = self.members[member]
             if one.waits:  # it has not left meanwhile
-                self._move(one, waits=False)
+                self._members.move(one, waits=False)
                 self._begin(member, one, now)
                 told.append(member)
-        vias = self.gathering.holders(told) if self.gathering is not None and len(told) > 1 else {}
+        vias = self.grants.holders(told, now)
         for member in told:
             self._tell_task(member, self.members[member], now, vias.get(member))
 
     def _has_room(self) -> bool:
         """Whether one more task may be handed out."""
-        full = self.when.round is not None and self._busy + len(self._batch) >= self.when.round
-        if full and (self._busy or not self._trouble()):  # else a round is too small for the rule
+        busy, batch = self._members.busy, self._batch
+        full = self.when.round is not None and busy + len(batch.tasks) >= self.when.round
+        if full and (busy or not batch.trouble()):  # else a round is too small for the rule
             return False
-        return self.tasks is None or self._under_way < self.tasks
+        return self.tasks is None or self._members.under_way < self.tasks
 
     def _begin(self, member: int, one: Member, now: float) -> None:
         one.number, one.told = one.number + 1, 0
-        self._move(one, Phase.OPEN)
-        self._wait_no_longer(one, now)
+        self._members.move(one, Phase.OPEN)
+        self._members.wait_no_longer(one, now)
         one.due_s = min(one.due_s, now + self.task_s)
-        self._lease(member, one, one.due_s)
-
-    def _wait_no_longer(self, one: Member, now: float) -> None:
-        """For who had its time, until it contributes."""
-        if one.due_s <= now:
-            self._move(one, awaited=False)
-            one.due_s = math.inf
-
-    def _lease(self, member: int, one: Member, until: float) -> None:
-        one.until = until
-        heapq.heappush(self._leases, (until, member, one.number, one.phase.value))
-        if len(self._leases) > 2 * self._busy + 64:  # most are of tasks that are over
-            self._leases = [lease for lease in self._leases if self._holds(lease)]
-            heapq.heapify(self._leases)
-
-    def _holds(self, lease: tuple[float, int, int, str]) -> bool:
-        """Whether the task is still in the phase that the lease is on, and has no longer one."""
-        until, member, number, phase = lease
-        one = self.members[member]
-        if phase == _EXPECTED:
-            return one.expected and one.due_s <= until
-        return (one.number, one.phase.value) == (number, phase) and one.until <= until
+        self._members.lease(member, one.due_s)
 
     def _ask_order(self, now: float) -> bool:
         """Grants and drops. Returns whether anybody was dropped, and so wants another task."""
         dropped = False
         granted: list[int] = []
-        self._waits = self.gathering is not None and self.gathering.must_wait(now)
-        while not (self._asking or self._waits):
+        self._waits = self.grants.must_wait(now)
+        while not (self._batch.asking or self._waits):
             decision, self._orders = self.order.poll(self._orders, now)
             if decision is None:
                 break
@@ -625,95 +545,32 @@ class Hub:
                 dropped = True
                 self._end(member, one, Why.LATE, now)
             elif self.gathering is None:
-                self._grant(member, None, now)
+                self.grants.grant(member, None, now)
             else:
                 granted.append(member)
-        if granted:
-            self._grant_planned(granted, now)
+        self.grants.plan(granted, now)
         return dropped
-
-    def _grant(self, member: int, via: int | None, now: float) -> None:
-        one = self.members[member]
-        self._move(one, Phase.GRANTED)
-        one.via = via
-        # Through an aggregator a payload crosses two links; the sum goes after the first half in any case.
-        self._lease(member, one, now + (self.payload_s if via is None else 2 * self.payload_s))
-        if self.gathering is not None and via is None:
-            self.gathering.direct[member, one.number] = now
-        if self.copies is not None and one.offer is not None:
-            one.copy_first = self.copies.granted((member, one.number), one.offer.norm)
-        self._tell(member, Grant(one.number, via, one.copy_first and via is None))
-
-    # Aggregators
-
-    def _grant_planned(self, members: list[int], now: float) -> None:
-        """Grants to all of these, which the order has let go in this order."""
-        assert self.gathering is not None  # the caller looked
-        offers = [(member, self.members[member].offer) for member in members]
-        pending = [(member, offer.numbytes) for member, offer in offers if offer is not None]
-        idle = (
-            number for number, one in self.members.items() if one.linked and one.phase is not Phase.GRANTED
-        )
-        for planned in self.gathering.plan(pending, idle, now):
-            some = members[planned.begin : planned.end]
-            if planned.aggregator is not None:
-                self._open(planned.aggregator, some, now)
-            for member in some:
-                self._grant(member, planned.aggregator, now)
-
-    def _open(self, aggregator: int, members: list[int], now: float) -> None:
-        """A group begins; its aggregator hears of it before its members do."""
-        assert self.gathering is not None  # there is a plan
-        tasks = tuple((member, self.members[member].number) for member in members)
-        group = self.gathering.open(aggregator, tasks, now)
-        first = self.copies is not None and not self.copies.has_room(
-            [offer.norm for member in members if (offer := self.members[member].offer) is not None]
-        )
-        self._tell(aggregator, Gather(group.number, tasks, self.payload_s, first))
 
     def _sum_arrived(self, aggregator: int, message: Sum, now: float) -> None:
         """Counts what is in it; who has not sent in time sends directly."""
-        group = self.gathering.taken(aggregator, message) if self.gathering is not None else None
-        if group is None or self.gathering is None:
+        if (group := self.grants.taken(aggregator, message, now)) is None:
             return  # it is void
-        self.gathering.measured(group, message, self._offered_bytes, now)
-        self.gathering.close(group)
-        value = self.total(message)
-        self._gather_sum(value, message, message.tasks, now)
-        self._gather_sum(value * math.nan, message, message.left_out, now)
-        self._grant_again(set(group.tasks) - {*message.tasks, *message.left_out}, now)
+        value = self._total(message)
+        self._gather_sum(value, group, message.tasks, False, now)
+        self._gather_sum(value * math.nan, group, message.left_out, True, now)
+        self.grants.again(set(group.tasks) - {*message.tasks, *message.left_out}, now)
 
-    def _gather_sum(self, value: Any, message: Sum, tasks: tuple[tuple[int, int], ...], now: float) -> None:
+    def _gather_sum(
+        self, value: Any, group: Open, tasks: tuple[tuple[int, int], ...], left_out: bool, now: float
+    ) -> None:
         if not tasks:
             return
         some = [self.members[member] for member, _ in tasks]
         base = min(one.version for one in some)
         samples = sum(one.offer.samples for one in some if one.offer is not None)
         delay = max(0, self.version - base)
-        unit = Unit(tasks, message.group, tasks is not message.tasks, base, None, samples, delay)
+        unit = Unit(tasks, group.number, left_out, base, None, samples, delay, via=group.aggregator)
         self._gather(unit, value, now)
-
-    def _offered_bytes(self, task: tuple[int, int]) -> int:
-        offer = self.members[task[0]].offer
-        return 0 if offer is None else offer.numbytes
-
-    def _void_at(self, aggregator: int, now: float) -> None:
-        """Nothing comes of the groups of a member whose link has ended."""
-        for group in self.gathering.at(aggregator) if self.gathering is not None else ():
-            self._void(group, now)
-
-    def _void(self, group: Open, now: float) -> None:
-        assert self.gathering is not None  # there is a group
-        self.gathering.close(group)
-        self._tell(group.aggregator, Void(group.number))
-        self._grant_again(set(group.tasks), now)
-
-    def _grant_again(self, tasks: set[tuple[int, int]], now: float) -> None:
-        """They send directly: all that are not over."""
-        for member, number in sorted(tasks):
-            one = self.members[member]
-            if one.phase is Phase.GRANTED and one.number == number:
-                self._grant(member, None, now)
 
     def _owner(self, key: Hashable) -> tuple[int, int]:
         assert isinstance(key, tuple)  # of a member's number and a task's
@@ -721,25 +578,3 @@ class Hub:
 
     def _to_order(self, event: Any, now: float) -> None:
         self._orders = self.order.handle(event, self._orders, now)
-
-    def _move(
-        self,
-        one: Member,
-        phase: Phase | None = None,
-        waits: bool | None = None,
-        in_batch: bool | None = None,
-        expected: bool | None = None,
-        awaited: bool | None = None,
-    ) -> None:
-        """Changes what `one` is about, and with it how many are busy or present."""
-        self._under_way -= one.phase in _UNDER_WAY
-        self._busy -= one.phase is not Phase.DONE
-        self._present -= one.present
-        one.phase = one.phase if phase is None else phase
-        one.waits = one.waits if waits is None else waits
-        one.in_batch = one.in_batch if in_batch is None else in_batch
-        one.expected = one.expected if expected is None else expected
-        one.awaited = one.awaited if awaited is None else awaited
-        self._under_way += one.phase in _UNDER_WAY
-        self._busy += one.phase is not Phase.DONE
-        self._present += one.present

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
 from typing import Any, Protocol
 
 from torch import Tensor
 
-from tweed.exchange.hub.messages import End, FromHub, FromWorker
+from tweed.exchange.hub.form import ContributionForm
+from tweed.exchange.hub.messages import End, FromHub, FromWay, FromWorker
 from tweed.exchange.hub.worker import Worker
 
 
@@ -19,10 +20,12 @@ class HubLink(Protocol):
       most_bytes: no model has more, as it crosses.
       renewed: the link that came last is to another hub, which was the replica of the one before.
       keeps: there is a replica: what counts from now on is kept for it.
+      forms: of a worker, how its contributions cross: what an aggregator reads those of others by.
     """
 
     most_bytes: int
     renewed: bool
+    forms: Callable[[int], ContributionForm]
 
     @property
     def keeps(self) -> bool:
@@ -32,10 +35,10 @@ class HubLink(Protocol):
     def send(self, message: FromWorker) -> None:
         """Begins to send; a payload's value must stay as it is until it has left."""
 
-    def receive(self) -> tuple[FromHub, Tensor] | None:
-        """Waits for the next message, and what came with it, `[bytes]` uint8: a model, or nothing. None: the
-        link had ended, and there is a new one; what was sent may not have arrived. Raises PeerLost if there
-        is none."""
+    def receive(self) -> tuple[FromHub | FromWay, Tensor] | None:
+        """Waits for the next message, of the hub or of a member that it has named, and what came with it,
+        `[bytes]` uint8: a model, or nothing. None: the link had ended, and there is a new one; what was sent
+        may not have arrived. Raises PeerLost if there is none."""
         ...
 
     def replicate(self, worker: Worker) -> None:
@@ -53,6 +56,7 @@ class Linked(Enum):
 
     JOINED = "it stands, and its member will say something"
     LEFT = "it has ended, and may come back"
+    ABLE = "its member adds up what others send, if it is asked"
 
 
 #: A member's number, and what has happened on its link.
@@ -64,9 +68,11 @@ class MemberLinks(Protocol):
 
     Attributes:
       most_bytes: no contribution has more, as it crosses.
+      numel: numbers of a sum.
     """
 
     most_bytes: int
+    numel: int
 
     @property
     def over(self) -> bool:

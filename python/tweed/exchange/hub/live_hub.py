@@ -17,11 +17,11 @@ from tweed.errors import UsageError
 from tweed.exchange.hub.actions import Abandon, Action, Ask, Step
 from tweed.exchange.hub.contribution import Contribution
 from tweed.exchange.hub.event_log import Began, Committed, EventLog, checksum, software
-from tweed.exchange.hub.events import Answered, Came, Event, Joined, Left, Passed, give
+from tweed.exchange.hub.events import Able, Answered, Came, Event, Joined, Left, Passed, give
 from tweed.exchange.hub.form import ContributionForm, ModelForm
 from tweed.exchange.hub.hub import Hub
 from tweed.exchange.hub.links import Linked, MemberLinks
-from tweed.exchange.hub.messages import End, FromHub, Payload, Task
+from tweed.exchange.hub.messages import End, FromHub, Payload, Sum, Task
 from tweed.exchange.hub.parameters import Parameters
 from tweed.exchange.hub.replica import Replica
 from tweed.exchange.hub.tally import Tally
@@ -69,8 +69,16 @@ class HubServer:
         self._tally = Tally()
         self._log: EventLog | None = None
         self._begun = False  # the machine was given something
-        links.most_bytes = self._new_form(0).most_bytes
-        self.hub = Hub.of(strategy, self._workers, self._stands_for, self._missing)
+        links.most_bytes, links.numel = self._new_form(0).most_bytes, self._params.spec.numel
+        self.hub = Hub.of(
+            strategy,
+            self._workers,
+            self._stands_for,
+            self._missing,
+            self._sum_stands_for,
+            sum_bytes=4 * self._params.spec.numel,
+            able=set(),
+        )
         self.replica: Replica | None = None
         self.committed: Callable[[Step], None] = lambda step: None
 
@@ -78,7 +86,9 @@ class HubServer:
         """Another process is the hub, and this one applies what that commits. Raises UsageError for a rule
         that cannot have a replica."""
         each = self._strategy.hub is not None and isinstance(self._strategy.hub.when or Each(), Each)
-        self.replica = Replica(self._strategy.aggregate, each, self._stands_for, self._missing)
+        self.replica = Replica(
+            self._strategy.aggregate, each, self._stands_for, self._missing, self._sum_stands_for
+        )
         return self.replica
 
     def succeed(self) -> None:
@@ -204,6 +214,8 @@ class HubServer:
             self._log.append(event)
         if isinstance(event, Joined):
             self._worker_of[event.member] = event.worker
+        elif isinstance(event, Came) and isinstance(event.message, Sum):
+            self._tally.came(event.member, 4 * event.message.value.numel())
         give(self.hub, event)
 
     def act(self, step: Callable[[], None]) -> Iterator[int]:
@@ -232,6 +244,8 @@ class HubServer:
         for member, message in came:
             if message is Linked.JOINED:
                 yield Joined(member, self._links.worker(member), now)
+            elif message is Linked.ABLE:
+                yield Able(member, now)
             elif message is Linked.LEFT:
                 yield Left(member, now)
             else:
@@ -276,7 +290,8 @@ class HubServer:
         self._tally.committed(self.contributions, time.monotonic())
 
     def _tell(self, member: int, message: FromHub) -> None:
-        model = self._encoded(message.version) if isinstance(message, Task) else None
+        fetches = isinstance(message, Task) and message.via is not None  # another member has the model
+        model = self._encoded(message.version) if isinstance(message, Task) and not fetches else None
         numbytes = 0 if model is None else model.numel()
         self._place.stats.bytes_answered += numbytes
         self._tally.told(member, message, numbytes)
@@ -290,6 +305,12 @@ class HubServer:
         self._tally.came(member, payload.value.numel())
         form = self._form(member)
         return form.stands_for(payload.value, payload.number, self._params.values)
+
+    def _sum_stands_for(self, message: Sum) -> Tensor:
+        named = (*message.tasks, *message.left_out)
+        self._place.stats.bytes_exchanged += 4 * message.value.numel()
+        form = self._form(named[0][0])  # it does not matter whose contributions are in it
+        return form.sum_stands_for(message.value, len(message.tasks), self._params.values)
 
     def _missing(self, member: int, payload: Payload) -> Tensor | None:
         return self._form(member).missing(payload.value, payload.number)

@@ -12,7 +12,7 @@ import math
 import os
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import Any
+from typing import Any, TypeGuard
 
 import torch
 from torch import Tensor
@@ -20,7 +20,7 @@ from torch import Tensor
 from tweed.exchange.cadence_driver import CadenceDriver
 from tweed.exchange.hub.form import ContributionForm, ModelForm
 from tweed.exchange.hub.links import HubLink
-from tweed.exchange.hub.messages import End, Leave, Task
+from tweed.exchange.hub.messages import End, FromHub, FromWay, Handed, Leave, Task
 from tweed.exchange.hub.parameters import Parameters
 from tweed.exchange.hub.worker import Compute, State, Worker
 from tweed.exchange.place import Place
@@ -63,6 +63,7 @@ class HubWorker:
         self._form = ContributionForm(strategy, spec, owners.contributor, os.urandom)
         self._models = ModelForm(strategy.hub.model, spec, owners.contributors)
         link.most_bytes = self._models.most_bytes
+        link.forms = lambda worker: ContributionForm(strategy, spec, worker)
         self._exchanges, self._samples = strategy.exchange, samples
         self._gradient: Tensor | None = None
         self._loss = math.nan
@@ -194,7 +195,7 @@ class HubWorker:
                 self._machine.renewed() if self._link.renewed else self._machine.linked()
             else:
                 message, model = came
-                if isinstance(message, Task | End):
+                if _brings_model(message):
                     self._newest = self._models.decode(model, message.version)
                 self._machine.keeps = self._link.keeps
                 self._machine.handle(message)
@@ -202,3 +203,9 @@ class HubWorker:
         log.info("the hub has ended training; this model is its last")
         self._left = True
         self._link.close()
+
+
+def _brings_model(message: FromHub | FromWay) -> TypeGuard[Task | End | Handed]:
+    """A task comes with its model, unless that is to be fetched."""
+    here = isinstance(message, Task) and message.via is None
+    return here or isinstance(message, End) or (isinstance(message, Handed) and message.there)

@@ -1,7 +1,10 @@
-"""A member's link to its hub, which comes back when it breaks: a `HubLink` of a process without a group.
+"""A member's link to its hub, which comes back when it breaks: a `HubLink` over sealed streams.
 
 When it has ended the hub is called again, after pauses that grow, for `away_s`; the member's machine then
 says again what was not answered. Nothing is lost by that but time: the hub goes by the numbers of tasks.
+
+Where the hub names another member as the way, `Ways` has the links to that. A member that is one itself has
+a thread for it: see `live_aggregator`.
 """
 
 from __future__ import annotations
@@ -10,19 +13,37 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from tweed import _core
 from tweed.errors import DataError, PeerLost, ShapeMismatch, UsageError
-from tweed.exchange.hub import control, greetings
-from tweed.exchange.hub.address import Credentials, HubAddress
+from tweed.exchange.hub import bodies, control, greetings
+from tweed.exchange.hub.address import HubAddress
+from tweed.exchange.hub.calling import Event, ask
 from tweed.exchange.hub.control import Kind
-from tweed.exchange.hub.head import HEAD, NUMBERS, body_of, follows, from_hub, head_of
-from tweed.exchange.hub.messages import FromHub, FromWorker, Payload
+from tweed.exchange.hub.form import ContributionForm
+from tweed.exchange.hub.framing import framed, split
+from tweed.exchange.hub.head import HEAD, body_of, from_hub
+from tweed.exchange.hub.messages import (
+    Fetch,
+    FromHub,
+    FromWay,
+    FromWorker,
+    Gather,
+    Grant,
+    Lend,
+    Offer,
+    Outcome,
+    Payload,
+    Sum,
+    Task,
+    Void,
+)
 from tweed.exchange.hub.replica_link import WINDOW, ReplicaLink
+from tweed.exchange.hub.ways import Ways
 from tweed.exchange.hub.worker import Worker
 from tweed.rng import uniform
 
@@ -30,11 +51,10 @@ log = logging.getLogger("tweed")
 #: Seconds until a call is made again, at first and at most; times up to 1.5 by chance. A hub that has ended
 #: training waits half a minute for those who are away: each has called within it.
 _FIRST_PAUSE_S, _MOST_PAUSE_S, _MOST_PAUSE_WITH_REPLICA_S = 0.25, 10.0, 2.0
-_ANSWER_S = 30.0
 #: So long a member waits for a replica that lacks much, and at the end for copies to leave.
 _REPLICA_S = 10.0
-#: A link's number, and who has joined, a message, or why it has ended.
-_Event = tuple[int, bytes | bytearray | str]
+#: A message for the worker, and what came with it.
+Came = tuple[FromHub | FromWay, Tensor]
 
 
 class MemberLink:
@@ -42,34 +62,42 @@ class MemberLink:
 
     Args:
       address: the hub's.
-      credentials: what is shown there.
+      links: that are opened, and have no link yet.
       terms: all that member and hub must agree on, a line each.
       away_s: so long the hub may be gone before PeerLost is raised.
+      returns: a link that has ended may be made anew; else PeerLost is raised, as in a group.
 
     Attributes:
       renewed: the link that came last is to another hub: the replica of that which is gone.
       worker, workers: which worker this one is, and how many the hub counts on; draws go by that.
+      forms: of a worker, how its contributions cross.
 
-    Raises:
+    The first call is made by `call`, or by the first message. It and `receive` raise:
       PeerLost: the hub cannot be reached.
       UsageError: it does not let this member in, or another process has its address.
       ShapeMismatch: it trains another model, or by another strategy; the text names the first difference.
     """
 
+    forms: Callable[[int], ContributionForm]
+
     def __init__(
-        self, address: HubAddress, credentials: Credentials, terms: Sequence[str], away_s: float = 600.0
+        self,
+        address: HubAddress,
+        links: _core.HubLinks,
+        terms: Sequence[str],
+        away_s: float = 600.0,
+        returns: bool = True,
     ) -> None:
         self._most_bytes = 0
-        self._address, self._terms, self._away_s = address, terms, away_s
-        self._links = _open(credentials)
-        self._replica = ReplicaLink(self._links)
+        self._address, self._terms, self._away_s, self._returns = address, terms, away_s, returns
+        self._links, self._ways, self._replica = links, Ways(links), ReplicaLink(links)
         self._link: int | None = None
-        self._came: deque[tuple[FromHub, Tensor]] = deque()
+        self._called = False
+        self._came: deque[Came] = deque()
         self._first: Payload | None = None  # which waits until the replica has its copy
-        self._calls = 0
-        self.worker = -1
+        self._calls, self._model_s = 0, 0.0
+        self.worker, self.workers = -1, 0
         self.renewed = False
-        self._connect()
 
     @property
     def most_bytes(self) -> int:
@@ -78,9 +106,9 @@ class MemberLink:
 
     @most_bytes.setter
     def most_bytes(self, numbytes: int) -> None:
-        self._most_bytes = numbytes
+        self._most_bytes = self._ways.most_bytes = numbytes
         if self._link is not None:
-            self._links.allow(self._link, HEAD.size + numbytes)
+            self._links.allow(self._link, HEAD.size + max(numbytes, bodies.MOST_BYTES))
 
     @property
     def keeps(self) -> bool:
@@ -92,25 +120,38 @@ class MemberLink:
         """This member's own, 64 hex digits."""
         return self._links.key
 
+    def call(self) -> None:
+        """Calls the hub, and is let in."""
+        self._called = True
+        self._connect()
+
     def send(self, message: FromWorker) -> None:
         """See `HubLink`; over a link that has ended nothing goes, and `receive` tells. A payload waits until
         the replica has its copy, where that is to go first."""
+        if not self._called:
+            self.call()
         if isinstance(message, Payload) and message.copy_first and self._replica.ready:
             self._first = message
         else:
             self._send(message)
 
     def _send(self, message: FromWorker) -> None:
-        body = body_of(message)
-        head = HEAD.pack(*head_of(message, 0 if body is None else len(body)))
+        if isinstance(message, Payload | Fetch) and message.via is not None:
+            self._came.extend(self._ways.send(message))
+            return
+        if isinstance(message, Payload):
+            self._ways.give_up()
+        elif isinstance(message, Offer):
+            message = replace(message, model_s=self._model_s)
+        body = bodies.pack_sum(message) if isinstance(message, Sum) else body_of(message)
         if self._link is not None:
-            self._links.send(self._link, head, body)
+            self._links.send(self._link, framed(message, 0 if body is None else len(body)), body)
 
-    def receive(self) -> tuple[FromHub, Tensor] | None:
+    def receive(self) -> Came | None:
         """See `HubLink`. What came before the link ended is heard first: it may be the end of training."""
         while not self._came:
             if not self._linked:
-                self._connect()
+                self.renewed = self._again()
                 return None
             self._wait(3600.0)
         return self._came.popleft()
@@ -123,15 +164,14 @@ class MemberLink:
                 worker.forget()
                 return
             worker.kept(self._replica.safe)
-            kept = worker.unsafe()
-            self._replica.send(kept)
-            if len(kept) <= WINDOW:
+            self._copy(worker)
+            if worker.keeping <= WINDOW:
                 return
             if not self._replica.ready or time.monotonic() > until:
-                worker.forget(len(kept) - WINDOW)
-                log.warning("the replica is %d contributions behind; the oldest is forgotten", len(kept))
+                log.warning("the replica is %d contributions behind; it lacks the oldest", worker.keeping)
+                worker.forget(worker.keeping - WINDOW)
                 return
-            self._keep(self._links.next(0.05))
+            self._look(0.05)
 
     def flush(self) -> None:
         """See `HubLink`. What comes meanwhile is kept."""
@@ -146,6 +186,14 @@ class MemberLink:
         self._links.close()
         self._replica.close()
 
+    def _copy(self, worker: Worker) -> None:
+        """What the replica may lack goes there."""
+        self._replica.send(worker.unsafe())
+
+    def _look(self, patience_s: float) -> None:
+        """Looks what comes, while the replica is waited for."""
+        self._keep(self._links.next(patience_s))
+
     @property
     def _linked(self) -> bool:
         """Whether the link to the hub is still there, and it is the hub."""
@@ -159,18 +207,42 @@ class MemberLink:
             self._send(self._first)
             self._first = None
 
-    def _keep(self, events: Sequence[_Event]) -> None:
+    def _keep(self, events: Sequence[Event]) -> None:
         for link, what in events:
             if self._replica.is_at(link):
                 self._replica.heard(what)
-            elif link == self._link and isinstance(what, str):
+            elif link != self._link:
+                self._other(link, what)
+            elif isinstance(what, str):
                 log.warning("the link to the hub at %s has ended (%s)", self._address.place, what)
                 self._link = None
-            elif link == self._link and isinstance(what, bytearray):
+            elif isinstance(what, bytearray):
                 if control.is_control(what):
                     self._of_replica(control.read(what))
                 else:
-                    self._came.append(self._message(what))
+                    self._take(*split(what))
+
+    def _take(self, head: Sequence[float], body: Tensor) -> None:
+        """A message of the hub."""
+        message = from_hub(head)
+        if isinstance(message, Gather | Void | Lend):
+            self._serve(message, body)
+            return
+        if isinstance(message, Outcome):
+            self._ways.done()
+        elif isinstance(message, Task) and self._link is not None:
+            self._model_s = self._links.took(self._link) if message.via is None else 0.0
+        if isinstance(message, Task | Grant) and message.via is not None:
+            self._ways.named(message.via, bodies.read_address(body.numpy().tobytes()))
+        self._came.append((message, body))
+
+    def _serve(self, message: Gather | Void | Lend, body: Tensor) -> None:
+        raise DataError(f"the hub asks this member for {message}, and it has not offered that")
+
+    def _other(self, link: int, what: bytes | bytearray | str) -> None:
+        """Something has come over another link."""
+        if not isinstance(what, bytes):
+            self._came.extend(self._ways.heard(link, what))
 
     def _of_replica(self, message: control.Control) -> None:
         """What the hub says of a replica."""
@@ -180,27 +252,32 @@ class MemberLink:
             assert self._link is not None  # it has said so
             self._links.send(self._link, control.head(Kind.RENOUNCED, message.number))
 
-    def _message(self, data: bytearray) -> tuple[FromHub, Tensor]:
-        head = HEAD.unpack_from(data) if len(data) >= HEAD.size else (-1.0,) * NUMBERS
-        message = from_hub(head)
-        if follows(head, self.most_bytes) != len(data) - HEAD.size:
-            raise DataError(f"the hub announced {head[2]} bytes, and {len(data) - HEAD.size} came")
-        empty = len(data) == HEAD.size
-        return message, torch.empty(0, dtype=torch.uint8) if empty else _bytes(data)
+    def _again(self) -> bool:
+        """Makes the link anew. Returns whether it is to another hub."""
+        self._ways.reset()
+        if not self._returns:
+            raise PeerLost(f"the hub at {self._address.place} is gone, and with it its group")
+        return self._connect()
 
-    def _connect(self) -> None:
-        """Calls until there is a link and the hub has this member in, or its replica."""
+    def _greeting(self) -> dict[str, Any]:
+        return {"terms": greetings.digest(self._terms), "worker": self.worker}
+
+    def _connect(self) -> bool:
+        """Calls until there is a link and the hub has this member in, or its replica. Returns whether it is
+        that."""
         until, pause, answer = time.monotonic() + self._away_s, _FIRST_PAUSE_S, None
         self._came.clear()
-        self._first, self.renewed = None, False
+        self._first, renewed = None, False
         while answer is None:
             try:
                 if self._replica.serves:
                     self._move()
+                    renewed = True
                 if self._link is None:
                     self._link = self._links.call(self._address.place, self._address.key)
-                asked = {"terms": greetings.digest(self._terms), "worker": self.worker}
-                answer, more = ask(self._links, self._link, asked, lambda event: self._keep([event]))
+                answer, more = ask(
+                    self._links, self._link, self._greeting(), lambda event: self._keep([event])
+                )
             except PeerLost as error:
                 if self._link is not None:
                     self._links.cut(self._link, "it does not answer")
@@ -214,6 +291,7 @@ class MemberLink:
         self._check(answer)
         self._keep(more)
         self.most_bytes = self._most_bytes
+        return renewed
 
     def _pause(self, pause_s: float, until: float) -> None:
         """Waits until it is time for another call; of that it has no need if the replica is the hub. Who has
@@ -232,14 +310,18 @@ class MemberLink:
                 asked = True
             wait_s = min(self._replica.turn(now), 0.5, max(again - now, 0.05))
             self._keep(self._links.next(wait_s))
+            self._go_on()
             now = time.monotonic()
+
+    def _go_on(self) -> None:
+        """Called while the hub is called: whoever wants to leave raises."""
 
     def _move(self) -> None:
         """The replica is the hub from now on."""
         log.warning("the replica at %s has taken over", self._replica.address.place)
         if self._link is not None:
             self._links.cut(self._link, "its replica has taken over")
-        self._address, self.renewed = self._replica.address, True
+        self._address = self._replica.address
         self._link = self._replica.take()
 
     def _check(self, answer: dict[str, Any]) -> None:
@@ -257,51 +339,3 @@ class MemberLink:
                 f"contributions were made as worker {self.worker}: start this member again"
             )
         self.worker, self.workers = int(answer["worker"]), int(answer["workers"])
-
-
-def job(address: HubAddress, credentials: Credentials) -> dict[str, Any] | None:
-    """What the hub says that its members are to do; None: it does not say. Raises as `MemberLink`."""
-    links = _open(credentials)
-    try:
-        answer, _ = ask(links, links.call(address.place, address.key), {"ask": "job"})
-    finally:
-        links.close()
-    said = answer.get("job")
-    return said if isinstance(said, dict) else None
-
-
-def ask(
-    links: _core.HubLinks,
-    link: int,
-    question: dict[str, Any],
-    other: Callable[[_Event], None] = lambda event: None,
-) -> tuple[dict[str, Any], Sequence[_Event]]:
-    """The hub's answer over a link that is new, and what came behind it. Raises PeerLost if none comes.
-
-    Args:
-      other: called with what happens on other links meanwhile.
-    """
-    links.allow(link, greetings.MOST_BYTES)
-    links.send(link, greetings.packed(question))
-    until = time.monotonic() + _ANSWER_S
-    while time.monotonic() < until:
-        events = links.next(1.0)
-        for place, (which, what) in enumerate(events):
-            if which == link and isinstance(what, str):
-                raise PeerLost(f"the link to the hub has ended: {what}")
-            if which == link and isinstance(what, bytearray):
-                return greetings.read(what), events[place + 1 :]
-            if which != link:
-                other((which, what))
-    raise PeerLost(f"the hub has let this member in, and does not answer within {_ANSWER_S:g} s")
-
-
-def _open(credentials: Credentials) -> _core.HubLinks:
-    return _core.HubLinks(
-        secret=credentials.secret, secret_file=credentials.secret_file, key_file=credentials.key_file
-    )
-
-
-def _bytes(data: bytearray) -> Tensor:
-    """What comes behind the head, without a copy."""
-    return torch.frombuffer(data, dtype=torch.uint8, offset=HEAD.size)

@@ -68,6 +68,29 @@ class Fetch:
 
 
 @dataclass(frozen=True, slots=True)
+class Lend:
+    """To a member that has the newest model: `member` may fetch that version of it."""
+
+    version: int
+    member: int
+
+
+@dataclass(frozen=True, slots=True)
+class Handed:
+    """From a member that was asked for the model of this version: here it is; or it is not `there`."""
+
+    version: int
+    there: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Blocked:
+    """From a worker: what was granted cannot go the way that was named, as that member cannot be reached."""
+
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
 class Grant:
     """Send the payload now: to the hub, or to the member `via`, which adds it up with others. A later grant
     with another way counts: what was sent before may be lost. With `copy_first` the replica gets it first."""
@@ -146,6 +169,7 @@ class Unit:
       group: of the sum; None: it is a payload.
       left_out: these are the ones that are in the group and not in the sum, as they are no contributions.
       base_version, norm, samples, delay, loss: as of an `Arrival`.
+      via: who has added it up.
     """
 
     tasks: tuple[tuple[int, int], ...]
@@ -156,11 +180,12 @@ class Unit:
     samples: float
     delay: int
     loss: float = math.nan
+    via: int | None = None
 
     @property
-    def key(self) -> tuple[int, int] | int:
-        """Of its copy: the task, or the number of the group."""
-        return self.tasks[0] if self.group is None else self.group
+    def key(self) -> tuple[int | None, ...]:
+        """Of its copy: the task; of a sum the group, and who has added it up."""
+        return self.tasks[0] if self.group is None else (self.group, self.via, 0)
 
     def arrival(self, value: Any, missing: Any = None) -> Arrival:
         """What the rule is told of `value`, which has no number where `missing` is 1."""
@@ -198,7 +223,8 @@ class Copy:
     Args:
       tasks: that are in it.
       group: of a sum; None: a payload.
-      versions, offers: that of each task.
+      versions, offers: of the task of a payload.
+      via: who has added it up.
     """
 
     tasks: tuple[tuple[int, int], ...]
@@ -206,11 +232,12 @@ class Copy:
     content: Payload | Sum
     versions: tuple[int, ...] = ()
     offers: tuple[Offer, ...] = ()
+    via: int | None = None
 
     @property
-    def key(self) -> tuple[int, int] | int:
+    def key(self) -> tuple[int | None, ...]:
         """See `Unit`."""
-        return self.tasks[0] if self.group is None else self.group
+        return self.tasks[0] if self.group is None else (self.group, self.via, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,8 +284,10 @@ class Leave:
     """A worker goes, and does not expect anything more; it may come back with a `Ready`."""
 
 
-FromWorker = Ready | Offer | Payload | Leave | Sum | Resume | Fetch
-FromHub = Task | Grant | Outcome | End | Gather | Void
+FromWorker = Ready | Offer | Payload | Leave | Sum | Resume | Fetch | Blocked
+FromHub = Task | Grant | Outcome | End | Gather | Void | Lend
+#: What a worker hears of members that it fetches from, or sends to.
+FromWay = Handed | Blocked
 
 
 def control_bytes(message: FromWorker | FromHub | Entry | Kept | Copy) -> int:

@@ -16,6 +16,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from tweed.errors import DataError
+from tweed.exchange.hub.form import ContributionForm
 from tweed.exchange.hub.head import NUMBERS, follows, from_hub, from_worker, head_of
 from tweed.exchange.hub.links import Linked, News
 from tweed.exchange.hub.messages import End, FromHub, FromWorker, Leave, Payload
@@ -36,6 +37,8 @@ class RankLink:
     Args:
       group, wait: as for `PeerMessages`.
     """
+
+    forms: Callable[[int], ContributionForm]
 
     def __init__(self, group: dist.ProcessGroup | None, wait: _Wait, hub: int) -> None:
         self.most_bytes, self.renewed, self.keeps = 0, False, False
@@ -85,7 +88,7 @@ class RankLinks:
     """
 
     def __init__(self, group: dist.ProcessGroup | None, wait: _Wait, hub: int, size: int) -> None:
-        self.most_bytes = 0
+        self.most_bytes = self.numel = 0
         self._workers = [rank for rank in range(size) if rank != hub]
         self._there = set(self._workers)
         self._messages = PeerMessages(group, wait)

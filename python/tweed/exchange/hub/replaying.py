@@ -177,7 +177,7 @@ class _Again(HubServer):
 class NoLinks:
     """`MemberLinks` of a hub that was: the log has what came over them, and nobody hears what it says."""
 
-    most_bytes = 0
+    most_bytes = numel = 0
     over = False
 
     keys: Mapping[int, str] = {}

@@ -16,11 +16,12 @@ the model, so are the same bits.
                 the hub sends its whole state       (none), if that is newer
                 the hub is gone                     (none): its copies are adopted
 
-Workers keep what was counted until it is `Kept`. When the hub is gone, `take_over` makes the next hub: with
-the model, the version and the numbers of what is applied. Copies of what is not applied are counted by it at
-once; of what it lacks workers tell it by `Resume`, and send it again. A number counts once, as the new hub
-knows the last one of each member that is in its model. Lost is only what its member has forgotten before the
-replica had it.
+Workers keep what was counted until it is `Kept`, also what counted in a sum. When the hub is gone,
+`take_over` makes the next hub: with the model, the version and the numbers of what is applied. Copies of
+payloads that are not applied are counted by it at once; of what it lacks, and of what was in sums that are
+not applied, workers tell it by `Resume`, and send it again. A number counts once, as the new hub knows the
+last one of each member that is in its model. Lost is only what its member has forgotten before the replica
+had it.
 
 How far the model of the hub may be ahead is bounded from norms (`Divergence`): where a grant would break the
 bound, the copy goes first. Norms are as workers say.
@@ -134,7 +135,7 @@ class Replica:
     _gathered: Any = None
     _done: int = 0  # units of the next entry that `_gathered` has
     _entries: deque[Entry] = field(default_factory=deque)
-    _copies: dict[Key | int, Copy] = field(default_factory=dict)  # by task, or number of the group
+    _copies: dict[tuple[int | None, ...], Copy] = field(default_factory=dict)  # by their keys
 
     def __post_init__(self) -> None:
         if not replicable(self.aggregate):
@@ -172,7 +173,7 @@ class Replica:
         if not self._entries or self._entries[0].version != self.version + 1:
             return None
         entry = self._entries[0]
-        if any(unit.key not in self._copies for unit in entry.units[self._done :]):
+        if not all(self._has(unit) for unit in entry.units[self._done :]):
             return None
         self._entries.popleft()
         for unit in entry.units[self._done :]:
@@ -192,9 +193,15 @@ class Replica:
         """The version that it lacks copies for; None: it has applied all that it knows of."""
         return self._entries[0].version if self._entries else None
 
-    def holds(self, task: Key) -> bool:
+    def waits_for_whom(self) -> set[int]:
+        """Members whose copies it lacks for that version."""
+        units = self._entries[0].units[self._done :] if self._entries else ()
+        lacking = [unit for unit in units if not self._has(unit)]
+        return {unit.tasks[0][0] if unit.via is None else unit.via for unit in lacking}
+
+    def holds(self, key: tuple[int | None, ...]) -> bool:
         """Whether it has a copy that is not applied."""
-        return task in self._copies
+        return key in self._copies
 
     def state(self) -> dict[str, Any]:
         """As `Hub.state`: a hub can go on from there."""
@@ -208,11 +215,15 @@ class Replica:
         """
         hub.load(self.state())
         hub.know_counted(self.last)
-        copies = [one for _, one in sorted(self._copies.items(), key=lambda pair: str(pair[0]))]
-        direct = [one for one in copies if one.group is None]
-        for one in sorted(direct, key=lambda one: one.tasks) + [one for one in copies if one.group]:
-            if hub.may_adopt(one.tasks):
+        direct = [one for one in self._copies.values() if one.group is None]
+        for one in sorted(direct, key=lambda one: one.tasks):
+            if hub.may_adopt(one.tasks[0]):
                 hub.adopt(one, now)
+
+    def _has(self, unit: Unit) -> bool:
+        """Whether there is a copy of just that."""
+        copy = self._copies.get(unit.key)
+        return copy is not None and set(unit.tasks) <= set(copy.tasks)
 
     def _is_over(self, copy: Copy) -> bool:
         return any(number <= self.last.get(member, 0) for member, number in copy.tasks)

@@ -1,13 +1,16 @@
-"""A member's link to the replica of its hub: copies of what was counted go there.
+"""A member's link to the replica of its hub: copies of what was counted, and of sums, go there.
 
 The hub names the replica, with the key that it has to have. It is called on a thread, so that training does
 not wait for it. Over the link go at most `WINDOW` copies that the replica has not applied, the oldest first;
-the others wait with the member. When the hub is lost, the member's promise goes there: see `succession`.
+the others wait with the member. A sum goes when it is formed; if it never counts, it is thrown away there. Of
+sums that do not leave in time the oldest are forgotten, and the replica asks the hub for its state. When the
+hub is lost, the member's promise goes there: see `succession`.
 """
 
 from __future__ import annotations
 
 import logging
+from collections import deque
 from collections.abc import Sequence
 
 from torch import Tensor
@@ -19,12 +22,14 @@ from tweed.exchange.hub.address import HubAddress
 from tweed.exchange.hub.control import Kind
 from tweed.exchange.hub.dialer import Dialer
 from tweed.exchange.hub.head import HEAD
-from tweed.exchange.hub.messages import Offer, Task
+from tweed.exchange.hub.messages import Offer, Sum, Task
 from tweed.exchange.hub.succession import Voter
 
 log = logging.getLogger("tweed")
 #: Copies that a member may have sent and the replica has not applied.
 WINDOW = 16
+#: While sums wait for one that leaves, it is looked for its end so often.
+_LOOK_S = 0.02
 
 
 class ReplicaLink:
@@ -36,18 +41,19 @@ class ReplicaLink:
     Attributes:
       voter: what this member has promised.
       safe: all up to this number that counted is in the replica's model.
-      had: number of the last copy that is there.
+      had: number of the last copy that is there; `had_sum`: group of the last sum.
       serves: the replica is the hub.
     """
 
     def __init__(self, links: _core.HubLinks) -> None:
         self._links, self.voter = links, Voter()
-        self.safe = self.had = 0
+        self.safe = self.had = self.had_sum = 0
         self.serves = False
         self._dialer: Dialer | None = None
         self._link: int | None = None
         self._in = False
         self._sent: list[int] = []
+        self._sums: deque[Sum] = deque(maxlen=WINDOW)
 
     @property
     def known(self) -> bool:
@@ -76,7 +82,7 @@ class ReplicaLink:
             self.forget()
             self._dialer = Dialer(self._links, address)
         if appointment != self.voter.appointment:
-            self.safe = self.had = 0
+            self.safe = self.had = self.had_sum = 0
         self.voter.named(appointment)
 
     def renounce(self, appointment: int) -> bool:
@@ -92,6 +98,7 @@ class ReplicaLink:
             self._links.cut(self._link, "the hub has another replica, or none")
         self._dialer, self._link, self._in, self.serves = None, None, False, False
         self._sent = []
+        self._sums.clear()
 
     def take(self) -> int | None:
         """The link, which is that to the hub from now on; None: it has ended meanwhile."""
@@ -100,9 +107,9 @@ class ReplicaLink:
         return link
 
     def turn(self, now: float) -> float:
-        """Calls, if there is no link. Returns for how many seconds there is nothing to be done."""
+        """Calls, if there is no link, and sends sums. Returns for how many seconds there is nothing to do."""
         if self._dialer is None or self._link is not None:
-            return 3600.0
+            return _LOOK_S if self._send_sums() else 3600.0
         try:
             self._link = self._dialer.poll(now)
         except UsageError as error:
@@ -146,6 +153,16 @@ class ReplicaLink:
             self._links.send(self._link, control.copy_head(task.version, offer, len(body)), body)
             self._sent.append(task.number)
 
+    def add(self, found: Sum) -> None:
+        """A sum that goes to the hub; `turn` sends its copy, when those before have left."""
+        self._sums.append(found)
+
+    def _send_sums(self) -> bool:
+        """Whether there are more, which wait."""
+        while self._sums and self._in and self._link is not None and not self._links.unsent(self._link):
+            self._links.send(self._link, *control.sum_message(self._sums.popleft()))
+        return self._in and bool(self._sums)
+
     def flushed(self) -> bool:
         """Whether all copies that have been sent have left."""
         return self._link is None or not self._links.unsent(self._link)
@@ -178,6 +195,8 @@ class ReplicaLink:
             self.safe = max(self.safe, message.number)
         elif message.kind is Kind.HAVE:
             self.had = max(self.had, message.number)
+        elif message.kind is Kind.HAVE_SUM:
+            self.had_sum = max(self.had_sum, message.number)
         elif message.kind is Kind.RELEASED:
             self.voter.released()
         elif message.kind is Kind.SERVES:

@@ -14,7 +14,8 @@ that are of another task, or of a message that was sent twice, change nothing. A
 two messages so costs one repetition, and nothing counts twice: the hub goes by numbers.
 
 A grant may name a member as the way. Another grant may replace it: what was sent before is then sent again.
-After a break the worker asks anew which way is to be taken, as that member may be gone.
+If that member cannot be reached the hub is told, and names another way. After a break the worker asks anew
+which way is to be taken, as that member may be gone.
 
 A drop throws the contribution away: the worker is idle again, and its next task is on the newest version.
 """
@@ -27,11 +28,14 @@ from enum import Enum
 from typing import Any
 
 from tweed.exchange.hub.messages import (
+    Blocked,
     End,
     Fetch,
     FromHub,
+    FromWay,
     FromWorker,
     Grant,
+    Handed,
     Offer,
     Outcome,
     Payload,
@@ -72,6 +76,7 @@ class _Held:
     task: Task
     offer: Offer
     value: Any
+    via: int | None = None  # who had added it up when it counted, and has a copy of the sum
 
 
 @dataclass(slots=True)
@@ -146,9 +151,16 @@ class Worker:
         self._safe = max(self._safe, number)
         self._kept = {one: held for one, held in self._kept.items() if one > self._safe}
 
+    @property
+    def keeping(self) -> int:
+        """How many contributions it keeps for the replica."""
+        return len(self._kept)
+
     def unsafe(self) -> list[tuple[Task, Offer, Any]]:
-        """What counted, and the replica may lack, the oldest first; and what the replica is to have first."""
-        found = [(one.task, one.offer, one.value) for _, one in sorted(self._kept.items())]
+        """What counted by itself, and the replica may lack, the oldest first; and what the replica is to have
+        first. What counted in a sum the replica hears from who has added it up."""
+        kept = [one for _, one in sorted(self._kept.items()) if one.via is None]
+        found = [(one.task, one.offer, one.value) for one in kept]
         if (
             self._copy_first
             and self.state is State.SENDING
@@ -179,8 +191,8 @@ class Worker:
         assert self._offer is not None and self.task is not None  # the state says so
         return Resume(self._offer, self.task.version) if self._foreign else self._offer
 
-    def handle(self, message: FromHub) -> None:
-        """A message has come."""
+    def handle(self, message: FromHub | FromWay) -> None:
+        """A message has come, of the hub or of a member that it has named."""
         if isinstance(message, End):
             self.state, self.task, self._offer, self._value = State.ENDED, None, None, None
             self._out.clear()
@@ -197,6 +209,10 @@ class Worker:
         elif isinstance(message, Grant) and self._is_of_task(message.number) and self._has_way(message):
             self.state, self.via, self._copy_first = State.SENDING, message.via, message.copy_first
             self._send()
+        elif isinstance(message, Handed) and self.task is not None and message.version == self.task.version:
+            self.fetched() if message.there else self.lost()
+        elif isinstance(message, Blocked) and self._is_of_task(message.number) and self.via is not None:
+            self._out.extend([message] if self.state is State.SENDING else [])
 
     def poll(self) -> FromWorker | Compute | None:
         """What is to be done next; None: nothing."""
@@ -239,7 +255,7 @@ class Worker:
             return
         if self.keeps and counted and outcome.number > self._safe and self._offer is not None:
             assert self.task is not None  # it was offered
-            self._kept[outcome.number] = _Held(self.task, self._offer, self._value)
+            self._kept[outcome.number] = _Held(self.task, self._offer, self._value, self.via)
         if outcome.number >= self.last:  # of what was sent again an older one may be over now
             self.last, self.counted = outcome.number, counted
         self.state = State.IDLE

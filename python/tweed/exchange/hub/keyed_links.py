@@ -2,7 +2,10 @@
 
 A member is its key; the hub numbers keys in the order in which they first came, and keeps the numbers in its
 checkpoint. A link begins with a question of the member (`greetings`); until it is answered, and at any time
-but for what was granted, it may bring a few KB at a time.
+but for what was granted, and for sums of a group at it, it may bring a few KB at a time (`allowances`).
+
+Members that add up what others send, and hand on models, say where they listen when they come. The others
+are told that place, and the key with it, by what names such a member; and it is told their keys.
 """
 
 from __future__ import annotations
@@ -13,30 +16,19 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from tweed import _core
 from tweed.errors import DataError
-from tweed.exchange.hub import control, greetings
-from tweed.exchange.hub.head import HEAD, follows, from_worker, head_of
+from tweed.exchange.hub import bodies, control, greetings
+from tweed.exchange.hub.allowances import Allowances
+from tweed.exchange.hub.framing import framed, split
+from tweed.exchange.hub.head import HEAD, Kind, from_worker
 from tweed.exchange.hub.links import Linked, News
-from tweed.exchange.hub.messages import (
-    End,
-    FromHub,
-    FromWorker,
-    Grant,
-    Leave,
-    Offer,
-    Outcome,
-    Payload,
-    Resume,
-)
-from tweed.server.replication import Replication
+from tweed.exchange.hub.messages import End, FromHub, FromWorker, Leave, Lend, Task
+from tweed.exchange.hub.replication import Replication
 
 log = logging.getLogger("tweed")
-#: A message that is no payload is never longer.
-_SMALL_BYTES = 4096
 #: A link on which nothing was asked for so long is ended, and so long the end of training waits for members.
 _PATIENCE_S = 30.0
 #: Numbers that a hub which is gone may have given and its replica has not heard of.
@@ -68,7 +60,7 @@ class KeyedLinks:
         fewest: int,
         replication: Replication,
     ) -> None:
-        self.most_bytes = 0
+        self._allowed = Allowances(self.worker)
         self.numbers: dict[str, int] = {}
         self._links, self._terms, self._job, self.fewest = links, terms, job, fewest
         self.barred: Callable[[str], bool] = lambda key: False
@@ -81,13 +73,29 @@ class KeyedLinks:
         self._link_of: dict[int, int] = {}  # by member
         self._away: set[int] = set()  # members whose link has ended, and who may want to go on
         self._done: set[int] = set()  # those who do not
-        self._offered: dict[int, int] = {}  # bytes, by member
-        self._granted: dict[int, int] = {}
         # By member and kind of message, until there are enough members.
-        self._early: dict[int, dict[type, News]] | None = {}
+        self._early: dict[int, dict[type | Linked, News]] | None = {}
         self._given_up: list[News] = []  # members that were barred while they were away
         self._digest = greetings.digest(terms)
         self._model: tuple[Tensor, bytes] | None = None  # that was told last
+
+    @property
+    def most_bytes(self) -> int:
+        """See `MemberLinks`."""
+        return self._allowed.most_bytes
+
+    @most_bytes.setter
+    def most_bytes(self, numbytes: int) -> None:
+        self._allowed.most_bytes = numbytes
+
+    @property
+    def numel(self) -> int:
+        """See `MemberLinks`."""
+        return self._allowed.numel
+
+    @numel.setter
+    def numel(self, numel: int) -> None:
+        self._allowed.numel = numel
 
     @property
     def over(self) -> bool:
@@ -140,17 +148,16 @@ class KeyedLinks:
 
     def tell(self, member: int, message: FromHub, model: Tensor | None) -> None:
         """See `MemberLinks`; who is not there hears nothing."""
-        if isinstance(message, Grant):
-            self._granted[member] = self._offered.get(member, 0)
-        elif isinstance(message, Outcome):
-            self._granted.pop(member, None)
-        elif isinstance(message, End):
+        if isinstance(message, End):
             self._done.add(member)
+        self._allowed.tell(member, message, 0 if model is None else model.numel())
         if (link := self._link_of.get(member)) is None:
             return
+        if isinstance(message, Task) and message.via is not None:
+            self.tell(message.via, Lend(message.version, member), None)
         self._allow(member, link)
-        body = None if model is None else self._as_bytes(model)
-        self._links.send(link, HEAD.pack(*head_of(message, 0 if body is None else len(body))), body)
+        body = self._allowed.body(message) if model is None else self._as_bytes(model)
+        self._links.send(link, framed(message, 0 if body is None else len(body)), body)
 
     def announce(self, member: int | None, head: bytes, body: bytes | None = None) -> None:
         """See `replication.Members`."""
@@ -233,19 +240,11 @@ class KeyedLinks:
         return []
 
     def _message(self, member: int, data: bytearray) -> FromWorker:
-        if len(data) < HEAD.size:
-            raise DataError(f"a message of {len(data)} bytes came")
-        head = HEAD.unpack_from(data)
-        if follows(head, self.most_bytes) != len(data) - HEAD.size:
-            raise DataError(f"{head[2]} bytes were announced, and {len(data) - HEAD.size} came")
-        whole = len(data) > HEAD.size
-        payload = torch.frombuffer(data, dtype=torch.uint8, offset=HEAD.size) if whole else torch.empty(0)
-        message = from_worker(head, payload.view(torch.uint8))
-        if isinstance(message, Offer | Resume):
-            offer = message if isinstance(message, Offer) else message.offer
-            self._offered[member] = min(offer.numbytes, self.most_bytes)
-        elif isinstance(message, Payload | Leave):
-            self._granted.pop(member, None)
+        head, body = split(data)
+        is_sum = head[0] == Kind.SUM
+        came = bodies.read_sum(head[1], body, self.numel) if is_sum else from_worker(head, body)
+        message = self._allowed.heard(member, came)
+        if body.numel():
             self._allow(member, self._link_of[member])
         if isinstance(message, Leave):
             self._done.add(member)
@@ -278,7 +277,7 @@ class KeyedLinks:
         else:
             joins, answer = True, {"worker": self._number(key, asked.get("worker")), "workers": self.fewest}
         self._links.send(link, greetings.packed(answer))
-        return self._joined(link, key) if joins else []
+        return self._joined(link, key, asked.get("aggregator")) if joins else []
 
     def _number(self, key: str, claimed: object) -> int:
         """A member's: a new one may keep that under which a hub knew it that is gone."""
@@ -289,17 +288,18 @@ class KeyedLinks:
             self.numbers[key] = claimed if isinstance(claimed, int) and free else next_one
         return self.numbers[key]
 
-    def _joined(self, link: int, key: str) -> list[News]:
+    def _joined(self, link: int, key: str, place: object) -> list[News]:
         member = self.numbers[key]
         del self._asking[link]
         self._expected.pop(link, None)
         self._member_of[link], self._link_of[member] = member, link
         self._away.discard(member)
         self._done.discard(member)
+        able = self._allowed.joined(member, key, place)
         self._allow(member, link)
         self._replication.joined(member)
         log.info("member %d (%s) is there", member, key[:8])
-        return [(member, Linked.JOINED)]
+        return [(member, Linked.JOINED), *([(member, Linked.ABLE)] if able else [])]
 
     def _ended(self, link: int, why: str) -> list[News]:
         self._asking.pop(link, None)
@@ -313,14 +313,14 @@ class KeyedLinks:
         log.info("member %d is gone: %s", member, why)
         del self._link_of[member]
         self._replication.left(member)
-        self._granted.pop(member, None)  # what is granted again is granted for the next link
+        self._allowed.left(member)
         if member in self._done:
             return [(member, Leave())]
         self._away.add(member)
         return [(member, Linked.LEFT)]
 
     def _allow(self, member: int, link: int) -> None:
-        self._links.allow(link, HEAD.size + max(_SMALL_BYTES, self._granted.get(member, 0)))
+        self._links.allow(link, HEAD.size + self._allowed.room(member))
 
     def _end_silent(self) -> None:
         """Links on which nobody has asked to be in; new ones are the last."""
@@ -339,7 +339,8 @@ class KeyedLinks:
             if news is Linked.LEFT or isinstance(news, Leave):
                 self._early.pop(member, None)  # it has begun nothing
             else:
-                self._early.setdefault(member, {})[type(news)] = member, news
+                kind = news if isinstance(news, Linked) else type(news)
+                self._early.setdefault(member, {})[kind] = member, news
         if len(self._link_of) < self.fewest:
             return []
         early, self._early = self._early, None

@@ -28,18 +28,32 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from tweed import _core
+from tweed.errors import Superseded
 from tweed.exchange.hub import control
 from tweed.exchange.hub.actions import Step
 from tweed.exchange.hub.control import Kind
-from tweed.exchange.hub.hub import CopiesFirst, Hub
+from tweed.exchange.hub.grants import CopiesFirst, counted_before
+from tweed.exchange.hub.hub import Hub
 from tweed.exchange.hub.messages import Entry
 from tweed.exchange.hub.succession import Guard, Standing
 from tweed.files import write_atomic
-from tweed.server.replicas import superseded
 
 log = logging.getLogger("tweed")
 #: So many commits are kept for a replica whose link breaks; one that lacks more gets the state again.
 _MOST_ENTRIES = 4096
+
+
+def superseded(other: str, key: str) -> Superseded:
+    """The error of a hub whose replica, at "KEY@host:port", is the hub now.
+
+    Args:
+      key: of the one that raises it.
+    """
+    return Superseded(
+        f"the replica at {other} has taken over, and this hub must not go on beside it. Start it as the "
+        f'replica of that: tweed.serve(..., replica_of="{other}"), or tweed serve TASK --replica-of {other}; '
+        f"the other one has to list its key: replicas=[{key!r}], or --replica-key {key}"
+    )
 
 
 class Members(Protocol):
@@ -137,8 +151,8 @@ class Replication:
             self.guard.agreed()
         elif message.kind is Kind.LACKS:
             self._lacks = True
-        elif message.kind is Kind.HELD and self._hub.copies is not None:
-            self._hub.copies.held([(int(message.values[0]), message.number)])
+        elif message.kind is Kind.HELD and self._hub.grants.copies is not None:
+            self._hub.grants.copies.held([(int(message.values[0]), message.number)])
         elif message.kind is Kind.FAREWELL:
             self.guard.replica_left()
             self._no_more()
@@ -146,7 +160,7 @@ class Replication:
     def ended(self, why: str) -> None:
         """Its link has ended."""
         log.warning("the link to the replica at %s has ended: %s", self._address, why)
-        self.link, self._to_name, self._hub.copies = None, False, None
+        self.link, self._to_name, self._hub.grants.copies = None, False, None
         self.guard.replica_lost()
         if self.guard.standing is Standing.PAUSED:
             log.warning("commits wait until half of the members have let the replica go, or it is back")
@@ -231,7 +245,7 @@ class Replication:
         self._entries.clear()
         self._send_roster((electorate, frozenset()), whole=True)
         self._name(None)
-        self._hub.copies = None if self.side.divergence is None else self.side.divergence()
+        self._hub.grants.copies = None if self.side.divergence is None else self.side.divergence()
         self._lacks = True
         log.info("%s is the replica now", self._address)
 
@@ -273,9 +287,8 @@ class Replication:
         """All that the hub has: instead of the entries up to here."""
         self.state_bytes += self._send(Kind.STATE, self.guard.appointment, self.side.snapshot())
         self._lacks, self._sent_version = False, self._hub.version
-        if self._hub.copies is not None:
-            last = self._hub.replica_state()["last"]
-            self._hub.copies.held([(one, number) for one, most in last.items() for number in range(most + 1)])
+        if self._hub.grants.copies is not None:
+            self._hub.grants.copies.held(counted_before(self._hub.replica_state()["last"]))
 
     def _send(self, kind: Kind, number: int, body: bytes) -> int:
         """Returns how many bytes that are."""
