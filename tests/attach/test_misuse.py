@@ -102,6 +102,7 @@ def says_once_that_each_pass_is_exchanged(rank: int, size: int) -> None:
 
 def says_that_a_run_was_not_finished(rank: int, size: int) -> None:
     def ended(finish: Callable[[tweed.Run], None], steps: int = 3) -> int:
+        gc.collect()  # runs before this one have said what they have to say
         heard, (model, (optimizer, _)) = Heard(), two()
         run = tweed.attach(model, optimizer, "local_steps:2")
         for number in range(steps):
