@@ -223,6 +223,14 @@ def test_a_value_too_large_for_its_neighbours_dtype_spoils_nothing(aggregate: Pa
     assert all(verdict.weight == 0.2 for verdict in verdicts)
 
 
+def test_the_mean_of_numbers_whose_sum_overflows_is_their_mean() -> None:
+    largest = torch.finfo(torch.float32).max
+    values = [torch.tensor([largest, 1.0]), torch.tensor([largest, 3.0])]
+    update, verdicts = batch(Mean(), [Arrival(value, sender) for sender, value in enumerate(values)])
+    assert update.tolist() == [largest, 2.0]
+    assert [verdict.weight for verdict in verdicts] == [0.5, 0.5]
+
+
 @robust
 def test_memory_may_lie_anyhow(aggregate: Part) -> None:
     columns = np.arange(10.0).reshape(5, 2).T.copy().T

@@ -63,6 +63,8 @@ def begins_anew(rank: int, size: int, port: int) -> tuple[int, Outcome, list[flo
         dist.all_reduce(total)
         totals.append(total[-1].item())
         if turn < 2:
+            meeting.set(f"rank {rank} has its sum", "")
+            meeting.wait([f"rank {other} has its sum" for other in range(size)])
             if rank == 0:
                 cut += cut_all_links(port)
             outcome = caught(lambda: [dist.all_reduce(torch.ones(1000)) for _ in range(1000)])

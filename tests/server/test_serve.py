@@ -143,6 +143,8 @@ def test_a_member_that_is_cut_off_comes_back_and_counts_once() -> None:
 def test_a_hub_that_was_killed_goes_on_from_its_checkpoint(tmp_path: Path) -> None:
     key = str(tmp_path / "hub.key")
     run = opened(fewest=2, key_file=key)
+    with pytest.raises(UsageError, match="in use already"):
+        opened(key_file=key)
     place, kept = run.address.partition("@")[2], {}
 
     def keep(version: int) -> None:

@@ -49,7 +49,7 @@ class Mean:
             for one, reason in pairs
             for sender in _senders(one)
         )
-        return (total / _contributors(believed) if believed else total), verdicts, Gathered()
+        return (_divided(total, believed) if believed else total), verdicts, Gathered()
 
 
 def summed(arrivals: Sequence[Arrival]) -> tuple[Value, list[Reason]]:
@@ -75,10 +75,20 @@ def _senders(arrival: Arrival) -> tuple[int, ...]:
 def _reason(arrival: Arrival, shape: tuple[int, ...]) -> Reason:
     if tuple(arrival.value.shape) != shape:
         return Reason.SHAPE
+    return Reason.EQUAL if _finite(arrival.value) else Reason.NOT_FINITE
+
+
+def _finite(value: Value) -> bool:
     # Their sum is finite, or they are looked at one by one: a sum of large ones may overflow.
-    value = arrival.value
-    fine = math.isfinite(abs(value.sum())) or bool((value - value == 0).all())
-    return Reason.EQUAL if fine else Reason.NOT_FINITE
+    return math.isfinite(abs(value.sum())) or bool((value - value == 0).all())
+
+
+def _divided(total: Value, believed: Sequence[Arrival]) -> Value:
+    contributors = _contributors(believed)
+    if _finite(total):
+        return total / contributors
+    # Each is finite, so their mean is, though their sum is not.
+    return sum((one.value / contributors for one in believed[1:]), start=believed[0].value / contributors)
 
 
 def _contributors(arrivals: Sequence[Arrival]) -> Any:

@@ -72,7 +72,11 @@ class HubRun(Run):
         )
         record = Path(f"{credentials.key_file}.replica") if credentials.key_file else None
         if not follows and record is not None and record.exists():
-            ask_replica(self._sockets, record)
+            try:
+                ask_replica(self._sockets, record)
+            except BaseException:
+                self._sockets.close()  # and lets go of the key file
+                raise
         self.replication = Replication(self._sockets, {key.lower() for key in listening.replicas}, record)
         self._hub = None if listening.replica_of is None else HubAddress.parse(listening.replica_of)
         self._listening = listening

@@ -56,6 +56,6 @@ def _run(group: Group, call: Call, watch: Watch) -> None:
         try:
             return flight.wait(_SLICE_S)
         except DeadlineExceeded:
-            if flight.done():  # its own deadline has passed, not just this slice
-                raise
+            if flight.done():  # its own deadline has passed, or it has ended well since the slice did
+                return flight.wait()
         watch()

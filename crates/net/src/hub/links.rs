@@ -20,7 +20,7 @@ use crate::connect::admission::listener::{Admitting, Listener};
 use crate::connect::admission::Refusals;
 use crate::framing::Refusal;
 use crate::process::namespace;
-use crate::secure::Session;
+use crate::secure::{Held, Identity, Session};
 use crate::sync::stop::{Stop, SLICE};
 use crate::sync::{LockRank, Mutex};
 
@@ -145,6 +145,7 @@ pub struct HubLinks {
     poll: Mutex<(Poll, Events)>,
     listening: Mutex<Option<(Arc<Listener>, JoinHandle<()>)>>,
     closed: AtomicBool,
+    key_file: Mutex<Option<Held>>,
     process: u32,
 }
 
@@ -152,6 +153,7 @@ impl HubLinks {
     /// Has a key, and no link yet.
     pub fn open(options: HubOptions) -> Result<HubLinks, EngineError> {
         let introductions = Introductions::open(options)?;
+        let held = introductions.options.key_file.as_deref().map(Identity::hold).transpose()?;
         let opened = || {
             crate::link::fork::install()?;
             let poll = Poll::new()?;
@@ -161,7 +163,8 @@ impl HubLinks {
             let poll = Mutex::new(LockRank::HubPoll, (poll, Events::with_capacity(1024)));
             let listening = Mutex::new(LockRank::HubListening, None);
             let (closed, process) = (AtomicBool::new(false), std::process::id());
-            Ok(HubLinks { shared: Arc::new(shared), poll, listening, closed, process })
+            let key_file = Mutex::new(LockRank::HubKeyFile, held);
+            Ok(HubLinks { shared: Arc::new(shared), poll, listening, closed, key_file, process })
         };
         opened().map_err(|e: io::Error| EngineError::setup("links of a hub cannot be opened", e))
     }
@@ -349,6 +352,7 @@ impl HubLinks {
         numbers
             .into_iter()
             .for_each(|link| state.end(link, "this process has closed it", &self.shared.registry));
+        drop(self.key_file.lock().take());
         drop(state);
         let _ = self.shared.waker.wake();
     }
@@ -367,8 +371,9 @@ impl HubLinks {
 impl Drop for HubLinks {
     fn drop(&mut self) {
         self.close();
-        // In a fork the thread is the parent's.
+        // In a fork the thread and the key file are the parent's.
         std::mem::forget(self.listening.get_mut().take());
+        std::mem::forget(self.key_file.get_mut().take());
     }
 }
 

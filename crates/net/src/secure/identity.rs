@@ -1,5 +1,6 @@
 //! Who a member is: a key pair of its own, made for this process or kept in a file.
 
+use std::fs::{File, TryLockError};
 use std::path::Path;
 
 use snow::params::DHChoice;
@@ -33,6 +34,20 @@ impl Identity {
         Ok(Identity::of(private))
     }
 
+    /// Marks the key file as this process's until the mark is dropped: two processes with one key cut off each other.
+    pub(crate) fn hold(path: &Path) -> Result<Held, EngineError> {
+        let file =
+            File::open(path).map_err(|e| EngineError::setup("the key file cannot be opened again", e))?;
+        match file.try_lock() {
+            Err(TryLockError::WouldBlock) => Err(EngineError::Usage(format!(
+                "the key file {} is in use already, and two with one key cut off each other: each process needs its own",
+                path.display()
+            ))),
+            // Where files cannot be locked there is no mark.
+            Ok(()) | Err(TryLockError::Error(_)) => Ok(Held(file)),
+        }
+    }
+
     fn fresh() -> Result<Identity, EngineError> {
         let mut pair = curve();
         let mut rng = resolver().resolve_rng().expect("ring has a source of randomness");
@@ -46,6 +61,16 @@ impl Identity {
         pair.set(&private);
         let public = pair.pubkey().try_into().expect("a public key has 32 bytes");
         Identity { private, public }
+    }
+}
+
+/// A key file that no other process may take.
+pub(crate) struct Held(File);
+
+impl Drop for Held {
+    // Said aloud, as a child of fork may still have the file open.
+    fn drop(&mut self) {
+        let _ = self.0.unlock();
     }
 }
 
@@ -64,6 +89,10 @@ mod tests {
         let made = Identity::open(Some(&path)).unwrap().public;
         let again = Identity::open(Some(&path)).unwrap().public;
         let mode = std::fs::metadata(&path).unwrap().mode() & 0o777;
+        let held = Identity::hold(&path).unwrap();
+        assert!(Identity::hold(&path).is_err());
+        drop(held);
+        assert!(Identity::hold(&path).is_ok());
         std::fs::remove_file(&path).unwrap();
         assert_eq!((made, mode), (again, 0o600));
         assert_ne!(made, Identity::open(None).unwrap().public);

@@ -37,7 +37,7 @@ mod sealed;
 mod secret;
 
 pub(crate) use handshake::{answer, call, Party, Session};
-pub(crate) use identity::{Identity, Key};
+pub(crate) use identity::{Held, Identity, Key};
 pub(crate) use record::{inside, split_record, Opener, Sealer, MOST_RECORD};
 pub(crate) use sealed::Sealed;
 pub use secret::Secret;

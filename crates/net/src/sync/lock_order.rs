@@ -19,6 +19,8 @@ pub(crate) enum LockRank {
     HubListening,
     /// `hub::Shared::state`: the links, and who may have one.
     HubState,
+    /// `HubLinks::key_file`: that it is this process's, until the links are closed.
+    HubKeyFile,
     /// `Driver::seat`: held by the caller that drives while it waits.
     Seat,
     /// `Connector::pending`: who has called and was not named by a group yet.

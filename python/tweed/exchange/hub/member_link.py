@@ -48,8 +48,9 @@ from tweed.exchange.hub.worker import Worker
 from tweed.rng import uniform
 
 log = logging.getLogger("tweed")
-#: Seconds until a call is made again, at first and at most.
-_FIRST_PAUSE_S, _MOST_PAUSE_S, _MOST_PAUSE_WITH_REPLICA_S = 0.25, 20.0, 2.0
+#: Seconds until a call is made again, at first and at most; times up to 1.5 by chance. A hub that has ended
+#: training waits half a minute for those who are away: each has called within it.
+_FIRST_PAUSE_S, _MOST_PAUSE_S, _MOST_PAUSE_WITH_REPLICA_S = 0.25, 10.0, 2.0
 #: So long a member waits for a replica that lacks much, and at the end for copies to leave.
 _REPLICA_S = 10.0
 #: A message for the worker, and what came with it.
