@@ -34,7 +34,7 @@ demo: $(READY) ## Train four workers behind home uplinks of 10 Mbit/s, tweed bes
 test: export OMP_NUM_THREADS := 1
 test: $(READY) ## Run all tests: Rust, Python, and the quick part of torch's own suite
 	@tools/cargo-test.sh
-	pytest
+	pytest -n 2 --dist worksteal
 	python -m tests.torch_suite --quick
 
 check: check-rust check-python ## Run every lint: format, clippy, ruff, mypy, stubs, imports
