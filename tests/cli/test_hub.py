@@ -18,7 +18,9 @@ from tweed.train.folder import RunFolder
 from tweed.train.hub_task import replayed
 from tweed.train.settings import OURS
 
-_JOB = ["digits", "--strategy", "mlfabric(aggregators=1)", "--name", "a", "--commits", "20", "--parts", "2"]
+# Who comes late would find a hub that has ended training: it begins when both are there.
+_ENDS = ["--commits", "20", "--parts", "2", "--fewest", "2"]
+_JOB = ["digits", "--strategy", "mlfabric(aggregators=1)", "--name", "a", *_ENDS]
 
 
 @pytest.fixture(autouse=True)

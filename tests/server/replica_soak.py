@@ -102,8 +102,11 @@ class Soak:
             member.stop.set()
         for member in self.members:
             member.thread.join(PATIENCE_S)
+            assert not member.thread.is_alive(), f"{self}: member {member.worker} does not end"
             assert member.error is None, f"{self}: {member.error!r}"
-        time.sleep(0.5)
+        told = {(one.worker, number) for one in self.members for number in one.told - one.waiting}
+        told -= {tuple(task) for line in self.log for task in line["counted"]}
+        self.hub.wait_for(lambda lines: told <= {tuple(task) for line in lines for task in line["counted"]})
         self._join(self.hub.lines())
         for site in (self.hub, self.replica):
             site.kill()

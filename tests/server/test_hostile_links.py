@@ -22,9 +22,23 @@ from tweed.exchange.hub.address import HubAddress
 from tweed.exchange.hub.form import ContributionForm
 from tweed.exchange.hub.head import HEAD, head_of
 from tweed.exchange.hub.keyed_links import KeyedLinks
-from tweed.exchange.hub.member_link import MemberLink
-from tweed.exchange.hub.messages import End, Gather, Grant, Leave, Offer, Ready, Sum
+from tweed.exchange.hub.live_aggregator import AggregatorLink
+from tweed.exchange.hub.member_link import MemberLink, Seen
+from tweed.exchange.hub.messages import (
+    End,
+    Gather,
+    Grant,
+    Leave,
+    Offer,
+    Outcome,
+    Ready,
+    Resume,
+    Sum,
+    Task,
+    Why,
+)
 from tweed.exchange.hub.replication import Replication
+from tweed.exchange.hub.worker import Worker
 from tweed.strategy import Strategy
 
 JOIN = greetings.packed({"terms": greetings.digest([])})
@@ -48,6 +62,11 @@ class Sockets:
     def allow(self, link: int, most: int) -> None:
         self.allowed[link] = most
 
+    def listen(self, address: str, testbed: str | None) -> str:
+        return address
+
+    def admit(self, keys: None, most: int) -> None: ...
+    def wake(self) -> None: ...
     def send(self, link: int, head: bytes, body: bytes | None = None) -> None: ...
     def cut(self, link: int, why: str) -> None: ...
     def close(self) -> None: ...
@@ -207,6 +226,31 @@ def test_who_sends_a_sum_of_something_else_is_named_and_cut_off(caplog: pytest.L
         sockets.came.append([(1, bytearray(packed(Sum(8, (), None), len(body)) + body))])
         assert links.next(0.0) == []
         assert "it was asked for the sum of ((0, 1), (0, 2)), and sends one of" in caplog.messages[-1]
+
+
+def test_an_aggregator_keeps_what_counted_until_it_knows_that_the_replica_is_the_hub() -> None:
+    """Its thread knows before its worker does; what the replica lacks is sent again then."""
+    sockets, place = Sockets(), HubAddress("127.0.0.1:1", None)
+    link, worker = AggregatorLink(place, sockets, [], "127.0.0.1:2"), Worker()  # type: ignore[arg-type]
+    link._replica.named(1, "127.0.0.1:3")
+    link._show()
+    for message in (Task(1, 0), Grant(1), Outcome(1, Why.COUNTED)):
+        worker.computed(Offer(1, 8), b"")
+        worker.keeps = link.keeps
+        worker.handle(message)
+        link.replicate(worker)
+    link._shown, link._replica.serves = (-1, Seen()), True
+    link._replica.take()  # as the thread does
+    link.replicate(worker)
+    assert worker.keeping == 1 and link.keeps
+    link._made_links += 1
+    link._show()
+    link._told.put(True)
+    link.replicate(worker)
+    assert worker.keeping == 1 and link.receive() is None and link.renewed
+    worker.renewed()
+    link.replicate(worker)
+    assert worker.keeping == 0 and Resume(Offer(1, 8), 0) in list(worker._out)
 
 
 def test_what_comes_before_there_are_enough_members_is_bounded() -> None:

@@ -352,9 +352,9 @@ impl HubLinks {
         numbers
             .into_iter()
             .for_each(|link| state.end(link, "this process has closed it", &self.shared.registry));
+        drop(self.key_file.lock().take());
         drop(state);
         let _ = self.shared.waker.wake();
-        drop(self.key_file.lock().take());
     }
 
     fn check_process(&self) -> Result<(), EngineError> {

@@ -8,7 +8,8 @@
 
 All links and machines are the thread's, so nothing is locked: the two sides hand over whole messages. It
 works while the member computes, and ends when `close` is called, or the process does. What was said before
-the other side knew of a new link to the hub is not sent over that: the member's machine says it again.
+the other side knew of a new link to the hub is not sent over that: the member's machine says it again. And
+until it knows, it keeps all that it has for a replica, which may be the hub by then.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from tweed.errors import UsageError
 from tweed.exchange.hub import bodies
 from tweed.exchange.hub.address import HubAddress
 from tweed.exchange.hub.form import ContributionForm
-from tweed.exchange.hub.member_link import Came, MemberLink
+from tweed.exchange.hub.member_link import Came, MemberLink, Seen
 from tweed.exchange.hub.messages import FromWorker, Gather, Lend, Offer, Payload, Sum, Task, Void
 from tweed.exchange.hub.service import Service
 from tweed.exchange.hub.worker import Worker
@@ -38,6 +39,8 @@ from tweed.exchange.hub.worker import Worker
 _MOST_CALLERS = 1024
 #: So long the thread may take to say that this member leaves, besides copies that leave before.
 _LEAVE_S = 15.0
+#: In the place of a link's place while there is none.
+_NO_LINK = -1
 _ANYWHERE = ("0.0.0.0", "[::]", "")
 
 
@@ -74,6 +77,7 @@ class AggregatorLink(MemberLink):
         # A bool: there is a new link; whether it is to another hub.
         self._told: queue.SimpleQueue[Came | bool | BaseException] = queue.SimpleQueue()
         self._known_links = self._made_links = 0
+        self._shown = 0, Seen()  # over the how manieth link, and what there was of a replica
         self._unsafe: Sequence[tuple[Task, Offer, Tensor]] = ()
         self._sums: deque[Sum] = deque()  # which wait until the replica has their copies
         self._forms: dict[int, ContributionForm] = {}
@@ -85,6 +89,7 @@ class AggregatorLink(MemberLink):
     def call(self) -> None:
         """See `MemberLink`; then the thread begins."""
         super().call()
+        self._show()
         atexit.register(self.close)
         self._thread.start()
 
@@ -106,6 +111,12 @@ class AggregatorLink(MemberLink):
         self._known_links, self.renewed = self._known_links + 1, came
         return None
 
+    @property
+    def keeps(self) -> bool:
+        """See `HubLink`."""
+        seen = self._seen()
+        return seen is None or seen.known
+
     def flush(self) -> None:
         """Nothing: the thread sends on."""
 
@@ -117,6 +128,10 @@ class AggregatorLink(MemberLink):
             self._links.wake()
             self._thread.join(_LEAVE_S)
         super().close()
+
+    def _seen(self) -> Seen | None:
+        links, seen = self._shown
+        return seen if links == self._known_links else None
 
     def _copy(self, worker: Worker) -> None:
         self._unsafe = worker.unsafe()
@@ -147,17 +162,27 @@ class AggregatorLink(MemberLink):
         self._replica.send(self._unsafe)
         self._service.passed(time.monotonic())
         self._send_sums()
+        self._show()
         while self._came:
             self._told.put(self._came.popleft())
         if self._linked:
             self._wait(max(0.0, self._service.deadline() - time.monotonic()))
+        self._show()
         self._turned.set()
         if not self._linked and not self._came and not self._closing.is_set():
             self._service.unlinked()
             self._sums.clear()
+            self._unsafe = ()
+            self._shown = _NO_LINK, Seen()
             renewed = self._again()
             self._made_links += 1
+            self._show()
             self._told.put(renewed)
+
+    def _show(self) -> None:
+        """To the member's own thread, before it is told what came later."""
+        replica = self._replica
+        self._shown = self._made_links, Seen(replica.known, replica.safe, replica.ready)
 
     def _send_sums(self) -> None:
         """Sums go to the hub and to its replica; to that first, where the hub has said so."""

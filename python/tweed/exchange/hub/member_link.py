@@ -13,7 +13,7 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from torch import Tensor
@@ -55,6 +55,15 @@ _FIRST_PAUSE_S, _MOST_PAUSE_S, _MOST_PAUSE_WITH_REPLICA_S = 0.25, 10.0, 2.0
 _REPLICA_S = 10.0
 #: A message for the worker, and what came with it.
 Came = tuple[FromHub | FromWay, Tensor]
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """Of the replica: see `ReplicaLink`."""
+
+    known: bool = False
+    safe: int = 0
+    ready: bool = False
 
 
 class MemberLink:
@@ -159,15 +168,15 @@ class MemberLink:
     def replicate(self, worker: Worker) -> None:
         """See `HubLink`."""
         until = time.monotonic() + _REPLICA_S
-        while True:
-            if not self._replica.known:
+        while (seen := self._seen()) is not None:
+            if not seen.known:
                 worker.forget()
                 return
-            worker.kept(self._replica.safe)
+            worker.kept(seen.safe)
             self._copy(worker)
             if worker.keeping <= WINDOW:
                 return
-            if not self._replica.ready or time.monotonic() > until:
+            if not seen.ready or time.monotonic() > until:
                 log.warning("the replica is %d contributions behind; it lacks the oldest", worker.keeping)
                 worker.forget(worker.keeping - WINDOW)
                 return
@@ -185,6 +194,10 @@ class MemberLink:
             self._keep(self._links.next(0.01))
         self._links.close()
         self._replica.close()
+
+    def _seen(self) -> Seen | None:
+        """What there is of a replica; None: there is a new link to the hub, and the worker hears of it."""
+        return Seen(self._replica.known, self._replica.safe, self._replica.ready)
 
     def _copy(self, worker: Worker) -> None:
         """What the replica may lack goes there."""
