@@ -266,7 +266,8 @@ impl Node {
 
     fn heard(&mut self, from: Key, beat: Beat) {
         match self.epoch.clone() {
-            Some(epoch) if beat.epoch < epoch.number => self.send(from, Message::Decided(epoch)),
+            // What it hears says nothing before it knows who is in.
+            Some(epoch) if beat.epoch < epoch.number => return self.send(from, Message::Decided(epoch)),
             Some(epoch) if beat.epoch == epoch.number => {}
             _ if beat.epoch == 0 => {}
             _ => self.send_beat(from), // which is answered by the epoch

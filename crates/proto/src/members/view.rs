@@ -33,7 +33,8 @@ impl View {
         for peer in peers {
             let known = before.remove(&peer.key).filter(|heard| heard.beat.incarnation == peer.incarnation);
             let beat = Beat { incarnation: peer.incarnation, ..Beat::default() };
-            self.heard.insert(peer.key, known.unwrap_or(Heard { at: now, hears_me: true, beat }));
+            // A member that votes comes twice.
+            self.heard.entry(peer.key).or_insert(known.unwrap_or(Heard { at: now, hears_me: true, beat }));
         }
     }
 

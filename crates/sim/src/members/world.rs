@@ -11,7 +11,7 @@ use super::plan::{scenario, Fault, Id, Plan};
 use crate::clock::Queue;
 
 /// Ticks after the last fault within which all must have come to rest.
-const SETTLES: u64 = 240;
+const SETTLES: u64 = 160;
 /// Ticks after that in which nothing may change.
 const RESTS: u64 = 40;
 
