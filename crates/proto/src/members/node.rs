@@ -306,6 +306,9 @@ impl Node {
         let gone: Vec<Key> = gone.map(|member| member.key).collect();
         gone.into_iter().for_each(|key| self.joins.lost(key, self.now));
         epoch.members.iter().chain(epoch.voters()).for_each(|member| self.joins.remove(&member.key));
+        if !self.is_in() {
+            self.view = View::new(self.settings.silence); // nobody had reason to send it beats
+        }
         self.acceptor = Acceptor::default();
         self.proposer.stop();
         self.since = [None; 3];
