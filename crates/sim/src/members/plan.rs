@@ -52,6 +52,8 @@ pub struct Plan {
     pub faults: Vec<(u64, Fault)>,
     /// From this tick on nothing new goes wrong.
     pub calm: u64,
+    /// An old fault, put back: a witness that is started again has forgotten what it promised, and does not say so.
+    pub forgetful: bool,
 }
 
 /// What the seed draws: two to eight founders, up to two who join, up to three witnesses, up to eight faults.
@@ -81,6 +83,7 @@ pub fn scenario(seed: u64) -> Plan {
         doubled: [0, 10][rng.index(2)],
         faults: Vec::new(),
         calm,
+        forgetful: false,
     };
     for id in founders..members {
         plan.faults.push((rng.below(calm), Fault::Join(id)));

@@ -60,6 +60,7 @@ struct World<'a> {
     queue: Queue<(usize, Key, Rc<Message>)>,
     cuts: BTreeMap<(Id, Id), u64>,
     split: (Vec<u8>, u64),
+    first: Epoch,
     agreed: BTreeMap<u64, Epoch>,
     report: Report,
     wrong: Option<String>,
@@ -75,6 +76,10 @@ fn key(id: Id) -> Key {
 
 impl<'a> World<'a> {
     fn new(plan: &'a Plan) -> World<'a> {
+        let member = |id| Member { key: key(id), incarnation: 1 };
+        let witnesses = (plan.members..plan.members + plan.witnesses).map(member).collect();
+        let voters = if plan.witnesses == 0 { Voters::Members } else { Voters::Witnesses(witnesses) };
+        let first = Epoch::first((0..plan.founders).map(member).collect(), voters);
         let mut world = World {
             plan,
             now: 0,
@@ -85,15 +90,12 @@ impl<'a> World<'a> {
             queue: Queue::new(),
             cuts: BTreeMap::new(),
             split: (Vec::new(), 0),
+            first: first.clone(),
             agreed: BTreeMap::new(),
             report: Report::default(),
             wrong: None,
             trace: None,
         };
-        let member = |id| Member { key: key(id), incarnation: 1 };
-        let witnesses = (plan.members..plan.members + plan.witnesses).map(member).collect();
-        let voters = if plan.witnesses == 0 { Voters::Members } else { Voters::Witnesses(witnesses) };
-        let first = Epoch::first((0..plan.founders).map(member).collect(), voters);
         for id in 0..plan.founders {
             world.start(id, Node::founder(member(id), first.clone(), plan.settings.clone()));
         }
@@ -212,6 +214,10 @@ impl<'a> World<'a> {
         }
         let (settings, contacts) = (self.plan.settings.clone(), self.contacts());
         match self.stored.get(&id).cloned() {
+            Some(record) if self.plan.forgetful => {
+                let node = Node::witness(record.me, Some(self.first.clone()), contacts, settings);
+                self.start(id, node);
+            }
             Some(record) if with_memory => self.start(id, Node::restored(record, contacts, settings)),
             _ if id < self.plan.members => self.join(id),
             _ => {
