@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from tweed.data.sampler import GlobalOrder, Sampler
-from tweed.simulate.elastic import Run, train
+from tweed.simulate.elastic import Run, Training, train
 
 SAMPLES, NUMEL, BATCH = 60, 5, 12
 X = torch.randn(SAMPLES, NUMEL, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
@@ -27,8 +27,8 @@ def sgd(params: list[nn.Parameter]) -> torch.optim.Optimizer:
 
 def trained(kills: int, seed: int, steps: int = 50, members: int = 6) -> Run:
     sampler = Sampler(GlobalOrder(SAMPLES, seed=1), BATCH)
-    start = torch.zeros(NUMEL, dtype=torch.float64)
-    return train(gradient, start, sampler, sgd, members=members, steps=steps, kills=kills, seed=seed)
+    training = Training(gradient, torch.zeros(NUMEL, dtype=torch.float64), sgd, sampler)
+    return train(training, members=members, steps=steps, kills=kills, seed=seed)
 
 
 def test_after_kills_at_any_moment_the_model_is_that_of_a_run_without() -> None:

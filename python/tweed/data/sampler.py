@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 
 from tweed.errors import UsageError
 from tweed.rng import permutation, splitmix64
@@ -155,11 +156,14 @@ class Sampler:
             raise UsageError(f"step {deal.step} was dealt from another state: the next is {self.step}")
         left = tuple(place for place in self.again if place not in taken)
         return replace(
-            self, step=self.step + 1, cursor=self.cursor + len(fresh), again=tuple(sorted((*deal.dropped, *left)))
+            self,
+            step=self.step + 1,
+            cursor=self.cursor + len(fresh),
+            again=tuple(sorted((*deal.dropped, *left))),
         )
 
 
 def _cut(places: Sequence[int], parts: int) -> list[tuple[int, ...]]:
     """Parts side by side whose lengths differ by one at most."""
     ends = [len(places) * part // parts for part in range(parts + 1)]
-    return [tuple(places[low:high]) for low, high in zip(ends, ends[1:], strict=False)]
+    return [tuple(places[low:high]) for low, high in pairwise(ends)]

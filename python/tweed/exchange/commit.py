@@ -4,13 +4,11 @@ A member that dies within an exchange leaves some survivors with the step's resu
 keeps its contribution until it has the result of the step, and that result until it knows that all have it:
 two copies at most besides the gradient itself.
 
-    a member            moved by                                                to
-    IDLE                `contribute`: its share of the step is computed         PENDING: the contribution is kept
-    PENDING             `contribute` again: samples of lost members             the same, with their sum added
-                        `count`: the step's result is there, by the             IDLE: the result is kept in place of
-                        exchange or from another survivor                       the contribution, the step counts
-    (either)            `compare`: members were lost, survivors say what        see below
-                        they have
+    a member   moved by                                          to
+    IDLE       `contribute`: its share of the step is computed   PENDING: the contribution is kept
+    PENDING    `contribute`: samples of lost members             the same, with their sum added
+               `count`: the step's result is there, by the       IDLE: the result is kept in place of
+               exchange or from another survivor                 the contribution, the step counts
 
 When a result of step s is there all have contributed to it, so all had that of step s - 1: it can go. Hence
 survivors are one step apart at most. `compare` says what follows from their positions:

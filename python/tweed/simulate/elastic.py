@@ -1,12 +1,13 @@
-"""Training by virtual members that are killed and come back: who is a member, which step counts, whose samples.
+"""Training by virtual members that are killed and come back.
 
-    run = train(gradient, start, Sampler(GlobalOrder(1797), 64), members=8, steps=1000, kills=500, seed=1)
+    training = Training(gradient, start, sgd, Sampler(GlobalOrder(1797), 64))
+    run = train(training, members=8, steps=1000, kills=500, seed=1)
     run.params, run.epochs, run.taken
 
 Each worker has what a live one has: a `MemberNode`, which agrees on epochs with the others, a `Commit` and a
-`Sampler`. What is virtual is the network between them, which delivers a message with the next tick, and death:
-before a worker has contributed, or within the exchange, so that any part of the survivors has the result. More
-may die while the survivors agree. At all times more than half of an epoch live, or they would wait for good.
+`Sampler`. What is virtual is the network between them, which delivers a message with the next tick, and
+death: before a worker has contributed, or within the exchange, so that any part of the survivors has the
+result. At all times more than half of an epoch live, or they would wait for good.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from torch import Tensor, nn
 
 from tweed import _core
 from tweed.data.sampler import Deal, Sampler
-from tweed.exchange.commit import Commit, SumAnew, Take, compare, mean
+from tweed.exchange.commit import Commit, Take, compare, mean
 
 #: The sum of the gradients of samples at parameters `[numel]`: `[numel]`.
 Gradient = Callable[[Tensor, Sequence[int]], Tensor]
@@ -32,6 +33,23 @@ _SETTINGS = {"beat": 3, "silence": 12, "batch": 1, "stagger": 3, "penalty": 0, "
 #: Agreeing takes a few ticks; after so many it is a defect.
 _MOST_TICKS = 1000
 _TICKS_PER_STEP = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Training:
+    """What is trained.
+
+    Attributes:
+      gradient: see there.
+      start: `[numel]`, of the type that is trained in.
+      optimizer: makes each worker's.
+      sampler: where to begin, and the batch of all together.
+    """
+
+    gradient: Gradient
+    start: Tensor
+    optimizer: MakeOptimizer
+    sampler: Sampler
 
 
 @dataclass(slots=True)
@@ -58,10 +76,10 @@ class Run:
 class _Worker:
     """One life of a virtual process."""
 
-    def __init__(self, node: _core.MemberNode, params: Tensor, make: MakeOptimizer, sampler: Sampler) -> None:
-        self.node, self.sampler, self.commit = node, sampler, Commit()
-        self.params = nn.Parameter(params.clone())
-        self.optimizer = make([self.params])
+    def __init__(self, node: _core.MemberNode, training: Training) -> None:
+        self.node, self.sampler, self.commit = node, training.sampler, Commit()
+        self.params = nn.Parameter(training.start.clone())
+        self.optimizer = training.optimizer([self.params])
 
     def copy_state(self, donor: _Worker) -> None:
         """All that members share."""
@@ -80,12 +98,12 @@ class _Worker:
 class _Members:
     """The living workers by key, the messages between them, and what they agree on."""
 
-    def __init__(self, count: int, fewest: int, start: Tensor, make: MakeOptimizer, sampler: Sampler) -> None:
-        self.settings = {**_SETTINGS, "min_members": fewest, "max_members": count}
-        self._new = lambda node: _Worker(node, start, make, sampler)
+    def __init__(self, count: int, training: Training) -> None:
+        self.settings = {**_SETTINGS, "min_members": 1, "max_members": count}
+        self._training = training
         first = [(f"{number:064x}", 0) for number in range(count)]
         self.workers = {
-            me[0]: self._new(_core.MemberNode.founder(me, first, [], self.settings)) for me in first
+            me[0]: _Worker(_core.MemberNode.founder(me, first, [], self.settings), training) for me in first
         }
         self._lives = 0
         self._under_way: list[tuple[str, str, bytes]] = []
@@ -111,7 +129,7 @@ class _Members:
         """A process of the same key wants to join."""
         self._lives += 1
         node = _core.MemberNode.joiner((key, self._lives), list(self.workers), self.settings)
-        self.workers[key] = self._new(node)
+        self.workers[key] = _Worker(node, self._training)
 
     def number(self) -> int:
         """Of the newest epoch that any of them knows."""
@@ -132,40 +150,25 @@ class _Members:
         return ranks if all(epochs.get(key) == last for key in ranks) else None
 
 
-def train(
-    gradient: Gradient,
-    start: Tensor,
-    sampler: Sampler,
-    optimizer: MakeOptimizer,
-    *,
-    members: int,
-    steps: int,
-    kills: int = 0,
-    seed: int = 0,
-) -> Run:
+def train(training: Training, *, members: int, steps: int, kills: int = 0, seed: int = 0) -> Run:
     """Trains while members die at random and come back; members' models are compared bit by bit at each step.
 
     Args:
-      gradient: see there.
-      start: `[numel]`, of the type that is trained in.
-      sampler: where to begin, and the batch: of all together, or lost samples come later.
-      optimizer: makes each worker's.
       members: workers.
       steps: that are to count.
       kills: about so many workers die, spread over the steps.
       seed: of who dies when.
 
     Raises: AssertionError if members differ or do not agree: a defect of tweed.
-    Cost: `steps` times `members` gradients, and about 10 messages per pair of members and kill.
+    Cost: `steps` times `members` gradients, and some 10 messages per pair of members and step.
     """
     rng = np.random.default_rng(seed)
-    group = _Members(members, 1, start, optimizer, sampler)
-    run, away = Run(start), Counter[str]()
+    group, run, away = _Members(members, training), Run(training.start), Counter[str]()
     for _ in range(steps):
         ranks = _let_in(group, away)
         doomed = _draw(rng, ranks, kills / steps)
-        _step(group, gradient, ranks, doomed, rng, run)
-        dead = [key for key in doomed if key not in group.workers]  # the step may have counted before the others
+        _Step(group, training, ranks, run, rng).walk(list(doomed))
+        dead = [key for key in doomed if key not in group.workers]  # the step may have counted before
         run.kills += len(dead)
         away.update({key: int(rng.integers(1, 4)) for key in dead})
     run.params, run.epochs = group.workers[group.settle()[0]].params.detach(), group.number() - 1
@@ -195,96 +198,93 @@ def _draw(rng: np.random.Generator, ranks: list[str], rate: float) -> list[str]:
     return [str(key) for key in rng.permutation(ranks)[:count]]
 
 
-def _step(
-    group: _Members, gradient: Gradient, ranks: list[str], doomed: list[str], rng: np.random.Generator, run: Run
-) -> None:
-    """One step, until it counts at all members that are left."""
-    sampler, doomed = group.workers[ranks[0]].sampler, list(doomed)
-    deal = sampler.deal(ranks)
-    computed: dict[str, tuple[int, ...]] = {}
-    while True:
-        dies = doomed.pop() if doomed else None
-        early = dies is not None and rng.random() < 0.3
+class _Step:
+    """One step of all members, until it counts at all that are left."""
+
+    def __init__(
+        self, group: _Members, training: Training, ranks: list[str], run: Run, rng: np.random.Generator
+    ) -> None:
+        self.group, self.training, self.run, self.rng = group, training, run, rng
+        self.ranks, self.sampler = ranks, group.workers[ranks[0]].sampler
+        self.deal = self.sampler.deal(ranks)
+        self.computed: dict[str, tuple[int, ...]] = {}
+
+    def walk(self, doomed: list[str]) -> None:
+        """`doomed` die one after the other, as long as the step does not count."""
+        while doomed and not self._loses(doomed.pop()):
+            pass
+        self._contribute()
+        self._finish()
+
+    def _loses(self, dies: str) -> bool:
+        """One dies, the others agree. Whether the step counts at all of them then."""
+        early = self.rng.random() < 0.3
         if early:
-            group.kill(str(dies))
-        living = [key for key in ranks if key in group.workers]
-        for key in living:
-            _contribute(group.workers[key], gradient, deal, key, computed, sampler)
-        if dies is None:
-            break
+            self.group.kill(dies)
+        self._contribute()
         if not early:
-            whole = all(len(computed.get(key, ())) == len(share) for key, share in deal.shares)
-            _exchange_in_part(group, deal, living, dies, whole, rng)
-        ranks = [key for key in group.settle() if key in computed or key in ranks]
-        deal, done = _after_loss(group, deal, ranks, run)
-        if done:
-            break
-    _finish(group, deal, ranks, sampler, run)
+            self._exchange_in_part()
+            self.group.kill(dies)
+        agreed = self.group.settle()
+        self.ranks = [key for key in agreed if key in self.ranks]
+        return self._after_loss()
 
+    def _living(self) -> list[str]:
+        return [key for key in self.ranks if key in self.group.workers]
 
-def _contribute(
-    worker: _Worker,
-    gradient: Gradient,
-    deal: Deal,
-    key: str,
-    computed: dict[str, tuple[int, ...]],
-    sampler: Sampler,
-) -> None:
-    """Computes what it has not yet of its share."""
-    before = computed.get(key, ())
-    places = [place for place in deal.share(key) if place not in before]
-    if places or key not in computed:
-        total = gradient(worker.params.detach(), sampler.order.samples(places))
-        worker.commit.contribute(deal.step, total, len(places))
-        computed[key] = (*before, *places)
+    def _contribute(self) -> None:
+        """Each computes what it has not yet of its share."""
+        for key in self._living():
+            worker, before = self.group.workers[key], self.computed.get(key, ())
+            places = [place for place in self.deal.share(key) if place not in before]
+            if worker.commit.counted == self.deal.step and (places or not before):
+                samples = self.sampler.order.samples(places)
+                total = self.training.gradient(worker.params.detach(), samples)
+                worker.commit.contribute(self.deal.step, total, len(places))
+                self.computed[key] = (*before, *places)
 
+    def _exchange_in_part(self) -> None:
+        """Any of the members have the result, if all have contributed to it."""
+        if sum(map(len, self.computed.values())) < len(self.deal.places):
+            return
+        result = self._sum()
+        for key in self.ranks:
+            if self.rng.random() < 0.5:
+                self.group.workers[key].count(self.deal, result.clone())
 
-def _exchange_in_part(
-    group: _Members, deal: Deal, living: list[str], dies: str, whole: bool, rng: np.random.Generator
-) -> None:
-    """Someone dies within the exchange: any of the others have its result, if all contributed to it."""
-    if whole:
-        result = _sum(group, living)
-        for key in living:
-            if rng.random() < 0.5:
-                group.workers[key].count(deal, result)
-    group.kill(dies)
+    def _sum(self) -> Tensor:
+        parts = {}
+        for rank, key in enumerate(self.ranks):
+            commit = self.group.workers[key].commit
+            assert commit.contribution is not None  # all have contributed
+            parts[rank] = commit.contribution, commit.samples
+        return mean(parts)
 
+    def _after_loss(self) -> bool:
+        """What survivors do. Whether the step counts at all of them."""
+        workers = [self.group.workers[key] for key in self.ranks]
+        plan = compare({rank: worker.commit.position for rank, worker in enumerate(workers)})
+        if isinstance(plan, Take):
+            result = workers[plan.giver].commit.result
+            assert result is not None  # it has counted the step
+            for rank in plan.takers:
+                workers[rank].count(self.deal, result.clone())
+            self.run.taken += 1
+        elif plan.step == self.deal.step:
+            self.run.anew += 1
+            self.deal = self.deal.again(self.ranks)
+            return False
+        return True
 
-def _sum(group: _Members, ranks: list[str]) -> Tensor:
-    parts = {}
-    for rank, key in enumerate(ranks):
-        commit = group.workers[key].commit
-        assert commit.contribution is not None  # all have contributed
-        parts[rank] = commit.contribution, commit.samples
-    return mean(parts)
-
-
-def _after_loss(group: _Members, deal: Deal, ranks: list[str], run: Run) -> tuple[Deal, bool]:
-    """What survivors do; returns how the step goes on, and whether it counts at all of them."""
-    plan = compare({rank: group.workers[key].commit.position for rank, key in enumerate(ranks)})
-    if isinstance(plan, Take):
-        result = group.workers[ranks[plan.giver]].commit.result
-        assert result is not None  # it has counted the step
-        for rank in plan.takers:
-            group.workers[ranks[rank]].count(deal, result.clone())
-        run.taken += 1
-        return deal, True
-    assert isinstance(plan, SumAnew)
-    if plan.step > deal.step:
-        return deal, True
-    run.anew += 1
-    return deal.again(ranks), False
-
-
-def _finish(group: _Members, deal: Deal, ranks: list[str], sampler: Sampler, run: Run) -> None:
-    """The step counts at all that have not counted it; their models are compared."""
-    if group.workers[ranks[0]].commit.counted == deal.step:
-        result = _sum(group, ranks)
-        for key in ranks:
-            group.workers[key].count(deal, result.clone())
-    run.counts.update(sampler.order.samples(deal.places))
-    first = group.workers[ranks[0]].params
-    for key in ranks:
-        group.workers[key].sampler = sampler.counted(deal)
-        assert torch.equal(group.workers[key].params, first), f"members differ after step {deal.step}"
+    def _finish(self) -> None:
+        """The step counts at all that have not counted it; their models are compared."""
+        if self.group.workers[self.ranks[0]].commit.counted == self.deal.step:
+            result = self._sum()
+            for key in self.ranks:
+                self.group.workers[key].count(self.deal, result.clone())
+        self.run.counts.update(self.sampler.order.samples(self.deal.places))
+        first = self.group.workers[self.ranks[0]].params
+        for key in self.ranks:
+            self.group.workers[key].sampler = self.sampler.counted(self.deal)
+            same = torch.equal(self.group.workers[key].params, first)
+            assert same, f"members differ after step {self.deal.step}"

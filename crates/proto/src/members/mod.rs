@@ -25,7 +25,8 @@
 //! first, the others later by their rank, or ballots would outdo each other.
 //!
 //! **Learning.** Whoever meets a lower epoch number than its own answers with its epoch, [`Message::Decided`]. So all that can be
-//! reached learn the last one; who does not find itself in it was evicted, and may come back as a new incarnation.
+//! reached learn the last one; who does not find itself in it was evicted, and may come back as a new incarnation. Who waits sends its beats
+//! to all that ever were members as well: those of its own epoch may be gone, and others have gone on.
 //!
 //! **Time** is ticks that the driver gives; nothing here reads a clock. A driver that knows more than silence tells (a connection
 //! was reset) says so by [`Node::handle_lost`].

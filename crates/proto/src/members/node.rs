@@ -7,7 +7,9 @@ use std::collections::VecDeque;
 
 use tweed_rng::{mix, Rng};
 
-use super::{Acceptor, Beat, Epoch, Joins, Member, Message, Proposer, Settings, Standing, View, Voters};
+use super::{
+    Acceptor, Beat, Epoch, Joins, Member, Message, Proposer, Settings, Standing, View, Voters, MOST_MEMBERS,
+};
 use crate::hub::Key;
 
 /// No process is told to wait longer before it asks again, in ticks.
@@ -52,7 +54,7 @@ pub struct Node {
     me: Member,
     role: Role,
     settings: Settings,
-    /// Whom a process that is not in asks to be let in.
+    /// Whom a process asks that is not in, or that hears of nobody.
     contacts: Vec<Key>,
     epoch: Option<Epoch>,
     acceptor: Acceptor,
@@ -85,12 +87,12 @@ impl Node {
 
     /// A process that wants to join; it asks those of `contacts`.
     pub fn joiner(me: Member, contacts: Vec<Key>, settings: Settings) -> Node {
-        Node { contacts, ..Node::new(me, Role::Member, settings) }
+        Node { contacts: others(contacts, me), ..Node::new(me, Role::Member, settings) }
     }
 
     /// A witness. It asks `contacts` to be put in the place of an earlier life of its own, unless `epoch` names it.
     pub fn witness(me: Member, epoch: Option<Epoch>, contacts: Vec<Key>, settings: Settings) -> Node {
-        let mut node = Node { contacts, ..Node::new(me, Role::Witness, settings) };
+        let mut node = Node { contacts: others(contacts, me), ..Node::new(me, Role::Witness, settings) };
         epoch.into_iter().for_each(|epoch| node.adopt(epoch));
         node
     }
@@ -164,7 +166,12 @@ impl Node {
         }
         if self.now >= self.beat_at {
             self.beat_at = self.now + self.settings.beat;
-            self.peers().into_iter().for_each(|to| self.send_beat(to));
+            let mut to = self.peers();
+            if matches!(self.standing, Standing::Waiting(_)) {
+                // All its peers may be gone, and others have gone on.
+                to.extend(self.contacts.iter().copied().filter(|key| !to.contains(key)).collect::<Vec<_>>());
+            }
+            to.into_iter().for_each(|to| self.send_beat(to));
         }
         self.joins.expire(self.now, &self.settings);
         match self.role {
@@ -256,12 +263,18 @@ impl Node {
         self.ask_at = self.now + self.settings.beat;
         let witness = self.role == Role::Witness;
         let join = Message::Join { member: self.me, witness };
-        let known = self.epoch.iter().flat_map(|epoch| &epoch.members).map(|member| &member.key);
-        let mut asked: Vec<Key> = self.contacts.iter().chain(known).copied().collect();
-        asked.sort_unstable();
-        asked.dedup();
-        asked.retain(|&key| key != self.me.key);
-        asked.into_iter().for_each(|to| self.send(to, join.clone()));
+        self.contacts.clone().into_iter().for_each(|to| self.send(to, join.clone()));
+    }
+
+    /// These were members once: whoever knows of nobody else asks them.
+    fn remember(&mut self, epoch: &Epoch) {
+        for member in &epoch.members {
+            if member.key != self.me.key && !self.contacts.contains(&member.key) {
+                self.contacts.push(member.key);
+            }
+        }
+        let over = self.contacts.len().saturating_sub(MOST_MEMBERS);
+        self.contacts.drain(..over);
     }
 
     fn heard(&mut self, from: Key, beat: Beat) {
@@ -313,6 +326,7 @@ impl Node {
         self.proposer.stop();
         self.since = [None; 3];
         (self.beat_at, self.pause_until, self.outdone) = (0, 0, 0);
+        self.remember(&epoch);
         self.epoch = Some(epoch.clone());
         let peers: Vec<Member> = epoch.members.iter().chain(epoch.voters()).copied().collect();
         self.view.watch(peers.into_iter().filter(|peer| peer.key != self.me.key), self.now);
@@ -328,6 +342,11 @@ impl Node {
             self.actions.push_back(Action::Store(Record { me, epoch, acceptor }));
         }
     }
+}
+
+fn others(mut keys: Vec<Key>, me: Member) -> Vec<Key> {
+    keys.retain(|&key| key != me.key);
+    keys
 }
 
 fn epoch_member(epoch: Option<&Epoch>, key: &Key) -> Option<Member> {

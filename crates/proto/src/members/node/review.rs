@@ -48,7 +48,7 @@ impl Node {
         let age = self.now - self.ballot_began;
         if age >= 4 * self.settings.stagger {
             self.pause();
-        } else if age % self.settings.stagger == 0 {
+        } else if age.is_multiple_of(self.settings.stagger.max(1)) {
             self.ask_voters();
         }
     }
@@ -80,9 +80,10 @@ impl Node {
         let (reached, broken) = self.view.reach(last, self.me, self.now);
         let stays = |&rank: &usize| {
             let member = last.members[rank];
-            let leaves = self.view.beat(&member.key, self.now).is_some_and(|beat| beat.leaving);
-            !(leaves || (member == self.me && self.leaving))
-                && !self.joins.waiting(false).any(|joiner| joiner.key == member.key)
+            let says_so = self.view.beat(&member.key, self.now).is_some_and(|beat| beat.leaving);
+            let leaves = says_so || (member == self.me && self.leaving);
+            let is_replaced = self.joins.waiting(false).any(|joiner| joiner.key == member.key);
+            !leaves && !is_replaced
         };
         let kept: Vec<usize> = reached.into_iter().filter(stays).collect();
         let members: Vec<Member> = kept.iter().map(|&rank| last.members[rank]).collect();
