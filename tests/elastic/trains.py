@@ -1,4 +1,4 @@
-"""What live members do in tests: they train, and one kills itself. Without pytest, as each rank imports it."""
+"""Members that train, of which one kills itself. Without pytest, as each rank imports it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def trains(rank: int, size: int, port: int, victim: int) -> tuple[str, Tensor, l
     """The victim kills itself when it has computed half of its share: the others are within the exchange."""
     store = dist.TCPStore("127.0.0.1", port, is_master=False)
     control = start(store, rank, size, Elastic(1, size))
-    run = ElasticRun(control, Sampler(GlobalOrder(SAMPLES, seed=1), BATCH), timeout_s=20)
+    run = ElasticRun(control, Sampler(GlobalOrder(SAMPLES, seed=1), BATCH), timeout_s=60)
     params = torch.zeros(NUMEL, dtype=torch.float64, requires_grad=True)
     optimizer = torch.optim.SGD([params], lr=0.5, momentum=0.9)
     for step in range(STEPS):

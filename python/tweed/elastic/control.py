@@ -76,9 +76,9 @@ class Control:
     """One process among the members. See the module; `start` makes it.
 
     Args:
-      links: in which `link_of` stand.
+      links: to the others.
       node: of this process.
-      link_of: by key.
+      early: what has happened on the links already.
       host: of this process.
 
     Attributes:
@@ -86,14 +86,15 @@ class Control:
       host: of this process.
     """
 
-    def __init__(
-        self, links: _core.HubLinks, node: _core.MemberNode, link_of: dict[str, int], host: str
-    ) -> None:
+    def __init__(self, links: _core.HubLinks, node: _core.MemberNode, early: list[Any], host: str) -> None:
         self.key, self.host = links.key, host
         self._links, self._node = links, node
-        self._link_of, self._key_of = link_of, {link: key for key, link in link_of.items()}
+        self._link_of: dict[str, int] = {}
+        self._key_of: dict[int, str] = {}
         self._meeting = Meeting(0, 0, 0, "")
         self._changed, self._closed = Condition(), False
+        for link, what in early:
+            self._handle(link, what)
         self._thread = Thread(target=self._drive, name="tweed-members", daemon=True)
         self._thread.start()
 
@@ -132,8 +133,8 @@ class Control:
                 standing, why = self._node.standing()
                 if standing in ("evicted", "left"):
                     raise PeerLost(
-                        f"the others have gone on without this process, in epoch {epoch.number}: it was not heard "
-                        "for a second. Start it again to join them"
+                        f"the others have gone on without this process, in epoch {epoch.number}: it was not "
+                        "heard for a second. Start it again to join them"
                     )
                 if condition(epoch, meeting):
                     return epoch, meeting
@@ -209,13 +210,15 @@ def start(store: Any, rank: int, size: int, elastic: Elastic, timeout_s: float =
     store.set(f"tweed member {rank}", json.dumps([links.key, address]))
     found = [json.loads(store.get(f"tweed member {other}")) for other in range(size)]
     link_of = {key: links.call(at, key) for key, at in found[:rank]}
+    early: list[Any] = []  # others may be further, and send already
     until = time.monotonic() + timeout_s
     while len(link_of) < size - 1:
         if time.monotonic() > until:
             missing = [other for other, (key, _) in enumerate(found) if key not in link_of and other != rank]
             raise DeadlineExceeded(f"no link to the members of ranks {missing} within {timeout_s:g} s")
-        link_of |= {what.hex(): link for link, what in links.next(0.1) if isinstance(what, bytes)}
+        early += (events := links.next(0.1))
+        link_of |= {what.hex(): link for link, what in events if isinstance(what, bytes)}
     lives = [(key, 0) for key, _ in found]
     limits = {"min_members": elastic.min_members, "max_members": elastic.max_members, "seed": rank}
     node = _core.MemberNode.founder((links.key, 0), lives, [], _TIMES | limits)
-    return Control(links, node, link_of, elastic.host)
+    return Control(links, node, early, elastic.host)
