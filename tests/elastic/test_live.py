@@ -30,7 +30,7 @@ def test_after_a_kill_the_survivors_go_on_and_the_model_is_that_of_a_run_without
 
 
 def test_a_number_of_members_that_cannot_be_is_an_error() -> None:
-    with pytest.raises(UsageError, match="no more at least"):
+    with pytest.raises(UsageError, match="give 1 <= least <= most"):
         Elastic(3, 2)
     with pytest.raises(UsageError, match="4 members begin"):
         start(dist.HashStore(), 0, 4, Elastic(1, 2))

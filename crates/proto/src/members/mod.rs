@@ -25,8 +25,9 @@
 //! first, the others later by their rank, or ballots would outdo each other.
 //!
 //! **Learning.** Whoever meets a lower epoch number than its own answers with its epoch, [`Message::Decided`]. So all that can be
-//! reached learn the last one; who does not find itself in it was evicted, and may come back as a new incarnation. Who waits sends its beats
-//! to all that ever were members as well: those of its own epoch may be gone, and others have gone on.
+//! reached learn the last one; who does not find itself in it was evicted, and may come back as a new incarnation. Who waits, and the
+//! first of those who do not, send their beats to all that ever were members as well: of a split, one side may know nobody else who
+//! lives.
 //!
 //! **Time** is ticks that the driver gives; nothing here reads a clock. A driver that knows more than silence tells (a connection
 //! was reset) says so by [`Node::handle_lost`].

@@ -167,8 +167,9 @@ impl Node {
         if self.now >= self.beat_at {
             self.beat_at = self.now + self.settings.beat;
             let mut to = self.peers();
-            if matches!(self.standing, Standing::Waiting(_)) {
-                // All its peers may be gone, and others have gone on.
+            let is_first = self.role == Role::Member && self.first_proposer().is_none();
+            if is_first || matches!(self.standing, Standing::Waiting(_)) {
+                // Of a split one side may know nobody any more who lives and has gone on: each looks for the other.
                 to.extend(self.contacts.iter().copied().filter(|key| !to.contains(key)).collect::<Vec<_>>());
             }
             to.into_iter().for_each(|to| self.send_beat(to));
