@@ -1,6 +1,6 @@
 """Kills virtual members by the hundred, and compares the model with that of a run in which nobody dies.
 
-    python -m tests.simulate.elastic_soak --members 16 --steps 1000 --kills 1500 --seed 7
+python -m tests.simulate.elastic_soak --members 16 --steps 1000 --kills 1500 --seed 7
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.simulate.elastic_soak")
     parser.add_argument("--members", type=int, default=8)
     parser.add_argument("--steps", type=int, default=500)
-    parser.add_argument("--kills", type=int, default=800, help="about so many; some steps count before they come")
+    parser.add_argument("--kills", type=int, default=800, help="about; some steps count before")
     parser.add_argument("--seed", type=int, default=random.SystemRandom().getrandbits(32))
     given = parser.parse_args()
     undisturbed = trained(0, 0, given.steps, given.members)
