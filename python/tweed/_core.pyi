@@ -38,6 +38,7 @@ __all__ = [
     "scatter_add",
     "selection",
     "simulate",
+    "simulate_objects",
     "threshold",
     "time_expanded",
     "top_k",
