@@ -4,7 +4,7 @@
 //! `handle_*`, what to do comes out of [`Executor::poll`]; the caller moves the bytes. The live engine
 //! (`tweed-net`) and the simulator (`tweed-sim`) drive the very same code.
 //!
-//! In [`hub`] is who may have a link to a hub, and what crosses it. In [`late`] is what follows from the deadline: timeouts, and whom to blame when one fires.
+//! In [`members`] is who is a member, agreed by the members. In [`hub`] is who may have a link to a hub, and what crosses it. In [`late`] is what follows from the deadline: timeouts, and whom to blame when one fires.
 //!
 //! The way in: a [`Schedule`](tweed_schedule::Schedule) is compiled to a [`Program`] for one rank; a
 //! [`Layout`] says how long the chunks are and into which slices they are cut; both make an `Executor`.
@@ -15,6 +15,7 @@ pub mod hub;
 pub mod late;
 mod layout;
 pub mod ltp;
+pub mod members;
 pub mod objects;
 mod program;
 mod slice;

@@ -6,6 +6,7 @@ mod engine;
 mod errors;
 mod hub;
 mod kernels;
+mod members;
 mod metrics;
 mod schedule;
 mod simulate;
@@ -19,6 +20,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     engine::register(module)?;
     hub::register(module)?;
     kernels::register(module)?;
+    members::register(module)?;
     schedule::register(module)?;
     simulate::register(module)?;
     simulate_objects::register(module)?;

@@ -22,6 +22,7 @@ mod clock;
 pub mod engines;
 mod error;
 pub mod ltp;
+pub mod members;
 mod network;
 pub mod objects;
 mod outcome;

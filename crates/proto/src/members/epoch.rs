@@ -1,0 +1,140 @@
+//! What is agreed: an epoch, and whose votes decide on the next one.
+
+use std::collections::BTreeSet;
+
+use crate::hub::Key;
+
+/// No epoch has more members.
+pub const MOST_MEMBERS: usize = 1024;
+/// No epoch has more witnesses.
+pub const MOST_WITNESSES: usize = 15;
+/// No epoch lists more missing links.
+pub const MOST_MISSING: usize = 4096;
+
+/// One life of a process that is a member or a witness.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Member {
+    /// Its static key: its permanent id.
+    pub key: Key,
+    /// Another one for each time that it begins without knowing what it promised before; a later one is higher.
+    pub incarnation: u64,
+}
+
+/// Who decides on the next epoch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Voters {
+    /// The members.
+    Members,
+    /// These alone: then members may be lost all but one at once.
+    Witnesses(Vec<Member>),
+}
+
+/// Who is a member, from when on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Epoch {
+    /// One more than the one before.
+    pub number: u64,
+    /// In the order of their ranks.
+    pub members: Vec<Member>,
+    /// Who decides on the next epoch.
+    pub voters: Voters,
+    /// Pairs of ranks, the lower one first and in order, that cannot use the link between them.
+    pub missing: Vec<(u16, u16)>,
+    /// It holds from this step on, or earlier if the epoch before it broke.
+    pub first_step: u64,
+}
+
+impl Epoch {
+    /// That of the founders.
+    pub fn first(members: Vec<Member>, voters: Voters) -> Epoch {
+        Epoch { number: 1, members, voters, missing: Vec::new(), first_step: 0 }
+    }
+
+    /// Whose votes count.
+    pub fn voters(&self) -> &[Member] {
+        match &self.voters {
+            Voters::Members => &self.members,
+            Voters::Witnesses(witnesses) => witnesses,
+        }
+    }
+
+    /// More than half of the voters, or exactly half with the lowest of them. Any two that this holds for have a voter in common.
+    pub fn is_quorum(&self, of: &BTreeSet<Member>) -> bool {
+        let voters = self.voters();
+        let count = voters.iter().filter(|voter| of.contains(voter)).count();
+        let has_lowest = voters.iter().min().is_some_and(|lowest| of.contains(lowest));
+        2 * count > voters.len() || (2 * count == voters.len() && has_lowest)
+    }
+
+    /// The rank of this life of a process.
+    pub fn rank(&self, member: Member) -> Option<usize> {
+        self.members.iter().position(|&other| other == member)
+    }
+
+    /// The rank of whatever life of a process has this key.
+    pub fn rank_of(&self, key: &Key) -> Option<usize> {
+        self.members.iter().position(|other| other.key == *key)
+    }
+
+    /// The witness with this key.
+    pub fn witness(&self, key: &Key) -> Option<Member> {
+        match &self.voters {
+            Voters::Members => None,
+            Voters::Witnesses(witnesses) => witnesses.iter().find(|other| other.key == *key).copied(),
+        }
+    }
+
+    /// Whether it can be an epoch at all, whoever says so.
+    pub fn is_sound(&self) -> bool {
+        let keys: BTreeSet<&Key> = self.members.iter().map(|member| &member.key).collect();
+        let voters: BTreeSet<&Key> = self.voters().iter().map(|voter| &voter.key).collect();
+        let (count, votes) = (self.members.len(), self.voters().len());
+        let most = if self.voters == Voters::Members { MOST_MEMBERS } else { MOST_WITNESSES };
+        let fits = |&(low, high): &(u16, u16)| low < high && usize::from(high) < count;
+        (1..=MOST_MEMBERS).contains(&count)
+            && (1..=most).contains(&votes)
+            && (keys.len(), voters.len()) == (count, votes)
+            && self.missing.len() <= MOST_MISSING
+            && self.missing.iter().all(fits)
+            && self.missing.is_sorted_by(|a, b| a < b)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn epoch(count: u8) -> Epoch {
+        Epoch::first((0..count).map(|id| Member { key: [id; 32], incarnation: 1 }).collect(), Voters::Members)
+    }
+
+    proptest! {
+        #[test]
+        fn a_set_and_its_complement_are_never_both_quorums(count in 1u8..14, picked in any::<u16>()) {
+            let epoch = epoch(count);
+            let (inside, outside): (BTreeSet<Member>, BTreeSet<Member>) =
+                epoch.members.iter().partition(|member| picked >> member.key[0] & 1 == 1);
+            prop_assert_eq!(u8::from(epoch.is_quorum(&inside)) + u8::from(epoch.is_quorum(&outside)), 1);
+        }
+    }
+
+    #[test]
+    fn another_incarnation_has_no_vote() {
+        let mut votes: BTreeSet<Member> = epoch(3).members.into_iter().take(2).collect();
+        assert!(epoch(3).is_quorum(&votes));
+        votes = votes.into_iter().map(|member| Member { incarnation: 2, ..member }).collect();
+        assert!(!epoch(3).is_quorum(&votes));
+    }
+
+    #[test]
+    fn a_key_twice_or_a_link_to_nowhere_is_no_epoch() {
+        let mut twice = epoch(2);
+        assert!(twice.is_sound());
+        twice.members[1] = Member { incarnation: 2, ..twice.members[0] };
+        assert!(!twice.is_sound());
+        for missing in [vec![(1, 0)], vec![(0, 2)], vec![(0, 1), (0, 1)]] {
+            assert!(!Epoch { missing, ..epoch(2) }.is_sound());
+        }
+    }
+}

@@ -1,0 +1,355 @@
+//! One process: member, witness or on its way in. What happens goes in by `handle_*`, what is to be done comes out of `poll`.
+
+mod review;
+mod voting;
+
+use std::collections::VecDeque;
+
+use tweed_rng::{mix, Rng};
+
+use super::{
+    Acceptor, Beat, Epoch, Joins, Member, Message, Proposer, Settings, Standing, View, Voters, MOST_MEMBERS,
+};
+use crate::hub::Key;
+
+/// No process is told to wait longer before it asks again, in ticks.
+const LONGEST_WAIT: u64 = 1 << 20;
+
+/// What its driver is to do, in this order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// Send a message, which may get lost, come twice or out of order.
+    Send {
+        /// To whom.
+        to: Key,
+        /// What.
+        message: Message,
+    },
+    /// What follows may be done only when this is stored for good. Only witnesses ask for it.
+    Store(Record),
+    /// This is the last epoch from now on; numbers may have been left out.
+    Entered(Epoch),
+}
+
+/// What a witness must not forget.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Record {
+    /// Itself.
+    pub me: Member,
+    /// The last one it knows.
+    pub epoch: Option<Epoch>,
+    /// What it promised about the next.
+    pub acceptor: Acceptor,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Role {
+    Member,
+    Witness,
+}
+
+/// See the theory of operation in [`members`](super).
+#[derive(Clone, Debug)]
+pub struct Node {
+    me: Member,
+    role: Role,
+    settings: Settings,
+    /// Whom a process asks that is not in, or that hears of nobody.
+    contacts: Vec<Key>,
+    epoch: Option<Epoch>,
+    acceptor: Acceptor,
+    proposer: Proposer,
+    view: View,
+    joins: Joins,
+    now: u64,
+    step: u64,
+    was_in: bool,
+    leaving: bool,
+    beat_at: u64,
+    ask_at: u64,
+    /// Since when there has been reason for another epoch, by reason.
+    since: [Option<u64>; 3],
+    ballot_began: u64,
+    pause_until: u64,
+    outdone: u32,
+    standing: Standing,
+    actions: VecDeque<Action>,
+    rng: Rng,
+}
+
+impl Node {
+    /// One of the members that hold `epoch` from the start.
+    pub fn founder(me: Member, epoch: Epoch, settings: Settings) -> Node {
+        let mut node = Node::new(me, Role::Member, settings);
+        node.adopt(epoch);
+        node
+    }
+
+    /// A process that wants to join; it asks those of `contacts`.
+    pub fn joiner(me: Member, contacts: Vec<Key>, settings: Settings) -> Node {
+        Node { contacts: others(contacts, me), ..Node::new(me, Role::Member, settings) }
+    }
+
+    /// A witness. It asks `contacts` to be put in the place of an earlier life of its own, unless `epoch` names it.
+    pub fn witness(me: Member, epoch: Option<Epoch>, contacts: Vec<Key>, settings: Settings) -> Node {
+        let mut node = Node { contacts: others(contacts, me), ..Node::new(me, Role::Witness, settings) };
+        epoch.into_iter().for_each(|epoch| node.adopt(epoch));
+        node
+    }
+
+    /// A witness that goes on from what it has stored.
+    pub fn restored(record: Record, contacts: Vec<Key>, settings: Settings) -> Node {
+        let mut node = Node::witness(record.me, record.epoch, contacts, settings);
+        node.acceptor = record.acceptor;
+        node.actions.clear();
+        node
+    }
+
+    fn new(me: Member, role: Role, settings: Settings) -> Node {
+        let own = me.key.iter().fold(me.incarnation, |sum, &byte| mix(sum ^ u64::from(byte)));
+        Node {
+            me,
+            role,
+            contacts: Vec::new(),
+            epoch: None,
+            acceptor: Acceptor::default(),
+            proposer: Proposer::new(me),
+            view: View::new(settings.silence),
+            joins: Joins::default(),
+            now: 1,
+            step: 0,
+            was_in: false,
+            leaving: false,
+            beat_at: 0,
+            ask_at: 0,
+            since: [None; 3],
+            ballot_began: 0,
+            pause_until: 0,
+            outdone: 0,
+            standing: Standing::Joining,
+            actions: VecDeque::new(),
+            rng: Rng::new(settings.seed ^ own),
+            settings,
+        }
+    }
+
+    /// Itself.
+    pub fn me(&self) -> Member {
+        self.me
+    }
+
+    /// The last epoch that it knows.
+    pub fn epoch(&self) -> Option<&Epoch> {
+        self.epoch.as_ref()
+    }
+
+    /// Where it stands, as of the last tick.
+    pub fn standing(&self) -> Standing {
+        self.standing
+    }
+
+    /// What is to be done next.
+    #[must_use]
+    pub fn poll(&mut self) -> Option<Action> {
+        self.actions.pop_front()
+    }
+
+    /// Another tick has passed.
+    pub fn handle_tick(&mut self) {
+        self.now += 1;
+        if !self.is_in() {
+            self.standing = self.standing_outside();
+            if self.standing == Standing::Joining && self.now >= self.ask_at {
+                self.ask_to_join();
+            }
+            return;
+        }
+        if self.now >= self.beat_at {
+            self.beat_at = self.now + self.settings.beat;
+            let mut to = self.peers();
+            let is_first = self.role == Role::Member && self.first_proposer().is_none();
+            if is_first || matches!(self.standing, Standing::Waiting(_)) {
+                // Of a split one side may know nobody any more who lives and has gone on: each looks for the other.
+                to.extend(self.contacts.iter().copied().filter(|key| !to.contains(key)).collect::<Vec<_>>());
+            }
+            to.into_iter().for_each(|to| self.send_beat(to));
+        }
+        self.joins.expire(self.now, &self.settings);
+        match self.role {
+            Role::Member => self.review(),
+            Role::Witness => self.standing = Standing::Settled,
+        }
+    }
+
+    /// The link to a process has ended: it need not fall silent first.
+    pub fn handle_lost(&mut self, key: Key) {
+        if self.view.lost(&key) {
+            self.beat_at = 0;
+        }
+    }
+
+    /// This step is the next that is not counted.
+    pub fn handle_step(&mut self, step: u64) {
+        self.step = step;
+    }
+
+    /// It wants to leave in good order: it is out when it stands as [`Standing::Left`], and takes part until then.
+    pub fn handle_leave(&mut self) {
+        (self.leaving, self.beat_at) = (true, 0);
+    }
+
+    /// A message has come over the link to the process with this key.
+    pub fn handle_message(&mut self, from: Key, message: Message) {
+        match message {
+            Message::Beat(beat) => self.heard(from, beat),
+            Message::Join { member, witness } => self.asked(from, member, witness),
+            Message::Later { incarnation, ticks } if incarnation == self.me.incarnation => {
+                self.ask_at = self.now + ticks.min(LONGEST_WAIT);
+            }
+            Message::Later { .. } => {}
+            Message::Decided(epoch) => self.adopt(epoch),
+            about_a_vote => self.handle_vote(from, about_a_vote),
+        }
+    }
+
+    /// It is a member or a witness of the last epoch that it knows.
+    fn is_in(&self) -> bool {
+        let Some(epoch) = &self.epoch else { return false };
+        match self.role {
+            Role::Member => epoch.rank(self.me).is_some(),
+            Role::Witness => epoch.witness(&self.me.key) == Some(self.me),
+        }
+    }
+
+    fn standing_outside(&self) -> Standing {
+        let replaced = self.epoch.iter().flat_map(|epoch| &epoch.members);
+        let twin = replaced.filter(|member| member.key == self.me.key).any(|member| *member > self.me);
+        match (self.leaving, self.was_in || twin) {
+            (true, _) => Standing::Left,
+            (_, true) => Standing::Evicted,
+            _ => Standing::Joining,
+        }
+    }
+
+    /// Whom it exchanges beats with: members with all, witnesses with members.
+    fn peers(&self) -> Vec<Key> {
+        let Some(epoch) = &self.epoch else { return Vec::new() };
+        let mut peers: Vec<Key> = epoch.members.iter().map(|member| member.key).collect();
+        if let (Role::Member, Voters::Witnesses(witnesses)) = (self.role, &epoch.voters) {
+            peers.extend(witnesses.iter().map(|witness| witness.key));
+        }
+        peers.retain(|&key| key != self.me.key);
+        peers
+    }
+
+    fn send(&mut self, to: Key, message: Message) {
+        self.actions.push_back(Action::Send { to, message });
+    }
+
+    fn send_beat(&mut self, to: Key) {
+        let epoch = self.epoch.as_ref();
+        let mutual = epoch.map(|epoch| self.view.mutual(epoch, self.me, self.now));
+        let beat = Beat {
+            incarnation: self.me.incarnation,
+            epoch: epoch.map_or(0, |epoch| epoch.number),
+            step: self.step,
+            leaving: self.leaving,
+            hears_you: self.view.hears(&to, self.now),
+            mutual: mutual.unwrap_or_default(),
+        };
+        self.send(to, Message::Beat(beat));
+    }
+
+    fn ask_to_join(&mut self) {
+        self.ask_at = self.now + self.settings.beat;
+        let witness = self.role == Role::Witness;
+        let join = Message::Join { member: self.me, witness };
+        self.contacts.clone().into_iter().for_each(|to| self.send(to, join.clone()));
+    }
+
+    /// These were members once: whoever knows of nobody else asks them.
+    fn remember(&mut self, epoch: &Epoch) {
+        for member in &epoch.members {
+            if member.key != self.me.key && !self.contacts.contains(&member.key) {
+                self.contacts.push(member.key);
+            }
+        }
+        let over = self.contacts.len().saturating_sub(MOST_MEMBERS);
+        self.contacts.drain(..over);
+    }
+
+    fn heard(&mut self, from: Key, beat: Beat) {
+        match self.epoch.clone() {
+            // What it hears says nothing before it knows who is in.
+            Some(epoch) if beat.epoch < epoch.number => return self.send(from, Message::Decided(epoch)),
+            Some(epoch) if beat.epoch == epoch.number => {}
+            _ if beat.epoch == 0 => {}
+            _ => self.send_beat(from), // which is answered by the epoch
+        }
+        self.view.note(&from, beat, self.now);
+    }
+
+    fn asked(&mut self, from: Key, member: Member, witness: bool) {
+        let Some(epoch) = &self.epoch else { return };
+        let known = if witness { epoch.witness(&member.key) } else { epoch_member(Some(epoch), &member.key) };
+        if known.is_some_and(|known| known >= member) || (witness && known.is_none()) {
+            let epoch = epoch.clone();
+            return self.send(member.key, Message::Decided(epoch));
+        }
+        if !self.is_in() || self.role == Role::Witness {
+            return;
+        }
+        let wait = self.joins.ask(member, witness, self.now, &self.settings);
+        if wait > 0 {
+            return self.send(member.key, Message::Later { incarnation: member.incarnation, ticks: wait });
+        }
+        // Who proposes first may not be one that a joiner can ask.
+        if from == member.key {
+            self.first_proposer().into_iter().for_each(|to| self.send(to, Message::Join { member, witness }));
+        }
+    }
+
+    /// The last epoch is this one.
+    fn adopt(&mut self, epoch: Epoch) {
+        if self.epoch.as_ref().is_some_and(|own| own.number >= epoch.number) {
+            return;
+        }
+        let left = |key: &Key| self.view.beat(key, self.now).is_some_and(|beat| beat.leaving);
+        let gone = self.epoch.iter().flat_map(|own| &own.members);
+        let gone = gone.filter(|member| epoch.rank(**member).is_none() && !left(&member.key));
+        let gone: Vec<Key> = gone.map(|member| member.key).collect();
+        gone.into_iter().for_each(|key| self.joins.lost(key, self.now));
+        epoch.members.iter().chain(epoch.voters()).for_each(|member| self.joins.remove(&member.key));
+        if !self.is_in() {
+            self.view = View::new(self.settings.silence); // nobody had reason to send it beats
+        }
+        self.acceptor = Acceptor::default();
+        self.proposer.stop();
+        self.since = [None; 3];
+        (self.beat_at, self.pause_until, self.outdone) = (0, 0, 0);
+        self.remember(&epoch);
+        self.epoch = Some(epoch.clone());
+        let peers: Vec<Member> = epoch.members.iter().chain(epoch.voters()).copied().collect();
+        self.view.watch(peers.into_iter().filter(|peer| peer.key != self.me.key), self.now);
+        self.was_in |= self.is_in();
+        self.store();
+        self.actions.push_back(Action::Entered(epoch));
+    }
+
+    /// A witness's promises outlive its process.
+    fn store(&mut self) {
+        if self.role == Role::Witness {
+            let (me, epoch, acceptor) = (self.me, self.epoch.clone(), self.acceptor.clone());
+            self.actions.push_back(Action::Store(Record { me, epoch, acceptor }));
+        }
+    }
+}
+
+fn others(mut keys: Vec<Key>, me: Member) -> Vec<Key> {
+    keys.retain(|&key| key != me.key);
+    keys
+}
+
+fn epoch_member(epoch: Option<&Epoch>, key: &Key) -> Option<Member> {
+    epoch.and_then(|epoch| epoch.rank_of(key).map(|rank| epoch.members[rank]))
+}

@@ -1,0 +1,117 @@
+//! Who hears whom, as far as a member knows.
+
+use std::collections::BTreeMap;
+
+use super::{Beat, Epoch, Member, Ranks};
+use crate::hub::Key;
+
+/// What is known of one process, from its last beat.
+#[derive(Clone, Debug)]
+struct Heard {
+    at: u64,
+    /// False also when its link has ended since.
+    hears_me: bool,
+    beat: Beat,
+}
+
+/// What a member has heard of the others of its epoch.
+#[derive(Clone, Debug, Default)]
+pub struct View {
+    heard: BTreeMap<Key, Heard>,
+    silence: u64,
+}
+
+impl View {
+    /// Who was not heard for `silence` ticks is lost.
+    pub fn new(silence: u64) -> View {
+        View { heard: BTreeMap::new(), silence }
+    }
+
+    /// These are heard from now on. Who is new among them has as much time to be heard as who fell silent now.
+    pub(super) fn watch(&mut self, peers: impl Iterator<Item = Member>, now: u64) {
+        let mut before = std::mem::take(&mut self.heard);
+        for peer in peers {
+            let known = before.remove(&peer.key).filter(|heard| heard.beat.incarnation == peer.incarnation);
+            let beat = Beat { incarnation: peer.incarnation, ..Beat::default() };
+            // A member that votes comes twice.
+            self.heard.entry(peer.key).or_insert(known.unwrap_or(Heard { at: now, hears_me: true, beat }));
+        }
+    }
+
+    /// A process has sent a beat. Whether it is one of those that are heard: another life of it is not.
+    pub(super) fn note(&mut self, from: &Key, beat: Beat, now: u64) -> bool {
+        match self.heard.get_mut(from) {
+            Some(heard) if heard.beat.incarnation == beat.incarnation => {
+                *heard = Heard { at: now, hears_me: beat.hears_you, beat };
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// The link to a process has ended, or it was started anew. Whether that is news.
+    pub(super) fn lost(&mut self, key: &Key) -> bool {
+        let Some(heard) = self.heard.get_mut(key) else { return false };
+        heard.at = 0;
+        std::mem::take(&mut heard.hears_me)
+    }
+
+    /// Whether anything has come from it lately.
+    pub(super) fn hears(&self, key: &Key, now: u64) -> bool {
+        self.heard.get(key).is_some_and(|heard| heard.at > 0 && now - heard.at < self.silence)
+    }
+
+    /// Whether this process and that one hear each other.
+    pub(super) fn is_mutual(&self, key: &Key, now: u64) -> bool {
+        self.hears(key, now) && self.heard.get(key).is_some_and(|heard| heard.hears_me)
+    }
+
+    /// What it has said last, if it is heard.
+    pub(super) fn beat(&self, key: &Key, now: u64) -> Option<&Beat> {
+        self.heard.get(key).filter(|_| self.is_mutual(key, now)).map(|heard| &heard.beat)
+    }
+
+    /// The ranks that hear `me`, one of the members, and are heard by it.
+    pub(super) fn mutual(&self, epoch: &Epoch, me: Member, now: u64) -> Ranks {
+        let others = epoch.members.iter().enumerate();
+        others.filter(|(_, m)| **m == me || self.is_mutual(&m.key, now)).map(|(rank, _)| rank).collect()
+    }
+
+    /// Which ranks `me` reaches, over others if need be, and which links between them do not work.
+    pub(super) fn reach(&self, epoch: &Epoch, me: Member, now: u64) -> (Vec<usize>, Vec<(u16, u16)>) {
+        let own = self.mutual(epoch, me, now);
+        let rows: Vec<Option<&Ranks>> = epoch.members.iter().map(|m| self.row(epoch, &m.key, now)).collect();
+        let works = |a: usize, b: usize| match (epoch.members[a] == me, epoch.members[b] == me) {
+            (true, _) => own.contains(b),
+            (_, true) => own.contains(a),
+            // Who has not said anything about this epoch yet is not held against.
+            _ => match (rows[a], rows[b]) {
+                (Some(a_hears), Some(b_hears)) => a_hears.contains(b) && b_hears.contains(a),
+                (Some(a_hears), None) => a_hears.contains(b),
+                (None, Some(b_hears)) => b_hears.contains(a),
+                (None, None) => own.contains(a) && own.contains(b),
+            },
+        };
+        let mut kept: Vec<usize> = epoch.rank(me).into_iter().collect();
+        let mut rest: Vec<usize> = (0..epoch.members.len()).filter(|rank| !kept.contains(rank)).collect();
+        let mut next = 0;
+        while next < kept.len() {
+            let from = kept[next];
+            let (found, others) = rest.into_iter().partition(|&rank| works(from, rank));
+            kept.extend::<Vec<usize>>(found);
+            (rest, next) = (others, next + 1);
+        }
+        kept.sort_unstable();
+        let mut missing = Vec::new();
+        for (place, &a) in kept.iter().enumerate() {
+            missing
+                .extend(kept[place + 1..].iter().filter(|&&b| !works(a, b)).map(|&b| (a as u16, b as u16)));
+        }
+        (kept, missing)
+    }
+
+    /// With whom a member says that it hears each other, if it is heard and of this epoch.
+    fn row(&self, epoch: &Epoch, key: &Key, now: u64) -> Option<&Ranks> {
+        self.beat(key, now).filter(|beat| beat.epoch == epoch.number).map(|beat| &beat.mutual)
+    }
+}

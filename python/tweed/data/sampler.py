@@ -1,0 +1,169 @@
+"""Which samples a step takes, and who computes which: equal at all members, also after some are lost.
+
+    order = GlobalOrder(numel=1797, seed=3)
+    sampler = Sampler(order, batch=64)
+    deal = sampler.deal(["a", "b", "c"])              # this step's samples, in equal shares
+    deal = deal.again(["a", "c"])                     # b is lost: its share goes to the others
+    sampler = sampler.counted(deal)                   # the step counts: the cursor moves on
+
+Samples stand in one endless order: pass after pass, each a permutation of all. A *place* is a number in it. A
+step takes the next `batch` places, whoever the members are, so that a lost member changes who computes a
+sample, and not which update it is in. With `per_member` a step takes so many for each member instead; what a
+lost one had not computed goes to the front of a later step.
+
+Pure: who deals with the same values gets the same shares.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+
+from tweed.errors import UsageError
+from tweed.rng import permutation, splitmix64
+
+
+@dataclass(frozen=True, slots=True)
+class GlobalOrder:
+    """All samples, pass after pass.
+
+    Args:
+      numel: samples.
+      seed: of the permutations; each pass has its own.
+
+    Raises: UsageError if there are none.
+
+    Example:
+      >>> order = GlobalOrder(numel=3, seed=0)
+      >>> sorted(order.samples(range(3, 6)))
+      [0, 1, 2]
+    """
+
+    numel: int
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.numel < 1:
+            raise UsageError("there are no samples to deal out: numel must be at least 1")
+
+    def samples(self, places: Sequence[int]) -> list[int]:
+        """Which samples stand at these places."""
+        found: list[int] = []
+        for place in places:
+            number, within = divmod(place, self.numel)
+            key = splitmix64(self.seed ^ splitmix64(number))
+            found.append(int(permutation(0, self.numel, self.numel, key)[within]))
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class Deal:
+    """The shares of one step.
+
+    Attributes:
+      step: its number.
+      shares: by member, the places that it computes, in the order of members' ranks.
+      dropped: places of lost members that come in a later step.
+    """
+
+    step: int
+    shares: tuple[tuple[str, tuple[int, ...]], ...]
+    dropped: tuple[int, ...] = ()
+
+    @property
+    def places(self) -> tuple[int, ...]:
+        """All that the step takes, in order."""
+        return tuple(sorted(place for _, share in self.shares for place in share))
+
+    def share(self, member: str) -> tuple[int, ...]:
+        """What a member computes."""
+        return dict(self.shares).get(member, ())
+
+    def again(self, survivors: Sequence[str]) -> Deal:
+        """The same places, those of lost members dealt to `survivors` in equal shares besides their own.
+
+        Raises: UsageError without survivors.
+        """
+        if not survivors:
+            raise UsageError("nobody is left to compute the samples of lost members")
+        orphans = [place for member, share in self.shares if member not in survivors for place in share]
+        more = dict(zip(survivors, _cut(sorted(orphans), len(survivors)), strict=True))
+        shares = tuple((member, self.share(member) + more[member]) for member in survivors)
+        return replace(self, shares=shares)
+
+    def without(self, survivors: Sequence[str]) -> Deal:
+        """The shares of `survivors` alone: what the others had comes in a later step."""
+        orphans = [place for member, share in self.shares if member not in survivors for place in share]
+        shares = tuple((member, self.share(member)) for member in survivors)
+        return replace(self, shares=shares, dropped=(*self.dropped, *sorted(orphans)))
+
+
+@dataclass(frozen=True, slots=True)
+class Sampler:
+    """Where the steps are in the global order. A value: goes into a checkpoint as it is.
+
+    Args:
+      order: of all samples.
+      batch: samples per step in all; or per member.
+      per_member: see `batch`.
+
+    Attributes:
+      step: the next one.
+      cursor: the first place that no step has taken.
+      again: places before it that were dealt and not computed.
+
+    Raises: UsageError for a batch below 1.
+
+    Example:
+      >>> deal = Sampler(GlobalOrder(10), batch=4).deal(["a", "b"])
+      >>> deal.again(["b"]).shares
+      (('b', (2, 3, 0, 1)),)
+    """
+
+    order: GlobalOrder
+    batch: int
+    per_member: bool = False
+    step: int = 0
+    cursor: int = 0
+    again: tuple[int, ...] = field(default=())
+
+    def __post_init__(self) -> None:
+        if self.batch < 1:
+            raise UsageError(f"a step cannot take {self.batch} samples: batch must be at least 1")
+
+    def deal(self, members: Sequence[str]) -> Deal:
+        """The shares of the next step, as equal as can be, lower ranks first.
+
+        Raises: UsageError without members.
+        """
+        if not members:
+            raise UsageError("a step needs at least one member to deal its samples to")
+        count = self.batch * (len(members) if self.per_member else 1)
+        places = [*self.again[:count]]
+        places += range(self.cursor, self.cursor + count - len(places))
+        shares = zip(members, _cut(places, len(members)), strict=True)
+        return Deal(self.step, tuple(shares))
+
+    def counted(self, deal: Deal) -> Sampler:
+        """What it is when the step of `deal` counts.
+
+        Raises: UsageError if that was not dealt here, or counts already.
+        """
+        taken = {*deal.places, *deal.dropped}
+        fresh = [place for place in taken if place >= self.cursor]
+        if deal.step != self.step or not taken >= set(self.again[: len(taken)]):
+            raise UsageError(f"step {deal.step} was dealt from another state: the next is {self.step}")
+        left = tuple(place for place in self.again if place not in taken)
+        return replace(
+            self,
+            step=self.step + 1,
+            cursor=self.cursor + len(fresh),
+            again=tuple(sorted((*deal.dropped, *left))),
+        )
+
+
+def _cut(places: Sequence[int], parts: int) -> list[tuple[int, ...]]:
+    """Parts side by side whose lengths differ by one at most."""
+    ends = [len(places) * part // parts for part in range(parts + 1)]
+    return [tuple(places[low:high]) for low, high in pairwise(ends)]
