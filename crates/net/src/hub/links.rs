@@ -66,6 +66,8 @@ struct State {
     /// Whose turn was the last one.
     last_read: u64,
     scratch: Scratch,
+    /// Whoever waits is to return.
+    is_woken: bool,
 }
 
 impl State {
@@ -220,7 +222,7 @@ impl HubLinks {
             }
         })?;
         let key = session.key;
-        let stream = Stream::new(socket, session, introductions.options.most_bytes);
+        let stream = Stream::new(socket, session, introductions.options.bounds());
         let mut state = self.shared.state.lock();
         if self.closed.load(Ordering::Relaxed) {
             return Err(EngineError::PeerLost(format!(
@@ -245,7 +247,8 @@ impl HubLinks {
             state.read(&self.shared.registry);
             let left = until.saturating_duration_since(Instant::now());
             // The kernel is asked once even if there is no time to wait.
-            if !state.events.is_empty() || (left.is_zero() && asked) {
+            let is_woken = std::mem::take(&mut state.is_woken);
+            if !state.events.is_empty() || is_woken || (left.is_zero() && asked) {
                 state.event_bytes = 0;
                 return Ok(state.events.drain(..).collect());
             }
@@ -267,6 +270,12 @@ impl HubLinks {
                 }
             }
         }
+    }
+
+    /// Whoever waits in `next`, or does so next, returns.
+    pub fn wake(&self) {
+        self.shared.state.lock().is_woken = true;
+        let _ = self.shared.waker.wake();
     }
 
     /// Sends a message, as far as the link stands: who is not there hears nothing, and `next` tells that it has left.
@@ -380,7 +389,7 @@ impl Shared {
             state.end(older, "it has called anew", &self.registry);
         }
         let entered = welcome(socket, &mut session).and_then(|()| {
-            let stream = Stream::new(Arc::clone(socket), session, self.introductions.options.most_bytes);
+            let stream = Stream::new(Arc::clone(socket), session, self.introductions.options.bounds());
             Ok(state.enter(key, stream, &self.registry)?)
         });
         if entered.is_err() {

@@ -17,18 +17,19 @@ use super::reduce::Plan;
 use super::rule::broadcast_block;
 use super::shards::shard_of;
 use super::small::SmallSum;
-use super::{Bytes, Costs, Failure, Format, Ledger, Log, ObjectId, Process, Request, SMALL_BYTES};
+use super::{Bytes, Costs, Failure, Format, Ledger, Log, ObjectId, Operators, Process, Request, SMALL_BYTES};
 
 #[derive(Debug)]
 pub(crate) struct Directory {
     me: Process,
-    costs: Costs,
+    pub(crate) costs: Costs,
     entries: BTreeMap<ObjectId, Entry>,
     plans: BTreeMap<ObjectId, Plan>,
     sums: BTreeMap<ObjectId, SmallSum>,
     lost: BTreeSet<Process>,
     /// How many processes may want an object.
     most_receivers: u32,
+    pub(crate) operators: Operators,
     /// The logs of the reduces that are complete, if they are kept.
     pub(crate) logs: Option<Vec<Log>>,
     pub(crate) out: Vec<Action>,
@@ -57,6 +58,7 @@ impl Directory {
             sums,
             lost: BTreeSet::new(),
             most_receivers: 1,
+            operators: |_, _| true,
             logs: None,
             out: Vec::new(),
         }
@@ -300,6 +302,9 @@ impl Directory {
         format: Format,
         bytes: Option<Bytes>,
     ) {
+        if let Some(why) = self.misfit(target, object, format) {
+            return self.fail(target, why);
+        }
         if let Some(sum) = self.sums.get_mut(&target) {
             let done = sum.add(object, format, bytes);
             return self.finish_small(target, done);
@@ -317,11 +322,19 @@ impl Directory {
         self.forward_orders(target);
     }
 
+    /// Why a source cannot be summed by the operator that was asked for.
+    fn misfit(&self, target: ObjectId, object: ObjectId, format: Format) -> Option<Failure> {
+        let planned = self.plans.get(&target).map(|plan| &plan.request);
+        let op = planned.or(self.sums.get(&target).map(|sum| &sum.request))?.op;
+        (!(self.operators)(op, format.kind)).then_some(Failure::Operator { object, format, op })
+    }
+
     fn finish_small(&mut self, target: ObjectId, done: Result<Option<Vec<Bytes>>, Failure>) {
         match done {
             Ok(Some(parts)) => {
-                let op = self.sums[&target].request.op;
-                self.out.push(Action::SumSmall { target, op, parts });
+                let sum = &self.sums[&target];
+                let Some(format) = sum.format() else { return };
+                self.out.push(Action::SumSmall { target, format, op: sum.request.op, parts });
             }
             Err(why) => self.fail(target, why),
             Ok(None) => {}

@@ -23,7 +23,9 @@ use super::directory::Directory;
 use super::message::{Action, Message, Order, Report, Sink, State, Stream};
 use super::role::Role;
 use super::shards::shard_of;
-use super::{Buffer, Bytes, Costs, Format, Ledger, Log, ObjectId, Process, Request, Slot, ROOT, SMALL_BYTES};
+use super::{
+    Buffer, Bytes, Costs, Format, Ledger, Log, ObjectId, Operators, Process, Request, Slot, ROOT, SMALL_BYTES,
+};
 
 /// See the module's documentation.
 #[derive(Debug)]
@@ -101,6 +103,17 @@ impl Member {
             actions: VecDeque::new(),
             own: VecDeque::new(),
         }
+    }
+
+    /// From now on sums are made only where this holds; all processes must have the same.
+    pub fn allow(&mut self, operators: Operators) {
+        self.directory.operators = operators;
+    }
+
+    /// What was measured last.
+    pub fn set_costs(&mut self, costs: Costs) {
+        self.costs = costs;
+        self.directory.costs = costs;
     }
 
     /// Keeps the logs of the reduces that are planned here.
@@ -277,6 +290,24 @@ impl Member {
     /// Size and kind of an object, once known here.
     pub fn format(&self, object: ObjectId) -> Option<Format> {
         self.held.get(&object).and_then(|held| held.format)
+    }
+
+    /// How the object stands here: how much there is, up to which byte, and whom it is pulled from. None if nobody has
+    /// asked for it here.
+    pub fn standing(&self, object: ObjectId) -> Option<(State, u64, Option<Process>)> {
+        self.held.get(&object).map(|held| (held.state, held.mark, held.fed_by))
+    }
+
+    /// The sources that have taken places of a reduce that was called here, as far as is known here.
+    pub fn placed(&self, target: ObjectId) -> Vec<ObjectId> {
+        let ledger = self.calls.get(&target).and_then(|call| call.ledger.as_ref());
+        let holders = ledger.into_iter().flat_map(|ledger| &ledger.places).filter_map(|place| place.1.holder);
+        holders.filter_map(|holder| holder.object).collect()
+    }
+
+    /// Whether a process takes part, as far as is known here.
+    pub fn lives(&self, process: Process) -> bool {
+        self.processes.contains(&process)
     }
 
     /// All of a small object that is held here.

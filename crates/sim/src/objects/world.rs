@@ -256,7 +256,7 @@ impl<'a> World<'a> {
                 self.waiting.remove(&(at, object));
                 self.outcome.failed.push((at, object, why));
             }
-            Action::Reset { .. } | Action::Release { .. } => {}
+            Action::Reset { .. } | Action::Release { .. } | Action::Over { .. } => {}
         }
         Ok(())
     }

@@ -94,6 +94,7 @@ impl Member {
     pub(super) fn drop_role(&mut self, key: (ObjectId, Slot)) {
         let Some(role) = self.roles.remove(&key) else { return };
         role.streams().collect::<Vec<_>>().into_iter().for_each(|stream| self.close(stream));
+        self.actions.push_back(Action::Over { target: key.0, slot: key.1 });
         if key.1 != ROOT {
             self.actions.push_back(Action::Release { buffer: role.buffer() });
         }
