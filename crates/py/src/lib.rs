@@ -7,6 +7,7 @@ mod errors;
 mod hub;
 mod kernels;
 mod metrics;
+mod objects;
 mod schedule;
 mod simulate;
 mod simulate_objects;
@@ -19,6 +20,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     engine::register(module)?;
     hub::register(module)?;
     kernels::register(module)?;
+    objects::register(module)?;
     schedule::register(module)?;
     simulate::register(module)?;
     simulate_objects::register(module)?;

@@ -33,12 +33,12 @@ fn named(shape: &[u64]) -> &[u64] {
 }
 
 /// The element type; `None`: another tweed's number.
-pub(crate) fn dtype_of(kind: u64) -> Option<DType> {
+pub fn dtype_of(kind: u64) -> Option<DType> {
     DType::try_from((kind & 31) as u32).ok()
 }
 
 /// The shape of an object; a flat one if the number does not fit its size.
-pub(crate) fn shape_of(format: Format) -> Vec<u64> {
+pub fn shape_of(format: Format) -> Vec<u64> {
     let size = dtype_of(format.kind).map_or(1, DType::size) as u64;
     let numel = format.size / size;
     let dims = (format.kind >> 5 & 15) as usize;

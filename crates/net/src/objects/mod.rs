@@ -36,5 +36,6 @@ mod state;
 mod sums;
 
 pub use calls::Finished;
+pub use kind::{dtype_of, shape_of};
 pub use memory::Memory;
 pub use node::{Objects, ObjectsOptions};

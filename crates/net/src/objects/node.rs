@@ -359,6 +359,11 @@ impl Objects {
         (state.store.room.used(), state.store.room.most)
     }
 
+    /// It has left.
+    pub fn is_closed(&self) -> bool {
+        self.shared.state.lock().is_closed
+    }
+
     /// Leaves: others see it as gone, and calls under way end.
     pub fn close(&self) {
         if self.check_process().is_err() {
