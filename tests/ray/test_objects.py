@@ -43,8 +43,8 @@ class Fleet:
         self.pipes = [ours for ours, _ in pipes]
         self.here = Objects()
         descriptors = [self.here.descriptor, *(self.end(rank) for rank in range(count))]
-        assert self.here.meet(descriptors) == []
-        assert all(self.on(rank, _meet, descriptors) == [] for rank in range(count))
+        assert self.here.meet(descriptors) == {}
+        assert all(self.on(rank, _meet, descriptors) == {} for rank in range(count))
 
     def start(self, rank: int, fn: Callable[..., Any], *args: Any) -> None:
         self.pipes[rank].send((fn, args))
@@ -75,7 +75,7 @@ def fleet() -> Iterator[Fleet]:
     fleet.close()
 
 
-def _meet(objects: Objects, descriptors: list[bytes]) -> list[str]:
+def _meet(objects: Objects, descriptors: list[bytes]) -> dict[bytes, str]:
     return objects.meet(descriptors)
 
 
@@ -152,6 +152,20 @@ def pair() -> Iterator[tuple[Objects, Objects]]:
     with Objects(capacity=1 << 20) as one, Objects(capacity=1 << 20) as other:
         other.meet([one.descriptor])
         yield one, other
+
+
+def test_blocks_come_while_an_object_is_written(pair: tuple[Objects, Objects]) -> None:
+    writer = pair[0].create((2, 100_000), np.int32)
+    writer.array[0] = 1
+    writer.advance(100_000)
+    blocks = pair[1].blocks(writer.ref, timeout=PATIENCE_S)
+    begin, first = next(blocks)
+    assert begin == 0 and 0 < len(first) <= 100_000 and set(first.tolist()) == {1}
+    writer.array[1] = 2
+    writer.seal()
+    rest = list(blocks)
+    assert next(begin for begin, _ in rest) == len(first)
+    np.testing.assert_array_equal(np.concatenate([first, *(b for _, b in rest)]), writer.array.reshape(-1))
 
 
 def test_an_id_that_nobody_makes_is_named(pair: tuple[Objects, Objects]) -> None:

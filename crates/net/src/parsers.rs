@@ -14,12 +14,13 @@ use crate::ltp;
 use crate::secure::{answer, call, split_record, Identity, Party, Secret};
 use tweed_proto::engine::message::{Message, MESSAGE_BYTES};
 use tweed_proto::hub::Assembly;
+use tweed_proto::objects::Frame;
 
 /// A parser.
 pub type Parser = fn(&[u8]) -> bool;
 
 /// All of them, by name.
-pub const PARSERS: [(&str, Parser); 10] = [
+pub const PARSERS: [(&str, Parser); 11] = [
     ("preamble", |bytes| preamble::exchange(Script(bytes), Purpose::Sealed).is_ok()),
     ("frame", |bytes| greeting::read(bytes, Kind::Greeting, MAX_GREETING).is_ok()),
     ("greeting", |bytes| Greeting::decode(bytes).is_ok()),
@@ -33,6 +34,7 @@ pub const PARSERS: [(&str, Parser); 10] = [
         let mut whole = 0;
         Assembly::new(1 << 16).take(bytes, |_| whole += 1).is_ok() && whole > 0
     }),
+    ("objects", |bytes| Frame::decode(bytes).is_ok()),
 ];
 
 /// Says what it was given, whatever it hears.

@@ -34,7 +34,7 @@ fn processes(count: usize) -> Vec<Objects> {
 
 fn meet(one: &Objects, all: &[Objects]) {
     let descriptors: Vec<Vec<u8>> = all.iter().map(|other| other.descriptor().to_vec()).collect();
-    assert_eq!(one.meet(&descriptors, &|| false).unwrap(), [] as [String; 0]);
+    assert_eq!(one.meet(&descriptors, &|| false).unwrap(), []);
 }
 
 fn put(at: &Objects, id: u128, values: &[f32]) {

@@ -9,8 +9,8 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 use tweed_kernels::{DType, ReduceOp};
 use tweed_net::{
-    dtype_of, shape_of, Costs, Finished, Included, Memory, Mode, ObjectId, Objects, ObjectsOptions, Rule,
-    Secret,
+    dtype_of, shape_of, Costs, EngineError, Finished, Included, Memory, Mode, ObjectId, Objects,
+    ObjectsOptions, Rule, Secret,
 };
 
 use crate::detached::Detached;
@@ -99,8 +99,8 @@ impl PyObjects {
         PyBytes::new(py, self.inner.descriptor())
     }
 
-    /// Meets the processes with these descriptors. Returns, in words, those that cannot be reached.
-    fn meet(&self, py: Python<'_>, descriptors: Vec<Vec<u8>>) -> PyResult<Vec<String>> {
+    /// Meets the processes with these descriptors. Returns those that cannot be reached, by place, and why.
+    fn meet(&self, py: Python<'_>, descriptors: Vec<Vec<u8>>) -> PyResult<Vec<(usize, String)>> {
         waiting(py, |interrupted| self.inner.meet(&descriptors, interrupted))
     }
 
@@ -197,17 +197,29 @@ impl PyObjects {
         timeout_s: f64,
     ) -> PyResult<Vec<(u64, Bound<'py, PyAny>, Option<Parts>)>> {
         let ended = py.detach(|| self.inner.ended(seconds(timeout_s))).map_err(|e| engine_error(py, &e))?;
-        let one = |(number, result)| match result {
-            Ok(Finished { format, memory, included }) => {
-                let dtype = dtype_of(format.kind).unwrap_or(DType::Bytes);
-                let memory = PyObjectMemory { memory, dtype, shape: shape_of(format), is_writable: false };
-                Ok((number, Bound::new(py, memory)?.into_any(), included.map(parts)))
+        let one = |(number, result): (u64, Result<Finished, EngineError>)| match result {
+            Ok(mut finished) => {
+                let included = finished.included.take().map(parts);
+                Ok((number, Bound::new(py, readable(finished))?.into_any(), included))
             }
             Err(error) => {
                 Ok((number, engine_error(py, &error).into_value(py).into_bound(py).into_any(), None))
             }
         };
         ended.into_iter().map(one).collect()
+    }
+
+    /// How far an object has come: its memory, and how many bytes may be read. Waits for other than `mark_bytes`.
+    fn mark(
+        &self,
+        py: Python<'_>,
+        object: u128,
+        mark_bytes: u64,
+        timeout_s: f64,
+    ) -> PyResult<Option<(PyObjectMemory, u64)>> {
+        let found = py.detach(|| self.inner.mark(ObjectId(object), mark_bytes, seconds(timeout_s)));
+        let found = found.map_err(|e| engine_error(py, &e))?;
+        Ok(found.map(|(found, mark)| (readable(found), mark)))
     }
 
     /// How many bytes objects take here, and how many they may.
@@ -228,6 +240,11 @@ impl PyObjects {
     }
 }
 
+fn readable(Finished { format, memory, .. }: Finished) -> PyObjectMemory {
+    let dtype = dtype_of(format.kind).unwrap_or(DType::Bytes);
+    PyObjectMemory { memory, dtype, shape: shape_of(format), is_writable: false }
+}
+
 fn parts(included: Included) -> Parts {
     let ids = |ids: Vec<ObjectId>| ids.into_iter().map(|id| id.0).collect();
     included.into_iter().map(|(range, of)| (range.start, range.end, ids(of))).collect()
@@ -236,7 +253,7 @@ fn parts(included: Included) -> Parts {
 /// Does something that may wait, and ends it when a signal has come.
 fn waiting<T: Send>(
     py: Python<'_>,
-    act: impl FnOnce(&dyn Fn() -> bool) -> Result<T, tweed_net::EngineError> + Send,
+    act: impl FnOnce(&dyn Fn() -> bool) -> Result<T, EngineError> + Send,
 ) -> PyResult<T> {
     let raised = Mutex::new(None);
     let (result, raised) = py.detach(|| {

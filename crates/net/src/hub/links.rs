@@ -19,6 +19,7 @@ use super::stream::{Scratch, Stream, Turn};
 use crate::connect::admission::listener::{Admitting, Listener};
 use crate::connect::admission::Refusals;
 use crate::framing::Refusal;
+use crate::link::sockopt::tcp_info;
 use crate::process::namespace;
 use crate::secure::Session;
 use crate::sync::stop::{Stop, SLICE};
@@ -289,6 +290,13 @@ impl HubLinks {
         if let Some(link) = self.shared.state.lock().links.get_mut(&link) {
             link.stream.allow(most);
         }
+    }
+
+    /// How long a message and its answer take on the way, as the kernel has measured it.
+    pub fn round_trip(&self, link: u64) -> Option<Duration> {
+        let state = self.shared.state.lock();
+        let info = tcp_info(&*state.links.get(&link)?.stream.socket).ok()?;
+        Some(Duration::from_micros(info.tcpi_rtt.into()))
     }
 
     /// Ends a link.

@@ -138,6 +138,14 @@ impl State {
         Ok(Finished { format, memory, included })
     }
 
+    /// What is there of an object.
+    pub(super) fn progress(&self, object: ObjectId) -> Option<(Finished, u64)> {
+        let (format, memory) =
+            (self.member.format(object)?, self.store.buffers.get(&Buffer::Object(object))?);
+        let (_, mark, _) = self.member.standing(object)?;
+        Some((Finished { format, memory: Arc::clone(memory), included: None }, mark))
+    }
+
     /// What is wrong with a call that is late.
     fn lateness(&self, call: &Call, now: Instant) -> String {
         let object = call.object;

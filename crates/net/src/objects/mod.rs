@@ -28,6 +28,7 @@
 
 mod calls;
 mod kind;
+mod measured;
 mod memory;
 mod node;
 mod peers;

@@ -96,32 +96,32 @@ impl Objects {
     }
 
     /// Meets the processes with these descriptors, but for those that it has met and itself. Who comes to others calls them
-    /// all; returns, in words, those that cannot be reached. Ends early when `interrupted` holds.
+    /// all; returns those that cannot be reached, by their place in the list, and why. Ends early when `interrupted` holds.
     pub fn meet(
         &self,
         descriptors: &[Vec<u8>],
         interrupted: &dyn Fn() -> bool,
-    ) -> Result<Vec<String>, EngineError> {
+    ) -> Result<Vec<(usize, String)>, EngineError> {
         self.check_process()?;
         let read = descriptors.iter().enumerate().map(|(rank, bytes)| PeerDescriptor::decode(rank, bytes));
         let mut others = Vec::new();
-        for (bytes, descriptor) in descriptors.iter().zip(read) {
+        for (index, descriptor) in read.enumerate() {
             let descriptor = descriptor?;
             let place = descriptor.tcp.zip(descriptor.key()).ok_or_else(|| {
                 EngineError::Usage("a descriptor names no place to call at: it is not one of objects".into())
             })?;
-            others.push((place, bytes));
+            others.push((place, index));
         }
         others.retain(|((_, key), _)| *key != self.shared.links.key());
         let mut missed = Vec::new();
         for some in others.chunks(CALLS) {
-            let mut places: Vec<(SocketAddr, Key)> = some.iter().map(|other| other.0).collect();
-            places.retain(|(_, key)| self.shared.state.lock().peers.link(process_of(key)).is_none());
+            let mut places = some.to_vec();
+            places.retain(|((_, key), _)| self.shared.state.lock().peers.link(process_of(key)).is_none());
             self.call_all(&places, interrupted, &mut missed)?;
         }
         let mut state = self.shared.state.lock();
         let hello = Frame::Hello { descriptor: Bytes::clone(&self.descriptor) };
-        let met = others.iter().map(|((_, key), bytes)| (process_of(key), bytes));
+        let met = others.iter().map(|((_, key), index)| (process_of(key), &descriptors[*index]));
         let met: Vec<_> = met.filter(|(process, _)| state.peers.link(*process).is_some()).collect();
         met.iter().for_each(|(process, _)| state.tell(*process, &hello, None));
         for (process, bytes) in met {
@@ -134,13 +134,13 @@ impl Objects {
     /// Calls all of these at once.
     fn call_all(
         &self,
-        places: &[(SocketAddr, Key)],
+        places: &[((SocketAddr, Key), usize)],
         interrupted: &dyn Fn() -> bool,
-        missed: &mut Vec<String>,
+        missed: &mut Vec<(usize, String)>,
     ) -> Result<(), EngineError> {
         let (stop, links) = (AtomicBool::new(false), &self.shared.links);
         let results = std::thread::scope(|scope| {
-            let call = |&(address, key): &(SocketAddr, Key)| {
+            let call = |&((address, key), _): &((SocketAddr, Key), usize)| {
                 let stop = &stop;
                 scope.spawn(move || {
                     let is_told = || stop.load(Ordering::Relaxed);
@@ -154,10 +154,10 @@ impl Objects {
             }
             calls.into_iter().map(|call| call.join().expect("calls do not panic")).collect::<Vec<_>>()
         });
-        for (result, (_, key)) in results.into_iter().zip(places) {
+        for (result, ((_, key), index)) in results.into_iter().zip(places) {
             match result {
                 Ok(link) => drop(self.shared.state.lock().peers.join(link, *key)),
-                Err(EngineError::PeerLost(text)) => missed.push(text),
+                Err(EngineError::PeerLost(text)) => missed.push((*index, text)),
                 Err(error) => return Err(error),
             }
         }
@@ -348,6 +348,28 @@ impl Objects {
             let left = until.map_or(SLICE, |until| until.saturating_duration_since(Instant::now()));
             if !state.calls.done.is_empty() || left.is_zero() || state.is_closed {
                 return Ok(std::mem::take(&mut state.calls.done));
+            }
+            state = self.shared.changed.wait_timeout(state, left);
+        }
+    }
+
+    /// How far an object that this process holds, makes or gets has come: its memory, and up to which byte it may be read;
+    /// `None` if there is nothing of it yet. Waits for a mark other than `mark` for as long as `patience`. Memory is another
+    /// one when the object has begun anew.
+    pub fn mark(
+        &self,
+        object: ObjectId,
+        mark: u64,
+        patience: Duration,
+    ) -> Result<Option<(Finished, u64)>, EngineError> {
+        self.check_process()?;
+        let until = Instant::now().checked_add(patience);
+        let mut state = self.shared.state.lock();
+        loop {
+            let found = state.progress(object);
+            let left = until.map_or(SLICE, |until| until.saturating_duration_since(Instant::now()));
+            if left.is_zero() || state.is_closed || found.as_ref().is_some_and(|found| found.1 != mark) {
+                return Ok(found);
             }
             state = self.shared.changed.wait_timeout(state, left);
         }

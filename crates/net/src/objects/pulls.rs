@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Instant;
 
 use tweed_proto::objects::{Buffer, Costs, Fold, Frame, ObjectId, Process, Pull, Sink, Slot, Stream};
 
@@ -17,6 +18,8 @@ pub(super) struct Inflow {
     /// Up to here it has come.
     cursor: u64,
     end: u64,
+    /// When its first block had come, and what that left.
+    began: Option<(Instant, u64)>,
 }
 
 /// A pull of another process.
@@ -101,7 +104,7 @@ impl State {
             return crate::stderr::print_line(&text);
         };
         let base = if matches!(sink, Sink::Copy(_)) { 0 } else { offset };
-        self.inflows.insert(stream, Inflow { from, memory, base, cursor: offset, end });
+        self.inflows.insert(stream, Inflow { from, memory, base, cursor: offset, end, began: None });
         self.tell(from, &Frame::Pull { stream, pull }, None);
     }
 
@@ -135,8 +138,10 @@ impl State {
             return false;
         }
         inflow.cursor = end;
+        let (began, at) = *inflow.began.get_or_insert_with(|| (Instant::now(), end));
         if end == inflow.end {
             self.inflows.remove(&stream);
+            self.note_rate(end - at, began.elapsed());
         }
         self.tell(from, &Frame::Taken { stream }, None);
         self.member.handle_block(stream, end);

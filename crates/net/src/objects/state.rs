@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::mpsc::Sender;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tweed_kernels::{DType, ReduceOp};
 use tweed_proto::hub::Body;
@@ -13,6 +14,7 @@ use tweed_proto::objects::{
 
 use super::calls::Calls;
 use super::kind::dtype_of;
+use super::measured::Measured;
 use super::memory::Memory;
 use super::peers::Peers;
 use super::pulls::{Inflow, Serve, Store};
@@ -30,7 +32,9 @@ pub(super) struct Writing {
 pub(super) struct State {
     me: Process,
     pub(super) member: Member,
+    /// As measured so far.
     pub(super) costs: Costs,
+    measured: Measured,
     pub(super) store: Store,
     pub(super) peers: Peers,
     pub(super) calls: Calls,
@@ -69,6 +73,7 @@ impl State {
             me,
             member,
             costs,
+            measured: Measured::default(),
             store: Store::new(most),
             peers: Peers::default(),
             calls: Calls::default(),
@@ -89,6 +94,10 @@ impl State {
             Event::Joined(link, key) => {
                 if !self.peers.join(link, key) {
                     self.links.cut(link, "its process is gone");
+                }
+                if let Some(round_trip) = self.links.round_trip(link) {
+                    self.measured.note_round_trip(round_trip);
+                    self.set_costs();
                 }
             }
             Event::Message(link, bytes) => {
@@ -122,6 +131,18 @@ impl State {
             Frame::Taken { stream } => self.grant(from, stream),
         }
         true
+    }
+
+    /// So many bytes of a pull have come within that time.
+    pub(super) fn note_rate(&mut self, bytes: u64, within: Duration) {
+        if self.measured.note_pull(bytes, within) {
+            self.set_costs();
+        }
+    }
+
+    fn set_costs(&mut self) {
+        self.costs = self.measured.costs(self.costs);
+        self.member.set_costs(self.costs);
     }
 
     /// A process takes part from now on.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from types import TracebackType
 from typing import Any
 
@@ -27,6 +27,8 @@ _OPERATORS = {
 }
 #: A thread that hears of nothing looks this often whether the process is done, in seconds.
 _LOOK_S = 3600.0
+#: Who waits for a block looks so often whether its object has failed, in seconds.
+_BLOCK_S = 0.05
 
 
 class Objects:
@@ -40,8 +42,8 @@ class Objects:
       secret: the same 16 characters or more at all processes; None: on loopback alone.
       capacity: bytes that objects may take here.
       testbed: the network namespace of a testbed, in which no secret is needed.
-      latency_s, rate: of this process's links, in seconds and payload bytes per second; trees and blocks are
-        chosen by them.
+      latency_s, rate: of this process's links, in seconds and payload bytes per second, until they have been
+        measured; trees and blocks are chosen by them.
 
     Raises:
       UsageError: an address that others could reach, without a secret; one that is not this machine's.
@@ -53,7 +55,7 @@ class Objects:
         >>> with Objects() as one, Objects() as other:
         ...     other.meet([one.descriptor])
         ...     other.get(one.put(np.arange(3))).result(timeout=5)
-        []
+        {}
         array([0, 1, 2])
     """
 
@@ -88,14 +90,14 @@ class Objects:
         """Bytes that objects take here now, also those of deleted ones that are still held."""
         return self._core.room[0]
 
-    def meet(self, descriptors: Sequence[bytes]) -> list[str]:
+    def meet(self, descriptors: Sequence[bytes]) -> dict[bytes, str]:
         """Meets other processes, of which some may be known, and this one. Whoever comes later calls.
 
-        Returns: in words, those that cannot be reached; they may have ended.
+        Returns: why some cannot be reached, by descriptor; they may have ended.
 
         Raises: UsageError if one has another secret, or is no process that shares objects.
         """
-        return self._core.meet(list(descriptors))
+        return {descriptors[place]: why for place, why in self._core.meet(list(descriptors))}
 
     def put(self, value: npt.ArrayLike, ref: Ref | None = None, *, timeout: float = 60.0) -> Ref:
         """An object is there. Others take its beginning while the rest is copied.
@@ -176,6 +178,30 @@ class Objects:
         target_id, name = reduction.ref.id, _OPERATORS[op]
         self._calls.begin(reduction, lambda: self._core.reduce(target_id, ids, count, name, mode, timeout))
         return reduction
+
+    def blocks(self, ref: Ref, *, timeout: float | None = None) -> Iterator[tuple[int, npt.NDArray[Any]]]:
+        """The elements of an object as they come, while others may still write or sum them.
+
+        Returns: an iterator over `(first element, elements)`, of the flat array, without gaps. Where a sum
+          begins anew, as a process has died, the first element is 0 once more.
+
+        Raises: what `get` ends with. Cost: as `get`, and a look per block.
+        """
+        done, mark, address = self.get(ref, timeout=timeout), 0, None
+        while True:
+            is_done = done.done()
+            found = self._core.mark(ref.id, mark, 0.0 if is_done else _BLOCK_S)
+            if is_done:
+                done.result()
+            if found is not None:
+                array = np.asarray(found[0]).reshape(-1)
+                begins_anew = address is not None and address != array.ctypes.data
+                begin = 0 if begins_anew or found[1] < mark else mark
+                address, mark = array.ctypes.data, found[1]
+                if begin < mark:
+                    yield begin // array.itemsize, array[begin // array.itemsize : mark // array.itemsize]
+            if is_done:
+                return
 
     def delete(self, ref: Ref) -> None:
         """Nobody is to have the object any more; arrays of it that are held stay as they are."""

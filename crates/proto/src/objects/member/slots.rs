@@ -32,6 +32,11 @@ impl Member {
         self.apply(key, changes);
         self.report_lost_feeds(key);
         self.fold(key);
+        let is_complete = self.held.get(&target).is_some_and(|held| held.state == State::Complete);
+        if slot == ROOT && is_complete {
+            // The shard before may have been told, and this one not, or before it had planned anything.
+            self.report_standing(target);
+        }
     }
 
     /// The target is made here; returns how much of it is there already.
