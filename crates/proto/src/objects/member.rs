@@ -239,10 +239,11 @@ impl Member {
     /// A process is gone for good.
     pub fn handle_lost(&mut self, process: Process) {
         let before = self.processes.clone();
-        if process == self.me || !self.processes.remove(&process) {
+        // One that was gone before this process came may still be said to feed it.
+        if process == self.me || !self.lost.insert(process) {
             return;
         }
-        self.lost.insert(process);
+        self.processes.remove(&process);
         self.directory.handle_lost(process, &self.processes);
         for key in self.roles.keys().copied().collect::<Vec<_>>() {
             self.report_broken(key, process);
