@@ -26,6 +26,9 @@ pub(crate) struct Directory {
     entries: BTreeMap<ObjectId, Entry>,
     plans: BTreeMap<ObjectId, Plan>,
     sums: BTreeMap<ObjectId, SmallSum>,
+    /// Small sums that their callers have been told, and have not confirmed: had the shard moved meanwhile, another one might
+    /// have formed, and callers take the first.
+    told: BTreeMap<ObjectId, (Process, Bytes)>,
     lost: BTreeSet<Process>,
     /// How many processes may want an object.
     most_receivers: u32,
@@ -56,6 +59,7 @@ impl Directory {
             entries,
             plans,
             sums,
+            told: BTreeMap::new(),
             lost: BTreeSet::new(),
             most_receivers: 1,
             operators: |_, _| true,
@@ -97,6 +101,12 @@ impl Directory {
     /// A process is dead.
     pub(crate) fn handle_lost(&mut self, process: Process, processes: &BTreeSet<Process>) {
         self.lost.insert(process);
+        let told: Vec<ObjectId> =
+            self.told.iter().filter(|told| told.1 .0 == process).map(|(&target, _)| target).collect();
+        for target in told {
+            let bytes = self.told.remove(&target).map(|told| told.1);
+            bytes.into_iter().for_each(|bytes| self.show(target, bytes));
+        }
         let objects: Vec<ObjectId> = self.entries.keys().chain(self.plans.keys()).copied().collect();
         for object in objects {
             let heir = self.entries.get(&object).and_then(|entry| entry.copies.heir(process));
@@ -129,6 +139,7 @@ impl Directory {
         self.entries.retain(|object, _| !moves(object));
         self.plans.retain(|target, _| !moves(target));
         self.sums.retain(|target, _| !moves(target));
+        self.told.retain(|target, _| !moves(target));
         for (target, object) in self.watched() {
             if shard_of(object, processes) == Some(process) {
                 self.ask_to_watch(target, object, processes);
@@ -139,15 +150,21 @@ impl Directory {
     /// The driver has summed small objects.
     pub(crate) fn handle_small_sum(&mut self, target: ObjectId, bytes: Bytes) {
         let Some(sum) = self.sums.remove(&target) else { return };
-        let entry = self.entry(target);
-        entry.format = sum.format();
-        entry.bytes = Some(bytes);
-        if let Some(caller) = sum.caller {
-            self.answer(caller, target);
-            self.order(caller, Order::Reduced { target, included: sum.included() });
-        }
-        self.serve(target);
-        self.tell_watchers(target);
+        let (Some(format), included) = (sum.format(), sum.included()) else { return };
+        self.entry(target).format = Some(format);
+        let Some(caller) = sum.caller.filter(|caller| !self.lost.contains(caller)) else {
+            return self.show(target, bytes);
+        };
+        self.order(caller, Order::Small { object: target, format, bytes: bytes.clone() });
+        self.order(caller, Order::Reduced { target, included });
+        self.told.insert(target, (caller, bytes));
+    }
+
+    /// A small object is there for all.
+    fn show(&mut self, object: ObjectId, bytes: Bytes) {
+        self.entry(object).bytes.get_or_insert(bytes);
+        self.serve(object);
+        self.tell_watchers(object);
     }
 
     fn entry(&mut self, object: ObjectId) -> &mut Entry {
@@ -173,8 +190,11 @@ impl Directory {
         }
         let fed_by = fed_by.filter(|feeder| !self.lost.contains(feeder));
         let is_root = self.plans.get(&object).is_some_and(|plan| plan.root() == Some(from));
+        // What is whole and no longer planned stays, whatever another shard had begun.
+        let is_whole = bytes.is_some() || (state == State::Complete && !self.plans.contains_key(&object));
         let entry = self.entry(object);
-        if entry.format.is_some() && generation < entry.generation && state != State::Wanted {
+        let is_old = generation < entry.generation && state != State::Wanted && !is_whole;
+        if entry.format.is_some() && is_old {
             // It has not heard yet that the object begins anew.
             let generation = entry.generation;
             entry.copies.update(from, State::Wanted, rate, fed_by);
@@ -184,6 +204,10 @@ impl Directory {
         entry.generation = entry.generation.max(generation);
         entry.format = entry.format.or(format);
         entry.bytes = entry.bytes.take().or(bytes);
+        if entry.bytes.is_some() {
+            self.told.remove(&object);
+        }
+        let entry = self.entry(object);
         if !(is_root && state == State::Wanted) {
             entry.copies.update(from, state, rate, fed_by);
         }
@@ -236,6 +260,7 @@ impl Directory {
 
     fn delete(&mut self, object: ObjectId) {
         let processes: BTreeSet<Process> = self.entry(object).copies.processes().collect();
+        self.told.remove(&object);
         self.entries.insert(object, Entry { is_deleted: true, ..Entry::default() });
         if self.plans.contains_key(&object) {
             self.fail(object, Failure::Deleted { object });

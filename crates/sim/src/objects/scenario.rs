@@ -221,9 +221,11 @@ impl Facts<'_> {
         let all: BTreeSet<Process> = (0..self.setup.topology.ranks()).map(u64::from).collect();
         let early = all.iter().copied().filter(|&process| !self.setup.joins.contains_key(&(process as Rank)));
         let early: BTreeSet<Process> = early.collect();
-        let is_shard_dead = || {
+        let is_plan_lost = || {
             let shards = [&all, &early].map(|processes| shard_of(object, processes));
-            shards.into_iter().flatten().any(|shard| self.setup.deaths.contains_key(&(shard as Rank)))
+            // A newcomer that is the shard knows nothing of the plan but from the destination.
+            shards[0] != shards[1]
+                || shards.into_iter().flatten().any(|shard| self.setup.deaths.contains_key(&(shard as Rank)))
         };
         let is_over = self.outcome.got.contains_key(&(caller, object))
             || self.outcome.logs.iter().any(|log| log.target == object);
@@ -231,7 +233,7 @@ impl Facts<'_> {
             let call = self.setup.calls.iter().find(|call| matches!(call.what, What::Reduce { .. }));
             call.is_some_and(|call| call.at < died)
         });
-        if left >= count as usize && was_called && !(is_dead && (is_shard_dead() || is_over)) {
+        if left >= count as usize && was_called && !(is_dead && (is_plan_lost() || is_over)) {
             return Some(format!("{left} of {count} sources live (asked by {process}, called by {caller})"));
         }
         None
