@@ -155,8 +155,8 @@ impl Directory {
         let Some(caller) = sum.caller.filter(|caller| !self.lost.contains(caller)) else {
             return self.show(target, bytes);
         };
-        self.order(caller, Order::Small { object: target, format, bytes: bytes.clone() });
-        self.order(caller, Order::Reduced { target, included });
+        let small = Some((format, bytes.clone()));
+        self.order(caller, Order::Reduced { target, included, small });
         self.told.insert(target, (caller, bytes));
     }
 

@@ -331,7 +331,12 @@ impl Member {
             Order::Ledger { request, attempt, ledger } => self.keep(request, attempt, ledger),
             Order::Release { target, attempt } => self.release(target, attempt),
             Order::Lost { process, .. } => self.handle_lost(process),
-            Order::Reduced { target, included } => self.finish(target, included),
+            Order::Reduced { target, included, small } => {
+                if let Some((format, bytes)) = small {
+                    self.take_small(target, format, bytes);
+                }
+                self.finish(target, included);
+            }
             Order::Failed { target, why } => {
                 self.calls.remove(&target);
                 self.actions.push_back(Action::Failed { object: target, why });

@@ -102,8 +102,8 @@ pub enum Order {
     Release { target: ObjectId, attempt: u32 },
     /// A process that feeds the receiver is dead.
     Lost { process: Process, target: ObjectId },
-    /// The result is complete at its destination, and sums these.
-    Reduced { target: ObjectId, included: Included },
+    /// The result is complete at its destination, and sums these; a small one is brought by this.
+    Reduced { target: ObjectId, included: Included, small: Option<(Format, Bytes)> },
     /// It cannot be made.
     Failed { target: ObjectId, why: Failure },
 }

@@ -232,7 +232,7 @@ impl Plan {
         self.release();
         if let Some(root) = self.root() {
             let (target, included) = (self.request.target, included.clone());
-            self.orders.push((root, Order::Reduced { target, included }));
+            self.orders.push((root, Order::Reduced { target, included, small: None }));
         }
         included
     }

@@ -32,6 +32,10 @@ impl Member {
     pub(super) fn assign(&mut self, assign: Assign) {
         let (target, slot) = (assign.target, assign.slot);
         let key = (target, slot);
+        let is_old = self.calls.get(&target).is_some_and(|call| call.attempt > assign.attempt);
+        if slot == ROOT && is_old {
+            return; // the shard after that one goes on from what the ledger had before
+        }
         if slot == ROOT && self.has_finished(target) {
             // The shard before has said so, and this one has not heard of it.
             return self.report_standing(target);

@@ -75,7 +75,7 @@ fn frames() -> Vec<Frame> {
         Order::Ledger { request: request(), attempt: 0, ledger: ledger() },
         Order::Release { target, attempt: 3 },
         Order::Lost { process, target },
-        Order::Reduced { target, included: vec![(0..64, vec![A, B])] },
+        Order::Reduced { target, included: vec![(0..64, vec![A, B])], small: Some((format, bytes.clone())) },
         Order::Failed { target, why: unlike },
         Order::Failed { target, why: Failure::Count { count: 3, ids: 2 } },
     ];

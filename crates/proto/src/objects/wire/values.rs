@@ -51,7 +51,7 @@ variants!(Order {
     5u8 = Ledger { request, attempt, ledger },
     6u8 = Release { target, attempt },
     7u8 = Lost { process, target },
-    8u8 = Reduced { target, included },
+    8u8 = Reduced { target, included, small },
     9u8 = Failed { target, why },
 });
 
