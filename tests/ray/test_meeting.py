@@ -1,4 +1,4 @@
-"""Objects of a Ray job: refs travel between driver, tasks and actors; a sum outlives an actor that is killed."""
+"""Objects of a Ray job: refs travel between driver, tasks and actors; a sum outlives a killed actor."""
 
 from __future__ import annotations
 

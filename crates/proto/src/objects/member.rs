@@ -191,7 +191,7 @@ impl Member {
                 }
                 self.directory.handle(from, report, &self.processes);
             }
-            Message::Order(order) => self.follow(order),
+            Message::Order(order) => self.follow(from, order),
         }
         self.collect();
     }
@@ -316,12 +316,17 @@ impl Member {
         self.held.get(&object).and_then(|held| held.bytes.as_ref())
     }
 
-    fn follow(&mut self, order: Order) {
+    fn follow(&mut self, from: Process, order: Order) {
         match order {
             Order::Feed { object, format, generation, from, block } => {
                 self.feed(object, format, generation, from, block);
             }
-            Order::Small { object, format, bytes } => self.take_small(object, format, bytes),
+            Order::Small { object, format, bytes } => {
+                self.take_small(object, format, bytes);
+                if shard_of(object, &self.processes) != Some(from) {
+                    self.report_standing(object); // the shard by now may know of nobody who has it
+                }
+            }
             Order::Restart { object, generation } => self.restart(object, generation),
             Order::Deleted { object } => {
                 self.drop_copy(object);
