@@ -23,6 +23,9 @@ pub struct Finished {
     pub included: Option<Included>,
 }
 
+/// The number of a call, and what came of it.
+pub type Ended = (u64, Result<Finished, EngineError>);
+
 /// What is waited for.
 #[derive(Clone, Debug)]
 pub(super) enum What {
@@ -41,7 +44,7 @@ struct Call {
 pub(super) struct Calls {
     last: u64,
     open: BTreeMap<u64, Call>,
-    pub(super) done: Vec<(u64, Result<Finished, EngineError>)>,
+    pub(super) done: Vec<Ended>,
 }
 
 impl Calls {

@@ -36,7 +36,7 @@ mod pulls;
 mod state;
 mod sums;
 
-pub use calls::Finished;
+pub use calls::{Ended, Finished};
 pub use kind::{dtype_of, shape_of};
 pub use memory::Memory;
 pub use node::{Objects, ObjectsOptions};

@@ -11,7 +11,7 @@ use tweed_kernels::{DType, ReduceOp};
 use tweed_proto::engine::EngineError;
 use tweed_proto::objects::{Buffer, Bytes, Costs, Format, Frame, Mode, ObjectId, Request, Rule, SMALL_BYTES};
 
-use super::calls::{Finished, What};
+use super::calls::{Ended, Finished, What};
 use super::kind::kind_of;
 use super::memory::Memory;
 use super::peers::process_of;
@@ -337,10 +337,7 @@ impl Objects {
     }
 
     /// The calls that have ended since the last time it was asked; waits for one for as long as `patience`.
-    pub fn ended(
-        &self,
-        patience: Duration,
-    ) -> Result<Vec<(u64, Result<Finished, EngineError>)>, EngineError> {
+    pub fn ended(&self, patience: Duration) -> Result<Vec<Ended>, EngineError> {
         self.check_process()?;
         let until = Instant::now().checked_add(patience);
         let mut state = self.shared.state.lock();

@@ -8,6 +8,7 @@ use tweed_proto::objects::{Buffer, Costs, Fold, Frame, ObjectId, Process, Pull, 
 
 use super::memory::{Memory, Piece, Room};
 use super::state::State;
+use super::sums::Part;
 
 /// A pull of this process.
 pub(super) struct Inflow {
@@ -62,7 +63,7 @@ impl Store {
     }
 
     /// Where a range of a sum goes, and where its parts are. `None`: not all of them are here.
-    pub(super) fn parts(&mut self, fold: &Fold, size: u64) -> Option<(Arc<Memory>, Vec<(Arc<Memory>, u64)>)> {
+    pub(super) fn parts(&mut self, fold: &Fold, size: u64) -> Option<(Arc<Memory>, Vec<Part>)> {
         let own = fold.own.map(|object| self.buffers.get(&Buffer::Object(object)));
         let own = own.into_iter().map(|found| found.map(|memory| (Arc::clone(memory), 0)));
         let stream = |stream| self.arrived.get(stream).map(|a| (Arc::clone(&a.memory), a.base));

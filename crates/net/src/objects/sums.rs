@@ -7,14 +7,16 @@ use tweed_proto::objects::{Bytes, Fold};
 
 use super::memory::Memory;
 
+/// Memory with bytes to be added, and the byte of the sum that its first one belongs to.
+pub(super) type Part = (Arc<Memory>, u64);
+
 /// A range of a sum, and where its parts are.
 pub(super) struct Sum {
     pub(super) fold: Fold,
     pub(super) dtype: DType,
     pub(super) op: ReduceOp,
     pub(super) into: Arc<Memory>,
-    /// Each with the byte of the sum that its first one belongs to.
-    pub(super) parts: Vec<(Arc<Memory>, u64)>,
+    pub(super) parts: Vec<Part>,
 }
 
 impl Sum {
@@ -22,7 +24,7 @@ impl Sum {
     pub(super) fn make(&self) -> bool {
         let range = &self.fold.range;
         let length = range.end - range.start;
-        let place = |(memory, base): &(Arc<Memory>, u64)| {
+        let place = |(memory, base): &Part| {
             memory.at(range.start.checked_sub(*base)?, length).map(|at| at.cast_const())
         };
         let parts: Option<Vec<*const u8>> = self.parts.iter().map(place).collect();
