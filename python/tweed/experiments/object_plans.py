@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import Any
 
 from tweed.collective import Topology
@@ -64,10 +65,16 @@ def arrivals(ranks: int, gap_s: float = 0.05) -> float:
 def death(ranks: int, share: float, mode: str) -> Mapping[str, float]:
     """Seconds that a death in the middle of the tree costs, so far into a sum of all but two sources; and the
     ranges of the result that sum different ids."""
-    links, calls = _links(ranks), _sum(ranks, spares=2, mode=mode)
-    quiet = _ended(links, calls).seconds or 0
-    found = _ended(links, calls, deaths={ranks // 2: share * quiet})
+    quiet = _quiet(ranks, mode)
+    calls = _sum(ranks, spares=2, mode=mode)
+    found = _ended(_links(ranks), calls, deaths={ranks // 2: share * quiet})
     return {"seconds": (found.seconds or 0) - quiet, "ranges": len(found.included[_RESULT])}
+
+
+@cache
+def _quiet(ranks: int, mode: str) -> float:
+    """Seconds of that sum when nobody dies."""
+    return _ended(_links(ranks), _sum(ranks, spares=2, mode=mode)).seconds or 0
 
 
 def slow_receiver(ranks: int) -> float:

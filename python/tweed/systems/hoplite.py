@@ -47,10 +47,10 @@ QUICK = Config((16,), ())
 def experiment(notes: Notes, quick: bool) -> None:
     """Measures what is not in the notes. Cost: ten minutes of two cores; quick: seconds."""
     config = QUICK if quick else FULL
-    for ranks in config.ranks:
-        _simulated(notes, ranks)
     for nodes in config.nodes:
         _live(notes, nodes, config)
+    for ranks in config.ranks:
+        _simulated(notes, ranks)
 
 
 def _simulated(notes: Notes, ranks: int) -> None:
