@@ -39,6 +39,7 @@ __all__ = [
     "scatter_add",
     "selection",
     "simulate",
+    "simulate_objects",
     "threshold",
     "time_expanded",
     "top_k",
@@ -352,6 +353,7 @@ class ObjectMemory:
     @property
     def __array_interface__(self) -> dict[str, Any]: ...
 
+@final
 class Objects:
     def __new__(
         cls,
@@ -394,6 +396,7 @@ class Objects:
     ) -> list[tuple[int, ObjectMemory | Exception, list[tuple[int, int, list[int]]] | None]]: ...
     def close(self) -> None: ...
 
+@final
 class HubLinks:
     def __new__(
         cls,
