@@ -139,9 +139,9 @@ impl PyObjects {
         let numel = shape.iter().try_fold(dtype.size() as u64, |bytes, &dim| bytes.checked_mul(dim));
         let numel = numel.and_then(|bytes| usize::try_from(bytes).ok());
         let bytes = numel.ok_or_else(|| usage(py, format!("{shape:?} is no shape of an array")))?;
-        // SAFETY: the caller has an array of this dtype and shape there, and holds it until this returns.
         let bytes: &[u8] = match bytes {
             0 => &[],
+            // SAFETY: the caller has an array of this dtype and shape there, and holds it until this returns.
             _ => unsafe { std::slice::from_raw_parts(address as *const u8, bytes) },
         };
         let id = ObjectId(object);

@@ -6,7 +6,8 @@ use tweed_proto::objects::Costs;
 
 /// A pull of less says more of the latency than of the rate.
 const LEAST_BYTES: u64 = 256 << 10;
-/// Of so many pulls the fastest counts: others wait for who feeds them, or share a link.
+/// Of so many pulls the fastest counts: time is from the request on, so others have waited for who feeds them, or shared a
+/// link, and none seems faster than its link.
 const PULLS: usize = 16;
 
 /// See above.

@@ -19,8 +19,8 @@ pub(super) struct Inflow {
     /// Up to here it has come.
     cursor: u64,
     end: u64,
-    /// When its first block had come, and what that left.
-    began: Option<(Instant, u64)>,
+    /// Where it began, and when it was asked for.
+    began: (u64, Instant),
 }
 
 /// A pull of another process.
@@ -105,7 +105,10 @@ impl State {
             return crate::stderr::print_line(&text);
         };
         let base = if matches!(sink, Sink::Copy(_)) { 0 } else { offset };
-        self.inflows.insert(stream, Inflow { from, memory, base, cursor: offset, end, began: None });
+        self.inflows.insert(
+            stream,
+            Inflow { from, memory, base, cursor: offset, end, began: (offset, Instant::now()) },
+        );
         self.tell(from, &Frame::Pull { stream, pull }, None);
     }
 
@@ -139,10 +142,12 @@ impl State {
             return false;
         }
         inflow.cursor = end;
-        let (began, at) = *inflow.began.get_or_insert_with(|| (Instant::now(), end));
+        let (at, asked) = inflow.began;
         if end == inflow.end {
             self.inflows.remove(&stream);
-            self.note_rate(end - at, began.elapsed());
+            if from != self.me {
+                self.note_rate(end - at, asked.elapsed());
+            }
         }
         self.tell(from, &Frame::Taken { stream }, None);
         self.member.handle_block(stream, end);

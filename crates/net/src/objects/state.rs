@@ -30,7 +30,7 @@ pub(super) struct Writing {
 }
 
 pub(super) struct State {
-    me: Process,
+    pub(super) me: Process,
     pub(super) member: Member,
     /// As measured so far.
     pub(super) costs: Costs,
