@@ -73,10 +73,13 @@ impl Store {
     }
 }
 
+/// So much of a pull may be under way in any case: threads that share a processor answer late, whatever the link's latency.
+const LEAST_WINDOW: u64 = 1 << 20;
+
 /// So many blocks of a pull may be under way: what fits on the way there and back, and two to begin with.
 fn window(block: u64, costs: &Costs) -> u64 {
     let on_the_way = 2.0 * costs.latency.as_secs_f64() * costs.rate as f64 / block as f64;
-    2 + on_the_way.min(1e6) as u64
+    2 + (on_the_way.min(1e6) as u64).max(LEAST_WINDOW / block)
 }
 
 impl State {

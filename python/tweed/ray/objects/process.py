@@ -27,6 +27,8 @@ _OPERATORS = {
 }
 #: A thread that hears of nothing looks this often whether the process is done, in seconds.
 _LOOK_S = 3600.0
+#: What a message costs a process, in seconds: threads, locks and sealing, on processors that others use, too.
+_MESSAGE_S = 1e-3
 #: Who waits for a block looks so often whether its object has failed, in seconds.
 _BLOCK_S = 0.05
 
@@ -76,6 +78,7 @@ class Objects:
             testbed=testbed,
             latency_s=latency_s,
             rate=rate,
+            message_s=_MESSAGE_S,
         )
         self._core, self._calls = core, _Calls(core)
         self._close = weakref.finalize(self, core.close)
