@@ -148,8 +148,8 @@ def test_who_waits_for_what_only_the_dead_had_is_told(fleet: Fleet) -> None:
 
 @pytest.fixture
 def pair() -> Iterator[tuple[Objects, Objects]]:
-    """Two processes in one."""
-    with Objects(capacity=1 << 20) as one, Objects(capacity=1 << 20) as other:
+    """Two processes in one, behind links of which blocks of some 20 KB are made."""
+    with Objects(capacity=1 << 20, rate=1e7) as one, Objects(capacity=1 << 20, rate=1e7) as other:
         other.meet([one.descriptor])
         yield one, other
 
