@@ -37,6 +37,7 @@ NET_ROOMS = [
     {"engine"},
     {"connect"},
     {"hub"},
+    {"objects"},
     {"group"},
     {"node"},
     {"leaving", "ctable", "parsers"},

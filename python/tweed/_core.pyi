@@ -15,6 +15,8 @@ __all__ = [
     "Losses",
     "MemberNode",
     "Node",
+    "ObjectMemory",
+    "Objects",
     "Schedule",
     "Send",
     "Topology",
@@ -344,6 +346,56 @@ def simulate_objects(
     tuple[int, int, int, int],
     list[tuple[int, Schedule, list[int]]],
 ]: ...
+
+@final
+class ObjectMemory:
+    @property
+    def dtype(self) -> str: ...
+    @property
+    def __array_interface__(self) -> dict[str, Any]: ...
+
+@final
+class Objects:
+    def __new__(
+        cls,
+        *,
+        address: str = "127.0.0.1:0",
+        secret: str | None = None,
+        secret_file: str | PathLike[str] | None = None,
+        testbed: str | None = None,
+        most_bytes: int = ...,
+        latency_s: float = 1e-4,
+        rate: float = 1e9,
+        message_s: float = 2e-5,
+        silence_s: float = 10.0,
+        patience_s: float = 10.0,
+    ) -> Objects: ...
+    @property
+    def descriptor(self) -> bytes: ...
+    @property
+    def is_closed(self) -> bool: ...
+    @property
+    def room(self) -> tuple[int, int]: ...
+    def meet(self, descriptors: Sequence[bytes]) -> list[tuple[int, str]]: ...
+    def create(self, object: int, dtype: str, shape: Sequence[int], timeout_s: float) -> ObjectMemory: ...
+    def advance(self, object: int, valid_bytes: int) -> None: ...
+    def put(self, object: int, dtype: str, shape: Sequence[int], address: int, timeout_s: float) -> None: ...
+    def get(self, object: int, timeout_s: float | None = None) -> int: ...
+    def reduce(
+        self,
+        target: int,
+        ids: Sequence[int],
+        count: int,
+        op: str = "SUM",
+        mode: str = "whole",
+        timeout_s: float | None = None,
+    ) -> int: ...
+    def delete(self, object: int) -> None: ...
+    def mark(self, object: int, mark_bytes: int, timeout_s: float) -> tuple[ObjectMemory, int] | None: ...
+    def ended(
+        self, timeout_s: float
+    ) -> list[tuple[int, ObjectMemory | Exception, list[tuple[int, int, list[int]]] | None]]: ...
+    def close(self) -> None: ...
 
 @final
 class HubLinks:

@@ -13,6 +13,7 @@
 //! - `engine`: the loop, and the threads that drive it;
 //! - `connect`: how processes come to know each other, and who is let in;
 //! - `hub`: links between a hub and its members, who are no ranks and come when they like;
+//! - `objects`: what processes put, get and sum as it appears, over such links between all of them;
 //! - `group` and `node`, which callers hold; `leaving`, their end; `ctable`, the same for C; `parsers`, for tests alone.
 //!
 //! Each room begins with its theory of operation. `sync::lock_order` has the order of all locks.
@@ -28,6 +29,7 @@ mod link;
 #[doc(hidden)]
 pub mod ltp;
 mod node;
+mod objects;
 mod operation;
 #[doc(hidden)]
 pub mod parsers;
@@ -44,6 +46,7 @@ pub use hub::{Admitted, Event, HubLinks, HubOptions};
 pub use link::ports::Ports;
 pub use link::stats::{LinkStats, Packets, Wires};
 pub use node::Node;
+pub use objects::{dtype_of, shape_of, Ended, Finished, Memory, Objects, ObjectsOptions};
 pub use operation::op::Op;
 pub use operation::plans::PlanRow;
 pub use secure::{from_hex, hex, Secret};
@@ -53,4 +56,5 @@ pub use tweed_proto::engine::members::Tuning;
 pub use tweed_proto::engine::metrics::Traffic;
 pub use tweed_proto::engine::request::{Operation, Request, Segment};
 pub use tweed_proto::engine::{EngineError, MOST_AHEAD_BYTES};
-pub use tweed_proto::hub::{Body, Key};
+pub use tweed_proto::hub::{Body, Key, MOST_QUEUED};
+pub use tweed_proto::objects::{Costs, Included, Mode, ObjectId, Rule};

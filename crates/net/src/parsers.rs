@@ -15,12 +15,13 @@ use crate::secure::{answer, call, split_record, Identity, Party, Secret};
 use tweed_proto::engine::message::{Message, MESSAGE_BYTES};
 use tweed_proto::hub::Assembly;
 use tweed_proto::members;
+use tweed_proto::objects::Frame;
 
 /// A parser.
 pub type Parser = fn(&[u8]) -> bool;
 
 /// All of them, by name.
-pub const PARSERS: [(&str, Parser); 12] = [
+pub const PARSERS: [(&str, Parser); 13] = [
     ("preamble", |bytes| preamble::exchange(Script(bytes), Purpose::Sealed).is_ok()),
     ("frame", |bytes| greeting::read(bytes, Kind::Greeting, MAX_GREETING).is_ok()),
     ("greeting", |bytes| Greeting::decode(bytes).is_ok()),
@@ -36,6 +37,7 @@ pub const PARSERS: [(&str, Parser); 12] = [
     }),
     ("member messages", |bytes| members::Message::decode(bytes).is_some()),
     ("witness record", |bytes| members::Record::decode(bytes).is_some()),
+    ("objects", |bytes| Frame::decode(bytes).is_ok()),
 ];
 
 /// Says what it was given, whatever it hears.

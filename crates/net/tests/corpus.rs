@@ -17,7 +17,10 @@ fn no_parser_panics_on_what_fuzzing_has_found() {
     for ((name, _), times) in PARSERS.iter().zip(accepted) {
         assert!(
             times > 0
-                || !matches!(*name, "frame" | "record" | "message" | "member messages" | "witness record"),
+                || !matches!(
+                    *name,
+                    "frame" | "record" | "message" | "member messages" | "witness record" | "objects"
+                ),
             "{name} accepts nothing"
         );
     }

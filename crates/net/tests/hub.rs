@@ -6,13 +6,20 @@ use std::net::TcpStream;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tweed_net::{Admitted, Event, HubLinks, HubOptions, Key, Secret};
+use tweed_net::{Admitted, Event, HubLinks, HubOptions, Key, Secret, MOST_QUEUED};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
 fn options(secret: Option<&str>) -> HubOptions {
     let secret = secret.map(|text| Secret::new(text).unwrap());
-    HubOptions { secret, key_file: None, silence: PATIENCE, patience: PATIENCE, most_bytes: 64 }
+    HubOptions {
+        secret,
+        key_file: None,
+        silence: PATIENCE,
+        patience: PATIENCE,
+        most_bytes: 64,
+        most_queued: MOST_QUEUED,
+    }
 }
 
 fn links() -> HubLinks {

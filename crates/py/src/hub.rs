@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
 use pyo3::types::{PyByteArray, PyString};
-use tweed_net::{from_hex, hex, Admitted, Body, Event, HubLinks, HubOptions, Key, Secret};
+use tweed_net::{from_hex, hex, Admitted, Body, Event, HubLinks, HubOptions, Key, Secret, MOST_QUEUED};
 
 use crate::detached::Detached;
 use crate::errors::{engine_error, usage};
@@ -43,7 +43,8 @@ impl PyHubLinks {
     ) -> PyResult<PyHubLinks> {
         let secret = Secret::choose(secret, secret_file.as_deref()).map_err(|e| engine_error(py, &e))?;
         let (silence, patience) = (seconds(silence_s), seconds(patience_s));
-        let options = HubOptions { secret, key_file, silence, patience, most_bytes };
+        let options =
+            HubOptions { secret, key_file, silence, patience, most_bytes, most_queued: MOST_QUEUED };
         let inner = HubLinks::open(options).map_err(|e| engine_error(py, &e))?;
         Ok(PyHubLinks { inner: Detached::new(inner) })
     }

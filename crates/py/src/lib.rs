@@ -8,6 +8,7 @@ mod hub;
 mod kernels;
 mod members;
 mod metrics;
+mod objects;
 mod schedule;
 mod simulate;
 mod simulate_objects;
@@ -21,6 +22,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     hub::register(module)?;
     kernels::register(module)?;
     members::register(module)?;
+    objects::register(module)?;
     schedule::register(module)?;
     simulate::register(module)?;
     simulate_objects::register(module)?;

@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use tweed_proto::objects::{blocks, forms, Costs, Mode, ObjectId, Rule};
 use tweed_sim::objects::workloads::{broadcast, flat, source, Sum, TARGET};
-use tweed_sim::objects::{behind_switch, run, verify, Outcome, Report, Setup, What};
+use tweed_sim::objects::{
+    behind_switch, run, scenario, verify, with_newcomers, Outcome, Report, Setup, What,
+};
 
 /// 1 Gbit/s, and a message that costs as much as 2.5 KB.
 const COSTS: Costs =
@@ -194,15 +196,22 @@ fn calls_that_cannot_be_answered_have_a_reason() {
 fn seeds_of_deaths_and_late_arrivals_go_well() {
     let mut total = Report::default();
     for seed in 0..1500 {
-        total.add(verify(seed).unwrap_or_else(|why| panic!("seed {seed}: {why}")));
+        total.add(verify(&scenario(seed)).unwrap_or_else(|why| panic!("seed {seed}: {why}")));
     }
     assert!(total.deaths > 1000 && total.proven > 300 && total.mixed > 5, "{total:?}");
 }
 
 #[test]
+fn so_do_seeds_in_which_processes_come() {
+    for seed in 0..500 {
+        verify(&with_newcomers(seed)).unwrap_or_else(|why| panic!("seed {seed}: {why}"));
+    }
+}
+
+#[test]
 fn a_seed_replays() {
     for seed in 0..20 {
-        let setup = tweed_sim::objects::scenario(seed);
+        let setup = scenario(seed);
         assert_eq!(run(&setup).unwrap(), run(&setup).unwrap(), "seed {seed}");
     }
 }

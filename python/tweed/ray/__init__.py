@@ -1,9 +1,12 @@
-"""tweed in processes that Ray has placed: Ray Train, and `ray.util.collective`.
+"""tweed in processes that Ray has placed: objects, Ray Train, and `ray.util.collective`.
 
+    ref = tweed.ray.put(array); tweed.ray.get(ref).result()   # between tasks, actors and the driver
     TorchTrainer(..., torch_config=tweed.ray.TweedConfig(deadline=10))
     tweed.ray.register_collective_backend()  # then init_collective_group(..., backend="tweed")
 
 installed    whether Ray is there, and which
+objects/     put, get and reduce between processes that meet, with neither Ray nor torch
+meeting      the same for the processes of a Ray job, which meet by a named actor
 config       TweedConfig: what workers of Ray Train are told before they form a group
 collective   the backend of `ray.util.collective`
 
@@ -18,16 +21,53 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from tweed.ray.collective import register_collective_backend as register_collective_backend
     from tweed.ray.config import TweedConfig as TweedConfig
+    from tweed.ray.meeting import blocks as blocks
+    from tweed.ray.meeting import create as create
+    from tweed.ray.meeting import delete as delete
+    from tweed.ray.meeting import get as get
+    from tweed.ray.meeting import open_objects as open_objects
+    from tweed.ray.meeting import put as put
+    from tweed.ray.meeting import reduce as reduce
+    from tweed.ray.objects import Objects as Objects
+    from tweed.ray.objects import Ref as Ref
+    from tweed.ray.objects import wait as wait
 
-__all__ = ["TweedConfig", "register_collective_backend"]
+_MODULES = {
+    "Objects": "objects",
+    "Ref": "objects",
+    "TweedConfig": "config",
+    "blocks": "meeting",
+    "create": "meeting",
+    "delete": "meeting",
+    "get": "meeting",
+    "open_objects": "meeting",
+    "put": "meeting",
+    "reduce": "meeting",
+    "register_collective_backend": "collective",
+    "wait": "objects",
+}
 
-_MODULES = {"TweedConfig": "config", "register_collective_backend": "collective"}
+__all__ = [
+    "Objects",
+    "Ref",
+    "TweedConfig",
+    "blocks",
+    "create",
+    "delete",
+    "get",
+    "open_objects",
+    "put",
+    "reduce",
+    "register_collective_backend",
+    "wait",
+]
 
 
 def __getattr__(name: str) -> object:
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from tweed.ray.installed import require_ray
+    if _MODULES[name] != "objects":
+        from tweed.ray.installed import require_ray
 
-    require_ray()
+        require_ray()
     return getattr(importlib.import_module(f"{__name__}.{_MODULES[name]}"), name)

@@ -14,14 +14,12 @@ use crate::connect::admission::listener::{Admitting, Listener};
 use crate::connect::admission::local_listener::LocalListener;
 use crate::connect::admission::pending::Pending;
 use crate::connect::admission::{Keys, Refusals};
-use crate::connect::descriptor::{host_name, random_hex, PeerDescriptor};
+use crate::connect::descriptor::{random_hex, PeerDescriptor};
 use crate::connect::options::NodeOptions;
-use crate::connect::same_host::boot_id;
 use crate::connect::tcp_handshake::Link;
 use crate::engine::driver::Driver;
 use crate::engine::watcher::Watcher;
-use crate::framing::{Refusal, PROTOCOL};
-use crate::process;
+use crate::framing::Refusal;
 use crate::secure::{hex, Key};
 use crate::sync::{Condvar, LockRank, Mutex};
 
@@ -74,21 +72,12 @@ impl Connector {
         // Every user of the host can list the names of local sockets, so it is none by which anything else is known.
         let local_name = format!("tweed-{}", random_hex()?);
         let local_listener = Arc::new(LocalListener::bind(&local_name)?);
+        let key = keys.as_ref().map(|k| hex(&k.identity.public));
+        let tcp = listener.as_ref().map(|p| p.address()).transpose()?;
         let descriptor = PeerDescriptor {
-            protocol: PROTOCOL,
-            key: keys.as_ref().map(|k| hex(&k.identity.public)),
-            uid: random_hex()?,
-            host: host_name(),
-            pid: std::process::id(),
-            started: process::own_start(),
-            pids: process::namespace("pid"),
-            boot: boot_id(),
-            network: process::namespace("net"),
             local: local_name,
-            nonce: random_hex()?,
-            tcp: listener.as_ref().map(|p| p.address()).transpose()?,
             wire_only: options.wire_only,
-            broken: Vec::new(),
+            ..PeerDescriptor::new(key, tcp)?
         };
         let (driver, watcher) = Driver::open(options.deadline, options.traces.clone())?;
         let connector = Connector {

@@ -1,9 +1,11 @@
 //! A process's descriptor: all that another needs to reach it. It goes through the launcher's store.
 
+use std::io;
 use std::net::SocketAddr;
 
 use serde::{Deserialize, Serialize};
 
+use crate::connect::same_host::boot_id;
 use crate::engine::peer_status::PeerStatus;
 use crate::framing::PROTOCOL;
 use crate::process;
@@ -43,6 +45,26 @@ pub(crate) struct PeerDescriptor {
 }
 
 impl PeerDescriptor {
+    /// This process, with this key, listening there, and without a local socket.
+    pub(crate) fn new(key: Option<String>, tcp: Option<SocketAddr>) -> io::Result<PeerDescriptor> {
+        Ok(PeerDescriptor {
+            protocol: PROTOCOL,
+            uid: random_hex()?,
+            host: host_name(),
+            pid: std::process::id(),
+            started: process::own_start(),
+            pids: process::namespace("pid"),
+            boot: boot_id(),
+            network: process::namespace("net"),
+            local: String::new(),
+            nonce: random_hex()?,
+            tcp,
+            key,
+            wire_only: true,
+            broken: Vec::new(),
+        })
+    }
+
     /// Which of two that share no memory dials; `None` if neither can be dialled.
     pub(crate) fn dials(&self, other: &PeerDescriptor) -> Option<bool> {
         match (self.tcp, other.tcp) {

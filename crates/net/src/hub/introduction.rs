@@ -33,6 +33,15 @@ pub struct HubOptions {
     pub patience: Duration,
     /// The longest message that a new link may bring.
     pub most_bytes: u64,
+    /// A link on which more messages wait to leave has ended.
+    pub most_queued: usize,
+}
+
+impl HubOptions {
+    /// For messages that come, and for those that leave.
+    pub(super) fn bounds(&self) -> (u64, usize) {
+        (self.most_bytes, self.most_queued)
+    }
 }
 
 type Wire<'a> = DeadlineStream<'a, TcpStream>;

@@ -19,6 +19,7 @@ use super::stream::{Scratch, Stream, Turn};
 use crate::connect::admission::listener::{Admitting, Listener};
 use crate::connect::admission::Refusals;
 use crate::framing::Refusal;
+use crate::link::sockopt::tcp_info;
 use crate::process::namespace;
 use crate::secure::{Held, Identity, Session};
 use crate::sync::stop::{Stop, SLICE};
@@ -68,6 +69,8 @@ struct State {
     /// Whose turn was the last one.
     last_read: u64,
     scratch: Scratch,
+    /// Whoever waits is to return.
+    is_woken: bool,
 }
 
 impl State {
@@ -229,7 +232,7 @@ impl HubLinks {
             }
         })?;
         let key = session.key;
-        let stream = Stream::new(socket, session, introductions.options.most_bytes);
+        let stream = Stream::new(socket, session, introductions.options.bounds());
         let mut state = self.shared.state.lock();
         if self.closed.load(Ordering::Relaxed) {
             return Err(EngineError::PeerLost(format!(
@@ -254,7 +257,8 @@ impl HubLinks {
             state.read(&self.shared.registry);
             let left = until.saturating_duration_since(Instant::now());
             // The kernel is asked once even if there is no time to wait.
-            if !state.events.is_empty() || (left.is_zero() && asked) {
+            let is_woken = std::mem::take(&mut state.is_woken);
+            if !state.events.is_empty() || is_woken || (left.is_zero() && asked) {
                 state.event_bytes = 0;
                 return Ok(state.events.drain(..).collect());
             }
@@ -278,6 +282,12 @@ impl HubLinks {
         }
     }
 
+    /// Whoever waits in `next`, or does so next, returns.
+    pub fn wake(&self) {
+        self.shared.state.lock().is_woken = true;
+        let _ = self.shared.waker.wake();
+    }
+
     /// Sends a message, as far as the link stands: who is not there hears nothing, and `next` tells that it has left.
     pub fn send(&self, link: u64, head: &[u8], body: Option<Body>) {
         let mut state = self.shared.state.lock();
@@ -289,6 +299,13 @@ impl HubLinks {
         if let Some(link) = self.shared.state.lock().links.get_mut(&link) {
             link.stream.allow(most);
         }
+    }
+
+    /// How long a message and its answer take on the way, as the kernel has measured it.
+    pub fn round_trip(&self, link: u64) -> Option<Duration> {
+        let state = self.shared.state.lock();
+        let info = tcp_info(&*state.links.get(&link)?.stream.socket).ok()?;
+        Some(Duration::from_micros(info.tcpi_rtt.into()))
     }
 
     /// Ends a link.
@@ -404,7 +421,7 @@ impl Shared {
             state.end(older, "it has called anew", &self.registry);
         }
         let entered = welcome(socket, &mut session).and_then(|()| {
-            let stream = Stream::new(Arc::clone(socket), session, self.introductions.options.most_bytes);
+            let stream = Stream::new(Arc::clone(socket), session, self.introductions.options.bounds());
             Ok(state.enter(key, stream, &self.registry)?)
         });
         if entered.is_err() {

@@ -53,11 +53,12 @@ pub(super) struct Stream {
 }
 
 impl Stream {
-    /// Over a connected socket that does not block. No message that comes may be longer than `most` bytes.
-    pub(super) fn new(socket: Arc<TcpStream>, session: Session, most: u64) -> Stream {
+    /// Over a connected socket that does not block. No message that comes may be longer than `most` bytes, and
+    /// at most `queued` that are sent may wait.
+    pub(super) fn new(socket: Arc<TcpStream>, session: Session, (most, queued): (u64, usize)) -> Stream {
         let (sealer, opener) = session.into_directions();
         let (raw, sealed) = (Vec::new(), Vec::new());
-        let (assembly, outbox) = (Assembly::new(most), Outbox::default());
+        let (assembly, outbox) = (Assembly::new(most), Outbox::new(queued));
         let (began, took) = (Instant::now(), Duration::ZERO);
         Stream { socket, sealer, opener, raw, assembly, began, took, outbox, sealed, sent: 0 }
     }

@@ -13,6 +13,8 @@ pub(crate) enum LockRank {
     Joined,
     /// `Node::threads`.
     NodeThreads,
+    /// `objects::Shared::state`: all that a process knows of objects.
+    Objects,
     /// `HubLinks::poll`: held while whoever drives the links waits.
     HubPoll,
     /// `HubLinks::listening`.

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// So many messages may wait on one link. An honest side hears one before it gives cause for many more.
+/// So many messages may wait on a link to a hub. An honest side hears one before it gives cause for many more.
 pub const MOST_QUEUED: usize = 64;
 
 /// The long part of a message, which many links may send at once: nothing copies it.
@@ -24,8 +24,9 @@ impl Piece {
 }
 
 /// What is to be sent, in this order. Empty, it holds no memory.
-#[derive(Default)]
 pub struct Outbox {
+    /// So many messages may wait.
+    most: usize,
     pieces: VecDeque<Piece>,
     /// Bytes of the first that have left.
     left: usize,
@@ -34,9 +35,14 @@ pub struct Outbox {
 }
 
 impl Outbox {
+    /// In which at most so many messages may wait.
+    pub fn new(most: usize) -> Outbox {
+        Outbox { most, pieces: VecDeque::new(), left: 0, messages: 0 }
+    }
+
     /// Enters a message: its length, `head`, and then `body`. `false` if too many wait already.
     pub fn push(&mut self, head: &[u8], body: Option<Body>) -> bool {
-        if self.messages >= MOST_QUEUED {
+        if self.messages >= self.most {
             return false;
         }
         self.messages += 1;
@@ -84,7 +90,7 @@ mod tests {
     #[test]
     fn what_is_entered_comes_out_in_order_however_much_leaves_at_once() {
         for step in [1, 3, 8, 100] {
-            let (mut outbox, body): (_, Body) = (Outbox::default(), Arc::new(vec![7u8; 20]));
+            let (mut outbox, body): (_, Body) = (Outbox::new(MOST_QUEUED), Arc::new(vec![7u8; 20]));
             assert!(outbox.push(b"task", Some(Arc::clone(&body))) && outbox.push(b"grant", None));
             assert!(outbox.push(b"", Some(Arc::new(Vec::new()))));
             let task = [&b"task"[..], &[7; 20]].concat();
@@ -95,7 +101,7 @@ mod tests {
 
     #[test]
     fn who_does_not_read_is_not_told_for_ever() {
-        let mut outbox = Outbox::default();
+        let mut outbox = Outbox::new(MOST_QUEUED);
         let entered = (0..1000).filter(|_| outbox.push(b"outcome", None)).count();
         assert_eq!(entered, MOST_QUEUED);
         let first = outbox.peek().unwrap().len();

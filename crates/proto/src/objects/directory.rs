@@ -17,18 +17,22 @@ use super::reduce::Plan;
 use super::rule::broadcast_block;
 use super::shards::shard_of;
 use super::small::SmallSum;
-use super::{Bytes, Costs, Failure, Format, Ledger, Log, ObjectId, Process, Request, SMALL_BYTES};
+use super::{Bytes, Costs, Failure, Format, Ledger, Log, ObjectId, Operators, Process, Request, SMALL_BYTES};
 
 #[derive(Debug)]
 pub(crate) struct Directory {
     me: Process,
-    costs: Costs,
+    pub(crate) costs: Costs,
     entries: BTreeMap<ObjectId, Entry>,
     plans: BTreeMap<ObjectId, Plan>,
     sums: BTreeMap<ObjectId, SmallSum>,
+    /// Small sums that their callers have been told, and have not confirmed: had the shard moved meanwhile, another one might
+    /// have formed, and callers take the first.
+    told: BTreeMap<ObjectId, (Process, Bytes)>,
     lost: BTreeSet<Process>,
     /// How many processes may want an object.
     most_receivers: u32,
+    pub(crate) operators: Operators,
     /// The logs of the reduces that are complete, if they are kept.
     pub(crate) logs: Option<Vec<Log>>,
     pub(crate) out: Vec<Action>,
@@ -55,8 +59,10 @@ impl Directory {
             entries,
             plans,
             sums,
+            told: BTreeMap::new(),
             lost: BTreeSet::new(),
             most_receivers: 1,
+            operators: |_, _| true,
             logs: None,
             out: Vec::new(),
         }
@@ -95,6 +101,12 @@ impl Directory {
     /// A process is dead.
     pub(crate) fn handle_lost(&mut self, process: Process, processes: &BTreeSet<Process>) {
         self.lost.insert(process);
+        let told: Vec<ObjectId> =
+            self.told.iter().filter(|told| told.1 .0 == process).map(|(&target, _)| target).collect();
+        for target in told {
+            let bytes = self.told.remove(&target).map(|told| told.1);
+            bytes.into_iter().for_each(|bytes| self.show(target, bytes));
+        }
         let objects: Vec<ObjectId> = self.entries.keys().chain(self.plans.keys()).copied().collect();
         for object in objects {
             let heir = self.entries.get(&object).and_then(|entry| entry.copies.heir(process));
@@ -127,6 +139,7 @@ impl Directory {
         self.entries.retain(|object, _| !moves(object));
         self.plans.retain(|target, _| !moves(target));
         self.sums.retain(|target, _| !moves(target));
+        self.told.retain(|target, _| !moves(target));
         for (target, object) in self.watched() {
             if shard_of(object, processes) == Some(process) {
                 self.ask_to_watch(target, object, processes);
@@ -137,15 +150,21 @@ impl Directory {
     /// The driver has summed small objects.
     pub(crate) fn handle_small_sum(&mut self, target: ObjectId, bytes: Bytes) {
         let Some(sum) = self.sums.remove(&target) else { return };
-        let entry = self.entry(target);
-        entry.format = sum.format();
-        entry.bytes = Some(bytes);
-        if let Some(caller) = sum.caller {
-            self.answer(caller, target);
-            self.order(caller, Order::Reduced { target, included: sum.included() });
-        }
-        self.serve(target);
-        self.tell_watchers(target);
+        let (Some(format), included) = (sum.format(), sum.included()) else { return };
+        self.entry(target).format = Some(format);
+        let Some(caller) = sum.caller.filter(|caller| !self.lost.contains(caller)) else {
+            return self.show(target, bytes);
+        };
+        let small = Some((format, bytes.clone()));
+        self.order(caller, Order::Reduced { target, included, small });
+        self.told.insert(target, (caller, bytes));
+    }
+
+    /// A small object is there for all.
+    fn show(&mut self, object: ObjectId, bytes: Bytes) {
+        self.entry(object).bytes.get_or_insert(bytes);
+        self.serve(object);
+        self.tell_watchers(object);
     }
 
     fn entry(&mut self, object: ObjectId) -> &mut Entry {
@@ -171,8 +190,11 @@ impl Directory {
         }
         let fed_by = fed_by.filter(|feeder| !self.lost.contains(feeder));
         let is_root = self.plans.get(&object).is_some_and(|plan| plan.root() == Some(from));
+        // What is whole and no longer planned stays, whatever another shard had begun.
+        let is_whole = bytes.is_some() || (state == State::Complete && !self.plans.contains_key(&object));
         let entry = self.entry(object);
-        if entry.format.is_some() && generation < entry.generation && state != State::Wanted {
+        let is_old = generation < entry.generation && state != State::Wanted && !is_whole;
+        if entry.format.is_some() && is_old {
             // It has not heard yet that the object begins anew.
             let generation = entry.generation;
             entry.copies.update(from, State::Wanted, rate, fed_by);
@@ -182,6 +204,10 @@ impl Directory {
         entry.generation = entry.generation.max(generation);
         entry.format = entry.format.or(format);
         entry.bytes = entry.bytes.take().or(bytes);
+        if entry.bytes.is_some() {
+            self.told.remove(&object);
+        }
+        let entry = self.entry(object);
         if !(is_root && state == State::Wanted) {
             entry.copies.update(from, state, rate, fed_by);
         }
@@ -234,6 +260,7 @@ impl Directory {
 
     fn delete(&mut self, object: ObjectId) {
         let processes: BTreeSet<Process> = self.entry(object).copies.processes().collect();
+        self.told.remove(&object);
         self.entries.insert(object, Entry { is_deleted: true, ..Entry::default() });
         if self.plans.contains_key(&object) {
             self.fail(object, Failure::Deleted { object });
@@ -300,6 +327,9 @@ impl Directory {
         format: Format,
         bytes: Option<Bytes>,
     ) {
+        if let Some(why) = self.misfit(target, object, format) {
+            return self.fail(target, why);
+        }
         if let Some(sum) = self.sums.get_mut(&target) {
             let done = sum.add(object, format, bytes);
             return self.finish_small(target, done);
@@ -317,11 +347,19 @@ impl Directory {
         self.forward_orders(target);
     }
 
+    /// Why a source cannot be summed by the operator that was asked for.
+    fn misfit(&self, target: ObjectId, object: ObjectId, format: Format) -> Option<Failure> {
+        let planned = self.plans.get(&target).map(|plan| &plan.request);
+        let op = planned.or(self.sums.get(&target).map(|sum| &sum.request))?.op;
+        (!(self.operators)(op, format.kind)).then_some(Failure::Operator { object, format, op })
+    }
+
     fn finish_small(&mut self, target: ObjectId, done: Result<Option<Vec<Bytes>>, Failure>) {
         match done {
             Ok(Some(parts)) => {
-                let op = self.sums[&target].request.op;
-                self.out.push(Action::SumSmall { target, op, parts });
+                let sum = &self.sums[&target];
+                let Some(format) = sum.format() else { return };
+                self.out.push(Action::SumSmall { target, format, op: sum.request.op, parts });
             }
             Err(why) => self.fail(target, why),
             Ok(None) => {}

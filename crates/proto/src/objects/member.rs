@@ -23,7 +23,9 @@ use super::directory::Directory;
 use super::message::{Action, Message, Order, Report, Sink, State, Stream};
 use super::role::Role;
 use super::shards::shard_of;
-use super::{Buffer, Bytes, Costs, Format, Ledger, Log, ObjectId, Process, Request, Slot, ROOT, SMALL_BYTES};
+use super::{
+    Buffer, Bytes, Costs, Format, Ledger, Log, ObjectId, Operators, Process, Request, Slot, ROOT, SMALL_BYTES,
+};
 
 /// See the module's documentation.
 #[derive(Debug)]
@@ -103,6 +105,17 @@ impl Member {
         }
     }
 
+    /// From now on sums are made only where this holds; all processes must have the same.
+    pub fn allow(&mut self, operators: Operators) {
+        self.directory.operators = operators;
+    }
+
+    /// What was measured last.
+    pub fn set_costs(&mut self, costs: Costs) {
+        self.costs = costs;
+        self.directory.costs = costs;
+    }
+
     /// Keeps the logs of the reduces that are planned here.
     pub fn keep_logs(&mut self) {
         self.directory.logs = Some(Vec::new());
@@ -178,7 +191,7 @@ impl Member {
                 }
                 self.directory.handle(from, report, &self.processes);
             }
-            Message::Order(order) => self.follow(order),
+            Message::Order(order) => self.follow(from, order),
         }
         self.collect();
     }
@@ -226,10 +239,11 @@ impl Member {
     /// A process is gone for good.
     pub fn handle_lost(&mut self, process: Process) {
         let before = self.processes.clone();
-        if process == self.me || !self.processes.remove(&process) {
+        // One that was gone before this process came may still be said to feed it.
+        if process == self.me || !self.lost.insert(process) {
             return;
         }
-        self.lost.insert(process);
+        self.processes.remove(&process);
         self.directory.handle_lost(process, &self.processes);
         for key in self.roles.keys().copied().collect::<Vec<_>>() {
             self.report_broken(key, process);
@@ -279,17 +293,40 @@ impl Member {
         self.held.get(&object).and_then(|held| held.format)
     }
 
+    /// How the object stands here: how much there is, up to which byte, and whom it is pulled from. None if nobody has
+    /// asked for it here.
+    pub fn standing(&self, object: ObjectId) -> Option<(State, u64, Option<Process>)> {
+        self.held.get(&object).map(|held| (held.state, held.mark, held.fed_by))
+    }
+
+    /// The sources that have taken places of a reduce that was called here, as far as is known here.
+    pub fn placed(&self, target: ObjectId) -> Vec<ObjectId> {
+        let ledger = self.calls.get(&target).and_then(|call| call.ledger.as_ref());
+        let holders = ledger.into_iter().flat_map(|ledger| &ledger.places).filter_map(|place| place.1.holder);
+        holders.filter_map(|holder| holder.object).collect()
+    }
+
+    /// Whether a process takes part, as far as is known here.
+    pub fn lives(&self, process: Process) -> bool {
+        self.processes.contains(&process)
+    }
+
     /// All of a small object that is held here.
     pub fn bytes(&self, object: ObjectId) -> Option<&Bytes> {
         self.held.get(&object).and_then(|held| held.bytes.as_ref())
     }
 
-    fn follow(&mut self, order: Order) {
+    fn follow(&mut self, from: Process, order: Order) {
         match order {
             Order::Feed { object, format, generation, from, block } => {
                 self.feed(object, format, generation, from, block);
             }
-            Order::Small { object, format, bytes } => self.take_small(object, format, bytes),
+            Order::Small { object, format, bytes } => {
+                self.take_small(object, format, bytes);
+                if shard_of(object, &self.processes) != Some(from) {
+                    self.report_standing(object); // the shard by now may know of nobody who has it
+                }
+            }
             Order::Restart { object, generation } => self.restart(object, generation),
             Order::Deleted { object } => {
                 self.drop_copy(object);
@@ -299,7 +336,12 @@ impl Member {
             Order::Ledger { request, attempt, ledger } => self.keep(request, attempt, ledger),
             Order::Release { target, attempt } => self.release(target, attempt),
             Order::Lost { process, .. } => self.handle_lost(process),
-            Order::Reduced { target, included } => self.finish(target, included),
+            Order::Reduced { target, included, small } => {
+                if let Some((format, bytes)) = small {
+                    self.take_small(target, format, bytes);
+                }
+                self.finish(target, included);
+            }
             Order::Failed { target, why } => {
                 self.calls.remove(&target);
                 self.actions.push_back(Action::Failed { object: target, why });

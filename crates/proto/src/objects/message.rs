@@ -102,8 +102,8 @@ pub enum Order {
     Release { target: ObjectId, attempt: u32 },
     /// A process that feeds the receiver is dead.
     Lost { process: Process, target: ObjectId },
-    /// The result is complete at its destination, and sums these.
-    Reduced { target: ObjectId, included: Included },
+    /// The result is complete at its destination, and sums these; a small one is brought by this.
+    Reduced { target: ObjectId, included: Included, small: Option<(Format, Bytes)> },
     /// It cannot be made.
     Failed { target: ObjectId, why: Failure },
 }
@@ -179,10 +179,12 @@ pub enum Action {
     Reset { buffer: Buffer },
     /// Nobody needs the buffer any more.
     Release { buffer: Buffer },
+    /// The slot is over, and with it what its streams have brought.
+    Over { target: ObjectId, slot: Slot },
     /// A get has its object.
     Got { object: ObjectId },
     /// Sum these small objects, and report that by `handle_small_sum`.
-    SumSmall { target: ObjectId, op: u32, parts: Vec<Bytes> },
+    SumSmall { target: ObjectId, format: Format, op: u32, parts: Vec<Bytes> },
     /// A reduce is complete here.
     Reduced { target: ObjectId, included: Included },
     /// A call has no result.

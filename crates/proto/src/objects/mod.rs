@@ -22,6 +22,7 @@ mod shape;
 mod shards;
 mod small;
 mod types;
+mod wire;
 
 pub use included::History;
 pub use ledger::{Holder, Ledger, Place};
@@ -34,6 +35,7 @@ pub use rule::{blocks, broadcast_block, choose, degree, forms, hybrid, model};
 pub use shape::{Form, Shape};
 pub use shards::shard_of;
 pub use types::{
-    Buffer, Bytes, Costs, Failure, Format, Included, Mode, ObjectId, Process, Request, Rule, Slot, ROOT,
-    SMALL_BYTES,
+    Buffer, Bytes, Costs, Failure, Format, Included, Mode, ObjectId, Operators, Process, Request, Rule, Slot,
+    ROOT, SMALL_BYTES,
 };
+pub use wire::{Frame, Garbled};

@@ -74,14 +74,16 @@ struct Tree {
 impl Plan {
     pub(crate) fn new(request: Request, attempt: u32, root: Process, lost: &BTreeSet<Process>) -> Plan {
         let holder = Some(Holder { process: root, object: None });
+        // What another shard may have let the destination sum is not ours: without its ledger the sum begins anew.
+        let generation = attempt << GENERATIONS_BITS;
         Plan {
             tree: None,
-            slots: vec![Place { holder, ..Place::default() }],
+            slots: vec![Place { holder, generation, ..Place::default() }],
             spares: VecDeque::new(),
             pending: request.ids.iter().copied().collect(),
             gone: BTreeSet::new(),
             lost: lost.clone(),
-            last_generation: attempt << GENERATIONS_BITS,
+            last_generation: generation,
             changed: BTreeSet::new(),
             touched: BTreeSet::new(),
             orders: Vec::new(),
@@ -230,7 +232,7 @@ impl Plan {
         self.release();
         if let Some(root) = self.root() {
             let (target, included) = (self.request.target, included.clone());
-            self.orders.push((root, Order::Reduced { target, included }));
+            self.orders.push((root, Order::Reduced { target, included, small: None }));
         }
         included
     }

@@ -105,6 +105,9 @@ pub enum Rule {
     Given(Form, u64),
 }
 
+/// Whether an operator goes with a kind of elements, by the driver's numbers for both.
+pub type Operators = fn(op: u32, kind: u64) -> bool;
+
 /// A reduce that was called.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {
@@ -138,6 +141,9 @@ pub enum Failure {
     /// More are to be summed than there are.
     #[error("the first {count} of {ids} sources cannot be summed: give a count from 1 to the number of ids")]
     Count { count: u32, ids: u32 },
+    /// What does not go with the operator, by the rule that the driver has given.
+    #[error("{object} is of kind {}, with which operator {op} does not go", .format.kind)]
+    Operator { object: ObjectId, format: Format, op: u32 },
     /// Someone has deleted it.
     #[error("{object} was deleted; put it again, under a new id")]
     Deleted { object: ObjectId },

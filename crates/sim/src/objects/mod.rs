@@ -12,6 +12,6 @@ mod setup;
 pub mod workloads;
 mod world;
 
-pub use scenario::{behind_switch, describe, scenario, verify, Report};
+pub use scenario::{behind_switch, describe, scenario, verify, with_newcomers, Report};
 pub use setup::{Call, Outcome, Setup, What};
 pub use world::run;

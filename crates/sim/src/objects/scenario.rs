@@ -64,6 +64,21 @@ pub fn scenario(seed: u64) -> Setup {
     setup
 }
 
+/// As `scenario`, and up to three of the processes come while all that happens.
+pub fn with_newcomers(seed: u64) -> Setup {
+    let mut setup = scenario(seed);
+    let mut rng = Rng::new(mix(seed ^ 0x6a6f_696e));
+    let ranks = setup.topology.ranks();
+    let last = setup.calls.iter().map(|call| call.at).max().unwrap_or_default();
+    for _ in 0..=rng.below(3).min(u64::from(ranks) - 2) {
+        setup.joins.insert(rng.below(ranks.into()) as Rank, last.mul_f64(1.2 * rng.uniform()));
+    }
+    for call in &mut setup.calls {
+        call.at = call.at.max(setup.joins.get(&call.process).copied().unwrap_or_default());
+    }
+    setup
+}
+
 fn topology(rng: &mut Rng, ranks: u32) -> Arc<Topology> {
     let latency = Duration::from_micros(10 + rng.below(100));
     if rng.below(3) > 0 {
@@ -125,11 +140,10 @@ fn add_reduce(setup: &mut Setup, rng: &mut Rng, ranks: u32, size: u64, span: Dur
     }
 }
 
-/// Runs the seed and says what is wrong about what came of it.
-pub fn verify(seed: u64) -> Result<Report, String> {
-    let setup = scenario(seed);
-    let outcome = run(&setup).map_err(|error| error.to_string())?;
-    let facts = Facts::of(&setup, &outcome);
+/// Runs it and says what is wrong about what came of it.
+pub fn verify(setup: &Setup) -> Result<Report, String> {
+    let outcome = run(setup).map_err(|error| error.to_string())?;
+    let facts = Facts::of(setup, &outcome);
     let mut report =
         Report { ended: outcome.got.len() as u64, deaths: setup.deaths.len() as u64, ..Report::default() };
     for &(process, object) in &outcome.waiting {
@@ -205,9 +219,13 @@ impl Facts<'_> {
         // Where the destination is dead, so may be what knew of the plan; or it was complete, and nobody else had all.
         let is_dead = self.setup.deaths.contains_key(&caller);
         let all: BTreeSet<Process> = (0..self.setup.topology.ranks()).map(u64::from).collect();
-        let is_shard_dead = || {
-            let shard = shard_of(object, &all).unwrap_or(0) as Rank;
-            self.setup.deaths.contains_key(&shard)
+        let early = all.iter().copied().filter(|&process| !self.setup.joins.contains_key(&(process as Rank)));
+        let early: BTreeSet<Process> = early.collect();
+        let is_plan_lost = || {
+            let shards = [&all, &early].map(|processes| shard_of(object, processes));
+            // A newcomer that is the shard knows nothing of the plan but from the destination.
+            shards[0] != shards[1]
+                || shards.into_iter().flatten().any(|shard| self.setup.deaths.contains_key(&(shard as Rank)))
         };
         let is_over = self.outcome.got.contains_key(&(caller, object))
             || self.outcome.logs.iter().any(|log| log.target == object);
@@ -215,7 +233,7 @@ impl Facts<'_> {
             let call = self.setup.calls.iter().find(|call| matches!(call.what, What::Reduce { .. }));
             call.is_some_and(|call| call.at < died)
         });
-        if left >= count as usize && was_called && !(is_dead && (is_shard_dead() || is_over)) {
+        if left >= count as usize && was_called && !(is_dead && (is_plan_lost() || is_over)) {
             return Some(format!("{left} of {count} sources live (asked by {process}, called by {caller})"));
         }
         None
@@ -243,12 +261,13 @@ impl Facts<'_> {
 }
 
 /// What happens in a run, for people.
-pub fn describe(seed: u64) -> String {
-    let setup = Setup { trace: true, ..scenario(seed) };
+pub fn describe(setup: Setup) -> String {
+    let setup = Setup { trace: true, ..setup };
     let mut lines = vec![format!("{} processes, detection {:?}", setup.topology.ranks(), setup.detection)];
     let mut calls = setup.calls.clone();
     calls.sort_by_key(|call| call.at);
     lines.extend(calls.iter().map(|call| format!("{:?} process {}: {:?}", call.at, call.process, call.what)));
+    lines.extend(setup.joins.iter().map(|(rank, at)| format!("{at:?} process {rank} comes")));
     lines.extend(setup.deaths.iter().map(|(rank, at)| format!("{at:?} process {rank} dies")));
     match run_unchecked(&setup) {
         Ok((outcome, wrong)) => {

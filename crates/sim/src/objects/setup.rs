@@ -14,6 +14,8 @@ pub struct Setup {
     pub topology: Arc<Topology>,
     /// The calls, in any order.
     pub calls: Vec<Call>,
+    /// These processes come so long after the start; others know nothing of them before, and the rest are there.
+    pub joins: BTreeMap<Rank, Duration>,
     /// These processes die so long after the start.
     pub deaths: BTreeMap<Rank, Duration>,
     /// After a death each other process learns of it within half of this and one and a half times this.
@@ -35,11 +37,13 @@ pub struct Setup {
 impl Setup {
     /// Nobody calls anything yet, nobody dies.
     pub fn new(topology: Arc<Topology>) -> Setup {
-        let (calls, deaths, jitter, message) = (Vec::new(), BTreeMap::new(), Duration::ZERO, Duration::ZERO);
+        let (calls, jitter, message) = (Vec::new(), Duration::ZERO, Duration::ZERO);
+        let (joins, deaths) = (BTreeMap::new(), BTreeMap::new());
         let detection = Duration::from_millis(2);
         Setup {
             topology,
             calls,
+            joins,
             deaths,
             detection,
             message,

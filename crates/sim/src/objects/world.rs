@@ -33,6 +33,9 @@ enum Event {
     /// The sender of a block may send another.
     Granted(Rank, (Rank, Stream)),
     Folded(Rank, Fold, Vec<(u64, u64)>),
+    Comes(Rank),
+    /// A process says hello to one that was there before.
+    Met(Rank, Rank),
     Dies(Rank),
     Learns(Rank, Rank),
 }
@@ -90,9 +93,10 @@ impl<'a> World<'a> {
         let ranks = setup.topology.ranks();
         let mut network = Network::new(&setup.topology).with_headers(setup.header, None);
         let costs = measure(&mut network, ranks, setup.message)?;
-        let all = || (0..ranks).map(u64::from);
         let member = |rank: u32| {
-            let mut member = Member::new(rank.into(), all(), costs[rank as usize]);
+            let there = (0..ranks).filter(|other| !setup.joins.contains_key(other)).map(u64::from);
+            let known = there.filter(|_| !setup.joins.contains_key(&rank));
+            let mut member = Member::new(rank.into(), known, costs[rank as usize]);
             if setup.keep_logs {
                 member.keep_logs();
             }
@@ -113,6 +117,10 @@ impl<'a> World<'a> {
         };
         let outside =
             |rank: u32| SimError::Setup(format!("process {rank} is not one of the {ranks} of the topology"));
+        for (&rank, &at) in &setup.joins {
+            world.processes.get(rank as usize).ok_or_else(|| outside(rank))?;
+            world.queue.push(time(at), Event::Comes(rank));
+        }
         for call in &setup.calls {
             world.processes.get(call.process as usize).ok_or_else(|| outside(call.process))?;
             world.queue.push(time(call.at), Event::Call(call.process, call.what.clone()));
@@ -127,6 +135,7 @@ impl<'a> World<'a> {
     fn handle(&mut self, event: Event) -> Result<(), SimError> {
         let at = match event {
             Event::Dies(rank) => return self.die(rank),
+            Event::Comes(rank) => return self.come(rank),
             Event::Reaches(block) => return self.forward(block),
             Event::Arrives(block) => return self.arrive(block),
             Event::Call(at, _)
@@ -135,6 +144,7 @@ impl<'a> World<'a> {
             | Event::Closed(_, at, _)
             | Event::Granted(at, _)
             | Event::Folded(at, ..)
+            | Event::Met(at, _)
             | Event::Learns(at, _) => at,
             Event::Pulled(_, _, ref pull) => pull.from as Rank,
             Event::BlockTaken(ref block) => block.dst,
@@ -173,8 +183,9 @@ impl<'a> World<'a> {
                 }
             }
             Event::Folded(_, fold, pieces) => self.folded(at, &fold, &pieces),
+            Event::Met(_, newcomer) => self.process(at).member.handle_joined(newcomer.into()),
             Event::Learns(_, dead) => self.process(at).member.handle_lost(dead.into()),
-            Event::Dies(_) | Event::Reaches(_) | Event::Arrives(_) => {
+            Event::Comes(_) | Event::Dies(_) | Event::Reaches(_) | Event::Arrives(_) => {
                 debug_assert!(false, "{now}: not at a process")
             }
         }
@@ -256,7 +267,7 @@ impl<'a> World<'a> {
                 self.waiting.remove(&(at, object));
                 self.outcome.failed.push((at, object, why));
             }
-            Action::Reset { .. } | Action::Release { .. } => {}
+            Action::Reset { .. } | Action::Release { .. } | Action::Over { .. } => {}
         }
         Ok(())
     }
@@ -403,6 +414,23 @@ impl<'a> World<'a> {
     fn note_fed(&mut self, at: Rank, buffer: Buffer) {
         let fed = self.process(at).serves.values().filter(|serve| serve.pull.buffer == buffer).count() as u32;
         self.outcome.most_fed = self.outcome.most_fed.max(fed);
+    }
+
+    /// A process knows all that are there when it comes, and says hello to each, before anything else.
+    fn come(&mut self, rank: Rank) -> Result<(), SimError> {
+        if self.process(rank).died.is_some() {
+            return Ok(());
+        }
+        let here = |other: &Rank| {
+            let has_come = self.setup.joins.get(other).is_none_or(|&at| time(at) <= self.now);
+            *other != rank && has_come && self.processes[*other as usize].died.is_none()
+        };
+        let others: Vec<Rank> = (0..self.processes.len() as Rank).filter(here).collect();
+        for &other in &others {
+            self.post(rank, other, |newcomer, at| Event::Met(at, newcomer))?;
+        }
+        others.into_iter().for_each(|other| self.process(rank).member.handle_joined(other.into()));
+        self.drive(rank)
     }
 
     fn die(&mut self, rank: Rank) -> Result<(), SimError> {

@@ -8,18 +8,42 @@ use crate::objects::{Included, Ledger, ObjectId, Process, Request, Slot, ROOT};
 impl Member {
     /// What is planned for a reduce of which this process is the destination.
     pub(super) fn keep(&mut self, request: Request, attempt: u32, ledger: Ledger) {
+        if self.has_finished(request.target) {
+            return;
+        }
         let call =
             self.calls.entry(request.target).or_insert_with(|| Call { request, attempt, ledger: None });
-        call.attempt = call.attempt.max(attempt);
+        if attempt < call.attempt {
+            return; // of a shard before, which goes on with what is planned elsewhere by now
+        }
+        call.attempt = attempt;
         match &mut call.ledger {
             Some(kept) => kept.update(ledger),
             None => call.ledger = Some(ledger),
         }
     }
 
+    /// The object is complete here, and no reduce of this process makes it any more.
+    fn has_finished(&self, target: ObjectId) -> bool {
+        let is_complete = self.held.get(&target).is_some_and(|held| held.state == State::Complete);
+        is_complete && !self.calls.contains_key(&target)
+    }
+
     pub(super) fn assign(&mut self, assign: Assign) {
         let (target, slot) = (assign.target, assign.slot);
         let key = (target, slot);
+        let is_old = self.calls.get(&target).is_some_and(|call| call.attempt > assign.attempt);
+        if slot == ROOT && is_old {
+            return; // the shard after that one goes on from what the ledger had before
+        }
+        if slot == ROOT && self.has_finished(target) {
+            // The shard before has said so, and this one has not heard of it.
+            return self.report_standing(target);
+        }
+        let known = self.roles.get(&key).map(|role| (role.assign.attempt, role.assign.version));
+        if known.is_some_and(|known| known >= (assign.attempt, assign.version)) {
+            return;
+        }
         let mark = if slot == ROOT { self.become_root(&assign) } else { 0 };
         let changes = match self.roles.get_mut(&key) {
             Some(role) => role.change(assign, &mut self.last_stream),
@@ -32,6 +56,11 @@ impl Member {
         self.apply(key, changes);
         self.report_lost_feeds(key);
         self.fold(key);
+        let is_complete = self.held.get(&target).is_some_and(|held| held.state == State::Complete);
+        if slot == ROOT && is_complete {
+            // The shard before may have been told, and this one not, or before it had planned anything.
+            self.report_standing(target);
+        }
     }
 
     /// The target is made here; returns how much of it is there already.
@@ -57,13 +86,18 @@ impl Member {
     }
 
     pub(super) fn finish(&mut self, target: ObjectId, included: Included) {
-        let Some(call) = self.calls.remove(&target) else { return };
-        if call.attempt > 0 {
+        let call = self.calls.remove(&target);
+        let has_moved = call.as_ref().is_some_and(|call| call.attempt > 0);
+        if has_moved {
             // Another shard may have begun to make once more what is there now.
             self.report(target, Report::Withdraw { target });
+        }
+        if has_moved || self.bytes(target).is_some() {
             self.report_standing(target);
         }
-        self.actions.push_back(Action::Reduced { target, included });
+        if call.is_some() {
+            self.actions.push_back(Action::Reduced { target, included });
+        }
     }
 
     pub(super) fn report_lost_feeds(&mut self, key: (ObjectId, Slot)) {
@@ -94,6 +128,7 @@ impl Member {
     pub(super) fn drop_role(&mut self, key: (ObjectId, Slot)) {
         let Some(role) = self.roles.remove(&key) else { return };
         role.streams().collect::<Vec<_>>().into_iter().for_each(|stream| self.close(stream));
+        self.actions.push_back(Action::Over { target: key.0, slot: key.1 });
         if key.1 != ROOT {
             self.actions.push_back(Action::Release { buffer: role.buffer() });
         }

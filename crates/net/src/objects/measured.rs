@@ -1,0 +1,66 @@
+//! What is measured of a process's links: the planner chooses trees and blocks by it.
+
+use std::time::Duration;
+
+use tweed_proto::objects::Costs;
+
+/// A pull of less says more of the latency than of the rate.
+const LEAST_BYTES: u64 = 256 << 10;
+/// Of so many pulls the fastest counts: time is from the request on, so others have waited for who feeds them, or shared a
+/// link, and none seems faster than its link.
+const PULLS: usize = 16;
+
+/// See above.
+#[derive(Debug, Default)]
+pub(super) struct Measured {
+    round_trip: Option<Duration>,
+    /// In bytes per second, the newest last.
+    rates: Vec<u64>,
+}
+
+impl Measured {
+    /// A link has shown how long a message and its answer take. The nearest process counts: a link that is busy is slower.
+    pub(super) fn note_round_trip(&mut self, round_trip: Duration) {
+        self.round_trip = Some(self.round_trip.map_or(round_trip, |least| least.min(round_trip)));
+    }
+
+    /// So many bytes have come within that time. Returns whether they say anything.
+    pub(super) fn note_pull(&mut self, bytes: u64, within: Duration) -> bool {
+        let says = bytes >= LEAST_BYTES && !within.is_zero();
+        if says {
+            self.rates.push(((bytes as f64 / within.as_secs_f64()) as u64).max(1));
+            self.rates.drain(..self.rates.len().saturating_sub(PULLS));
+        }
+        says
+    }
+
+    /// What is known now, in place of what was.
+    pub(super) fn costs(&self, before: Costs) -> Costs {
+        let latency = self.round_trip.map_or(before.latency, |round_trip| round_trip / 2);
+        let rate = self.rates.iter().copied().max().unwrap_or(before.rate);
+        Costs { latency, rate, message: before.message }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: Duration = Duration::from_millis(1);
+
+    #[test]
+    fn the_nearest_link_and_the_fastest_of_the_last_pulls_count() {
+        let given = Costs { latency: MS, rate: 7, message: MS };
+        let mut measured = Measured::default();
+        assert_eq!(measured.costs(given), given);
+        measured.note_round_trip(4 * MS);
+        measured.note_round_trip(6 * MS);
+        assert!(measured.note_pull(1_000_000, 10 * MS) && !measured.note_pull(1000, MS));
+        for _ in 1..PULLS {
+            measured.note_pull(500_000, 10 * MS);
+        }
+        assert_eq!(measured.costs(given), Costs { latency: 2 * MS, rate: 100_000_000, message: MS });
+        measured.note_pull(500_000, 10 * MS);
+        assert_eq!(measured.costs(given).rate, 50_000_000);
+    }
+}

@@ -1,0 +1,455 @@
+//! What callers hold.
+
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{channel, Receiver};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use tweed_kernels::{DType, ReduceOp};
+use tweed_proto::engine::EngineError;
+use tweed_proto::objects::{Buffer, Bytes, Costs, Format, Frame, Mode, ObjectId, Request, Rule, SMALL_BYTES};
+
+use super::calls::{Ended, Finished, What};
+use super::kind::kind_of;
+use super::memory::Memory;
+use super::peers::process_of;
+use super::state::{State, Writing};
+use super::sums::Sum;
+use crate::connect::descriptor::PeerDescriptor;
+use crate::hub::{HubLinks, HubOptions};
+use crate::secure::{hex, Key, Secret};
+use crate::sync::stop::SLICE;
+use crate::sync::{Condvar, LockRank, Mutex};
+
+/// A frame is a block of the planner's largest with its head, or a small object, or a plan.
+const MOST_FRAME: u64 = 16 << 20;
+/// Blocks have windows; of the planner's messages a process that does not read may leave so many unread.
+const MOST_QUEUED: usize = 1 << 16;
+/// What is put is copied in pieces of this, and each is there for others at once.
+const PUT_STEP: u64 = 4 << 20;
+/// So many are called at a time.
+const CALLS: usize = 16;
+
+/// How a process takes part.
+#[derive(Clone, Debug)]
+pub struct ObjectsOptions {
+    /// Where it listens; port 0 is any.
+    pub address: SocketAddr,
+    /// What admits; `None`: on loopback alone.
+    pub secret: Option<Secret>,
+    /// The network namespace of a testbed, in which no secret is needed.
+    pub testbed: Option<String>,
+    /// So many bytes its objects may take.
+    pub most_bytes: u64,
+    /// What is known of its links.
+    pub costs: Costs,
+    /// A link whose other end does not acknowledge for so long has ended.
+    pub silence: Duration,
+    /// How long a call to another process may take.
+    pub patience: Duration,
+}
+
+struct Shared {
+    state: Mutex<State>,
+    changed: Condvar,
+    links: Arc<HubLinks>,
+}
+
+/// A process that puts, gets and sums objects. Calls may come from any thread.
+pub struct Objects {
+    shared: Arc<Shared>,
+    descriptor: Bytes,
+    threads: Vec<JoinHandle<()>>,
+    process: u32,
+}
+
+impl Objects {
+    /// Listens, and knows nobody yet.
+    pub fn open(options: ObjectsOptions) -> Result<Objects, EngineError> {
+        let ObjectsOptions { address, secret, testbed, most_bytes, costs, silence, patience } = options;
+        let (most_queued, key_file) = (MOST_QUEUED, None);
+        let hub = HubOptions { secret, key_file, silence, patience, most_bytes: MOST_FRAME, most_queued };
+        let links = Arc::new(HubLinks::open(hub)?);
+        let failed = |e: std::io::Error| EngineError::setup("objects cannot be shared", e);
+        let bound = links.listen(address, testbed.as_deref())?;
+        let descriptor = PeerDescriptor::new(Some(hex(&links.key())), Some(bound)).map_err(failed)?;
+        let (sums, jobs) = channel();
+        let me = process_of(&links.key());
+        let state = State::new(me, costs, most_bytes, Arc::clone(&links), sums);
+        let state = Mutex::new(LockRank::Objects, state);
+        let shared = Arc::new(Shared { state, changed: Condvar::default(), links });
+        let (watching, adding) = (Arc::clone(&shared), Arc::clone(&shared));
+        let thread = |name: &str| std::thread::Builder::new().name(name.into());
+        let threads = vec![
+            thread("tweed-objects").spawn(move || watching.watch()).map_err(failed)?,
+            thread("tweed-sums").spawn(move || adding.add(&jobs)).map_err(failed)?,
+        ];
+        let descriptor = descriptor.encode().into();
+        Ok(Objects { shared, descriptor, threads, process: std::process::id() })
+    }
+
+    /// By which others reach this process.
+    pub fn descriptor(&self) -> &[u8] {
+        &self.descriptor
+    }
+
+    /// Meets the processes with these descriptors, but for those that it has met and itself. Who comes to others calls them
+    /// all; returns those that cannot be reached, by their place in the list, and why. Ends early when `interrupted` holds.
+    pub fn meet(
+        &self,
+        descriptors: &[Vec<u8>],
+        interrupted: &dyn Fn() -> bool,
+    ) -> Result<Vec<(usize, String)>, EngineError> {
+        self.check_process()?;
+        let read = descriptors.iter().enumerate().map(|(rank, bytes)| PeerDescriptor::decode(rank, bytes));
+        let mut others = Vec::new();
+        for (index, descriptor) in read.enumerate() {
+            let descriptor = descriptor?;
+            let place = descriptor.tcp.zip(descriptor.key()).ok_or_else(|| {
+                EngineError::Usage("a descriptor names no place to call at: it is not one of objects".into())
+            })?;
+            others.push((place, index));
+        }
+        others.retain(|((_, key), _)| *key != self.shared.links.key());
+        let mut missed = Vec::new();
+        for some in others.chunks(CALLS) {
+            let mut places = some.to_vec();
+            places.retain(|((_, key), _)| self.shared.state.lock().peers.link(process_of(key)).is_none());
+            self.call_all(&places, interrupted, &mut missed)?;
+        }
+        let mut state = self.shared.state.lock();
+        let hello = Frame::Hello { descriptor: Bytes::clone(&self.descriptor) };
+        let met = others.iter().map(|((_, key), index)| (process_of(key), &descriptors[*index]));
+        let met: Vec<_> = met.filter(|(process, _)| state.peers.link(*process).is_some()).collect();
+        met.iter().for_each(|(process, _)| state.tell(*process, &hello, None));
+        for (process, bytes) in met {
+            state.meet(process, bytes);
+        }
+        state.drive();
+        Ok(missed)
+    }
+
+    /// Calls all of these at once.
+    fn call_all(
+        &self,
+        places: &[((SocketAddr, Key), usize)],
+        interrupted: &dyn Fn() -> bool,
+        missed: &mut Vec<(usize, String)>,
+    ) -> Result<(), EngineError> {
+        let (stop, links) = (AtomicBool::new(false), &self.shared.links);
+        let results = std::thread::scope(|scope| {
+            let call = |&((address, key), _): &((SocketAddr, Key), usize)| {
+                let stop = &stop;
+                scope.spawn(move || {
+                    let is_told = || stop.load(Ordering::Relaxed);
+                    links.call(&address.to_string(), Some(key), &is_told)
+                })
+            };
+            let calls: Vec<_> = places.iter().map(call).collect();
+            while calls.iter().any(|call| !call.is_finished()) {
+                stop.store(interrupted(), Ordering::Relaxed);
+                std::thread::sleep(SLICE / 10);
+            }
+            calls.into_iter().map(|call| call.join().expect("calls do not panic")).collect::<Vec<_>>()
+        });
+        for (result, ((_, key), index)) in results.into_iter().zip(places) {
+            match result {
+                Ok(link) => drop(self.shared.state.lock().peers.join(link, *key)),
+                Err(EngineError::PeerLost(text)) => missed.push((*index, text)),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes room for an object of this shape, which the caller writes from its first byte on. Waits for room as long as
+    /// `patience`.
+    pub fn create(
+        &self,
+        object: ObjectId,
+        dtype: DType,
+        shape: &[u64],
+        patience: Duration,
+        interrupted: &dyn Fn() -> bool,
+    ) -> Result<Arc<Memory>, EngineError> {
+        self.check_process()?;
+        let kind = kind_of(dtype, shape).ok_or_else(|| {
+            EngineError::Usage(format!(
+                "the shape {shape:?} is too long to be told: flatten or split the array"
+            ))
+        })?;
+        let size = shape.iter().try_fold(dtype.size() as u64, |bytes, &dim| bytes.checked_mul(dim));
+        let size =
+            size.ok_or_else(|| EngineError::Usage(format!("the shape {shape:?} has too many elements")))?;
+        let until = Instant::now().checked_add(patience);
+        loop {
+            if let Some(memory) = self.try_create(object, Format { size, kind })? {
+                if size == 0 {
+                    self.advance(object, 0)?;
+                }
+                return Ok(memory);
+            }
+            let is_late = until.is_some_and(|until| Instant::now() >= until);
+            let is_over = is_late || interrupted();
+            let state = self.shared.state.lock();
+            if is_over || size > state.store.room.most || state.is_closed {
+                return Err(state.full(size));
+            }
+            // Whoever lets go of memory takes no lock, and so tells nobody.
+            drop(self.shared.changed.wait_timeout(state, SLICE));
+        }
+    }
+
+    /// `None`: there is no room.
+    fn try_create(&self, object: ObjectId, format: Format) -> Result<Option<Arc<Memory>>, EngineError> {
+        let mut state = self.shared.state.lock();
+        if state.writing.contains_key(&object) || state.member.format(object).is_some() {
+            return Err(EngineError::Usage(format!(
+                "{object} is here already: put what is new under a new id"
+            )));
+        }
+        let room = Arc::clone(&state.store.room);
+        let Some(memory) = room.has(format.size).then(|| Memory::new(format.size, &room)).flatten() else {
+            return Ok(None);
+        };
+        state.writing.insert(object, Writing { memory: Arc::clone(&memory), format, valid: 0 });
+        state.store.buffers.insert(Buffer::Object(object), Arc::clone(&memory));
+        Ok(Some(memory))
+    }
+
+    /// The first `valid` bytes of an object that is written here are there, for good.
+    pub fn advance(&self, object: ObjectId, valid: u64) -> Result<(), EngineError> {
+        self.check_process()?;
+        let mut state = self.shared.state.lock();
+        let Some(writing) = state.writing.get_mut(&object) else {
+            return Err(EngineError::Usage(format!(
+                "{object} is not written here: it was sealed, or deleted"
+            )));
+        };
+        let Format { size, .. } = writing.format;
+        if valid < writing.valid || valid > size {
+            let was = writing.valid;
+            return Err(EngineError::Usage(format!(
+                "the mark of {object} goes from {was} to {size} bytes, not to {valid}"
+            )));
+        }
+        writing.valid = valid;
+        let (format, memory) = (writing.format, Arc::clone(&writing.memory));
+        let is_small_and_whole = valid == size && size <= SMALL_BYTES;
+        // SAFETY: behind the mark; the caller has promised to write there no more.
+        let bytes = is_small_and_whole.then(|| unsafe { memory.read(0..size) }).flatten().map(Bytes::from);
+        if valid == size {
+            state.writing.remove(&object);
+        }
+        state.member.put(object, format, valid, bytes);
+        state.drive();
+        drop(state);
+        self.shared.changed.notify_all();
+        Ok(())
+    }
+
+    /// An object is there: a copy of these bytes. Others take its beginning while the rest is copied.
+    pub fn put(
+        &self,
+        object: ObjectId,
+        (dtype, shape): (DType, &[u64]),
+        bytes: &[u8],
+        patience: Duration,
+        interrupted: &dyn Fn() -> bool,
+    ) -> Result<(), EngineError> {
+        let memory = self.create(object, dtype, shape, patience, interrupted)?;
+        if memory.len() != bytes.len() {
+            let (given, needed) = (bytes.len(), memory.len());
+            return Err(EngineError::Usage(format!("{object} has {needed} bytes, and {given} were given")));
+        }
+        let mut begin = 0;
+        for step in bytes.chunks(PUT_STEP as usize) {
+            // SAFETY: beyond the mark, and nobody else writes it.
+            unsafe { memory.write(begin, step) };
+            begin += step.len() as u64;
+            self.advance(object, begin)?;
+        }
+        Ok(())
+    }
+
+    /// Asks for a copy. Returns the number of the call.
+    pub fn get(&self, object: ObjectId, patience: Option<Duration>) -> Result<u64, EngineError> {
+        self.begin(object, What::Get, patience, |state| state.member.get(object))
+    }
+
+    /// Asks for the sum of the first `count` of these objects that appear. Returns the number of the call.
+    pub fn reduce(
+        &self,
+        target: ObjectId,
+        ids: Arc<[ObjectId]>,
+        count: u32,
+        (op, mode, rule): (ReduceOp, Mode, Rule),
+        patience: Option<Duration>,
+    ) -> Result<u64, EngineError> {
+        let mut sorted: Vec<ObjectId> = ids.to_vec();
+        sorted.sort_unstable();
+        if let Some(pair) = sorted.windows(2).find(|pair| pair[0] == pair[1]) {
+            return Err(EngineError::Usage(format!("{} is named twice; give each id once", pair[0])));
+        }
+        let what = What::Reduce { ids: Arc::clone(&ids), count };
+        self.begin(target, what, patience, |state| {
+            let costs = state.costs;
+            state.member.reduce(Request { target, ids, count, op: op as u32, mode, rule, costs });
+        })
+    }
+
+    fn begin(
+        &self,
+        object: ObjectId,
+        what: What,
+        patience: Option<Duration>,
+        act: impl FnOnce(&mut State),
+    ) -> Result<u64, EngineError> {
+        self.check_process()?;
+        let mut state = self.shared.state.lock();
+        if state.is_closed {
+            return Err(EngineError::Aborted(
+                "objects are not shared any more: this process has closed them".into(),
+            ));
+        }
+        let number = state.calls.begin(object, what, patience);
+        act(&mut state);
+        state.drive();
+        drop(state);
+        self.shared.changed.notify_all();
+        if patience.is_some() {
+            self.shared.links.wake();
+        }
+        Ok(number)
+    }
+
+    /// Nobody is to have the object any more; arrays of it that are held stay.
+    pub fn delete(&self, object: ObjectId) -> Result<(), EngineError> {
+        self.check_process()?;
+        let mut state = self.shared.state.lock();
+        state.member.delete(object);
+        state.drive();
+        drop(state);
+        self.shared.changed.notify_all();
+        Ok(())
+    }
+
+    /// The calls that have ended since the last time it was asked; waits for one for as long as `patience`.
+    pub fn ended(&self, patience: Duration) -> Result<Vec<Ended>, EngineError> {
+        self.check_process()?;
+        let until = Instant::now().checked_add(patience);
+        let mut state = self.shared.state.lock();
+        loop {
+            let left = until.map_or(SLICE, |until| until.saturating_duration_since(Instant::now()));
+            if !state.calls.done.is_empty() || left.is_zero() || state.is_closed {
+                return Ok(std::mem::take(&mut state.calls.done));
+            }
+            state = self.shared.changed.wait_timeout(state, left);
+        }
+    }
+
+    /// How far an object that this process holds, makes or gets has come: its memory, and up to which byte it may be read;
+    /// `None` if there is nothing of it yet. Waits for a mark other than `mark` for as long as `patience`. Memory is another
+    /// one when the object has begun anew.
+    pub fn mark(
+        &self,
+        object: ObjectId,
+        mark: u64,
+        patience: Duration,
+    ) -> Result<Option<(Finished, u64)>, EngineError> {
+        self.check_process()?;
+        let until = Instant::now().checked_add(patience);
+        let mut state = self.shared.state.lock();
+        loop {
+            let found = state.progress(object);
+            let left = until.map_or(SLICE, |until| until.saturating_duration_since(Instant::now()));
+            if left.is_zero() || state.is_closed || found.as_ref().is_some_and(|found| found.1 != mark) {
+                return Ok(found);
+            }
+            state = self.shared.changed.wait_timeout(state, left);
+        }
+    }
+
+    /// How many bytes are taken, and how many may be.
+    pub fn room(&self) -> (u64, u64) {
+        let state = self.shared.state.lock();
+        (state.store.room.used(), state.store.room.most)
+    }
+
+    /// It has left.
+    pub fn is_closed(&self) -> bool {
+        self.shared.state.lock().is_closed
+    }
+
+    /// Leaves: others see it as gone, and calls under way end.
+    pub fn close(&self) {
+        if self.check_process().is_err() {
+            return;
+        }
+        let mut state = self.shared.state.lock();
+        state.close_sums();
+        state.abort("objects are not shared any more: this process has closed them");
+        drop(state);
+        self.shared.changed.notify_all();
+        self.shared.links.wake();
+        self.shared.links.close();
+    }
+
+    fn check_process(&self) -> Result<(), EngineError> {
+        if self.process == std::process::id() {
+            return Ok(());
+        }
+        Err(EngineError::Forked(format!(
+            "objects are shared by process {}, of which this one is a fork: open them after the fork",
+            self.process
+        )))
+    }
+}
+
+impl Shared {
+    /// Waits for links and deadlines until the process leaves.
+    fn watch(&self) {
+        loop {
+            let state = self.state.lock();
+            let (is_closed, until) = (state.is_closed, state.calls.next_deadline());
+            drop(state);
+            if is_closed {
+                return;
+            }
+            let patience =
+                until.map_or(Duration::MAX, |until| until.saturating_duration_since(Instant::now()));
+            let Ok(events) = self.links.next(patience.min(Duration::from_secs(3600))) else { return };
+            let mut state = self.state.lock();
+            events.into_iter().for_each(|event| state.handle(event));
+            state.expire(Instant::now());
+            state.drive();
+            drop(state);
+            self.changed.notify_all();
+        }
+    }
+
+    /// Adds until the process leaves.
+    fn add(&self, jobs: &Receiver<Sum>) {
+        for sum in jobs.iter().filter(Sum::make) {
+            let mut state = self.state.lock();
+            state.added(&sum);
+            state.drive();
+            drop(state);
+            self.changed.notify_all();
+        }
+    }
+}
+
+impl Drop for Objects {
+    fn drop(&mut self) {
+        self.close();
+        if self.check_process().is_ok() {
+            self.threads.drain(..).for_each(|thread| drop(thread.join()));
+        } else {
+            // In a fork they are the parent's.
+            std::mem::forget(std::mem::take(&mut self.threads));
+        }
+    }
+}

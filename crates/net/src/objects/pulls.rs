@@ -1,0 +1,200 @@
+//! Bytes on their way: what this process pulls from others, and what others pull from it.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Instant;
+
+use tweed_proto::objects::{Buffer, Costs, Fold, Frame, ObjectId, Process, Pull, Sink, Slot, Stream};
+
+use super::memory::{Memory, Piece, Room};
+use super::state::State;
+use super::sums::Part;
+
+/// A pull of this process.
+pub(super) struct Inflow {
+    from: Process,
+    memory: Arc<Memory>,
+    /// The byte of the buffer that the first one in memory is.
+    base: u64,
+    /// Up to here it has come.
+    cursor: u64,
+    end: u64,
+    /// Where it began, and when it was asked for.
+    began: (u64, Instant),
+}
+
+/// A pull of another process.
+pub(super) struct Serve {
+    pull: Pull,
+    /// Up to here blocks have left, and so many have not been taken in yet.
+    cursor: u64,
+    under_way: u64,
+}
+
+/// What a stream into a slot has brought: it stays until the slot is over.
+pub(super) struct Arrived {
+    of: (ObjectId, Slot),
+    memory: Arc<Memory>,
+    base: u64,
+}
+
+/// All memory of objects.
+pub(super) struct Store {
+    pub(super) room: Arc<Room>,
+    pub(super) buffers: BTreeMap<Buffer, Arc<Memory>>,
+    pub(super) arrived: BTreeMap<Stream, Arrived>,
+}
+
+impl Store {
+    pub(super) fn new(most: u64) -> Store {
+        Store { room: Room::new(most), buffers: BTreeMap::new(), arrived: BTreeMap::new() }
+    }
+
+    pub(super) fn end_slot(&mut self, of: (ObjectId, Slot)) {
+        self.arrived.retain(|_, arrived| arrived.of != of);
+    }
+
+    /// Where a buffer lies; one that begins at its first byte begins in memory that nobody else reads.
+    fn place(&mut self, buffer: Buffer, size: u64, begin: u64) -> Option<Arc<Memory>> {
+        let known = self.buffers.get(&buffer).filter(|_| begin > 0).cloned();
+        let memory = known.or_else(|| Memory::new(size, &self.room))?;
+        self.buffers.insert(buffer, Arc::clone(&memory));
+        Some(memory)
+    }
+
+    /// Where a range of a sum goes, and where its parts are. `None`: not all of them are here.
+    pub(super) fn parts(&mut self, fold: &Fold, size: u64) -> Option<(Arc<Memory>, Vec<Part>)> {
+        let own = fold.own.map(|object| self.buffers.get(&Buffer::Object(object)));
+        let own = own.into_iter().map(|found| found.map(|memory| (Arc::clone(memory), 0)));
+        let stream = |stream| self.arrived.get(stream).map(|a| (Arc::clone(&a.memory), a.base));
+        let parts: Option<Vec<_>> = own.chain(fold.streams.iter().map(stream)).collect();
+        let parts = parts?;
+        Some((self.place(fold.sum(), size, fold.range.start)?, parts))
+    }
+}
+
+/// So much of a pull may be under way in any case: threads that share a processor answer late, whatever the link's latency.
+const LEAST_WINDOW: u64 = 1 << 20;
+
+/// So many blocks of a pull may be under way: what fits on the way there and back, and two to begin with.
+fn window(block: u64, costs: &Costs) -> u64 {
+    let on_the_way = 2.0 * costs.latency.as_secs_f64() * costs.rate as f64 / block as f64;
+    2 + (on_the_way.min(1e6) as u64).max(LEAST_WINDOW / block)
+}
+
+impl State {
+    /// Asks for bytes; later, if there is no room for the copy.
+    pub(super) fn open(&mut self, stream: Stream, pull: Pull, sink: Sink) {
+        let Pull { from, buffer, offset, end, .. } = pull;
+        let memory = match sink {
+            Sink::Copy(_) => {
+                let is_new = offset == 0 || !self.store.buffers.contains_key(&buffer);
+                if is_new && !self.store.room.has(end) {
+                    self.parked.push((stream, pull, sink));
+                    return;
+                }
+                self.store.place(buffer, end, offset)
+            }
+            Sink::Slot(target, slot) => Memory::new(end - offset, &self.store.room).inspect(|memory| {
+                let arrived = Arrived { of: (target, slot), memory: Arc::clone(memory), base: offset };
+                self.store.arrived.insert(stream, arrived);
+            }),
+        };
+        let Some(memory) = memory else {
+            let text = format!(
+                "tweed: {} bytes of {buffer:?} have no room here: its call waits for its deadline",
+                end
+            );
+            return crate::stderr::print_line(&text);
+        };
+        let base = if matches!(sink, Sink::Copy(_)) { 0 } else { offset };
+        self.inflows.insert(
+            stream,
+            Inflow { from, memory, base, cursor: offset, end, began: (offset, Instant::now()) },
+        );
+        self.tell(from, &Frame::Pull { stream, pull }, None);
+    }
+
+    /// Opens what has waited for room, in order.
+    pub(super) fn unpark(&mut self) {
+        while self.parked.first().is_some_and(|(_, pull, _)| self.store.room.has(pull.end)) {
+            let (stream, pull, sink) = self.parked.remove(0);
+            self.open(stream, pull, sink);
+        }
+    }
+
+    pub(super) fn close(&mut self, stream: Stream) {
+        self.parked.retain(|parked| parked.0 != stream);
+        if let Some(inflow) = self.inflows.remove(&stream) {
+            self.tell(inflow.from, &Frame::Close { stream }, None);
+        }
+    }
+
+    /// Bytes have come; `false` if they are not those that come next.
+    pub(super) fn take_block(&mut self, from: Process, stream: Stream, begin: u64, bytes: &[u8]) -> bool {
+        let Some(inflow) = self.inflows.get_mut(&stream).filter(|inflow| inflow.from == from) else {
+            return true; // it was closed meanwhile
+        };
+        let end = begin.saturating_add(bytes.len() as u64);
+        if begin != inflow.cursor || end > inflow.end || bytes.is_empty() {
+            return false;
+        }
+        // SAFETY: beyond the mark, which is moved after this; no other stream writes here, as each has memory of its own or
+        // is the only one of its copy.
+        if !unsafe { inflow.memory.write(begin - inflow.base, bytes) } {
+            return false;
+        }
+        inflow.cursor = end;
+        let (at, asked) = inflow.began;
+        if end == inflow.end {
+            self.inflows.remove(&stream);
+            if from != self.me {
+                self.note_rate(end - at, asked.elapsed());
+            }
+        }
+        self.tell(from, &Frame::Taken { stream }, None);
+        self.member.handle_block(stream, end);
+        true
+    }
+
+    pub(super) fn serve(&mut self, to: Process, stream: Stream, pull: Pull) {
+        self.serves.insert((to, stream), Serve { cursor: pull.offset, under_way: 0, pull });
+    }
+
+    /// One more of this pull's blocks may leave.
+    pub(super) fn grant(&mut self, to: Process, stream: Stream) {
+        let Some(serve) = self.serves.get_mut(&(to, stream)) else { return };
+        serve.under_way = serve.under_way.saturating_sub(1);
+        if serve.under_way == 0 && serve.cursor >= serve.pull.end {
+            self.serves.remove(&(to, stream));
+        }
+    }
+
+    /// Sends the blocks that may leave.
+    pub(super) fn pump(&mut self) {
+        let mut leaving = Vec::new();
+        for (&(to, stream), serve) in &mut self.serves {
+            let Pull { buffer, generation, end, block, .. } = serve.pull;
+            let Some(memory) = self.store.buffers.get(&buffer) else { continue };
+            let Some(readable) = self.member.readable(buffer, generation) else { continue };
+            let most = window(block, &self.costs);
+            while serve.cursor < end && serve.under_way < most {
+                let (begin, next) = (serve.cursor, end.min((serve.cursor / block + 1) * block));
+                if next > readable || next > memory.len() as u64 {
+                    break;
+                }
+                (serve.cursor, serve.under_way) = (next, serve.under_way + 1);
+                let piece = Piece { memory: Arc::clone(memory), range: begin..next };
+                leaving.push((to, Frame::Block { stream, begin }, piece));
+            }
+        }
+        leaving.into_iter().for_each(|(to, frame, piece)| self.tell(to, &frame, Some(Arc::new(piece))));
+    }
+
+    /// A process is gone: nothing goes there or comes from there any more.
+    pub(super) fn forget_pulls(&mut self, process: Process) {
+        self.serves.retain(|to, _| to.0 != process);
+        self.inflows.retain(|_, inflow| inflow.from != process);
+        self.parked.retain(|parked| parked.1.from != process);
+    }
+}

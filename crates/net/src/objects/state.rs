@@ -1,0 +1,266 @@
+//! All that a process knows of objects: the planner's member, the bytes, and who waits. One lock holds it.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::mpsc::Sender;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tweed_kernels::{DType, ReduceOp};
+use tweed_proto::hub::Body;
+use tweed_proto::objects::{
+    Action, Buffer, Bytes, Costs, Fold, Format, Frame, Member, Message, ObjectId, Order, Process, Pull,
+    Report, Sink, Stream,
+};
+
+use super::calls::Calls;
+use super::kind::dtype_of;
+use super::measured::Measured;
+use super::memory::Memory;
+use super::peers::Peers;
+use super::pulls::{Inflow, Serve, Store};
+use super::sums::{sum_small, Sum};
+use crate::connect::descriptor::PeerDescriptor;
+use crate::hub::{Event, HubLinks};
+
+/// An object that is written here.
+pub(super) struct Writing {
+    pub(super) memory: Arc<Memory>,
+    pub(super) format: Format,
+    pub(super) valid: u64,
+}
+
+pub(super) struct State {
+    pub(super) me: Process,
+    pub(super) member: Member,
+    /// As measured so far.
+    pub(super) costs: Costs,
+    measured: Measured,
+    pub(super) store: Store,
+    pub(super) peers: Peers,
+    pub(super) calls: Calls,
+    pub(super) writing: BTreeMap<ObjectId, Writing>,
+    pub(super) inflows: BTreeMap<Stream, Inflow>,
+    pub(super) serves: BTreeMap<(Process, Stream), Serve>,
+    /// Copies for which there is no room yet.
+    pub(super) parked: Vec<(Stream, Pull, Sink)>,
+    pub(super) is_closed: bool,
+    /// What this process has told itself.
+    own: VecDeque<(Frame, Option<Body>)>,
+    links: Arc<HubLinks>,
+    /// None after the end.
+    sums: Option<Sender<Sum>>,
+}
+
+/// Whether an operator goes with the elements of a kind: what the engine's kernels can, but for those that need a scale.
+pub(super) fn goes_with(op: u32, kind: u64) -> bool {
+    let pair = ReduceOp::try_from(op).ok().zip(dtype_of(kind));
+    pair.is_some_and(|(op, dtype)| {
+        !matches!(op, ReduceOp::Avg | ReduceOp::PremulSum) && op.supports(dtype).is_ok()
+    })
+}
+
+impl State {
+    pub(super) fn new(
+        me: Process,
+        costs: Costs,
+        most: u64,
+        links: Arc<HubLinks>,
+        sums: Sender<Sum>,
+    ) -> State {
+        let mut member = Member::new(me, [], costs);
+        member.allow(goes_with);
+        State {
+            me,
+            member,
+            costs,
+            measured: Measured::default(),
+            store: Store::new(most),
+            peers: Peers::default(),
+            calls: Calls::default(),
+            writing: BTreeMap::new(),
+            inflows: BTreeMap::new(),
+            serves: BTreeMap::new(),
+            parked: Vec::new(),
+            is_closed: false,
+            own: VecDeque::new(),
+            links,
+            sums: Some(sums),
+        }
+    }
+
+    /// Something has happened on a link.
+    pub(super) fn handle(&mut self, event: Event) {
+        match event {
+            Event::Joined(link, key) => {
+                if !self.peers.join(link, key) {
+                    self.links.cut(link, "its process is gone");
+                }
+                if let Some(round_trip) = self.links.round_trip(link) {
+                    self.measured.note_round_trip(round_trip);
+                    self.set_costs();
+                }
+            }
+            Event::Message(link, bytes) => {
+                let Some(from) = self.peers.at(link) else { return };
+                let is_sound = Frame::decode(&bytes).is_ok_and(|(frame, rest)| self.hear(from, frame, rest));
+                if !is_sound {
+                    self.lose(from, "it has said what no tweed says");
+                }
+            }
+            Event::Left(link, why) => {
+                if let Some(process) = self.peers.at(link) {
+                    self.lose(process, &why);
+                }
+            }
+        }
+    }
+
+    /// A process has said something; `false`: nothing that makes sense.
+    fn hear(&mut self, from: Process, frame: Frame, rest: &[u8]) -> bool {
+        match frame {
+            Frame::Hello { descriptor } => return self.meet(from, &descriptor),
+            Frame::Message { message } => {
+                let names = named(&message);
+                self.member.handle_message(from, message);
+                // Whoever is lost to one is lost to all; it learns so by its links.
+                names.into_iter().for_each(|process| self.cut_if_lost(process));
+            }
+            Frame::Pull { stream, pull } => self.serve(from, stream, pull),
+            Frame::Close { stream } => drop(self.serves.remove(&(from, stream))),
+            Frame::Block { stream, begin } => return self.take_block(from, stream, begin, rest),
+            Frame::Taken { stream } => self.grant(from, stream),
+        }
+        true
+    }
+
+    /// So many bytes of a pull have come within that time.
+    pub(super) fn note_rate(&mut self, bytes: u64, within: Duration) {
+        if self.measured.note_pull(bytes, within) {
+            self.set_costs();
+        }
+    }
+
+    fn set_costs(&mut self) {
+        self.costs = self.measured.costs(self.costs);
+        self.member.set_costs(self.costs);
+    }
+
+    /// A process takes part from now on.
+    pub(super) fn meet(&mut self, process: Process, descriptor: &[u8]) -> bool {
+        let Ok(descriptor) = PeerDescriptor::decode(0, descriptor) else { return false };
+        let is_its = self.peers.describe(process, descriptor);
+        if is_its {
+            self.member.handle_joined(process);
+        }
+        is_its
+    }
+
+    fn cut_if_lost(&mut self, process: Process) {
+        if process != self.me && !self.member.lives(process) && self.peers.link(process).is_some() {
+            self.lose(process, "others have lost it");
+        }
+    }
+
+    /// A process is gone.
+    pub(super) fn lose(&mut self, process: Process, why: &str) {
+        for link in self.peers.lose(process, why) {
+            self.links.cut(link, why);
+        }
+        self.forget_pulls(process);
+        self.member.handle_lost(process);
+    }
+
+    /// Tells a process something; one that cannot be told is gone.
+    pub(super) fn tell(&mut self, to: Process, frame: &Frame, body: Option<Body>) {
+        if to == self.me {
+            return self.own.push_back((frame.clone(), body));
+        }
+        match self.peers.link(to) {
+            Some(link) => self.links.send(link, &frame.encode(), body),
+            None => self.member.handle_lost(to),
+        }
+    }
+
+    /// Does all that there is to do.
+    pub(super) fn drive(&mut self) {
+        loop {
+            while let Some(action) = self.member.poll() {
+                self.act(action);
+            }
+            self.unpark();
+            self.pump();
+            let Some((frame, body)) = self.own.pop_front() else { return };
+            let rest = body.as_ref().map_or(&[][..], |body| (**body).as_ref());
+            self.hear(self.me, frame, rest);
+        }
+    }
+
+    fn act(&mut self, action: Action) {
+        match action {
+            Action::Send { to, message } => self.tell(to, &Frame::Message { message }, None),
+            Action::Open { stream, pull, sink } => self.open(stream, pull, sink),
+            Action::Close { stream } => self.close(stream),
+            Action::Fold(fold) => self.add(fold),
+            Action::Reset { buffer } => drop(self.store.buffers.remove(&buffer)),
+            Action::Release { buffer } => {
+                self.store.buffers.remove(&buffer);
+                if let Buffer::Object(object) = buffer {
+                    self.writing.remove(&object);
+                }
+            }
+            Action::Over { target, slot } => self.store.end_slot((target, slot)),
+            Action::Got { object } => self.end_gets(object),
+            Action::SumSmall { target, format, op, parts } => self.add_small(target, format, op, &parts),
+            Action::Reduced { target, included } => self.end_reduces(target, included),
+            Action::Failed { object, why } => self.fail(object, &why),
+        }
+    }
+
+    /// The process leaves.
+    pub(super) fn close_sums(&mut self) {
+        (self.is_closed, self.sums) = (true, None);
+    }
+
+    /// Hands a piece of arithmetic to the thread for it.
+    fn add(&mut self, fold: Fold) {
+        let of = fold.own.unwrap_or(fold.target);
+        let format = self.member.format(of).or_else(|| self.member.format(fold.target));
+        let kinds = format.and_then(|f| dtype_of(f.kind).zip(ReduceOp::try_from(fold.op).ok()));
+        let parts = format.and_then(|format| self.store.parts(&fold, format.size));
+        match (kinds, parts) {
+            (Some((dtype, op)), Some((into, parts))) => {
+                let sum = Sum { fold, dtype, op, into, parts };
+                if let Some(sums) = &self.sums {
+                    let _ = sums.send(sum); // nobody adds any more after the end
+                }
+            }
+            _ => crate::stderr::print_line(&format!(
+                "tweed: {of} cannot be added here: its bytes are not all there"
+            )),
+        }
+    }
+
+    fn add_small(&mut self, target: ObjectId, format: Format, op: u32, parts: &[Bytes]) {
+        let kinds: Option<(DType, ReduceOp)> = dtype_of(format.kind).zip(ReduceOp::try_from(op).ok());
+        if let Some(sum) = kinds.and_then(|(dtype, op)| sum_small(dtype, op, parts)) {
+            self.member.handle_small_sum(target, sum);
+        }
+    }
+
+    /// A range of a sum is there.
+    pub(super) fn added(&mut self, sum: &Sum) {
+        let Fold { target, slot, generation, ref range, .. } = sum.fold;
+        self.member.handle_folded(target, slot, generation, range.end);
+    }
+}
+
+/// The process that a message says is dead.
+fn named(message: &Message) -> Option<Process> {
+    match message {
+        Message::Report(Report::Lost { process, .. }) | Message::Order(Order::Lost { process, .. }) => {
+            Some(*process)
+        }
+        Message::Report(Report::Broken(broken)) => Some(broken.process),
+        _ => None,
+    }
+}

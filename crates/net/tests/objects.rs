@@ -1,0 +1,152 @@
+//! Objects of processes that meet over loopback: here all in one process, each with its own links and threads.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tweed_kernels::{DType, ReduceOp};
+use tweed_net::{Costs, EngineError, Finished, Mode, ObjectId, Objects, ObjectsOptions, Rule, Secret};
+
+const PATIENCE: Duration = Duration::from_secs(20);
+const LARGE: usize = 1 << 20;
+
+fn options(secret: Option<&str>) -> ObjectsOptions {
+    ObjectsOptions {
+        address: ([127, 0, 0, 1], 0).into(),
+        secret: secret.map(|text| Secret::new(text).unwrap()),
+        testbed: None,
+        most_bytes: 64 << 20,
+        costs: Costs {
+            latency: Duration::from_micros(50),
+            rate: 1 << 30,
+            message: Duration::from_micros(20),
+        },
+        silence: PATIENCE,
+        patience: PATIENCE,
+    }
+}
+
+/// Processes that know each other.
+fn processes(count: usize) -> Vec<Objects> {
+    let all: Vec<Objects> = (0..count).map(|_| Objects::open(options(None)).unwrap()).collect();
+    all.iter().for_each(|one| meet(one, &all));
+    all
+}
+
+fn meet(one: &Objects, all: &[Objects]) {
+    let descriptors: Vec<Vec<u8>> = all.iter().map(|other| other.descriptor().to_vec()).collect();
+    assert_eq!(one.meet(&descriptors, &|| false).unwrap(), []);
+}
+
+fn put(at: &Objects, id: u128, values: &[f32]) {
+    let bytes: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
+    let kind = (DType::F32, &[values.len() as u64][..]);
+    at.put(ObjectId(id), kind, &bytes, PATIENCE, &|| false).unwrap();
+}
+
+fn get(at: &Objects, id: u128) -> u64 {
+    at.get(ObjectId(id), Some(PATIENCE)).unwrap()
+}
+
+fn reduce(at: &Objects, target: u128, ids: &[u128], count: u32, mode: Mode) -> u64 {
+    let ids: Arc<[ObjectId]> = ids.iter().copied().map(ObjectId).collect();
+    at.reduce(ObjectId(target), ids, count, (ReduceOp::Sum, mode, Rule::Measured), Some(PATIENCE)).unwrap()
+}
+
+fn ended(at: &Objects, call: u64) -> Result<Finished, EngineError> {
+    let mut ended = at.ended(PATIENCE).unwrap();
+    assert_eq!(ended.len(), 1, "{ended:?}");
+    let (number, result) = ended.remove(0);
+    assert_eq!(number, call);
+    result
+}
+
+fn values(finished: &Finished) -> Vec<f32> {
+    // SAFETY: all of it is there, and nobody writes it any more.
+    let bytes = unsafe { std::slice::from_raw_parts(finished.memory.address(), finished.memory.len()) };
+    bytes.chunks(4).map(|value| f32::from_le_bytes(value.try_into().unwrap())).collect()
+}
+
+#[test]
+fn what_one_puts_all_get() {
+    let all = processes(4);
+    for (id, numel) in [(1, 3), (2, LARGE)] {
+        let early = get(&all[3], id);
+        let put_values: Vec<f32> = (0..numel).map(|i| i as f32).collect();
+        put(&all[1], id, &put_values);
+        for at in [&all[0], &all[2]] {
+            assert_eq!(values(&ended(at, get(at, id)).unwrap()), put_values);
+        }
+        assert_eq!(values(&ended(&all[3], early).unwrap()), put_values);
+    }
+}
+
+#[test]
+fn sums_are_of_the_ids_that_are_reported() {
+    let all = processes(4);
+    for (at, numel) in [(0, 10), (100, LARGE)] {
+        let (target, ids) = (at + 50, [at + 1, at + 2, at + 3]);
+        let everywhere: Vec<u64> = all[1..].iter().map(|one| get(one, target)).collect();
+        let call = reduce(&all[0], target, &ids, 3, Mode::Whole);
+        for (one, id) in all[1..].iter().zip(ids) {
+            put(one, id, &vec![id as f32; numel]);
+        }
+        let sum = ended(&all[0], call).unwrap();
+        let right = vec![ids.iter().sum::<u128>() as f32; numel];
+        assert_eq!(values(&sum), right);
+        assert_eq!(sum.included, Some(vec![(0..4 * numel as u64, ids.map(ObjectId).to_vec())]));
+        for (one, call) in all[1..].iter().zip(everywhere) {
+            assert_eq!(values(&ended(one, call).unwrap()), right);
+        }
+    }
+}
+
+#[test]
+fn a_process_that_comes_later_is_one_of_them() {
+    let mut all = processes(3);
+    put(&all[0], 7, &vec![1.5; LARGE]);
+    all.push(Objects::open(options(None)).unwrap());
+    meet(&all[3], &all);
+    assert_eq!(values(&ended(&all[3], get(&all[3], 7)).unwrap()), vec![1.5; LARGE]);
+    (0..20).for_each(|id| put(&all[3], 100 + id, &[id as f32]));
+    for id in 0..20 {
+        assert_eq!(values(&ended(&all[1], get(&all[1], 100 + id)).unwrap()), [id as f32]);
+    }
+}
+
+#[test]
+fn a_process_that_leaves_takes_its_source_along_and_a_spare_takes_its_place() {
+    let mut all = processes(4);
+    let ids = [1, 2, 3];
+    put(&all[1], 1, &vec![1.0; LARGE]);
+    let call = reduce(&all[0], 9, &ids, 2, Mode::Whole);
+    drop(all.remove(1));
+    put(&all[1], 2, &vec![2.0; LARGE]);
+    put(&all[2], 3, &vec![4.0; LARGE]);
+    let sum = ended(&all[0], call).unwrap();
+    let (_, included) = &sum.included.as_ref().unwrap()[0];
+    assert_eq!(values(&sum)[7], included.iter().map(|id| [0.0, 1.0, 2.0, 4.0][id.0 as usize]).sum::<f32>());
+}
+
+#[test]
+fn wrong_uses_are_named() {
+    let all = processes(2);
+    let late = all[0].get(ObjectId(1), Some(Duration::from_millis(5))).unwrap();
+    let text = ended(&all[0], late).unwrap_err().to_string();
+    assert!(text.contains("nobody has made") && text.contains(&ObjectId(1).to_string()), "{text}");
+    put(&all[0], 2, &[1.0, 2.0]);
+    put(&all[1], 3, &[1.0, 2.0, 3.0]);
+    let unlike = ended(&all[1], reduce(&all[1], 4, &[2, 3], 2, Mode::Whole)).unwrap_err();
+    assert!(matches!(&unlike, EngineError::ShapeMismatch(text) if text.contains("float32[3]")), "{unlike}");
+    let count = ended(&all[1], reduce(&all[1], 5, &[2], 2, Mode::Whole)).unwrap_err().to_string();
+    assert!(count.contains("the first 2 of 1 sources"), "{count}");
+    let again = all[0].put(ObjectId(2), (DType::F32, &[1]), &[0; 4], PATIENCE, &|| false).unwrap_err();
+    assert!(again.to_string().contains("here already"));
+    let full = all[0].create(ObjectId(6), DType::U8, &[64 << 20], Duration::ZERO, &|| false).unwrap_err();
+    assert!(full.to_string().contains("with 8"), "{full}");
+    all[1].delete(ObjectId(2)).unwrap();
+    let deleted = ended(&all[1], get(&all[1], 2)).unwrap_err().to_string();
+    assert!(deleted.contains("was deleted"), "{deleted}");
+    let stranger = Objects::open(options(Some("quite another secret"))).unwrap();
+    let refused = stranger.meet(&[all[0].descriptor().to_vec()], &|| false).unwrap_err().to_string();
+    assert!(refused.contains("secret"), "{refused}");
+}

@@ -1,0 +1,93 @@
+//! What processes say to each other about objects, as bytes.
+//!
+//! A [`Frame`] is a byte that says which, and its fields in order, the lowest byte of a number first. Lists begin with their
+//! length. Only a block has more after that: its bytes, which [`Frame::decode`] leaves where they are.
+//!
+//! What cannot happen: memory is taken for items that have not come; a value that the planner cannot bear (a range that
+//! ends before it begins, blocks of no bytes, a tree deeper than its sources allow).
+
+mod codec;
+mod values;
+
+use codec::{Reader, Wire};
+
+use super::{Bytes, Message, Order, Pull, Stream};
+
+/// One thing that a process tells another.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Frame {
+    /// The sender takes part from now on; this is its descriptor.
+    Hello {
+        /// As the driver has it.
+        descriptor: Bytes,
+    },
+    /// A message of the planner.
+    Message {
+        /// Which.
+        message: Message,
+    },
+    /// Bytes are wanted.
+    Pull {
+        /// The asker's number for it.
+        stream: Stream,
+        /// Which bytes.
+        pull: Pull,
+    },
+    /// They are not wanted any more.
+    Close {
+        /// By the number that was asked with.
+        stream: Stream,
+    },
+    /// Bytes that were asked for: the rest of what came with this.
+    Block {
+        /// By the number that was asked with.
+        stream: Stream,
+        /// Where they begin.
+        begin: u64,
+    },
+    /// A block was taken in: another may leave.
+    Taken {
+        /// By the number that was asked with.
+        stream: Stream,
+    },
+}
+
+/// Bytes that are no frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{bytes} bytes came that are nothing a process says about objects; do all run the same tweed?")]
+pub struct Garbled {
+    /// How many there were.
+    pub bytes: usize,
+}
+
+impl Frame {
+    /// As bytes; those of a block follow them.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        self.put(&mut bytes);
+        bytes
+    }
+
+    /// Reads a frame, and returns what follows it.
+    ///
+    /// # Errors
+    /// They are none, or more follows than may.
+    pub fn decode(bytes: &[u8]) -> Result<(Frame, &[u8]), Garbled> {
+        let mut reader = Reader(bytes);
+        match (Frame::take(&mut reader).filter(Frame::is_bearable), reader.0) {
+            (Some(frame @ Frame::Block { .. }), rest) => Ok((frame, rest)),
+            (Some(frame), []) => Ok((frame, &[])),
+            _ => Err(Garbled { bytes: bytes.len() }),
+        }
+    }
+
+    fn is_bearable(&self) -> bool {
+        match self {
+            Frame::Message { message: Message::Order(Order::Feed { block, .. }) } => values::is_block(*block),
+            _ => true,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

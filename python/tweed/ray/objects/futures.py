@@ -1,0 +1,82 @@
+"""Calls under way: futures that can be waited for in threads and awaited in coroutines."""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import time
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from tweed.errors import UsageError
+from tweed.ray.objects.refs import Ref
+
+T = TypeVar("T")
+
+
+class Future(concurrent.futures.Future[T], Generic[T]):
+    """What a call will give. As any future: `result(timeout)`, `done()`; and `await future`."""
+
+    def __await__(self) -> Generator[Any, None, T]:
+        return asyncio.wrap_future(self).__await__()
+
+
+@dataclass(frozen=True)
+class Reduced:
+    """A sum that is complete.
+
+    Args:
+      ref: of the sum; others get it by this.
+      array: the sum, read-only.
+      included: which refs are summed, by range of the flat array: `(first element, end, refs)`, in order,
+        without gaps. One range in mode "whole".
+    """
+
+    ref: Ref
+    array: npt.NDArray[Any]
+    included: Sequence[tuple[int, int, frozenset[Ref]]]
+
+    @property
+    def refs(self) -> frozenset[Ref]:
+        """Those that are in every element."""
+        return frozenset.intersection(*(refs for _, _, refs in self.included))
+
+    def mean(self) -> npt.NDArray[Any]:
+        """Each element of a sum over the number of refs that are in it. Cost: one pass and one copy."""
+        flat = self.array.reshape(-1) / 1
+        for begin, end, refs in self.included:
+            flat[begin:end] /= len(refs)
+        return flat.astype(np.result_type(self.array, np.float16), copy=False).reshape(self.array.shape)
+
+
+class Reduction(Future[Reduced]):
+    """A sum under way. `ref` may be sent and asked for at once: a copy flows while the sum forms."""
+
+    def __init__(self, ref: Ref) -> None:
+        super().__init__()
+        self.ref = ref
+
+
+def wait(
+    futures: Sequence[Future[Any]], count: int = 1, timeout: float | None = None
+) -> tuple[list[Future[Any]], list[Future[Any]]]:
+    """Waits until `count` of `futures` have ended, well or badly, or `timeout` seconds are over.
+
+    Returns: those that have ended, and the others, both in the order given.
+
+    Raises: UsageError if `count` is not from 1 to the number of futures.
+    """
+    if not 1 <= count <= len(futures):
+        raise UsageError(f"count must be from 1 to the number of futures, {len(futures)}, not {count}")
+    end = None if timeout is None else time.monotonic() + timeout
+    while sum(future.done() for future in futures) < count:
+        pending = [future for future in futures if not future.done()]
+        left = None if end is None else max(0.0, end - time.monotonic())
+        done, _ = concurrent.futures.wait(pending, left, concurrent.futures.FIRST_COMPLETED)
+        if not done:
+            break
+    return [f for f in futures if f.done()], [f for f in futures if not f.done()]

@@ -1,0 +1,291 @@
+"""A process's part in sharing objects."""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Iterator, Sequence
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tweed import _core
+from tweed.errors import UsageError
+from tweed.ray.objects.futures import Future, Reduced, Reduction
+from tweed.ray.objects.refs import Ref
+
+_OPERATORS = {
+    "sum": "SUM",
+    "product": "PRODUCT",
+    "min": "MIN",
+    "max": "MAX",
+    "band": "BAND",
+    "bor": "BOR",
+    "bxor": "BXOR",
+}
+#: A thread that hears of nothing looks this often whether the process is done, in seconds.
+_LOOK_S = 3600.0
+#: What a message costs a process, in seconds: threads, locks and sealing, on processors that others use, too.
+_MESSAGE_S = 1e-3
+#: Who waits for a block looks so often whether its object has failed, in seconds.
+_BLOCK_S = 0.05
+
+
+class Objects:
+    """Puts, gets and sums objects with the processes that this one has met. Any thread may call.
+
+    Arrays are NumPy arrays of any shape: floats, integers, booleans. What is put is copied once, unless it is
+    written in place (`create`); what `get` gives is read-only and shares the store's memory.
+
+    Args:
+      address: "host:port" to listen on, by which others reach this process; port 0 is any.
+      secret: the same 16 characters or more at all processes; None: on loopback alone.
+      capacity: bytes that objects may take here.
+      testbed: the network namespace of a testbed, in which no secret is needed.
+      latency_s, rate: of this process's links, in seconds and payload bytes per second, until they have been
+        measured; trees and blocks are chosen by them.
+
+    Raises:
+      UsageError: an address that others could reach, without a secret; one that is not this machine's.
+      ForkedProcess: from every method, in a fork of the process that made it.
+
+    Cost: two threads, one more in Python, one socket per other process. Source: Hoplite (Zhuang et al. 2021).
+
+    Example:
+        >>> with Objects() as one, Objects() as other:
+        ...     other.meet([one.descriptor])
+        ...     other.get(one.put(np.arange(3))).result(timeout=5)
+        {}
+        array([0, 1, 2])
+    """
+
+    def __init__(
+        self,
+        *,
+        address: str = "127.0.0.1:0",
+        secret: str | None = None,
+        capacity: int = 1 << 30,
+        testbed: str | None = None,
+        latency_s: float = 1e-4,
+        rate: float = 1e9,
+    ) -> None:
+        core = _core.Objects(
+            address=address,
+            secret=secret,
+            most_bytes=capacity,
+            testbed=testbed,
+            latency_s=latency_s,
+            rate=rate,
+            message_s=_MESSAGE_S,
+        )
+        self._core, self._calls = core, _Calls(core)
+        self._close = weakref.finalize(self, core.close)
+
+    @property
+    def descriptor(self) -> bytes:
+        """By which others reach this process: give it to their `meet`."""
+        return self._core.descriptor
+
+    @property
+    def used(self) -> int:
+        """Bytes that objects take here now, also those of deleted ones that are still held."""
+        return self._core.room[0]
+
+    def meet(self, descriptors: Sequence[bytes]) -> dict[bytes, str]:
+        """Meets other processes, of which some may be known, and this one. Whoever comes later calls.
+
+        Returns: why some cannot be reached, by descriptor; they may have ended.
+
+        Raises: UsageError if one has another secret, or is no process that shares objects.
+        """
+        return {descriptors[place]: why for place, why in self._core.meet(list(descriptors))}
+
+    def put(self, value: npt.ArrayLike, ref: Ref | None = None, *, timeout: float = 60.0) -> Ref:
+        """An object is there. Others take its beginning while the rest is copied.
+
+        Args:
+          value: an array, or what NumPy makes one of.
+          ref: its id, if others ask for it already.
+          timeout: how long to wait for room, in seconds.
+
+        Raises: UsageError if there is no room in time (it names what fills the store), if the id is taken
+          here, or if the dtype is none that is known.
+        """
+        array = np.ascontiguousarray(value)
+        ref = ref or Ref.new()
+        self._core.put(ref.id, _dtype(array.dtype), np.shape(value), array.ctypes.data, timeout)
+        return ref
+
+    def create(
+        self,
+        shape: Sequence[int],
+        dtype: npt.DTypeLike = np.float32,
+        ref: Ref | None = None,
+        *,
+        timeout: float = 60.0,
+    ) -> Writer:
+        """Room for an object that is written in place, from its first element on. Else as `put`."""
+        ref = ref or Ref.new()
+        memory = self._core.create(ref.id, _dtype(np.dtype(dtype)), tuple(shape), timeout)
+        return Writer(self._core, ref, np.asarray(memory))
+
+    def get(self, ref: Ref, *, timeout: float | None = None) -> Future[npt.NDArray[Any]]:
+        """A copy of an object, which may not be there yet.
+
+        Args:
+          timeout: the deadline of the call, in seconds; None: it waits as long as it takes.
+
+        Returns: a future of the array. It ends with DeadlineExceeded, which says how far it came, with
+          UsageError if the object was deleted, with Aborted when this process closes.
+        """
+        future: Future[npt.NDArray[Any]] = Future()
+        self._calls.begin(future, lambda: self._core.get(ref.id, timeout))
+        return future
+
+    def reduce(
+        self,
+        refs: Sequence[Ref],
+        count: int | None = None,
+        op: str = "sum",
+        *,
+        mode: str = "whole",
+        target: Ref | None = None,
+        timeout: float | None = None,
+    ) -> Reduction:
+        """The sum of the first `count` of `refs` that appear, formed on the way.
+
+        Args:
+          refs: what may be summed, each once; arrays of one dtype and shape.
+          count: how many of them; None: all.
+          op: "sum", "product", "min", "max", or "band", "bor", "bxor" of integers and booleans. A mean is
+            `Reduced.mean` of a sum.
+          mode: when a process dies of whose object a part was summed: "whole" sums anew what holds it; in
+            "ranges" that stays, and the answer names the refs of each range.
+          target: the id of the sum, if others ask for it already.
+          timeout: as for `get`.
+
+        Returns: a future of `Reduced`. It ends with ShapeMismatch if objects are not alike, with UsageError
+          if the operator does not go with them, and as `get` does.
+        """
+        if op not in _OPERATORS:
+            raise UsageError(
+                f"op must be one of {', '.join(_OPERATORS)}, not {op!r}; a mean is that of a sum"
+            )
+        ids = [ref.id for ref in refs]
+        count = len(ids) if count is None else count
+        if not 1 <= count <= len(ids):
+            raise UsageError(f"count must be from 1 to the number of refs, {len(ids)}, not {count}")
+        reduction = Reduction(target or Ref.new())
+        target_id, name = reduction.ref.id, _OPERATORS[op]
+        self._calls.begin(reduction, lambda: self._core.reduce(target_id, ids, count, name, mode, timeout))
+        return reduction
+
+    def blocks(self, ref: Ref, *, timeout: float | None = None) -> Iterator[tuple[int, npt.NDArray[Any]]]:
+        """The elements of an object as they come, while others may still write or sum them.
+
+        Returns: an iterator over `(first element, elements)`, of the flat array, without gaps. Where a sum
+          begins anew, as a process has died, the first element is 0 once more.
+
+        Raises: what `get` ends with. Cost: as `get`, and a look per block.
+        """
+        done, mark, address = self.get(ref, timeout=timeout), 0, None
+        while True:
+            is_done = done.done()
+            found = self._core.mark(ref.id, mark, 0.0 if is_done else _BLOCK_S)
+            if is_done:
+                done.result()
+            if found is not None:
+                array = np.asarray(found[0]).reshape(-1)
+                begins_anew = address is not None and address != array.ctypes.data
+                begin = 0 if begins_anew or found[1] < mark else mark
+                address, mark = array.ctypes.data, found[1]
+                if begin < mark:
+                    yield begin // array.itemsize, array[begin // array.itemsize : mark // array.itemsize]
+            if is_done:
+                return
+
+    def delete(self, ref: Ref) -> None:
+        """Nobody is to have the object any more; arrays of it that are held stay as they are."""
+        self._core.delete(ref.id)
+
+    def close(self) -> None:
+        """Leaves: to others this process is gone, with all that only it holds. Calls end with Aborted."""
+        self._close()
+
+    def __enter__(self) -> Objects:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+class Writer:
+    """An object while it is written: `array[:n] = ...`, `advance(n)`, and so on to its end; or `seal()`.
+
+    What is behind the mark must not be written again: others read it.
+    """
+
+    def __init__(self, core: _core.Objects, ref: Ref, array: npt.NDArray[Any]) -> None:
+        self._core, self.ref, self.array = core, ref, array
+
+    def advance(self, numel: int) -> None:
+        """The first `numel` elements are there, for good.
+
+        Raises: UsageError if the mark would go back or beyond the end, or the object was deleted.
+        """
+        self._core.advance(self.ref.id, numel * self.array.itemsize)
+
+    def seal(self) -> Ref:
+        """All elements are there. Returns the ref."""
+        self.advance(self.array.size)
+        self.array.flags.writeable = False
+        return self.ref
+
+
+class _Calls:
+    """The calls of a process under way, and the thread that hears of their ends."""
+
+    def __init__(self, core: _core.Objects) -> None:
+        self._core, self._lock = core, threading.Lock()
+        self._open: dict[int, Future[Any]] = {}
+        threading.Thread(target=self._hear, name="tweed-objects-ended", daemon=True).start()
+
+    def begin(self, future: Future[Any], call: Any) -> None:
+        """Makes a call. Its end may be heard of before it returns, so it is made under the lock."""
+        future.set_running_or_notify_cancel()
+        with self._lock:
+            self._open[call()] = future
+
+    def _hear(self) -> None:
+        is_over = False
+        while not is_over:
+            ended = self._core.ended(_LOOK_S)
+            is_over = not ended and self._core.is_closed
+            for number, what, included in ended:
+                with self._lock:
+                    future = self._open.pop(number)
+                _end(future, what, included)
+
+
+def _end(future: Future[Any], what: Any, included: list[tuple[int, int, list[int]]] | None) -> None:
+    if isinstance(what, Exception):
+        return future.set_exception(what)
+    array = np.asarray(what)
+    if not isinstance(future, Reduction):
+        return future.set_result(array)
+    size = array.itemsize
+    ranges = [(begin // size, end // size, frozenset(map(Ref, ids))) for begin, end, ids in included or []]
+    return future.set_result(Reduced(future.ref, array, ranges))
+
+
+def _dtype(dtype: np.dtype[Any]) -> str:
+    known = {"float16", "float32", "float64", "bool"} | {
+        f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)
+    }
+    if dtype.name not in known or not dtype.isnative:
+        raise UsageError(f"objects have no elements of dtype {dtype}: convert them, or pickle into uint8")
+    return str(dtype.name)

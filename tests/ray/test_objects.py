@@ -1,0 +1,251 @@
+"""Objects between processes: four of them, forked; one is killed; and every wrong use has its words."""
+
+from __future__ import annotations
+
+import asyncio
+import multiprocessing
+import os
+import signal
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tweed.errors import DeadlineExceeded, ShapeMismatch, TweedError, UsageError
+from tweed.ray.objects import Objects, Ref, wait
+
+LARGE = 1 << 18
+PATIENCE_S = 20.0
+_forks = multiprocessing.get_context("fork")
+
+
+def _serve(calls: Any) -> None:
+    """A process: runs what it is sent, with its objects, until the pipe closes."""
+    with Objects() as objects:
+        calls.send(objects.descriptor)
+        while True:
+            try:
+                fn, args = calls.recv()
+            except EOFError:
+                return
+            calls.send(fn(objects, *args))
+
+
+class Fleet:
+    """Processes that have met this one and each other, and pipes to them."""
+
+    def __init__(self, count: int) -> None:
+        pipes = [_forks.Pipe() for _ in range(count)]
+        self.processes = [_forks.Process(target=_serve, args=(theirs,), daemon=True) for _, theirs in pipes]
+        for process in self.processes:
+            process.start()
+        self.pipes = [ours for ours, _ in pipes]
+        self.here = Objects()
+        descriptors = [self.here.descriptor, *(self.end(rank) for rank in range(count))]
+        assert self.here.meet(descriptors) == {}
+        assert all(self.on(rank, _meet, descriptors) == {} for rank in range(count))
+
+    def start(self, rank: int, fn: Callable[..., Any], *args: Any) -> None:
+        self.pipes[rank].send((fn, args))
+
+    def end(self, rank: int) -> Any:
+        assert self.pipes[rank].poll(PATIENCE_S), f"process {rank} does not answer"
+        return self.pipes[rank].recv()
+
+    def on(self, rank: int, fn: Callable[..., Any], *args: Any) -> Any:
+        self.start(rank, fn, *args)
+        return self.end(rank)
+
+    def kill(self, rank: int) -> None:
+        os.kill(self.processes[rank].pid or 0, signal.SIGKILL)
+        self.processes[rank].join()
+
+    def close(self) -> None:
+        self.here.close()
+        for process in self.processes:
+            process.kill()
+            process.join()
+
+
+@pytest.fixture
+def fleet() -> Iterator[Fleet]:
+    fleet = Fleet(4)
+    yield fleet
+    fleet.close()
+
+
+def _meet(objects: Objects, descriptors: list[bytes]) -> dict[bytes, str]:
+    return objects.meet(descriptors)
+
+
+def _put(objects: Objects, ref: Ref, value: float, numel: int) -> None:
+    objects.put(np.full(numel, value, np.float32), ref)
+
+
+def _get(objects: Objects, ref: Ref) -> float | str:
+    """The one value of an array, or the error."""
+    try:
+        array = objects.get(ref, timeout=PATIENCE_S).result()
+    except TweedError as error:
+        return str(error)
+    assert array.flags.writeable is False
+    (value,) = set(array.tolist())
+    return float(value)
+
+
+def _half(objects: Objects, ref: Ref, value: float, numel: int) -> None:
+    """Writes the first half of an object."""
+    writer = objects.create((numel,), np.float32, ref)
+    writer.array[: numel // 2] = value
+    writer.advance(numel // 2)
+
+
+@pytest.mark.parametrize("numel", [10, LARGE])
+def test_what_one_puts_or_sums_all_get(fleet: Fleet, numel: int) -> None:
+    refs, target = [Ref.new() for _ in range(3)], Ref.new()
+    for rank in (2, 3):
+        fleet.start(rank, _get, target)  # before there is anything
+    sums = fleet.here.reduce(refs, target=target, timeout=PATIENCE_S)
+    for rank, ref in enumerate(refs[:2]):
+        fleet.on(rank, _put, ref, 1.5 + rank, numel)
+    fleet.here.put(np.full(numel, 4.0, np.float32), refs[2])
+    assert set(sums.result().array.tolist()) == {8.0} and sums.result().refs == set(refs)
+    assert [fleet.end(rank) for rank in (2, 3)] == [8.0, 8.0]
+    assert [fleet.on(rank, _get, refs[0]) for rank in range(4)] == [1.5] * 4
+
+
+@pytest.mark.parametrize("mode", ["whole", "ranges"])
+def test_a_sum_goes_on_without_a_process_that_is_killed(fleet: Fleet, mode: str) -> None:
+    refs = [Ref.new() for _ in range(4)]
+    value = dict(zip(refs, [1.0, 2.0, 4.0, 8.0], strict=True))
+    sums = fleet.here.reduce(refs, 3, mode=mode, timeout=PATIENCE_S)
+    for rank in (0, 1):
+        fleet.on(rank, _put, refs[rank], value[refs[rank]], LARGE)
+    fleet.on(2, _half, refs[2], value[refs[2]], LARGE)
+    fleet.kill(2)
+    fleet.on(3, _put, refs[3], value[refs[3]], LARGE)
+    done = sums.result()
+    for begin, end, included in done.included:
+        assert set(done.array[begin:end].tolist()) == {sum(value[ref] for ref in included)}
+    assert [end for _, end, _ in done.included][-1] == LARGE
+    last = done.included[-1][2]
+    assert refs[2] not in last  # the second half of it never was
+    assert mode == "ranges" or (len(done.included) == 1 and len(last) == 3)
+    assert done.mean()[-1] == pytest.approx(sum(value[ref] for ref in last) / len(last))
+
+
+def test_who_waits_for_what_only_the_dead_had_is_told(fleet: Fleet) -> None:
+    ref = Ref.new()
+    fleet.on(1, _half, ref, 1.0, LARGE)
+    pid = fleet.processes[1].pid
+    fleet.kill(1)
+    with pytest.raises(DeadlineExceeded, match=f"{ref}.*Lost since the start: process {pid}"):
+        fleet.here.get(ref, timeout=0.3).result()
+    fleet.on(2, _put, ref2 := Ref.new(), 3.0, LARGE)
+    assert fleet.on(0, _get, ref2) == 3.0  # the others go on
+
+
+@pytest.fixture
+def pair() -> Iterator[tuple[Objects, Objects]]:
+    """Two processes in one, behind links of which blocks of some 20 KB are made."""
+    with Objects(capacity=1 << 20, rate=1e7) as one, Objects(capacity=1 << 20, rate=1e7) as other:
+        other.meet([one.descriptor])
+        yield one, other
+
+
+def test_blocks_come_while_an_object_is_written(pair: tuple[Objects, Objects]) -> None:
+    writer = pair[0].create((2, 100_000), np.int32)
+    writer.array[0] = 1
+    writer.advance(100_000)
+    blocks = pair[1].blocks(writer.ref, timeout=PATIENCE_S)
+    begin, first = next(blocks)
+    assert begin == 0 and 0 < len(first) <= 100_000 and set(first.tolist()) == {1}
+    writer.array[1] = 2
+    writer.seal()
+    rest = list(blocks)
+    assert next(begin for begin, _ in rest) == len(first)
+    np.testing.assert_array_equal(np.concatenate([first, *(b for _, b in rest)]), writer.array.reshape(-1))
+
+
+def test_an_id_that_nobody_makes_is_named(pair: tuple[Objects, Objects]) -> None:
+    ref = Ref.new()
+    with pytest.raises(DeadlineExceeded, match=f"nobody has made {ref}"):
+        pair[0].get(ref, timeout=0.01).result()
+    there = pair[1].put(np.zeros(100_000, np.uint8))
+    with pytest.raises(DeadlineExceeded, match=f"the first 2 of 2 objects.*{ref}"):
+        pair[0].reduce([there, ref], timeout=0.1).result()
+
+
+def test_what_is_deleted_while_it_is_read_is_named_and_arrays_stay(pair: tuple[Objects, Objects]) -> None:
+    writer = pair[0].create((100_000,), np.uint8)
+    writer.array[:] = 7
+    writer.advance(60_000)
+    read = pair[1].get(writer.ref)
+    done = pair[1].get(pair[0].put(np.arange(5.0)))
+    pair[1].delete(writer.ref)
+    with pytest.raises(UsageError, match=f"{writer.ref} was deleted"):
+        read.result(PATIENCE_S)
+    np.testing.assert_array_equal(done.result(PATIENCE_S), np.arange(5.0))
+    assert writer.array[99_999] == 7
+
+
+@pytest.mark.parametrize("numel", [4, 100_000])
+def test_objects_that_are_not_alike_are_named(pair: tuple[Objects, Objects], numel: int) -> None:
+    one, other = pair[0].put(np.zeros(numel, np.int16)), pair[1].put(np.zeros((2, numel // 2), np.int16))
+    with pytest.raises(ShapeMismatch, match=rf"{one}.*{other}|{other}.*{one}"):
+        pair[0].reduce([one, other]).result(PATIENCE_S)
+    floats = [pair[0].put(np.zeros(numel, np.float16)) for _ in range(2)]
+    with pytest.raises(UsageError, match="bitwise reductions need integers"):
+        pair[1].reduce(floats, op="bxor").result(PATIENCE_S)
+
+
+def test_wrong_calls_are_refused_at_once(pair: tuple[Objects, Objects]) -> None:
+    ref = pair[0].put([1, 2])
+    with pytest.raises(UsageError, match="count must be from 1 to the number of refs, 1, not 2"):
+        pair[0].reduce([ref], 2)
+    with pytest.raises(UsageError, match="op must be one of sum"):
+        pair[0].reduce([ref], op="mean")
+    with pytest.raises(UsageError, match="named twice"):
+        pair[0].reduce([ref, ref])
+    with pytest.raises(UsageError, match="no elements of dtype complex128"):
+        pair[0].put(np.zeros(2, complex))
+    with pytest.raises(UsageError, match=f"{ref} is here already"):
+        pair[0].put([3], ref)
+    with pytest.raises(UsageError, match="count must be"):
+        wait([pair[0].get(ref)], 2)
+
+
+def test_a_full_store_says_what_fills_it(pair: tuple[Objects, Objects]) -> None:
+    ref = pair[0].put(np.zeros(900_000, np.uint8))
+    with pytest.raises(UsageError, match=f"no room for 200000 bytes.*{ref} with 900000"):
+        pair[0].put(np.zeros(200_000, np.uint8), timeout=0.01)
+    pair[0].delete(ref)
+    pair[0].put(np.zeros(200_000, np.uint8), timeout=PATIENCE_S)  # waits until it is gone
+
+
+def test_a_wrong_secret_is_refused(pair: tuple[Objects, Objects]) -> None:
+    with (
+        Objects(secret="a secret of somebody else") as stranger,
+        pytest.raises(UsageError, match="wrong secret"),
+    ):
+        stranger.meet([pair[0].descriptor])
+
+
+def test_futures_are_awaited_and_waited_for(pair: tuple[Objects, Objects]) -> None:
+    array = np.arange(6, dtype=np.int64).reshape(2, 3)
+    refs = [Ref.new() for _ in range(3)]
+    futures = [pair[1].get(ref) for ref in refs]
+    assert wait(futures, 1, timeout=0.0) == ([], futures)
+    for ref in refs[:2]:
+        pair[0].put(array, ref)
+    done, pending = wait(futures, 2)
+    assert (done, pending) == (futures[:2], futures[2:])
+
+    async def sums() -> Any:
+        return await pair[0].reduce(refs, 2, "max")
+
+    np.testing.assert_array_equal(asyncio.run(sums()).array, array)
+    pair[1].close()
+    with pytest.raises(TweedError, match="closed"):
+        pending[0].result(PATIENCE_S)

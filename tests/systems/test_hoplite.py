@@ -1,0 +1,36 @@
+"""The experiment on Hoplite: few simulated processes meet its goals, and live lines are judged."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tweed.experiments.notes import Line, Notes
+from tweed.systems import hoplite
+from tweed.systems.reports.hoplite import sections, verdicts
+
+
+def test_a_few_simulated_processes_meet_the_goals(tmp_path: Path) -> None:
+    notes = Notes(tmp_path)
+    for _ in range(2):
+        hoplite._simulated(notes, 4)
+    assert len(notes.lines) == 3 + 6
+    judged = [(goal, met) for goal, _, met in verdicts(notes.lines) if met is not None]
+    assert len(judged) == 7 and all(met for _, met in judged), judged
+    assert [section.title for section in sections(notes.lines)][:2] == ["Goals", "The planner, simulated"]
+
+
+@pytest.mark.parametrize(("ray_s", "met"), [(3.3, True), (2.0, False)])
+def test_live_lines_are_judged_beside_ray(ray_s: float, met: bool) -> None:
+    facts = {"kind": "live", "nodes": 8, "s_b": 0.5, "collective": "broadcast"}
+    lines: list[Line] = [
+        {**facts, "side": "tweed", "seconds": [0.6, 0.6, 9.0]},
+        {**facts, "side": "ray", "seconds": [ray_s] * 3},
+    ]
+    found = {goal: verdict for goal, _, verdict in verdicts(lines) if verdict is not None}
+    assert found == {
+        "broadcast, 8 raylets: 5.5 times as fast as Ray's objects": met,
+        "broadcast, 8 raylets: at most 1.25 S/B": True,
+    }
+    assert "Between raylets, beside Ray's objects" in [section.title for section in sections(lines)]
