@@ -21,7 +21,7 @@ READY := .venv/.ready.stamp
 
 SECONDS := 60
 
-.PHONY: help demo test ray-test check check-rust check-python loom sanitize sanitize-quick fuzz bench torch-suite build lock format clean
+.PHONY: help demo test ray-test check check-rust check-python loom sanitize sanitize-quick fuzz bench torch-suite programs build lock format clean
 
 help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' Makefile
@@ -72,6 +72,9 @@ bench: $(READY) ## Measure tweed beside Gloo, OpenMPI and iperf3, and rewrite do
 
 torch-suite: $(READY) ## Run torch's distributed_test over tweed and Gloo; rewrite docs/torch-suite.md
 	python -m tests.torch_suite
+
+programs: $(READY) ## Run programs and features over Gloo and over tweed, in turn, 15 minutes; rewrite docs/programs.md
+	OMP_NUM_THREADS=1 python -m tests.programs
 
 build: $(READY) ## Install what is needed and build the extension module
 

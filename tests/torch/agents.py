@@ -37,7 +37,7 @@ def agents(
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
-            env=environment | {"OMP_NUM_THREADS": "1"} | variables,
+            env=environment | {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"} | variables,
         )
         for node in range(number)
     ]
