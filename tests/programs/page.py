@@ -17,8 +17,8 @@ _ABOUT = """\
 # Programs and features, over Gloo and over tweed
 
 `make programs` writes this page ({minutes} minutes). Each row is one file in [tests/programs](../tests/programs), the same for both backends. It works if it ends and
-its first steps give the same numbers over both, to rounding. The ratio is tweed's time by Gloo's: of a step, as long as on the slowest rank, median of a run; under
-launchers, from the meeting to the end. Runs go in {times} pairs (two under launchers), Gloo and tweed in turn, each of {seconds} seconds; the ratio is the median over pairs,
+its first steps give the same numbers over both, to rounding. The ratio is tweed's time by Gloo's: of a step, as long as on the slowest rank, the tenth percentile of a run
+(other work on the machine lengthens the rest); under launchers, from the meeting to the end. Runs go in {times} pairs (two under launchers), Gloo and tweed in turn, each of {seconds} seconds; the ratio is the median over pairs,
 with the least and the greatest.
 
 {count} rows: {gloo} work over Gloo, {tweed} over tweed. {slow} of {timed} ratios are above 1.1; the median ratio is {median:.2f}.
