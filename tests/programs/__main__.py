@@ -18,15 +18,14 @@ PAGE = Path(__file__).parents[2] / "docs" / "programs.md"
 def main() -> int:
     """0 unless a program works over Gloo and not over tweed, without a reason."""
     parser = argparse.ArgumentParser(prog="python -m tests.programs", description=__doc__)
-    parser.add_argument("--pairs", type=int, default=5, help="runs over each backend; default: 5")
-    parser.add_argument("--seconds", type=float, default=0.3, help="of timed steps in each; default: 0.3")
+    parser.add_argument("--pairs", type=int, default=25, help="turns of each backend; default: 25")
     parser.add_argument("names", nargs="*", help="only programs whose names begin so; writes nothing")
     given = parser.parse_args()
     chosen = [row for row in rows() if not given.names or row.name.startswith(tuple(given.names))]
     began = time.monotonic()
-    lines = list(_lines(chosen, given.pairs, given.seconds))
+    lines = list(_lines(chosen, given.pairs))
     minutes = (time.monotonic() - began) / 60
-    text = page.render(lines, minutes, given.pairs, given.seconds, _where())
+    text = page.render(lines, minutes, given.pairs, _where())
     if given.names:
         print(text)
     else:
@@ -37,9 +36,9 @@ def main() -> int:
     return int(bool(troubles))
 
 
-def _lines(chosen: list[Row], pairs: int, seconds: float) -> Iterator[page.Line]:
+def _lines(chosen: list[Row], pairs: int) -> Iterator[page.Line]:
     for row in chosen:
-        line = page.Line(row, run.repeated(row, pairs, seconds))
+        line = page.Line(row, run.compared(row, pairs))
         print(" ".join(line.cells()), file=sys.stderr, flush=True)
         yield line
 

@@ -1,4 +1,4 @@
-"""Runs one program over one backend, once: what its first steps gave, and how long a step takes."""
+"""Runs one program over Gloo and over tweed: what its first steps give, and how long a step takes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,11 +19,10 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from bench.run import quantile
 from tests.programs.table import Row
 from tests.torch.agents import agents
 from tweed.errors import TweedError
-from tweed.testbed import preload, run_ranks
+from tweed.testbed import Ranks, preload, run_ranks
 
 #: Imported once, in the fork server: some of them take a second.
 preload(
@@ -38,6 +38,9 @@ preload(
 )
 #: Steps whose results are compared between backends; they also keep first connections out of the times.
 FIRST = 3
+#: In which order they have their turns, and about how long each is.
+BACKENDS = ("gloo", "tweed")
+TURN_S = 0.03
 TIMEOUT_S = 40.0
 
 
@@ -48,50 +51,105 @@ class Outcome:
     Attributes:
       failed: the last line of what was raised; empty: it worked.
       values: what the first steps gave, rank by rank.
-      step_s: what a tenth of the timed steps stay below, each as long as on its slowest rank: what others do on the
-        machine lengthens steps, and few tell of a program alone. Of a launched program, from the meeting to the
-        end of its last life.
+      span_s: of a launched program, from the meeting to the end of its last life.
     """
 
     failed: str
     values: list[float]
-    step_s: float
+    span_s: float = 0.0
 
 
-def once(row: Row, backend: str, seconds: float) -> Outcome:
-    """One run; steps are timed for about so many seconds (0: not at all)."""
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """A program over both backends.
+
+    Attributes:
+      gloo, tweed: the first run of each.
+      pairs: seconds over Gloo and over tweed, one after the other; empty where one of them fails.
+    """
+
+    gloo: Outcome
+    tweed: Outcome
+    pairs: list[tuple[float, float]]
+
+
+def compared(row: Row, pairs: int) -> Compared:
+    """Runs it over both, then in turns that are timed.
+
+    Programs whose ranks are forked live over both backends at once, and one waits while the other has its turn,
+    so that other work on the machine meets both. Launched ones run one after the other, in two pairs: torchrun's
+    workers import torch anew, which takes seconds.
+    """
+    gloo, tweed = once(row, "gloo"), once(row, "tweed")
+    if gloo.failed or tweed.failed or not pairs:
+        return Compared(gloo, tweed, [])
+    if not row.agents:
+        return Compared(gloo, tweed, _in_turns(row, pairs))
+    again = [once(row, backend) for backend in ("tweed", "gloo")]
+    return Compared(gloo, tweed, [(gloo.span_s, tweed.span_s), (again[1].span_s, again[0].span_s)])
+
+
+def once(row: Row, backend: str) -> Outcome:
+    """One run."""
     try:
-        return _launched(row, backend) if row.agents else _forked(row, backend, seconds)
+        return _launched(row, backend) if row.agents else _forked(row, backend)
     except (TweedError, subprocess.TimeoutExpired) as error:
-        return Outcome(str(error).strip().splitlines()[-1], [], 0.0)
+        return Outcome(str(error).strip().splitlines()[-1], [])
 
 
-def _forked(row: Row, backend: str, seconds: float) -> Outcome:
-    by_rank = run_ranks(_life, row.ranks, row.name, seconds, backend=backend, timeout=TIMEOUT_S)
-    values = [value for found, _ in by_rank for value in found]
-    slowest = [max(spans) for spans in zip(*(spans for _, spans in by_rank), strict=True)]
-    return Outcome("", values, quantile(sorted(slowest), 0.1) if slowest else 0.0)
+def _forked(row: Row, backend: str) -> Outcome:
+    by_rank = run_ranks(_first_steps, row.ranks, row.name, backend=backend, timeout=TIMEOUT_S)
+    return Outcome("", [value for found in by_rank for value in found])
 
 
-def _life(rank: int, size: int, name: str, seconds: float) -> tuple[list[float], list[float]]:
-    """On a rank: what the first steps gave, and the times of others."""
+def _first_steps(rank: int, size: int, name: str) -> list[float]:
+    step = _program(rank, size, name)
+    return [value for _ in range(FIRST) for value in _numbers(step())]
+
+
+def _program(rank: int, size: int, name: str) -> Callable[[], Any]:
     torch.manual_seed(0)
-    step = importlib.import_module(f"tests.programs.{name}").program(rank, size)
-    values, spans = [], []
+    step: Callable[[], Any] = importlib.import_module(f"tests.programs.{name}").program(rank, size)
+    return step
+
+
+def _in_turns(row: Row, pairs: int) -> list[tuple[float, float]]:
+    with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
+        for backend in BACKENDS:
+            os.mkfifo(Path(folder, backend))
+        both = [
+            stack.enter_context(Ranks(_turns, row.ranks, row.name, backend, folder, pairs, backend=backend))
+            for backend in BACKENDS
+        ]
+        gloo, tweed = ([max(turn) for turn in zip(*ranks.join(TIMEOUT_S), strict=True)] for ranks in both)
+    return list(zip(gloo, tweed, strict=True))
+
+
+def _turns(rank: int, size: int, name: str, backend: str, folder: str, number: int) -> list[float]:
+    """Seconds per step of each turn. Rank 0 has the turn when a byte comes through its pipe, and passes it on."""
+    step, span = _program(rank, size, name), 0.0
     for _ in range(FIRST):
-        began = time.perf_counter()
-        values += list(_numbers(step()))
-        spans.append(time.perf_counter() - began)
-    return values, [_timed(step) for _ in range(_count(spans[-1], seconds))]
+        span = _timed(step)
+    pipes = {one: os.open(Path(folder, one), os.O_RDWR) for one in BACKENDS}
+    if rank == 0 and backend == BACKENDS[0]:
+        os.write(pipes[backend], b"!")
+    count, spans = _count(span), []
+    for _ in range(number):
+        if rank == 0:
+            os.read(pipes[backend], 1)
+        dist.barrier()
+        spans.append(sum(_timed(step) for _ in range(count)) / count)
+        dist.barrier()
+        if rank == 0:
+            os.write(pipes[next(one for one in BACKENDS if one != backend)], b"!")
+    return spans
 
 
-def _count(span: float, seconds: float) -> int:
-    """How many steps take about `seconds`: the same on all ranks."""
-    if not seconds:
-        return 0
+def _count(span: float) -> int:
+    """How many steps fill a turn: the same on all ranks."""
     slowest = torch.tensor([span])
     dist.all_reduce(slowest, dist.ReduceOp.MAX)
-    return max(5, min(200, int(seconds / slowest.item())))
+    return max(1, min(50, int(TURN_S / slowest.item())))
 
 
 def _timed(step: Callable[[], object]) -> float:
@@ -122,7 +180,7 @@ def _launched(row: Row, backend: str) -> Outcome:
         found = {file.name: file.read_text().split() for file in sorted(Path(folder).glob("rank *"))}
     if bad := [output for code, output in ended if code]:
         print(bad[0], file=sys.stderr)
-        return Outcome(_reason(bad[0]), [], 0.0)
+        return Outcome(_reason(bad[0]), [])
     numbers = [[float(value) for value in values] for values in found.values()]
     return Outcome("", [value for own in numbers for value in own[1:]], max(own[0] for own in numbers))
 
@@ -139,16 +197,3 @@ def agree(a: Outcome, b: Outcome) -> bool:
         return False
     pairs = (torch.tensor(one.values, dtype=torch.float64) for one in (a, b))
     return torch.allclose(*pairs, rtol=1e-3, atol=1e-5, equal_nan=True)
-
-
-def repeated(row: Row, times: int, seconds: float) -> Mapping[str, list[Outcome]]:
-    """So many runs over each backend, in pairs whose order alternates. What has failed is not run again.
-
-    torchrun's workers import torch anew, which costs seconds: of launched programs there are two pairs.
-    """
-    found: dict[str, list[Outcome]] = {"gloo": [], "tweed": []}
-    for number in range(min(times, 2) if row.agents else times):
-        for backend in sorted(found, reverse=number % 2 == 1):
-            if not any(outcome.failed for outcome in found[backend]):
-                found[backend].append(once(row, backend, seconds))
-    return found
