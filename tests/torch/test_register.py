@@ -107,6 +107,15 @@ def test_default_group_of_one() -> None:
         dist.destroy_process_group()
 
 
+def test_a_misspelt_variable_is_named_in_a_run(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("TWEED_SECRET_FYLE", "secret")
+    dist.init_process_group("tweed", store=dist.HashStore(), rank=0, world_size=1)
+    dist.destroy_process_group()
+    assert "TWEED_SECRET_FYLE is set" in caplog.text and "did you mean TWEED_SECRET_FILE?" in caplog.text
+
+
 def test_defaults() -> None:
     assert Options.resolve(None, {}) == Options(transport="auto", binding="auto")
 

@@ -12,6 +12,11 @@ from torch.distributed.fsdp import fully_shard
 
 from tests.programs.nets import mlp, sgd, training
 
+WHY = (
+    "two threads call collectives of one group at a time, which torch forbids: Gloo hangs or dies, tweed raises "
+    "ShapeMismatch and names the remedy, which is the row above"
+)
+
 
 def program(rank: int, size: int) -> Callable[[], Tensor]:
     model = fully_shard(mlp())
