@@ -79,6 +79,9 @@ torch-suite: $(READY) ## Run torch's distributed_test over tweed and Gloo; rewri
 programs: $(READY) ## Run programs and features over Gloo and over tweed, in turn; rewrite docs/programs.md
 	OMP_NUM_THREADS=1 python -m tests.programs
 
+wheel: $(READY) ## Build the wheel into dist/, and run the README's example from it in an empty environment without a compiler
+	@tools/wheel.sh
+
 build: $(READY) ## Install what is needed and build the extension module
 
 lock: $(ENV) ## Renew requirements.lock from pyproject.toml

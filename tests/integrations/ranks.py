@@ -15,7 +15,9 @@ from tweed.testbed import run_ranks
 def needs(framework: str) -> None:
     """Skips a file of tests where the framework is missing, or tests of frameworks were not asked for."""
     if "TWEED_TEST_INTEGRATIONS" not in os.environ:
-        pytest.skip("imports of frameworks take seconds in each rank: make integrations", allow_module_level=True)
+        pytest.skip(
+            "imports of frameworks take seconds in each rank: make integrations", allow_module_level=True
+        )
     pytest.importorskip(framework, reason=f"{framework} is missing: pip install 'tweed[{framework}]'")
 
 

@@ -20,7 +20,9 @@ def trained(folder: Path, strategy: str | None) -> tuple[list[float], int]:
     from tweed.integrations.transformers import use
 
     set_seed(0)
-    config = GPT2Config(vocab_size=16, n_positions=8, n_embd=8, n_layer=1, n_head=1, embd_pdrop=0, resid_pdrop=0, attn_pdrop=0)
+    config = GPT2Config(
+        vocab_size=16, n_positions=8, n_embd=8, n_layer=1, n_head=1, embd_pdrop=0, resid_pdrop=0, attn_pdrop=0
+    )
     texts = torch.randint(16, (32, 8))
     arguments = TrainingArguments(
         output_dir=str(folder), use_cpu=True, per_device_train_batch_size=2, gradient_accumulation_steps=2,
@@ -32,7 +34,10 @@ def trained(folder: Path, strategy: str | None) -> tuple[list[float], int]:
     exchanges = []
     if attached is not None:
         end = attached.on_train_end
-        attached.on_train_end = lambda *a, **k: (exchanges.append(attached.run.stats.exchanges), end(*a, **k))[1]
+        attached.on_train_end = lambda *a, **k: (
+            exchanges.append(attached.run.stats.exchanges),
+            end(*a, **k),
+        )[1]
     trainer.train()
     return values(trainer.model), exchanges[0] if exchanges else 0
 

@@ -11,7 +11,20 @@ from pathlib import Path
 from bench import machine
 from tests.programs import page, run
 from tests.programs.table import Row, rows
+from tweed.testbed import preload
 
+#: Imported once, in the fork server: some of them take a second.
+WARM = (
+    "torch.distributed.fsdp",
+    "torch.distributed.tensor.parallel",
+    "torch.distributed.pipelining",
+    "torch.distributed.checkpoint.state_dict",
+    "torch.distributed.optim",
+    "torch.distributed.algorithms.join",
+    "torch.distributed.algorithms.ddp_comm_hooks.default_hooks",
+    "torch.distributed.algorithms.ddp_comm_hooks.powerSGD_hook",
+    "torch.distributed.algorithms.ddp_comm_hooks.post_localSGD_hook",
+)
 PAGE = Path(__file__).parents[2] / "docs" / "programs.md"
 
 
@@ -21,6 +34,7 @@ def main() -> int:
     parser.add_argument("--pairs", type=int, default=25, help="turns of each backend; default: 25")
     parser.add_argument("names", nargs="*", help="only programs whose names begin so; writes nothing")
     given = parser.parse_args()
+    preload(*WARM)
     chosen = [row for row in rows() if not given.names or row.name.startswith(tuple(given.names))]
     began = time.monotonic()
     lines = list(_lines(chosen, given.pairs))
@@ -45,7 +59,9 @@ def _lines(chosen: list[Row], pairs: int) -> Iterator[page.Line]:
 
 def _where() -> str:
     environment = machine.environment()
-    text = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in environment.items() if name != "part")
+    text = ", ".join(
+        f"{name.replace('_', ' ')} {value}" for name, value in environment.items() if name != "part"
+    )
     warning = machine.warning(environment)
     return f"with {text}{f'. **{warning}**' if warning else ''}"
 

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import torch.distributed as dist
 
-
 _began = time.perf_counter()
 
 

@@ -63,7 +63,14 @@ class Line:
 
     def cells(self) -> tuple[str, ...]:
         states = ["works" if works else "fails" for works in self.works.values()]
-        return (f"`{self.row.name}`", self.row.title, str(self.row.ranks), *states, *self._times(), self._why())
+        return (
+            f"`{self.row.name}`",
+            self.row.title,
+            str(self.row.ranks),
+            *states,
+            *self._times(),
+            self._why(),
+        )
 
     def _times(self) -> tuple[str, str, str]:
         if not (ratios := self.ratios):

@@ -22,20 +22,8 @@ from torch import Tensor
 from tests.programs.table import Row
 from tests.torch.agents import agents
 from tweed.errors import TweedError
-from tweed.testbed import Ranks, preload, run_ranks
+from tweed.testbed import Ranks, run_ranks
 
-#: Imported once, in the fork server: some of them take a second.
-preload(
-    "torch.distributed.fsdp",
-    "torch.distributed.tensor.parallel",
-    "torch.distributed.pipelining",
-    "torch.distributed.checkpoint.state_dict",
-    "torch.distributed.optim",
-    "torch.distributed.algorithms.join",
-    "torch.distributed.algorithms.ddp_comm_hooks.default_hooks",
-    "torch.distributed.algorithms.ddp_comm_hooks.powerSGD_hook",
-    "torch.distributed.algorithms.ddp_comm_hooks.post_localSGD_hook",
-)
 #: Steps whose results are compared between backends; they also keep first connections out of the times.
 FIRST = 3
 #: In which order they have their turns, and about how long each is.

@@ -33,7 +33,16 @@ def agents(
     environment = {name: value for name, value in os.environ.items() if not name.startswith("TWEED_")}
     running = [
         subprocess.Popen(
-            [*command, "--nnodes", str(number), "--nproc-per-node", str(workers), "--node-rank", str(node), *script],
+            [
+                *command,
+                "--nnodes",
+                str(number),
+                "--nproc-per-node",
+                str(workers),
+                "--node-rank",
+                str(node),
+                *script,
+            ],
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,

@@ -13,6 +13,7 @@ import torch.distributed as dist
 
 from tests.torch.agents import agents
 
+
 # Of two agents, only the one whose worker has failed counts a restart.
 @pytest.mark.parametrize("number", [1, 2])
 def test_workers_that_are_restarted_meet_again(tmp_path: Path, number: int) -> None:

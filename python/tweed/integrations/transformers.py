@@ -37,7 +37,9 @@ def use(trainer: Trainer, strategy: Strategy | str = "every_step", **settings: A
     Raises: `trainer.train()` raises as `tweed.attach` does.
     """
     accelerator: Any = trainer.accelerator
-    accelerator.prepare_model = partial(accelerator.prepare_model, evaluation_mode=True)  # that is: not in DDP
+    accelerator.prepare_model = partial(
+        accelerator.prepare_model, evaluation_mode=True
+    )  # that is: not in DDP
     attached = Attached(strategy, settings)
     trainer.add_callback(attached)
     return attached
@@ -77,7 +79,13 @@ class Attached(TrainerCallback):
             self.run.finish()
 
     def on_train_end(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, *, model: nn.Module, **_: Any
+        self,
+        args: TrainingArguments,
+        state: TrainerState,
+        control: TrainerControl,
+        *,
+        model: nn.Module,
+        **_: Any,
     ) -> None:
         """One model on all ranks, without hooks."""
         if self.run is not None:

@@ -17,7 +17,9 @@ def program(rank: int, size: int) -> Callable[[], list[Tensor]]:
         taken = [torch.empty(64 * (peer + 1)) for peer in range(size)]
         dist.all_to_all(taken, given)
         output = torch.empty(64 * sum(range(1, size + 1)))
-        dist.all_to_all_single(output, torch.cat(given), [len(one) for one in taken], [len(one) for one in given])
+        dist.all_to_all_single(
+            output, torch.cat(given), [len(one) for one in taken], [len(one) for one in given]
+        )
         return [output[::64], *(one[:1] for one in taken)]
 
     return step

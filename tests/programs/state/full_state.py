@@ -5,7 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from torch import Tensor
-from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict, set_model_state_dict
+from torch.distributed.checkpoint.state_dict import (
+    StateDictOptions,
+    get_model_state_dict,
+    set_model_state_dict,
+)
 from torch.distributed.fsdp import fully_shard
 
 from tests.programs.nets import mlp, sgd, training

@@ -18,7 +18,9 @@ def program(rank: int, size: int) -> Callable[[], Tensor]:
     data = TensorDataset(torch.randn(256, WIDTH, generator=draw), torch.randint(10, (256,), generator=draw))
     model = DistributedDataParallel(mlp())
     optimizer = sgd(model)
-    loader = DataLoader(data, 16, sampler=DistributedSampler(data, size, rank), num_workers=2, multiprocessing_context="fork")
+    loader = DataLoader(
+        data, 16, sampler=DistributedSampler(data, size, rank), num_workers=2, multiprocessing_context="fork"
+    )
 
     def step() -> Tensor:
         for x, y in loader:

@@ -18,7 +18,9 @@ def program(rank: int, size: int) -> Callable[[], Tensor]:
     draw = torch.Generator().manual_seed(0)
     data = TensorDataset(torch.randn(128, WIDTH, generator=draw), torch.randint(10, (128,), generator=draw))
 
-    def trained(model: DistributedDataParallel, optimizer: torch.optim.Optimizer, first: int, last: int) -> Tensor:
+    def trained(
+        model: DistributedDataParallel, optimizer: torch.optim.Optimizer, first: int, last: int
+    ) -> Tensor:
         sampler = DistributedSampler(data, size, rank, seed=1)
         sampler.set_epoch(3)
         for number, (x, y) in enumerate(DataLoader(data, 16, sampler=sampler)):

@@ -1,4 +1,4 @@
-"""A GPT on letters: accumulation, clipping, warm-up and cosine, weight decay by groups, in the manner of nanoGPT."""
+"""A GPT on letters: accumulation, clipping, cosine, decay by groups, in the manner of nanoGPT."""
 
 from __future__ import annotations
 

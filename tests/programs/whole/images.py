@@ -13,7 +13,13 @@ from torch.nn.parallel import DistributedDataParallel
 
 def program(rank: int, size: int) -> Callable[[], Tensor]:
     torch.manual_seed(0)
-    layers = (nn.Conv2d(1, 16, 3, stride=2), nn.BatchNorm2d(16), nn.ReLU(), nn.Conv2d(16, 32, 3, stride=2), nn.ReLU())
+    layers = (
+        nn.Conv2d(1, 16, 3, stride=2),
+        nn.BatchNorm2d(16),
+        nn.ReLU(),
+        nn.Conv2d(16, 32, 3, stride=2),
+        nn.ReLU(),
+    )
     model = DistributedDataParallel(nn.Sequential(*layers, nn.Flatten(), nn.Linear(32 * 36, 10)))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9, nesterov=True)
     draw = torch.Generator().manual_seed(rank)

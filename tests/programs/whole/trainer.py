@@ -28,7 +28,9 @@ class Trainer:
         self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-3)
         self.scaler = torch.amp.GradScaler("cpu")
         self.sampler = DistributedSampler(data, size, rank)
-        self.loader = DataLoader(data, 16, sampler=self.sampler, num_workers=1, multiprocessing_context="fork")
+        self.loader = DataLoader(
+            data, 16, sampler=self.sampler, num_workers=1, multiprocessing_context="fork"
+        )
         self.epoch = 0
 
     def run_epoch(self) -> Tensor:
@@ -45,7 +47,9 @@ class Trainer:
 
     def snapshot(self) -> bytes:
         kept = io.BytesIO()
-        torch.save(vars(Snapshot(self.model.module.state_dict(), self.optimizer.state_dict(), self.epoch)), kept)
+        torch.save(
+            vars(Snapshot(self.model.module.state_dict(), self.optimizer.state_dict(), self.epoch)), kept
+        )
         return kept.getvalue()
 
     def load(self, kept: bytes) -> None:
