@@ -39,10 +39,10 @@ def trained(folder: Path, exchange: str | None) -> tuple[list[float], int]:
 
     net = Net()
     data = torch.utils.data.TensorDataset(torch.randn(64, 8, generator=torch.Generator().manual_seed(0)))
+    quiet: Any = dict.fromkeys(("enable_checkpointing", "enable_progress_bar", "enable_model_summary"), False)
     trainer = pl.Trainer(
-        accelerator="cpu", devices=2, strategy=TweedStrategy(exchange), max_epochs=1, accumulate_grad_batches=2,
-        default_root_dir=folder, logger=False, enable_checkpointing=False, enable_progress_bar=False,
-        enable_model_summary=False,
+        accelerator="cpu", devices=2, strategy=TweedStrategy(exchange), max_epochs=1, logger=False,
+        accumulate_grad_batches=2, default_root_dir=folder, **quiet,
     )  # fmt: skip
     trainer.fit(net, torch.utils.data.DataLoader(data, 4))
     return values(net), net.exchanges

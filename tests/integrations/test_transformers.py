@@ -14,7 +14,7 @@ needs("transformers")
 
 
 def trained(folder: Path, strategy: str | None) -> tuple[list[float], int]:
-    """Parameters of a tiny GPT-2 after four steps of two batches each, and how often a backward pass was blocked."""
+    """Parameters of a tiny GPT-2 after four steps of two batches each, and the exchanges."""
     from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainingArguments, set_seed
 
     from tweed.integrations.transformers import use

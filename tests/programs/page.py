@@ -17,11 +17,15 @@ SLOW = 1.1
 _ABOUT = """\
 # Programs and features, over Gloo and over tweed
 
-`make programs` writes this page ({minutes} minutes). Each row is one file in [tests/programs](../tests/programs), the same for both backends. It works if it ends and
-its first steps give the same numbers over both, to rounding. Times are of a step, as long as on the slowest rank: both live at once, and have turns of about 30 ms, {pairs} each.
-Under launchers they are from the meeting to the end, two runs each. The ratio is tweed's time by Gloo's of the same pair of turns: the median, and the middle half.
+`make programs` writes this page ({minutes} minutes). Each row is one file in
+[tests/programs](../tests/programs), the same for both backends. It works if it ends and its first steps give
+the same numbers over both, to rounding. Times are of a step, as long as on the slowest rank: both live at
+once, and have turns of about 30 ms, {pairs} each. Under launchers they are from the meeting to the end,
+imports included, two runs each. The ratio is tweed's time by Gloo's of the same pair of turns: the median,
+and the middle half.
 
-{count} rows: {gloo} work over Gloo, {tweed} over tweed. {slow} of {timed} ratios are above 1.1; the median ratio is {median:.2f}.
+{count} rows: {gloo} work over Gloo, {tweed} over tweed. {slow} of {timed} ratios are above 1.1; the median
+ratio is {median:.2f}.
 
 Measured {where}."""
 

@@ -64,9 +64,9 @@ class Compared:
 def compared(row: Row, pairs: int) -> Compared:
     """Runs it over both, then in turns that are timed.
 
-    Programs whose ranks are forked live over both backends at once, and one waits while the other has its turn,
-    so that other work on the machine meets both. Launched ones run one after the other, in two pairs: torchrun's
-    workers import torch anew, which takes seconds.
+    Programs whose ranks are forked live over both backends at once, and one waits while the other has its
+    turn, so that other work on the machine meets both. Launched ones run one after the other, in two pairs:
+    torchrun's workers import torch anew, which takes seconds.
     """
     gloo, tweed = once(row, "gloo"), once(row, "tweed")
     if gloo.failed or tweed.failed or not pairs:
@@ -114,7 +114,7 @@ def _in_turns(row: Row, pairs: int) -> list[tuple[float, float]]:
 
 
 def _turns(rank: int, size: int, name: str, backend: str, folder: str, number: int) -> list[float]:
-    """Seconds per step of each turn. Rank 0 has the turn when a byte comes through its pipe, and passes it on."""
+    """Seconds per step of each turn. Rank 0 has it when a byte comes through its pipe, and passes it on."""
     step, span = _program(rank, size, name), 0.0
     for _ in range(FIRST):
         span = _timed(step)
@@ -159,12 +159,10 @@ def _numbers(found: Any) -> Iterator[float]:
 
 
 def _launched(row: Row, backend: str) -> Outcome:
-    """The file as a script under torchrun, with the backend and a folder into which ranks put what they found."""
+    """The file as a script under torchrun, with the backend and a folder for what ranks find."""
     with tempfile.TemporaryDirectory() as folder:
-        root = str(row.path.parents[3])
-        paths = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
         shape = (row.agents, row.ranks // row.agents)
-        ended = agents(shape, row.options, (str(row.path), backend, folder), {"PYTHONPATH": paths})
+        ended = agents(shape, row.options, (str(row.path), backend, folder))
         found = {file.name: file.read_text().split() for file in sorted(Path(folder).glob("rank *"))}
     if bad := [output for code, output in ended if code]:
         print(bad[0], file=sys.stderr)

@@ -6,10 +6,12 @@ import os
 import socket
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import closing
+from pathlib import Path
 
 TIMEOUT_S = 120.0
+ROOT = Path(__file__).parents[2]
 
 
 def free_port() -> int:
@@ -17,9 +19,7 @@ def free_port() -> int:
         return int(listener.getsockname()[1])
 
 
-def agents(
-    shape: tuple[int, int], options: Sequence[str], script: Sequence[str], variables: Mapping[str, str] = {}
-) -> list[tuple[int, str]]:
+def agents(shape: tuple[int, int], options: Sequence[str], script: Sequence[str]) -> list[tuple[int, str]]:
     """Exit code and output of so many agents with so many workers each, that run `script`.
 
     Several meet by c10d's rendezvous, one by that of fixed ranks.
@@ -31,6 +31,8 @@ def agents(
     place = static if number == 1 else (*dynamic, "--rdzv-endpoint", f"127.0.0.1:{port}")
     command = (sys.executable, "-m", "torch.distributed.run", *place, *options, "--monitor-interval", "0.1")
     environment = {name: value for name, value in os.environ.items() if not name.startswith("TWEED_")}
+    paths = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))  # scripts import `tests`
+    environment |= {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo", "PYTHONPATH": paths}
     running = [
         subprocess.Popen(
             [
@@ -46,7 +48,7 @@ def agents(
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
-            env=environment | {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"} | variables,
+            env=environment,
         )
         for node in range(number)
     ]

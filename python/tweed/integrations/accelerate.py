@@ -1,4 +1,4 @@
-"""A strategy of tweed's in a loop of Accelerate's: `prepare` without DistributedDataParallel around the model."""
+"""A strategy of tweed's in a loop of Accelerate's: `prepare` without DistributedDataParallel."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ def prepare(
 ) -> tuple[Any, ...]:
     """As `accelerator.prepare(model, optimizer, *others)`, but what ranks exchange is the strategy's.
 
-        run, model, optimizer, loader = prepare(accelerator, model, optimizer, loader, strategy="local_steps:4")
+        run, model, optimizer, loader = prepare(accelerator, model, optimizer, loader, strategy="cser")
 
-    The loop stays as it is, `accelerator.accumulate(model)` included: backward passes within exchange nothing.
-    After it, `run.finish()` gives all ranks one model.
+    The loop stays as it is, `accelerator.accumulate(model)` included: backward passes within exchange
+    nothing. After it, `run.finish()` gives all ranks one model.
 
     Args:
       accelerator: made after `init_process_group("tweed")`, so that it takes that group.

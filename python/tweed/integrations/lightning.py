@@ -22,8 +22,8 @@ class TweedStrategy(DDPStrategy):
 
         Trainer(accelerator="cpu", devices=2, strategy=TweedStrategy("local_steps:4")).fit(model, loader)
 
-    Before it validates, and at the end, ranks' models are made equal. Batches are accumulated without an exchange
-    (`accumulate_grad_batches`).
+    Before it validates, and at the end, ranks' models are made equal. Batches are accumulated without an
+    exchange (`accumulate_grad_batches`).
 
     Args:
       exchange: a strategy of tweed's, or its name; None: DistributedDataParallel.

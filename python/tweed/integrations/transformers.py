@@ -25,8 +25,9 @@ def use(trainer: Trainer, strategy: Strategy | str = "every_step", **settings: A
         use(trainer, "local_steps:4")
         trainer.train()
 
-    The Trainer no longer wraps its model in DistributedDataParallel. Before it evaluates or saves, and at the end, ranks'
-    models are made equal. Batches are accumulated without an exchange (`gradient_accumulation_steps`).
+    The Trainer no longer wraps its model in DistributedDataParallel. Before it evaluates or saves, and at the
+    end, ranks' models are made equal. Batches are accumulated without an exchange
+    (`gradient_accumulation_steps`).
 
     Args:
       trainer: made after `init_process_group("tweed")`.

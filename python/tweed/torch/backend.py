@@ -114,7 +114,7 @@ def create(given: Any, pg_options: object) -> object:
 
 
 def split(given: Any) -> object:
-    """As `create`, for the ranks of a group that torch's `split_group` makes. Settings are the environment's."""
+    """As `create`, for ranks of a group that `split_group` makes. Settings are the environment's."""
     made, _split[given.group_id] = _made(given, None)
     return made
 

@@ -13,8 +13,8 @@ from torch.distributed.fsdp import fully_shard
 from tests.programs.nets import mlp, sgd, training
 
 WHY = (
-    "two threads call collectives of one group at a time, which torch forbids: Gloo hangs or dies, tweed raises "
-    "ShapeMismatch and names the remedy, which is the row above"
+    "two threads call collectives of one group at a time, which torch forbids: Gloo hangs or dies, tweed "
+    "raises ShapeMismatch and names the remedy, which is the row above"
 )
 
 
