@@ -203,8 +203,7 @@ impl<H: Host> Engine<H> {
         let calls =
             ranks.iter().map(|r| format!("\n  rank {r}: {}", active.dispute.calls.get(r).unwrap_or(&silent)));
         let text = format!(
-            "{}: ranks disagree on what it is:{}\nMake every rank call the same operation with the same shape and dtype. Where two \
-             threads use one group, as dcp.async_save does beside training, give one of them its own: dist.new_group()",
+            "{}: ranks disagree on what it is:{}\nMake every rank call the same operation with the same shape and dtype",
             active.label(),
             calls.collect::<String>()
         );
