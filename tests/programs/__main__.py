@@ -31,7 +31,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "programs.md"
 def main() -> int:
     """0 unless a program works over Gloo and not over tweed, without a reason."""
     parser = argparse.ArgumentParser(prog="python -m tests.programs", description=__doc__)
-    parser.add_argument("--pairs", type=int, default=25, help="turns of each backend; default: 25")
+    parser.add_argument("--pairs", type=int, default=15, help="turns of each backend; default: 15")
     parser.add_argument("names", nargs="*", help="only programs whose names begin so; writes nothing")
     given = parser.parse_args()
     preload(*WARM)

@@ -39,12 +39,10 @@ class Outcome:
     Attributes:
       failed: the last line of what was raised; empty: it worked.
       values: what the first steps gave, rank by rank.
-      span_s: of a launched program, from the meeting to the end of its last life.
     """
 
     failed: str
     values: list[float]
-    span_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +51,8 @@ class Compared:
 
     Attributes:
       gloo, tweed: the first run of each.
-      pairs: seconds over Gloo and over tweed, one after the other; empty where one of them fails.
+      pairs: seconds over Gloo and over tweed, one after the other; empty where one of them fails, or under a
+        launcher.
     """
 
     gloo: Outcome
@@ -64,17 +63,12 @@ class Compared:
 def compared(row: Row, pairs: int) -> Compared:
     """Runs it over both, then in turns that are timed.
 
-    Programs whose ranks are forked live over both backends at once, and one waits while the other has its
-    turn, so that other work on the machine meets both. Launched ones run one after the other, in two pairs:
-    torchrun's workers import torch anew, which takes seconds.
+    They live over both backends at once, and one waits while the other has its turn, so that other work on
+    the machine meets both. Launched programs are not timed: most of their time is the import of torch.
     """
     gloo, tweed = once(row, "gloo"), once(row, "tweed")
-    if gloo.failed or tweed.failed or not pairs:
-        return Compared(gloo, tweed, [])
-    if not row.agents:
-        return Compared(gloo, tweed, _in_turns(row, pairs))
-    again = [once(row, backend) for backend in ("tweed", "gloo")]
-    return Compared(gloo, tweed, [(gloo.span_s, tweed.span_s), (again[1].span_s, again[0].span_s)])
+    timed = pairs and not (row.agents or gloo.failed or tweed.failed)
+    return Compared(gloo, tweed, _in_turns(row, pairs) if timed else [])
 
 
 def once(row: Row, backend: str) -> Outcome:
@@ -109,7 +103,7 @@ def _in_turns(row: Row, pairs: int) -> list[tuple[float, float]]:
             stack.enter_context(Ranks(_turns, row.ranks, row.name, backend, folder, pairs, backend=backend))
             for backend in BACKENDS
         ]
-        gloo, tweed = ([max(turn) for turn in zip(*ranks.join(TIMEOUT_S), strict=True)] for ranks in both)
+        gloo, tweed = ([max(turn) for turn in zip(*ranks.join(5 * TIMEOUT_S), strict=True)] for ranks in both)
     return list(zip(gloo, tweed, strict=True))
 
 
@@ -167,8 +161,7 @@ def _launched(row: Row, backend: str) -> Outcome:
     if bad := [output for code, output in ended if code]:
         print(bad[0], file=sys.stderr)
         return Outcome(_reason(bad[0]), [])
-    numbers = [[float(value) for value in values] for values in found.values()]
-    return Outcome("", [value for own in numbers for value in own[1:]], max(own[0] for own in numbers))
+    return Outcome("", [float(value) for values in found.values() for value in values])
 
 
 def _reason(output: str) -> str:

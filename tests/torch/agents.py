@@ -57,5 +57,5 @@ def agents(shape: tuple[int, int], options: Sequence[str], script: Sequence[str]
         return [(agent.returncode, output) for agent, output in zip(running, outputs, strict=True)]
     finally:
         for agent in running:
-            agent.kill()
+            agent.terminate()  # it ends its workers, which a kill would leave behind
             agent.wait()

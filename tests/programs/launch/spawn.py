@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import time
 from pathlib import Path
 
 import torch.distributed as dist
@@ -17,12 +16,11 @@ RANKS = 1
 
 
 def work(rank: int, backend: str, folder: str) -> None:
-    began = time.perf_counter()
     dist.init_process_group(backend, init_method=f"file://{folder}/meeting", rank=rank, world_size=2)
     model = DistributedDataParallel(mlp())
     step = training(model, sgd(model), rank)
     losses = [step().item() for _ in range(5)]
-    (Path(folder) / f"rank {rank}").write_text(" ".join(map(str, [time.perf_counter() - began, *losses])))
+    (Path(folder) / f"rank {rank}").write_text(" ".join(map(str, losses)))
     dist.destroy_process_group()
 
 
