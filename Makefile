@@ -77,6 +77,7 @@ torch-suite: $(READY) ## Run torch's distributed_test over tweed and Gloo; rewri
 	python -m tests.torch_suite
 
 programs: $(READY) ## Run programs and features over Gloo and over tweed, in turn; rewrite docs/programs.md
+	rm -f tests/programs/results.jsonl
 	OMP_NUM_THREADS=1 python -m tests.programs
 
 wheel: $(READY) ## Build the wheel into dist/, and run the README's example from it in an empty environment without a compiler

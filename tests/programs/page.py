@@ -17,7 +17,7 @@ SLOW = 1.1
 _ABOUT = """\
 # Programs and features, over Gloo and over tweed
 
-`make programs` writes this page ({minutes} minutes). Each row is one file in
+`make programs` writes this page. Each row is one file in
 [tests/programs](../tests/programs), the same for both backends. It works if it ends and its first steps give
 the same numbers over both, to rounding. Times are of a step, as long as on the slowest rank: both live at
 once, and have turns of about 30 ms, {pairs} each. The ratio is tweed's time by Gloo's of the same pair of
@@ -27,7 +27,7 @@ torch.
 {count} rows: {gloo} work over Gloo, {tweed} over tweed. {slow} of {timed} ratios are above 1.1; the median
 ratio is {median:.2f}.
 
-Measured {where}."""
+Measured: {where}. Above a load of 1 others were at work, and ratios near 1 are not to be trusted."""
 
 _HEAD = ("program", "what", "ranks", "Gloo", "tweed", "step over Gloo", "ratio", "middle half", "why")
 
@@ -53,7 +53,7 @@ class Line:
     @property
     def ratios(self) -> list[float]:
         """Tweed's time by Gloo's, in order; empty where one of them does not work."""
-        return sorted(tweed / gloo for gloo, tweed in self.found.pairs) if not self.differs else []
+        return sorted(tweed / gloo for gloo, tweed in self.found.pairs_s) if not self.differs else []
 
     @property
     def slow(self) -> bool:
@@ -79,7 +79,7 @@ class Line:
     def _times(self) -> tuple[str, str, str]:
         if not (ratios := self.ratios):
             return "", "", ""
-        gloo_s = statistics.median(gloo for gloo, _ in self.found.pairs)
+        gloo_s = statistics.median(gloo for gloo, _ in self.found.pairs_s)
         bold = "**" if self.slow else ""
         low, high = quantile(ratios, 0.25), quantile(ratios, 0.75)
         return seconds(gloo_s), f"{bold}{statistics.median(ratios):.2f}{bold}", f"{low:.2f} to {high:.2f}"
@@ -93,11 +93,10 @@ class Line:
         return self.row.why if self.slow else ""
 
 
-def render(lines: Sequence[Line], minutes: float, pairs: int, where: str) -> str:
+def render(lines: Sequence[Line], pairs: int, where: str) -> str:
     """Markdown with every row."""
     ratios = [statistics.median(line.ratios) for line in lines if line.ratios]
     about = _ABOUT.format(
-        minutes=round(minutes),
         pairs=pairs,
         count=len(lines),
         gloo=sum(line.works["gloo"] for line in lines),

@@ -51,13 +51,13 @@ class Compared:
 
     Attributes:
       gloo, tweed: the first run of each.
-      pairs: seconds over Gloo and over tweed, one after the other; empty where one of them fails, or under a
-        launcher.
+      pairs_s: seconds over Gloo and over tweed, one after the other; empty where one of them fails, or under
+        a launcher.
     """
 
     gloo: Outcome
     tweed: Outcome
-    pairs: list[tuple[float, float]]
+    pairs_s: list[tuple[float, float]]
 
 
 def compared(row: Row, pairs: int) -> Compared:

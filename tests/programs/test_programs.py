@@ -41,7 +41,7 @@ def test_the_page_counts_and_marks_what_is_slow() -> None:
         Line(ROW, Compared(WORKS, WORKS, fast)),
         Line(replace(ROW, why="so"), Compared(WORKS, WORKS, slow)),
     ]
-    text = render(lines, 1.0, 3, "here")
+    text = render(lines, 3, "here")
     assert "2 rows: 2 work over Gloo, 2 over tweed. 1 of 2 ratios are above 1.1;" in text
     assert "| 2.00 s | 0.50 | 0.50 to 0.50 |  |" in text
     assert "| 1.00 s | **1.50** | 1.20 to 4.00 | so |" in text
