@@ -21,7 +21,7 @@ READY := .venv/.ready.stamp
 
 SECONDS := 60
 
-.PHONY: help demo test ray-test check check-rust check-python loom sanitize sanitize-quick fuzz bench torch-suite build lock format clean
+.PHONY: help demo test ray-test integrations wheel check check-rust check-python loom sanitize sanitize-quick fuzz bench torch-suite programs build lock format clean
 
 help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' Makefile
@@ -64,6 +64,9 @@ sanitize: $(READY) ## Run loom, address, thread and undefined-behaviour checks, 
 ray-test: $(READY) ## Test tweed under Ray: a cluster of three raylets, three minutes
 	TWEED_TEST_RAY=1 OMP_NUM_THREADS=1 pytest tests/ray
 
+integrations: $(READY) ## Test tweed under Lightning, Accelerate and Transformers: one to four minutes
+	TWEED_TEST_INTEGRATIONS=1 OMP_NUM_THREADS=1 pytest tests/integrations
+
 fuzz: $(ENV) ## Fuzz each target for SECONDS=60 and add what is new to fuzz/corpus
 	@SECONDS_EACH=$(SECONDS) tools/fuzz.sh
 
@@ -73,11 +76,19 @@ bench: $(READY) ## Measure tweed beside Gloo, OpenMPI and iperf3, and rewrite do
 torch-suite: $(READY) ## Run torch's distributed_test over tweed and Gloo; rewrite docs/torch-suite.md
 	python -m tests.torch_suite
 
+programs: $(READY) ## Run programs and features over Gloo and over tweed, in turn; rewrite docs/programs.md
+	rm -f tests/programs/results.jsonl
+	OMP_NUM_THREADS=1 python -m tests.programs
+
+wheel: $(READY) ## Build the wheel into dist/, and run the README's example from it in an empty environment without a compiler
+	@tools/wheel.sh
+
 build: $(READY) ## Install what is needed and build the extension module
 
 lock: $(ENV) ## Renew requirements.lock from pyproject.toml
-	uv pip compile --quiet --upgrade --universal --python-version 3.11 --group tools --extra metrics \
-		--extra privacy --extra ray --no-emit-index-url --no-emit-find-links --custom-compile-command 'make lock' \
+	uv pip compile --quiet --upgrade --universal --python-version 3.11 --group tools \
+		$(addprefix --extra ,metrics privacy ray lightning accelerate transformers) \
+		--no-emit-index-url --no-emit-find-links --custom-compile-command 'make lock' \
 		pyproject.toml --output-file requirements.lock
 
 format: $(ENV) ## Put Rust and Python into the format that `make check` asks for

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import re
 from pathlib import Path
 
-import torch.distributed as dist
-
-from tweed.testbed import run_ranks
+from tests.scripts import as_scripts
 
 README = Path(__file__).parents[1] / "README.md"
 
@@ -19,24 +16,8 @@ def _example() -> str:
     return str(blocks[0])
 
 
-def _run_as_under_torchrun(rank: int, size: int, port: int) -> list[float]:
-    os.environ |= {"RANK": str(rank), "WORLD_SIZE": str(size), "LOCAL_RANK": str(rank)}
-    os.environ |= {
-        "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": str(port),
-        "TORCHELASTIC_USE_AGENT_STORE": "True",
-    }
-    space: dict[str, object] = {}
-    exec(_example(), space)
-    model = space["model"]
-    weights = [value for param in model.parameters() for value in param.flatten().tolist()]
-    dist.destroy_process_group()
-    return weights
-
-
 def test_the_example_ends_with_one_model_on_all_ranks() -> None:
-    store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
-    first, second = run_ranks(_run_as_under_torchrun, 2, store.port)
+    first, second = as_scripts(_example(), 2)
     assert first == second
 
 

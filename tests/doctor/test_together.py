@@ -161,6 +161,16 @@ def test_a_host_that_listens_on_loopback_among_several_is_named() -> None:
     assert list(verdict.of_descriptors([far, far])) == []  # one host
 
 
+def test_hosts_of_one_name_are_named() -> None:
+    ranks = [
+        {"boot": boot, "host": host} for boot, host in (("a", "pi"), ("a", "pi"), ("b", "pi"), ("c", "nas"))
+    ]
+    (found,) = verdict.of_names(ranks)
+    assert found.level is WARNING
+    assert "2 hosts are called pi: ranks 0, 1 and rank 2" in found.what
+    assert list(verdict.of_names(ranks[:2])) == []
+
+
 # What is told
 
 FOUND = Finding(WARNING, "what", "fix", "subject", "host")

@@ -53,6 +53,14 @@ def test_up_to_eight_ranks_fit_a_narrow_terminal(ranks: int, width: int) -> None
     assert "…" not in text
 
 
+@pytest.mark.parametrize("ranks", [2, 4, 8])
+def test_fifty_columns_are_enough(ranks: int) -> None:
+    now = matrix(12.0, 3, size=ranks)
+    text = printed(View(now, now.since(matrix(10.0, 1, size=ranks))), 50)
+    assert "…" not in text and max(map(len, text.splitlines())) <= 50
+    assert "host1" in text
+
+
 def test_many_ranks_get_a_list_of_the_busiest_links() -> None:
     now = matrix(12.0, 3, size=20)
     text = printed(View(now, now.since(matrix(10.0, 1, size=20))))

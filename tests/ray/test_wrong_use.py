@@ -94,7 +94,7 @@ def test_a_worker_of_torchrun_does_not_place_workers(monkeypatch: pytest.MonkeyP
 
 @pytest.mark.parametrize(
     ("words", "said"),
-    [("--restarts 1", "give --ray too"), ("--ray auto --network lan", "leave --network or --ray away")],
+    [("--restarts 1", "give --ray too"), ("--ray auto --network lan", "omit --network or --ray")],
 )
 def test_options_that_do_not_go_together_are_named(words: str, said: str) -> None:
     result = CliRunner().invoke(app, ["train", *words.split()])

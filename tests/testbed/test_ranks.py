@@ -181,6 +181,26 @@ def test_killed_launcher_leaves_nothing_behind(tmp_path: Path) -> None:
     assert len(pids) == 3 and gone(pids)
 
 
+PRESSED_EARLY = """
+import multiprocessing
+from tweed.testbed import server
+
+if __name__ == "__main__":
+    server._preloads[:] = ["pressing"]
+    server.start()
+    rank = multiprocessing.get_context("forkserver").Process(target=print, args=("started",))
+    rank.start()
+    rank.join()
+"""
+
+
+def test_ctrl_c_while_the_fork_server_starts_is_not_for_it(tmp_path: Path) -> None:
+    (tmp_path / "launcher.py").write_text(PRESSED_EARLY)
+    (tmp_path / "pressing.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGINT)\n")
+    done = subprocess.run([sys.executable, str(tmp_path / "launcher.py")], capture_output=True, text=True)
+    assert (done.stdout, done.stderr) == ("started\n", "")
+
+
 IN_THE_BACKGROUND = """
 import os, signal
 from tweed.testbed import run_ranks

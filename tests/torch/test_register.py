@@ -19,7 +19,7 @@ from tests.torch.test_operations import world
 from tweed.errors import UsageError
 from tweed.exchange.engine import GroupRequest
 from tweed.testbed import run_ranks
-from tweed.torch import Options, _explain_torchcomms, register
+from tweed.torch import Options, _explain_torchcomms, plan_json, register
 from tweed.torch.backend import check_links
 from tweed.transport import Ltp
 
@@ -105,6 +105,31 @@ def test_default_group_of_one() -> None:
         assert world()._get_backend(torch.device("cpu")).name() == "tweed"
     finally:
         dist.destroy_process_group()
+
+
+def split(rank: int, size: int) -> tuple[float, str | None, str | None]:
+    """What one of the halves of the group gives, its plan, and the plan of the whole."""
+    half = dist.split_group(split_ranks=[[0, 1], [2]])
+    total = torch.tensor([rank + 1.0])
+    dist.all_reduce(total, group=half)
+    dist.barrier()  # rank 0 keeps the store
+    return total.item(), plan_json(half), plan_json()
+
+
+def test_a_group_that_is_split_off_has_a_plan_of_its_own() -> None:
+    sums, halves, wholes = zip(*run_ranks(split, 3, backend="tweed"), strict=True)
+    assert sums == (3.0, 3.0, 3.0)
+    assert halves[0] == halves[1] and None not in halves
+    assert wholes[0] == wholes[1] == wholes[2] != halves[0]
+
+
+def test_a_misspelt_variable_is_named_in_a_run(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("TWEED_SECRET_FYLE", "secret")
+    dist.init_process_group("tweed", store=dist.HashStore(), rank=0, world_size=1)
+    dist.destroy_process_group()
+    assert "TWEED_SECRET_FYLE is set" in caplog.text and "did you mean TWEED_SECRET_FILE?" in caplog.text
 
 
 def test_defaults() -> None:

@@ -110,7 +110,7 @@ fn an_abort_ends_what_the_aborter_has_no_part_in() {
         }
         Ok(())
     });
-    assert_eq!(results[0], Err(EngineError::Aborted("a test says so".into())));
+    assert_eq!(results[0], Err(EngineError::Aborted("rank 1: a test says so".into())));
 }
 
 #[test]

@@ -38,7 +38,7 @@ def doctor(
         raise UsageError(f"cannot write {output}: there is no folder {output.parent}")
     size = launched_ranks() if _whole() else None
     if size is not None and ranks is not None:
-        raise UsageError("torchrun has started the ranks already; leave --ranks and --network away")
+        raise UsageError("torchrun has started the ranks already; omit --ranks and --network")
     if network is not None and ranks is None:
         raise UsageError("--network needs --ranks, such as --ranks 4")
     try:

@@ -103,7 +103,7 @@ def _visit(ranks: int | None, testbed: str | None) -> Report | None:
     if ranks is None:
         return under_torchrun()
     if "RANK" in os.environ:
-        raise UsageError("torchrun has started the ranks already; leave --ranks and --testbed away")
+        raise UsageError("torchrun has started the ranks already; omit --ranks and --testbed")
     if ranks < 2:
         raise UsageError(f"nothing can be measured between {ranks} ranks: give --ranks 2 or more")
     return on_this_machine(ranks, None if testbed is None else Network.parse(testbed))

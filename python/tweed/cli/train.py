@@ -104,7 +104,7 @@ def _on_ray(request: Request, address: str, restarts: int, tensorboard: bool, co
     from tweed.train.on_ray import OnRay, connected
 
     if request.given.get("network") is not None:
-        raise UsageError("--network starts its own workers: leave --network or --ray away")
+        raise UsageError("--network starts its own workers: omit --network or --ray")
     with connected(address) as nodes:
         _alone(replace(request, spread=nodes > 1), OnRay(restarts), tensorboard, console)
 

@@ -172,6 +172,7 @@ def _visit(place: Place, options: Options, host: Sequence[Finding]) -> Report | 
     reports = [RankReport.from_plain(value) for value in _exchanged(place, "told", mine.plain())]
     found = [*_by_host(reports), *verdict.of_versions([one.member for one in reports])]
     descriptors = [one.descriptor for one in reports if one.descriptor is not None]
+    found += verdict.of_names(descriptors)
     hopeless = list(verdict.of_descriptors(descriptors))
     if size < 2 or hopeless or len(descriptors) < size:
         return Report((*found, *hopeless)) if rank == 0 else None

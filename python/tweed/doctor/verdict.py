@@ -49,6 +49,23 @@ def of_descriptors(descriptors: Sequence[Mapping[str, Any]]) -> Iterator[Finding
             yield Finding(Level.ERROR, what, fix, "links")
 
 
+def of_names(descriptors: Sequence[Mapping[str, Any]]) -> Iterator[Finding]:
+    """Hosts that have one name: nobody can tell which of them is meant.
+
+    Args:
+      descriptors: as for `of_descriptors`; `boot` and `host` count.
+    """
+    boots: dict[str, dict[str, list[int]]] = {}
+    for rank, descriptor in enumerate(descriptors):
+        boots.setdefault(descriptor["host"], {}).setdefault(descriptor["boot"], []).append(rank)
+    for name, hosts in boots.items():
+        if len(hosts) > 1:
+            where = " and ".join(_ranks(ranks) for ranks in hosts.values())
+            what = f"{len(hosts)} hosts are called {name}: {where}; lines that name a host may mean either"
+            fix = f"on all but one of them: sudo hostnamectl set-hostname {name}-2"
+            yield Finding(Level.WARNING, what, fix, "links")
+
+
 def of_matrix(matrix: Matrix) -> Iterator[Finding]:
     """Clocks that differ, links that stand out."""
     yield from _clocks(matrix.members)

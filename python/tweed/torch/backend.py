@@ -50,17 +50,16 @@ class Kept:
 # By the store that torch makes for each group and holds until the group is destroyed. A group's name would
 # not do: torch gives it to another group later. The group itself is not there yet when a backend is made.
 _kept: WeakKeyDictionary[Store, Kept] = WeakKeyDictionary()
-
-
-def keep(store: PrefixStore, kept: Kept) -> None:
-    """Keeps something for the group whose backend is being made with `store`, as long as the group lives."""
-    _kept[store.underlying_store] = kept
+# Of groups that were split off, whose stores Python sees only later: by name, until somebody asks.
+_split: dict[str, Kept] = {}
 
 
 def kept(group: dist.ProcessGroup | None) -> Kept | None:
     """What is kept for `group`, or for the default group; None for a group of another backend."""
     group = group or dist.distributed_c10d._get_default_group()
     _, store = dist.distributed_c10d._world.pg_map.get(group, (None, None))
+    if store is not None and (found := _split.pop(group.group_name, None)) is not None:
+        _kept[store] = found
     return None if store is None else _kept.get(store)
 
 
@@ -108,6 +107,19 @@ def create(given: Any, pg_options: object) -> object:
       UsageError: an impossible option.
       ForkedProcess: the engine belongs to a parent of this process.
     """
+    made, kept = _made(given, pg_options)
+    store: PrefixStore = given.store  # torch's own group holds the one beneath
+    _kept[store.underlying_store] = kept
+    return made
+
+
+def split(given: Any) -> object:
+    """As `create`, for ranks of a group that `split_group` makes. Settings are the environment's."""
+    made, _split[given.group_id] = _made(given, None)
+    return made
+
+
+def _made(given: Any, pg_options: object) -> tuple[object, Kept]:
     _set_up_log()
     if given.group_rank == 0:
         _warn_of_variables()
@@ -116,18 +128,18 @@ def create(given: Any, pg_options: object) -> object:
     place = Place(given.store, given.group_id, given.group_rank, given.group_size, given.timeout, ranks)
     group, terms = join(node(options), place, options)
     check_links(options, group.links)
-    keep(given.store, Kept(terms.plan, group.losses()))
+    kept = Kept(terms.plan, group.losses())
     metrics.publish(group.metrics(), options.metrics_options())
     if place.rank == 0:
         _say_what_runs(place, group.links, group.describe(), options)
     if options.binding == "python" or not _native(options, place):
         from tweed.torch.fallback import PythonGroup
 
-        return PythonGroup(group, given)
+        return PythonGroup(group, given), kept
     from tweed import _core
 
     table = _core.engine_table()
-    return extension().create(table, group.address(), given.group_rank, given.group_size, given)
+    return extension().create(table, group.address(), given.group_rank, given.group_size, given), kept
 
 
 def _say_what_runs(place: Place, links: Sequence[str], details: str, options: Options) -> None:

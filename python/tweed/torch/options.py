@@ -164,7 +164,7 @@ class Options:
             if asked != pick.builder:
                 raise UsageError(
                     f"the plan has '{pick.builder}' for {pick.collective}, but '{asked}' was asked for (by "
-                    "schedule=, by a server, or by transport 'ltp'); leave the plan away, or what it "
+                    "schedule=, by a server, or by transport 'ltp'); omit the plan, or what it "
                     "contradicts"
                 )
         return found

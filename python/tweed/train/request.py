@@ -74,7 +74,7 @@ class Request:
         workers = size - (named_strategy(self.given.get("strategy", "every_step")).collective is not None)
         asked = self.given.get("workers", workers)
         if asked != workers:
-            raise UsageError(f"--workers {asked}, but the launcher has started {size}: leave the option away")
+            raise UsageError(f"--workers {asked}, but the launcher has started {size}: omit the option")
         return replace(self, given=self.given | {"workers": workers})
 
 

@@ -163,7 +163,8 @@ impl<H: Host> Engine<H> {
         let Some(members) = self.groups.get(&number).map(|group| Arc::clone(&group.members)) else { return };
         let message = Message { send: error.code(), ..Message::new(Kind::Failed, number, WHOLE_GROUP) };
         for peer in members.others() {
-            self.peers.send_text(peer, &message, error.to_string().into_bytes(), &mut self.host);
+            let text = format!("rank {}: {error}", members.rank);
+            self.peers.send_text(peer, &message, text.into_bytes(), &mut self.host);
         }
         self.fail_group(number, &error);
     }

@@ -63,6 +63,12 @@ class Backend final : public c10d::Backend {
   WorkRef barrier(const c10d::BarrierOptions& opts) override;
   void monitoredBarrier(const c10d::BarrierOptions& opts, bool all_ranks) override;
 
+  bool supportsSplitting() const override { return true; }
+  // A group of some of this one's ranks, for those among them; null for the others.
+  virtual c10::intrusive_ptr<c10d::Backend> split(const c10::intrusive_ptr<c10d::Store>& store,
+                                                  const std::vector<int>& ranks,
+                                                  const c10::intrusive_ptr<Options>& opts);
+
   bool supportsCoalescing() const override { return true; }
   void startCoalescing() override { coalescing_.emplace(); }
   WorkRef endCoalescing() override;

@@ -5,6 +5,7 @@
 #include "backend.cpp"
 #include "host_memory.cpp"
 #include "point_to_point.cpp"
+#include "split.cpp"
 #include "errors.cpp"
 #include "work.cpp"
 

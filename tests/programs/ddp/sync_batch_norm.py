@@ -1,0 +1,20 @@
+"""SyncBatchNorm, in training."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+
+from tests.programs.nets import WIDTH, sgd, training
+
+WHY = "torch's SyncBatchNorm takes tensors on an accelerator alone, whatever the backend"
+
+
+def program(rank: int, size: int) -> Callable[[], Tensor]:
+    torch.manual_seed(0)
+    layers = (nn.Linear(WIDTH, WIDTH), nn.BatchNorm1d(WIDTH), nn.ReLU(), nn.Linear(WIDTH, 10))
+    model = nn.SyncBatchNorm.convert_sync_batchnorm(nn.Sequential(*layers))
+    return training(DistributedDataParallel(model), sgd(model), rank)

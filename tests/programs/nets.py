@@ -1,0 +1,48 @@
+"""Models, batches and steps that programs share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+WIDTH = 256
+
+
+def mlp(width: int = WIDTH, depth: int = 3) -> nn.Sequential:
+    """About a megabyte of parameters, the same on every rank."""
+    torch.manual_seed(0)
+    layers = [layer for _ in range(depth) for layer in (nn.Linear(width, width), nn.ReLU())]
+    return nn.Sequential(*layers, nn.Linear(width, 10))
+
+
+def batches(rank: int, width: int = WIDTH, size: int = 16) -> Callable[[], tuple[Tensor, Tensor]]:
+    """Gives a batch of this rank's at each call."""
+    draw = torch.Generator().manual_seed(rank + 1)
+
+    def batch() -> tuple[Tensor, Tensor]:
+        return torch.randn(size, width, generator=draw), torch.randint(10, (size,), generator=draw)
+
+    return batch
+
+
+def training(model: nn.Module, optimizer: Optimizer, rank: int, width: int = WIDTH) -> Callable[[], Tensor]:
+    """A step of the plainest loop; gives the loss."""
+    batch = batches(rank, width)
+
+    def step() -> Tensor:
+        x, y = batch()
+        optimizer.zero_grad()
+        loss = F.cross_entropy(model(x), y)
+        loss.backward()
+        optimizer.step()
+        return loss.detach()
+
+    return step
+
+
+def sgd(model: nn.Module) -> Optimizer:
+    return torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
