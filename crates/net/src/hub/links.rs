@@ -69,8 +69,6 @@ struct State {
     /// Whose turn was the last one.
     last_read: u64,
     scratch: Scratch,
-    /// Whoever waits is to return.
-    is_woken: bool,
 }
 
 impl State {
@@ -257,8 +255,7 @@ impl HubLinks {
             state.read(&self.shared.registry);
             let left = until.saturating_duration_since(Instant::now());
             // The kernel is asked once even if there is no time to wait.
-            let is_woken = std::mem::take(&mut state.is_woken);
-            if !state.events.is_empty() || is_woken || (left.is_zero() && asked) {
+            if !state.events.is_empty() || (left.is_zero() && asked) {
                 state.event_bytes = 0;
                 return Ok(state.events.drain(..).collect());
             }
@@ -280,12 +277,6 @@ impl HubLinks {
                 }
             }
         }
-    }
-
-    /// Whoever waits in `next`, or does so next, returns.
-    pub fn wake(&self) {
-        self.shared.state.lock().is_woken = true;
-        let _ = self.shared.waker.wake();
     }
 
     /// Sends a message, as far as the link stands: who is not there hears nothing, and `next` tells that it has left.
@@ -313,9 +304,13 @@ impl HubLinks {
         self.shared.state.lock().end(link, why, &self.shared.registry);
     }
 
-    /// Lets whoever waits in `next` come back.
+    /// Whoever waits in `next`, or does so next, comes back.
     pub fn wake(&self) {
-        self.shared.state.lock().events.push_back(Event::Woken);
+        let mut state = self.shared.state.lock();
+        if state.events.back() != Some(&Event::Woken) {
+            state.events.push_back(Event::Woken);
+        }
+        drop(state);
         let _ = self.shared.waker.wake();
     }
 

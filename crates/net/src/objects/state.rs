@@ -112,6 +112,7 @@ impl State {
                     self.lose(process, &why);
                 }
             }
+            Event::Woken => {}
         }
     }
 
