@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -18,14 +19,15 @@ from tweed.rng import uniform
 from tweed.simulate.hub import Conditions, VirtualHub, each
 
 PART, UPDATES, MEMBERS = "virtual hub", 100_000, 10_000
+_HUB = partial(Hub, payload_s=1e6)  # no lease ends
 #: By name: the hub for so many members. 100 payloads move at once.
 HUBS: dict[str, Any] = {
-    "each, first in": lambda members: Hub(order=FirstIn(100)),
-    "each, shortest first": lambda members: Hub(order=ShortestFirst(100)),
-    "each, bounded delay": lambda members: Hub(order=BoundedDelay(2 * members + 100, at_once=100)),
-    "each, half have a task": lambda members: Hub(order=FirstIn(100), tasks=members // 2),
-    "cache of 100": lambda members: Hub(when=Cache(100), order=FirstIn(100)),
-    "quorum of 100": lambda members: Hub(when=Quorum(100), order=FirstIn(100)),
+    "each, first in": lambda members: _HUB(order=FirstIn(100)),
+    "each, shortest first": lambda members: _HUB(order=ShortestFirst(100)),
+    "each, bounded delay": lambda members: _HUB(order=BoundedDelay(2 * members + 100, at_once=100)),
+    "each, half have a task": lambda members: _HUB(order=FirstIn(100), tasks=members // 2),
+    "cache of 100": lambda members: _HUB(when=Cache(100), order=FirstIn(100)),
+    "quorum of 100": lambda members: _HUB(when=Quorum(100), order=FirstIn(100)),
 }
 
 
@@ -35,7 +37,6 @@ def rows(counts: tuple[int, ...], contributions: int = UPDATES) -> Iterator[Row]
         for members in counts:
             print(f"  {name}, {members} members", file=sys.stderr, flush=True)
             run = VirtualHub(hub(members), _conditions(members), each(_learn), _apply)
-            run.hub.payload_s = 1e6  # no lease ends
             began = time.process_time()
             while len(run.delays) < contributions:
                 run.until(updates=len(run.steps) + 1)
