@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -40,6 +41,26 @@ def training(model: nn.Module, optimizer: Optimizer, rank: int, width: int = WID
         loss.backward()
         optimizer.step()
         return loss.detach()
+
+    return step
+
+
+def pipelined(schedule: Any, stage: nn.Module, rank: int, size: int) -> Callable[[], Tensor | None]:
+    """A step of this rank's stage under a schedule of torch's pipelining; gives the loss on the last rank."""
+    optimizer, batch = sgd(stage), batches(0)
+
+    def step() -> Tensor | None:
+        x, y = batch()
+        optimizer.zero_grad()
+        losses: list[Tensor] = []
+        if rank == 0:
+            schedule.step(x)
+        elif rank == size - 1:
+            schedule.step(target=y, losses=losses)
+        else:
+            schedule.step()
+        optimizer.step()
+        return torch.stack(losses).mean().detach() if losses else None
 
     return step
 

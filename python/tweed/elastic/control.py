@@ -7,12 +7,13 @@ import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from os import PathLike
 from threading import Condition, Thread
 from typing import Any
 
 from tweed import _core
-from tweed.errors import DeadlineExceeded, PeerLost, UsageError
+from tweed.errors import DataError, DeadlineExceeded, PeerLost, UsageError
+from tweed.exchange.hub.address import Credentials
+from tweed.exchange.hub.calling import opened
 
 log = logging.getLogger("tweed")
 
@@ -35,8 +36,8 @@ class Elastic:
       min_members: fewer wait for others.
       max_members: more are not let in.
       host: the address that this process is reached at; only loopback without a secret.
-      secret: that all members have, see `docs/security.md`.
-      key_file: keeps this process's permanent id; None: it has another one each time.
+        All members have the same TWEED_SECRET, or TWEED_SECRET_FILE: see docs/security.md.
+      key_file: keeps this process's permanent id; None: TWEED_KEY_FILE, or another one each time.
 
     Raises: UsageError if there is no such number of members.
     """
@@ -44,8 +45,7 @@ class Elastic:
     min_members: int
     max_members: int
     host: str = "127.0.0.1"
-    secret: str | None = None
-    key_file: str | PathLike[str] | None = None
+    key_file: str | None = None
 
     def __post_init__(self) -> None:
         if not 1 <= self.min_members <= self.max_members:
@@ -70,6 +70,22 @@ class Meeting:
     attempt: int
     port: int
     host: str
+
+    def message(self) -> bytes:
+        """As it crosses."""
+        return _MEETING + json.dumps([self.epoch, self.attempt, self.port, self.host]).encode()
+
+    @classmethod
+    def read(cls, data: bytes | bytearray) -> Meeting:
+        """The inverse. Raises DataError for what is no such message."""
+        try:
+            epoch, attempt, port, host = json.loads(data[len(_MEETING) :])
+        except (ValueError, TypeError, RecursionError) as error:
+            raise DataError(f"what came is no meeting of members: {error}") from None
+        numbers = all(type(number) is int and number >= 0 for number in (epoch, attempt, port))
+        if not (numbers and port < 1 << 16 and isinstance(host, str)):
+            raise DataError("what came is no meeting of members: its parts are of other kinds")
+        return cls(epoch, attempt, port, host)
 
 
 class Control:
@@ -111,10 +127,9 @@ class Control:
 
     def call_meeting(self, meeting: Meeting) -> None:
         """Says where the group of an epoch meets to all members."""
-        message = _MEETING + json.dumps([meeting.epoch, meeting.attempt, meeting.port, meeting.host]).encode()
         for key in self.epoch.members:
             if (link := self._link_of.get(key)) is not None:
-                self._links.send(link, message)
+                self._links.send(link, meeting.message())
         self._note(meeting)
 
     def wait_for(
@@ -181,7 +196,11 @@ class Control:
                 self._link_of.pop(key)
                 self._node.lost(key)
         elif what.startswith(_MEETING):
-            self._note(Meeting(*json.loads(what[1:])))
+            try:
+                self._note(Meeting.read(what))
+            except DataError as error:
+                log.warning("a member is cut off: %s", error)
+                self._links.cut(link, str(error))
         else:
             self._node.receive(key, bytes(what))
 
@@ -205,8 +224,22 @@ def start(store: Any, rank: int, size: int, elastic: Elastic, timeout_s: float =
             f"{size} members begin, and there may be {elastic.min_members} to {elastic.max_members}: "
             "start another number of them, or change Elastic"
         )
-    links = _core.HubLinks(secret=elastic.secret, key_file=elastic.key_file, most_bytes=_MOST_BYTES)
-    address = links.listen(f"{elastic.host}:0")
+    links = opened(Credentials.of(elastic.key_file), _MOST_BYTES)
+    try:
+        lives, early = _meet_founders(links, store, rank, size, elastic.host, timeout_s)
+    except BaseException:
+        links.close()
+        raise
+    limits = {"min_members": elastic.min_members, "max_members": elastic.max_members, "seed": rank}
+    node = _core.MemberNode.founder((links.key, 0), lives, [], _TIMES | limits)
+    return Control(links, node, early, elastic.host)
+
+
+def _meet_founders(
+    links: _core.HubLinks, store: Any, rank: int, size: int, host: str, timeout_s: float
+) -> tuple[list[tuple[str, int]], list[Any]]:
+    """Calls those of lower ranks, and waits for the others. Returns all, and what has happened meanwhile."""
+    address = links.listen(f"{host}:0")
     store.set(f"tweed member {rank}", json.dumps([links.key, address]))
     found = [json.loads(store.get(f"tweed member {other}")) for other in range(size)]
     link_of = {key: links.call(at, key) for key, at in found[:rank]}
@@ -218,7 +251,4 @@ def start(store: Any, rank: int, size: int, elastic: Elastic, timeout_s: float =
             raise DeadlineExceeded(f"no link to the members of ranks {missing} within {timeout_s:g} s")
         early += (events := links.next(0.1))
         link_of |= {what.hex(): link for link, what in events if isinstance(what, bytes)}
-    lives = [(key, 0) for key, _ in found]
-    limits = {"min_members": elastic.min_members, "max_members": elastic.max_members, "seed": rank}
-    node = _core.MemberNode.founder((links.key, 0), lives, [], _TIMES | limits)
-    return Control(links, node, early, elastic.host)
+    return [(key, 0) for key, _ in found], early

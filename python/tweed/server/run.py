@@ -12,13 +12,14 @@ from typing import Any
 from torch import nn
 from torch.optim import Optimizer
 
-from tweed import _core, metrics
+from tweed import metrics
 from tweed.attach.member import check_alone
 from tweed.attach.run import Run
 from tweed.attach.settings import Settings
 from tweed.errors import UsageError
 from tweed.exchange.communicator import Stats
 from tweed.exchange.hub.address import Credentials, HubAddress
+from tweed.exchange.hub.calling import opened
 from tweed.exchange.hub.keyed_links import KeyedLinks
 from tweed.exchange.hub.live_hub import HubServer
 from tweed.exchange.hub.replication import Replication, Side
@@ -67,9 +68,7 @@ class HubRun(Run):
         divergence = bound(listening.divergence, optimizer)
         options = Options.resolve(None).metrics_options()
         credentials = Credentials.of(listening.key_file)
-        self._sockets = _core.HubLinks(
-            secret=credentials.secret, secret_file=credentials.secret_file, key_file=credentials.key_file
-        )
+        self._sockets = opened(credentials)
         record = Path(f"{credentials.key_file}.replica") if credentials.key_file else None
         if not follows and record is not None and record.exists():
             try:

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.distributed.pipelining import PipelineStage, ScheduleGPipe
 
-from tests.programs.nets import batches, mlp, sgd
+from tests.programs.nets import mlp, pipelined
 
 RANKS = 4
 
@@ -18,19 +18,4 @@ def program(rank: int, size: int) -> Callable[[], Tensor | None]:
     stage = mlp()[2 * rank : 2 * rank + 2]
     pipe = PipelineStage(stage, rank, size, torch.device("cpu"))
     schedule = ScheduleGPipe(pipe, n_microbatches=8, loss_fn=F.cross_entropy)
-    optimizer, batch = sgd(stage), batches(0)
-
-    def step() -> Tensor | None:
-        x, y = batch()
-        optimizer.zero_grad()
-        losses: list[Tensor] = []
-        if rank == 0:
-            schedule.step(x)
-        elif rank == size - 1:
-            schedule.step(target=y, losses=losses)
-        else:
-            schedule.step()
-        optimizer.step()
-        return torch.stack(losses).mean().detach() if losses else None
-
-    return step
+    return pipelined(schedule, stage, rank, size)

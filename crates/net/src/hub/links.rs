@@ -182,8 +182,8 @@ impl HubLinks {
         let secret = self.shared.introductions.options.secret.is_some();
         if !secret && !address.ip().is_loopback() && testbed != Some(&namespace("net")) {
             return Err(EngineError::Usage(format!(
-                "without a secret no hub listens on {address}, where strangers could call: give it and its members the same \
-                 TWEED_SECRET (make one with: openssl rand -hex 32), or let it listen on 127.0.0.1"
+                "without a secret nothing listens on {address}, where strangers could call: give it and those that call the same \
+                 secret, as TWEED_SECRET (make one with: openssl rand -hex 32), or let it listen on 127.0.0.1"
             )));
         }
         let failed = |e| EngineError::setup(&format!("the hub cannot listen on {address}"), e);

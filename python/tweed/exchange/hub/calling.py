@@ -16,10 +16,13 @@ _ANSWER_S = 30.0
 Event = tuple[int, bytes | bytearray | str]
 
 
-def opened(credentials: Credentials) -> _core.HubLinks:
-    """Links of a process that shows these."""
+def opened(credentials: Credentials, most_bytes: int = 4096) -> _core.HubLinks:
+    """Links of a process that shows these; no message of a new one may be longer than `most_bytes`."""
     return _core.HubLinks(
-        secret=credentials.secret, secret_file=credentials.secret_file, key_file=credentials.key_file
+        secret=credentials.secret,
+        secret_file=credentials.secret_file,
+        key_file=credentials.key_file,
+        most_bytes=most_bytes,
     )
 
 
