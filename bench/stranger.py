@@ -1,8 +1,8 @@
 """A process of its own that calls at other processes' addresses and means no good. It imports nothing heavy.
 
 Started with a line of JSON: `descriptors` (of those it calls) and `recorded` (hex). Then it obeys lines:
-`garbage 200` attacks so often a second and answers `begun`; `stop` hangs up everywhere and answers how many
-connections it had made.
+`garbage 200` attacks so often a second and answers `begun` when it has called once; `stop` hangs up everywhere
+and answers how many connections it had made.
 """
 
 from __future__ import annotations
@@ -101,6 +101,8 @@ def _attack(call: _Call, pause_s: float) -> int:
         with contextlib.suppress(OSError):  # an address where nobody listens
             call(held)
         made += 1
+        if made == 1:
+            print("begun", flush=True)
         if len(held) > _HELD:
             held.popleft().close()
         due += pause_s
@@ -118,7 +120,6 @@ def main() -> None:
     calls = {kind: _raw(kind, descriptors, recorded) for kind in SAYS} | {IMPOSTOR: _impostor(descriptors)}
     while words := sys.stdin.readline().split():
         kind, rate = " ".join(words[:-1]), float(words[-1])
-        print("begun", flush=True)
         print(_attack(calls[kind], 1 / rate), flush=True)
 
 

@@ -170,7 +170,12 @@ class Meeting:
         """As `take`, for what `find` returns."""
         pause, longest = _SLICES_S
         while (found := self._ask(find)) is None:
-            self.look()
+            try:
+                self.look()
+            except (PeerLost, UsageError):  # who fails may have left it first, and it may say more
+                if (found := self._ask(find)) is None:
+                    raise
+                break
             self._count_time(missing)
             time.sleep(pause)  # hears signals
             pause = min(2 * pause, longest)
