@@ -1,8 +1,8 @@
 """A process of its own that calls at other processes' addresses and means no good. It imports nothing heavy.
 
 Started with a line of JSON: `descriptors` (of those it calls) and `recorded` (hex). Then it obeys lines:
-`garbage 200` attacks so often a second and answers `begun` when it has called once; `stop` hangs up everywhere
-and answers how many connections it had made.
+`garbage 200` attacks so often a second and answers `begun` when it has called once; `stop` hangs up
+everywhere and answers how many connections it had made.
 """
 
 from __future__ import annotations

@@ -8,11 +8,10 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from tests.elastic.trains import STEPS, trains
+from tests.elastic.trains import STEPS, STEPS_TOGETHER, joins, trains
 from tests.simulate.test_elastic import trained
 from tweed.elastic import Elastic, start
-from tweed.elastic.control import Meeting
-from tweed.errors import DataError, UsageError
+from tweed.errors import UsageError
 from tweed.testbed import Ranks
 
 
@@ -30,20 +29,19 @@ def test_after_a_kill_the_survivors_go_on_and_the_model_is_that_of_a_run_without
     assert torch.allclose(ended[0][1], expected, rtol=0, atol=1e-12)
 
 
-def test_where_to_meet_crosses_whole_or_is_refused() -> None:
-    meeting = Meeting(3, 0, 29500, "127.0.0.1")
-    assert Meeting.read(meeting.message()) == meeting
-    for data in (
-        b"",
-        b"\xff",
-        b"\xff7",
-        b"\xff[1, 2]",
-        b"\xff[1, 2, 3, 4]",
-        b'\xff[1, 2, 99999, "a"]',
-        b"\xff" + b"[" * 9999,
-    ):
-        with pytest.raises(DataError, match="no meeting"):
-            Meeting.read(data)
+@pytest.mark.parametrize("victim", [None, 0, 3])
+def test_a_newcomer_takes_the_state_and_then_its_share(victim: int | None) -> None:
+    store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    found: list[Any] = []
+    with Ranks(joins, 4, store.port, victim) as ranks:
+        while len(found) < 4:
+            found += ranks.poll(60)
+    ended = [event.value for event in found if event.rank != victim]
+    assert len({(digest, counted) for digest, _, _, counted in ended}) == 1
+    counted = ended[0][3]
+    assert all(0 <= began <= counted - STEPS_TOGETHER for _, _, began, _ in ended)
+    expected = trained(0, 0, steps=counted).params
+    assert torch.allclose(ended[0][1], expected, rtol=0, atol=1e-12)
 
 
 def test_a_number_of_members_that_cannot_be_is_an_error() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import signal
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 import torch.distributed as dist
@@ -13,27 +13,76 @@ from torch import Tensor
 
 from tests.simulate.test_elastic import BATCH, NUMEL, SAMPLES, gradient
 from tweed.data.sampler import GlobalOrder, Sampler
-from tweed.elastic import Elastic, ElasticRun, start
+from tweed.elastic import Elastic, ElasticRun, join, start
 
-STEPS, KILLED_AT = 50, 20
+STEPS, KILLED_AT, STEPS_TOGETHER = 50, 20, 30
+
+
+class Trainee:
+    """A model and its optimizer, as each member has them."""
+
+    def __init__(self, lr: float = 0.5) -> None:
+        self.params = torch.nn.Parameter(torch.zeros(NUMEL, dtype=torch.float64))
+        model = torch.nn.ParameterList([self.params])
+        self.optimizer = torch.optim.SGD(model, lr=lr, momentum=0.9)
+        self.keep = {"model": model, "optimizer": self.optimizer}
+
+    def step(self, run: ElasticRun, before: Callable[[], None] = lambda: None) -> None:
+        """One, of all members; `before` is called when there is something to compute."""
+
+        def of_samples(samples: Sequence[int]) -> Tensor:
+            before()
+            return gradient(self.params.detach(), samples)
+
+        self.params.grad = run.step(of_samples)
+        self.optimizer.step()
+
+    @property
+    def digest(self) -> str:
+        """Of the parameters."""
+        return hashlib.sha256(self.params.detach().numpy().tobytes()).hexdigest()
+
+
+def sampler() -> Sampler:
+    """The same at all."""
+    return Sampler(GlobalOrder(SAMPLES, seed=1), BATCH)
+
+
+def kill_me() -> None:
+    """As the kernel does that has no memory left."""
+    os.kill(os.getpid(), signal.SIGKILL)
 
 
 def trains(rank: int, size: int, port: int, victim: int) -> tuple[str, Tensor, list[int]]:
     """The victim kills itself when it has computed half of its share: the others are within the exchange."""
     store = dist.TCPStore("127.0.0.1", port, is_master=False)
     control = start(store, rank, size, Elastic(1, size))
-    run = ElasticRun(control, Sampler(GlobalOrder(SAMPLES, seed=1), BATCH), timeout_s=60)
-    params = torch.zeros(NUMEL, dtype=torch.float64, requires_grad=True)
-    optimizer = torch.optim.SGD([params], lr=0.5, momentum=0.9)
+    run, trainee = ElasticRun(control, sampler(), timeout_s=60), Trainee()
     for step in range(STEPS):
-
-        def of_samples(samples: Sequence[int], step: int = step) -> Tensor:
-            if rank == victim and step == KILLED_AT:
-                os.kill(os.getpid(), signal.SIGKILL)
-            return gradient(params.detach(), samples)
-
-        params.grad = run.step(of_samples)
-        optimizer.step()
+        trainee.step(run, kill_me if (rank, step) == (victim, KILLED_AT) else lambda: None)
     run.finish()
     control.close()
-    return hashlib.sha256(params.detach().numpy().tobytes()).hexdigest(), params.detach(), run.epochs
+    return trainee.digest, trainee.params.detach(), run.epochs
+
+
+def joins(rank: int, size: int, port: int, victim: int | None) -> tuple[str, Tensor, int, int]:
+    """The last rank joins the others while they train. All go on for some steps when it is in, and one of
+    them
+    may kill itself then."""
+    store = dist.TCPStore("127.0.0.1", port, is_master=False)
+    if rank < size - 1:
+        control = start(store, rank, size - 1, Elastic(1, size))
+        store.set(f"address {rank}", control.address)
+    else:
+        control = join(store.get("address 1").decode(), Elastic(1, size))
+    trainee = Trainee()
+    run = ElasticRun(control, sampler(), trainee.keep, timeout_s=60, check_every=1)
+    began, last = run.counted, None
+    while last is None or run.counted < last:
+        dies = rank == victim and last is not None and run.counted == last - STEPS_TOGETHER // 2
+        trainee.step(run, kill_me if dies else lambda: None)
+        if last is None and len(run.members) == size:
+            last = run.counted + STEPS_TOGETHER
+    run.finish()
+    control.close()
+    return trainee.digest, trainee.params.detach(), began, run.counted

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from tweed.errors import UsageError
-from tweed.exchange.commit import Commit, Position, SumAnew, Take, compare, mean
+from tweed.exchange.commit import Commit, Position, SumAnew, Take, compare
 
 
 def test_who_lacks_the_last_step_takes_its_result() -> None:
@@ -23,19 +23,12 @@ def test_members_of_different_runs_are_told_apart() -> None:
         compare({0: Position(4, True), 1: Position(6, True)})
 
 
-def test_samples_of_lost_members_are_added_to_what_is_kept_and_the_mean_is_over_samples() -> None:
-    first, second = Commit(), Commit()
-    given = torch.tensor([2.0])
-    first.contribute(0, given, 2)
-    first.contribute(0, torch.tensor([7.0]), 1)
-    second.contribute(0, torch.tensor([3.0]), 1)
-    assert given == 2  # what is kept is a copy
-    parts = {}
-    for rank, commit in ((1, second), (0, first)):
-        assert commit.contribution is not None
-        parts[rank] = commit.contribution, commit.samples
-    assert mean(parts) == 3.0
-    first.count(0, mean(parts))
-    assert first.position == Position(1, False) and first.samples == 0
+def test_samples_of_lost_members_are_added_to_a_copy_that_is_kept() -> None:
+    commit, given = Commit(), torch.tensor([2.0])
+    commit.contribute(0, given, 2)
+    commit.contribute(0, torch.tensor([7.0]), 1)
+    assert (given, commit.contribution, commit.samples) == (2, 9, 3)
+    commit.count(0, torch.tensor([3.0]))
+    assert commit.position == Position(1, False) and commit.samples == 0
     with pytest.raises(UsageError, match="1 is the next"):
-        first.count(0, mean(parts))
+        commit.count(0, torch.tensor([3.0]))

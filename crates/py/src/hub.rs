@@ -78,6 +78,11 @@ impl PyHubLinks {
         met.map_err(|e| engine_error(py, &e))
     }
 
+    /// The key of who is at the other end of a link that stands.
+    fn key_of(&self, link: u64) -> Option<String> {
+        self.inner.key_of(link).map(|key| hex(&key))
+    }
+
     /// Waits for something to happen, for at most so many seconds: pairs of a link's number and the key of who has joined
     /// (bytes), a message (bytearray), or why it has ended (str). Comes back with nothing after `wake`, too.
     fn next<'py>(&self, py: Python<'py>, timeout_s: f64) -> PyResult<Vec<(u64, Bound<'py, PyAny>)>> {

@@ -1,22 +1,31 @@
-"""Members that are lost while training goes on: survivors form the next group in the same processes.
+"""Members that are lost and join while training goes on: the others form the next group in the same
+processes.
 
-    control = start(store, rank, size, Elastic(2, 8))         # torch's store is for this first meeting alone
-    run = ElasticRun(control, Sampler(GlobalOrder(60_000), 512))
-    for _ in range(steps):
-        mean = run.step(gradient_of_samples)                 # the same bits at all members
-        ...                                                  # put it into the optimizer
+    control = start(store, rank, size, Elastic(2, 8))  # torch's store is for this first meeting alone
+    control = join("host:port", Elastic(2, 8))  # or, while others train: `Control.address` of any
+    keep = {"model": model, "optimizer": optimizer}
+    run = ElasticRun(control, Sampler(GlobalOrder(60_000), 512), keep)
+    for _ in range(run.counted, steps):
+        mean = run.step(gradient_of_samples)  # the same bits at all members
+        ...  # put it into the optimizer
     run.finish()
 
+meeting    how a process gets among the members: `start`, `join`
 control    links between all members, over which they agree who is in; a thread drives them
-run        the steps: each counts for all or for none, whoever is lost meanwhile
+run        the steps: each counts for all or for none, whoever is lost or joins meanwhile
+transfer   how a newcomer gets the state, while the others go on: pure
+newcomers  what a process gives to newcomers, and takes as one: pure
+state      the state as bytes
+messages   what members say to each other
 
-What decides is elsewhere, and runs under `tweed.simulate.elastic` too: `crates/proto/src/members` who is a
-member, `tweed.exchange.commit` which step counts, `tweed.data.sampler` whose samples.
+What decides is pure, and part of it runs under `tweed.simulate.elastic` too: `crates/proto/src/members` who
+is a member, `tweed.exchange.member` what one does about a step, `tweed.data.sampler` whose samples.
 """
 
 from __future__ import annotations
 
-from tweed.elastic.control import Control, Elastic, start
+from tweed.elastic.control import Control, Elastic
+from tweed.elastic.meeting import join, start
 from tweed.elastic.run import ElasticRun
 
-__all__ = ["Control", "Elastic", "ElasticRun", "start"]
+__all__ = ["Control", "Elastic", "ElasticRun", "join", "start"]

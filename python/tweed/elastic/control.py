@@ -2,30 +2,28 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from threading import Condition, Thread
 from typing import Any
 
+from torch import Tensor
+
 from tweed import _core
+from tweed.elastic.messages import CHUNK, TEXT, Chunk, Hello, Known, Meeting, packed, read
+from tweed.elastic.newcomers import Newcomers
+from tweed.elastic.state import State
 from tweed.errors import DataError, DeadlineExceeded, PeerLost, UsageError
-from tweed.exchange.hub.address import Credentials
-from tweed.exchange.hub.calling import opened
 
 log = logging.getLogger("tweed")
 
 _TICK_S = 0.01
 #: So many ticks are made up for after a pause of this process: else it would take the others for silent.
 _MOST_BEHIND = 5
-#: In ticks, see `Settings` in crates/proto/src/members: a beat each 0.1 s, silence for 1 s is a loss.
-_TIMES = {"beat": 10, "silence": 100, "batch": 50, "stagger": 5, "penalty": 500, "lead_steps": 2}
 #: No message between members is longer: an epoch of 1024 members twice.
-_MOST_BYTES = 1 << 18
-#: Begins what is not for the node: where the group of an epoch meets.
-_MEETING = b"\xff"
+MOST_BYTES = 1 << 18
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +35,7 @@ class Elastic:
       max_members: more are not let in.
       host: the address that this process is reached at; only loopback without a secret.
         All members have the same TWEED_SECRET, or TWEED_SECRET_FILE: see docs/security.md.
+      port: that newcomers call; 0: any, and `Control.address` says which.
       key_file: keeps this process's permanent id; None: TWEED_KEY_FILE, or another one each time.
 
     Raises: UsageError if there is no such number of members.
@@ -45,6 +44,7 @@ class Elastic:
     min_members: int
     max_members: int
     host: str = "127.0.0.1"
+    port: int = 0
     key_file: str | None = None
 
     def __post_init__(self) -> None:
@@ -56,80 +56,82 @@ class Elastic:
 
 @dataclass(frozen=True, slots=True)
 class Epoch:
-    """Who is a member: keys in the order of their ranks."""
+    """Who is a member.
+
+    Attributes:
+      number: 0 before this process knows of any.
+      members: keys in the order of their ranks.
+      first_step: from which it holds, if nothing breaks before.
+    """
 
     number: int
-    members: tuple[str, ...]
-
-
-@dataclass(frozen=True, order=True, slots=True)
-class Meeting:
-    """Where the group of an epoch meets; of several the last one counts."""
-
-    epoch: int
-    attempt: int
-    port: int
-    host: str
-
-    def message(self) -> bytes:
-        """As it crosses."""
-        return _MEETING + json.dumps([self.epoch, self.attempt, self.port, self.host]).encode()
-
-    @classmethod
-    def read(cls, data: bytes | bytearray) -> Meeting:
-        """The inverse. Raises DataError for what is no such message."""
-        try:
-            epoch, attempt, port, host = json.loads(data[len(_MEETING) :])
-        except (ValueError, TypeError, RecursionError) as error:
-            raise DataError(f"what came is no meeting of members: {error}") from None
-        numbers = all(type(number) is int and number >= 0 for number in (epoch, attempt, port))
-        if not (numbers and port < 1 << 16 and isinstance(host, str)):
-            raise DataError("what came is no meeting of members: its parts are of other kinds")
-        return cls(epoch, attempt, port, host)
+    members: tuple[str, ...] = ()
+    first_step: int = 0
 
 
 class Control:
-    """One process among the members. See the module; `start` makes it.
+    """One process among the members. See the module; `start` and `join` make it.
+
+    Two threads call it: the one that trains, and its own. What they share is under `_changed`.
 
     Args:
       links: to the others.
       node: of this process.
+      linked: by number of a link, the key at its other end; and where each process is called.
       early: what has happened on the links already.
-      host: of this process.
+      address: of this process.
 
     Attributes:
       key: of this process.
-      host: of this process.
+      address: "host:port" that newcomers call.
+      joins: it is a newcomer that has yet to be let in.
     """
 
-    def __init__(self, links: _core.HubLinks, node: _core.MemberNode, early: list[Any], host: str) -> None:
-        self.key, self.host = links.key, host
+    def __init__(
+        self,
+        links: _core.HubLinks,
+        node: _core.MemberNode,
+        linked: tuple[Mapping[int, str], Mapping[str, str]],
+        early: list[Any],
+        address: str,
+    ) -> None:
+        self.key, self.address = links.key, address
+        self.joins = node.epoch() is None
         self._links, self._node = links, node
-        self._link_of: dict[str, int] = {}
-        self._key_of: dict[int, str] = {}
+        self._key_of = dict(linked[0])
+        self._link_of = {key: link for link, key in linked[0].items()}
+        self._addresses = dict(linked[1]) | {self.key: address}
         self._meeting = Meeting(0, 0, 0, "")
-        self._changed, self._closed = Condition(), False
+        self._changed, self._closed, self._ticks = Condition(), False, not self.joins
+        self._newcomers = Newcomers(links.key)
         for link, what in early:
             self._handle(link, what)
         self._thread = Thread(target=self._drive, name="tweed-members", daemon=True)
         self._thread.start()
 
     @property
+    def host(self) -> str:
+        """Of this process."""
+        return self.address.rpartition(":")[0]
+
+    @property
     def epoch(self) -> Epoch:
         """The last one that this process knows."""
         found = self._node.epoch()
-        assert found is not None  # a founder has one
-        return Epoch(found[0], tuple(key for key, _ in found[1]))
+        if found is None:
+            return Epoch(0)
+        return Epoch(found[0], tuple(key for key, _ in found[1]), found[4])
 
     def step(self, step: int) -> None:
         """This step is the next that is not counted."""
         self._node.step(step)
+        with self._changed:
+            self._newcomers.step(step)
 
     def call_meeting(self, meeting: Meeting) -> None:
         """Says where the group of an epoch meets to all members."""
         for key in self.epoch.members:
-            if (link := self._link_of.get(key)) is not None:
-                self._links.send(link, meeting.message())
+            self._say(key, packed(meeting))
         self._note(meeting)
 
     def wait_for(
@@ -162,11 +164,75 @@ class Control:
                     )
                 self._changed.wait(_TICK_S)
 
-    def close(self) -> None:
-        """Ends the links: the others see this process as lost."""
-        self._closed = True
+    def give_state(self, step: int, state: Callable[[], State]) -> None:
+        """This step begins: copies what newcomers are to get of the state."""
+        with self._changed:
+            self._newcomers.give_state(step, state, time.monotonic())
+
+    def give_result(self, step: int, result: Tensor) -> None:
+        """This step counts, with this result, `[numel]`: newcomers get it."""
+        with self._changed:
+            self._newcomers.give_result(step, result, time.monotonic())
+            waits = self._newcomers.gives
+        if waits:
+            self._links.wake()
+
+    def entered(self, members: tuple[str, ...], *, behind: bool) -> None:
+        """All of these have entered their epoch; `behind`: this one has yet to take results."""
+        with self._changed:
+            self._newcomers.entered(members)
+            if not behind:
+                self._newcomers.is_in()
+
+    def take_state(self, attempt: int, own_bytes: int, timeout_s: float) -> State | None:
+        """Asks for a copy of the state, and waits for it; None: this attempt has failed.
+
+        Args:
+          own_bytes: of what it is copied into.
+
+        Raises:
+          PeerLost: it was refused for good, and why.
+          DeadlineExceeded: it did not come in time.
+        """
+        with self._changed:
+            first = next((key for key in self._addresses if key in self._link_of), None)
+            if first is None:
+                raise PeerLost("all members that were called are gone: join others")
+            self._newcomers.ask(first, attempt, own_bytes)
+        found: list[State] = []
+
+        def come(epoch: Epoch, meeting: Meeting) -> bool:
+            state = self._newcomers.state()
+            found.extend([] if state is None else [state])
+            return bool(found) or self._newcomers.refused is not None
+
+        self.wait_for(come, timeout_s)
+        refused = self._newcomers.refused
+        if not found and refused is not None and refused.final:
+            raise PeerLost(f"this process cannot join: {refused.reason}")
+        return found[0] if found else None
+
+    def take_result(self, step: int, like: Tensor) -> Tensor | None:
+        """See `Newcomers.result`. Asks to be let in when this process is near to the others."""
+        with self._changed:
+            result = self._newcomers.result(step, like)
+            self._ticks = self._ticks or self._newcomers.asks_in
+            return result
+
+    def close(self, timeout_s: float = 10.0) -> None:
+        """Ends the links, when newcomers have what is kept for them: the others see this process as lost."""
+        until = time.monotonic() + timeout_s
+        with self._changed:
+            self._newcomers.entered()
+            while self._newcomers.gives and time.monotonic() < until:
+                self._changed.wait(_TICK_S)
+            self._closed = True
         self._thread.join()
         self._links.close()
+
+    def _say(self, key: str, message: bytes) -> None:
+        if (link := self._link_of.get(key)) is not None:
+            self._links.send(link, message)
 
     def _drive(self) -> None:
         due = time.monotonic() + _TICK_S
@@ -176,12 +242,14 @@ class Control:
             now = time.monotonic()
             due = max(due, now - _MOST_BEHIND * _TICK_S)
             while due <= now:
-                self._node.tick()
+                if self._ticks:
+                    self._node.tick()
                 due += _TICK_S
             for key, message in self._node.poll():
-                if (to := self._link_of.get(key)) is not None:
-                    self._links.send(to, message)
+                self._say(key, message)
             with self._changed:
+                while (said := self._newcomers.poll()) is not None:
+                    self._say(*said)
                 self._changed.notify_all()
 
     def _handle(self, link: int, what: bytes | bytearray | str) -> None:
@@ -191,64 +259,46 @@ class Control:
         elif key is None:
             return
         elif isinstance(what, str):
-            self._key_of.pop(link)
-            if self._link_of.get(key) == link:
-                self._link_of.pop(key)
-                self._node.lost(key)
-        elif what.startswith(_MEETING):
+            self._ended(link, key)
+        elif what and what[0] >= TEXT:
             try:
-                self._note(Meeting.read(what))
+                with self._changed:
+                    self._heard(key, what)
             except DataError as error:
                 log.warning("a member is cut off: %s", error)
                 self._links.cut(link, str(error))
         else:
             self._node.receive(key, bytes(what))
 
+    def _ended(self, link: int, key: str) -> None:
+        self._key_of.pop(link)
+        if self._link_of.get(key) != link:
+            return
+        self._link_of.pop(key)
+        self._node.lost(key)
+        with self._changed:
+            self._newcomers.handle_lost(key)
+            if key not in self.epoch.members:
+                self._addresses.pop(key, None)
+
+    def _heard(self, key: str, what: bytearray) -> None:
+        said = Chunk.read(what) if what[0] == CHUNK else read(what)
+        if isinstance(said, Meeting):
+            self._note(said)
+        elif isinstance(said, Hello):
+            self._addresses[key] = said.address
+            self._say(key, packed(self._known(key)))
+        else:
+            members = [one for one in self.epoch.members if one == self.key or one in self._link_of]
+            self._newcomers.handle(key, said, members)
+
+    def _known(self, key: str) -> Known:
+        found = self._node.epoch()
+        lives = dict(found[1]) if found is not None else {}
+        members = [*lives, *(other for other in self._addresses if other not in lives)]
+        others = [[other, self._addresses[other]] for other in members if other in self._addresses]
+        return Known([other for other in others if other[0] != key], lives.get(key, -1))
+
     def _note(self, meeting: Meeting) -> None:
         with self._changed:
             self._meeting = max(self._meeting, meeting)
-
-
-def start(store: Any, rank: int, size: int, elastic: Elastic, timeout_s: float = 60.0) -> Control:
-    """Links this process to the other founders, which it finds through torch's store; that may go afterwards.
-
-    Args:
-      store: torch's, a `dist.Store`.
-
-    Raises:
-      UsageError: there are more founders than there may be members, or fewer than there must be.
-      DeadlineExceeded: one of them did not come in time.
-    """
-    if not elastic.min_members <= size <= elastic.max_members:
-        raise UsageError(
-            f"{size} members begin, and there may be {elastic.min_members} to {elastic.max_members}: "
-            "start another number of them, or change Elastic"
-        )
-    links = opened(Credentials.of(elastic.key_file), _MOST_BYTES)
-    try:
-        lives, early = _meet_founders(links, store, rank, size, elastic.host, timeout_s)
-    except BaseException:
-        links.close()
-        raise
-    limits = {"min_members": elastic.min_members, "max_members": elastic.max_members, "seed": rank}
-    node = _core.MemberNode.founder((links.key, 0), lives, [], _TIMES | limits)
-    return Control(links, node, early, elastic.host)
-
-
-def _meet_founders(
-    links: _core.HubLinks, store: Any, rank: int, size: int, host: str, timeout_s: float
-) -> tuple[list[tuple[str, int]], list[Any]]:
-    """Calls those of lower ranks, and waits for the others. Returns all, and what has happened meanwhile."""
-    address = links.listen(f"{host}:0")
-    store.set(f"tweed member {rank}", json.dumps([links.key, address]))
-    found = [json.loads(store.get(f"tweed member {other}")) for other in range(size)]
-    link_of = {key: links.call(at, key) for key, at in found[:rank]}
-    early: list[Any] = []  # others may be further, and send already
-    until = time.monotonic() + timeout_s
-    while len(link_of) < size - 1:
-        if time.monotonic() > until:
-            missing = [other for other, (key, _) in enumerate(found) if key not in link_of and other != rank]
-            raise DeadlineExceeded(f"no link to the members of ranks {missing} within {timeout_s:g} s")
-        early += (events := links.next(0.1))
-        link_of |= {what.hex(): link for link, what in events if isinstance(what, bytes)}
-    return [(key, 0) for key, _ in found], early

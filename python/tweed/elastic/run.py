@@ -1,32 +1,36 @@
-"""Steps that count for all members or for none, while some are lost.
+"""Steps that count for all members or for none, while some are lost and others join.
 
 A step is a sum over all members' contributions. If it fails because a member is lost, the survivors wait for
-the next epoch, form its group in the same processes, and compare what they have (`tweed.exchange.commit`):
-who lacks the last step takes its result, or the step is summed anew when the samples of the lost are in it.
+the next epoch, form its group in the same processes, and tell each other what they have
+(`tweed.exchange.member`): who lacks the last step takes its result, or the step is summed anew when the
+samples of the lost are in it. A newcomer has a copy of the members' state, and takes the results of their
+steps from them until it is let in (`tweed.elastic.transfer`); its loop is the one that they have.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
-import torch
 import torch.distributed as dist
 from torch import Tensor
 from torch.distributed import PrefixStore, TCPStore  # type: ignore[attr-defined]
 
-from tweed.data.sampler import Deal, Sampler
-from tweed.elastic.control import Control, Epoch, Meeting
-from tweed.errors import DeadlineExceeded, PeerLost, TweedError
-from tweed.exchange.commit import Commit, Position, Take, compare
+from tweed.data.sampler import Sampler
+from tweed.elastic.control import Control, Epoch
+from tweed.elastic.messages import Meeting
+from tweed.elastic.state import State, Stateful, of_objects
+from tweed.errors import DataError, DeadlineExceeded, PeerLost, TweedError, UsageError
+from tweed.exchange.commit import Take
+from tweed.exchange.member import Member, Standing
 
 #: A group failed though nobody is lost, as when a link broke: after so long its members meet again.
 _AGAIN_S = 2.0
 #: What a lost member makes of calls: of tweed's, and of torch's store at rank 0.
 _LOSSES = (PeerLost, DeadlineExceeded, dist.DistError)
-#: To whom the samples of a step were dealt: its members, and then survivors after each loss.
-_History = tuple[tuple[str, ...], ...]
 
 
 class ElasticRun:
@@ -34,23 +38,45 @@ class ElasticRun:
 
     Args:
       control: this process among the members.
-      sampler: whose batch is that of all members together.
+      sampler: whose batch is that of all members together; the same at all.
+      keep: what all members have in the same state, such as a model and an optimizer: newcomers get a copy.
       timeout_s: the longest that a collective, or the wait for a next group, may take.
+      check_every: so many steps apart members compare what they keep, byte by byte by a digest; 0: never.
 
     Attributes:
       epochs: numbers of those whose group this process was in.
+      members: of the last of them, keys in the order of their ranks.
+
+    Raises:
+      UsageError: the members have other samples or another batch, or nothing that a newcomer could get.
+      PeerLost: a newcomer cannot join, and why.
     """
 
-    def __init__(self, control: Control, sampler: Sampler, timeout_s: float = 60.0) -> None:
-        self._control, self._sampler, self._timeout_s = control, sampler, timeout_s
-        self._commit, self._given = Commit(), 0  # steps that the caller has
+    def __init__(
+        self,
+        control: Control,
+        sampler: Sampler,
+        keep: Mapping[str, Stateful] | None = None,
+        timeout_s: float = 60.0,
+        check_every: int = 0,
+    ) -> None:
+        self._control, self._keep, self._timeout_s = control, dict(keep or {}), timeout_s
+        self._check_every = check_every
         self._meeting = Meeting(0, 0, 0, "")
         self._store: Any = None  # of the group, where this process is its rank 0
-        self._members: tuple[str, ...] = ()
-        self._history: _History = ()
-        self._computed: tuple[int, ...] = ()
         self.epochs: list[int] = []
-        self._regroup()
+        self.members: tuple[str, ...] = ()
+        if control.joins:
+            self._member = self._copied(sampler)
+        else:
+            self._member = Member(control.key, sampler)
+            self._regroup()
+        self._given = self._member.counted  # steps that the caller has
+
+    @property
+    def counted(self) -> int:
+        """Steps that the caller's model has in it: a newcomer begins with those that it was given."""
+        return self._given
 
     def step(self, gradient: Callable[[Sequence[int]], Tensor]) -> Tensor:
         """The mean gradient over the samples of the next step, `[numel]`: the same bits at all members.
@@ -58,27 +84,39 @@ class ElasticRun:
         Args:
           gradient: the sum of the gradients of these samples at the parameters as they are, `[numel]`; called
             again within a step for samples of lost members, and with none if there are more members than
-            samples.
+            samples. Not called where the step's result is taken from others.
 
         Raises:
-          PeerLost: the others have gone on without this process.
+          PeerLost: the others have gone on without this process, or a donor was lost while it joined.
           DeadlineExceeded: there is no next group within the time; the text says who is missing.
+          TweedError: members differ in what they keep; it names them.
 
-        Cost: an all-reduce of `numel + 1`. Keeps two copies of the gradient.
+        Cost: an all-reduce of `numel + 1`. Keeps two copies of the gradient. With a newcomer under way, a
+        copy of this member's part of the state, and each step sends its part of the result.
         """
-        while self._commit.counted == self._given:
+        self._control.give_state(self._given, self._state)
+        while self._member.counted == self._given:
+            if self._member.behind:
+                self._follow()
+                continue
             try:
+                if self._may_enter(self._control.epoch):
+                    self._enter()
+                self._check()
                 self._contribute(gradient)
-                self._sum()
+                total = self._member.addend()
+                dist.all_reduce(total)
+                self._member.summed(total)
+                self._counted()
             except _LOSSES:
                 self._regroup()
         self._given += 1
-        assert self._commit.result is not None  # of the step that just counted
-        return self._commit.result
+        assert self._member.commit.result is not None  # of the step that just counted
+        return self._member.commit.result.clone()  # what is kept may yet be given to others
 
     def finish(self) -> None:
         """All members have the last step. Ends the group; `Control.close` ends the links."""
-        while True:
+        while dist.is_initialized() and not self._member.behind:
             try:
                 dist.barrier()
                 break
@@ -86,55 +124,70 @@ class ElasticRun:
                 self._regroup()
         _leave()
 
-    @property
-    def _deal(self) -> Deal:
-        deal = self._sampler.deal(self._history[0])
-        for survivors in self._history[1:]:
-            deal = deal.again(survivors)
-        return deal
+    def _state(self) -> State:
+        sampler = self._member.sampler
+        where = {"step": sampler.step, "cursor": sampler.cursor, "again": list(sampler.again)}
+        samples = [sampler.order.numel, sampler.order.seed, sampler.batch]
+        kept = of_objects(self._keep)
+        return State.of(
+            {"kept": kept, "where": where, "samples": samples, "result": self._member.commit.result}
+        )
 
     def _contribute(self, gradient: Callable[[Sequence[int]], Tensor]) -> None:
         """Computes what is not computed of this process's share."""
-        deal = self._deal
-        places = tuple(place for place in deal.share(self._control.key) if place not in self._computed)
-        if places or self._commit.contribution is None:
-            total = gradient(self._sampler.order.samples(places))
-            self._commit.contribute(deal.step, total, len(places))
-            self._computed += places
+        samples = self._member.samples()
+        if samples is not None:
+            self._member.contribute(gradient(samples))
 
-    def _sum(self) -> None:
-        assert self._commit.contribution is not None  # it was just made
-        flat = torch.cat(
-            [self._commit.contribution, self._commit.contribution.new_tensor([self._commit.samples])]
-        )
-        dist.all_reduce(flat)
-        came, dealt = int(flat[-1]), len(self._deal.places)
-        if came != dealt:
+    def _counted(self) -> None:
+        """A step counts here."""
+        step, result = self._member.counted, self._member.commit.result
+        assert result is not None  # it has just been kept
+        self._control.step(step)
+        self._control.give_result(step - 1, result)
+
+    def _check(self) -> None:
+        """Members have the same bytes."""
+        if self._check_every == 0 or self._given % self._check_every != 0:
+            return
+        digests: list[str] = [""] * dist.get_world_size()
+        dist.all_gather_object(digests, State.of(of_objects(self._keep)).digest())
+        most, _ = Counter(digests).most_common(1)[0]
+        if odd := [rank for rank, digest in enumerate(digests) if digest != most]:
             raise TweedError(
-                f"step {self._given} sums {came} samples of {dealt}: members differ in what was dealt"
+                f"members differ at step {self._given}: those of ranks {odd} keep other bytes than "
+                "the others. Start them again: they join with the state of the others"
             )
-        self._count(flat[:-1] / came)
 
-    def _count(self, result: Tensor) -> None:
-        deal = self._deal
-        self._commit.count(deal.step, result)
-        self._sampler = self._sampler.counted(deal)
-        self._history, self._computed = (self._members,), ()
-        self._control.step(self._commit.counted)
+    # Changing the group.
+
+    def _may_enter(self, epoch: Epoch) -> bool:
+        """There is a next epoch, and it holds from this step on."""
+        newer = epoch.number > self._meeting.epoch and self._control.key in epoch.members
+        return newer and self._member.counted >= epoch.first_step
 
     def _regroup(self) -> None:
-        """The group of the next epoch; returns when its members have one state."""
+        """The group of the next epoch, after a loss; returns when its members know what to do first."""
         while True:
-            _leave()
             try:
-                self._meet()
-                self._compare()
+                self._enter()
                 return
             except _LOSSES as error:
                 if isinstance(error, DeadlineExceeded) and not dist.is_initialized():
                     raise
 
-    def _meet(self) -> None:
+    def _enter(self) -> None:
+        _leave()
+        members = self._meet()
+        standings: list[Standing | None] = [None] * len(members)
+        dist.all_gather_object(standings, self._member.standing)
+        told = {rank: standing for rank, standing in enumerate(standings) if standing is not None}
+        plan = self._member.enter(members, told)
+        if isinstance(plan, Take):
+            self._take(plan)
+        self._control.entered(members, behind=self._member.behind)
+
+    def _meet(self) -> tuple[str, ...]:
         epoch, meeting = self._next_meeting()
         # The members of an epoch meet under its number, so nothing of an old one is taken for theirs.
         place = TCPStore(meeting.host, meeting.port, is_master=False) if self._store is None else self._store
@@ -146,8 +199,9 @@ class ElasticRun:
             world_size=len(epoch.members),
             timeout=timedelta(seconds=self._timeout_s),
         )
-        self._meeting, self._members = meeting, epoch.members
+        self._meeting, self.members = meeting, epoch.members
         self.epochs.append(epoch.number)
+        return epoch.members
 
     def _next_meeting(self) -> tuple[Epoch, Meeting]:
         """Rank 0 of the last epoch has the store, and says where; the others wait for that."""
@@ -166,29 +220,69 @@ class ElasticRun:
         self._control.call_meeting(meeting)
         return epoch, meeting
 
-    def _compare(self) -> None:
-        """Survivors tell each other what they have, and end in one state."""
-        states: list[tuple[Position, _History] | None] = [None] * len(self._members)
-        dist.all_gather_object(states, (self._commit.position, self._history))
-        known = [state for state in states if state is not None]
-        plan = compare({rank: position for rank, (position, _) in enumerate(known)})
-        if isinstance(plan, Take):
-            self._take(plan)
-        most = max(position.counted for position, _ in known)
-        histories = [history for position, history in known if position.counted == most]
-        self._history = max(histories, key=len)
-        if not self._history or self._history[-1] != self._members:
-            self._history += (self._members,)
-
     def _take(self, plan: Take) -> None:
         """Who lacks the last step gets its result."""
-        takes = dist.get_rank() in plan.takers
-        kept = self._commit.contribution if takes else self._commit.result
-        assert kept is not None  # all have contributed to a step that counts anywhere
+        takes, commit = dist.get_rank() in plan.takers, self._member.commit
+        kept = commit.contribution if takes else commit.result
+        assert kept is not None  # all have contributed to a step that counts anywhere, or were given its like
         result = kept.clone()
         dist.broadcast(result, src=plan.giver)
         if takes:
-            self._count(result)
+            self._member.take(result)
+            self._counted()
+
+    # Joining.
+
+    def _copied(self, sampler: Sampler) -> Member:
+        """This newcomer has the members' state."""
+        until, attempt = time.monotonic() + self._timeout_s, 0
+        own_bytes = State.of(of_objects(self._keep)).bytes
+        while True:
+            left_s = max(0.0, until - time.monotonic())
+            state = self._control.take_state(attempt, own_bytes, left_s)
+            if state is not None:
+                break
+            attempt += 1
+        tree = state.tree
+        if tree["samples"] != [sampler.order.numel, sampler.order.seed, sampler.batch]:
+            raise UsageError(
+                f"the members take {tree['samples']} (samples, seed, batch), and this process was given "
+                f"{[sampler.order.numel, sampler.order.seed, sampler.batch]}: give all the same"
+            )
+        if set(tree["kept"]) != set(self._keep):
+            raise UsageError(
+                f"the members keep {sorted(tree['kept'])}, and this process {sorted(self._keep)}"
+            )
+        for name, kept in self._keep.items():
+            kept.load_state_dict(tree["kept"][name])
+        where = tree["where"]
+        follows = Sampler(
+            sampler.order, sampler.batch, False, where["step"], where["cursor"], tuple(where["again"])
+        )
+        if tree["result"] is None:
+            raise DataError("the members have counted no step, and gave their state")
+        self._control.step(follows.step)
+        return Member(self._control.key, follows, copied=tree["result"])
+
+    def _follow(self) -> None:
+        """Takes the next step's result from the others, or enters the epoch that lets this process in."""
+        result: list[Tensor] = []
+        like = self._member.commit.result
+        assert like is not None  # it was given
+
+        def come(epoch: Epoch, meeting: Meeting) -> bool:
+            found = self._control.take_result(self._member.counted, like)
+            result.extend([] if found is None else [found])
+            return bool(result) or self._may_enter(epoch)
+
+        self._control.wait_for(come, self._timeout_s)
+        if result:
+            self._member.take(result[0])
+            self._control.step(self._member.counted)
+            if not self._member.behind:
+                self._control.entered(self.members, behind=False)
+        else:
+            self._regroup()
 
 
 def _leave() -> None:

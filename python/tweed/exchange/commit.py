@@ -29,7 +29,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor
 
 from tweed.errors import UsageError
@@ -145,15 +144,3 @@ class Commit:
     def _must_be_next(self, step: int) -> None:
         if step != self.counted:
             raise UsageError(f"step {step} cannot count here: {self.counted} is the next")
-
-
-def mean(contributions: Mapping[int, tuple[Tensor, int]]) -> Tensor:
-    """The mean over all samples that came, `[numel]`; by rank sums of gradients and their samples.
-
-    Summed in the order of ranks, whoever asks.
-    """
-    ordered = [contributions[rank] for rank in sorted(contributions)]
-    total = torch.zeros_like(ordered[0][0])
-    for value, _ in ordered:
-        total += value
-    return total / sum(samples for _, samples in ordered)

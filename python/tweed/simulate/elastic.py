@@ -4,10 +4,10 @@
     run = train(training, members=8, steps=1000, kills=500, seed=1)
     run.params, run.epochs, run.taken
 
-Each worker has what a live one has: a `MemberNode`, which agrees on epochs with the others, a `Commit` and a
-`Sampler`. What is virtual is the network between them, which delivers a message with the next tick, and
-death: before a worker has contributed, or within the exchange, so that any part of the survivors has the
-result. At all times more than half of an epoch live, or they would wait for good.
+Each worker has what a live one has: a `MemberNode`, which agrees on epochs with the others, and a `Member`,
+which knows what it does about a step. What is virtual is the network between them, which delivers a message
+with the next tick, and death: before a worker has contributed, or within the exchange, so that any part of
+the survivors has the result. At all times more than half of an epoch live, or they would wait for good.
 """
 
 from __future__ import annotations
@@ -22,8 +22,9 @@ import torch
 from torch import Tensor, nn
 
 from tweed import _core
-from tweed.data.sampler import Deal, Sampler
-from tweed.exchange.commit import Commit, Take, compare, mean
+from tweed.data.sampler import Sampler
+from tweed.exchange.commit import SumAnew, Take
+from tweed.exchange.member import Member
 
 #: The sum of the gradients of samples at parameters `[numel]`: `[numel]`.
 Gradient = Callable[[Tensor, Sequence[int]], Tensor]
@@ -76,22 +77,35 @@ class Run:
 class _Worker:
     """One life of a virtual process."""
 
-    def __init__(self, node: _core.MemberNode, training: Training) -> None:
-        self.node, self.sampler, self.commit = node, training.sampler, Commit()
-        self.params = nn.Parameter(training.start.clone())
+    def __init__(self, node: _core.MemberNode, key: str, training: Training, donor: _Worker | None) -> None:
+        self.node = node
+        start = training.start if donor is None else donor.params.detach()
+        self.params: nn.Parameter = nn.Parameter(start.clone())
         self.optimizer = training.optimizer([self.params])
+        self.member = Member(key, training.sampler)
+        self.epoch = 0
+        if donor is not None:
+            self.optimizer.load_state_dict(copy.deepcopy(donor.optimizer.state_dict()))
+            self.member = Member(key, donor.member.sampler, copied=donor.member.commit.result)
 
-    def copy_state(self, donor: _Worker) -> None:
-        """All that members share."""
-        with torch.no_grad():
-            self.params.copy_(donor.params)
-        self.optimizer.load_state_dict(copy.deepcopy(donor.optimizer.state_dict()))
-        self.sampler, self.commit = donor.sampler, copy.deepcopy(donor.commit)
+    def compute(self, gradient: Gradient) -> None:
+        """What is not computed yet of its share."""
+        samples = self.member.samples()
+        if samples is not None:
+            self.member.contribute(gradient(self.params.detach(), samples))
 
-    def count(self, deal: Deal, result: Tensor) -> None:
-        """The step counts here."""
-        self.commit.count(deal.step, result)
-        self.params.grad = result
+    def count(self, total: Tensor) -> None:
+        """The step counts here, by the sum of all."""
+        self.member.summed(total)
+        self._update()
+
+    def take(self, result: Tensor) -> None:
+        """The step counts elsewhere, with this result."""
+        self.member.take(result)
+        self._update()
+
+    def _update(self) -> None:
+        self.params.grad = self.member.commit.result
         self.optimizer.step()
 
 
@@ -103,7 +117,8 @@ class _Members:
         self._training = training
         first = [(f"{number:064x}", 0) for number in range(count)]
         self.workers = {
-            me[0]: _Worker(_core.MemberNode.founder(me, first, [], self.settings), training) for me in first
+            me[0]: _Worker(_core.MemberNode.founder(me, first, [], self.settings), me[0], training, None)
+            for me in first
         }
         self._lives = 0
         self._under_way: list[tuple[str, str, bytes]] = []
@@ -115,7 +130,7 @@ class _Members:
             if to in self.workers:
                 self.workers[to].node.receive(sender, message)
         for key, worker in self.workers.items():
-            worker.node.step(worker.commit.counted)
+            worker.node.step(worker.member.counted)
             worker.node.tick()
             self._under_way += [(key, to, message) for to, message in worker.node.poll()]
 
@@ -126,10 +141,11 @@ class _Members:
             worker.node.lost(key)
 
     def restart(self, key: str) -> None:
-        """A process of the same key wants to join."""
+        """A process of the same key wants to join, with a copy of another's state."""
         self._lives += 1
         node = _core.MemberNode.joiner((key, self._lives), list(self.workers), self.settings)
-        self.workers[key] = _Worker(node, self._training)
+        donor = max(self.workers.values(), key=lambda worker: worker.member.counted)
+        self.workers[key] = _Worker(node, key, self._training, donor)
 
     def number(self) -> int:
         """Of the newest epoch that any of them knows."""
@@ -176,7 +192,7 @@ def train(training: Training, *, members: int, steps: int, kills: int = 0, seed:
 
 
 def _let_in(group: _Members, away: Counter[str]) -> list[str]:
-    """Starts those again whose time has come, and lets who was admitted take the others' state."""
+    """Starts those again whose time has come, and lets members enter the epoch that is agreed."""
     for key in list(away):
         away[key] -= 1
         if away[key] == 0:
@@ -185,11 +201,31 @@ def _let_in(group: _Members, away: Counter[str]) -> list[str]:
     for _ in range(_TICKS_PER_STEP):
         group.tick()
     ranks = group.settle()
-    donor = max((group.workers[key] for key in ranks), key=lambda worker: worker.commit.counted)
-    for key in ranks:
-        if group.workers[key].commit.counted < donor.commit.counted:
-            group.workers[key].copy_state(donor)
+    _enter(group, ranks)
+    _feed(group)
     return ranks
+
+
+def _enter(group: _Members, ranks: list[str]) -> Take | SumAnew | None:
+    """Members of an epoch that is new to one of them tell each other where they stand. None: it is old."""
+    workers = [group.workers[key] for key in ranks]
+    if all(worker.epoch == group.number() for worker in workers):
+        return None
+    standings = {rank: worker.member.standing for rank, worker in enumerate(workers)}
+    plans = [worker.member.enter(ranks, standings) for worker in workers]
+    for worker in workers:
+        worker.epoch = group.number()
+    assert all(plan == plans[0] for plan in plans)
+    return plans[0]
+
+
+def _feed(group: _Members) -> None:
+    """Who has joined or waits to be let in takes the result of the last step."""
+    given = max(group.workers.values(), key=lambda worker: worker.member.counted).member
+    for worker in group.workers.values():
+        if worker.member.behind and worker.member.counted < given.counted:
+            assert given.commit.result is not None  # it has counted more steps than another
+            worker.take(given.commit.result.clone())
 
 
 def _draw(rng: np.random.Generator, ranks: list[str], rate: float) -> list[str]:
@@ -205,9 +241,7 @@ class _Step:
         self, group: _Members, training: Training, ranks: list[str], run: Run, rng: np.random.Generator
     ) -> None:
         self.group, self.training, self.run, self.rng = group, training, run, rng
-        self.ranks, self.sampler = ranks, group.workers[ranks[0]].sampler
-        self.deal = self.sampler.deal(ranks)
-        self.computed: dict[str, tuple[int, ...]] = {}
+        self.ranks, self.sampler = ranks, group.workers[ranks[0]].member.sampler
 
     def walk(self, doomed: list[str]) -> None:
         """`doomed` die one after the other, as long as the step does not count."""
@@ -225,66 +259,60 @@ class _Step:
         if not early:
             self._exchange_in_part()
             self.group.kill(dies)
-        agreed = self.group.settle()
-        self.ranks = [key for key in agreed if key in self.ranks]
+        self.ranks = self.group.settle()
         return self._after_loss()
 
-    def _living(self) -> list[str]:
-        return [key for key in self.ranks if key in self.group.workers]
+    def _living(self) -> list[_Worker]:
+        workers = self.group.workers
+        return [workers[key] for key in self.ranks if key in workers]
 
     def _contribute(self) -> None:
         """Each computes what it has not yet of its share."""
-        for key in self._living():
-            worker, before = self.group.workers[key], self.computed.get(key, ())
-            places = [place for place in self.deal.share(key) if place not in before]
-            if worker.commit.counted == self.deal.step and (places or not before):
-                samples = self.sampler.order.samples(places)
-                total = self.training.gradient(worker.params.detach(), samples)
-                worker.commit.contribute(self.deal.step, total, len(places))
-                self.computed[key] = (*before, *places)
+        for worker in self._living():
+            if worker.member.counted == self.sampler.step:
+                worker.compute(self.training.gradient)
 
     def _exchange_in_part(self) -> None:
         """Any of the members have the result, if all have contributed to it."""
-        if sum(map(len, self.computed.values())) < len(self.deal.places):
+        workers = self._living()
+        if len(workers) < len(self.ranks) or any(
+            worker.member.counted > self.sampler.step for worker in workers
+        ):
             return
-        result = self._sum()
-        for key in self.ranks:
+        total = self._sum()
+        for worker in workers:
             if self.rng.random() < 0.5:
-                self.group.workers[key].count(self.deal, result.clone())
+                worker.count(total)
 
     def _sum(self) -> Tensor:
-        parts = {}
-        for rank, key in enumerate(self.ranks):
-            commit = self.group.workers[key].commit
-            assert commit.contribution is not None  # all have contributed
-            parts[rank] = commit.contribution, commit.samples
-        return mean(parts)
+        addends = [worker.member.addend() for worker in self._living()]
+        return torch.stack(addends).sum(0)
 
     def _after_loss(self) -> bool:
         """What survivors do. Whether the step counts at all of them."""
-        workers = [self.group.workers[key] for key in self.ranks]
-        plan = compare({rank: worker.commit.position for rank, worker in enumerate(workers)})
+        plan = _enter(self.group, self.ranks)
+        workers = self._living()
         if isinstance(plan, Take):
-            result = workers[plan.giver].commit.result
+            result = workers[plan.giver].member.commit.result
             assert result is not None  # it has counted the step
             for rank in plan.takers:
-                workers[rank].count(self.deal, result.clone())
+                workers[rank].take(result.clone())
             self.run.taken += 1
-        elif plan.step == self.deal.step:
+        elif workers[0].member.counted == self.sampler.step:
             self.run.anew += 1
-            self.deal = self.deal.again(self.ranks)
             return False
+        _feed(self.group)
         return True
 
     def _finish(self) -> None:
         """The step counts at all that have not counted it; their models are compared."""
-        if self.group.workers[self.ranks[0]].commit.counted == self.deal.step:
-            result = self._sum()
-            for key in self.ranks:
-                self.group.workers[key].count(self.deal, result.clone())
-        self.run.counts.update(self.sampler.order.samples(self.deal.places))
-        first = self.group.workers[self.ranks[0]].params
-        for key in self.ranks:
-            self.group.workers[key].sampler = self.sampler.counted(self.deal)
-            same = torch.equal(self.group.workers[key].params, first)
-            assert same, f"members differ after step {self.deal.step}"
+        workers = self._living()
+        places = self.sampler.deal(self.ranks).places
+        if workers[0].member.counted == self.sampler.step:
+            total = self._sum()
+            for worker in workers:
+                worker.count(total)
+        self.run.counts.update(self.sampler.order.samples(places))
+        for worker in workers:
+            same = torch.equal(worker.params, workers[0].params)
+            assert same, f"members differ after step {self.sampler.step}"

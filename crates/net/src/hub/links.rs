@@ -243,6 +243,11 @@ impl HubLinks {
             .map_err(|e| EngineError::setup("the link to the hub cannot be watched", e))
     }
 
+    /// Who is at the other end of a link that stands.
+    pub fn key_of(&self, link: u64) -> Option<Key> {
+        self.shared.state.lock().links.get(&link).map(|found| found.key)
+    }
+
     /// Waits for something to happen, for at most `patience`, and does what there is to do for all links meanwhile.
     pub fn next(&self, patience: Duration) -> Result<Vec<Event>, EngineError> {
         self.check_process()?;

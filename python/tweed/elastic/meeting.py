@@ -1,0 +1,155 @@
+"""How a process gets among the members: founders meet by torch's store, a newcomer calls any member."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import Any
+
+from tweed import _core
+from tweed.elastic.control import MOST_BYTES, Control, Elastic
+from tweed.elastic.messages import TEXT, Hello, Known, packed, read
+from tweed.errors import DeadlineExceeded, PeerLost, UsageError
+from tweed.exchange.hub.address import Credentials
+from tweed.exchange.hub.calling import opened
+
+#: In ticks, see `Settings` in crates/proto/src/members: a beat each 0.1 s, silence for 1 s is a loss.
+_TIMES = {"beat": 10, "silence": 100, "batch": 50, "stagger": 5, "penalty": 500, "lead_steps": 2}
+
+
+def start(store: Any, rank: int, size: int, elastic: Elastic, timeout_s: float = 60.0) -> Control:
+    """Links this process to the other founders, which it finds through torch's store; that may go afterwards.
+
+    Args:
+      store: torch's, a `dist.Store`.
+
+    Raises:
+      UsageError: there are more founders than there may be members, or fewer than there must be.
+      DeadlineExceeded: one of them did not come in time.
+    """
+    if not elastic.min_members <= size <= elastic.max_members:
+        raise UsageError(
+            f"{size} members begin, and there may be {elastic.min_members} to {elastic.max_members}: "
+            "start another number of them, or change Elastic"
+        )
+    links = opened(Credentials.of(elastic.key_file), MOST_BYTES)
+    try:
+        address = links.listen(f"{elastic.host}:{elastic.port}")
+        store.set(f"tweed member {rank}", json.dumps([links.key, address]))
+        found = [json.loads(store.get(f"tweed member {other}")) for other in range(size)]
+        linked, early = _meet(links, found, rank, timeout_s)
+    except BaseException:
+        links.close()
+        raise
+    node = _core.MemberNode.founder(
+        (links.key, 0), [(key, 0) for key, _ in found], [], _settings(elastic, rank)
+    )
+    return Control(links, node, (linked, dict(found)), early, address)
+
+
+def join(address: str, elastic: Elastic, timeout_s: float = 60.0) -> Control:
+    """Links this process to all members; `ElasticRun` takes their state, and lets them let it in.
+
+    Args:
+      address: "host:port" of any member, its `Control.address`; several, with commas between, are tried in
+      turn.
+
+    Raises:
+      PeerLost: none of them answers.
+      DeadlineExceeded: a member did not answer in time.
+    """
+    links = opened(Credentials.of(elastic.key_file), MOST_BYTES)
+    try:
+        own = links.listen(f"{elastic.host}:{elastic.port}")
+        newcomer = _Newcomer(links, own, time.monotonic() + timeout_s)
+        newcomer.call(address)
+    except BaseException:
+        links.close()
+        raise
+    me = (links.key, newcomer.incarnation + 1)
+    node = _core.MemberNode.joiner(me, list(newcomer.addresses), _settings(elastic, 0))
+    return Control(links, node, (newcomer.linked, newcomer.addresses), newcomer.early, own)
+
+
+def _settings(elastic: Elastic, seed: int) -> dict[str, int]:
+    return _TIMES | {"min_members": elastic.min_members, "max_members": elastic.max_members, "seed": seed}
+
+
+def _meet(
+    links: _core.HubLinks, found: list[tuple[str, str]], rank: int, timeout_s: float
+) -> tuple[dict[int, str], list[Any]]:
+    """Calls those of lower ranks, waits for the others. Returns the links, and what has come over them."""
+    linked = {links.call(at, key): key for key, at in found[:rank]}
+    early: list[Any] = []  # others may be further, and send already
+    until = time.monotonic() + timeout_s
+    while len(linked) < len(found) - 1:
+        if time.monotonic() > until:
+            keys = linked.values()
+            missing = [other for other, (key, _) in enumerate(found) if key not in keys and other != rank]
+            raise DeadlineExceeded(f"no link to the members of ranks {missing} within {timeout_s:g} s")
+        early += (events := links.next(0.1))
+        linked |= {link: what.hex() for link, what in events if isinstance(what, bytes)}
+    return linked, early
+
+
+class _Newcomer:
+    """Calls one member, hears of the others, and calls them too."""
+
+    def __init__(self, links: _core.HubLinks, own: str, until: float) -> None:
+        self._links, self._own, self._until = links, own, until
+        self.linked: dict[int, str] = {}
+        self.addresses: dict[str, str] = {}
+        self.early: list[Any] = []
+        self.incarnation = -1
+        self._asked: set[int] = set()
+
+    def call(self, addresses: str) -> None:
+        """Returns when all are linked, and have answered."""
+        reasons = []
+        for address in filter(None, (one.strip() for one in addresses.split(","))):
+            try:
+                self._hello(self._links.call(address))
+                break
+            except PeerLost as error:
+                reasons.append(f"{address}: {error}")
+        else:
+            raise PeerLost(f"no member can be joined. {'; '.join(reasons) or 'No address was given'}")
+        while self._asked:
+            if time.monotonic() > self._until:
+                raise DeadlineExceeded("a member was called, and has not said who the others are")
+            for link, what in self._links.next(0.1):
+                self._handle(link, what)
+
+    def _hello(self, link: int) -> None:
+        key = self._links.key_of(link)
+        if key is None:
+            return  # it has ended already, and an event says so
+        self.linked[link] = key
+        self._asked.add(link)
+        self._links.send(link, packed(Hello(self._own)))
+
+    def _handle(self, link: int, what: bytes | bytearray | str) -> None:
+        if isinstance(what, bytes):
+            self.linked[link] = what.hex()
+        elif isinstance(what, str):
+            self._asked.discard(link)
+            self.addresses.pop(self.linked.pop(link, ""), None)
+            if not self.linked:
+                raise PeerLost(f"the members that were called are gone: {what}")
+        elif link in self._asked and what[0] == TEXT and isinstance(known := read(what), Known):
+            self._asked.discard(link)
+            self._learn(known)
+        else:
+            self.early.append((link, what))
+
+    def _learn(self, known: Known) -> None:
+        self.incarnation = max(self.incarnation, known.incarnation)
+        for key, address in known.others:
+            if key == self._links.key or key in self.addresses:
+                continue
+            self.addresses[key] = address
+            if key not in self.linked.values():
+                try:
+                    self._hello(self._links.call(address, key))
+                except PeerLost as error:
+                    raise PeerLost(f"a member at {address} cannot be reached from here: {error}") from error

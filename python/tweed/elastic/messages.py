@@ -1,0 +1,160 @@
+"""What members say to each other beside what their `MemberNode`s do.
+
+The first byte tells them apart: below `TEXT` it is for the node, `TEXT` begins one of the kinds below, as
+JSON, and `CHUNK` a part of the state, or of a result, for a process that joins.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Callable
+from dataclasses import astuple, dataclass
+from typing import Any
+
+from tweed.errors import DataError
+
+TEXT, CHUNK = 0xFE, 0xFF
+#: What a chunk is of: the shape of the state, its tensors, or the result of a step.
+STRUCTURE, TENSORS, RESULT = range(3)
+
+_HEAD = struct.Struct("<BBIQQQQ")
+
+
+@dataclass(frozen=True, order=True, slots=True)
+class Meeting:
+    """Where the group of an epoch meets; of several the last one counts."""
+
+    epoch: int
+    attempt: int
+    port: int
+    host: str
+
+    def __post_init__(self) -> None:
+        if self.port >= 1 << 16:
+            raise DataError(f"there is no port {self.port} at which members could meet")
+
+
+@dataclass(frozen=True, slots=True)
+class Hello:
+    """The first of a process that calls: where it is called itself."""
+
+    address: str
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """The answer: who else there is, members first in the order of their ranks, as pairs of key and address;
+    and the highest incarnation that is known of the one that asks, -1 for none."""
+
+    others: list[list[str]]
+    incarnation: int
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """A newcomer wants a copy of the state, at a step that is at least so many ahead."""
+
+    attempt: int
+    lead: int
+
+
+@dataclass(frozen=True, slots=True)
+class Give:
+    """All these copy their part of the state at the begin of this step, for a newcomer."""
+
+    joiner: str
+    attempt: int
+    step: int
+    donors: list[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """To a newcomer: this attempt has failed, and why."""
+
+    attempt: int
+    reason: str
+    final: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Got:
+    """A newcomer has so many bytes more of what it is given."""
+
+    attempt: int
+    count: int
+
+
+Text = Meeting | Hello | Known | Ask | Give | Refused | Got
+
+_KINDS: dict[str, type[Any]] = {
+    kind.__name__: kind for kind in (Meeting, Hello, Known, Ask, Give, Refused, Got)
+}
+_SOUND: dict[str, Callable[[Any], bool]] = {
+    "int": lambda value: type(value) is int and -1 <= value < 1 << 63,
+    "str": lambda value: isinstance(value, str),
+    "bool": lambda value: isinstance(value, bool),
+    "list[str]": lambda value: isinstance(value, list) and all(isinstance(one, str) for one in value),
+    "list[list[str]]": lambda value: isinstance(value, list) and all(map(_SOUND["list[str]"], value)),
+}
+
+
+def packed(text: Text) -> bytes:
+    """As it crosses."""
+    return bytes([TEXT]) + json.dumps([type(text).__name__, *astuple(text)]).encode()
+
+
+def read(data: bytes | bytearray) -> Text:
+    """The inverse of `packed`. Raises DataError for what is no such message."""
+    try:
+        name, *values = json.loads(data[1:])
+        kind = _KINDS[name]
+        checks = [_SOUND[field.type] for field in kind.__dataclass_fields__.values()]
+        sound = len(checks) == len(values) and all(
+            check(value) for check, value in zip(checks, values, strict=True)
+        )
+    except (ValueError, TypeError, KeyError, RecursionError) as error:
+        raise DataError(f"what came is no message of members: {error}") from None
+    if not sound:
+        raise DataError(f"what came is no message of members: {name} has other parts")
+    found: Text = kind(*values)
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """Bytes of something that is given to a newcomer in parts.
+
+    Attributes:
+      what: `STRUCTURE`, `TENSORS` or `RESULT`.
+      attempt: see `Ask`.
+      step: at whose begin the state is copied, or whose result it is of.
+      offset: of these bytes within the whole.
+      total: bytes of the whole, from all donors.
+      counted: steps that count at the donor, as this is sent.
+    """
+
+    what: int
+    attempt: int
+    step: int
+    offset: int
+    total: int
+    counted: int
+    body: bytes | bytearray | memoryview
+
+    def packed(self) -> bytes:
+        """As it crosses."""
+        numbers = (self.what, self.attempt, self.step, self.offset, self.total, self.counted)
+        return _HEAD.pack(CHUNK, *numbers) + bytes(self.body)
+
+    @classmethod
+    def read(cls, data: bytes | bytearray) -> Chunk:
+        """The inverse. Raises DataError for what is none."""
+        if len(data) < _HEAD.size:
+            raise DataError("what came is no part of a state: it is too short")
+        _, what, attempt, step, offset, total, counted = _HEAD.unpack_from(data)
+        body = memoryview(data)[_HEAD.size :]
+        if what > RESULT or offset + len(body) > total:
+            raise DataError("what came is no part of a state: it ends behind the whole, or is of no kind")
+        return cls(what, attempt, step, offset, total, counted, body)

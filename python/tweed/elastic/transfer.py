@@ -1,0 +1,221 @@
+"""How a newcomer gets the state of members that go on meanwhile. Nobody waits for it.
+
+Theory of operation. A newcomer asks the member of lowest rank (`Ask`). That one tells all members a step that
+is some ahead, and who gives which part (`Give`): a `Gift` at each. At the begin of that step each of k donors
+copies its k-th part of the state, and sends it in chunks; behind it, of each step that counts, its k-th part
+of the result. The newcomer (`Taken`) puts the parts together, and its own loop takes one result after the
+other, as if it had computed them, so that it has what members have, bit by bit. When it is two steps behind
+it asks to be let in. Members stop giving when they have entered an epoch that it is in.
+
+    a gift     moved by                               to
+    AHEAD      `state`, at its step                   FLOWING
+               a later step                           none: too late, the newcomer asks anew (`Refused`)
+    FLOWING    `result`, `acknowledged`, `poll`       FLOWING
+               its newcomer is let in (`last`)        ENDING
+               more is kept for it than may be        none: it is too slow (`Refused`), and is told its rates
+    ENDING     all is acknowledged                    none
+    any        the newcomer is gone                   none
+
+A donor sends no more than `_WINDOW` bytes before they are acknowledged, so that what members say to each
+other over the same links is never late. Who takes acknowledges results only when its loop comes near to them,
+so its memory is bounded too. A donor that dies ends the attempt, and the newcomer asks anew.
+
+Pure: no clock but the `now` it is given, no threads, no sockets.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+
+from torch import Tensor
+
+from tweed.elastic.messages import RESULT, STRUCTURE, TENSORS, Chunk, Give
+from tweed.elastic.state import State, as_bytes, from_bytes
+from tweed.errors import DataError
+
+_CHUNK, _WINDOW = 1 << 16, 1 << 18
+#: Results that a newcomer acknowledges before its loop has come to them.
+_AHEAD = 4
+#: Results are kept for a newcomer up to so many times the state, and so many bytes.
+_KEPT_STATES, _KEPT_BYTES = 4, 1 << 26
+#: A state has at most so many times the bytes of what its newcomer has, and so many more: optimizers' grow.
+_MOST_TIMES, _MOST_MORE = 16, 1 << 26
+#: So far behind others it asks to be let in.
+_NEAR_STEPS = 2
+
+
+@dataclass
+class Gift:
+    """What this process, one of the donors, gives to a newcomer. See the module."""
+
+    order: Give
+    part: int
+    began: float = 0.0
+    state_bytes: int = 0
+    acknowledged: int = 0
+    kept: int = 0
+    ending: bool = False
+    _queue: deque[tuple[int, int, int, int, memoryview]] = field(default_factory=deque)
+    _flying: int = 0
+    _begun: bool = False
+    _first_result: float = 0.0
+
+    def is_late(self, step: int) -> bool:
+        """Its step is over, and nothing was copied."""
+        return not self._begun and step > self.order.step
+
+    def wants_state(self, step: int) -> bool:
+        """This is its step."""
+        return not self._begun and step == self.order.step
+
+    def state(self, state: State, structure: bytes, now: float) -> None:
+        """Copies its part."""
+        self._begun, self.began = True, now
+        if self.part == 0:
+            self._put(STRUCTURE, self.order.step, 0, len(structure), memoryview(structure))
+        low, high = self._range(state.bytes)
+        self._put(TENSORS, self.order.step, low, state.bytes, memoryview(state.part(low, high)))
+        self.state_bytes = self.kept
+
+    def result(self, step: int, result: Tensor, now: float) -> str:
+        """The result of a step that counts, `[numel]`. Returns why it cannot be given, or nothing."""
+        if not self._begun or self.ending:
+            return ""
+        data = as_bytes(result)
+        low, high = self._range(len(data))
+        self._put(RESULT, step, low, len(data), memoryview(bytes(data[low:high])))
+        self._first_result = self._first_result or now
+        if self.kept <= _KEPT_STATES * self.state_bytes + _KEPT_BYTES:
+            return ""
+        has = self.acknowledged / max(now - self.began, 1e-9)
+        steps = step - self.order.step
+        needs = steps * (high - low) / max(now - self._first_result, 1e-9)
+        return (
+            f"it takes {has * 8e-6:.3g} Mbit/s of a donor, and a donor's part of the steps makes "
+            f"{needs * 8e-6:.3g} Mbit/s: it would never be done"
+        )
+
+    def last(self) -> None:
+        """It is let in: nothing comes behind what is kept for it."""
+        self.ending = True
+
+    @property
+    def done(self) -> bool:
+        """All is acknowledged."""
+        return self.ending and self.kept == 0
+
+    def got(self, count: int) -> None:
+        """So much more is acknowledged."""
+        if not 0 <= count <= self._flying:
+            raise DataError(f"a newcomer acknowledges {count} bytes, and was sent {self._flying}")
+        self._flying -= count
+        self.kept -= count
+        self.acknowledged += count
+
+    def poll(self, counted: int) -> bytes | None:
+        """The next chunk, if there is one and it may fly."""
+        if not self._queue or self._flying >= _WINDOW:
+            return None
+        what, step, offset, total, body = self._queue.popleft()
+        if len(body) > _CHUNK:
+            self._queue.appendleft((what, step, offset + _CHUNK, total, body[_CHUNK:]))
+            body = body[:_CHUNK]
+        self._flying += len(body)
+        return Chunk(what, self.order.attempt, step, offset, total, counted, body).packed()
+
+    def _put(self, what: int, step: int, offset: int, total: int, body: memoryview) -> None:
+        if body:
+            self._queue.append((what, step, offset, total, body))
+            self.kept += len(body)
+
+    def _range(self, total: int) -> tuple[int, int]:
+        donors = len(self.order.donors)
+        return total * self.part // donors, total * (self.part + 1) // donors
+
+
+@dataclass
+class _Whole:
+    """Something that comes in parts: its bytes, and how many of them are there."""
+
+    data: bytearray
+    came: int = 0
+
+
+def _add(wholes: dict[int, _Whole], key: int, chunk: Chunk) -> bool:
+    """Whether what has this key is complete with it."""
+    whole = wholes.get(key)
+    if whole is None:
+        whole = wholes[key] = _Whole(bytearray(chunk.total))
+    if chunk.total != len(whole.data):
+        raise DataError(f"donors differ: one gives {chunk.total} bytes of what has {len(whole.data)}")
+    whole.data[chunk.offset : chunk.offset + len(chunk.body)] = chunk.body
+    whole.came += len(chunk.body)
+    return whole.came == chunk.total
+
+
+class Taken:
+    """What a newcomer has got of one attempt. See the module.
+
+    Args:
+      attempt: its number.
+      own_bytes: of what it has itself before: bounds the state.
+    """
+
+    def __init__(self, attempt: int, own_bytes: int) -> None:
+        self.attempt, self._most = attempt, _MOST_TIMES * own_bytes + _MOST_MORE
+        self._step: int | None = None  # it has the state, and its loop is there
+        self._state: dict[int, _Whole] = {}
+        self._whole: set[int] = set()
+        self._results: dict[int, _Whole] = {}
+        self._ready: set[int] = set()
+        self._counted = 0
+        self._withheld: deque[tuple[str, int, int]] = deque()
+
+    def take(self, donor: str, chunk: Chunk) -> list[tuple[str, int]]:
+        """A chunk has come. Returns what is acknowledged: to whom, how many bytes.
+
+        Raises: DataError if it does not fit the others.
+        """
+        self._counted = max(self._counted, chunk.counted)
+        if chunk.total > self._most:
+            raise DataError(f"a donor gives {chunk.total} bytes, and this process takes {self._most} at most")
+        if chunk.what != RESULT:
+            if _add(self._state, chunk.what, chunk):
+                self._whole.add(chunk.what)
+            return [(donor, len(chunk.body))]
+        if _add(self._results, chunk.step, chunk):
+            self._ready.add(chunk.step)
+        self._withheld.append((donor, chunk.step, len(chunk.body)))
+        return [] if self._step is None else self.near(self._step)
+
+    def near(self, step: int) -> list[tuple[str, int]]:
+        """The loop is at this step. Returns what may be acknowledged now."""
+        self._step = step
+        due = [one for one in self._withheld if one[1] <= step + _AHEAD]
+        self._withheld = deque(one for one in self._withheld if one[1] > step + _AHEAD)
+        return [(donor, count) for donor, _, count in due]
+
+    def state(self) -> State | None:
+        """When it is complete, once."""
+        if len(self._whole) < 2:
+            return None
+        found = State.assembled(self._state[STRUCTURE].data, self._state[TENSORS].data)
+        self._state, self._whole = {}, set()
+        return found
+
+    def has(self, step: int) -> bool:
+        """The result of this step is there."""
+        return step in self._ready
+
+    def result(self, step: int, like: Tensor) -> Tensor:
+        """That of a step that is there, in the shape and type of another. DataError if it has others."""
+        self._ready.remove(step)
+        data = self._results.pop(step).data
+        if len(data) != like.numel() * like.element_size():
+            raise DataError(f"the result of step {step} has {len(data)} bytes, and others had another number")
+        return from_bytes(data, like)
+
+    def is_near(self, step: int) -> bool:
+        """Others are so few steps further that it can ask to be let in."""
+        return self._counted - step <= _NEAR_STEPS

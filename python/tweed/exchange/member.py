@@ -1,0 +1,168 @@
+"""What one member does about the step that is next, while others are lost and join.
+
+    member = Member(key, sampler)
+    samples = member.samples()  # of its share, and not computed yet; None: nothing is left
+    member.contribute(gradient(samples))
+    member.summed(total)  # of all members' `addend`: the step counts here
+    plan = member.enter(members, standings)  # a next epoch: some take the last result, or all sum anew
+
+Pure: the live driver (`tweed.elastic.run`) and the simulated one (`tweed.simulate.elastic`) walk it.
+
+    a member    moved by                                       to
+    FOUNDER     the first `enter`                              IN
+    NEWCOMER    `take`, with each result since its copy        NEWCOMER, one step further
+                `enter`, the first                             BEHIND, or IN if it has all that others have
+    BEHIND      `take`, up to the step that others are at      IN
+    IN          `summed`, or `take` after a loss               IN, one step further
+                `enter`, after each change of members          IN
+
+To whom the samples of a step were dealt is a history: its members, and then those of each epoch that was
+entered within it. Members take the longest history of those that have counted the most steps, of which all
+others are beginnings. So all deal equally, and nobody computes its own part twice.
+
+What cannot happen: members of one epoch deal the samples of a step in different ways; a member that is behind
+contributes to a step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from tweed.data.sampler import Deal, Sampler
+from tweed.errors import TweedError
+from tweed.exchange.commit import Commit, Position, SumAnew, Take, compare
+
+#: To whom the samples of a step were dealt: its members, and then those of each epoch within it.
+History = tuple[tuple[str, ...], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """What a member tells the others of an epoch that it enters.
+
+    Attributes:
+      position: what it has of the last step and of the next.
+      history: of the step that is next; empty: it has none yet.
+      behind: it gets results of others, and gives nothing yet.
+    """
+
+    position: Position
+    history: History
+    behind: bool
+
+
+class Member:
+    """See the module.
+
+    Args:
+      key: its permanent id.
+      sampler: whose batch is that of all members together.
+      copied: a newcomer's share of the copied state: the result of the last step in it. None: it founds.
+
+    Attributes:
+      commit: what it has of the last step and of the next.
+      sampler: where the steps are.
+    """
+
+    def __init__(self, key: str, sampler: Sampler, copied: Tensor | None = None) -> None:
+        self.key, self.sampler = key, sampler
+        self.commit = Commit(counted=sampler.step, result=copied)
+        self._contributes_from: int | None = sampler.step if copied is None else None
+        self._members: tuple[str, ...] = ()
+        self._history: History = ()
+        self._computed: tuple[int, ...] = ()
+
+    @property
+    def counted(self) -> int:
+        """Steps that count here."""
+        return self.commit.counted
+
+    @property
+    def behind(self) -> bool:
+        """Others have counted steps that this one has yet to be fed."""
+        return self._contributes_from is None or self.counted < self._contributes_from
+
+    @property
+    def standing(self) -> Standing:
+        """What it tells the others."""
+        return Standing(self.commit.position, self._history, self.behind)
+
+    @property
+    def deal(self) -> Deal:
+        """The shares of the step that is next."""
+        deal = self.sampler.deal(self._history[0])
+        for members in self._history[1:]:
+            deal = deal.again(members)
+        return deal
+
+    def samples(self) -> list[int] | None:
+        """Those of its share that it has not computed yet, for `contribute`; None: nothing is left.
+
+        There are none in it if there are more members than samples: it contributes nothing then, once.
+        """
+        places = self._missing()
+        if places or self.commit.contribution is None:
+            return self.sampler.order.samples(places)
+        return None
+
+    def contribute(self, total: Tensor) -> None:
+        """The sum of the gradients of `samples()`, `[numel]`. Types below 32 bits are kept and summed in
+        float32: a sum over samples, and their number, have no room in them."""
+        places = self._missing()
+        wide = total if total.element_size() >= 4 else total.float()
+        self.commit.contribute(self.counted, wide, len(places))
+        self._computed += places
+
+    def addend(self) -> Tensor:
+        """What is summed over all members: its contribution, and behind it how many samples are in it."""
+        assert self.commit.contribution is not None  # it was just made
+        count = self.commit.contribution.new_tensor([self.commit.samples])
+        return torch.cat([self.commit.contribution, count])
+
+    def summed(self, total: Tensor) -> None:
+        """The sum of all members' `addend`: the step counts here, with the mean over its samples.
+
+        Raises: TweedError if other samples are in it than were dealt: a defect of tweed.
+        """
+        came, dealt = int(total[-1]), len(self.deal.places)
+        if came != dealt:
+            raise TweedError(
+                f"step {self.counted} sums {came} samples of {dealt}: members differ in what was dealt"
+            )
+        self._count(self.deal, total[:-1] / came)
+        self._history = (self._members,)
+
+    def take(self, result: Tensor) -> None:
+        """The next step counts at others, with this result, `[numel]`: so it does here."""
+        # Whoever its members were, it has these places; the history is that of the step that others are at.
+        self._count(self.sampler.deal([self.key]), result)
+
+    def enter(self, members: Sequence[str], standings: Mapping[int, Standing]) -> Take | SumAnew:
+        """A next epoch. Returns what its members do first, the same at all.
+
+        Args:
+          members: keys in the order of their ranks.
+          standings: by rank, what each has told.
+        """
+        able = {rank: standing for rank, standing in standings.items() if not standing.behind}
+        plan = compare({rank: standing.position for rank, standing in able.items()})
+        most = max(standing.position.counted for standing in able.values())
+        histories = [one.history for one in able.values() if one.position.counted == most]
+        self._members = tuple(members)
+        self._history = max(histories, key=len)
+        if not self._history or self._history[-1] != self._members:
+            self._history += (self._members,)
+        if self.behind:
+            self._contributes_from = most
+        return plan
+
+    def _count(self, deal: Deal, result: Tensor) -> None:
+        self.commit.count(deal.step, result)
+        self.sampler, self._computed = self.sampler.counted(deal), ()
+
+    def _missing(self) -> tuple[int, ...]:
+        return tuple(place for place in self.deal.share(self.key) if place not in self._computed)

@@ -1,0 +1,198 @@
+"""A newcomer gets the state from all members while they go on, without a network: messages go by turns."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+
+from tweed.elastic.messages import CHUNK, RESULT, Ask, Chunk, Give, Got, Meeting, Refused, packed, read
+from tweed.elastic.newcomers import Newcomers
+from tweed.elastic.state import State
+from tweed.elastic.transfer import Gift, Taken
+from tweed.errors import DataError, PeerLost
+
+NEWCOMER = "new"
+
+
+def state(step: int, numel: int) -> State:
+    """That of members when `step` steps count."""
+    numbers = torch.arange(numel, dtype=torch.float32) + step
+    return State.of({"model": {"w": numbers, "empty": torch.ones(0)}, "step": step, "lr": 0.1})
+
+
+def result(step: int, numel: int) -> Tensor:
+    return torch.full([numel], step + 0.5)
+
+
+@dataclass
+class Net:
+    """Members, a newcomer, and what is on the way between them."""
+
+    donors: int
+    numel: int
+    counted: int = 0
+    way: deque[tuple[str, str, bytes]] = field(default_factory=deque)
+
+    def __post_init__(self) -> None:
+        self.members = [f"{number}" for number in range(self.donors)]
+        self.all = {key: Newcomers(key) for key in (*self.members, NEWCOMER)}
+
+    def deliver(self, most: int) -> None:
+        """At most so many messages arrive."""
+        for _ in range(most):
+            self.collect()
+            if not self.way:
+                return
+            sender, to, data = self.way.popleft()
+            said = Chunk.read(data) if data[0] == CHUNK else read(data)
+            if to in self.all:
+                self.all[to].handle(sender, said, self.members)
+
+    def collect(self) -> None:
+        """All that is said is on its way."""
+        for key, one in self.all.items():
+            while (said := one.poll()) is not None:
+                self.way.append((key, *said))
+
+    def step(self) -> None:
+        """The members train by one."""
+        for key in self.members:
+            self.all[key].give_state(self.counted, lambda: state(self.counted, self.numel), 0.0)
+        for key in self.members:
+            self.all[key].step(self.counted + 1)
+            self.all[key].give_result(self.counted, result(self.counted, self.numel), float(self.counted))
+        self.counted += 1
+
+
+@given(st.integers(1, 5), st.integers(1, 200_000), st.integers(3, 300))
+def test_the_state_and_all_results_since_come_whole(donors: int, numel: int, most: int) -> None:
+    net, got = Net(donors, numel), None
+    new = net.all[NEWCOMER]
+    new.ask("0", 0, 4 * numel)
+    while got is None:
+        net.deliver(most)
+        net.step()
+        assert new.refused is None and net.counted < 10_000
+        got = new.state()
+    step = got.tree["step"]
+    assert torch.equal(got.tree["model"]["w"], state(step, numel).tree["model"]["w"])
+    assert got.digest() == state(step, numel).digest()
+    new.step(step)
+    while not new.asks_in:
+        net.deliver(10 * most)
+        found = new.result(step, result(0, numel))
+        if found is None:
+            net.step()
+            continue
+        assert torch.equal(found, result(step, numel))
+        step += 1
+        new.step(step)
+    for key in net.members:
+        net.all[key].entered([NEWCOMER])
+    net.deliver(100_000)
+    while (found := new.result(step, result(0, numel))) is not None:
+        step += 1
+        new.step(step)
+    assert step == net.counted
+    net.deliver(1000)
+    assert not any(net.all[key].gives for key in net.members)
+
+
+def test_a_donor_that_is_past_the_step_says_so_and_the_newcomer_asks_anew() -> None:
+    net = Net(2, 10)
+    new = net.all[NEWCOMER]
+    new.ask("0", 0, 40)
+    net.deliver(1)
+    net.collect()  # the order is on its way to the other member
+    order = net.way.popleft()
+    for _ in range(5):
+        net.step()
+    net.way.append(order)
+    net.deliver(100)
+    net.step()
+    net.deliver(100)
+    assert new.refused is not None and not new.refused.final and "past the step" in new.refused.reason
+    new.ask("0", 1, 40)
+    for _ in range(6):
+        net.deliver(100)
+        net.step()
+    assert new.state() is not None
+
+
+def test_a_newcomer_that_is_too_slow_is_told_its_rates() -> None:
+    gift = Gift(Give(NEWCOMER, 0, 0, ["0"]), 0)
+    big = torch.zeros(1 << 22)
+    gift.state(state(0, 10), state(0, 10).structure(), 0.0)
+    whys = [gift.result(step, big, step + 1.0) for step in range(6)]
+    assert whys[:4] == [""] * 4
+    assert "takes 0 Mbit/s of a donor, and a donor's part of the steps makes" in next(filter(None, whys))
+
+
+def test_a_lost_donor_ends_the_attempt() -> None:
+    new = Newcomers(NEWCOMER)
+    new.ask("0", 0, 40)
+    new.handle_lost("0")
+    with pytest.raises(PeerLost, match="start this process again: a member was lost while it gave"):
+        new.result(3, result(0, 10))
+
+
+def test_results_are_acknowledged_when_the_loop_is_near() -> None:
+    taken = Taken(0, 40)
+    data = bytes(40)
+    taken.near(2)
+    assert taken.take("0", Chunk(RESULT, 0, 6, 0, 40, 9, data)) == [("0", 40)]
+    assert taken.take("0", Chunk(RESULT, 0, 7, 0, 40, 9, data)) == []
+    assert taken.near(3) == [("0", 40)]
+    assert not taken.is_near(6) and taken.is_near(7)
+
+
+def test_what_no_sound_donor_gives_is_refused() -> None:
+    taken = Taken(0, 40)
+    with pytest.raises(DataError, match="this process takes"):
+        taken.take("0", Chunk(RESULT, 0, 0, 0, 1 << 40, 0, b"1"))
+    taken.take("0", Chunk(RESULT, 0, 0, 0, 8, 0, b"1"))
+    with pytest.raises(DataError, match="donors differ"):
+        taken.take("1", Chunk(RESULT, 0, 0, 0, 9, 0, b"1"))
+    gift = Gift(Give(NEWCOMER, 0, 0, ["0"]), 0)
+    with pytest.raises(DataError, match="acknowledges 7 bytes"):
+        gift.got(7)
+    with pytest.raises(DataError, match="its structure says 40"):
+        State.assembled(state(0, 10).structure(), bytearray(39))
+    with pytest.raises(DataError, match="cannot be read"):
+        State.assembled(b"no pickle", bytearray())
+
+
+MESSAGES = [
+    Meeting(3, 0, 29500, "127.0.0.1"),
+    Ask(1, 4),
+    Give("a", 1, 7, ["b", "c"]),
+    Got(0, 65536),
+    Refused(2, "why", True),
+]
+
+
+@pytest.mark.parametrize("said", MESSAGES)
+def test_messages_cross_whole(said: Meeting) -> None:
+    assert read(packed(said)) == said
+
+
+@given(
+    st.binary(max_size=40) | st.sampled_from([b"7", b"[1]", b'["Ask", 1]', b'["Ask", 1, "a"]', b"[" * 9999])
+)
+def test_what_is_no_message_is_an_error(data: bytes) -> None:
+    with pytest.raises(DataError, match=r"no message|no part"):
+        read(b"\xfe" + data)
+    if len(data) < 38:
+        with pytest.raises(DataError, match="too short"):
+            Chunk.read(data)
+
+
+def test_a_port_that_cannot_be_is_an_error() -> None:
+    with pytest.raises(DataError, match="no port 99999"):
+        read(b'\xfe["Meeting", 1, 2, 99999, "a"]')
