@@ -16,6 +16,7 @@ from bench import (
     hub_links,
     live_hub,
     ltp,
+    members,
     memory,
     networks,
     on_ray,
@@ -50,6 +51,7 @@ FULL: dict[str, Part] = {
     "hub links": hub_links.rows,
     "ray": on_ray.rows,
     "live hub": lambda: live_hub.rows(live_hub.FULL),
+    "members": lambda: members.rows(members.FULL),
     "schedules": lambda: schedules.built((8, 64, 512)),
     "simulator": lambda: schedules.events((8, 64, 512)),
     "builders": lambda: builders.built(builders.FULL),
@@ -72,6 +74,7 @@ QUICK: dict[str, Part] = {
     "simulator": lambda: schedules.events((8, 64)),
     "virtual hub": lambda: virtual_hub.rows((100, 1000), 5000),
     "live hub": lambda: live_hub.rows(live_hub.QUICK),
+    "members": lambda: members.rows(members.QUICK),
     "builders": lambda: builders.built(builders.QUICK),
     "fitted": lambda: fitting.measured(fitting.QUICK),
 }

@@ -15,6 +15,7 @@ from bench import (
     linked,
     live_hub,
     machine,
+    members,
     memory,
     on_ray,
     pictures,
@@ -92,6 +93,7 @@ _SECTIONS = (
     hub_links.table,
     on_ray.beside,
     live_hub.table,
+    members.table,
     pictures.builders,
     foreseen.schedules,
 )

@@ -278,8 +278,7 @@ class Control:
         self._node.lost(key)
         with self._changed:
             self._newcomers.handle_lost(key)
-            if key not in self.epoch.members:
-                self._addresses.pop(key, None)
+            self._addresses.pop(key, None)
 
     def _heard(self, key: str, what: bytearray) -> None:
         said = Chunk.read(what) if what[0] == CHUNK else read(what)

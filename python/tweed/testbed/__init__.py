@@ -12,6 +12,7 @@ ground      where ranks live in any of them
 bed         the networks that stand
 server      the fork server that ranks come from
 ranks       the launcher's side of ranks, `inside` their own
+lives       a rank that is killed and comes back
 raylets     a Ray cluster with a node per rank
 """
 

@@ -156,12 +156,17 @@ def _die_with_server() -> None:
     child, so that children can start children; a rank gives it back, else it would keep its server alive.
     """
     warm = sys.modules.get("tweed.testbed.warm")
-    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    die_with_parent()
     if warm is not None and os.getppid() != warm.PID:
         os._exit(1)  # the server went before the line above
     server: Any = vars(forkserver)["_forkserver"]
     os.close(server._forkserver_alive_fd)
     server._forkserver_alive_fd = None
+
+
+def die_with_parent() -> None:
+    """This process is killed when its parent ends, whatever ends it."""
+    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def _outcome(task: Task) -> bytes:

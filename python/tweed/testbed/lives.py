@@ -1,0 +1,57 @@
+"""A rank whose process is killed and comes back, as on a spot machine: each life is a child of the rank.
+
+    def trains(life: int, rank: int): ...       # life 0 founds, later ones join
+    def rank_main(rank, size, folder):
+        return lived(trains, folder, rank)      # what the life that ends by itself returns
+
+`kill(folder, rank)` ends the life under way, from any process of this host.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+from collections.abc import Callable
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+from tweed.files import write_atomic
+from tweed.testbed.inside import die_with_parent
+
+
+def lived(fn: Callable[..., Any], folder: Path, rank: int, *args: Any) -> Any:
+    """Runs `fn(life, rank, *args)` in a child, and again with the next life when it was killed.
+
+    Raises: RuntimeError if a life ended in another way than by SIGKILL, without a value.
+    """
+    context = multiprocessing.get_context("fork")
+    life = 0
+    while True:
+        ours, theirs = context.Pipe(duplex=False)
+        child = context.Process(target=_life, args=(theirs, folder, fn, life, rank, *args))
+        child.start()
+        theirs.close()
+        try:
+            return ours.recv()
+        except EOFError:
+            child.join()
+        if child.exitcode != -signal.SIGKILL:
+            raise RuntimeError(f"life {life} of rank {rank} has failed: exit code {child.exitcode}")
+        life += 1
+
+
+def kill(folder: Path, rank: int) -> None:
+    """SIGKILL to the life of this rank that is under way."""
+    os.kill(int(_pid(folder, rank).read_text()), signal.SIGKILL)
+
+
+def _life(pipe: Connection, folder: Path, fn: Callable[..., Any], life: int, rank: int, *args: Any) -> None:
+    die_with_parent()
+    write_atomic(_pid(folder, rank), str(os.getpid()))
+    pipe.send(fn(life, rank, *args))
+
+
+def _pid(folder: Path, rank: int) -> Path:
+    return folder / f"pid-{rank}"
