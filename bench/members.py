@@ -6,8 +6,6 @@ the system's monotonic clock, so those of one process can be taken from those of
 
 from __future__ import annotations
 
-import json
-import os
 import random
 import statistics
 import sys
@@ -24,11 +22,12 @@ from torch import Tensor
 
 from bench.run import Row, quantile
 from bench.units import grid, seconds, size
+from bench.watched import Watched, Written, control
 from tweed.data.sampler import GlobalOrder, Sampler
-from tweed.elastic import Elastic, ElasticRun, join, start
+from tweed.elastic import ElasticRun
 from tweed.errors import NoTestbed
 from tweed.files import write_atomic
-from tweed.testbed import Failed, Network, RankFailed, Ranks, opened
+from tweed.testbed import Network, Ranks, opened
 from tweed.testbed.lives import kill, lived
 
 KILLS, JOIN = "members killed", "members that join"
@@ -37,7 +36,7 @@ GOAL_S, GOAL_MOST_S = 0.15, 1.0
 #: A join makes a step at most so many times as long (median), and the longest at most such a share of a copy
 #: that all wait for.
 GOAL_STEP, GOAL_PAUSE = 1.3, 1 / 3
-_PORT, _BATCH = 29400, 64
+_BATCH = 64
 _NETWORK = Network.parse("rate=100mbit")
 
 
@@ -97,45 +96,27 @@ def _rank(rank: int, size: int, job: Job) -> Any:
 
 def _life(life: int, rank: int, job: Job) -> float:
     """Trains until it is over, and writes each step down. Returns how long a copy takes that all wait for."""
-    control = _control(life, rank, job)
-    write_atomic(job.folder / f"address-{rank}", control.address)
+    elastic = control(life, rank, job.founders, job.most, job.folder)
     model = torch.nn.ParameterList([torch.zeros(job.numel)])
     optimizer = torch.optim.Adam(model, lr=1e-3)
     keep = {"model": model, "optimizer": optimizer}
-    run = ElasticRun(control, Sampler(GlobalOrder(60_000), _BATCH), keep)
+    run = ElasticRun(elastic, Sampler(GlobalOrder(60_000), _BATCH), keep)
     gradient = torch.ones(job.numel)
 
     def computed(samples: Sequence[int]) -> Tensor:
         time.sleep(job.compute_s * len(samples) * len(run.members) / _BATCH)
         return gradient
 
-    with (job.folder / f"steps-{rank}-{life}").open("w", buffering=1) as steps:
-        while not _over(job, run.counted):
+    with Written(job.folder, rank, life) as written:
+        while not written.over(run.counted):
             begin = time.monotonic()
             model[0].grad = run.step(computed)
             optimizer.step()
-            print(json.dumps([run.counted, begin, time.monotonic(), len(run.members)]), file=steps)
+            written.step(run, begin)
     copied_s = _copied_s(4 * model[0].numel() * 4)
     run.finish()
-    control.close()
+    elastic.close()
     return copied_s
-
-
-def _control(life: int, rank: int, job: Job) -> Any:
-    host = os.environ["TWEED_HOST"]
-    elastic = Elastic(1, job.most, host=host)
-    if life == 0 and rank < job.founders:
-        first = json.loads((job.folder / "hosts").read_text())[0] if rank else host
-        store = dist.TCPStore(first, _PORT, is_master=rank == 0, wait_for_workers=False)
-        return start(store, rank, job.founders, elastic)
-    others = [path for path in job.folder.glob("address-*") if path.name != f"address-{rank}"]
-    return join(",".join(path.read_text() for path in others), elastic)
-
-
-def _over(job: Job, step: int) -> bool:
-    """All read the same last step, which lies ahead when it is written."""
-    last = job.folder / "last"
-    return last.exists() and step >= int(last.read_text())
 
 
 def _copied_s(count: int) -> float:
@@ -151,64 +132,19 @@ def _copied_s(count: int) -> float:
 # What the launcher does.
 
 
-class _Watched:
-    """What the ranks have written so far."""
-
-    def __init__(self, ranks: Ranks, folder: Path) -> None:
-        self.ranks, self.folder = ranks, folder
-
-    def steps(self, rank: int) -> list[list[Any]]:
-        """Of all its lives: number, begin, end, members."""
-        paths = sorted(
-            self.folder.glob(f"steps-{rank}-*"), key=lambda path: int(path.name.rpartition("-")[2])
-        )
-        lines = [line for path in paths for line in path.read_text().splitlines(keepends=True)]
-        return [json.loads(line) for line in lines if line.endswith("\n")]
-
-    def wait(self, condition: Callable[[], bool]) -> None:
-        """Until it holds, while all ranks run."""
-        until = time.monotonic() + 120
-        while not condition():
-            if failures := [event for event in self.ranks.poll(0.02) if isinstance(event, Failed)]:
-                raise RankFailed(self.ranks.blame(failures))
-            if time.monotonic() > until:
-                raise TimeoutError("members have not come together within two minutes")
-
-    def settled(self, members: int, since: float, count: int = 3) -> None:
-        """Waits until all ranks have made so many steps of so many members since then."""
-
-        def settled() -> bool:
-            found = (self.steps(rank)[-count:] for rank in range(members))
-            return all(
-                len(steps) == count and all(step[3] == members and step[1] > since for step in steps)
-                for steps in found
-            )
-
-        self.wait(settled)
-
-    def end(self) -> list[float]:
-        """Lets all end at a step that is ahead. Returns what each rank returns."""
-        furthest = max(self.steps(rank)[-1][0] for rank in range(self.ranks.size))
-        write_atomic(self.folder / "last", str(furthest + 5))
-        return self.ranks.join(120)
-
-
-def _run(job: Job, drive: Callable[[_Watched], Row]) -> Row:
-    with opened(_NETWORK, job.most) as bed:
-        hosts = [bed.home(rank).environment["TWEED_HOST"] for rank in range(job.most)]
-        write_atomic(job.folder / "hosts", json.dumps(hosts))
-        with Ranks(_rank, job.most, job, bed=bed) as ranks:
-            return drive(_Watched(ranks, job.folder))
+def _run(job: Job, drive: Callable[[Watched], Row]) -> Row:
+    with opened(_NETWORK, job.most) as bed, Ranks(_rank, job.most, job, bed=bed) as ranks:
+        return drive(Watched(ranks, job.folder))
 
 
 def _kills(workers: int, scope: Scope) -> Row:
     draw = random.Random(workers)
 
-    def drive(watched: _Watched) -> Row:
+    def drive(watched: Watched) -> Row:
         late, rejoined, plain = [], [], []
         for number in range(scope.kills):
             watched.settled(workers, time.monotonic() if number else 0.0)
-            plain += [step[2] - step[1] for step in watched.steps(0)[-3:]]
+            plain += [step.end - step.begin for step in watched.steps(0)[-3:]]
             victim = number % workers
             time.sleep(draw.uniform(0.0, 0.3))
             since = time.monotonic()
@@ -230,18 +166,18 @@ def _kills(workers: int, scope: Scope) -> Row:
         return _run(job, drive)
 
 
-def _late(watched: _Watched, victim: int, workers: int, since: float) -> float:
+def _late(watched: Watched, victim: int, workers: int, since: float) -> float:
     """From the kill to the end of the first step after it that all survivors have counted."""
     survivors = [rank for rank in range(workers) if rank != victim]
     ends: list[float] = []
 
     def counted() -> bool:
         found = [
-            [step for step in watched.steps(rank) if step[2] > since and step[3] < workers]
+            [step for step in watched.steps(rank) if step.end > since and step.members < workers]
             for rank in survivors
         ]
         if all(found):
-            ends.append(max(steps[0][2] for steps in found))
+            ends.append(max(steps[0].end for steps in found))
         return bool(ends)
 
     watched.wait(counted)
@@ -251,16 +187,16 @@ def _late(watched: _Watched, victim: int, workers: int, since: float) -> float:
 def _join(scope: Scope) -> Row:
     founders = 4
 
-    def drive(watched: _Watched) -> Row:
+    def drive(watched: Watched) -> Row:
         watched.wait(lambda: all(len(watched.steps(rank)) >= 8 for rank in range(founders)))
-        plain = [step[2] - step[1] for step in watched.steps(0)[2:]]
+        plain = [step.end - step.begin for step in watched.steps(0)[2:]]
         begin = time.monotonic()
         write_atomic(watched.folder / "join", "")
         watched.settled(founders + 1, begin, 2)
         copied_s = watched.end()
-        during = [step for step in watched.steps(0) if step[2] > begin]
-        together = next(step[2] for step in during if step[3] > founders)
-        spans = [step[2] - step[1] for step in during if step[2] <= together]
+        during = [step for step in watched.steps(0) if step.end > begin]
+        together = next(step.end for step in during if step.members > founders)
+        spans = [step.end - step.begin for step in during if step.end <= together]
         return {
             "part": JOIN, "side": f"{founders} workers and one", "bytes": 4 * scope.numel[1],
             "plain_s": statistics.median(plain), "step_s": statistics.median(spans), "steps": len(spans),

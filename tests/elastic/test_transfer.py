@@ -74,7 +74,7 @@ class Net:
 def test_the_state_and_all_results_since_come_whole(donors: int, numel: int, most: int) -> None:
     net, got = Net(donors, numel), None
     new = net.all[NEWCOMER]
-    new.ask("0", 0, 4 * numel)
+    new.ask(["0"], 4 * numel)
     while got is None:
         net.deliver(most)
         net.step()
@@ -107,7 +107,7 @@ def test_the_state_and_all_results_since_come_whole(donors: int, numel: int, mos
 def test_a_donor_that_is_past_the_step_says_so_and_the_newcomer_asks_anew() -> None:
     net = Net(2, 10)
     new = net.all[NEWCOMER]
-    new.ask("0", 0, 40)
+    new.ask(["0"], 40)
     net.deliver(1)
     net.collect()  # the order is on its way to the other member
     order = net.way.popleft()
@@ -118,7 +118,7 @@ def test_a_donor_that_is_past_the_step_says_so_and_the_newcomer_asks_anew() -> N
     net.step()
     net.deliver(100)
     assert new.refused is not None and not new.refused.final and "past the step" in new.refused.reason
-    new.ask("0", 1, 40)
+    new.ask(["0"], 40)
     for _ in range(6):
         net.deliver(100)
         net.step()
@@ -136,9 +136,12 @@ def test_a_newcomer_that_is_too_slow_is_told_its_rates() -> None:
 
 def test_a_lost_donor_ends_the_attempt() -> None:
     new = Newcomers(NEWCOMER)
-    new.ask("0", 0, 40)
+    new.ask(["0"], 40)
     new.handle_lost("0")
-    with pytest.raises(PeerLost, match="start this process again: a member was lost while it gave"):
+    assert new.refused is not None and not new.refused.final
+    assert new.result(3, result(0, 10)) is None
+    new.handle("0", Refused(0, "too slow", final=True), [])
+    with pytest.raises(PeerLost, match="cannot join: too slow"):
         new.result(3, result(0, 10))
 
 

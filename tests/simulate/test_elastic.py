@@ -21,11 +21,10 @@ def gradient(params: Tensor, samples: Sequence[int]) -> Tensor:
     return ((out - Y[list(samples)]) * (1 - out**2)) @ x
 
 
-def sgd(params: list[nn.Parameter]) -> torch.optim.Optimizer:
-    return torch.optim.SGD(params, lr=0.5, momentum=0.9)
+def trained(kills: int, seed: int, steps: int = 50, members: int = 6, lr: float = 0.5) -> Run:
+    def sgd(params: list[nn.Parameter]) -> torch.optim.Optimizer:
+        return torch.optim.SGD(params, lr=lr, momentum=0.9)
 
-
-def trained(kills: int, seed: int, steps: int = 50, members: int = 6) -> Run:
     sampler = Sampler(GlobalOrder(SAMPLES, seed=1), BATCH)
     training = Training(gradient, torch.zeros(NUMEL, dtype=torch.float64), sgd, sampler)
     return train(training, members=members, steps=steps, kills=kills, seed=seed)

@@ -122,6 +122,11 @@ class Control:
             return Epoch(0)
         return Epoch(found[0], tuple(key for key, _ in found[1]), found[4])
 
+    @property
+    def meeting(self) -> Meeting:
+        """The last one that was called."""
+        return self._meeting
+
     def step(self, step: int) -> None:
         """This step is the next that is not counted."""
         self._node.step(step)
@@ -184,7 +189,7 @@ class Control:
             if not behind:
                 self._newcomers.is_in()
 
-    def take_state(self, attempt: int, own_bytes: int, timeout_s: float) -> State | None:
+    def take_state(self, own_bytes: int, timeout_s: float) -> State | None:
         """Asks for a copy of the state, and waits for it; None: this attempt has failed.
 
         Args:
@@ -195,10 +200,11 @@ class Control:
           DeadlineExceeded: it did not come in time.
         """
         with self._changed:
-            first = next((key for key in self._addresses if key in self._link_of), None)
-            if first is None:
+            linked = [key for key in self._addresses if key in self._link_of]
+            if not linked:
                 raise PeerLost("all members that were called are gone: join others")
-            self._newcomers.ask(first, attempt, own_bytes)
+            # Members come first, but some may be gone, and whoever was called may be a newcomer as well.
+            self._newcomers.ask(linked, own_bytes)
         found: list[State] = []
 
         def come(epoch: Epoch, meeting: Meeting) -> bool:
@@ -211,6 +217,16 @@ class Control:
         if not found and refused is not None and refused.final:
             raise PeerLost(f"this process cannot join: {refused.reason}")
         return found[0] if found else None
+
+    @property
+    def cut_off(self) -> bool:
+        """A member was lost while it gave to this newcomer: results may not come any more."""
+        return self._newcomers.refused is not None
+
+    @property
+    def must_ask_again(self) -> bool:
+        """It is cut off, and has not asked to be let in: it copies a later state."""
+        return self.cut_off and not self._ticks
 
     def take_result(self, step: int, like: Tensor) -> Tensor | None:
         """See `Newcomers.result`. Asks to be let in when this process is near to the others."""

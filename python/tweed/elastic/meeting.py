@@ -140,9 +140,13 @@ class _Newcomer:
             self.addresses.pop(self.linked.pop(link, ""), None)
             if not self.linked:
                 raise PeerLost(f"the members that were called are gone: {what}")
-        elif link in self._asked and what[0] == TEXT and isinstance(known := read(what), Known):
-            self._asked.discard(link)
-            self._learn(known)
+        elif what[:1] == bytes([TEXT]) and isinstance(said := read(what), Known | Hello):
+            if isinstance(said, Hello):  # another newcomer, which waits as this one does
+                self.addresses[self.linked[link]] = said.address
+                self._links.send(link, packed(Known([[self._links.key, self._own]], -1)))
+            else:
+                self._asked.discard(link)
+                self._learn(said)
         else:
             self.early.append((link, what))
 

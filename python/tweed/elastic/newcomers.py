@@ -125,9 +125,11 @@ class Newcomers:
 
     # Taking.
 
-    def ask(self, member: str, attempt: int, own_bytes: int) -> None:
-        """Wants a copy of the state; `own_bytes` has what it is copied into."""
+    def ask(self, members: Sequence[str], own_bytes: int) -> None:
+        """Wants a copy of the state, and asks one after the other; `own_bytes` has what it is copied into."""
+        attempt = 0 if self._taken is None else self._taken.attempt + 1
         self._taken, self.refused = Taken(attempt, own_bytes), None
+        member = members[attempt % len(members)]
         self._says.append((member, packed(Ask(attempt, 2 << min(attempt, 6)))))
 
     def state(self) -> State | None:
@@ -137,15 +139,15 @@ class Newcomers:
     def result(self, step: int, like: Tensor) -> Tensor | None:
         """That of this step if it is there, in the shape and type of another.
 
-        Raises: PeerLost if it will not come, and why.
+        Raises: PeerLost if this process is refused for good, and why.
         """
         taken = self._taken
         if taken is not None and taken.has(step):
             found = taken.result(step, like)
             self.asks_in = self.asks_in or taken.is_near(step + 1)
             return found
-        if self.refused is not None:
-            raise PeerLost(f"joining has failed, start this process again: {self.refused.reason}")
+        if self.refused is not None and self.refused.final:
+            raise PeerLost(f"this process cannot join: {self.refused.reason}")
         return None
 
     def is_in(self) -> None:

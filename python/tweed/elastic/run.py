@@ -9,15 +9,17 @@ steps from them until it is let in (`tweed.elastic.transfer`); its loop is the o
 
 from __future__ import annotations
 
+import logging
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
+import torch
 import torch.distributed as dist
 from torch import Tensor
-from torch.distributed import PrefixStore, TCPStore  # type: ignore[attr-defined]
+from torch.distributed import PrefixStore, Store, TCPStore  # type: ignore[attr-defined]
 
 from tweed.data.sampler import Sampler
 from tweed.elastic.control import Control, Epoch
@@ -26,6 +28,8 @@ from tweed.elastic.state import State, Stateful, of_objects
 from tweed.errors import DataError, DeadlineExceeded, PeerLost, TweedError, UsageError
 from tweed.exchange.commit import Take
 from tweed.exchange.member import Member, Standing
+
+log = logging.getLogger("tweed")
 
 #: A group failed though nobody is lost, as when a link broke: after so long its members meet again.
 _AGAIN_S = 2.0
@@ -75,7 +79,8 @@ class ElasticRun:
 
     @property
     def counted(self) -> int:
-        """Steps that the caller's model has in it: a newcomer begins with those that it was given."""
+        """Steps that the caller's model has in it. A newcomer begins with those that it was given, and may be
+        given a later state when a member is lost while it follows: a loop is best `while run.counted < n`."""
         return self._given
 
     def step(self, gradient: Callable[[Sequence[int]], Tensor]) -> Tensor:
@@ -87,7 +92,7 @@ class ElasticRun:
             samples. Not called where the step's result is taken from others.
 
         Raises:
-          PeerLost: the others have gone on without this process, or a donor was lost while it joined.
+          PeerLost: the others have gone on without this process, or it cannot join; it says why.
           DeadlineExceeded: there is no next group within the time; the text says who is missing.
           TweedError: members differ in what they keep; it names them.
 
@@ -100,7 +105,7 @@ class ElasticRun:
                 self._follow()
                 continue
             try:
-                if self._may_enter(self._control.epoch):
+                if self._may_enter(self._control.epoch, self._control.meeting):
                     self._enter()
                 self._check()
                 self._contribute(gradient)
@@ -161,10 +166,14 @@ class ElasticRun:
 
     # Changing the group.
 
-    def _may_enter(self, epoch: Epoch) -> bool:
-        """There is a next epoch, and it holds from this step on."""
-        newer = epoch.number > self._meeting.epoch and self._control.key in epoch.members
-        return newer and self._member.counted >= epoch.first_step
+    def _may_enter(self, epoch: Epoch, meeting: Meeting) -> bool:
+        """There is a next epoch, and it holds from this step on; or its members meet already, as the one
+        before
+        it broke. Its rank 0 calls them to."""
+        if epoch.number <= self._meeting.epoch or self._control.key not in epoch.members:
+            return False
+        calls = epoch.members[0] == self._control.key and self._member.behind
+        return calls or self._member.counted >= epoch.first_step or meeting.epoch == epoch.number
 
     def _regroup(self) -> None:
         """The group of the next epoch, after a loss; returns when its members know what to do first."""
@@ -180,26 +189,28 @@ class ElasticRun:
         _leave()
         members = self._meet()
         standings: list[Standing | None] = [None] * len(members)
-        dist.all_gather_object(standings, self._member.standing)
+        dist.all_gather_object(standings, self._member.standing(cut_off=self._control.cut_off))
         told = {rank: standing for rank, standing in enumerate(standings) if standing is not None}
         plan = self._member.enter(members, told)
         if isinstance(plan, Take):
             self._take(plan)
+        self._give_whole(*self._member.cut_off(told))
         self._control.entered(members, behind=self._member.behind)
 
     def _meet(self) -> tuple[str, ...]:
         epoch, meeting = self._next_meeting()
+        self._meeting = meeting  # whatever comes of it: the next one is another
         # The members of an epoch meet under its number, so nothing of an old one is taken for theirs.
         place = TCPStore(meeting.host, meeting.port, is_master=False) if self._store is None else self._store
         name = f"epoch {meeting.epoch}.{meeting.attempt}"
         dist.init_process_group(
             "tweed",
-            store=PrefixStore(name, place),
+            store=_WhileItHolds(PrefixStore(name, place), self._control, epoch.number),
             rank=epoch.members.index(self._control.key),
             world_size=len(epoch.members),
             timeout=timedelta(seconds=self._timeout_s),
         )
-        self._meeting, self.members = meeting, epoch.members
+        self.members = epoch.members
         self.epochs.append(epoch.number)
         return epoch.members
 
@@ -231,38 +242,58 @@ class ElasticRun:
             self._member.take(result)
             self._counted()
 
+    def _give_whole(self, giver: int, takers: tuple[int, ...]) -> None:
+        """Newcomers whose results were lost on the way get the whole state, while all wait."""
+        rank = dist.get_rank()
+        if takers:
+            log.warning(
+                "ranks %s get the whole state from rank %d: who gave them results was lost", takers, giver
+            )
+        for taker in takers:
+            if rank == giver:
+                state = self._state()
+                tensors = state.part(0, state.bytes)
+                dist.send_object_list([state.structure(), len(tensors)], taker)
+                dist.send(torch.frombuffer(tensors, dtype=torch.uint8), taker)
+            elif rank == taker:
+                told: list[Any] = [None, None]
+                dist.recv_object_list(told, giver)
+                tensors = bytearray(told[1])
+                dist.recv(torch.frombuffer(tensors, dtype=torch.uint8), giver)
+                self._member.copied(*self._load(State.assembled(told[0], tensors), self._member.sampler))
+                self._given = self._member.counted
+
     # Joining.
 
     def _copied(self, sampler: Sampler) -> Member:
         """This newcomer has the members' state."""
-        until, attempt = time.monotonic() + self._timeout_s, 0
+        until, state = time.monotonic() + self._timeout_s, None
         own_bytes = State.of(of_objects(self._keep)).bytes
-        while True:
-            left_s = max(0.0, until - time.monotonic())
-            state = self._control.take_state(attempt, own_bytes, left_s)
-            if state is not None:
-                break
-            attempt += 1
-        tree = state.tree
-        if tree["samples"] != [sampler.order.numel, sampler.order.seed, sampler.batch]:
+        while state is None:
+            state = self._control.take_state(own_bytes, max(0.0, until - time.monotonic()))
+        follows, result = self._load(state, sampler)
+        self._control.step(follows.step)
+        return Member(self._control.key, follows, result)
+
+    def _load(self, state: State, sampler: Sampler) -> tuple[Sampler, Tensor]:
+        """This process keeps that state. Returns where its steps are, and the result of the last."""
+        tree, own = state.tree, [sampler.order.numel, sampler.order.seed, sampler.batch]
+        if tree["samples"] != own:
             raise UsageError(
                 f"the members take {tree['samples']} (samples, seed, batch), and this process was given "
-                f"{[sampler.order.numel, sampler.order.seed, sampler.batch]}: give all the same"
+                f"{own}: give all the same"
             )
         if set(tree["kept"]) != set(self._keep):
             raise UsageError(
                 f"the members keep {sorted(tree['kept'])}, and this process {sorted(self._keep)}"
             )
+        if tree["result"] is None:
+            raise DataError("the members have counted no step, and gave their state")
         for name, kept in self._keep.items():
             kept.load_state_dict(tree["kept"][name])
         where = tree["where"]
-        follows = Sampler(
-            sampler.order, sampler.batch, False, where["step"], where["cursor"], tuple(where["again"])
-        )
-        if tree["result"] is None:
-            raise DataError("the members have counted no step, and gave their state")
-        self._control.step(follows.step)
-        return Member(self._control.key, follows, copied=tree["result"])
+        cursor, again = where["cursor"], tuple(where["again"])
+        return Sampler(sampler.order, sampler.batch, False, where["step"], cursor, again), tree["result"]
 
     def _follow(self) -> None:
         """Takes the next step's result from the others, or enters the epoch that lets this process in."""
@@ -273,16 +304,51 @@ class ElasticRun:
         def come(epoch: Epoch, meeting: Meeting) -> bool:
             found = self._control.take_result(self._member.counted, like)
             result.extend([] if found is None else [found])
-            return bool(result) or self._may_enter(epoch)
+            return bool(result) or self._may_enter(epoch, meeting) or self._control.must_ask_again
 
         self._control.wait_for(come, self._timeout_s)
-        if result:
+        if self._control.must_ask_again:
+            self._member = self._copied(self._member.sampler)
+            self._given = self._member.counted
+        elif result:
             self._member.take(result[0])
             self._control.step(self._member.counted)
             if not self._member.behind:
                 self._control.entered(self.members, behind=False)
         else:
             self._regroup()
+
+
+class _WhileItHolds(Store):
+    """A store for the meeting of an epoch: when there is a next one, because a member was lost before it
+    came, nobody waits for that any longer."""
+
+    def __init__(self, store: Any, control: Control, epoch: int) -> None:
+        super().__init__()
+        self._store, self._control, self._epoch = store, control, epoch
+
+    def _held(self) -> Any:
+        if self._control.epoch.number > self._epoch:
+            raise PeerLost(f"epoch {self._epoch} is over: a member of it was lost before its group was made")
+        return self._store
+
+    def set(self, key: str, value: Any) -> None:
+        self._held().set(key, value)
+
+    def get(self, key: str) -> Any:
+        return self._held().get(key)
+
+    def check(self, keys: list[str]) -> Any:
+        return self._held().check(keys)
+
+    def compare_set(self, key: str, expected: Any, desired: Any) -> Any:
+        return self._held().compare_set(key, expected, desired)
+
+    def add(self, key: str, amount: int) -> Any:
+        return self._held().add(key, amount)
+
+    def wait(self, keys: list[str], timeout: timedelta | None = None) -> None:
+        self._held().wait(keys, *(() if timeout is None else (timeout,)))
 
 
 def _leave() -> None:

@@ -13,6 +13,7 @@ Pure: the live driver (`tweed.elastic.run`) and the simulated one (`tweed.simula
     NEWCOMER    `take`, with each result since its copy        NEWCOMER, one step further
                 `enter`, the first                             BEHIND, or IN if it has all that others have
     BEHIND      `take`, up to the step that others are at      IN
+                `copied`, if it gets no more results           IN
     IN          `summed`, or `take` after a loss               IN, one step further
                 `enter`, after each change of members          IN
 
@@ -48,11 +49,13 @@ class Standing:
       position: what it has of the last step and of the next.
       history: of the step that is next; empty: it has none yet.
       behind: it gets results of others, and gives nothing yet.
+      cut_off: it is behind, and gets no more results: who gave them was lost.
     """
 
     position: Position
     history: History
     behind: bool
+    cut_off: bool = False
 
 
 class Member:
@@ -61,17 +64,17 @@ class Member:
     Args:
       key: its permanent id.
       sampler: whose batch is that of all members together.
-      copied: a newcomer's share of the copied state: the result of the last step in it. None: it founds.
+      result: of the last step in the state that a newcomer has copied. None: it founds.
 
     Attributes:
       commit: what it has of the last step and of the next.
       sampler: where the steps are.
     """
 
-    def __init__(self, key: str, sampler: Sampler, copied: Tensor | None = None) -> None:
+    def __init__(self, key: str, sampler: Sampler, result: Tensor | None = None) -> None:
         self.key, self.sampler = key, sampler
-        self.commit = Commit(counted=sampler.step, result=copied)
-        self._contributes_from: int | None = sampler.step if copied is None else None
+        self.commit = Commit(counted=sampler.step, result=result)
+        self._contributes_from: int | None = sampler.step if result is None else None
         self._members: tuple[str, ...] = ()
         self._history: History = ()
         self._computed: tuple[int, ...] = ()
@@ -86,10 +89,9 @@ class Member:
         """Others have counted steps that this one has yet to be fed."""
         return self._contributes_from is None or self.counted < self._contributes_from
 
-    @property
-    def standing(self) -> Standing:
-        """What it tells the others."""
-        return Standing(self.commit.position, self._history, self.behind)
+    def standing(self, *, cut_off: bool) -> Standing:
+        """What it tells the others; see there."""
+        return Standing(self.commit.position, self._history, self.behind, self.behind and cut_off)
 
     @property
     def deal(self) -> Deal:
@@ -141,6 +143,10 @@ class Member:
         # Whoever its members were, it has these places; the history is that of the step that others are at.
         self._count(self.sampler.deal([self.key]), result)
 
+    def copied(self, sampler: Sampler, result: Tensor) -> None:
+        """It has the others' whole state, as they are: where their steps are, and the result of the last."""
+        self.sampler, self.commit = sampler, Commit(counted=sampler.step, result=result)
+
     def enter(self, members: Sequence[str], standings: Mapping[int, Standing]) -> Take | SumAnew:
         """A next epoch. Returns what its members do first, the same at all.
 
@@ -159,6 +165,14 @@ class Member:
         if self.behind:
             self._contributes_from = most
         return plan
+
+    def cut_off(self, standings: Mapping[int, Standing]) -> tuple[int, tuple[int, ...]]:
+        """Who gives its whole state, and to whom, by rank, as no results reach these any more."""
+        able = {rank: one.position.counted for rank, one in standings.items() if not one.behind}
+        most = max(able.values())
+        giver = min(rank for rank, counted in able.items() if counted == most)
+        takers = (rank for rank, one in standings.items() if one.cut_off and one.position.counted < most)
+        return giver, tuple(takers)
 
     def _count(self, deal: Deal, result: Tensor) -> None:
         self.commit.count(deal.step, result)

@@ -86,7 +86,7 @@ class _Worker:
         self.epoch = 0
         if donor is not None:
             self.optimizer.load_state_dict(copy.deepcopy(donor.optimizer.state_dict()))
-            self.member = Member(key, donor.member.sampler, copied=donor.member.commit.result)
+            self.member = Member(key, donor.member.sampler, result=donor.member.commit.result)
 
     def compute(self, gradient: Gradient) -> None:
         """What is not computed yet of its share."""
@@ -211,7 +211,7 @@ def _enter(group: _Members, ranks: list[str]) -> Take | SumAnew | None:
     workers = [group.workers[key] for key in ranks]
     if all(worker.epoch == group.number() for worker in workers):
         return None
-    standings = {rank: worker.member.standing for rank, worker in enumerate(workers)}
+    standings = {rank: worker.member.standing(cut_off=False) for rank, worker in enumerate(workers)}
     plans = [worker.member.enter(ranks, standings) for worker in workers]
     for worker in workers:
         worker.epoch = group.number()

@@ -12,19 +12,23 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+import sys
 from collections.abc import Callable
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
+from tweed.errors import PeerLost
 from tweed.files import write_atomic
 from tweed.testbed.inside import die_with_parent
 
+_LOST = 75  # EX_TEMPFAIL: it may be tried again
+
 
 def lived(fn: Callable[..., Any], folder: Path, rank: int, *args: Any) -> Any:
-    """Runs `fn(life, rank, *args)` in a child, and again with the next life when it was killed.
+    """Runs `fn(life, rank, *args)` in a child, and again with the next life when it was killed, or lost.
 
-    Raises: RuntimeError if a life ended in another way than by SIGKILL, without a value.
+    Raises: RuntimeError if a life ended in another way than by SIGKILL or `PeerLost`, without a value.
     """
     context = multiprocessing.get_context("fork")
     life = 0
@@ -37,7 +41,7 @@ def lived(fn: Callable[..., Any], folder: Path, rank: int, *args: Any) -> Any:
             return ours.recv()
         except EOFError:
             child.join()
-        if child.exitcode != -signal.SIGKILL:
+        if child.exitcode not in (-signal.SIGKILL, _LOST):
             raise RuntimeError(f"life {life} of rank {rank} has failed: exit code {child.exitcode}")
         life += 1
 
@@ -50,7 +54,11 @@ def kill(folder: Path, rank: int) -> None:
 def _life(pipe: Connection, folder: Path, fn: Callable[..., Any], life: int, rank: int, *args: Any) -> None:
     die_with_parent()
     write_atomic(_pid(folder, rank), str(os.getpid()))
-    pipe.send(fn(life, rank, *args))
+    try:
+        pipe.send(fn(life, rank, *args))
+    except PeerLost as error:
+        print(f"life {life} of rank {rank}: {error}", file=sys.stderr, flush=True)
+        os._exit(_LOST)
 
 
 def _pid(folder: Path, rank: int) -> Path:

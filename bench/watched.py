@@ -1,0 +1,119 @@
+"""Members whose lives end and begin again, as the launcher sees them: by what they write into a folder.
+
+A life writes each step down (`Written`); the launcher reads it (`Watched`), and says which step is the last.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple, Self
+
+import torch.distributed as dist
+
+from tweed.elastic import Control, Elastic, ElasticRun, join, start
+from tweed.files import write_atomic
+from tweed.testbed import Failed, RankFailed, Ranks
+
+_LOOK_S, _PATIENCE_S = 0.02, 120.0
+
+
+class Step(NamedTuple):
+    """One that counts at a member: seconds of the system's monotonic clock."""
+
+    number: int
+    begin: float
+    end: float
+    members: int
+
+
+def control(life: int, rank: int, founders: int, most: int, folder: Path) -> Control:
+    """This life among the members: the first ones found, the others join."""
+    host = os.environ.get("TWEED_HOST", "127.0.0.1")
+    elastic, store = Elastic(1, most, host=host), folder / "store"
+    if life == 0 and rank < founders:
+        if rank == 0:
+            place = dist.TCPStore(host, 0, is_master=True, wait_for_workers=False)
+            write_atomic(store, f"{host}:{place.port}")
+        else:
+            address, port = _text(store).split(":")
+            place = dist.TCPStore(address, int(port), is_master=False)
+        made = start(place, rank, founders, elastic)
+    else:
+        others = [path for path in folder.glob("address-*") if path.name != f"address-{rank}"]
+        made = join(",".join(path.read_text() for path in others), elastic)
+    write_atomic(folder / f"address-{rank}", made.address)
+    return made
+
+
+def _text(path: Path) -> str:
+    """Of a file, once it is there."""
+    while not path.exists():
+        time.sleep(_LOOK_S)
+    return path.read_text()
+
+
+class Written:
+    """Where a life writes its steps. A context manager."""
+
+    def __init__(self, folder: Path, rank: int, life: int) -> None:
+        self._last = folder / "last"
+        self._file = (folder / f"steps-{rank}-{life}").open("w", buffering=1)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
+
+    def step(self, run: ElasticRun, begin: float) -> None:
+        """It counts here, and has just ended."""
+        print(json.dumps([run.counted, begin, time.monotonic(), len(run.members)]), file=self._file)
+
+    def over(self, counted: int) -> bool:
+        """The last step counts. All read the same number, which lies ahead when it is written."""
+        return self._last.exists() and counted >= int(self._last.read_text())
+
+
+class Watched:
+    """What the ranks have written so far."""
+
+    def __init__(self, ranks: Ranks, folder: Path) -> None:
+        self.ranks, self.folder = ranks, folder
+
+    def steps(self, rank: int) -> list[Step]:
+        """Of all its lives."""
+        lives = self.folder.glob(f"steps-{rank}-*")
+        paths = sorted(lives, key=lambda path: int(path.name.rpartition("-")[2]))
+        lines = [line for path in paths for line in path.read_text().splitlines(keepends=True)]
+        return [Step(*json.loads(line)) for line in lines if line.endswith("\n")]
+
+    def wait(self, condition: Callable[[], bool]) -> None:
+        """Until it holds. Raises RankFailed, or TimeoutError after two minutes."""
+        until = time.monotonic() + _PATIENCE_S
+        while not condition():
+            if failures := [event for event in self.ranks.poll(_LOOK_S) if isinstance(event, Failed)]:
+                raise RankFailed(self.ranks.blame(failures))
+            if time.monotonic() > until:
+                raise TimeoutError("members have not come together within two minutes")
+
+    def settled(self, members: int, since: float, count: int = 3) -> None:
+        """Waits until all ranks have made so many steps of so many members since then."""
+
+        def settled() -> bool:
+            found = (self.steps(rank)[-count:] for rank in range(members))
+            return all(
+                len(steps) == count and all(step.members == members and step.begin > since for step in steps)
+                for steps in found
+            )
+
+        self.wait(settled)
+
+    def end(self, ahead: int = 5) -> list[Any]:
+        """Lets all end so many steps later. Returns what each rank returns."""
+        furthest = max(self.steps(rank)[-1].number for rank in range(self.ranks.size))
+        write_atomic(self.folder / "last", str(furthest + ahead))
+        return self.ranks.join(_PATIENCE_S)

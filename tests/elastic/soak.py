@@ -1,0 +1,124 @@
+"""Kills live members by SIGKILL while they train, starts them again, and looks at what is left.
+
+    python -m tests.elastic.soak --members 8 --kills 500 --seed 7
+
+Members are processes of this host, which join again when they were killed. One of them is spared: what it
+holds of memory, descriptors and threads after ten epochs is compared with what it holds at the end. The model
+is compared with that of a run in which nobody dies.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import resource
+import tempfile
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+
+from bench.watched import Watched, Written, control
+from tests.elastic.trains import Trainee, sampler
+from tests.simulate.test_elastic import trained
+from tweed.elastic import ElasticRun
+from tweed.testbed import Ranks
+from tweed.testbed.lives import kill, lived
+
+#: That many of eight may be away at a time, by their share.
+_AWAY = 0.25
+_COMPUTE_S = 0.01
+
+
+class Held(NamedTuple):
+    """What a process holds."""
+
+    kilobytes: int
+    descriptors: int
+    threads: int
+
+    @classmethod
+    def now(cls) -> Held:
+        """Of this one."""
+        kilobytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        return cls(kilobytes, *(len(os.listdir(f"/proc/self/{what}")) for what in ("fd", "task")))
+
+
+class Outcome(NamedTuple):
+    """Of one member, at the end."""
+
+    digest: str
+    params: list[float]
+    counted: int
+    epochs: int
+    early: Held | None
+    late: Held
+
+
+def _rank(rank: int, size: int, folder: Path) -> Outcome:
+    outcome: Outcome = lived(_life, folder, rank, size, folder)
+    return outcome
+
+
+def _life(life: int, rank: int, size: int, folder: Path) -> Outcome:
+    trainee, early = Trainee(lr=0.05), None
+    elastic = control(life, rank, size, size, folder)
+    run = ElasticRun(elastic, sampler(), trainee.keep, check_every=1)
+    with Written(folder, rank, life) as written:
+        while not written.over(run.counted):
+            begin = time.monotonic()
+            trainee.step(run, lambda: time.sleep(_COMPUTE_S))
+            written.step(run, begin)
+            if early is None and len(run.epochs) > 10:
+                early = Held.now()
+    run.finish()
+    elastic.close()
+    return Outcome(trainee.digest, trainee.params.tolist(), run.counted, len(run.epochs), early, Held.now())
+
+
+def _soak(watched: Watched, members: int, kills: int, draw: random.Random) -> list[Outcome]:
+    """All but rank 1 are killed, as soon as so many are in that there may be one less."""
+    least = members - max(1, int(_AWAY * members)) + 1
+    for _ in range(kills):
+        time.sleep(draw.expovariate(2.0))
+        watched.wait(lambda: len(_alive(watched, members)) >= least)
+        kill(watched.folder, draw.choice([rank for rank in _alive(watched, members) if rank != 1]))
+    watched.settled(members, time.monotonic())
+    ended: list[Outcome] = watched.end()
+    return ended
+
+
+def _alive(watched: Watched, members: int) -> list[int]:
+    """Those that have ended a step within the last half second."""
+    now = time.monotonic()
+    steps = {rank: watched.steps(rank)[-1:] for rank in range(members)}
+    return [rank for rank, last in steps.items() if last and now - last[0].end < 0.5]
+
+
+def main() -> None:
+    """The command."""
+    parser = argparse.ArgumentParser(prog="python -m tests.elastic.soak")
+    parser.add_argument("--members", type=int, default=8)
+    parser.add_argument("--kills", type=int, default=500)
+    parser.add_argument("--seed", type=int, default=random.SystemRandom().getrandbits(32))
+    given = parser.parse_args()
+    began = time.monotonic()
+    print(f"seed {given.seed}", flush=True)
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        with Ranks(_rank, given.members, folder) as ranks:
+            ended = _soak(Watched(ranks, folder), given.members, given.kills, random.Random(given.seed))
+    spared = ended[1]
+    expected = trained(0, 0, spared.counted, given.members, lr=0.05).params
+    apart = (torch.tensor(spared.params, dtype=torch.float64) - expected).abs().max()
+    seconds = time.monotonic() - began
+    print(f"{given.kills} kills, {spared.counted} steps, {spared.epochs} epochs, {seconds:.0f} s")
+    print(f"models equal: {len({(one.digest, one.counted) for one in ended}) == 1}")
+    print(f"from a run in which nobody dies: {float(apart):.1e}")
+    print(f"rank 1 held, after ten epochs and at the end: {spared.early}, {spared.late}")
+
+
+if __name__ == "__main__":
+    main()
