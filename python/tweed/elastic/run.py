@@ -354,3 +354,5 @@ class _WhileItHolds(Store):
 def _leave() -> None:
     if dist.is_initialized():
         dist.destroy_process_group()
+    # Torch names groups by their count, also one that could not be made: the next has one name at all members.
+    dist.distributed_c10d._world.group_count = 0
