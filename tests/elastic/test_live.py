@@ -30,7 +30,7 @@ def test_after_a_kill_the_survivors_go_on_and_the_model_is_that_of_a_run_without
 
 
 @pytest.mark.parametrize("victim", [None, 0, 3])
-def test_a_newcomer_takes_the_state_and_then_its_share(victim: int | None) -> None:
+def test_a_joiner_takes_the_state_and_then_its_share(victim: int | None) -> None:
     store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
     found: list[Any] = []
     with Ranks(joins, 4, store.port, victim) as ranks:

@@ -1,4 +1,4 @@
-"""A newcomer gets the state from all members while they go on, without a network: messages go by turns."""
+"""A joiner gets the state from all members while they go on, without a network: messages go by turns."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
+from tweed.elastic.joiners import Joiners
 from tweed.elastic.messages import CHUNK, RESULT, Ask, Chunk, Give, Got, Meeting, Refused, packed, read
-from tweed.elastic.newcomers import Newcomers
 from tweed.elastic.state import State
-from tweed.elastic.transfer import Gift, Taken
+from tweed.elastic.transfer import Copy, Donor
 from tweed.errors import DataError, PeerLost
 
-NEWCOMER = "new"
+JOINER = "new"
 
 
 def state(step: int, numel: int) -> State:
@@ -32,7 +32,7 @@ def result(step: int, numel: int) -> Tensor:
 
 @dataclass
 class Net:
-    """Members, a newcomer, and what is on the way between them."""
+    """Members, a joiner, and what is on the way between them."""
 
     donors: int
     numel: int
@@ -41,7 +41,7 @@ class Net:
 
     def __post_init__(self) -> None:
         self.members = [f"{number}" for number in range(self.donors)]
-        self.all = {key: Newcomers(key) for key in (*self.members, NEWCOMER)}
+        self.all = {key: Joiners(key) for key in (*self.members, JOINER)}
 
     def deliver(self, most: int) -> None:
         """At most so many messages arrive."""
@@ -73,7 +73,7 @@ class Net:
 @given(st.integers(1, 5), st.integers(1, 200_000), st.integers(3, 300))
 def test_the_state_and_all_results_since_come_whole(donors: int, numel: int, most: int) -> None:
     net, got = Net(donors, numel), None
-    new = net.all[NEWCOMER]
+    new = net.all[JOINER]
     new.ask(["0"], 4 * numel)
     while got is None:
         net.deliver(most)
@@ -94,7 +94,7 @@ def test_the_state_and_all_results_since_come_whole(donors: int, numel: int, mos
         step += 1
         new.step(step)
     for key in net.members:
-        net.all[key].entered([NEWCOMER])
+        net.all[key].entered([JOINER])
     net.deliver(100_000)
     while (found := new.result(step, result(0, numel))) is not None:
         step += 1
@@ -104,9 +104,9 @@ def test_the_state_and_all_results_since_come_whole(donors: int, numel: int, mos
     assert not any(net.all[key].gives for key in net.members)
 
 
-def test_a_donor_that_is_past_the_step_says_so_and_the_newcomer_asks_anew() -> None:
+def test_a_donor_that_is_past_the_step_says_so_and_the_joiner_asks_anew() -> None:
     net = Net(2, 10)
-    new = net.all[NEWCOMER]
+    new = net.all[JOINER]
     new.ask(["0"], 40)
     net.deliver(1)
     net.collect()  # the order is on its way to the other member
@@ -125,17 +125,17 @@ def test_a_donor_that_is_past_the_step_says_so_and_the_newcomer_asks_anew() -> N
     assert new.state() is not None
 
 
-def test_a_newcomer_that_is_too_slow_is_told_its_rates() -> None:
-    gift = Gift(Give(NEWCOMER, 0, 0, ["0"]), 0)
+def test_a_joiner_that_is_too_slow_is_told_its_rates() -> None:
+    donor = Donor(Give(JOINER, 0, 0, ["0"]), 0)
     big = torch.zeros(1 << 22)
-    gift.state(state(0, 10), state(0, 10).structure(), 0.0)
-    whys = [gift.result(step, big, step + 1.0) for step in range(6)]
+    donor.state(state(0, 10), state(0, 10).structure(), 0.0)
+    whys = [donor.result(step, big, step + 1.0) for step in range(6)]
     assert whys[:4] == [""] * 4
     assert "takes 0 Mbit/s of a donor, and a donor's part of the steps makes" in next(filter(None, whys))
 
 
 def test_a_lost_donor_ends_the_attempt() -> None:
-    new = Newcomers(NEWCOMER)
+    new = Joiners(JOINER)
     new.ask(["0"], 40)
     new.handle_lost("0")
     assert new.refused is not None and not new.refused.final
@@ -146,25 +146,25 @@ def test_a_lost_donor_ends_the_attempt() -> None:
 
 
 def test_results_are_acknowledged_when_the_loop_is_near() -> None:
-    taken = Taken(0, 40)
+    copy = Copy(0, 40)
     data = bytes(40)
-    taken.near(2)
-    assert taken.take("0", Chunk(RESULT, 0, 6, 0, 40, 9, data)) == [("0", 40)]
-    assert taken.take("0", Chunk(RESULT, 0, 7, 0, 40, 9, data)) == []
-    assert taken.near(3) == [("0", 40)]
-    assert not taken.is_near(6) and taken.is_near(7)
+    copy.near(2)
+    assert copy.take("0", Chunk(RESULT, 0, 6, 0, 40, 9, data)) == [("0", 40)]
+    assert copy.take("0", Chunk(RESULT, 0, 7, 0, 40, 9, data)) == []
+    assert copy.near(3) == [("0", 40)]
+    assert not copy.is_near(6) and copy.is_near(7)
 
 
 def test_what_no_sound_donor_gives_is_refused() -> None:
-    taken = Taken(0, 40)
+    copy = Copy(0, 40)
     with pytest.raises(DataError, match="this process takes"):
-        taken.take("0", Chunk(RESULT, 0, 0, 0, 1 << 40, 0, b"1"))
-    taken.take("0", Chunk(RESULT, 0, 0, 0, 8, 0, b"1"))
+        copy.take("0", Chunk(RESULT, 0, 0, 0, 1 << 40, 0, b"1"))
+    copy.take("0", Chunk(RESULT, 0, 0, 0, 8, 0, b"1"))
     with pytest.raises(DataError, match="donors differ"):
-        taken.take("1", Chunk(RESULT, 0, 0, 0, 9, 0, b"1"))
-    gift = Gift(Give(NEWCOMER, 0, 0, ["0"]), 0)
+        copy.take("1", Chunk(RESULT, 0, 0, 0, 9, 0, b"1"))
+    donor = Donor(Give(JOINER, 0, 0, ["0"]), 0)
     with pytest.raises(DataError, match="acknowledges 7 bytes"):
-        gift.got(7)
+        donor.got(7)
     with pytest.raises(DataError, match="its structure says 40"):
         State.assembled(state(0, 10).structure(), bytearray(39))
     with pytest.raises(DataError, match="cannot be read"):

@@ -13,8 +13,8 @@ processes.
 meeting    how a process gets among the members: `start`, `join`
 control    links between all members, over which they agree who is in; a thread drives them
 run        the steps: each counts for all or for none, whoever is lost or joins meanwhile
-transfer   how a newcomer gets the state, while the others go on: pure
-newcomers  what a process gives to newcomers, and takes as one: pure
+transfer   how a joiner gets the state, while the others go on: pure
+joiners  what a process gives to joiners, and takes as one: pure
 state      the state as bytes
 messages   what members say to each other
 

@@ -12,8 +12,8 @@ from typing import Any
 from torch import Tensor
 
 from tweed import _core
+from tweed.elastic.joiners import Joiners
 from tweed.elastic.messages import CHUNK, TEXT, Chunk, Hello, Known, Meeting, packed, read
-from tweed.elastic.newcomers import Newcomers
 from tweed.elastic.state import State
 from tweed.errors import DataError, DeadlineExceeded, PeerLost, UsageError
 
@@ -35,7 +35,7 @@ class Elastic:
       max_members: more are not let in.
       host: the address that this process is reached at; only loopback without a secret.
         All members have the same TWEED_SECRET, or TWEED_SECRET_FILE: see docs/security.md.
-      port: that newcomers call; 0: any, and `Control.address` says which.
+      port: that joiners call; 0: any, and `Control.address` says which.
       key_file: keeps this process's permanent id; None: TWEED_KEY_FILE, or another one each time.
 
     Raises: UsageError if there is no such number of members.
@@ -83,8 +83,8 @@ class Control:
 
     Attributes:
       key: of this process.
-      address: "host:port" that newcomers call.
-      joins: it is a newcomer that has yet to be let in.
+      address: "host:port" that joiners call.
+      joins: it is a joiner that has yet to be let in.
     """
 
     def __init__(
@@ -103,7 +103,7 @@ class Control:
         self._addresses = dict(linked[1]) | {self.key: address}
         self._meeting = Meeting(0, 0, 0, "")
         self._changed, self._closed, self._ticks = Condition(), False, not self.joins
-        self._newcomers = Newcomers(links.key)
+        self._joiners = Joiners(links.key)
         for link, what in early:
             self._handle(link, what)
         self._thread = Thread(target=self._drive, name="tweed-members", daemon=True)
@@ -131,7 +131,7 @@ class Control:
         """This step is the next that is not counted."""
         self._node.step(step)
         with self._changed:
-            self._newcomers.step(step)
+            self._joiners.step(step)
 
     def call_meeting(self, meeting: Meeting) -> None:
         """Says where the group of an epoch meets to all members."""
@@ -170,24 +170,24 @@ class Control:
                 self._changed.wait(_TICK_S)
 
     def give_state(self, step: int, state: Callable[[], State]) -> None:
-        """This step begins: copies what newcomers are to get of the state."""
+        """This step begins: copies what joiners are to get of the state."""
         with self._changed:
-            self._newcomers.give_state(step, state, time.monotonic())
+            self._joiners.give_state(step, state, time.monotonic())
 
     def give_result(self, step: int, result: Tensor) -> None:
-        """This step counts, with this result, `[numel]`: newcomers get it."""
+        """This step counts, with this result, `[numel]`: joiners get it."""
         with self._changed:
-            self._newcomers.give_result(step, result, time.monotonic())
-            waits = self._newcomers.gives
+            self._joiners.give_result(step, result, time.monotonic())
+            waits = self._joiners.gives
         if waits:
             self._links.wake()
 
     def entered(self, members: tuple[str, ...], *, behind: bool) -> None:
         """All of these have entered their epoch; `behind`: this one has yet to take results."""
         with self._changed:
-            self._newcomers.entered(members)
+            self._joiners.entered(members)
             if not behind:
-                self._newcomers.is_in()
+                self._joiners.is_in()
 
     def take_state(self, own_bytes: int, timeout_s: float) -> State | None:
         """Asks for a copy of the state, and waits for it; None: this attempt has failed.
@@ -203,25 +203,25 @@ class Control:
             linked = [key for key in self._addresses if key in self._link_of]
             if not linked:
                 raise PeerLost("all members that were called are gone: join others")
-            # Members come first, but some may be gone, and whoever was called may be a newcomer as well.
-            self._newcomers.ask(linked, own_bytes)
+            # Members come first, but some may be gone, and whoever was called may be a joiner as well.
+            self._joiners.ask(linked, own_bytes)
         found: list[State] = []
 
         def come(epoch: Epoch, meeting: Meeting) -> bool:
-            state = self._newcomers.state()
+            state = self._joiners.state()
             found.extend([] if state is None else [state])
-            return bool(found) or self._newcomers.refused is not None
+            return bool(found) or self._joiners.refused is not None
 
         self.wait_for(come, timeout_s)
-        refused = self._newcomers.refused
+        refused = self._joiners.refused
         if not found and refused is not None and refused.final:
             raise PeerLost(f"this process cannot join: {refused.reason}")
         return found[0] if found else None
 
     @property
     def cut_off(self) -> bool:
-        """A member was lost while it gave to this newcomer: results may not come any more."""
-        return self._newcomers.refused is not None
+        """A member was lost while it gave to this joiner: results may not come any more."""
+        return self._joiners.refused is not None
 
     @property
     def must_ask_again(self) -> bool:
@@ -229,18 +229,18 @@ class Control:
         return self.cut_off and not self._ticks
 
     def take_result(self, step: int, like: Tensor) -> Tensor | None:
-        """See `Newcomers.result`. Asks to be let in when this process is near to the others."""
+        """See `Joiners.result`. Asks to be let in when this process is near to the others."""
         with self._changed:
-            result = self._newcomers.result(step, like)
-            self._ticks = self._ticks or self._newcomers.asks_in
+            result = self._joiners.result(step, like)
+            self._ticks = self._ticks or self._joiners.asks_in
             return result
 
     def close(self, timeout_s: float = 10.0) -> None:
-        """Ends the links, when newcomers have what is kept for them: the others see this process as lost."""
+        """Ends the links, when joiners have what is kept for them: the others see this process as lost."""
         until = time.monotonic() + timeout_s
         with self._changed:
-            self._newcomers.entered()
-            while self._newcomers.gives and time.monotonic() < until:
+            self._joiners.entered()
+            while self._joiners.gives and time.monotonic() < until:
                 self._changed.wait(_TICK_S)
             self._closed = True
         self._thread.join()
@@ -264,7 +264,7 @@ class Control:
             for key, message in self._node.poll():
                 self._say(key, message)
             with self._changed:
-                while (said := self._newcomers.poll()) is not None:
+                while (said := self._joiners.poll()) is not None:
                     self._say(*said)
                 self._changed.notify_all()
 
@@ -293,7 +293,7 @@ class Control:
         self._link_of.pop(key)
         self._node.lost(key)
         with self._changed:
-            self._newcomers.handle_lost(key)
+            self._joiners.handle_lost(key)
             self._addresses.pop(key, None)
 
     def _heard(self, key: str, what: bytearray) -> None:
@@ -305,7 +305,7 @@ class Control:
             self._say(key, packed(self._known(key)))
         else:
             members = [one for one in self.epoch.members if one == self.key or one in self._link_of]
-            self._newcomers.handle(key, said, members)
+            self._joiners.handle(key, said, members)
 
     def _known(self, key: str) -> Known:
         found = self._node.epoch()

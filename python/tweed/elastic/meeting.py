@@ -1,4 +1,4 @@
-"""How a process gets among the members: founders meet by torch's store, a newcomer calls any member."""
+"""How a process gets among the members: founders meet by torch's store, a joiner calls any member."""
 
 from __future__ import annotations
 
@@ -65,14 +65,14 @@ def join(address: str, elastic: Elastic, timeout_s: float = 60.0) -> Control:
     links = opened(Credentials.of(elastic.key_file), MOST_BYTES)
     try:
         own = links.listen(f"{elastic.host}:{elastic.port}", os.environ.get("TWEED_TESTBED"))
-        newcomer = _Newcomer(links, own, time.monotonic() + timeout_s)
-        newcomer.call(address)
+        joiner = _Joiner(links, own, time.monotonic() + timeout_s)
+        joiner.call(address)
     except BaseException:
         links.close()
         raise
-    me = (links.key, newcomer.incarnation + 1)
-    node = _core.MemberNode.joiner(me, list(newcomer.addresses), _settings(elastic, 0))
-    return Control(links, node, (newcomer.linked, newcomer.addresses), newcomer.early, own)
+    me = (links.key, joiner.incarnation + 1)
+    node = _core.MemberNode.joiner(me, list(joiner.addresses), _settings(elastic, 0))
+    return Control(links, node, (joiner.linked, joiner.addresses), joiner.early, own)
 
 
 def _settings(elastic: Elastic, seed: int) -> dict[str, int]:
@@ -96,7 +96,7 @@ def _meet(
     return linked, early
 
 
-class _Newcomer:
+class _Joiner:
     """Calls one member, hears of the others, and calls them too."""
 
     def __init__(self, links: _core.HubLinks, own: str, until: float) -> None:
@@ -141,7 +141,7 @@ class _Newcomer:
             if not self.linked:
                 raise PeerLost(f"the members that were called are gone: {what}")
         elif what[:1] == bytes([TEXT]) and isinstance(said := read(what), Known | Hello):
-            if isinstance(said, Hello):  # another newcomer, which waits as this one does
+            if isinstance(said, Hello):  # another joiner, which waits as this one does
                 self.addresses[self.linked[link]] = said.address
                 self._links.send(link, packed(Known([[self._links.key, self._own]], -1)))
             else:

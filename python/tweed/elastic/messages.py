@@ -53,7 +53,7 @@ class Known:
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """A newcomer wants a copy of the state, at a step that is at least so many ahead."""
+    """A joiner wants a copy of the state, at a step that is at least so many ahead."""
 
     attempt: int
     lead: int
@@ -61,7 +61,7 @@ class Ask:
 
 @dataclass(frozen=True, slots=True)
 class Give:
-    """All these copy their part of the state at the begin of this step, for a newcomer."""
+    """All these copy their part of the state at the begin of this step, for a joiner."""
 
     joiner: str
     attempt: int
@@ -71,7 +71,7 @@ class Give:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """To a newcomer: this attempt has failed, and why."""
+    """To a joiner: this attempt has failed, and why."""
 
     attempt: int
     reason: str
@@ -80,7 +80,7 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class Got:
-    """A newcomer has so many bytes more of what it is given."""
+    """A joiner has so many bytes more of what it is given."""
 
     attempt: int
     count: int
@@ -124,7 +124,7 @@ def read(data: bytes | bytearray) -> Text:
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """Bytes of something that is given to a newcomer in parts.
+    """Bytes of something that is given to a joiner in parts.
 
     Attributes:
       what: `STRUCTURE`, `TENSORS` or `RESULT`.

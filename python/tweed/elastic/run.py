@@ -3,7 +3,7 @@
 A step is a sum over all members' contributions. If it fails because a member is lost, the survivors wait for
 the next epoch, form its group in the same processes, and tell each other what they have
 (`tweed.exchange.member`): who lacks the last step takes its result, or the step is summed anew when the
-samples of the lost are in it. A newcomer has a copy of the members' state, and takes the results of their
+samples of the lost are in it. A joiner has a copy of the members' state, and takes the results of their
 steps from them until it is let in (`tweed.elastic.transfer`); its loop is the one that they have.
 """
 
@@ -43,7 +43,7 @@ class ElasticRun:
     Args:
       control: this process among the members.
       sampler: whose batch is that of all members together; the same at all.
-      keep: what all members have in the same state, such as a model and an optimizer: newcomers get a copy.
+      keep: what all members have in the same state, such as a model and an optimizer: joiners get a copy.
       timeout_s: the longest that a collective, or the wait for a next group, may take.
       check_every: so many steps apart members compare what they keep, byte by byte by a digest; 0: never.
 
@@ -52,8 +52,8 @@ class ElasticRun:
       members: of the last of them, keys in the order of their ranks.
 
     Raises:
-      UsageError: the members have other samples or another batch, or nothing that a newcomer could get.
-      PeerLost: a newcomer cannot join, and why.
+      UsageError: the members have other samples or another batch, or nothing that a joiner could get.
+      PeerLost: a joiner cannot join, and why.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class ElasticRun:
 
     @property
     def counted(self) -> int:
-        """Steps that the caller's model has in it. A newcomer begins with those that it was given, and may be
+        """Steps that the caller's model has in it. A joiner begins with those that it was given, and may be
         given a later state when a member is lost while it follows: a loop is best `while run.counted < n`."""
         return self._given
 
@@ -89,14 +89,14 @@ class ElasticRun:
         Args:
           gradient: the sum of the gradients of these samples at the parameters as they are, `[numel]`; called
             again within a step for samples of lost members, and with none if there are more members than
-            samples. Not called where the step's result is taken from others.
+            samples. Not called where the step's result is copy from others.
 
         Raises:
           PeerLost: the others have gone on without this process, or it cannot join; it says why.
           DeadlineExceeded: there is no next group within the time; the text says who is missing.
           TweedError: members differ in what they keep; it names them.
 
-        Cost: an all-reduce of `numel + 1`. Keeps two copies of the gradient. With a newcomer under way, a
+        Cost: an all-reduce of `numel + 1`. Keeps two copies of the gradient. With a joiner under way, a
         copy of this member's part of the state, and each step sends its part of the result.
         """
         self._control.give_state(self._given, self._state)
@@ -200,7 +200,7 @@ class ElasticRun:
     def _meet(self) -> tuple[str, ...]:
         epoch, meeting = self._next_meeting()
         self._meeting = meeting  # whatever comes of it: the next one is another
-        # The members of an epoch meet under its number, so nothing of an old one is taken for theirs.
+        # The members of an epoch meet under its number, so nothing of an old one is copy for theirs.
         place = TCPStore(meeting.host, meeting.port, is_master=False) if self._store is None else self._store
         name = f"epoch {meeting.epoch}.{meeting.attempt}"
         dist.init_process_group(
@@ -243,7 +243,7 @@ class ElasticRun:
             self._counted()
 
     def _give_whole(self, giver: int, takers: tuple[int, ...]) -> None:
-        """Newcomers whose results were lost on the way get the whole state, while all wait."""
+        """Joiners whose results were lost on the way get the whole state, while all wait."""
         rank = dist.get_rank()
         if takers:
             log.warning(
@@ -266,7 +266,7 @@ class ElasticRun:
     # Joining.
 
     def _copied(self, sampler: Sampler) -> Member:
-        """This newcomer has the members' state."""
+        """This joiner has the members' state."""
         until, state = time.monotonic() + self._timeout_s, None
         own_bytes = State.of(of_objects(self._keep)).bytes
         while state is None:
@@ -354,5 +354,5 @@ class _WhileItHolds(Store):
 def _leave() -> None:
     if dist.is_initialized():
         dist.destroy_process_group()
-    # Torch names groups by their count, also one that could not be made: the next has one name at all members.
+    # Torch names groups by their count, failed ones too: the next has one name at all members.
     dist.distributed_c10d._world.group_count = 0

@@ -1,24 +1,25 @@
-"""How a newcomer gets the state of members that go on meanwhile. Nobody waits for it.
+"""How a joiner gets the state of members that go on meanwhile. Nobody waits for it.
 
-Theory of operation. A newcomer asks the member of lowest rank (`Ask`). That one tells all members a step that
-is some ahead, and who gives which part (`Give`): a `Gift` at each. At the begin of that step each of k donors
+Theory of operation. A joiner asks the member of lowest rank (`Ask`). That one tells all members a step that
+is some ahead, and who gives which part (`Give`). At the begin of that step each `Donor`, one of k,
 copies its k-th part of the state, and sends it in chunks; behind it, of each step that counts, its k-th part
-of the result. The newcomer (`Taken`) puts the parts together, and its own loop takes one result after the
+of the result. The joiner (`Copy`) puts the parts together, and its own loop takes one result after the
 other, as if it had computed them, so that it has what members have, bit by bit. When it is two steps behind
 it asks to be let in. Members stop giving when they have entered an epoch that it is in.
 
-    a gift     moved by                               to
+    a donor    moved by                               to
     AHEAD      `state`, at its step                   FLOWING
-               a later step                           none: too late, the newcomer asks anew (`Refused`)
+               a later step                           none: too late, the joiner asks anew (`Refused`)
     FLOWING    `result`, `acknowledged`, `poll`       FLOWING
-               its newcomer is let in (`last`)        ENDING
+               its joiner is let in (`last`)          ENDING
                more is kept for it than may be        none: it is too slow (`Refused`), and is told its rates
     ENDING     all is acknowledged                    none
-    any        the newcomer is gone                   none
+    any        the joiner is gone                     none
 
 A donor sends no more than `_WINDOW` bytes before they are acknowledged, so that what members say to each
 other over the same links is never late. Who takes acknowledges results only when its loop comes near to them,
-so its memory is bounded too. A donor that dies ends the attempt, and the newcomer asks anew.
+so its memory is bounded too. A donor that dies cuts the joiner off: it copies a later state; or, where
+it has asked to be let in already, it gets the whole state when it is, while all wait.
 
 Pure: no clock but the `now` it is given, no threads, no sockets.
 """
@@ -35,19 +36,19 @@ from tweed.elastic.state import State, as_bytes, from_bytes
 from tweed.errors import DataError
 
 _CHUNK, _WINDOW = 1 << 16, 1 << 18
-#: Results that a newcomer acknowledges before its loop has come to them.
+#: Results that a joiner acknowledges before its loop has come to them.
 _AHEAD = 4
-#: Results are kept for a newcomer up to so many times the state, and so many bytes.
+#: Results are kept for a joiner up to so many times the state, and so many bytes.
 _KEPT_STATES, _KEPT_BYTES = 4, 1 << 26
-#: A state has at most so many times the bytes of what its newcomer has, and so many more: optimizers' grow.
+#: A state has at most so many times the bytes of what its joiner has, and so many more: optimizers' grow.
 _MOST_TIMES, _MOST_MORE = 16, 1 << 26
 #: So far behind others it asks to be let in.
 _NEAR_STEPS = 2
 
 
 @dataclass
-class Gift:
-    """What this process, one of the donors, gives to a newcomer. See the module."""
+class Donor:
+    """What this process, one of the donors, gives to a joiner. See the module."""
 
     order: Give
     part: int
@@ -108,7 +109,7 @@ class Gift:
     def got(self, count: int) -> None:
         """So much more is acknowledged."""
         if not 0 <= count <= self._flying:
-            raise DataError(f"a newcomer acknowledges {count} bytes, and was sent {self._flying}")
+            raise DataError(f"a joiner acknowledges {count} bytes, and was sent {self._flying}")
         self._flying -= count
         self.kept -= count
         self.acknowledged += count
@@ -154,8 +155,8 @@ def _add(wholes: dict[int, _Whole], key: int, chunk: Chunk) -> bool:
     return whole.came == chunk.total
 
 
-class Taken:
-    """What a newcomer has got of one attempt. See the module.
+class Copy:
+    """What a joiner has got of one attempt. See the module.
 
     Args:
       attempt: its number.

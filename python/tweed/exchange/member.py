@@ -10,7 +10,7 @@ Pure: the live driver (`tweed.elastic.run`) and the simulated one (`tweed.simula
 
     a member    moved by                                       to
     FOUNDER     the first `enter`                              IN
-    NEWCOMER    `take`, with each result since its copy        NEWCOMER, one step further
+    JOINER      `take`, with each result since its copy        JOINER, one step further
                 `enter`, the first                             BEHIND, or IN if it has all that others have
     BEHIND      `take`, up to the step that others are at      IN
                 `copied`, if it gets no more results           IN
@@ -64,7 +64,7 @@ class Member:
     Args:
       key: its permanent id.
       sampler: whose batch is that of all members together.
-      result: of the last step in the state that a newcomer has copied. None: it founds.
+      result: of the last step in the state that a joiner has copied. None: it founds.
 
     Attributes:
       commit: what it has of the last step and of the next.

@@ -1,4 +1,4 @@
-"""What a process gives to newcomers, and what it takes as one: see `transfer` for how. Pure.
+"""What a process gives to joiners, and what it takes as one: see `transfer` for how. Pure.
 
 Messages go in by `handle`, and come out of `poll` with whom they are for.
 """
@@ -12,13 +12,13 @@ from torch import Tensor
 
 from tweed.elastic.messages import Ask, Chunk, Give, Got, Refused, Text, packed
 from tweed.elastic.state import State
-from tweed.elastic.transfer import Gift, Taken
+from tweed.elastic.transfer import Copy, Donor
 from tweed.errors import PeerLost
 
 _MOST_LEAD = 1 << 10
 
 
-class Newcomers:
+class Joiners:
     """See the module.
 
     Args:
@@ -26,135 +26,135 @@ class Newcomers:
 
     Attributes:
       refused: the attempt of this process to get the state has failed, and why.
-      asks_in: this newcomer is near enough to the others that they may let it in.
+      asks_in: this joiner is near enough to the others that they may let it in.
     """
 
     def __init__(self, key: str) -> None:
         self.key, self.asks_in = key, False
         self.refused: Refused | None = None
-        self._gifts: dict[str, Gift] = {}
-        self._taken: Taken | None = None
+        self._donors: dict[str, Donor] = {}
+        self._copy: Copy | None = None
         self._step = 0
         self._says: deque[tuple[str, bytes]] = deque()
 
     def step(self, step: int) -> None:
         """This step is the next that is not counted here."""
         self._step = step
-        if self._taken is not None:
-            self._acknowledge(self._taken.near(step))
+        if self._copy is not None:
+            self._acknowledge(self._copy.near(step))
 
     def handle(self, key: str, said: Text | Chunk, members: Sequence[str]) -> None:
         """Something has come from `key`; `members` are those that are reached, in the order of their ranks.
 
         Raises: DataError if it does not fit what came before.
         """
-        taken = self._taken
+        copy = self._copy
         if isinstance(said, Chunk):
-            if taken is not None and said.attempt == taken.attempt:
-                self._acknowledge(taken.take(key, said))
+            if copy is not None and said.attempt == copy.attempt:
+                self._acknowledge(copy.take(key, said))
         elif isinstance(said, Ask):
             self._order(key, said, members)
         elif isinstance(said, Give):
             if self.key in said.donors:
-                self._gifts[said.joiner] = Gift(said, said.donors.index(self.key))
+                self._donors[said.joiner] = Donor(said, said.donors.index(self.key))
         elif isinstance(said, Got):
-            gift = self._gifts.get(key)
-            if gift is not None and gift.order.attempt == said.attempt:
-                gift.got(said.count)
-        elif isinstance(said, Refused) and taken is not None and said.attempt == taken.attempt:
+            donor = self._donors.get(key)
+            if donor is not None and donor.order.attempt == said.attempt:
+                donor.got(said.count)
+        elif isinstance(said, Refused) and copy is not None and said.attempt == copy.attempt:
             self.refused = said
 
     def handle_lost(self, key: str) -> None:
         """The link to this process has ended."""
-        self._gifts.pop(key, None)
-        if self._taken is not None:
-            self.refused = Refused(self._taken.attempt, "a member was lost while it gave", final=False)
+        self._donors.pop(key, None)
+        if self._copy is not None:
+            self.refused = Refused(self._copy.attempt, "a member was lost while it gave", final=False)
 
     def poll(self) -> tuple[str, bytes] | None:
         """What is to be sent next, and to whom."""
         if self._says:
             return self._says.popleft()
-        for key, gift in list(self._gifts.items()):
-            if (chunk := gift.poll(self._step)) is not None:
+        for key, donor in list(self._donors.items()):
+            if (chunk := donor.poll(self._step)) is not None:
                 return key, chunk
-            if gift.done:
-                self._gifts.pop(key)
+            if donor.done:
+                self._donors.pop(key)
         return None
 
     # Giving.
 
     def give_state(self, step: int, state: Callable[[], State], now: float) -> None:
-        """This step begins: copies what newcomers are to get of the state."""
-        for key, gift in list(self._gifts.items()):
-            if gift.is_late(step):
-                self._refuse(key, gift, "a donor was past the step at which it was to copy", final=False)
-            elif gift.wants_state(step):
+        """This step begins: copies what joiners are to get of the state."""
+        for key, donor in list(self._donors.items()):
+            if donor.is_late(step):
+                self._refuse(key, donor, "a donor was past the step at which it was to copy", final=False)
+            elif donor.wants_state(step):
                 found = state()
-                gift.state(found, found.structure() if gift.part == 0 else b"", now)
+                donor.state(found, found.structure() if donor.part == 0 else b"", now)
 
     def give_result(self, step: int, result: Tensor, now: float) -> None:
         """This step counts, with this result, `[numel]`."""
-        for key, gift in list(self._gifts.items()):
-            if why := gift.result(step, result, now):
-                self._refuse(key, gift, why, final=True)
+        for key, donor in list(self._donors.items()):
+            if why := donor.result(step, result, now):
+                self._refuse(key, donor, why, final=True)
 
     def entered(self, members: Sequence[str] | None = None) -> None:
         """These, or all, get no more than what is kept for them: they have entered an epoch."""
-        for key, gift in self._gifts.items():
+        for key, donor in self._donors.items():
             if members is None or key in members:
-                gift.last()
+                donor.last()
 
     @property
     def gives(self) -> bool:
-        """Something is kept for a newcomer."""
-        return bool(self._gifts)
+        """Something is kept for a joiner."""
+        return bool(self._donors)
 
     def _order(self, joiner: str, ask: Ask, members: Sequence[str]) -> None:
-        """A newcomer has asked this member: all give their part."""
+        """A joiner has asked this member: all give their part."""
         if self.key not in members:
             self._says.append((joiner, packed(Refused(ask.attempt, "who was asked is no member", False))))
             return
         step = self._step + max(1, min(ask.lead, _MOST_LEAD))
         give = Give(joiner, ask.attempt, step, list(members))
         self._says.extend((key, packed(give)) for key in members if key != self.key)
-        self._gifts[joiner] = Gift(give, give.donors.index(self.key))
+        self._donors[joiner] = Donor(give, give.donors.index(self.key))
 
-    def _refuse(self, key: str, gift: Gift, why: str, *, final: bool) -> None:
-        self._gifts.pop(key)
-        self._says.append((key, packed(Refused(gift.order.attempt, why, final))))
+    def _refuse(self, key: str, donor: Donor, why: str, *, final: bool) -> None:
+        self._donors.pop(key)
+        self._says.append((key, packed(Refused(donor.order.attempt, why, final))))
 
     # Taking.
 
     def ask(self, members: Sequence[str], own_bytes: int) -> None:
         """Wants a copy of the state, and asks one after the other; `own_bytes` has what it is copied into."""
-        attempt = 0 if self._taken is None else self._taken.attempt + 1
-        self._taken, self.refused = Taken(attempt, own_bytes), None
+        attempt = 0 if self._copy is None else self._copy.attempt + 1
+        self._copy, self.refused = Copy(attempt, own_bytes), None
         member = members[attempt % len(members)]
         self._says.append((member, packed(Ask(attempt, 2 << min(attempt, 6)))))
 
     def state(self) -> State | None:
         """When it is there, once."""
-        return None if self._taken is None else self._taken.state()
+        return None if self._copy is None else self._copy.state()
 
     def result(self, step: int, like: Tensor) -> Tensor | None:
         """That of this step if it is there, in the shape and type of another.
 
         Raises: PeerLost if this process is refused for good, and why.
         """
-        taken = self._taken
-        if taken is not None and taken.has(step):
-            found = taken.result(step, like)
-            self.asks_in = self.asks_in or taken.is_near(step + 1)
+        copy = self._copy
+        if copy is not None and copy.has(step):
+            found = copy.result(step, like)
+            self.asks_in = self.asks_in or copy.is_near(step + 1)
             return found
         if self.refused is not None and self.refused.final:
             raise PeerLost(f"this process cannot join: {self.refused.reason}")
         return None
 
     def is_in(self) -> None:
-        """It has all that the others have: nothing is taken any more."""
-        self._taken, self.refused = None, None
+        """It has all that the others have: nothing is copied any more."""
+        self._copy, self.refused = None, None
 
     def _acknowledge(self, counts: list[tuple[str, int]]) -> None:
-        assert self._taken is not None
-        attempt = self._taken.attempt
+        assert self._copy is not None
+        attempt = self._copy.attempt
         self._says.extend((key, packed(Got(attempt, count))) for key, count in counts)
