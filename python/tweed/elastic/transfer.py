@@ -1,8 +1,8 @@
 """How a joiner gets the state of members that go on meanwhile. Nobody waits for it.
 
 Theory of operation. A joiner asks the member of lowest rank (`Ask`). That one tells all members a step that
-is some ahead, and who gives which part (`Give`). At the begin of that step each `Donor`, one of k,
-copies its k-th part of the state, and sends it in chunks; behind it, of each step that counts, its k-th part
+is some ahead, and who gives which part (`Give`). At the begin of that step each `Donor`, one of k, copies
+its k-th part of the state, and sends it in chunks; behind it, of each step that counts, its k-th part
 of the result. The joiner (`Copy`) puts the parts together, and its own loop takes one result after the
 other, as if it had computed them, so that it has what members have, bit by bit. When it is two steps behind
 it asks to be let in. Members stop giving when they have entered an epoch that it is in.
