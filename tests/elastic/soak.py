@@ -83,18 +83,25 @@ def _soak(watched: Watched, members: int, kills: int, draw: random.Random) -> li
     least = members - max(1, int(_AWAY * members)) + 1
     for _ in range(kills):
         time.sleep(draw.expovariate(2.0))
-        watched.wait(lambda: len(_alive(watched, members)) >= least)
-        kill(watched.folder, draw.choice([rank for rank in _alive(watched, members) if rank != 1]))
+        found = _alive(watched, members, least)
+        kill(watched.folder, draw.choice([rank for rank in found if rank != 1]))
     watched.settled(members, time.monotonic())
     ended: list[Outcome] = watched.end()
     return ended
 
 
-def _alive(watched: Watched, members: int) -> list[int]:
-    """Those that have ended a step within the last half second."""
-    now = time.monotonic()
-    steps = {rank: watched.steps(rank)[-1:] for rank in range(members)}
-    return [rank for rank, last in steps.items() if last and now - last[0].end < 0.5]
+def _alive(watched: Watched, members: int, least: int) -> list[int]:
+    """Waits until so many have ended a step within the last half second. Returns which."""
+    found: list[int] = []
+
+    def enough() -> bool:
+        now = time.monotonic()
+        last = {rank: watched.steps(rank)[-1:] for rank in range(members)}
+        found[:] = [rank for rank, steps in last.items() if steps and now - steps[0].end < 0.5]
+        return len(found) >= least
+
+    watched.wait(enough)
+    return found
 
 
 def main() -> None:
