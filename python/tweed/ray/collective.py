@@ -77,6 +77,8 @@ class TweedGroup(BaseGroup):
     """
 
     timeout_s: ClassVar[float] = 1800.0
+    #: Stores of groups that could not be made, by name: the other ranks may have yet to read there why.
+    _failed: ClassVar[dict[str, Any]] = {}
 
     def __init__(self, world_size: int, rank: int, group_name: str) -> None:
         super().__init__(world_size, rank, group_name)
@@ -88,7 +90,12 @@ class TweedGroup(BaseGroup):
         place.group_rank, place.group_size, place.group_id = rank, world_size, GroupName(group_name)
         place.timeout = timedelta(seconds=self.timeout_s)
         place.global_ranks_in_group = []  # of no other group
-        self._engine: Any = dist.Backend._plugins["TWEED"].creator_fn(place, None)
+        try:
+            self._engine: Any = dist.Backend._plugins["TWEED"].creator_fn(place, None)
+        except BaseException:
+            self._failed[group_name] = self._store
+            raise
+        self._failed.pop(group_name, None)
 
     @classmethod
     def backend(cls) -> str:
