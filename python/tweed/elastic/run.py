@@ -10,6 +10,7 @@ steps from them until it is let in (`tweed.elastic.transfer`); its loop is the o
 from __future__ import annotations
 
 import logging
+import socket
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -33,6 +34,8 @@ log = logging.getLogger("tweed")
 
 #: A group failed though nobody is lost, as when a link broke: after so long its members meet again.
 _AGAIN_S = 2.0
+#: A store that has been called to answers in so long.
+_STORE_S = 3.0
 #: What a lost member makes of calls: of tweed's, and of torch's store at rank 0.
 _LOSSES = (PeerLost, DeadlineExceeded, dist.DistError)
 
@@ -201,7 +204,7 @@ class ElasticRun:
         epoch, meeting = self._next_meeting()
         self._meeting = meeting  # whatever comes of it: the next one is another
         # The members of an epoch meet under its number, so nothing of an old one is copy for theirs.
-        place = TCPStore(meeting.host, meeting.port, is_master=False) if self._store is None else self._store
+        place = _reached(meeting) if self._store is None else self._store
         name = f"epoch {meeting.epoch}.{meeting.attempt}"
         dist.init_process_group(
             "tweed",
@@ -349,6 +352,18 @@ class _WhileItHolds(Store):
 
     def wait(self, keys: list[str], timeout: timedelta | None = None) -> None:
         self._held().wait(keys, *(() if timeout is None else (timeout,)))
+
+
+def _reached(meeting: Meeting) -> TCPStore:
+    """The store of a meeting, which stands before it is called to: who does not find it there is too late.
+
+    Torch itself would try for minutes. Raises: PeerLost.
+    """
+    try:
+        socket.create_connection((meeting.host, meeting.port), timeout=_STORE_S).close()
+    except OSError as error:
+        raise PeerLost(f"the store of epoch {meeting.epoch} is gone with its rank 0: {error}") from error
+    return TCPStore(meeting.host, meeting.port, is_master=False, timeout=timedelta(seconds=_STORE_S))
 
 
 def _leave() -> None:
