@@ -146,7 +146,7 @@ def test_a_lost_donor_ends_the_attempt() -> None:
 
 
 def test_results_are_acknowledged_when_the_loop_is_near() -> None:
-    copy = Copy(0, 40)
+    copy = Copy(0, 40, set())
     data = bytes(40)
     copy.near(2)
     assert copy.take("0", Chunk(RESULT, 0, 6, 0, 40, 9, data)) == [("0", 40)]
@@ -156,7 +156,7 @@ def test_results_are_acknowledged_when_the_loop_is_near() -> None:
 
 
 def test_what_no_sound_donor_gives_is_refused() -> None:
-    copy = Copy(0, 40)
+    copy = Copy(0, 40, set())
     with pytest.raises(DataError, match="this process takes"):
         copy.take("0", Chunk(RESULT, 0, 0, 0, 1 << 40, 0, b"1"))
     copy.take("0", Chunk(RESULT, 0, 0, 0, 8, 0, b"1"))

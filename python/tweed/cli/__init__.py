@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from tweed.cli import data, doctor, hub, plan, reproduce, strategies, top, train
+from tweed.cli import data, doctor, hub, plan, report, reproduce, strategies, top, train
 from tweed.errors import TweedError, UsageError
 
 app = typer.Typer(
@@ -23,6 +23,7 @@ app.command("serve")(hub.serve)
 app.command("join")(hub.join)
 app.command("reproduce")(reproduce.reproduce)
 app.command("strategies")(strategies.strategies)
+app.command("report")(report.report)
 app.command("plan")(plan.plan)
 app.command("doctor")(doctor.doctor)
 app.command("top")(top.top)

@@ -34,7 +34,7 @@ class Joiners:
         self.refused: Refused | None = None
         self._donors: dict[str, Donor] = {}
         self._copy: Copy | None = None
-        self._step = 0
+        self._step, self._lead = 0, 2
         self._says: deque[tuple[str, bytes]] = deque()
 
     def step(self, step: int) -> None:
@@ -57,17 +57,19 @@ class Joiners:
         elif isinstance(said, Give):
             if self.key in said.donors:
                 self._donors[said.joiner] = Donor(said, said.donors.index(self.key))
+            elif copy is not None and said.attempt == copy.attempt:
+                copy.sources.update(said.donors)
         elif isinstance(said, Got):
             donor = self._donors.get(key)
             if donor is not None and donor.order.attempt == said.attempt:
                 donor.got(said.count)
         elif isinstance(said, Refused) and copy is not None and said.attempt == copy.attempt:
-            self.refused = said
+            self.refused, self._lead = said, min(2 * self._lead, _MOST_LEAD)
 
     def handle_lost(self, key: str) -> None:
         """The link to this process has ended."""
         self._donors.pop(key, None)
-        if self._copy is not None:
+        if self._copy is not None and key in self._copy.sources:
             self.refused = Refused(self._copy.attempt, "a member was lost while it gave", final=False)
 
     def poll(self) -> tuple[str, bytes] | None:
@@ -116,7 +118,7 @@ class Joiners:
             return
         step = self._step + max(1, min(ask.lead, _MOST_LEAD))
         give = Give(joiner, ask.attempt, step, list(members))
-        self._says.extend((key, packed(give)) for key in members if key != self.key)
+        self._says.extend((key, packed(give)) for key in (*members, joiner) if key != self.key)
         self._donors[joiner] = Donor(give, give.donors.index(self.key))
 
     def _refuse(self, key: str, donor: Donor, why: str, *, final: bool) -> None:
@@ -128,9 +130,9 @@ class Joiners:
     def ask(self, members: Sequence[str], own_bytes: int) -> None:
         """Wants a copy of the state, and asks one after the other; `own_bytes` has what it is copied into."""
         attempt = 0 if self._copy is None else self._copy.attempt + 1
-        self._copy, self.refused = Copy(attempt, own_bytes), None
         member = members[attempt % len(members)]
-        self._says.append((member, packed(Ask(attempt, 2 << min(attempt, 6)))))
+        self._copy, self.refused = Copy(attempt, own_bytes, {member}), None
+        self._says.append((member, packed(Ask(attempt, self._lead))))
 
     def state(self) -> State | None:
         """When it is there, once."""

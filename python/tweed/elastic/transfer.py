@@ -161,9 +161,11 @@ class Copy:
     Args:
       attempt: its number.
       own_bytes: of what it has itself before: bounds the state.
+      sources: whom it needs: the member that it has asked, and the donors when they are known.
     """
 
-    def __init__(self, attempt: int, own_bytes: int) -> None:
+    def __init__(self, attempt: int, own_bytes: int, sources: set[str]) -> None:
+        self.sources = sources
         self.attempt, self._most = attempt, _MOST_TIMES * own_bytes + _MOST_MORE
         self._step: int | None = None  # it has the state, and its loop is there
         self._state: dict[int, _Whole] = {}

@@ -109,12 +109,12 @@ def _front(axis: Axes, table: Table) -> None:
 
 def _named(table: Table) -> Iterator[tuple[int, tuple[str, str, str]]]:
     """The places that are drawn in colour: those that are picked, then the rest of the front."""
-    from tweed.report.charts import SIDES
+    from tweed.report.plots import STYLES
 
     keys = [(one.builder, one.pieces) for one in table.candidates]
     choices = (table.choose(numbytes) for numbytes in sorted(table.times))
     picked = [keys.index((choice.builder, choice.pieces)) for choice in choices]
-    return zip(dict.fromkeys([*picked, *table.front()]), cycle(SIDES), strict=False)
+    return zip(dict.fromkeys([*picked, *table.front()]), cycle(STYLES), strict=False)
 
 
 def _over_bound(table: Table, place: int, picked: bool = False) -> tuple[list[int], list[float]]:

@@ -9,17 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogFormatter
 
-from tweed.report.plots import LOOK
-
-#: Colour, line and marker of each side by place, ours first. Told apart without colours too.
-SIDES = [
-    ("#0b6e6e", "-", "o"),
-    ("#d1603d", "--", "s"),
-    ("#b8860b", "-.", "^"),
-    ("#3b6fb6", ":", "D"),
-    ("#8a5aa8", "--", "v"),
-    ("#5f6b73", "-.", "x"),
-]
+from tweed.report.plots import LOOK, STYLES
 
 
 def over_conditions(
@@ -36,7 +26,7 @@ def over_conditions(
         figure = Figure(figsize=(3.4 * len(panels) + 0.6, 3.6), layout="constrained")
         axes = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
         for axis, (title, sides) in zip(axes, panels.items(), strict=True):
-            for (side, values), style in zip(sides.items(), SIDES, strict=False):
+            for (side, values), style in zip(sides.items(), STYLES, strict=False):
                 _line(axis, values, side, style)
             axis.set_title(title, loc="left", fontsize=10)
             axis.set_xticks(range(len(marks)), marks)
@@ -66,7 +56,7 @@ def over_time(sides: Mapping[str, Sequence[tuple[float, float]]], labels: tuple[
     with rc_context(LOOK):
         figure = Figure(figsize=(6.8, 4.0), layout="constrained")
         axis = figure.subplots()
-        for (side, points), (colour, dashes, marker) in zip(sides.items(), SIDES, strict=False):
+        for (side, points), (colour, dashes, marker) in zip(sides.items(), STYLES, strict=False):
             x, y = zip(*points, strict=True)
             axis.plot(x, y, dashes, color=colour, marker=marker, markersize=4, linewidth=1.6, label=side)
         axis.set_xscale("log")
@@ -86,14 +76,14 @@ def curves(
     """A panel per setting with a line per side through points.
 
     Args:
-      panels: by the panel's title, by side, points (x, y); at most as many sides as `SIDES`.
+      panels: by the panel's title, by side, points (x, y); at most as many sides as `STYLES`.
       labels: of the axes, x and y.
     """
     with rc_context(LOOK):
         figure = Figure(figsize=(3.6 * len(panels) + 1.6, 3.6), layout="constrained")
         axes = figure.subplots(1, len(panels), squeeze=False)[0]
         for axis, (title, sides) in zip(axes, panels.items(), strict=True):
-            for (side, points), (colour, dashes, marker) in zip(sides.items(), SIDES, strict=False):
+            for (side, points), (colour, dashes, marker) in zip(sides.items(), STYLES, strict=False):
                 marked = marker if len(points) <= 12 else ""
                 x, y = [point[0] for point in points], [point[1] for point in points]
                 axis.plot(x, y, dashes, color=colour, marker=marked, markersize=5, linewidth=1.6, label=side)
@@ -122,7 +112,7 @@ def distributions(sides: Mapping[str, Sequence[float]], label: str) -> Figure:
     with rc_context(LOOK):
         figure = Figure(figsize=(6.4, 3.6), layout="constrained")
         axis = figure.subplots()
-        for (side, values), (colour, dashes, _) in zip(sides.items(), SIDES, strict=False):
+        for (side, values), (colour, dashes, _) in zip(sides.items(), STYLES, strict=False):
             ordered = sorted(values)
             shares = [(place + 1) / len(ordered) for place in range(len(ordered))]
             axis.step([ordered[0], *ordered], [0, *shares], dashes, color=colour, where="post", label=side)
@@ -164,7 +154,7 @@ def levels(rows: Mapping[str, Mapping[str, float]], bounds: Mapping[str, float],
     """A row per case with a mark per side, and a bar where nothing can be less.
 
     Args:
-      rows: by the case's name, by side, a value; at most as many sides as `SIDES`.
+      rows: by the case's name, by side, a value; at most as many sides as `STYLES`.
       bounds: by the case's name.
       label: of the values, with their unit.
     """
@@ -172,7 +162,7 @@ def levels(rows: Mapping[str, Mapping[str, float]], bounds: Mapping[str, float],
     with rc_context(LOOK):
         figure = Figure(figsize=(7.2, 0.42 * len(rows) + 1.5), layout="constrained")
         axis = figure.subplots()
-        for side, (colour, _, marker) in zip(sides, SIDES, strict=False):
+        for side, (colour, _, marker) in zip(sides, STYLES, strict=False):
             there = [(row[side], place) for place, row in enumerate(rows.values()) if side in row]
             x, y = zip(*there, strict=True)
             axis.plot(x, y, marker, color=colour, markersize=7, label=side, alpha=0.85)

@@ -47,7 +47,7 @@ def render(name: str, facts: Mapping[str, Any], figures: Side, links: Side = (),
       commits: lines of `commits.jsonl`.
     """
     sides = by_side(facts["sides"], figures)
-    same = reached(sides)
+    same, words = reached(sides), network.words(facts)
     said = members.notes(facts) if commits else notes(facts, len(sides), links)
     return (
         environment()
@@ -56,9 +56,9 @@ def render(name: str, facts: Mapping[str, Any], figures: Side, links: Side = (),
             name=name,
             facts=facts,
             results=[result(title, side) for title, side in sides.items()],
-            plots=_plots(facts, sides) if sides else {},
-            same=None if same is None else _at_same_accuracy(facts, same),
-            network=network.words(facts),
+            plots=plots(sides, network.sent(facts), words) if sides else {},
+            same=None if same is None else at_same_accuracy(same, network.sent(facts), words),
+            network=words,
             members=members.table(commits),
             rejections=members.rejections(commits),
             notes=[*said, *filter(None, map(compression, sides.values()))],
@@ -79,29 +79,32 @@ def environment() -> Environment:
     )
 
 
-def _plots(facts: Mapping[str, Any], sides: Mapping[str, Side]) -> dict[str, str]:
-    sent = network.sent(facts)
-    known = any(row["loss"] is not None for side in sides.values() for row in side)
+def plots(sides: Mapping[str, Side], sent: Quantity, words: str) -> dict[str, str]:
+    """Loss and accuracy against time and bytes, by the plot's title.
+
+    Args:
+      sent: what stands for bytes.
+      words: about the network.
+    """
+    known = all(any(row["loss"] is not None for row in side) for side in sides.values())
     loss = LOSS if known else TEST_LOSS
-    plots: dict[str, tuple[Quantity, Quantity]] = {
+    quantities: dict[str, tuple[Quantity, Quantity]] = {
         "Loss against time": (TIME, loss),
         "Accuracy against time": (TIME, ACCURACY),
         "Loss against bytes": (sent, loss),
         "Accuracy against bytes": (sent, ACCURACY),
     }
-    return {title: svg(draw(sides, x, y, network.words(facts))) for title, (x, y) in plots.items()}
+    return {title: svg(draw(sides, x, y, words)) for title, (x, y) in quantities.items()}
 
 
-def _at_same_accuracy(facts: Mapping[str, Any], same: Reached) -> dict[str, Any]:
-    """The part of the page for what sides took to the same accuracy: its level, table and plots."""
-    words = network.words(facts)
-    plots = {"Time": TIME, "Bytes": network.sent(facts)}
+def at_same_accuracy(same: Reached, sent: Quantity, words: str) -> dict[str, Any]:
+    """The part of a page for what sides took to the same accuracy: its level, table and plots."""
     return {
         "accuracy": f"{same.accuracy:.2%}",
         "results": [result(title, side) for title, side in same.sides.items()],
         "plots": {
             f"{title} to this accuracy": svg(draw(same.sides, x, ACCURACY, words, same.accuracy))
-            for title, x in plots.items()
+            for title, x in {"Time": TIME, "Bytes": sent}.items()
         },
     }
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import cycle
 from typing import Any, Literal
 
 from matplotlib import rc_context
@@ -13,8 +14,15 @@ from matplotlib.figure import Figure
 
 from tweed.train.results import Side
 
-#: Colour, line and marker by place: ours first. Told apart without colours too.
-STYLES = [("#0b6e6e", "-", "o"), ("#d1603d", "--", "s")]
+#: Colour, line and marker of each side by place, ours first. Told apart without colours too.
+STYLES = [
+    ("#0b6e6e", "-", "o"),
+    ("#d1603d", "--", "s"),
+    ("#b8860b", "-.", "^"),
+    ("#3b6fb6", ":", "D"),
+    ("#8a5aa8", "--", "v"),
+    ("#5f6b73", "-.", "x"),
+]
 #: How all plots look.
 LOOK: Any = {  # Any: the stubs want each key as a literal
     "font.family": "sans-serif",
@@ -67,14 +75,14 @@ def draw(
     """One plot.
 
     Args:
-      sides: figures by the side's title; at most two sides, ours first.
+      sides: figures by the side's title, ours first; styles repeat from the seventh on.
       network: the one that they ran over, in words.
       level: of `y`, to be marked across the plot.
     """
     with rc_context(LOOK):
         figure = Figure(figsize=(5.6, 3.5), layout="constrained")
         axes = figure.subplots()
-        for (title, side), style in zip(sides.items(), STYLES, strict=False):
+        for (title, side), style in zip(sides.items(), cycle(STYLES), strict=False):
             _line(axes, points(side, x, y), title, style)
         if level is not None:
             axes.axhline(level * y.scale, color="#8a8a8a", linewidth=1, linestyle=":")

@@ -35,7 +35,7 @@ from tweed.report.comparison import (
     rule,
     times,
 )
-from tweed.report.plots import svg
+from tweed.report.plots import STYLES, svg
 from tweed.report.study import Plot, Section, Study, Table
 
 DILOCO, OFTEN, SPARSE = "DiLoCo", "DiLoCo, every 8", "SparseLoCo settings"
@@ -205,7 +205,7 @@ def _featured(lines: Sequence[Line], points: float) -> list[str]:
     the peers, and steps on the way."""
     first = [best(lines, rate, below) for below in (0.0, points) for rate in WORDS]
     wanted = dict.fromkeys([*filter(None, first), *PEERS, *LADDER])
-    return [side for side in wanted if side in _sides(lines)][: len(charts.SIDES)]
+    return [side for side in wanted if side in _sides(lines)][: len(STYLES)]
 
 
 def _parts(lines: Sequence[Line], rates: Sequence[str]) -> Section:
