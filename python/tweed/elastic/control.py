@@ -135,9 +135,8 @@ class Control:
 
     def call_meeting(self, meeting: Meeting) -> None:
         """Says where the group of an epoch meets to all members."""
-        for key in self.epoch.members:
-            self._say(key, packed(meeting))
-        self._note(meeting)
+        with self._changed:
+            self._note(meeting)
 
     def wait_for(
         self, condition: Callable[[Epoch, Meeting], bool], timeout_s: float
@@ -315,5 +314,8 @@ class Control:
         return Known([other for other in others if other[0] != key], lives.get(key, -1))
 
     def _note(self, meeting: Meeting) -> None:
-        with self._changed:
-            self._meeting = max(self._meeting, meeting)
+        """Who hears of a meeting says so to all: a link between two members may be missing."""
+        if meeting > self._meeting:
+            self._meeting = meeting
+            for key in self.epoch.members:
+                self._say(key, packed(meeting))

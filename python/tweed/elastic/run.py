@@ -9,6 +9,7 @@ steps from them until it is let in (`tweed.elastic.transfer`); its loop is the o
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import socket
 import time
@@ -34,6 +35,8 @@ log = logging.getLogger("tweed")
 
 #: A group failed though nobody is lost, as when a link broke: after so long its members meet again.
 _AGAIN_S = 2.0
+#: A meeting that failed here alone is tried again after so long.
+_RETRY_S = 0.2
 #: A store that has been called to answers in so long.
 _STORE_S = 3.0
 #: What a lost member makes of calls: of tweed's, and of torch's store at rank 0.
@@ -69,7 +72,7 @@ class ElasticRun:
     ) -> None:
         self._control, self._keep, self._timeout_s = control, dict(keep or {}), timeout_s
         self._check_every = check_every
-        self._meeting = Meeting(0, 0, 0, "")
+        self._meeting = self._tried = Meeting(0, 0, 0, "")  # the last that came about, that was tried
         self._store: Any = None  # of the group, where this process is its rank 0
         self.epochs: list[int] = []
         self.members: tuple[str, ...] = ()
@@ -202,7 +205,7 @@ class ElasticRun:
 
     def _meet(self) -> tuple[str, ...]:
         epoch, meeting = self._next_meeting()
-        self._meeting = meeting  # whatever comes of it: the next one is another
+        self._tried = meeting
         # The members of an epoch meet under its number, so nothing of an old one is copy for theirs.
         place = _reached(meeting) if self._store is None else self._store
         name = f"epoch {meeting.epoch}.{meeting.attempt}"
@@ -213,23 +216,28 @@ class ElasticRun:
             world_size=len(epoch.members),
             timeout=timedelta(seconds=self._timeout_s),
         )
-        self.members = epoch.members
+        self._meeting, self.members = meeting, epoch.members
         self.epochs.append(epoch.number)
         return epoch.members
 
     def _next_meeting(self) -> tuple[Epoch, Meeting]:
         """Rank 0 of the last epoch has the store, and says where; the others wait for that."""
-        last, self._store = self._meeting, None
+        last, tried, self._store = self._meeting, self._tried, None
         try:
             epoch, _ = self._control.wait_for(lambda epoch, _: epoch.number > last.epoch, _AGAIN_S)
         except DeadlineExceeded:
             epoch = self._control.epoch
         if epoch.members[0] != self._control.key:
+            if tried > last:  # it failed here; there may be another, or others may still meet there
+                with contextlib.suppress(DeadlineExceeded):
+                    return self._control.wait_for(
+                        lambda epoch, meeting: meeting > tried and meeting.epoch == epoch.number, _RETRY_S
+                    )
             return self._control.wait_for(
                 lambda epoch, meeting: meeting > last and meeting.epoch == epoch.number, self._timeout_s
             )
         self._store = TCPStore(self._control.host, 0, is_master=True, wait_for_workers=False)
-        attempt = last.attempt + 1 if epoch.number == last.epoch else 0
+        attempt = tried.attempt + 1 if epoch.number == tried.epoch else 0
         meeting = Meeting(epoch.number, attempt, self._store.port, self._control.host)
         self._control.call_meeting(meeting)
         return epoch, meeting

@@ -67,6 +67,7 @@ def render(facts: Mapping[str, Mapping[str, Any]], figures: Mapping[str, Side]) 
         environment()
         .get_template("compared.html")
         .render(
+            name=", ".join(facts),
             task=next(iter(facts.values()))["settings"]["task"],
             commands={name: known["command"] for name, known in facts.items()},
             differences=differences(facts),
