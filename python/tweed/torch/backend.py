@@ -19,7 +19,7 @@ from tweed.torch.build import CannotCompile, extension, say
 from tweed.torch.meeting import Place
 from tweed.torch.node import node
 from tweed.torch.options import Options, known_variables, unknown_variables
-from tweed.torch.rendezvous import join
+from tweed.torch.rendezvous import join, told_to_others
 
 if TYPE_CHECKING:
     from torch._C._distributed_c10d import PrefixStore, Store
@@ -123,10 +123,12 @@ def _made(given: Any, pg_options: object) -> tuple[object, Kept]:
     _set_up_log()
     if given.group_rank == 0:
         _warn_of_variables()
-    options = Options.resolve(pg_options)
     ranks = tuple(given.global_ranks_in_group)
     place = Place(given.store, given.group_id, given.group_rank, given.group_size, given.timeout, ranks)
-    group, terms = join(node(options), place, options)
+    with told_to_others(place):
+        options = Options.resolve(pg_options)
+        engine = node(options)
+    group, terms = join(engine, place, options)
     check_links(options, group.links)
     kept = Kept(terms.plan, group.losses())
     metrics.publish(group.metrics(), options.metrics_options())

@@ -14,8 +14,9 @@ import json
 import os
 import secrets
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import torch.distributed as dist
@@ -101,6 +102,20 @@ def _meet(node: Node, meeting: Meeting, options: Options) -> tuple[Group, Terms]
     return group, terms
 
 
+@contextlib.contextmanager
+def told_to_others(place: Place) -> Iterator[None]:
+    """What makes this rank fail before it meets the others, such as a setting of its own, is told to them.
+
+    Those that come within `_TOLD_S` hear of it; nobody is waited for any longer.
+    """
+    try:
+        yield
+    except TweedError as error:
+        with contextlib.suppress(Exception), enter(replace(place, timeout=_TOLD_S)).reported():
+            raise error
+        raise
+
+
 def leave_together(meeting: Meeting, processes: Sequence[Process]) -> None:
     """Rank 0, whose process may keep the store, waits for those who need it: its program may end at once.
 
@@ -129,6 +144,7 @@ def leave_together(meeting: Meeting, processes: Sequence[Process]) -> None:
                 raise
 
 
+_TOLD_S = timedelta(seconds=5)
 #: What the keys of this process's groups begin with: a run of processes that torchrun has started together.
 _life: str | None = None
 #: The processes of the default group, by rank.
