@@ -380,3 +380,11 @@ def test_times_that_an_aggregator_makes_up_are_not_believed(took_s: tuple[float,
     hub.handle(1, Sum(group.number, ((0, 1),), np.ones(1), took_s=took_s), 1.0)
     rates = hub.gathering.rates
     assert hub.version == 1 and not rates.up and not rates.hub.rate
+
+
+def test_a_group_does_not_wait_for_a_member_whose_link_has_ended() -> None:
+    direct = Direct()
+    direct.hub.left(1, 2.0)
+    found = direct.actions()
+    assert told(found, 2) == [Grant(1)] and told(found, 9) == [Void(1)] and told(found, 1) == []
+    assert told(direct.say(1, Offer(1, 8)), 1) == [Grant(1)]

@@ -8,9 +8,11 @@ from tweed.aggregate import All
 from tweed.collective import Hub as HubOf
 from tweed.exchange.hub import Grant, Hub, Leave, Offer, Payload, Ready, Step, Task
 from tweed.exchange.hub.actions import Tell
+from tweed.order import FirstIn
 from tweed.strategy import Strategy
 
 TASK_S = 10.0
+PAYLOAD_S = 60.0
 
 
 def drained(hub: Hub) -> list:
@@ -83,3 +85,51 @@ def test_one_that_is_granted_and_silent_does_not_hold_up_all_others() -> None:
     hub.handle(1, Offer(1, 4), 1.0)
     hub.passed(30.0)
     assert told(drained(hub), 1, Grant)
+
+
+def granted(others: int) -> Hub:
+    """A hub that lets one transfer go at a time: it is granted to member 0, and the others have offered."""
+    hub = Hub(order=FirstIn(1), payload_s=PAYLOAD_S)
+    for member in range(1 + others):
+        hub.expect(member)
+        hub.handle(member, Ready(), 0.0)
+        hub.handle(member, Offer(1, 4), 0.0)
+    assert [a.member for a in drained(hub) if isinstance(a, Tell) and isinstance(a.message, Grant)] == [0]
+    return hub
+
+
+def test_whose_link_ends_gives_back_what_was_granted_at_once() -> None:
+    hub = granted(1)
+    hub.left(0, 1.0)
+    assert told(drained(hub), 1, Grant) == [Grant(1)]
+
+
+def test_whose_link_ends_while_it_waits_is_granted_nothing() -> None:
+    hub = granted(2)
+    hub.left(1, 1.0)
+    hub.handle(0, Payload(1, np.ones(1)), 2.0)
+    assert told(drained(hub), 2, Grant) == [Grant(1)]
+
+
+def test_who_comes_back_offers_again_what_was_taken_back_and_it_counts_once() -> None:
+    hub = granted(1)
+    hub.left(0, 1.0)
+    hub.handle(0, Offer(1, 4), 2.0)
+    hub.handle(1, Payload(1, np.ones(1)), 3.0)
+    assert told(drained(hub), 0, Grant) == [Grant(1)]
+    hub.handle(0, Payload(1, np.ones(1)), 4.0)
+    hub.handle(0, Payload(1, np.ones(1)), 4.0)
+    drained(hub)
+    assert hub.version == 2
+
+
+def test_who_is_granted_something_and_hangs_up_again_and_again_is_not_waited_for() -> None:
+    hub = Hub(when=All(), task_s=TASK_S)
+    for member in (0, 1):
+        hub.expect(member)
+        hub.handle(member, Ready(), 0.0)
+    contribute(hub, 0, 0.5)
+    for now in range(1, 100):
+        hub.handle(1, Offer(1, 4), float(now))
+        hub.left(1, now + 0.5)
+    assert hub.version >= 1

@@ -7,6 +7,9 @@
                 Offer, and one of its is in the next update HELD
                 its lease ends                              DONE, expired
     HELD        the batch has ended, and there is room      OFFERED
+    OFFERED, GRANTED
+                its link has ended: over the next one it is
+                offered again, and holds up nobody before   OPEN
     OFFERED     the order grants it                         GRANTED
                 the order drops it                          DONE, late
     GRANTED     Payload                                     DONE, counted
@@ -241,6 +244,8 @@ class Hub:
         self._members.move(one, waits=False, expected=False)
         if one.phase is Phase.OPEN:  # nobody waits for what it might bring
             self._to_order(Withdrawn((member, one.number)), now)
+        elif one.phase in (Phase.OFFERED, Phase.GRANTED):
+            self._take_back(member, one, now)
         self.grants.lost(member, now)
         self._go_on(now)
 
@@ -328,20 +333,31 @@ class Hub:
             self._end(member, one, Why.EXPIRED, now)
         if one.phase in (Phase.DONE, Phase.OPEN):
             self._members.move(one, waits=False)
-            one.number, one.version = message.number, min(message.version, self.version)
+            one.number, one.version, one.described = message.number, min(message.version, self.version), False
             self._members.move(one, Phase.OPEN)
             self._members.lease(member, now + self.task_s)
         self._offered(member, one, message.offer, now)
 
     def _ready(self, member: int, one: Member, message: Ready, now: float) -> None:
         one.resumed = False
-        begun = one.phase is not Phase.OPEN or message.last >= one.number
+        begun = one.phase is not Phase.OPEN or one.described or message.last >= one.number
         if one.phase is not Phase.DONE and begun:  # it has forgotten what it was about
             self._end(member, one, Why.EXPIRED, now)
         if message.last > one.number:  # the hub has
             one.number = one.last = message.last
             one.why = Why.UNKNOWN
         self._next(member, one, now)
+
+    def _take_back(self, member: int, one: Member, now: float) -> None:
+        """What was offered, or granted, holds up nobody any more: over its next link the member offers it
+        again."""
+        key = (member, one.number)
+        self._to_order(Ended(key) if one.phase is Phase.GRANTED else Withdrawn(key), now)
+        self._members.move(one, Phase.OPEN)
+        one.offer = None
+        self.grants.ended(member, False, now)
+        self._members.wait_no_longer(one, now)
+        self._members.lease(member, min(one.due_s, now + self.task_s))
 
     def _next(self, member: int, one: Member, now: float) -> None:
         """Another task for `member`, as soon as there is one; or the one that it has not begun, again, on the
@@ -379,7 +395,7 @@ class Hub:
         if not (0 <= offer.samples < math.inf and offer.numbytes >= 0 and 0 <= offer.model_s < math.inf):
             self._end(member, one, Why.ABSURD, now)
             return
-        one.offer = offer
+        one.offer, one.described = offer, True
         self.grants.offered(member, offer)
         if one.in_batch:
             self._members.move(one, Phase.HELD)
@@ -498,7 +514,10 @@ class Hub:
             one = self.members[member]
             if one.phase is Phase.HELD and member not in self._held:  # else it has begun anew meanwhile
                 self._members.move(one, Phase.OFFERED)
-                self._to_order(Offered(self._transfer(member, one)), now)
+                if one.linked:
+                    self._to_order(Offered(self._transfer(member, one)), now)
+                else:
+                    self._take_back(member, one, now)
 
     def _hand_out(self, now: float) -> None:
         """Tasks, to those who have waited longest."""
@@ -523,7 +542,7 @@ class Hub:
         return self.tasks is None or self._members.under_way < self.tasks
 
     def _begin(self, member: int, one: Member, now: float) -> None:
-        one.number, one.told = one.number + 1, 0
+        one.number, one.told, one.described = one.number + 1, 0, False
         self._members.move(one, Phase.OPEN)
         self._members.wait_no_longer(one, now)
         one.due_s = min(one.due_s, now + self.task_s)

@@ -29,6 +29,7 @@ class Member:
       phase: of that.
       version: that it computes on.
       offer: what it has described.
+      described: it has done so for this task, over this link or one before: nothing else may come of the task.
       last: number of the last task that is over.
       why: how that ended.
       linked: there is a link.
@@ -51,6 +52,7 @@ class Member:
     phase: Phase = Phase.DONE
     version: int = 0
     offer: Offer | None = None
+    described: bool = False
     last: int = 0
     why: Why = Why.UNKNOWN
     linked: bool = False
