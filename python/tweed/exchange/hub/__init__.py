@@ -29,7 +29,7 @@ replica             applies the same commits as the hub, and takes over when it 
 live_hub            the hub's exchange, over whatever `links` there are; `live_worker`: a worker's
 rank_links          links of a process group; `sealed_ranks`: those of one whose ranks are aggregators
 member_link         that of a member; `calling` a hub, its `address`, and `greetings`: what is said first
-keyed_links         the hub's to members; `allowances`: what each may send
+keyed_links         the hub's to members; `allowances`: what each may send; `silence`: who does not
 live_aggregator     that of a member that works for others; `service`: what it lets them; `ways`: their side
 framing, bodies     what crosses such links; `control`: between hub, replica and members
 replication         a hub's side of its replica; `replica_link`: a member's; `succession`: who takes over

@@ -2,7 +2,8 @@
 
 A member is its key; the hub numbers keys in the order in which they first came, and keeps the numbers in its
 checkpoint. A link begins with a question of the member (`greetings`); until it is answered, and at any time
-but for what was granted, and for sums of a group at it, it may bring a few KB at a time (`allowances`).
+but for what was granted, and for sums of a group at it, it may bring a few KB at a time (`allowances`). Who
+was granted something and does not send it is hung up on (`silence`).
 
 Members that add up what others send, and hand on models, say where they listen when they come. The others
 are told that place, and the key with it, by what names such a member; and it is told their keys.
@@ -25,8 +26,19 @@ from tweed.exchange.hub.allowances import Allowances
 from tweed.exchange.hub.framing import framed, split
 from tweed.exchange.hub.head import HEAD, Kind, from_worker
 from tweed.exchange.hub.links import Linked, News
-from tweed.exchange.hub.messages import End, FromHub, FromWorker, Leave, Lend, Task
+from tweed.exchange.hub.messages import (
+    End,
+    FromHub,
+    FromWorker,
+    Grant,
+    Leave,
+    Lend,
+    Outcome,
+    Payload,
+    Task,
+)
 from tweed.exchange.hub.replication import Replication
+from tweed.exchange.hub.silence import Silence
 
 log = logging.getLogger("tweed")
 #: A link on which nothing was asked for so long is ended, and so long the end of training waits for members.
@@ -60,7 +72,7 @@ class KeyedLinks:
         fewest: int,
         replication: Replication,
     ) -> None:
-        self._allowed = Allowances(self.worker)
+        self._allowed, self._silence = Allowances(self.worker), Silence()
         self.numbers: dict[str, int] = {}
         self._links, self._terms, self._job, self.fewest = links, terms, job, fewest
         self.barred: Callable[[str], bool] = lambda key: False
@@ -134,6 +146,7 @@ class KeyedLinks:
     def _next(self, until: float) -> Sequence[News]:
         came, self._given_up = self._given_up, []
         self.herald()
+        until = min(until, self._silence.deadline())
         for link, what in self._links.next(min(1.0, max(0.0, until - time.monotonic()))):
             if link in self._ignored:
                 continue
@@ -144,6 +157,7 @@ class KeyedLinks:
             else:
                 came += self._heard(link, what)
         self._end_silent()
+        self._hang_up()
         return self._when_enough(came)
 
     def tell(self, member: int, message: FromHub, model: Tensor | None) -> None:
@@ -153,6 +167,10 @@ class KeyedLinks:
         self._allowed.tell(member, message, 0 if model is None else model.numel())
         if (link := self._link_of.get(member)) is None:
             return
+        if isinstance(message, Grant) and message.via is None and not message.copy_first:
+            self._silence.granted(member, time.monotonic())
+        elif isinstance(message, Grant | Outcome):
+            self._silence.over(member)
         if isinstance(message, Task) and message.via is not None:
             self.tell(message.via, Lend(message.version, member), None)
         self._allow(member, link)
@@ -248,6 +266,8 @@ class KeyedLinks:
             self._allow(member, self._link_of[member])
         if isinstance(message, Leave):
             self._done.add(member)
+        elif isinstance(message, Payload):
+            self._silence.arrived(member, time.monotonic())
         return message
 
     def _of_replica(self, member: int, message: control.Control) -> list[News]:
@@ -314,6 +334,7 @@ class KeyedLinks:
         del self._link_of[member]
         self._replication.left(member)
         self._allowed.left(member)
+        self._silence.over(member)
         if member in self._done:
             return [(member, Leave())]
         self._away.add(member)
@@ -330,6 +351,14 @@ class KeyedLinks:
                 return
             del self._asking[link]
             self._links.cut(link, "it has not asked to be in")
+
+    def _hang_up(self) -> None:
+        """On whoever was granted something and sends nothing of it."""
+        after_s = self._silence.while_s
+        for member in self._silence.look(time.monotonic(), lambda one: self._links.come(self._link_of[one])):
+            why = f"it was granted what it had offered, and no byte of that came for {after_s:.1f} s"
+            log.warning("the hub hangs up on member %d, others may send: %s", member, why)
+            self._links.cut(self._link_of[member], why)
 
     def _when_enough(self, came: list[News]) -> Sequence[News]:
         """Until there are enough members, of each the last message of a kind is kept."""

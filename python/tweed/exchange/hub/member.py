@@ -29,7 +29,7 @@ class Member:
       phase: of that.
       version: that it computes on.
       offer: what it has described.
-      described: it has done so for this task, over this link or one before: nothing else may come of the task.
+      described: it has done so for this task: nothing else may come of it, over whatever link.
       last: number of the last task that is over.
       why: how that ended.
       linked: there is a link.

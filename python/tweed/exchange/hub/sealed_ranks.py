@@ -67,6 +67,9 @@ class SealedRanks(KeyedLinks):
                 raise PeerLost(f"the link of rank {rank} to its hub has ended: start the group anew")
         return came
 
+    def _hang_up(self) -> None:
+        """On nobody: that would end the group. A rank's lease ends."""
+
     def state(self) -> dict[str, Any]:
         """See `MemberLinks`: ranks have their numbers."""
         return {}
