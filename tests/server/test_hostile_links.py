@@ -72,6 +72,9 @@ class Sockets:
     def admit(self, keys: None, most: int) -> None: ...
     def wake(self) -> None: ...
     def send(self, link: int, head: bytes, body: bytes | None = None) -> None: ...
+    def key_of(self, link: int) -> str | None:
+        return self.key
+
     def come(self, link: int) -> int:
         return self.bytes_come.get(link, 0)
 

@@ -6,6 +6,7 @@ The plan is made by the test: it sends whatever it can by way of members that of
 from __future__ import annotations
 
 import signal
+import socket
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
@@ -209,13 +210,22 @@ def test_a_payload_that_never_comes_holds_up_nobody_for_long(
         torch.testing.assert_close(mine, true)
 
 
-@pytest.mark.parametrize("other", [False, True], ids=["nobody", "somebody else"])
+@pytest.mark.parametrize(
+    ("there", "why"),
+    [
+        ("nobody", "refused"),
+        ("somebody else", "not the one that was given"),
+        ("somebody silent", "not answered"),
+    ],
+)
 def test_who_is_not_where_an_aggregator_says_is_named_and_left_alone(
-    plans: Plans, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, other: bool
+    plans: Plans, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, there: str, why: str
 ) -> None:
-    """It says a place where nobody listens, or another process that has the secret too."""
-    false = _core.HubLinks()
-    place = false.listen(LOOPBACK) if other else "127.0.0.1:1"
+    """It says a place where nobody listens, another process that has the secret, or one that is silent."""
+    false, silent = _core.HubLinks(), socket.create_server(("127.0.0.1", 0))
+    port = silent.getsockname()[1]
+    places = {"somebody else": false.listen(LOOPBACK), "somebody silent": f"127.0.0.1:{port}"}
+    place = places.get(there, "127.0.0.1:1")
     monkeypatch.setattr(
         "tweed.exchange.hub.live_aggregator.AggregatorLink._greeting",
         lambda self: {**super(type(self), self)._greeting(), "aggregator": place},
@@ -225,12 +235,12 @@ def test_who_is_not_where_an_aggregator_says_is_named_and_left_alone(
         run.serve(commits=STEPS, after=lambda version: commits.append(run.contributions))
     run.detach()
     false.close()
+    silent.close()
     counts_all(commits, range(MEMBERS))
     for mine, true in zip(params(run._model), alone(), strict=True):
         torch.testing.assert_close(mine, true)
     said = [one.getMessage() for one in caplog.records if "cannot be reached" in one.getMessage()]
-    assert said and place in said[0]
-    assert ("not the one that was given" in said[0]) == other
+    assert said and place in said[0] and why in said[0]
 
 
 @pytest.mark.parametrize(

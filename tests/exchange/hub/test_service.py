@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from contextlib import suppress
+from threading import Event
 from typing import Any
 
 import pytest
@@ -47,11 +48,17 @@ class Wires:
         self.most: dict[int, int] = {}
         self.ended: dict[int, str] = {}
         self.down = False
+        self.answers = Event()
+        self.answers.set()
 
     def call(self, address: str, key: str | None = None) -> int:
+        self.answers.wait()
         if self.down:
             raise PeerLost("nobody is there")
         return 7
+
+    def key_of(self, link: int) -> str | None:
+        return KEYS[0]
 
     def send(self, link: int, head: bytes, body: bytes | None = None) -> None:
         self.sent.append((link, HEAD.unpack(head), body or b""))
@@ -188,9 +195,18 @@ def ways() -> tuple[Ways, Wires]:
     return found, wires
 
 
+def begun(found: Ways, wires: Wires, message: Payload | Fetch) -> list[Any]:
+    """What the worker hears of it until it is under way, or blocked."""
+    said = len(wires.sent)
+    heard = list(found.send(message, 0.0))
+    while not heard and len(wires.sent) == said:
+        heard += found.turn(0.0)
+    return heard
+
+
 def test_a_payload_goes_when_it_is_asked_for() -> None:
     found, wires = ways()
-    assert found.send(Payload(5, VALUE, via=3)) == []
+    assert begun(found, wires, Payload(5, VALUE, via=3)) == []
     assert found.heard(7, said(Grant(4))) == [] and len(wires.sent) == 1  # of something else
     assert found.heard(7, said(Grant(5))) == []
     assert [len(body) for _, _, body in wires.sent] == [0, 8]
@@ -203,7 +219,7 @@ def test_a_way_that_ends_is_blocked(end: str) -> None:
     if end == "gone":
         found.named(3, None)
     for message, lost in ((Payload(5, VALUE, via=3), Blocked(5)), (Fetch(9, 3), Handed(9, False))):
-        heard = list(found.send(message))
+        heard = begun(found, wires, message)
         if end == "hung up":
             heard += found.heard(7, "it hung up")
         elif end == "said what cannot be":
@@ -214,9 +230,23 @@ def test_a_way_that_ends_is_blocked(end: str) -> None:
 
 def test_what_goes_another_way_is_broken_off() -> None:
     found, wires = ways()
-    found.send(Payload(5, VALUE, via=3))
+    begun(found, wires, Payload(5, VALUE, via=3))
     found.give_up()
     assert 7 in wires.ended and not found.owns(7)
+
+
+def test_who_does_not_answer_holds_up_nobody_and_its_link_is_kept_for_the_next_time() -> None:
+    found, wires = ways()
+    wires.answers.clear()
+    found.hub_s = 1.0
+    assert found.send(Payload(5, VALUE, via=3), 0.0) == []  # and comes back
+    assert found.turn(3.9) == [] and found.wait_s(3.9) < 0.1
+    assert [one for one, _ in found.turn(4.0)] == [Blocked(5)]
+    assert found.turn(5.0) == []
+    wires.answers.set()
+    while not found.owns(7):
+        assert found.turn(6.0) == []
+    assert wires.sent == [] and found.send(Fetch(9, 3), 7.0) == [] and len(wires.sent) == 1
 
 
 # The hub's and the worker's part

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import logging
 from threading import Thread
+from typing import Protocol
 
-from tweed import _core
 from tweed.errors import TweedError, UsageError
 from tweed.exchange.hub.address import HubAddress
 
@@ -16,16 +16,31 @@ _FIRST_PAUSE_S, _MOST_PAUSE_S = 0.1, 5.0
 _LOOK_S = 0.02
 
 
+class Caller(Protocol):
+    """What is needed of `_core.HubLinks`."""
+
+    def call(self, address: str, key: str | None = None) -> int:
+        """Opens a link."""
+        ...
+
+    def key_of(self, link: int) -> str | None:
+        """Who is at the other end of a link that stands."""
+        ...
+
+
 class Dialer:
     """See above. Whoever drives the links calls `poll`.
 
     Args:
       links: in which the new one is to be.
       address: of the other process.
+
+    Attributes:
+      failed: why the last call came to nothing; empty: it has not.
     """
 
-    def __init__(self, links: _core.HubLinks, address: HubAddress) -> None:
-        self._links, self.address = links, address
+    def __init__(self, links: Caller, address: HubAddress) -> None:
+        self._links, self.address, self.failed = links, address, ""
         self._thread: Thread | None = None
         self._found: int | TweedError | None = None
         self._pause_s, self._again_s = _FIRST_PAUSE_S, 0.0
@@ -42,9 +57,10 @@ class Dialer:
         if self._thread is None or self._thread.is_alive():
             return None
         found, self._thread, self._found = self._found, None, None
-        if isinstance(found, int):
-            self._pause_s = _FIRST_PAUSE_S
+        if isinstance(found, int) and self._links.key_of(found) is not None:  # else it has ended meanwhile
+            self._pause_s, self.failed = _FIRST_PAUSE_S, ""
             return found
+        self.failed = str(found) if isinstance(found, TweedError) else "the link has ended"
         self._again_s = now + self._pause_s
         self._pause_s = min(2 * self._pause_s, _MOST_PAUSE_S)
         if isinstance(found, UsageError):

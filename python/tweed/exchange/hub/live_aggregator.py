@@ -72,6 +72,7 @@ class AggregatorLink(MemberLink):
         links.admit(None, _MOST_CALLERS)
         self.place = links.listen(listen, os.environ.get("TWEED_TESTBED"))
         self._service = Service(links, links.key, self._decoded)
+        self._ways.made = self._service.left  # which may have taken it for a caller's
         # What is said, and over the how manieth link to the hub.
         self._said: queue.SimpleQueue[tuple[int, FromWorker]] = queue.SimpleQueue()
         # A bool: there is a new link; whether it is to another hub.

@@ -146,7 +146,7 @@ class MemberLink:
 
     def _send(self, message: FromWorker) -> None:
         if isinstance(message, Payload | Fetch) and message.via is not None:
-            self._came.extend(self._ways.send(message))
+            self._came.extend(self._ways.send(message, time.monotonic()))
             return
         if isinstance(message, Payload):
             self._ways.give_up()
@@ -194,6 +194,7 @@ class MemberLink:
             self._keep(self._links.next(0.01))
         self._links.close()
         self._replica.close()
+        self._ways.close()
 
     def _seen(self) -> Seen | None:
         """What there is of a replica; None: there is a new link to the hub, and the worker hears of it."""
@@ -214,7 +215,9 @@ class MemberLink:
 
     def _wait(self, patience_s: float) -> None:
         """Waits for something to come, and keeps it."""
-        wait_s = self._replica.turn(time.monotonic())
+        now = time.monotonic()
+        self._came.extend(self._ways.turn(now))
+        wait_s = 0.0 if self._came else min(self._replica.turn(now), self._ways.wait_s(now))
         self._keep(self._links.next(min(patience_s, wait_s)))
         if self._first is not None and (self._replica.had >= self._first.number or not self._replica.ready):
             self._send(self._first)
@@ -287,7 +290,9 @@ class MemberLink:
                     self._move()
                     renewed = True
                 if self._link is None:
+                    began = time.monotonic()
                     self._link = self._links.call(self._address.place, self._address.key)
+                    self._ways.hub_s = time.monotonic() - began
                 answer, more = ask(
                     self._links, self._link, self._greeting(), lambda event: self._keep([event])
                 )

@@ -7,21 +7,24 @@
     without         Fetch(version)            ->   a holder waits until the hub has named this member
                                               <-   Handed(version, there), with the model
 
-Where a member listens, and under which key, its hub says. A link is kept until it breaks. When it does, or
-cannot be had, what was under way over it is blocked: the worker tells the hub, which names another way.
+Where a member listens, and under which key, its hub says. It is called on a thread of the call's own, so
+that whoever drives goes on meanwhile. A link is kept until it breaks. When it does, or cannot be had about as
+soon as that to the hub was, what was to go over it is blocked: the worker tells the hub, which names another
+way. A link that comes about later is kept for the next time.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor
 
-from tweed.errors import DataError, PeerLost, UsageError
+from tweed.errors import DataError, UsageError
 from tweed.exchange.hub.address import HubAddress
+from tweed.exchange.hub.dialer import Caller, Dialer
 from tweed.exchange.hub.framing import SMALL_BYTES, framed, split
 from tweed.exchange.hub.head import HEAD, from_way
 from tweed.exchange.hub.messages import Blocked, Fetch, FromWay, Grant, Handed, Offer, Payload
@@ -30,14 +33,14 @@ log = logging.getLogger("tweed")
 _NOTHING = torch.empty(0, dtype=torch.uint8)
 #: What a worker hears, and the model that came with it, or nothing.
 Heard = tuple[FromWay, Tensor]
+#: A member that was named is given so many times as long as the hub took to be called, and never less than so
+#: many seconds.
+_TIMES, _LEAST_S = 4.0, 0.5
+_NEVER_S = 3600.0
 
 
-class Links(Protocol):
+class Links(Caller, Protocol):
     """What is needed of `_core.HubLinks`."""
-
-    def call(self, address: str, key: str | None = None) -> int:
-        """Opens a link."""
-        ...
 
     def send(self, link: int, head: bytes, body: bytes | None = None) -> None:
         """Begins to send."""
@@ -49,16 +52,29 @@ class Links(Protocol):
         """Ends a link."""
 
 
+class _Waiting(NamedTuple):
+    """What goes over a link as soon as there is one, if that is before `until`."""
+
+    place: HubAddress
+    message: Payload | Fetch
+    until: float
+
+
 class Ways:
-    """See above. One thing is under way at a time, as a worker has one task.
+    """See above. One thing is under way at a time, as a worker has one task. Times are in seconds.
 
     Attributes:
       most_bytes: no model has more, as it crosses.
+      hub_s: so long the hub took to be called.
+      made: called with each link that has come about.
     """
 
     def __init__(self, links: Links) -> None:
-        self.most_bytes = 0
+        self.most_bytes, self.hub_s = 0, 0.0
+        self.made: Callable[[int], None] = lambda link: None
         self._links = links
+        self._dialers: dict[HubAddress, Dialer] = {}
+        self._waiting: _Waiting | None = None
         self._places: dict[int, HubAddress | None] = {}  # by member
         self._link_of: dict[HubAddress, int] = {}
         self._under_way: tuple[int, Payload | Fetch] | None = None  # over which link
@@ -67,36 +83,61 @@ class Ways:
         """The hub has said where `member` listens; None: it is gone."""
         self._places[member] = place
 
-    def send(self, message: Payload | Fetch) -> Sequence[Heard]:
+    def send(self, message: Payload | Fetch, now: float) -> Sequence[Heard]:
         """Begins to send to the member `via`, or to fetch from it. Returns what the worker hears of that."""
         self.give_up()
         assert message.via is not None  # else it goes to the hub
-        link = self._link(message.via)
-        if link is None:
+        if (place := self._places.get(message.via)) is None:
             return [_failed(message)]
-        self._under_way = link, message
-        if isinstance(message, Payload):
-            self._links.send(link, framed(Offer(message.number, message.value.numel())))
+        if place in self._link_of:
+            self._begin(self._link_of[place], message)
         else:
-            self._links.allow(link, HEAD.size + max(SMALL_BYTES, self.most_bytes))
-            self._links.send(link, framed(message))
+            self._dialers.setdefault(place, Dialer(self._links, place))
+            self._waiting = _Waiting(place, message, now + max(_LEAST_S, _TIMES * self.hub_s))
+        return self.turn(now)
+
+    def turn(self, now: float) -> Sequence[Heard]:
+        """Looks what has become of calls. Returns what the worker hears of that."""
+        for place, dialer in list(self._dialers.items()):
+            why = self._dial(place, dialer, now)
+            waiting = self._waiting
+            if waiting is None or waiting.place != place:
+                continue
+            if place in self._link_of:
+                self._begin(self._link_of[place], waiting.message)
+            elif why or now >= waiting.until:
+                self._waiting = None
+                why = why or f"{place.place} has not answered so far"
+                log.warning(
+                    "member %s cannot be reached, and the hub names another way: %s", waiting.message.via, why
+                )
+                return [_failed(waiting.message)]
         return []
+
+    def wait_s(self, now: float) -> float:
+        """How long there is nothing to be done."""
+        return min((dialer.wait_s(now) for dialer in self._dialers.values()), default=_NEVER_S)
+
+    def close(self) -> None:
+        """After the links were closed."""
+        for dialer in self._dialers.values():
+            dialer.close()
 
     def give_up(self) -> None:
         """What is under way is not wanted any more."""
         if self._under_way is not None and isinstance(self._under_way[1], Payload):
             self._end(self._under_way[0], "it goes another way")
-        self._under_way = None
+        self._under_way = self._waiting = None
 
     def done(self) -> None:
         """What was under way has arrived."""
-        self._under_way = None
+        self._under_way = self._waiting = None
 
     def reset(self) -> None:
         """The link to the hub has broken: it names ways anew."""
         for link in list(self._link_of.values()):
             self._end(link, "the link to the hub has broken")
-        self._under_way = None
+        self._under_way = self._waiting = None
 
     def owns(self, link: int) -> bool:
         """Whether that is a link to another member, which this one has called."""
@@ -126,17 +167,26 @@ class Ways:
         self._links.allow(link, HEAD.size + SMALL_BYTES)
         return [(message, body)]
 
-    def _link(self, member: int) -> int | None:
-        place = self._places.get(member)
-        if place is None:
-            return None
-        if place not in self._link_of:
-            try:
-                self._link_of[place] = self._links.call(place.place, place.key)
-            except (PeerLost, UsageError) as error:
-                log.warning("member %d cannot be reached, and the hub names another way: %s", member, error)
-                return None
-        return self._link_of[place]
+    def _begin(self, link: int, message: Payload | Fetch) -> None:
+        self._under_way, self._waiting = (link, message), None
+        if isinstance(message, Payload):
+            self._links.send(link, framed(Offer(message.number, message.value.numel())))
+        else:
+            self._links.allow(link, HEAD.size + max(SMALL_BYTES, self.most_bytes))
+            self._links.send(link, framed(message))
+
+    def _dial(self, place: HubAddress, dialer: Dialer, now: float) -> str:
+        """Calls once. Returns why there is no link; empty: there is one, or the call is under way."""
+        try:
+            link = dialer.poll(now)
+        except UsageError as error:
+            link, dialer.failed = None, str(error)
+        if link is not None:
+            self._link_of[place] = link
+            self.made(link)
+        if link is not None or dialer.failed:
+            del self._dialers[place]
+        return dialer.failed
 
     def _lost(self, link: int, why: str) -> Sequence[Heard]:
         self._end(link, why)
