@@ -14,7 +14,7 @@ from tweed.collective import Hub as HubRank
 from tweed.compress import LocalResidual, RandomTensors
 from tweed.errors import StrategyError, UsageError
 from tweed.exchange.hub import Grant, Hub, Offer, Outcome, Payload, Ready, Step, Task, Worker
-from tweed.exchange.hub.actions import Tell
+from tweed.exchange.hub.actions import Distrust, Tell
 from tweed.exchange.hub.aggregator import Aggregator
 from tweed.exchange.hub.gathering import Gathering
 from tweed.exchange.hub.holder import HandOver, Holder
@@ -286,6 +286,38 @@ def test_a_sum_is_one_commit_of_its_parts() -> None:
     assert step.contributions == ((1, 1), (2, 1)) and step.version == 1
     np.testing.assert_array_equal(step.update, value(1, 1) + value(2, 1))
     assert told(found, 1) == [Outcome(1, Why.COUNTED), Task(2, 1)]
+
+
+@pytest.mark.parametrize(
+    ("sum_", "norms"),
+    [
+        (np.full(2, 1e3), (1.0, 2.0)),
+        (np.array([math.nan, 0]), (1.0, 2.0)),
+        (np.array([0, math.inf]), (1e9, 1e9)),
+    ],
+    ids=["too long", "no number", "not finite"],
+)
+def test_a_sum_that_is_longer_than_its_parts_is_refused_and_its_aggregator_not_asked_again(
+    sum_: np.ndarray, norms: tuple[float, float]
+) -> None:
+    direct = Direct()
+    for member, norm in zip((1, 2), norms, strict=True):
+        direct.hub.members[member].offer = Offer(1, 8, norm)
+    found = direct.say(9, Sum(1, ((1, 1), (2, 1)), sum_, (), (0.1, 0.1)))
+    assert told(found, 1) == told(found, 2) == [Grant(1)] and told(found, 9) == [Void(1)]
+    assert [one.member for one in found if isinstance(one, Distrust)] == [9]
+    gathering = direct.hub.gathering
+    assert gathering is not None and list(gathering._free([8, 9], 1e9)) == [8]
+    direct.say(9, Sum(1, ((1, 1), (2, 1)), np.ones(2), (), (0.1, 0.1)))
+    assert direct.hub.version == 0 and not gathering.rates.hub.rate
+
+
+def test_a_sum_of_parts_of_opposite_signs_or_of_one_is_taken() -> None:
+    direct, parts = Direct(), [np.array([3.0, 4.0]), np.array([-3.0, -4.0])]
+    for member in (1, 2):
+        direct.hub.members[member].offer = Offer(1, 8, 5.0)
+    found = direct.say(9, Sum(1, ((1, 1), (2, 1)), sum(parts), (), (0.1, 0.1)))
+    assert [one.contributions for one in found if isinstance(one, Step)] == [((1, 1), (2, 1))]
 
 
 def test_who_is_not_in_the_sum_sends_directly() -> None:

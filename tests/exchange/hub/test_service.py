@@ -160,6 +160,23 @@ def test_a_model_goes_to_whom_the_hub_has_named(early: bool) -> None:
     assert (link, from_way(head), body) == (1, Handed(4), model.numpy().tobytes())
 
 
+def test_what_is_longer_than_the_hub_was_told_is_left_out_of_the_sum() -> None:
+    """Or whoever offers little and sends much would make its aggregator a liar."""
+    one, _ = service()
+    lengths = [torch.ones(8).norm() * n * 10**member for member, n in enumerate((1, 1.99, 3))]
+    one.gather(
+        Gather(3, (), 10.0),
+        [Part(n, 5, n, 8, KEYS[n], float(norm)) for n, norm in enumerate(lengths)],
+        0.0,
+    )
+    for member in (1, 2):
+        one.heard(member, said(Offer(5, 8)), 1.0)
+        one.heard(member, said(Payload(5, VALUE), payload(member)), 2.0)
+    one.sent_by_itself(Payload(5, torch.ones(8, dtype=torch.uint8)), 2.0)
+    found = one.poll()
+    assert found is not None and found.tasks == ((0, 5), (2, 5)) and found.left_out == ((1, 5),)
+
+
 def test_what_is_void_is_forgotten() -> None:
     one, wires = service()
     gather(one)

@@ -53,4 +53,16 @@ class Ask:
     question: Question
 
 
-Action = Tell | Step | Abandon | Ask
+@dataclass(frozen=True, slots=True)
+class Distrust:
+    """Tell people: what this member has added up cannot be the sum, and it is not asked again.
+
+    Attributes:
+      why: in words.
+    """
+
+    member: int
+    why: str
+
+
+Action = Tell | Step | Abandon | Ask | Distrust

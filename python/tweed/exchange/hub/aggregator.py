@@ -12,6 +12,9 @@ The hub has the last word: it takes a sum whole or not at all, and a group that 
 aggregator it has lost, it never takes. Members keep what they have sent until the hub has said what became of
 it, so a sum that is lost costs time, and nothing else. What is in no group is thrown away.
 
+What is longer than its member has offered is left out, as what is not finite: the hub knows a false sum by
+lengths, and whoever offers little and sends much would make this member a liar.
+
 Sums are formed in the order of the group's tasks, whoever came first: they are the same bits on each run, and
 at whoever forms them again. Payloads are decoded before, each by itself; the sum goes on as it is, as packets
 of most codecs do not add up.
@@ -29,6 +32,7 @@ from typing import Any
 
 from tweed.aggregate import Arrival, Reason
 from tweed.aggregate.mean import summed
+from tweed.exchange.hub.lengths import fits
 from tweed.exchange.hub.messages import Gather, Payload, Sum, Void
 
 Key = tuple[int, int]  # a member, and the number of its task
@@ -73,7 +77,9 @@ class Aggregator:
         key = member, payload.number
         group = self._groups.get(self._group_of.get(key, -1))
         if group is not None and key not in group.values:
-            group.values[key] = self.value(member, payload)
+            value = self.value(member, payload)
+            said = dict(zip(group.gather.tasks, group.gather.norms, strict=False)).get(key, math.nan)
+            group.values[key] = value if fits(value, said) else value * math.nan
             group.came_s[key] = now - group.begun
             self._send_if_ready(group, now)
 

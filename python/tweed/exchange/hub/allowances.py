@@ -12,6 +12,7 @@ Nothing here has a link or a clock.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
@@ -95,7 +96,9 @@ class Allowances:
     def body(self, message: FromHub) -> bytes | None:
         """What comes behind the head of a message that names members; None: nothing."""
         if isinstance(message, Gather):
-            return bodies.pack_parts([self._part(*task) for task in message.tasks])
+            norms = message.norms or [math.nan] * len(message.tasks)
+            pairs = zip(message.tasks, norms, strict=True)
+            return bodies.pack_parts([self._part(*task, norm) for task, norm in pairs])
         if isinstance(message, Lend):
             return self.keys[message.member].encode()
         if not isinstance(message, Task | Grant) or message.via is None:
@@ -122,5 +125,7 @@ class Allowances:
         if gather is not None and not (len(set(named)) == len(named) and set(named) <= set(gather.tasks)):
             raise DataError(f"it was asked for the sum of {gather.tasks}, and sends one of {tuple(named)}")
 
-    def _part(self, member: int, number: int) -> Part:
-        return Part(member, number, self.worker(member), self._offered.get(member, 0), self.keys[member])
+    def _part(self, member: int, number: int, norm: float) -> Part:
+        return Part(
+            member, number, self.worker(member), self._offered.get(member, 0), self.keys[member], norm
+        )

@@ -1,6 +1,6 @@
 """What comes behind heads about aggregators: who sends what to whom, and sums.
 
-Gather      the parts that will come, as JSON: of each its member, task, worker, bytes, and key
+Gather      the parts that will come, as JSON: of each its member, task, worker, bytes, key, and length
 Lend        the key of the member that may fetch
 Task, Grant where the member that they name listens: "KEY@host:port", or nothing if it is gone
 Sum         the bytes of a description as JSON, in four; the description; and the values as float32
@@ -38,6 +38,7 @@ class Part:
       worker: which worker it is, by which it has encoded.
       numbytes: that it has announced.
       key: who it is, 64 hex digits.
+      norm: of what it stands for, as it has announced; not a number: it has not.
     """
 
     member: int
@@ -45,6 +46,7 @@ class Part:
     worker: int
     numbytes: int
     key: str
+    norm: float = math.nan
 
     @property
     def task(self) -> tuple[int, int]:
@@ -54,17 +56,18 @@ class Part:
 
 def pack_parts(parts: Sequence[Part]) -> bytes:
     """As they cross."""
-    rows = [[part.member, part.number, part.worker, part.numbytes, part.key] for part in parts]
+    rows = [[part.member, part.number, part.worker, part.numbytes, part.key, part.norm] for part in parts]
     return json.dumps(rows).encode()
 
 
 def read_parts(data: bytes | bytearray | memoryview) -> list[Part]:
     """The inverse. Raises DataError for what is none."""
     rows = _json(data)
-    if not isinstance(rows, list) or not all(isinstance(row, list) and len(row) == 5 for row in rows):
+    if not isinstance(rows, list) or not all(isinstance(row, list) and len(row) == 6 for row in rows):
         raise DataError("what came does not say who is going to send")
     for row in rows:
-        if not (all(_is_number(one) for one in row[:4]) and isinstance(row[4], str)):
+        numbers = all(_is_number(one) for one in row[:4])
+        if not (numbers and isinstance(row[4], str) and isinstance(row[5], int | float)):
             raise DataError(f"what came is no part of a group: {row!r}")
     return [Part(*row) for row in rows]
 

@@ -114,6 +114,7 @@ class ContributionForm:
         sent, norm = torch.zeros_like(total), float(total.norm())
         finite = math.isfinite(norm) or bool(total.isfinite().all())  # the norm of large ones overflows
         data = self._form.encode(total, sent, number - 1) if finite else torch.empty(0, dtype=torch.uint8)
+        norm = float(sent.norm()) if finite else norm  # of what others make of the packet
         kept = finite and not (self._error is None and self._ahead is None)
         self._open = (value if own is None else own, total, sent) if kept else None
         return Offer(number, data.numel(), norm, samples, loss), data

@@ -4,6 +4,8 @@
     (none)      a plan                                              OPEN: its members may send, via it
     OPEN        its Sum                                             (none): what is in it counts; the others
                                                                     may send directly
+                a Sum that is longer than its parts together        (none): all send directly, and its
+                                                                    aggregator is not asked any more
                 its aggregator is lost, or one of its tasks ends    (none): all others may send directly
 
 A sum cannot be taken apart. So it is taken as a whole, while each of its tasks is open and of that group; and
@@ -61,6 +63,7 @@ class Gathering:
     told: dict[int, float] = field(default_factory=dict)
     free_s: float = 0.0
     _resting: dict[int, float] = field(default_factory=dict)  # who could not be reached, and until when
+    _distrusted: set[int] = field(default_factory=set)
     _group_of: dict[Key, int] = field(default_factory=dict)
     _count: int = 0
 
@@ -96,13 +99,17 @@ class Gathering:
 
     def _free(self, members: Iterable[int], now: float) -> Iterable[int]:
         """Of these, who may be asked to do something for others."""
-        busy = {group.aggregator for group in self.groups.values()}
+        busy = {group.aggregator for group in self.groups.values()} | self._distrusted
         some = members if self.able is None else [one for one in members if one in self.able]
         return [one for one in some if one not in busy and self._resting.get(one, 0.0) <= now]
 
     def rest(self, aggregator: int, until: float) -> None:
         """Who could not be reached is left alone until then."""
         self._resting[aggregator] = until
+
+    def distrust(self, aggregator: int) -> None:
+        """Who has added up wrongly is left alone for good."""
+        self._distrusted.add(aggregator)
 
     def open(self, aggregator: int, tasks: tuple[Key, ...], now: float) -> Open:
         """A group begins."""

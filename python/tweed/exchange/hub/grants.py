@@ -6,7 +6,8 @@
                         the sum, and it is not; its group is void       to the hub
 
 A group is void when its aggregator is gone, cannot be reached, or has sent no sum when a lease of the group
-ends; and when one of its tasks ends otherwise. The books of groups and rates are in `gathering`.
+ends, or what cannot be one; and when one of its tasks ends otherwise. The books of groups and rates are in
+`gathering`.
 """
 
 from __future__ import annotations
@@ -16,12 +17,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from tweed.exchange.hub.actions import Distrust
 from tweed.exchange.hub.gathering import Gathering, Open
+from tweed.exchange.hub.lengths import may_be_sum
 from tweed.exchange.hub.member import Phase
 from tweed.exchange.hub.members import Members
 from tweed.exchange.hub.messages import Gather, Grant, Offer, Sum, Void
 
 Key = tuple[int, int]  # a member, and the number of its task
+_FALSE = "its sum is not finite, or longer than all together that its members have offered"
 
 
 class CopiesFirst(Protocol):
@@ -134,12 +138,27 @@ class Grants:
         return self.gathering.holders(members, now) if several and self.gathering is not None else {}
 
     def taken(self, aggregator: int, message: Sum, now: float) -> Open | None:
-        """The group that a sum is of, which is over; None: it is void."""
+        """The group that a sum is of, which is over; None: it is void, also if that cannot be the sum."""
         group = self.gathering.taken(aggregator, message) if self.gathering is not None else None
+        if group is not None and message.tasks and not may_be_sum(message.value, self.norms(message.tasks)):
+            self.members.out.append(Distrust(aggregator, _FALSE))
+            self.false(group, now)
+            return None
         if group is not None and self.gathering is not None:
             self.gathering.measured(group, message, self._offered_bytes, now)
             self.gathering.close(group)
         return group
+
+    def false(self, group: Open, now: float) -> None:
+        """What its aggregator has sent cannot be the sum."""
+        assert self.gathering is not None  # there is a group
+        self.gathering.distrust(group.aggregator)
+        self._void(group, now)
+
+    def norms(self, tasks: Iterable[Key]) -> list[float]:
+        """Of contributions, as their members say."""
+        offers = [self.members[member].offer for member, _ in tasks]
+        return [offer.norm for offer in offers if offer is not None]
 
     def blocked(self, task: Key, now: float) -> bool:
         """A member cannot reach the aggregator of this task's group, or no sum has come in time: all of
@@ -185,10 +204,9 @@ class Grants:
         """A group begins; its aggregator hears of it before its members do."""
         tasks = tuple((member, self.members[member].number) for member in members)
         group = gathering.open(aggregator, tasks, now)
-        first = self.copies is not None and not self.copies.has_room(
-            [offer.norm for member in members if (offer := self.members[member].offer) is not None]
-        )
-        self.members.tell(aggregator, Gather(group.number, tasks, self.payload_s, first))
+        norms = self.norms(tasks)
+        first = self.copies is not None and not self.copies.has_room(norms)
+        self.members.tell(aggregator, Gather(group.number, tasks, self.payload_s, first, tuple(norms)))
 
     def _void(self, group: Open, now: float) -> None:
         assert self.gathering is not None  # there is a group

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from tweed.aggregate import Each, Question, Verdict
 from tweed.errors import UsageError
-from tweed.exchange.hub.actions import Abandon, Action, Ask, Step
+from tweed.exchange.hub.actions import Abandon, Action, Ask, Distrust, Step
 from tweed.exchange.hub.contribution import Contribution
 from tweed.exchange.hub.event_log import Began, Committed, EventLog, checksum, software
 from tweed.exchange.hub.events import Able, Answered, Came, Event, Joined, Left, Passed, give
@@ -260,6 +260,9 @@ class HubServer:
             self._ask(action.question)
         elif isinstance(action, Abandon):
             log.warning("%d contributions come to nothing: %s", len(action.contributions), action.why)
+        elif isinstance(action, Distrust):
+            name = self._links.keys.get(action.member, "")[:8] or "a rank"
+            log.warning("member %d (%s) adds up no more: %s", action.member, name, action.why)
         elif isinstance(action, Step):
             self.commit(action, step)
             self.committed(action)

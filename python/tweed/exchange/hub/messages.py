@@ -24,7 +24,7 @@ class Offer:
     Args:
       number: of the task.
       numbytes: of the payload.
-      norm: its length.
+      norm: its length, as it crosses; not a number: nothing is said of it.
       samples: that it was computed on.
       loss: at the model that came with the task; not a number: nothing is said of it.
       model_bytes, model_s: of the model that came with the task, and how long that took; 0: nobody measured.
@@ -32,7 +32,7 @@ class Offer:
 
     number: int
     numbytes: int
-    norm: float = 0.0
+    norm: float = math.nan
     samples: float = 1.0
     loss: float = math.nan
     model_bytes: int = 0
@@ -109,12 +109,14 @@ class Gather:
       tasks: members and numbers.
       within_s: after so many seconds what is there goes to the hub as it is.
       copy_first: the replica gets the sum before.
+      norms: of what they have offered, as these; not a number: its member has said nothing of it.
     """
 
     group: int
     tasks: tuple[tuple[int, int], ...]
     within_s: float
     copy_first: bool = False
+    norms: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

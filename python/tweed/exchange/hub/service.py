@@ -73,7 +73,9 @@ class Service:
         self._groups[message.group] = list(parts)
         self._parts.update({(part.key, part.number): part for part in parts})
         tasks = tuple(part.task for part in parts)
-        self._aggregator.handle(Gather(message.group, tasks, message.within_s, message.copy_first), now)
+        norms = tuple(part.norm for part in parts)
+        whole = Gather(message.group, tasks, message.within_s, message.copy_first, norms)
+        self._aggregator.handle(whole, now)
         for link, caller in list(self._callers.items()):
             self._let_send(link, caller)
 
