@@ -27,7 +27,7 @@ from tweed import _core
 from tweed.aggregate import Each
 from tweed.errors import NoTestbed
 from tweed.exchange.hub import Hub, Offer, Step
-from tweed.exchange.hub.replica import Replica
+from tweed.exchange.hub.replica.replica import Replica
 from tweed.files import write_atomic
 from tweed.recipes import mlfabric
 from tweed.simulate.disturbances import COMPUTERS

@@ -17,15 +17,17 @@ from tweed import _core
 from tweed.collective import Hub
 from tweed.compress import Direct, ErrorFeedback, Half, Spec, TopK
 from tweed.errors import PeerLost, UsageError
-from tweed.exchange.hub import bodies, greetings
-from tweed.exchange.hub.address import HubAddress
-from tweed.exchange.hub.form import ContributionForm
-from tweed.exchange.hub.head import HEAD, head_of
-from tweed.exchange.hub.keyed_links import KeyedLinks
-from tweed.exchange.hub.links import Linked
-from tweed.exchange.hub.live_aggregator import AggregatorLink
-from tweed.exchange.hub.member_link import MemberLink, Seen
-from tweed.exchange.hub.messages import (
+from tweed.exchange.hub.aggregator.link import AggregatorLink
+from tweed.exchange.hub.keyed.hub_links import KeyedLinks
+from tweed.exchange.hub.keyed.member_link import MemberLink, Seen
+from tweed.exchange.hub.links.base import Linked
+from tweed.exchange.hub.machine.worker import Worker
+from tweed.exchange.hub.replica.replication import Replication
+from tweed.exchange.hub.wire import bodies, greetings
+from tweed.exchange.hub.wire.address import HubAddress
+from tweed.exchange.hub.wire.form import ContributionForm
+from tweed.exchange.hub.wire.head import HEAD, head_of
+from tweed.exchange.hub.wire.messages import (
     End,
     Gather,
     Grant,
@@ -39,8 +41,6 @@ from tweed.exchange.hub.messages import (
     Task,
     Why,
 )
-from tweed.exchange.hub.replication import Replication
-from tweed.exchange.hub.worker import Worker
 from tweed.strategy import Strategy
 
 JOIN = greetings.packed({"terms": greetings.digest([])})
@@ -159,7 +159,7 @@ def test_a_member_whose_step_outlasts_the_hub_learns_that_training_has_ended(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The same, live."""
-    monkeypatch.setattr("tweed.exchange.hub.keyed_links._PATIENCE_S", 0.3)
+    monkeypatch.setattr("tweed.exchange.hub.keyed.hub_links._PATIENCE_S", 0.3)
     monkeypatch.setattr(MemberLink.__init__, "__defaults__", (1.0, True))
     run = opened(Strategy(collective=Hub(0)), fewest=2)
 
@@ -328,7 +328,7 @@ def test_a_member_that_was_granted_something_and_stalls_is_hung_up_on(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     clock = [0.0]
-    monkeypatch.setattr("tweed.exchange.hub.keyed_links.time.monotonic", lambda: clock[0])
+    monkeypatch.setattr("tweed.exchange.hub.keyed.hub_links.time.monotonic", lambda: clock[0])
     greeting = bytearray(greetings.packed({"terms": greetings.digest([])}))
     sockets = Sockets(*([(link, bytes([link] * 32)), (link, greeting)] for link in (1, 2, 3)))
     links = keyed(sockets)

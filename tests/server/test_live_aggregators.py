@@ -26,8 +26,8 @@ from tweed.aggregate import All, Cache
 from tweed.collective import Hub
 from tweed.compress import Direct, ErrorFeedback, Quantise, TopK
 from tweed.errors import StrategyError, UsageError
-from tweed.exchange.hub.planning import Group
-from tweed.exchange.hub.service import Service
+from tweed.exchange.hub.aggregator.service import Service
+from tweed.exchange.hub.machine.planning import Group
 from tweed.order import FirstIn
 from tweed.server import replay
 from tweed.strategy import Strategy
@@ -41,7 +41,7 @@ LOOPBACK = "127.0.0.1:0"
 
 @pytest.fixture
 def plans(monkeypatch: pytest.MonkeyPatch) -> Plans:
-    monkeypatch.setattr("tweed.exchange.hub.keyed_links._PATIENCE_S", 2.0)
+    monkeypatch.setattr("tweed.exchange.hub.keyed.hub_links._PATIENCE_S", 2.0)
     found = Plans()
     found.put(monkeypatch.setattr)
     return found
@@ -227,7 +227,7 @@ def test_who_is_not_where_an_aggregator_says_is_named_and_left_alone(
     places = {"somebody else": false.listen(LOOPBACK), "somebody silent": f"127.0.0.1:{port}"}
     place = places.get(there, "127.0.0.1:1")
     monkeypatch.setattr(
-        "tweed.exchange.hub.live_aggregator.AggregatorLink._greeting",
+        "tweed.exchange.hub.aggregator.link.AggregatorLink._greeting",
         lambda self: {**super(type(self), self)._greeting(), "aggregator": place},
     )
     run, commits = opened(IN_STEP, fewest=MEMBERS), []

@@ -17,12 +17,12 @@ from typing import Any, NamedTuple
 
 from tweed.aggregate import Question, of_range
 from tweed.exchange.hub import Hub, Offer, Payload, Step, Task, Worker
-from tweed.exchange.hub.actions import Abandon, Action, Ask, Tell
-from tweed.exchange.hub.aggregator import Aggregator
-from tweed.exchange.hub.events import Answered, Came, Event, Joined, Left, Passed, give
-from tweed.exchange.hub.holder import HandOver, Holder
-from tweed.exchange.hub.messages import Fetch, FromHub, FromWorker, Gather, Sum, Void, control_bytes
-from tweed.exchange.hub.worker import Compute
+from tweed.exchange.hub.machine.actions import Abandon, Action, Ask, Tell
+from tweed.exchange.hub.machine.aggregator import Aggregator
+from tweed.exchange.hub.machine.events import Answered, Came, Event, Joined, Left, Passed, give
+from tweed.exchange.hub.machine.holder import HandOver, Holder
+from tweed.exchange.hub.machine.worker import Compute
+from tweed.exchange.hub.wire.messages import Fetch, FromHub, FromWorker, Gather, Sum, Void, control_bytes
 from tweed.rng import uniform
 from tweed.simulate.clock import Clock
 from tweed.simulate.links import VirtualLinks

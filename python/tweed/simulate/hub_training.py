@@ -20,10 +20,10 @@ from torch import Tensor, nn
 from tweed.aggregate import Verdict
 from tweed.errors import UsageError
 from tweed.exchange.hub import Hub, Offer, Payload, Step
-from tweed.exchange.hub.event_log import Began, Committed, EventLog, checksum, software
-from tweed.exchange.hub.form import ContributionForm, ModelForm
-from tweed.exchange.hub.messages import Sum
-from tweed.exchange.hub.trusted import Trusted, require, warn_of_rate
+from tweed.exchange.hub.live.event_log import Began, Committed, EventLog, checksum, software
+from tweed.exchange.hub.live.trusted import Trusted, require, warn_of_rate
+from tweed.exchange.hub.wire.form import ContributionForm, ModelForm
+from tweed.exchange.hub.wire.messages import Sum
 from tweed.exchange.terms import terms
 from tweed.rng import source
 from tweed.simulate.attacks import Attack, HostileLayers

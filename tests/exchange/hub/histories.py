@@ -43,13 +43,13 @@ from tweed.aggregate import (
     When,
 )
 from tweed.exchange.hub import Grant, Hub, Leave, Offer, Outcome, Payload, Ready, Step, Worker
-from tweed.exchange.hub.actions import Abandon, Ask, Distrust
-from tweed.exchange.hub.aggregator import Aggregator
-from tweed.exchange.hub.gathering import Gathering
-from tweed.exchange.hub.member import Phase
-from tweed.exchange.hub.messages import Blocked, FromHub, FromWorker, Gather, Sum, Void, Why
-from tweed.exchange.hub.planning import Group
-from tweed.exchange.hub.worker import Compute
+from tweed.exchange.hub.machine.actions import Abandon, Ask, Distrust
+from tweed.exchange.hub.machine.aggregator import Aggregator
+from tweed.exchange.hub.machine.gathering import Gathering
+from tweed.exchange.hub.machine.member import Phase
+from tweed.exchange.hub.machine.planning import Group
+from tweed.exchange.hub.machine.worker import Compute
+from tweed.exchange.hub.wire.messages import Blocked, FromHub, FromWorker, Gather, Sum, Void, Why
 from tweed.order import BoundedDelay, FirstIn, NewestFirst, Order, ShortestFirst
 from tweed.rng import uniform
 
