@@ -9,6 +9,7 @@ import signal
 import socket
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ from tweed.collective import Hub
 from tweed.compress import Direct, ErrorFeedback, Quantise, TopK
 from tweed.errors import StrategyError, UsageError
 from tweed.exchange.hub.aggregator.service import Service
+from tweed.exchange.hub.machine import aggregator
 from tweed.exchange.hub.machine.planning import Group
 from tweed.order import FirstIn
 from tweed.server import replay
@@ -208,6 +210,26 @@ def test_a_payload_that_never_comes_holds_up_nobody_for_long(
     counts_all(commits, range(MEMBERS))
     for mine, true in zip(params(run._model), alone(), strict=True):
         torch.testing.assert_close(mine, true)
+
+
+def test_an_aggregator_that_adds_up_wrongly_is_named_and_its_members_contributions_count(
+    plans: Plans, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def false(*args: Any) -> Any:
+        found = honest(*args)
+        return replace(found, value=1000 * found.value)
+
+    honest = aggregator._sum
+    monkeypatch.setattr(aggregator, "_sum", false)
+    run, commits = opened(IN_STEP, fewest=MEMBERS), []
+    with members(*(lambda n=number: train(run.address, n, aggregator=n == 0) for number in range(MEMBERS))):
+        run.serve(commits=STEPS, after=lambda version: commits.append(run.contributions))
+    run.detach()
+    counts_all(commits, range(MEMBERS))
+    for mine, true in zip(params(run._model), alone(), strict=True):
+        torch.testing.assert_close(mine, true)
+    said = [one.getMessage() for one in caplog.records if "adds up no more" in one.getMessage()]
+    assert len(said) == 1
 
 
 @pytest.mark.parametrize(
