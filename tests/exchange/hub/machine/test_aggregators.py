@@ -255,7 +255,7 @@ class Direct:
         for member in (1, 2):
             self.hub._members.move(self.hub.members[member], Phase.OFFERED)
             self.hub.members[member].offer = Offer(1, 8)
-        self.hub._orders = FirstIn(9).start()
+        self.hub._turns.state = FirstIn(9).start()
         assert self.hub.gathering is not None
         self.group = self.hub.gathering.open(9, ((1, 1), (2, 1)), 0.0)
         for member in (1, 2):

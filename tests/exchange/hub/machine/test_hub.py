@@ -348,7 +348,7 @@ def test_who_comes_and_goes_while_it_waits_gets_one_task() -> None:
     for _ in range(5):
         direct.hub.left(2, 0.0)
         direct.say(2, Ready())
-    assert len(direct.hub._idle) == 2
+    assert direct.hub._tasks.waiting == 2
     for member in (0, 1):
         direct.say(member, Offer(1, 8))
         direct.say(member, Payload(1, np.ones(1)))
@@ -453,10 +453,10 @@ def test_a_flood_of_one_member_leaves_nothing_behind(when: When) -> None:
         hub._members._leases,
         hub._held,
         hub._released,
-        hub._after,
         hub._early,
-        hub._idle,
-        hub._orders.heap,
+        hub._tasks._idle,
+        hub._tasks._after,
+        hub._turns.state.heap,
     ]
     assert sum(len(one) for one in kept) < 300
 

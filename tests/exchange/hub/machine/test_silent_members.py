@@ -8,6 +8,7 @@ from tweed.aggregate import All
 from tweed.collective import Hub as HubOf
 from tweed.exchange.hub import Grant, Hub, Leave, Offer, Payload, Ready, Step, Task
 from tweed.exchange.hub.machine.actions import Tell
+from tweed.exchange.hub.machine.chosen import hub_of
 from tweed.order import FirstIn
 from tweed.strategy import Strategy
 
@@ -76,7 +77,7 @@ def test_a_member_that_asks_again_and_again_is_not_sent_the_model_each_time() ->
 def test_one_that_is_granted_and_silent_does_not_hold_up_all_others() -> None:
     """With `fewest=1` the order of a hub without a group lets one transfer go at a time."""
     strategy = Strategy(collective=HubOf(0))
-    hub = Hub.of(strategy, 1, lambda member, payload: payload.value)
+    hub = hub_of(strategy, 1, lambda member, payload: payload.value)
     for member in (0, 1):
         hub.expect(member)
         hub.handle(member, Ready(), 0.0)

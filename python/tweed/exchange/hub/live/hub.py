@@ -21,8 +21,8 @@ from tweed.exchange.hub.live.parameters import Parameters
 from tweed.exchange.hub.live.tally import Tally
 from tweed.exchange.hub.live.trusted import Trusted, TrustedLoss, require
 from tweed.exchange.hub.machine.actions import Abandon, Action, Ask, Distrust, Step
+from tweed.exchange.hub.machine.chosen import hub_of
 from tweed.exchange.hub.machine.events import Able, Answered, Came, Event, Joined, Left, Passed, give
-from tweed.exchange.hub.machine.hub import Hub
 from tweed.exchange.hub.replica.replica import Replica
 from tweed.exchange.hub.wire.form import ContributionForm, ModelForm
 from tweed.exchange.hub.wire.messages import End, FromHub, Payload, Sum, Task
@@ -70,7 +70,7 @@ class HubServer:
         self._log: EventLog | None = None
         self._begun = False  # the machine was given something
         links.most_bytes, links.numel = self._new_form(0).most_bytes, self._params.spec.numel
-        self.hub = Hub.of(
+        self.hub = hub_of(
             strategy,
             self._workers,
             self._stands_for,

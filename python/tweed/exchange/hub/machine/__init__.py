@@ -1,6 +1,7 @@
 """What decides, without links, clocks or torch: `live` and `simulate` walk it.
 
-hub                 tasks, and what follows of each message; `events`: all that it is given
+hub                 what follows of each message; `events`: all that it is given; `chosen`: by a strategy
+tasks               who gets one; `turns`: whose transfer is next
 members, member     all of them with their leases, and what is known of each; `actions`: what is to be done
 grants              who may send, and which way
 commits             what is counted for the next update; `updates`: what the optimizer steps by

@@ -8,6 +8,12 @@
 A group is void when its aggregator is gone, cannot be reached, or has sent no sum when a lease of the group
 ends, or what cannot be one; and when one of its tasks ends otherwise. The books of groups and rates are in
 `gathering`.
+
+With aggregators, members that get a task at the same time may be told to fetch the model from
+one of them. And all that the order lets go at once is planned together: some send to the hub, others to a
+member that adds them up. While the hub's link is not free, what is offered waits, so that there is something
+to plan. A sum counts as its contributions do, all in one update. With `Each` that is their sum, as each would
+have been an update: which way a contribution took decides nothing about the step.
 """
 
 from __future__ import annotations
@@ -22,7 +28,7 @@ from tweed.exchange.hub.machine.gathering import Gathering, Open
 from tweed.exchange.hub.machine.lengths import may_be_sum
 from tweed.exchange.hub.machine.member import Phase
 from tweed.exchange.hub.machine.members import Members
-from tweed.exchange.hub.wire.messages import Gather, Grant, Offer, Sum, Void
+from tweed.exchange.hub.wire.messages import Gather, Grant, Offer, Sum, Unit, Void
 
 Key = tuple[int, int]  # a member, and the number of its task
 _FALSE = "its sum is not finite, or longer than all together that its members have offered"
@@ -148,6 +154,14 @@ class Grants:
             self.gathering.measured(group, message, self._offered_bytes, now)
             self.gathering.close(group)
         return group
+
+    def unit(self, group: Open, tasks: tuple[Key, ...], left_out: bool, version: int) -> Unit:
+        """As what these tasks of a group count, or come to nothing, while the model has this version."""
+        some = [self.members[member] for member, _ in tasks]
+        base = min(one.version for one in some)
+        samples = sum(one.offer.samples for one in some if one.offer is not None)
+        delay = max(0, version - base)
+        return Unit(tasks, group.number, left_out, base, None, samples, delay, via=group.aggregator)
 
     def false(self, group: Open, now: float) -> None:
         """What its aggregator has sent cannot be the sum."""

@@ -1,4 +1,4 @@
-"""The hub's side: who gets a task, who may send, what is committed.
+"""The hub's side: who gets a task (`tasks`), who may send (`turns`, `grants`), what is committed (`commits`).
 
     phase       moved by                                    to
     DONE        Ready, or the outcome of the last task,
@@ -42,12 +42,6 @@ nobody is left who could add one, they come to nothing.
 Updates that wait for members wait for none longer than a lease, also for who has only come and says nothing:
 who begins anew gets no more time, and who let it pass is not waited for until it contributes again.
 
-With aggregators (`gathering`), members that get a task at the same time may be told to fetch the model from
-one of them. And all that the order lets go at once is planned together: some send to the hub, others to a
-member that adds them up. While the hub's link is not free, what is offered waits, so that there is something
-to plan. A sum counts as its contributions do, all in one update. With `Each` that is their sum, as each would
-have been an update: which way a contribution took decides nothing about the step.
-
 What cannot happen: a contribution counts twice (its task is DONE then); more payloads arrive than were
 granted and not taken back; a member that asks for a task waits though one could be handed out; a version is
 skipped.
@@ -59,18 +53,20 @@ same actions again, if `value` gives the same.
 from __future__ import annotations
 
 import math
-from collections import OrderedDict, deque
-from collections.abc import Callable, Hashable, Mapping
+from collections import deque
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from tweed.aggregate import Aggregate, Each, Mean, When
 from tweed.errors import UsageError
 from tweed.exchange.hub.machine.actions import Action, Ask
 from tweed.exchange.hub.machine.commits import Batch
-from tweed.exchange.hub.machine.gathering import Gathering, Open
+from tweed.exchange.hub.machine.gathering import Gathering
 from tweed.exchange.hub.machine.grants import CopiesFirst, Grants
 from tweed.exchange.hub.machine.member import Member, Phase
 from tweed.exchange.hub.machine.members import EXPECTED, Members
+from tweed.exchange.hub.machine.tasks import Tasks
+from tweed.exchange.hub.machine.turns import Turns
 from tweed.exchange.hub.wire.messages import (
     Blocked,
     Copy,
@@ -83,18 +79,12 @@ from tweed.exchange.hub.wire.messages import (
     Ready,
     Resume,
     Sum,
-    Task,
     Unit,
     Why,
 )
-from tweed.order import Committed, Ended, FirstIn, Offered, Order, Reserved, Send, Transfer, Withdrawn
-from tweed.strategy import Strategy
+from tweed.order import Committed, Ended, FirstIn, Offered, Order, Transfer, Withdrawn
 
 _MEAN, _EACH, _FIRST_IN = Mean(), Each(), FirstIn()
-#: So often a task goes over one link: each time with the model, though its member may not even read.
-_TOLD = 3
-#: Transfers at once where the strategy has no order, and nobody knows how many members will come.
-_AT_ONCE = 16
 
 
 class Hub:
@@ -139,13 +129,12 @@ class Hub:
         if gathering is not None and aggregate.in_network is None:
             raise UsageError(f"{aggregate!r} must see each contribution alone: aggregators send sums")
         self.aggregate, self.when, self.order = aggregate, when, order
-        self.tasks, self.task_s, self.patience = tasks, task_s, patience
+        self.tasks, self.task_s = tasks, task_s
         self._value, self._missing, self._total = value, missing, total
         self._members, self._batch = Members(), Batch(aggregate, when)
         self.grants = Grants(self._members, payload_s, gathering, copies)
-        self._orders = order.start()
-        self._idle: OrderedDict[int, None] = OrderedDict()  # who waits for a task
-        self._after: dict[int, None] = {}  # who waits for the commit, to get a task
+        self._turns = Turns(order)
+        self._tasks = Tasks(self._members, self.grants, self._batch, self._turns, tasks, task_s, patience)
         self._held: dict[int, None] = {}  # whose offer waits for the commit
         self._released: deque[int] = deque()  # whose offer waits for room, after that
         self._early: deque[tuple[int, Payload]] = deque()  # arrived while a question was open
@@ -166,34 +155,6 @@ class Hub:
     def gathering(self) -> Gathering | None:
         """The books of groups and rates; None: there are no aggregators."""
         return self.grants.gathering
-
-    @classmethod
-    def of(
-        cls,
-        strategy: Strategy,
-        members: int,
-        value: Callable[[int, Payload], Any],
-        missing: Callable[[int, Payload], Any] = lambda member, payload: None,
-        total: Callable[[Sum], Any] = lambda message: message.value,
-        sum_bytes: int = 0,
-        able: set[int] | None = None,
-    ) -> Hub:
-        """That of a strategy with a hub, for so many members; `able` as of `Gathering`."""
-        given = strategy.hub
-        assert given is not None  # the caller looked
-        return cls(
-            strategy.aggregate,
-            given.when or Each(),
-            strategy.order or FirstIn(max(members, _AT_ONCE)),
-            tasks=given.tasks,
-            task_s=given.task_s,
-            payload_s=given.payload_s,
-            patience=given.patience,
-            value=value,
-            missing=missing,
-            total=total,
-            gathering=Gathering(given.aggregators, sum_bytes, able) if given.aggregators else None,
-        )
 
     def expect(self, member: int, now: float = 0.0) -> None:
         """The link of `member` stands, or soon will: an update may have to wait for it, no longer than for a
@@ -243,7 +204,7 @@ class Hub:
         one.linked, one.told = False, 0
         self._members.move(one, waits=False, expected=False)
         if one.phase is Phase.OPEN:  # nobody waits for what it might bring
-            self._to_order(Withdrawn((member, one.number)), now)
+            self._turns.handle(Withdrawn((member, one.number)), now)
         elif one.phase in (Phase.OFFERED, Phase.GRANTED):
             self._take_back(member, one, now)
         self.grants.lost(member, now)
@@ -283,7 +244,7 @@ class Hub:
         for member, number in state["numbers"].items():
             one = self._members.known(member)
             one.number = one.last = number
-        self._to_order(Committed(self.version), 0.0)
+        self._turns.handle(Committed(self.version), 0.0)
 
     # For a replica
 
@@ -346,46 +307,24 @@ class Hub:
         if message.last > one.number:  # the hub has
             one.number = one.last = message.last
             one.why = Why.UNKNOWN
-        self._next(member, one, now)
+        self._tasks.wanted(member, one, now)
 
     def _take_back(self, member: int, one: Member, now: float) -> None:
         """What was offered, or granted, holds up nobody any more: over its next link the member offers it
         again."""
         key = (member, one.number)
-        self._to_order(Ended(key) if one.phase is Phase.GRANTED else Withdrawn(key), now)
+        self._turns.handle(Ended(key) if one.phase is Phase.GRANTED else Withdrawn(key), now)
         self._members.move(one, Phase.OPEN)
         one.offer = None
         self.grants.ended(member, False, now)
         self._members.wait_no_longer(one, now)
         self._members.lease(member, min(one.due_s, now + self.task_s))
 
-    def _next(self, member: int, one: Member, now: float) -> None:
-        """Another task for `member`, as soon as there is one; or the one that it has not begun, again, on the
-        newest model."""
-        if one.phase is Phase.OPEN and one.told < _TOLD:
-            self._to_order(Withdrawn((member, one.number)), now)
-            self._tell_task(member, one, now)
-        elif one.phase is Phase.DONE and one.linked and not one.waits:
-            self._members.move(one, waits=True)
-            if one.in_batch and self.when.in_step:
-                self._after[member] = None
-            else:
-                self._idle.setdefault(member)  # who comes back keeps its place
-
-    def _tell_task(self, member: int, one: Member, now: float, via: int | None = None) -> None:
-        one.version = self.version
-        if one.drops >= self.patience:
-            self._to_order(Reserved((member, one.number), one.version), now)
-        if via is None:
-            self.grants.told(member, now)
-        one.told += 1
-        self._members.tell(member, Task(one.number, one.version, via))
-
     def _tell_outcome(self, member: int, one: Member, now: float) -> None:
         outcome = Outcome(one.last, one.why)
         self._members.tell(member, outcome)
         if outcome.goes_on and not one.resumed:
-            self._next(member, one, now)
+            self._tasks.wanted(member, one, now)
 
     def _offered(self, member: int, one: Member, offer: Offer, now: float) -> None:
         if one.phase is Phase.GRANTED:
@@ -402,7 +341,7 @@ class Hub:
             self._held[member] = None
         else:
             self._members.move(one, Phase.OFFERED)
-            self._to_order(Offered(self._transfer(member, one)), now)
+            self._turns.handle(Offered(self._transfer(member, one)), now)
 
     def _transfer(self, member: int, one: Member) -> Transfer:
         assert one.offer is not None  # it was offered
@@ -443,7 +382,7 @@ class Hub:
         """The task of `member` is over, and it is told."""
         key = (member, one.number)
         sent = one.phase in (Phase.GRANTED, Phase.ARRIVED)
-        self._to_order(Ended(key) if sent else Withdrawn(key), now)
+        self._turns.handle(Ended(key) if sent else Withdrawn(key), now)
         if one.phase is Phase.ARRIVED:
             self._early = deque(pair for pair in self._early if pair[0] != member)
         self._members.move(one, Phase.DONE)
@@ -465,9 +404,9 @@ class Hub:
         self._end_leases(now)
         self._commit_if_ready(now)
         self._release(now)
-        self._hand_out(now)
+        self._tasks.hand_out(now)
         while self._ask_order(now):
-            self._hand_out(now)
+            self._tasks.hand_out(now)
 
     def _end_leases(self, now: float) -> None:
         for member, phase in self._members.ended(now):
@@ -496,57 +435,28 @@ class Hub:
         made = self._batch.commit(now)
         self._members.out.append(made)
         if not isinstance(made, Ask):
-            self._to_order(Committed(made.version), now)
+            self._turns.handle(Committed(made.version), now)
             self._end_batch()
 
     def _end_batch(self) -> None:
         """The next one begins: with those who had to wait for it."""
         for member, _ in self._batch.end():
             self._members.move(self.members[member], in_batch=False)
-        self._idle.update(self._after)
+        self._tasks.committed()
         self._released.extend(self._held)
-        self._after, self._held = {}, {}
+        self._held = {}
 
     def _release(self, now: float) -> None:
         """Offers that have waited for the commit, as there is room."""
-        while self._released and (self.tasks is None or self._members.under_way < self.tasks):
+        while self._released and self._tasks.may_begin:
             member = self._released.popleft()
             one = self.members[member]
             if one.phase is Phase.HELD and member not in self._held:  # else it has begun anew meanwhile
                 self._members.move(one, Phase.OFFERED)
                 if one.linked:
-                    self._to_order(Offered(self._transfer(member, one)), now)
+                    self._turns.handle(Offered(self._transfer(member, one)), now)
                 else:
                     self._take_back(member, one, now)
-
-    def _hand_out(self, now: float) -> None:
-        """Tasks, to those who have waited longest."""
-        told: list[int] = []
-        while self._idle and self._has_room():
-            member, _ = self._idle.popitem(last=False)
-            one = self.members[member]
-            if one.waits:  # it has not left meanwhile
-                self._members.move(one, waits=False)
-                self._begin(member, one, now)
-                told.append(member)
-        vias = self.grants.holders(told, now)
-        for member in told:
-            self._tell_task(member, self.members[member], now, vias.get(member))
-
-    def _has_room(self) -> bool:
-        """Whether one more task may be handed out."""
-        busy, batch = self._members.busy, self._batch
-        full = self.when.round is not None and busy + len(batch.tasks) >= self.when.round
-        if full and (busy or not batch.trouble()):  # else a round is too small for the rule
-            return False
-        return self.tasks is None or self._members.under_way < self.tasks
-
-    def _begin(self, member: int, one: Member, now: float) -> None:
-        one.number, one.told, one.described = one.number + 1, 0, False
-        self._members.move(one, Phase.OPEN)
-        self._members.wait_no_longer(one, now)
-        one.due_s = min(one.due_s, now + self.task_s)
-        self._members.lease(member, one.due_s)
 
     def _ask_order(self, now: float) -> bool:
         """Grants and drops. Returns whether anybody was dropped, and so wants another task."""
@@ -554,12 +464,11 @@ class Hub:
         granted: list[int] = []
         self._waits = self.grants.must_wait(now)
         while not (self._batch.asking or self._waits):
-            decision, self._orders = self.order.poll(self._orders, now)
-            if decision is None:
+            if (turn := self._turns.next(now)) is None:
                 break
-            member, _ = self._owner(decision.key)
+            member, may_send = turn
             one = self.members[member]
-            if not isinstance(decision, Send):
+            if not may_send:
                 one.drops += 1
                 dropped = True
                 self._end(member, one, Why.LATE, now)
@@ -575,25 +484,8 @@ class Hub:
         if (group := self.grants.taken(aggregator, message, now)) is None:
             return  # it is void
         value = self._total(message)
-        self._gather_sum(value, group, message.tasks, False, now)
-        self._gather_sum(value * math.nan, group, message.left_out, True, now)
+        for tasks, left_out in ((message.tasks, False), (message.left_out, True)):
+            if tasks:
+                unit = self.grants.unit(group, tasks, left_out, self.version)
+                self._gather(unit, value * math.nan if left_out else value, now)
         self.grants.again(set(group.tasks) - {*message.tasks, *message.left_out}, now)
-
-    def _gather_sum(
-        self, value: Any, group: Open, tasks: tuple[tuple[int, int], ...], left_out: bool, now: float
-    ) -> None:
-        if not tasks:
-            return
-        some = [self.members[member] for member, _ in tasks]
-        base = min(one.version for one in some)
-        samples = sum(one.offer.samples for one in some if one.offer is not None)
-        delay = max(0, self.version - base)
-        unit = Unit(tasks, group.number, left_out, base, None, samples, delay, via=group.aggregator)
-        self._gather(unit, value, now)
-
-    def _owner(self, key: Hashable) -> tuple[int, int]:
-        assert isinstance(key, tuple)  # of a member's number and a task's
-        return key[0], key[1]
-
-    def _to_order(self, event: Any, now: float) -> None:
-        self._orders = self.order.handle(event, self._orders, now)
