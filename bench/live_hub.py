@@ -27,7 +27,8 @@ from tweed import _core
 from tweed.aggregate import Each
 from tweed.errors import NoTestbed
 from tweed.exchange.hub import Hub, Offer, Step
-from tweed.exchange.hub.replica import Replica
+from tweed.exchange.hub.machine.chosen import hub_of
+from tweed.exchange.hub.replica.replica import Replica
 from tweed.files import write_atomic
 from tweed.recipes import mlfabric
 from tweed.simulate.disturbances import COMPUTERS
@@ -145,7 +146,7 @@ def _simulated(strategy: Strategy, scope: Scope, rate: float) -> tuple[int, dict
     assert given is not None  # all of these have one
 
     def make_hub() -> Hub:
-        return Hub.of(
+        return hub_of(
             strategy, WORKERS, lambda member, payload: payload.value, total=lambda message: message.value,
             sum_bytes=4 * _NUMEL,
         )  # fmt: skip

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from tweed.exchange.hub.gathering import Gathering
-from tweed.exchange.hub.planning import Group
+from tweed.exchange.hub.machine.gathering import Gathering
+from tweed.exchange.hub.machine.planning import Group
 
 #: So long the hub's link counts as busy after a plan, so that there is something to plan together.
 _BUSY_S = 0.01

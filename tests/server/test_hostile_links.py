@@ -17,28 +17,30 @@ from tweed import _core
 from tweed.collective import Hub
 from tweed.compress import Direct, ErrorFeedback, Half, Spec, TopK
 from tweed.errors import PeerLost, UsageError
-from tweed.exchange.hub import bodies, greetings
-from tweed.exchange.hub.address import HubAddress
-from tweed.exchange.hub.form import ContributionForm
-from tweed.exchange.hub.head import HEAD, head_of
-from tweed.exchange.hub.keyed_links import KeyedLinks
-from tweed.exchange.hub.live_aggregator import AggregatorLink
-from tweed.exchange.hub.member_link import MemberLink, Seen
-from tweed.exchange.hub.messages import (
+from tweed.exchange.hub.aggregator.link import AggregatorLink
+from tweed.exchange.hub.keyed.hub_links import KeyedLinks
+from tweed.exchange.hub.keyed.member_link import MemberLink, Seen
+from tweed.exchange.hub.links.base import Linked
+from tweed.exchange.hub.machine.worker import Worker
+from tweed.exchange.hub.replica.replication import Replication
+from tweed.exchange.hub.wire import bodies, greetings
+from tweed.exchange.hub.wire.address import HubAddress
+from tweed.exchange.hub.wire.form import ContributionForm
+from tweed.exchange.hub.wire.head import HEAD, head_of
+from tweed.exchange.hub.wire.messages import (
     End,
     Gather,
     Grant,
     Leave,
     Offer,
     Outcome,
+    Payload,
     Ready,
     Resume,
     Sum,
     Task,
     Why,
 )
-from tweed.exchange.hub.replication import Replication
-from tweed.exchange.hub.worker import Worker
 from tweed.strategy import Strategy
 
 JOIN = greetings.packed({"terms": greetings.digest([])})
@@ -55,6 +57,8 @@ class Sockets:
 
     def __init__(self, *came: list[tuple[int, Any]]) -> None:
         self.came, self.allowed, self.calls = deque(came), dict[int, int](), 0
+        self.ended: dict[int, str] = {}
+        self.bytes_come: dict[int, int] = {}
 
     def next(self, timeout_s: float) -> list[tuple[int, Any]]:
         return self.came.popleft() if self.came else []
@@ -68,7 +72,15 @@ class Sockets:
     def admit(self, keys: None, most: int) -> None: ...
     def wake(self) -> None: ...
     def send(self, link: int, head: bytes, body: bytes | None = None) -> None: ...
-    def cut(self, link: int, why: str) -> None: ...
+    def key_of(self, link: int) -> str | None:
+        return self.key
+
+    def come(self, link: int) -> int:
+        return self.bytes_come.get(link, 0)
+
+    def cut(self, link: int, why: str) -> None:
+        self.ended[link] = why
+
     def close(self) -> None: ...
     def unsent(self, link: int | None = None) -> int:
         return 0
@@ -147,7 +159,7 @@ def test_a_member_whose_step_outlasts_the_hub_learns_that_training_has_ended(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The same, live."""
-    monkeypatch.setattr("tweed.exchange.hub.keyed_links._PATIENCE_S", 0.3)
+    monkeypatch.setattr("tweed.exchange.hub.keyed.hub_links._PATIENCE_S", 0.3)
     monkeypatch.setattr(MemberLink.__init__, "__defaults__", (1.0, True))
     run = opened(Strategy(collective=Hub(0)), fewest=2)
 
@@ -310,3 +322,27 @@ def test_bad_greetings_do_not_fill_the_log(caplog: pytest.LogCaptureFixture) -> 
 def test_a_hub_that_nobody_can_train_with_is_refused(given: dict[str, Any]) -> None:
     with pytest.raises(UsageError):
         opened(**given).detach()
+
+
+def test_a_member_that_was_granted_something_and_stalls_is_hung_up_on(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    clock = [0.0]
+    monkeypatch.setattr("tweed.exchange.hub.keyed.hub_links.time.monotonic", lambda: clock[0])
+    greeting = bytearray(greetings.packed({"terms": greetings.digest([])}))
+    sockets = Sockets(*([(link, bytes([link] * 32)), (link, greeting)] for link in (1, 2, 3)))
+    links = keyed(sockets)
+    for _ in range(3):
+        links.next(0.0)
+    for one in (0, 1, 2):
+        links.tell(one, Grant(1), None)
+    sockets.came.append([(1, bytearray(packed(Payload(1, None), 4) + bytes(4)))])
+    links.next(0.0)
+    heard = []
+    for _ in range(40):  # member 2 is slow, and member 1 stalls
+        clock[0] += 0.5
+        sockets.bytes_come[3] = sockets.bytes_come.get(3, 0) + 1
+        heard += links.next(clock[0])
+        sockets.came.extend([[(2, sockets.ended[2])]] if sockets.ended and not heard else [])
+    assert list(sockets.ended) == [2] and "no byte of that came for 5.0 s" in sockets.ended[2]
+    assert heard == [(1, Linked.LEFT)] and "hangs up on member 1" in caplog.text

@@ -6,8 +6,10 @@ The plan is made by the test: it sends whatever it can by way of members that of
 from __future__ import annotations
 
 import signal
+import socket
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +27,9 @@ from tweed.aggregate import All, Cache
 from tweed.collective import Hub
 from tweed.compress import Direct, ErrorFeedback, Quantise, TopK
 from tweed.errors import StrategyError, UsageError
-from tweed.exchange.hub.planning import Group
-from tweed.exchange.hub.service import Service
+from tweed.exchange.hub.aggregator.service import Service
+from tweed.exchange.hub.machine import aggregator
+from tweed.exchange.hub.machine.planning import Group
 from tweed.order import FirstIn
 from tweed.server import replay
 from tweed.strategy import Strategy
@@ -40,7 +43,7 @@ LOOPBACK = "127.0.0.1:0"
 
 @pytest.fixture
 def plans(monkeypatch: pytest.MonkeyPatch) -> Plans:
-    monkeypatch.setattr("tweed.exchange.hub.keyed_links._PATIENCE_S", 2.0)
+    monkeypatch.setattr("tweed.exchange.hub.keyed.hub_links._PATIENCE_S", 2.0)
     found = Plans()
     found.put(monkeypatch.setattr)
     return found
@@ -209,15 +212,44 @@ def test_a_payload_that_never_comes_holds_up_nobody_for_long(
         torch.testing.assert_close(mine, true)
 
 
-@pytest.mark.parametrize("other", [False, True], ids=["nobody", "somebody else"])
-def test_who_is_not_where_an_aggregator_says_is_named_and_left_alone(
-    plans: Plans, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, other: bool
+def test_an_aggregator_that_adds_up_wrongly_is_named_and_its_members_contributions_count(
+    plans: Plans, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It says a place where nobody listens, or another process that has the secret too."""
-    false = _core.HubLinks()
-    place = false.listen(LOOPBACK) if other else "127.0.0.1:1"
+    def false(*args: Any) -> Any:
+        found = honest(*args)
+        return replace(found, value=1000 * found.value)
+
+    honest = aggregator._sum
+    monkeypatch.setattr(aggregator, "_sum", false)
+    run, commits = opened(IN_STEP, fewest=MEMBERS), []
+    with members(*(lambda n=number: train(run.address, n, aggregator=n == 0) for number in range(MEMBERS))):
+        run.serve(commits=STEPS, after=lambda version: commits.append(run.contributions))
+    run.detach()
+    counts_all(commits, range(MEMBERS))
+    for mine, true in zip(params(run._model), alone(), strict=True):
+        torch.testing.assert_close(mine, true)
+    said = [one.getMessage() for one in caplog.records if "adds up no more" in one.getMessage()]
+    assert len(said) == 1
+
+
+@pytest.mark.parametrize(
+    ("there", "why"),
+    [
+        ("nobody", "refused"),
+        ("somebody else", "not the one that was given"),
+        ("somebody silent", "not answered"),
+    ],
+)
+def test_who_is_not_where_an_aggregator_says_is_named_and_left_alone(
+    plans: Plans, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, there: str, why: str
+) -> None:
+    """It says a place where nobody listens, another process that has the secret, or one that is silent."""
+    false, silent = _core.HubLinks(), socket.create_server(("127.0.0.1", 0))
+    port = silent.getsockname()[1]
+    places = {"somebody else": false.listen(LOOPBACK), "somebody silent": f"127.0.0.1:{port}"}
+    place = places.get(there, "127.0.0.1:1")
     monkeypatch.setattr(
-        "tweed.exchange.hub.live_aggregator.AggregatorLink._greeting",
+        "tweed.exchange.hub.aggregator.link.AggregatorLink._greeting",
         lambda self: {**super(type(self), self)._greeting(), "aggregator": place},
     )
     run, commits = opened(IN_STEP, fewest=MEMBERS), []
@@ -225,12 +257,12 @@ def test_who_is_not_where_an_aggregator_says_is_named_and_left_alone(
         run.serve(commits=STEPS, after=lambda version: commits.append(run.contributions))
     run.detach()
     false.close()
+    silent.close()
     counts_all(commits, range(MEMBERS))
     for mine, true in zip(params(run._model), alone(), strict=True):
         torch.testing.assert_close(mine, true)
     said = [one.getMessage() for one in caplog.records if "cannot be reached" in one.getMessage()]
-    assert said and place in said[0]
-    assert ("not the one that was given" in said[0]) == other
+    assert said and place in said[0] and why in said[0]
 
 
 @pytest.mark.parametrize(

@@ -22,10 +22,10 @@ from tweed.cadence import LocalSteps
 from tweed.collective import Hub
 from tweed.compress import ErrorFeedback, Quantise, TopK
 from tweed.errors import DataError, StrategyError, TweedError, UsageError
-from tweed.exchange.hub.event_log import EventLog, LoggedEvents
-from tweed.exchange.hub.events import Answered, Passed
-from tweed.exchange.hub.messages import Outcome, Why
-from tweed.exchange.hub.replaying import Replaying
+from tweed.exchange.hub.live.event_log import EventLog, LoggedEvents
+from tweed.exchange.hub.live.replaying import Replaying
+from tweed.exchange.hub.machine.events import Answered, Passed
+from tweed.exchange.hub.wire.messages import Outcome, Why
 from tweed.order import BoundedDelay
 from tweed.server import Replay, replay
 from tweed.simulate.flat import Flat
@@ -51,7 +51,7 @@ COMMITS = 12
 @pytest.fixture(autouse=True)
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """The end of training waits less long for members that do not come back."""
-    monkeypatch.setattr("tweed.exchange.hub.keyed_links._PATIENCE_S", 2.0)
+    monkeypatch.setattr("tweed.exchange.hub.keyed.hub_links._PATIENCE_S", 2.0)
 
 
 def made(seed: int = 0) -> tuple[nn.Module, torch.optim.Optimizer]:

@@ -18,12 +18,12 @@ from tweed import _core
 from tweed.aggregate import All, Cache, Krum, Weighted
 from tweed.collective import Hub
 from tweed.errors import DataError, StrategyError, Superseded, UsageError
-from tweed.exchange.hub import control
-from tweed.exchange.hub.control import Kind
-from tweed.exchange.hub.event_log import LoggedEvents
-from tweed.exchange.hub.events import Came
-from tweed.exchange.hub.member_link import MemberLink
-from tweed.exchange.hub.messages import Entry, Offer, Payload, Sum, Unit
+from tweed.exchange.hub.keyed.member_link import MemberLink
+from tweed.exchange.hub.live.event_log import LoggedEvents
+from tweed.exchange.hub.machine.events import Came
+from tweed.exchange.hub.wire import control
+from tweed.exchange.hub.wire.control import Kind
+from tweed.exchange.hub.wire.messages import Entry, Offer, Payload, Sum, Unit
 from tweed.order import FirstIn
 from tweed.server import replay
 from tweed.strategy import Strategy
@@ -33,7 +33,7 @@ from tweed.testbed import Ranks
 @pytest.fixture(autouse=True)
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """The end of training waits less long for members that do not come back."""
-    monkeypatch.setattr("tweed.exchange.hub.keyed_links._PATIENCE_S", 2.0)
+    monkeypatch.setattr("tweed.exchange.hub.keyed.hub_links._PATIENCE_S", 2.0)
 
 
 def pair(
@@ -202,7 +202,7 @@ def test_a_hub_whose_links_were_cut_is_told_that_its_replica_serves() -> None:
 
 def control_free(question: dict[str, Any]) -> bytes:
     """A greeting, which is no control message."""
-    data = tweed.exchange.hub.greetings.packed(question)
+    data = tweed.exchange.hub.wire.greetings.packed(question)
     assert not control.is_control(data)
     return data
 

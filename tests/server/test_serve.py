@@ -23,7 +23,7 @@ from tweed.cadence import LocalSteps
 from tweed.collective import Hub, Server
 from tweed.compress import ErrorFeedback, Quantise, TopK
 from tweed.errors import ShapeMismatch, StrategyError, UsageError
-from tweed.exchange.hub import greetings
+from tweed.exchange.hub.wire import greetings
 from tweed.strategy import Strategy
 
 IN_STEP = Strategy(collective=Hub(0, when=All()))
@@ -34,7 +34,7 @@ PATIENCE_S = 30.0
 @pytest.fixture(autouse=True)
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """The end of training waits less long for members that do not come back."""
-    monkeypatch.setattr("tweed.exchange.hub.keyed_links._PATIENCE_S", 2.0)
+    monkeypatch.setattr("tweed.exchange.hub.keyed.hub_links._PATIENCE_S", 2.0)
 
 
 def opened(strategy: Strategy | str = IN_STEP, **given: Any) -> tweed.HubRun:

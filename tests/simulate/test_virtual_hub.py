@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tweed.exchange.hub import Hub, Offer
-from tweed.exchange.hub.worker import Compute
+from tweed.exchange.hub.machine.worker import Compute
 from tweed.simulate.hub import HUB, Conditions, VirtualHub, each
 
 

@@ -124,6 +124,11 @@ impl PyHubLinks {
         py.detach(|| self.inner.took(link).as_secs_f64())
     }
 
+    /// How many bytes have come of the message that comes now over this link, as far as `next` has read.
+    fn come(&self, py: Python<'_>, link: u64) -> usize {
+        py.detach(|| self.inner.come(link))
+    }
+
     /// How many links have something to send that the kernel has not taken; of `link` alone, if it is given.
     #[pyo3(signature = (link=None))]
     fn unsent(&self, py: Python<'_>, link: Option<u64>) -> usize {

@@ -26,10 +26,10 @@ from tweed.exchange.base import Exchange
 from tweed.exchange.cadence_driver import CadenceDriver, StepLength
 from tweed.exchange.checkpoint import FORMAT, check_format
 from tweed.exchange.communicator import Communicator, Stats
-from tweed.exchange.hub.contribution import Contribution
-from tweed.exchange.hub.live_hub import HubServer
-from tweed.exchange.hub.live_worker import HubWorker
-from tweed.exchange.hub.trusted import TrustedLoss, warn_of_rate
+from tweed.exchange.hub.live.contribution import Contribution
+from tweed.exchange.hub.live.hub import HubServer
+from tweed.exchange.hub.live.trusted import TrustedLoss, warn_of_rate
+from tweed.exchange.hub.live.worker import HubWorker
 from tweed.exchange.losses import Delivered
 from tweed.exchange.place import Alone
 from tweed.exchange.proximal import Proximal

@@ -12,8 +12,8 @@ from tweed import _core
 from tweed.elastic.control import MOST_BYTES, Control, Elastic
 from tweed.elastic.messages import TEXT, Hello, Known, packed, read
 from tweed.errors import DeadlineExceeded, PeerLost, UsageError
-from tweed.exchange.hub.address import Credentials
-from tweed.exchange.hub.calling import opened
+from tweed.exchange.hub.links.calling import opened
+from tweed.exchange.hub.wire.address import Credentials
 
 log = logging.getLogger("tweed")
 

@@ -15,9 +15,9 @@ from torch import Tensor
 
 from tweed.exchange import engine
 from tweed.exchange.bucket import Bucket, assign, item, room
-from tweed.exchange.hub.links import HubLink, MemberLinks
-from tweed.exchange.hub.rank_links import RankLink, RankLinks
-from tweed.exchange.hub.sealed_ranks import SealedRanks, sealed_link
+from tweed.exchange.hub.aggregator.sealed_ranks import SealedRanks, sealed_link
+from tweed.exchange.hub.links.base import HubLink, MemberLinks
+from tweed.exchange.hub.links.rank_links import RankLink, RankLinks
 from tweed.exchange.losses import Losses
 from tweed.exchange.owners import Owners, mean_of
 from tweed.strategy import Strategy

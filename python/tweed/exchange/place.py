@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from torch import Tensor
 
 from tweed.exchange.communicator import Stats
-from tweed.exchange.hub.links import HubLink, MemberLinks
+from tweed.exchange.hub.links.base import HubLink, MemberLinks
 from tweed.exchange.losses import Losses
 from tweed.exchange.owners import Owners
 from tweed.strategy import Strategy

@@ -27,8 +27,8 @@ from tweed.exchange.gradients import (
     local_buckets,
     shared_buckets,
 )
-from tweed.exchange.hub.live_hub import HubServer
-from tweed.exchange.hub.live_worker import HubWorker
+from tweed.exchange.hub.live.hub import HubServer
+from tweed.exchange.hub.live.worker import HubWorker
 from tweed.exchange.model_averaging import ModelExchange, TensorAverage
 from tweed.exchange.movement import MovementExchange
 from tweed.exchange.ordered import OrderedGradients

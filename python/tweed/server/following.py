@@ -20,16 +20,16 @@ from typing import Any
 
 from tweed import _core
 from tweed.errors import DataError, PeerLost, ShapeMismatch, UsageError
-from tweed.exchange.hub import bodies, control, greetings
-from tweed.exchange.hub.address import HubAddress
-from tweed.exchange.hub.calling import ask
-from tweed.exchange.hub.control import Control, Kind
-from tweed.exchange.hub.dialer import Dialer
-from tweed.exchange.hub.head import HEAD
-from tweed.exchange.hub.keyed_links import KeyedLinks
-from tweed.exchange.hub.replica_link import WINDOW
-from tweed.exchange.hub.replication import Replication
-from tweed.exchange.hub.succession import Rank, Successor
+from tweed.exchange.hub.keyed.hub_links import KeyedLinks
+from tweed.exchange.hub.links.calling import ask
+from tweed.exchange.hub.links.dialer import Dialer
+from tweed.exchange.hub.replica.link import WINDOW
+from tweed.exchange.hub.replica.replication import Replication
+from tweed.exchange.hub.replica.succession import Rank, Successor
+from tweed.exchange.hub.wire import bodies, control, greetings
+from tweed.exchange.hub.wire.address import HubAddress
+from tweed.exchange.hub.wire.control import Control, Kind
+from tweed.exchange.hub.wire.head import HEAD
 from tweed.server.site import Site
 
 log = logging.getLogger("tweed")

@@ -11,8 +11,8 @@ from torch import nn
 from torch.optim import Optimizer
 
 from tweed.attach import checks
-from tweed.exchange.hub.event_log import LoggedEvents
-from tweed.exchange.hub.replaying import Commit, Replaying
+from tweed.exchange.hub.live.event_log import LoggedEvents
+from tweed.exchange.hub.live.replaying import Commit, Replaying
 from tweed.strategy import Strategy
 
 

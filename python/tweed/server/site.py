@@ -10,7 +10,7 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
-from tweed.exchange.hub.live_hub import HubServer
+from tweed.exchange.hub.live.hub import HubServer
 
 
 @dataclass(frozen=True, slots=True)

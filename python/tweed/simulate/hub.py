@@ -17,12 +17,12 @@ from typing import Any, NamedTuple
 
 from tweed.aggregate import Question, of_range
 from tweed.exchange.hub import Hub, Offer, Payload, Step, Task, Worker
-from tweed.exchange.hub.actions import Action, Ask, Tell
-from tweed.exchange.hub.aggregator import Aggregator
-from tweed.exchange.hub.events import Answered, Came, Event, Joined, Left, Passed, give
-from tweed.exchange.hub.holder import HandOver, Holder
-from tweed.exchange.hub.messages import Fetch, FromHub, FromWorker, Gather, Sum, Void, control_bytes
-from tweed.exchange.hub.worker import Compute
+from tweed.exchange.hub.machine.actions import Abandon, Action, Ask, Tell
+from tweed.exchange.hub.machine.aggregator import Aggregator
+from tweed.exchange.hub.machine.events import Answered, Came, Event, Joined, Left, Passed, give
+from tweed.exchange.hub.machine.holder import HandOver, Holder
+from tweed.exchange.hub.machine.worker import Compute
+from tweed.exchange.hub.wire.messages import Fetch, FromHub, FromWorker, Gather, Sum, Void, control_bytes
 from tweed.rng import uniform
 from tweed.simulate.clock import Clock
 from tweed.simulate.links import VirtualLinks
@@ -383,7 +383,7 @@ class VirtualHub:
             ]
             self._model, self._model_bytes = self._apply(action)
             self._committed(action)
-        else:
+        elif isinstance(action, Abandon):
             self.abandoned += action.contributions
 
     def _tell(self, number: int, message: FromHub) -> None:

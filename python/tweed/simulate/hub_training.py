@@ -19,11 +19,12 @@ from torch import Tensor, nn
 
 from tweed.aggregate import Verdict
 from tweed.errors import UsageError
-from tweed.exchange.hub import Hub, Offer, Payload, Step
-from tweed.exchange.hub.event_log import Began, Committed, EventLog, checksum, software
-from tweed.exchange.hub.form import ContributionForm, ModelForm
-from tweed.exchange.hub.messages import Sum
-from tweed.exchange.hub.trusted import Trusted, require, warn_of_rate
+from tweed.exchange.hub import Offer, Payload, Step
+from tweed.exchange.hub.live.event_log import Began, Committed, EventLog, checksum, software
+from tweed.exchange.hub.live.trusted import Trusted, require, warn_of_rate
+from tweed.exchange.hub.machine.chosen import hub_of
+from tweed.exchange.hub.wire.form import ContributionForm, ModelForm
+from tweed.exchange.hub.wire.messages import Sum
 from tweed.exchange.terms import terms
 from tweed.rng import source
 from tweed.simulate.attacks import Attack, HostileLayers
@@ -106,7 +107,7 @@ class HubTraining:
         self._seen: deque[Tensor] = deque(maxlen=max(1, count - members.hostile))
         trainable = [param for param in model.parameters() if param.requires_grad]
         samples = Trusted(trainable, None if trusted is None else lambda number: trusted(model, number))
-        hub = Hub.of(
+        hub = hub_of(
             strategy,
             count,
             self._stands_for,

@@ -43,13 +43,13 @@ from tweed.aggregate import (
     When,
 )
 from tweed.exchange.hub import Grant, Hub, Leave, Offer, Outcome, Payload, Ready, Step, Worker
-from tweed.exchange.hub.actions import Abandon, Ask
-from tweed.exchange.hub.aggregator import Aggregator
-from tweed.exchange.hub.gathering import Gathering
-from tweed.exchange.hub.member import Phase
-from tweed.exchange.hub.messages import Blocked, FromHub, FromWorker, Gather, Sum, Void, Why
-from tweed.exchange.hub.planning import Group
-from tweed.exchange.hub.worker import Compute
+from tweed.exchange.hub.machine.actions import Abandon, Ask, Distrust
+from tweed.exchange.hub.machine.aggregator import Aggregator
+from tweed.exchange.hub.machine.gathering import Gathering
+from tweed.exchange.hub.machine.member import Phase
+from tweed.exchange.hub.machine.planning import Group
+from tweed.exchange.hub.machine.worker import Compute
+from tweed.exchange.hub.wire.messages import Blocked, FromHub, FromWorker, Gather, Sum, Void, Why
 from tweed.order import BoundedDelay, FirstIn, NewestFirst, Order, ShortestFirst
 from tweed.rng import uniform
 
@@ -195,6 +195,8 @@ class History:
             elif isinstance(action, Step):
                 self.look_at(action)
                 self.books.steps.append(action.contributions)
+            elif isinstance(action, Distrust):
+                assert action.member not in self.honest, "an honest one is not trusted any more"
             elif isinstance(action, Abandon):
                 assert set(action.contributions) <= set(self.books.counted)
             else:
@@ -242,8 +244,9 @@ class History:
         while (action := one.worker.poll()) is not None:
             if isinstance(action, Compute):
                 self.computed += 1
-                offer = Offer(action.task.number, int(self.draws.uniform() * 9), model_bytes=5, model_s=0.1)
                 value = torch.tensor([self.computed, -1.0, 1.0])
+                numbytes, norm = int(self.draws.uniform() * 9), float(value.norm())
+                offer = Offer(action.task.number, numbytes, norm, model_bytes=5, model_s=0.1)
                 one.computing.append((one.worker, offer, value))
             elif one.linked and isinstance(action, Payload) and action.via is not None:
                 if action.via in self.honest:  # what goes to another one is there at once, or kept

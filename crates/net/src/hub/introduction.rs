@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tweed_proto::engine::EngineError;
-use tweed_proto::hub::Key;
+use tweed_proto::hub::{Key, MostQueued};
 
 use crate::connect::admission::deadline_stream::{connect, DeadlineStream};
 use crate::connect::admission::Keys;
@@ -33,13 +33,13 @@ pub struct HubOptions {
     pub patience: Duration,
     /// The longest message that a new link may bring.
     pub most_bytes: u64,
-    /// A link on which more messages wait to leave has ended.
-    pub most_queued: usize,
+    /// A link on which more waits to leave has ended.
+    pub most_queued: MostQueued,
 }
 
 impl HubOptions {
     /// For messages that come, and for those that leave.
-    pub(super) fn bounds(&self) -> (u64, usize) {
+    pub(super) fn bounds(&self) -> (u64, MostQueued) {
         (self.most_bytes, self.most_queued)
     }
 }

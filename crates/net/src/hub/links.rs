@@ -324,6 +324,11 @@ impl HubLinks {
         self.shared.state.lock().links.get(&link).map_or(Duration::ZERO, |link| link.stream.took)
     }
 
+    /// How many bytes have come of the message that comes now over this link, as far as `next` has read.
+    pub fn come(&self, link: u64) -> usize {
+        self.shared.state.lock().links.get(&link).map_or(0, |link| link.stream.come())
+    }
+
     /// How many links, or whether this one, have something to send that the kernel has not taken.
     pub fn unsent(&self, only: Option<u64>) -> usize {
         let mut state = self.shared.state.lock();

@@ -5,7 +5,7 @@ use std::net::TcpStream;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tweed_proto::hub::{Assembly, Body, Outbox};
+use tweed_proto::hub::{Assembly, Body, MostQueued, Outbox};
 
 use crate::secure::{inside, split_record, Opener, Sealer, Session, MOST_RECORD};
 
@@ -54,8 +54,8 @@ pub(super) struct Stream {
 
 impl Stream {
     /// Over a connected socket that does not block. No message that comes may be longer than `most` bytes, and
-    /// at most `queued` that are sent may wait.
-    pub(super) fn new(socket: Arc<TcpStream>, session: Session, (most, queued): (u64, usize)) -> Stream {
+    /// at most `queued` of those that are sent may wait.
+    pub(super) fn new(socket: Arc<TcpStream>, session: Session, (most, queued): (u64, MostQueued)) -> Stream {
         let (sealer, opener) = session.into_directions();
         let (raw, sealed) = (Vec::new(), Vec::new());
         let (assembly, outbox) = (Assembly::new(most), Outbox::new(queued));
@@ -68,11 +68,14 @@ impl Stream {
         self.assembly.allow(most);
     }
 
+    /// Bytes that have come of the message that comes now.
+    pub(super) fn come(&self) -> usize {
+        self.assembly.come() + self.raw.len()
+    }
+
     /// Enters a message, and writes what the kernel takes. An error ends the link.
     pub(super) fn send(&mut self, head: &[u8], body: Option<Body>) -> io::Result<()> {
-        if !self.outbox.push(head, body) {
-            return Err(io::Error::other("it does not read what it is told"));
-        }
+        self.outbox.push(head, body).map_err(io::Error::other)?;
         self.write()
     }
 

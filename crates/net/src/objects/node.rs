@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use tweed_kernels::{DType, ReduceOp};
 use tweed_proto::engine::EngineError;
+use tweed_proto::hub::MostQueued;
 use tweed_proto::objects::{Buffer, Bytes, Costs, Format, Frame, Mode, ObjectId, Request, Rule, SMALL_BYTES};
 
 use super::calls::{Ended, Finished, What};
@@ -26,7 +27,7 @@ use crate::sync::{Condvar, LockRank, Mutex};
 /// A frame is a block of the planner's largest with its head, or a small object, or a plan.
 const MOST_FRAME: u64 = 16 << 20;
 /// Blocks have windows; of the planner's messages a process that does not read may leave so many unread.
-const MOST_QUEUED: usize = 1 << 16;
+const MOST_QUEUED: MostQueued = MostQueued { messages: 1 << 16, longest: usize::MAX };
 /// What is put is copied in pieces of this, and each is there for others at once.
 const PUT_STEP: u64 = 4 << 20;
 /// So many are called at a time.

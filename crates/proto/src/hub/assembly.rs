@@ -39,6 +39,11 @@ impl Assembly {
         self.head_bytes == 0
     }
 
+    /// Bytes that have come of the message that comes now.
+    pub fn come(&self) -> usize {
+        self.head_bytes + self.body.len()
+    }
+
     /// Takes what has come next, and calls `each` with every message that is whole by that.
     pub fn take(&mut self, mut bytes: &[u8], mut each: impl FnMut(Vec<u8>)) -> Result<(), TooLong> {
         while !bytes.is_empty() {
@@ -121,6 +126,7 @@ mod tests {
         let mut assembly = Assembly::new(1 << 30);
         assembly.take(&(1u64 << 30).to_le_bytes(), |_| {}).unwrap();
         assembly.take(&[7; 10_000], |_| {}).unwrap();
+        assert_eq!(assembly.come(), 10_008);
         assert!(assembly.body.capacity() <= 20_000, "{}", assembly.body.capacity());
         let mut assembly = Assembly::new(1 << 30);
         assembly.take(&framed(&[vec![1; 50_000]]), |_| {}).unwrap();

@@ -12,5 +12,5 @@ mod outbox;
 mod roster;
 
 pub use assembly::{Assembly, TooLong};
-pub use outbox::{Body, Outbox, MOST_QUEUED};
+pub use outbox::{Body, MostQueued, Outbox, TooMuch, MOST_QUEUED};
 pub use roster::{Barred, Key, Roster};

@@ -3,8 +3,31 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// So many messages may wait on a link to a hub. An honest side hears one before it gives cause for many more.
-pub const MOST_QUEUED: usize = 64;
+/// How much may wait on a link before its other end counts as one that does not read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MostQueued {
+    /// So many messages.
+    pub messages: usize,
+    /// As long as so many of the longest that was entered, and [`SMALL_BYTES`], wait, no other one joins them.
+    pub longest: usize,
+}
+
+/// On a link to a hub. An honest side hears one message before it gives cause for many more; of models, one may wait that
+/// it was told twice, and the last one behind that.
+pub const MOST_QUEUED: MostQueued = MostQueued { messages: 64, longest: 2 };
+
+/// So many bytes may wait in any case: of messages without a model or payload, which have 4 KB at most, 64.
+const SMALL_BYTES: usize = 1 << 18;
+
+/// What is to be said to the other end has no place any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("it does not read what it is told: {messages} messages of {bytes} bytes wait for it")]
+pub struct TooMuch {
+    /// That wait.
+    pub messages: usize,
+    /// That they have.
+    pub bytes: usize,
+}
 
 /// The long part of a message, which many links may send at once: nothing copies it.
 pub type Body = Arc<dyn AsRef<[u8]> + Send + Sync>;
@@ -25,9 +48,12 @@ impl Piece {
 
 /// What is to be sent, in this order. Empty, it holds no memory.
 pub struct Outbox {
-    /// So many messages may wait.
-    most: usize,
+    most: MostQueued,
+    /// Bytes of the longest message so far.
+    longest: usize,
     pieces: VecDeque<Piece>,
+    /// That all pieces have: what is held for the other end.
+    bytes: usize,
     /// Bytes of the first that have left.
     left: usize,
     /// Messages that have not left whole: two pieces each, the first of them perhaps gone.
@@ -35,28 +61,33 @@ pub struct Outbox {
 }
 
 impl Outbox {
-    /// In which at most so many messages may wait.
-    pub fn new(most: usize) -> Outbox {
-        Outbox { most, pieces: VecDeque::new(), left: 0, messages: 0 }
+    /// In which at most so much may wait.
+    pub fn new(most: MostQueued) -> Outbox {
+        Outbox { most, longest: 0, pieces: VecDeque::new(), bytes: 0, left: 0, messages: 0 }
     }
 
-    /// Enters a message: its length, `head`, and then `body`. `false` if too many wait already.
-    pub fn push(&mut self, head: &[u8], body: Option<Body>) -> bool {
-        if self.messages >= self.most {
-            return false;
+    /// Enters a message: its length, `head`, and then `body`; unless too much waits already.
+    pub fn push(&mut self, head: &[u8], body: Option<Body>) -> Result<(), TooMuch> {
+        let more = body.as_ref().map_or(0, |body| (**body).as_ref().len());
+        let length = head.len() + more;
+        self.longest = self.longest.max(length);
+        let most_bytes = self.longest.saturating_mul(self.most.longest).saturating_add(SMALL_BYTES);
+        if self.messages >= self.most.messages || self.bytes > most_bytes {
+            return Err(TooMuch { messages: self.messages, bytes: self.bytes });
         }
         self.messages += 1;
-        let more = body.as_ref().map_or(0, |body| (**body).as_ref().len());
-        let length = (head.len() + more) as u64;
-        self.pieces.push_back(Piece::Own([&length.to_le_bytes(), head].concat()));
+        let own = [&(length as u64).to_le_bytes(), head].concat();
+        self.bytes += own.len() + more;
+        self.pieces.push_back(Piece::Own(own));
         self.pieces.push_back(body.map_or_else(|| Piece::Own(Vec::new()), Piece::Shared));
-        true
+        Ok(())
     }
 
     /// What is to be sent next, as one piece; `None`: nothing.
     pub fn peek(&mut self) -> Option<&[u8]> {
         while self.pieces.front().is_some_and(|piece| self.left == piece.bytes().len()) {
             self.pieces.pop_front();
+            self.bytes -= self.left;
             self.left = 0;
             self.messages = self.pieces.len().div_ceil(2);
         }
@@ -91,22 +122,37 @@ mod tests {
     fn what_is_entered_comes_out_in_order_however_much_leaves_at_once() {
         for step in [1, 3, 8, 100] {
             let (mut outbox, body): (_, Body) = (Outbox::new(MOST_QUEUED), Arc::new(vec![7u8; 20]));
-            assert!(outbox.push(b"task", Some(Arc::clone(&body))) && outbox.push(b"grant", None));
-            assert!(outbox.push(b"", Some(Arc::new(Vec::new()))));
+            outbox.push(b"task", Some(Arc::clone(&body))).unwrap();
+            outbox.push(b"grant", None).unwrap();
+            outbox.push(b"", Some(Arc::new(Vec::new()))).unwrap();
             let task = [&b"task"[..], &[7; 20]].concat();
             assert_eq!(drain(&mut outbox, step), [task, b"grant".to_vec(), Vec::new()]);
-            assert_eq!(Arc::strong_count(&body), 1);
+            assert_eq!((Arc::strong_count(&body), outbox.bytes), (1, 0));
         }
     }
 
     #[test]
     fn who_does_not_read_is_not_told_for_ever() {
         let mut outbox = Outbox::new(MOST_QUEUED);
-        let entered = (0..1000).filter(|_| outbox.push(b"outcome", None)).count();
-        assert_eq!(entered, MOST_QUEUED);
+        let entered = (0..1000).filter(|_| outbox.push(b"outcome", None).is_ok()).count();
+        assert_eq!(entered, MOST_QUEUED.messages);
         let first = outbox.peek().unwrap().len();
         outbox.taken(first);
         outbox.peek();
-        assert!(outbox.push(b"outcome", None) && !outbox.push(b"outcome", None));
+        assert!(outbox.push(b"outcome", None).is_ok() && outbox.push(b"outcome", None).is_err());
+    }
+
+    #[test]
+    fn who_does_not_read_models_holds_the_memory_of_three() {
+        let (mut outbox, most) = (Outbox::new(MOST_QUEUED), 3 << 20);
+        for version in 0..1000 {
+            let model: Body = Arc::new(vec![version as u8; (1 << 20) - 4]);
+            let _ = outbox.push(b"task", Some(model));
+            assert!(outbox.bytes <= most + SMALL_BYTES, "{} bytes after {version}", outbox.bytes);
+        }
+        let refused = outbox.push(b"task", None).unwrap_err();
+        assert_eq!((refused.messages, refused.bytes), (3, outbox.bytes));
+        assert_eq!(drain(&mut outbox, 1 << 16).len(), 3);
+        assert!(outbox.push(b"task", Some(Arc::new(vec![0u8; 1 << 20]))).is_ok());
     }
 }
