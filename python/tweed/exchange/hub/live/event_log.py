@@ -1,6 +1,6 @@
 """The log of a hub: every event that its machine was given, in a file that only grows.
 
-    file      = "tweed hub log 2\\n", records
+    file      = "tweed hub log 3\\n", records
     record    = length, checksum of the body, checksum of these two; then the body, of that length
     body      = kind, three numbers, and what belongs to that kind
     Began       a process begins to serve here, with this model and state
@@ -37,7 +37,7 @@ from tweed.exchange.hub.machine.events import Able, Answered, Came, Event, Joine
 from tweed.exchange.hub.wire.head import HEAD, from_worker, head_of
 from tweed.exchange.hub.wire.messages import FromWorker, Offer, Payload, Resume, Sum
 
-_TITLE, _FORMAT = b"tweed hub log ", 2
+_TITLE, _FORMAT = b"tweed hub log ", 3
 _FRAME, _CHECK = struct.Struct("<QI"), struct.Struct("<I")
 _FRAME_BYTES = _FRAME.size + _CHECK.size
 _BODY = struct.Struct("<Bqqd")
