@@ -98,7 +98,11 @@ impl State {
 
     /// Calls for this object have no result.
     pub(super) fn fail(&mut self, object: ObjectId, why: &Failure) {
-        let error = in_words(why);
+        self.end_with(object, &in_words(why));
+    }
+
+    /// All calls for this object end so.
+    pub(super) fn end_with(&mut self, object: ObjectId, error: &EngineError) {
         self.end(object, false, |_| Err(error.clone()));
         self.end(object, true, |_| Err(error.clone()));
     }
@@ -231,7 +235,10 @@ fn in_words(why: &Failure) -> EngineError {
             let why = why.map_or_else(|| why_text(*op), |unsupported| unsupported.to_string());
             EngineError::Usage(format!("{object} is {}: {why}", form(*format)))
         }
-        Failure::Count { .. } | Failure::Deleted { .. } => EngineError::Usage(why.to_string()),
+        Failure::Count { .. } | Failure::Deleted { .. } | Failure::NoRoom { .. } => {
+            EngineError::Usage(why.to_string())
+        }
+        Failure::Missing { .. } => EngineError::Aborted(why.to_string()),
     }
 }
 

@@ -432,9 +432,13 @@ impl Shared {
 
     /// Adds until the process leaves.
     fn add(&self, jobs: &Receiver<Sum>) {
-        for sum in jobs.iter().filter(Sum::make) {
+        for sum in jobs.iter() {
+            let is_made = sum.make();
             let mut state = self.state.lock();
-            state.added(&sum);
+            match is_made {
+                true => state.added(&sum),
+                false => state.miss(&sum.fold),
+            }
             state.drive();
             drop(state);
             self.changed.notify_all();
