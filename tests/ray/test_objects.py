@@ -3,80 +3,37 @@
 from __future__ import annotations
 
 import asyncio
-import multiprocessing
-import os
-import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pytest
 
+from tests.ray.fleet import PATIENCE_S, Fleet
 from tweed.errors import DeadlineExceeded, ShapeMismatch, TweedError, UsageError
 from tweed.ray.objects import Objects, Ref, wait
 
 LARGE = 1 << 18
-PATIENCE_S = 20.0
-_forks = multiprocessing.get_context("fork")
 
 
-def _serve(calls: Any) -> None:
-    """A process: runs what it is sent, with its objects, until the pipe closes."""
-    with Objects() as objects:
-        calls.send(objects.descriptor)
-        while True:
-            try:
-                fn, args = calls.recv()
-            except EOFError:
-                return
-            calls.send(fn(objects, *args))
-
-
-class Fleet:
-    """Processes that have met this one and each other, and pipes to them."""
+class Visited(Fleet):
+    """A fleet that this process has met, too."""
 
     def __init__(self, count: int) -> None:
-        pipes = [_forks.Pipe() for _ in range(count)]
-        self.processes = [_forks.Process(target=_serve, args=(theirs,), daemon=True) for _, theirs in pipes]
-        for process in self.processes:
-            process.start()
-        self.pipes = [ours for ours, _ in pipes]
+        super().__init__(count)
         self.here = Objects()
-        descriptors = [self.here.descriptor, *(self.end(rank) for rank in range(count))]
-        assert self.here.meet(descriptors) == {}
-        assert all(self.on(rank, _meet, descriptors) == {} for rank in range(count))
-
-    def start(self, rank: int, fn: Callable[..., Any], *args: Any) -> None:
-        self.pipes[rank].send((fn, args))
-
-    def end(self, rank: int) -> Any:
-        assert self.pipes[rank].poll(PATIENCE_S), f"process {rank} does not answer"
-        return self.pipes[rank].recv()
-
-    def on(self, rank: int, fn: Callable[..., Any], *args: Any) -> Any:
-        self.start(rank, fn, *args)
-        return self.end(rank)
-
-    def kill(self, rank: int) -> None:
-        os.kill(self.processes[rank].pid or 0, signal.SIGKILL)
-        self.processes[rank].join()
+        assert self.here.meet(list(self.descriptors.values())) == {}
 
     def close(self) -> None:
         self.here.close()
-        for process in self.processes:
-            process.kill()
-            process.join()
+        super().close()
 
 
 @pytest.fixture
-def fleet() -> Iterator[Fleet]:
-    fleet = Fleet(4)
+def fleet() -> Iterator[Visited]:
+    fleet = Visited(4)
     yield fleet
     fleet.close()
-
-
-def _meet(objects: Objects, descriptors: list[bytes]) -> dict[bytes, str]:
-    return objects.meet(descriptors)
 
 
 def _put(objects: Objects, ref: Ref, value: float, numel: int) -> None:
@@ -102,7 +59,7 @@ def _half(objects: Objects, ref: Ref, value: float, numel: int) -> None:
 
 
 @pytest.mark.parametrize("numel", [10, LARGE])
-def test_what_one_puts_or_sums_all_get(fleet: Fleet, numel: int) -> None:
+def test_what_one_puts_or_sums_all_get(fleet: Visited, numel: int) -> None:
     refs, target = [Ref.new() for _ in range(3)], Ref.new()
     for rank in (2, 3):
         fleet.start(rank, _get, target)  # before there is anything
@@ -116,7 +73,7 @@ def test_what_one_puts_or_sums_all_get(fleet: Fleet, numel: int) -> None:
 
 
 @pytest.mark.parametrize("mode", ["whole", "ranges"])
-def test_a_sum_goes_on_without_a_process_that_is_killed(fleet: Fleet, mode: str) -> None:
+def test_a_sum_goes_on_without_a_process_that_is_killed(fleet: Visited, mode: str) -> None:
     refs = [Ref.new() for _ in range(4)]
     value = dict(zip(refs, [1.0, 2.0, 4.0, 8.0], strict=True))
     sums = fleet.here.reduce(refs, 3, mode=mode, timeout=PATIENCE_S)
@@ -135,7 +92,7 @@ def test_a_sum_goes_on_without_a_process_that_is_killed(fleet: Fleet, mode: str)
     assert done.mean()[-1] == pytest.approx(sum(value[ref] for ref in last) / len(last))
 
 
-def test_who_waits_for_what_only_the_dead_had_is_told(fleet: Fleet) -> None:
+def test_who_waits_for_what_only_the_dead_had_is_told(fleet: Visited) -> None:
     ref = Ref.new()
     fleet.on(1, _half, ref, 1.0, LARGE)
     pid = fleet.processes[1].pid
