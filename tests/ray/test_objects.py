@@ -11,7 +11,7 @@ import pytest
 
 from tests.ray.fleet import PATIENCE_S, Fleet
 from tweed.errors import DeadlineExceeded, ShapeMismatch, TweedError, UsageError
-from tweed.ray.objects import Objects, Ref, wait
+from tweed.ray.objects import Objects, Reduced, Ref, wait
 
 LARGE = 1 << 18
 
@@ -206,3 +206,47 @@ def test_futures_are_awaited_and_waited_for(pair: tuple[Objects, Objects]) -> No
     pair[1].close()
     with pytest.raises(TweedError, match="closed"):
         pending[0].result(PATIENCE_S)
+
+
+def test_lists_of_arrays_are_one_object(pair: tuple[Objects, Objects]) -> None:
+    arrays = [np.arange(6.0).reshape(2, 3), np.full((), 7.0), np.zeros((0, 4)), np.ones(20_000)]
+    refs = [pair[0].put(arrays), pair[1].put(tuple(2 * array for array in arrays))]
+    for got in (pair[1].get(refs[0]).result(PATIENCE_S), pair[0].get(refs[0]).result(PATIENCE_S)):
+        assert isinstance(got, list) and not got[0].flags.writeable
+        for array, given in zip(got, arrays, strict=True):
+            np.testing.assert_array_equal(array, given)
+    with Objects() as third:  # has put no such list, and learns the shapes
+        third.meet([one.descriptor for one in pair])
+        done = third.reduce(refs).result(PATIENCE_S)
+        for total, mean, given in zip(done.array, done.mean(), arrays, strict=True):
+            np.testing.assert_array_equal(total, 3 * given)
+            np.testing.assert_array_equal(mean, 1.5 * given)
+            assert mean.shape == given.shape
+        assert len(pair[0].get(done.ref).result(PATIENCE_S)) == len(arrays)
+        blocks = [block for _, block in third.blocks(refs[1])]
+        np.testing.assert_array_equal(np.concatenate(blocks)[:7], [0, 2, 4, 6, 8, 10, 14])
+
+
+def test_means_of_lists_are_those_of_their_ranges() -> None:
+    one, other, third = (Ref(number) for number in range(3))
+    included = [(0, 3, frozenset({one, other})), (3, 5, frozenset({one, other, third}))]
+    done = Reduced(Ref(4), [np.full(2, 6.0), np.full((3, 1), 6.0)], included)
+    assert [mean.tolist() for mean in done.mean()] == [[3.0, 3.0], [[3.0], [2.0], [2.0]]]
+
+
+def test_lists_that_are_not_alike_are_named(pair: tuple[Objects, Objects]) -> None:
+    with pytest.raises(UsageError, match="one dtype, not float32 and int64: put a list for each"):
+        pair[0].put([np.zeros(2, np.float32), np.zeros(2, np.int64)])
+    one, other = (pair[0].put([np.zeros(shape), np.ones(6)]) for shape in ((2, 3), (3, 2)))
+    with pytest.raises(ShapeMismatch, match="a list of float64 arrays, 12 elements in all"):
+        pair[1].reduce([one, other]).result(PATIENCE_S)
+    with pytest.raises(ShapeMismatch, match=r"float64\[12\]"):
+        pair[1].reduce([one, pair[0].put(np.zeros(12))]).result(PATIENCE_S)
+
+
+def test_a_sum_of_which_a_source_is_deleted_is_named(pair: tuple[Objects, Objects]) -> None:
+    refs = [pair[0].put(np.ones(100_000)), Ref.new()]
+    sums = pair[1].reduce(refs)
+    pair[0].delete(refs[1])
+    with pytest.raises(UsageError, match=f"{refs[1]} was deleted"):
+        sums.result(PATIENCE_S)

@@ -182,9 +182,10 @@ fn wrong_uses_are_named() {
     assert!(matches!(&unlike, EngineError::ShapeMismatch(text) if text.contains("float32[3]")), "{unlike}");
     let count = ended(&all[1], reduce(&all[1], 5, &[2], 2, Mode::Whole)).unwrap_err().to_string();
     assert!(count.contains("the first 2 of 1 sources"), "{count}");
-    let again = all[0].put(ObjectId(2), (DType::F32, &[1]), &[0; 4], PATIENCE, &|| false).unwrap_err();
+    let again = all[0].put(ObjectId(2), (DType::F32, &[1][..]), &[0; 4], PATIENCE, &|| false).unwrap_err();
     assert!(again.to_string().contains("here already"));
-    let full = all[0].create(ObjectId(6), DType::U8, &[64 << 20], Duration::ZERO, &|| false).unwrap_err();
+    let full =
+        all[0].create(ObjectId(6), (DType::U8, &[64 << 20][..]), Duration::ZERO, &|| false).unwrap_err();
     assert!(full.to_string().contains("with 8"), "{full}");
     all[1].delete(ObjectId(2)).unwrap();
     let deleted = ended(&all[1], get(&all[1], 2)).unwrap_err().to_string();

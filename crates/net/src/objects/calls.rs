@@ -8,7 +8,7 @@ use tweed_kernels::ReduceOp;
 use tweed_proto::engine::EngineError;
 use tweed_proto::objects::{Buffer, Failure, Format, Included, ObjectId, State as Standing};
 
-use super::kind::{dtype_of, shape_of};
+use super::kind::{dtype_of, list_of, shape_of};
 use super::memory::Memory;
 use super::state::State;
 
@@ -219,7 +219,10 @@ impl State {
 /// A format, for people.
 fn form(format: Format) -> String {
     let dtype = dtype_of(format.kind).map_or("an unknown dtype".into(), |dtype| dtype.to_string());
-    format!("{dtype}{:?}", shape_of(format))
+    match list_of(format.kind) {
+        Some(_) => format!("a list of {dtype} arrays, {} elements in all", shape_of(format)[0]),
+        None => format!("{dtype}{:?}", shape_of(format)),
+    }
 }
 
 fn in_words(why: &Failure) -> EngineError {
