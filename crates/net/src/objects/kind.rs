@@ -14,7 +14,7 @@ const LENGTH_BITS: u32 = 5;
 const LIST: u64 = 15;
 
 /// So many bits tell one layout of a list from another.
-pub const LIST_BITS: u32 = 55;
+const LIST_BITS: u32 = 55;
 
 /// What the bytes of an object are.
 #[derive(Clone, Copy, Debug)]
@@ -23,7 +23,7 @@ pub struct Layout<'a> {
     pub dtype: DType,
     /// Of an array; of a list, the number of elements of all its arrays.
     pub shape: &'a [u64],
-    /// Of a list: what tells its layout from others, in [`LIST_BITS`] bits.
+    /// Of a list: what tells its layout from others, in 55 bits.
     pub list: Option<u64>,
 }
 

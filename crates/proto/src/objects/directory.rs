@@ -379,6 +379,9 @@ impl Directory {
 
     /// Nothing comes of a reduce any more, unless it is complete already: only its destination knows.
     fn give_up(&mut self, from: Process, target: ObjectId, why: Failure) {
+        if self.sums.contains_key(&target) {
+            return self.fail(target, why); // its sources turned out to be small while the destination was asked
+        }
         let Some(plan) = self.plans.get(&target) else { return };
         match plan.root().filter(|&root| root != from) {
             Some(root) => self.order(root, Order::Unable { target, why }),
