@@ -3,80 +3,37 @@
 from __future__ import annotations
 
 import asyncio
-import multiprocessing
-import os
-import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pytest
 
+from tests.ray.fleet import PATIENCE_S, Fleet
 from tweed.errors import DeadlineExceeded, ShapeMismatch, TweedError, UsageError
-from tweed.ray.objects import Objects, Ref, wait
+from tweed.ray.objects import Objects, Reduced, Ref, wait
 
 LARGE = 1 << 18
-PATIENCE_S = 20.0
-_forks = multiprocessing.get_context("fork")
 
 
-def _serve(calls: Any) -> None:
-    """A process: runs what it is sent, with its objects, until the pipe closes."""
-    with Objects() as objects:
-        calls.send(objects.descriptor)
-        while True:
-            try:
-                fn, args = calls.recv()
-            except EOFError:
-                return
-            calls.send(fn(objects, *args))
-
-
-class Fleet:
-    """Processes that have met this one and each other, and pipes to them."""
+class Visited(Fleet):
+    """A fleet that this process has met, too."""
 
     def __init__(self, count: int) -> None:
-        pipes = [_forks.Pipe() for _ in range(count)]
-        self.processes = [_forks.Process(target=_serve, args=(theirs,), daemon=True) for _, theirs in pipes]
-        for process in self.processes:
-            process.start()
-        self.pipes = [ours for ours, _ in pipes]
+        super().__init__(count)
         self.here = Objects()
-        descriptors = [self.here.descriptor, *(self.end(rank) for rank in range(count))]
-        assert self.here.meet(descriptors) == {}
-        assert all(self.on(rank, _meet, descriptors) == {} for rank in range(count))
-
-    def start(self, rank: int, fn: Callable[..., Any], *args: Any) -> None:
-        self.pipes[rank].send((fn, args))
-
-    def end(self, rank: int) -> Any:
-        assert self.pipes[rank].poll(PATIENCE_S), f"process {rank} does not answer"
-        return self.pipes[rank].recv()
-
-    def on(self, rank: int, fn: Callable[..., Any], *args: Any) -> Any:
-        self.start(rank, fn, *args)
-        return self.end(rank)
-
-    def kill(self, rank: int) -> None:
-        os.kill(self.processes[rank].pid or 0, signal.SIGKILL)
-        self.processes[rank].join()
+        assert self.here.meet(list(self.descriptors.values())) == {}
 
     def close(self) -> None:
         self.here.close()
-        for process in self.processes:
-            process.kill()
-            process.join()
+        super().close()
 
 
 @pytest.fixture
-def fleet() -> Iterator[Fleet]:
-    fleet = Fleet(4)
+def fleet() -> Iterator[Visited]:
+    fleet = Visited(4)
     yield fleet
     fleet.close()
-
-
-def _meet(objects: Objects, descriptors: list[bytes]) -> dict[bytes, str]:
-    return objects.meet(descriptors)
 
 
 def _put(objects: Objects, ref: Ref, value: float, numel: int) -> None:
@@ -102,7 +59,7 @@ def _half(objects: Objects, ref: Ref, value: float, numel: int) -> None:
 
 
 @pytest.mark.parametrize("numel", [10, LARGE])
-def test_what_one_puts_or_sums_all_get(fleet: Fleet, numel: int) -> None:
+def test_what_one_puts_or_sums_all_get(fleet: Visited, numel: int) -> None:
     refs, target = [Ref.new() for _ in range(3)], Ref.new()
     for rank in (2, 3):
         fleet.start(rank, _get, target)  # before there is anything
@@ -116,7 +73,7 @@ def test_what_one_puts_or_sums_all_get(fleet: Fleet, numel: int) -> None:
 
 
 @pytest.mark.parametrize("mode", ["whole", "ranges"])
-def test_a_sum_goes_on_without_a_process_that_is_killed(fleet: Fleet, mode: str) -> None:
+def test_a_sum_goes_on_without_a_process_that_is_killed(fleet: Visited, mode: str) -> None:
     refs = [Ref.new() for _ in range(4)]
     value = dict(zip(refs, [1.0, 2.0, 4.0, 8.0], strict=True))
     sums = fleet.here.reduce(refs, 3, mode=mode, timeout=PATIENCE_S)
@@ -135,7 +92,7 @@ def test_a_sum_goes_on_without_a_process_that_is_killed(fleet: Fleet, mode: str)
     assert done.mean()[-1] == pytest.approx(sum(value[ref] for ref in last) / len(last))
 
 
-def test_who_waits_for_what_only_the_dead_had_is_told(fleet: Fleet) -> None:
+def test_who_waits_for_what_only_the_dead_had_is_told(fleet: Visited) -> None:
     ref = Ref.new()
     fleet.on(1, _half, ref, 1.0, LARGE)
     pid = fleet.processes[1].pid
@@ -249,3 +206,47 @@ def test_futures_are_awaited_and_waited_for(pair: tuple[Objects, Objects]) -> No
     pair[1].close()
     with pytest.raises(TweedError, match="closed"):
         pending[0].result(PATIENCE_S)
+
+
+def test_lists_of_arrays_are_one_object(pair: tuple[Objects, Objects]) -> None:
+    arrays = [np.arange(6.0).reshape(2, 3), np.full((), 7.0), np.zeros((0, 4)), np.ones(20_000)]
+    refs = [pair[0].put(arrays), pair[1].put(tuple(2 * array for array in arrays))]
+    for got in (pair[1].get(refs[0]).result(PATIENCE_S), pair[0].get(refs[0]).result(PATIENCE_S)):
+        assert isinstance(got, list) and not got[0].flags.writeable
+        for array, given in zip(got, arrays, strict=True):
+            np.testing.assert_array_equal(array, given)
+    with Objects() as third:  # has put no such list, and learns the shapes
+        third.meet([one.descriptor for one in pair])
+        done = third.reduce(refs).result(PATIENCE_S)
+        for total, mean, given in zip(done.array, done.mean(), arrays, strict=True):
+            np.testing.assert_array_equal(total, 3 * given)
+            np.testing.assert_array_equal(mean, 1.5 * given)
+            assert mean.shape == given.shape
+        assert len(pair[0].get(done.ref).result(PATIENCE_S)) == len(arrays)
+        blocks = [block for _, block in third.blocks(refs[1])]
+        np.testing.assert_array_equal(np.concatenate(blocks)[:7], [0, 2, 4, 6, 8, 10, 14])
+
+
+def test_means_of_lists_are_those_of_their_ranges() -> None:
+    one, other, third = (Ref(number) for number in range(3))
+    included = [(0, 3, frozenset({one, other})), (3, 5, frozenset({one, other, third}))]
+    done = Reduced(Ref(4), [np.full(2, 6.0), np.full((3, 1), 6.0)], included)
+    assert [mean.tolist() for mean in done.mean()] == [[3.0, 3.0], [[3.0], [2.0], [2.0]]]
+
+
+def test_lists_that_are_not_alike_are_named(pair: tuple[Objects, Objects]) -> None:
+    with pytest.raises(UsageError, match="one dtype, not float32 and int64: put a list for each"):
+        pair[0].put([np.zeros(2, np.float32), np.zeros(2, np.int64)])
+    one, other = (pair[0].put([np.zeros(shape), np.ones(6)]) for shape in ((2, 3), (3, 2)))
+    with pytest.raises(ShapeMismatch, match="a list of float64 arrays, 12 elements in all"):
+        pair[1].reduce([one, other]).result(PATIENCE_S)
+    with pytest.raises(ShapeMismatch, match=r"float64\[12\]"):
+        pair[1].reduce([one, pair[0].put(np.zeros(12))]).result(PATIENCE_S)
+
+
+def test_a_sum_of_which_a_source_is_deleted_is_named(pair: tuple[Objects, Objects]) -> None:
+    refs = [pair[0].put(np.ones(100_000)), Ref.new()]
+    sums = pair[1].reduce(refs)
+    pair[0].delete(refs[1])
+    with pytest.raises(UsageError, match=f"{refs[1]} was deleted"):
+        sums.result(PATIENCE_S)

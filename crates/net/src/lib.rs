@@ -46,7 +46,7 @@ pub use hub::{Admitted, Event, HubLinks, HubOptions};
 pub use link::ports::Ports;
 pub use link::stats::{LinkStats, Packets, Wires};
 pub use node::Node;
-pub use objects::{dtype_of, shape_of, Ended, Finished, Memory, Objects, ObjectsOptions};
+pub use objects::{dtype_of, list_of, shape_of, Ended, Finished, Layout, Memory, Objects, ObjectsOptions};
 pub use operation::op::Op;
 pub use operation::plans::PlanRow;
 pub use secure::{from_hex, hex, Secret};

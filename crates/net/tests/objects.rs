@@ -128,6 +128,49 @@ fn a_process_that_leaves_takes_its_source_along_and_a_spare_takes_its_place() {
 }
 
 #[test]
+fn a_sum_ends_when_one_of_its_sources_is_deleted() {
+    for numel in [3, LARGE] {
+        let all = processes(3);
+        let call = reduce(&all[0], 9, &[1, 2, 3], 3, Mode::Whole);
+        put(&all[1], 1, &vec![1.0; numel]);
+        ended(&all[2], get(&all[2], 1)).unwrap();
+        put(&all[2], 2, &vec![1.0; numel]);
+        all[2].delete(ObjectId(3)).unwrap();
+        let why = ended(&all[0], call).unwrap_err();
+        let text = format!("{} was deleted", ObjectId(3));
+        assert!(matches!(&why, EngineError::Usage(why) if why.contains(&text)), "{why}");
+        let after = ended(&all[1], reduce(&all[1], 10, &[2, 3], 2, Mode::Whole)).unwrap_err();
+        assert!(after.to_string().contains(&text), "{after}");
+    }
+    let all = processes(3);
+    let call = reduce(&all[0], 9, &[1, 2], 2, Mode::Ranges);
+    put(&all[1], 1, &vec![1.0; LARGE]);
+    ended(&all[2], get(&all[2], 1)).unwrap();
+    all[2].delete(ObjectId(1)).unwrap(); // by now it has a place in the sum, or it never gets one
+    let why = ended(&all[0], call).unwrap_err().to_string();
+    assert!(why.contains("was deleted"), "{why}");
+    // One of those that are too many may go.
+    let call = reduce(&all[0], 10, &[3, 4, 5], 2, Mode::Whole);
+    all[1].delete(ObjectId(3)).unwrap();
+    put(&all[1], 4, &vec![1.0; LARGE]);
+    put(&all[2], 5, &vec![2.0; LARGE]);
+    assert_eq!(values(&ended(&all[0], call).unwrap()), vec![3.0; LARGE]);
+}
+
+#[test]
+fn what_has_no_room_ends_its_call_at_once() {
+    let mut all = processes(2);
+    all.push(Objects::open(ObjectsOptions { most_bytes: 1 << 20, ..options(None) }).unwrap());
+    meet(&all[2], &all);
+    put(&all[0], 1, &vec![1.0; LARGE]);
+    put(&all[1], 2, &vec![1.0; LARGE]);
+    let copy = ended(&all[2], get(&all[2], 1)).unwrap_err();
+    assert!(matches!(&copy, EngineError::Usage(why) if why.contains("no room for 4194304 bytes")), "{copy}");
+    let sum = ended(&all[2], reduce(&all[2], 3, &[1, 2], 2, Mode::Whole)).unwrap_err();
+    assert!(matches!(&sum, EngineError::Usage(why) if why.contains("no room for 4194304 bytes")), "{sum}");
+}
+
+#[test]
 fn wrong_uses_are_named() {
     let all = processes(2);
     let late = all[0].get(ObjectId(1), Some(Duration::from_millis(5))).unwrap();
@@ -139,9 +182,10 @@ fn wrong_uses_are_named() {
     assert!(matches!(&unlike, EngineError::ShapeMismatch(text) if text.contains("float32[3]")), "{unlike}");
     let count = ended(&all[1], reduce(&all[1], 5, &[2], 2, Mode::Whole)).unwrap_err().to_string();
     assert!(count.contains("the first 2 of 1 sources"), "{count}");
-    let again = all[0].put(ObjectId(2), (DType::F32, &[1]), &[0; 4], PATIENCE, &|| false).unwrap_err();
+    let again = all[0].put(ObjectId(2), (DType::F32, &[1][..]), &[0; 4], PATIENCE, &|| false).unwrap_err();
     assert!(again.to_string().contains("here already"));
-    let full = all[0].create(ObjectId(6), DType::U8, &[64 << 20], Duration::ZERO, &|| false).unwrap_err();
+    let full =
+        all[0].create(ObjectId(6), (DType::U8, &[64 << 20][..]), Duration::ZERO, &|| false).unwrap_err();
     assert!(full.to_string().contains("with 8"), "{full}");
     all[1].delete(ObjectId(2)).unwrap();
     let deleted = ended(&all[1], get(&all[1], 2)).unwrap_err().to_string();

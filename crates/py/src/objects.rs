@@ -9,8 +9,8 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 use tweed_kernels::{DType, ReduceOp};
 use tweed_net::{
-    dtype_of, shape_of, Costs, EngineError, Finished, Included, Memory, Mode, ObjectId, Objects,
-    ObjectsOptions, Rule, Secret,
+    dtype_of, list_of, shape_of, Costs, EngineError, Finished, Included, Layout, Memory, Mode, ObjectId,
+    Objects, ObjectsOptions, Rule, Secret,
 };
 
 use crate::detached::Detached;
@@ -30,6 +30,7 @@ pub struct PyObjectMemory {
     memory: Arc<Memory>,
     dtype: DType,
     shape: Vec<u64>,
+    list: Option<u64>,
     is_writable: bool,
 }
 
@@ -39,6 +40,12 @@ impl PyObjectMemory {
     #[getter]
     fn dtype(&self) -> String {
         self.dtype.to_string()
+    }
+
+    /// Of a list of arrays, which is flat: what tells its layout from others. Else None.
+    #[getter]
+    fn list(&self) -> Option<u64> {
+        self.list
     }
 
     /// How NumPy sees it: bfloat16, which it does not know, as uint16.
@@ -104,7 +111,9 @@ impl PyObjects {
         waiting(py, |interrupted| self.inner.meet(&descriptors, interrupted))
     }
 
-    /// Makes room for an object, which is then written from its first byte on.
+    /// Makes room for an object, which is then written from its first byte on. `list`: it is a list, of this layout.
+    #[allow(clippy::too_many_arguments)]
+    #[pyo3(signature = (object, dtype, shape, timeout_s, list=None))]
     fn create(
         &self,
         py: Python<'_>,
@@ -112,12 +121,13 @@ impl PyObjects {
         dtype: &str,
         shape: Vec<u64>,
         timeout_s: f64,
+        list: Option<u64>,
     ) -> PyResult<PyObjectMemory> {
         let dtype = to_dtype(py, dtype)?;
         let id = ObjectId(object);
-        let made =
-            waiting(py, |interrupted| self.inner.create(id, dtype, &shape, seconds(timeout_s), interrupted));
-        Ok(PyObjectMemory { memory: made?, dtype, shape, is_writable: true })
+        let layout = Layout { dtype, shape: &shape, list };
+        let made = waiting(py, |interrupted| self.inner.create(id, layout, seconds(timeout_s), interrupted));
+        Ok(PyObjectMemory { memory: made?, dtype, shape, list, is_writable: true })
     }
 
     /// So many of its bytes are there, for good.
@@ -145,7 +155,9 @@ impl PyObjects {
             _ => unsafe { std::slice::from_raw_parts(address as *const u8, bytes) },
         };
         let id = ObjectId(object);
-        waiting(py, |interrupted| self.inner.put(id, (dtype, &shape), bytes, seconds(timeout_s), interrupted))
+        waiting(py, |interrupted| {
+            self.inner.put(id, (dtype, &shape[..]), bytes, seconds(timeout_s), interrupted)
+        })
     }
 
     /// Asks for a copy. Returns the number of the call.
@@ -242,7 +254,7 @@ impl PyObjects {
 
 fn readable(Finished { format, memory, .. }: Finished) -> PyObjectMemory {
     let dtype = dtype_of(format.kind).unwrap_or(DType::Bytes);
-    PyObjectMemory { memory, dtype, shape: shape_of(format), is_writable: false }
+    PyObjectMemory { memory, dtype, shape: shape_of(format), list: list_of(format.kind), is_writable: false }
 }
 
 fn parts(included: Included) -> Parts {

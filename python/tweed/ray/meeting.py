@@ -87,12 +87,12 @@ def _end(name: str) -> None:
         ray.kill(ray.get_actor(name, _NAMESPACE))
 
 
-def put(value: npt.ArrayLike, ref: Ref | None = None, *, timeout: float = 60.0) -> Ref:
+def put(value: Any, ref: Ref | None = None, *, timeout: float = 60.0) -> Ref:
     """`Objects.put`, among the processes of this Ray job."""
     return open_objects().put(value, ref, timeout=timeout)
 
 
-def get(ref: Ref, *, timeout: float | None = None) -> Future[npt.NDArray[Any]]:
+def get(ref: Ref, *, timeout: float | None = None) -> Future[Any]:
     """`Objects.get`, among the processes of this Ray job."""
     return open_objects().get(ref, timeout=timeout)
 

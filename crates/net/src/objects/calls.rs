@@ -8,7 +8,7 @@ use tweed_kernels::ReduceOp;
 use tweed_proto::engine::EngineError;
 use tweed_proto::objects::{Buffer, Failure, Format, Included, ObjectId, State as Standing};
 
-use super::kind::{dtype_of, shape_of};
+use super::kind::{dtype_of, list_of, shape_of};
 use super::memory::Memory;
 use super::state::State;
 
@@ -98,7 +98,11 @@ impl State {
 
     /// Calls for this object have no result.
     pub(super) fn fail(&mut self, object: ObjectId, why: &Failure) {
-        let error = in_words(why);
+        self.end_with(object, &in_words(why));
+    }
+
+    /// All calls for this object end so.
+    pub(super) fn end_with(&mut self, object: ObjectId, error: &EngineError) {
         self.end(object, false, |_| Err(error.clone()));
         self.end(object, true, |_| Err(error.clone()));
     }
@@ -215,7 +219,10 @@ impl State {
 /// A format, for people.
 fn form(format: Format) -> String {
     let dtype = dtype_of(format.kind).map_or("an unknown dtype".into(), |dtype| dtype.to_string());
-    format!("{dtype}{:?}", shape_of(format))
+    match list_of(format.kind) {
+        Some(_) => format!("a list of {dtype} arrays, {} elements in all", shape_of(format)[0]),
+        None => format!("{dtype}{:?}", shape_of(format)),
+    }
 }
 
 fn in_words(why: &Failure) -> EngineError {
@@ -231,7 +238,10 @@ fn in_words(why: &Failure) -> EngineError {
             let why = why.map_or_else(|| why_text(*op), |unsupported| unsupported.to_string());
             EngineError::Usage(format!("{object} is {}: {why}", form(*format)))
         }
-        Failure::Count { .. } | Failure::Deleted { .. } => EngineError::Usage(why.to_string()),
+        Failure::Count { .. } | Failure::Deleted { .. } | Failure::NoRoom { .. } => {
+            EngineError::Usage(why.to_string())
+        }
+        Failure::Missing { .. } => EngineError::Aborted(why.to_string()),
     }
 }
 

@@ -37,6 +37,6 @@ mod state;
 mod sums;
 
 pub use calls::{Ended, Finished};
-pub use kind::{dtype_of, shape_of};
+pub use kind::{dtype_of, list_of, shape_of, Layout};
 pub use memory::Memory;
 pub use node::{Objects, ObjectsOptions};

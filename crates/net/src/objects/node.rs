@@ -7,13 +7,13 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use tweed_kernels::{DType, ReduceOp};
+use tweed_kernels::ReduceOp;
 use tweed_proto::engine::EngineError;
 use tweed_proto::hub::MostQueued;
 use tweed_proto::objects::{Buffer, Bytes, Costs, Format, Frame, Mode, ObjectId, Request, Rule, SMALL_BYTES};
 
 use super::calls::{Ended, Finished, What};
-use super::kind::kind_of;
+use super::kind::Layout;
 use super::memory::Memory;
 use super::peers::process_of;
 use super::state::{State, Writing};
@@ -167,16 +167,16 @@ impl Objects {
 
     /// Makes room for an object of this shape, which the caller writes from its first byte on. Waits for room as long as
     /// `patience`.
-    pub fn create(
+    pub fn create<'a>(
         &self,
         object: ObjectId,
-        dtype: DType,
-        shape: &[u64],
+        layout: impl Into<Layout<'a>>,
         patience: Duration,
         interrupted: &dyn Fn() -> bool,
     ) -> Result<Arc<Memory>, EngineError> {
         self.check_process()?;
-        let kind = kind_of(dtype, shape).ok_or_else(|| {
+        let layout @ Layout { dtype, shape, .. } = layout.into();
+        let kind = layout.kind().ok_or_else(|| {
             EngineError::Usage(format!(
                 "the shape {shape:?} is too long to be told: flatten or split the array"
             ))
@@ -252,15 +252,15 @@ impl Objects {
     }
 
     /// An object is there: a copy of these bytes. Others take its beginning while the rest is copied.
-    pub fn put(
+    pub fn put<'a>(
         &self,
         object: ObjectId,
-        (dtype, shape): (DType, &[u64]),
+        layout: impl Into<Layout<'a>>,
         bytes: &[u8],
         patience: Duration,
         interrupted: &dyn Fn() -> bool,
     ) -> Result<(), EngineError> {
-        let memory = self.create(object, dtype, shape, patience, interrupted)?;
+        let memory = self.create(object, layout, patience, interrupted)?;
         if memory.len() != bytes.len() {
             let (given, needed) = (bytes.len(), memory.len());
             return Err(EngineError::Usage(format!("{object} has {needed} bytes, and {given} were given")));
@@ -433,9 +433,13 @@ impl Shared {
 
     /// Adds until the process leaves.
     fn add(&self, jobs: &Receiver<Sum>) {
-        for sum in jobs.iter().filter(Sum::make) {
+        for sum in jobs.iter() {
+            let is_made = sum.make();
             let mut state = self.state.lock();
-            state.added(&sum);
+            match is_made {
+                true => state.added(&sum),
+                false => state.miss(&sum.fold),
+            }
             state.drive();
             drop(state);
             self.changed.notify_all();

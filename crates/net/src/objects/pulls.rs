@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Instant;
 
-use tweed_proto::objects::{Buffer, Costs, Fold, Frame, ObjectId, Process, Pull, Sink, Slot, Stream};
+use tweed_proto::objects::{
+    Buffer, Costs, Failure, Fold, Frame, ObjectId, Process, Pull, Sink, Slot, Stream,
+};
 
 use super::memory::{Memory, Piece, Room};
 use super::state::State;
@@ -89,7 +91,8 @@ impl State {
         let memory = match sink {
             Sink::Copy(_) => {
                 let is_new = offset == 0 || !self.store.buffers.contains_key(&buffer);
-                if is_new && !self.store.room.has(end) {
+                let room = &self.store.room;
+                if is_new && end <= room.most && !room.has(end) {
                     self.parked.push((stream, pull, sink));
                     return;
                 }
@@ -101,11 +104,7 @@ impl State {
             }),
         };
         let Some(memory) = memory else {
-            let text = format!(
-                "tweed: {} bytes of {buffer:?} have no room here: its call waits for its deadline",
-                end
-            );
-            return crate::stderr::print_line(&text);
+            return self.refuse(sink, end);
         };
         let base = if matches!(sink, Sink::Copy(_)) { 0 } else { offset };
         self.inflows.insert(
@@ -113,6 +112,21 @@ impl State {
             Inflow { from, memory, base, cursor: offset, end, began: (offset, Instant::now()) },
         );
         self.tell(from, &Frame::Pull { stream, pull }, None);
+    }
+
+    /// So many bytes are more than this process can ever hold: their call has no result.
+    fn refuse(&mut self, sink: Sink, bytes: u64) {
+        match sink {
+            Sink::Copy(object) => {
+                let full = self.full(bytes);
+                self.end_with(object, &full);
+                self.member.withdraw(object);
+            }
+            Sink::Slot(target, slot) => {
+                let why = Failure::NoRoom { target, process: self.me, bytes };
+                self.member.handle_unable(target, slot, why);
+            }
+        }
     }
 
     /// Opens what has waited for room, in order.

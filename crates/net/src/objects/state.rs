@@ -8,8 +8,8 @@ use std::time::Duration;
 use tweed_kernels::{DType, ReduceOp};
 use tweed_proto::hub::Body;
 use tweed_proto::objects::{
-    Action, Buffer, Bytes, Costs, Fold, Format, Frame, Member, Message, ObjectId, Order, Process, Pull,
-    Report, Sink, Stream,
+    Action, Buffer, Bytes, Costs, Failure, Fold, Format, Frame, Member, Message, ObjectId, Order, Process,
+    Pull, Report, Sink, Stream,
 };
 
 use super::calls::Calls;
@@ -235,10 +235,15 @@ impl State {
                     let _ = sums.send(sum); // nobody adds any more after the end
                 }
             }
-            _ => crate::stderr::print_line(&format!(
-                "tweed: {of} cannot be added here: its bytes are not all there"
-            )),
+            _ => self.miss(&fold),
         }
+    }
+
+    /// What a piece of arithmetic adds is not here: its call has no result.
+    pub(super) fn miss(&mut self, fold: &Fold) {
+        let &Fold { target, slot, .. } = fold;
+        let object = fold.own.unwrap_or(target);
+        self.member.handle_unable(target, slot, Failure::Missing { target, object, process: self.me });
     }
 
     fn add_small(&mut self, target: ObjectId, format: Format, op: u32, parts: &[Bytes]) {

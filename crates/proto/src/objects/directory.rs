@@ -12,6 +12,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::broadcast::Copies;
+use super::deleted::Deleted;
 use super::message::{Action, Message, Order, Report, State};
 use super::reduce::Plan;
 use super::rule::broadcast_block;
@@ -24,6 +25,7 @@ pub(crate) struct Directory {
     me: Process,
     pub(crate) costs: Costs,
     entries: BTreeMap<ObjectId, Entry>,
+    deleted: Deleted,
     plans: BTreeMap<ObjectId, Plan>,
     sums: BTreeMap<ObjectId, SmallSum>,
     /// Small sums that their callers have been told, and have not confirmed: had the shard moved meanwhile, another one might
@@ -47,7 +49,6 @@ struct Entry {
     copies: Copies,
     /// Targets that this object is a source of, and the shards that plan them.
     watchers: BTreeSet<(ObjectId, Process)>,
-    is_deleted: bool,
 }
 
 impl Directory {
@@ -57,6 +58,7 @@ impl Directory {
             me,
             costs,
             entries,
+            deleted: Deleted::new(),
             plans,
             sums,
             told: BTreeMap::new(),
@@ -71,19 +73,18 @@ impl Directory {
     pub(crate) fn handle(&mut self, from: Process, report: Report, processes: &BTreeSet<Process>) {
         self.most_receivers = processes.len() as u32;
         match report {
-            Report::Holds { object, .. } if self.is_deleted(object) => {
+            Report::Holds { object, .. } if self.deleted.has(object) => {
                 self.order(from, Order::Deleted { object })
             }
             Report::Holds { object, .. } => self.take_standing(from, object, report),
-            Report::Forget { object } => {
-                self.entry(object).copies.remove(from);
-                self.serve(object);
-            }
+            Report::Forget { object } => self.forget(from, object),
             Report::Delete { object } => self.delete(object),
             Report::Watch { object, target } => self.watch(object, target, from),
             Report::Arrived { target, object, format, process, bytes } => {
                 self.arrive(target, object, process, format, bytes);
             }
+            Report::Gone { target, object } => self.go_without(from, target, object),
+            Report::Unable { target, why } => self.give_up(from, target, why),
             Report::Reduce { request, attempt, ledger } => {
                 self.begin(from, request, (attempt, ledger), processes);
             }
@@ -171,10 +172,6 @@ impl Directory {
         self.entries.entry(object).or_default()
     }
 
-    fn is_deleted(&self, object: ObjectId) -> bool {
-        self.entries.get(&object).is_some_and(|entry| entry.is_deleted)
-    }
-
     fn order(&mut self, to: Process, order: Order) {
         self.out.push(Action::Send { to, message: Message::Order(order) });
     }
@@ -259,16 +256,33 @@ impl Directory {
     }
 
     fn delete(&mut self, object: ObjectId) {
-        let processes: BTreeSet<Process> = self.entry(object).copies.processes().collect();
         self.told.remove(&object);
-        self.entries.insert(object, Entry { is_deleted: true, ..Entry::default() });
+        self.deleted.insert(object);
+        let Entry { copies, watchers, .. } = self.entries.remove(&object).unwrap_or_default();
         if self.plans.contains_key(&object) {
             self.fail(object, Failure::Deleted { object });
+            self.entries.remove(&object);
         }
-        processes.into_iter().for_each(|process| self.order(process, Order::Deleted { object }));
+        copies.processes().for_each(|process| self.order(process, Order::Deleted { object }));
+        watchers.iter().for_each(|&(target, shard)| self.report(shard, Report::Gone { target, object }));
+    }
+
+    /// A process has no part in the object any more. What nobody knows of is not kept.
+    fn forget(&mut self, process: Process, object: ObjectId) {
+        let Some(entry) = self.entries.get_mut(&object) else { return };
+        entry.copies.remove(process);
+        let is_known = entry.format.is_some() || !entry.watchers.is_empty();
+        if !is_known && entry.copies.processes().next().is_none() {
+            self.entries.remove(&object);
+        } else {
+            self.serve(object);
+        }
     }
 
     fn watch(&mut self, object: ObjectId, target: ObjectId, shard: Process) {
+        if self.deleted.has(object) {
+            return self.report(shard, Report::Gone { target, object });
+        }
         self.entry(object).watchers.insert((target, shard));
         self.tell_watchers(object);
     }
@@ -299,6 +313,10 @@ impl Directory {
         processes: &BTreeSet<Process>,
     ) {
         let (target, ids) = (request.target, request.ids.len() as u32);
+        if self.deleted.has(target) {
+            let why = Failure::Deleted { object: target };
+            return self.order(caller, Order::Failed { target, why });
+        }
         if self.plans.get(&target).is_some_and(|plan| plan.attempt >= attempt)
             || self.sums.contains_key(&target)
         {
@@ -336,7 +354,8 @@ impl Directory {
         }
         let Some(plan) = self.plans.get_mut(&target) else { return };
         if format.size <= SMALL_BYTES && plan.format().is_none() {
-            self.sums.insert(target, SmallSum::new(plan.request.clone(), plan.root()));
+            let sum = SmallSum::new(plan.request.clone(), plan.root(), plan.deleted.clone());
+            self.sums.insert(target, sum);
             self.plans.remove(&target);
             return self.arrive(target, object, process, format, bytes);
         }
@@ -345,6 +364,29 @@ impl Directory {
         }
         self.entry(target).format = Some(format);
         self.forward_orders(target);
+    }
+
+    /// A source was deleted, says its shard.
+    fn go_without(&mut self, from: Process, target: ObjectId, object: ObjectId) {
+        let why = Failure::Deleted { object };
+        if self.sums.get_mut(&target).is_some_and(|sum| sum.forget(object)) {
+            return self.fail(target, why);
+        }
+        if self.plans.get_mut(&target).is_some_and(|plan| plan.forget(object)) {
+            self.give_up(from, target, why);
+        }
+    }
+
+    /// Nothing comes of a reduce any more, unless it is complete already: only its destination knows.
+    fn give_up(&mut self, from: Process, target: ObjectId, why: Failure) {
+        if self.sums.contains_key(&target) {
+            return self.fail(target, why); // its sources turned out to be small while the destination was asked
+        }
+        let Some(plan) = self.plans.get(&target) else { return };
+        match plan.root().filter(|&root| root != from) {
+            Some(root) => self.order(root, Order::Unable { target, why }),
+            None => self.fail(target, why),
+        }
     }
 
     /// Why a source cannot be summed by the operator that was asked for.

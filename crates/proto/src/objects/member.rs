@@ -24,7 +24,8 @@ use super::message::{Action, Message, Order, Report, Sink, State, Stream};
 use super::role::Role;
 use super::shards::shard_of;
 use super::{
-    Buffer, Bytes, Costs, Format, Ledger, Log, ObjectId, Operators, Process, Request, Slot, ROOT, SMALL_BYTES,
+    Buffer, Bytes, Costs, Failure, Format, Ledger, Log, ObjectId, Operators, Process, Request, Slot, ROOT,
+    SMALL_BYTES,
 };
 
 /// See the module's documentation.
@@ -219,6 +220,13 @@ impl Member {
         self.fold((target, slot));
     }
 
+    /// What a slot is to add is not here: its reduce has no result.
+    pub fn handle_unable(&mut self, target: ObjectId, slot: Slot, why: Failure) {
+        if self.roles.contains_key(&(target, slot)) {
+            self.report(target, Report::Unable { target, why });
+        }
+    }
+
     /// Small objects have been summed.
     pub fn handle_small_sum(&mut self, target: ObjectId, bytes: Bytes) {
         self.directory.handle_small_sum(target, bytes);
@@ -330,7 +338,7 @@ impl Member {
             Order::Restart { object, generation } => self.restart(object, generation),
             Order::Deleted { object } => {
                 self.drop_copy(object);
-                self.actions.push_back(Action::Failed { object, why: super::Failure::Deleted { object } });
+                self.actions.push_back(Action::Failed { object, why: Failure::Deleted { object } });
             }
             Order::Assign(assign) => self.assign(assign),
             Order::Ledger { request, attempt, ledger } => self.keep(request, attempt, ledger),
@@ -341,6 +349,12 @@ impl Member {
                     self.take_small(target, format, bytes);
                 }
                 self.finish(target, included);
+            }
+            Order::Unable { target, why } => {
+                // What is complete has been reported, and that counts.
+                if self.held.get(&target).is_none_or(|held| held.state != State::Complete) {
+                    self.report(target, Report::Unable { target, why });
+                }
             }
             Order::Failed { target, why } => {
                 self.calls.remove(&target);

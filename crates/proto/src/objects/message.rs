@@ -56,12 +56,16 @@ pub enum Report {
     Watch { object: ObjectId, target: ObjectId },
     /// The answer to `Watch`, as often as a process has the source.
     Arrived { target: ObjectId, object: ObjectId, format: Format, process: Process, bytes: Option<Bytes> },
+    /// The other answer to `Watch`: the source was deleted.
+    Gone { target: ObjectId, object: ObjectId },
     /// The sender calls for a reduce; `ledger` is what another shard had planned. A higher attempt replaces a lower one.
     Reduce { request: Request, attempt: u32, ledger: Option<Ledger> },
     /// The sender does not want the reduce any more.
     Withdraw { target: ObjectId },
     /// The holder of a slot gets no more of what one of its feeds sends.
     Broken(Broken),
+    /// The holder of a slot cannot sum, or the destination has been asked and is not complete.
+    Unable { target: ObjectId, why: Failure },
     /// The sender has lost a process.
     Lost { process: Process, object: ObjectId },
 }
@@ -104,6 +108,8 @@ pub enum Order {
     Lost { process: Process, target: ObjectId },
     /// The result is complete at its destination, and sums these; a small one is brought by this.
     Reduced { target: ObjectId, included: Included, small: Option<(Format, Bytes)> },
+    /// For that reason no more comes of the reduce: is it complete at its destination, which the receiver is?
+    Unable { target: ObjectId, why: Failure },
     /// It cannot be made.
     Failed { target: ObjectId, why: Failure },
 }

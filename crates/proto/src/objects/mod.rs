@@ -9,6 +9,7 @@
 //! No clock, no bytes and no arithmetic are here: the driver moves and adds them.
 
 mod broadcast;
+mod deleted;
 mod directory;
 mod included;
 mod ledger;

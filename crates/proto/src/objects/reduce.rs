@@ -51,6 +51,8 @@ pub(crate) struct Plan {
     /// Ids that may still appear for the first time; those that were there, and are gone with their process.
     pending: BTreeSet<ObjectId>,
     gone: BTreeSet<ObjectId>,
+    /// Ids that were deleted.
+    pub(crate) deleted: BTreeSet<ObjectId>,
     lost: BTreeSet<Process>,
     last_generation: u32,
     /// Slots whose holders have to hear of a change, and those of which the destination has.
@@ -82,6 +84,7 @@ impl Plan {
             spares: VecDeque::new(),
             pending: request.ids.iter().copied().collect(),
             gone: BTreeSet::new(),
+            deleted: BTreeSet::new(),
             lost: lost.clone(),
             last_generation: generation,
             changed: BTreeSet::new(),
@@ -166,6 +169,17 @@ impl Plan {
         }
         self.settle();
         Ok(())
+    }
+
+    /// A source was deleted. Returns whether nothing comes of the sum any more: it was to be added, or too few are left.
+    pub(crate) fn forget(&mut self, object: ObjectId) -> bool {
+        self.deleted.insert(object);
+        self.pending.remove(&object);
+        self.gone.remove(&object);
+        self.spares.retain(|spare| spare.0 != object);
+        let adds = |place: &Place| place.holder.is_some_and(|holder| holder.object == Some(object));
+        let left = self.request.ids.iter().filter(|id| !self.deleted.contains(id)).count();
+        self.slots.iter().any(adds) || left < self.request.count as usize
     }
 
     /// The parent of a slot gets no more of it.

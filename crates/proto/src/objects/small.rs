@@ -1,6 +1,6 @@
 //! Sums of small objects, which form where the directory's entry of the result is: nobody dials anybody.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Bytes, Failure, Format, Included, ObjectId, Process, Request};
 
@@ -11,11 +11,20 @@ pub(crate) struct SmallSum {
     /// Who called, and lives.
     pub(crate) caller: Option<Process>,
     parts: BTreeMap<ObjectId, (Format, Bytes)>,
+    /// Sources that were deleted.
+    deleted: BTreeSet<ObjectId>,
 }
 
 impl SmallSum {
-    pub(crate) fn new(request: Request, caller: Option<Process>) -> SmallSum {
-        SmallSum { request, caller, parts: BTreeMap::new() }
+    pub(crate) fn new(request: Request, caller: Option<Process>, deleted: BTreeSet<ObjectId>) -> SmallSum {
+        SmallSum { request, caller, parts: BTreeMap::new(), deleted }
+    }
+
+    /// A source was deleted. Returns whether too few are left; what has come of it counts.
+    pub(crate) fn forget(&mut self, object: ObjectId) -> bool {
+        self.deleted.insert(object);
+        let is_left = |id: &&ObjectId| self.parts.contains_key(id) || !self.deleted.contains(id);
+        self.request.ids.iter().filter(is_left).count() < self.request.count as usize
     }
 
     /// Another source. Returns all of them once, when there are as many as asked for.

@@ -147,4 +147,10 @@ pub enum Failure {
     /// Someone has deleted it.
     #[error("{object} was deleted; put it again, under a new id")]
     Deleted { object: ObjectId },
+    /// Bytes are not where they are to be added.
+    #[error("{target} cannot be summed: process {process:016x} does not have all bytes of {object}, which it is to add; put it again, under a new id, and sum that")]
+    Missing { target: ObjectId, object: ObjectId, process: Process },
+    /// A process cannot hold what it is to add.
+    #[error("{target} cannot be summed: process {process:016x} has no room for {bytes} bytes of it; open larger stores, or sum smaller objects")]
+    NoRoom { target: ObjectId, process: Process, bytes: u64 },
 }

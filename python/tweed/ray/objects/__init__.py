@@ -7,6 +7,7 @@
         array = objects.get(sums.ref).result(timeout=5)
 
 refs       Ref: the id of an object
+lists      several arrays as one object
 futures    Future, Reduction and `wait`: calls under way
 process    `Objects`, a process's part in it, and Writer
 

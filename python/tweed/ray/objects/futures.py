@@ -31,13 +31,13 @@ class Reduced:
 
     Args:
       ref: of the sum; others get it by this.
-      array: the sum, read-only.
-      included: which refs are summed, by range of the flat array: `(first element, end, refs)`, in order,
-        without gaps. One range in mode "whole".
+      array: the sum, read-only; of lists of arrays, a list.
+      included: which refs are summed, by range of the flat array, in which those of a list follow each other:
+        `(first element, end, refs)`, in order, without gaps. One range in mode "whole".
     """
 
     ref: Ref
-    array: npt.NDArray[Any]
+    array: Any
     included: Sequence[tuple[int, int, frozenset[Ref]]]
 
     @property
@@ -45,12 +45,21 @@ class Reduced:
         """Those that are in every element."""
         return frozenset.intersection(*(refs for _, _, refs in self.included))
 
-    def mean(self) -> npt.NDArray[Any]:
-        """Each element of a sum over the number of refs that are in it. Cost: one pass and one copy."""
-        flat = self.array.reshape(-1) / 1
+    def mean(self) -> Any:
+        """Each element of a sum over the number of refs that are in it; an array, or a list of them.
+
+        Cost: one pass and one copy.
+        """
+        if not isinstance(self.array, list):
+            return self._mean_of(self.array, 0)
+        begins = np.cumsum([0, *(array.size for array in self.array)])
+        return [self._mean_of(array, int(begin)) for array, begin in zip(self.array, begins, strict=False)]
+
+    def _mean_of(self, array: npt.NDArray[Any], first: int) -> npt.NDArray[Any]:
+        flat = array.reshape(-1) / 1
         for begin, end, refs in self.included:
-            flat[begin:end] /= len(refs)
-        return flat.astype(np.result_type(self.array, np.float16), copy=False).reshape(self.array.shape)
+            flat[max(0, begin - first) : max(0, end - first)] /= len(refs)
+        return flat.astype(np.result_type(array, np.float16), copy=False).reshape(array.shape)
 
 
 class Reduction(Future[Reduced]):

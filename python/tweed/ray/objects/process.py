@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import weakref
 from collections.abc import Iterator, Sequence
@@ -12,8 +13,18 @@ import numpy as np
 import numpy.typing as npt
 
 from tweed import _core
-from tweed.errors import UsageError
+from tweed.errors import TweedError, UsageError
 from tweed.ray.objects.futures import Future, Reduced, Reduction
+from tweed.ray.objects.lists import (
+    Shapes,
+    arrays_of,
+    decode,
+    encode,
+    is_list,
+    layout_of,
+    shapes_ref,
+    split,
+)
 from tweed.ray.objects.refs import Ref
 
 _OPERATORS = {
@@ -29,6 +40,10 @@ _OPERATORS = {
 _LOOK_S = 3600.0
 #: What a message costs a process, in seconds: threads, locks and sealing, on processors that others use, too.
 _MESSAGE_S = 1e-3
+#: The shapes of a list are asked for when it is here; they are small, and were put before it. In seconds.
+_SHAPES_S = 60.0
+#: Which ids are in a sum, by range of bytes.
+_Included = list[tuple[int, int, list[int]]] | None
 #: Who waits for a block looks so often whether its object has failed, in seconds.
 _BLOCK_S = 0.05
 
@@ -36,8 +51,9 @@ _BLOCK_S = 0.05
 class Objects:
     """Puts, gets and sums objects with the processes that this one has met. Any thread may call.
 
-    Arrays are NumPy arrays of any shape: floats, integers, booleans. What is put is copied once, unless it is
-    written in place (`create`); what `get` gives is read-only and shares the store's memory.
+    Arrays are NumPy arrays of any shape: floats, integers, booleans; or lists of them. What is put
+    is copied once, unless it is written in place (`create`); what `get` gives is read-only and shares the
+    store's memory.
 
     Args:
       address: "host:port" to listen on, by which others reach this process; port 0 is any.
@@ -102,20 +118,37 @@ class Objects:
         """
         return {descriptors[place]: why for place, why in self._core.meet(list(descriptors))}
 
-    def put(self, value: npt.ArrayLike, ref: Ref | None = None, *, timeout: float = 60.0) -> Ref:
+    def put(self, value: Any, ref: Ref | None = None, *, timeout: float = 60.0) -> Ref:
         """An object is there. Others take its beginning while the rest is copied.
 
         Args:
-          value: an array, or what NumPy makes one of.
+          value: an array, or what NumPy makes one of; or a list or tuple of arrays or CPU tensors of one
+            dtype, which is one object: `get` gives a list.
           ref: its id, if others ask for it already.
           timeout: how long to wait for room, in seconds.
 
         Raises: UsageError if there is no room in time (it names what fills the store), if the id is taken
-          here, or if the dtype is none that is known.
+          here, if the dtype is none that is known, or if those of a list differ.
         """
+        if is_list(value):
+            return self._put_list(arrays_of(value), ref or Ref.new(), timeout)
         array = np.ascontiguousarray(value)
         ref = ref or Ref.new()
         self._core.put(ref.id, _dtype(array.dtype), np.shape(value), array.ctypes.data, timeout)
+        return ref
+
+    def _put_list(self, arrays: Sequence[npt.NDArray[Any]], ref: Ref, timeout: float) -> Ref:
+        shapes, dtype = tuple(array.shape for array in arrays), arrays[0].dtype
+        layout, numel = layout_of(shapes), sum(array.size for array in arrays)
+        if self._calls.learn(layout, shapes):
+            with contextlib.suppress(UsageError):  # it may just have come; a full store is named below
+                self.put(np.frombuffer(encode(shapes), np.uint8), shapes_ref(layout), timeout=timeout)
+        memory = self._core.create(ref.id, _dtype(dtype), (numel,), timeout, layout)
+        flat, begin = np.asarray(memory), 0
+        for array in arrays:
+            flat[begin : begin + array.size] = array.reshape(-1)
+            begin += array.size
+            self._core.advance(ref.id, begin * dtype.itemsize)
         return ref
 
     def create(
@@ -131,16 +164,17 @@ class Objects:
         memory = self._core.create(ref.id, _dtype(np.dtype(dtype)), tuple(shape), timeout)
         return Writer(self._core, ref, np.asarray(memory))
 
-    def get(self, ref: Ref, *, timeout: float | None = None) -> Future[npt.NDArray[Any]]:
+    def get(self, ref: Ref, *, timeout: float | None = None) -> Future[Any]:
         """A copy of an object, which may not be there yet.
 
         Args:
           timeout: the deadline of the call, in seconds; None: it waits as long as it takes.
 
-        Returns: a future of the array. It ends with DeadlineExceeded, which says how far it came, with
-          UsageError if the object was deleted, with Aborted when this process closes.
+        Returns: a future of the array, or of a list of them if one was put. It ends with DeadlineExceeded,
+          which says how far it came, with UsageError if the object was deleted, with Aborted when this
+          process closes.
         """
-        future: Future[npt.NDArray[Any]] = Future()
+        future: Future[Any] = Future()
         self._calls.begin(future, lambda: self._core.get(ref.id, timeout))
         return future
 
@@ -157,7 +191,7 @@ class Objects:
         """The sum of the first `count` of `refs` that appear, formed on the way.
 
         Args:
-          refs: what may be summed, each once; arrays of one dtype and shape.
+          refs: what may be summed, each once; arrays of one dtype and shape, or lists of such.
           count: how many of them; None: all.
           op: "sum", "product", "min", "max", or "band", "bor", "bxor" of integers and booleans. A mean is
             `Reduced.mean` of a sum.
@@ -185,8 +219,9 @@ class Objects:
     def blocks(self, ref: Ref, *, timeout: float | None = None) -> Iterator[tuple[int, npt.NDArray[Any]]]:
         """The elements of an object as they come, while others may still write or sum them.
 
-        Returns: an iterator over `(first element, elements)`, of the flat array, without gaps. Where a sum
-          begins anew, as a process has died, the first element is 0 once more.
+        Returns: an iterator over `(first element, elements)`, of the flat array, without gaps; the arrays
+          of a list follow each other. Where a sum begins anew, as a process has died, the first element is 0
+          once more.
 
         Raises: what `get` ends with. Cost: as `get`, and a look per block.
         """
@@ -252,6 +287,7 @@ class _Calls:
     def __init__(self, core: _core.Objects) -> None:
         self._core, self._lock = core, threading.Lock()
         self._open: dict[int, Future[Any]] = {}
+        self._shapes: dict[int, Shapes] = {}
         threading.Thread(target=self._hear, name="tweed-objects-ended", daemon=True).start()
 
     def begin(self, future: Future[Any], call: Any) -> None:
@@ -259,6 +295,13 @@ class _Calls:
         future.set_running_or_notify_cancel()
         with self._lock:
             self._open[call()] = future
+
+    def learn(self, layout: int, shapes: Shapes) -> bool:
+        """Shapes of lists, from now on. Returns whether they are new here."""
+        with self._lock:
+            is_new = layout not in self._shapes
+            self._shapes[layout] = shapes
+        return is_new
 
     def _hear(self) -> None:
         is_over = False
@@ -268,16 +311,34 @@ class _Calls:
             for number, what, included in ended:
                 with self._lock:
                     future = self._open.pop(number)
-                _end(future, what, included)
+                self._end(future, what, included)
+
+    def _end(self, future: Future[Any], what: Any, included: _Included) -> None:
+        if isinstance(what, Exception):
+            return future.set_exception(what)
+        if what.list is None or what.list in self._shapes:
+            return _give(future, np.asarray(what), included, self._shapes.get(what.list))
+        # One more call, for the shapes: whoever has put such a list has put them before.
+        shapes: Future[Any] = Future()
+        shapes.add_done_callback(lambda done: self._end_list(future, what, included, done))
+        try:
+            self.begin(shapes, lambda: self._core.get(shapes_ref(what.list).id, _SHAPES_S))
+        except TweedError as error:  # it has been closed
+            shapes.set_exception(error)
+
+    def _end_list(self, future: Future[Any], what: Any, included: _Included, done: Any) -> None:
+        if error := done.exception():
+            return future.set_exception(error)
+        shapes = decode(done.result().tobytes())
+        self.learn(what.list, shapes)
+        return _give(future, np.asarray(what), included, shapes)
 
 
-def _end(future: Future[Any], what: Any, included: list[tuple[int, int, list[int]]] | None) -> None:
-    if isinstance(what, Exception):
-        return future.set_exception(what)
-    array = np.asarray(what)
+def _give(future: Future[Any], flat: npt.NDArray[Any], included: _Included, shapes: Shapes | None) -> None:
+    array = flat if shapes is None else split(flat, shapes)
     if not isinstance(future, Reduction):
         return future.set_result(array)
-    size = array.itemsize
+    size = flat.itemsize
     ranges = [(begin // size, end // size, frozenset(map(Ref, ids))) for begin, end, ids in included or []]
     return future.set_result(Reduced(future.ref, array, ranges))
 

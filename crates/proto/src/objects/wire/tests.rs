@@ -65,6 +65,8 @@ fn frames() -> Vec<Frame> {
         Report::Withdraw { target },
         Report::Broken(Broken { target, process, slot: 1, generation: 2, received: 3 }),
         Report::Lost { process, object },
+        Report::Gone { target, object },
+        Report::Unable { target, why: Failure::Missing { target, object, process } },
     ];
     let orders = [
         Order::Feed { object, format, generation: 1, from: 2, block: 64 },
@@ -78,6 +80,7 @@ fn frames() -> Vec<Frame> {
         Order::Reduced { target, included: vec![(0..64, vec![A, B])], small: Some((format, bytes.clone())) },
         Order::Failed { target, why: unlike },
         Order::Failed { target, why: Failure::Count { count: 3, ids: 2 } },
+        Order::Unable { target, why: Failure::NoRoom { target, process, bytes: 5 } },
     ];
     let pull = Pull {
         from: 1,
@@ -130,7 +133,7 @@ fn a_list_that_claims_more_than_came_takes_no_memory() {
 
 proptest! {
     #[test]
-    fn frames_of_changed_bytes_are_none_or_come_back(which in 0usize..24, at in 0usize..400, to in any::<u8>()) {
+    fn frames_of_changed_bytes_are_none_or_come_back(which in 0usize..27, at in 0usize..400, to in any::<u8>()) {
         let frames = frames();
         let mut bytes = frames[which % frames.len()].encode();
         let at = at % bytes.len();

@@ -40,6 +40,8 @@ variants!(Report {
     6u8 = Withdraw { target },
     7u8 = Broken(broken),
     8u8 = Lost { process, object },
+    9u8 = Gone { target, object },
+    10u8 = Unable { target, why },
 });
 
 variants!(Order {
@@ -53,6 +55,7 @@ variants!(Order {
     7u8 = Lost { process, target },
     8u8 = Reduced { target, included, small },
     9u8 = Failed { target, why },
+    10u8 = Unable { target, why },
 });
 
 variants!(State { 0u8 = Wanted, 1u8 = Receiving, 2u8 = Writing, 3u8 = Complete });
@@ -63,6 +66,8 @@ variants!(Failure {
     1u8 = Count { count, ids },
     2u8 = Deleted { object },
     3u8 = Operator { object, format, op },
+    4u8 = Missing { target, object, process },
+    5u8 = NoRoom { target, process, bytes },
 });
 
 fields!(Format { size, kind } if |format| format.size <= MOST_SIZE);

@@ -1,0 +1,86 @@
+//! The planner of objects at one process that is alone: what it is asked to do, and what it says of what cannot be done.
+
+use std::time::Duration;
+
+use tweed_proto::objects::{
+    Action, Costs, Failure, Format, Member, Mode, ObjectId, Request, Rule, ROOT, SMALL_BYTES,
+};
+
+const COSTS: Costs = Costs { latency: Duration::from_micros(50), rate: 1 << 30, message: Duration::ZERO };
+const FORMAT: Format = Format { size: 4 * SMALL_BYTES, kind: 0 };
+const TARGET: ObjectId = ObjectId(9);
+
+fn reduce(member: &mut Member, ids: &[u128]) {
+    let (ids, count) = (ids.iter().copied().map(ObjectId).collect(), ids.len() as u32);
+    let (mode, rule) = (Mode::Whole, Rule::Measured);
+    member.reduce(Request { target: TARGET, ids, count, op: 0, mode, rule, costs: COSTS });
+}
+
+fn put_both(member: &mut Member) {
+    [1, 2].into_iter().for_each(|id| member.put(ObjectId(id), FORMAT, FORMAT.size, None));
+}
+
+/// How the sum ends, if it does.
+fn end(member: &mut Member) -> Option<Action> {
+    std::iter::from_fn(|| next(member)).find(|action| !matches!(action, Action::Fold(_)))
+}
+
+/// Brings what is pulled, until there is a piece of arithmetic or a failure.
+fn next(member: &mut Member) -> Option<Action> {
+    while let Some(action) = member.poll() {
+        match action {
+            Action::Open { stream, pull, .. } => member.handle_block(stream, pull.end),
+            Action::Fold(_) | Action::Failed { .. } | Action::Reduced { .. } => return Some(action),
+            _ => {}
+        }
+    }
+    None
+}
+
+#[test]
+fn a_sum_whose_bytes_are_missing_fails_at_once() {
+    let mut member = Member::new(1, [], COSTS);
+    reduce(&mut member, &[1, 2]);
+    put_both(&mut member);
+    let Some(Action::Fold(fold)) = next(&mut member) else { panic!("nothing is added") };
+    let why = Failure::Missing { target: TARGET, object: ObjectId(2), process: 1 };
+    member.handle_unable(fold.target, fold.slot, why.clone());
+    assert_eq!(end(&mut member), Some(Action::Failed { object: TARGET, why: why.clone() }));
+    assert!(why.to_string().contains(&ObjectId(2).to_string()), "{why}");
+    member.handle_unable(fold.target, fold.slot, why); // its slot is over
+    assert_eq!(end(&mut member), None);
+}
+
+#[test]
+fn a_sum_that_is_complete_stays_whatever_its_sources_do() {
+    let mut member = Member::new(1, [], COSTS);
+    reduce(&mut member, &[1, 2]);
+    put_both(&mut member);
+    while let Some(Action::Fold(fold)) = next(&mut member) {
+        let is_last = fold.slot == ROOT && fold.range.end == FORMAT.size;
+        member.handle_folded(fold.target, fold.slot, fold.generation, fold.range.end);
+        if is_last {
+            member.delete(ObjectId(1)); // the directory hears of both, in this order
+            break;
+        }
+    }
+    assert!(matches!(end(&mut member), Some(Action::Reduced { .. })));
+}
+
+#[test]
+fn what_was_deleted_is_remembered_for_a_while() {
+    let mut member = Member::new(1, [], COSTS);
+    let last = 1 << 17;
+    for id in 0..=last {
+        member.put(ObjectId(id), FORMAT, FORMAT.size, None);
+        member.delete(ObjectId(id));
+        while member.poll().is_some() {}
+    }
+    member.get(ObjectId(last));
+    let why = Failure::Deleted { object: ObjectId(last) };
+    assert_eq!(end(&mut member), Some(Action::Failed { object: ObjectId(last), why }));
+    member.get(ObjectId(0)); // forgotten: as one that nobody has made
+    assert_eq!(end(&mut member), None);
+    member.put(ObjectId(0), FORMAT, FORMAT.size, None);
+    assert_eq!(member.poll(), Some(Action::Got { object: ObjectId(0) }));
+}

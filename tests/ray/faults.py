@@ -1,0 +1,197 @@
+"""Kills live processes in the middle of broadcasts and sums of objects, and looks at what the others have.
+
+    python -m tests.ray.faults --rounds 1000 --seed 7
+
+Processes of this host, without Ray. In each round one that watches a collective kills another by SIGKILL
+when it has 10, 50 or 90 % of it: the origin of a broadcast, a receiver, a source of a sum, a shard. A new
+process takes the place of the dead one and puts its object once more, under the same id. All must end,
+broadcasts be equal, and each range of a sum be that of the ids which it names.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import os
+import random
+import signal
+import time
+from collections import Counter
+from typing import Any
+
+import numpy as np
+
+from tests.ray.fleet import PATIENCE_S, Fleet
+from tweed.errors import TweedError
+from tweed.ray.objects import Objects, Ref
+
+SIZE = 5
+NUMEL = 1 << 20
+SHARES = (0.1, 0.5, 0.9)
+KINDS = ("broadcast", "sum", "all-reduce")
+
+
+def value_of(rank: int) -> float:
+    """What each element of a rank's source is: sums say which ranks are in."""
+    return float(2**rank)
+
+
+def put(objects: Objects, ref: Ref, value: float) -> None:
+    """An object, whose elements differ."""
+    objects.put(np.arange(NUMEL, dtype=np.float32) % 1000 * 64 + np.float32(value), ref)
+
+
+def put_source(objects: Objects, ref: Ref, rank: int) -> None:
+    """A source of a sum."""
+    objects.put(np.full(NUMEL, value_of(rank), np.float32), ref)
+
+
+def digest(array: Any) -> str:
+    """Of all bytes."""
+    return hashlib.blake2b(array, digest_size=8).hexdigest()
+
+
+def get(objects: Objects, ref: Ref) -> str:
+    """The digest of a copy, or why there is none."""
+    try:
+        return digest(objects.get(ref, timeout=PATIENCE_S / 2).result())
+    except TweedError as error:
+        return f"{type(error).__name__}: {error}"
+
+
+def watch(objects: Objects, ref: Ref, share: float, victim: int) -> bool:
+    """Kills a process when so much of an object is here. Returns whether it was in time."""
+    for begin, some in objects.blocks(ref, timeout=PATIENCE_S / 2):
+        if begin + len(some) >= share * NUMEL:
+            os.kill(victim, signal.SIGKILL)
+            return begin + len(some) < NUMEL
+    return False
+
+
+def watched_get(objects: Objects, ref: Ref, share: float, victim: int) -> tuple[str, bool]:
+    """As `get`, and kills a process on the way."""
+    try:
+        in_time = watch(objects, ref, share, victim)
+    except TweedError as error:
+        return f"{type(error).__name__}: {error}", False
+    return get(objects, ref), in_time
+
+
+def watched_sum(
+    objects: Objects, target: Ref, refs: list[Ref], count: int, mode: str, share: float, victim: int
+) -> tuple[str, bool]:
+    """Sums, kills on the way, and checks. Returns the digest, or what is wrong."""
+    sums = objects.reduce(refs, count, mode=mode, target=target, timeout=PATIENCE_S / 2)
+    try:
+        in_time = watch(objects, target, share, victim)
+        done = sums.result()
+    except TweedError as error:
+        return f"{type(error).__name__}: {error}", False
+    mark = 0
+    for begin, end, included in done.included:
+        right = sum(value_of(refs.index(ref)) for ref in included)
+        if begin != mark or not (done.array[begin:end] == right).all():
+            return f"wrong from {begin} to {end}: {set(done.array[begin:end].tolist())}, not {right}", in_time
+        if mode == "whole" and len(included) != count:
+            return f"{len(included)} ids in place of {count}", in_time
+        mark = end
+    if mark != NUMEL:
+        return f"{mark} of {NUMEL} elements are named", in_time
+    return digest(done.array), in_time
+
+
+def delete(objects: Objects, refs: list[Ref]) -> None:
+    """They are gone."""
+    for ref in refs:
+        objects.delete(ref)
+
+
+class Soak:
+    """A run, and what came of it so far."""
+
+    def __init__(self, seed: int) -> None:
+        self.chance, self.fleet = random.Random(seed), Fleet(SIZE)
+        self.rounds: Counter[str] = Counter()
+        self.in_time = 0
+        self.wrong: list[str] = []
+
+    def round(self, kind: str) -> None:
+        """One collective and one death."""
+        watcher, victim, other = self.chance.sample(range(SIZE), 3)
+        share, mode = self.chance.choice(SHARES), self.chance.choice(["whole", "ranges"])
+        what = f"{kind} {mode} at {share:.0%}, round {self.rounds.total()}"
+        if kind == "broadcast":
+            found = self.broadcast(watcher, victim, self.chance.choice([victim, other]), share)
+        else:
+            found = self.sum(watcher, victim, share, mode, kind == "all-reduce")
+        if len(set(found)) != 1 or " " in found[0]:
+            self.wrong.append(f"{what}: {found}")
+            print(self.wrong[-1], flush=True)
+        self.rounds[kind] += 1
+
+    def broadcast(self, watcher: int, victim: int, origin: int, share: float) -> list[str]:
+        """One puts and all get. Returns what they have."""
+        ref, value = Ref.new(), self.chance.randrange(64)
+        readers = [rank for rank in range(SIZE) if rank not in (watcher, victim)]
+        for rank in (reader for reader in readers if reader != origin):
+            self.fleet.start(rank, get, ref)
+        self.fleet.start(watcher, watched_get, ref, share, self.pid(victim))
+        self.fleet.start(origin, put, ref, value)
+        self.renew(victim)
+        if origin == victim:
+            self.fleet.on(victim, put, ref, value)
+        else:
+            self.fleet.end(origin)
+            self.fleet.start(origin, get, ref)
+        return self.ended(watcher, readers, [ref])
+
+    def sum(self, watcher: int, victim: int, share: float, mode: str, is_wanted: bool) -> list[str]:
+        """Each puts a source and one sums; maybe all get the sum. Returns what they have."""
+        target, refs = Ref.new(), [Ref.new() for _ in range(SIZE)]
+        count = self.chance.choice([SIZE - 2, SIZE - 1])
+        for rank in range(SIZE):
+            self.fleet.on(rank, put_source, refs[rank], rank)
+        readers = [rank for rank in range(SIZE) if is_wanted and rank not in (watcher, victim)]
+        for rank in readers:
+            self.fleet.start(rank, get, target)
+        self.fleet.start(watcher, watched_sum, target, refs, count, mode, share, self.pid(victim))
+        self.renew(victim)
+        self.fleet.on(victim, put_source, refs[victim], victim)
+        return self.ended(watcher, readers, [target, *refs])
+
+    def pid(self, rank: int) -> int:
+        """The process that has this rank now."""
+        return int(self.fleet.processes[rank].pid)
+
+    def renew(self, victim: int) -> None:
+        """Waits until it has been killed."""
+        self.fleet.processes[victim].join(PATIENCE_S)
+        self.fleet.processes[victim].kill()  # if nothing of the collective came
+        self.fleet.replace(victim)
+
+    def ended(self, watcher: int, readers: list[int], refs: list[Ref]) -> list[str]:
+        found, in_time = self.fleet.end(watcher)
+        self.in_time += in_time
+        all_found = [found, *(self.fleet.end(rank) for rank in readers)]
+        self.fleet.on(watcher, delete, refs)
+        return all_found
+
+
+def main() -> None:
+    """See above."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=30)
+    parser.add_argument("--seed", type=int, default=0)
+    given = parser.parse_args()
+    soak, began = Soak(given.seed), time.monotonic()
+    for number in range(given.rounds):
+        soak.round(KINDS[number % len(KINDS)])
+    soak.fleet.close()
+    right, took = given.rounds - len(soak.wrong), time.monotonic() - began
+    print(f"{right} of {given.rounds} rounds were right: {dict(soak.rounds)}, {took:.0f} s")
+    print(f"in {soak.in_time} of them the death came before the watcher had all")
+    raise SystemExit(bool(soak.wrong))
+
+
+if __name__ == "__main__":
+    main()

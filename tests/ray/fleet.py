@@ -1,0 +1,87 @@
+"""Processes that share objects, forked, without Ray: each runs what it is sent over a pipe."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+from collections.abc import Callable
+from typing import Any
+
+from tweed.ray.objects import Objects
+
+PATIENCE_S = 20.0
+_forks = multiprocessing.get_context("fork")
+
+
+def _serve(calls: Any) -> None:
+    """A process: runs what it is sent, with its objects, until the pipe closes."""
+    with Objects() as objects:
+        calls.send(objects.descriptor)
+        while True:
+            try:
+                fn, args = calls.recv()
+            except EOFError:
+                return
+            calls.send(fn(objects, *args))
+
+
+def _meet(objects: Objects, descriptors: list[bytes]) -> dict[bytes, str]:
+    return objects.meet(descriptors)
+
+
+class Fleet:
+    """Processes that have met each other, and pipes to them."""
+
+    def __init__(self, count: int) -> None:
+        self.processes: list[Any] = [None] * count
+        self.pipes: list[Any] = [None] * count
+        self.descriptors: dict[int, bytes] = {}
+        for rank in range(count):  # all before any has threads here
+            self._fork(rank)
+        for rank in range(count):
+            self.descriptors[rank] = self.end(rank)
+            self._join(rank)
+
+    def _fork(self, rank: int) -> None:
+        self.pipes[rank], theirs = _forks.Pipe()
+        self.processes[rank] = _forks.Process(target=_serve, args=(theirs,), daemon=True)
+        self.processes[rank].start()
+        theirs.close()  # so that a dead process is heard of
+
+    def _join(self, rank: int) -> None:
+        assert self.on(rank, _meet, list(self.descriptors.values())) == {}
+
+    def replace(self, rank: int) -> None:
+        """A new process takes the place of one that was killed. Nothing here may have threads."""
+        self.pipes[rank].close()
+        self.processes[rank].join()
+        del self.descriptors[rank]
+        self._fork(rank)
+        self.descriptors[rank] = self.end(rank)
+        self._join(rank)
+
+    def start(self, rank: int, fn: Callable[..., Any], *args: Any) -> None:
+        """A process begins to run something."""
+        self.pipes[rank].send((fn, args))
+
+    def end(self, rank: int) -> Any:
+        """What came of it."""
+        assert self.pipes[rank].poll(PATIENCE_S), f"process {rank} does not answer"
+        return self.pipes[rank].recv()
+
+    def on(self, rank: int, fn: Callable[..., Any], *args: Any) -> Any:
+        """Runs something in a process."""
+        self.start(rank, fn, *args)
+        return self.end(rank)
+
+    def kill(self, rank: int) -> None:
+        """SIGKILL."""
+        os.kill(self.processes[rank].pid or 0, signal.SIGKILL)
+        self.processes[rank].join()
+
+    def close(self) -> None:
+        """All end."""
+        for process in self.processes:
+            process.kill()
+            process.join()
