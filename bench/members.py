@@ -1,7 +1,7 @@
 """Members that are killed and come back, in a testbed: how late the next step is, and what a join costs.
 
 Each rank's life is a child process (`tweed.testbed.lives`); gradients are computed by a sleep. Times are of
-the system's monotonic clock, so those of one process can be copy from those of another.
+the system's monotonic clock, so those of one process can be taken from those of another.
 """
 
 from __future__ import annotations

@@ -90,12 +90,14 @@ class ElasticRun:
         return self._given
 
     def step(self, gradient: Callable[[Sequence[int]], Tensor]) -> Tensor:
-        """The mean gradient over the samples of the next step, `[numel]`: the same bits at all members.
+        """The mean gradient over the samples of the next step, `[numel]`: the same bits at all members; in
+        float32 where the gradient has a shorter type.
 
         Args:
           gradient: the sum of the gradients of these samples at the parameters as they are, `[numel]`; called
             again within a step for samples of lost members, and with none if there are more members than
-            samples. Not called where the step's result is copy from others.
+            samples. Not called where the step's result is
+            taken from others.
 
         Raises:
           PeerLost: the others have gone on without this process, or it cannot join; it says why.
@@ -173,9 +175,8 @@ class ElasticRun:
     # Changing the group.
 
     def _may_enter(self, epoch: Epoch, meeting: Meeting) -> bool:
-        """There is a next epoch, and it holds from this step on; or its members meet already, as the one
-        before
-        it broke. Its rank 0 calls them to."""
+        """There is a next epoch, and it holds from this step on, or its members meet already, as the one
+        before it broke; if this process is to call them to the meeting, it does."""
         if epoch.number <= self._meeting.epoch or self._control.key not in epoch.members:
             return False
         calls = epoch.members[0] == self._control.key and self._member.behind
@@ -206,7 +207,7 @@ class ElasticRun:
     def _meet(self) -> tuple[str, ...]:
         epoch, meeting = self._next_meeting()
         self._tried = meeting
-        # The members of an epoch meet under its number, so nothing of an old one is copy for theirs.
+        # The members of an epoch meet under its number, so nothing of an old one is taken for theirs.
         place = _reached(meeting) if self._store is None else self._store
         name = f"epoch {meeting.epoch}.{meeting.attempt}"
         dist.init_process_group(
