@@ -139,9 +139,15 @@ class Control:
             self._note(meeting)
 
     def wait_for(
-        self, condition: Callable[[Epoch, Meeting], bool], timeout_s: float
+        self,
+        condition: Callable[[Epoch, Meeting], bool],
+        timeout_s: float,
+        what: str = "next group of members",
     ) -> tuple[Epoch, Meeting]:
         """Waits until the last epoch and the last meeting fulfil it.
+
+        Args:
+          what: is waited for, in words.
 
         Raises:
           PeerLost: the others have gone on without this process; it says what to do.
@@ -164,7 +170,7 @@ class Control:
                     told = why
                 if time.monotonic() >= until:
                     raise DeadlineExceeded(
-                        f"no next group of members within {timeout_s:g} s. {why or standing}"
+                        f"no {what} within {timeout_s:.3g} s. {why or f'This process: {standing}'}"
                     )
                 self._changed.wait(_TICK_S)
 
@@ -211,7 +217,7 @@ class Control:
             found.extend([] if state is None else [state])
             return bool(found) or self._joiners.refused is not None
 
-        self.wait_for(come, timeout_s)
+        self.wait_for(come, timeout_s, "copy of the state of members, which give it while they count steps,")
         refused = self._joiners.refused
         if not found and refused is not None and refused.final:
             raise PeerLost(f"this process cannot join: {refused.reason}")

@@ -56,7 +56,7 @@ def join(address: str, elastic: Elastic, timeout_s: float = 60.0) -> Control:
 
     Args:
       address: "host:port" of any member, its `Control.address`; several, with commas between, are tried in
-      turn.
+        turn.
 
     Raises:
       PeerLost: none of them answers.

@@ -96,8 +96,7 @@ class ElasticRun:
         Args:
           gradient: the sum of the gradients of these samples at the parameters as they are, `[numel]`; called
             again within a step for samples of lost members, and with none if there are more members than
-            samples. Not called where the step's result is
-            taken from others.
+            samples. Not called where the step's result is taken from others.
 
         Raises:
           PeerLost: the others have gone on without this process, or it cannot join; it says why.
@@ -318,7 +317,8 @@ class ElasticRun:
             result.extend([] if found is None else [found])
             return bool(result) or self._may_enter(epoch, meeting) or self._control.must_ask_again
 
-        self._control.wait_for(come, self._timeout_s)
+        what = f"result of step {self._member.counted}, and no epoch with this process"
+        self._control.wait_for(come, self._timeout_s, what)
         if self._control.must_ask_again:
             self._member = self._copied(self._member.sampler)
             self._given = self._member.counted

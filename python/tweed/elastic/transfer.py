@@ -10,7 +10,7 @@ it asks to be let in. Members stop giving when they have entered an epoch that i
     a donor    moved by                               to
     AHEAD      `state`, at its step                   FLOWING
                a later step                           none: too late, the joiner asks anew (`Refused`)
-    FLOWING    `result`, `acknowledged`, `poll`       FLOWING
+    FLOWING    `result`, `got`, `poll`                FLOWING
                its joiner is let in (`last`)          ENDING
                more is kept for it than may be        none: it is too slow (`Refused`), and is told its rates
     ENDING     all is acknowledged                    none

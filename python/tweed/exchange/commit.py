@@ -17,8 +17,8 @@ survivors are one step apart at most. `compare` says what follows from their pos
     all have counted the same steps                             what is pending is summed anew (`SumAnew`),
                                                                 with what survivors computed for the lost
 
-No survivor computes its share again, and none loads a model. The sum anew is taken over kept contributions in
-the order of ranks, so that it is the same bits at all.
+No survivor computes its share again, and none loads a model. The sum anew is taken over kept contributions by
+the collective of the next group, so that it is the same bits at all.
 
 What cannot happen: a step counts twice at a member, or with the contribution of a lost member at some and
 without it at others.
