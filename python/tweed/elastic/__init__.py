@@ -12,6 +12,7 @@ processes.
 
 meeting    how a process gets among the members: `start`, `join`
 control    links between all members, over which they agree who is in; a thread drives them
+group      the process group of an epoch: where its members meet
 run        the steps: each counts for all or for none, whoever is lost or joins meanwhile
 transfer   how a joiner gets the state, while the others go on: pure
 joiners  what a process gives to joiners, and takes as one: pure

@@ -9,22 +9,19 @@ steps from them until it is let in (`tweed.elastic.transfer`); its loop is the o
 
 from __future__ import annotations
 
-import contextlib
 import logging
-import socket
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from datetime import timedelta
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from torch.distributed import PrefixStore, Store, TCPStore  # type: ignore[attr-defined]
 
 from tweed.data.sampler import Sampler
 from tweed.elastic.control import Control, Epoch
+from tweed.elastic.group import Groups, leave
 from tweed.elastic.messages import Meeting
 from tweed.elastic.state import State, Stateful, of_objects
 from tweed.errors import DataError, DeadlineExceeded, PeerLost, TweedError, UsageError
@@ -33,12 +30,6 @@ from tweed.exchange.member import Member, Standing
 
 log = logging.getLogger("tweed")
 
-#: A group failed though nobody is lost, as when a link broke: after so long its members meet again.
-_AGAIN_S = 2.0
-#: A meeting that failed here alone is tried again after so long.
-_RETRY_S = 0.2
-#: A store that has been called to answers in so long.
-_STORE_S = 3.0
 #: What a lost member makes of calls: of tweed's, and of torch's store at rank 0.
 _LOSSES = (PeerLost, DeadlineExceeded, dist.DistError)
 
@@ -72,8 +63,7 @@ class ElasticRun:
     ) -> None:
         self._control, self._keep, self._timeout_s = control, dict(keep or {}), timeout_s
         self._check_every = check_every
-        self._meeting = self._tried = Meeting(0, 0, 0, "")  # the last that came about, that was tried
-        self._store: Any = None  # of the group, where this process is its rank 0
+        self._groups = Groups(control, timeout_s)
         self.epochs: list[int] = []
         self.members: tuple[str, ...] = ()
         if control.joins:
@@ -134,7 +124,7 @@ class ElasticRun:
                 break
             except _LOSSES:
                 self._regroup()
-        _leave()
+        leave()
 
     def _state(self) -> State:
         sampler = self._member.sampler
@@ -176,7 +166,7 @@ class ElasticRun:
     def _may_enter(self, epoch: Epoch, meeting: Meeting) -> bool:
         """There is a next epoch, and it holds from this step on, or its members meet already, as the one
         before it broke; if this process is to call them to the meeting, it does."""
-        if epoch.number <= self._meeting.epoch or self._control.key not in epoch.members:
+        if epoch.number <= self._groups.epoch or self._control.key not in epoch.members:
             return False
         calls = epoch.members[0] == self._control.key and self._member.behind
         return calls or self._member.counted >= epoch.first_step or meeting.epoch == epoch.number
@@ -192,8 +182,8 @@ class ElasticRun:
                     raise
 
     def _enter(self) -> None:
-        _leave()
-        members = self._meet()
+        members = self.members = self._groups.form()
+        self.epochs.append(self._groups.epoch)
         standings: list[Standing | None] = [None] * len(members)
         dist.all_gather_object(standings, self._member.standing(cut_off=self._control.cut_off))
         told = {rank: standing for rank, standing in enumerate(standings) if standing is not None}
@@ -202,45 +192,6 @@ class ElasticRun:
             self._take(plan)
         self._give_whole(*self._member.cut_off(told))
         self._control.entered(members, behind=self._member.behind)
-
-    def _meet(self) -> tuple[str, ...]:
-        epoch, meeting = self._next_meeting()
-        self._tried = meeting
-        # The members of an epoch meet under its number, so nothing of an old one is taken for theirs.
-        place = _reached(meeting) if self._store is None else self._store
-        name = f"epoch {meeting.epoch}.{meeting.attempt}"
-        dist.init_process_group(
-            "tweed",
-            store=_WhileItHolds(PrefixStore(name, place), self._control, epoch.number),
-            rank=epoch.members.index(self._control.key),
-            world_size=len(epoch.members),
-            timeout=timedelta(seconds=self._timeout_s),
-        )
-        self._meeting, self.members = meeting, epoch.members
-        self.epochs.append(epoch.number)
-        return epoch.members
-
-    def _next_meeting(self) -> tuple[Epoch, Meeting]:
-        """Rank 0 of the last epoch has the store, and says where; the others wait for that."""
-        last, tried, self._store = self._meeting, self._tried, None
-        try:
-            epoch, _ = self._control.wait_for(lambda epoch, _: epoch.number > last.epoch, _AGAIN_S)
-        except DeadlineExceeded:
-            epoch = self._control.epoch
-        if epoch.members[0] != self._control.key:
-            if tried > last:  # it failed here; there may be another, or others may still meet there
-                with contextlib.suppress(DeadlineExceeded):
-                    return self._control.wait_for(
-                        lambda epoch, meeting: meeting > tried and meeting.epoch == epoch.number, _RETRY_S
-                    )
-            return self._control.wait_for(
-                lambda epoch, meeting: meeting > last and meeting.epoch == epoch.number, self._timeout_s
-            )
-        self._store = TCPStore(self._control.host, 0, is_master=True, wait_for_workers=False)
-        attempt = tried.attempt + 1 if epoch.number == tried.epoch else 0
-        meeting = Meeting(epoch.number, attempt, self._store.port, self._control.host)
-        self._control.call_meeting(meeting)
-        return epoch, meeting
 
     def _take(self, plan: Take) -> None:
         """Who lacks the last step gets its result."""
@@ -329,54 +280,3 @@ class ElasticRun:
                 self._control.entered(self.members, behind=False)
         else:
             self._regroup()
-
-
-class _WhileItHolds(Store):
-    """A store for the meeting of an epoch: when there is a next one, because a member was lost before it
-    came, nobody waits for that any longer."""
-
-    def __init__(self, store: Any, control: Control, epoch: int) -> None:
-        super().__init__()
-        self._store, self._control, self._epoch = store, control, epoch
-
-    def _held(self) -> Any:
-        if self._control.epoch.number > self._epoch:
-            raise PeerLost(f"epoch {self._epoch} is over: a member of it was lost before its group was made")
-        return self._store
-
-    def set(self, key: str, value: Any) -> None:
-        self._held().set(key, value)
-
-    def get(self, key: str) -> Any:
-        return self._held().get(key)
-
-    def check(self, keys: list[str]) -> Any:
-        return self._held().check(keys)
-
-    def compare_set(self, key: str, expected: Any, desired: Any) -> Any:
-        return self._held().compare_set(key, expected, desired)
-
-    def add(self, key: str, amount: int) -> Any:
-        return self._held().add(key, amount)
-
-    def wait(self, keys: list[str], timeout: timedelta | None = None) -> None:
-        self._held().wait(keys, *(() if timeout is None else (timeout,)))
-
-
-def _reached(meeting: Meeting) -> TCPStore:
-    """The store of a meeting, which stands before it is called to: who does not find it there is too late.
-
-    Torch itself would try for minutes. Raises: PeerLost.
-    """
-    try:
-        socket.create_connection((meeting.host, meeting.port), timeout=_STORE_S).close()
-    except OSError as error:
-        raise PeerLost(f"the store of epoch {meeting.epoch} is gone with its rank 0: {error}") from error
-    return TCPStore(meeting.host, meeting.port, is_master=False, timeout=timedelta(seconds=_STORE_S))
-
-
-def _leave() -> None:
-    if dist.is_initialized():
-        dist.destroy_process_group()
-    # Torch names groups by their count, failed ones too: the next has one name at all members.
-    dist.distributed_c10d._world.group_count = 0

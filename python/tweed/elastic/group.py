@@ -1,0 +1,145 @@
+"""The process group of an epoch: its members meet by a store that rank 0 makes for it.
+
+a meeting   moved by                                               to
+CALLED      rank 0 of the epoch has a store, and says where        TRIED, by whoever hears of it
+TRIED       all members have come                                  the group stands
+            a next epoch is known, as a member was lost            none: the meeting of that one follows
+            it failed at this process alone                        TRIED again, or the next that is called
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+from datetime import timedelta
+from typing import Any
+
+import torch.distributed as dist
+from torch.distributed import PrefixStore, Store, TCPStore  # type: ignore[attr-defined]
+
+from tweed.elastic.control import Control, Epoch
+from tweed.elastic.messages import Meeting
+from tweed.errors import DeadlineExceeded, PeerLost
+
+#: A group failed though nobody is lost, as when a link broke: after so long its members meet again.
+_AGAIN_S = 2.0
+#: A meeting that failed here alone is tried again after so long.
+_RETRY_S = 0.2
+#: A store that has been called to answers in so long.
+_STORE_S = 3.0
+
+
+class Groups:
+    """Torch's default process group, made anew for each epoch. See the module.
+
+    Args:
+      control: this process among the members.
+      timeout_s: of collectives, and of the wait for a group.
+    """
+
+    def __init__(self, control: Control, timeout_s: float) -> None:
+        self._control, self._timeout_s = control, timeout_s
+        self._meeting = self._tried = Meeting(0, 0, 0, "")  # the last that came about, that was tried
+        self._store: Any = None  # of the group, where this process is its rank 0
+
+    @property
+    def epoch(self) -> int:
+        """The number of that whose group stands, or stood last; 0: none has."""
+        return self._meeting.epoch
+
+    def form(self) -> tuple[str, ...]:
+        """Makes the group of the next epoch, in place of the last one. Returns its members' keys, by rank.
+
+        Raises:
+          PeerLost, DistError: a member was lost meanwhile: the next one may come about.
+          DeadlineExceeded: there is none within the time.
+        """
+        leave()
+        epoch, meeting = self._next_meeting()
+        self._tried = meeting
+        # The members of an epoch meet under its number, so nothing of an old one is taken for theirs.
+        place = _reached(meeting) if self._store is None else self._store
+        name = f"epoch {meeting.epoch}.{meeting.attempt}"
+        dist.init_process_group(
+            "tweed",
+            store=_WhileItHolds(PrefixStore(name, place), self._control, epoch.number),
+            rank=epoch.members.index(self._control.key),
+            world_size=len(epoch.members),
+            timeout=timedelta(seconds=self._timeout_s),
+        )
+        self._meeting = meeting
+        return epoch.members
+
+    def _next_meeting(self) -> tuple[Epoch, Meeting]:
+        """Rank 0 of the last epoch has the store, and says where; the others wait for that."""
+        last, tried, self._store = self._meeting, self._tried, None
+        try:
+            epoch, _ = self._control.wait_for(lambda epoch, _: epoch.number > last.epoch, _AGAIN_S)
+        except DeadlineExceeded:
+            epoch = self._control.epoch
+        if epoch.members[0] != self._control.key:
+            if tried > last:  # it failed here; there may be another, or others may still meet there
+                with contextlib.suppress(DeadlineExceeded):
+                    return self._control.wait_for(
+                        lambda epoch, meeting: meeting > tried and meeting.epoch == epoch.number, _RETRY_S
+                    )
+            return self._control.wait_for(
+                lambda epoch, meeting: meeting > last and meeting.epoch == epoch.number, self._timeout_s
+            )
+        self._store = TCPStore(self._control.host, 0, is_master=True, wait_for_workers=False)
+        attempt = tried.attempt + 1 if epoch.number == tried.epoch else 0
+        meeting = Meeting(epoch.number, attempt, self._store.port, self._control.host)
+        self._control.call_meeting(meeting)
+        return epoch, meeting
+
+
+class _WhileItHolds(Store):
+    """A store for the meeting of an epoch: when there is a next one, because a member was lost before it
+    came, nobody waits for that any longer."""
+
+    def __init__(self, store: Any, control: Control, epoch: int) -> None:
+        super().__init__()
+        self._store, self._control, self._epoch = store, control, epoch
+
+    def _held(self) -> Any:
+        if self._control.epoch.number > self._epoch:
+            raise PeerLost(f"epoch {self._epoch} is over: a member of it was lost before its group was made")
+        return self._store
+
+    def set(self, key: str, value: Any) -> None:
+        self._held().set(key, value)
+
+    def get(self, key: str) -> Any:
+        return self._held().get(key)
+
+    def check(self, keys: list[str]) -> Any:
+        return self._held().check(keys)
+
+    def compare_set(self, key: str, expected: Any, desired: Any) -> Any:
+        return self._held().compare_set(key, expected, desired)
+
+    def add(self, key: str, amount: int) -> Any:
+        return self._held().add(key, amount)
+
+    def wait(self, keys: list[str], timeout: timedelta | None = None) -> None:
+        self._held().wait(keys, *(() if timeout is None else (timeout,)))
+
+
+def _reached(meeting: Meeting) -> TCPStore:
+    """The store of a meeting, which stands before it is called to: who does not find it there is too late.
+
+    Torch itself would try for minutes. Raises: PeerLost.
+    """
+    try:
+        socket.create_connection((meeting.host, meeting.port), timeout=_STORE_S).close()
+    except OSError as error:
+        raise PeerLost(f"the store of epoch {meeting.epoch} is gone with its rank 0: {error}") from error
+    return TCPStore(meeting.host, meeting.port, is_master=False, timeout=timedelta(seconds=_STORE_S))
+
+
+def leave() -> None:
+    """Ends the group, if there is one."""
+    if dist.is_initialized():
+        dist.destroy_process_group()
+    # Torch names groups by their count, failed ones too: the next has one name at all members.
+    dist.distributed_c10d._world.group_count = 0
