@@ -81,23 +81,27 @@ def _life(life: int, rank: int, size: int, folder: Path) -> Outcome:
 def _soak(watched: Watched, members: int, kills: int, draw: random.Random) -> list[Outcome]:
     """All but rank 1 are killed, as soon as so many are in that there may be one less."""
     least = members - max(1, int(_AWAY * members)) + 1
+    killed_s = dict.fromkeys(range(members), 0.0)
     for _ in range(kills):
         time.sleep(draw.expovariate(2.0))
-        found = _alive(watched, members, least)
-        kill(watched.folder, draw.choice([rank for rank in found if rank != 1]))
+        victim = draw.choice([rank for rank in _alive(watched, killed_s, least) if rank != 1])
+        killed_s[victim] = time.monotonic()
+        kill(watched.folder, victim)
     watched.settled(members, time.monotonic())
     ended: list[Outcome] = watched.end()
     return ended
 
 
-def _alive(watched: Watched, members: int, least: int) -> list[int]:
-    """Waits until so many have ended a step within the last half second. Returns which."""
+def _alive(watched: Watched, killed_s: dict[int, float], least: int) -> list[int]:
+    """Waits until so many have ended a step within the last half second, and since they were killed. Returns
+    which."""
     found: list[int] = []
 
     def enough() -> bool:
         now = time.monotonic()
-        last = {rank: watched.steps(rank)[-1:] for rank in range(members)}
-        found[:] = [rank for rank, steps in last.items() if steps and now - steps[0].end < 0.5]
+        last = {rank: watched.steps(rank)[-1:] for rank in killed_s}
+        ends = {rank: steps[0].end for rank, steps in last.items() if steps}
+        found[:] = [rank for rank, end in ends.items() if end > max(now - 0.5, killed_s[rank])]
         return len(found) >= least
 
     watched.wait(enough)

@@ -9,6 +9,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
 import os
 import signal
@@ -47,8 +48,9 @@ def lived(fn: Callable[..., Any], folder: Path, rank: int, *args: Any) -> Any:
 
 
 def kill(folder: Path, rank: int) -> None:
-    """SIGKILL to the life of this rank that is under way."""
-    os.kill(int(_pid(folder, rank).read_text()), signal.SIGKILL)
+    """SIGKILL to the life of this rank that is under way; one that has just ended is followed by the next."""
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(int(_pid(folder, rank).read_text()), signal.SIGKILL)
 
 
 def _life(pipe: Connection, folder: Path, fn: Callable[..., Any], life: int, rank: int, *args: Any) -> None:
