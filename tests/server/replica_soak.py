@@ -18,7 +18,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from tests.server.replicated import PATIENCE_S, STRATEGY, Member, Site, check
+from tests.server.replicated import PATIENCE_S, STRATEGY, Member, Site, check, joined
 from tweed.collective import Hub
 from tweed.strategy import Strategy
 
@@ -82,19 +82,10 @@ class Soak:
             time.sleep(0.01)
 
     def _join(self, lines: list[dict[str, Any]]) -> None:
-        """What this process has made or applied comes in the place of what others had made beside it."""
-        if lines:
-            both = {line["version"]: line for line in self.log}
-            served = [line["version"] for line in lines if not line["follows"]]
-            for line in lines:
-                same = both.get(line["version"])
-                applied = not served or line["version"] < served[0]
-                assert not (same and applied) or same["bits"] == line["bits"], f"{self}: {same} and {line}"
-            self.log = [line for line in self.log if line["version"] < lines[0]["version"]] + lines
-            own = [line["sent"] for line in lines if not line["follows"]]
-            self.sent = [
-                total + new for total, new in zip(self.sent, own[-1] if own else [0, 0, 0], strict=True)
-            ]
+        """Of a process that has ended."""
+        self.log = joined(self.log, lines)
+        own = [line["sent"] for line in lines if not line["follows"]]
+        self.sent = [total + new for total, new in zip(self.sent, own[-1] if own else [0, 0, 0], strict=True)]
 
     def end(self) -> None:
         """Members leave, and all is looked at."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -182,6 +183,20 @@ class Site:
         self.ranks.kill(0)
         self.ranks.poll(PATIENCE_S)
         self.ranks.stop()
+
+
+def joined(log: list[dict[str, Any]], lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """A log of commits with that of the next process: what it made comes in the place of what others had made
+    beside it. It has no lines of versions that it was given as a whole state: for these the others' stand."""
+    if not lines:
+        return log
+    serves = next((line["version"] for line in lines if not line["follows"]), math.inf)
+    before = {line["version"]: line for line in log if line["version"] < serves}
+    for line in lines:
+        same = before.get(line["version"])
+        assert same is None or same["bits"] == line["bits"], f"{same} and {line}"
+    both = before | {line["version"]: line for line in lines}
+    return [both[version] for version in sorted(both) if version <= lines[-1]["version"]]
 
 
 def check(

@@ -13,7 +13,7 @@ import torch
 
 import tweed
 from tests.server.plans import Plans
-from tests.server.replicated import CACHED, PATIENCE_S, STRATEGY, Member, Site, check, digest, made
+from tests.server.replicated import CACHED, PATIENCE_S, STRATEGY, Member, Site, check, digest, joined, made
 from tweed import _core
 from tweed.aggregate import All, Cache, Krum, Weighted
 from tweed.collective import Hub
@@ -55,18 +55,34 @@ def ended(members: list[Member]) -> None:
         assert member.error is None and member.over, member.error
 
 
-def whole(hub: Site, replica: Site) -> list[dict[str, Any]]:
-    """The log of a replica that has taken over, with what it got as a state from the hub's."""
-    log = {line["version"]: line for line in replica.lines()}
-    taken_over = min(version for version, line in log.items() if not line["follows"])
-    log = {line["version"]: line for line in hub.lines() if line["version"] < taken_over} | log
-    return [log[version] for version in sorted(log)]
-
-
 def ended_after(replica: Site, commits: int) -> None:
     """It has taken over, and ended training; there may be more commits where it took over late."""
     what, version = replica.hear()
     assert what == "ended" and version >= commits
+
+
+def line(version: int, bits: str, follows: bool) -> dict[str, Any]:
+    return {"version": version, "bits": bits, "follows": follows}
+
+
+@pytest.mark.parametrize(
+    ("made_after", "bits"),
+    [
+        ([(3, "c", True), (4, "D", False)], "abcD"),  # it took over before it had 4, and made another
+        ([(2, "b", True), (5, "E", False)], "abcdE"),  # it was given 3 and 4 as a whole state
+        ([(6, "F", False)], "abcdeF"),
+        ([], "abcde"),
+    ],
+)
+def test_logs_are_joined_where_the_next_hub_has_taken_over(
+    made_after: list[tuple[int, str, bool]], bits: str
+) -> None:
+    log = [line(version, one, False) for version, one in enumerate("abcde", start=1)]
+    found = joined(log, [line(*each) for each in made_after])
+    assert [one["version"] for one in found] == list(range(1, len(bits) + 1))
+    assert "".join(one["bits"] for one in found) == bits
+    with pytest.raises(AssertionError):  # what it applied is not what the hub had made
+        joined(log, [line(2, "X", True)])
 
 
 def same_bits(one: list[dict[str, Any]], other: list[dict[str, Any]]) -> None:
@@ -86,7 +102,7 @@ def test_a_hub_is_killed_and_nothing_is_lost_or_counted_twice(tmp_path: Path, st
     ended_after(replica, 60)
     ended(members)
     same_bits(hub.lines(), [line for line in replica.lines() if line["follows"]])
-    check(whole(hub, replica), members, each=strategy is STRATEGY)
+    check(joined(hub.lines(), replica.lines()), members, each=strategy is STRATEGY)
     refuses(lambda: serve(key_file=hub.key_file), UsageError, "may have taken over, and does not answer")
 
 
