@@ -100,6 +100,22 @@ impl PyMemberNode {
         Ok(PyMemberNode::new(Node::joiner(member(py, &me)?, contacts?, settings.into())))
     }
 
+    /// A witness: the life `me`, or the one that has stored `record`; None if that is no record of its key.
+    #[staticmethod]
+    fn witness(
+        py: Python<'_>,
+        me: Life,
+        record: Option<&[u8]>,
+        settings: SettingsGiven,
+    ) -> PyResult<Option<PyMemberNode>> {
+        let (me, settings) = (member(py, &me)?, settings.into());
+        let Some(record) = record else {
+            return Ok(Some(PyMemberNode::new(Node::witness(me, None, Vec::new(), settings))));
+        };
+        let record = Record::decode(record).filter(|record| record.me.key == me.key);
+        Ok(record.map(|record| PyMemberNode::new(Node::restored(record, Vec::new(), settings))))
+    }
+
     /// Another tick has passed.
     fn tick(&self) {
         self.node().handle_tick();
@@ -138,6 +154,11 @@ impl PyMemberNode {
                 Action::Entered(_) => None,
             })
             .collect()
+    }
+
+    /// Which of the lives of its key it is.
+    fn incarnation(&self) -> u64 {
+        self.node().me().incarnation
     }
 
     /// The last epoch that it knows.

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from tweed.cli import data, doctor, hub, plan, report, reproduce, strategies, top, train
+from tweed.cli import data, doctor, hub, plan, report, reproduce, strategies, top, train, witness
 from tweed.errors import TweedError, UsageError
 
 app = typer.Typer(
@@ -21,6 +21,7 @@ app = typer.Typer(
 app.command("train")(train.train)
 app.command("serve")(hub.serve)
 app.command("join")(hub.join)
+app.command("witness")(witness.witness)
 app.command("reproduce")(reproduce.reproduce)
 app.command("strategies")(strategies.strategies)
 app.command("report")(report.report)

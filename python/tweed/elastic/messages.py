@@ -52,6 +52,14 @@ class Known:
 
 
 @dataclass(frozen=True, slots=True)
+class Life:
+    """A witness's answer: which life of its key it is, and the last epoch that it knows, 0 for none."""
+
+    incarnation: int
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
 class Ask:
     """A joiner wants a copy of the state, at a step that is at least so many ahead."""
 
@@ -86,10 +94,10 @@ class Got:
     count: int
 
 
-Text = Meeting | Hello | Known | Ask | Give | Refused | Got
+Text = Meeting | Hello | Known | Life | Ask | Give | Refused | Got
 
 _KINDS: dict[str, type[Any]] = {
-    kind.__name__: kind for kind in (Meeting, Hello, Known, Ask, Give, Refused, Got)
+    kind.__name__: kind for kind in (Meeting, Hello, Known, Life, Ask, Give, Refused, Got)
 }
 _SOUND: dict[str, Callable[[Any], bool]] = {
     "int": lambda value: type(value) is int and -1 <= value < 1 << 63,
