@@ -29,7 +29,8 @@ def witness(
                 known = one.epoch
                 typer.echo(f"epoch {known}")
     except KeyboardInterrupt:
-        advice = f"tweed witness --listen {listen} --state {state}"
+        place = one.address.rpartition("@")[2]
+        advice = f"tweed witness --listen {place} --state {state}"
         typer.echo(f"Stopped. Members that lose one wait for it. To go on: {advice}", err=True)
         raise typer.Exit(130) from None
     finally:
