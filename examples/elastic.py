@@ -8,6 +8,7 @@ processes they go on without it. Another process joins with `tweed.elastic.join(
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Sequence
 
 import torch
@@ -34,12 +35,13 @@ def gradient(samples: Sequence[int]) -> torch.Tensor:
     return torch.nn.utils.parameters_to_vector(value.grad for value in model.parameters())
 
 
-while run.counted < 50:
-    mean = run.step(gradient)
-    parts = mean.split([value.numel() for value in model.parameters()])
-    for value, part in zip(model.parameters(), parts, strict=True):
-        value.grad = part.view_as(value)
-    optimizer.step()
+with run.leaving_on(signal.SIGTERM):  # in good order: the others lose no step
+    while run.counted < 50:
+        mean = run.step(gradient)
+        parts = mean.split([value.numel() for value in model.parameters()])
+        for value, part in zip(model.parameters(), parts, strict=True):
+            value.grad = part.view_as(value)
+        optimizer.step()
 run.finish()
 loss = (model(inputs) - targets).square().mean()
 print(f"rank {rank}: loss {loss:.4f}, others join at {control.address}")

@@ -8,6 +8,7 @@
     │   └── NoTestbed               no network of namespaces can be built on this machine: says what to do
     ├── ShapeMismatch               ranks disagree on operation, shape or dtype: names each rank's value
     ├── PeerLost                    a rank died or left: names rank and operation
+    ├── Left                        this member has left in good order, as it was to: end its loop
     ├── DeadlineExceeded            nothing arrived in time: names who is waited for
     ├── Superseded                  the replica of a hub has taken over: says how to come back as its replica
     ├── Aborted                     the group was shut down while the operation ran
@@ -57,6 +58,10 @@ class PeerLost(TweedError):
 
     The group must be made anew without that rank before the next collective.
     """
+
+
+class Left(TweedError):
+    """This member has left in good order, as it was asked to. Its loop ends; the others go on without it."""
 
 
 class DeadlineExceeded(TweedError, TimeoutError):

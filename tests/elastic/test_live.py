@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 import torch.distributed as dist
 
-from tests.elastic.trains import STEPS, STEPS_TOGETHER, joins, trains
+from tests.elastic.trains import KILLED_AT, STEPS, STEPS_TOGETHER, comes_back, joins, leaves, trains
 from tests.simulate.test_elastic import trained
 from tweed.elastic import Elastic, start
 from tweed.errors import UsageError
@@ -42,6 +43,34 @@ def test_a_joiner_takes_the_state_and_then_its_share(victim: int | None) -> None
     assert all(0 <= began <= counted - STEPS_TOGETHER for _, _, began, _ in ended)
     expected = trained(0, 0, steps=counted).params
     assert torch.allclose(ended[0][1], expected, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("leavers", [(0,), (2,), (0, 2, 3)])
+def test_who_leaves_breaks_no_step_and_the_others_go_on(leavers: tuple[int, ...]) -> None:
+    store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    with Ranks(leaves, 4, store.port, leavers) as ranks:
+        ended = ranks.join(60)
+    stayed = [one for rank, one in enumerate(ended) if rank not in leavers]
+    left = [one for rank, one in enumerate(ended) if rank in leavers]
+    assert len({one.digest for one in stayed}) == 1
+    expected = trained(0, 0, steps=STEPS).params
+    assert torch.allclose(stayed[0].params, expected, rtol=0, atol=1e-12)
+    for one in left:
+        assert KILLED_AT < one.counted < STEPS
+        expected = trained(0, 0, steps=one.counted).params
+        assert torch.allclose(one.params, expected, rtol=0, atol=1e-12)
+    assert all(one.computed == one.counted for one in ended)  # none was computed a second time for who left
+
+
+def test_who_has_left_may_join_again_with_its_key(tmp_path: Path) -> None:
+    store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    with Ranks(comes_back, 4, store.port, str(tmp_path / "key")) as ranks:
+        *stayed, (left, back) = ranks.join(60)
+    ended = [back, *(one for (one,) in stayed)]
+    assert len({(one.digest, one.counted) for one in ended}) == 1
+    assert left.counted < back.counted
+    expected = trained(0, 0, steps=back.counted).params
+    assert torch.allclose(back.params, expected, rtol=0, atol=1e-12)
 
 
 def test_a_number_of_members_that_cannot_be_is_an_error() -> None:

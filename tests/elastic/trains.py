@@ -8,6 +8,7 @@ import signal
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 import torch.distributed as dist
@@ -15,7 +16,7 @@ from torch import Tensor
 
 from tests.simulate.test_elastic import BATCH, NUMEL, SAMPLES, gradient
 from tweed.data.sampler import GlobalOrder, Sampler
-from tweed.elastic import Elastic, ElasticRun, join, start
+from tweed.elastic import Control, Elastic, ElasticRun, join, start
 from tweed.elastic.witness import Witness
 from tweed.files import write_atomic
 from tweed.testbed.lives import kill, lived
@@ -99,6 +100,54 @@ def _witness(life: int, rank: int, folder: Path) -> None:
     while not (folder / "over").exists():
         witness.turn()
     witness.close()
+
+
+class Ended(NamedTuple):
+    """Of a member that has left, or has trained to the end."""
+
+    digest: str
+    params: Tensor
+    counted: int
+    computed: int
+    epochs: list[int]
+
+
+def leaves(rank: int, size: int, port: int, leavers: tuple[int, ...]) -> Ended:
+    """Some ask themselves to leave, as a notice of the machine's end would, and the others go on."""
+    store = dist.TCPStore("127.0.0.1", port, is_master=False)
+    control = start(store, rank, size, Elastic(1, size))
+    return _until_out(control, STEPS, KILLED_AT if rank in leavers else None)
+
+
+def comes_back(rank: int, size: int, port: int, key_file: str) -> list[Ended]:
+    """The last rank leaves and joins again with the same key, while the others go on."""
+    store = dist.TCPStore("127.0.0.1", port, is_master=False)
+    last = rank == size - 1
+    elastic = Elastic(1, size, key_file=key_file if last else None)
+    control = start(store, rank, size, elastic)
+    store.set(f"address {rank}", control.address)
+    if not last:
+        return [_until_out(control, None)]
+    left = _until_out(control, None, KILLED_AT)
+    return [left, _until_out(join(store.get("address 0").decode(), elastic), None)]
+
+
+def _until_out(control: Control, steps: int | None, left_at: int | None = None) -> Ended:
+    """Trains up to this step, or for some steps after a member has come back; or asks itself to leave."""
+    trainee, fewer = Trainee(), control.joins
+    computed: list[int] = []
+    run = ElasticRun(control, sampler(), trainee.keep, timeout_s=60)
+    with run.leaving_on(signal.SIGTERM):
+        while steps is None or run.counted < steps:
+            if run.counted == left_at:
+                os.kill(os.getpid(), signal.SIGTERM)
+            trainee.step(run, lambda: computed.append(run.counted))
+            fewer = fewer or len(run.members) == 3
+            if steps is None and fewer and len(run.members) == 4:
+                steps = run.counted + STEPS_TOGETHER
+    run.finish()
+    control.close()
+    return Ended(trainee.digest, trainee.params.detach(), run.counted, len(computed), run.epochs)
 
 
 def joins(rank: int, size: int, port: int, victim: int | None) -> tuple[str, Tensor, int, int]:

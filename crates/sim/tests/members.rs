@@ -48,6 +48,14 @@ fn a_kill_costs_one_epoch_and_a_cut_between_two_costs_no_member() {
 }
 
 #[test]
+fn who_leaves_is_out_after_one_epoch_and_all_but_one_may_leave_at_once() {
+    assert_eq!(run(&calm(5, 0, vec![(10, Fault::Leave(2))])).unwrap().epochs, 1);
+    let leaves = |count| (1..count).map(|id| (10, Fault::Leave(id))).collect();
+    let alone = run(&calm(4, 0, leaves(4))).unwrap();
+    assert!(alone.epochs > 0 && alone.waiting == 0, "{alone:?}");
+}
+
+#[test]
 fn a_witness_that_forgets_what_it_promised_lets_two_sides_go_on() {
     // It is first with the one member, and then, started anew, with the other.
     let faults = vec![

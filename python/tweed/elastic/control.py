@@ -16,7 +16,7 @@ from tweed.elastic.joiners import Joiners
 from tweed.elastic.linked import TICK_S, Linked
 from tweed.elastic.messages import CHUNK, Chunk, Hello, Known, Meeting, packed, read
 from tweed.elastic.state import State
-from tweed.errors import DeadlineExceeded, PeerLost, UsageError
+from tweed.errors import DeadlineExceeded, Left, PeerLost, UsageError
 from tweed.exchange.hub.links.dialer import Dialer
 from tweed.exchange.hub.wire.address import HubAddress
 
@@ -120,6 +120,7 @@ class Control:
         self._meeting = Meeting(0, 0, 0, "")
         self._changed, self._closed, self._ticks = Condition(), False, not self.joins
         self._joiners = Joiners(links.key)
+        self._leaves, self._told = False, ""
         for link, what in early:
             self._linked.handle(link, what)
         self._thread = Thread(target=self._drive, name="tweed-members", daemon=True)
@@ -150,6 +151,18 @@ class Control:
         with self._changed:
             self._joiners.step(step)
 
+    def leave(self) -> None:
+        """Says to all that this process leaves; it is a member until an epoch without it holds."""
+        self._leaves = True
+        self._node.leave()
+
+    def is_out(self, step: int) -> bool:
+        """It leaves, and an epoch without it holds at this step. Logs what keeps it in."""
+        epoch = self.epoch
+        if self._leaves and self.key in epoch.members:
+            self._tell("leaving", self._node.standing()[1])
+        return self._leaves and self.key not in epoch.members and step >= epoch.first_step
+
     def call_meeting(self, meeting: Meeting) -> None:
         """Says where the group of an epoch meets to all members."""
         with self._changed:
@@ -168,15 +181,18 @@ class Control:
 
         Raises:
           PeerLost: the others have gone on without this process; it says what to do.
+          Left: so they have, as it was to leave.
           DeadlineExceeded: it took too long; says why, if there is no next epoch.
           UsageError: the members have other witnesses than this process was given.
         """
-        until, told = time.monotonic() + timeout_s, ""
+        until = time.monotonic() + timeout_s
         with self._changed:
             while True:
                 epoch, meeting = self.epoch, self._meeting
                 standing, why = self._node.standing()
-                if standing in ("evicted", "left"):
+                if self._leaves and self.key not in epoch.members:
+                    raise Left(f"this process has left, and the others go on in epoch {epoch.number}")
+                if standing == "evicted":
                     raise PeerLost(
                         f"the others have gone on without this process, in epoch {epoch.number}: it was not "
                         "heard for a second. Start it again to join them"
@@ -188,9 +204,7 @@ class Control:
                     )
                 if condition(epoch, meeting):
                     return epoch, meeting
-                if why and why != told:
-                    log.warning("waiting for members: %s", why)
-                    told = why
+                self._tell("waiting for members", why)
                 if time.monotonic() >= until:
                     raise DeadlineExceeded(
                         f"no {what} within {timeout_s:.3g} s. {why or f'This process: {standing}'}"
@@ -275,6 +289,12 @@ class Control:
         self._links.close()
         for dialer in self._witnesses.values():
             dialer.close()
+
+    def _tell(self, what: str, why: str) -> None:
+        """Logs why this process waits, once for each reason."""
+        if why and why != self._told:
+            log.warning("%s: %s", what, why)
+        self._told = why
 
     def _drive(self) -> None:
         while not self._closed:

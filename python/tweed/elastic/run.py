@@ -10,9 +10,12 @@ steps from them until it is let in (`tweed.elastic.transfer`); its loop is the o
 from __future__ import annotations
 
 import logging
+import signal
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from types import FrameType
 from typing import Any
 
 import torch
@@ -24,7 +27,7 @@ from tweed.elastic.control import Control, Epoch
 from tweed.elastic.group import Groups, leave
 from tweed.elastic.messages import Meeting
 from tweed.elastic.state import State, Stateful, of_objects
-from tweed.errors import DataError, DeadlineExceeded, PeerLost, TweedError, UsageError
+from tweed.errors import DataError, DeadlineExceeded, Left, PeerLost, TweedError, UsageError
 from tweed.exchange.commit import Take
 from tweed.exchange.member import Member, Standing
 
@@ -90,6 +93,7 @@ class ElasticRun:
 
         Raises:
           PeerLost: the others have gone on without this process, or it cannot join; it says why.
+          Left: this process was to leave, and is out; its model has all steps in it that are counted here.
           DeadlineExceeded: there is no next group within the time; the text says who is missing.
           TweedError: members differ in what they keep; it names them.
 
@@ -98,6 +102,9 @@ class ElasticRun:
         """
         self._control.give_state(self._given, self._state)
         while self._member.counted == self._given:
+            if self._control.is_out(self._given):
+                leave()
+                raise Left(f"this process has left with {self._given} steps")
             if self._member.behind:
                 self._follow()
                 continue
@@ -116,14 +123,51 @@ class ElasticRun:
         assert self._member.commit.result is not None  # of the step that just counted
         return self._member.commit.result.clone()  # what is kept may yet be given to others
 
+    def leave(self) -> None:
+        """This process leaves in good order: it takes part until an epoch without it holds, a few steps
+        later, so that no step is broken; then `step` raises `Left`. A signal's handler may call it.
+
+        It has to stay, and says why in the log, while fewer than the minimum would be left.
+        """
+        self._control.leave()
+
+    @contextmanager
+    def leaving_on(self, *signals: signal.Signals) -> Iterator[None]:
+        """A body that the first of these signals lets leave in good order: it ends when this process is out.
+
+        A second one does what it did before. Only in the main thread.
+
+        Example:
+          with run.leaving_on(signal.SIGTERM):
+              while run.counted < steps:
+                  ...  # run.step and the optimizer's
+        """
+
+        def asked(number: int, frame: FrameType | None) -> None:
+            log.warning("%s: leaving in good order; once more ends this process", signal.Signals(number).name)
+            restore()
+            self.leave()
+
+        def restore() -> None:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+        before = {number: signal.signal(number, asked) for number in signals}
+        try:
+            with suppress(Left):
+                yield
+        finally:
+            restore()
+
     def finish(self) -> None:
         """All members have the last step. Ends the group; `Control.close` ends the links."""
-        while dist.is_initialized() and not self._member.behind:
-            try:
-                dist.barrier()
-                break
-            except _LOSSES:
-                self._regroup()
+        with suppress(Left):
+            while dist.is_initialized() and not self._member.behind:
+                try:
+                    dist.barrier()
+                    break
+                except _LOSSES:
+                    self._regroup()
         leave()
 
     def _state(self) -> State:

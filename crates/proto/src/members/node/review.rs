@@ -77,22 +77,19 @@ impl Node {
     /// The epoch that should be next, if there should be another one.
     fn change(&self) -> Option<Change> {
         let last = self.epoch.as_ref()?;
-        let (reached, broken) = self.view.reach(last, self.me, self.now);
-        let stays = |&rank: &usize| {
-            let member = last.members[rank];
-            let says_so = self.view.beat(&member.key, self.now).is_some_and(|beat| beat.leaving);
-            let leaves = says_so || (member == self.me && self.leaving);
-            let is_replaced = self.joins.waiting(false).any(|joiner| joiner.key == member.key);
-            !leaves && !is_replaced
-        };
-        let kept: Vec<usize> = reached.into_iter().filter(stays).collect();
+        let (mut reached, broken) = self.view.reach(last, self.me, self.now);
+        reached.retain(|&rank| !self.joins.waiting(false).any(|joiner| joiner.key == last.members[rank].key));
+        let kept: Vec<usize> =
+            reached.iter().copied().filter(|&rank| !self.leaves(last.members[rank])).collect();
         let members: Vec<Member> = kept.iter().map(|&rank| last.members[rank]).collect();
         let loss = kept.len() < last.members.len();
+        // Who leaves takes part until the epoch holds: it breaks no step.
+        let breaks = reached.len() < last.members.len();
         let direct = |&&rank: &&usize| self.is_heard(last.members[rank]);
         let missing = renumbered(&broken, &kept);
         let mut epoch = Epoch {
             number: last.number + 1,
-            first_step: self.first_step(last, loss),
+            first_step: self.first_step(last, breaks),
             members,
             voters: self.next_voters(last),
             missing,
@@ -108,6 +105,12 @@ impl Node {
         why.contains(&true).then_some(Change { epoch, why, unsure: fresh, stay: kept.len(), before })
     }
 
+    /// It has said that it leaves.
+    fn leaves(&self, member: Member) -> bool {
+        let says_so = self.view.beat(&member.key, self.now).is_some_and(|beat| beat.leaving);
+        says_so || (member == self.me && self.leaving)
+    }
+
     fn is_heard(&self, member: Member) -> bool {
         member == self.me || self.view.is_mutual(&member.key, self.now)
     }
@@ -120,10 +123,10 @@ impl Node {
     }
 
     /// The step after which all that are heard are, and a few more if nothing has broken.
-    fn first_step(&self, last: &Epoch, loss: bool) -> u64 {
+    fn first_step(&self, last: &Epoch, breaks: bool) -> u64 {
         let others = last.members.iter().filter_map(|member| self.view.beat(&member.key, self.now));
         let furthest = others.map(|beat| beat.step).fold(self.step, u64::max);
-        let lead = if loss { 0 } else { self.settings.lead_steps };
+        let lead = if breaks { 0 } else { self.settings.lead_steps };
         furthest.saturating_add(lead).max(last.first_step)
     }
 
