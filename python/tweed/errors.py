@@ -8,6 +8,7 @@
     │   └── NoTestbed               no network of namespaces can be built on this machine: says what to do
     ├── ShapeMismatch               ranks disagree on operation, shape or dtype: names each rank's value
     ├── PeerLost                    a rank died or left: names rank and operation
+    │   └── Evicted                 the other members have gone on without this one: start it again, to join
     ├── Left                        this member has left in good order, as it was to: end its loop
     ├── DeadlineExceeded            nothing arrived in time: names who is waited for
     ├── Superseded                  the replica of a hub has taken over: says how to come back as its replica
@@ -58,6 +59,10 @@ class PeerLost(TweedError):
 
     The group must be made anew without that rank before the next collective.
     """
+
+
+class Evicted(PeerLost):
+    """The other members have gone on without this one, not having heard it. Started again, it may join."""
 
 
 class Left(TweedError):

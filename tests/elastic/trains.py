@@ -18,6 +18,7 @@ from tests.simulate.test_elastic import BATCH, NUMEL, SAMPLES, gradient
 from tweed.data.sampler import GlobalOrder, Sampler
 from tweed.elastic import Control, Elastic, ElasticRun, join, start
 from tweed.elastic.witness import Witness
+from tweed.errors import Evicted
 from tweed.files import write_atomic
 from tweed.testbed.lives import kill, lived
 
@@ -59,6 +60,11 @@ def kill_me() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
+def stop_me() -> None:
+    """As a debugger does, or a host that sleeps: links stay, and nothing comes over them."""
+    os.kill(os.getpid(), signal.SIGSTOP)
+
+
 def trains(rank: int, size: int, port: int, victim: int) -> tuple[str, Tensor, list[int]]:
     """The victim kills itself when it has computed half of its share: the others are within the exchange."""
     store = dist.TCPStore("127.0.0.1", port, is_master=False)
@@ -68,6 +74,22 @@ def trains(rank: int, size: int, port: int, victim: int) -> tuple[str, Tensor, l
         trainee.step(run, kill_me if (rank, step) == (victim, KILLED_AT) else lambda: None)
     run.finish()
     control.close()
+    return trainee.digest, trainee.params.detach(), run.epochs
+
+
+def stops(rank: int, size: int, port: int, victim: int) -> tuple[str, Tensor, list[int]] | str:
+    """The victim stops within a step; who makes it go on finds it evicted."""
+    store = dist.TCPStore("127.0.0.1", port, is_master=False)
+    control = start(store, rank, size, Elastic(1, size))
+    run, trainee = ElasticRun(control, sampler(), timeout_s=3600), Trainee()
+    try:
+        for step in range(STEPS):
+            trainee.step(run, stop_me if (rank, step) == (victim, KILLED_AT) else lambda: None)
+        run.finish()
+    except Evicted as error:
+        return str(error)
+    finally:
+        control.close()
     return trainee.digest, trainee.params.detach(), run.epochs
 
 

@@ -15,8 +15,8 @@ pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
 
 /// A process: its key in hexadecimal digits, and its incarnation.
 type Life = (String, u64);
-/// An epoch: its number, members in rank order, witnesses (none: members decide), missing links, first step.
-type EpochParts = (u64, Vec<Life>, Vec<Life>, Vec<(u16, u16)>, u64);
+/// An epoch: its number, members in rank order, witnesses (none: members decide), missing links, first step, whether one was lost.
+type EpochParts = (u64, Vec<Life>, Vec<Life>, Vec<(u16, u16)>, u64, bool);
 
 /// Counts and times in ticks, see `Settings` in `crates/proto/src/members`.
 #[derive(FromPyObject)]
@@ -196,7 +196,7 @@ fn parts(epoch: &Epoch) -> EpochParts {
         Voters::Witnesses(witnesses) => witnesses.iter().map(life).collect(),
     };
     let members = epoch.members.iter().map(life).collect();
-    (epoch.number, members, witnesses, epoch.missing.clone(), epoch.first_step)
+    (epoch.number, members, witnesses, epoch.missing.clone(), epoch.first_step, epoch.broken)
 }
 
 fn member(py: Python<'_>, life: &Life) -> PyResult<Member> {

@@ -16,7 +16,7 @@ from tweed.elastic.joiners import Joiners
 from tweed.elastic.linked import TICK_S, Linked
 from tweed.elastic.messages import CHUNK, Chunk, Hello, Known, Meeting, packed, read
 from tweed.elastic.state import State
-from tweed.errors import DeadlineExceeded, Left, PeerLost, UsageError
+from tweed.errors import DeadlineExceeded, Evicted, Left, PeerLost, TweedError, UsageError
 from tweed.exchange.hub.links.dialer import Dialer
 from tweed.exchange.hub.wire.address import HubAddress
 
@@ -75,12 +75,14 @@ class Epoch:
       members: keys in the order of their ranks.
       first_step: from which it holds, if nothing breaks before.
       witnesses: keys of those that decide on the next one; none: the members do.
+      broken: a member of the one before was lost; who leaves in good order is not.
     """
 
     number: int
     members: tuple[str, ...] = ()
     first_step: int = 0
     witnesses: tuple[str, ...] = ()
+    broken: bool = False
 
 
 class Control:
@@ -121,9 +123,12 @@ class Control:
         self._changed, self._closed, self._ticks = Condition(), False, not self.joins
         self._joiners = Joiners(links.key)
         self._leaves, self._told = False, ""
+        self._last_epoch = self.epoch.number
+        self._failed: BaseException | None = None
+        self._when_changed: Callable[[Epoch], None] = lambda epoch: None
         for link, what in early:
             self._linked.handle(link, what)
-        self._thread = Thread(target=self._drive, name="tweed-members", daemon=True)
+        self._thread = Thread(target=self._run, name="tweed-members", daemon=True)
         self._thread.start()
 
     @property
@@ -138,7 +143,7 @@ class Control:
         if found is None:
             return Epoch(0)
         members, witnesses = (tuple(key for key, _ in lives) for lives in (found[1], found[2]))
-        return Epoch(found[0], members, found[4], witnesses)
+        return Epoch(found[0], members, found[4], witnesses, found[5])
 
     @property
     def meeting(self) -> Meeting:
@@ -150,6 +155,13 @@ class Control:
         self._node.step(step)
         with self._changed:
             self._joiners.step(step)
+
+    def when_changed(self, call: Callable[[Epoch], None]) -> None:
+        """Has this called with each next epoch.
+
+        The thread of the links calls it, so it must not wait.
+        """
+        self._when_changed = call
 
     def leave(self) -> None:
         """Says to all that this process leaves; it is a member until an epoch without it holds."""
@@ -180,7 +192,7 @@ class Control:
           what: is waited for, in words.
 
         Raises:
-          PeerLost: the others have gone on without this process; it says what to do.
+          Evicted: the others have gone on without this process; it says what to do.
           Left: so they have, as it was to leave.
           DeadlineExceeded: it took too long; says why, if there is no next epoch.
           UsageError: the members have other witnesses than this process was given.
@@ -188,12 +200,16 @@ class Control:
         until = time.monotonic() + timeout_s
         with self._changed:
             while True:
+                if self._failed is not None:
+                    raise TweedError(
+                        "the thread that drives the links to members has failed"
+                    ) from self._failed
                 epoch, meeting = self.epoch, self._meeting
                 standing, why = self._node.standing()
                 if self._leaves and self.key not in epoch.members:
                     raise Left(f"this process has left, and the others go on in epoch {epoch.number}")
                 if standing == "evicted":
-                    raise PeerLost(
+                    raise Evicted(
                         f"the others have gone on without this process, in epoch {epoch.number}: it was not "
                         "heard for a second. Start it again to join them"
                     )
@@ -296,10 +312,21 @@ class Control:
             log.warning("%s: %s", what, why)
         self._told = why
 
+    def _run(self) -> None:
+        try:
+            self._drive()
+        except BaseException as error:  # noqa: BLE001 - whoever waits for this thread gets it
+            with self._changed:
+                self._failed = error
+                self._changed.notify_all()
+
     def _drive(self) -> None:
         while not self._closed:
             self._call_witnesses()
             self._linked.turn(ticks=self._ticks)
+            if (epoch := self.epoch).number > self._last_epoch:
+                self._last_epoch = epoch.number
+                self._when_changed(epoch)
             with self._changed:
                 while (said := self._joiners.poll()) is not None:
                     self._linked.say(*said)
