@@ -51,8 +51,13 @@ def test_after_a_stop_the_others_go_on_long_before_their_timeout(victim: int) ->
 
 @pytest.mark.parametrize(
     ("members", "number", "broken", "aborted"),
-    [("abcd", 2, False, False), ("ab", 2, False, False), ("ab", 2, True, True), ("ab", 3, False, True)]
-    + [("abc", 3, True, False)],
+    [
+        ("abcd", 2, False, False),
+        ("ab", 2, False, False),
+        ("ab", 2, True, True),
+        ("ab", 3, False, True),
+        ("abc", 3, True, False),
+    ],
 )
 def test_calls_are_aborted_if_a_member_of_the_group_is_lost(
     members: str, number: int, broken: bool, aborted: bool

@@ -164,6 +164,6 @@ def _reached(meeting: Meeting) -> TCPStore:
 
 
 def breaks(members: Sequence[str], last: int, epoch: Epoch) -> bool:
-    """Whether calls of the group that these members made for epoch `last` may wait for one that is lost by now."""
+    """Whether calls of the group that these members made for epoch `last` may wait for one that is lost."""
     unknown = epoch.number > last + 1  # of those between nothing is known
     return bool(set(members) - set(epoch.members)) and (epoch.broken or unknown)
