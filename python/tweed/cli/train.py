@@ -56,6 +56,14 @@ def train(
     restarts: Annotated[
         int, typer.Option(min=0, help="With --ray: how often all may start anew after one failed.")
     ] = 0,
+    elastic: Annotated[
+        str | None,
+        typer.Option(help="LEAST:MOST workers, such as 2:8, which may be lost and join (docs/elastic.md)."),
+    ] = None,
+    join: Annotated[
+        str | None,
+        typer.Option(help="Be one more worker of an --elastic run: HOST:PORT of any of its workers."),
+    ] = None,
     tensorboard: Annotated[
         bool, typer.Option("--tensorboard", help="Write metrics of the links to runs/NAME/tensorboard.")
     ] = False,
@@ -80,7 +88,19 @@ def train(
     if restarts and ray is None:
         raise UsageError("--restarts is for workers that Ray places: give --ray too")
     size = launched_ranks()
-    if ray is not None:
+    if join is not None or elastic is not None:
+        _check_elastic(elastic, join, request, size is not None or ray is not None)
+    if join is not None:
+        _joined(join, Console())
+    elif elastic is not None:
+        from tweed.train.elastic_launch import ElasticLauncher
+        from tweed.train.request import fill
+
+        members = ElasticLauncher.parse(elastic, lambda line: typer.echo(line, err=True))
+        if not resume:  # else the settings are those of the run
+            members.check(fill(given))
+        _alone(request, members, tensorboard, Console())
+    elif ray is not None:
         _on_ray(request, ray, restarts, tensorboard, Console())
     elif size is None:
         from tweed.train import launch
@@ -98,6 +118,34 @@ class Launcher(Protocol):
 
     def launch(self, settings: Settings, folder: RunFolder, show: Show) -> None:
         """Trains all sides from where they were left, and calls `show` with figures as they come."""
+
+
+def _check_elastic(elastic: str | None, join: str | None, request: Request, is_placed: bool) -> None:
+    if is_placed:
+        raise UsageError(
+            "--elastic and --join start processes of their own, and torchrun and Ray end all workers when "
+            "one dies: run `tweed train` without them"
+        )
+    if join is not None and (elastic or request.given or request.name or request.epochs or request.resume):
+        raise UsageError("--join takes all settings from the run that it joins: omit the other options")
+
+
+def _joined(address: str, console: Console) -> None:
+    from tweed.train.display import display
+    from tweed.train.elastic_launch import joined, trains
+
+    settings, folder, control = joined(address, RUNS, ["tweed", *sys.argv[1:]])
+    _head(console, settings, folder)
+
+    def noted(epoch: int, members: int) -> None:
+        console.print(f"One of {members} members, in epoch {epoch}.", highlight=False)
+
+    with display(settings, console) as view:
+        ended = trains(settings, folder, control, view.show, noted)
+    if ended and folder.figures():
+        _finish(console, settings, folder)
+    else:
+        console.print("Left in good order; the others go on." if not ended else "The run is over.")
 
 
 def _on_ray(request: Request, address: str, restarts: int, tensorboard: bool, console: Console) -> None:

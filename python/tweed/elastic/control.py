@@ -37,6 +37,9 @@ class Elastic:
         All members have the same TWEED_SECRET, or TWEED_SECRET_FILE: see docs/security.md.
       port: that joiners call; 0: any, and `Control.address` says which.
       key_file: keeps this process's permanent id; None: TWEED_KEY_FILE, or another one each time.
+      about: what the run says about itself to who joins, such as its settings: `Control.elastic.about`.
+
+    Who joins a run takes the numbers of members from it, and what it says about itself.
 
     Raises: UsageError if there is no such number of members.
     """
@@ -46,6 +49,7 @@ class Elastic:
     host: str = "127.0.0.1"
     port: int = 0
     key_file: str | None = None
+    about: str = ""
 
     def __post_init__(self) -> None:
         if not 1 <= self.min_members <= self.max_members:
@@ -80,6 +84,7 @@ class Control:
       linked: by number of a link, the key at its other end; and where each process is called.
       early: what has happened on the links already.
       address: of this process.
+      elastic: what holds for all members.
 
     Attributes:
       key: of this process.
@@ -94,8 +99,9 @@ class Control:
         linked: tuple[Mapping[int, str], Mapping[str, str]],
         early: list[Any],
         address: str,
+        elastic: Elastic,
     ) -> None:
-        self.key, self.address = links.key, address
+        self.key, self.address, self.elastic = links.key, address, elastic
         self.joins = node.epoch() is None
         self._links, self._node = links, node
         self._key_of = dict(linked[0])
@@ -105,6 +111,7 @@ class Control:
         self._changed, self._closed, self._ticks = Condition(), False, not self.joins
         self._joiners = Joiners(links.key)
         self._leaves, self._told = False, ""
+        self._noted, self._hold_from = 0, dict[int, int]()  # the last epoch; by number, from which step
         for link, what in early:
             self._handle(link, what)
         self._thread = Thread(target=self._drive, name="tweed-members", daemon=True)
@@ -139,12 +146,20 @@ class Control:
         self._leaves = True
         self._node.leave()
 
-    def is_out(self, step: int) -> bool:
-        """It leaves, and an epoch without it holds at this step. Logs what keeps it in."""
-        epoch = self.epoch
-        if self._leaves and self.key in epoch.members:
+    def is_out(self, step: int, group: int) -> bool:
+        """It leaves, and at this step its group, of epoch `group`, is over, and none follows that it is in.
+        Logs what keeps it in."""
+        is_in = self.key in self.epoch.members
+        if self._leaves and is_in:
             self._tell("leaving", self._node.standing()[1])
-        return self._leaves and self.key not in epoch.members and step >= epoch.first_step
+        return self._leaves and not is_in and step >= self.holds_from(group)
+
+    def holds_from(self, group: int) -> int:
+        """The step from which there is a later epoch than `group`. Of several the first counts: so all leave
+        their group at the same step, though some may not know of the last one yet."""
+        with self._changed:
+            self._hold_from = {number: step for number, step in self._hold_from.items() if number > group}
+            return min(self._hold_from.values(), default=0)
 
     def call_meeting(self, meeting: Meeting) -> None:
         """Says where the group of an epoch meets to all members."""
@@ -286,12 +301,20 @@ class Control:
                 if self._ticks:
                     self._node.tick()
                 due += _TICK_S
+            self._note_epoch()
             for key, message in self._node.poll():
                 self._say(key, message)
             with self._changed:
                 while (said := self._joiners.poll()) is not None:
                     self._say(*said)
                 self._changed.notify_all()
+
+    def _note_epoch(self) -> None:
+        """The first is one that this process is in."""
+        epoch = self.epoch
+        if epoch.number > self._noted and (self._noted > 0 or self.key in epoch.members):
+            with self._changed:
+                self._noted, self._hold_from[epoch.number] = epoch.number, epoch.first_step
 
     def _handle(self, link: int, what: bytes | bytearray | str) -> None:
         key = self._key_of.get(link)
@@ -310,6 +333,7 @@ class Control:
                 self._links.cut(link, str(error))
         else:
             self._node.receive(key, bytes(what))
+            self._note_epoch()
 
     def _ended(self, link: int, key: str) -> None:
         self._key_of.pop(link)
@@ -337,7 +361,9 @@ class Control:
         lives = dict(found[1]) if found is not None else {}
         members = [*lives, *(other for other in self._addresses if other not in lives)]
         others = [[other, self._addresses[other]] for other in members if other in self._addresses]
-        return Known([other for other in others if other[0] != key], lives.get(key, -1))
+        others = [other for other in others if other[0] != key]
+        run = self.elastic
+        return Known(others, lives.get(key, -1), run.min_members, run.max_members, run.about)
 
     def _note(self, meeting: Meeting) -> None:
         """Who hears of a meeting says so to all: a link between two members may be missing."""

@@ -45,10 +45,15 @@ class Hello:
 @dataclass(frozen=True, slots=True)
 class Known:
     """The answer: who else there is, members first in the order of their ranks, as pairs of key and address;
-    and the highest incarnation that is known of the one that asks, -1 for none."""
+    the highest incarnation that is known of the one that asks, -1 for none; and of the run how few and how
+    many members it may have, and what it says about itself. Another joiner knows nothing of the run, and has
+    0 there."""
 
     others: list[list[str]]
     incarnation: int
+    least: int = 0
+    most: int = 0
+    about: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -75,6 +75,7 @@ class ElasticRun:
             self._member = Member(control.key, sampler)
             self._regroup()
         self._given = self._member.counted  # steps that the caller has
+        self._begun = -1  # the step before which this process, as rank 0, has done what comes first
 
     @property
     def counted(self) -> int:
@@ -82,7 +83,9 @@ class ElasticRun:
         given a later state when a member is lost while it follows: a loop is best `while run.counted < n`."""
         return self._given
 
-    def step(self, gradient: Callable[[Sequence[int]], Tensor]) -> Tensor:
+    def step(
+        self, gradient: Callable[[Sequence[int]], Tensor], first: Callable[[], None] | None = None
+    ) -> Tensor:
         """The mean gradient over the samples of the next step, `[numel]`: the same bits at all members; in
         float32 where the gradient has a shorter type.
 
@@ -90,6 +93,8 @@ class ElasticRun:
           gradient: the sum of the gradients of these samples at the parameters as they are, `[numel]`; called
             again within a step for samples of lost members, and with none if there are more members than
             samples. Not called where the step's result is taken from others.
+          first: what is to be done once with the model as it is, such as a file: rank 0 of the epoch calls it
+            before it contributes; if it is lost before the step counts, the next rank 0 does.
 
         Raises:
           PeerLost: the others have gone on without this process, or it cannot join; it says why.
@@ -102,7 +107,7 @@ class ElasticRun:
         """
         self._control.give_state(self._given, self._state)
         while self._member.counted == self._given:
-            if self._control.is_out(self._given):
+            if self._control.is_out(self._given, self._groups.epoch):
                 leave()
                 raise Left(f"this process has left with {self._given} steps")
             if self._member.behind:
@@ -112,6 +117,7 @@ class ElasticRun:
                 if self._may_enter(self._control.epoch, self._control.meeting):
                     self._enter()
                 self._check()
+                self._begin(first)
                 self._contribute(gradient)
                 total = self._member.addend()
                 dist.all_reduce(total)
@@ -159,11 +165,13 @@ class ElasticRun:
         finally:
             restore()
 
-    def finish(self) -> None:
-        """All members have the last step. Ends the group; `Control.close` ends the links."""
+    def finish(self, first: Callable[[], None] | None = None) -> None:
+        """All members have the last step, and rank 0 has done what is `first`, as in `step`. Ends the group;
+        `Control.close` ends the links."""
         with suppress(Left):
             while dist.is_initialized() and not self._member.behind:
                 try:
+                    self._begin(first)
                     dist.barrier()
                     break
                 except _LOSSES:
@@ -178,6 +186,12 @@ class ElasticRun:
         return State.of(
             {"kept": kept, "where": where, "samples": samples, "result": self._member.commit.result}
         )
+
+    def _begin(self, first: Callable[[], None] | None) -> None:
+        """Rank 0 does what is to be done once before the next step."""
+        if first is not None and dist.get_rank() == 0 and self._begun != self._given:
+            first()
+            self._begun = self._given
 
     def _contribute(self, gradient: Callable[[Sequence[int]], Tensor]) -> None:
         """Computes what is not computed of this process's share."""
@@ -213,7 +227,8 @@ class ElasticRun:
         if epoch.number <= self._groups.epoch or self._control.key not in epoch.members:
             return False
         calls = epoch.members[0] == self._control.key and self._member.behind
-        return calls or self._member.counted >= epoch.first_step or meeting.epoch == epoch.number
+        holds = self._member.counted >= self._control.holds_from(self._groups.epoch)
+        return calls or holds or meeting.epoch == epoch.number
 
     def _regroup(self) -> None:
         """The group of the next epoch, after a loss; returns when its members know what to do first."""
