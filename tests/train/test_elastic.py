@@ -11,11 +11,13 @@ import pytest
 
 from tweed.errors import DataError, UsageError
 from tweed.testbed import Ended, Failed, RankFailed, Ranks, Said
+from tweed.train import checkpoint
 from tweed.train.elastic_launch import ElasticLauncher, Here, In, _Watched
 from tweed.train.elastic_worker import about, told
-from tweed.train.folder import RunFolder
+from tweed.train.folder import RunFolder, latest
 from tweed.train.loop import due
 from tweed.train.request import Request, begin, fill
+from tweed.train.settings import OURS
 
 STEPS, BATCH = 900, 48
 TASK = {"task": "digits", "steps": STEPS}
@@ -71,7 +73,35 @@ def test_a_run_ends_as_if_nobody_had_died_or_left(
     figures, notes = launched(tmp_path, 3, (number, victim))
     assert any(word in note for note in notes), notes
     assert figures[-1]["members"] == members and figures[-1]["epoch"] > 1
-    assert [row["step"] for row in figures] == [row["step"] for row in undisturbed]  # each once
+    assert_near(figures, undisturbed)
+
+
+class Interrupted(Exception):
+    """Stands for Ctrl-C."""
+
+
+def test_a_run_that_was_stopped_goes_on_with_fewer_workers(
+    tmp_path: Path, undisturbed: list[dict[str, Any]]
+) -> None:
+    settings, folder = begin(Request(TASK | {"workers": 3, "batch_size": 16}, name="run"), tmp_path, print)
+
+    def show(figures: dict[str, Any]) -> None:
+        if latest(folder.checkpoints(OURS)) > 0:
+            raise Interrupted
+
+    with pytest.raises(Interrupted):
+        ElasticLauncher(1, 4, print).launch(settings, folder, show)
+    ElasticLauncher(1, 4, print, begin=2).launch(settings, folder, lambda figures: None)
+    figures = folder.figures()
+    assert figures[-1]["members"] == 2 and figures[-1]["bytes_per_worker"] > figures[-2]["bytes_per_worker"]
+    assert_near(figures, undisturbed)
+    with pytest.raises(UsageError, match="without --elastic"):
+        checkpoint.load(folder.checkpoints(OURS))
+
+
+def assert_near(figures: list[dict[str, Any]], undisturbed: list[dict[str, Any]]) -> None:
+    """Each comes once, and is that of a run in which nobody dies."""
+    assert [row["step"] for row in figures] == [row["step"] for row in undisturbed]
     for row, expected in zip(figures, undisturbed, strict=True):
         assert row["loss"] == pytest.approx(expected["loss"], rel=1e-3, abs=1e-4)
         if expected["test_loss"] is not None:
@@ -133,8 +163,8 @@ def test_nobody_is_started_anew_without_others_or_after_the_end_or_for_a_wrong_s
         ({"against": "ddp-gloo"}, "omit --against"),
         ({"backend": "gloo"}, "omit --against and --backend"),
         ({"network": "rate=10mbit"}, "omit --network"),
-        ({"workers": 5}, "2:4 does not allow"),
-        ({"workers": 1}, "2:4 does not allow"),
+        ({"workers": 5}, "2:4 does not allow --workers"),
+        ({"workers": 1}, "2:4 does not allow --workers"),
     ],
 )
 def test_what_members_who_come_and_go_cannot_do_is_said_before(given: dict[str, Any], why: str) -> None:

@@ -93,13 +93,7 @@ def train(
     if join is not None:
         _joined(join, Console())
     elif elastic is not None:
-        from tweed.train.elastic_launch import ElasticLauncher
-        from tweed.train.request import fill
-
-        members = ElasticLauncher.parse(elastic, lambda line: typer.echo(line, err=True))
-        if not resume:  # else the settings are those of the run
-            members.check(fill(given))
-        _alone(request, members, tensorboard, Console())
+        _with_members(request, elastic, tensorboard, Console())
     elif ray is not None:
         _on_ray(request, ray, restarts, tensorboard, Console())
     elif size is None:
@@ -130,6 +124,23 @@ def _check_elastic(elastic: str | None, join: str | None, request: Request, is_p
         raise UsageError("--join takes all settings from the run that it joins: omit the other options")
 
 
+def _with_members(request: Request, elastic: str, tensorboard: bool, console: Console) -> None:
+    from tweed.train.elastic_launch import ElasticLauncher
+    from tweed.train.request import fill
+
+    def note(line: str) -> None:
+        typer.echo(line, err=True)
+
+    if not request.resume:
+        launcher = ElasticLauncher.parse(elastic, note)
+        launcher.check(fill(request.given))
+    else:  # any number of workers goes on with the batch that the run has
+        launcher = ElasticLauncher.parse(elastic, note, request.given.get("workers"))
+        given = {name: value for name, value in request.given.items() if name != "workers"}
+        request = replace(request, given=given)
+    _alone(request, launcher, tensorboard, console, f" --elastic {elastic}")
+
+
 def _joined(address: str, console: Console) -> None:
     from tweed.train.display import display
     from tweed.train.elastic_launch import joined, trains
@@ -157,7 +168,10 @@ def _on_ray(request: Request, address: str, restarts: int, tensorboard: bool, co
         _alone(replace(request, spread=nodes > 1), OnRay(restarts), tensorboard, console)
 
 
-def _alone(request: Request, launcher: Launcher, tensorboard: bool, console: Console) -> None:
+def _alone(
+    request: Request, launcher: Launcher, tensorboard: bool, console: Console, options: str = ""
+) -> None:
+    """`options` are needed to go on with the run."""
     from tweed.testbed import RankFailed
     from tweed.train.display import display
     from tweed.train.request import begin
@@ -171,20 +185,22 @@ def _alone(request: Request, launcher: Launcher, tensorboard: bool, console: Con
         with display(settings, console) as view:
             launcher.launch(settings, folder, view.show)
     except KeyboardInterrupt:
-        typer.echo(f"Stopped; all workers are gone. {_advice(settings, folder)}", err=True)
+        typer.echo(f"Stopped; all workers are gone. {_advice(settings, folder, options)}", err=True)
         raise typer.Exit(130) from None
     except RankFailed:
-        typer.echo(f"A worker failed, and all others were ended. {_advice(settings, folder)}", err=True)
+        typer.echo(
+            f"A worker failed, and all others were ended. {_advice(settings, folder, options)}", err=True
+        )
         raise
     _finish(console, settings, folder)
 
 
-def _advice(settings: Settings, folder: RunFolder) -> str:
+def _advice(settings: Settings, folder: RunFolder, options: str) -> str:
     from tweed.train.folder import latest
 
     stored = any(latest(folder.checkpoints(side)) for side in settings.sides)
     what = "To go on from the last checkpoint" if stored else "There is no checkpoint yet. To begin anew"
-    return f"{what}: tweed train --name {folder.path.name} --resume"
+    return f"{what}: tweed train --name {folder.path.name} --resume{options}"
 
 
 def _ask_for_events(folder: RunFolder) -> None:

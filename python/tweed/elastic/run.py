@@ -23,6 +23,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from tweed.data.sampler import Sampler
+from tweed.elastic.checkpoint import Checkpoints, writers
 from tweed.elastic.control import Control, Epoch
 from tweed.elastic.group import Groups, leave
 from tweed.elastic.messages import Meeting
@@ -45,6 +46,7 @@ class ElasticRun:
       sampler: whose batch is that of all members together; the same at all.
       keep: what all members have in the same state, such as a model and an optimizer: joiners get a copy.
       timeout_s: the longest that a collective, or the wait for a next group, may take.
+      checkpoints: where it goes on from, if one is there, and writes what is kept, each member its part.
       check_every: so many steps apart members compare what they keep, byte by byte by a digest; 0: never.
 
     Attributes:
@@ -63,19 +65,23 @@ class ElasticRun:
         keep: Mapping[str, Stateful] | None = None,
         timeout_s: float = 60.0,
         check_every: int = 0,
+        checkpoints: Checkpoints | None = None,
     ) -> None:
         self._control, self._keep, self._timeout_s = control, dict(keep or {}), timeout_s
-        self._check_every = check_every
+        self._check_every, self._checkpoints = check_every, checkpoints
         self._groups = Groups(control, timeout_s)
         self.epochs: list[int] = []
         self.members: tuple[str, ...] = ()
+        self._begun = -1  # the step before which this process, as rank 0, has done what comes first
+        self._writers: list[int] = []  # ranks that write parts of a checkpoint
+        self._wrote = (0, 0)  # the step and the epoch of which this process has written its part
         if control.joins:
             self._member = self._copied(sampler)
         else:
-            self._member = Member(control.key, sampler)
+            self._member = self._founder(sampler)
+            self._control.step(self._member.counted)
             self._regroup()
         self._given = self._member.counted  # steps that the caller has
-        self._begun = -1  # the step before which this process, as rank 0, has done what comes first
 
     @property
     def counted(self) -> int:
@@ -117,6 +123,8 @@ class ElasticRun:
                 if self._may_enter(self._control.epoch, self._control.meeting):
                     self._enter()
                 self._check()
+                if self._checkpoints is not None and self._given % self._checkpoints.every == 0:
+                    self._write(self._checkpoints)
                 self._begin(first)
                 self._contribute(gradient)
                 total = self._member.addend()
@@ -166,11 +174,14 @@ class ElasticRun:
             restore()
 
     def finish(self, first: Callable[[], None] | None = None) -> None:
-        """All members have the last step, and rank 0 has done what is `first`, as in `step`. Ends the group;
-        `Control.close` ends the links."""
+        """All members have the last step, a checkpoint of it is written, and rank 0 has done what is `first`,
+        as in `step`. Ends the group; `Control.close` ends the links."""
         with suppress(Left):
             while dist.is_initialized() and not self._member.behind:
                 try:
+                    if self._checkpoints is not None:
+                        self._write(self._checkpoints)
+                        self._checkpoints.wait()
                     self._begin(first)
                     dist.barrier()
                     break
@@ -192,6 +203,14 @@ class ElasticRun:
         if first is not None and dist.get_rank() == 0 and self._begun != self._given:
             first()
             self._begun = self._given
+
+    def _write(self, checkpoints: Checkpoints) -> None:
+        """This member's part of a checkpoint; another one where the members have changed since."""
+        now = (self._given, self._groups.epoch)
+        if self._given > 0 and self._wrote != now and dist.get_rank() in self._writers:
+            number = self._writers.index(dist.get_rank())
+            checkpoints.write(self._given, number, len(self._writers), self._state())
+            self._wrote = now
 
     def _contribute(self, gradient: Callable[[Sequence[int]], Tensor]) -> None:
         """Computes what is not computed of this process's share."""
@@ -243,9 +262,11 @@ class ElasticRun:
     def _enter(self) -> None:
         members = self.members = self._groups.form()
         self.epochs.append(self._groups.epoch)
-        standings: list[Standing | None] = [None] * len(members)
-        dist.all_gather_object(standings, self._member.standing(cut_off=self._control.cut_off))
-        told = {rank: standing for rank, standing in enumerate(standings) if standing is not None}
+        place = "" if self._checkpoints is None else self._checkpoints.place
+        given: list[Any] = [None] * len(members)
+        dist.all_gather_object(given, (self._member.standing(cut_off=self._control.cut_off), place))
+        told: dict[int, Standing] = {rank: standing for rank, (standing, _) in enumerate(given)}
+        self._writers = writers([place for _, place in given])
         plan = self._member.enter(members, told)
         if isinstance(plan, Take):
             self._take(plan)
@@ -284,6 +305,19 @@ class ElasticRun:
                 self._member.copied(*self._load(State.assembled(told[0], tensors), self._member.sampler))
                 self._given = self._member.counted
 
+    def _founder(self, sampler: Sampler) -> Member:
+        """It goes on from the last checkpoint."""
+        state = None
+        if self._checkpoints is not None:
+            self._checkpoints.clean()
+            state = self._checkpoints.load()
+        if state is None:
+            return Member(self._control.key, sampler)
+        follows, result = self._load(state, sampler)
+        member = Member(self._control.key, follows)
+        member.copied(follows, result)
+        return member
+
     # Joining.
 
     def _copied(self, sampler: Sampler) -> Member:
@@ -301,15 +335,15 @@ class ElasticRun:
         tree, own = state.tree, [sampler.order.numel, sampler.order.seed, sampler.batch]
         if tree["samples"] != own:
             raise UsageError(
-                f"the members take {tree['samples']} (samples, seed, batch), and this process was given "
+                f"the state is of {tree['samples']} (samples, seed, batch), and this process was given "
                 f"{own}: give all the same"
             )
         if set(tree["kept"]) != set(self._keep):
             raise UsageError(
-                f"the members keep {sorted(tree['kept'])}, and this process {sorted(self._keep)}"
+                f"the state has {sorted(tree['kept'])}, and this process keeps {sorted(self._keep)}"
             )
         if tree["result"] is None:
-            raise DataError("the members have counted no step, and gave their state")
+            raise DataError("the state is of no step that counts")
         for name, kept in self._keep.items():
             kept.load_state_dict(tree["kept"][name])
         where = tree["where"]

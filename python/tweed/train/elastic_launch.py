@@ -44,14 +44,16 @@ class ElasticLauncher:
     Args:
       least, most: how many members there may be.
       note: called with lines about workers that have died or left.
+      begin: how many workers begin; None: as many as in the settings, which give the batch.
     """
 
     least: int
     most: int
     note: Callable[[str], None]
+    begin: int | None = None
 
     @classmethod
-    def parse(cls, text: str, note: Callable[[str], None]) -> ElasticLauncher:
+    def parse(cls, text: str, note: Callable[[str], None], begin: int | None = None) -> ElasticLauncher:
         """From "LEAST:MOST". Raises: UsageError for anything else.
 
         Example:
@@ -61,15 +63,13 @@ class ElasticLauncher:
         least, _, most = text.partition(":")
         if not (least.isdecimal() and most.isdecimal() and 1 <= int(least) <= int(most)):
             raise UsageError(f"--elastic takes LEAST:MOST members, such as 2:8, not {text!r}")
-        return cls(int(least), int(most), note)
+        return cls(int(least), int(most), note, begin)
 
     def check(self, settings: Settings) -> None:
         """Raises: UsageError for a job that members who come and go cannot do, and why."""
-        if not self.least <= settings.workers <= self.most:
-            raise UsageError(
-                f"--workers {settings.workers} begin, and --elastic {self.least}:{self.most} does not allow "
-                "as many"
-            )
+        workers = self.begin or settings.workers
+        if not self.least <= workers <= self.most:
+            raise UsageError(f"--elastic {self.least}:{self.most} does not allow --workers {workers}")
         if settings.strategy != "every_step":
             raise UsageError(
                 f"--elastic sums plain gradients, and {settings.strategy} keeps what a worker who joins "
@@ -102,7 +102,7 @@ class ElasticLauncher:
         folder.cut(OURS, stored)
         with tempfile.TemporaryDirectory() as meeting:
             job = (settings, folder.path, (self.least, self.most), Path(meeting) / "founders")
-            with testbed.Ranks(_work, settings.workers, *job) as ranks:
+            with testbed.Ranks(_work, self.begin or settings.workers, *job) as ranks:
                 watched = _Watched(ranks, show, self.note)
                 while ranks.running():
                     for event in ranks.poll():

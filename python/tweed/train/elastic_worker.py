@@ -17,11 +17,11 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from tweed.data.sampler import GlobalOrder, Sampler
-from tweed.elastic import Control, ElasticRun
+from tweed.elastic import Checkpoints, Control, ElasticRun
 from tweed.elastic.state import Stateful
 from tweed.errors import DataError
 from tweed.train.folder import RunFolder
-from tweed.train.loop import Report, Worker, due
+from tweed.train.loop import Report, Worker, due, interval
 from tweed.train.settings import OURS, Settings
 from tweed.train.shard import Shard, set_lr
 from tweed.train.sides import Side
@@ -117,8 +117,10 @@ class ElasticWorker(Worker):
             "side": self._side,
             "meter": self._meter,
         }
-        self._run = ElasticRun(self._control, sampler, keep, _TIMEOUT_S)
+        checkpoints = Checkpoints(self._folder, interval(settings.steps))
+        self._run = ElasticRun(self._control, sampler, keep, _TIMEOUT_S, checkpoints=checkpoints)
         self._went_on()
+        self._reported()
         with self._run.leaving_on(signal.SIGTERM, signal.SIGINT):
             while not self.done:
                 with self._meter.training():
@@ -157,7 +159,7 @@ class ElasticWorker(Worker):
         return torch.cat([*(grad.reshape(-1) for grad in grads), total.detach().reshape(1)])
 
     def _store(self) -> None:
-        return
+        return  # the run has written it, each member its part
 
     def _report(self, scores: dict[str, Any]) -> None:
         super()._report(scores | {"members": len(self._run.members), "epoch": self._epoch})
