@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 import signal
 from pathlib import Path
 from typing import Any
@@ -106,6 +107,20 @@ def assert_near(figures: list[dict[str, Any]], undisturbed: list[dict[str, Any]]
         assert row["loss"] == pytest.approx(expected["loss"], rel=1e-3, abs=1e-4)
         if expected["test_loss"] is not None:
             assert row["test_loss"] == pytest.approx(expected["test_loss"], abs=1e-3)
+
+
+def test_a_full_disk_leaves_whole_lines_of_figures(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path)
+    folder.append({"step": 1})
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    try:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (folder.metrics.stat().st_size + 5, hard))
+        with pytest.raises(OSError, match="5 of 12 bytes could be written"):
+            folder.append({"step": 2})
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    folder.append({"step": 3})
+    assert folder.figures() == [{"step": 1}, {"step": 3}]
 
 
 class FakeRanks(Ranks):

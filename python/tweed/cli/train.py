@@ -245,4 +245,8 @@ def _finish(console: Console, settings: Settings, folder: RunFolder) -> None:
         console.print(table)
     for finding in folder.findings():
         console.print(f"Something is wrong with the network: {finding}", soft_wrap=True, highlight=False)
-    console.print(f"Report: {report.write(folder.path)}", soft_wrap=True, highlight=False)
+    try:
+        page = f"Report: {report.write(folder.path)}"
+    except OSError as error:
+        page = f"The report is not written: {error}. `tweed report {folder.path}` writes it"
+    console.print(page, soft_wrap=True, highlight=False)

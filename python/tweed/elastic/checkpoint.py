@@ -109,11 +109,12 @@ class Checkpoints:
         """The folder's name, the same for all that see it; empty if nothing can be written there."""
         name, draft = self.folder / "place", self.folder / f"place-{secrets.token_hex(8)}"
         try:
-            self.folder.mkdir(parents=True, exist_ok=True)
-            with suppress(FileExistsError):
+            if not name.exists():
+                self.folder.mkdir(parents=True, exist_ok=True)
                 write_atomic(draft, draft.name)
-                os.link(draft, name)
-            draft.unlink()
+                with suppress(FileExistsError):
+                    os.link(draft, name)
+                draft.unlink()
             return name.read_text()
         except OSError as error:
             log.warning("this process writes no checkpoints: %s", error)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import tempfile
 from collections import Counter
@@ -17,6 +18,8 @@ from tweed.train import launch
 from tweed.train.folder import RunFolder, latest
 from tweed.train.launch import Show
 from tweed.train.settings import OURS, Settings
+
+log = logging.getLogger("tweed")
 
 #: A worker that was started anew so often without becoming a member is not started again.
 _TRIES = 3
@@ -188,9 +191,13 @@ def trains(
 
     def report(figures: dict[str, Any]) -> None:
         # Rank 0 may have died when it had reported, and before the others knew that it had.
-        if all(row["step"] != figures["step"] for row in folder.figures()):
+        if any(row["step"] == figures["step"] for row in folder.figures()):
+            return
+        try:
             folder.append(figures)
-            show(figures)
+        except OSError as error:  # a full disk ends no training
+            log.warning("the figures of step %d are not written: %s", figures["step"], error)
+        show(figures)
 
     worker = ElasticWorker(settings, folder, report, control, noted)
     worker.run()
