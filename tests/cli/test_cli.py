@@ -55,6 +55,25 @@ def test_flags_take_no_value(capsys: pytest.CaptureFixture[str]) -> None:
     assert "--resume   " in out and "--name <" in out
 
 
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (["--join", "127.0.0.1:1", "--task", "digits"], "--join takes all settings from the run"),
+        (["--join", ""], "set TWEED_JOIN"),
+        (["--join", "127.0.0.1:1"], "no member can be joined"),
+        (["--elastic", "7"], "--elastic takes LEAST:MOST members"),
+        (["--elastic", "1:2", "--ray", "auto"], "torchrun and Ray end all workers when one dies"),
+        (["--elastic", "1:4", "--strategy", "local_steps:8"], "--elastic sums plain gradients"),
+    ],
+)
+def test_what_members_who_come_and_go_cannot_do_is_refused(
+    words: list[str], why: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    assert tweed("train", *words) != 0
+    assert why in capsys.readouterr().err.replace("\n", " ")
+    assert not (tmp_path / "runs").exists()
+
+
 def test_the_named_strategies_are_described(capsys: pytest.CaptureFixture[str]) -> None:
     assert tweed("strategies") == 0
     out = capsys.readouterr().out

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import signal
 from pathlib import Path
 from typing import Any
@@ -10,13 +11,24 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from tests.elastic.trains import KILLED_AT, STEPS, STEPS_TOGETHER, comes_back, joins, leaves, stops, trains
+from tests.elastic.trains import (
+    KILLED_AT,
+    STEPS,
+    STEPS_TOGETHER,
+    comes_back,
+    joins,
+    leaves,
+    stops,
+    stores,
+    trains,
+)
 from tests.simulate.test_elastic import trained
-from tweed.elastic import Elastic, start
+from tweed.elastic import Checkpoints, Elastic, start
 from tweed.elastic.control import Epoch
 from tweed.elastic.group import breaks
 from tweed.errors import UsageError
 from tweed.testbed import Ended, Ranks
+from tweed.train.folder import latest
 
 
 @pytest.mark.parametrize("victim", [0, 2])
@@ -96,7 +108,8 @@ def test_who_leaves_breaks_no_step_and_the_others_go_on(leavers: tuple[int, ...]
         assert KILLED_AT < one.counted < STEPS
         expected = trained(0, 0, steps=one.counted).params
         assert torch.allclose(one.params, expected, rtol=0, atol=1e-12)
-    assert all(one.computed == one.counted for one in ended)  # none was computed a second time for who left
+    # Steps of milliseconds may come before the news of an epoch two steps ahead: then one is shared out anew.
+    assert all(one.counted <= one.computed <= one.counted + 1 for one in ended)
 
 
 def test_who_has_left_may_join_again_with_its_key(tmp_path: Path) -> None:
@@ -108,6 +121,27 @@ def test_who_has_left_may_join_again_with_its_key(tmp_path: Path) -> None:
     assert left.counted < back.counted
     expected = trained(0, 0, steps=back.counted).params
     assert torch.allclose(back.params, expected, rtol=0, atol=1e-12)
+
+
+def test_a_run_that_is_killed_again_and_again_while_it_writes_goes_on_with_any_number_of_members(
+    tmp_path: Path,
+) -> None:
+    store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    draw, step = random.Random(5), 0
+    for attempt, size in enumerate((4, 2, 3, 4, 1)):
+        with Ranks(stores, size, store.port, tmp_path, f"{attempt}", 10_000) as ranks:
+            while latest(tmp_path) < step + draw.randint(5, 25):
+                assert not ranks.poll(0.001)
+        step = latest(tmp_path)
+        found = Checkpoints(tmp_path, 2).load()
+        assert found is not None and found.tree["where"]["step"] == step
+        kept = found.tree["kept"]["model"]["0"]
+        assert torch.allclose(kept, trained(0, 0, steps=step).params, rtol=0, atol=1e-12)
+    with Ranks(stores, 3, store.port, tmp_path, "last", step + 5) as ranks:
+        ended = ranks.join(60)
+    assert len({digest for digest, _ in ended}) == 1
+    assert torch.allclose(ended[0][1], trained(0, 0, steps=step + 5).params, rtol=0, atol=1e-12)
+    assert latest(tmp_path) == step + 5
 
 
 def test_a_number_of_members_that_cannot_be_is_an_error() -> None:

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from tests.simulate.test_elastic import BATCH, NUMEL, SAMPLES, gradient
 from tweed.data.sampler import GlobalOrder, Sampler
-from tweed.elastic import Control, Elastic, ElasticRun, join, start
+from tweed.elastic import Checkpoints, Control, Elastic, ElasticRun, join, start
 from tweed.elastic.witness import Witness
 from tweed.errors import Evicted
 from tweed.files import write_atomic
@@ -152,6 +152,18 @@ def comes_back(rank: int, size: int, port: int, key_file: str) -> list[Ended]:
         return [_until_out(control, None)]
     left = _until_out(control, None, KILLED_AT)
     return [left, _until_out(join(store.get("address 0").decode(), elastic), None)]
+
+
+def stores(rank: int, size: int, port: int, folder: Path, attempt: str, steps: int) -> tuple[str, Tensor]:
+    """Goes on from the checkpoint in `folder`, whoever has written it, and writes one every other step."""
+    store = dist.PrefixStore(attempt, dist.TCPStore("127.0.0.1", port, is_master=False))
+    control, trainee = start(store, rank, size, Elastic(1, size)), Trainee()
+    run = ElasticRun(control, sampler(), trainee.keep, checkpoints=Checkpoints(folder, 2))
+    while run.counted < steps:
+        trainee.step(run)
+    run.finish()
+    control.close()
+    return trainee.digest, trainee.params.detach()
 
 
 def _until_out(control: Control, steps: int | None, left_at: int | None = None) -> Ended:

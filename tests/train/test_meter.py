@@ -11,6 +11,7 @@ import pytest
 from tweed.train import meter
 from tweed.train.meter import Counts, Meter
 from tweed.train.sides import Side
+from tweed.train.together import Alone
 
 
 @dataclass
@@ -39,14 +40,13 @@ class World:
 def world(monkeypatch: pytest.MonkeyPatch) -> World:
     made = World()
     monkeypatch.setattr(meter, "time", SimpleNamespace(monotonic=lambda: made.now))
-    monkeypatch.setattr(meter, "dist", SimpleNamespace(barrier=lambda: None))
     monkeypatch.setattr(meter, "sent_bytes", lambda: made.sent)
     return made
 
 
 def begun(world: World) -> Meter:
     """A meter after a first broadcast of 4 seconds and 100 bytes."""
-    made = Meter()
+    made = Meter(Alone())
     with made.training():
         world.communicate(4.0, 100)
     made.side = cast(Side, world)
@@ -74,12 +74,12 @@ def test_a_resumed_run_counts_on_from_its_checkpoint(world: World) -> None:
     before = begun(world)
     with before.aside():
         world.communicate(8.0, 1000)
-        state: dict[str, Any] = before.state()
+        state: dict[str, Any] = before.state_dict()
     totals = (world.bytes, world.waited)
     world.sent, world.bytes, world.waited = 0, 0, 0.0  # another process, behind another link
     after = begun(world)
     world.bytes, world.waited = totals  # the side has loaded its own state
-    after.load(state)
+    after.load_state_dict(state)
     assert (after.seconds, after.spent, after.exchanged_aside) == (4.0, Counts(100, 2.0, 200), 1000)
     with after.training():
         world.communicate(1.0, 10)

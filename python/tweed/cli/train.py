@@ -56,6 +56,14 @@ def train(
     restarts: Annotated[
         int, typer.Option(min=0, help="With --ray: how often all may start anew after one failed.")
     ] = 0,
+    elastic: Annotated[
+        str | None,
+        typer.Option(help="LEAST:MOST workers, such as 2:8, which may be lost and join (docs/elastic.md)."),
+    ] = None,
+    join: Annotated[
+        str | None,
+        typer.Option(help="Be one more worker of an --elastic run: HOST:PORT of any of its workers."),
+    ] = None,
     tensorboard: Annotated[
         bool, typer.Option("--tensorboard", help="Write metrics of the links to runs/NAME/tensorboard.")
     ] = False,
@@ -80,7 +88,13 @@ def train(
     if restarts and ray is None:
         raise UsageError("--restarts is for workers that Ray places: give --ray too")
     size = launched_ranks()
-    if ray is not None:
+    if join is not None or elastic is not None:
+        _check_elastic(elastic, join, request, size is not None or ray is not None)
+    if join is not None:
+        _joined(join, Console())
+    elif elastic is not None:
+        _with_members(request, elastic, tensorboard, Console())
+    elif ray is not None:
         _on_ray(request, ray, restarts, tensorboard, Console())
     elif size is None:
         from tweed.train import launch
@@ -100,6 +114,51 @@ class Launcher(Protocol):
         """Trains all sides from where they were left, and calls `show` with figures as they come."""
 
 
+def _check_elastic(elastic: str | None, join: str | None, request: Request, is_placed: bool) -> None:
+    if is_placed:
+        raise UsageError(
+            "--elastic and --join start processes of their own, and torchrun and Ray end all workers when "
+            "one dies: run `tweed train` without them"
+        )
+    if join is not None and (elastic or request.given or request.name or request.epochs or request.resume):
+        raise UsageError("--join takes all settings from the run that it joins: omit the other options")
+
+
+def _with_members(request: Request, elastic: str, tensorboard: bool, console: Console) -> None:
+    from tweed.train.elastic_launch import ElasticLauncher
+    from tweed.train.request import fill
+
+    def note(line: str) -> None:
+        typer.echo(line, err=True)
+
+    if not request.resume:
+        launcher = ElasticLauncher.parse(elastic, note)
+        launcher.check(fill(request.given))
+    else:  # any number of workers goes on with the batch that the run has
+        launcher = ElasticLauncher.parse(elastic, note, request.given.get("workers"))
+        given = {name: value for name, value in request.given.items() if name != "workers"}
+        request = replace(request, given=given)
+    _alone(request, launcher, tensorboard, console, f" --elastic {elastic}")
+
+
+def _joined(address: str, console: Console) -> None:
+    from tweed.train.display import display
+    from tweed.train.elastic_launch import joined, trains
+
+    settings, folder, control = joined(address, RUNS, ["tweed", *sys.argv[1:]])
+    _head(console, settings, folder)
+
+    def noted(epoch: int, members: int) -> None:
+        console.print(f"One of {members} members, in epoch {epoch}.", highlight=False)
+
+    with display(settings, console) as view:
+        ended = trains(settings, folder, control, view.show, noted)
+    if ended and folder.figures():
+        _finish(console, settings, folder)
+    else:
+        console.print("Left in good order; the others go on." if not ended else "The run is over.")
+
+
 def _on_ray(request: Request, address: str, restarts: int, tensorboard: bool, console: Console) -> None:
     from tweed.train.on_ray import OnRay, connected
 
@@ -109,7 +168,10 @@ def _on_ray(request: Request, address: str, restarts: int, tensorboard: bool, co
         _alone(replace(request, spread=nodes > 1), OnRay(restarts), tensorboard, console)
 
 
-def _alone(request: Request, launcher: Launcher, tensorboard: bool, console: Console) -> None:
+def _alone(
+    request: Request, launcher: Launcher, tensorboard: bool, console: Console, options: str = ""
+) -> None:
+    """`options` are needed to go on with the run."""
     from tweed.testbed import RankFailed
     from tweed.train.display import display
     from tweed.train.request import begin
@@ -123,20 +185,22 @@ def _alone(request: Request, launcher: Launcher, tensorboard: bool, console: Con
         with display(settings, console) as view:
             launcher.launch(settings, folder, view.show)
     except KeyboardInterrupt:
-        typer.echo(f"Stopped; all workers are gone. {_advice(settings, folder)}", err=True)
+        typer.echo(f"Stopped; all workers are gone. {_advice(settings, folder, options)}", err=True)
         raise typer.Exit(130) from None
     except RankFailed:
-        typer.echo(f"A worker failed, and all others were ended. {_advice(settings, folder)}", err=True)
+        typer.echo(
+            f"A worker failed, and all others were ended. {_advice(settings, folder, options)}", err=True
+        )
         raise
     _finish(console, settings, folder)
 
 
-def _advice(settings: Settings, folder: RunFolder) -> str:
+def _advice(settings: Settings, folder: RunFolder, options: str) -> str:
     from tweed.train.folder import latest
 
     stored = any(latest(folder.checkpoints(side)) for side in settings.sides)
     what = "To go on from the last checkpoint" if stored else "There is no checkpoint yet. To begin anew"
-    return f"{what}: tweed train --name {folder.path.name} --resume"
+    return f"{what}: tweed train --name {folder.path.name} --resume{options}"
 
 
 def _ask_for_events(folder: RunFolder) -> None:
@@ -181,4 +245,8 @@ def _finish(console: Console, settings: Settings, folder: RunFolder) -> None:
         console.print(table)
     for finding in folder.findings():
         console.print(f"Something is wrong with the network: {finding}", soft_wrap=True, highlight=False)
-    console.print(f"Report: {report.write(folder.path)}", soft_wrap=True, highlight=False)
+    try:
+        page = f"Report: {report.write(folder.path)}"
+    except OSError as error:
+        page = f"The report is not written: {error}. `tweed report {folder.path}` writes it"
+    console.print(page, soft_wrap=True, highlight=False)

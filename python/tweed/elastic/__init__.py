@@ -19,6 +19,7 @@ run        the steps: each counts for all or for none, whoever is lost or joins 
 transfer   how a joiner gets the state, while the others go on: pure
 joiners  what a process gives to joiners, and takes as one: pure
 state      the state as bytes
+checkpoint the same on disk, each member its part
 messages   what members say to each other
 
 What decides is pure, and part of it runs under `tweed.simulate.elastic` too: `crates/proto/src/members` who
@@ -27,8 +28,9 @@ is a member, `tweed.exchange.member` what one does about a step, `tweed.data.sam
 
 from __future__ import annotations
 
+from tweed.elastic.checkpoint import Checkpoints
 from tweed.elastic.control import Control, Elastic
 from tweed.elastic.meeting import join, start
 from tweed.elastic.run import ElasticRun
 
-__all__ = ["Control", "Elastic", "ElasticRun", "join", "start"]
+__all__ = ["Checkpoints", "Control", "Elastic", "ElasticRun", "join", "start"]

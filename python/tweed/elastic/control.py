@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from threading import Condition, Thread
 from typing import Any
@@ -37,8 +37,11 @@ class Elastic:
         All members have the same TWEED_SECRET, or TWEED_SECRET_FILE: see docs/security.md.
       port: that joiners call; 0: any, and `Control.address` says which.
       key_file: keeps this process's permanent id; None: TWEED_KEY_FILE, or another one each time.
-      witnesses: "KEY@host:port" of processes that decide who is a member, as `tweed witness` prints it; the
-        same at all members. None: the members decide, and half of them or more must not be lost at once.
+      witnesses: "KEY@host:port" of processes that decide who is a member, as `tweed witness` prints it.
+        None: the members decide, and half of them or more must not be lost at once.
+      about: what the run says about itself to who joins, such as its settings: `Control.elastic.about`.
+
+    Who joins a run takes from it the numbers of members, the witnesses, and what it says about itself.
 
     Raises: UsageError if there is no such number of members, or no such witness.
     """
@@ -49,6 +52,7 @@ class Elastic:
     port: int = 0
     key_file: str | None = None
     witnesses: tuple[str, ...] = ()
+    about: str = ""
 
     def __post_init__(self) -> None:
         if not 1 <= self.min_members <= self.max_members:
@@ -96,7 +100,7 @@ class Control:
       linked: by number of a link, the key at its other end; and where each process is called.
       early: what has happened on the links already.
       address: of this process.
-      witnesses: that decide, to which links are kept.
+      elastic: what holds for all members.
 
     Attributes:
       key: of this process.
@@ -111,19 +115,19 @@ class Control:
         linked: tuple[Mapping[int, str], Mapping[str, str]],
         early: list[Any],
         address: str,
-        witnesses: Sequence[HubAddress] = (),
+        elastic: Elastic,
     ) -> None:
-        self.key, self.address = links.key, address
+        self.key, self.address, self.elastic = links.key, address, elastic
         self.joins = node.epoch() is None
         self._links, self._node = links, node
-        self._linked = Linked(links, node, linked[0], self._heard, self._lost)
-        self._witnesses = {one.key: Dialer(links, one) for one in witnesses if one.key is not None}
+        self._linked = Linked(links, node, linked[0], self._heard, self._lost, turned=self._note_epoch)
+        self._witnesses = {one.key: Dialer(links, one) for one in elastic.witness_addresses() if one.key}
         self._addresses = dict(linked[1]) | {self.key: address}
         self._meeting = Meeting(0, 0, 0, "")
         self._changed, self._closed, self._ticks = Condition(), False, not self.joins
         self._joiners = Joiners(links.key)
         self._leaves, self._told = False, ""
-        self._last_epoch = self.epoch.number
+        self._noted, self._hold_from = 0, dict[int, int]()  # the last epoch; by number, from which step
         self._failed: BaseException | None = None
         self._when_changed: Callable[[Epoch], None] = lambda epoch: None
         for link, what in early:
@@ -168,12 +172,20 @@ class Control:
         self._leaves = True
         self._node.leave()
 
-    def is_out(self, step: int) -> bool:
-        """It leaves, and an epoch without it holds at this step. Logs what keeps it in."""
-        epoch = self.epoch
-        if self._leaves and self.key in epoch.members:
+    def is_out(self, step: int, group: int) -> bool:
+        """It leaves, and at this step its group, of epoch `group`, is over, and none follows that it is in.
+        Logs what keeps it in."""
+        is_in = self.key in self.epoch.members
+        if self._leaves and is_in:
             self._tell("leaving", self._node.standing()[1])
-        return self._leaves and self.key not in epoch.members and step >= epoch.first_step
+        return self._leaves and not is_in and step >= self.holds_from(group)
+
+    def holds_from(self, group: int) -> int:
+        """The step from which there is a later epoch than `group`. Of several the first counts: so all leave
+        their group at the same step, though some may not know of the last one yet."""
+        with self._changed:
+            self._hold_from = {number: step for number, step in self._hold_from.items() if number > group}
+            return min(self._hold_from.values(), default=0)
 
     def call_meeting(self, meeting: Meeting) -> None:
         """Says where the group of an epoch meets to all members."""
@@ -324,13 +336,18 @@ class Control:
         while not self._closed:
             self._call_witnesses()
             self._linked.turn(ticks=self._ticks)
-            if (epoch := self.epoch).number > self._last_epoch:
-                self._last_epoch = epoch.number
-                self._when_changed(epoch)
             with self._changed:
                 while (said := self._joiners.poll()) is not None:
                     self._linked.say(*said)
                 self._changed.notify_all()
+
+    def _note_epoch(self) -> None:
+        """The first is one that this process is in."""
+        epoch = self.epoch
+        if epoch.number > self._noted and (self._noted > 0 or self.key in epoch.members):
+            with self._changed:
+                self._noted, self._hold_from[epoch.number] = epoch.number, epoch.first_step
+            self._when_changed(epoch)
 
     def _call_witnesses(self) -> None:
         for key, dialer in self._witnesses.items():
@@ -368,7 +385,10 @@ class Control:
         lives = dict(found[1]) if found is not None else {}
         members = [*lives, *(other for other in self._addresses if other not in lives)]
         others = [[other, self._addresses[other]] for other in members if other in self._addresses]
-        return Known([other for other in others if other[0] != key], lives.get(key, -1))
+        others = [other for other in others if other[0] != key]
+        run = self.elastic
+        counts = lives.get(key, -1), run.min_members, run.max_members
+        return Known(others, *counts, run.about, list(run.witnesses))
 
     def _note(self, meeting: Meeting) -> None:
         """Who hears of a meeting says so to all: a link between two members may be missing."""

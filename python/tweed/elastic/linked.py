@@ -34,6 +34,7 @@ class Linked:
       heard: called with what is not for the node, and from whom; may raise DataError, which cuts the link.
       lost: called with the key of a process to which there is no link any more.
       store: called with what has to be kept before anything else is sent; witnesses have such.
+      turned: called when the node may know another epoch, before it says so to others.
     """
 
     def __init__(
@@ -44,11 +45,12 @@ class Linked:
         heard: Callable[[str, bytearray], None],
         lost: Callable[[str], None] = lambda key: None,
         store: Callable[[bytes], None] = lambda record: None,
+        turned: Callable[[], None] = lambda: None,
     ) -> None:
         self.links, self.node = links, node
         self._key_of = dict(linked)
         self._link_of = {key: link for link, key in linked.items()}
-        self._heard, self._lost, self._store = heard, lost, store
+        self._heard, self._lost, self._store, self._turned = heard, lost, store, turned
         self._due = time.monotonic() + TICK_S
 
     def __contains__(self, key: str) -> bool:
@@ -77,6 +79,7 @@ class Linked:
             if ticks:
                 self.node.tick()
             self._due += TICK_S
+        self._turned()
         for key, message in self.node.poll():
             if key:
                 self.say(key, message)
@@ -100,6 +103,7 @@ class Linked:
                 self.links.cut(link, str(error))
         else:
             self.node.receive(key, bytes(what))
+            self._turned()
 
     def _ended(self, link: int, key: str) -> None:
         self._key_of.pop(link)

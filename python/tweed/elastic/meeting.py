@@ -6,6 +6,7 @@ import json
 import logging
 import os
 import time
+from dataclasses import replace
 from typing import Any
 
 from tweed import _core
@@ -52,32 +53,44 @@ def start(store: Any, rank: int, size: int, elastic: Elastic, timeout_s: float =
         raise
     founders = [(key, 0) for key, _ in found]
     node = _core.MemberNode.founder((links.key, 0), founders, voters, _settings(elastic, rank))
-    return Control(links, node, (linked, dict(found)), early, address, elastic.witness_addresses())
+    return Control(links, node, (linked, dict(found)), early, address, elastic)
 
 
-def join(address: str, elastic: Elastic, timeout_s: float = 60.0) -> Control:
+#: Of who joins: how many members there may be, the others say.
+_OF_OTHERS = Elastic(1, 1)
+
+
+def join(address: str | None = None, elastic: Elastic = _OF_OTHERS, timeout_s: float = 60.0) -> Control:
     """Links this process to all members; `ElasticRun` takes their state, and lets them let it in.
 
     Args:
       address: "host:port" of any member, its `Control.address`; several, with commas between, are tried in
-        turn.
+        turn. None: TWEED_JOIN has it.
+      elastic: how this process is reached; how many members there may be is taken from the others.
 
     Raises:
+      UsageError: no address is given.
       PeerLost: none of them answers.
       DeadlineExceeded: a member did not answer in time.
     """
+    places = os.environ.get("TWEED_JOIN", "") if address is None else address
+    if not places:
+        raise UsageError("whom to join? Give the address of a member, or set TWEED_JOIN=host:port,...")
     links = opened(Credentials.of(elastic.key_file), MOST_BYTES)
     try:
         own = links.listen(f"{elastic.host}:{elastic.port}", os.environ.get("TWEED_TESTBED"))
         joiner = _Joiner(links, own, time.monotonic() + timeout_s)
-        joiner.call(address)
+        joiner.call(places)
+        if not joiner.run.most:
+            raise PeerLost(f"nobody at {places} is a member: those that are called there join as well")
     except BaseException:
         links.close()
         raise
-    me = (links.key, joiner.incarnation + 1)
+    me, run = (links.key, joiner.incarnation + 1), joiner.run
+    elastic = replace(elastic, min_members=run.least, max_members=run.most, about=run.about)
+    elastic = replace(elastic, witnesses=tuple(run.witnesses))
     node = _core.MemberNode.joiner(me, list(joiner.addresses), _settings(elastic, 0))
-    members = joiner.linked, joiner.addresses
-    return Control(links, node, members, joiner.early, own, elastic.witness_addresses())
+    return Control(links, node, (joiner.linked, joiner.addresses), joiner.early, own, elastic)
 
 
 def _settings(elastic: Elastic, seed: int) -> dict[str, int]:
@@ -151,7 +164,7 @@ class _Joiner:
         self.linked: dict[int, str] = {}
         self.addresses: dict[str, str] = {}
         self.early: list[Any] = []
-        self.incarnation = -1
+        self.incarnation, self.run = -1, Known([], -1)
         self._asked: set[int] = set()
 
     def call(self, addresses: str) -> None:
@@ -199,6 +212,7 @@ class _Joiner:
 
     def _learn(self, known: Known) -> None:
         self.incarnation = max(self.incarnation, known.incarnation)
+        self.run = known if known.most else self.run
         for key, address in known.others:
             if key == self._links.key or key in self.addresses:
                 continue

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import struct
 from collections.abc import Callable
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, field
 from typing import Any
 
 from tweed.errors import DataError
@@ -45,10 +45,16 @@ class Hello:
 @dataclass(frozen=True, slots=True)
 class Known:
     """The answer: who else there is, members first in the order of their ranks, as pairs of key and address;
-    and the highest incarnation that is known of the one that asks, -1 for none."""
+    the highest incarnation that is known of the one that asks, -1 for none; and of the run how few and how
+    many members it may have, what it says about itself, and where its witnesses are. Another joiner knows
+    nothing of the run, and has 0 there."""
 
     others: list[list[str]]
     incarnation: int
+    least: int = 0
+    most: int = 0
+    about: str = ""
+    witnesses: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,6 +23,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from tweed.data.sampler import Sampler
+from tweed.elastic.checkpoint import Checkpoints, writers
 from tweed.elastic.control import Control, Epoch
 from tweed.elastic.group import Groups
 from tweed.elastic.messages import Meeting
@@ -45,6 +46,7 @@ class ElasticRun:
       sampler: whose batch is that of all members together; the same at all.
       keep: what all members have in the same state, such as a model and an optimizer: joiners get a copy.
       timeout_s: the longest that a collective, or the wait for a next group, may take.
+      checkpoints: where it goes on from, if one is there, and writes what is kept, each member its part.
       check_every: so many steps apart members compare what they keep, byte by byte by a digest; 0: never.
 
     Attributes:
@@ -63,16 +65,21 @@ class ElasticRun:
         keep: Mapping[str, Stateful] | None = None,
         timeout_s: float = 60.0,
         check_every: int = 0,
+        checkpoints: Checkpoints | None = None,
     ) -> None:
         self._control, self._keep, self._timeout_s = control, dict(keep or {}), timeout_s
-        self._check_every = check_every
+        self._check_every, self._checkpoints = check_every, checkpoints
         self._groups = Groups(control, timeout_s)
         self.epochs: list[int] = []
         self.members: tuple[str, ...] = ()
+        self._begun = -1  # the step before which this process, as rank 0, has done what comes first
+        self._writers: list[int] = []  # ranks that write parts of a checkpoint
+        self._wrote = (0, 0)  # the step and the epoch of which this process has written its part
         if control.joins:
             self._member = self._copied(sampler)
         else:
-            self._member = Member(control.key, sampler)
+            self._member = self._founder(sampler)
+            self._control.step(self._member.counted)
             self._regroup()
         self._given = self._member.counted  # steps that the caller has
 
@@ -82,7 +89,9 @@ class ElasticRun:
         given a later state when a member is lost while it follows: a loop is best `while run.counted < n`."""
         return self._given
 
-    def step(self, gradient: Callable[[Sequence[int]], Tensor]) -> Tensor:
+    def step(
+        self, gradient: Callable[[Sequence[int]], Tensor], first: Callable[[], None] | None = None
+    ) -> Tensor:
         """The mean gradient over the samples of the next step, `[numel]`: the same bits at all members; in
         float32 where the gradient has a shorter type.
 
@@ -90,6 +99,8 @@ class ElasticRun:
           gradient: the sum of the gradients of these samples at the parameters as they are, `[numel]`; called
             again within a step for samples of lost members, and with none if there are more members than
             samples. Not called where the step's result is taken from others.
+          first: what is to be done once with the model as it is, such as a file: rank 0 of the epoch calls it
+            before it contributes; if it is lost before the step counts, the next rank 0 does.
 
         Raises:
           Evicted: the others have gone on without this process; started again, it may join.
@@ -103,7 +114,7 @@ class ElasticRun:
         """
         self._control.give_state(self._given, self._state)
         while self._member.counted == self._given:
-            if self._control.is_out(self._given):
+            if self._control.is_out(self._given, self._groups.epoch):
                 self._groups.leave()
                 raise Left(f"this process has left with {self._given} steps")
             if self._member.behind:
@@ -113,6 +124,9 @@ class ElasticRun:
                 if self._may_enter(self._control.epoch, self._control.meeting):
                     self._enter()
                 self._check()
+                if self._checkpoints is not None and self._given % self._checkpoints.every == 0:
+                    self._write(self._checkpoints)
+                self._begin(first)
                 self._contribute(gradient)
                 total = self._member.addend()
                 dist.all_reduce(total)
@@ -160,11 +174,16 @@ class ElasticRun:
         finally:
             restore()
 
-    def finish(self) -> None:
-        """All members have the last step. Ends the group; `Control.close` ends the links."""
+    def finish(self, first: Callable[[], None] | None = None) -> None:
+        """All members have the last step, a checkpoint of it is written, and rank 0 has done what is `first`,
+        as in `step`. Ends the group; `Control.close` ends the links."""
         with suppress(Left):
             while dist.is_initialized() and not self._member.behind:
                 try:
+                    if self._checkpoints is not None:
+                        self._write(self._checkpoints)
+                        self._checkpoints.wait()
+                    self._begin(first)
                     dist.barrier()
                     break
                 except _LOSSES:
@@ -179,6 +198,20 @@ class ElasticRun:
         return State.of(
             {"kept": kept, "where": where, "samples": samples, "result": self._member.commit.result}
         )
+
+    def _begin(self, first: Callable[[], None] | None) -> None:
+        """Rank 0 does what is to be done once before the next step."""
+        if first is not None and dist.get_rank() == 0 and self._begun != self._given:
+            first()
+            self._begun = self._given
+
+    def _write(self, checkpoints: Checkpoints) -> None:
+        """This member's part of a checkpoint; another one where the members have changed since."""
+        now = (self._given, self._groups.epoch)
+        if self._given > 0 and self._wrote != now and dist.get_rank() in self._writers:
+            number = self._writers.index(dist.get_rank())
+            checkpoints.write(self._given, number, len(self._writers), self._state())
+            self._wrote = now
 
     def _contribute(self, gradient: Callable[[Sequence[int]], Tensor]) -> None:
         """Computes what is not computed of this process's share."""
@@ -214,7 +247,8 @@ class ElasticRun:
         if epoch.number <= self._groups.epoch or self._control.key not in epoch.members:
             return False
         calls = epoch.members[0] == self._control.key and self._member.behind
-        return calls or self._member.counted >= epoch.first_step or meeting.epoch == epoch.number
+        holds = self._member.counted >= self._control.holds_from(self._groups.epoch)
+        return calls or holds or meeting.epoch == epoch.number
 
     def _regroup(self) -> None:
         """The group of the next epoch, after a loss; returns when its members know what to do first."""
@@ -230,9 +264,11 @@ class ElasticRun:
     def _enter(self) -> None:
         members = self.members = self._groups.form()
         self.epochs.append(self._groups.epoch)
-        standings: list[Standing | None] = [None] * len(members)
-        dist.all_gather_object(standings, self._member.standing(cut_off=self._control.cut_off))
-        told = {rank: standing for rank, standing in enumerate(standings) if standing is not None}
+        place = "" if self._checkpoints is None else self._checkpoints.place
+        given: list[Any] = [None] * len(members)
+        dist.all_gather_object(given, (self._member.standing(cut_off=self._control.cut_off), place))
+        told: dict[int, Standing] = {rank: standing for rank, (standing, _) in enumerate(given)}
+        self._writers = writers([place for _, place in given])
         plan = self._member.enter(members, told)
         if isinstance(plan, Take):
             self._take(plan)
@@ -271,6 +307,19 @@ class ElasticRun:
                 self._member.copied(*self._load(State.assembled(told[0], tensors), self._member.sampler))
                 self._given = self._member.counted
 
+    def _founder(self, sampler: Sampler) -> Member:
+        """It goes on from the last checkpoint."""
+        state = None
+        if self._checkpoints is not None:
+            self._checkpoints.clean()
+            state = self._checkpoints.load()
+        if state is None:
+            return Member(self._control.key, sampler)
+        follows, result = self._load(state, sampler)
+        member = Member(self._control.key, follows)
+        member.copied(follows, result)
+        return member
+
     # Joining.
 
     def _copied(self, sampler: Sampler) -> Member:
@@ -288,15 +337,15 @@ class ElasticRun:
         tree, own = state.tree, [sampler.order.numel, sampler.order.seed, sampler.batch]
         if tree["samples"] != own:
             raise UsageError(
-                f"the members take {tree['samples']} (samples, seed, batch), and this process was given "
+                f"the state is of {tree['samples']} (samples, seed, batch), and this process was given "
                 f"{own}: give all the same"
             )
         if set(tree["kept"]) != set(self._keep):
             raise UsageError(
-                f"the members keep {sorted(tree['kept'])}, and this process {sorted(self._keep)}"
+                f"the state has {sorted(tree['kept'])}, and this process keeps {sorted(self._keep)}"
             )
         if tree["result"] is None:
-            raise DataError("the members have counted no step, and gave their state")
+            raise DataError("the state is of no step that counts")
         for name, kept in self._keep.items():
             kept.load_state_dict(tree["kept"][name])
         where = tree["where"]

@@ -94,6 +94,11 @@ class State:
         return cls(leaves, spec)
 
 
+def cut(total: int, part: int, parts: int) -> tuple[int, int]:
+    """Begin and end of the part that one of `parts` members has to do with, of so many bytes."""
+    return total * part // parts, total * (part + 1) // parts
+
+
 def of_objects(objects: Mapping[str, Stateful]) -> dict[str, Any]:
     """By name, what they are in."""
     return {name: kept.state_dict() for name, kept in objects.items()}

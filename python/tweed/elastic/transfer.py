@@ -32,7 +32,7 @@ from dataclasses import dataclass, field
 from torch import Tensor
 
 from tweed.elastic.messages import RESULT, STRUCTURE, TENSORS, Chunk, Give
-from tweed.elastic.state import State, as_bytes, from_bytes
+from tweed.elastic.state import State, as_bytes, cut, from_bytes
 from tweed.errors import DataError
 
 _CHUNK, _WINDOW = 1 << 16, 1 << 18
@@ -75,7 +75,7 @@ class Donor:
         self._begun, self.began = True, now
         if self.part == 0:
             self._put(STRUCTURE, self.order.step, 0, len(structure), memoryview(structure))
-        low, high = self._range(state.bytes)
+        low, high = cut(state.bytes, self.part, len(self.order.donors))
         self._put(TENSORS, self.order.step, low, state.bytes, memoryview(state.part(low, high)))
         self.state_bytes = self.kept
 
@@ -84,7 +84,7 @@ class Donor:
         if not self._begun or self.ending:
             return ""
         data = as_bytes(result)
-        low, high = self._range(len(data))
+        low, high = cut(len(data), self.part, len(self.order.donors))
         self._put(RESULT, step, low, len(data), memoryview(bytes(data[low:high])))
         self._first_result = self._first_result or now
         if self.kept <= _KEPT_STATES * self.state_bytes + _KEPT_BYTES:
@@ -129,10 +129,6 @@ class Donor:
         if body:
             self._queue.append((what, step, offset, total, body))
             self.kept += len(body)
-
-    def _range(self, total: int) -> tuple[int, int]:
-        donors = len(self.order.donors)
-        return total * self.part // donors, total * (self.part + 1) // donors
 
 
 @dataclass

@@ -110,21 +110,26 @@ class Ranks:
         self._processes: list[ForkServerProcess] = []
         self._finalizer = weakref.finalize(self, _end, self._processes)
         server.start()
-        job = inside.Job(_import_root(fn), pickle.dumps((fn, args)))
+        self._job = inside.Job(_import_root(fn), pickle.dumps((fn, args)))
         with server.meetings(backend, bed) as meeting:
             for rank in range(size):
-                self._start(rank, job, meeting(rank))
+                self._processes.append(self._started(rank, meeting(rank)))
 
-    def _start(self, rank: int, job: inside.Job, meeting: inside.Meeting | None) -> None:
+    def _started(self, rank: int, meeting: inside.Meeting | None) -> ForkServerProcess:
         context = multiprocessing.get_context("forkserver")
         ours, theirs = context.Pipe(duplex=False)
         home = None if self._bed is None else self._bed.home(rank)
-        task = inside.Task(rank, self.size, job, dict(os.environ) | server.ONE_THREAD, home, meeting)
+        task = inside.Task(rank, self.size, self._job, dict(os.environ) | server.ONE_THREAD, home, meeting)
         process = context.Process(target=inside.enter, args=(theirs, task), name=f"rank {rank}")
         process.start()
         theirs.close()
-        self._processes.append(process)
         self._open[rank] = ours
+        return process
+
+    def restart(self, rank: int) -> None:
+        """Starts a rank anew that has ended or failed: in the environment as it is now, and in no group."""
+        self._processes[rank].join()
+        self._processes[rank] = self._started(rank, None)
 
     def pid(self, rank: int) -> int:
         """Process id of `rank`."""

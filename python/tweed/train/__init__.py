@@ -9,6 +9,9 @@ meter       what counts as training: its time, its waiting, its bytes
 checkpoint  a worker's state on disk
 folder      runs/NAME: settings, figures and checkpoints
 launch      starts the workers
+together    whose measurements make one figure
+elastic_worker  a worker of a run whose members come and go
+elastic_launch  starts such workers, and anew those that died; or joins them
 torchrun    takes part as a worker that torchrun has started
 display     the live view
 results     what a run came to, and what each side took to the same accuracy

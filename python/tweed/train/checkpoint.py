@@ -15,6 +15,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from tweed.errors import UsageError
 from tweed.files import write_atomic
 from tweed.train.folder import LATEST, PLAN, latest
 
@@ -61,5 +62,9 @@ def load(folder: Path) -> dict[str, Any] | None:
     if step == 0:
         return None
     path = _step_folder(folder, step) / f"rank-{_rank()}"
+    if not path.exists():
+        raise UsageError(
+            f"{path} is not there: was this run trained by as many workers, and without --elastic?"
+        )
     state: dict[str, Any] = torch.load(path, weights_only=False)
     return state

@@ -10,6 +10,7 @@ report.html     see `tweed.report`
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import platform
@@ -143,13 +144,11 @@ class RunFolder:
 
     def append(self, figures: dict[str, Any]) -> None:
         """Adds a line to the figures."""
-        with self.metrics.open("a") as file:
-            file.write(json.dumps(figures) + "\n")
+        _add_line(self.metrics, figures)
 
     def append_commit(self, commit: dict[str, Any]) -> None:
         """Adds a line to what a hub has committed."""
-        with self.commits.open("a") as file:
-            file.write(json.dumps(commit) + "\n")
+        _add_line(self.commits, commit)
 
     def commit_lines(self) -> list[dict[str, Any]]:
         """What `append_commit` has noted, by version: of one that a hub committed again, when it was started
@@ -160,8 +159,7 @@ class RunFolder:
 
     def append_links(self, side: str, counted: list[dict[str, int]], findings: list[str]) -> None:
         """Adds what the links of a side's workers have counted, by rank, and what is wrong with that."""
-        with self.links.open("a") as file:
-            file.write(json.dumps({"side": side, "counted": counted, "findings": findings}) + "\n")
+        _add_line(self.links, {"side": side, "counted": counted, "findings": findings})
 
     def link_lines(self) -> list[dict[str, Any]]:
         """What `append_links` has noted."""
@@ -176,6 +174,16 @@ class RunFolder:
         """Drops figures of `side` after `step`: a resumed run tells them anew."""
         kept = [row for row in self.figures() if row["side"] != side or row["step"] <= step]
         write_atomic(self.metrics, "".join(json.dumps(row) + "\n" for row in kept))
+
+
+def _add_line(path: Path, value: dict[str, Any]) -> None:
+    """Adds a line of JSON, or nothing. Raises: OSError, as on a full disk."""
+    line = (json.dumps(value) + "\n").encode()
+    with path.open("ab", buffering=0) as file:
+        begin = file.tell()
+        if (written := file.write(line)) < len(line):
+            file.truncate(begin)
+            raise OSError(errno.ENOSPC, f"only {written} of {len(line)} bytes could be written", str(path))
 
 
 def latest(checkpoints: Path) -> int:

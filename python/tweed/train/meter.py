@@ -14,10 +14,9 @@ from contextlib import contextmanager
 from dataclasses import asdict, astuple, dataclass
 from typing import Any
 
-import torch.distributed as dist
-
 from tweed.testbed import sent_bytes
 from tweed.train.sides import Side
+from tweed.train.together import Together
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,15 +38,19 @@ class Counts:
 
 
 class Meter:
-    """Counts from its making on. All ranks must make one, and enter `aside`, together.
+    """Counts from its making on. All that measure together must make one, and enter `aside`, together.
+
+    Args:
+      among: who measures.
 
     Attributes:
       seconds: spent within `training`.
       side: whose counters are read; None until it is made.
     """
 
-    def __init__(self) -> None:
-        dist.barrier()  # nobody's start-up counts as another's training
+    def __init__(self, among: Together) -> None:
+        self._among, self._trains = among, False
+        among.meet()  # nobody's start-up counts as another's training
         self.seconds = 0.0
         self.side: Side | None = None
         self._aside = self._read()
@@ -56,16 +59,18 @@ class Meter:
     @contextmanager
     def training(self) -> Iterator[None]:
         """What happens within is training."""
-        began = time.monotonic()
+        began, self._trains = time.monotonic(), True
         yield
-        self.seconds += time.monotonic() - began
+        self.seconds, self._trains = self.seconds + time.monotonic() - began, False
 
     @contextmanager
     def aside(self) -> Iterator[None]:
-        """What is exchanged within is not training's; `spent` stands still."""
-        dist.barrier()  # once all are here, what the steps have sent has left the links
-        self._paused = self.spent
+        """What is exchanged within is not training's, also in the middle of it; `spent` stands still."""
+        self._among.meet()  # once all are here, what the steps have sent has left the links
+        self._paused, began = self.spent, time.monotonic()
         yield
+        if self._trains:
+            self.seconds -= time.monotonic() - began
         self._aside = self._read() - self._paused
         self._paused = None
 
@@ -85,12 +90,12 @@ class Meter:
             return Counts(link_bytes=link_bytes)
         return Counts(self.side.exchanged(), self.side.waiting() or 0.0, link_bytes)
 
-    def state(self) -> dict[str, Any]:
+    def state_dict(self) -> dict[str, Any]:
         """For a checkpoint."""
         return {"seconds": self.seconds} | asdict(self.spent)
 
-    def load(self, state: dict[str, Any]) -> None:
-        """Goes on from the `state` of another process, whose side's state `side` has taken over already."""
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Goes on from the state of another process, whose side's state `side` has taken over already."""
         spent = dict(state)
         self.seconds = spent.pop("seconds")
         self._aside = self._read() - Counts(**spent)

@@ -37,6 +37,7 @@ _OWN = (
     "DIAL_ONLY",
     "CACHE",
     "DEADLINE",
+    "JOIN",
 )
 
 

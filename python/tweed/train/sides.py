@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Protocol
 
-import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
@@ -132,12 +131,3 @@ def maker(label: str, settings: Settings) -> Callable[[nn.Module, Optimizer], Si
     if label == OURS:
         return lambda model, optimizer: Attached(model, optimizer, settings.strategy)
     return Ddp
-
-
-def crossed(exchanged: int) -> int:
-    """Bytes that a rank must send for all-reduces of `exchanged` bytes: `2 (N - 1) / N` of them, at least.
-
-    The same reckoning for every side. It is computed, not measured; a ring sends exactly that much.
-    """
-    ranks = dist.get_world_size()
-    return exchanged * 2 * (ranks - 1) // ranks

@@ -1,0 +1,235 @@
+"""A checkpoint in parts: each of k members writes its k-th part of the state, while training goes on.
+
+FOLDER/latest                             the step of the checkpoint that counts, written last
+FOLDER/place                              a name that no other folder has
+FOLDER/step-00000200/part-1-of-4          bytes of the tensors, as a joiner gets them of this member
+FOLDER/step-00000200/part-1-of-4.json     what is in it (`Part`), written behind it
+FOLDER/step-00000200/structure-of-4       all but the bytes of tensors, written before part 0
+FOLDER/step-00000200/manifest.json        all parts, written by whoever has written the last of them
+
+The most members that see one folder write there, and the others leave it to them (`writers`). Each file is
+there whole or not at all, and a checkpoint counts from the last of them on, so a kill at any time leaves the
+one before or the new one. If a member is lost before its part is written, those that go on write theirs
+again, as parts of another number: all are of the same bits, so any set that is complete will do.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+import secrets
+import shutil
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from threading import Thread
+
+from tweed.elastic.state import State, cut
+from tweed.errors import DataError
+from tweed.files import write_atomic
+
+log = logging.getLogger("tweed")
+
+_LATEST, _MANIFEST = "latest", "manifest.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One of the parts that the tensors of a state are cut into.
+
+    Attributes:
+      number, of: which of how many.
+      total: bytes of all parts together.
+      digest: of its bytes.
+      structure: of part 0, the digest of the structure; else empty.
+    """
+
+    number: int
+    of: int
+    total: int
+    digest: str
+    structure: str = ""
+
+    @property
+    def name(self) -> str:
+        """Of its file."""
+        return f"part-{self.number}-of-{self.of}"
+
+
+def whole(parts: Iterable[Part]) -> tuple[Part, ...] | None:
+    """The parts that form a whole state, in order, of those that are there; None if some are missing.
+
+    Example:
+      >>> whole([Part(1, 2, 8, "b"), Part(0, 3, 8, "c"), Part(0, 2, 8, "a")])[0].digest
+      'a'
+    """
+    sets: dict[tuple[int, int], dict[int, Part]] = {}
+    for part in parts:
+        sets.setdefault((part.of, part.total), {})[part.number] = part
+    complete = [key for key, found in sets.items() if set(found) == set(range(key[0]))]
+    if not complete:
+        return None
+    found = sets[max(complete)]
+    return tuple(found[number] for number in sorted(found))
+
+
+def writers(places: Sequence[str]) -> list[int]:
+    """Which ranks write the parts: the most that see one folder; of as many, those of the lowest rank.
+
+    Args:
+      places: by rank, `Checkpoints.place`; empty for who sees none.
+
+    Example:
+      >>> writers(["a", "b", "", "b"])
+      [1, 3]
+    """
+    counts = Counter(filter(None, places))
+    return [rank for rank, place in enumerate(places) if counts and place == counts.most_common(1)[0][0]]
+
+
+class Checkpoints:
+    """Where a run's checkpoints are, and how often one is written. For `ElasticRun`.
+
+    Args:
+      folder: it need not exist.
+      every: steps from one to the next; the last step has one in any case.
+    """
+
+    def __init__(self, folder: Path, every: int) -> None:
+        self.folder, self.every = folder, every
+        self._writer: Thread | None = None
+        self._before = self._step = -1  # the steps of the last two that this process wrote a part of
+
+    @property
+    def place(self) -> str:
+        """The folder's name, the same for all that see it; empty if nothing can be written there."""
+        name, draft = self.folder / "place", self.folder / f"place-{secrets.token_hex(8)}"
+        try:
+            if not name.exists():
+                self.folder.mkdir(parents=True, exist_ok=True)
+                write_atomic(draft, draft.name)
+                with suppress(FileExistsError):
+                    os.link(draft, name)
+                draft.unlink()
+            return name.read_text()
+        except OSError as error:
+            log.warning("this process writes no checkpoints: %s", error)
+            return ""
+
+    def write(self, step: int, number: int, of: int, state: State) -> None:
+        """Copies this member's part of the state after `step` steps, and writes it in the background. Waits
+        first for what it has yet to write of the one before.
+
+        What cannot be written is logged; the checkpoint before stays.
+        """
+        self.wait()
+        self._before, self._step = (self._step, step) if step != self._step else (self._before, step)
+        data = state.part(*cut(state.bytes, number, of))
+        structure = state.structure() if number == 0 else b""
+        job = (number, of, state.bytes, data, structure)
+        self._writer = Thread(target=self._write, args=job, name="tweed-checkpoint")
+        self._writer.start()
+
+    def wait(self) -> None:
+        """Until this process has written its part."""
+        if self._writer is not None:
+            self._writer.join()
+
+    def load(self) -> State | None:
+        """The state that counts; None if there is none.
+
+        Raises: DataError if it is damaged, and where.
+        """
+        step = self._latest()
+        if step is None:
+            return None
+        here = self._place(step)
+        try:
+            parts = whole(Part(**part) for part in json.loads((here / _MANIFEST).read_text()))
+        except FileNotFoundError:
+            raise DataError(f"{here} was not written in parts, by members: it has no {_MANIFEST}") from None
+        except (ValueError, TypeError):
+            parts = None
+        if parts is None:
+            raise DataError(f"{here / _MANIFEST} is damaged: it does not list all parts. Put back a copy")
+        tensors = bytearray()
+        for part in parts:
+            tensors += _read(here / part.name, part.digest)
+        return State.assembled(_read(here / f"structure-of-{len(parts)}", parts[0].structure), tensors)
+
+    def clean(self) -> None:
+        """Removes what an earlier run has left unfinished: its bits may be others. For founders, before any
+        of them writes."""
+        latest = self._latest()
+        for old in self._steps():
+            if _step(old) != latest:
+                shutil.rmtree(old, ignore_errors=True)
+
+    def _place(self, step: int) -> Path:
+        return self.folder / f"step-{step:08d}"
+
+    def _steps(self) -> list[Path]:
+        return sorted(self.folder.glob("step-*"))
+
+    def _latest(self) -> int | None:
+        mark = self.folder / _LATEST
+        return int(mark.read_text()) if mark.exists() else None
+
+    def _write(self, number: int, of: int, total: int, data: bytearray, structure: bytes) -> None:
+        here, name = self._place(self._step), Part(number, of, total, "").name
+        record = here / f"{name}.json"
+        try:
+            # Older ones that came to nothing; others may still write the one before.
+            self._forget(lambda step: step < self._before and step != self._latest())
+            here.mkdir(parents=True, exist_ok=True)
+            if not record.exists():  # else another member has written this part, before it was lost
+                if number == 0:
+                    write_atomic(here / f"structure-of-{of}", structure)
+                write_atomic(here / name, bytes(data))
+                part = Part(number, of, total, _digest(data), _digest(structure) if number == 0 else "")
+                write_atomic(record, json.dumps(asdict(part)))
+            self._finish(here)
+        except OSError as error:
+            kept = self._latest()
+            stays = "there is none before it" if kept is None else f"that of step {kept} stays"
+            log.warning("the checkpoint of step %d is not written: %s; %s", self._step, error, stays)
+            if not record.exists():
+                (here / name).unlink(missing_ok=True)  # others may need the room
+
+    def _finish(self, here: Path) -> None:
+        """If all parts are there, it counts."""
+        found = [Part(**json.loads(path.read_text())) for path in here.glob("part-*.json")]
+        if (parts := whole(found)) is not None:
+            write_atomic(here / _MANIFEST, json.dumps([asdict(part) for part in parts]))
+            write_atomic(self.folder / _LATEST, str(self._step))
+            self._forget(lambda step: step < self._step)
+
+    def _forget(self, is_old: Callable[[int], bool]) -> None:
+        for old in self._steps():
+            if is_old(_step(old)):
+                shutil.rmtree(old, ignore_errors=True)
+
+
+def _step(place: Path) -> int:
+    return int(place.name.removeprefix("step-"))
+
+
+def _digest(data: bytes | bytearray) -> str:
+    return hashlib.blake2b(data, digest_size=16).hexdigest()
+
+
+def _read(path: Path, digest: str) -> bytes:
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise DataError(f"a part of a checkpoint cannot be read: {error}") from error
+    if _digest(data) != digest:
+        raise DataError(
+            f"{path} is damaged: it has other bytes than were written. Put back a copy of it, or begin anew "
+            "in another folder"
+        )
+    return data

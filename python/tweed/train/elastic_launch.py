@@ -1,0 +1,235 @@
+"""Starts the workers of a run whose members come and go, and others for those that die; or joins a run."""
+
+from __future__ import annotations
+
+import logging
+import os
+import tempfile
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tweed import metrics, testbed
+from tweed.errors import UsageError
+from tweed.testbed import Ended, Failed, RankFailed, server
+from tweed.train import launch
+from tweed.train.folder import RunFolder, latest
+from tweed.train.launch import Show
+from tweed.train.settings import OURS, Settings
+
+log = logging.getLogger("tweed")
+
+#: A worker that was started anew so often without becoming a member is not started again.
+_TRIES = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Here:
+    """A worker can be joined at this address."""
+
+    address: str
+
+
+@dataclass(frozen=True, slots=True)
+class In:
+    """A worker is a member of an epoch, of so many."""
+
+    epoch: int
+    members: int
+
+
+@dataclass(frozen=True, slots=True)
+class ElasticLauncher:
+    """Trains with workers of this machine, of which the next one takes the place of one that has died.
+
+    Args:
+      least, most: how many members there may be.
+      note: called with lines about workers that have died or left.
+      begin: how many workers begin; None: as many as in the settings, which give the batch.
+    """
+
+    least: int
+    most: int
+    note: Callable[[str], None]
+    begin: int | None = None
+
+    @classmethod
+    def parse(cls, text: str, note: Callable[[str], None], begin: int | None = None) -> ElasticLauncher:
+        """From "LEAST:MOST". Raises: UsageError for anything else.
+
+        Example:
+          >>> ElasticLauncher.parse("2:8", print).most
+          8
+        """
+        least, _, most = text.partition(":")
+        if not (least.isdecimal() and most.isdecimal() and 1 <= int(least) <= int(most)):
+            raise UsageError(f"--elastic takes LEAST:MOST members, such as 2:8, not {text!r}")
+        return cls(int(least), int(most), note, begin)
+
+    def check(self, settings: Settings) -> None:
+        """Raises: UsageError for a job that members who come and go cannot do, and why."""
+        workers = self.begin or settings.workers
+        if not self.least <= workers <= self.most:
+            raise UsageError(f"--elastic {self.least}:{self.most} does not allow --workers {workers}")
+        if settings.strategy != "every_step":
+            raise UsageError(
+                f"--elastic sums plain gradients, and {settings.strategy} keeps what a worker who joins "
+                "would lack, or counts rounds of its own: omit --strategy"
+            )
+        if settings.partition != "iid":
+            raise UsageError(
+                f"--partition {settings.partition} gives each worker data of its own, and with --elastic "
+                "others compute the samples of a lost one: omit it"
+            )
+        if settings.against is not None or settings.backend != "tweed":
+            raise UsageError("--elastic trains our side over our backend: omit --against and --backend")
+        if settings.network is not None:
+            raise UsageError("--elastic has no network of its own yet: omit --network")
+
+    def prepare(self) -> None:
+        """See `launch.prepare`."""
+        launch.prepare()
+
+    def launch(self, settings: Settings, folder: RunFolder, show: Show) -> None:
+        """Trains our side from where it was left.
+
+        Raises:
+          RankFailed: nobody is left, or a worker cannot become a member; the others were ended.
+        """
+        self.check(settings)
+        stored = latest(folder.checkpoints(OURS))
+        if stored >= settings.steps:
+            return
+        folder.cut(OURS, stored)
+        with tempfile.TemporaryDirectory() as meeting:
+            job = (settings, folder.path, (self.least, self.most), Path(meeting) / "founders")
+            with testbed.Ranks(_work, self.begin or settings.workers, *job) as ranks:
+                watched = _Watched(ranks, show, self.note)
+                while ranks.running():
+                    for event in ranks.poll():
+                        watched.handle(event)
+        if not watched.done:
+            raise RankFailed(Failed(0, "all workers have left before the last step"))
+
+
+@dataclass
+class _Watched:
+    """What the workers have told, and what follows from it."""
+
+    ranks: testbed.Ranks
+    show: Show
+    note: Callable[[str], None]
+    done: bool = False
+    _addresses: dict[int, str] = field(default_factory=dict)
+    _tries: Counter[int] = field(default_factory=Counter)
+
+    def handle(self, event: testbed.Event) -> None:
+        """Starts anew who has died."""
+        rank = event.rank
+        if isinstance(event, Failed):
+            self._addresses.pop(rank, None)
+            self._failed(event)
+        elif isinstance(event, Ended):
+            self._addresses.pop(rank, None)
+            self.done = self.done or event.value
+            if not event.value:
+                self.note(f"worker {rank} has left in good order")
+        elif isinstance(event.value, Here):
+            if not self._addresses:
+                self.note(f"Others join: tweed train --join {event.value.address}")
+            self._addresses[rank] = event.value.address
+        elif isinstance(event.value, In):
+            self._tries[rank] = 0
+        else:
+            self.show(event.value)
+
+    def _failed(self, event: Failed) -> None:
+        if self.done:
+            return  # it came too late to be let in, or died when all was over
+        hopeless = isinstance(event.error, UsageError) or not self._addresses
+        if hopeless or self._tries[event.rank] >= _TRIES:
+            raise RankFailed(self.ranks.blame([event]))
+        self._tries[event.rank] += 1
+        self.note(
+            f"{event.text.strip().splitlines()[-1]}; worker {event.rank} starts anew, and joins the others"
+        )
+        with server.environment({"TWEED_JOIN": ",".join(self._addresses.values())}):
+            self.ranks.restart(event.rank)
+
+
+def _work(
+    rank: int, size: int, settings: Settings, path: Path, limits: tuple[int, int], meeting: Path
+) -> bool:
+    """What a worker of the fork server does. Returns whether it has trained to the end."""
+    from torch._C._distributed_c10d import FileStore
+
+    from tweed.elastic import Elastic, join, start
+    from tweed.train.elastic_worker import about
+
+    metrics.call(path.name)
+    folder = RunFolder(path)
+    elastic = Elastic(*limits, host=_host(), about=about(settings, folder))
+    if "TWEED_JOIN" in os.environ:
+        control = join(None, elastic)
+    else:
+        control = start(FileStore(str(meeting), size), rank, size, elastic)
+    testbed.say(Here(control.address))
+    return trains(settings, folder, control, testbed.say, lambda *epoch: testbed.say(In(*epoch)))
+
+
+def _host() -> str:
+    return os.environ.get("TWEED_HOST", "127.0.0.1")
+
+
+def trains(
+    settings: Settings, folder: RunFolder, control: Any, show: Show, noted: Callable[[int, int], None]
+) -> bool:
+    """Trains as a member, see `Control`; returns whether to the end."""
+    from tweed.train.elastic_worker import ElasticWorker
+
+    def report(figures: dict[str, Any]) -> None:
+        # Rank 0 may have died when it had reported, and before the others knew that it had.
+        if any(row["step"] == figures["step"] for row in folder.figures()):
+            return
+        try:
+            folder.append(figures)
+        except OSError as error:  # a full disk ends no training
+            log.warning("the figures of step %d are not written: %s", figures["step"], error)
+        show(figures)
+
+    worker = ElasticWorker(settings, folder, report, control, noted)
+    worker.run()
+    return worker.done
+
+
+def joined(address: str, runs: Path, argv: list[str]) -> tuple[Settings, RunFolder, Any]:
+    """Calls a member of a run that goes on.
+
+    Args:
+      address: "host:port" of a member, or several with commas between.
+      runs: folder of all runs: that one's is made in it where it is not there, as on another machine.
+
+    Returns: the run's settings, its folder, and this process among the members, a `Control`.
+
+    Raises:
+      UsageError: there is another run of this name here.
+      PeerLost: nobody answers there.
+    """
+    from tweed.data import get
+    from tweed.elastic import Elastic, join
+    from tweed.train.elastic_worker import told
+    from tweed.train.tasks import row
+
+    control = join(address or None, Elastic(1, 1, host=_host()))
+    name, settings = told(control.elastic.about)
+    get(row(settings.task).data, lambda line: None)
+    folder = RunFolder(runs / name)
+    if not (folder.path / "run.json").exists():
+        folder.start(settings, argv, spread=True)
+    elif folder.facts()["settings"] != settings.to_json():
+        raise UsageError(
+            f"{folder.path} is another run of that name: go to a folder without it, and join from there"
+        )
+    return settings, folder, control

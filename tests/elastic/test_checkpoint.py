@@ -1,0 +1,215 @@
+"""Checkpoints in parts: which parts form a whole, and what is left by a kill, a full disk, a damaged file."""
+
+from __future__ import annotations
+
+import errno
+import logging
+from collections.abc import Callable
+from contextlib import suppress
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.elastic.test_transfer import state
+from tweed.elastic import Checkpoints, checkpoint
+from tweed.elastic.checkpoint import Part, whole, writers
+from tweed.elastic.state import cut
+from tweed.errors import DataError
+
+NUMEL = 1000
+
+
+def part(number: int, of: int) -> Part:
+    return Part(number, of, 8, f"{number} of {of}")
+
+
+@given(st.sets(st.integers(1, 4).flatmap(lambda of: st.tuples(st.integers(0, of - 1), st.just(of)))))
+def test_a_state_is_whole_when_all_parts_of_one_number_are_there(there: set[tuple[int, int]]) -> None:
+    found = whole(part(number, of) for number, of in there)
+    complete = [of for of in range(1, 5) if all((number, of) in there for number in range(of))]
+    if not complete:
+        assert found is None
+    else:
+        assert found is not None and [one.number for one in found] == list(range(found[0].of))
+        assert found[0].of in complete and all((one.number, one.of) in there for one in found)
+
+
+@given(st.integers(0, 10_000), st.integers(1, 40))
+def test_parts_lie_side_by_side_and_are_all(total: int, parts: int) -> None:
+    ends = [cut(total, number, parts) for number in range(parts)]
+    assert ends[0][0] == 0 and ends[-1][1] == total
+    assert all(one[1] == other[0] for one, other in pairwise(ends))
+
+
+@pytest.mark.parametrize(
+    ("places", "expected"),
+    [
+        ([], []),
+        ([""], []),
+        (["a"], [0]),
+        (["a", "a", "a"], [0, 1, 2]),
+        (["b", "a", "", "a"], [1, 3]),
+        (["b", "a"], [0]),
+        (["", "", "c"], [2]),
+    ],
+)
+def test_the_most_that_see_one_folder_write(places: list[str], expected: list[int]) -> None:
+    assert writers(places) == expected
+
+
+def write(folder: Path, step: int, of: int, numbers: list[int]) -> None:
+    """As these members do, one after the other."""
+    for number in numbers:
+        one = Checkpoints(folder, 1)
+        one.write(step, number, of, state(step, NUMEL))
+        one.wait()
+
+
+def step_of(folder: Path) -> int | None:
+    """Of the checkpoint that counts; it must be whole."""
+    found = Checkpoints(folder, 1).load()
+    if found is None:
+        return None
+    step: int = found.tree["step"]
+    assert torch.equal(found.tree["model"]["w"], state(step, NUMEL).tree["model"]["w"])
+    return step
+
+
+@pytest.mark.parametrize("order", [[0, 1, 2], [2, 1, 0], [1, 2, 0]])
+def test_a_checkpoint_counts_with_its_last_part_and_the_one_before_goes(
+    tmp_path: Path, order: list[int]
+) -> None:
+    write(tmp_path, 10, 3, order[:2])
+    assert step_of(tmp_path) is None
+    write(tmp_path, 10, 3, order[2:])
+    assert step_of(tmp_path) == 10
+    write(tmp_path, 20, 3, order[:2])
+    assert step_of(tmp_path) == 10
+    write(tmp_path, 20, 2, [1, 0])  # one was lost: the others write theirs again
+    assert step_of(tmp_path) == 20
+    assert [path.name for path in tmp_path.glob("step-*")] == ["step-00000020"]
+
+
+class Killed(BaseException):
+    """As SIGKILL: nothing is done behind it."""
+
+
+def test_a_kill_between_any_two_files_leaves_the_old_one_or_the_new_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, calls = checkpoint.write_atomic, 0
+
+    def killed_at(number: int) -> Callable[[Path, bytes | str], None]:
+        def write_atomic(path: Path, content: bytes | str) -> None:
+            nonlocal calls
+            if calls == number:
+                raise Killed
+            calls += 1
+            real(path, content)
+
+        return write_atomic
+
+    left = []
+    for number in range(9):
+        folder, calls = tmp_path / f"{number}", 0
+        write(folder, 10, 2, [0, 1])
+        monkeypatch.setattr(checkpoint, "write_atomic", killed_at(number))
+        # In this thread: the kill ends all that would follow.
+        monkeypatch.setattr(checkpoint, "Thread", Inline)
+        with suppress(Killed):
+            write(folder, 20, 2, [1, 0])
+        monkeypatch.undo()
+        left.append(step_of(folder))
+        Checkpoints(folder, 1).clean()
+        assert len(list(folder.glob("step-*"))) == 1
+        write(folder, 30, 3, [2, 0, 1])
+        assert step_of(folder) == 30
+    assert left == [10] * 7 + [20] * 2
+
+
+def test_a_part_that_is_there_is_not_written_again_by_another_member(tmp_path: Path) -> None:
+    write(tmp_path, 10, 2, [0, 1])
+    files = {path: path.stat().st_mtime_ns for path in (tmp_path / "step-00000010").glob("*-of-*")}
+    write(tmp_path, 10, 2, [0])  # within one step a member was lost, and another one has taken its place
+    assert files == {path: path.stat().st_mtime_ns for path in files}
+    assert step_of(tmp_path) == 10
+
+
+class Inline:
+    """A thread that runs at once."""
+
+    def __init__(self, target: Callable[..., None], args: tuple[object, ...], name: str) -> None:
+        self.start = lambda: target(*args)
+
+    def join(self) -> None:
+        """It has ended."""
+
+
+def test_on_a_full_disk_the_old_one_stays_and_the_next_has_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    write(tmp_path, 10, 1, [0])
+    real = checkpoint.write_atomic
+
+    def full(path: Path, content: bytes | str) -> None:
+        if path.name == "part-0-of-2.json":
+            raise OSError(errno.ENOSPC, "No space left on device", str(path))
+        real(path, content)
+
+    monkeypatch.setattr(checkpoint, "write_atomic", full)
+    one = Checkpoints(tmp_path, 1)
+    with caplog.at_level(logging.WARNING):
+        for step in (20, 30, 40):
+            one.write(step, 0, 2, state(step, NUMEL))
+    one.wait()
+    assert "checkpoint of step 20 is not written: [Errno 28] No space left" in caplog.text
+    assert "that of step 10 stays" in caplog.text
+    assert step_of(tmp_path) == 10
+    assert not list(tmp_path.glob("step-*/part-0-of-2"))  # it takes no room
+    monkeypatch.undo()
+    one.write(50, 0, 1, state(50, NUMEL))
+    one.wait()
+    assert step_of(tmp_path) == 50
+
+
+def test_parts_that_came_to_nothing_do_not_pile_up(tmp_path: Path) -> None:
+    one = Checkpoints(tmp_path, 1)
+    for step in range(10, 60, 10):
+        one.write(step, 0, 2, state(step, NUMEL))
+    one.wait()
+    assert len(list(tmp_path.glob("step-*"))) <= 3
+
+
+def test_what_is_damaged_names_the_file(tmp_path: Path) -> None:
+    write(tmp_path, 10, 2, [0, 1])
+    here = tmp_path / "step-00000010"
+    damaged = here / "part-1-of-2"
+    data = damaged.read_bytes()
+    damaged.write_bytes(data[:-1] + b"!")
+    with pytest.raises(DataError, match="part-1-of-2 is damaged: it has other bytes"):
+        step_of(tmp_path)
+    damaged.unlink()
+    with pytest.raises(DataError, match=r"cannot be read.*part-1-of-2"):
+        step_of(tmp_path)
+    damaged.write_bytes(data)
+    assert step_of(tmp_path) == 10
+    for text in ("[{}]", "[]", "", "7"):
+        (here / "manifest.json").write_text(text)
+        with pytest.raises(DataError, match=r"manifest\.json is damaged"):
+            step_of(tmp_path)
+    (here / "manifest.json").unlink()
+    with pytest.raises(DataError, match="was not written in parts"):
+        step_of(tmp_path)
+
+
+def test_a_folder_has_one_name_for_all_and_none_where_nothing_can_be_written(tmp_path: Path) -> None:
+    here = tmp_path / "a"
+    names = {Checkpoints(here, 1).place for _ in range(3)}
+    assert len(names) == 1 and names != {Checkpoints(tmp_path / "b", 1).place}
+    assert [path.name for path in here.iterdir()] == ["place"]
+    (tmp_path / "file").touch()
+    assert Checkpoints(tmp_path / "file" / "c", 1).place == ""
