@@ -86,7 +86,8 @@ def _to_the_report(walk: Walk, wheel: Path) -> None:
     mine = {name: text for name, text in os.environ.items() if name.startswith(("UV_", "SSL_", "PIP_"))}
     own = dict(walk.variables)
     walk.variables |= mine | {"UV_CACHE_DIR": _output("uv", "cache", "dir")}
-    install = [shutil.which("uv") or "uv", "pip", "install", "--python", str(env / "bin/python")]
+    client = shutil.copy(shutil.which("uv") or "uv", walk.folder)  # it may be hidden with the repository
+    install = [client, "pip", "install", "--python", str(env / "bin/python")]
     lock = walk.folder / "requirements.lock"
     walk.step(
         f"the wheel and what it needs: uv pip install {wheel.name}",
