@@ -21,7 +21,7 @@ READY := .venv/.ready.stamp
 
 SECONDS := 60
 
-.PHONY: help demo test ray-test integrations wheel check check-rust check-python loom sanitize sanitize-quick fuzz bench torch-suite programs build lock format clean
+.PHONY: help demo test ray-test integrations wheel check check-rust check-python loom sanitize sanitize-quick fuzz bench torch-suite programs first-hour build lock format clean
 
 help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' Makefile
@@ -82,6 +82,9 @@ programs: $(READY) ## Run programs and features over Gloo and over tweed, in tur
 
 wheel: $(READY) ## Build the wheel into dist/, and run the README's example from it in an empty environment without a compiler
 	@tools/wheel.sh
+
+first-hour: wheel ## Walk a user's first hour from the wheel alone: ten lines, the first report, two hosts over ssh (as root)
+	python -m tests.first_hour
 
 build: $(READY) ## Install what is needed and build the extension module
 

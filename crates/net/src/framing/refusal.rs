@@ -40,6 +40,8 @@ pub(crate) enum Refusal {
     Deaf,
     /// Not even the kernel answers.
     Unanswered,
+    /// This host knows no way there.
+    NoRoute,
     HungUp,
     Crowd,
     User(u32),
@@ -71,6 +73,7 @@ impl Refusal {
             Refusal::Late => "late",
             Refusal::Deaf => "deaf",
             Refusal::Unanswered => "unanswered",
+            Refusal::NoRoute => "no route",
             Refusal::HungUp => "hung up",
             Refusal::Crowd => "crowd",
             Refusal::User(_) => "user",
@@ -165,6 +168,7 @@ impl fmt::Display for Refusal {
             Refusal::Garbled(what) => write!(f, "what it sent is not {what}"),
             Refusal::Late => write!(f, "it did not finish its introduction in time"),
             Refusal::Unanswered => write!(f, "nothing answers there in time"),
+            Refusal::NoRoute => write!(f, "no route leads there"),
             Refusal::Deaf => write!(f, "nothing listens there (connection refused)"),
             Refusal::HungUp => write!(f, "it hung up in the middle of the introduction"),
             Refusal::Crowd => write!(f, "too many callers were waiting at once"),
@@ -184,6 +188,8 @@ impl From<io::Error> for Refusal {
         match error.kind() {
             E::WouldBlock | E::TimedOut => Refusal::Late,
             E::ConnectionRefused => Refusal::Deaf,
+            // Not of a host that cannot be reached, which a firewall may claim.
+            E::NetworkUnreachable => Refusal::NoRoute,
             E::UnexpectedEof | E::ConnectionReset | E::ConnectionAborted | E::BrokenPipe => Refusal::HungUp,
             _ => Refusal::System(error.to_string()),
         }
