@@ -118,7 +118,7 @@ def _local(rank: int, size: int, path: str) -> Report | None:
     return _meet(FileStore(path, size), rank, size, options, ())
 
 
-def under_torchrun(wait_s: float = 60.0) -> Report | None:
+def under_torchrun(wait_s: float = _WAIT.total_seconds()) -> Report | None:
     """Takes part as one of torchrun's ranks, one of which looks at each host. The report is rank 0's.
 
     Where they do not meet within `wait_s` seconds, each reports what it knows.
@@ -158,7 +158,7 @@ def _meet(
     from tweed.torch.meeting import Place
 
     store = PrefixStore("tweed-doctor", store)
-    store.set_timeout(_WAIT)
+    store.set_timeout(wait)
     place = Place(store, "doctor", rank, size, wait)
     report = _visit(place, options, host)
     store.set(f"done/{rank}", "")
