@@ -11,6 +11,7 @@ use tweed_rng::{mix, Rng};
 use tweed_schedule::Rank;
 
 use super::content::Content;
+use super::cuts::Cuts;
 use super::process::{Serve, SimProcess};
 use super::{Outcome, Setup, What};
 use crate::clock::{time, Queue, Time};
@@ -46,7 +47,8 @@ struct Block {
     stream: Stream,
     begin: u64,
     pieces: Vec<(u64, u64)>,
-    /// When its last byte left its sender.
+    /// When it was handed to the link, and when its last byte left its sender.
+    entered: Time,
     left: Time,
 }
 
@@ -78,6 +80,7 @@ struct World<'a> {
     now: Time,
     queue: Queue<Event>,
     network: Network,
+    cuts: Cuts,
     processes: Vec<SimProcess>,
     costs: Vec<Costs>,
     rng: Rng,
@@ -107,6 +110,7 @@ impl<'a> World<'a> {
             now: 0,
             queue: Queue::new(),
             network,
+            cuts: Cuts::of(setup),
             processes: (0..ranks).map(member).collect(),
             costs: costs.clone(),
             rng: Rng::new(setup.seed),
@@ -302,12 +306,23 @@ impl<'a> World<'a> {
         let path = self.path(at, to)?;
         let late = self.rng.below(time(self.setup.jitter));
         let leaves = if at == to { self.now } else { self.occupy(at, time(self.setup.message)) };
-        let arrives = leaves.saturating_add(self.network.latency(path)).saturating_add(late);
+        let latency = self.network.latency(path);
+        let arrives = leaves.saturating_add(latency).saturating_add(late);
+        let (leaves_at_last, arrives) = self.cuts.delay(at, to, (leaves, arrives), latency);
+        if leaves_at_last > leaves && self.dies_before(at, leaves_at_last) {
+            self.outcome.unheard.insert(at);
+            return Ok(());
+        }
         let last = self.last.entry((at, to)).or_default();
         *last = arrives.max(*last);
         let arrives = *last;
         self.queue.push(arrives, event(at, to));
         Ok(())
+    }
+
+    /// What a process had kept for another is lost with it.
+    fn dies_before(&self, rank: Rank, at: Time) -> bool {
+        self.setup.deaths.get(&rank).is_some_and(|&dies| time(dies) < at)
     }
 
     fn path(&mut self, at: Rank, to: Rank) -> Result<u32, SimError> {
@@ -341,9 +356,15 @@ impl<'a> World<'a> {
         while let Some((begin, pieces)) = self.process(at).next_block(to, window) {
             let end = pieces.last().map_or(begin, |piece| piece.0);
             let transit = Transit::new(path, at, end - begin);
-            let block = Box::new(Block { transit, dst: to.0, stream: to.1, begin, pieces, left: 0 });
             let leaves = self.occupy(at, time(self.setup.message));
-            self.queue.push(leaves, Event::Reaches(block));
+            // While a link is broken, and the two have not met again, blocks wait behind those that leave once more.
+            let latency = self.network.latency(path);
+            let broken = self.cuts.catches(at, to.0, (self.now.saturating_sub(latency), self.now));
+            let entered = broken.map_or(self.now, |(_, ends)| ends.saturating_add(latency) + 1);
+            let leaves = leaves.max(entered);
+            let (dst, stream) = to;
+            let block = Block { transit, dst, stream, begin, pieces, entered, left: 0 };
+            self.queue.push(leaves, Event::Reaches(Box::new(block)));
         }
         Ok(())
     }
@@ -371,11 +392,25 @@ impl<'a> World<'a> {
                 let last = self.last.entry((src, block.dst)).or_default();
                 *last = tail.saturating_add(late).max(*last);
                 let arrives = *last;
-                self.queue.push(arrives, Event::Arrives(block));
+                match self.cuts.catches(src, block.dst, (block.entered, arrives)) {
+                    Some(cut) => self.send_again(block, cut, (head, tail)),
+                    None => self.queue.push(arrives, Event::Arrives(block)),
+                }
             }
             false => self.queue.push(head, Event::Reaches(block)),
         }
         Ok(())
+    }
+
+    /// A block was on its way when a link broke, `through` being when its first and last byte would have come.
+    fn send_again(&mut self, mut block: Box<Block>, cut: (Time, Time), through: (Time, Time)) {
+        let Transit { path, src, bytes, .. } = block.transit;
+        let came = cut.0.clamp(through.0, through.1) - through.0;
+        self.outcome.taken_twice += bytes * came / (through.1 - through.0).max(1);
+        block.transit = Transit::new(path, src, bytes);
+        let leaves = cut.1.saturating_add(self.network.latency(path));
+        block.entered = leaves;
+        self.queue.push(leaves, Event::Reaches(block));
     }
 
     fn arrive(&mut self, block: Box<Block>) -> Result<(), SimError> {
@@ -387,7 +422,9 @@ impl<'a> World<'a> {
         }
         // As in the simulator of schedules, an acknowledgement takes the latency only.
         let back = self.path(dst, src)?;
-        let granted = self.now.saturating_add(self.network.latency(back));
+        let latency = self.network.latency(back);
+        let way = (self.now, self.now.saturating_add(latency));
+        let (_, granted) = self.cuts.delay(src, dst, way, latency);
         self.queue.push(granted, Event::Granted(src, (dst, stream)));
         let work = if src == dst { 0 } else { time(self.setup.message) };
         let taken = self.occupy(dst, work);
