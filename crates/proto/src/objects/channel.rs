@@ -1,12 +1,12 @@
 //! What one process sends another, whole and in order, over links that break between processes that live.
 //!
 //! **Theory of operation.** Each end has a [`Channel`]. Items are numbered from 1 on, and kept until the other end has said
-//! that it has taken them: every message has a [`Mark`], which says so as well. A link that stands brings nothing before each
-//! end has said over it how many it has taken ([`Channel::resume`]); the other sends over this link from there on. So whatever
-//! a link that broke has swallowed leaves once more, and nothing else does.
+//! that it has taken them: every message has a [`Mark`], which says so as well. Over a new link nothing is sent before the
+//! other end has said over it how many it has taken ([`Channel::resume`]); then all that is kept leaves over this link. So
+//! what a link that broke has swallowed leaves once more, and nothing else does.
 //!
-//! A pair may have two links at a time, or take an old one for one that stands: the last one that was resumed counts, and an
-//! item that comes twice is known by its number.
+//! A pair may have two links at a time, or one end takes a link for one that stands, and the other does not: an item that comes
+//! twice is known by its number.
 //!
 //! What cannot happen: an item is taken twice, or before one that was sent earlier; an item is kept that the other end is known
 //! to have taken.
@@ -117,8 +117,8 @@ impl<T> Channel<T> {
         Ok((is_next, known))
     }
 
-    /// The other end has said over a link that stands how many items it has taken, as [`Channel::handle`] was told: those
-    /// after it leave over this link.
+    /// What is kept leaves over another link from now on, over which the other end has said how many items it has taken, or
+    /// which stood before.
     pub fn resume(&mut self) {
         self.left = Some(self.acknowledged);
     }

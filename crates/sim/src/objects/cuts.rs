@@ -48,6 +48,38 @@ impl Cuts {
     }
 }
 
+/// What one process sends another comes in order: what has overtaken something that leaves once more waits for it.
+pub(crate) struct InOrder<T> {
+    sent: u64,
+    next: u64,
+    early: BTreeMap<u64, T>,
+}
+
+impl<T> Default for InOrder<T> {
+    fn default() -> InOrder<T> {
+        InOrder { sent: 0, next: 0, early: BTreeMap::new() }
+    }
+}
+
+impl<T> InOrder<T> {
+    /// Of the next that is sent.
+    pub(crate) fn number(&mut self) -> u64 {
+        self.sent += 1;
+        self.sent - 1
+    }
+
+    /// One has come: which ones may be taken now.
+    pub(crate) fn arrive(&mut self, number: u64, item: T) -> Vec<T> {
+        self.early.insert(number, item);
+        let mut ready = Vec::new();
+        while let Some(item) = self.early.remove(&self.next) {
+            self.next += 1;
+            ready.push(item);
+        }
+        ready
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
@@ -72,5 +104,14 @@ mod tests {
         assert_eq!(cuts.delay(1, 0, (149, 151), 30), (180, 210), "and is caught again");
         assert_eq!(cuts.delay(0, 1, (150, 160), 7), (150, 160));
         assert_eq!(cuts.delay(0, 2, (80, 100), 7), (80, 100));
+    }
+    #[test]
+    fn what_came_early_waits() {
+        let mut order = InOrder::default();
+        let numbers: Vec<u64> = (0..4).map(|_| order.number()).collect();
+        assert_eq!(order.arrive(numbers[2], 'c'), []);
+        assert_eq!(order.arrive(numbers[0], 'a'), ['a']);
+        assert_eq!(order.arrive(numbers[1], 'b'), ['b', 'c']);
+        assert_eq!(order.arrive(numbers[3], 'd'), ['d']);
     }
 }

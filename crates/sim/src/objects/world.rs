@@ -13,7 +13,7 @@ use tweed_rng::{mix, Rng};
 use tweed_schedule::Rank;
 
 use super::content::Content;
-use super::cuts::Cuts;
+use super::cuts::{Cuts, InOrder};
 use super::process::{Serve, SimProcess};
 use super::{Outcome, Setup, What};
 use crate::clock::{time, Queue, Time};
@@ -49,6 +49,8 @@ struct Block {
     stream: Stream,
     begin: u64,
     pieces: Vec<(u64, u64)>,
+    /// Counts the blocks of its pair.
+    number: u64,
     /// When it was handed to the link, and when its last byte left its sender.
     entered: Time,
     left: Time,
@@ -88,6 +90,7 @@ struct World<'a> {
     rng: Rng,
     /// When the last message of a pair arrives: later ones do not overtake it.
     last: BTreeMap<(Rank, Rank), Time>,
+    order: BTreeMap<(Rank, Rank), InOrder<Box<Block>>>,
     sizes: BTreeMap<ObjectId, u64>,
     waiting: BTreeSet<(Rank, ObjectId)>,
     outcome: Outcome,
@@ -117,6 +120,7 @@ impl<'a> World<'a> {
             costs: costs.clone(),
             rng: Rng::new(setup.seed),
             last: BTreeMap::new(),
+            order: BTreeMap::new(),
             sizes: BTreeMap::new(),
             waiting: BTreeSet::new(),
             outcome: Outcome::default(),

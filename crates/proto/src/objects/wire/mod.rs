@@ -49,7 +49,10 @@ pub enum Frame {
         begin: u64,
     },
     /// This link stands; the mark before this says from which item on it is to bring them.
-    Resume,
+    Resume {
+        /// The sender has no other link to the one that hears this: what that one sends has to go over this one.
+        is_only: bool,
+    },
     /// The one that hears this is gone for its sender, and links between the two end.
     Parted,
 }

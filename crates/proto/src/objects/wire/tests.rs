@@ -95,7 +95,7 @@ fn frames() -> Vec<Frame> {
         Frame::Pull { stream: 5, pull },
         Frame::Close { stream: 5 },
         Frame::Block { stream: 5, begin: 64 },
-        Frame::Resume,
+        Frame::Resume { is_only: true },
         Frame::Parted,
     ];
     let messages = reports.map(Message::Report).into_iter().chain(orders.map(Message::Order));
@@ -117,9 +117,9 @@ fn frames_come_back_as_they_were_and_no_part_of_one_is_one() {
 #[test]
 fn a_mark_comes_back_and_leaves_its_frame() {
     let mark = Mark { number: 3, taken: u64::MAX };
-    let bytes = [mark.encode(), Frame::Resume.encode()].concat();
+    let bytes = [mark.encode(), Frame::Parted.encode()].concat();
     let (read, frame) = Mark::decode(&bytes).unwrap();
-    assert_eq!((read, Frame::decode(frame)), (mark, Ok((Frame::Resume, &[][..]))));
+    assert_eq!((read, Frame::decode(frame)), (mark, Ok((Frame::Parted, &[][..]))));
     assert!((0..16).all(|end| Mark::decode(&bytes[..end]).is_err()));
 }
 

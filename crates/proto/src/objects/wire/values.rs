@@ -25,7 +25,7 @@ variants!(Frame {
     2u8 = Pull { stream, pull },
     3u8 = Close { stream },
     4u8 = Block { stream, begin },
-    5u8 = Resume,
+    5u8 = Resume { is_only },
     6u8 = Parted,
 });
 

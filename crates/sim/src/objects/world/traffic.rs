@@ -70,13 +70,14 @@ impl World<'_> {
             let end = pieces.last().map_or(begin, |piece| piece.0);
             let transit = Transit::new(path, at, end - begin);
             let leaves = self.occupy(at, time(self.setup.message));
-            // While a link is broken, and the two have not met again, blocks wait behind those that leave once more.
+            // While a link is broken, and the two have not met again, blocks wait.
             let latency = self.network.latency(path);
             let broken = self.cuts.catches(at, to.0, (self.now.saturating_sub(latency), self.now));
-            let entered = broken.map_or(self.now, |(_, ends)| ends.saturating_add(latency) + 1);
+            let entered = broken.map_or(self.now, |(_, ends)| ends.saturating_add(latency));
             let leaves = leaves.max(entered);
             let (dst, stream) = to;
-            let block = Block { transit, dst, stream, begin, pieces, entered, left: 0 };
+            let number = self.order.entry((at, dst)).or_default().number();
+            let block = Block { transit, dst, stream, begin, pieces, number, entered, left: 0 };
             self.queue.push(leaves, Event::Reaches(Box::new(block)));
         }
         Ok(())
@@ -127,12 +128,20 @@ impl World<'_> {
     }
 
     pub(super) fn arrive(&mut self, block: Box<Block>) -> Result<(), SimError> {
-        let Block { ref transit, dst, stream, left, .. } = *block;
+        let Block { ref transit, dst, left, .. } = *block;
         let src = transit.src;
         // Of what a process was still sending when it died, the rest never came.
         if self.process(src).died.is_some_and(|died| died < left) || self.process(dst).died.is_some() {
             return Ok(());
         }
+        for block in self.order.entry((src, dst)).or_default().arrive(block.number, block) {
+            self.take_in(src, block)?;
+        }
+        Ok(())
+    }
+
+    fn take_in(&mut self, src: Rank, block: Box<Block>) -> Result<(), SimError> {
+        let Block { dst, stream, .. } = *block;
         // As in the simulator of schedules, an acknowledgement takes the latency only.
         let back = self.path(dst, src)?;
         let latency = self.network.latency(back);
