@@ -101,7 +101,7 @@ mod tests {
         let cuts = Cuts::of(&setup);
         assert_eq!(cuts.delay(0, 1, (80, 99), 7), (80, 99));
         assert_eq!(cuts.delay(0, 1, (80, 100), 7), (157, 164));
-        assert_eq!(cuts.delay(1, 0, (149, 151), 30), (180, 210), "and is caught again");
+        assert_eq!(cuts.delay(1, 0, (149, 151), 30), (240, 270), "and is caught again");
         assert_eq!(cuts.delay(0, 1, (150, 160), 7), (150, 160));
         assert_eq!(cuts.delay(0, 2, (80, 100), 7), (80, 100));
     }
