@@ -66,6 +66,7 @@ fn frames() -> Vec<Frame> {
         Report::Broken(Broken { target, process, slot: 1, generation: 2, received: 3 }),
         Report::Lost { process, object },
         Report::Gone { target, object },
+        Report::Ahead { target, slot: 3, generation: 4 },
         Report::Unable { target, why: Failure::Missing { target, object, process } },
     ];
     let orders = [
@@ -143,7 +144,7 @@ fn a_list_that_claims_more_than_came_takes_no_memory() {
 
 proptest! {
     #[test]
-    fn frames_of_changed_bytes_are_none_or_come_back(which in 0usize..28, at in 0usize..400, to in any::<u8>()) {
+    fn frames_of_changed_bytes_are_none_or_come_back(which in 0usize..29, at in 0usize..400, to in any::<u8>()) {
         let frames = frames();
         let mut bytes = frames[which % frames.len()].encode();
         let at = at % bytes.len();

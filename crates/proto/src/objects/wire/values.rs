@@ -45,6 +45,7 @@ variants!(Report {
     8u8 = Lost { process, object },
     9u8 = Gone { target, object },
     10u8 = Unable { target, why },
+    11u8 = Ahead { target, slot, generation },
 });
 
 variants!(Order {
