@@ -101,6 +101,11 @@ impl Refusal {
         )
     }
 
+    /// Where it was, nothing is any more, or another process: the one that was looked for has ended.
+    pub(crate) fn is_end(&self) -> bool {
+        matches!(self, Refusal::Deaf | Refusal::OtherHub)
+    }
+
     /// What the other side is told. It learns no more than it must.
     pub(crate) fn code(&self) -> u8 {
         match self {
