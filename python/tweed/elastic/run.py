@@ -164,7 +164,7 @@ class ElasticRun:
 
         def restore() -> None:
             for number, handler in before.items():
-                signal.signal(number, handler)
+                signal.signal(number, handler or signal.SIG_DFL)
 
         before = {number: signal.signal(number, asked) for number in signals}
         try:
@@ -187,6 +187,8 @@ class ElasticRun:
                     break
                 except _LOSSES:
                     self._regroup()
+        if self._checkpoints is not None:
+            self._checkpoints.wait()  # who has left may have a part to write
         leave()
 
     def _state(self) -> State:

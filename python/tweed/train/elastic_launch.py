@@ -91,13 +91,14 @@ class ElasticLauncher:
 
     def prepare(self) -> None:
         """See `launch.prepare`."""
+        testbed.preload("tweed.train.elastic_worker")
         launch.prepare()
 
     def launch(self, settings: Settings, folder: RunFolder, show: Show) -> None:
         """Trains our side from where it was left.
 
         Raises:
-          RankFailed: nobody is left, or a worker cannot become a member; the others were ended.
+          RankFailed: all have died, or a worker cannot become a member; the others were ended.
         """
         self.check(settings)
         stored = latest(folder.checkpoints(OURS))
@@ -106,13 +107,14 @@ class ElasticLauncher:
         folder.cut(OURS, stored)
         with tempfile.TemporaryDirectory() as meeting:
             job = (settings, folder.path, (self.least, self.most), Path(meeting) / "founders")
-            with testbed.Ranks(_work, self.begin or settings.workers, *job) as ranks:
+            begins = server.environment({"TWEED_JOIN": ""})
+            with begins, testbed.Ranks(_work, self.begin or settings.workers, *job) as ranks:
                 watched = _Watched(ranks, show, self.note)
                 while ranks.running():
                     for event in ranks.poll():
                         watched.handle(event)
         if not watched.done:
-            raise RankFailed(Failed(0, "all workers have left before the last step"))
+            self.note("all workers of this command have left; others, which have joined, go on")
 
 
 @dataclass
@@ -172,7 +174,7 @@ def _work(
     metrics.call(path.name)
     folder = RunFolder(path)
     elastic = Elastic(*limits, host=_host(), about=about(settings, folder))
-    if "TWEED_JOIN" in os.environ:
+    if os.environ.get("TWEED_JOIN"):
         control = join(None, elastic)
     else:
         control = start(FileStore(str(meeting), size), rank, size, elastic)
