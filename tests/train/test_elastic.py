@@ -96,6 +96,8 @@ def test_a_run_that_was_stopped_goes_on_with_fewer_workers(
     figures = folder.figures()
     assert figures[-1]["members"] == 2 and figures[-1]["bytes_per_worker"] > figures[-2]["bytes_per_worker"]
     assert_near(figures, undisturbed)
+    first, second = folder.epoch_lines()  # each run begins with one
+    assert (first["members"], second["members"]) == (3, 2) and 0 == first["step"] < second["step"]
     with pytest.raises(UsageError, match="without --elastic"):
         checkpoint.load(folder.checkpoints(OURS))
 
@@ -149,7 +151,7 @@ def test_who_dies_again_and_again_before_it_is_a_member_ends_the_run() -> None:
         seen.handle(event)
     for _ in range(3):
         seen.handle(Failed(0, "died"))
-    seen.handle(Said(0, In(4, 2)))
+    seen.handle(Said(0, In()))
     for _ in range(3):
         seen.handle(Failed(0, "died"))
     assert ranks.restarted == [0] * 6

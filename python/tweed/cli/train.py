@@ -14,6 +14,7 @@ from rich.console import Console
 from tweed.errors import UsageError
 
 if TYPE_CHECKING:
+    from tweed.train.elastic_worker import Entered
     from tweed.train.folder import RunFolder
     from tweed.train.launch import Show
     from tweed.train.request import Request
@@ -148,8 +149,9 @@ def _joined(address: str, console: Console) -> None:
     settings, folder, control = joined(address, RUNS, ["tweed", *sys.argv[1:]])
     _head(console, settings, folder)
 
-    def noted(epoch: int, members: int) -> None:
-        console.print(f"One of {members} members, in epoch {epoch}.", highlight=False)
+    def noted(entered: Entered) -> None:
+        where = f"One of {entered.members} members from step {entered.step} on, in epoch {entered.epoch}."
+        console.print(where, highlight=False)
 
     with display(settings, console) as view:
         ended = trains(settings, folder, control, view.show, noted)

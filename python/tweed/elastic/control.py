@@ -177,7 +177,7 @@ class Control:
         Logs what keeps it in."""
         is_in = self.key in self.epoch.members
         if self._leaves and is_in:
-            self._tell("leaving", self._node.standing()[1])
+            self._tell("cannot leave yet", self._node.standing()[1])
         return self._leaves and not is_in and step >= self.holds_from(group)
 
     def holds_from(self, group: int) -> int:

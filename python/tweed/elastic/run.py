@@ -165,7 +165,7 @@ class ElasticRun:
 
         def restore() -> None:
             for number, handler in before.items():
-                signal.signal(number, handler)
+                signal.signal(number, handler or signal.SIG_DFL)
 
         before = {number: signal.signal(number, asked) for number in signals}
         try:
@@ -188,6 +188,8 @@ class ElasticRun:
                     break
                 except _LOSSES:
                     self._regroup()
+        if self._checkpoints is not None:
+            self._checkpoints.wait()  # who has left may have a part to write
         self._groups.leave()
 
     def _state(self) -> State:

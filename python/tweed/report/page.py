@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from tweed.files import write_atomic
 from tweed.report import members, network
-from tweed.report.plots import ACCURACY, LOSS, TEST_LOSS, TIME, Quantity, draw, svg
+from tweed.report.plots import ACCURACY, LOSS, MEMBERS, TEST_LOSS, TIME, Quantity, draw, svg
 from tweed.train.folder import RunFolder
 from tweed.train.results import Reached, Side, by_side, reached, sent
 
@@ -31,12 +31,20 @@ def write(folder: Path) -> Path:
     """
     run = RunFolder(folder)
     path = folder / "report.html"
-    page = render(folder.name, run.facts(), run.figures(), run.link_lines(), run.commit_lines())
+    lines = (run.link_lines(), run.commit_lines(), run.epoch_lines())
+    page = render(folder.name, run.facts(), run.figures(), *lines)
     write_atomic(path, page)
     return path
 
 
-def render(name: str, facts: Mapping[str, Any], figures: Side, links: Side = (), commits: Side = ()) -> str:
+def render(
+    name: str,
+    facts: Mapping[str, Any],
+    figures: Side,
+    links: Side = (),
+    commits: Side = (),
+    epochs: Side = (),
+) -> str:
     """The page as HTML.
 
     Args:
@@ -45,6 +53,7 @@ def render(name: str, facts: Mapping[str, Any], figures: Side, links: Side = (),
       figures: lines of `metrics.jsonl`.
       links: lines of `links.jsonl`.
       commits: lines of `commits.jsonl`.
+      epochs: lines of `epochs.jsonl`.
     """
     sides = by_side(facts["sides"], figures)
     same, words = reached(sides), network.words(facts)
@@ -60,6 +69,7 @@ def render(name: str, facts: Mapping[str, Any], figures: Side, links: Side = (),
             same=None if same is None else at_same_accuracy(same, network.sent(facts), words),
             network=words,
             members=members.table(commits),
+            epochs=[_epoch(line) for line in epochs],
             rejections=members.rejections(commits),
             notes=[*said, *filter(None, map(compression, sides.values()))],
         )
@@ -94,6 +104,8 @@ def plots(sides: Mapping[str, Side], sent: Quantity, words: str) -> dict[str, st
         "Loss against bytes": (sent, loss),
         "Accuracy against bytes": (sent, ACCURACY),
     }
+    if all(row.get("members") is not None for side in sides.values() for row in side):
+        quantities["Members over time"] = (TIME, MEMBERS)
     return {title: svg(draw(sides, x, y, words)) for title, (x, y) in quantities.items()}
 
 
@@ -123,6 +135,17 @@ def result(title: str, side: Side) -> dict[str, str]:
         "sent per worker": f"{sent(last) / 1e6:,.1f} MB",
         "waited on the network": "not known" if waited is None else f"{waited:.1f} s",
         "delivered": "all" if last["delivered"] is None else f"{min(last['delivered']):.2%} or more per rank",
+    }
+
+
+def _epoch(line: Mapping[str, Any]) -> dict[str, str]:
+    """A row of the table of epochs."""
+    return {
+        "epoch": f"{line['epoch']:,}",
+        "members": f"{line['members']:,}",
+        "from step": f"{line['step']:,}",
+        "training time": f"{line['seconds']:.1f} s",
+        "the step of the change took": _or_dash(line["step_s"], "{:.2f} s"),
     }
 
 

@@ -60,6 +60,7 @@ BYTES = Quantity("bytes_per_worker", "sent per worker (MB, computed)", 1e-6)
 LINK_BYTES = Quantity("link_bytes_per_worker", "sent per worker (MB, measured at its link)", 1e-6)
 LOSS = Quantity("loss", "training loss")
 TEST_LOSS = Quantity("test_loss", "test loss")
+MEMBERS = Quantity("members", "members", corner="lower right")
 ACCURACY = Quantity("accuracy", "test accuracy (%)", 100.0, "lower right")
 
 

@@ -7,9 +7,9 @@ import os
 import tempfile
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tweed import metrics, testbed
 from tweed.errors import UsageError
@@ -18,6 +18,10 @@ from tweed.train import launch
 from tweed.train.folder import RunFolder, latest
 from tweed.train.launch import Show
 from tweed.train.settings import OURS, Settings
+
+if TYPE_CHECKING:
+    from tweed.elastic import Control
+    from tweed.train.elastic_worker import Entered, Noted
 
 log = logging.getLogger("tweed")
 
@@ -34,10 +38,7 @@ class Here:
 
 @dataclass(frozen=True, slots=True)
 class In:
-    """A worker is a member of an epoch, of so many."""
-
-    epoch: int
-    members: int
+    """A worker is a member."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,13 +91,14 @@ class ElasticLauncher:
 
     def prepare(self) -> None:
         """See `launch.prepare`."""
+        testbed.preload("tweed.train.elastic_worker")
         launch.prepare()
 
     def launch(self, settings: Settings, folder: RunFolder, show: Show) -> None:
         """Trains our side from where it was left.
 
         Raises:
-          RankFailed: nobody is left, or a worker cannot become a member; the others were ended.
+          RankFailed: all have died, or a worker cannot become a member; the others were ended.
         """
         self.check(settings)
         stored = latest(folder.checkpoints(OURS))
@@ -105,13 +107,14 @@ class ElasticLauncher:
         folder.cut(OURS, stored)
         with tempfile.TemporaryDirectory() as meeting:
             job = (settings, folder.path, (self.least, self.most), Path(meeting) / "founders")
-            with testbed.Ranks(_work, self.begin or settings.workers, *job) as ranks:
+            begins = server.environment({"TWEED_JOIN": ""})
+            with begins, testbed.Ranks(_work, self.begin or settings.workers, *job) as ranks:
                 watched = _Watched(ranks, show, self.note)
                 while ranks.running():
                     for event in ranks.poll():
                         watched.handle(event)
         if not watched.done:
-            raise RankFailed(Failed(0, "all workers have left before the last step"))
+            self.note("all workers of this command have left; others, which have joined, go on")
 
 
 @dataclass
@@ -171,47 +174,53 @@ def _work(
     metrics.call(path.name)
     folder = RunFolder(path)
     elastic = Elastic(*limits, host=_host(), about=about(settings, folder))
-    if "TWEED_JOIN" in os.environ:
+    if os.environ.get("TWEED_JOIN"):
         control = join(None, elastic)
     else:
         control = start(FileStore(str(meeting), size), rank, size, elastic)
     testbed.say(Here(control.address))
-    return trains(settings, folder, control, testbed.say, lambda *epoch: testbed.say(In(*epoch)))
+    return trains(settings, folder, control, testbed.say, lambda entered: testbed.say(In()))
 
 
 def _host() -> str:
     return os.environ.get("TWEED_HOST", "127.0.0.1")
 
 
-def trains(
-    settings: Settings, folder: RunFolder, control: Any, show: Show, noted: Callable[[int, int], None]
-) -> bool:
-    """Trains as a member, see `Control`; returns whether to the end."""
+def trains(settings: Settings, folder: RunFolder, control: Control, show: Show, noted: Noted) -> bool:
+    """Trains as a member; returns whether to the end."""
     from tweed.train.elastic_worker import ElasticWorker
+
+    def enter(entered: Entered) -> None:
+        if entered.rank == 0:
+            write(folder.append_epoch, asdict(entered))
+        noted(entered)
 
     def report(figures: dict[str, Any]) -> None:
         # Rank 0 may have died when it had reported, and before the others knew that it had.
         if any(row["step"] == figures["step"] for row in folder.figures()):
             return
-        try:
-            folder.append(figures)
-        except OSError as error:  # a full disk ends no training
-            log.warning("the figures of step %d are not written: %s", figures["step"], error)
+        write(folder.append, figures)
         show(figures)
 
-    worker = ElasticWorker(settings, folder, report, control, noted)
+    def write(append: Show, line: dict[str, Any]) -> None:
+        try:
+            append(line)
+        except OSError as error:  # a full disk ends no training
+            log.warning("what belongs to step %d is not written: %s", line["step"], error)
+
+    worker = ElasticWorker(settings, folder, report, control, enter)
     worker.run()
     return worker.done
 
 
-def joined(address: str, runs: Path, argv: list[str]) -> tuple[Settings, RunFolder, Any]:
+def joined(address: str, runs: Path, argv: list[str]) -> tuple[Settings, RunFolder, Control]:
     """Calls a member of a run that goes on.
 
     Args:
       address: "host:port" of a member, or several with commas between.
       runs: folder of all runs: that one's is made in it where it is not there, as on another machine.
 
-    Returns: the run's settings, its folder, and this process among the members, a `Control`.
+    Returns: the run's settings, its folder, and this process among the members.
 
     Raises:
       UsageError: there is another run of this name here.

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import json
 import signal
+import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -29,8 +31,30 @@ from tweed.train.together import Alone
 
 #: The longest wait for a group; silent members are found within a second, whatever this is.
 _TIMEOUT_S = 120.0
-#: Called when others are members: the number of their epoch, and how many they are.
-Noted = Callable[[int, int], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Entered:
+    """This process is a member of another epoch.
+
+    Attributes:
+      epoch: its number.
+      members: how many there are.
+      rank: of this process among them.
+      step: the first that this process has made with them.
+      seconds: of training before that step.
+      step_s: how long it took, with all that the change has cost; None at the begin of a run.
+    """
+
+    epoch: int
+    members: int
+    rank: int
+    step: int
+    seconds: float
+    step_s: float | None
+
+
+Noted = Callable[[Entered], None]
 
 
 def about(settings: Settings, folder: RunFolder) -> str:
@@ -85,7 +109,7 @@ class ElasticWorker(Worker):
     Args:
       settings, folder, report: as for `Worker`; whoever is rank 0 calls `report`.
       control: this process among the members.
-      noted: called with each epoch that this process is in.
+      noted: called with each epoch that this process is a member of.
     """
 
     def __init__(
@@ -119,12 +143,15 @@ class ElasticWorker(Worker):
         }
         checkpoints = Checkpoints(self._folder, interval(settings.steps))
         self._run = ElasticRun(self._control, sampler, keep, _TIMEOUT_S, checkpoints=checkpoints)
-        self._went_on()
+        self._step = self._run.counted
+        self._went_on(None)
         self._reported()
         with self._run.leaving_on(signal.SIGTERM, signal.SIGINT):
             while not self.done:
+                began = time.monotonic()
                 with self._meter.training():
                     self._train_step()
+                self._went_on(time.monotonic() - began)
         self._run.finish(self._look)
         self._control.close()
 
@@ -140,13 +167,15 @@ class ElasticWorker(Worker):
             param.grad = mean[at : at + param.numel()].view_as(param)
             at += param.numel()
         self._optimizer.step()
-        self._went_on()
 
-    def _went_on(self) -> None:
-        self._step = self._run.counted
+    def _went_on(self, step_s: float | None) -> None:
+        """All steps that are counted are in the model."""
+        before, self._step = self._step, self._run.counted
         if self._run.epochs and self._run.epochs[-1] != self._epoch:
-            self._epoch = self._run.epochs[-1]
-            self._noted(self._epoch, len(self._run.members))
+            self._epoch, members = self._run.epochs[-1], self._run.members
+            rank = members.index(self._control.key)
+            seconds = self._meter.seconds - (step_s or 0.0)
+            self._noted(Entered(self._epoch, len(members), rank, before, seconds, step_s))
 
     def _gradient(self, samples: Sequence[int]) -> Tensor:
         """The sum of these samples' gradients, and behind it that of their losses."""

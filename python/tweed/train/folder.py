@@ -3,6 +3,7 @@
 run.json        settings, versions, machine, command line
 metrics.jsonl   one JSON object per line; `side` says whose
 links.jsonl     in a testbed, the same for what links have counted since a side's workers were started
+epochs.jsonl    where members come and go, a line per epoch, see `elastic_worker.Entered`
 commits.jsonl   of a hub: a line per commit; `events.log` all that it was given: see `hub_task`
 checkpoints/    see `checkpoint`
 report.html     see `tweed.report`
@@ -50,6 +51,11 @@ class RunFolder:
     def links(self) -> Path:
         """What links have counted."""
         return self.path / "links.jsonl"
+
+    @property
+    def epochs(self) -> Path:
+        """Who was a member from when on."""
+        return self.path / "epochs.jsonl"
 
     @property
     def commits(self) -> Path:
@@ -146,6 +152,15 @@ class RunFolder:
         """Adds a line to the figures."""
         _add_line(self.metrics, figures)
 
+    def append_epoch(self, entered: dict[str, Any]) -> None:
+        """Adds a line to the epochs."""
+        _add_line(self.epochs, entered)
+
+    def epoch_lines(self) -> list[dict[str, Any]]:
+        """What `append_epoch` has noted. A line that was cut off by a crash is left out."""
+        lines = self.epochs.read_text().split("\n")[:-1] if self.epochs.exists() else []
+        return [json.loads(line) for line in lines]
+
     def append_commit(self, commit: dict[str, Any]) -> None:
         """Adds a line to what a hub has committed."""
         _add_line(self.commits, commit)
@@ -171,9 +186,12 @@ class RunFolder:
         return [finding for line in self.link_lines() for finding in line["findings"]]
 
     def cut(self, side: str, step: int) -> None:
-        """Drops figures of `side` after `step`: a resumed run tells them anew."""
+        """Drops figures of `side`, and epochs, after `step`: a resumed run tells them anew."""
         kept = [row for row in self.figures() if row["side"] != side or row["step"] <= step]
         write_atomic(self.metrics, "".join(json.dumps(row) + "\n" for row in kept))
+        if self.epochs.exists():
+            begun = [row for row in self.epoch_lines() if row["step"] < step]
+            write_atomic(self.epochs, "".join(json.dumps(row) + "\n" for row in begun))
 
 
 def _add_line(path: Path, value: dict[str, Any]) -> None:
