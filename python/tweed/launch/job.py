@@ -11,6 +11,9 @@ from typing import Any
 from tweed.errors import UsageError
 from tweed.torch.options import Options
 
+#: The launcher writes to each agent so often; one that has heard nothing for so long ends its ranks, as the
+#: launcher's host is gone, or the way to it.
+BEAT_S, SILENCE_S = 10.0, 60.0
 #: A host of this name is this machine, reached without ssh.
 LOCAL = "localhost"
 #: What differs by rank or by host, or is secret: never taken over from the launcher's own environment.
@@ -166,7 +169,7 @@ def command(host: Host, python: str, ssh: str) -> list[str]:
 
     Raises: UsageError for a command that is none.
     """
-    agent = [python, "-P", "-m", "tweed.launch.agent"]
+    agent = [python, "-P", "-m", "tweed.launch.agent", f"{SILENCE_S:.0f}"]
     if host.local:
         return agent
     try:
