@@ -87,7 +87,7 @@ first-hour: wheel ## Walk a user's first hour from the wheel alone: ten lines, t
 	python -m tests.first_hour
 
 site: $(ENV) ## Build the documentation as a site in target/site; a broken link or anchor fails
-	NO_MKDOCS_2_WARNING=1 python -m mkdocs build --quiet
+	NO_MKDOCS_2_WARNING=1 python -m mkdocs build
 
 build: $(READY) ## Install what is needed and build the extension module
 
