@@ -23,6 +23,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from tweed.launch.job import MESSAGE_BYTES
 from tweed.launch.lines import Lines
 from tweed.testbed.inside import die_with_parent
 
@@ -100,8 +101,12 @@ class Output:
         except BlockingIOError:
             pass
         except OSError:
-            self.broken = True
-            self.kept.clear()
+            self.drop()
+
+    def drop(self) -> None:
+        """Nobody is there any more who would take it."""
+        self.broken = True
+        self.kept.clear()
 
 
 class Agent:
@@ -112,13 +117,12 @@ class Agent:
         self._selector = selectors.DefaultSelector()
         self._streams = selectors.EpollSelector()  # of ranks: as one, so that all can be left unread
         self._output, self._holds = Output(), False
-        self._orders = Lines()
+        self._orders = Lines(MESSAGE_BYTES)
         self._ranks: dict[int, Rank] = {}
         self._deadline: float | None = None  # when ranks are killed that were asked to end
 
     def run(self) -> None:
         """Returns when its launcher is gone, and all ranks too."""
-        self._answer("hello", {})
         self._selector.register(sys.stdin.fileno(), selectors.EVENT_READ, self._read_orders)
         self._selector.register(self._streams, selectors.EVENT_READ, self._read_streams)
         while self._deadline is None or self._ranks or self._output.kept:
@@ -127,7 +131,9 @@ class Agent:
                 key.data()
             self._hold()
             now = time.monotonic()
-            if self._output.broken or now >= self._heard + self._silence_s:
+            if now >= self._heard + self._silence_s:
+                self._output.drop()
+            if self._output.broken:
                 self._end()
             if self._deadline is not None and now >= self._deadline:
                 if not self._ranks:

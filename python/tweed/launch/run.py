@@ -141,7 +141,7 @@ class Launch:
         except ValueError:
             why = "\n".join([*others[-20:], *printed[-20:]])
             raise UsageError(f"`tweed doctor` has failed: {ends.culprit}\n{why}") from None
-        if not fine:
+        if not fine or ends.culprit:
             raise UsageError(
                 "these hosts cannot train together yet: mend what is found above, or go on with --no-doctor"
             )

@@ -15,7 +15,7 @@ from functools import partial
 from typing import Any, Self
 
 from tweed.errors import UsageError
-from tweed.launch.job import BEAT_S, Host, command
+from tweed.launch.job import BEAT_S, MESSAGE_BYTES, Host, command
 from tweed.launch.lines import Lines
 
 #: How long agents may take to end their ranks, which they kill after 5 s, and to say so.
@@ -75,7 +75,7 @@ class _Session:
         assert self.process.stderr
         self.streams = {self.process.stdout.fileno(), self.process.stderr.fileno()}
         self.answers = self.process.stdout.fileno()
-        self.lines = {stream: Lines() for stream in self.streams}
+        self.lines = {stream: Lines(MESSAGE_BYTES) for stream in self.streams}
         self.printed: list[str] = []
 
 
