@@ -75,7 +75,7 @@ def test_no_command_line_shows_the_secret_and_none_asks() -> None:
     words = command(Host("me@b"), "/a path/python", "ssh -p 2222")
     assert words[:3] == ["ssh", "-p", "2222"]
     assert "BatchMode=yes" in words
-    assert words[-2:] == ["me@b", "'/a path/python' -P -m tweed.launch.agent"]
+    assert words[-2:] == ["me@b", "'/a path/python' -P -m tweed.launch.agent 60"]
     assert command(Host("localhost"), "python", "ssh")[0] == "python"
     assert SECRET not in repr(job("a"))
 

@@ -16,9 +16,6 @@ from typer.core import TyperCommand
 
 from tweed.errors import UsageError
 
-#: What ranks listen on unless `--ports` says otherwise.
-_PORTS = "29600-29699"
-
 
 class Launched(TyperCommand):
     """A command whose words after `--` are another's, options included."""
@@ -42,8 +39,11 @@ def launch(
         str, typer.Option(help="Where ranks work, on all hosts. Default: this folder's path.")
     ] = "",
     ports: Annotated[
-        str, typer.Option(help="What ranks listen on; firewalls between hosts must let it through.")
-    ] = os.environ.get("TWEED_PORTS", _PORTS),
+        str,
+        typer.Option(
+            envvar="TWEED_PORTS", help="What ranks listen on; firewalls between hosts must let it through."
+        ),
+    ] = "29600-29699",
     master_port: Annotated[
         int, typer.Option(min=1, max=65535, help="Of torch's store, on the first host.")
     ] = 29500,
@@ -76,8 +76,11 @@ def launch(
     try:
         status = Launch(job, ssh, Shown()).run(visit=doctor)
     except KeyboardInterrupt:
-        typer.echo("Stopped; all ranks are gone.", err=True)
+        typer.echo("Stopped; all ranks were ended.", err=True)
         status = 130
+    except BrokenPipeError:  # who read the output has left, as `head` does
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        status = 128 + signal.SIGPIPE
     raise typer.Exit(status)
 
 

@@ -1,5 +1,6 @@
-"""The agent of a host, started over ssh: `python -m tweed.launch.agent`. It ends with its standard input.
+"""The agent of a host, started over ssh: `python -m tweed.launch.agent SILENCE_S`.
 
+It ends with its standard input, or when nothing has come there for so many seconds, not even an empty line.
 What it is told and what it answers are lines of JSON:
 
     {"look": {"folder", "script", "port"}}      {"look": {...}}, see `answers.Look`
@@ -18,11 +19,11 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from tweed.launch.job import MESSAGE_BYTES
 from tweed.launch.lines import Lines
 from tweed.testbed.inside import die_with_parent
 
@@ -74,31 +75,93 @@ class Rank:
             os.killpg(self.process.pid, number)
 
 
-class Agent:
-    """Does what it is told until its standard input ends, then ends its ranks."""
+class Output:
+    """Standard output, which never holds the agent up: what nobody takes yet is kept.
+
+    Attributes:
+      kept: it; ranks are not read meanwhile, so it is little.
+      broken: nobody will take anything any more.
+    """
 
     def __init__(self) -> None:
+        self.kept, self.broken = bytearray(), False
+        os.set_blocking(sys.stdout.fileno(), False)
+
+    def write(self, data: bytes) -> None:
+        """Writes it after what is kept."""
+        if not self.broken:
+            self.kept += data
+            self.flush()
+
+    def flush(self) -> None:
+        """Writes what can be written now."""
+        try:
+            while self.kept:
+                del self.kept[: os.write(sys.stdout.fileno(), self.kept)]
+        except BlockingIOError:
+            pass
+        except OSError:
+            self.drop()
+
+    def drop(self) -> None:
+        """Nobody is there any more who would take it."""
+        self.broken = True
+        self.kept.clear()
+
+
+class Agent:
+    """Does what it is told until its launcher is gone, then ends its ranks."""
+
+    def __init__(self, silence_s: float) -> None:
+        self._silence_s, self._heard = silence_s, time.monotonic()
         self._selector = selectors.DefaultSelector()
-        self._orders = Lines()
+        self._streams = selectors.EpollSelector()  # of ranks: as one, so that all can be left unread
+        self._output, self._holds = Output(), False
+        self._orders = Lines(MESSAGE_BYTES)
         self._ranks: dict[int, Rank] = {}
         self._deadline: float | None = None  # when ranks are killed that were asked to end
 
     def run(self) -> None:
-        """Returns when its input has ended, and all ranks too."""
+        """Returns when its launcher is gone, and all ranks too."""
         self._selector.register(sys.stdin.fileno(), selectors.EVENT_READ, self._read_orders)
-        while self._deadline is None or self._ranks:
-            left = None if self._deadline is None else max(0.0, self._deadline - time.monotonic())
-            for key, _ in self._selector.select(left):
-                if key.fd in self._selector.get_map():  # an earlier event may have closed it
-                    key.data()
-            if self._deadline is not None and time.monotonic() >= self._deadline:
+        self._selector.register(self._streams, selectors.EVENT_READ, self._read_streams)
+        while self._deadline is None or self._ranks or self._output.kept:
+            until = self._heard + self._silence_s if self._deadline is None else self._deadline
+            for key, _ in self._selector.select(max(0.0, until - time.monotonic())):
+                key.data()
+            self._hold()
+            now = time.monotonic()
+            if now >= self._heard + self._silence_s:
+                self._output.drop()
+            if self._output.broken:
+                self._end()
+            if self._deadline is not None and now >= self._deadline:
+                if not self._ranks:
+                    return  # nobody takes their last lines
                 for rank in self._ranks.values():
                     rank.signal(signal.SIGKILL)
-                self._deadline = time.monotonic() + _GRACE_S
+                self._deadline = now + _GRACE_S
+
+    def _hold(self) -> None:
+        """Leaves ranks unread while there is more to write than is taken; they wait then too."""
+        if self._holds == bool(self._output.kept):
+            return
+        self._holds = not self._holds
+        if self._holds:
+            self._selector.unregister(self._streams)
+            self._selector.register(sys.stdout.fileno(), selectors.EVENT_WRITE, self._output.flush)
+        else:
+            self._selector.unregister(sys.stdout.fileno())
+            self._selector.register(self._streams, selectors.EVENT_READ, self._read_streams)
+
+    def _read_streams(self) -> None:
+        for key, _ in self._streams.select(0):
+            key.data()
 
     def _read_orders(self) -> None:
         data = os.read(sys.stdin.fileno(), _CHUNK_BYTES)
-        for line in self._orders.take(data):
+        self._heard = time.monotonic()
+        for line in filter(None, self._orders.take(data)):
             ((kind, what),) = json.loads(line).items()
             self._obey(kind, what)
         if not data:
@@ -118,18 +181,15 @@ class Agent:
             rank = Rank(one["rank"], words, folder, one["environment"])
             self._ranks[rank.number] = rank
             for stream in rank.streams:
-                self._watch(stream, partial(self._read_rank, rank, stream))
+                self._streams.register(stream, selectors.EVENT_READ, partial(self._read_rank, rank, stream))
             grave = os.pidfd_open(rank.process.pid)
-            self._watch(grave, partial(self._bury, rank, grave))
-
-    def _watch(self, descriptor: int, handle: Callable[[], None]) -> None:
-        self._selector.register(descriptor, selectors.EVENT_READ, handle)
+            self._selector.register(grave, selectors.EVENT_READ, partial(self._bury, rank, grave))
 
     def _read_rank(self, rank: Rank, stream: int) -> None:
         lines, more = rank.read(stream)
         self._tell(rank, stream, lines)
         if not more:
-            self._selector.unregister(stream)
+            self._streams.unregister(stream)
 
     def _bury(self, rank: Rank, grave: int) -> None:
         """Tells the last lines of a rank and its end, and ends what it has left behind."""
@@ -138,9 +198,9 @@ class Agent:
         code = rank.process.wait()
         rank.signal(signal.SIGKILL)
         for stream in rank.streams:
-            if stream in self._selector.get_map():
+            if stream in self._streams.get_map():
                 self._tell(rank, stream, rank.read_all(stream))
-                self._selector.unregister(stream)
+                self._streams.unregister(stream)
         for pipe in (rank.process.stdout, rank.process.stderr):
             if pipe:
                 pipe.close()
@@ -152,10 +212,7 @@ class Agent:
             self._answer("line", [rank.number, rank.streams[stream], line])
 
     def _answer(self, kind: str, what: Any) -> None:
-        try:
-            print(json.dumps({kind: what}), flush=True)
-        except BrokenPipeError:
-            self._end()
+        self._output.write(json.dumps({kind: what}).encode() + b"\n")
 
     def _end(self) -> None:
         """The launcher is gone, or wants the end: ranks are asked to end, and killed if they do not."""
@@ -198,8 +255,7 @@ def _taken(port: int) -> str | None:
 
 def main() -> None:
     """Runs the agent, and leaves at once: nobody reads any more what Python might write at its end."""
-    print(json.dumps({"hello": {}}), flush=True)
-    Agent().run()
+    Agent(float(sys.argv[1])).run()
     os._exit(0)
 
 

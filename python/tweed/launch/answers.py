@@ -17,7 +17,8 @@ _SSH_FAILED, _NOT_FOUND = 255, (126, 127)
 _REASONS = (
     (
         "Permission denied",
-        "it does not take your key: ssh-copy-id {host}, until `ssh {host} true` asks nothing",
+        "it does not take your key: ssh-copy-id {host} (ssh-add, if the key has a passphrase), until "
+        "`ssh -o BatchMode=yes {host} true` succeeds",
     ),
     (
         "Host key verification failed",

@@ -11,12 +11,24 @@ from typing import Any
 from tweed.errors import UsageError
 from tweed.torch.options import Options
 
+#: The launcher writes to each agent so often; one that has heard nothing for so long ends its ranks, as the
+#: launcher's host is gone, or the way to it.
+BEAT_S, SILENCE_S = 10.0, 60.0
+#: A message between the two is shorter: one line of a rank, escaped, or what all ranks of a host are given.
+MESSAGE_BYTES = 2**24
 #: A host of this name is this machine, reached without ssh.
 LOCAL = "localhost"
 #: What differs by rank or by host, or is secret: never taken over from the launcher's own environment.
 _OWN = {"TWEED_HOST", "TWEED_SECRET", "TWEED_SECRET_FILE", "TWEED_TESTBED", "TWEED_PORTS", "TWEED_KEY_FILE"}
-#: ssh never asks, as nobody could answer for several hosts at once; it notices a host that is gone in 30 s.
-_SSH = "BatchMode=yes", "ConnectTimeout=10", "ServerAliveInterval=10", "ServerAliveCountMax=3"
+#: ssh never asks, as nobody could answer for several hosts at once; it notices in 30 s that a host is gone;
+#: it leaves no process behind that would hold its streams open.
+_SSH = (
+    "BatchMode=yes",
+    "ConnectTimeout=10",
+    "ServerAliveInterval=10",
+    "ServerAliveCountMax=3",
+    "ControlMaster=no",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +178,7 @@ def command(host: Host, python: str, ssh: str) -> list[str]:
 
     Raises: UsageError for a command that is none.
     """
-    agent = [python, "-P", "-m", "tweed.launch.agent"]
+    agent = [python, "-P", "-m", "tweed.launch.agent", f"{SILENCE_S:.0f}"]
     if host.local:
         return agent
     try:

@@ -12,7 +12,7 @@ from tweed.doctor.estimate import Trip, clock
 from tweed.errors import UsageError
 from tweed.launch.answers import Look, problems, why_no_agent, with_addresses
 from tweed.launch.ends import Ends, named
-from tweed.launch.job import Job
+from tweed.launch.job import SILENCE_S, Job
 from tweed.launch.session import Event, Message, Noise, Over, Sessions
 
 #: To log in and to load Python and tweed, which may come over a network too.
@@ -57,13 +57,21 @@ class Launch:
         Raises: UsageError, if a host cannot be used, or the doctor finds what keeps training from working;
           names hosts and remedies.
         """
-        with Sessions(self.job.hosts, self.job.python, self.ssh) as sessions:
-            job = self._checked(sessions)
-            if visit and len(job.hosts) > 1:
-                self._visit(sessions, job)
-            for number, host in enumerate(job.hosts):
-                self.show.note(f"{host.name} ({host.address}): {named(job.on(number))}")
-            ends = self._go(sessions, job, self.show.line)
+        sessions = Sessions(self.job.hosts, self.job.python, self.ssh)
+        try:
+            with sessions:
+                return self._run(sessions, visit)
+        finally:
+            for name in sessions.cut:
+                self.show.note(f"{name} does not answer; its ranks end within {SILENCE_S:.0f} s")
+
+    def _run(self, sessions: Sessions, visit: bool) -> int:
+        job = self._checked(sessions)
+        if visit and len(job.hosts) > 1:
+            self._visit(sessions, job)
+        for number, host in enumerate(job.hosts):
+            self.show.note(f"{host.name} ({host.address}): {named(job.on(number))}")
+        ends = self._go(sessions, job, self.show.line)
         if ends.culprit:
             others = "; the others were ended" if job.size > 1 else ""
             self.show.note(f"{ends.culprit}{others}")
@@ -133,7 +141,7 @@ class Launch:
         except ValueError:
             why = "\n".join([*others[-20:], *printed[-20:]])
             raise UsageError(f"`tweed doctor` has failed: {ends.culprit}\n{why}") from None
-        if not fine:
+        if not fine or ends.culprit:
             raise UsageError(
                 "these hosts cannot train together yet: mend what is found above, or go on with --no-doctor"
             )

@@ -7,6 +7,7 @@ import json
 import os
 import selectors
 import subprocess
+import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ from functools import partial
 from typing import Any, Self
 
 from tweed.errors import UsageError
-from tweed.launch.job import Host, command
+from tweed.launch.job import BEAT_S, MESSAGE_BYTES, Host, command
 from tweed.launch.lines import Lines
 
 #: How long agents may take to end their ranks, which they kill after 5 s, and to say so.
@@ -61,6 +62,7 @@ class _Session:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
+                bufsize=0,
                 start_new_session=True,
             )
         except OSError as error:
@@ -73,12 +75,15 @@ class _Session:
         assert self.process.stderr
         self.streams = {self.process.stdout.fileno(), self.process.stderr.fileno()}
         self.answers = self.process.stdout.fileno()
-        self.lines = {stream: Lines() for stream in self.streams}
+        self.lines = {stream: Lines(MESSAGE_BYTES) for stream in self.streams}
         self.printed: list[str] = []
 
 
 class Sessions:
     """Agents on all hosts. A context manager: leaving it ends them and their ranks.
+
+    Attributes:
+      cut: names of hosts whose agent was asked to end and did not in time.
 
     Raises: UsageError if ssh cannot be run here.
     """
@@ -86,6 +91,10 @@ class Sessions:
     def __init__(self, hosts: Sequence[Host], python: str, ssh: str) -> None:
         self._selector = selectors.DefaultSelector()
         self._sessions: list[_Session] = []
+        self.cut: list[str] = []
+        self._writing = threading.Lock()
+        self._ended = threading.Event()
+        threading.Thread(target=self._beat, daemon=True).start()
         try:
             for number, host in enumerate(hosts):
                 session = _Session(host, command(host, python, ssh))
@@ -98,11 +107,20 @@ class Sessions:
 
     def send(self, number: int, kind: str, what: Any) -> None:
         """Tells the agent of a host what to do. One that is gone is told of by `poll`."""
+        self._write(number, json.dumps({kind: what}).encode() + b"\n")
+
+    def _write(self, number: int, data: bytes) -> None:
         pipe = self._sessions[number].process.stdin
         assert pipe
-        with contextlib.suppress(BrokenPipeError):
-            pipe.write(json.dumps({kind: what}).encode() + b"\n")
-            pipe.flush()
+        with self._writing, contextlib.suppress(BrokenPipeError):
+            while data and not pipe.closed:
+                data = data[pipe.write(data) or 0 :]
+
+    def _beat(self) -> None:
+        """In a thread: the launcher may be held up by who reads its output, and is there all the same."""
+        while not self._ended.wait(BEAT_S):
+            for number in range(len(self._sessions)):
+                self._write(number, b"\n")
 
     def poll(self, timeout: float | None) -> list[Event]:
         """Waits until something has happened, `timeout` seconds at most, and tells what."""
@@ -128,19 +146,22 @@ class Sessions:
 
     def end(self) -> list[Event]:
         """Has all agents end their ranks, and tells what still came. Those that take too long are cut off."""
+        self._ended.set()
         for session in self._sessions:
-            if session.process.stdin:
-                with contextlib.suppress(BrokenPipeError):
+            with self._writing:
+                if session.process.stdin:
                     session.process.stdin.close()
         found: list[Event] = []
         until = time.monotonic() + _END_S
         while self._selector.get_map() and (left := until - time.monotonic()) > 0:
             found += self.poll(left)
+        self.cut = [session.host.name for session in self._sessions if session.process.poll() is None]
         self.kill()
         return found
 
     def kill(self) -> None:
         """Ends the sessions at once. Agents that are still there notice it, and end their ranks."""
+        self._ended.set()
         for session in self._sessions:
             session.process.kill()
             session.process.wait()
