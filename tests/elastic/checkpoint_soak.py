@@ -21,10 +21,11 @@ from torch import Tensor
 from tests.elastic.trains import Trainee, sampler, stores
 from tests.simulate.test_elastic import gradient
 from tweed.elastic import Checkpoints
-from tweed.testbed import Ranks
+from tweed.testbed import Failed, RankFailed, Ranks
 from tweed.train.folder import latest
 
-_LEAST, _MOST = 3, 15
+#: Steps from one kill to the next, and seconds in which they come.
+_LEAST, _MOST, _PATIENCE_S = 3, 15, 60.0
 
 
 class Undisturbed:
@@ -71,9 +72,11 @@ def soak(folder: Path, kills: int, draw: random.Random) -> float:
 def _wait(ranks: Ranks, folder: Path, draw: random.Random) -> None:
     """Until some steps more are stored."""
     until = latest(folder) + draw.randint(_LEAST, _MOST)
-    end = time.monotonic() + float(__import__("os").environ.get("SOAKT", "60"))
+    end = time.monotonic() + _PATIENCE_S
     while latest(folder) < until:
-        ranks.poll(0.001)
+        for event in ranks.poll(0.001):
+            if isinstance(event, Failed) and event.error is not None:
+                raise RankFailed(ranks.blame([event]))
         if time.monotonic() > end:
             for rank in ranks.running():
                 ranks.kill(rank, signal.SIGUSR1)  # it prints its stacks

@@ -22,6 +22,7 @@ from tweed.exchange.hub.wire.address import HubAddress
 
 log = logging.getLogger("tweed")
 
+_NEVER = 1 << 63
 #: No message between members is longer: an epoch of 1024 members twice.
 MOST_BYTES = 1 << 18
 
@@ -178,14 +179,14 @@ class Control:
         is_in = self.key in self.epoch.members
         if self._leaves and is_in:
             self._tell("cannot leave yet", self._node.standing()[1])
-        return self._leaves and not is_in and step >= self.holds_from(group)
+        return self._leaves and not is_in and (group == 0 or step >= self.holds_from(group))
 
     def holds_from(self, group: int) -> int:
         """The step from which there is a later epoch than `group`. Of several the first counts: so all leave
         their group at the same step, though some may not know of the last one yet."""
         with self._changed:
             self._hold_from = {number: step for number, step in self._hold_from.items() if number > group}
-            return min(self._hold_from.values(), default=0)
+            return min(self._hold_from.values(), default=_NEVER)
 
     def call_meeting(self, meeting: Meeting) -> None:
         """Says where the group of an epoch meets to all members."""

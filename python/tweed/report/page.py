@@ -65,7 +65,7 @@ def render(
             name=name,
             facts=facts,
             results=[result(title, side) for title, side in sides.items()],
-            plots=plots(sides, network.sent(facts), words) if sides else {},
+            plots=plots(sides, network.sent(facts), words, epochs) if sides else {},
             same=None if same is None else at_same_accuracy(same, network.sent(facts), words),
             network=words,
             members=members.table(commits),
@@ -89,12 +89,13 @@ def environment() -> Environment:
     )
 
 
-def plots(sides: Mapping[str, Side], sent: Quantity, words: str) -> dict[str, str]:
+def plots(sides: Mapping[str, Side], sent: Quantity, words: str, epochs: Side = ()) -> dict[str, str]:
     """Loss and accuracy against time and bytes, by the plot's title.
 
     Args:
       sent: what stands for bytes.
       words: about the network.
+      epochs: of an elastic run, which has one side.
     """
     known = all(any(row["loss"] is not None for row in side) for side in sides.values())
     loss = LOSS if known else TEST_LOSS
@@ -104,9 +105,12 @@ def plots(sides: Mapping[str, Side], sent: Quantity, words: str) -> dict[str, st
         "Loss against bytes": (sent, loss),
         "Accuracy against bytes": (sent, ACCURACY),
     }
-    if all(row.get("members") is not None for side in sides.values() for row in side):
-        quantities["Members over time"] = (TIME, MEMBERS)
-    return {title: svg(draw(sides, x, y, words)) for title, (x, y) in quantities.items()}
+    drawn = {title: svg(draw(sides, x, y, words)) for title, (x, y) in quantities.items()}
+    if len(epochs) > 1:
+        title, side = next(iter(sides.items()))
+        until = {**epochs[-1], "seconds": side[-1]["seconds"]}
+        drawn["Members over time"] = svg(draw({title: [*epochs, until]}, TIME, MEMBERS, words))
+    return drawn
 
 
 def at_same_accuracy(same: Reached, sent: Quantity, words: str) -> dict[str, Any]:

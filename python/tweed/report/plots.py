@@ -11,6 +11,7 @@ from typing import Any, Literal
 from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from tweed.train.results import Side
 
@@ -47,12 +48,14 @@ class Quantity:
       label: its name and unit on an axis.
       scale: shown value per stored value.
       corner: where its plot has room for names.
+      counts: whole numbers from 0 on, each of which holds until the next.
     """
 
     key: str
     label: str
     scale: float = 1.0
     corner: Literal["upper right", "lower right"] = "upper right"
+    counts: bool = False
 
 
 TIME = Quantity("seconds", "training time (s)")
@@ -60,7 +63,7 @@ BYTES = Quantity("bytes_per_worker", "sent per worker (MB, computed)", 1e-6)
 LINK_BYTES = Quantity("link_bytes_per_worker", "sent per worker (MB, measured at its link)", 1e-6)
 LOSS = Quantity("loss", "training loss")
 TEST_LOSS = Quantity("test_loss", "test loss")
-MEMBERS = Quantity("members", "members", corner="lower right")
+MEMBERS = Quantity("members", "members", corner="lower right", counts=True)
 ACCURACY = Quantity("accuracy", "test accuracy (%)", 100.0, "lower right")
 
 
@@ -84,21 +87,31 @@ def draw(
         figure = Figure(figsize=(5.6, 3.5), layout="constrained")
         axes = figure.subplots()
         for (title, side), style in zip(sides.items(), cycle(STYLES), strict=False):
-            _line(axes, points(side, x, y), title, style)
+            _line(axes, points(side, x, y), title, style, y.counts)
         if level is not None:
             axes.axhline(level * y.scale, color="#8a8a8a", linewidth=1, linestyle=":")
         axes.set_xlabel(x.label)
         axes.set_ylabel(y.label)
         axes.set_xlim(left=0)
+        if y.counts:
+            axes.set_ylim(bottom=0)
+            axes.yaxis.set_major_locator(MaxNLocator(integer=True))
         axes.set_title(network, loc="left", fontsize=9, color="#667079")
         axes.legend(frameon=False, loc=y.corner)
     return figure
 
 
-def _line(axes: Axes, xy: tuple[list[float], list[float]], title: str, style: tuple[str, str, str]) -> None:
+def _line(
+    axes: Axes,
+    xy: tuple[list[float], list[float]],
+    title: str,
+    style: tuple[str, str, str],
+    counts: bool,
+) -> None:
     colour, dashes, marker = style
     marked = marker if len(xy[0]) <= 30 else ""
-    axes.plot(*xy, dashes, color=colour, marker=marked, markersize=4, linewidth=1.8, label=title)
+    (line,) = axes.plot(*xy, dashes, color=colour, marker=marked, markersize=4, linewidth=1.8, label=title)
+    line.set_drawstyle("steps-post" if counts else "default")
 
 
 def svg(figure: Figure) -> str:
