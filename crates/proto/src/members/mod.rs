@@ -4,8 +4,8 @@
 //!
 //! A [`Member`] is a key, which is permanent, and an incarnation: a process that has forgotten what it promised is another
 //! incarnation of its key, and stands for nothing that the one before it said. An [`Epoch`] is a value: a number, members in
-//! the order of their ranks, who votes on the next one, which links between members are missing, and the step from which it
-//! holds. The founders hold epoch 1 from the start. Each later epoch is agreed by the *voters* of the one before it: its
+//! the order of their ranks, who votes on the next one, which links between members are missing, the step from which it
+//! holds, and whether a member of the one before was lost: what waits for that one is to be ended. The founders hold epoch 1 from the start. Each later epoch is agreed by the *voters* of the one before it: its
 //! members, or witnesses that were named ([`Voters`]).
 //!
 //! **Agreement** is by single-decree consensus, one instance per epoch number (Lamport, "The part-time parliament", 1998). A
