@@ -21,7 +21,7 @@ READY := .venv/.ready.stamp
 
 SECONDS := 60
 
-.PHONY: help demo test ray-test integrations wheel check check-rust check-python loom sanitize sanitize-quick fuzz bench torch-suite programs build lock format clean
+.PHONY: help demo test ray-test integrations wheel check check-rust check-python loom sanitize sanitize-quick fuzz bench torch-suite programs first-hour site build lock format clean
 
 help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' Makefile
@@ -83,12 +83,18 @@ programs: $(READY) ## Run programs and features over Gloo and over tweed, in tur
 wheel: $(READY) ## Build the wheel into dist/, and run the README's example from it in an empty environment without a compiler
 	@tools/wheel.sh
 
+first-hour: wheel ## Walk a user's first hour from the wheel alone: ten lines, the first report, two hosts over ssh (as root)
+	python -m tests.first_hour
+
+site: $(ENV) ## Build the documentation as a site in target/site; a broken link or anchor fails
+	NO_MKDOCS_2_WARNING=1 python -m mkdocs build
+
 build: $(READY) ## Install what is needed and build the extension module
 
 lock: $(ENV) ## Renew requirements.lock from pyproject.toml
 	uv pip compile --quiet --upgrade --universal --python-version 3.11 --group tools \
 		$(addprefix --extra ,metrics privacy ray lightning accelerate transformers) \
-		--no-emit-index-url --no-emit-find-links --custom-compile-command 'make lock' \
+		--group docs --no-emit-index-url --no-emit-find-links --custom-compile-command 'make lock' \
 		pyproject.toml --output-file requirements.lock
 
 format: $(ENV) ## Put Rust and Python into the format that `make check` asks for

@@ -58,6 +58,7 @@ def _python_dependencies() -> set[str]:
     wanted = (
         project["project"]["dependencies"]
         + project["dependency-groups"]["tools"]
+        + project["dependency-groups"]["docs"]
         + [name for extra in extras for name in extra]
     )
     return {_bare(requirement) for requirement in wanted}

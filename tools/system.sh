@@ -6,6 +6,8 @@ PATH=$PATH:/usr/sbin:/sbin
 
 declare -A package=([unshare]=util-linux [ip]=iproute2 [tc]=iproute2 [nft]=nftables [ethtool]=ethtool [iperf3]=iperf3
     [ping]=iputils-ping)
+# Tests of `tweed launch` want sshd. It is a service, so it is installed only where nothing would start it.
+[ -d /run/systemd/system ] || package[sshd]=openssh-server
 
 missing() { # packages of the programs that are not there
     for program in "${!package[@]}"; do

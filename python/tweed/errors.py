@@ -8,6 +8,7 @@
     │   └── NoTestbed               no network of namespaces can be built on this machine: says what to do
     ├── ShapeMismatch               ranks disagree on operation, shape or dtype: names each rank's value
     ├── PeerLost                    a rank died or left: names rank and operation
+    │   └── Evicted                 the other members have gone on without this one: start it again, to join
     ├── Left                        this member has left in good order, as it was to: end its loop
     ├── DeadlineExceeded            nothing arrived in time: names who is waited for
     ├── Superseded                  the replica of a hub has taken over: says how to come back as its replica
@@ -16,48 +17,74 @@
     └── DataError                   a data set is missing or damaged: says where it was looked for
 
 All are `RuntimeError`s, so that code written for torch's own backends catches them.
-The extension module raises these very classes (`crates/py/src/errors.rs`).
+The extension module raises these very classes (`crates/py/src/errors.rs`). `python -m tools.errors_page`
+makes docs/errors.md of what stands here.
 """
 
 from __future__ import annotations
 
 
 class TweedError(RuntimeError):
-    """Base of all errors of tweed."""
+    """Base of all errors of tweed.
+
+    Remedy: its text says what happened, where, and what to do next.
+    """
 
 
 class UsageError(TweedError, ValueError):
-    """The call cannot be carried out as it stands. Nothing was sent; mend the call."""
+    """The call, or a setting, cannot be carried out as it stands. Nothing was sent.
+
+    Remedy: mend what the text names; docs/settings.md has the settings and what is said of each.
+    """
 
 
 class ScheduleError(UsageError):
-    """A schedule does not do what it declares. The text names step, link, rank and chunk."""
+    """A schedule does not do what it declares. The text names step, link, rank and chunk.
+
+    Remedy: mend the builder at that step; a schedule is proven when it is made, so nothing has run by it.
+    """
 
 
 class StrategyError(UsageError):
-    """Two parts of a strategy do not fit together. The text names both."""
+    """Two parts of a strategy do not fit together, or a strategy and the place where it is to run.
+
+    Remedy: the text names both parts; take another one. docs/composition.md has what goes together.
+    """
 
 
 class ForkedProcess(UsageError):
-    """The engine was started in a parent of this process. Start ranks first, then the engine."""
+    """The engine was started in a parent of this process, and a fork does not copy its threads.
+
+    Remedy: start processes before the first process group, or by the start method "spawn" or "forkserver".
+    """
 
 
 class NoTestbed(UsageError):
-    """A network of namespaces cannot be built on this machine. The text says what to install or to allow."""
+    """A network of namespaces cannot be built on this machine.
+
+    Remedy: the text says what to install or to allow; training on real networks does not need it.
+    """
 
 
 class ShapeMismatch(TweedError):
     """Ranks called different operations, shapes or dtypes. The text gives each rank's value.
 
     The group cannot be used further: its ranks no longer agree on what comes next.
+
+    Remedy: let all ranks make the same calls in the same order; look for a branch that only some take.
     """
 
 
 class PeerLost(TweedError):
-    """A rank died or left while others needed it. The text names rank and operation.
+    """A rank died, left or cannot be reached while others needed it. The text names rank and operation.
 
-    The group must be made anew without that rank before the next collective.
+    Remedy: see that rank's own output, which says why. The group must be made anew without it, or the job
+    restarted: torchrun --max-restarts, `tweed train --resume`, or docs/elastic.md to go on without it.
     """
+
+
+class Evicted(PeerLost):
+    """The other members have gone on without this one, not having heard it. Started again, it may join."""
 
 
 class Left(TweedError):
@@ -65,25 +92,37 @@ class Left(TweedError):
 
 
 class DeadlineExceeded(TweedError, TimeoutError):
-    """An operation did not end in time. The text names the ranks that were waited for."""
+    """An operation did not end in time. The text names who held it up, since when, and by which limit.
+
+    Remedy: what stands after "next" in the text, for the host that it names; see docs/deadlines.md.
+    """
 
 
 class Superseded(TweedError):
-    """This hub's replica has taken over, and two must not train beside each other. The text says how this one
-    comes back: as the replica of the other.
+    """This hub's replica has taken over, and two must not train beside each other.
+
+    Remedy: start this one as the replica of the other, by the line in the text.
     """
 
 
 class Aborted(TweedError):
-    """The group was shut down while the operation ran."""
+    """The group was shut down while the operation ran.
+
+    Remedy: none is needed where the program itself has ended the group; else see why it did.
+    """
 
 
 class NonFinite(TweedError):
     """NaN or infinity in what was to be compressed and exchanged. The text names parameters and ranks.
 
     Every rank raises it. Nothing was exchanged; memories of compression are as they were.
+
+    Remedy: a smaller learning rate, clipped gradients, or a gradient scaler that skips such steps.
     """
 
 
 class DataError(TweedError):
-    """A data set is missing or damaged. The text says where it was looked for."""
+    """A data set is missing or damaged. The text says where it was looked for.
+
+    Remedy: `tweed data` fetches those that can be had; `--fallback digits` trains without a download.
+    """

@@ -163,7 +163,7 @@ CASES: list[tuple[Any, Any, Level, str, str]] = [
     (environment, TORCHRUN | {"RANK": "2"}, ERROR, "0 to WORLD_SIZE - 1", "another RANK"),
     (environment, TORCHRUN | {"RANK": "x"}, ERROR, "RANK=x", "RANK=NUMBER"),
     (environment, TORCHRUN | {"MASTER_PORT": "70000"}, ERROR, "no port", "29500"),
-    (environment, {"TWEED_HOTS": "::1"}, WARNING, "did you mean TWEED_HOST?", "export TWEED_HOST=::1"),
+    (environment, {"TWEED_HOTS": "::1"}, ERROR, "did you mean TWEED_HOST?", "export TWEED_HOST=::1"),
     (environment, {"TWEED_ZZZZZZZZ": "1"}, WARNING, "it knows TWEED_", "unset TWEED_ZZZZZZZZ"),
     (environment, {"TWEED_STREAMS": "many"}, ERROR, "whole number", "correct or unset"),
     (clock, clock.Facts(True, 0.02), OK, "20 ms", ""),

@@ -6,7 +6,6 @@ import json
 import os
 import socket
 from dataclasses import replace
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -236,11 +235,10 @@ def as_torchrun(rank: int, size: int, port: int) -> Report | None:
 
 
 def test_ranks_that_do_not_meet_are_an_error_with_a_fix(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(together, "_WAIT", timedelta(seconds=1))
     monkeypatch.setattr(together, "examine", lambda: [FOUND])
     for setting in ("RANK=1", "WORLD_SIZE=2", "MASTER_ADDR=127.0.0.1", "MASTER_PORT=1"):
         monkeypatch.setenv(*setting.split("="))
-    report = under_torchrun()
+    report = under_torchrun(wait_s=1)
     assert report is not None
     assert FOUND in report.findings
     assert "ranks do not meet at 127.0.0.1:1" in worst(report.findings).what

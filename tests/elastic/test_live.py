@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +12,23 @@ import torch
 import torch.distributed as dist
 
 from tests.elastic.checkpoint_soak import Undisturbed, soak
-from tests.elastic.trains import KILLED_AT, STEPS, STEPS_TOGETHER, comes_back, joins, leaves, stores, trains
+from tests.elastic.trains import (
+    KILLED_AT,
+    STEPS,
+    STEPS_TOGETHER,
+    comes_back,
+    joins,
+    leaves,
+    stops,
+    stores,
+    trains,
+)
 from tests.simulate.test_elastic import trained
 from tweed.elastic import Elastic, start
+from tweed.elastic.control import Epoch
+from tweed.elastic.group import breaks
 from tweed.errors import UsageError
-from tweed.testbed import Ranks
+from tweed.testbed import Ended, Ranks
 from tweed.train.folder import latest
 
 
@@ -31,6 +44,40 @@ def test_after_a_kill_the_survivors_go_on_and_the_model_is_that_of_a_run_without
     assert all(epochs == [1, 2] for _, _, epochs in ended)
     expected = trained(0, 0, steps=STEPS).params
     assert torch.allclose(ended[0][1], expected, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("victim", [0, 2])
+def test_after_a_stop_the_others_go_on_long_before_their_timeout(victim: int) -> None:
+    store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    found: list[Any] = []
+    with Ranks(stops, 4, store.port, victim) as ranks:
+        while len(found) < 3:
+            found += ranks.poll(60)
+        ranks.kill(victim, signal.SIGCONT)
+        (stopped,) = ranks.poll(60)
+    ended = [event.value for event in found]
+    assert len({digest for digest, _, _ in ended}) == 1
+    assert all(epochs == [1, 2] for _, _, epochs in ended)
+    assert torch.allclose(ended[0][1], trained(0, 0, steps=STEPS).params, rtol=0, atol=1e-12)
+    assert isinstance(stopped, Ended) and "gone on without this process, in epoch 2" in stopped.value
+
+
+@pytest.mark.parametrize(
+    ("members", "number", "broken", "aborted"),
+    [
+        ("abcd", 2, False, False),
+        ("ab", 2, False, False),
+        ("ab", 2, True, True),
+        ("ab", 3, False, True),
+        ("abc", 3, True, False),
+    ],
+)
+def test_calls_are_aborted_if_a_member_of_the_group_is_lost(
+    members: str, number: int, broken: bool, aborted: bool
+) -> None:
+    epoch = Epoch(number, tuple(members), broken=broken)
+    assert breaks("abc", 1, epoch) is aborted
+    assert not breaks("", 1, epoch)  # no group stands
 
 
 @pytest.mark.parametrize("victim", [None, 0, 3])

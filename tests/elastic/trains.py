@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import signal
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -16,6 +17,10 @@ from torch import Tensor
 from tests.simulate.test_elastic import BATCH, NUMEL, SAMPLES, gradient
 from tweed.data.sampler import GlobalOrder, Sampler
 from tweed.elastic import Checkpoints, Control, Elastic, ElasticRun, join, start
+from tweed.elastic.witness import Witness
+from tweed.errors import Evicted
+from tweed.files import write_atomic
+from tweed.testbed.lives import kill, lived
 
 STEPS, KILLED_AT, STEPS_TOGETHER = 50, 20, 30
 
@@ -55,6 +60,11 @@ def kill_me() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
+def stop_me() -> None:
+    """As a debugger does, or a host that sleeps: links stay, and nothing comes over them."""
+    os.kill(os.getpid(), signal.SIGSTOP)
+
+
 def trains(rank: int, size: int, port: int, victim: int) -> tuple[str, Tensor, list[int]]:
     """The victim kills itself when it has computed half of its share: the others are within the exchange."""
     store = dist.TCPStore("127.0.0.1", port, is_master=False)
@@ -65,6 +75,53 @@ def trains(rank: int, size: int, port: int, victim: int) -> tuple[str, Tensor, l
     run.finish()
     control.close()
     return trainee.digest, trainee.params.detach(), run.epochs
+
+
+def stops(rank: int, size: int, port: int, victim: int) -> tuple[str, Tensor, list[int]] | str:
+    """The victim stops within a step; who makes it go on finds it evicted."""
+    store = dist.TCPStore("127.0.0.1", port, is_master=False)
+    control = start(store, rank, size, Elastic(1, size))
+    run, trainee = ElasticRun(control, sampler(), timeout_s=3600), Trainee()
+    try:
+        for step in range(STEPS):
+            trainee.step(run, stop_me if (rank, step) == (victim, KILLED_AT) else lambda: None)
+        run.finish()
+    except Evicted as error:
+        return str(error)
+    finally:
+        control.close()
+    return trainee.digest, trainee.params.detach(), run.epochs
+
+
+def witnessed(rank: int, size: int, port: int, folder: Path, dies: dict[int, int]) -> tuple[str, Tensor, int]:
+    """The last rank is a witness; the others kill themselves at the steps in `dies`, and rank 0 kills it."""
+    witness, place = size - 1, folder / "witness"
+    if rank == witness:
+        lived(_witness, folder, rank, folder)
+        return "", torch.zeros(0), 0
+    while not place.exists():
+        time.sleep(0.01)
+    elastic = Elastic(1, witness, witnesses=(place.read_text(),))
+    control = start(dist.TCPStore("127.0.0.1", port, is_master=False), rank, witness, elastic)
+    run, trainee = ElasticRun(control, sampler(), timeout_s=60), Trainee()
+    for step in range(STEPS):
+        if (rank, dies.get(witness)) == (0, step):
+            kill(folder, witness)
+        trainee.step(run, kill_me if dies.get(rank) == step else lambda: None)
+    run.finish()
+    control.close()
+    write_atomic(folder / "over", b"")
+    return trainee.digest, trainee.params.detach(), run.epochs[-1]
+
+
+def _witness(life: int, rank: int, folder: Path) -> None:
+    place = folder / "witness"
+    listen = place.read_text().rpartition("@")[2] if life else "127.0.0.1:0"
+    witness = Witness(listen, folder / "state")
+    write_atomic(place, witness.address)
+    while not (folder / "over").exists():
+        witness.turn()
+    witness.close()
 
 
 class Ended(NamedTuple):

@@ -3,9 +3,14 @@
     python -m tests.ray.faults --rounds 1000 --seed 7
 
 Processes of this host, without Ray. In each round one that watches a collective kills another by SIGKILL
-when it has 10, 50 or 90 % of it: the origin of a broadcast, a receiver, a source of a sum, a shard. A new
-process takes the place of the dead one and puts its object once more, under the same id. All must end,
-broadcasts be equal, and each range of a sum be that of the ids which it names.
+when it has 10, 50 or 90 % of it: the origin of a broadcast, a receiver, a source of a sum, a shard; the
+destination of a sum that others get; that and the sum's shard together. A new process takes the place of
+each dead one and puts its object once more, under the same id. All must end, broadcasts be equal, and each
+range of a sum be that of the ids which it names; a sum whose destination has died names none, but its values
+show them.
+
+With its destination a sum may be gone: if that had all of it already and nobody else has, or if what knew of
+the plan died as well. Then the others learn so by their deadline, and the sum is called for once more.
 """
 
 from __future__ import annotations
@@ -17,6 +22,7 @@ import random
 import signal
 import time
 from collections import Counter
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -28,7 +34,9 @@ from tweed.ray.objects import Objects, Ref
 SIZE = 5
 NUMEL = 1 << 20
 SHARES = (0.1, 0.5, 0.9)
-KINDS = ("broadcast", "sum", "all-reduce")
+KINDS = ("broadcast", "sum", "all-reduce", "destination", "destination and shard")
+#: So long those wait whose sum may be gone.
+SOON_S = 2.0
 
 
 def value_of(rank: int) -> float:
@@ -51,19 +59,20 @@ def digest(array: Any) -> str:
     return hashlib.blake2b(array, digest_size=8).hexdigest()
 
 
-def get(objects: Objects, ref: Ref) -> str:
+def get(objects: Objects, ref: Ref, timeout: float = PATIENCE_S / 2) -> str:
     """The digest of a copy, or why there is none."""
     try:
-        return digest(objects.get(ref, timeout=PATIENCE_S / 2).result())
+        return digest(objects.get(ref, timeout=timeout).result())
     except TweedError as error:
         return f"{type(error).__name__}: {error}"
 
 
-def watch(objects: Objects, ref: Ref, share: float, victim: int) -> bool:
-    """Kills a process when so much of an object is here. Returns whether it was in time."""
+def watch(objects: Objects, ref: Ref, share: float, victims: Sequence[int]) -> bool:
+    """Kills processes when so much of an object is here. Returns whether it was in time."""
     for begin, some in objects.blocks(ref, timeout=PATIENCE_S / 2):
         if begin + len(some) >= share * NUMEL:
-            os.kill(victim, signal.SIGKILL)
+            for victim in victims:
+                os.kill(victim, signal.SIGKILL)
             return begin + len(some) < NUMEL
     return False
 
@@ -71,19 +80,59 @@ def watch(objects: Objects, ref: Ref, share: float, victim: int) -> bool:
 def watched_get(objects: Objects, ref: Ref, share: float, victim: int) -> tuple[str, bool]:
     """As `get`, and kills a process on the way."""
     try:
-        in_time = watch(objects, ref, share, victim)
+        in_time = watch(objects, ref, share, [victim])
     except TweedError as error:
         return f"{type(error).__name__}: {error}", False
     return get(objects, ref), in_time
 
 
+def get_sum(objects: Objects, ref: Ref, count: int, mode: str) -> str:
+    """The digest of a sum whose destination has died, what is wrong with it, or why there is none."""
+    try:
+        array = objects.get(ref, timeout=SOON_S).result()
+    except TweedError as error:
+        return f"{type(error).__name__}: {error}"
+    values = sorted({int(value) for value in array})
+    counts = [value.bit_count() for value in values]
+    is_right = counts == [count] if mode == "whole" else 1 <= min(counts) <= max(counts) <= count
+    is_right = is_right and max(values) < value_of(SIZE)
+    return digest(array) if is_right else f"wrong values of {count} sources: {values}"
+
+
+def watched_get_sum(
+    objects: Objects, ref: Ref, count: int, mode: str, share: float, victims: Sequence[int]
+) -> tuple[str, bool]:
+    """As `get_sum`, and kills processes on the way."""
+    try:
+        in_time = watch(objects, ref, share, victims)
+    except TweedError as error:
+        return f"{type(error).__name__}: {error}", False
+    return get_sum(objects, ref, count, mode), in_time
+
+
+def sum_until_killed(objects: Objects, target: Ref, refs: list[Ref], count: int, mode: str) -> None:
+    """The destination, which nobody asks what came of it."""
+    objects.reduce(refs, count, mode=mode, target=target)
+
+
+def sum_anew(objects: Objects, target: Ref, refs: list[Ref], count: int, mode: str) -> str:
+    """The digest of a sum that nothing disturbs, or what is wrong."""
+    return watched_sum(objects, target, refs, count, mode, 2.0, [])[0]
+
+
 def watched_sum(
-    objects: Objects, target: Ref, refs: list[Ref], count: int, mode: str, share: float, victim: int
+    objects: Objects,
+    target: Ref,
+    refs: list[Ref],
+    count: int,
+    mode: str,
+    share: float,
+    victims: Sequence[int],
 ) -> tuple[str, bool]:
     """Sums, kills on the way, and checks. Returns the digest, or what is wrong."""
     sums = objects.reduce(refs, count, mode=mode, target=target, timeout=PATIENCE_S / 2)
     try:
-        in_time = watch(objects, target, share, victim)
+        in_time = watch(objects, target, share, victims)
         done = sums.result()
     except TweedError as error:
         return f"{type(error).__name__}: {error}", False
@@ -112,7 +161,7 @@ class Soak:
     def __init__(self, seed: int) -> None:
         self.chance, self.fleet = random.Random(seed), Fleet(SIZE)
         self.rounds: Counter[str] = Counter()
-        self.in_time = 0
+        self.in_time = self.gone = 0
         self.wrong: list[str] = []
 
     def round(self, kind: str) -> None:
@@ -122,8 +171,11 @@ class Soak:
         what = f"{kind} {mode} at {share:.0%}, round {self.rounds.total()}"
         if kind == "broadcast":
             found = self.broadcast(watcher, victim, self.chance.choice([victim, other]), share)
-        else:
+        elif kind in ("sum", "all-reduce"):
             found = self.sum(watcher, victim, share, mode, kind == "all-reduce")
+        else:
+            victims = [victim, other] if "shard" in kind else [victim]
+            found = self.destination(watcher, victims, share, mode)
         if len(set(found)) != 1 or " " in found[0]:
             self.wrong.append(f"{what}: {found}")
             print(self.wrong[-1], flush=True)
@@ -154,20 +206,45 @@ class Soak:
         readers = [rank for rank in range(SIZE) if is_wanted and rank not in (watcher, victim)]
         for rank in readers:
             self.fleet.start(rank, get, target)
-        self.fleet.start(watcher, watched_sum, target, refs, count, mode, share, self.pid(victim))
+        self.fleet.start(watcher, watched_sum, target, refs, count, mode, share, [self.pid(victim)])
         self.renew(victim)
         self.fleet.on(victim, put_source, refs[victim], victim)
         return self.ended(watcher, readers, [target, *refs])
+
+    def destination(self, watcher: int, victims: list[int], share: float, mode: str) -> list[str]:
+        """Each puts a source, one sums, all but the victims get the sum. Returns what they have."""
+        shard = victims[1] if len(victims) > 1 else None
+        target, refs = self.fleet.ref_at(shard), [Ref.new() for _ in range(SIZE)]
+        count = SIZE - len(victims)
+        for rank in range(SIZE):
+            self.fleet.on(rank, put_source, refs[rank], rank)
+        readers = [rank for rank in range(SIZE) if rank not in (watcher, *victims)]
+        for rank in readers:
+            self.fleet.start(rank, get_sum, target, count, mode)
+        pids = [self.pid(victim) for victim in victims]
+        self.fleet.start(watcher, watched_get_sum, target, count, mode, share, pids)
+        self.fleet.on(victims[0], sum_until_killed, target, refs, count, mode)
+        self.renew(*victims)
+        for victim in victims:
+            self.fleet.on(victim, put_source, refs[victim], victim)
+        found = self.ended(watcher, readers, [])
+        if all(text.startswith("DeadlineExceeded") for text in found):
+            self.gone += 1
+            target = Ref.new()
+            found = [self.fleet.on(victims[0], sum_anew, target, refs, count, mode)]
+        self.fleet.on(watcher, delete, [target, *refs])
+        return found
 
     def pid(self, rank: int) -> int:
         """The process that has this rank now."""
         return int(self.fleet.processes[rank].pid)
 
-    def renew(self, victim: int) -> None:
-        """Waits until it has been killed."""
-        self.fleet.processes[victim].join(PATIENCE_S)
-        self.fleet.processes[victim].kill()  # if nothing of the collective came
-        self.fleet.replace(victim)
+    def renew(self, *victims: int) -> None:
+        """Waits until they have been killed."""
+        for victim in victims:
+            self.fleet.processes[victim].join(PATIENCE_S)
+            self.fleet.processes[victim].kill()  # if nothing of the collective came
+        self.fleet.replace(*victims)
 
     def ended(self, watcher: int, readers: list[int], refs: list[Ref]) -> list[str]:
         found, in_time = self.fleet.end(watcher)
@@ -189,7 +266,7 @@ def main() -> None:
     soak.fleet.close()
     right, took = given.rounds - len(soak.wrong), time.monotonic() - began
     print(f"{right} of {given.rounds} rounds were right: {dict(soak.rounds)}, {took:.0f} s")
-    print(f"in {soak.in_time} of them the death came before the watcher had all")
+    print(f"in {soak.in_time} of them the death came before the watcher had all; {soak.gone} sums were gone")
     raise SystemExit(bool(soak.wrong))
 
 

@@ -21,6 +21,7 @@ from tweed.exchange.engine import GroupRequest
 from tweed.testbed import run_ranks
 from tweed.torch import Options, _explain_torchcomms, plan_json, register
 from tweed.torch.backend import check_links
+from tweed.torch.options import unknown_variables
 from tweed.transport import Ltp
 
 PROGRAM = """
@@ -123,13 +124,28 @@ def test_a_group_that_is_split_off_has_a_plan_of_its_own() -> None:
     assert wholes[0] == wholes[1] == wholes[2] != halves[0]
 
 
-def test_a_misspelt_variable_is_named_in_a_run(
+def test_a_variable_that_nobody_knows_is_named_in_a_run(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setenv("TWEED_SECRET_FYLE", "secret")
+    monkeypatch.setenv("TWEED_OWN_THING", "of a program")
     dist.init_process_group("tweed", store=dist.HashStore(), rank=0, world_size=1)
     dist.destroy_process_group()
-    assert "TWEED_SECRET_FYLE is set" in caplog.text and "did you mean TWEED_SECRET_FILE?" in caplog.text
+    assert "TWEED_OWN_THING is set, and tweed knows no such variable: it knows TWEED_" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("SECRETT", "SECRET"),
+        ("HOTS", "HOST"),
+        ("SECRET_FYLE", "SECRET_FILE"),
+        ("PORT", "PORTS"),
+        *(("TEST", None), ("TEST_STORE", None), ("MODE", None)),
+    ],
+)
+def test_a_variable_that_is_nearly_one_is_told_from_a_programs_own(name: str, meant: str | None) -> None:
+    found = unknown_variables({f"TWEED_{name}": "x", "TWEED_HOST": "::1", "HOME": "/"})
+    assert found == {f"TWEED_{name}": meant and f"TWEED_{meant}"}
 
 
 def test_defaults() -> None:

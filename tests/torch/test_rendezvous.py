@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -19,8 +20,9 @@ from torch.distributed.distributed_c10d import GroupName
 from tweed.errors import DeadlineExceeded, PeerLost, UsageError
 from tweed.testbed import run_ranks
 from tweed.torch import Options
+from tweed.torch.agreement import RankTerms, ahead, conflict
 from tweed.torch.meeting import Meeting, Place, Process, Renewed, prefix
-from tweed.torch.rendezvous import Terms, _conflict, enter, group_id, leave_together, one_host, settle
+from tweed.torch.rendezvous import Terms, enter, group_id, leave_together, one_host, settle
 from tweed.transport import Ltp
 
 
@@ -89,17 +91,58 @@ def test_ranks_that_were_told_otherwise_are_named() -> None:
         assert terms.conflict.startswith("rank 0 was given server none, rank 2 rank 1")
 
 
+_PLAIN = Options()
+
+
+def said(options: Options = _PLAIN, **others: Any) -> RankTerms:
+    values = {"tweed": "1.0", "size": 2, "host": "a", "clock_s": 1e9, "options": options.terms()}
+    return RankTerms(**(values | others))
+
+
 @pytest.mark.parametrize(
-    ("mine", "theirs", "says"),
+    ("mine", "theirs", "words"),
     [
-        (Options(transport=Ltp()), Options(), "transport 'ltp' with .*, rank 1 no 'ltp'"),
-        (Options(transport=Ltp(fraction=0.5)), Options(transport=Ltp()), "n': 0.5, .*n': 0.98"),
+        (said(Options(transport=Ltp())), said(), "transport 'ltp' with .*, rank 1 no 'ltp'"),
+        (said(Options(transport=Ltp(fraction=0.5))), said(Options(transport=Ltp())), "n': 0.5, .*n': 0.98"),
+        (said(), said(tweed="0.9", host="b"), "rank 0 on a has tweed 1.0, rank 1 on b 0.9; .*==1.0"),
+        (said(), said(size=3, host="b"), "rank 0 on a was told of 2 ranks, rank 1 on b of 3; .* WORLD_SIZE"),
+        (
+            said(),
+            said(clock_s=1e9 + 300),
+            "rank 1 on a is 300 s ahead of that of rank 0 .*timedatectl",
+        ),
     ],
 )
-def test_transports_must_agree(mine: Options, theirs: Options, says: str) -> None:
-    texts = [json.dumps(options.terms()) for options in (mine, theirs)]
-    assert re.search(says, _conflict(texts))
-    assert _conflict(texts[:1] * 2) == ""
+def test_ranks_must_agree(mine: RankTerms, theirs: RankTerms, words: str) -> None:
+    assert re.search(words, conflict(mine, 1, theirs, 1e9))
+    assert conflict(mine, 1, mine, 1e9) == ""
+
+
+def test_a_rank_that_came_early_is_no_clock_that_is_behind() -> None:
+    assert conflict(said(), 1, said(clock_s=1e9 - 1000), 1e9) == ""
+    assert ahead(0, said(clock_s=1e9 + 90), 1, "b", 1e9).startswith("the clock of rank 0 on a is 90 s ahead")
+
+
+def test_what_a_rank_says_survives_the_store_and_that_of_other_versions_is_read() -> None:
+    assert RankTerms.decode(said().encode()) == said()
+    older = RankTerms.decode(json.dumps(Options().terms()))
+    assert "rank 1 on another host another version" in conflict(said(), 1, older, 1e9)
+
+
+def test_sizes_that_differ_are_told_to_those_who_came_whoever_is_missing() -> None:
+    store = dist.HashStore()
+    meetings = [enter(place(rank, store, size, seconds=10)) for rank, size in ((0, 3), (1, 2), (2, 4))]
+    with ThreadPoolExecutor() as pool:
+        found = list(pool.map(lambda one: settle(card(one.place.rank), one, Options()), meetings[:2]))
+    for terms in (*found, settle(card(2), meetings[2], Options())):
+        assert "was told of 3 ranks, rank 1 on" in terms.conflict
+
+
+def test_a_rank_of_a_larger_group_finds_that_out_by_itself() -> None:
+    store = dist.HashStore()
+    meetings = [enter(place(rank, store, size, seconds=10)) for rank, size in ((0, 1), (1, 2))]
+    assert settle(card(0), meetings[0], Options()).conflict == ""
+    assert "of 1 ranks, rank 1 on" in settle(card(1), meetings[1], Options()).conflict
 
 
 def test_terms_survive_the_store() -> None:

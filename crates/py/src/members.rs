@@ -15,8 +15,8 @@ pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
 
 /// A process: its key in hexadecimal digits, and its incarnation.
 type Life = (String, u64);
-/// An epoch: its number, members in rank order, witnesses (none: members decide), missing links, first step.
-type EpochParts = (u64, Vec<Life>, Vec<Life>, Vec<(u16, u16)>, u64);
+/// An epoch: its number, members in rank order, witnesses (none: members decide), missing links, first step, whether one was lost.
+type EpochParts = (u64, Vec<Life>, Vec<Life>, Vec<(u16, u16)>, u64, bool);
 
 /// Counts and times in ticks, see `Settings` in `crates/proto/src/members`.
 #[derive(FromPyObject)]
@@ -100,6 +100,22 @@ impl PyMemberNode {
         Ok(PyMemberNode::new(Node::joiner(member(py, &me)?, contacts?, settings.into())))
     }
 
+    /// A witness: the life `me`, or the one that has stored `record`; None if that is no record of its key.
+    #[staticmethod]
+    fn witness(
+        py: Python<'_>,
+        me: Life,
+        record: Option<&[u8]>,
+        settings: SettingsGiven,
+    ) -> PyResult<Option<PyMemberNode>> {
+        let (me, settings) = (member(py, &me)?, settings.into());
+        let Some(record) = record else {
+            return Ok(Some(PyMemberNode::new(Node::witness(me, None, Vec::new(), settings))));
+        };
+        let record = Record::decode(record).filter(|record| record.me.key == me.key);
+        Ok(record.map(|record| PyMemberNode::new(Node::restored(record, Vec::new(), settings))))
+    }
+
     /// Another tick has passed.
     fn tick(&self) {
         self.node().handle_tick();
@@ -140,6 +156,11 @@ impl PyMemberNode {
             .collect()
     }
 
+    /// Which of the lives of its key it is.
+    fn incarnation(&self) -> u64 {
+        self.node().me().incarnation
+    }
+
     /// The last epoch that it knows.
     fn epoch(&self) -> Option<EpochParts> {
         self.node().epoch().map(parts)
@@ -175,7 +196,7 @@ fn parts(epoch: &Epoch) -> EpochParts {
         Voters::Witnesses(witnesses) => witnesses.iter().map(life).collect(),
     };
     let members = epoch.members.iter().map(life).collect();
-    (epoch.number, members, witnesses, epoch.missing.clone(), epoch.first_step)
+    (epoch.number, members, witnesses, epoch.missing.clone(), epoch.first_step, epoch.broken)
 }
 
 fn member(py: Python<'_>, life: &Life) -> PyResult<Member> {

@@ -240,6 +240,12 @@ impl PyObjects {
         py.detach(|| self.inner.room())
     }
 
+    /// Bytes that came more than once, as a link broke behind them.
+    #[getter]
+    fn taken_twice(&self, py: Python<'_>) -> u64 {
+        py.detach(|| self.inner.taken_twice())
+    }
+
     /// It has left.
     #[getter]
     fn is_closed(&self, py: Python<'_>) -> bool {

@@ -1,4 +1,4 @@
-//! Objects under many seeds of deaths and late arrivals: `objects FIRST COUNT [newcomers]`, where processes come, too; of a single
+//! Objects under many seeds of deaths, broken links and late arrivals: `objects FIRST COUNT [newcomers]`, where processes come, too; of a single
 //! seed also what happens in it.
 //! Prints what was wrong, and what was tried.
 
@@ -24,9 +24,9 @@ fn main() {
             }
         }
     }
-    let Report { ended, lost, deaths, mixed, proven } = total;
+    let Report { ended, lost, deaths, cuts, mixed, proven } = total;
     println!(
-        "{count} seeds from {first}: {wrong} wrong; {deaths} deaths; {ended} calls ended, {lost} could not"
+        "{count} seeds from {first}: {wrong} wrong; {deaths} deaths; {cuts} links broke; {ended} calls ended, {lost} could not"
     );
     println!("{mixed} sums of which ranges sum different ids; {proven} logs proven");
     std::process::exit(i32::from(wrong > 0));

@@ -4,10 +4,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tweed_proto::objects::{blocks, forms, Costs, Mode, ObjectId, Rule};
+use tweed_proto::objects::{blocks, broadcast_block, forms, Costs, Mode, ObjectId, Rule};
 use tweed_sim::objects::workloads::{broadcast, flat, source, Sum, TARGET};
 use tweed_sim::objects::{
-    behind_switch, run, scenario, verify, with_newcomers, Outcome, Report, Setup, What,
+    behind_switch, run, scenario, verify, with_newcomers, Cut, Outcome, Report, Setup, What,
 };
 
 /// 1 Gbit/s, and a message that costs as much as 2.5 KB.
@@ -213,5 +213,42 @@ fn a_seed_replays() {
     for seed in 0..20 {
         let setup = scenario(seed);
         assert_eq!(run(&setup).unwrap(), run(&setup).unwrap(), "seed {seed}");
+    }
+}
+
+#[test]
+fn a_pull_goes_on_after_a_link_broke_and_takes_at_most_one_block_twice() {
+    let quiet = ended(&broadcast(2, SIZE, &COSTS, Duration::ZERO)).end();
+    for percent in [3, 10, 50, 90, 97] {
+        let mut setup = broadcast(2, SIZE, &COSTS, Duration::ZERO);
+        let lasts = Duration::from_millis(7);
+        setup.cuts.push(Cut { pair: (0, 1), at: quiet * percent / 100, lasts });
+        let outcome = ended(&setup);
+        let block = outcome.taken_twice;
+        assert!(block > 0 && block <= broadcast_block(2, SIZE, &COSTS), "{percent}: {block}");
+        assert_eq!(
+            (outcome.sent(0), outcome.taken[&(1, TARGET)], outcome.pulls),
+            (SIZE, SIZE, 1),
+            "{percent}"
+        );
+        // What waited at the link when it broke leaves once more: at most the blocks that fit on the way, and two.
+        let late = outcome.end() - quiet;
+        assert!(lasts < late && late < lasts + S_B / 20, "{percent}: {late:?}");
+    }
+}
+
+#[test]
+fn sums_go_on_after_a_link_broke() {
+    for mode in [Mode::Whole, Mode::Ranges] {
+        let sum = Sum { mode, ..Sum::of(7, SIZE) };
+        let quiet = ended(&sum.setup(&COSTS));
+        for rank in 1..8 {
+            let mut setup = sum.setup(&COSTS);
+            let lasts = Duration::from_millis(20);
+            setup.cuts.push(Cut { pair: (rank, rank - 1), at: S_B / 2, lasts });
+            let outcome = ended(&setup);
+            assert_eq!(outcome.included, quiet.included);
+            assert!(outcome.end() < quiet.end() + lasts + S_B / 20, "{mode:?}, {rank}: {:?}", outcome.end());
+        }
     }
 }

@@ -17,8 +17,9 @@ def in_group(strategy: Strategy, model: nn.Module, group: dist.ProcessGroup | No
     checks.check_group(group)
 
     def found(terms: list[str], stats: Stats) -> Place:
-        checks.check_place(strategy, model, dist.get_world_size(group))
+        # First: of what all have alike, the checks that follow raise the same at all ranks.
         checks.check_agreement(gather(group, terms))
+        checks.check_place(strategy, model, dist.get_world_size(group))
         return Communicator(group, strategy, stats)
 
     return found

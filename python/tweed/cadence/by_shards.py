@@ -30,8 +30,9 @@ class ByShards:
       most_behind: steps that the server may be ahead of the slowest worker, which goes through all of them
         without computing; then it waits.
       patience: before a shard that is needed only if others are slow, a worker waits for word that the server
-        has enough, for so large a share of the time that its last shard took. Where nobody is slow, it else
-        would always be in the middle of one that nobody needs.
+        has enough, at first for so large a share of the time that its last shard took; twice as long after
+        such a shard was in vain, half as long after one was not (from 1/8 to 1; 0 stays 0). Where nobody is
+        slow, it else would always be in the middle of one that nobody needs.
       seed: of numbers of shards.
 
     Raises: UsageError for settings that cannot be.

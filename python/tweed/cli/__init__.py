@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from tweed.cli import data, doctor, hub, plan, report, reproduce, strategies, top, train
+from tweed.cli import data, doctor, hub, launch, plan, report, reproduce, strategies, top, train, witness
 from tweed.errors import TweedError, UsageError
 
 app = typer.Typer(
@@ -19,8 +19,10 @@ app = typer.Typer(
     add_completion=False,
 )
 app.command("train")(train.train)
+app.command("launch", cls=launch.Launched)(launch.launch)
 app.command("serve")(hub.serve)
 app.command("join")(hub.join)
+app.command("witness")(witness.witness)
 app.command("reproduce")(reproduce.reproduce)
 app.command("strategies")(strategies.strategies)
 app.command("report")(report.report)

@@ -25,6 +25,7 @@ def doctor(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead.")] = False,
     output: Annotated[Path | None, typer.Option(help="Write the JSON to this file too.")] = None,
+    wait: Annotated[float, typer.Option(min=1, help="Seconds for ranks of several hosts to meet.")] = 60,
 ) -> None:
     """Look at this host, and at the links between ranks if there are several; say what to mend and how.
 
@@ -42,7 +43,7 @@ def doctor(
     if network is not None and ranks is None:
         raise UsageError("--network needs --ranks, such as --ranks 4")
     try:
-        report = under_torchrun() if size is not None else _alone(ranks, network)
+        report = under_torchrun(wait) if size is not None else _alone(ranks, network)
     except KeyboardInterrupt:
         typer.echo("Stopped.", err=True)
         raise typer.Exit(130) from None

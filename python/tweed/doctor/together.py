@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from tweed.torch.meeting import Place
     from tweed.torch.options import Options
 
-_WAIT = timedelta(seconds=60)  # for a rank to turn up, and for each message
+_WAIT = timedelta(seconds=60)  # for a rank to turn up, and for each message, unless the caller says otherwise
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,10 +118,10 @@ def _local(rank: int, size: int, path: str) -> Report | None:
     return _meet(FileStore(path, size), rank, size, options, ())
 
 
-def under_torchrun() -> Report | None:
+def under_torchrun(wait_s: float = _WAIT.total_seconds()) -> Report | None:
     """Takes part as one of torchrun's ranks, one of which looks at each host. The report is rank 0's.
 
-    Where they do not meet, each reports what it knows.
+    Where they do not meet within `wait_s` seconds, each reports what it knows.
     """
     import torch
     from torch.distributed.rendezvous import rendezvous
@@ -129,30 +129,37 @@ def under_torchrun() -> Report | None:
     from tweed.torch.options import Options
 
     torch.set_num_threads(1)
+    wait = timedelta(seconds=wait_s)
     try:
-        store, rank, size = next(rendezvous("env://", timeout=_WAIT))
+        store, rank, size = next(rendezvous("env://", timeout=wait))
         host = examine() if os.environ.get("LOCAL_RANK", "0") == "0" else []
-        return _meet(store, rank, size, Options.resolve(None), host)
+        return _meet(store, rank, size, Options.resolve(None), host, wait)
     except torch.distributed.DistError as error:
-        return Report((*examine(), _apart(str(error).partition("\n")[0])))
+        return Report((*examine(), _apart(str(error).partition("\n")[0], wait_s)))
 
 
-def _apart(why: str) -> Finding:
+def _apart(why: str, wait_s: float) -> Finding:
     place = f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}"
-    what = f"ranks do not meet at {place} within {_WAIT.total_seconds():.0f} s: {why}"
-    fix = "start all ranks with one MASTER_PORT, and with MASTER_ADDR as the others see the host of rank 0"
+    what = f"ranks do not meet at {place} within {wait_s:.0f} s: {why}"
+    port = os.environ["MASTER_PORT"]
+    fix = (
+        "start all ranks with one MASTER_PORT, and with MASTER_ADDR as the others see the host of rank 0; "
+        f"if a firewall is between, there: sudo ufw allow proto tcp from NETWORK to any port {port}"
+    )
     return Finding(Level.ERROR, what, fix, "rendezvous")
 
 
-def _meet(store: Any, rank: int, size: int, options: Options, host: Sequence[Finding]) -> Report | None:
+def _meet(
+    store: Any, rank: int, size: int, options: Options, host: Sequence[Finding], wait: timedelta = _WAIT
+) -> Report | None:
     """Exchanges descriptors through the store, then measures, if they give hope. The report is rank 0's."""
     from torch._C._distributed_c10d import PrefixStore
 
     from tweed.torch.meeting import Place
 
     store = PrefixStore("tweed-doctor", store)
-    store.set_timeout(_WAIT)
-    place = Place(store, "doctor", rank, size, _WAIT)
+    store.set_timeout(wait)
+    place = Place(store, "doctor", rank, size, wait)
     report = _visit(place, options, host)
     store.set(f"done/{rank}", "")
     if rank == 0:  # the store is rank 0's: it leaves last

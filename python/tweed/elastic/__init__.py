@@ -12,6 +12,8 @@ processes.
 
 meeting    how a process gets among the members: `start`, `join`
 control    links between all members, over which they agree who is in; a thread drives them
+linked     a process's part in that agreement, and its links
+witness    a process that decides who is a member, and has no part in training
 group      the process group of an epoch: where its members meet
 run        the steps: each counts for all or for none, whoever is lost or joins meanwhile
 transfer   how a joiner gets the state, while the others go on: pure

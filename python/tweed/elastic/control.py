@@ -1,4 +1,4 @@
-"""Links between all members, and who is in: a thread drives a `MemberNode` in ticks of 10 ms."""
+"""Links between all members, and who is in: a thread drives the `MemberNode` of this process."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from torch import Tensor
 
 from tweed import _core
 from tweed.elastic.joiners import Joiners
-from tweed.elastic.messages import CHUNK, TEXT, Chunk, Hello, Known, Meeting, packed, read
+from tweed.elastic.linked import TICK_S, Linked
+from tweed.elastic.messages import CHUNK, Chunk, Hello, Known, Meeting, packed, read
 from tweed.elastic.state import State
-from tweed.errors import DataError, DeadlineExceeded, Left, PeerLost, UsageError
+from tweed.errors import DeadlineExceeded, Evicted, Left, PeerLost, TweedError, UsageError
+from tweed.exchange.hub.links.dialer import Dialer
+from tweed.exchange.hub.wire.address import HubAddress
 
 log = logging.getLogger("tweed")
 
-_TICK_S = 0.01
-#: So many ticks are made up for after a pause of this process: else it would take the others for silent.
-_MOST_BEHIND = 5
 _NEVER = 1 << 63
 #: No message between members is longer: an epoch of 1024 members twice.
 MOST_BYTES = 1 << 18
@@ -38,11 +38,13 @@ class Elastic:
         All members have the same TWEED_SECRET, or TWEED_SECRET_FILE: see docs/security.md.
       port: that joiners call; 0: any, and `Control.address` says which.
       key_file: keeps this process's permanent id; None: TWEED_KEY_FILE, or another one each time.
+      witnesses: "KEY@host:port" of processes that decide who is a member, as `tweed witness` prints it.
+        None: the members decide, and half of them or more must not be lost at once.
       about: what the run says about itself to who joins, such as its settings: `Control.elastic.about`.
 
-    Who joins a run takes the numbers of members from it, and what it says about itself.
+    Who joins a run takes from it the numbers of members, the witnesses, and what it says about itself.
 
-    Raises: UsageError if there is no such number of members.
+    Raises: UsageError if there is no such number of members, or no such witness.
     """
 
     min_members: int
@@ -50,6 +52,7 @@ class Elastic:
     host: str = "127.0.0.1"
     port: int = 0
     key_file: str | None = None
+    witnesses: tuple[str, ...] = ()
     about: str = ""
 
     def __post_init__(self) -> None:
@@ -57,6 +60,15 @@ class Elastic:
             raise UsageError(
                 f"Elastic({self.min_members}, {self.max_members}): give 1 <= least <= most members"
             )
+        keys = [witness.key for witness in self.witness_addresses()]
+        if None in keys or len(set(keys)) < len(keys):
+            raise UsageError(
+                f"witnesses={self.witnesses}: give KEY@HOST:PORT of each once, as `tweed witness` prints it"
+            )
+
+    def witness_addresses(self) -> list[HubAddress]:
+        """Where witnesses are called."""
+        return [HubAddress.parse(text) for text in self.witnesses]
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,11 +79,15 @@ class Epoch:
       number: 0 before this process knows of any.
       members: keys in the order of their ranks.
       first_step: from which it holds, if nothing breaks before.
+      witnesses: keys of those that decide on the next one; none: the members do.
+      broken: a member of the one before was lost; who leaves in good order is not.
     """
 
     number: int
     members: tuple[str, ...] = ()
     first_step: int = 0
+    witnesses: tuple[str, ...] = ()
+    broken: bool = False
 
 
 class Control:
@@ -105,17 +121,19 @@ class Control:
         self.key, self.address, self.elastic = links.key, address, elastic
         self.joins = node.epoch() is None
         self._links, self._node = links, node
-        self._key_of = dict(linked[0])
-        self._link_of = {key: link for link, key in linked[0].items()}
+        self._linked = Linked(links, node, linked[0], self._heard, self._lost, turned=self._note_epoch)
+        self._witnesses = {one.key: Dialer(links, one) for one in elastic.witness_addresses() if one.key}
         self._addresses = dict(linked[1]) | {self.key: address}
         self._meeting = Meeting(0, 0, 0, "")
         self._changed, self._closed, self._ticks = Condition(), False, not self.joins
         self._joiners = Joiners(links.key)
         self._leaves, self._told = False, ""
         self._noted, self._hold_from = 0, dict[int, int]()  # the last epoch; by number, from which step
+        self._failed: BaseException | None = None
+        self._when_changed: Callable[[Epoch], None] = lambda epoch: None
         for link, what in early:
-            self._handle(link, what)
-        self._thread = Thread(target=self._drive, name="tweed-members", daemon=True)
+            self._linked.handle(link, what)
+        self._thread = Thread(target=self._run, name="tweed-members", daemon=True)
         self._thread.start()
 
     @property
@@ -129,7 +147,8 @@ class Control:
         found = self._node.epoch()
         if found is None:
             return Epoch(0)
-        return Epoch(found[0], tuple(key for key, _ in found[1]), found[4])
+        members, witnesses = (tuple(key for key, _ in lives) for lives in (found[1], found[2]))
+        return Epoch(found[0], members, found[4], witnesses, found[5])
 
     @property
     def meeting(self) -> Meeting:
@@ -141,6 +160,13 @@ class Control:
         self._node.step(step)
         with self._changed:
             self._joiners.step(step)
+
+    def when_changed(self, call: Callable[[Epoch], None]) -> None:
+        """Has this called with each next epoch.
+
+        The thread of the links calls it, so it must not wait.
+        """
+        self._when_changed = call
 
     def leave(self) -> None:
         """Says to all that this process leaves; it is a member until an epoch without it holds."""
@@ -179,21 +205,31 @@ class Control:
           what: is waited for, in words.
 
         Raises:
-          PeerLost: the others have gone on without this process; it says what to do.
+          Evicted: the others have gone on without this process; it says what to do.
           Left: so they have, as it was to leave.
           DeadlineExceeded: it took too long; says why, if there is no next epoch.
+          UsageError: the members have other witnesses than this process was given.
         """
         until = time.monotonic() + timeout_s
         with self._changed:
             while True:
+                if self._failed is not None:
+                    raise TweedError(
+                        "the thread that drives the links to members has failed"
+                    ) from self._failed
                 epoch, meeting = self.epoch, self._meeting
                 standing, why = self._node.standing()
                 if self._leaves and self.key not in epoch.members:
                     raise Left(f"this process has left, and the others go on in epoch {epoch.number}")
                 if standing == "evicted":
-                    raise PeerLost(
+                    raise Evicted(
                         f"the others have gone on without this process, in epoch {epoch.number}: it was not "
                         "heard for a second. Start it again to join them"
+                    )
+                if epoch.number and set(epoch.witnesses) != self._witnesses.keys():
+                    raise UsageError(
+                        f"the members have the witnesses {sorted(epoch.witnesses)}, and this process was "
+                        f"given {sorted(self._witnesses)}: give Elastic(witnesses=...) the same at all"
                     )
                 if condition(epoch, meeting):
                     return epoch, meeting
@@ -202,7 +238,7 @@ class Control:
                     raise DeadlineExceeded(
                         f"no {what} within {timeout_s:.3g} s. {why or f'This process: {standing}'}"
                     )
-                self._changed.wait(_TICK_S)
+                self._changed.wait(TICK_S)
 
     def give_state(self, step: int, state: Callable[[], State]) -> None:
         """This step begins: copies what joiners are to get of the state."""
@@ -235,7 +271,7 @@ class Control:
           DeadlineExceeded: it did not come in time.
         """
         with self._changed:
-            linked = [key for key in self._addresses if key in self._link_of]
+            linked = [key for key in self._addresses if key in self._linked]
             if not linked:
                 raise PeerLost("all members that were called are gone: join others")
             # Members come first, but some may be gone, and whoever was called may be a joiner as well.
@@ -276,10 +312,12 @@ class Control:
         with self._changed:
             self._joiners.entered()
             while self._joiners.gives and time.monotonic() < until:
-                self._changed.wait(_TICK_S)
+                self._changed.wait(TICK_S)
             self._closed = True
         self._thread.join()
         self._links.close()
+        for dialer in self._witnesses.values():
+            dialer.close()
 
     def _tell(self, what: str, why: str) -> None:
         """Logs why this process waits, once for each reason."""
@@ -287,27 +325,21 @@ class Control:
             log.warning("%s: %s", what, why)
         self._told = why
 
-    def _say(self, key: str, message: bytes) -> None:
-        if (link := self._link_of.get(key)) is not None:
-            self._links.send(link, message)
+    def _run(self) -> None:
+        try:
+            self._drive()
+        except BaseException as error:  # noqa: BLE001 - whoever waits for this thread gets it
+            with self._changed:
+                self._failed = error
+                self._changed.notify_all()
 
     def _drive(self) -> None:
-        due = time.monotonic() + _TICK_S
         while not self._closed:
-            for link, what in self._links.next(max(0.0, due - time.monotonic())):
-                self._handle(link, what)
-            now = time.monotonic()
-            due = max(due, now - _MOST_BEHIND * _TICK_S)
-            while due <= now:
-                if self._ticks:
-                    self._node.tick()
-                due += _TICK_S
-            self._note_epoch()
-            for key, message in self._node.poll():
-                self._say(key, message)
+            self._call_witnesses()
+            self._linked.turn(ticks=self._ticks)
             with self._changed:
                 while (said := self._joiners.poll()) is not None:
-                    self._say(*said)
+                    self._linked.say(*said)
                 self._changed.notify_all()
 
     def _note_epoch(self) -> None:
@@ -316,46 +348,38 @@ class Control:
         if epoch.number > self._noted and (self._noted > 0 or self.key in epoch.members):
             with self._changed:
                 self._noted, self._hold_from[epoch.number] = epoch.number, epoch.first_step
+            self._when_changed(epoch)
 
-    def _handle(self, link: int, what: bytes | bytearray | str) -> None:
-        key = self._key_of.get(link)
-        if isinstance(what, bytes):
-            self._link_of[what.hex()], self._key_of[link] = link, what.hex()
-        elif key is None:
-            return
-        elif isinstance(what, str):
-            self._ended(link, key)
-        elif what and what[0] >= TEXT:
+    def _call_witnesses(self) -> None:
+        for key, dialer in self._witnesses.items():
+            if key in self._linked:
+                continue
+            failed = dialer.failed
             try:
-                with self._changed:
-                    self._heard(key, what)
-            except DataError as error:
-                log.warning("a member is cut off: %s", error)
-                self._links.cut(link, str(error))
-        else:
-            self._node.receive(key, bytes(what))
-            self._note_epoch()
+                link = dialer.poll(time.monotonic())
+            except UsageError:
+                link = None  # it refuses this process; `dialer.failed` says why
+            if link is not None:
+                self._linked.add(link, key)
+            elif dialer.failed not in ("", failed):
+                log.warning("the witness at %s is not reached: %s", dialer.address, dialer.failed)
 
-    def _ended(self, link: int, key: str) -> None:
-        self._key_of.pop(link)
-        if self._link_of.get(key) != link:
-            return
-        self._link_of.pop(key)
-        self._node.lost(key)
+    def _lost(self, key: str) -> None:
         with self._changed:
             self._joiners.handle_lost(key)
             self._addresses.pop(key, None)
 
     def _heard(self, key: str, what: bytearray) -> None:
         said = Chunk.read(what) if what[0] == CHUNK else read(what)
-        if isinstance(said, Meeting):
-            self._note(said)
-        elif isinstance(said, Hello):
-            self._addresses[key] = said.address
-            self._say(key, packed(self._known(key)))
-        else:
-            members = [one for one in self.epoch.members if one == self.key or one in self._link_of]
-            self._joiners.handle(key, said, members)
+        with self._changed:
+            if isinstance(said, Meeting):
+                self._note(said)
+            elif isinstance(said, Hello):
+                self._addresses[key] = said.address
+                self._linked.say(key, packed(self._known(key)))
+            else:
+                members = [one for one in self.epoch.members if one == self.key or one in self._linked]
+                self._joiners.handle(key, said, members)
 
     def _known(self, key: str) -> Known:
         found = self._node.epoch()
@@ -364,11 +388,12 @@ class Control:
         others = [[other, self._addresses[other]] for other in members if other in self._addresses]
         others = [other for other in others if other[0] != key]
         run = self.elastic
-        return Known(others, lives.get(key, -1), run.min_members, run.max_members, run.about)
+        counts = lives.get(key, -1), run.min_members, run.max_members
+        return Known(others, *counts, run.about, list(run.witnesses))
 
     def _note(self, meeting: Meeting) -> None:
         """Who hears of a meeting says so to all: a link between two members may be missing."""
         if meeting > self._meeting:
             self._meeting = meeting
             for key in self.epoch.members:
-                self._say(key, packed(meeting))
+                self._linked.say(key, packed(meeting))

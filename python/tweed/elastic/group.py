@@ -5,15 +5,21 @@ CALLED      rank 0 of the epoch has a store, and says where        TRIED, by who
 TRIED       all members have come                                  the group stands
             a next epoch is known, as a member was lost            none: the meeting of that one follows
             it failed at this process alone                        TRIED again, or the next that is called
+
+Calls of a group that stands fail by themselves when the kernel says that a member is gone. If one is silent,
+they would wait for their timeout: they are aborted when the next epoch is known.
 """
 
 from __future__ import annotations
 
 import contextlib
 import socket
+from collections.abc import Sequence
 from datetime import timedelta
+from threading import Lock
 from typing import Any
 
+import torch
 import torch.distributed as dist
 from torch.distributed import PrefixStore, Store, TCPStore  # type: ignore[attr-defined]
 
@@ -39,6 +45,9 @@ class Groups:
 
     def __init__(self, control: Control, timeout_s: float) -> None:
         self._control, self._timeout_s = control, timeout_s
+        self._members: tuple[str, ...] = ()  # of the group that stands; none: it may not be aborted
+        self._standing = Lock()
+        control.when_changed(self._changed)
         self._meeting = self._tried = Meeting(0, 0, 0, "")  # the last that came about, that was tried
         self._store: Any = None  # of the group, where this process is its rank 0
 
@@ -54,7 +63,7 @@ class Groups:
           PeerLost, DistError: a member was lost meanwhile: the next one may come about.
           DeadlineExceeded: there is none within the time.
         """
-        leave()
+        self.leave()
         epoch, meeting = self._next_meeting()
         self._tried = meeting
         # The members of an epoch meet under its number, so nothing of an old one is taken for theirs.
@@ -68,7 +77,24 @@ class Groups:
             timeout=timedelta(seconds=self._timeout_s),
         )
         self._meeting = meeting
+        with self._standing:
+            self._members = epoch.members
         return epoch.members
+
+    def leave(self) -> None:
+        """Ends the group, if there is one."""
+        with self._standing:
+            self._members = ()
+        if dist.is_initialized():
+            dist.destroy_process_group()
+        # Torch names groups by their count, failed ones too: the next has one name at all members.
+        dist.distributed_c10d._world.group_count = 0
+
+    def _changed(self, epoch: Epoch) -> None:
+        """There is a next epoch: calls that wait for who is lost with it are aborted."""
+        with self._standing:
+            if breaks(self._members, self._meeting.epoch, epoch):
+                dist.distributed_c10d._get_default_group()._get_backend(torch.device("cpu")).abort()
 
     def _next_meeting(self) -> tuple[Epoch, Meeting]:
         """Rank 0 of the last epoch has the store, and says where; the others wait for that."""
@@ -137,9 +163,7 @@ def _reached(meeting: Meeting) -> TCPStore:
     return TCPStore(meeting.host, meeting.port, is_master=False, timeout=timedelta(seconds=_STORE_S))
 
 
-def leave() -> None:
-    """Ends the group, if there is one."""
-    if dist.is_initialized():
-        dist.destroy_process_group()
-    # Torch names groups by their count, failed ones too: the next has one name at all members.
-    dist.distributed_c10d._world.group_count = 0
+def breaks(members: Sequence[str], last: int, epoch: Epoch) -> bool:
+    """Whether calls of the group that these members made for epoch `last` may wait for one that is lost."""
+    unknown = epoch.number > last + 1  # of those between nothing is known
+    return bool(set(members) - set(epoch.members)) and (epoch.broken or unknown)

@@ -11,15 +11,17 @@ from typing import Any
 
 from tweed import _core
 from tweed.elastic.control import MOST_BYTES, Control, Elastic
-from tweed.elastic.messages import TEXT, Hello, Known, packed, read
-from tweed.errors import DeadlineExceeded, PeerLost, UsageError
+from tweed.elastic.linked import settings
+from tweed.elastic.messages import TEXT, Hello, Known, Life, packed, read
+from tweed.errors import DeadlineExceeded, PeerLost, TweedError, UsageError
 from tweed.exchange.hub.links.calling import opened
-from tweed.exchange.hub.wire.address import Credentials
+from tweed.exchange.hub.wire.address import Credentials, HubAddress
 
 log = logging.getLogger("tweed")
 
-#: In ticks, see `Settings` in crates/proto/src/members: a beat each 0.1 s, silence for 1 s is a loss.
-_TIMES = {"beat": 10, "silence": 100, "batch": 50, "stagger": 5, "penalty": 500, "lead_steps": 2}
+#: Where rank 0 says who votes.
+_VOTERS = "tweed witnesses"
+_WITNESS_S = 10.0
 
 
 def start(store: Any, rank: int, size: int, elastic: Elastic, timeout_s: float = 60.0) -> Control:
@@ -29,7 +31,9 @@ def start(store: Any, rank: int, size: int, elastic: Elastic, timeout_s: float =
       store: torch's, a `dist.Store`.
 
     Raises:
-      UsageError: there are more founders than there may be members, or fewer than there must be.
+      UsageError: there are more founders than there may be members, or fewer than there must be; or a witness
+        has seen another run.
+      PeerLost: a witness is not reached.
       DeadlineExceeded: one of them did not come in time.
     """
     if not elastic.min_members <= size <= elastic.max_members:
@@ -41,14 +45,14 @@ def start(store: Any, rank: int, size: int, elastic: Elastic, timeout_s: float =
     try:
         address = links.listen(f"{elastic.host}:{elastic.port}", os.environ.get("TWEED_TESTBED"))
         store.set(f"tweed member {rank}", json.dumps([links.key, address]))
+        voters = _voters(store, rank, elastic)
         found = [json.loads(store.get(f"tweed member {other}")) for other in range(size)]
         linked, early = _meet(links, found, rank, timeout_s)
     except BaseException:
         links.close()
         raise
-    node = _core.MemberNode.founder(
-        (links.key, 0), [(key, 0) for key, _ in found], [], _settings(elastic, rank)
-    )
+    founders = [(key, 0) for key, _ in found]
+    node = _core.MemberNode.founder((links.key, 0), founders, voters, _settings(elastic, rank))
     return Control(links, node, (linked, dict(found)), early, address, elastic)
 
 
@@ -84,12 +88,55 @@ def join(address: str | None = None, elastic: Elastic = _OF_OTHERS, timeout_s: f
         raise
     me, run = (links.key, joiner.incarnation + 1), joiner.run
     elastic = replace(elastic, min_members=run.least, max_members=run.most, about=run.about)
+    elastic = replace(elastic, witnesses=tuple(run.witnesses))
     node = _core.MemberNode.joiner(me, list(joiner.addresses), _settings(elastic, 0))
     return Control(links, node, (joiner.linked, joiner.addresses), joiner.early, own, elastic)
 
 
 def _settings(elastic: Elastic, seed: int) -> dict[str, int]:
-    return _TIMES | {"min_members": elastic.min_members, "max_members": elastic.max_members, "seed": seed}
+    return settings(elastic.min_members, elastic.max_members, seed)
+
+
+def _voters(store: Any, rank: int, elastic: Elastic) -> list[tuple[str, int]]:
+    """Witnesses, and which of their lives these are. Rank 0 asks: all are to begin with one epoch."""
+    if rank == 0:
+        try:
+            store.set(_VOTERS, json.dumps([_life(one, elastic) for one in elastic.witness_addresses()]))
+        except TweedError as error:
+            store.set(_VOTERS, json.dumps(str(error)))
+            raise
+    said = json.loads(store.get(_VOTERS))
+    if isinstance(said, str):
+        raise PeerLost(f"rank 0 cannot begin: {said}")
+    return [(key, incarnation) for key, incarnation in said]
+
+
+def _life(witness: HubAddress, elastic: Elastic) -> tuple[str, int]:
+    """A witness's key, and its incarnation. Raises: see `start`."""
+    links = opened(Credentials.of(elastic.key_file), MOST_BYTES)
+    try:
+        link = links.call(witness.place, witness.key)
+        links.send(link, packed(Hello(witness.place)))
+        until = time.monotonic() + _WITNESS_S
+        while time.monotonic() < until:
+            for _, what in links.next(0.1):
+                if isinstance(what, str):
+                    raise PeerLost(f"the witness at {witness.place} has ended the link: {what}")
+                if what[:1] == bytes([TEXT]) and isinstance(said := read(what), Life):
+                    return _unused(witness, said)
+    finally:
+        links.close()
+    raise PeerLost(f"the witness at {witness.place} does not answer within {_WITNESS_S:g} s")
+
+
+def _unused(witness: HubAddress, said: Life) -> tuple[str, int]:
+    if said.epoch:
+        raise UsageError(
+            f"the witness at {witness.place} knows epoch {said.epoch} of another run, and would take that "
+            "for the last one: start it with another --state"
+        )
+    assert witness.key is not None  # `Elastic` has looked
+    return witness.key, said.incarnation
 
 
 def _meet(

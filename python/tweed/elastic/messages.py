@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import struct
 from collections.abc import Callable
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, field
 from typing import Any
 
 from tweed.errors import DataError
@@ -46,14 +46,23 @@ class Hello:
 class Known:
     """The answer: who else there is, members first in the order of their ranks, as pairs of key and address;
     the highest incarnation that is known of the one that asks, -1 for none; and of the run how few and how
-    many members it may have, and what it says about itself. Another joiner knows nothing of the run, and has
-    0 there."""
+    many members it may have, what it says about itself, and where its witnesses are. Another joiner knows
+    nothing of the run, and has 0 there."""
 
     others: list[list[str]]
     incarnation: int
     least: int = 0
     most: int = 0
     about: str = ""
+    witnesses: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Life:
+    """A witness's answer: which life of its key it is, and the last epoch that it knows, 0 for none."""
+
+    incarnation: int
+    epoch: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,10 +100,10 @@ class Got:
     count: int
 
 
-Text = Meeting | Hello | Known | Ask | Give | Refused | Got
+Text = Meeting | Hello | Known | Life | Ask | Give | Refused | Got
 
 _KINDS: dict[str, type[Any]] = {
-    kind.__name__: kind for kind in (Meeting, Hello, Known, Ask, Give, Refused, Got)
+    kind.__name__: kind for kind in (Meeting, Hello, Known, Life, Ask, Give, Refused, Got)
 }
 _SOUND: dict[str, Callable[[Any], bool]] = {
     "int": lambda value: type(value) is int and -1 <= value < 1 << 63,

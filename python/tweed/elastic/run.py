@@ -25,17 +25,17 @@ from torch import Tensor
 from tweed.data.sampler import Sampler
 from tweed.elastic.checkpoint import Checkpoints, writers
 from tweed.elastic.control import Control, Epoch
-from tweed.elastic.group import Groups, leave
+from tweed.elastic.group import Groups
 from tweed.elastic.messages import Meeting
 from tweed.elastic.state import State, Stateful, of_objects
-from tweed.errors import DataError, DeadlineExceeded, Left, PeerLost, TweedError, UsageError
+from tweed.errors import Aborted, DataError, DeadlineExceeded, Evicted, Left, PeerLost, TweedError, UsageError
 from tweed.exchange.commit import Take
 from tweed.exchange.member import Member, Standing
 
 log = logging.getLogger("tweed")
 
 #: What a lost member makes of calls: of tweed's, and of torch's store at rank 0.
-_LOSSES = (PeerLost, DeadlineExceeded, dist.DistError)
+_LOSSES = (PeerLost, DeadlineExceeded, Aborted, dist.DistError)
 
 
 class ElasticRun:
@@ -103,7 +103,8 @@ class ElasticRun:
             before it contributes; if it is lost before the step counts, the next rank 0 does.
 
         Raises:
-          PeerLost: the others have gone on without this process, or it cannot join; it says why.
+          Evicted: the others have gone on without this process; started again, it may join.
+          PeerLost: it cannot join, and why.
           Left: this process was to leave, and is out; its model has all steps in it that are counted here.
           DeadlineExceeded: there is no next group within the time; the text says who is missing.
           TweedError: members differ in what they keep; it names them.
@@ -114,7 +115,7 @@ class ElasticRun:
         self._control.give_state(self._given, self._state)
         while self._member.counted == self._given:
             if self._control.is_out(self._given, self._groups.epoch):
-                leave()
+                self._groups.leave()
                 raise Left(f"this process has left with {self._given} steps")
             if self._member.behind:
                 self._follow()
@@ -189,7 +190,7 @@ class ElasticRun:
                     self._regroup()
         if self._checkpoints is not None:
             self._checkpoints.wait()  # who has left may have a part to write
-        leave()
+        self._groups.leave()
 
     def _state(self) -> State:
         sampler = self._member.sampler
@@ -258,7 +259,8 @@ class ElasticRun:
                 self._enter()
                 return
             except _LOSSES as error:
-                if isinstance(error, DeadlineExceeded) and not dist.is_initialized():
+                ends = isinstance(error, DeadlineExceeded) and not dist.is_initialized()
+                if ends or isinstance(error, Evicted):
                     raise
 
     def _enter(self) -> None:

@@ -47,10 +47,10 @@ def lived(fn: Callable[..., Any], folder: Path, rank: int, *args: Any) -> Any:
         life += 1
 
 
-def kill(folder: Path, rank: int) -> None:
-    """SIGKILL to the life of this rank that is under way; one that has just ended is followed by the next."""
+def kill(folder: Path, rank: int, number: signal.Signals = signal.SIGKILL) -> None:
+    """Signals the life of this rank that is under way; one that has just ended is followed by the next."""
     with contextlib.suppress(ProcessLookupError):
-        os.kill(int(_pid(folder, rank).read_text()), signal.SIGKILL)
+        os.kill(int(_pid(folder, rank).read_text()), number)
 
 
 def _life(pipe: Connection, folder: Path, fn: Callable[..., Any], life: int, rank: int, *args: Any) -> None:

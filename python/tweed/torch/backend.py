@@ -120,12 +120,11 @@ def split(given: Any) -> object:
 
 
 def _made(given: Any, pg_options: object) -> tuple[object, Kept]:
-    _set_up_log()
-    if given.group_rank == 0:
-        _warn_of_variables()
     ranks = tuple(given.global_ranks_in_group)
     place = Place(given.store, given.group_id, given.group_rank, given.group_size, given.timeout, ranks)
     with told_to_others(place):
+        _set_up_log()
+        _check_variables(warn=place.rank == 0)
         options = Options.resolve(pg_options)
         engine = node(options)
     group, terms = join(engine, place, options)
@@ -154,11 +153,20 @@ def _say_what_runs(place: Place, links: Sequence[str], details: str, options: Op
         _print_once(f"{place.size} ranks; from rank 0 {', '.join(reached) or 'none'}; {sealed}")
 
 
-def _warn_of_variables() -> None:
-    """Of those that are set and mean nothing, which a mistyped one does not."""
+def _check_variables(warn: bool) -> None:
+    """Raises UsageError for a name that is nearly one of tweed's: nobody would notice that it does not count.
+
+    Of other names that begin as tweed's do, it warns.
+    """
     for name, meant in unknown_variables(os.environ).items():
-        hint = f"did you mean {meant}?" if meant else f"it knows {', '.join(known_variables())}"
-        _warn_once(f"{name} is set, and tweed knows no such variable: {hint}")
+        if meant:
+            raise UsageError(
+                f"{name} is set, and tweed knows no such variable; did you mean {meant}? Rename it, or type: "
+                f"unset {name}"
+            )
+        if warn:
+            known = ", ".join(known_variables())
+            _warn_once(f"{name} is set, and tweed knows no such variable: it knows {known}")
 
 
 def _set_up_log() -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import median
 from typing import TYPE_CHECKING
 
@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from tweed.collective import Links, Plan, plan
+from tweed.errors import DeadlineExceeded
 from tweed.torch.messages import Watch, receive, send
 
 if TYPE_CHECKING:
@@ -26,6 +27,8 @@ _SHORT = 5  # round trips of next to nothing
 _LONG_BYTES = 2**14, 2**17  # what one carries; and two more, where that has come through soon
 _SOON_S = 0.25
 _ENOUGH_S = 5.0  # where much is lost, each message takes seconds, and the first few have shown it
+#: A long message that has not crossed by then, where short ones had, never will.
+_STUCK_S = 10.0
 
 
 @dataclass(frozen=True)
@@ -51,6 +54,18 @@ class _Watched:
 
     group: Group
     watch: Watch
+    hosts: Sequence[str]
+
+    def until(self, limit_s: float, why: str) -> _Watched:
+        """The same, where a message that takes longer raises DeadlineExceeded with these words."""
+        end = time.monotonic() + limit_s
+
+        def look() -> None:
+            self.watch()
+            if time.monotonic() > end:
+                raise DeadlineExceeded(why)
+
+        return replace(self, watch=look)
 
     def send(self, rank: int, message: Tensor) -> None:
         send(self.group, rank, message, self.watch)
@@ -59,7 +74,7 @@ class _Watched:
         return receive(self.group, rank, message, self.watch)
 
 
-def agree(group: Group, overrules: Mapping[str, str], watch: Watch) -> Plan:
+def agree(group: Group, overrules: Mapping[str, str], watch: Watch, hosts: Sequence[str]) -> Plan:
     """Measures, plans, and has all ranks of `group` run by the plan. All ranks must call it.
 
     Args:
@@ -67,8 +82,11 @@ def agree(group: Group, overrules: Mapping[str, str], watch: Watch) -> Plan:
       overrules: builders by collective that are not chosen.
       watch: called some times a second; what it raises ends it. A rank that has not come to the group at all
         is no part of it, so the group cannot tell of it.
+      hosts: by rank, where it is, in words.
+
+    Raises: DeadlineExceeded where short messages cross and long ones do not; at rank 0, which tells why.
     """
-    watched = _Watched(group, watch)
+    watched = _Watched(group, watch, hosts)
     chosen = _lead(watched, overrules) if group.rank == 0 else _follow(watched)
     group.adopt(chosen.rows())
     return chosen
@@ -104,10 +122,21 @@ def _probe(watched: _Watched, rank: int, enough: float) -> Probe:
     while len(short) < _SHORT and time.monotonic() < enough:
         short.append(_round_trip(watched, rank, 1))
     less, more = _LONG_BYTES
-    first = _round_trip(watched, rank, less)
+    first = _round_trip(watched.until(_STUCK_S, _stuck(watched, rank, median(short))), rank, less)
     if first - median(short) > _SOON_S:
         return Probe(short, less, [first])
     return Probe(short, more, [_round_trip(watched, rank, more) for _ in range(2)])
+
+
+def _stuck(watched: _Watched, rank: int, short_s: float) -> str:
+    here, there = watched.hosts[0], watched.hosts[rank]
+    return (
+        f"short messages from rank 0 on {here} to rank {rank} on {there} cross and are answered within "
+        f"{short_s * 1000:.1f} ms, and one of {_LONG_BYTES[0]} bytes was not in {_STUCK_S:.0f} s: long "
+        "packets are lost on the way, as where a tunnel's MTU is below the interface's, and a firewall drops "
+        "the ICMP that says so. On both hosts: sudo sysctl -w net.ipv4.tcp_mtu_probing=1, or a smaller MTU: "
+        "sudo ip link set dev INTERFACE mtu 1280; `ping -M do -s 1472 ADDRESS` shows it"
+    )
 
 
 def _round_trip(watched: _Watched, rank: int, length: int) -> float:

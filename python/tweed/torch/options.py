@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import ipaddress
 import math
 import os
 import socket
@@ -114,6 +115,7 @@ class Options:
             raise UsageError(f"streams must be at least 1, not {self.streams}")
         if self.deadline is not None and not 0 < self.deadline < math.inf:
             raise UsageError(f"deadline must be a number of seconds above 0, not {self.deadline}")
+        _check_host(self.host)
         self.metrics_options()
         self.ports_range()
         _check_congestion(self.congestion)
@@ -179,6 +181,19 @@ class Options:
         return MetricsOptions(every_s, self.prometheus, self.tensorboard)
 
 
+def _check_host(host: str | None) -> None:
+    """Raises UsageError for what is no address, such as the name of an interface."""
+    if host is None:
+        return
+    try:
+        ipaddress.ip_address(host.partition("%")[0])
+    except ValueError:
+        raise UsageError(
+            f"host must be an IP address of this machine, at which the others reach it, not {host!r}; "
+            "`ip -brief address` shows those that it has (TWEED_HOST)"
+        ) from None
+
+
 def _check_congestion(name: str | None) -> None:
     """Raises UsageError if the kernel does not have it: a link would be refused, and look like a firewall."""
     if name is None:
@@ -214,6 +229,7 @@ _READERS: dict[str, tuple[Callable[[str], object], str]] = {
 }
 
 
+_PREFIX = "TWEED_"
 #: Variables that are no fields of `Options`.
 _OTHERS = {"TWEED_CACHE", "TWEED_JOIN", "TWEED_LOG", "TWEED_TESTBED"}
 
@@ -225,9 +241,10 @@ def known_variables() -> list[str]:
 
 def unknown_variables(env: Mapping[str, str]) -> dict[str, str | None]:
     """Variables that begin as tweed's do and are none; for each the one that was meant, if that is clear."""
-    known = known_variables()
-    odd = sorted(name for name in env if name.startswith("TWEED_") and name not in known)
-    return {name: next(iter(difflib.get_close_matches(name, known, 1, 0.75)), None) for name in odd}
+    known = [name.removeprefix(_PREFIX) for name in known_variables()]
+    given = sorted(name.removeprefix(_PREFIX) for name in env if name.startswith(_PREFIX))
+    close = {name: difflib.get_close_matches(name, known, 1, 0.75) for name in given if name not in known}
+    return {_PREFIX + name: _PREFIX + meant[0] if meant else None for name, meant in close.items()}
 
 
 def _read(name: str, env: Mapping[str, str]) -> object:

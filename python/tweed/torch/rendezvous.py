@@ -13,16 +13,20 @@ import hashlib
 import json
 import os
 import secrets
+import socket
+import time
 import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from importlib import metadata
+from typing import TYPE_CHECKING
 
 import torch.distributed as dist
 
 from tweed.collective import NETWORK, ONE_HOST, Plan, plan
 from tweed.errors import PeerLost, TweedError, UsageError
+from tweed.torch.agreement import RankTerms, ahead, conflict
 from tweed.torch.measure import agree
 from tweed.torch.meeting import Meeting, Place, Process, Renewed, prefix
 from tweed.torch.options import Options
@@ -43,11 +47,13 @@ class Terms:
     # Why there can be no such group, in words, such as two ranks that were given different transports; empty:
     # nothing speaks against it.
     conflict: str = ""
+    # What rank 0 has said of itself, encoded.
+    first: str = ""
 
     def encode(self) -> bytes:
         """As bytes for the store."""
         descriptors = [base64.b85encode(descriptor).decode() for descriptor in self.descriptors]
-        terms = [self.group_id, descriptors, self.plan.to_json(), self.assumed, self.conflict]
+        terms = [self.group_id, descriptors, self.plan.to_json(), self.assumed, self.conflict, self.first]
         return json.dumps(terms).encode()
 
     @classmethod
@@ -63,8 +69,8 @@ def join(node: Node, place: Place, options: Options) -> tuple[Group, Terms]:
     Raises:
       DeadlineExceeded: a member did not turn up within the group's timeout; names it.
       PeerLost: it turned up, and ended since or could not be reached, from here or from another rank.
-      UsageError: another process has this one's rank, or ranks were given different secrets, transports or
-        servers (names both), or rank 0 was given a plan that cannot be used.
+      UsageError: another process has this one's rank, or ranks have different versions, sizes, clocks,
+        secrets, transports or servers (names both), or rank 0 was given a plan that cannot be used.
     """
     while True:
         meeting = enter(place)
@@ -92,7 +98,9 @@ def _meet(node: Node, meeting: Meeting, options: Options) -> tuple[Group, Terms]
         )
         if terms.assumed:
             # Within the meeting: who fails here, or before, leaves why for those who are further.
-            terms = replace(terms, plan=agree(group, options.overrules(), meeting.look), assumed=False)
+            hosts = [_in_words(descriptor) for descriptor in terms.descriptors]
+            chosen = agree(group, options.overrules(), meeting.look, hosts)
+            terms = replace(terms, plan=chosen, assumed=False)
     except PeerLost:
         meeting.look(at_once=True)  # who is gone may have left why
         raise
@@ -194,8 +202,9 @@ def _first(place: Place) -> str:
 def settle(descriptor: bytes, meeting: Meeting, options: Options) -> Terms:
     """Exchanges descriptors for terms."""
     place = meeting.place
-    asked = json.dumps(options.terms())
-    meeting.leave(f"descriptor/{place.rank}", json.dumps([base64.b85encode(descriptor).decode(), asked]))
+    mine = RankTerms(_version(), place.size, socket.gethostname(), time.time(), options.terms())
+    entry = [base64.b85encode(descriptor).decode(), mine.encode()]
+    meeting.leave(f"descriptor/{place.rank}", json.dumps(entry))
 
     def missing() -> list[int]:
         absent = [rank for rank in range(place.size) if not meeting.has(f"descriptor/{rank}")]
@@ -203,16 +212,37 @@ def settle(descriptor: bytes, meeting: Meeting, options: Options) -> Terms:
 
     if place.rank != 0:
         terms = Terms.decode(meeting.take("terms", missing))
-        if terms.descriptors[place.rank] != descriptor:
+        terms = replace(terms, conflict=terms.conflict or _own_conflict(terms, place, mine))
+        if not terms.conflict and terms.descriptors[place.rank] != descriptor:
             # Of the life before, whose rank 0 cannot be seen from here.
             meeting.wait(lambda: None, lambda: [0])
         return terms
-    entries = [json.loads(meeting.take(f"descriptor/{rank}", missing)) for rank in range(place.size)]
-    terms = _choose([base64.b85decode(descriptor) for descriptor, _ in entries], place, options)
-    if conflict := _conflict([asked for _, asked in entries]):
-        terms = replace(terms, conflict=conflict)
+    descriptors, wrong = [], ""
+    for rank in range(place.size):
+        coded, said = json.loads(meeting.take(f"descriptor/{rank}", missing))
+        descriptors.append(base64.b85decode(coded))
+        # At once: a rank that was told of fewer may be the last one there is.
+        if wrong := conflict(mine, rank, RankTerms.decode(said), time.time()):
+            break
+    terms = replace(_choose(descriptors, place, options), first=replace(mine, clock_s=time.time()).encode())
+    terms = replace(terms, conflict=wrong or terms.conflict)
     meeting.leave("terms", terms.encode())
     return terms
+
+
+def _version() -> str:
+    try:
+        return metadata.version("tweed")
+    except metadata.PackageNotFoundError:  # a tree on the path, that was not installed
+        return "of no version"
+
+
+def _own_conflict(terms: Terms, place: Place, mine: RankTerms) -> str:
+    """What rank 0 could not see: that this rank is none of its group, or that this clock is behind."""
+    first = RankTerms.decode(terms.first)
+    if len(terms.descriptors) != place.size:
+        return conflict(first, place.rank, mine, first.clock_s)
+    return ahead(0, first, place.rank, mine.host, time.time())
 
 
 def _claim(place: Place) -> None:
@@ -252,24 +282,10 @@ def one_host(descriptors: Sequence[bytes]) -> bool:
     return len(places) == 1 and not any(descriptor["wire_only"] for descriptor in known)
 
 
-def _conflict(asked: Sequence[str]) -> str:
-    """The first rank that was told something else than rank 0, and what both were told."""
-    odd = next((rank for rank, text in enumerate(asked) if text != asked[0]), None)
-    if odd is None:
-        return ""
-    pairs = zip(json.loads(asked[0]).items(), json.loads(asked[odd]).items(), strict=True)
-    name, first, second = next((key, a, b) for (key, a), (_, b) in pairs if a != b)
-    word = "transport" if name == "ltp" else name
-    return (
-        f"rank 0 was given {word} {_in_words(name, first)}, rank {odd} {_in_words(name, second)}; give all "
-        "ranks of a group the same"
-    )
-
-
-def _in_words(name: str, value: Any) -> str:
-    if name == "server":
-        return "none" if value is None else f"rank {value}"
-    return "no 'ltp'" if value is None else f"'ltp' with {value}"
+def _in_words(descriptor: bytes) -> str:
+    """Where a rank is: its host, and the address at which others call it."""
+    known = json.loads(descriptor)
+    return f"{known['host']} ({known['tcp'] or 'calls others only'})"
 
 
 def _choose(descriptors: Sequence[bytes], place: Place, options: Options) -> Terms:

@@ -17,7 +17,7 @@ from tweed.errors import DataError
 from tweed.exchange.by_shards import Broken, Contribution, Heard, ShardServer, ShardWorker, Tally, Update
 from tweed.exchange.by_shards.choice import Choice, candidates
 from tweed.exchange.by_shards.heads import Head, Kind, Over
-from tweed.exchange.by_shards.worker import renumbered
+from tweed.exchange.by_shards.worker import State, renumbered
 
 MODELS = {"uncoded": "uncoded, messages", "gradient_code": "GC", "nested": "GC, messages", "hybrid": "hybrid"}
 
@@ -50,18 +50,20 @@ class Virtual:
     """Workers and a server on a virtual clock; news of a step that is over takes no time.
 
     `task_s` has seconds per shard of each step and worker, `message_s` of each message, during which its
-    worker does nothing else.
+    worker does nothing else; `patience` is that of the workers.
     """
 
     machine: ShardServer
     task_s: Any
     message_s: float = 0.0
+    patience: float = 0.0
     updates: list[tuple[float, Update]] = field(default_factory=list)
 
     def run(self, steps: int) -> None:
         workers = len(self.machine.work.tasks)
-        self.steps, self.sides = steps, [ShardWorker(worker) for worker in range(workers)]
+        self.steps, self.sides = steps, [ShardWorker(worker, self.patience) for worker in range(workers)]
         self.at, self.queue, self.count = [0] * workers, [], 0
+        self.waits = [False] * workers  # for word that the step is over
         for worker in range(workers):
             self.begin(worker, 0.0)
         while self.queue and len(self.updates) < steps:
@@ -69,6 +71,8 @@ class Virtual:
             if isinstance(what, Contribution):
                 self.machine.handle(what)
                 self.poll(now)
+            elif isinstance(what, tuple):
+                self.waited(*what, now)
             else:
                 self.computed(what, now)
 
@@ -85,24 +89,34 @@ class Virtual:
         side, step = self.sides[worker], self.at[worker]
         if step < self.machine.step:
             side.over()
+            side.done(gradient(step, 0))
             self.begin(worker, now)
             self.poll(now)
             return
         for message in side.done(gradient(step, side.next())):
             now += self.message_s
             self.push(now, Contribution(worker, step, message.place, message.value))
-        if side.next() is not None:
+        if side.state is State.COMPUTING:
+            patience = side.patience if side.may_be_enough else 0.0
+            self.waits[worker] = True
+            self.push(now + patience * self.task_s[step][worker], (worker, step))
+
+    def waited(self, worker: int, step: int, now: float) -> None:
+        if step == self.at[worker] and self.waits[worker]:
+            self.waits[worker] = False
+            self.sides[worker].next()
             self.push(now + self.task_s[step][worker], worker)
 
     def poll(self, now: float) -> None:
         while (update := self.machine.poll()) is not None:
             self.updates.append((now, update))
             for worker, side in enumerate(self.sides):
-                if self.at[worker] == update.step and side.next() is None:  # it has done all, and waits
+                if self.at[worker] == update.step and (self.waits[worker] or side.state is State.DONE):
+                    self.waits[worker] = False
                     side.over()
                     self.begin(worker, now)
 
-    def push(self, when: float, what: Contribution | int) -> None:
+    def push(self, when: float, what: Contribution | tuple[int, int] | int) -> None:
         self.count += 1
         heapq.heappush(self.queue, (when, self.count, what))
 
@@ -194,6 +208,46 @@ def test_a_worker_has_its_shards_in_order_until_it_hears_that_the_step_is_over()
     assert side.may_be_enough
     side.over()
     assert side.next() is None and side.done(torch.ones(2)) == [] and not side.may_be_enough
+
+
+@pytest.mark.parametrize(
+    ("first", "in_vain", "last"),
+    [
+        (0.25, [True], 0.5),
+        (0.25, [True] * 5, 1.0),
+        (0.25, [False] * 5, 0.125),
+        (2.0, [True, False], 1.0),
+        (0.0, [True, False], 0.0),
+    ],
+)
+def test_patience_grows_after_shards_in_vain(first: float, in_vain: list[bool], last: float) -> None:
+    side = ShardWorker(0, first)
+    for vain in in_vain:
+        side.begin(work_of("uncoded", 2, 2))
+        side.next()
+        side.done(torch.ones(2))
+        assert side.next() == 1
+        if vain:
+            side.over()
+        side.done(torch.ones(2))
+    assert side.patience == last
+
+
+@pytest.mark.parametrize(
+    "stragglers",
+    [Stragglers(1.0, 1e9), Stragglers(1.0, 20.0), Stragglers(0.1, 1.0)],
+    ids=["nobody is slow", "some are a little", "some are very slow"],
+)
+def test_a_worker_learns_how_long_to_wait_for_word(stragglers: Stragglers) -> None:
+    steps = 100
+    task_s = stragglers.task_s(8, steps, 5)
+
+    def seconds(patience: float) -> float:
+        run = Virtual(server([work_of("uncoded", 8, 3)]), task_s, 0.001, patience)
+        run.run(steps)
+        return run.updates[-1][0]
+
+    assert seconds(0.25) < 1.05 * min(seconds(0.0), seconds(1e9))
 
 
 @pytest.mark.parametrize(("message_s", "chosen"), [(0.0, ("uncoded", 3)), (1.0, ("uncoded", 1))])

@@ -90,6 +90,14 @@ impl Meeting<'_> {
         if !self.connector.descriptor.is_far(descriptor) {
             return EngineError::PeerLost(format!("{text}. Is it still running?"));
         }
+        if let (Refusal::NoRoute, Some(address)) = (why, descriptor.tcp) {
+            let host = &self.connector.descriptor.host;
+            return EngineError::PeerLost(format!(
+                "{text}. On {host}: `ip route get {}` shows what the kernel knows, `ip -brief address` whether an interface \
+                 is down; TWEED_HOST of both must be addresses that reach each other",
+                address.ip()
+            ));
+        }
         let both = matches!(why, Refusal::Unanswered | Refusal::Silent) && self.turn.is_some();
         let both = if both { ", and calls the other way do not come through either" } else { "" };
         EngineError::PeerLost(format!("{text}{both}. {}", self.advice(descriptor)))

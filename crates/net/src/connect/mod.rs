@@ -36,7 +36,7 @@
 
 pub(crate) mod admission;
 mod agreement;
-mod backoff;
+pub(crate) mod backoff;
 pub(crate) mod connector;
 pub(crate) mod descriptor;
 mod discovery;

@@ -40,6 +40,8 @@ pub(crate) enum Refusal {
     Deaf,
     /// Not even the kernel answers.
     Unanswered,
+    /// This host knows no way there.
+    NoRoute,
     HungUp,
     Crowd,
     User(u32),
@@ -71,6 +73,7 @@ impl Refusal {
             Refusal::Late => "late",
             Refusal::Deaf => "deaf",
             Refusal::Unanswered => "unanswered",
+            Refusal::NoRoute => "no route",
             Refusal::HungUp => "hung up",
             Refusal::Crowd => "crowd",
             Refusal::User(_) => "user",
@@ -96,6 +99,11 @@ impl Refusal {
                 | OtherHub
                 | Member(Barred::Unlisted | Barred::Expelled)
         )
+    }
+
+    /// Where it was, nothing is any more, or another process: the one that was looked for has ended.
+    pub(crate) fn is_end(&self) -> bool {
+        matches!(self, Refusal::Deaf | Refusal::OtherHub)
     }
 
     /// What the other side is told. It learns no more than it must.
@@ -165,6 +173,7 @@ impl fmt::Display for Refusal {
             Refusal::Garbled(what) => write!(f, "what it sent is not {what}"),
             Refusal::Late => write!(f, "it did not finish its introduction in time"),
             Refusal::Unanswered => write!(f, "nothing answers there in time"),
+            Refusal::NoRoute => write!(f, "no route leads there"),
             Refusal::Deaf => write!(f, "nothing listens there (connection refused)"),
             Refusal::HungUp => write!(f, "it hung up in the middle of the introduction"),
             Refusal::Crowd => write!(f, "too many callers were waiting at once"),
@@ -184,6 +193,8 @@ impl From<io::Error> for Refusal {
         match error.kind() {
             E::WouldBlock | E::TimedOut => Refusal::Late,
             E::ConnectionRefused => Refusal::Deaf,
+            // Not of a host that cannot be reached, which a firewall may claim.
+            E::NetworkUnreachable => Refusal::NoRoute,
             E::UnexpectedEof | E::ConnectionReset | E::ConnectionAborted | E::BrokenPipe => Refusal::HungUp,
             _ => Refusal::System(error.to_string()),
         }

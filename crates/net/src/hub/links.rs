@@ -64,6 +64,8 @@ struct State {
     roster: Roster,
     events: VecDeque<Event>,
     event_bytes: usize,
+    /// Bytes of messages that had not come whole when their links ended.
+    unfinished: u64,
     /// Where something may have come in.
     readable: BTreeSet<u64>,
     /// Whose turn was the last one.
@@ -87,6 +89,7 @@ impl State {
     /// Ends a link, if it stands.
     fn end(&mut self, number: u64, why: &str, registry: &Registry) {
         let Some(link) = self.links.remove(&number) else { return };
+        self.unfinished += link.stream.come() as u64;
         let _ = registry.deregister(&mut SourceFd(&link.stream.socket.as_raw_fd()));
         let _ = link.stream.socket.shutdown(Shutdown::Both);
         self.readable.remove(&number);
@@ -210,8 +213,25 @@ impl HubLinks {
         interrupted: &dyn Fn() -> bool,
     ) -> Result<u64, EngineError> {
         self.check_process()?;
+        self.dial(address, key, interrupted).map_err(|refusal| {
+            let text = format!("no link to the hub at {address}: {refusal}");
+            if refusal.is_final() {
+                EngineError::Usage(text)
+            } else {
+                EngineError::PeerLost(text)
+            }
+        })
+    }
+
+    /// As `call`, for those that act by why there is no link.
+    pub(crate) fn dial(
+        &self,
+        address: &str,
+        key: Option<Key>,
+        interrupted: &dyn Fn() -> bool,
+    ) -> Result<u64, Refusal> {
         let (stop, introductions) = (Stop::default(), &self.shared.introductions);
-        let met = std::thread::scope(|scope| {
+        let (socket, session) = std::thread::scope(|scope| {
             let caller = scope.spawn(|| introductions.call(address, key, &stop));
             while !caller.is_finished() {
                 if interrupted() || self.closed.load(Ordering::Relaxed) {
@@ -220,27 +240,15 @@ impl HubLinks {
                 std::thread::sleep(SLICE / 10);
             }
             caller.join().expect("calls do not panic")
-        });
-        let (socket, session) = met.map_err(|refusal| {
-            let text = format!("no link to the hub at {address}: {refusal}");
-            if refusal.is_final() {
-                EngineError::Usage(text)
-            } else {
-                EngineError::PeerLost(text)
-            }
         })?;
         let key = session.key;
         let stream = Stream::new(socket, session, introductions.options.bounds());
         let mut state = self.shared.state.lock();
         if self.closed.load(Ordering::Relaxed) {
-            return Err(EngineError::PeerLost(format!(
-                "no link to the hub at {address}: this process has closed its links"
-            )));
+            return Err(Refusal::System("this process has closed its links".into()));
         }
         state.entered += 1;
-        state
-            .enter(key, stream, &self.shared.registry)
-            .map_err(|e| EngineError::setup("the link to the hub cannot be watched", e))
+        Ok(state.enter(key, stream, &self.shared.registry)?)
     }
 
     /// Who is at the other end of a link that stands.
@@ -327,6 +335,11 @@ impl HubLinks {
     /// How many bytes have come of the message that comes now over this link, as far as `next` has read.
     pub fn come(&self, link: u64) -> usize {
         self.shared.state.lock().links.get(&link).map_or(0, |link| link.stream.come())
+    }
+
+    /// Bytes of messages that had not come whole when their links ended.
+    pub fn unfinished(&self) -> u64 {
+        self.shared.state.lock().unfinished
     }
 
     /// How many links, or whether this one, have something to send that the kernel has not taken.

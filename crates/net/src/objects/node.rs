@@ -13,6 +13,7 @@ use tweed_proto::hub::MostQueued;
 use tweed_proto::objects::{Buffer, Bytes, Costs, Format, Frame, Mode, ObjectId, Request, Rule, SMALL_BYTES};
 
 use super::calls::{Ended, Finished, What};
+use super::dialing::Dialing;
 use super::kind::Layout;
 use super::memory::Memory;
 use super::peers::process_of;
@@ -46,16 +47,26 @@ pub struct ObjectsOptions {
     pub most_bytes: u64,
     /// What is known of its links.
     pub costs: Costs,
-    /// A link whose other end does not acknowledge for so long has ended.
+    /// A process that cannot be reached for so long is lost.
     pub silence: Duration,
     /// How long a call to another process may take.
     pub patience: Duration,
 }
 
-struct Shared {
-    state: Mutex<State>,
-    changed: Condvar,
-    links: Arc<HubLinks>,
+pub(super) struct Shared {
+    pub(super) state: Mutex<State>,
+    pub(super) changed: Condvar,
+    pub(super) links: Arc<HubLinks>,
+    /// For so long a process is called whose link has broken.
+    pub(super) patience: Duration,
+}
+
+/// A process to be met: its place in the caller's list, and what its descriptor says.
+struct Other {
+    index: usize,
+    address: SocketAddr,
+    key: Key,
+    descriptor: PeerDescriptor,
 }
 
 /// A process that puts, gets and sums objects. Calls may come from any thread.
@@ -70,6 +81,8 @@ impl Objects {
     /// Listens, and knows nobody yet.
     pub fn open(options: ObjectsOptions) -> Result<Objects, EngineError> {
         let ObjectsOptions { address, secret, testbed, most_bytes, costs, silence, patience } = options;
+        // A link that is silent ends after half of it, and for the other half its process is called anew.
+        let silence = silence / 2;
         let (most_queued, key_file) = (MOST_QUEUED, None);
         let hub = HubOptions { secret, key_file, silence, patience, most_bytes: MOST_FRAME, most_queued };
         let links = Arc::new(HubLinks::open(hub)?);
@@ -80,7 +93,7 @@ impl Objects {
         let me = process_of(&links.key());
         let state = State::new(me, costs, most_bytes, Arc::clone(&links), sums);
         let state = Mutex::new(LockRank::Objects, state);
-        let shared = Arc::new(Shared { state, changed: Condvar::default(), links });
+        let shared = Arc::new(Shared { state, changed: Condvar::default(), links, patience: silence });
         let (watching, adding) = (Arc::clone(&shared), Arc::clone(&shared));
         let thread = |name: &str| std::thread::Builder::new().name(name.into());
         let threads = vec![
@@ -104,65 +117,68 @@ impl Objects {
         interrupted: &dyn Fn() -> bool,
     ) -> Result<Vec<(usize, String)>, EngineError> {
         self.check_process()?;
-        let read = descriptors.iter().enumerate().map(|(rank, bytes)| PeerDescriptor::decode(rank, bytes));
         let mut others = Vec::new();
-        for (index, descriptor) in read.enumerate() {
-            let descriptor = descriptor?;
-            let place = descriptor.tcp.zip(descriptor.key()).ok_or_else(|| {
+        for (index, bytes) in descriptors.iter().enumerate() {
+            let descriptor = PeerDescriptor::decode(index, bytes)?;
+            let (address, key) = descriptor.tcp.zip(descriptor.key()).ok_or_else(|| {
                 EngineError::Usage("a descriptor names no place to call at: it is not one of objects".into())
             })?;
-            others.push((place, index));
+            others.push(Other { index, address, key, descriptor });
         }
-        others.retain(|((_, key), _)| *key != self.shared.links.key());
+        others.retain(|other| other.key != self.shared.links.key());
         let mut missed = Vec::new();
         for some in others.chunks(CALLS) {
-            let mut places = some.to_vec();
-            places.retain(|((_, key), _)| self.shared.state.lock().peers.link(process_of(key)).is_none());
-            self.call_all(&places, interrupted, &mut missed)?;
+            self.call_all(some, interrupted, &mut missed)?;
         }
         let mut state = self.shared.state.lock();
         let hello = Frame::Hello { descriptor: Bytes::clone(&self.descriptor) };
-        let met = others.iter().map(|((_, key), index)| (process_of(key), &descriptors[*index]));
-        let met: Vec<_> = met.filter(|(process, _)| state.peers.link(*process).is_some()).collect();
+        let others = others.iter().map(|other| (process_of(&other.key), other.index));
+        let (met, lost): (Vec<_>, Vec<_>) = others.partition(|(process, _)| state.peers.knows(*process));
+        let is_missed = |index: usize| missed.iter().any(|other: &(usize, String)| other.0 == index);
+        let lost = lost.into_iter().filter(|(_, index)| !is_missed(*index));
+        let lost: Vec<_> = lost.map(|(_, index)| (index, "it is gone".to_owned())).collect();
+        missed.extend(lost);
         met.iter().for_each(|(process, _)| state.tell(*process, &hello, None));
-        for (process, bytes) in met {
-            state.meet(process, bytes);
+        for (process, index) in met {
+            state.meet(process, &descriptors[index]);
         }
         state.drive();
         Ok(missed)
     }
 
-    /// Calls all of these at once.
+    /// Calls all of these at once that are not known yet.
     fn call_all(
         &self,
-        places: &[((SocketAddr, Key), usize)],
+        others: &[Other],
         interrupted: &dyn Fn() -> bool,
         missed: &mut Vec<(usize, String)>,
     ) -> Result<(), EngineError> {
         let (stop, links) = (AtomicBool::new(false), &self.shared.links);
+        let is_new =
+            |other: &&Other| self.shared.state.lock().peers.expect(other.key, other.descriptor.clone());
+        let new: Vec<&Other> = others.iter().filter(is_new).collect();
         let results = std::thread::scope(|scope| {
-            let call = |&((address, key), _): &((SocketAddr, Key), usize)| {
-                let stop = &stop;
-                scope.spawn(move || {
-                    let is_told = || stop.load(Ordering::Relaxed);
-                    links.call(&address.to_string(), Some(key), &is_told)
-                })
+            let call = |other: &&Other| {
+                let (stop, address, key) = (&stop, other.address.to_string(), other.key);
+                scope.spawn(move || links.call(&address, Some(key), &|| stop.load(Ordering::Relaxed)))
             };
-            let calls: Vec<_> = places.iter().map(call).collect();
+            let calls: Vec<_> = new.iter().map(call).collect();
             while calls.iter().any(|call| !call.is_finished()) {
                 stop.store(interrupted(), Ordering::Relaxed);
                 std::thread::sleep(SLICE / 10);
             }
             calls.into_iter().map(|call| call.join().expect("calls do not panic")).collect::<Vec<_>>()
         });
-        for (result, ((_, key), index)) in results.into_iter().zip(places) {
-            match result {
-                Ok(link) => drop(self.shared.state.lock().peers.join(link, *key)),
-                Err(EngineError::PeerLost(text)) => missed.push((*index, text)),
-                Err(error) => return Err(error),
+        let mut failed = Ok(());
+        for (result, other) in results.into_iter().zip(new) {
+            let Err(error) = result else { continue };
+            self.shared.state.lock().peers.forget(process_of(&other.key));
+            match error {
+                EngineError::PeerLost(text) => missed.push((other.index, text)),
+                error => failed = Err(error),
             }
         }
-        Ok(())
+        failed
     }
 
     /// Makes room for an object of this shape, which the caller writes from its first byte on. Waits for room as long as
@@ -379,6 +395,11 @@ impl Objects {
         (state.store.room.used(), state.store.room.most)
     }
 
+    /// Bytes that came more than once, as a link broke behind them: of blocks, and of what had not come whole.
+    pub fn taken_twice(&self) -> u64 {
+        self.shared.state.lock().taken_twice + self.shared.links.unfinished()
+    }
+
     /// It has left.
     pub fn is_closed(&self) -> bool {
         self.shared.state.lock().is_closed
@@ -411,7 +432,8 @@ impl Objects {
 
 impl Shared {
     /// Waits for links and deadlines until the process leaves.
-    fn watch(&self) {
+    fn watch(self: &Arc<Self>) {
+        let mut dialing = Dialing::default();
         loop {
             let state = self.state.lock();
             let (is_closed, until) = (state.is_closed, state.calls.next_deadline());
@@ -423,10 +445,14 @@ impl Shared {
                 until.map_or(Duration::MAX, |until| until.saturating_duration_since(Instant::now()));
             let Ok(events) = self.links.next(patience.min(Duration::from_secs(3600))) else { return };
             let mut state = self.state.lock();
-            events.into_iter().for_each(|event| state.handle(event));
+            if state.is_closed {
+                return; // links that end now do so for that reason
+            }
+            let away: Vec<_> = events.into_iter().filter_map(|event| state.handle(event)).collect();
             state.expire(Instant::now());
             state.drive();
             drop(state);
+            away.into_iter().for_each(|(process, why)| dialing.begin(self, process, why));
             self.changed.notify_all();
         }
     }

@@ -166,7 +166,6 @@ impl State {
                 self.note_rate(end - at, asked.elapsed());
             }
         }
-        self.tell(from, &Frame::Taken { stream }, None);
         self.member.handle_block(stream, end);
         true
     }

@@ -6,17 +6,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tweed_kernels::{DType, ReduceOp};
-use tweed_proto::hub::Body;
+use tweed_proto::hub::{Body, Key};
 use tweed_proto::objects::{
-    Action, Buffer, Bytes, Costs, Failure, Fold, Format, Frame, Member, Message, ObjectId, Order, Process,
-    Pull, Report, Sink, Stream,
+    Action, Buffer, Bytes, Costs, Failure, Fold, Format, Frame, Garbled, Mark, Member, Message, ObjectId,
+    Order, Process, Pull, Report, Sink, Stream,
 };
 
 use super::calls::Calls;
 use super::kind::dtype_of;
 use super::measured::Measured;
 use super::memory::Memory;
-use super::peers::Peers;
+use super::peers::{process_of, Outgoing, Peers};
 use super::pulls::{Inflow, Serve, Store};
 use super::sums::{sum_small, Sum};
 use crate::connect::descriptor::PeerDescriptor;
@@ -44,6 +44,8 @@ pub(super) struct State {
     /// Copies for which there is no room yet.
     pub(super) parked: Vec<(Stream, Pull, Sink)>,
     pub(super) is_closed: bool,
+    /// Bytes of blocks that came once more.
+    pub(super) taken_twice: u64,
     /// What this process has told itself.
     own: VecDeque<(Frame, Option<Body>)>,
     links: Arc<HubLinks>,
@@ -82,37 +84,91 @@ impl State {
             serves: BTreeMap::new(),
             parked: Vec::new(),
             is_closed: false,
+            taken_twice: 0,
             own: VecDeque::new(),
             links,
             sums: Some(sums),
         }
     }
 
-    /// Something has happened on a link.
-    pub(super) fn handle(&mut self, event: Event) {
+    /// Something has happened on a link. Returns which process has none any more, if that is so, and why.
+    pub(super) fn handle(&mut self, event: Event) -> Option<(Process, String)> {
         match event {
-            Event::Joined(link, key) => {
-                if !self.peers.join(link, key) {
-                    self.links.cut(link, "its process is gone");
-                }
-                if let Some(round_trip) = self.links.round_trip(link) {
-                    self.measured.note_round_trip(round_trip);
-                    self.set_costs();
-                }
-            }
+            Event::Joined(link, key) => self.join(link, key),
             Event::Message(link, bytes) => {
-                let Some(from) = self.peers.at(link) else { return };
-                let is_sound = Frame::decode(&bytes).is_ok_and(|(frame, rest)| self.hear(from, frame, rest));
-                if !is_sound {
-                    self.lose(from, "it has said what no tweed says");
+                let from = self.peers.at(link)?;
+                if let Err(why) = self.take(from, link, &bytes) {
+                    self.lose(from, &why);
                 }
             }
-            Event::Left(link, why) => {
-                if let Some(process) = self.peers.at(link) {
-                    self.lose(process, &why);
-                }
-            }
+            Event::Left(link, why) => return self.leave(link, why),
             Event::Woken => {}
+        }
+        None
+    }
+
+    /// A link stands: each end says over it how much it has taken.
+    fn join(&mut self, link: u64, key: Key) {
+        if !self.peers.join(link, key) {
+            return self.part(link, "its process is gone");
+        }
+        let process = process_of(&key);
+        let mark = self.peers.greet(process).unwrap_or_default();
+        let frame = Frame::Resume { is_only: self.peers.links(process).count() == 1 };
+        self.links.send(link, &[mark.encode(), frame.encode()].concat(), None);
+        if let Some(round_trip) = self.links.round_trip(link) {
+            self.measured.note_round_trip(round_trip);
+            self.set_costs();
+        }
+    }
+
+    /// Ends a link to one that is gone, and tells it so: it would call anew.
+    fn part(&mut self, link: u64, why: &str) {
+        self.links.send(link, &[Mark::default().encode(), Frame::Parted.encode()].concat(), None);
+        self.links.cut(link, why);
+    }
+
+    /// A link has ended. Whoever has another one goes on over that.
+    fn leave(&mut self, link: u64, why: String) -> Option<(Process, String)> {
+        let (process, other) = self.peers.end(link)?;
+        match other {
+            Some(other) if !self.peers.is_heard(process) => self.resume(process, other),
+            Some(_) => {}
+            None if self.peers.place(process).is_some() => return Some((process, why)),
+            None => self.peers.forget(process),
+        }
+        None
+    }
+
+    /// A message has come.
+    fn take(&mut self, from: Process, link: u64, bytes: &[u8]) -> Result<(), String> {
+        let garbled = |garbled: Garbled| garbled.to_string();
+        let (mark, rest) = Mark::decode(bytes).map_err(garbled)?;
+        let (is_next, taken) = self.peers.handle(from, mark).map_err(|wrong| wrong.to_string())?;
+        taken.into_iter().for_each(|stream| self.grant(from, stream));
+        if !rest.is_empty() {
+            let (frame, body) = Frame::decode(rest).map_err(garbled)?;
+            match frame {
+                Frame::Resume { is_only } if is_only || !self.peers.is_heard(from) => self.resume(from, link),
+                Frame::Resume { .. } => {}
+                Frame::Parted => return Err("others have lost this process".into()),
+                frame if is_next => {
+                    let is_block = matches!(frame, Frame::Block { .. });
+                    if !self.hear(from, frame, body) {
+                        return Err("it has said what no tweed says".into());
+                    }
+                    self.tell_taken(from, is_block);
+                }
+                _ => self.taken_twice += body.len() as u64,
+            }
+        }
+        Ok(())
+    }
+
+    /// Who sends nothing else says at times what it has taken: blocks at once, as their sender waits for that.
+    fn tell_taken(&mut self, to: Process, at_once: bool) {
+        if let Some((link, mark)) = self.peers.poll_taken(to, at_once) {
+            self.links.send(link, &mark.encode(), None);
         }
     }
 
@@ -129,7 +185,7 @@ impl State {
             Frame::Pull { stream, pull } => self.serve(from, stream, pull),
             Frame::Close { stream } => drop(self.serves.remove(&(from, stream))),
             Frame::Block { stream, begin } => return self.take_block(from, stream, begin, rest),
-            Frame::Taken { stream } => self.grant(from, stream),
+            Frame::Resume { .. } | Frame::Parted => return false,
         }
         true
     }
@@ -157,7 +213,7 @@ impl State {
     }
 
     fn cut_if_lost(&mut self, process: Process) {
-        if process != self.me && !self.member.lives(process) && self.peers.link(process).is_some() {
+        if process != self.me && !self.member.lives(process) && self.peers.knows(process) {
             self.lose(process, "others have lost it");
         }
     }
@@ -165,7 +221,7 @@ impl State {
     /// A process is gone.
     pub(super) fn lose(&mut self, process: Process, why: &str) {
         for link in self.peers.lose(process, why) {
-            self.links.cut(link, why);
+            self.part(link, why);
         }
         self.forget_pulls(process);
         self.member.handle_lost(process);
@@ -176,9 +232,23 @@ impl State {
         if to == self.me {
             return self.own.push_back((frame.clone(), body));
         }
-        match self.peers.link(to) {
-            Some(link) => self.links.send(link, &frame.encode(), body),
-            None => self.member.handle_lost(to),
+        let of = if let Frame::Block { stream, .. } = frame { Some(*stream) } else { None };
+        match self.peers.push(to, Outgoing { frame: frame.encode().into(), body, of }) {
+            true => self.flush(to),
+            false => self.lose(to, "it does not read what it is told"),
+        }
+    }
+
+    /// What a process is sent goes over this link from now on.
+    fn resume(&mut self, process: Process, link: u64) {
+        self.peers.resume(process, link);
+        self.flush(process);
+    }
+
+    /// Sends a process what may leave.
+    fn flush(&mut self, to: Process) {
+        while let Some((link, mark, outgoing)) = self.peers.poll(to) {
+            self.links.send(link, &[&mark.encode()[..], &outgoing.frame].concat(), outgoing.body.clone());
         }
     }
 
@@ -192,7 +262,9 @@ impl State {
             self.pump();
             let Some((frame, body)) = self.own.pop_front() else { return };
             let rest = body.as_ref().map_or(&[][..], |body| (**body).as_ref());
+            let of = if let Frame::Block { stream, .. } = frame { Some(stream) } else { None };
             self.hear(self.me, frame, rest);
+            of.into_iter().for_each(|stream| self.grant(self.me, stream));
         }
     }
 

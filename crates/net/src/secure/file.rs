@@ -15,7 +15,11 @@ pub(crate) fn read(path: &Path, what: &str) -> Result<String, EngineError> {
     let name = path.display();
     let unread = |e: io::Error| EngineError::Usage(format!("the {what} {name} cannot be read: {e}"));
     let file = File::open(path).map_err(unread)?;
-    if file.metadata().map_err(unread)?.mode() & 0o077 != 0 {
+    let metadata = file.metadata().map_err(unread)?;
+    if !metadata.is_file() {
+        return Err(EngineError::Usage(format!("the {what} {name} is no file; give the path of one")));
+    }
+    if metadata.mode() & 0o077 != 0 {
         return Err(EngineError::Usage(format!(
             "the {what} {name} can be read by others; type: chmod 600 {name}"
         )));

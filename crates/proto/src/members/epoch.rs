@@ -42,12 +42,14 @@ pub struct Epoch {
     pub missing: Vec<(u16, u16)>,
     /// It holds from this step on, or earlier if the epoch before it broke.
     pub first_step: u64,
+    /// A member of the one before was lost: what waits for it waits in vain. Who leaves in good order is not lost.
+    pub broken: bool,
 }
 
 impl Epoch {
     /// That of the founders.
     pub fn first(members: Vec<Member>, voters: Voters) -> Epoch {
-        Epoch { number: 1, members, voters, missing: Vec::new(), first_step: 0 }
+        Epoch { number: 1, members, voters, missing: Vec::new(), first_step: 0, broken: false }
     }
 
     /// Whose votes count.

@@ -175,7 +175,7 @@ impl Writer {
     }
 
     fn epoch(&mut self, epoch: &Epoch) -> &mut Writer {
-        self.long(epoch.number).long(epoch.first_step).members(&epoch.members);
+        self.long(epoch.number).long(epoch.first_step).byte(u8::from(epoch.broken)).members(&epoch.members);
         match &epoch.voters {
             Voters::Members => self.byte(0),
             Voters::Witnesses(witnesses) => self.byte(1).members(witnesses),
@@ -249,7 +249,7 @@ impl Reader<'_> {
     }
 
     fn epoch(&mut self) -> Option<Epoch> {
-        let (number, first_step) = (self.long()?, self.long()?);
+        let (number, first_step, broken) = (self.long()?, self.long()?, self.flag()?);
         let members = self.members(MOST_MEMBERS)?;
         let voters = match self.flag()? {
             false => Voters::Members,
@@ -258,7 +258,7 @@ impl Reader<'_> {
         let count = self.count(MOST_MISSING, 4)?;
         let missing: Option<Vec<(u16, u16)>> =
             (0..count).map(|_| Some((self.short()?, self.short()?))).collect();
-        let epoch = Epoch { number, members, voters, missing: missing?, first_step };
+        let epoch = Epoch { number, members, voters, missing: missing?, first_step, broken };
         epoch.is_sound().then_some(epoch)
     }
 }
@@ -278,6 +278,7 @@ mod tests {
             voters: Voters::Witnesses(vec![member(9)]),
             missing: vec![(0, 1), (2, 3)],
             first_step: 1 << 40,
+            broken: true,
         };
         let (base, ballot, voter) = (6, Ballot { round: 3, by: member(2) }, member(1));
         let mutual: Ranks = [0, 70].into_iter().collect();

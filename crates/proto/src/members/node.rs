@@ -90,9 +90,11 @@ impl Node {
         Node { contacts: others(contacts, me), ..Node::new(me, Role::Member, settings) }
     }
 
-    /// A witness. It asks `contacts` to be put in the place of an earlier life of its own, unless `epoch` names it.
+    /// A witness. It asks `contacts` to be put in the place of an earlier life of its own, unless `epoch` names it. Which life it
+    /// is has to be stored before it says so.
     pub fn witness(me: Member, epoch: Option<Epoch>, contacts: Vec<Key>, settings: Settings) -> Node {
         let mut node = Node { contacts: others(contacts, me), ..Node::new(me, Role::Witness, settings) };
+        node.store();
         epoch.into_iter().for_each(|epoch| node.adopt(epoch));
         node
     }

@@ -41,6 +41,8 @@ struct Copy {
     feeds: Option<Process>,
     /// Counts in the order in which copies became readable.
     since: u64,
+    /// Who feeds it was known before another shard had its say: its next report tells.
+    is_doubted: bool,
 }
 
 impl Copy {
@@ -61,14 +63,15 @@ pub(crate) struct Grant {
 }
 
 impl Copies {
-    /// A process has so much. `fed_by` counts only for one that was not known here.
+    /// A process has so much. `fed_by` counts only for one that was not known here, or is doubted.
     pub(crate) fn update(&mut self, process: Process, state: State, rate: u64, fed_by: Option<Process>) {
         let since = self.published;
+        self.believe(process, fed_by);
         // It may be known as a feeder before it is known itself.
         let feeds = self.copies.iter().find(|(_, copy)| copy.fed_by == Some(process)).map(|(&fed, _)| fed);
         let copy = self.copies.entry(process).or_insert_with(|| {
             let state = State::Wanted;
-            Copy { state, rate, fed_by, feeds, since }
+            Copy { state, rate, fed_by, feeds, since, is_doubted: false }
         });
         if state != State::Wanted && !copy.is_readable() {
             copy.since = since;
@@ -88,6 +91,21 @@ impl Copies {
                 }
             }
             (true, None) => {}
+        }
+    }
+
+    /// Another process was the shard meanwhile: what is known here of who feeds whom may be of before.
+    pub(crate) fn doubt(&mut self) {
+        self.copies.values_mut().for_each(|copy| copy.is_doubted = true);
+    }
+
+    /// What is known of who feeds a process gives way to what it says, if it is doubted.
+    fn believe(&mut self, process: Process, fed_by: Option<Process>) {
+        let Some(copy) = self.copies.get_mut(&process).filter(|copy| copy.is_doubted) else { return };
+        copy.is_doubted = false;
+        if copy.fed_by != fed_by {
+            self.stop_feeding(process);
+            self.copies.get_mut(&process).into_iter().for_each(|copy| copy.fed_by = fed_by);
         }
     }
 
@@ -353,6 +371,15 @@ mod tests {
         assert_eq!(grants(&mut copies), []);
         copies.update(2, State::Receiving, 100, None);
         assert_eq!(grants(&mut copies), [(3, 2), (1, 3)]);
+    }
+
+    #[test]
+    fn a_shard_that_is_one_again_believes_what_it_is_told_of_feeders() {
+        let mut copies = copies(&[(0, State::Complete, 10), (1, State::Wanted, 10)]);
+        assert_eq!(grants(&mut copies), [(1, 0)]);
+        copies.doubt();
+        copies.update(1, State::Receiving, 10, None); // another shard let it pull from one that has died
+        assert_eq!(grants(&mut copies), [(1, 0)]);
     }
 
     #[test]

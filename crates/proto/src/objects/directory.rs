@@ -4,7 +4,7 @@
 //! the object's format once anyone does; its copies, who feeds whom, and who waits ([`Copies`]); a small object itself; and
 //! the plan of the reduce that makes the object, if one does ([`Plan`]). Everything that is sent here is the full state of
 //! its sender, so when another process becomes the shard, each holder reports once more to that one, and entries that
-//! this process no longer answers for just stay behind.
+//! this process no longer answers for just stay behind; if it does once more, what they say of feeders is doubted.
 //!
 //! What cannot happen: a look-up of a small object opens a connection, as the answer brings the object; a small reduce
 //! makes a tree; anyone is answered about an object that was deleted.
@@ -95,6 +95,12 @@ impl Directory {
                 }
                 self.forward(broken.target, processes);
             }
+            Report::Ahead { target, slot, generation } => {
+                if let Some(plan) = self.plans.get_mut(&target) {
+                    plan.handle_ahead(slot, generation);
+                }
+                self.forward(target, processes);
+            }
             Report::Lost { .. } => {}
         }
     }
@@ -108,8 +114,12 @@ impl Directory {
             let bytes = self.told.remove(&target).map(|told| told.1);
             bytes.into_iter().for_each(|bytes| self.show(target, bytes));
         }
+        let before: BTreeSet<Process> = processes.iter().copied().chain([process]).collect();
         let objects: Vec<ObjectId> = self.entries.keys().chain(self.plans.keys()).copied().collect();
         for object in objects {
+            if shard_of(object, &before) == Some(process) {
+                self.entry(object).copies.doubt();
+            }
             let heir = self.entries.get(&object).and_then(|entry| entry.copies.heir(process));
             if let Some(plan) = self.plans.get_mut(&object) {
                 let was_root = plan.root() == Some(process);
@@ -126,7 +136,6 @@ impl Directory {
         }
         // What hashed to the dead process hashes to another now, which has to be asked to watch.
         for (target, object) in self.watched() {
-            let before: BTreeSet<Process> = processes.iter().copied().chain([process]).collect();
             if shard_of(object, &before) == Some(process) {
                 self.ask_to_watch(target, object, processes);
             }

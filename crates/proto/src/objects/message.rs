@@ -64,6 +64,8 @@ pub enum Report {
     Withdraw { target: ObjectId },
     /// The holder of a slot gets no more of what one of its feeds sends.
     Broken(Broken),
+    /// The holder of a slot has followed orders of a shard before of which this one has not heard: nobody knows what its sum is of.
+    Ahead { target: ObjectId, slot: Slot, generation: u32 },
     /// The holder of a slot cannot sum, or the destination has been asked and is not complete.
     Unable { target: ObjectId, why: Failure },
     /// The sender has lost a process.

@@ -6,9 +6,12 @@
 //! [`choose`] picks the tree. A plan's [`Log`] is a schedule that says which contributors it sums, and that the
 //! checker proves afterwards.
 //!
+//! What a process sends another goes through a [`Channel`], which outlives the links that it goes over.
+//!
 //! No clock, no bytes and no arithmetic are here: the driver moves and adds them.
 
 mod broadcast;
+mod channel;
 mod deleted;
 mod directory;
 mod included;
@@ -25,6 +28,7 @@ mod small;
 mod types;
 mod wire;
 
+pub use channel::{Channel, Mark, OutOfOrder};
 pub use included::History;
 pub use ledger::{Holder, Ledger, Place};
 pub use log::{Log, LogError};

@@ -22,7 +22,9 @@
 //!
 //! *When the shard dies.* Each change of a slot goes to the destination first, as a [`Ledger`]. When another process becomes
 //! the shard, the destination sends it there, and the plan goes on ([`Plan::resume`]): it repeats all orders, upon which
-//! holders repeat what is broken. Generations that it gives out are higher than any that the old shard can have.
+//! holders repeat what is broken. Generations that it gives out are higher than any that the old shard can have. An order of
+//! that one may have come to its holder, and its ledger not yet to the destination: the holder sees by the numbers of its orders that
+//! it is ahead, and says so ([`Plan::handle_ahead`]).
 //!
 //! *What cannot happen.* A value sums one id twice: an id takes one slot, and one that is in a range of the result does
 //! not return. A sum ends before all that its feeds announce: an open slot is a feed without a source. A slot's holder
@@ -54,6 +56,8 @@ pub(crate) struct Plan {
     /// Ids that were deleted.
     pub(crate) deleted: BTreeSet<ObjectId>,
     lost: BTreeSet<Process>,
+    /// The destination is not the first one, as far as is known: others may have more of the result than it.
+    may_lag: bool,
     last_generation: u32,
     /// Slots whose holders have to hear of a change, and those of which the destination has.
     changed: BTreeSet<Slot>,
@@ -86,6 +90,7 @@ impl Plan {
             gone: BTreeSet::new(),
             deleted: BTreeSet::new(),
             lost: lost.clone(),
+            may_lag: false,
             last_generation: generation,
             changed: BTreeSet::new(),
             touched: BTreeSet::new(),
@@ -110,6 +115,7 @@ impl Plan {
             self.slots.get_mut(slot as usize).into_iter().for_each(|place| *place = known.clone());
         }
         self.slots[ROOT as usize].holder = root;
+        self.may_lag = true;
         self.gone = gone.into_iter().collect();
         let is_pending = |object: &ObjectId| !self.is_in(*object) && !self.gone.contains(object);
         self.pending = self.request.ids.iter().copied().filter(is_pending).collect();
@@ -192,6 +198,14 @@ impl Plan {
         }
     }
 
+    /// The sum of a slot may be of other sources than are planned here: it begins anew, with all on the way to the root.
+    pub(crate) fn handle_ahead(&mut self, slot: Slot, generation: u32) {
+        if self.slots.get(slot as usize).is_some_and(|place| place.generation == generation) {
+            self.begin_path(slot);
+            self.settle();
+        }
+    }
+
     /// A process is dead. What it held is given up where nobody takes it; elsewhere its parent has to report.
     pub(crate) fn handle_lost(&mut self, process: Process) {
         self.lost.insert(process);
@@ -224,6 +238,7 @@ impl Plan {
     /// ranges of it sum different ids: those might differ from what others have.
     pub(crate) fn move_root(&mut self, process: Process) {
         let is_mended = self.slots.iter().any(|place| place.history.entries() > 1);
+        self.may_lag = true;
         self.place(ROOT).holder = Some(Holder { process, object: None });
         self.changed.insert(ROOT);
         self.touched.extend(0..self.slots.len() as Slot);

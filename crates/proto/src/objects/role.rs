@@ -3,7 +3,8 @@
 //! **Theory of operation.** The holder *sums* block by block: the next block is folded once its own object and all feeds
 //! that cover it have come so far. A feed is *open* (nobody has taken the slot), *pulled* (a stream brings it), *closed* (its
 //! process died; what came stays) or complete. An order ([`Assign`]) replaces all feeds; one that has the same slot,
-//! generation and beginning as before keeps what has come of it. A new generation of the sum throws the sum away, and no feed.
+//! generation and beginning as before keeps what has come of it. A new generation of the sum throws the sum away, and no feed
+//! but those that began behind the new beginning.
 //!
 //! What cannot happen: a block is folded twice into one generation of the sum, or while one of its feeds is open.
 
@@ -22,6 +23,8 @@ pub(crate) struct Role {
 #[derive(Debug)]
 struct Inflow {
     feed: Feed,
+    /// What came before the first order is not there: a receiver that becomes the destination has the sum up to here.
+    begins: u64,
     received: u64,
     stream: Option<Stream>,
     /// Its bytes lie where this stream put them.
@@ -52,6 +55,12 @@ impl Role {
         Buffer::of_slot(self.assign.target, self.assign.slot)
     }
 
+    /// Another shard orders to go on with this sum, and has not heard of the last order of the one before.
+    pub(crate) fn is_ahead_of(&self, order: &Assign) -> bool {
+        let is_other = self.assign.attempt < order.attempt && self.assign.generation == order.generation;
+        is_other && self.assign.version >= order.version
+    }
+
     /// Follows an order; an older one than the last changes nothing.
     pub(crate) fn change(&mut self, assign: Assign, next: &mut Stream) -> Changes {
         let mut changes = Changes::default();
@@ -67,6 +76,7 @@ impl Role {
                 let was = &inflow.feed;
                 (was.slot, was.generation, was.range.start) == (feed.slot, feed.generation, feed.range.start)
                     && was.source == feed.source
+                    && inflow.begins <= feed.range.start.max(self.mark)
             });
             let mut inflow = match kept {
                 Some(place) => before.swap_remove(place),
@@ -144,7 +154,7 @@ impl Role {
 impl Inflow {
     fn new(feed: &Feed, mark: u64) -> Inflow {
         let received = feed.range.start.max(mark.min(feed.range.end));
-        Inflow { feed: feed.clone(), received, stream: None, last: None, is_broken: false }
+        Inflow { feed: feed.clone(), begins: received, received, stream: None, last: None, is_broken: false }
     }
 
     fn is_complete(&self) -> bool {
@@ -170,5 +180,37 @@ impl Inflow {
             *next,
             Pull { from: source.process, buffer: source.buffer, generation, offset, end, block },
         ));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::objects::message::Source;
+    use crate::objects::{Format, ROOT};
+
+    const TARGET: ObjectId = ObjectId(9);
+
+    fn order(version: u32, generation: u32) -> Assign {
+        let source = Some(Source { process: 1, object: ObjectId(1), buffer: Buffer::Object(ObjectId(1)) });
+        let feeds = vec![Feed { slot: 1, generation: 1, range: 0..100, source }];
+        let format = Format { size: 100, kind: 0 };
+        let (target, slot, own, block, from, op) = (TARGET, ROOT, None, 10, 0, 0);
+        Assign { target, attempt: 0, version, slot, generation, own, format, block, from, feeds, op }
+    }
+
+    #[test]
+    fn a_receiver_that_is_the_destination_now_and_begins_anew_asks_for_what_it_never_pulled() {
+        let (mut role, changes) = Role::new(order(1, 0), 40, &mut 0);
+        assert_eq!(changes.open[0].1.offset, 40);
+        role.handle_block(1, 60);
+        assert_eq!(role.poll_fold(0).map(|fold| fold.range), Some(40..50));
+        let changes = role.change(order(2, 7), &mut 1);
+        assert!(changes.begins_anew && changes.close == [1] && changes.open[0].1.offset == 0);
+        assert_eq!(role.poll_fold(0), None, "of the first block nothing has come");
+        role.handle_block(2, 20);
+        assert_eq!(role.poll_fold(0).map(|fold| (fold.range, fold.streams)), Some((0..10, vec![2])));
+        let changes = role.change(order(3, 8), &mut 2);
+        assert!(changes.open.is_empty() && changes.close.is_empty(), "all that came is kept");
     }
 }

@@ -1,4 +1,4 @@
-//! Objects on a virtual network: the members of `tweed-proto`, hundreds of them, with late arrivals, deaths and uneven links.
+//! Objects on a virtual network: the members of `tweed-proto`, hundreds of them, with late arrivals, deaths, links that break, and uneven ones.
 //!
 //! [`run`] carries out what [`Setup`] says, with one real [`Member`](tweed_proto::objects::Member) per process, and checks
 //! every value that comes out against the ids that are said to be in it. Blocks go over the simulator's
@@ -6,6 +6,7 @@
 //! A puller grants its source as many blocks as the path holds, and two.
 
 mod content;
+mod cuts;
 mod process;
 mod scenario;
 mod setup;
@@ -13,5 +14,5 @@ pub mod workloads;
 mod world;
 
 pub use scenario::{behind_switch, describe, scenario, verify, with_newcomers, Report};
-pub use setup::{Call, Outcome, Setup, What};
+pub use setup::{Call, Cut, Outcome, Setup, What};
 pub use world::run;

@@ -9,7 +9,7 @@ use tweed_rng::{mix, Rng};
 use tweed_schedule::{Link, Rank, Topology};
 
 use super::world::run_unchecked;
-use super::{run, Outcome, Setup, What};
+use super::{run, Cut, Outcome, Setup, What};
 
 const RATE: u64 = 1_000_000_000;
 
@@ -22,6 +22,8 @@ pub struct Report {
     pub lost: u64,
     /// Deaths.
     pub deaths: u64,
+    /// Links that broke.
+    pub cuts: u64,
     /// Results whose ranges sum different ids.
     pub mixed: u64,
     /// Reduces whose log the checker proved.
@@ -34,12 +36,14 @@ impl Report {
         self.ended += other.ended;
         self.lost += other.lost;
         self.deaths += other.deaths;
+        self.cuts += other.cuts;
         self.mixed += other.mixed;
         self.proven += other.proven;
     }
 }
 
-/// The run of a seed: two to twelve processes, one object or one sum, late arrivals, up to three deaths, uneven links.
+/// The run of a seed: two to twelve processes, one object or one sum, late arrivals, up to three deaths, uneven links,
+/// of which up to three break.
 pub fn scenario(seed: u64) -> Setup {
     let mut rng = Rng::new(mix(seed));
     let ranks = 2 + rng.below(11) as u32;
@@ -61,7 +65,19 @@ pub fn scenario(seed: u64) -> Setup {
         0 => add_broadcast(&mut setup, &mut rng, ranks, size, span),
         _ => add_reduce(&mut setup, &mut rng, ranks, size, span),
     }
+    add_cuts(&mut setup, ranks, span);
     setup
+}
+
+/// They are drawn by themselves: a seed is the same run but for them.
+fn add_cuts(setup: &mut Setup, ranks: u32, span: Duration) {
+    let mut rng = Rng::new(mix(setup.seed ^ 0x6375_7473));
+    for _ in 0..[0, 0, 1, 2, 3][rng.index(5)] {
+        let one = rng.below(ranks.into()) as Rank;
+        let other = (one + 1 + rng.below(u64::from(ranks) - 1) as Rank) % ranks;
+        let (at, lasts) = (span.mul_f64(1.5 * rng.uniform()), span.mul_f64(rng.uniform().powi(3)));
+        setup.cuts.push(Cut { pair: (one, other), at, lasts });
+    }
 }
 
 /// As `scenario`, and up to three of the processes come while all that happens.
@@ -144,8 +160,8 @@ fn add_reduce(setup: &mut Setup, rng: &mut Rng, ranks: u32, size: u64, span: Dur
 pub fn verify(setup: &Setup) -> Result<Report, String> {
     let outcome = run(setup).map_err(|error| error.to_string())?;
     let facts = Facts::of(setup, &outcome);
-    let mut report =
-        Report { ended: outcome.got.len() as u64, deaths: setup.deaths.len() as u64, ..Report::default() };
+    let mut report = Report { ended: outcome.got.len() as u64, ..Report::default() };
+    (report.deaths, report.cuts) = (setup.deaths.len() as u64, setup.cuts.len() as u64);
     for &(process, object) in &outcome.waiting {
         if let Some(why) = facts.must_end(process, object) {
             return Err(format!("process {process} waits for ever for {object}: {why}"));
@@ -231,7 +247,7 @@ impl Facts<'_> {
             || self.outcome.logs.iter().any(|log| log.target == object);
         let was_called = self.setup.deaths.get(&caller).is_none_or(|&died| {
             let call = self.setup.calls.iter().find(|call| matches!(call.what, What::Reduce { .. }));
-            call.is_some_and(|call| call.at < died)
+            call.is_some_and(|call| call.at < died) && !self.outcome.unheard.contains(&caller)
         });
         if left >= count as usize && was_called && !(is_dead && (is_plan_lost() || is_over)) {
             return Some(format!("{left} of {count} sources live (asked by {process}, called by {caller})"));
@@ -269,6 +285,9 @@ pub fn describe(setup: Setup) -> String {
     lines.extend(calls.iter().map(|call| format!("{:?} process {}: {:?}", call.at, call.process, call.what)));
     lines.extend(setup.joins.iter().map(|(rank, at)| format!("{at:?} process {rank} comes")));
     lines.extend(setup.deaths.iter().map(|(rank, at)| format!("{at:?} process {rank} dies")));
+    lines.extend(
+        setup.cuts.iter().map(|Cut { pair, at, lasts }| format!("{at:?} no link of {pair:?} for {lasts:?}")),
+    );
     match run_unchecked(&setup) {
         Ok((outcome, wrong)) => {
             lines.extend(outcome.trace.iter().cloned());

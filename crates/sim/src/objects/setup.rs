@@ -1,6 +1,6 @@
 //! What a run of objects depends on, and what came of it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,6 +18,8 @@ pub struct Setup {
     pub joins: BTreeMap<Rank, Duration>,
     /// These processes die so long after the start.
     pub deaths: BTreeMap<Rank, Duration>,
+    /// Links that break between processes that live.
+    pub cuts: Vec<Cut>,
     /// After a death each other process learns of it within half of this and one and a half times this.
     pub detection: Duration,
     /// A process is busy so long with each message that it sends or takes in, one after the other.
@@ -38,13 +40,14 @@ impl Setup {
     /// Nobody calls anything yet, nobody dies.
     pub fn new(topology: Arc<Topology>) -> Setup {
         let (calls, jitter, message) = (Vec::new(), Duration::ZERO, Duration::ZERO);
-        let (joins, deaths) = (BTreeMap::new(), BTreeMap::new());
+        let (joins, deaths, cuts) = (BTreeMap::new(), BTreeMap::new(), Vec::new());
         let detection = Duration::from_millis(2);
         Setup {
             topology,
             calls,
             joins,
             deaths,
+            cuts,
             detection,
             message,
             jitter,
@@ -59,6 +62,17 @@ impl Setup {
     pub fn call(&mut self, at: Duration, process: Rank, what: What) {
         self.calls.push(Call { at, process, what });
     }
+}
+
+/// The link of a pair breaks: what is on its way is lost, and leaves once more when the two have met again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cut {
+    /// Which pair, in any order.
+    pub pair: (Rank, Rank),
+    /// So long after the start.
+    pub at: Duration,
+    /// For so long they do not reach each other.
+    pub lasts: Duration,
 }
 
 /// One call.
@@ -98,10 +112,14 @@ pub struct Outcome {
     pub failed: Vec<(Rank, ObjectId, Failure)>,
     /// Gets and reduces of living processes that never ended.
     pub waiting: Vec<(Rank, ObjectId)>,
+    /// Processes that died before a link stood again over which they had something to send.
+    pub unheard: BTreeSet<Rank>,
     /// Payload bytes that each pair moved.
     pub pair_bytes: BTreeMap<(Rank, Rank), u64>,
     /// Payload bytes of an object that a process took in, those that it had to throw away too.
     pub taken: BTreeMap<(Rank, ObjectId), u64>,
+    /// Payload bytes of blocks that had begun to arrive when a link broke, and came again.
+    pub taken_twice: u64,
     /// The most others that one copy fed at a time.
     pub most_fed: u32,
     /// How many pulls were opened.

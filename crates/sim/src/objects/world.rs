@@ -1,16 +1,19 @@
 //! [`run`]: the loop over events.
 
+mod traffic;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use tweed_proto::objects::{
-    Action, Buffer, Bytes, Costs, Fold, Format, Included, Member, Message, ObjectId, Pull, Request, Sink,
-    Stream, SMALL_BYTES,
+    Action, Buffer, Bytes, Costs, Fold, Format, Included, Member, Message, ObjectId, Pull, Request, Stream,
+    SMALL_BYTES,
 };
 use tweed_rng::{mix, Rng};
 use tweed_schedule::Rank;
 
 use super::content::Content;
+use super::cuts::{Cuts, InOrder};
 use super::process::{Serve, SimProcess};
 use super::{Outcome, Setup, What};
 use crate::clock::{time, Queue, Time};
@@ -46,7 +49,10 @@ struct Block {
     stream: Stream,
     begin: u64,
     pieces: Vec<(u64, u64)>,
-    /// When its last byte left its sender.
+    /// Counts the blocks of its pair.
+    number: u64,
+    /// When it was handed to the link, and when its last byte left its sender.
+    entered: Time,
     left: Time,
 }
 
@@ -78,11 +84,13 @@ struct World<'a> {
     now: Time,
     queue: Queue<Event>,
     network: Network,
+    cuts: Cuts,
     processes: Vec<SimProcess>,
     costs: Vec<Costs>,
     rng: Rng,
     /// When the last message of a pair arrives: later ones do not overtake it.
     last: BTreeMap<(Rank, Rank), Time>,
+    order: BTreeMap<(Rank, Rank), InOrder<Box<Block>>>,
     sizes: BTreeMap<ObjectId, u64>,
     waiting: BTreeSet<(Rank, ObjectId)>,
     outcome: Outcome,
@@ -107,10 +115,12 @@ impl<'a> World<'a> {
             now: 0,
             queue: Queue::new(),
             network,
+            cuts: Cuts::of(setup),
             processes: (0..ranks).map(member).collect(),
             costs: costs.clone(),
             rng: Rng::new(setup.seed),
             last: BTreeMap::new(),
+            order: BTreeMap::new(),
             sizes: BTreeMap::new(),
             waiting: BTreeSet::new(),
             outcome: Outcome::default(),
@@ -295,125 +305,6 @@ impl<'a> World<'a> {
             process.contents.entry(fold.sum()).or_default().write(range.start, pieces);
         }
         process.member.handle_folded(target, slot, generation, range.end);
-    }
-
-    /// Something small goes to another process; what goes between a pair arrives in order.
-    fn post(&mut self, at: Rank, to: Rank, event: impl FnOnce(Rank, Rank) -> Event) -> Result<(), SimError> {
-        let path = self.path(at, to)?;
-        let late = self.rng.below(time(self.setup.jitter));
-        let leaves = if at == to { self.now } else { self.occupy(at, time(self.setup.message)) };
-        let arrives = leaves.saturating_add(self.network.latency(path)).saturating_add(late);
-        let last = self.last.entry((at, to)).or_default();
-        *last = arrives.max(*last);
-        let arrives = *last;
-        self.queue.push(arrives, event(at, to));
-        Ok(())
-    }
-
-    fn path(&mut self, at: Rank, to: Rank) -> Result<u32, SimError> {
-        self.network.pair(at, to).ok_or(SimError::NoPath { from: at, to })
-    }
-
-    /// Gives a process work for so long; returns when it will be done.
-    fn occupy(&mut self, at: Rank, work: Time) -> Time {
-        let now = self.now;
-        let process = self.process(at);
-        if work > 0 {
-            process.busy_until = process.busy_until.max(now).saturating_add(work);
-            return process.busy_until;
-        }
-        now
-    }
-
-    /// Sends the blocks of a pull that may leave.
-    fn pump(&mut self, at: Rank, to: (Rank, Stream)) -> Result<(), SimError> {
-        let path = self.path(at, to.0)?;
-        let in_flight = |block: u64| {
-            let on_path =
-                u128::from(self.network.latency(path)) * u128::from(self.network.rate(path)) / 500_000_000;
-            2 + on_path.div_ceil(block.into()).min(1 << 20) as u32
-        };
-        let Some(window) =
-            self.processes[at as usize].serves.get(&to).map(|serve| in_flight(serve.pull.block))
-        else {
-            return Ok(());
-        };
-        while let Some((begin, pieces)) = self.process(at).next_block(to, window) {
-            let end = pieces.last().map_or(begin, |piece| piece.0);
-            let transit = Transit::new(path, at, end - begin);
-            let block = Box::new(Block { transit, dst: to.0, stream: to.1, begin, pieces, left: 0 });
-            let leaves = self.occupy(at, time(self.setup.message));
-            self.queue.push(leaves, Event::Reaches(block));
-        }
-        Ok(())
-    }
-
-    /// Takes a block through its next channel.
-    fn forward(&mut self, mut block: Box<Block>) -> Result<(), SimError> {
-        let src = block.transit.src;
-        if block.transit.hops == 0 && self.processes[src as usize].died.is_some() {
-            return Ok(());
-        }
-        if self.network.is_through(&block.transit) {
-            block.left = self.now;
-            self.queue.push(self.now, Event::Arrives(block));
-            return Ok(());
-        }
-        let is_first = block.transit.hops == 0;
-        let passage = self.network.pass(self.now, &mut block.transit);
-        if is_first {
-            block.left = passage.enters.1;
-        }
-        let (head, tail) = passage.leaves;
-        match self.network.is_through(&block.transit) {
-            true => {
-                let late = self.rng.below(time(self.setup.jitter));
-                let last = self.last.entry((src, block.dst)).or_default();
-                *last = tail.saturating_add(late).max(*last);
-                let arrives = *last;
-                self.queue.push(arrives, Event::Arrives(block));
-            }
-            false => self.queue.push(head, Event::Reaches(block)),
-        }
-        Ok(())
-    }
-
-    fn arrive(&mut self, block: Box<Block>) -> Result<(), SimError> {
-        let Block { ref transit, dst, stream, left, .. } = *block;
-        let src = transit.src;
-        // Of what a process was still sending when it died, the rest never came.
-        if self.process(src).died.is_some_and(|died| died < left) || self.process(dst).died.is_some() {
-            return Ok(());
-        }
-        // As in the simulator of schedules, an acknowledgement takes the latency only.
-        let back = self.path(dst, src)?;
-        let granted = self.now.saturating_add(self.network.latency(back));
-        self.queue.push(granted, Event::Granted(src, (dst, stream)));
-        let work = if src == dst { 0 } else { time(self.setup.message) };
-        let taken = self.occupy(dst, work);
-        self.queue.push(taken, Event::BlockTaken(block));
-        Ok(())
-    }
-
-    fn take(&mut self, block: &Block) {
-        let &Block { ref transit, dst, stream, begin, ref pieces, .. } = block;
-        let src = transit.src;
-        let Some(&sink) = self.process(dst).open.get(&stream) else { return };
-        if src != dst {
-            *self.outcome.pair_bytes.entry((src, dst)).or_default() += transit.bytes;
-            if let Sink::Copy(object) = sink {
-                *self.outcome.taken.entry((dst, object)).or_default() += transit.bytes;
-            }
-        }
-        let process = self.process(dst);
-        process.store(stream, begin, pieces);
-        process.member.handle_block(stream, begin + transit.bytes);
-    }
-
-    /// How many others a copy feeds.
-    fn note_fed(&mut self, at: Rank, buffer: Buffer) {
-        let fed = self.process(at).serves.values().filter(|serve| serve.pull.buffer == buffer).count() as u32;
-        self.outcome.most_fed = self.outcome.most_fed.max(fed);
     }
 
     /// A process knows all that are there when it comes, and says hello to each, before anything else.

@@ -32,7 +32,7 @@ def _misspelt(env: Mapping[str, str]) -> Iterator[Finding]:
         what = f"{name} is set, and tweed knows no such variable"
         if close:
             yield Finding(
-                Level.WARNING,
+                Level.ERROR,
                 f"{what}; did you mean {close}?",
                 f"export {close}={env[name]}; unset {name}",
             )

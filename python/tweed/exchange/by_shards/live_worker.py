@@ -51,7 +51,7 @@ class Worker:
     ) -> None:
         self._works, self._stats, self._server = works, comm.stats, server
         self._messages = PeerMessages(comm.group, comm.wait)
-        self._machine = ShardWorker(comm.owners.contributor)
+        self._machine = ShardWorker(comm.owners.contributor, cadence.patience)
         self._form, self._cadence = form, cadence
         self._head, self._mean = torch.empty(heads.SERVER, dtype=torch.float64), torch.empty(numel)
         self._places = max(len(own) for work in works for own in work.messages)
@@ -80,7 +80,7 @@ class Worker:
             yield (
                 task if self._cadence.share == 1 else renumbered(task, shards, self._cadence.seed, self._step)
             )
-            patience_s = self._cadence.patience * (self._ended - self._since)
+            patience_s = self._machine.patience * (self._ended - self._since)
             self._listen(time.monotonic() + patience_s if self._machine.may_be_enough else -math.inf)
 
     def done(self, gradient: Tensor) -> None:

@@ -10,6 +10,9 @@
 The step may be over before the first task. What is done after that is not sent. A gradient that is not finite
 is told, and ends the tasks.
 
+Before a task that is needed only if others are slow, a worker waits for word that the step is over. It learns
+for how long (`patience`): twice as long after such a task was in vain, half as long after one was not.
+
 What cannot happen: a message before the tasks that it is made of; a task after the worker knows that the step
 is over.
 """
@@ -26,6 +29,9 @@ from torch import Tensor
 from tweed.data.coding import Work
 from tweed.data.coding.work import Message
 from tweed.rng import permutation, splitmix64
+
+#: Of the last task's time, what a worker's patience comes to at least and at most.
+LEAST, MOST = 1 / 8, 1.0
 
 
 class State(Enum):
@@ -61,17 +67,24 @@ class ShardWorker:
 
     Args:
       worker: which of them.
+      patience: the first, as a share of the last task's time; 0 stays 0.
     """
 
     worker: int
+    patience: float = LEAST
     state: State = State.READY
+    _bounds: tuple[float, float] = (LEAST, MOST)
+    _spare: bool = False  # its task is needed only if others are slow
     _work: Work | None = None
     _gradients: list[Tensor] = field(default_factory=list)
     _sent: int = 0
 
+    def __post_init__(self) -> None:
+        self._bounds = min(LEAST, self.patience), max(MOST, self.patience)
+
     def begin(self, work: Work) -> None:
         """A step begins."""
-        self._work, self._sent, self.state = work, 0, State.COMPUTING
+        self._work, self._sent, self._spare, self.state = work, 0, False, State.COMPUTING
         self._gradients.clear()
 
     def over(self) -> None:
@@ -89,10 +102,15 @@ class ShardWorker:
         if self.state is not State.COMPUTING:
             return None
         assert self._work is not None  # the state says so
+        self._spare = self.may_be_enough
         return self._work.tasks[self.worker][len(self._gradients)]
 
     def done(self, gradient: Tensor) -> list[Outgoing]:
         """The task has the gradient `[numel]`, float32: what is to be sent now."""
+        if self._spare:
+            least, most = self._bounds
+            in_vain = self.state is State.OVER
+            self.patience = min(2 * self.patience, most) if in_vain else max(self.patience / 2, least)
         if self.state is not State.COMPUTING:
             return []
         assert self._work is not None  # the state says so

@@ -60,6 +60,7 @@ class Objects:
       secret: the same 16 characters or more at all processes; None: on loopback alone.
       capacity: bytes that objects may take here.
       testbed: the network namespace of a testbed, in which no secret is needed.
+      deadline: seconds after which a process that cannot be reached is lost; one that has ended is at once.
       latency_s, rate: of this process's links, in seconds and payload bytes per second, until they have been
         measured; trees and blocks are chosen by them.
 
@@ -84,6 +85,7 @@ class Objects:
         secret: str | None = None,
         capacity: int = 1 << 30,
         testbed: str | None = None,
+        deadline: float = 10.0,
         latency_s: float = 1e-4,
         rate: float = 1e9,
     ) -> None:
@@ -95,6 +97,7 @@ class Objects:
             latency_s=latency_s,
             rate=rate,
             message_s=_MESSAGE_S,
+            silence_s=deadline,
         )
         self._core, self._calls = core, _Calls(core)
         self._close = weakref.finalize(self, core.close)
@@ -108,6 +111,11 @@ class Objects:
     def used(self) -> int:
         """Bytes that objects take here now, also those of deleted ones that are still held."""
         return self._core.room[0]
+
+    @property
+    def taken_twice(self) -> int:
+        """Bytes that came once more, as a link broke before all of their block had come."""
+        return self._core.taken_twice
 
     def meet(self, descriptors: Sequence[bytes]) -> dict[bytes, str]:
         """Meets other processes, of which some may be known, and this one. Whoever comes later calls.

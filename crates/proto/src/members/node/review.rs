@@ -84,15 +84,16 @@ impl Node {
         let members: Vec<Member> = kept.iter().map(|&rank| last.members[rank]).collect();
         let loss = kept.len() < last.members.len();
         // Who leaves takes part until the epoch holds: it breaks no step.
-        let breaks = reached.len() < last.members.len();
+        let is_broken = reached.len() < last.members.len();
         let direct = |&&rank: &&usize| self.is_heard(last.members[rank]);
         let missing = renumbered(&broken, &kept);
         let mut epoch = Epoch {
             number: last.number + 1,
-            first_step: self.first_step(last, breaks),
+            first_step: self.first_step(last, is_broken),
             members,
             voters: self.next_voters(last),
             missing,
+            broken: is_broken,
         };
         let fresh = broken.iter().any(|pair| !last.missing.contains(pair));
         let mended = !loss && broken.len() < last.missing.len();
@@ -123,10 +124,10 @@ impl Node {
     }
 
     /// The step after which all that are heard are, and a few more if nothing has broken.
-    fn first_step(&self, last: &Epoch, breaks: bool) -> u64 {
+    fn first_step(&self, last: &Epoch, is_broken: bool) -> u64 {
         let others = last.members.iter().filter_map(|member| self.view.beat(&member.key, self.now));
         let furthest = others.map(|beat| beat.step).fold(self.step, u64::max);
-        let lead = if breaks { 0 } else { self.settings.lead_steps };
+        let lead = if is_broken { 0 } else { self.settings.lead_steps };
         furthest.saturating_add(lead).max(last.first_step)
     }
 

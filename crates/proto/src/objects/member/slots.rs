@@ -44,6 +44,8 @@ impl Member {
         if known.is_some_and(|known| known >= (assign.attempt, assign.version)) {
             return;
         }
+        let is_ahead = self.roles.get(&key).is_some_and(|role| role.is_ahead_of(&assign));
+        let generation = assign.generation;
         let mark = if slot == ROOT { self.become_root(&assign) } else { 0 };
         let changes = match self.roles.get_mut(&key) {
             Some(role) => role.change(assign, &mut self.last_stream),
@@ -54,6 +56,9 @@ impl Member {
             }
         };
         self.apply(key, changes);
+        if is_ahead {
+            self.report(target, Report::Ahead { target, slot, generation });
+        }
         self.report_lost_feeds(key);
         self.fold(key);
         let is_complete = self.held.get(&target).is_some_and(|held| held.state == State::Complete);

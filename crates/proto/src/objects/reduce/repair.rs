@@ -8,12 +8,14 @@ use crate::objects::message::Feed;
 use crate::objects::{Form, Mode, ObjectId, Process, Slot, ROOT};
 
 impl Plan {
-    /// Gives up what holds a slot, of which its parent has taken all up to `received`.
+    /// Gives up what holds a slot, of which its parent has taken all up to `received`. Where that is a destination of which others
+    /// may have more than it has itself, what they have is void.
     pub(super) fn vacate(&mut self, slot: Slot, received: u64) {
-        let at = if self.request.mode == Mode::Ranges { received } else { 0 };
         let (parent, feed) = (self.parent(slot), self.feed(slot));
+        let Some(dead) = self.place(slot).holder.take() else { return };
+        let is_void = parent == ROOT && std::mem::take(&mut self.may_lag);
+        let at = if self.request.mode == Mode::Ranges && !is_void { received } else { 0 };
         let place = self.place(slot);
-        let Some(dead) = place.holder.take() else { return };
         let taken = place.taken_from..at;
         (place.from, place.taken_from) = (at, at);
         place.history.cut(at);
@@ -21,7 +23,9 @@ impl Plan {
             self.place(parent).closed.push(Feed { range: taken, ..feed });
         }
         self.changed.insert(parent);
-        if self.request.mode == Mode::Whole && received > 0 {
+        if is_void {
+            self.begin(ROOT, 0);
+        } else if self.request.mode == Mode::Whole && received > 0 {
             self.begin_path(parent);
         }
         self.wanted.extend(dead.object);
@@ -41,7 +45,6 @@ impl Plan {
             let generation = self.next_generation();
             let place = self.place(slot);
             place.generation = generation;
-            place.closed.clear();
             self.changed.insert(slot);
             if slot == ROOT {
                 return;

@@ -3,6 +3,9 @@
 //! A [`Frame`] is a byte that says which, and its fields in order, the lowest byte of a number first. Lists begin with their
 //! length. Only a block has more after that: its bytes, which [`Frame::decode`] leaves where they are.
 //!
+//! Before a frame goes its [`Mark`]; one without a frame says only what was taken. Two frames are about the link that they come
+//! over, and have no number: [`Frame::Resume`] and [`Frame::Parted`].
+//!
 //! What cannot happen: memory is taken for items that have not come; a value that the planner cannot bear (a range that
 //! ends before it begins, blocks of no bytes, a tree deeper than its sources allow).
 
@@ -11,7 +14,7 @@ mod values;
 
 use codec::{Reader, Wire};
 
-use super::{Bytes, Message, Order, Pull, Stream};
+use super::{Bytes, Mark, Message, Order, Pull, Stream};
 
 /// One thing that a process tells another.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -45,11 +48,13 @@ pub enum Frame {
         /// Where they begin.
         begin: u64,
     },
-    /// A block was taken in: another may leave.
-    Taken {
-        /// By the number that was asked with.
-        stream: Stream,
+    /// This link stands; the mark before this says from which item on it is to bring them.
+    Resume {
+        /// The sender has no other link to the one that hears this: what that one sends has to go over this one.
+        is_only: bool,
     },
+    /// The one that hears this is gone for its sender, and links between the two end.
+    Parted,
 }
 
 /// Bytes that are no frame.
@@ -58,6 +63,25 @@ pub enum Frame {
 pub struct Garbled {
     /// How many there were.
     pub bytes: usize,
+}
+
+impl Mark {
+    /// As bytes; those of a frame follow them.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        self.put(&mut bytes);
+        bytes
+    }
+
+    /// Reads a mark, and returns the bytes of the frame that follows it.
+    ///
+    /// # Errors
+    /// There is none.
+    pub fn decode(bytes: &[u8]) -> Result<(Mark, &[u8]), Garbled> {
+        let mut reader = Reader(bytes);
+        let mark = Mark::take(&mut reader).ok_or(Garbled { bytes: bytes.len() })?;
+        Ok((mark, reader.0))
+    }
 }
 
 impl Frame {

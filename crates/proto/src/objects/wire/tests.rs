@@ -66,6 +66,7 @@ fn frames() -> Vec<Frame> {
         Report::Broken(Broken { target, process, slot: 1, generation: 2, received: 3 }),
         Report::Lost { process, object },
         Report::Gone { target, object },
+        Report::Ahead { target, slot: 3, generation: 4 },
         Report::Unable { target, why: Failure::Missing { target, object, process } },
     ];
     let orders = [
@@ -95,7 +96,8 @@ fn frames() -> Vec<Frame> {
         Frame::Pull { stream: 5, pull },
         Frame::Close { stream: 5 },
         Frame::Block { stream: 5, begin: 64 },
-        Frame::Taken { stream: 5 },
+        Frame::Resume { is_only: true },
+        Frame::Parted,
     ];
     let messages = reports.map(Message::Report).into_iter().chain(orders.map(Message::Order));
     messages.map(|message| Frame::Message { message }).chain(others).collect()
@@ -111,6 +113,15 @@ fn frames_come_back_as_they_were_and_no_part_of_one_is_one() {
         let is_block = matches!(frame, Frame::Block { .. });
         assert_eq!(Frame::decode(&more).is_ok(), is_block, "{frame:?}");
     }
+}
+
+#[test]
+fn a_mark_comes_back_and_leaves_its_frame() {
+    let mark = Mark { number: 3, taken: u64::MAX };
+    let bytes = [mark.encode(), Frame::Parted.encode()].concat();
+    let (read, frame) = Mark::decode(&bytes).unwrap();
+    assert_eq!((read, Frame::decode(frame)), (mark, Ok((Frame::Parted, &[][..]))));
+    assert!((0..16).all(|end| Mark::decode(&bytes[..end]).is_err()));
 }
 
 #[test]
@@ -133,7 +144,7 @@ fn a_list_that_claims_more_than_came_takes_no_memory() {
 
 proptest! {
     #[test]
-    fn frames_of_changed_bytes_are_none_or_come_back(which in 0usize..27, at in 0usize..400, to in any::<u8>()) {
+    fn frames_of_changed_bytes_are_none_or_come_back(which in 0usize..29, at in 0usize..400, to in any::<u8>()) {
         let frames = frames();
         let mut bytes = frames[which % frames.len()].encode();
         let at = at % bytes.len();

@@ -3,8 +3,8 @@
 use super::codec::{fields, variants, Reader, Wire};
 use super::Frame;
 use crate::objects::{
-    Assign, Broken, Buffer, Bytes, Costs, Failure, Feed, Form, Format, History, Holder, Ledger, Message,
-    Mode, ObjectId, Order, Place, Pull, Report, Request, Rule, Source, State, SMALL_BYTES,
+    Assign, Broken, Buffer, Bytes, Costs, Failure, Feed, Form, Format, History, Holder, Ledger, Mark,
+    Message, Mode, ObjectId, Order, Place, Pull, Report, Request, Rule, Source, State, SMALL_BYTES,
 };
 
 /// No tree of less than 2^32 slots is deeper.
@@ -25,8 +25,11 @@ variants!(Frame {
     2u8 = Pull { stream, pull },
     3u8 = Close { stream },
     4u8 = Block { stream, begin },
-    5u8 = Taken { stream },
+    5u8 = Resume { is_only },
+    6u8 = Parted,
 });
+
+fields!(Mark { number, taken });
 
 variants!(Message { 0u8 = Report(report), 1u8 = Order(order) });
 
@@ -42,6 +45,7 @@ variants!(Report {
     8u8 = Lost { process, object },
     9u8 = Gone { target, object },
     10u8 = Unable { target, why },
+    11u8 = Ahead { target, slot, generation },
 });
 
 variants!(Order {

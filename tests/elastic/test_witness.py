@@ -1,0 +1,63 @@
+"""A witness decides who is a member: members may be lost all but one at once, and it may be killed itself."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+
+from tests.elastic.trains import STEPS, witnessed
+from tests.simulate.test_elastic import trained
+from tweed.elastic import Elastic, start
+from tweed.elastic.witness import Witness
+from tweed.errors import DataError, PeerLost, UsageError
+from tweed.testbed import Ranks
+
+
+@pytest.mark.parametrize(
+    "dies",
+    [{1: 20, 2: 20, 3: 20}, {0: 20, 1: 20, 2: 20}, {4: 10, 2: 20}],
+    ids=["three at once", "rank 0 and two others", "the witness, and then a member"],
+)
+def test_members_go_on_whoever_is_lost(dies: dict[int, int], tmp_path: Path) -> None:
+    store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    found: list[Any] = []
+    with Ranks(witnessed, 5, store.port, tmp_path, dies) as ranks:
+        while len(found) < 5:
+            found += ranks.poll(60)
+    ended = [event.value for event in found if event.rank not in dies and event.rank != 4]
+    assert len(ended) == 4 - len(dies.keys() - {4}) and len({digest for digest, _, _ in ended}) == 1
+    assert all(epoch > 1 for _, _, epoch in ended)
+    assert torch.allclose(ended[0][1], trained(0, 0, steps=STEPS).params, rtol=0, atol=1e-12)
+
+
+def test_a_witness_goes_on_from_its_file_and_from_no_other(tmp_path: Path) -> None:
+    state = tmp_path / "state"
+    lives = []
+    for _ in range(2):
+        witness = Witness("127.0.0.1:0", state)
+        witness.turn()
+        lives.append((witness.address.partition("@")[0], witness._linked.node.incarnation()))
+        witness.close()
+    assert lives[0] == lives[1]
+    state.write_bytes(state.read_bytes()[:-1])
+    with pytest.raises(DataError, match=r"start another witness"):
+        Witness("127.0.0.1:0", state)
+    other = Witness("127.0.0.1:0", tmp_path / "other")
+    other.turn()
+    other.close()
+    state.write_bytes((tmp_path / "other").read_bytes())
+    with pytest.raises(DataError, match=r"has stored"):
+        Witness("127.0.0.1:0", state)
+
+
+def test_witnesses_that_cannot_be_are_errors() -> None:
+    for witnesses in (("127.0.0.1:70",), ("ab@127.0.0.1:70",), (f"{'0' * 64}@127.0.0.1:70",) * 2):
+        with pytest.raises(UsageError):
+            Elastic(1, 2, witnesses=witnesses)
+    elastic = Elastic(1, 2, witnesses=(f"{'0' * 64}@127.0.0.1:1",))
+    with pytest.raises(PeerLost, match=r"127.0.0.1:1"):
+        start(dist.HashStore(), 0, 1, elastic)
