@@ -6,7 +6,6 @@ import contextlib
 import getpass
 import os
 import shutil
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -25,7 +24,6 @@ AuthorizedKeysFile {folder}/user.pub
 StrictModes no
 UsePAM no
 PidFile none
-LogLevel ERROR
 """
 _CLIENT = """
 Host a
@@ -83,11 +81,18 @@ def _make_keys(folder: Path) -> None:
         subprocess.run(words, check=True)
 
 
-def _listens(address: str) -> bool:
-    with contextlib.suppress(OSError):
-        socket.create_connection((address, 22), 1).close()
-        return True
-    return False
+def _server(bed: Bed, rank: int, config: Path) -> subprocess.Popen[str]:
+    """An sshd that listens. What it logs later goes nowhere."""
+    words = bed.command(rank, "sshd", "-D", "-e", "-f", str(config))
+    server = subprocess.Popen(words, stderr=subprocess.PIPE, text=True)
+    assert server.stderr
+    printed: list[str] = []
+    with server.stderr as log:
+        for line in log:
+            if "Server listening" in line:
+                return server
+            printed.append(line)
+    raise AssertionError(f"sshd does not start: {printed}")
 
 
 @contextlib.contextmanager
@@ -112,7 +117,7 @@ def served(folder: Path) -> Iterator[Hosts]:
             for rank in (0, 1):
                 config = folder / f"sshd{rank}"
                 config.write_text(_SERVER.format(folder=folder, address=addresses[rank]))
-                servers.append(subprocess.Popen(bed.command(rank, "sshd", "-D", "-e", "-f", str(config))))
+                servers.append(_server(bed, rank, config))
             yield Hosts(bed, folder)
         finally:
             for server in servers:

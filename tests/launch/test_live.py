@@ -122,18 +122,19 @@ def test_ranks_that_ignore_sigterm_are_killed_when_their_session_breaks(hosts: H
 def test_an_agent_that_hears_nothing_ends_its_ranks(tmp_path: Path, taken: bool) -> None:
     """As where the launcher's host has lost its power, and no packet says so, nor takes what ranks print."""
     more = "" if taken else "print('x' * 2**20);"
-    (tmp_path / "sleeps.py").write_text(f"import time; print('here'); {more} time.sleep(3600)")
+    script = tmp_path / "sleeps.py"
+    script.write_text(f"import time; print('here'); {more} time.sleep(3600)")
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
     with subprocess.Popen([sys.executable, "-m", "tweed.launch.agent", "1"], **pipes) as agent:
-        order = {"folder": str(tmp_path), "words": [sys.executable, "sleeps.py"]}
+        order = {"folder": str(tmp_path), "words": [sys.executable, str(script)]}
         order |= {"ranks": [{"rank": 3, "environment": {"PYTHONUNBUFFERED": "1"}}]}
         agent.stdin.write("\n" + json.dumps({"run": order}) + "\n")
         agent.stdin.flush()
         if taken:
             assert [json.loads(line) for line in agent.stdout] == [{"line": [3, 1, "here"]}]
         assert agent.wait(30) == 0
-    left = [one for one in psutil.process_iter(["cmdline"]) if "sleeps.py" in (one.info["cmdline"] or [])]
-    assert left == []
+    lines = [one.info["cmdline"] or [] for one in psutil.process_iter(["cmdline"])]
+    assert [line for line in lines if str(script) in line] == []
 
 
 def test_hosts_that_cannot_be_used_are_named_all_at_once(hosts: Hosts) -> None:

@@ -54,6 +54,7 @@ def test_ranks_are_numbered_host_by_host_and_meet_on_the_first() -> None:
         "MASTER_PORT": "29500",
         "TWEED_HOST": "10.0.0.2",
         "TWEED_SECRET": SECRET,
+        "TWEED_SECRET_FILE": "",
         "TWEED_PORTS": "29600-29699",
     }
 

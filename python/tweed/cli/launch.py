@@ -72,7 +72,8 @@ def launch(
         environment=passed_on(os.environ, env or []),
     )
     for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, _end)
+        if signal.getsignal(number) != signal.SIG_IGN:  # as under nohup
+            signal.signal(number, _end)
     try:
         status = Launch(job, ssh, Shown()).run(visit=doctor)
     except KeyboardInterrupt:

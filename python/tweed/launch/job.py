@@ -150,6 +150,7 @@ class Job:
             "MASTER_PORT": str(self.port),
             "TWEED_HOST": host.address,
             "TWEED_SECRET": self.secret,
+            "TWEED_SECRET_FILE": "",  # one of the host's own would have to agree
             "TWEED_PORTS": self.ports,
         }
 

@@ -6,6 +6,7 @@ sends the plan to all. A probe so short is coarse: it tells a long link from a s
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -27,8 +28,9 @@ _SHORT = 5  # round trips of next to nothing
 _LONG_BYTES = 2**14, 2**17  # what one carries; and two more, where that has come through soon
 _SOON_S = 0.25
 _ENOUGH_S = 5.0  # where much is lost, each message takes seconds, and the first few have shown it
-#: A long message that has not crossed by then, where short ones had, never will.
-_STUCK_S = 10.0
+#: A long message that has not crossed by then never will, where none of the short ones was lost: their times
+#: differ by less than the second figure, and TCP waits longer before it sends again.
+_STUCK_S, _AGAIN_S = 10.0, 0.15
 
 
 @dataclass(frozen=True)
@@ -122,7 +124,8 @@ def _probe(watched: _Watched, rank: int, enough: float) -> Probe:
     while len(short) < _SHORT and time.monotonic() < enough:
         short.append(_round_trip(watched, rank, 1))
     less, more = _LONG_BYTES
-    first = _round_trip(watched.until(_STUCK_S, _stuck(watched, rank, median(short))), rank, less)
+    limit_s = _STUCK_S if max(short) - min(short) < _AGAIN_S else math.inf
+    first = _round_trip(watched.until(limit_s, _stuck(watched, rank, median(short))), rank, less)
     if first - median(short) > _SOON_S:
         return Probe(short, less, [first])
     return Probe(short, more, [_round_trip(watched, rank, more) for _ in range(2)])
