@@ -24,8 +24,10 @@ STEPS, BATCH = 900, 48
 TASK = {"task": "digits", "steps": STEPS}
 
 
-def launched(runs: Path, workers: int, send: tuple[signal.Signals, int] | None = None) -> tuple[Any, Any]:
-    """Figures and notes of a run; a worker, by its number, gets a signal when there are figures."""
+def launched(
+    runs: Path, workers: int, send: tuple[signal.Signals, tuple[int, ...]] | None = None
+) -> tuple[Any, Any]:
+    """Figures and notes of a run; workers, by their numbers, get a signal when there are figures."""
     asked = TASK | {"workers": workers, "batch_size": BATCH // workers}
     settings, folder = begin(Request(asked, name="run"), runs, lambda line: None)
     notes: list[str] = []
@@ -33,10 +35,11 @@ def launched(runs: Path, workers: int, send: tuple[signal.Signals, int] | None =
     def show(figures: dict[str, Any]) -> None:
         nonlocal send
         if send is not None:
-            (number, victim), send = send, None
+            (number, victims), send = send, None
             ranks = [one for one in psutil.Process().children(recursive=True) if _is_rank(one)]
-            ranks.sort(key=lambda process: process.pid)
-            ranks[victim].send_signal(number)
+            _witness, *others = sorted(ranks, key=lambda process: process.pid)
+            for victim in victims:
+                others[victim].send_signal(number)
 
     ElasticLauncher(1, 4, notes.append).launch(settings, folder, show)
     return folder.figures(), notes
@@ -56,22 +59,23 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]
 
 
 @pytest.mark.parametrize(
-    ("number", "victim", "word", "members"),
+    ("number", "victims", "word", "members"),
     [
-        (signal.SIGKILL, 0, "worker 0 starts anew", 3),
-        (signal.SIGKILL, 2, "worker 2 starts anew", 3),
-        (signal.SIGTERM, 0, "worker 0 has left in good order", 2),
+        (signal.SIGKILL, (0,), "worker 0 starts anew", 3),
+        (signal.SIGKILL, (2,), "worker 2 starts anew", 3),
+        (signal.SIGKILL, (0, 1), "worker 1 starts anew", 3),
+        (signal.SIGTERM, (0,), "worker 0 has left in good order", 2),
     ],
 )
 def test_a_run_ends_as_if_nobody_had_died_or_left(
     tmp_path: Path,
     undisturbed: list[dict[str, Any]],
     number: signal.Signals,
-    victim: int,
+    victims: tuple[int, ...],
     word: str,
     members: int,
 ) -> None:
-    figures, notes = launched(tmp_path, 3, (number, victim))
+    figures, notes = launched(tmp_path, 3, (number, victims))
     assert any(word in note for note in notes), notes
     assert figures[-1]["members"] == members and figures[-1]["epoch"] > 1
     assert_near(figures, undisturbed)

@@ -53,6 +53,9 @@ class Linked:
         self._heard, self._lost, self._store, self._turned = heard, lost, store, turned
         self._due = time.monotonic() + TICK_S
 
+    def __len__(self) -> int:
+        return len(self._link_of)
+
     def __contains__(self, key: str) -> bool:
         return key in self._link_of
 

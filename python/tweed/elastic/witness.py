@@ -53,6 +53,11 @@ class Witness:
         found = self._linked.node.epoch()
         return 0 if found is None else found[0]
 
+    @property
+    def is_called(self) -> bool:
+        """A member is linked to it."""
+        return len(self._linked) > 0
+
     def turn(self) -> None:
         """Goes on for 10 ms at most. Raises: OSError if what it promises cannot be stored; it is not said."""
         self._linked.turn()

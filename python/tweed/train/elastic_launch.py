@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import tempfile
+import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("tweed")
 
+#: Without members for so long, a run is over for its witness.
+_ALONE_S = 10.0
 #: A worker that was started anew so often without becoming a member is not started again.
 _TRIES = 3
 
@@ -106,15 +109,21 @@ class ElasticLauncher:
             return
         folder.cut(OURS, stored)
         with tempfile.TemporaryDirectory() as meeting:
-            job = (settings, folder.path, (self.least, self.most), Path(meeting) / "founders")
             begins = server.environment({"TWEED_JOIN": ""})
-            with begins, testbed.Ranks(_work, self.begin or settings.workers, *job) as ranks:
-                watched = _Watched(ranks, show, self.note)
-                while ranks.running():
-                    for event in ranks.poll():
-                        watched.handle(event)
-        if not watched.done:
-            self.note("all workers of this command have left; others, which have joined, go on")
+            with begins, testbed.Ranks(_votes, 1, Path(meeting) / "witness") as voter:
+                limits, witness = (self.least, self.most), _said(voter)
+                job = (settings, folder.path, limits, witness, Path(meeting) / "founders")
+                with testbed.Ranks(_work, self.begin or settings.workers, *job) as ranks:
+                    watched = _Watched(ranks, show, self.note)
+                    while ranks.running():
+                        for event in ranks.poll():
+                            watched.handle(event)
+                if not watched.done:
+                    self.note(
+                        "all workers of this command have left; others, which have joined, go on, and this "
+                        "command decides with them who is a member, until they are gone"
+                    )
+                    voter.join(timeout=None)
 
 
 @dataclass
@@ -162,8 +171,37 @@ class _Watched:
             self.ranks.restart(event.rank)
 
 
+def _said(voter: testbed.Ranks) -> str:
+    """Where the witness is."""
+    (event,) = voter.poll()
+    if isinstance(event, Failed):
+        raise RankFailed(event)
+    address: str = event.value
+    return address
+
+
+def _votes(_rank: int, _size: int, state: Path) -> None:
+    """Decides who is a member: so workers may be lost all but one at once."""
+    from tweed.elastic.witness import Witness
+
+    witness = Witness(f"{_host()}:0", state)
+    testbed.say(witness.address)
+    called_s = time.monotonic()
+    while witness.epoch == 0 or time.monotonic() < called_s + _ALONE_S:
+        witness.turn()
+        if witness.is_called:
+            called_s = time.monotonic()
+    witness.close()
+
+
 def _work(
-    rank: int, size: int, settings: Settings, path: Path, limits: tuple[int, int], meeting: Path
+    rank: int,
+    size: int,
+    settings: Settings,
+    path: Path,
+    limits: tuple[int, int],
+    witness: str,
+    meeting: Path,
 ) -> bool:
     """What a worker of the fork server does. Returns whether it has trained to the end."""
     from torch._C._distributed_c10d import FileStore
@@ -173,7 +211,7 @@ def _work(
 
     metrics.call(path.name)
     folder = RunFolder(path)
-    elastic = Elastic(*limits, host=_host(), about=about(settings, folder))
+    elastic = Elastic(*limits, host=_host(), about=about(settings, folder), witnesses=(witness,))
     if os.environ.get("TWEED_JOIN"):
         control = join(None, elastic)
     else:
