@@ -34,3 +34,13 @@ def test_live_lines_are_judged_beside_ray(ray_s: float, met: bool) -> None:
         "broadcast, 8 raylets: at most 1.25 S/B": True,
     }
     assert "Between raylets, beside Ray's objects" in [section.title for section in sections(lines)]
+
+
+def test_applications_are_shown_beside_ray_and_their_bound() -> None:
+    facts = {"kind": "application", "nodes": 9, "s_b": 0.2, "application": "serving", "bound": 4.1}
+    lines: list[Line] = [
+        {**facts, "side": "tweed", "seconds": [1.0, 1.0, 9.0]},
+        {**facts, "side": "ray", "seconds": [2.0, 2.0, 2.0]},
+    ]
+    shown = {section.title: section for section in sections(lines)}["Applications, beside Ray's objects"]
+    assert shown.tables[0].rows == [["serving, 8 workers", "5.00", "10.00", "2.0×", "4.10"]]

@@ -215,7 +215,7 @@ class TweedServer(_Server):
         self._forget([*done.refs], done.ref)
 
     def _step(self, sums: Any) -> list[Any]:
-        """The next model, block by block. Returns the refs in the sum whose senders are asked for it already."""
+        """The next model, block by block. Returns the refs in the sum; their senders are asked already."""
         import tweed.ray
 
         writer = tweed.ray.create(self.array.shape)
