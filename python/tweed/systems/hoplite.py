@@ -34,6 +34,7 @@ class Config:
       s_b: seconds that the arrays of the clusters take over a link.
       rounds: of each collective and side.
       application_nodes, application_s_b: of the clusters of the applications.
+      updates: models of which asynchronous SGD is simulated.
     """
 
     ranks: tuple[int, ...]
@@ -42,9 +43,10 @@ class Config:
     rounds: int = 5
     application_nodes: tuple[int, ...] = ()
     application_s_b: float = 0.2
+    updates: tuple[str, ...] = ()
 
 
-FULL = Config((16, 64, 256), (4, 8), application_nodes=(9,))
+FULL = Config((16, 64, 256), (4, 8), application_nodes=(9,), updates=tuple(object_applications.MODELS))
 QUICK = Config((16,), ())
 
 
@@ -57,6 +59,8 @@ def experiment(notes: Notes, quick: bool) -> None:
         _applied(notes, nodes, config)
     for ranks in config.ranks:
         _simulated(notes, ranks)
+    for name in config.updates:
+        _updates(notes, name)
 
 
 def _simulated(notes: Notes, ranks: int) -> None:
@@ -70,6 +74,15 @@ def _simulated(notes: Notes, ranks: int) -> None:
             facts = {"kind": "death", "ranks": ranks, "mode": mode, "share": share}
             if not notes.has(**facts):
                 notes.add({**facts, **object_plans.death(ranks, share, mode)})
+
+
+def _updates(notes: Notes, name: str, ranks: int = 8) -> None:
+    if not notes.has(kind="updates", application=name):
+        notes.log(f"simulating asynchronous SGD, {name}")
+        compute = object_applications.compute_of(name)
+        ways = {"blocks": True, "whole": False}
+        found = {way: object_plans.updates(ranks, compute, by_blocks=flag) for way, flag in ways.items()}
+        notes.add({"kind": "updates", "ranks": ranks, "application": name, "compute": compute, **found})
 
 
 def _live(notes: Notes, nodes: int, config: Config) -> None:

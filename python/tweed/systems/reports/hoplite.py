@@ -24,6 +24,8 @@ def sections(lines: Sequence[Line]) -> list[Section]:
     """Goals, the planner simulated, the collectives live, and what is to be kept in mind."""
     parts = [Section("Goals", tables=[goals(verdicts(lines), fixed=FIXED)])]
     parts.append(Section("The planner, simulated", tables=[_pipelined(lines), _deaths(lines)]))
+    if where(lines, kind="updates"):
+        parts.append(Section("Asynchronous SGD, simulated", tables=[_updates(lines)]))
     if where(lines, kind="live"):
         parts.append(Section("Between raylets, beside Ray's objects", tables=[_live(lines)]))
     if where(lines, kind="application"):
@@ -128,6 +130,18 @@ def _live(lines: Sequence[Line]) -> Table:
                 cells = [f"{ours / unit:.2f}", f"{theirs / unit:.2f}", f"{theirs / ours:.1f}×"]
                 rows.append([f"{words}, {nodes}", *cells])
     return Table("Medians in units of S/B, actor calls included", ["raylets", "tweed", "Ray", "gain"], rows)
+
+
+def _updates(lines: Sequence[Line]) -> Table:
+    rows = [
+        [
+            f"{line['application']}, {line['ranks'] - 1} workers",
+            *(f"{line[key]:.2f}" for key in ("compute", "blocks", "whole")),
+        ]
+        for line in where(lines, kind="updates")
+    ]
+    head = ["model", "compute", "the step by blocks", "the step when the sum is complete"]
+    return Table("Time of an update, in units of S/B", head, rows)
 
 
 def _applications(lines: Sequence[Line]) -> Table:
