@@ -250,3 +250,13 @@ def test_a_sum_of_which_a_source_is_deleted_is_named(pair: tuple[Objects, Object
     pair[0].delete(refs[1])
     with pytest.raises(UsageError, match=f"{refs[1]} was deleted"):
         sums.result(PATIENCE_S)
+
+
+def test_the_sources_of_a_sum_are_known_before_it_is_complete(fleet: Visited) -> None:
+    refs = [Ref.new() for _ in range(4)]
+    sums = fleet.here.reduce(refs, count=2, timeout=PATIENCE_S)
+    fleet.on(0, _put, refs[0], 1.0, LARGE)
+    fleet.on(2, _half, refs[2], 4.0, LARGE)
+    assert not sums.done() and set(sums.placed()) == {refs[0], refs[2]}
+    fleet.here.delete(refs[0])
+    assert sums.exception() is not None and sums.placed() == []

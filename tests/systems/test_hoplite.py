@@ -34,3 +34,23 @@ def test_live_lines_are_judged_beside_ray(ray_s: float, met: bool) -> None:
         "broadcast, 8 raylets: at most 1.25 S/B": True,
     }
     assert "Between raylets, beside Ray's objects" in [section.title for section in sections(lines)]
+
+
+def test_applications_are_shown_beside_ray_and_their_bound() -> None:
+    facts = {"kind": "application", "nodes": 9, "s_b": 0.2, "application": "serving", "bound": 4.1}
+    lines: list[Line] = [
+        {**facts, "side": "tweed", "seconds": [1.0, 1.0, 9.0]},
+        {**facts, "side": "ray", "seconds": [2.0, 2.0, 2.0]},
+    ]
+    shown = {section.title: section for section in sections(lines)}["Applications, beside Ray's objects"]
+    assert shown.tables[0].rows == [["serving, 8 workers", "5.00", "10.00", "2.0×", "4.10"]]
+
+
+def test_updates_are_simulated_both_ways(tmp_path: Path) -> None:
+    notes = Notes(tmp_path)
+    for _ in range(2):
+        hoplite._updates(notes, "AlexNet", ranks=3)
+    (line,) = notes.lines
+    assert 0.9 < line["whole"] < 2.5 and 0.9 < line["blocks"] < 2.5
+    shown = {section.title: section for section in sections(notes.lines)}["Asynchronous SGD, simulated"]
+    assert shown.tables[0].rows[0][:2] == ["AlexNet, 2 workers", "0.21"]

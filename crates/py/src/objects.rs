@@ -234,6 +234,12 @@ impl PyObjects {
         Ok(found.map(|(found, mark)| (readable(found), mark)))
     }
 
+    /// The sources that have places of a reduce, once there are `least`, or it has ended: then there are none.
+    fn placed(&self, py: Python<'_>, target: u128, least: usize, timeout_s: f64) -> PyResult<Vec<u128>> {
+        let found = py.detach(|| self.inner.placed(ObjectId(target), least, seconds(timeout_s)));
+        Ok(found.map_err(|e| engine_error(py, &e))?.into_iter().map(|id| id.0).collect())
+    }
+
     /// How many bytes objects take here, and how many they may.
     #[getter]
     fn room(&self, py: Python<'_>) -> (u64, u64) {

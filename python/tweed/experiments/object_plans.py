@@ -13,6 +13,8 @@ from tweed.simulate import objects
 RATE, LATENCY_S, MESSAGE_S, SIZE = 1_250_000_000, 50e-6, 5e-6, 125_000_000
 S_B = SIZE / RATE
 DETECTION_S = 0.002
+#: The server knows which gradients have places, and has told their workers.
+_TOLD_S = 0.001
 _RESULT = 0  # the number of the object that a broadcast or a sum makes; sources have those of their processes
 
 
@@ -75,6 +77,40 @@ def death(ranks: int, share: float, mode: str) -> Mapping[str, float]:
 def _quiet(ranks: int, mode: str) -> float:
     """Seconds of that sum when nobody dies."""
     return _ended(_links(ranks), _sum(ranks, spares=2, mode=mode)).seconds or 0
+
+
+def updates(ranks: int, compute: float, count: int = 6, *, by_blocks: bool = True) -> float:
+    """Asynchronous SGD: seconds per update in units of S/B, after the first two.
+
+    Process 0 is the server, and each update sums the first half of the others' gradients, of which each takes
+    `compute` S/B. With `by_blocks` the server steps as blocks come, and those whose gradients have places ask
+    for the next model at once; else it steps when the sum is complete, and those that are in it get the model
+    while the next sum forms.
+
+    Cost: a run per update, each with all calls of the one before; what is known by then does not change.
+    """
+    links, half = _links(ranks), (ranks - 1) // 2
+    gradients = {rank: rank for rank in range(1, ranks)}  # by worker: the number of what it sends next
+    calls = [objects.put(0.0, rank, object=rank, numbytes=SIZE) for rank in gradients]
+    ends = [0.0]
+    for target in range(10_000, 10_000 + count):
+        calls.append(objects.reduce(ends[-1], 0, target=target, ids=tuple(gradients.values()), count=half))
+        found = _ended(links, calls)
+        included = found.included[target][0].ids
+        workers = [rank for rank, number in gradients.items() if number in included]
+        asked_s = ends[-1] + _TOLD_S if by_blocks else found.got_s[0, target]
+        model = target if by_blocks else 2 * target
+        ends.append(found.got_s[0, target])
+        if not by_blocks:
+            calls.append(objects.put(ends[-1], 0, object=model, numbytes=SIZE))
+        calls += [objects.get(asked_s, rank, object=model) for rank in workers]
+        found = _ended(links, calls)
+        for rank in workers:
+            gradients[rank] += 100
+            ready_s = found.got_s[rank, model] + compute * S_B
+            put = objects.put(ready_s, rank, object=gradients[rank], numbytes=SIZE)
+            calls.append(put)
+    return (ends[-1] - ends[2]) / (count - 2) / S_B
 
 
 def slow_receiver(ranks: int) -> float:

@@ -36,10 +36,17 @@ def measure(nodes: int, s_b: float, rounds: int) -> Iterator[Mapping[str, Any]]:
     Cost: 5 s of a processor per node, and the rounds.
     """
     numel = int(s_b * RATE_MBIT * 1e6 / 8 / 4)
-    program = [sys.executable, "-m", "tweed.experiments.object_rounds"]
+    yield from in_cluster(nodes, "tweed.experiments.object_rounds", [str(nodes), str(numel), str(rounds)])
+
+
+def in_cluster(nodes: int, module: str, words: Sequence[str]) -> Iterator[Mapping[str, Any]]:
+    """The lines that a module prints which is run on the first node of a cluster, after its address.
+
+    Raises: NoTestbed where namespaces cannot be made; UsageError where Ray is missing.
+    """
     with opened(Network.parse(f"rate={RATE_MBIT}mbit"), nodes) as bed, raylets(bed) as cluster:
-        words = cluster.command(0, *program, cluster.address, *map(str, (nodes, numel, rounds)))
-        done = subprocess.run(words, stdout=subprocess.PIPE, text=True, check=True)
+        program = cluster.command(0, sys.executable, "-m", module, cluster.address, *words)
+        done = subprocess.run(program, stdout=subprocess.PIPE, text=True, check=True)
     for line in done.stdout.splitlines():
         yield json.loads(line)
 

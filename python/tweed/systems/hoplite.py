@@ -6,8 +6,9 @@ outlives any of them, shapes and blocks follow what is measured, a repair may ke
 
 The paper's claim: broadcast and reduce near the time of the bytes over one link, whoever comes when, and a
 death that costs no restart; so asynchronous SGD is up to 7.8 times as fast as on Ray, and serving 3.3 times.
-Here the planner is simulated at hundreds of processes, and the collectives run live between raylets, beside
-Ray's objects. Not yet here: the paper's applications, Gloo beside the collectives, deaths under load.
+Here the planner is simulated at hundreds of processes, and the collectives and the paper's applications run
+live between raylets, beside Ray's objects. Not yet here: training on data, Gloo beside the collectives,
+deaths under load.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tweed.errors import NoTestbed
-from tweed.experiments import object_plans, object_rounds
+from tweed.experiments import object_applications, object_plans, object_rounds
 from tweed.experiments.notes import Line, Notes
 from tweed.report.study import Study
 from tweed.systems import System
@@ -32,15 +33,20 @@ class Config:
       nodes: of the clusters.
       s_b: seconds that the arrays of the clusters take over a link.
       rounds: of each collective and side.
+      application_nodes, application_s_b: of the clusters of the applications.
+      updates: models of which asynchronous SGD is simulated.
     """
 
     ranks: tuple[int, ...]
     nodes: tuple[int, ...]
     s_b: float = 0.5
     rounds: int = 5
+    application_nodes: tuple[int, ...] = ()
+    application_s_b: float = 0.2
+    updates: tuple[str, ...] = ()
 
 
-FULL = Config((16, 64, 256), (4, 8))
+FULL = Config((16, 64, 256), (4, 8), application_nodes=(9,), updates=tuple(object_applications.MODELS))
 QUICK = Config((16,), ())
 
 
@@ -49,8 +55,12 @@ def experiment(notes: Notes, quick: bool) -> None:
     config = QUICK if quick else FULL
     for nodes in config.nodes:
         _live(notes, nodes, config)
+    for nodes in config.application_nodes:
+        _applied(notes, nodes, config)
     for ranks in config.ranks:
         _simulated(notes, ranks)
+    for name in config.updates:
+        _updates(notes, name)
 
 
 def _simulated(notes: Notes, ranks: int) -> None:
@@ -66,6 +76,15 @@ def _simulated(notes: Notes, ranks: int) -> None:
                 notes.add({**facts, **object_plans.death(ranks, share, mode)})
 
 
+def _updates(notes: Notes, name: str, ranks: int = 8) -> None:
+    if not notes.has(kind="updates", application=name):
+        notes.log(f"simulating asynchronous SGD, {name}")
+        compute = object_applications.compute_of(name)
+        ways = {"blocks": True, "whole": False}
+        found = {way: object_plans.updates(ranks, compute, by_blocks=flag) for way, flag in ways.items()}
+        notes.add({"kind": "updates", "ranks": ranks, "application": name, "compute": compute, **found})
+
+
 def _live(notes: Notes, nodes: int, config: Config) -> None:
     if notes.has(kind="live", nodes=nodes):
         return
@@ -75,6 +94,20 @@ def _live(notes: Notes, nodes: int, config: Config) -> None:
             notes.add({"kind": "live", "nodes": nodes, "s_b": config.s_b, **line})
     except NoTestbed as error:
         notes.log(f"not measured live: {error}")
+
+
+def _applied(notes: Notes, nodes: int, config: Config) -> None:
+    """One application alone: `python -m tweed.experiments.object_applications NAME`."""
+    s_b = config.application_s_b
+    for name in object_applications.APPLICATIONS:
+        if notes.has(kind="application", nodes=nodes, application=name):
+            continue
+        notes.log(f"{name}: a server and {nodes - 1} workers on raylets")
+        try:
+            for line in object_applications.measure([name], nodes, s_b, 2 * config.rounds):
+                notes.add({"kind": "application", "nodes": nodes, "s_b": s_b, **line})
+        except NoTestbed as error:
+            notes.log(f"not measured live: {error}")
 
 
 def study(lines: Sequence[Line]) -> Study:

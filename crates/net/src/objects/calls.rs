@@ -57,7 +57,7 @@ impl Calls {
         self.last
     }
 
-    fn waits_for(&self, object: ObjectId) -> bool {
+    pub(super) fn waits_for(&self, object: ObjectId) -> bool {
         self.open.values().any(|call| call.object == object)
     }
 

@@ -33,6 +33,7 @@ mod calls;
 mod dialing;
 mod kind;
 mod measured;
+mod meeting;
 mod memory;
 mod node;
 mod peers;

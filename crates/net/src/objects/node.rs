@@ -1,7 +1,6 @@
 //! What callers hold.
 
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{channel, Receiver};
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -10,7 +9,7 @@ use std::time::{Duration, Instant};
 use tweed_kernels::ReduceOp;
 use tweed_proto::engine::EngineError;
 use tweed_proto::hub::MostQueued;
-use tweed_proto::objects::{Buffer, Bytes, Costs, Format, Frame, Mode, ObjectId, Request, Rule, SMALL_BYTES};
+use tweed_proto::objects::{Buffer, Bytes, Costs, Format, Mode, ObjectId, Request, Rule, SMALL_BYTES};
 
 use super::calls::{Ended, Finished, What};
 use super::dialing::Dialing;
@@ -21,7 +20,7 @@ use super::state::{State, Writing};
 use super::sums::Sum;
 use crate::connect::descriptor::PeerDescriptor;
 use crate::hub::{HubLinks, HubOptions};
-use crate::secure::{hex, Key, Secret};
+use crate::secure::{hex, Secret};
 use crate::sync::stop::SLICE;
 use crate::sync::{Condvar, LockRank, Mutex};
 
@@ -31,9 +30,6 @@ const MOST_FRAME: u64 = 16 << 20;
 const MOST_QUEUED: MostQueued = MostQueued { messages: 1 << 16, longest: usize::MAX };
 /// What is put is copied in pieces of this, and each is there for others at once.
 const PUT_STEP: u64 = 4 << 20;
-/// So many are called at a time.
-const CALLS: usize = 16;
-
 /// How a process takes part.
 #[derive(Clone, Debug)]
 pub struct ObjectsOptions {
@@ -61,18 +57,10 @@ pub(super) struct Shared {
     pub(super) patience: Duration,
 }
 
-/// A process to be met: its place in the caller's list, and what its descriptor says.
-struct Other {
-    index: usize,
-    address: SocketAddr,
-    key: Key,
-    descriptor: PeerDescriptor,
-}
-
 /// A process that puts, gets and sums objects. Calls may come from any thread.
 pub struct Objects {
-    shared: Arc<Shared>,
-    descriptor: Bytes,
+    pub(super) shared: Arc<Shared>,
+    pub(super) descriptor: Bytes,
     threads: Vec<JoinHandle<()>>,
     process: u32,
 }
@@ -107,78 +95,6 @@ impl Objects {
     /// By which others reach this process.
     pub fn descriptor(&self) -> &[u8] {
         &self.descriptor
-    }
-
-    /// Meets the processes with these descriptors, but for those that it has met and itself. Who comes to others calls them
-    /// all; returns those that cannot be reached, by their place in the list, and why. Ends early when `interrupted` holds.
-    pub fn meet(
-        &self,
-        descriptors: &[Vec<u8>],
-        interrupted: &dyn Fn() -> bool,
-    ) -> Result<Vec<(usize, String)>, EngineError> {
-        self.check_process()?;
-        let mut others = Vec::new();
-        for (index, bytes) in descriptors.iter().enumerate() {
-            let descriptor = PeerDescriptor::decode(index, bytes)?;
-            let (address, key) = descriptor.tcp.zip(descriptor.key()).ok_or_else(|| {
-                EngineError::Usage("a descriptor names no place to call at: it is not one of objects".into())
-            })?;
-            others.push(Other { index, address, key, descriptor });
-        }
-        others.retain(|other| other.key != self.shared.links.key());
-        let mut missed = Vec::new();
-        for some in others.chunks(CALLS) {
-            self.call_all(some, interrupted, &mut missed)?;
-        }
-        let mut state = self.shared.state.lock();
-        let hello = Frame::Hello { descriptor: Bytes::clone(&self.descriptor) };
-        let others = others.iter().map(|other| (process_of(&other.key), other.index));
-        let (met, lost): (Vec<_>, Vec<_>) = others.partition(|(process, _)| state.peers.knows(*process));
-        let is_missed = |index: usize| missed.iter().any(|other: &(usize, String)| other.0 == index);
-        let lost = lost.into_iter().filter(|(_, index)| !is_missed(*index));
-        let lost: Vec<_> = lost.map(|(_, index)| (index, "it is gone".to_owned())).collect();
-        missed.extend(lost);
-        met.iter().for_each(|(process, _)| state.tell(*process, &hello, None));
-        for (process, index) in met {
-            state.meet(process, &descriptors[index]);
-        }
-        state.drive();
-        Ok(missed)
-    }
-
-    /// Calls all of these at once that are not known yet.
-    fn call_all(
-        &self,
-        others: &[Other],
-        interrupted: &dyn Fn() -> bool,
-        missed: &mut Vec<(usize, String)>,
-    ) -> Result<(), EngineError> {
-        let (stop, links) = (AtomicBool::new(false), &self.shared.links);
-        let is_new =
-            |other: &&Other| self.shared.state.lock().peers.expect(other.key, other.descriptor.clone());
-        let new: Vec<&Other> = others.iter().filter(is_new).collect();
-        let results = std::thread::scope(|scope| {
-            let call = |other: &&Other| {
-                let (stop, address, key) = (&stop, other.address.to_string(), other.key);
-                scope.spawn(move || links.call(&address, Some(key), &|| stop.load(Ordering::Relaxed)))
-            };
-            let calls: Vec<_> = new.iter().map(call).collect();
-            while calls.iter().any(|call| !call.is_finished()) {
-                stop.store(interrupted(), Ordering::Relaxed);
-                std::thread::sleep(SLICE / 10);
-            }
-            calls.into_iter().map(|call| call.join().expect("calls do not panic")).collect::<Vec<_>>()
-        });
-        let mut failed = Ok(());
-        for (result, other) in results.into_iter().zip(new) {
-            let Err(error) = result else { continue };
-            self.shared.state.lock().peers.forget(process_of(&other.key));
-            match error {
-                EngineError::PeerLost(text) => missed.push((other.index, text)),
-                error => failed = Err(error),
-            }
-        }
-        failed
     }
 
     /// Makes room for an object of this shape, which the caller writes from its first byte on. Waits for room as long as
@@ -389,6 +305,28 @@ impl Objects {
         }
     }
 
+    /// The sources that have places of a reduce that was called here, once there are `least`, or it has ended: then there are none.
+    /// Waits for as long as `patience`.
+    pub fn placed(
+        &self,
+        target: ObjectId,
+        least: usize,
+        patience: Duration,
+    ) -> Result<Vec<ObjectId>, EngineError> {
+        self.check_process()?;
+        let until = Instant::now().checked_add(patience);
+        let mut state = self.shared.state.lock();
+        loop {
+            let found = state.member.placed(target);
+            let left = until.map_or(SLICE, |until| until.saturating_duration_since(Instant::now()));
+            let is_over = state.is_closed || !state.calls.waits_for(target);
+            if found.len() >= least || left.is_zero() || is_over {
+                return Ok(found);
+            }
+            state = self.shared.changed.wait_timeout(state, left);
+        }
+    }
+
     /// How many bytes are taken, and how many may be.
     pub fn room(&self) -> (u64, u64) {
         let state = self.shared.state.lock();
@@ -419,7 +357,7 @@ impl Objects {
         self.shared.links.close();
     }
 
-    fn check_process(&self) -> Result<(), EngineError> {
+    pub(super) fn check_process(&self) -> Result<(), EngineError> {
         if self.process == std::process::id() {
             return Ok(());
         }

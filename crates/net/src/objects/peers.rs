@@ -147,9 +147,19 @@ impl Peers {
         Ok((is_next, taken.into_iter().filter_map(|outgoing| outgoing.of).collect()))
     }
 
-    /// What a process is sent goes over a link that stands, as far as is known here.
+    /// Over which link a process is sent something.
+    pub(super) fn link(&self, process: Process) -> Option<u64> {
+        self.met.get(&process).and_then(|peer| peer.link)
+    }
+
+    /// It is gone, or has taken what it was told first.
     pub(super) fn is_heard(&self, process: Process) -> bool {
-        self.met.get(&process).is_some_and(|peer| peer.link.is_some())
+        self.met.get(&process).is_none_or(|peer| peer.channel.is_heard())
+    }
+
+    /// There was no link to it before.
+    pub(super) fn is_new(&self, process: Process) -> bool {
+        self.met.get(&process).is_some_and(|peer| peer.channel.is_new())
     }
 
     /// What is sent goes over this link from now on.

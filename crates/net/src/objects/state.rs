@@ -108,7 +108,10 @@ impl State {
     }
 
     /// A link stands: each end says over it how much it has taken.
-    fn join(&mut self, link: u64, key: Key) {
+    pub(super) fn join(&mut self, link: u64, key: Key) {
+        if self.peers.at(link).is_some() {
+            return; // who has called has not waited for the event
+        }
         if !self.peers.join(link, key) {
             return self.part(link, "its process is gone");
         }
@@ -116,6 +119,9 @@ impl State {
         let mark = self.peers.greet(process).unwrap_or_default();
         let frame = Frame::Resume { is_only: self.peers.links(process).count() == 1 };
         self.links.send(link, &[mark.encode(), frame.encode()].concat(), None);
+        if self.peers.is_new(process) {
+            self.resume(process, link);
+        }
         if let Some(round_trip) = self.links.round_trip(link) {
             self.measured.note_round_trip(round_trip);
             self.set_costs();
@@ -132,7 +138,7 @@ impl State {
     fn leave(&mut self, link: u64, why: String) -> Option<(Process, String)> {
         let (process, other) = self.peers.end(link)?;
         match other {
-            Some(other) if !self.peers.is_heard(process) => self.resume(process, other),
+            Some(other) if self.peers.link(process).is_none() => self.resume(process, other),
             Some(_) => {}
             None if self.peers.place(process).is_some() => return Some((process, why)),
             None => self.peers.forget(process),
@@ -149,15 +155,17 @@ impl State {
         if !rest.is_empty() {
             let (frame, body) = Frame::decode(rest).map_err(garbled)?;
             match frame {
-                Frame::Resume { is_only } if is_only || !self.peers.is_heard(from) => self.resume(from, link),
-                Frame::Resume { .. } => {}
+                Frame::Resume { is_only } => match self.peers.link(from) {
+                    Some(other) if other == link || !is_only => {}
+                    _ => self.resume(from, link),
+                },
                 Frame::Parted => return Err("others have lost this process".into()),
                 frame if is_next => {
-                    let is_block = matches!(frame, Frame::Block { .. });
+                    let is_waited_for = matches!(frame, Frame::Block { .. } | Frame::Hello { .. });
                     if !self.hear(from, frame, body) {
                         return Err("it has said what no tweed says".into());
                     }
-                    self.tell_taken(from, is_block);
+                    self.tell_taken(from, is_waited_for);
                 }
                 _ => self.taken_twice += body.len() as u64,
             }
@@ -165,7 +173,7 @@ impl State {
         Ok(())
     }
 
-    /// Who sends nothing else says at times what it has taken: blocks at once, as their sender waits for that.
+    /// Who sends nothing else says at times what it has taken, and at once where the other end waits for it.
     fn tell_taken(&mut self, to: Process, at_once: bool) {
         if let Some((link, mark)) = self.peers.poll_taken(to, at_once) {
             self.links.send(link, &mark.encode(), None);

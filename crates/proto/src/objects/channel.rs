@@ -1,9 +1,9 @@
 //! What one process sends another, whole and in order, over links that break between processes that live.
 //!
 //! **Theory of operation.** Each end has a [`Channel`]. Items are numbered from 1 on, and kept until the other end has said
-//! that it has taken them: every message has a [`Mark`], which says so as well. Over a new link nothing is sent before the
-//! other end has said over it how many it has taken ([`Channel::resume`]); then all that is kept leaves over this link. So
-//! what a link that broke has swallowed leaves once more, and nothing else does.
+//! that it has taken them: every message has a [`Mark`], which says so as well. Over a new link, but for the first, nothing is
+//! sent before the other end has said over it how many it has taken ([`Channel::resume`]); then all that is kept leaves over this
+//! link. So what a link that broke has swallowed leaves once more, and nothing else does.
 //!
 //! A pair may have two links at a time, or one end takes a link for one that stands, and the other does not: an item that comes
 //! twice is known by its number.
@@ -117,8 +117,18 @@ impl<T> Channel<T> {
         Ok((is_next, known))
     }
 
-    /// What is kept leaves over another link from now on, over which the other end has said how many items it has taken, or
-    /// which stood before.
+    /// The other end has taken something, and has said so.
+    pub fn is_heard(&self) -> bool {
+        self.acknowledged > 0
+    }
+
+    /// No link has stood before: the other end has taken nothing.
+    pub fn is_new(&self) -> bool {
+        self.acknowledged == 0 && self.taken == 0 && self.left.is_none()
+    }
+
+    /// What is kept leaves over another link from now on: the first one, one over which the other end has said how many items it
+    /// has taken, or one that stood before.
     pub fn resume(&mut self) {
         self.left = Some(self.acknowledged);
     }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import time
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
@@ -16,6 +16,8 @@ from tweed.errors import UsageError
 from tweed.ray.objects.refs import Ref
 
 T = TypeVar("T")
+#: Who waits for the places of a sum looks so often whether it has ended, in seconds.
+_PLACES_S = 0.05
 
 
 class Future(concurrent.futures.Future[T], Generic[T]):
@@ -65,9 +67,20 @@ class Reduced:
 class Reduction(Future[Reduced]):
     """A sum under way. `ref` may be sent and asked for at once: a copy flows while the sum forms."""
 
-    def __init__(self, ref: Ref) -> None:
+    def __init__(self, ref: Ref, placed: Callable[[float], list[int]]) -> None:
         super().__init__()
-        self.ref = ref
+        self.ref, self._placed = ref, placed
+
+    def placed(self) -> list[Ref]:
+        """The refs that have places of the sum, as soon as all places are taken.
+
+        They are in the sum unless a process dies, so whoever sent them may go on before it is complete. An
+        empty list: the sum has ended, well or badly, or is of small objects, which have no places.
+        """
+        while not self.done():
+            if found := self._placed(_PLACES_S):
+                return [Ref(ref) for ref in found]
+        return []
 
 
 def wait(

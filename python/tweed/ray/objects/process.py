@@ -219,8 +219,13 @@ class Objects:
         count = len(ids) if count is None else count
         if not 1 <= count <= len(ids):
             raise UsageError(f"count must be from 1 to the number of refs, {len(ids)}, not {count}")
-        reduction = Reduction(target or Ref.new())
-        target_id, name = reduction.ref.id, _OPERATORS[op]
+        target_id, name = (target or Ref.new()).id, _OPERATORS[op]
+
+        def placed(patience_s: float) -> list[int]:
+            found = self._core.placed(target_id, count, patience_s)
+            return found if len(found) == count else []
+
+        reduction = Reduction(Ref(target_id), placed)
         self._calls.begin(reduction, lambda: self._core.reduce(target_id, ids, count, name, mode, timeout))
         return reduction
 

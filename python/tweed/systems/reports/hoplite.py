@@ -24,8 +24,12 @@ def sections(lines: Sequence[Line]) -> list[Section]:
     """Goals, the planner simulated, the collectives live, and what is to be kept in mind."""
     parts = [Section("Goals", tables=[goals(verdicts(lines), fixed=FIXED)])]
     parts.append(Section("The planner, simulated", tables=[_pipelined(lines), _deaths(lines)]))
+    if where(lines, kind="updates"):
+        parts.append(Section("Asynchronous SGD, simulated", tables=[_updates(lines)]))
     if where(lines, kind="live"):
         parts.append(Section("Between raylets, beside Ray's objects", tables=[_live(lines)]))
+    if where(lines, kind="application"):
+        parts.append(Section("Applications, beside Ray's objects", tables=[_applications(lines)]))
     return [*parts, Section("To keep in mind", words=_words())]
 
 
@@ -128,9 +132,37 @@ def _live(lines: Sequence[Line]) -> Table:
     return Table("Medians in units of S/B, actor calls included", ["raylets", "tweed", "Ray", "gain"], rows)
 
 
+def _updates(lines: Sequence[Line]) -> Table:
+    rows = [
+        [
+            f"{line['application']}, {line['ranks'] - 1} workers",
+            *(f"{line[key]:.2f}" for key in ("compute", "blocks", "whole")),
+        ]
+        for line in where(lines, kind="updates")
+    ]
+    head = ["model", "compute", "the step by blocks", "the step when the sum is complete"]
+    return Table("Time of an update, in units of S/B", head, rows)
+
+
+def _applications(lines: Sequence[Line]) -> Table:
+    rows = []
+    for line in where(lines, kind="application", side="tweed"):
+        ray = find(
+            lines, kind="application", nodes=line["nodes"], application=line["application"], side="ray"
+        )
+        if ray is None:
+            continue
+        ours, theirs = (statistics.median(side["seconds"]) / line["s_b"] for side in (line, ray))
+        cells = [f"{ours:.2f}", f"{theirs:.2f}", f"{theirs / ours:.1f}×", f"{line['bound']:.2f}"]
+        rows.append([f"{line['application']}, {line['nodes'] - 1} workers", *cells])
+    head = ["application", "tweed", "Ray", "gain", "no round takes less than"]
+    return Table("Medians of a round, in units of S/B", head, rows)
+
+
 def _words() -> list[str]:
     return [
         f"Simulated: 10 Gbit/s, 50 µs, 5 µs per message, S/B of {S_B:g} s; a death is known after 1 to 3 ms.",
         "Live: all raylets share one machine; links are shaped, processors are not.",
-        "Not measured yet: the paper's applications, Gloo beside the collectives, deaths under load.",
+        "Applications: workers sleep as long as the paper's models take on one P100.",
+        "Not measured yet: training on data, Gloo beside the collectives, deaths under load.",
     ]

@@ -1,0 +1,303 @@
+"""Applications of objects on raylets, beside Ray's own: a server, and workers that answer what it gives them.
+
+    python -m tweed.experiments.object_applications AlexNet serving --nodes 4   # prints a line per side
+
+One loop has them all. The server gives an array, workers answer after some time, and the first answers are
+summed; what the server gives next follows from the sum. In asynchronous SGD and actor-critic the array is a
+model and answers are gradients; in policy sync answers are small; in serving the array is a query, and all
+models of the ensemble answer.
+
+With tweed the answers form one sum on the way. Where they are gradients, the server's step runs block by
+block between the sum and the next model, and workers whose gradients have places in the sum ask for that at
+once.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tweed.errors import UsageError
+from tweed.experiments.object_rounds import RATE_MBIT, in_cluster
+
+Array = npt.NDArray[np.float32]
+SIDES = ("tweed", "ray")
+#: Elements of an answer that is no gradient: 64 answers of 256 classes.
+SMALL = 64 * 256
+PATIENCE_S = 120.0
+
+
+@dataclass(frozen=True, slots=True)
+class Application:
+    """What workers do, in units of S/B: the time in which the server's array crosses a link.
+
+    Attributes:
+      name: what it is called.
+      compute: how long an answer takes.
+      answers: of so many workers, how many answers make a round.
+      is_gradient: answers are as large as what is given; else they have `SMALL` elements.
+    """
+
+    name: str
+    compute: float
+    answers: Callable[[int], int]
+    is_gradient: bool = True
+
+
+def _half(workers: int) -> int:
+    """Of `workers` and the server, as many as asynchronous SGD waits for."""
+    return max(1, workers // 2)
+
+
+#: Parameters in MiB, and images per second of one P100 (TensorFlow's benchmarks of May 2017, synthetic data).
+MODELS = {"AlexNet": (233, 2987), "VGG-16": (528, 154), "ResNet-50": (97, 219)}
+#: Bits per second of the paper's links, and images of a worker's step.
+_PAPER_RATE, _BATCH = 9.69e9, 128
+
+
+def compute_of(model: str) -> float:
+    """A worker's step in units of the time in which the model crosses a link of the paper's."""
+    mib, images_s = MODELS[model]
+    return (_BATCH / images_s) / (mib * 2**20 * 8 / _PAPER_RATE)
+
+
+APPLICATIONS = {
+    app.name: app
+    for app in (
+        *(Application(name, compute_of(name), _half) for name in MODELS),
+        Application("actor-critic", 2.0, lambda workers: (workers + 1) // 2),
+        Application("policy sync", 0.1, lambda workers: (workers + 1) // 2, is_gradient=False),
+        Application("serving", 3.1, lambda workers: workers, is_gradient=False),
+    )
+}
+
+
+def bound(app: Application, workers: int) -> float:
+    """No round takes less, in units of S/B: the server takes in an answer and gives an array in each, and a
+    worker needs an array, and time, for each answer of its own."""
+    return max(1.0 if app.is_gradient else 0.0, (1 + app.compute) * app.answers(workers) / workers)
+
+
+def measure(names: Sequence[str], nodes: int, s_b: float, rounds: int) -> Iterator[Mapping[str, Any]]:
+    """Runs applications on a cluster of so many nodes: the server on the first, a worker on each other.
+
+    Args:
+      s_b: seconds that the server's array takes over one link.
+
+    Returns: a line per application and side, with `seconds` per round.
+
+    Raises: UsageError for a name that is none; else as `object_rounds.measure`. Cost: as that.
+    """
+    if unknown := [name for name in names if name not in APPLICATIONS]:
+        raise UsageError(f"there is no application {unknown[0]!r}; there are {', '.join(APPLICATIONS)}")
+    words = [*names, "--drive", *map(str, ("--s-b", s_b, "--rounds", rounds))]
+    yield from in_cluster(nodes, "tweed.experiments.object_applications", words)
+
+
+class Worker:
+    """An actor: answers. A gradient has its number everywhere, another answer is that times the array."""
+
+    def __init__(self, number: int) -> None:
+        self._number = np.float32(number)
+
+    def answer(self, given: Any, ref: Any, app: tuple[float, bool]) -> Array | None:
+        """With a ref, what is given is one of tweed's, and the answer is put under this one."""
+        import tweed.ray
+
+        pause_s, is_gradient = app
+        array = given if ref is None else tweed.ray.get(given, timeout=PATIENCE_S).result()
+        time.sleep(pause_s)
+        answer = np.full(array.size, self._number) if is_gradient else self._number * array[:SMALL]
+        if ref is None:
+            return answer
+        tweed.ray.put(answer, ref)
+        return None
+
+
+class _Server:
+    """What both sides have in common. `waiting`: whose answer a ref will be."""
+
+    def __init__(self, actors: Sequence[Any], app: Application, numel: int, s_b: float) -> None:
+        self.actors, self.app = actors, app
+        self.count = app.answers(len(actors))
+        self.array: Array = np.arange(numel, dtype=np.float32) % 7
+        self.how = (app.compute * s_b, app.is_gradient)
+        self.waiting: dict[Any, int] = {}
+        self.had: dict[int, Array] = {}  # what each worker was given last, as far as small answers are of it
+
+    def follow(self, total: Array, workers: Sequence[int]) -> None:
+        """Checks a sum of these workers' answers; small ones lead to a new array."""
+        factors = {worker: np.float32(worker + 1) for worker in workers}
+        parts = [factor if self.app.is_gradient else factor * self.had[w] for w, factor in factors.items()]
+        if not (total == np.sum(parts, axis=0)).all():
+            raise ValueError(f"{self.app.name}: the sum of {workers} is wrong")
+        if not self.app.is_gradient:
+            self.array = (self.array + 1) % 7
+
+
+class RayServer(_Server):
+    """The loop with Ray's objects: gets the first answers, and adds them up."""
+
+    def _ask(self, workers: Sequence[int]) -> None:
+        import ray
+
+        given = ray.put(self.array)
+        for worker in workers:
+            self.had[worker] = self.array[:SMALL]
+            self.waiting[self.actors[worker].answer.remote(given, None, self.how)] = worker
+
+    def begin(self) -> None:
+        """All workers are asked."""
+        self._ask(range(len(self.actors)))
+
+    def round(self) -> None:
+        """The first answers, and what follows from them."""
+        import ray
+
+        ready, _ = ray.wait(list(self.waiting), num_returns=self.count)
+        total: Array = np.sum(ray.get(ready), axis=0)
+        workers = [self.waiting.pop(ref) for ref in ready]
+        self.follow(total, workers)
+        if self.app.is_gradient:
+            self.array = self.array - total
+        self._ask(workers)
+
+    def end(self) -> None:
+        """Nothing is left of it."""
+        import ray
+
+        ray.get(list(self.waiting))
+        self.waiting.clear()
+
+
+class TweedServer(_Server):
+    """The loop with tweed's objects."""
+
+    def __init__(self, actors: Sequence[Any], app: Application, numel: int, s_b: float) -> None:
+        super().__init__(actors, app, numel, s_b)
+        self.given: dict[Any, Any] = {}  # what each answer follows from
+
+    def _ask(self, workers: Sequence[int], given: Any) -> None:
+        import tweed.ray
+
+        for worker in workers:
+            ref = tweed.ray.Ref.new()
+            self.had[worker] = self.array[:SMALL]
+            self.waiting[ref], self.given[ref] = worker, given
+            self.actors[worker].answer.remote(given, ref, self.how)
+
+    def begin(self) -> None:
+        """All workers are asked."""
+        import tweed.ray
+
+        self._ask(range(len(self.actors)), tweed.ray.put(self.array))
+
+    def round(self) -> None:
+        """The sum of the first answers, and what follows from it."""
+        import tweed.ray
+
+        sums = tweed.ray.reduce(list(self.waiting), self.count, timeout=PATIENCE_S)
+        asked = self._step(sums) if self.app.is_gradient else []
+        done = sums.result()
+        if asked and done.refs != frozenset(asked):
+            raise ValueError(f"{self.app.name}: others are in the sum than had places, as one has died")
+        workers = [self.waiting.pop(ref) for ref in done.refs]
+        self.follow(done.array, workers)
+        if not asked:
+            self._ask(workers, tweed.ray.put(self.array))
+        self._forget([*done.refs], done.ref)
+
+    def _step(self, sums: Any) -> list[Any]:
+        """The next model, block by block. Returns the refs in the sum; their senders are asked already."""
+        import tweed.ray
+
+        writer = tweed.ray.create(self.array.shape)
+        placed = sums.placed()
+        self._ask([self.waiting[ref] for ref in placed], writer.ref)
+        for begin, some in tweed.ray.blocks(sums.ref, timeout=PATIENCE_S):
+            end = begin + len(some)
+            np.subtract(self.array[begin:end], some, out=writer.array[begin:end])
+            writer.advance(end)
+        self.array = writer.array
+        return list(placed)
+
+    def _forget(self, refs: Sequence[Any], total: Any) -> None:
+        """Deletes what has been summed, and arrays from which no answer follows any more."""
+        import tweed.ray
+
+        used = {self.given.pop(ref) for ref in refs}
+        for ref in (*refs, total, *(used - set(self.given.values()))):
+            tweed.ray.delete(ref)
+
+    def end(self) -> None:
+        """Nothing is left of it."""
+        import tweed.ray
+
+        for ref in self.waiting:
+            tweed.ray.get(ref, timeout=PATIENCE_S).result()
+        for ref in {*self.waiting, *self.given.values()}:
+            tweed.ray.delete(ref)
+        self.waiting.clear()
+
+
+def drive(address: str, names: Sequence[str], s_b: float, rounds: int) -> None:
+    """The driver, on the first node: it is the server, and prints a line per application and side."""
+    import ray
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    ray.init(address, log_to_driver=False)
+    remote: Any = ray.remote(Worker)
+    here = ray.get_runtime_context().get_node_id()
+    nodes: Any = ray.nodes()  # type: ignore[no-untyped-call]
+    others = [node["NodeID"] for node in nodes if node["Alive"] and node["NodeID"] != here]
+    places = [NodeAffinitySchedulingStrategy(node, soft=False) for node in others]
+    actors = [
+        remote.options(num_cpus=1, scheduling_strategy=place).remote(number + 1)
+        for number, place in enumerate(places)
+    ]
+    numel = int(s_b * RATE_MBIT * 1e6 / 8 / 4)
+    for app in (APPLICATIONS[name] for name in names):
+        for side, server in (("tweed", TweedServer), ("ray", RayServer)):
+            seconds = timed(server(actors, app, numel, s_b), rounds)
+            line = {"application": app.name, "side": side, "seconds": seconds}
+            print(json.dumps(line | {"bound": bound(app, len(actors))}), flush=True)
+    ray.shutdown()
+
+
+def timed(server: TweedServer | RayServer, rounds: int) -> list[float]:
+    """Seconds of each round, but for the first ones, in which links open and workers fall into step."""
+    server.begin()
+    seconds = []
+    for _ in range(rounds + 3):
+        began = time.monotonic()
+        server.round()
+        seconds.append(time.monotonic() - began)
+    server.end()
+    return seconds[3:]
+
+
+def main() -> None:
+    """See above."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("names", nargs="*", help=f"of {', '.join(APPLICATIONS)}; all, if none is named")
+    parser.add_argument("--nodes", type=int, default=4)
+    parser.add_argument("--s-b", type=float, default=0.2)
+    parser.add_argument("--rounds", type=int, default=10)
+    parser.add_argument("--drive", action="store_true", help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    if given.drive:
+        drive(given.names[0], given.names[1:], given.s_b, given.rounds)
+        return
+    for line in measure(given.names or list(APPLICATIONS), given.nodes, given.s_b, given.rounds):
+        print(json.dumps(line), flush=True)
+
+
+if __name__ == "__main__":
+    main()
