@@ -18,6 +18,8 @@ from tweed.testbed import Network, Ranks, opened, say
 from tweed.transport import Ltp
 
 LOSSY = Network(loss=0.02)
+#: Values of a tensor that is below what may lose parts.
+SHORT = 10_000
 NUMEL, ROUNDS = 100_000, 60
 
 
@@ -41,8 +43,7 @@ def test_every_survivor_of_a_kill_names_rank_and_operation(
 
 
 def test_leaving_overtakes_no_values(over_packets: None) -> None:
-    short = 10_000  # below what may lose parts
-    with opened(LOSSY, 3) as bed, Ranks(ends_at_once, 3, short, bed=bed, backend="tweed") as ranks:
+    with opened(LOSSY, 3) as bed, Ranks(ends_at_once, 3, SHORT, bed=bed, backend="tweed") as ranks:
         for sums in ranks.join(60):
             assert sums == [3.0 * number for number in range(20)]
 
@@ -50,7 +51,7 @@ def test_leaving_overtakes_no_values(over_packets: None) -> None:
 def sums_a_little(rank: int, size: int, path: str) -> list[float]:
     """Leaves as soon as it has its own results. Its store is a file: torch's would wait for packets, too."""
     dist.init_process_group("tweed", store=dist.FileStore(path, size), rank=rank, world_size=size)
-    tensors = [torch.full((20_000,), float(number)) for number in range(5)]
+    tensors = [torch.full((SHORT,), float(number)) for number in range(5)]
     for tensor in tensors:
         dist.all_reduce(tensor)
     dist.destroy_process_group()
