@@ -84,11 +84,18 @@ class PeerLost(TweedError):
 
 
 class Evicted(PeerLost):
-    """The other members have gone on without this one, not having heard it. Started again, it may join."""
+    """The other members have gone on without this one, which was not heard for a second.
+
+    Remedy: start it again, and it joins them (docs/elastic.md). If it comes again and again, see why its host
+    stands still for so long.
+    """
 
 
 class Left(TweedError):
-    """This member has left in good order, as it was asked to. Its loop ends; the others go on without it."""
+    """This member has left in good order, as it was asked to; the others go on without it.
+
+    Remedy: end its loop. `with run.leaving_on(signal.SIGTERM)` does, see docs/elastic.md.
+    """
 
 
 class DeadlineExceeded(TweedError, TimeoutError):

@@ -6,6 +6,7 @@ import contextlib
 import getpass
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -66,6 +67,7 @@ class Hosts:
             text=True,
             cwd=self.folder,
             env=os.environ | environment,
+            preexec_fn=_hears_ctrl_c,
         )
 
     def launch(self, *words: str, at: int = 2, **environment: str) -> tuple[int, str, str]:
@@ -79,6 +81,11 @@ def _make_keys(folder: Path) -> None:
     for name in ("host", "user", "other"):
         words = [program("ssh-keygen"), "-q", "-t", "ed25519", "-N", "", "-f", str(folder / name)]
         subprocess.run(words, check=True)
+
+
+def _hears_ctrl_c() -> None:
+    """Also where a shell has started the tests with `&`."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def _server(bed: Bed, rank: int, config: Path) -> subprocess.Popen[str]:

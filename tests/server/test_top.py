@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,7 @@ def seen(until: Any) -> Matrix:
     end = time.monotonic() + PATIENCE_S
     while time.monotonic() < end:
         for watcher in watchers():
-            with watcher:
+            with watcher, suppress(EOFError):  # it may have ended as it was found: look again
                 while (matrix := watcher.next(PATIENCE_S)) is not None:
                     if until(matrix):
                         return matrix
