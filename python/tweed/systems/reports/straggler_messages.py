@@ -146,7 +146,7 @@ def _live(lines: Sequence[Line]) -> Section:
     return Section(
         "Live",
         [
-            "Eight workers and a server, processes of one machine with two cores that had other work; "
+            "Eight workers and a server, processes of one machine with two cores; "
             "computing a shard is a sleep. Mean seconds of an iteration over three seeds of 60 steps each."
         ],
         tables=[Table("Least squares", head, rows), Table("Digits", shown, digits)],
