@@ -125,7 +125,7 @@ def dying(job: dict[str, Any]) -> None:
 
     def train_step(self: Worker) -> None:
         step(self)
-        if self._step == KILLED_AT and self._rank == 1 and not mark.exists():
+        if self._step == KILLED_AT and self._among.rank == 1 and not mark.exists():
             mark.touch()
             os.kill(os.getpid(), signal.SIGKILL)
 
