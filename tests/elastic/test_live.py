@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 import signal
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -23,23 +22,21 @@ from tests.elastic.trains import (
     stores,
     trains,
 )
+from tests.faults.ring import endings
 from tests.simulate.test_elastic import trained
 from tweed.elastic import Elastic, start
 from tweed.elastic.control import Epoch
 from tweed.elastic.group import breaks
 from tweed.errors import UsageError
-from tweed.testbed import Ended, Ranks
+from tweed.testbed import Ranks
 from tweed.train.folder import latest
 
 
 @pytest.mark.parametrize("victim", [0, 2])
 def test_after_a_kill_the_survivors_go_on_and_the_model_is_that_of_a_run_without(victim: int) -> None:
     store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
-    found: list[Any] = []
     with Ranks(trains, 4, store.port, victim) as ranks:
-        while len(found) < 4:
-            found += ranks.poll(60)
-    ended = [event.value for event in found if event.rank != victim]
+        ended = list(endings(ranks, 3).values())
     assert len({digest for digest, _, _ in ended}) == 1
     assert all(epochs == [1, 2] for _, _, epochs in ended)
     expected = trained(0, 0, steps=STEPS).params
@@ -49,17 +46,14 @@ def test_after_a_kill_the_survivors_go_on_and_the_model_is_that_of_a_run_without
 @pytest.mark.parametrize("victim", [0, 2])
 def test_after_a_stop_the_others_go_on_long_before_their_timeout(victim: int) -> None:
     store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
-    found: list[Any] = []
     with Ranks(stops, 4, store.port, victim) as ranks:
-        while len(found) < 3:
-            found += ranks.poll(60)
+        ended = list(endings(ranks, 3).values())
         ranks.kill(victim, signal.SIGCONT)
-        (stopped,) = ranks.poll(60)
-    ended = [event.value for event in found]
+        stopped = endings(ranks, 1)[victim]
     assert len({digest for digest, _, _ in ended}) == 1
     assert all(epochs == [1, 2] for _, _, epochs in ended)
     assert torch.allclose(ended[0][1], trained(0, 0, steps=STEPS).params, rtol=0, atol=1e-12)
-    assert isinstance(stopped, Ended) and "gone on without this process, in epoch 2" in stopped.value
+    assert "gone on without this process, in epoch 2" in stopped
 
 
 @pytest.mark.parametrize(
@@ -83,11 +77,8 @@ def test_calls_are_aborted_if_a_member_of_the_group_is_lost(
 @pytest.mark.parametrize("victim", [None, 0, 3])
 def test_a_joiner_takes_the_state_and_then_its_share(victim: int | None) -> None:
     store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
-    found: list[Any] = []
     with Ranks(joins, 4, store.port, victim) as ranks:
-        while len(found) < 4:
-            found += ranks.poll(60)
-    ended = [event.value for event in found if event.rank != victim]
+        ended = list(endings(ranks, 4 if victim is None else 3).values())
     assert len({(digest, counted) for digest, _, _, counted in ended}) == 1
     counted = ended[0][3]
     assert all(0 <= began <= counted - STEPS_TOGETHER for _, _, began, _ in ended)

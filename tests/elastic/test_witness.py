@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 import torch.distributed as dist
 
 from tests.elastic.trains import STEPS, witnessed
+from tests.faults.ring import endings
 from tests.simulate.test_elastic import trained
 from tweed.elastic import Elastic, start
 from tweed.elastic.witness import Witness
@@ -24,12 +24,12 @@ from tweed.testbed import Ranks
 )
 def test_members_go_on_whoever_is_lost(dies: dict[int, int], tmp_path: Path) -> None:
     store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
-    found: list[Any] = []
+    survivors = set(range(4)) - dies.keys()
     with Ranks(witnessed, 5, store.port, tmp_path, dies) as ranks:
-        while len(found) < 5:
-            found += ranks.poll(60)
-    ended = [event.value for event in found if event.rank not in dies and event.rank != 4]
-    assert len(ended) == 4 - len(dies.keys() - {4}) and len({digest for digest, _, _ in ended}) == 1
+        found = endings(ranks, len(survivors) + 1)  # and the witness
+    assert found.keys() == survivors | {4}
+    ended = [found[rank] for rank in survivors]
+    assert len({digest for digest, _, _ in ended}) == 1
     assert all(epoch > 1 for _, _, epoch in ended)
     assert torch.allclose(ended[0][1], trained(0, 0, steps=STEPS).params, rtol=0, atol=1e-12)
 

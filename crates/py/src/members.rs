@@ -161,6 +161,11 @@ impl PyMemberNode {
         self.node().me().incarnation
     }
 
+    /// The number of the last epoch that it knows; 0: none.
+    fn epoch_number(&self) -> u64 {
+        self.node().epoch().map_or(0, |epoch| epoch.number)
+    }
+
     /// The last epoch that it knows.
     fn epoch(&self) -> Option<EpochParts> {
         self.node().epoch().map(parts)

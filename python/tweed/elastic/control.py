@@ -344,8 +344,10 @@ class Control:
 
     def _note_epoch(self) -> None:
         """The first is one that this process is in."""
+        if self._node.epoch_number() <= self._noted:
+            return  # as after nearly every message
         epoch = self.epoch
-        if epoch.number > self._noted and (self._noted > 0 or self.key in epoch.members):
+        if self._noted > 0 or self.key in epoch.members:
             with self._changed:
                 self._noted, self._hold_from[epoch.number] = epoch.number, epoch.first_step
             self._when_changed(epoch)

@@ -87,8 +87,13 @@ def join(address: str | None = None, elastic: Elastic = _OF_OTHERS, timeout_s: f
         links.close()
         raise
     me, run = (links.key, joiner.incarnation + 1), joiner.run
-    elastic = replace(elastic, min_members=run.least, max_members=run.most, about=run.about)
-    elastic = replace(elastic, witnesses=tuple(run.witnesses))
+    elastic = replace(
+        elastic,
+        min_members=run.least,
+        max_members=run.most,
+        about=run.about,
+        witnesses=tuple(run.witnesses),
+    )
     node = _core.MemberNode.joiner(me, list(joiner.addresses), _settings(elastic, 0))
     return Control(links, node, (joiner.linked, joiner.addresses), joiner.early, own, elastic)
 

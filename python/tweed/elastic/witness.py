@@ -50,8 +50,7 @@ class Witness:
     @property
     def epoch(self) -> int:
         """The number of the last one that it knows; 0: none."""
-        found = self._linked.node.epoch()
-        return 0 if found is None else found[0]
+        return self._linked.node.epoch_number()
 
     @property
     def is_called(self) -> bool:

@@ -9,9 +9,8 @@ from typing import Any
 from tweed.doctor.estimate import Clock
 from tweed.doctor.system import loopback
 from tweed.launch.job import Host, Job
+from tweed.torch.agreement import MOST_APART_S
 
-#: Logs, metrics and traces of hosts that differ by more are not to be read together.
-MOST_APART_S = 60.0
 _SSH_FAILED, _NOT_FOUND = 255, (126, 127)
 #: What ssh prints when it cannot connect: a part of it, and what to do.
 _REASONS = (

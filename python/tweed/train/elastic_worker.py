@@ -27,7 +27,7 @@ from tweed.train.loop import Report, Worker, due, interval
 from tweed.train.settings import OURS, Settings
 from tweed.train.shard import Shard, set_lr
 from tweed.train.sides import Side
-from tweed.train.together import Alone
+from tweed.train.together import Alone, crossed
 
 #: The longest wait for a group; silent members are found within a second, whatever this is.
 _TIMEOUT_S = 120.0
@@ -77,7 +77,7 @@ class Sums(Side):
     """Plain sums of gradients over all members, see `Side`.
 
     Attributes:
-      bytes: that this process had to send so far; computed, see `Together.crossed`.
+      bytes: that this process had to send so far; computed, see `together.crossed`.
     """
 
     serves = False
@@ -88,7 +88,7 @@ class Sums(Side):
     def summed(self, total: Tensor) -> None:
         """`total` was summed over the members of the group."""
         ranks = dist.get_world_size() if dist.is_initialized() else 1
-        self.bytes += total.numel() * total.element_size() * 2 * (ranks - 1) // ranks
+        self.bytes += crossed(total.numel() * total.element_size(), ranks)
 
     def exchanged(self) -> int:
         """See `Side`; where the number of members changes, what has crossed is counted step by step."""

@@ -37,7 +37,7 @@ class Figures:
       seconds: of training so far, on rank 0; `meter` has what counts as training, here and below.
       loss: mean training loss since the last figures; None where nobody knows it, as at a hub.
       samples_per_s: since the last figures.
-      bytes_per_worker: sent in training; see `Together.crossed`; computed, the same way for every side.
+      bytes_per_worker: sent in training; see `together.crossed`; computed, the same way for every side.
       aside_bytes_per_worker: the same of evaluations.
       link_bytes_per_worker: in a testbed, mean over ranks of what their links have sent in training, with
         headers and what was sent again. None elsewhere.

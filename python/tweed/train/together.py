@@ -7,6 +7,14 @@ import torch.distributed as dist
 from torch import Tensor
 
 
+def crossed(exchanged: int, ranks: int) -> int:
+    """What each of N ranks must send for all-reduces of `exchanged` bytes: `2 (N - 1) / N` of them, at least.
+
+    The same reckoning for every side. It is computed, not measured; a ring sends exactly that much.
+    """
+    return exchanged * 2 * (ranks - 1) // ranks
+
+
 class Together:
     """The ranks of the default group; each calls everything here at the same place.
 
@@ -33,11 +41,8 @@ class Together:
         return found
 
     def crossed(self, exchanged: int) -> int:
-        """What a rank must send for all-reduces of `exchanged` bytes: `2 (N - 1) / N` of them, at least.
-
-        The same reckoning for every side. It is computed, not measured; a ring sends exactly that much.
-        """
-        return exchanged * 2 * (self.size - 1) // self.size
+        """What a rank must send for all-reduces of `exchanged` bytes."""
+        return crossed(exchanged, self.size)
 
 
 class Alone(Together):
