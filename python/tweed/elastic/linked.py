@@ -24,6 +24,11 @@ def settings(min_members: int, max_members: int, seed: int = 0) -> dict[str, int
     return _TIMES | {"min_members": min_members, "max_members": max_members, "seed": seed}
 
 
+def later_life() -> int:
+    """An incarnation above those before, which may be forgotten: the time tells them apart."""
+    return time.time_ns() // 1_000_000
+
+
 class Linked:
     """See the module. One thread calls `turn`; others may call `say`.
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from tweed import _core
 from tweed.elastic.control import MOST_BYTES, Control, Elastic
-from tweed.elastic.linked import settings
+from tweed.elastic.linked import later_life, settings
 from tweed.elastic.messages import TEXT, Hello, Known, Life, packed, read
 from tweed.errors import DeadlineExceeded, PeerLost, TweedError, UsageError
 from tweed.exchange.hub.links.calling import opened
@@ -86,7 +86,8 @@ def join(address: str | None = None, elastic: Elastic = _OF_OTHERS, timeout_s: f
     except BaseException:
         links.close()
         raise
-    me, run = (links.key, joiner.incarnation + 1), joiner.run
+    # Members forget who has left: the number that they know may be none.
+    me, run = (links.key, max(joiner.incarnation + 1, later_life())), joiner.run
     elastic = replace(
         elastic,
         min_members=run.least,

@@ -7,12 +7,11 @@ one run.
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 
 from tweed import _core
 from tweed.elastic.control import MOST_BYTES
-from tweed.elastic.linked import Linked, settings
+from tweed.elastic.linked import Linked, later_life, settings
 from tweed.elastic.messages import Hello, Life, packed, read
 from tweed.errors import DataError
 from tweed.exchange.hub.links.calling import opened
@@ -74,10 +73,8 @@ class Witness:
 
 
 def _node(key: str, state: Path) -> _core.MemberNode:
-    # A life that has forgotten what it promised is a later one: the time tells them apart.
-    life = time.time_ns() // 1_000_000
     record = state.read_bytes() if state.exists() else None
-    node = _core.MemberNode.witness((key, life), record, settings(1, 1))
+    node = _core.MemberNode.witness((key, later_life()), record, settings(1, 1))
     if node is None:
         raise DataError(
             f"{state} is not what the witness with the key in {state}.key has stored: give it the file that "
